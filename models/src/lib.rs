@@ -1,0 +1,1 @@
+//! Backbones, adapters, linear systems and files of weights.

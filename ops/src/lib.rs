@@ -1,0 +1,1 @@
+//! The operators: one folder each, with its equation, gradient and kernels.

@@ -1,0 +1,1 @@
+//! Charts as SVG, PNG and terminal text. Knows nothing of models.

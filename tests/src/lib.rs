@@ -1,0 +1,1 @@
+//! What crosses crates: gradients, equivalence, conformance and recovery.

@@ -1,0 +1,1 @@
+//! The bt binary: inspect, reduce and verify linear systems and adapters.

@@ -1,0 +1,1 @@
+//! The train binary: configuration, tasks, training loop, evaluation and reports.

@@ -1,0 +1,3 @@
+//! See the crate documentation.
+
+fn main() {}
