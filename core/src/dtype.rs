@@ -1,5 +1,7 @@
 //! The element types a tensor can hold.
 
+use crate::pool::{Buffer, FreeList};
+use crate::storage::CpuStorage;
 use half::{bf16, f16};
 use std::fmt;
 
@@ -55,20 +57,40 @@ impl fmt::Display for DType {
 pub trait Element: bytemuck::Pod + Send + Sync + 'static {
     /// Its element type.
     const ELEMENT: DType;
+    #[doc(hidden)]
+    fn free_list() -> &'static FreeList<Self>;
+    #[doc(hidden)]
+    fn wrap(buffer: Buffer<Self>) -> CpuStorage;
+    #[doc(hidden)]
+    fn slice(storage: &CpuStorage) -> Option<&[Self]>;
+    #[doc(hidden)]
+    fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]>;
 }
 
-impl Element for f32 {
-    const ELEMENT: DType = DType::F32;
+macro_rules! element {
+    ($($rust:ty => $variant:ident),*) => {$(
+        impl Element for $rust {
+            const ELEMENT: DType = DType::$variant;
+            fn free_list() -> &'static FreeList<Self> {
+                static LIST: FreeList<$rust> = FreeList::new();
+                &LIST
+            }
+            fn wrap(buffer: Buffer<Self>) -> CpuStorage {
+                CpuStorage::$variant(buffer)
+            }
+            fn slice(storage: &CpuStorage) -> Option<&[Self]> {
+                match storage {
+                    CpuStorage::$variant(buffer) => Some(buffer),
+                    _ => None,
+                }
+            }
+            fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]> {
+                match storage {
+                    CpuStorage::$variant(buffer) => Some(buffer),
+                    _ => None,
+                }
+            }
+        }
+    )*};
 }
-impl Element for f64 {
-    const ELEMENT: DType = DType::F64;
-}
-impl Element for f16 {
-    const ELEMENT: DType = DType::F16;
-}
-impl Element for bf16 {
-    const ELEMENT: DType = DType::BF16;
-}
-impl Element for u32 {
-    const ELEMENT: DType = DType::U32;
-}
+element!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, u32 => U32);

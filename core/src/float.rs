@@ -5,7 +5,9 @@ use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
 /// `f32` or `f64`: what an operator computes in. Weights may be stored in fewer bits; they are widened on the fly.
-pub trait Float: NumFloat + NumAssign + Sum + Default + Debug + Display + Send + Sync + crate::Element + 'static {
+pub trait Float:
+    NumFloat + NumAssign + Sum + Default + Debug + Display + Send + Sync + crate::Element + 'static
+{
     /// Rounds a double to this type.
     fn of(value: f64) -> Self;
     /// Widens to a double.

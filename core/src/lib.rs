@@ -1,7 +1,24 @@
 //! Tensors, automatic differentiation, random numbers and the helpers every kernel needs. Knows no operator.
 
+pub mod autograd;
+mod device;
 mod dtype;
+mod error;
 mod float;
+pub mod parallel;
+pub mod pool;
+mod random;
+mod shape;
+mod storage;
+mod tensor;
 
+pub use autograd::{Gradients, checkpoint, no_grad, scope};
+pub use device::Device;
 pub use dtype::{DType, Element};
+pub use error::{Error, Result};
 pub use float::Float;
+pub use pool::Buffer;
+pub use random::Random;
+pub use shape::Shape;
+pub use storage::{CpuStorage, Storage};
+pub use tensor::Tensor;

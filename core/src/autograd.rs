@@ -1,0 +1,312 @@
+//! Reverse-mode automatic differentiation.
+//!
+//! An operator's output holds a [`Node`]: the operator's name, the nodes of its tracked inputs and a rule, a closure that
+//! turns the gradient of the output into gradients of the inputs. Nodes are numbered as they are made, so going through
+//! them by falling number is a reverse topological order: [`Tensor::backward`] is a loop over a heap, visits only nodes on
+//! a path to a leaf, and drops each rule, with the tensors it saved, as soon as it has run.
+
+use crate::{Error, Float, Result, Tensor};
+use std::cell::{Cell, RefCell};
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+type Rule = Box<dyn FnOnce(Tensor, &[bool]) -> Result<Vec<Option<Tensor>>> + Send>;
+type RecomputeRule = Box<dyn FnOnce(Tensor, &mut Gradients) -> Result<Vec<Option<Tensor>>> + Send>;
+
+enum Kind {
+    Leaf,
+    Operator(Rule),
+    Recompute(RecomputeRule),
+    /// The output of a region that is only being probed, or of a rule that has run.
+    Spent,
+}
+
+/// A vertex of the graph.
+pub(crate) struct Node {
+    id: u64,
+    operator: &'static str,
+    leaf: bool,
+    parents: Vec<Option<Arc<Node>>>,
+    kind: Mutex<Kind>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+impl Node {
+    fn new(operator: &'static str, parents: Vec<Option<Arc<Node>>>, kind: Kind) -> Arc<Self> {
+        let leaf = matches!(kind, Kind::Leaf);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Node { id, operator, leaf, parents, kind: Mutex::new(kind) })
+    }
+
+    pub(crate) fn leaf() -> Arc<Self> {
+        Self::new("leaf", Vec::new(), Kind::Leaf)
+    }
+
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.leaf
+    }
+
+    fn take(&self) -> Kind {
+        std::mem::replace(&mut *self.kind.lock().expect("a backward rule panicked"), Kind::Spent)
+    }
+}
+
+impl Drop for Node {
+    /// Frees a long chain of nodes without recursion.
+    fn drop(&mut self) {
+        let mut pending: Vec<Arc<Node>> = self.parents.drain(..).flatten().collect();
+        while let Some(node) = pending.pop() {
+            if let Some(mut node) = Arc::into_inner(node) {
+                pending.extend(node.parents.drain(..).flatten());
+            }
+        }
+    }
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+impl Eq for Node {}
+impl PartialOrd for Node {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Node {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.id.cmp(&other.id)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Record,
+    Off,
+    /// Outputs know that they are tracked, but no rule is kept: the first pass through a recomputed region.
+    Probe,
+}
+
+thread_local! {
+    static MODE: Cell<Mode> = const { Cell::new(Mode::Record) };
+    static SEARCHING: Cell<bool> = const { Cell::new(false) };
+    static SCOPES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn with_cell<V: Copy, R>(key: &'static std::thread::LocalKey<Cell<V>>, value: V, f: impl FnOnce() -> R) -> R {
+    struct Restore<V: Copy + 'static>(&'static std::thread::LocalKey<Cell<V>>, V);
+    impl<V: Copy> Drop for Restore<V> {
+        fn drop(&mut self) {
+            self.0.set(self.1);
+        }
+    }
+    let _restore = Restore(key, key.replace(value));
+    f()
+}
+
+/// Runs `f` without recording: nothing computed inside is tracked.
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_cell(&MODE, Mode::Off, f)
+}
+
+/// Whether operators on tracked tensors are being recorded.
+pub fn is_recording() -> bool {
+    MODE.get() != Mode::Off
+}
+
+/// Whether a gradient of `tensor` will be asked for: what an operator saves for it alone can be left out otherwise.
+pub fn needs_gradient(tensor: &Tensor) -> bool {
+    MODE.get() == Mode::Record && tensor.is_tracked()
+}
+
+/// Runs `f` inside a named scope; scopes give errors and diagnoses their place, such as `layers.2.mlp`.
+pub fn scope<R>(name: impl Into<String>, f: impl FnOnce() -> R) -> R {
+    struct Pop;
+    impl Drop for Pop {
+        fn drop(&mut self) {
+            SCOPES.with_borrow_mut(Vec::pop);
+        }
+    }
+    SCOPES.with_borrow_mut(|scopes| scopes.push(name.into()));
+    let _pop = Pop;
+    f()
+}
+
+fn scope_path() -> String {
+    SCOPES.with_borrow(|scopes| if scopes.is_empty() { "model".to_owned() } else { scopes.join(".") })
+}
+
+/// Runs `f` and fails with [`Error::NonFinite`] at the first operator whose output is not finite, forward or backward.
+/// Slow: every output is read once more. Meant for a second run of a step that went wrong.
+pub fn find_non_finite<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    with_cell(&SEARCHING, true, f)
+}
+
+pub(crate) fn record(
+    output: Tensor,
+    operator: &'static str,
+    inputs: &[&Tensor],
+    rule: impl FnOnce(Tensor, &[bool]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
+) -> Result<Tensor> {
+    let searching = SEARCHING.get();
+    if searching && !output.is_finite() {
+        return Err(Error::NonFinite { scope: scope_path(), operator, phase: "forward" });
+    }
+    let mode = MODE.get();
+    if mode == Mode::Off || inputs.iter().all(|input| !input.is_tracked()) {
+        return Ok(output);
+    }
+    if mode == Mode::Probe {
+        return Ok(output.with_node(Node::new(operator, Vec::new(), Kind::Spent)));
+    }
+    let parents = inputs.iter().map(|input| input.node().cloned()).collect();
+    let rule: Rule = if searching {
+        let scope = scope_path();
+        Box::new(move |gradient, wanted| {
+            let gradients = rule(gradient, wanted)?;
+            if gradients.iter().flatten().any(|gradient| !gradient.is_finite()) {
+                return Err(Error::NonFinite { scope, operator, phase: "backward" });
+            }
+            Ok(gradients)
+        })
+    } else {
+        Box::new(rule)
+    };
+    Ok(output.with_node(Node::new(operator, parents, Kind::Operator(rule))))
+}
+
+/// Computes `f(inputs)` now without keeping what its gradient needs, and computes it again during the backward pass.
+///
+/// Tracked leaves (parameters) may be captured by `f` freely; tracked results of operators must come in through `inputs`.
+/// `f` must give the same result both times: random operators are keyed by (seed, name, step), so they do.
+///
+/// # Errors
+/// Those of `f`; during the backward pass [`Error::CapturedOutside`].
+pub fn checkpoint(inputs: &[&Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor> + Send + 'static) -> Result<Tensor> {
+    let detached: Vec<Tensor> = inputs.iter().map(|input| input.detach()).collect();
+    if MODE.get() != Mode::Record {
+        let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
+        return f(&inputs);
+    }
+    let leaves = |tracked: &[bool]| -> Result<Vec<Tensor>> {
+        let pairs = detached.iter().zip(tracked);
+        pairs.map(|(input, &tracked)| if tracked { input.parameter() } else { Ok(input.clone()) }).collect()
+    };
+    let tracked: Vec<bool> = inputs.iter().map(|input| input.is_tracked()).collect();
+    let probe = leaves(&tracked)?;
+    let output = with_cell(&MODE, Mode::Probe, || f(&probe))?;
+    drop(probe);
+    if !output.is_tracked() {
+        return Ok(output);
+    }
+    let again = leaves(&tracked)?;
+    let rule: RecomputeRule = Box::new(move |gradient, gradients| {
+        let first_inside = NEXT_ID.load(Ordering::Relaxed);
+        let output = with_cell(&MODE, Mode::Record, || f(&again))?;
+        run(&output, gradient, gradients, first_inside)?;
+        Ok(again.iter().map(|input| gradients.take(input)).collect())
+    });
+    let parents = inputs.iter().map(|input| input.node().cloned()).collect();
+    Ok(output.detach().with_node(Node::new("checkpoint", parents, Kind::Recompute(rule))))
+}
+
+/// Gradients of leaves.
+#[derive(Default)]
+pub struct Gradients(HashMap<u64, Tensor>);
+
+impl Gradients {
+    /// The gradient of `leaf`; `None` if the loss does not depend on it.
+    pub fn get(&self, leaf: &Tensor) -> Option<&Tensor> {
+        self.0.get(&leaf.node()?.id)
+    }
+
+    /// As [`Gradients::get`], giving up the memory.
+    pub fn take(&mut self, leaf: &Tensor) -> Option<Tensor> {
+        self.0.remove(&leaf.node()?.id)
+    }
+
+    /// Adds `other`, for example that of another part of the batch.
+    ///
+    /// # Errors
+    /// When gradients of the same leaf have different shapes.
+    pub fn accumulate(&mut self, other: Gradients) -> Result<()> {
+        other.0.into_iter().try_for_each(|(id, gradient)| self.add(id, gradient))
+    }
+
+    fn add(&mut self, id: u64, gradient: Tensor) -> Result<()> {
+        let sum = match self.0.remove(&id) {
+            Some(sum) => sum.accumulate(&gradient)?,
+            None => gradient,
+        };
+        self.0.insert(id, sum);
+        Ok(())
+    }
+}
+
+impl Tensor {
+    /// The gradients of this single element with respect to every leaf it depends on. Frees the graph as it goes.
+    ///
+    /// # Errors
+    /// When there is more than one element, nothing is tracked, or the graph was used before.
+    pub fn backward(&self) -> Result<Gradients> {
+        if self.elements() != 1 {
+            return Err(Error::NotScalar(self.shape().clone()));
+        }
+        let seed = match self.dtype() {
+            crate::DType::F32 => Tensor::full(self.shape(), f32::of(1.0)),
+            _ => Tensor::full(self.shape(), 1.0_f64),
+        };
+        self.backward_with(seed)
+    }
+
+    /// As [`Tensor::backward`], for the sum of the elements weighted by `seed`, which has this tensor's shape.
+    ///
+    /// # Errors
+    /// As [`Tensor::backward`], and when the shapes differ.
+    pub fn backward_with(&self, seed: Tensor) -> Result<Gradients> {
+        if seed.shape() != self.shape() || seed.dtype() != self.dtype() {
+            let seed = format!("seed {} {} for {} {}", seed.dtype(), seed.shape(), self.dtype(), self.shape());
+            return Err(Error::shape("backward", seed));
+        }
+        let mut gradients = Gradients::default();
+        no_grad(|| run(self, seed, &mut gradients, 0))?;
+        Ok(gradients)
+    }
+}
+
+/// Propagates `seed` from `output` to the leaves. Operator nodes numbered below `first_inside` are out of bounds.
+fn run(output: &Tensor, seed: Tensor, gradients: &mut Gradients, first_inside: u64) -> Result<()> {
+    let mut heap = BinaryHeap::new();
+    let mut pending = Gradients::default();
+    let node = output.node().ok_or(Error::NotTracked)?;
+    pending.add(node.id, seed)?;
+    heap.push(node.clone());
+    while let Some(node) = heap.pop() {
+        let gradient = pending.0.remove(&node.id).expect("a node is pushed with its first gradient");
+        if node.leaf {
+            gradients.add(node.id, gradient)?;
+            continue;
+        }
+        if node.id < first_inside {
+            return Err(Error::CapturedOutside(node.operator));
+        }
+        let wanted: Vec<bool> = node.parents.iter().map(Option::is_some).collect();
+        let results = match node.take() {
+            Kind::Operator(rule) => rule(gradient, &wanted)?,
+            Kind::Recompute(rule) => rule(gradient, gradients)?,
+            Kind::Leaf | Kind::Spent => return Err(Error::Consumed(node.operator)),
+        };
+        for (parent, result) in node.parents.iter().zip(results) {
+            if let (Some(parent), Some(result)) = (parent, result) {
+                if !pending.0.contains_key(&parent.id) {
+                    heap.push(parent.clone());
+                }
+                pending.add(parent.id, result)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,308 @@
+//! `Tensor`: an immutable value with a shape, an element type, a device and, when tracked, a node of the graph.
+
+use crate::autograd::{self, Node};
+use crate::pool::Buffer;
+use crate::storage::{CpuStorage, Storage};
+use crate::{DType, Device, Element, Error, Float, Result, Shape};
+use half::{bf16, f16};
+use std::fmt;
+use std::sync::Arc;
+
+/// A contiguous row-major array. Cloning shares the elements.
+///
+/// A tensor made by [`Tensor::parameter`] is a leaf of the graph: [`Tensor::backward`] gives its gradient. Whatever is
+/// computed from a leaf by operators is tracked; everything else costs neither a node nor saved memory.
+#[derive(Clone)]
+pub struct Tensor(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    shape: Shape,
+    storage: Arc<Storage>,
+    node: Option<Arc<Node>>,
+}
+
+impl Tensor {
+    fn new(shape: Shape, storage: Arc<Storage>, node: Option<Arc<Node>>) -> Self {
+        Tensor(Arc::new(Inner { shape, storage, node }))
+    }
+
+    /// A tensor of the elements of `data` in row-major order.
+    ///
+    /// # Errors
+    /// When the number of elements is not that of the shape.
+    pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>) -> Result<Self> {
+        Self::from_buffer(data.into(), shape)
+    }
+
+    /// As [`Tensor::from_vec`], from pooled memory.
+    pub fn from_buffer<T: Element>(data: Buffer<T>, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if data.len() != shape.elements() {
+            return Err(Error::shape("tensor", format!("{} elements do not fill shape {shape}", data.len())));
+        }
+        Ok(Self::new(shape, Arc::new(Storage::Cpu(T::wrap(data))), None))
+    }
+
+    /// A tensor with every element `value`.
+    pub fn full<T: Element>(shape: impl Into<Shape>, value: T) -> Self {
+        let shape = shape.into();
+        let mut data = Buffer::unspecified(shape.elements());
+        data.fill(value);
+        Self::new(shape, Arc::new(Storage::Cpu(T::wrap(data))), None)
+    }
+
+    /// Zeros.
+    pub fn zeros<T: Element>(shape: impl Into<Shape>) -> Self {
+        Self::full(shape, T::zeroed())
+    }
+
+    /// Zeros of the given floating-point type.
+    ///
+    /// # Errors
+    /// When `dtype` is not `f32` or `f64`.
+    pub fn zeros_of(dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
+        match dtype {
+            DType::F32 => Ok(Self::zeros::<f32>(shape)),
+            DType::F64 => Ok(Self::zeros::<f64>(shape)),
+            found => Err(Error::DType { operator: "zeros", expected: "f32 or f64", found }),
+        }
+    }
+
+    /// A tensor with one element and no dimensions.
+    pub fn scalar<T: Element>(value: T) -> Self {
+        Self::full([], value)
+    }
+
+    /// The sizes of the dimensions.
+    pub fn shape(&self) -> &Shape {
+        &self.0.shape
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.0.shape.elements()
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.0.storage.dtype()
+    }
+
+    /// Where the elements are.
+    pub fn device(&self) -> Device {
+        self.0.storage.device()
+    }
+
+    /// The memory behind the tensor.
+    pub fn storage(&self) -> &Storage {
+        &self.0.storage
+    }
+
+    /// Bytes of the elements.
+    pub fn bytes(&self) -> usize {
+        self.elements() * self.dtype().size()
+    }
+
+    /// The elements.
+    ///
+    /// # Errors
+    /// When the elements are of another type.
+    pub fn data<T: Element>(&self) -> Result<&[T]> {
+        let Storage::Cpu(storage) = self.storage();
+        T::slice(storage).ok_or(Error::DType { operator: "data", expected: T::ELEMENT.name(), found: self.dtype() })
+    }
+
+    /// The elements for an update in place, copied first if another tensor shares them. The node of a leaf stays the same.
+    ///
+    /// # Errors
+    /// When the elements are of another type, or the tensor is the tracked output of an operator.
+    pub fn data_mut<T: Element>(&mut self) -> Result<&mut [T]> {
+        let found = self.dtype();
+        if self.node().is_some_and(|node| !node.is_leaf()) {
+            return Err(Error::invalid("data_mut", "the output of an operator cannot be changed in place"));
+        }
+        let inner = Arc::make_mut(&mut self.0);
+        if Arc::get_mut(&mut inner.storage).is_none() {
+            let Storage::Cpu(storage) = &*inner.storage;
+            let data =
+                T::slice(storage).ok_or(Error::DType { operator: "data_mut", expected: T::ELEMENT.name(), found })?;
+            inner.storage = Arc::new(Storage::Cpu(T::wrap(data.to_vec().into())));
+        }
+        let Some(Storage::Cpu(storage)) = Arc::get_mut(&mut inner.storage) else {
+            return Err(Error::invalid("data_mut", "the elements are shared"));
+        };
+        T::slice_mut(storage).ok_or(Error::DType { operator: "data_mut", expected: T::ELEMENT.name(), found })
+    }
+
+    /// A copy of the elements as doubles, whatever their type.
+    pub fn to_f64_vec(&self) -> Vec<f64> {
+        let Storage::Cpu(storage) = self.storage();
+        match storage {
+            CpuStorage::F32(data) => data.iter().map(|&x| f64::from(x)).collect(),
+            CpuStorage::F64(data) => data.to_vec(),
+            CpuStorage::F16(data) => data.iter().map(|x| x.to_f64()).collect(),
+            CpuStorage::BF16(data) => data.iter().map(|x| x.to_f64()).collect(),
+            CpuStorage::U32(data) => data.iter().map(|&x| f64::from(x)).collect(),
+        }
+    }
+
+    /// The only element, as a double.
+    ///
+    /// # Errors
+    /// When there is not exactly one.
+    pub fn item(&self) -> Result<f64> {
+        if self.elements() != 1 {
+            return Err(Error::shape("item", format!("expected one element, found shape {}", self.shape())));
+        }
+        Ok(self.to_f64_vec()[0])
+    }
+
+    /// The same elements under another shape. Its gradient is the gradient under the old shape.
+    ///
+    /// # Errors
+    /// When the number of elements differs.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if shape.elements() != self.elements() {
+            return Err(Error::shape("reshape", format!("{} has not as many elements as {shape}", self.shape())));
+        }
+        let old = self.shape().clone();
+        let view = Self::new(shape, self.0.storage.clone(), None);
+        view.from_operator("reshape", &[self], move |gradient, _| Ok(vec![Some(gradient.reshape(&old)?)]))
+    }
+
+    /// The elements rounded or widened to another type, untracked; the tensor itself when it has that type already.
+    ///
+    /// # Errors
+    /// When tokens are asked for as floats or the other way round.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        fn through<T: Element>(source: &Tensor, convert: impl Fn(f64) -> T) -> Result<Tensor> {
+            let mut data = Buffer::unspecified(source.elements());
+            let Storage::Cpu(storage) = source.storage();
+            match storage {
+                CpuStorage::F32(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(f64::from(x))),
+                CpuStorage::F64(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(x)),
+                CpuStorage::F16(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(x.to_f64())),
+                CpuStorage::BF16(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(x.to_f64())),
+                CpuStorage::U32(_) => {
+                    return Err(Error::DType { operator: "to_dtype", expected: "a float", found: DType::U32 });
+                }
+            }
+            Tensor::from_buffer(data, source.shape())
+        }
+        if dtype == self.dtype() {
+            return Ok(self.detach());
+        }
+        match dtype {
+            DType::F32 => through(self, |x| x as f32),
+            DType::F64 => through(self, |x| x),
+            DType::F16 => through(self, f16::from_f64),
+            DType::BF16 => through(self, bf16::from_f64),
+            DType::U32 => Err(Error::invalid("to_dtype", "floats do not convert to u32")),
+        }
+    }
+
+    /// The same elements as a leaf of the graph: gradients are wanted for it.
+    ///
+    /// # Errors
+    /// When the element type is not `f32` or `f64`.
+    pub fn parameter(&self) -> Result<Self> {
+        if !self.dtype().is_float() {
+            return Err(Error::DType { operator: "parameter", expected: "f32 or f64", found: self.dtype() });
+        }
+        Ok(Self::new(self.shape().clone(), self.0.storage.clone(), Some(Node::leaf())))
+    }
+
+    /// The same elements outside the graph.
+    pub fn detach(&self) -> Self {
+        match self.0.node {
+            None => self.clone(),
+            Some(_) => Self::new(self.shape().clone(), self.0.storage.clone(), None),
+        }
+    }
+
+    /// Whether a gradient is wanted for this tensor or for something it was computed from.
+    pub fn is_tracked(&self) -> bool {
+        self.0.node.is_some()
+    }
+
+    pub(crate) fn node(&self) -> Option<&Arc<Node>> {
+        self.0.node.as_ref()
+    }
+
+    pub(crate) fn with_node(self, node: Arc<Node>) -> Self {
+        Self::new(self.0.shape.clone(), self.0.storage.clone(), Some(node))
+    }
+
+    /// `self + other`, in the memory of `self` where nothing else uses it.
+    pub(crate) fn accumulate(mut self, other: &Tensor) -> Result<Self> {
+        fn add<T: Float>(sum: &mut Tensor, other: &Tensor) -> Result<()> {
+            let other = other.data::<T>()?;
+            crate::parallel::for_rows(sum.data_mut::<T>()?, 1, |first, piece| {
+                piece.iter_mut().zip(&other[first..]).for_each(|(x, &y)| *x += y);
+            });
+            Ok(())
+        }
+        if self.shape() != other.shape() {
+            return Err(Error::shape("backward", format!("gradients {} and {} meet", self.shape(), other.shape())));
+        }
+        match self.dtype() {
+            DType::F32 => add::<f32>(&mut self, other)?,
+            DType::F64 => add::<f64>(&mut self, other)?,
+            found => return Err(Error::DType { operator: "backward", expected: "f32 or f64", found }),
+        }
+        Ok(self)
+    }
+
+    /// Whether every element is finite.
+    pub fn is_finite(&self) -> bool {
+        let Storage::Cpu(storage) = self.storage();
+        match storage {
+            CpuStorage::F32(x) => x.iter().all(|x| x.is_finite()),
+            CpuStorage::F64(x) => x.iter().all(|x| x.is_finite()),
+            CpuStorage::F16(x) => x.iter().all(|x| x.is_finite()),
+            CpuStorage::BF16(x) => x.iter().all(|x| x.is_finite()),
+            CpuStorage::U32(_) => true,
+        }
+    }
+
+    /// Makes `self` the output of `operator` applied to `inputs`.
+    ///
+    /// `rule` maps the gradient with respect to the output to one gradient for each input; its second argument says
+    /// which of them are wanted. It is kept, with all it captured, only if an input is tracked: capture what the wanted
+    /// gradients need and nothing else.
+    ///
+    /// # Errors
+    /// While looking for the first value that is not finite ([`autograd::find_non_finite`]), when this is it.
+    #[allow(clippy::wrong_self_convention)]
+    pub fn from_operator(
+        self,
+        operator: &'static str,
+        inputs: &[&Tensor],
+        rule: impl FnOnce(Tensor, &[bool]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
+    ) -> Result<Self> {
+        autograd::record(self, operator, inputs, rule)
+    }
+
+    /// Makes `self` the output of an operator without a gradient.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] when one of `inputs` is tracked and gradients are being recorded.
+    #[allow(clippy::wrong_self_convention)]
+    pub fn from_untracked(self, operator: &'static str, inputs: &[&Tensor]) -> Result<Self> {
+        if autograd::is_recording() && inputs.iter().any(|input| input.is_tracked()) {
+            return Err(Error::NoGradient(operator));
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        let values = self.to_f64_vec();
+        write!(f, "Tensor({} {} {:?}", self.dtype(), self.shape(), &values[..values.len().min(SHOWN)])?;
+        f.write_str(if values.len() > SHOWN { " ...)" } else { ")" })
+    }
+}

@@ -1,0 +1,183 @@
+//! The engine itself, on three tiny operators.
+
+use hankel_core::autograd::{self, find_non_finite};
+use hankel_core::{Error, Result, Tensor, checkpoint, no_grad, scope};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn map(x: &Tensor, f: impl Fn(f64) -> f64) -> Result<Tensor> {
+    Tensor::from_vec(x.data::<f64>()?.iter().map(|&x| f(x)).collect(), x.shape())
+}
+
+fn zip(x: &Tensor, y: &Tensor, f: impl Fn(f64, f64) -> f64) -> Result<Tensor> {
+    let pairs = x.data::<f64>()?.iter().zip(y.data::<f64>()?);
+    Tensor::from_vec(pairs.map(|(&x, &y)| f(x, y)).collect(), x.shape())
+}
+
+fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let (saved_x, saved_y) = (x.detach(), y.detach());
+    zip(x, y, |x, y| x * y)?.from_operator("multiply", &[x, y], move |g, wanted| {
+        let dx = wanted[0].then(|| zip(&g, &saved_y, |g, y| g * y)).transpose()?;
+        let dy = wanted[1].then(|| zip(&g, &saved_x, |g, x| g * x)).transpose()?;
+        Ok(vec![dx, dy])
+    })
+}
+
+fn double(x: &Tensor) -> Result<Tensor> {
+    map(x, |x| 2.0 * x)?.from_operator("double", &[x], |g, _| Ok(vec![Some(map(&g, |g| 2.0 * g)?)]))
+}
+
+fn leaf(values: &[f64]) -> Tensor {
+    Tensor::from_vec(values.to_vec(), [values.len()]).and_then(|t| t.parameter()).unwrap()
+}
+
+fn gradient(output: &Tensor, leaf: &Tensor) -> Vec<f64> {
+    let seed = Tensor::full(output.shape(), 1.0_f64);
+    output.backward_with(seed).unwrap().get(leaf).unwrap().to_f64_vec()
+}
+
+#[test]
+fn paths_that_meet_are_summed() {
+    let x = leaf(&[3.0, -1.0]);
+    let y = multiply(&multiply(&x, &x).unwrap(), &double(&x).unwrap()).unwrap();
+    assert_eq!(y.to_f64_vec(), [54.0, -2.0]);
+    assert_eq!(gradient(&y, &x), [54.0, 6.0]);
+}
+
+#[test]
+fn frozen_inputs_get_no_gradient_and_no_node() {
+    let frozen = Tensor::full([2], 5.0_f64);
+    assert!(!double(&frozen).unwrap().is_tracked());
+    let x = leaf(&[1.0, 2.0]);
+    let y = multiply(&frozen, &x).unwrap();
+    assert_eq!(gradient(&y, &x), [5.0, 5.0]);
+    assert!(no_grad(|| multiply(&frozen, &x)).unwrap().backward_with(frozen).is_err());
+}
+
+#[test]
+fn an_operator_without_a_gradient_is_refused_by_name() {
+    let x = leaf(&[1.0]);
+    let rounded = map(&x, f64::round).unwrap().from_untracked("round", &[&x]);
+    assert!(matches!(rounded, Err(Error::NoGradient("round"))));
+    assert!(no_grad(|| map(&x, f64::round).unwrap().from_untracked("round", &[&x])).is_ok());
+    assert!(map(&x, f64::round).unwrap().from_untracked("round", &[&x.detach()]).is_ok());
+}
+
+#[test]
+fn a_graph_is_used_once_and_errors_say_so() {
+    let x = leaf(&[1.0]);
+    let y = double(&x).unwrap();
+    y.backward().unwrap();
+    assert!(matches!(y.backward(), Err(Error::Consumed("double"))));
+    assert!(matches!(x.detach().backward(), Err(Error::NotTracked)));
+    assert!(matches!(double(&leaf(&[1.0, 2.0])).unwrap().backward(), Err(Error::NotScalar(_))));
+    assert!(double(&x).unwrap().backward_with(Tensor::full([2], 1.0_f64)).is_err());
+}
+
+#[test]
+fn gradients_accumulate_over_passes() {
+    let x = leaf(&[1.5]);
+    let mut total = double(&x).unwrap().backward().unwrap();
+    total.accumulate(multiply(&x, &x).unwrap().backward().unwrap()).unwrap();
+    assert_eq!(total.get(&x).unwrap().to_f64_vec(), [5.0]);
+}
+
+#[test]
+fn saved_tensors_are_freed_in_order() {
+    // Each rule holds a token; when the rule of the first operator runs, those of all later ones must be gone.
+    let alive = Arc::new(());
+    let mut x = leaf(&[1.0]);
+    let last_seen = Arc::new(AtomicUsize::new(0));
+    for _ in 0..10 {
+        let (token, seen) = (alive.clone(), last_seen.clone());
+        x = map(&x, |x| x)
+            .unwrap()
+            .from_operator("identity", &[&x], move |g, _| {
+                seen.store(Arc::strong_count(&token), Ordering::Relaxed);
+                Ok(vec![Some(g)])
+            })
+            .unwrap();
+    }
+    assert_eq!(Arc::strong_count(&alive), 11);
+    x.backward().unwrap();
+    assert_eq!(last_seen.load(Ordering::Relaxed), 2);
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+#[test]
+fn a_chain_of_a_hundred_thousand_operators_neither_recurses_nor_leaks() {
+    let x = leaf(&[1.0]);
+    let long = || (0..100_000).try_fold(x.clone(), |y, _| y.reshape([1])).unwrap();
+    assert_eq!(gradient(&long(), &x), [1.0]);
+    drop(long());
+}
+
+#[test]
+fn a_recomputed_region_has_the_same_gradients() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (x, weight) = (leaf(&[2.0, 3.0]), leaf(&[5.0, 7.0]));
+    let (inner_weight, inner_calls) = (weight.clone(), calls.clone());
+    let input = double(&x).unwrap();
+    let y = checkpoint(&[&input], move |inputs| {
+        inner_calls.fetch_add(1, Ordering::Relaxed);
+        let squared = multiply(&inputs[0], &inputs[0])?;
+        multiply(&squared, &inner_weight)
+    })
+    .unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    let y = multiply(&y, &weight).unwrap();
+    let gradients = y.backward_with(Tensor::full([2], 1.0_f64)).unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    // y = (2x)^2 w^2
+    assert_eq!(gradients.get(&x).unwrap().to_f64_vec(), [8.0 * 2.0 * 25.0, 8.0 * 3.0 * 49.0]);
+    assert_eq!(gradients.get(&weight).unwrap().to_f64_vec(), [2.0 * 5.0 * 16.0, 2.0 * 7.0 * 36.0]);
+}
+
+#[test]
+fn recomputed_regions_nest_and_stay_untracked_when_frozen() {
+    let x = leaf(&[3.0]);
+    let outer = checkpoint(&[&x], |x| {
+        let inner = checkpoint(&[&x[0]], |x| multiply(&x[0], &x[0]))?;
+        multiply(&inner, &x[0])
+    })
+    .unwrap();
+    assert_eq!(gradient(&outer, &x), [27.0]);
+    assert!(!checkpoint(&[&x.detach()], |x| double(&x[0])).unwrap().is_tracked());
+}
+
+#[test]
+fn a_recomputed_region_may_not_capture_results_from_outside() {
+    let x = leaf(&[1.0]);
+    let outside = double(&x).unwrap();
+    let y = checkpoint(&[&x], move |x| multiply(&x[0], &outside)).unwrap();
+    assert!(matches!(y.backward(), Err(Error::CapturedOutside("double"))));
+}
+
+#[test]
+fn the_first_value_that_is_not_finite_is_named() {
+    let x = leaf(&[0.0]);
+    let run = || {
+        let y =
+            scope("layers.1", || scope("mlp", || map(&x, f64::ln)?.from_operator("ln", &[&x], |_, _| Ok(vec![None]))))?;
+        double(&y)
+    };
+    assert!(run().is_ok());
+    let error = find_non_finite(run).unwrap_err().to_string();
+    assert_eq!(error, "ln in layers.1.mlp produced a value that is not finite (forward)");
+    let backward = find_non_finite(|| {
+        let y = map(&x, f64::sqrt)?.from_operator("sqrt", &[&x], |g, _| Ok(vec![Some(map(&g, |g| g / 0.0)?)]))?;
+        y.backward()
+    });
+    assert!(backward.is_err_and(|e| e.to_string().contains("sqrt in model") && e.to_string().contains("backward")));
+}
+
+#[test]
+fn updates_in_place_keep_the_leaf() {
+    let mut x = leaf(&[1.0]);
+    let copy = x.clone();
+    x.data_mut::<f64>().unwrap()[0] = 4.0;
+    assert_eq!((x.item().unwrap(), copy.item().unwrap()), (4.0, 1.0));
+    assert_eq!(gradient(&multiply(&x, &x).unwrap(), &x), [8.0]);
+    assert!(double(&x).unwrap().data_mut::<f64>().is_err());
+    assert!(autograd::needs_gradient(&x));
+}
