@@ -1,1 +1,3 @@
 //! What crosses crates: gradients, equivalence, conformance and recovery.
+
+pub mod gradients;

@@ -1,0 +1,57 @@
+//! Cases and oracles.
+
+use super::{add, clamp, exp, expm1, multiply, scale, softplus};
+use crate::registry::{Array, Case, Dice, Input};
+use hankel_core::{Result, Tensor};
+
+fn unary(name: &str, shape: &[usize], run: fn(&Tensor) -> Result<Tensor>, oracle: fn(f64) -> f64) -> Case {
+    Case {
+        name: format!("{name} {shape:?}"),
+        inputs: vec![Input::normal(shape, 1.5)],
+        run: Box::new(move |x| run(&x[0])),
+        oracle: Box::new(move |x| x[0].data.iter().map(|&x| oracle(x)).collect()),
+    }
+}
+
+fn binary(
+    name: &str,
+    shape: &[usize],
+    run: fn(&Tensor, &Tensor) -> Result<Tensor>,
+    oracle: fn(f64, f64) -> f64,
+) -> Case {
+    Case {
+        name: format!("{name} {shape:?}"),
+        inputs: vec![Input::normal(shape, 1.0), Input::normal(shape, 1.0)],
+        run: Box::new(move |x| run(&x[0], &x[1])),
+        oracle: Box::new(move |x: &[Array]| x[0].data.iter().zip(&x[1].data).map(|(&x, &y)| oracle(x, y)).collect()),
+    }
+}
+
+fn limits(shape: &[usize]) -> Case {
+    unary("clamp", shape, |x| clamp(x, -1.25, 0.5), |x| x.clamp(-1.25, 0.5))
+}
+
+fn all(shape: &[usize]) -> Vec<Case> {
+    vec![
+        binary("add", shape, add, |x, y| x + y),
+        binary("multiply", shape, multiply, |x, y| x * y),
+        unary("scale", shape, |x| scale(x, -0.7), |x| -0.7 * x),
+        unary("exp", shape, exp, f64::exp),
+        unary("expm1", shape, expm1, f64::exp_m1),
+        unary("softplus", shape, softplus, |x| (1.0 + x.exp()).ln()),
+        // Away from the corners, where no derivative exists.
+        Case { inputs: vec![Input::uniform(shape, -1.2, 0.4)], ..limits(shape) },
+        Case { inputs: vec![Input::uniform(shape, 0.6, 2.0)], ..limits(shape) },
+    ]
+}
+
+pub fn cases() -> Vec<Case> {
+    [&[][..], &[0], &[1], &[3, 5, 7], &[2, 20_001]].into_iter().flat_map(all).collect()
+}
+
+pub fn random(dice: &mut Dice) -> Case {
+    let shape = [dice.size(0, 5), dice.size(1, 9)];
+    let mut cases = all(&shape);
+    let chosen = dice.size(0, cases.len() - 1);
+    cases.swap_remove(chosen)
+}

@@ -1,0 +1,131 @@
+//! Element by element.
+//!
+//! | operator | equation |
+//! | --- | --- |
+//! | [`add`] | z = x + y, both `[...]` of one shape |
+//! | [`multiply`] | z = x * y |
+//! | [`scale`] | y = c x |
+//! | [`exp`] | y = e^x |
+//! | [`expm1`] | y = e^x - 1 |
+//! | [`softplus`] | y = ln(1 + e^x) |
+//! | [`clamp`] | y = min(max(x, low), high); gradient 0 outside |
+
+#[doc(hidden)]
+pub mod cases;
+
+use crate::check::{self, for_float};
+use hankel_core::{Buffer, Float, Result, Tensor, parallel};
+
+fn map<T: Float>(x: &Tensor, f: impl Fn(T) -> T + Sync) -> Result<Tensor> {
+    let source = x.data::<T>()?;
+    let mut out = Buffer::unspecified(source.len());
+    parallel::for_rows(&mut out, 1, |first, piece| {
+        piece.iter_mut().zip(&source[first..]).for_each(|(y, &x)| *y = f(x));
+    });
+    Tensor::from_buffer(out, x.shape())
+}
+
+fn zip<T: Float>(x: &Tensor, y: &Tensor, f: impl Fn(T, T) -> T + Sync) -> Result<Tensor> {
+    let (left, right) = (x.data::<T>()?, y.data::<T>()?);
+    let mut out = Buffer::unspecified(left.len());
+    parallel::for_rows(&mut out, 1, |first, piece| {
+        for ((z, &x), &y) in piece.iter_mut().zip(&left[first..]).zip(&right[first..]) {
+            *z = f(x, y);
+        }
+    });
+    Tensor::from_buffer(out, x.shape())
+}
+
+/// `y = value(x)`, with `derivative(x, y)`.
+fn unary<T: Float>(
+    operator: &'static str,
+    x: &Tensor,
+    value: impl Fn(T) -> T + Sync,
+    derivative: impl Fn(T, T) -> T + Sync + Send + 'static,
+) -> Result<Tensor> {
+    let y = map(x, value)?;
+    let (saved_x, saved_y) = (x.detach(), y.clone());
+    y.from_operator(operator, &[x], move |g, _| {
+        let slope = zip(&saved_x, &saved_y, &derivative)?;
+        Ok(vec![Some(zip(&g, &slope, |g: T, d| g * d)?)])
+    })
+}
+
+/// Sum of two tensors of one shape.
+///
+/// # Errors
+/// When shapes or element types differ.
+pub fn add(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    check::shape("add", "y", y, x.shape())?;
+    check::dtype("add", "y", y, x.dtype())?;
+    for_float!(x, "add", T => zip::<T>(x, y, |x, y| x + y))?
+        .from_operator("add", &[x, y], |g, wanted| Ok(wanted.iter().map(|&w| w.then(|| g.clone())).collect()))
+}
+
+/// Product of two tensors of one shape.
+///
+/// # Errors
+/// When shapes or element types differ.
+pub fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    check::shape("multiply", "y", y, x.shape())?;
+    check::dtype("multiply", "y", y, x.dtype())?;
+    let (saved_x, saved_y) = (x.detach(), y.detach());
+    for_float!(x, "multiply", T => {
+        zip::<T>(x, y, |x, y| x * y)?.from_operator("multiply", &[x, y], move |g, wanted| {
+            let product = |wanted: bool, y: &Tensor| wanted.then(|| zip::<T>(&g, y, |g, y| g * y)).transpose();
+            Ok(vec![product(wanted[0], &saved_y)?, product(wanted[1], &saved_x)?])
+        })
+    })
+}
+
+/// `factor` times a tensor.
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`.
+pub fn scale(x: &Tensor, factor: f64) -> Result<Tensor> {
+    for_float!(x, "scale", T => {
+        let c = T::of(factor);
+        map::<T>(x, |x| c * x)?.from_operator("scale", &[x], move |g, _| Ok(vec![Some(map::<T>(&g, |g| c * g)?)]))
+    })
+}
+
+/// `e^x`.
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`.
+pub fn exp(x: &Tensor) -> Result<Tensor> {
+    for_float!(x, "exp", T => unary::<T>("exp", x, T::exp, |_, y| y))
+}
+
+/// `e^x - 1`, accurate near 0.
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`.
+pub fn expm1(x: &Tensor) -> Result<Tensor> {
+    for_float!(x, "expm1", T => unary::<T>("expm1", x, T::exp_m1, |_, y| y + 1.0))
+}
+
+/// `ln(1 + e^x)`, without overflow.
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`.
+pub fn softplus(x: &Tensor) -> Result<Tensor> {
+    for_float!(x, "softplus", T => unary::<T>(
+        "softplus",
+        x,
+        |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
+        |x, _| 1.0 / (1.0 + (-x).exp()),
+    ))
+}
+
+/// Limits every element to `low ..= high`; the gradient is 0 outside.
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`.
+pub fn clamp(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
+    for_float!(x, "clamp", T => {
+        let (low, high) = (T::of(low), T::of(high));
+        let inside = move |x: T, _| if x >= low && x <= high { 1.0 } else { 0.0 };
+        unary::<T>("clamp", x, |x| x.max(low).min(high), inside)
+    })
+}
