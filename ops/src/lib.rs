@@ -7,6 +7,7 @@ mod check;
 pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
+pub mod kernels;
 #[doc(hidden)]
 pub mod registry;
 

@@ -1,0 +1,69 @@
+//! Borrowed matrices with strides.
+
+/// A borrowed matrix: element (i, j) is `data[i * row_stride + j * col_stride]`. Transposing swaps the strides.
+#[derive(Clone, Copy)]
+pub struct Mat<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
+}
+
+impl<'a, T: Copy> Mat<'a, T> {
+    /// A row-major matrix without gaps.
+    ///
+    /// # Panics
+    /// When `data` is shorter than `rows * cols`.
+    pub fn new(data: &'a [T], rows: usize, cols: usize) -> Self {
+        Self::strided(data, rows, cols, cols)
+    }
+
+    /// A row-major matrix whose rows start `row_stride` elements apart.
+    ///
+    /// # Panics
+    /// When `data` ends before the last element.
+    pub fn strided(data: &'a [T], rows: usize, cols: usize, row_stride: usize) -> Self {
+        if rows > 0 && cols > 0 {
+            assert!((rows - 1) * row_stride + cols <= data.len(), "a {rows} x {cols} matrix needs more elements");
+        }
+        Mat { data, rows, cols, row_stride, col_stride: 1 }
+    }
+
+    /// The transposed matrix, of the same elements.
+    pub fn t(self) -> Self {
+        Mat { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Element (i, j).
+    ///
+    /// # Panics
+    /// When out of range.
+    #[inline]
+    pub fn at(&self, i: usize, j: usize) -> T {
+        assert!(i < self.rows && j < self.cols);
+        self.data[i * self.row_stride + j * self.col_stride]
+    }
+
+    /// Rows `first..first + rows`.
+    pub(super) fn row_block(self, first: usize, rows: usize) -> Self {
+        debug_assert!(first + rows <= self.rows);
+        let data = if rows == 0 { &[] } else { &self.data[first * self.row_stride..] };
+        Mat { data, rows, ..self }
+    }
+
+    /// Columns `first..first + cols`.
+    pub(super) fn col_block(self, first: usize, cols: usize) -> Self {
+        self.t().row_block(first, cols).t()
+    }
+}

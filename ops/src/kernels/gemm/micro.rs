@@ -1,0 +1,169 @@
+//! The innermost product: a tile of the output held in registers while `k` runs.
+//!
+//! For each step of `k` a tile reads `NV` registers of the packed right factor and `MR` scalars of the left one, and
+//! does `MR * NV` fused multiply-adds. The chain of additions of one output element is in the order of `k` whatever the
+//! tile, so that how the output is cut into tiles never changes a bit.
+
+use super::Accumulate;
+use crate::kernels::simd::Real;
+use pulp::Simd;
+
+/// Rows of the widest tile of any instruction set.
+pub(super) const MAX_ROWS: usize = 8;
+
+/// Rows and registers per row of the tile that suits the register file.
+#[inline(always)]
+pub(super) fn tile_shape<S: Simd>() -> (usize, usize) {
+    if S::REGISTER_COUNT < 32 {
+        (6, 2) // AVX2: 12 accumulators, 2 operands, 1 broadcast of 16 registers
+    } else if size_of::<S::f32s>() >= 64 {
+        (8, 2) // AVX-512: the fused multiply-add is the bottleneck from 8 accumulators on
+    } else {
+        (6, 4) // NEON: narrow registers, many pipes
+    }
+}
+
+/// A strip of rows of the left factor: scalar (i, p) is `*data.add(i * row_stride + p * k_stride)`.
+#[derive(Clone, Copy)]
+pub(super) struct Strip<T> {
+    pub data: *const T,
+    pub row_stride: usize,
+    pub k_stride: usize,
+}
+
+/// Where a tile is written: row i starts at `data.add(i * row_stride)`, `cols` columns are written.
+#[derive(Clone, Copy)]
+pub(super) struct Target<T> {
+    pub data: *mut T,
+    pub row_stride: usize,
+    pub cols: usize,
+}
+
+/// `rows` rows (at most the tile's) of one packed panel of `nv` registers per step of `k`.
+///
+/// # Safety
+/// `a` must be readable for `rows` x `k`, `c` readable and writable for `rows` x `cols`; `panel` holds `k * nv`
+/// registers and `cols <= nv * lanes`; a bias has `cols` elements.
+#[inline(always)]
+pub(super) unsafe fn strip<S: Simd, T: Real>(
+    simd: S,
+    rows: usize,
+    a: Strip<T>,
+    panel: &[T::Vector<S>],
+    nv: usize,
+    alpha: T,
+    how: Accumulate<T>,
+    c: Target<T>,
+) {
+    let (mr, full) = tile_shape::<S>();
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        match (mr, full, nv == full) {
+            (6, 2, true) => rows_of::<S, T, 6, 2>(simd, rows, a, panel, alpha, how, c),
+            (6, _, false) => rows_of::<S, T, 6, 1>(simd, rows, a, panel, alpha, how, c),
+            (6, _, true) => rows_of::<S, T, 6, 4>(simd, rows, a, panel, alpha, how, c),
+            (_, _, true) => rows_of::<S, T, 8, 2>(simd, rows, a, panel, alpha, how, c),
+            (_, _, false) => rows_of::<S, T, 8, 1>(simd, rows, a, panel, alpha, how, c),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn rows_of<S: Simd, T: Real, const MR: usize, const NV: usize>(
+    simd: S,
+    rows: usize,
+    a: Strip<T>,
+    panel: &[T::Vector<S>],
+    alpha: T,
+    how: Accumulate<T>,
+    c: Target<T>,
+) {
+    // SAFETY: the caller's promise; each call covers rows that are still within it.
+    unsafe {
+        if rows == MR {
+            tile::<S, T, MR, NV>(simd, a, panel, alpha, how, c);
+            return;
+        }
+        let mut i = 0;
+        while i < rows {
+            let a = Strip { data: a.data.add(i * a.row_stride), ..a };
+            let c = Target { data: c.data.add(i * c.row_stride), ..c };
+            if rows - i >= 3 {
+                tile::<S, T, 3, NV>(simd, a, panel, alpha, how, c);
+                i += 3;
+            } else {
+                tile::<S, T, 1, NV>(simd, a, panel, alpha, how, c);
+                i += 1;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
+    simd: S,
+    a: Strip<T>,
+    panel: &[T::Vector<S>],
+    alpha: T,
+    how: Accumulate<T>,
+    c: Target<T>,
+) {
+    // SAFETY: the caller's promise.
+    let acc = unsafe {
+        // A row-major left factor and a packed one get their own loops, with the stride known to the compiler.
+        if a.k_stride == 1 {
+            product::<S, T, MR, NV>(simd, Strip { k_stride: 1, ..a }, panel)
+        } else {
+            product::<S, T, MR, NV>(simd, Strip { row_stride: 1, ..a }, panel)
+        }
+    };
+    let lanes = T::lanes::<S>();
+    let alpha = T::splat(simd, alpha);
+    for (i, acc) in acc.iter().enumerate() {
+        // SAFETY: row i of the target has `cols` writable elements.
+        let row = unsafe { std::slice::from_raw_parts_mut(c.data.add(i * c.row_stride), c.cols) };
+        for (j, &acc) in acc.iter().enumerate() {
+            let from = (j * lanes).min(c.cols);
+            let to = (from + lanes).min(c.cols);
+            let out = &mut row[from..to];
+            if out.len() == lanes {
+                let (out, _) = T::split_mut::<S>(out);
+                let base = match how {
+                    Accumulate::Overwrite => T::splat(simd, T::zero()),
+                    Accumulate::Add => out[0],
+                    Accumulate::Bias(bias) => T::split::<S>(&bias[from..to]).0[0],
+                };
+                out[0] = T::vmul_add(simd, alpha, acc, base);
+            } else {
+                let mut base = [T::splat(simd, T::zero())];
+                let scalars: &mut [T] = bytemuck::cast_slice_mut(&mut base);
+                match how {
+                    Accumulate::Overwrite => {}
+                    Accumulate::Add => scalars[..out.len()].copy_from_slice(out),
+                    Accumulate::Bias(bias) => scalars[..out.len()].copy_from_slice(&bias[from..to]),
+                }
+                let sum = [T::vmul_add(simd, alpha, acc, base[0])];
+                out.copy_from_slice(&bytemuck::cast_slice(&sum)[..out.len()]);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn product<S: Simd, T: Real, const MR: usize, const NV: usize>(
+    simd: S,
+    a: Strip<T>,
+    panel: &[T::Vector<S>],
+) -> [[T::Vector<S>; NV]; MR] {
+    let mut acc = [[T::splat(simd, T::zero()); NV]; MR];
+    for (p, b) in panel.as_chunks::<NV>().0.iter().enumerate() {
+        for i in 0..MR {
+            // SAFETY: the caller lets `a` be read for MR rows and as many steps as the panel has.
+            let a = T::splat(simd, unsafe { *a.data.add(i * a.row_stride + p * a.k_stride) });
+            for j in 0..NV {
+                acc[i][j] = T::vmul_add(simd, a, b[j], acc[i][j]);
+            }
+        }
+    }
+    acc
+}

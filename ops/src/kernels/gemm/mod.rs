@@ -1,0 +1,191 @@
+//! Matrix products `C = alpha A B (+ C or a bias)` for any mixture of transposed and strided factors.
+//!
+//! The right factor is packed in panels as wide as a register tile; a row-major left factor is read where it is. That
+//! suits the products of a transformer, which are tall and narrow ([tokens, 128] x [128, 32]): packing the left factor,
+//! as general libraries do, costs as much as the product there (`benches/gemm.rs` compares).
+//!
+//! An output element is the sum over `k` in blocks of [`K_BLOCK`], each block one chain of fused multiply-adds, whatever
+//! the number of threads. Weight gradients (a small output, a long sum over tokens) are cut in chunks of [`K_CHUNK`]
+//! tokens that are added in order.
+
+mod mat;
+mod micro;
+mod pack;
+mod panels;
+#[cfg(test)]
+mod tests;
+
+pub use mat::Mat;
+pub use pack::RightFactor;
+
+use super::scratch::Scratch;
+use super::simd::Real;
+use micro::Target;
+use panels::{Panels, multiply, multiply_into};
+use rayon::prelude::*;
+
+/// Steps of `k` for which panels are packed: a panel of 32 columns in `f32` fills the first-level cache.
+pub const K_BLOCK: usize = 512;
+/// Steps of `k` of one partial sum where the output is small and the sum is long.
+pub const K_CHUNK: usize = 2048;
+/// Rows of the left factor multiplied by a panel while it stays in the cache.
+const ROW_BLOCK: usize = 64;
+/// Multiply-adds worth a task of their own.
+const TASK: usize = 1 << 21;
+/// Elements of a right factor that are packed once for all threads.
+const SHARED: usize = 1 << 18;
+
+/// What becomes of the output's former content.
+#[derive(Clone, Copy)]
+pub enum Accumulate<'a, T> {
+    /// It is not read.
+    Overwrite,
+    /// The product is added to it.
+    Add,
+    /// It is not read; this row is added to each row of the product.
+    Bias(&'a [T]),
+}
+
+/// `C (+)= alpha A B`, in parallel. `C` is `out`, its rows `out_stride` elements apart.
+///
+/// # Panics
+/// When the shapes do not fit: that is the calling operator's to check.
+pub fn gemm<T: Real>(
+    alpha: T,
+    a: Mat<T>,
+    b: &impl RightFactor<T>,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+) {
+    let (m, k, n) = check(a, b, how, out, out_stride);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let out = &mut out[..(m - 1) * out_stride + n];
+    if m * k * n <= TASK {
+        return gemm_serial(alpha, a, b, how, out, out_stride);
+    }
+    if k >= 2 * K_CHUNK && m * n <= SHARED {
+        return long_sum(alpha, a, b, how, out, out_stride);
+    }
+    let task_rows = (TASK / (k * n)).max(1).next_multiple_of(ROW_BLOCK);
+    if k * n <= SHARED {
+        let panels = Panels::pack(b, 0..k, 0..n);
+        out.par_chunks_mut(task_rows * out_stride).enumerate().for_each(|(i, out)| {
+            let first = i * task_rows;
+            let a = a.row_block(first, task_rows.min(m - first));
+            multiply(alpha, a, &panels, how, out, out_stride);
+        });
+        return;
+    }
+    wide(alpha, a, b, how, out, out_stride);
+}
+
+/// [`gemm`] on the calling thread.
+///
+/// # Panics
+/// When the shapes do not fit.
+pub fn gemm_serial<T: Real>(
+    alpha: T,
+    a: Mat<T>,
+    b: &impl RightFactor<T>,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+) {
+    let (m, k, n) = check(a, b, how, out, out_stride);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let panels = Panels::pack(b, 0..k, 0..n);
+    multiply(alpha, a, &panels, how, out, out_stride);
+}
+
+fn check<T: Real>(
+    a: Mat<T>,
+    b: &impl RightFactor<T>,
+    how: Accumulate<T>,
+    out: &[T],
+    out_stride: usize,
+) -> (usize, usize, usize) {
+    let (m, k, n) = (a.rows, a.cols, b.cols());
+    assert_eq!(k, b.rows(), "the factors of a product do not fit");
+    assert!(n <= out_stride && (m == 0 || n == 0 || (m - 1) * out_stride + n <= out.len()), "the output is too small");
+    if let Accumulate::Bias(bias) = how {
+        assert_eq!(bias.len(), n, "the bias is not as long as a row of the output");
+    }
+    (m, k, n)
+}
+
+/// A small output and a long sum: chunks of the sum side by side, added in order.
+fn long_sum<T: Real>(
+    alpha: T,
+    a: Mat<T>,
+    b: &impl RightFactor<T>,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+) {
+    let (m, k, n) = (a.rows, a.cols, b.cols());
+    let mut partial = Scratch::<T>::new(k.div_ceil(K_CHUNK) * m * n);
+    partial.par_chunks_mut(m * n).enumerate().for_each(|(i, out)| {
+        let range = i * K_CHUNK..k.min((i + 1) * K_CHUNK);
+        let a = a.col_block(range.start, range.len());
+        let panels = Panels::pack(b, range, 0..n);
+        multiply(alpha, a, &panels, Accumulate::Overwrite, out, n);
+    });
+    for (i, row) in out.chunks_mut(out_stride).take(m).enumerate() {
+        let row = &mut row[..n];
+        match how {
+            Accumulate::Overwrite => row.fill(T::zero()),
+            Accumulate::Add => {}
+            Accumulate::Bias(bias) => row.copy_from_slice(bias),
+        }
+        for partial in partial.chunks_exact(m * n) {
+            row.iter_mut().zip(&partial[i * n..]).for_each(|(sum, &x)| *sum += x);
+        }
+    }
+}
+
+/// A right factor that is too large to be packed at once: each task packs the columns it multiplies with.
+fn wide<T: Real>(alpha: T, a: Mat<T>, b: &impl RightFactor<T>, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
+    /// Tasks that keep many cores busy.
+    const TASKS: usize = 64;
+    let (m, k, n) = (a.rows, a.cols, b.cols());
+    let (mut rows, mut cols) = (1024.min(m.next_multiple_of(ROW_BLOCK)), 256);
+    while m.div_ceil(rows) * n.div_ceil(cols) < TASKS && (rows > 4 * ROW_BLOCK || cols > 64) {
+        if cols > 64 {
+            cols /= 2;
+        } else {
+            rows = (rows / 2).next_multiple_of(ROW_BLOCK);
+        }
+    }
+    let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(cols));
+    let target = Shared(out.as_mut_ptr());
+    (0..row_blocks * col_blocks).into_par_iter().for_each(|task| {
+        let (i, j) = (task / col_blocks * rows, task % col_blocks * cols);
+        let (rows, cols) = (rows.min(m - i), cols.min(n - j));
+        let how = match how {
+            Accumulate::Bias(bias) => Accumulate::Bias(&bias[j..j + cols]),
+            how => how,
+        };
+        let target = &target;
+        for first in (0..k.max(1)).step_by(K_BLOCK) {
+            let range = first..k.min(first + K_BLOCK);
+            let how = if first == 0 { how } else { Accumulate::Add };
+            let a = a.row_block(i, rows).col_block(first, range.len());
+            let panels = Panels::pack(b, range, j..j + cols);
+            // SAFETY: `check` made sure that the output holds m rows of n columns; the tasks' rectangles are disjoint.
+            unsafe {
+                let target = Target { data: target.0.add(i * out_stride + j), row_stride: out_stride, cols };
+                multiply_into(alpha, a, &panels, how, target);
+            }
+        }
+    });
+}
+
+/// The output of several tasks that write disjoint rectangles of it.
+struct Shared<T>(*mut T);
+// SAFETY: the pointer is only used to write disjoint elements.
+unsafe impl<T: Send> Sync for Shared<T> {}

@@ -1,0 +1,159 @@
+//! Packed right factors, and the loops that multiply by them.
+
+use super::micro::{Strip, Target, strip, tile_shape};
+use super::pack::pack_left;
+use super::{Accumulate, K_BLOCK, Mat, ROW_BLOCK, RightFactor};
+use crate::kernels::scratch::Scratch;
+use crate::kernels::simd::{Real, dispatch};
+use pulp::{Simd, WithSimd};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Columns of a right factor, packed.
+///
+/// For each block of `k`, panel after panel, each `k` steps by the panel's width. Panels are as wide as the register
+/// tile; what remains goes to panels of one register, the last filled up with zeros.
+pub(super) struct Panels<T: Real> {
+    data: Scratch<T>,
+    k: usize,
+    n: usize,
+}
+
+impl<T: Real> Panels<T> {
+    /// Packs rows `k` of columns `j`.
+    pub(super) fn pack(b: &impl RightFactor<T>, k: Range<usize>, j: Range<usize>) -> Self {
+        let (width, lanes) = dispatch(PanelWidth::<T>(PhantomData));
+        let n = j.len();
+        let mut panels = Panels { data: Scratch::new(k.len() * n.next_multiple_of(lanes)), k: k.len(), n };
+        let mut rest = &mut panels.data[..];
+        for first in k.clone().step_by(K_BLOCK) {
+            let range = first..k.end.min(first + K_BLOCK);
+            for (column, panel_width) in columns(n, width, lanes) {
+                let (panel, after) = rest.split_at_mut(range.len() * panel_width);
+                let cols = panel_width.min(n - column);
+                b.pack(range.clone(), j.start + column..j.start + column + cols, panel_width, panel);
+                rest = after;
+            }
+        }
+        panels
+    }
+}
+
+/// Columns of a whole panel and of a narrow one.
+struct PanelWidth<T>(PhantomData<T>);
+
+impl<T: Real> WithSimd for PanelWidth<T> {
+    type Output = (usize, usize);
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> (usize, usize) {
+        (tile_shape::<S>().1 * T::lanes::<S>(), T::lanes::<S>())
+    }
+}
+
+/// First column and width of each panel of `n` columns.
+#[inline(always)]
+fn columns(n: usize, width: usize, lanes: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let column = next;
+        let panel = match n - column {
+            0 => return None,
+            left if left > width - lanes => width,
+            _ => lanes,
+        };
+        next = n.min(column + panel);
+        Some((column, panel))
+    })
+}
+
+/// `alpha A B` to the first columns of the rows of `out`.
+pub(super) fn multiply<T: Real>(
+    alpha: T,
+    a: Mat<T>,
+    panels: &Panels<T>,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+) {
+    assert!(a.rows == 0 || panels.n == 0 || (a.rows - 1) * out_stride + panels.n <= out.len());
+    let target = Target { data: out.as_mut_ptr(), row_stride: out_stride, cols: panels.n };
+    // SAFETY: the slice holds all rows of the target, as just checked.
+    unsafe { multiply_into(alpha, a, panels, how, target) }
+}
+
+/// As [`multiply`].
+///
+/// # Safety
+/// The target is writable (and readable, when added to) for the rows of `a`, and nobody else uses it meanwhile.
+pub(super) unsafe fn multiply_into<T: Real>(
+    alpha: T,
+    a: Mat<T>,
+    panels: &Panels<T>,
+    how: Accumulate<T>,
+    target: Target<T>,
+) {
+    assert!(a.cols == panels.k && target.cols == panels.n);
+    dispatch(Product { alpha, a, panels, how, target });
+}
+
+struct Product<'a, T: Real> {
+    alpha: T,
+    a: Mat<'a, T>,
+    panels: &'a Panels<T>,
+    how: Accumulate<'a, T>,
+    target: Target<T>,
+}
+
+impl<T: Real> WithSimd for Product<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Product { a, target, panels, .. } = self;
+        let (mr, nv) = tile_shape::<S>();
+        let lanes = T::lanes::<S>();
+        let packed_len = if a.col_stride == 1 { 0 } else { ROW_BLOCK.next_multiple_of(mr) * K_BLOCK.min(a.cols) };
+        let mut packed = Scratch::<T>::new(packed_len);
+        for first_row in (0..a.rows).step_by(ROW_BLOCK) {
+            let rows = ROW_BLOCK.min(a.rows - first_row);
+            let mut panel_data = &panels.data[..];
+            let mut k_first = 0;
+            // A sum of nothing still writes the output: one pass with empty panels.
+            while k_first < a.cols.max(1) {
+                let k = K_BLOCK.min(a.cols - k_first);
+                let block = a.row_block(first_row, rows);
+                if a.col_stride != 1 {
+                    let strips = rows.next_multiple_of(mr);
+                    pack_left(block, k_first..k_first + k, mr, &mut packed[..strips * k]);
+                }
+                for (column, width) in columns(panels.n, nv * lanes, lanes) {
+                    let (panel, rest) = panel_data.split_at(k * width);
+                    panel_data = rest;
+                    let panel = T::split::<S>(panel).0;
+                    let cols = width.min(panels.n - column);
+                    let how = match self.how {
+                        _ if k_first > 0 => Accumulate::Add,
+                        Accumulate::Bias(bias) => Accumulate::Bias(&bias[column..column + cols]),
+                        how => how,
+                    };
+                    for i in (0..rows).step_by(mr) {
+                        let strip_of_a = if a.col_stride == 1 {
+                            let data = block.data[i * a.row_stride + k_first..].as_ptr();
+                            Strip { data, row_stride: a.row_stride, k_stride: 1 }
+                        } else {
+                            Strip { data: packed[i * k..].as_ptr(), row_stride: 1, k_stride: mr }
+                        };
+                        // SAFETY: `Mat` holds its rows and columns, the packed strip `mr` rows of `k`; the target holds
+                        // the rows of `a`, by the caller's promise.
+                        unsafe {
+                            let data = target.data.add((first_row + i) * target.row_stride + column);
+                            let to = Target { data, row_stride: target.row_stride, cols };
+                            strip(simd, mr.min(rows - i), strip_of_a, panel, width / lanes, self.alpha, how, to);
+                        }
+                    }
+                }
+                k_first += K_BLOCK;
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The pieces that operators are built from: matrix products, vectors, exponentials. Plain slices, no tensors.
+//!
+//! Every routine gives the same bits for any number of threads. Vector code is compiled for several instruction sets
+//! (AVX-512, AVX2 + FMA, NEON, scalar) and chosen at run time.
+
+pub mod gemm;
+pub mod scratch;
+pub mod simd;
+
+pub use gemm::{Accumulate, Mat, gemm, gemm_serial};
+pub use simd::Real;
