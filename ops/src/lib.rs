@@ -4,13 +4,25 @@
 //! `f32` or `f64`, and records a rule for its gradient only if one will be asked for.
 
 mod check;
+pub mod cross_entropy;
 pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
 pub mod kernels;
+pub mod layer_norm;
+pub mod linear;
 #[doc(hidden)]
 pub mod registry;
+pub mod rms_norm;
+pub mod scan;
+pub mod sequence;
 
+pub use cross_entropy::{Head, Targets, TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
-pub use elementwise::{add, clamp, exp, expm1, multiply, scale, softplus};
+pub use elementwise::{add, clamp, exp, expm1, multiply, scale, scale_rows, softplus};
 pub use embedding::embedding;
+pub use layer_norm::layer_norm;
+pub use linear::{Gate, add_linear, linear};
+pub use rms_norm::rms_norm;
+pub use scan::{Poles, ScanPath, scan};
+pub use sequence::{concat_time, narrow_time};

@@ -131,6 +131,11 @@ pub struct Operator {
 
 /// All operators.
 pub const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "cross_entropy",
+        cases: crate::cross_entropy::cases::cases,
+        random: crate::cross_entropy::cases::random,
+    },
     Operator { name: "dropout", cases: crate::dropout::cases::cases, random: crate::dropout::cases::random },
     Operator {
         name: "elementwise",
@@ -138,4 +143,9 @@ pub const OPERATORS: &[Operator] = &[
         random: crate::elementwise::cases::random,
     },
     Operator { name: "embedding", cases: crate::embedding::cases::cases, random: crate::embedding::cases::random },
+    Operator { name: "layer_norm", cases: crate::layer_norm::cases::cases, random: crate::layer_norm::cases::random },
+    Operator { name: "linear", cases: crate::linear::cases::cases, random: crate::linear::cases::random },
+    Operator { name: "rms_norm", cases: crate::rms_norm::cases::cases, random: crate::rms_norm::cases::random },
+    Operator { name: "scan", cases: crate::scan::cases::cases, random: crate::scan::cases::random },
+    Operator { name: "sequence", cases: crate::sequence::cases::cases, random: crate::sequence::cases::random },
 ];

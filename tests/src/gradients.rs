@@ -49,7 +49,7 @@ pub fn relative_error(inputs: &[Tensor], samples: usize, f: impl Fn(&[Tensor]) -
         let mut compared = Vec::new();
         for index in picks {
             // Fourth-order central difference: its error is O(h^4), so h can be large enough to keep rounding small.
-            let h = 1e-3 * values[index].abs().max(0.1);
+            let h = 1e-4 * values[index].abs().max(0.1);
             let difference =
                 (8.0 * (at(index, h)? - at(index, -h)?) - (at(index, 2.0 * h)? - at(index, -2.0 * h)?)) / (12.0 * h);
             compared.push((analytic[index], difference));

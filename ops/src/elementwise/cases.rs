@@ -1,6 +1,6 @@
 //! Cases and oracles.
 
-use super::{add, clamp, exp, expm1, multiply, scale, softplus};
+use super::{add, clamp, exp, expm1, multiply, scale, scale_rows, softplus};
 use crate::registry::{Array, Case, Dice, Input};
 use hankel_core::{Result, Tensor};
 
@@ -45,13 +45,24 @@ fn all(shape: &[usize]) -> Vec<Case> {
     ]
 }
 
+fn rows(n: usize, m: usize) -> Case {
+    Case {
+        name: format!("scale_rows {n} x {m}"),
+        inputs: vec![Input::normal([n, m], 1.0), Input::normal([n], 1.0)],
+        run: Box::new(|x| scale_rows(&x[0], &x[1])),
+        oracle: Box::new(move |x| x[0].data.iter().enumerate().map(|(i, v)| v * x[1].data[i / m]).collect()),
+    }
+}
+
 pub fn cases() -> Vec<Case> {
-    [&[][..], &[0], &[1], &[3, 5, 7], &[2, 20_001]].into_iter().flat_map(all).collect()
+    let shapes = [&[][..], &[0], &[1], &[3, 5, 7], &[2, 20_001]];
+    shapes.into_iter().flat_map(all).chain([rows(3, 4), rows(1, 1), rows(0, 2)]).collect()
 }
 
 pub fn random(dice: &mut Dice) -> Case {
     let shape = [dice.size(0, 5), dice.size(1, 9)];
     let mut cases = all(&shape);
+    cases.push(rows(shape[0], shape[1]));
     let chosen = dice.size(0, cases.len() - 1);
     cases.swap_remove(chosen)
 }

@@ -5,6 +5,7 @@
 //! | [`add`] | z = x + y, both `[...]` of one shape |
 //! | [`multiply`] | z = x * y |
 //! | [`scale`] | y = c x |
+//! | [`scale_rows`] | y_ij = factor_i x_ij, `x` `[n, m]`, `factor` `[n]` |
 //! | [`exp`] | y = e^x |
 //! | [`expm1`] | y = e^x - 1 |
 //! | [`softplus`] | y = ln(1 + e^x) |
@@ -14,7 +15,7 @@
 pub mod cases;
 
 use crate::check::{self, for_float};
-use hankel_core::{Buffer, Float, Result, Tensor, parallel};
+use hankel_core::{Buffer, Error, Float, Result, Tensor, parallel};
 
 fn map<T: Float>(x: &Tensor, f: impl Fn(T) -> T + Sync) -> Result<Tensor> {
     let source = x.data::<T>()?;
@@ -86,6 +87,35 @@ pub fn scale(x: &Tensor, factor: f64) -> Result<Tensor> {
     for_float!(x, "scale", T => {
         let c = T::of(factor);
         map::<T>(x, |x| c * x)?.from_operator("scale", &[x], move |g, _| Ok(vec![Some(map::<T>(&g, |g| c * g)?)]))
+    })
+}
+
+/// Row `i` of a matrix `[n, m]` times `factor[i]`, `factor` `[n]`.
+///
+/// # Errors
+/// When shapes or element types do not fit.
+pub fn scale_rows(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
+    let &[n, m] = &x.shape()[..] else {
+        return Err(Error::shape("scale_rows", format!("expected a matrix, found {}", x.shape())));
+    };
+    check::shape("scale_rows", "factor", factor, &[n])?;
+    check::dtype("scale_rows", "factor", factor, x.dtype())?;
+    for_float!(x, "scale_rows", T => {
+        fn rows<T: Float>(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
+            let m = x.shape().last().max(1);
+            let mut out = x.data::<T>()?.to_vec();
+            for (row, &f) in out.chunks_mut(m).zip(factor.data::<T>()?) {
+                row.iter_mut().for_each(|x| *x *= f);
+            }
+            Tensor::from_vec(out, x.shape())
+        }
+        let (saved_x, saved_factor) = (x.detach(), factor.detach());
+        rows::<T>(x, factor)?.from_operator("scale_rows", &[x, factor], move |g, wanted| {
+            let dx = wanted[0].then(|| rows::<T>(&g, &saved_factor)).transpose()?;
+            let product = g.data::<T>()?.iter().zip(saved_x.data::<T>()?).map(|(&g, &x)| g * x).collect::<Vec<_>>();
+            let sums = (0..n).map(|i| product[i * m..(i + 1) * m].iter().copied().sum::<T>()).collect();
+            Ok(vec![dx, wanted[1].then(|| Tensor::from_vec(sums, [n])).transpose()?])
+        })
     })
 }
 

@@ -1,0 +1,55 @@
+//! Cases and oracles.
+
+use super::{Head, Targets, cross_entropy};
+use crate::registry::{Case, Dice, Input};
+
+fn case(shape: &[usize], width: usize, classes: usize, bias: bool, smoothing: f64) -> Case {
+    let mut hidden = shape.to_vec();
+    hidden.push(width);
+    Case {
+        name: format!("{shape:?} x {width}, {classes} classes, bias {bias}, smoothing {smoothing}"),
+        inputs: vec![
+            Input::normal(hidden, 1.0),
+            Input::normal([classes, width], 0.5),
+            Input::normal([classes], 1.0),
+            Input::tokens(shape, classes),
+            Input::uniform(shape, 0.0, 2.0).frozen(),
+        ],
+        run: Box::new(move |x| {
+            let head = Head { weight: &x[1], bias: bias.then_some(&x[2]) };
+            cross_entropy(&x[0], head, Targets { tokens: &x[3], weights: &x[4], smoothing, normalizer: 3.5 })
+        }),
+        oracle: Box::new(move |x| {
+            let mut loss = 0.0;
+            for ((hidden, target), weight) in x[0].rows().zip(&x[3].data).zip(&x[4].data) {
+                let logits: Vec<f64> = x[1]
+                    .rows()
+                    .zip(&x[2].data)
+                    .map(|(w, b)| w.iter().zip(hidden).map(|(w, h)| w * h).sum::<f64>() + if bias { *b } else { 0.0 })
+                    .collect();
+                let total: f64 = logits.iter().map(|z| z.exp()).sum();
+                let minus_log: Vec<f64> = logits.iter().map(|z| -(z.exp() / total).ln()).collect();
+                let even = minus_log.iter().sum::<f64>() / classes as f64;
+                loss += weight * ((1.0 - smoothing) * minus_log[*target as usize] + smoothing * even);
+            }
+            vec![loss / 3.5]
+        }),
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case(&[2, 5], 6, 7, true, 0.0),
+        case(&[2, 5], 6, 7, true, 0.1),
+        case(&[1], 1, 1, false, 0.0),
+        case(&[0], 3, 4, true, 0.0),
+        case(&[9], 4, 300, false, 0.2),
+        // More than one chunk.
+        case(&[300], 2, 4_000, true, 0.1),
+    ]
+}
+
+pub fn random(dice: &mut Dice) -> Case {
+    let shape = [dice.size(0, 3), dice.size(1, 6)];
+    case(&shape, dice.size(1, 9), dice.size(1, 20), dice.coin(), [0.0, 0.1][dice.size(0, 1)])
+}

@@ -1,0 +1,66 @@
+//! Kernels over rows of logits.
+
+use crate::kernels::Real;
+use rayon::prelude::*;
+
+/// The parts of a loss that every row shares.
+pub struct Settings<'a, T> {
+    pub tokens: &'a [u32],
+    pub weights: &'a [T],
+    pub smoothing: T,
+    pub scale: T,
+    pub gradient: bool,
+}
+
+/// The weighted loss of some rows, which are replaced by its gradient when that is wanted.
+pub fn rows<T: Real>(first: usize, classes: usize, settings: &Settings<T>, logits: &mut [T]) -> f64 {
+    let losses: Vec<f64> = logits
+        .par_chunks_mut(classes)
+        .enumerate()
+        .with_min_len(16)
+        .map(|(i, row)| {
+            let (target, weight) = (settings.tokens[first + i] as usize, settings.weights[first + i] * settings.scale);
+            if weight == T::zero() {
+                row.fill(T::zero());
+                return 0.0;
+            }
+            let (log_sum, sum) = log_sum_exp(row);
+            let nll = log_sum - row[target].f64();
+            let even = log_sum - sum / classes as f64;
+            let loss = (1.0 - settings.smoothing.f64()) * nll + settings.smoothing.f64() * even;
+            if settings.gradient {
+                let (log_sum, share) = (T::of(log_sum), settings.smoothing / T::of(classes as f64));
+                row.iter_mut().for_each(|z| *z = ((*z - log_sum).exp() - share) * weight);
+                row[target] -= (T::one() - settings.smoothing) * weight;
+            }
+            weight.f64() * loss
+        })
+        .collect();
+    losses.iter().sum()
+}
+
+/// Scores of one token.
+pub struct Score {
+    pub nll: f64,
+    pub mean_nll: f64,
+    pub predicted: u32,
+}
+
+/// Scores of some rows.
+pub fn scores<T: Real>(tokens: &[u32], classes: usize, logits: &[T]) -> Vec<Score> {
+    let score = |(row, &target): (&[T], &u32)| {
+        let (log_sum, sum) = log_sum_exp(row);
+        let best = (0..classes).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+        let nll = log_sum - row[target as usize].f64();
+        Score { nll, mean_nll: log_sum - sum / classes as f64, predicted: best as u32 }
+    };
+    let n = logits.len() / classes.max(1);
+    logits.par_chunks(classes).zip(&tokens[..n]).with_min_len(16).map(score).collect()
+}
+
+/// `ln sum exp z` and `sum z`.
+fn log_sum_exp<T: Real>(row: &[T]) -> (f64, f64) {
+    let top = row.iter().fold(T::neg_infinity(), |m, &z| m.max(z));
+    let total: T = row.iter().map(|&z| (z - top).exp()).sum();
+    (top.f64() + total.f64().ln(), row.iter().map(|z| z.f64()).sum())
+}

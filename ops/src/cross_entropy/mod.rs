@@ -1,0 +1,191 @@
+//! Cross entropy fused with the head, in chunks of tokens.
+//!
+//! With `z = W h + b` over `V` classes and `log p = z - logsumexp(z)`,
+//!
+//! ```text
+//! loss = 1/normalizer * sum_i weight_i ( (1 - e) (-log p_i[target_i]) + e/V sum_v (-log p_i[v]) )
+//! ```
+//!
+//! `hidden` `[..., D]`, head `weight` `[V, D]` and `bias` `[V]`, `targets` u32 `[...]`, `weights` `[...]`, `e` the label
+//! smoothing; the loss has one element and no dimensions. Logits exist for one chunk of tokens at a time, so the memory does
+//! not grow with `tokens x V`. While gradients are being recorded, each chunk's gradient is formed in the forward pass from
+//! the logits at hand: nothing is computed twice, and only gradients of the size of `hidden` and of the head are kept.
+
+#[doc(hidden)]
+pub mod cases;
+mod cpu;
+
+use crate::check::{self, for_float};
+use crate::kernels::{Accumulate, Mat, Real, gemm};
+use hankel_core::{Buffer, Error, Result, Tensor, autograd};
+
+/// Logits that exist at once.
+const CHUNK: usize = 1 << 20;
+
+/// The last linear map of a model.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    /// `[V, D]`.
+    pub weight: &'a Tensor,
+    /// `[V]`.
+    pub bias: Option<&'a Tensor>,
+}
+
+/// What the loss of a token is compared with and how it counts.
+#[derive(Clone, Copy)]
+pub struct Targets<'a> {
+    /// Class of each row of the hidden states, u32.
+    pub tokens: &'a Tensor,
+    /// Weight of each, of the type of the hidden states; 0 leaves a token out.
+    pub weights: &'a Tensor,
+    /// Share of the target distribution spread evenly over all classes, `0 <= e < 1`.
+    pub smoothing: f64,
+    /// Divides the sum; usually the sum of all weights of a step, over its micro-batches.
+    pub normalizer: f64,
+}
+
+struct Sizes {
+    rows: usize,
+    width: usize,
+    classes: usize,
+}
+
+fn sizes(hidden: &Tensor, head: Head, tokens: &Tensor) -> Result<Sizes> {
+    let &[classes, width] = &head.weight.shape()[..] else {
+        return Err(Error::shape("cross_entropy", format!("head has shape {}, expected [V, D]", head.weight.shape())));
+    };
+    if hidden.shape().is_empty() || hidden.shape().last() != width {
+        let problem = format!("hidden states {} do not fit a head {}", hidden.shape(), head.weight.shape());
+        return Err(Error::shape("cross_entropy", problem));
+    }
+    check::dtype("cross_entropy", "head", head.weight, hidden.dtype())?;
+    if let Some(bias) = head.bias {
+        check::shape("cross_entropy", "bias", bias, &[classes])?;
+        check::dtype("cross_entropy", "bias", bias, hidden.dtype())?;
+    }
+    let rows = hidden.shape().rows();
+    check::shape("cross_entropy", "targets", tokens, &hidden.shape()[..hidden.shape().len() - 1])?;
+    if let Some((i, token)) = tokens.data::<u32>()?.iter().enumerate().find(|&(_, &t)| t as usize >= classes) {
+        return Err(Error::invalid(
+            "cross_entropy",
+            format!("target {token} at position {i} is not below {classes} classes"),
+        ));
+    }
+    Ok(Sizes { rows, width, classes })
+}
+
+/// The weighted mean loss.
+///
+/// # Errors
+/// When shapes or element types do not fit, a target is not a class, or a setting is out of range.
+pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Tensor> {
+    let Sizes { rows, width, classes } = sizes(hidden, head, targets.tokens)?;
+    check::shape("cross_entropy", "weights", targets.weights, targets.tokens.shape())?;
+    check::dtype("cross_entropy", "weights", targets.weights, hidden.dtype())?;
+    let Targets { smoothing, normalizer, .. } = targets;
+    if !(0.0..1.0).contains(&smoothing) {
+        return Err(Error::invalid("cross_entropy", format!("label smoothing {smoothing} is not in 0 <= e < 1")));
+    }
+    if !(normalizer > 0.0 && normalizer.is_finite()) {
+        return Err(Error::invalid(
+            "cross_entropy",
+            format!("the weights of the tokens sum to {normalizer}: nothing to learn from"),
+        ));
+    }
+    for_float!(hidden, "cross_entropy", T => {
+        let placeholder = Tensor::zeros::<T>([0]);
+        let bias = head.bias.unwrap_or(&placeholder);
+        let wants = [hidden, head.weight, bias].map(autograd::needs_gradient);
+        let mut dx = wants[0].then(|| Buffer::<T>::unspecified(rows * width));
+        let mut dw = wants[1].then(|| Buffer::<T>::zeros(classes * width));
+        let mut db = wants[2].then(|| Buffer::<T>::zeros(classes));
+        let (x, w) = (hidden.data::<T>()?, head.weight.data::<T>()?);
+        let settings = cpu::Settings {
+            tokens: targets.tokens.data()?,
+            weights: targets.weights.data::<T>()?,
+            smoothing: smoothing as T,
+            scale: (1.0 / normalizer) as T,
+            gradient: wants.contains(&true),
+        };
+        let mut loss = 0.0;
+        for_chunks(x, head, |first, logits: &mut [T]| {
+            let n = logits.len() / classes;
+            loss += cpu::rows(first, classes, &settings, logits);
+            let logits = Mat::new(logits, n, classes);
+            if let Some(dx) = &mut dx {
+                let out = &mut dx[first * width..(first + n) * width];
+                gemm(1.0, logits, &Mat::new(w, classes, width), Accumulate::Overwrite, out, width);
+            }
+            if let Some(dw) = &mut dw {
+                let x = Mat::new(&x[first * width..], n, width);
+                gemm(1.0, logits.t(), &x, Accumulate::Add, dw, width);
+            }
+            if let Some(db) = &mut db {
+                (0..n).for_each(|i| (0..classes).for_each(|j| db[j] += logits.at(i, j)));
+            }
+        })?;
+        let hidden_shape = hidden.shape().clone();
+        Tensor::scalar(loss as T).from_operator("cross_entropy", &[hidden, head.weight, bias], move |g, _| {
+            let g = g.data::<T>()?[0];
+            let scaled = |gradient: Option<Buffer<T>>, shape: &[usize]| {
+                let scaled = gradient.map(|mut gradient| {
+                    if g != 1.0 {
+                        gradient.iter_mut().for_each(|x| *x *= g);
+                    }
+                    Tensor::from_buffer(gradient, shape)
+                });
+                scaled.transpose()
+            };
+            Ok(vec![scaled(dx, &hidden_shape)?, scaled(dw, &[classes, width])?, scaled(db, &[classes])?])
+        })
+    })
+}
+
+/// What evaluation wants to know of each token.
+pub struct TokenScores {
+    /// `-log p[target]`, in nats.
+    pub nll: Vec<f64>,
+    /// `-log p` averaged over all classes, in nats: the second term of a smoothed loss.
+    pub mean_nll: Vec<f64>,
+    /// The most probable class (the lowest of equals).
+    pub predicted: Vec<u32>,
+}
+
+/// Scores every token without recording a gradient.
+///
+/// # Errors
+/// When shapes or element types do not fit, or a target is not a class.
+pub fn token_scores(hidden: &Tensor, head: Head, targets: &Tensor) -> Result<TokenScores> {
+    let Sizes { rows, classes, .. } = sizes(hidden, head, targets)?;
+    let tokens = targets.data::<u32>()?;
+    for_float!(hidden, "token_scores", T => {
+        let mut scores = Vec::with_capacity(rows);
+        for_chunks(hidden.data::<T>()?, head, |first, logits| {
+            scores.extend(cpu::scores(&tokens[first..], classes, logits));
+        })?;
+        Ok(TokenScores {
+            nll: scores.iter().map(|s| s.nll).collect(),
+            mean_nll: scores.iter().map(|s| s.mean_nll).collect(),
+            predicted: scores.iter().map(|s| s.predicted).collect(),
+        })
+    })
+}
+
+/// Calls `f(first_row, logits)` for chunks of rows.
+fn for_chunks<T: Real>(x: &[T], head: Head, mut f: impl FnMut(usize, &mut [T])) -> Result<()> {
+    let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
+    let rows = x.len() / width.max(1);
+    let chunk = (CHUNK / classes.max(1)).max(1);
+    let right = Mat::new(head.weight.data::<T>()?, classes, width).t();
+    let mut logits = Buffer::unspecified(chunk.min(rows) * classes);
+    for first in (0..rows).step_by(chunk) {
+        let n = chunk.min(rows - first);
+        let how = match head.bias {
+            Some(bias) => Accumulate::Bias(bias.data()?),
+            None => Accumulate::Overwrite,
+        };
+        gemm(T::one(), Mat::new(&x[first * width..], n, width), &right, how, &mut logits, classes);
+        f(first, &mut logits[..n * classes]);
+    }
+    Ok(())
+}

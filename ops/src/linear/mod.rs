@@ -1,0 +1,181 @@
+//! Linear maps: `y = x W^T + b`, and the same added onto a stream.
+//!
+//! `x` `[..., in]`, `weight` `[out, in]`, `bias` `[out]`, output `[..., out]`.
+//!
+//! | | gradient |
+//! | --- | --- |
+//! | input | `g W` |
+//! | weight | `sum over rows g^T x` |
+//! | bias | `sum over rows g` |
+//!
+//! A frozen weight costs no product and nothing is saved for it: the input is kept only if the weight learns.
+
+#[doc(hidden)]
+pub mod cases;
+
+use crate::check::{self, for_float};
+use crate::kernels::{Accumulate, Mat, Real, gemm};
+use hankel_core::{Buffer, Error, Float, Result, Tensor, autograd, parallel};
+
+struct Sizes {
+    rows: usize,
+    inputs: usize,
+    outputs: usize,
+}
+
+fn sizes(operator: &'static str, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Sizes> {
+    let &[outputs, inputs] = &weight.shape()[..] else {
+        return Err(Error::shape(operator, format!("weight has shape {}, expected [out, in]", weight.shape())));
+    };
+    if x.shape().is_empty() || x.shape().last() != inputs {
+        let problem = format!("input {} does not fit weight {}", x.shape(), weight.shape());
+        return Err(Error::shape(operator, problem));
+    }
+    check::dtype(operator, "weight", weight, x.dtype())?;
+    if let Some(bias) = bias {
+        check::shape(operator, "bias", bias, &[outputs])?;
+        check::dtype(operator, "bias", bias, x.dtype())?;
+    }
+    Ok(Sizes { rows: x.shape().rows(), inputs, outputs })
+}
+
+/// `x W^T + b`.
+///
+/// # Errors
+/// When shapes or element types do not fit.
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let Sizes { rows, inputs, outputs } = sizes("linear", x, weight, bias)?;
+    for_float!(x, "linear", T => {
+        let mut out = Buffer::<T>::unspecified(rows * outputs);
+        let how = match bias {
+            Some(bias) => Accumulate::Bias(bias.data()?),
+            None => Accumulate::Overwrite,
+        };
+        let factor = Mat::new(weight.data()?, outputs, inputs).t();
+        gemm(1.0, Mat::new(x.data::<T>()?, rows, inputs), &factor, how, &mut out, outputs);
+        let out = Tensor::from_buffer(out, x.shape().with_last(outputs))?;
+
+        let saved_x = autograd::needs_gradient(weight).then(|| x.detach());
+        let saved_weight = autograd::needs_gradient(x).then(|| weight.detach());
+        let placeholder = Tensor::zeros::<T>([0]);
+        let mut parents = vec![x, weight];
+        parents.push(bias.unwrap_or(&placeholder));
+        out.from_operator("linear", &parents, move |g, wanted| {
+            let data = g.data::<T>()?;
+            let dx = saved_weight.map(|w| times_weight::<T>(1.0, &g, &w)).transpose()?;
+            let dw = saved_x.map(|x| weight_gradient::<T>(&g, &x)).transpose()?;
+            let db = if wanted[2] { Some(Tensor::from_buffer(column_sums(data, outputs), [outputs])?) } else { None };
+            Ok(vec![dx, dw, db])
+        })
+    })
+}
+
+/// The factor of the added product.
+#[derive(Clone, Copy)]
+pub enum Gate<'a> {
+    /// A constant.
+    Fixed(f64),
+    /// A tensor with one element.
+    Learned(&'a Tensor),
+}
+
+/// `base + gate x W^T + b`: a residual connection, a LoRA update or a gated read-out in one pass.
+///
+/// `base` `[..., out]`. The product with a learned gate is not kept: with `G = sum over rows g^T x`, the gradient of the
+/// gate is the inner product of `G` and `W`.
+///
+/// # Errors
+/// When shapes or element types do not fit.
+pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, gate: Gate) -> Result<Tensor> {
+    let Sizes { rows, inputs, outputs } = sizes("add_linear", x, weight, bias)?;
+    check::shape("add_linear", "base", base, &x.shape().with_last(outputs))?;
+    check::dtype("add_linear", "base", base, x.dtype())?;
+    for_float!(x, "add_linear", T => {
+        let unlearned = Tensor::zeros::<T>([0]);
+        let (factor, gate) = match gate {
+            Gate::Fixed(factor) => (factor as T, &unlearned),
+            Gate::Learned(gate) if gate.elements() == 1 => (gate.data::<T>()?[0], gate),
+            Gate::Learned(gate) => {
+                return Err(Error::shape("add_linear", format!("gate has shape {}, expected one element", gate.shape())));
+            }
+        };
+        let mut out = Buffer::<T>::unspecified(rows * outputs);
+        let source = base.data::<T>()?;
+        match bias {
+            None => parallel::for_rows(&mut out, 1, |first, y| y.copy_from_slice(&source[first..first + y.len()])),
+            Some(bias) => {
+                let bias = bias.data::<T>()?;
+                parallel::for_rows(&mut out, outputs, |first, piece| {
+                    for (y, x) in piece.chunks_mut(outputs).zip(source[first * outputs..].chunks(outputs)) {
+                        for ((y, &x), &b) in y.iter_mut().zip(x).zip(bias) {
+                            *y = x + b;
+                        }
+                    }
+                });
+            }
+        }
+        let right = Mat::new(weight.data()?, outputs, inputs).t();
+        gemm(factor, Mat::new(x.data::<T>()?, rows, inputs), &right, Accumulate::Add, &mut out, outputs);
+        let out = Tensor::from_buffer(out, base.shape())?;
+
+        let learns = autograd::needs_gradient(weight) || autograd::needs_gradient(gate);
+        let saved_x = learns.then(|| x.detach());
+        let saved_weight = (autograd::needs_gradient(x) || autograd::needs_gradient(gate)).then(|| weight.detach());
+        let parents = [base, x, weight, bias.unwrap_or(&unlearned), gate];
+        let gate_shape = gate.shape().clone();
+        out.from_operator("add_linear", &parents, move |g, wanted| {
+            let (mut dw, mut dgate) = (None, None);
+            if let Some(x) = &saved_x {
+                let mut product = weight_gradient::<T>(&g, x)?;
+                if wanted[4] {
+                    let weight = saved_weight.as_ref().map_or(Ok(&[][..]), |w| w.data::<T>())?;
+                    let dot = product.data::<T>()?.iter().zip(weight).map(|(&g, &w)| Float::f64(g * w)).sum::<f64>();
+                    dgate = Some(Tensor::full(&gate_shape, dot as T));
+                }
+                if wanted[2] {
+                    product.data_mut::<T>()?.iter_mut().for_each(|w| *w *= factor);
+                    dw = Some(product);
+                }
+            }
+            let dx = if let (true, Some(weight)) = (wanted[1], &saved_weight) {
+                Some(times_weight(factor, &g, weight)?)
+            } else {
+                None
+            };
+            let db = if wanted[3] {
+                Some(Tensor::from_buffer(column_sums(g.data::<T>()?, outputs), [outputs])?)
+            } else {
+                None
+            };
+            Ok(vec![wanted[0].then_some(g), dx, dw, db, dgate])
+        })
+    })
+}
+
+/// `factor g W`.
+fn times_weight<T: Real>(factor: T, g: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
+    let rows = g.shape().rows();
+    let mut out = Buffer::unspecified(rows * inputs);
+    let right = Mat::new(weight.data()?, outputs, inputs);
+    gemm(factor, Mat::new(g.data::<T>()?, rows, outputs), &right, Accumulate::Overwrite, &mut out, inputs);
+    Tensor::from_buffer(out, g.shape().with_last(inputs))
+}
+
+/// `g^T x` summed over rows, `[out, in]`.
+fn weight_gradient<T: Real>(g: &Tensor, x: &Tensor) -> Result<Tensor> {
+    let (rows, outputs, inputs) = (g.shape().rows(), g.shape().last(), x.shape().last());
+    let mut out = Buffer::unspecified(outputs * inputs);
+    let left = Mat::new(g.data::<T>()?, rows, outputs).t();
+    gemm(T::one(), left, &Mat::new(x.data::<T>()?, rows, inputs), Accumulate::Overwrite, &mut out, inputs);
+    Tensor::from_buffer(out, [outputs, inputs])
+}
+
+/// Sums over rows, in their order.
+pub(crate) fn column_sums<T: Real>(g: &[T], width: usize) -> Buffer<T> {
+    let mut sums = Buffer::zeros(width);
+    for row in g.chunks(width.max(1)) {
+        sums.iter_mut().zip(row).for_each(|(s, &g)| *s += g);
+    }
+    sums
+}

@@ -1,0 +1,44 @@
+//! Cases and oracles.
+
+use super::{concat_time, narrow_time};
+use crate::registry::{Case, Dice, Input};
+
+fn narrow([batch, total, width]: [usize; 3], first: usize, steps: usize) -> Case {
+    Case {
+        name: format!("narrow {first}+{steps} of {batch} x {total} x {width}"),
+        inputs: vec![Input::normal([batch, total, width], 1.0)],
+        run: Box::new(move |x| narrow_time(&x[0], first, steps)),
+        oracle: Box::new(move |x| {
+            let index = |b, t, i| (b * total + first + t) * width + i;
+            let steps = (0..batch).flat_map(|b| (0..steps).map(move |t| (b, t)));
+            steps.flat_map(|(b, t)| (0..width).map(move |i| x[0].data[index(b, t, i)])).collect()
+        }),
+    }
+}
+
+fn concat(batch: usize, left: usize, right: usize, width: usize) -> Case {
+    Case {
+        name: format!("concat {left} and {right} of {batch} x {width}"),
+        inputs: vec![Input::normal([batch, left, width], 1.0), Input::normal([batch, right, width], 1.0)],
+        run: Box::new(|x| concat_time(&x[0], &x[1])),
+        oracle: Box::new(move |x| {
+            let sequence = |i: usize, b: usize, n: usize| x[i].data[b * n * width..(b + 1) * n * width].to_vec();
+            (0..batch).flat_map(|b| [sequence(0, b, left), sequence(1, b, right)].concat()).collect()
+        }),
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        narrow([2, 5, 3], 1, 3),
+        narrow([1, 1, 1], 0, 1),
+        narrow([2, 4, 2], 4, 0),
+        concat(2, 3, 4, 5),
+        concat(1, 0, 2, 3),
+    ]
+}
+
+pub fn random(dice: &mut Dice) -> Case {
+    let (batch, width, left, right) = (dice.size(0, 3), dice.size(1, 4), dice.size(0, 5), dice.size(0, 5));
+    if dice.coin() { concat(batch, left, right, width) } else { narrow([batch, left + right, width], left, right) }
+}

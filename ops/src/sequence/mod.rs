@@ -1,0 +1,74 @@
+//! Pieces of a sequence `[batch, T, width]`: a range of steps, and one sequence after another.
+
+#[doc(hidden)]
+pub mod cases;
+
+use crate::check::{self, for_float};
+use hankel_core::{Buffer, Error, Float, Result, Tensor};
+
+fn sizes(operator: &'static str, x: &Tensor) -> Result<[usize; 3]> {
+    let &[batch, steps, width] = &x.shape()[..] else {
+        return Err(Error::shape(operator, format!("expected [batch, T, width], found {}", x.shape())));
+    };
+    Ok([batch, steps, width])
+}
+
+/// Steps `first .. first + steps` of every sequence, `[batch, steps, width]`.
+///
+/// # Errors
+/// When the range goes beyond the end.
+pub fn narrow_time(x: &Tensor, first: usize, steps: usize) -> Result<Tensor> {
+    let [batch, total, width] = sizes("narrow_time", x)?;
+    if first + steps > total {
+        let problem = format!("steps {first}..{} of a sequence of {total}", first + steps);
+        return Err(Error::shape("narrow_time", problem));
+    }
+    for_float!(x, "narrow_time", T => {
+        let mut out = Buffer::<T>::unspecified(batch * steps * width);
+        copy(x.data()?, &mut out, [total, steps], [first, 0], steps, width);
+        Tensor::from_buffer(out, [batch, steps, width])?.from_operator("narrow_time", &[x], move |g, _| {
+            let mut dx = Buffer::<T>::zeros(batch * total * width);
+            copy(g.data()?, &mut dx, [steps, total], [0, first], steps, width);
+            Ok(vec![Some(Tensor::from_buffer(dx, [batch, total, width])?)])
+        })
+    })
+}
+
+/// `y` after `x`, `[batch, T_x + T_y, width]`.
+///
+/// # Errors
+/// When batch, width or element type differ.
+pub fn concat_time(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let [batch, left, width] = sizes("concat_time", x)?;
+    let [_, right, _] = sizes("concat_time", y)?;
+    check::shape("concat_time", "y", y, &[batch, right, width])?;
+    check::dtype("concat_time", "y", y, x.dtype())?;
+    let total = left + right;
+    for_float!(x, "concat_time", T => {
+        let mut out = Buffer::<T>::unspecified(batch * total * width);
+        copy(x.data()?, &mut out, [left, total], [0, 0], left, width);
+        copy(y.data()?, &mut out, [right, total], [0, left], right, width);
+        Tensor::from_buffer(out, [batch, total, width])?.from_operator("concat_time", &[x, y], move |g, wanted| {
+            let part = |wanted: bool, first: usize, steps: usize| {
+                if !wanted {
+                    return Ok(None);
+                }
+                let mut part = Buffer::<T>::unspecified(batch * steps * width);
+                copy(g.data()?, &mut part, [total, steps], [first, 0], steps, width);
+                Tensor::from_buffer(part, [batch, steps, width]).map(Some)
+            };
+            Ok(vec![part(wanted[0], 0, left)?, part(wanted[1], left, right)?])
+        })
+    })
+}
+
+/// Copies `steps` steps of every sequence; sequences have `lengths` steps and the ranges begin at `first` (from, to).
+fn copy<T: Float>(from: &[T], to: &mut [T], lengths: [usize; 2], first: [usize; 2], steps: usize, width: usize) {
+    let n = steps * width;
+    if n == 0 {
+        return;
+    }
+    for (from, to) in from.chunks(lengths[0] * width).zip(to.chunks_mut(lengths[1] * width)) {
+        to[first[1] * width..][..n].copy_from_slice(&from[first[0] * width..][..n]);
+    }
+}
