@@ -3,9 +3,11 @@
 //! Every routine gives the same bits for any number of threads. Vector code is compiled for several instruction sets
 //! (AVX-512, AVX2 + FMA, NEON, scalar) and chosen at run time.
 
+pub mod elementary;
 pub mod gemm;
 pub mod scratch;
 pub mod simd;
 
+pub use elementary::Elementary;
 pub use gemm::{Accumulate, Mat, gemm, gemm_serial};
 pub use simd::Real;

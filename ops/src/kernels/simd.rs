@@ -4,11 +4,11 @@
 //! explicit vectors. Element-wise loops are plain Rust over slices, called through [`vectorized`], so that the compiler
 //! vectorises them for the instruction set found at run time.
 
-use hankel_core::Float;
+use super::elementary::Elementary;
 use pulp::{Arch, Simd, WithSimd};
 
 /// `f32` or `f64` with their vectors. All operations are lane by lane; `mul_add` is fused wherever the processor can.
-pub trait Real: Float {
+pub trait Real: Elementary {
     /// A register of this type.
     type Vector<S: Simd>: Copy + Send + Sync + bytemuck::Pod;
 
@@ -114,8 +114,10 @@ pub fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
     Arch::new().dispatch(op)
 }
 
-/// Runs a closure with the vector instructions of this processor available to the compiler. What it calls must be
-/// `#[inline(always)]` to profit.
+/// Runs a closure with the vector instructions of this processor available to the compiler.
+///
+/// The closure, closures within it and what they call must be `#[inline(always)]`: code that is not inlined is compiled
+/// for the plain instruction set, where a fused multiply-add is a call of the mathematical library.
 #[inline]
 pub fn vectorized<R>(f: impl FnOnce() -> R) -> R {
     struct Call<F>(F);
@@ -198,4 +200,48 @@ pub fn dot<S: Simd, T: Real>(simd: S, x: &[T], y: &[T]) -> T {
     }
     let total = T::reduce_sum(simd, T::vadd(simd, T::vadd(simd, acc[0], acc[1]), T::vadd(simd, acc[2], acc[3])));
     x_tail.iter().zip(y_tail).fold(total, |acc, (&x, &y)| acc + x * y)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Sum, maximum, sum of squares and inner product, with the vectors of this processor.
+    struct All<'a, T>(&'a [T], &'a [T]);
+    impl<T: Real> WithSimd for All<'_, T> {
+        type Output = [f64; 4];
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> [f64; 4] {
+            let shift = T::of(0.5);
+            [sum(simd, self.0), max(simd, self.0), sum_squares(simd, self.0, shift), dot(simd, self.0, self.1)]
+                .map(T::f64)
+        }
+    }
+
+    fn checks<T: Real>(x: &[f64], y: &[f64]) -> Result<(), TestCaseError> {
+        let (x, y): (Vec<T>, Vec<T>) = x.iter().zip(y).map(|(&x, &y)| (T::of(x), T::of(y))).unzip();
+        let found = dispatch(All(&x, &y));
+        let wide = |x: &T| x.f64();
+        let expected = [
+            x.iter().map(wide).sum(),
+            x.iter().map(wide).fold(f64::NEG_INFINITY, f64::max),
+            x.iter().map(|x| (x.f64() - 0.5).powi(2)).sum(),
+            x.iter().zip(&y).map(|(x, y)| x.f64() * y.f64()).sum::<f64>(),
+        ];
+        let tolerance = T::epsilon().f64() * (x.len() as f64 + 1.0).powi(2);
+        for (found, expected) in found.into_iter().zip(expected) {
+            prop_assert!(found == expected || (found - expected).abs() <= tolerance, "{found} for {expected}");
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn reductions(pairs in prop::collection::vec((-1.0..1.0, -1.0..1.0), 0..300)) {
+            let (x, y): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+            checks::<f32>(&x, &y)?;
+            checks::<f64>(&x, &y)?;
+        }
+    }
 }
