@@ -143,9 +143,11 @@ pub const OPERATORS: &[Operator] = &[
         random: crate::elementwise::cases::random,
     },
     Operator { name: "embedding", cases: crate::embedding::cases::cases, random: crate::embedding::cases::random },
+    Operator { name: "gelu", cases: crate::gelu::cases::cases, random: crate::gelu::cases::random },
     Operator { name: "layer_norm", cases: crate::layer_norm::cases::cases, random: crate::layer_norm::cases::random },
     Operator { name: "linear", cases: crate::linear::cases::cases, random: crate::linear::cases::random },
     Operator { name: "rms_norm", cases: crate::rms_norm::cases::cases, random: crate::rms_norm::cases::random },
     Operator { name: "scan", cases: crate::scan::cases::cases, random: crate::scan::cases::random },
     Operator { name: "sequence", cases: crate::sequence::cases::cases, random: crate::sequence::cases::random },
+    Operator { name: "swiglu", cases: crate::swiglu::cases::cases, random: crate::swiglu::cases::random },
 ];

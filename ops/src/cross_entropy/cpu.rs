@@ -1,6 +1,9 @@
 //! Kernels over rows of logits.
 
 use crate::kernels::Real;
+use crate::kernels::elementary::Elementary;
+use crate::kernels::simd::{self, dispatch, vectorized};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 /// The parts of a loss that every row shares.
@@ -13,7 +16,7 @@ pub struct Settings<'a, T> {
 }
 
 /// The weighted loss of some rows, which are replaced by its gradient when that is wanted.
-pub fn rows<T: Real>(first: usize, classes: usize, settings: &Settings<T>, logits: &mut [T]) -> f64 {
+pub fn rows<T: Real + Elementary>(first: usize, classes: usize, settings: &Settings<T>, logits: &mut [T]) -> f64 {
     let losses: Vec<f64> = logits
         .par_chunks_mut(classes)
         .enumerate()
@@ -30,7 +33,7 @@ pub fn rows<T: Real>(first: usize, classes: usize, settings: &Settings<T>, logit
             let loss = (1.0 - settings.smoothing.f64()) * nll + settings.smoothing.f64() * even;
             if settings.gradient {
                 let (log_sum, share) = (T::of(log_sum), settings.smoothing / T::of(classes as f64));
-                row.iter_mut().for_each(|z| *z = ((*z - log_sum).exp() - share) * weight);
+                vectorized(|| row.iter_mut().for_each(|z| *z = ((*z - log_sum).vexp() - share) * weight));
                 row[target] -= (T::one() - settings.smoothing) * weight;
             }
             weight.f64() * loss
@@ -47,7 +50,7 @@ pub struct Score {
 }
 
 /// Scores of some rows.
-pub fn scores<T: Real>(tokens: &[u32], classes: usize, logits: &[T]) -> Vec<Score> {
+pub fn scores<T: Real + Elementary>(tokens: &[u32], classes: usize, logits: &[T]) -> Vec<Score> {
     let score = |(row, &target): (&[T], &u32)| {
         let (log_sum, sum) = log_sum_exp(row);
         let best = (0..classes).fold(0, |best, i| if row[i] > row[best] { i } else { best });
@@ -59,8 +62,22 @@ pub fn scores<T: Real>(tokens: &[u32], classes: usize, logits: &[T]) -> Vec<Scor
 }
 
 /// `ln sum exp z` and `sum z`.
-fn log_sum_exp<T: Real>(row: &[T]) -> (f64, f64) {
-    let top = row.iter().fold(T::neg_infinity(), |m, &z| m.max(z));
-    let total: T = row.iter().map(|&z| (z - top).exp()).sum();
-    (top.f64() + total.f64().ln(), row.iter().map(|z| z.f64()).sum())
+fn log_sum_exp<T: Real + Elementary>(row: &[T]) -> (f64, f64) {
+    struct Sums<'a, T>(&'a [T]);
+    impl<T: Real + Elementary> WithSimd for Sums<'_, T> {
+        type Output = (f64, f64);
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> (f64, f64) {
+            let top = simd::max(simd, self.0);
+            let mut lanes = [T::zero(); 16];
+            for z in self.0.chunks(16) {
+                for (sum, &z) in lanes.iter_mut().zip(z) {
+                    *sum += (z - top).vexp();
+                }
+            }
+            let total = lanes.into_iter().fold(T::zero(), |sum, x| sum + x);
+            (top.f64() + total.f64().ln(), simd::sum(simd, self.0).f64())
+        }
+    }
+    dispatch(Sums(row))
 }

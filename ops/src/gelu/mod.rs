@@ -1,0 +1,40 @@
+//! Gaussian error linear unit, exact: `y = x Φ(x)`, with `Φ` the normal distribution function (Hendrycks and Gimpel, 2016).
+//!
+//! Any shape. The gradient is `g (Φ(x) + x φ(x))`, with `φ` the density.
+
+#[doc(hidden)]
+pub mod cases;
+
+use crate::check::for_float;
+use crate::kernels::elementary::Elementary;
+use crate::kernels::simd::vectorized;
+use hankel_core::{Buffer, Result, Tensor, autograd, parallel};
+
+/// `x Φ(x)`, element by element.
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`.
+pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    for_float!(x, "gelu", T => {
+        let source = x.data::<T>()?;
+        let mut out = Buffer::<T>::unspecified(source.len());
+        parallel::for_rows(&mut out, 1, |first, piece| {
+            vectorized(|| piece.iter_mut().zip(&source[first..]).for_each(|(y, &x)| *y = x * x.gaussian().0));
+        });
+        let saved = autograd::needs_gradient(x).then(|| x.detach());
+        Tensor::from_buffer(out, x.shape())?.from_operator("gelu", &[x], move |g, _| {
+            let Some(x) = saved else { return Ok(vec![None]) };
+            let (g, source) = (g.data::<T>()?, x.data::<T>()?);
+            let mut dx = Buffer::<T>::unspecified(source.len());
+            parallel::for_rows(&mut dx, 1, |first, piece| {
+                vectorized(|| {
+                    for ((dx, &x), &g) in piece.iter_mut().zip(&source[first..]).zip(&g[first..]) {
+                        let (below, density) = x.gaussian();
+                        *dx = g * x.mul_add(density, below);
+                    }
+                });
+            });
+            Ok(vec![Some(Tensor::from_buffer(dx, x.shape())?)])
+        })
+    })
+}
