@@ -1,1 +1,3 @@
 //! Backbones, adapters, linear systems and files of weights.
+
+pub mod lti;

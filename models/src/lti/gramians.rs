@@ -1,0 +1,183 @@
+//! Controllability and observability Gramians and factors of them.
+//!
+//! `A Wc A^T - Wc + B B^T = 0`, `A^T Wo A - Wo + C^T C = 0`.
+
+use super::cauchy::cauchy_factor;
+use super::linalg::{beside, compress_columns, product};
+use super::poles::Pole;
+use super::stein::{horizon_factor, stein_factor, stein_residual};
+use super::system::{LinearSystem, Mode, StateMatrix};
+use super::{LtiError, Result};
+use faer::{Mat, MatRef, c64};
+use std::f64::consts::FRAC_1_SQRT_2;
+
+/// Factors `Wc = Lc Lc^T`, `Wo = Lo Lo^T`, each with d rows and at most d columns.
+#[derive(Debug, Clone)]
+pub struct GramianFactors {
+    /// Factor of the controllability Gramian.
+    pub lc: Mat<f64>,
+    /// Factor of the observability Gramian.
+    pub lo: Mat<f64>,
+    /// Relative residual of the controllability equation, `None` where no such equation is meant to hold.
+    pub residual_c: Option<f64>,
+    /// Relative residual of the observability equation.
+    pub residual_o: Option<f64>,
+    /// Poles slower than [`super::poles::MIN_RATE`], treated as having that rate.
+    pub clamped_poles: usize,
+}
+
+impl GramianFactors {
+    /// Factors of the infinite-horizon Gramians of a stable system.
+    ///
+    /// Diagonal and modal A: the structured factorisation of [`super::cauchy`]; dense A: doubling.
+    pub fn analytic(system: &LinearSystem) -> Result<Self> {
+        let (b, c) = (compress_columns(system.b()), compress_columns(system.c().transpose()));
+        let (lc, lo, clamped_poles) = if let Some(modes) = system.a().modes() {
+            let spectrum = Spectrum::of(&modes);
+            let lc = spectrum.factor(b.as_ref(), Side::Input);
+            let lo = spectrum.factor(c.as_ref(), Side::Output);
+            (lc, lo, modes.iter().map(|m| if m.pole() == m.pole().clamped() { 0 } else { m.states() }).sum())
+        } else {
+            let a = system.a().to_dense();
+            (stein_factor(a.as_ref(), b.as_ref())?, stein_factor(a.transpose(), c.as_ref())?, 0)
+        };
+        let a = clamped_matrix(system.a());
+        let residual_c = stein_residual(a.as_ref(), product(lc.as_ref(), lc.transpose()).as_ref(), b.as_ref());
+        let residual_o = stein_residual(a.transpose(), product(lo.as_ref(), lo.transpose()).as_ref(), c.as_ref());
+        Ok(Self { lc, lo, residual_c: Some(residual_c), residual_o: Some(residual_o), clamped_poles })
+    }
+
+    /// Factors of the Gramians over the first `steps` steps, for sequences of known length
+    /// (time-limited balanced truncation, W. Gawronski and J.-N. Juang, Int. J. Systems Sci. 21 (1990)).
+    ///
+    /// No error bound is known for a reduction based on them, and it may lose stability.
+    pub fn time_limited(system: &LinearSystem, steps: usize) -> Result<Self> {
+        if steps == 0 {
+            return Err(LtiError::OutOfRange { name: "horizon", value: 0.0, range: "at least 1 step" });
+        }
+        let a = system.a().to_dense();
+        Ok(Self::without_equation(
+            horizon_factor(a.as_ref(), system.b(), steps),
+            horizon_factor(a.transpose(), system.c().transpose(), steps),
+        ))
+    }
+
+    /// Factors that do not come from a Lyapunov equation of the system (empirical or time-limited Gramians).
+    pub fn without_equation(lc: Mat<f64>, lo: Mat<f64>) -> Self {
+        Self { lc, lo, residual_c: None, residual_o: None, clamped_poles: 0 }
+    }
+
+    /// The controllability Gramian, [d, d].
+    pub fn controllability(&self) -> Mat<f64> {
+        product(self.lc.as_ref(), self.lc.transpose())
+    }
+
+    /// The observability Gramian, [d, d].
+    pub fn observability(&self) -> Mat<f64> {
+        product(self.lo.as_ref(), self.lo.transpose())
+    }
+}
+
+/// The Gramians (Wc, Wo) entry by entry: the closed form `(B B^T)_ij / (1 - a_i a_j)` for diagonal A, from the factors
+/// otherwise.
+pub fn gramians(system: &LinearSystem) -> Result<(Mat<f64>, Mat<f64>)> {
+    if let StateMatrix::Diagonal(a) = system.a() {
+        let poles: Vec<Pole> = a.iter().map(|&a| Pole::real(a).clamped()).collect();
+        let closed = |m: Mat<f64>| {
+            let gram = product(m.as_ref(), m.transpose());
+            Mat::from_fn(a.len(), a.len(), |i, j| gram[(i, j)] / poles[i].one_minus_product(poles[j]).re)
+        };
+        let (b, c) = (compress_columns(system.b()), compress_columns(system.c().transpose()));
+        return Ok((closed(b), closed(c)));
+    }
+    let factors = GramianFactors::analytic(system)?;
+    Ok((factors.controllability(), factors.observability()))
+}
+
+fn clamped_matrix(a: &StateMatrix) -> Mat<f64> {
+    match a.modes() {
+        None => a.to_dense(),
+        Some(modes) => {
+            let clamp = |m: &Mode| match *m {
+                Mode::Real(a) => Mode::Real(Pole::real(a).clamped().radius.copysign(a)),
+                Mode::Pair { radius, angle } => {
+                    Mode::Pair { radius: Pole::polar(radius, angle).clamped().radius, angle }
+                }
+            };
+            StateMatrix::Modal(modes.iter().map(clamp).collect()).to_dense()
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Input,
+    Output,
+}
+
+/// The complex coordinates in which a modal A is diagonal: `z = (x1 + i x2) / sqrt 2` and its conjugate for each pair, a
+/// unitary change, so that factors carry over without loss.
+struct Spectrum {
+    modes: Vec<Mode>,
+    poles: Vec<Pole>,
+}
+
+impl Spectrum {
+    fn of(modes: &[Mode]) -> Self {
+        let poles = modes
+            .iter()
+            .flat_map(|mode| {
+                let pole = mode.pole().clamped();
+                std::iter::once(pole).chain((mode.states() == 2).then(|| pole.conj()))
+            })
+            .collect();
+        Self { modes: modes.to_vec(), poles }
+    }
+
+    /// Real factor, [d, k], of the Gramian driven by `rows` [d, m] (B, or C^T for the output side).
+    fn factor(&self, rows: MatRef<'_, f64>, side: Side) -> Mat<f64> {
+        // Wc has the poles of A, Wo those of A^T = A^H: in the same coordinates their conjugates.
+        let poles: Vec<Pole> = self.poles.iter().map(|p| if side == Side::Output { p.conj() } else { *p }).collect();
+        let mut l = cauchy_factor(&poles, self.to_complex(rows));
+        self.back(&mut l);
+        let (re, im) = (Mat::from_fn(l.nrows(), l.ncols(), |i, k| l[(i, k)].re), |i, k| l[(i, k)].im);
+        if self.modes.iter().all(|m| m.states() == 1) {
+            return re;
+        }
+        // W is real, so W = Re(L L^H) = Re L Re L^T + Im L Im L^T.
+        compress_columns(beside(re.as_ref(), Mat::from_fn(l.nrows(), l.ncols(), im).as_ref()).as_ref())
+    }
+
+    fn to_complex(&self, rows: MatRef<'_, f64>) -> Mat<c64> {
+        let mut out = Mat::from_fn(rows.nrows(), rows.ncols(), |i, k| c64::new(rows[(i, k)], 0.0));
+        self.for_each_pair(|i| {
+            for k in 0..rows.ncols() {
+                let z = c64::new(rows[(i, k)], rows[(i + 1, k)]) * FRAC_1_SQRT_2;
+                out[(i, k)] = z;
+                out[(i + 1, k)] = z.conj();
+            }
+        });
+        out
+    }
+
+    fn back(&self, l: &mut Mat<c64>) {
+        let columns = l.ncols();
+        self.for_each_pair(|i| {
+            for k in 0..columns {
+                let (z, w) = (l[(i, k)], l[(i + 1, k)]);
+                l[(i, k)] = (z + w) * FRAC_1_SQRT_2;
+                l[(i + 1, k)] = (z - w) * c64::new(0.0, -FRAC_1_SQRT_2);
+            }
+        });
+    }
+
+    fn for_each_pair(&self, mut f: impl FnMut(usize)) {
+        let mut i = 0;
+        for mode in &self.modes {
+            if mode.states() == 2 {
+                f(i);
+            }
+            i += mode.states();
+        }
+    }
+}

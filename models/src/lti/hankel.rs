@@ -1,0 +1,80 @@
+//! Hankel singular values and the projections onto the states they belong to.
+
+use super::gramians::GramianFactors;
+use super::jacobi::jacobi_svd;
+use super::linalg::product;
+use super::{LtiError, Result};
+use faer::Mat;
+
+/// The singular value decomposition `Lo^T Lc = U diag(sigma) V^T` that everything here rests on (R4).
+///
+/// Neither the product `Wc Wo` nor its eigenvalues are ever formed: squaring would lose half of the digits.
+#[derive(Debug, Clone)]
+pub struct HankelSpectrum {
+    values: Vec<f64>,
+    rank: usize,
+    /// `Lo U` and `Lc V`, [d, k]: unscaled left and right directions.
+    left: Mat<f64>,
+    right: Mat<f64>,
+}
+
+impl HankelSpectrum {
+    /// Decomposes the factors of the two Gramians.
+    pub fn new(factors: &GramianFactors) -> Result<Self> {
+        let d = factors.lc.nrows();
+        let svd = jacobi_svd(product(factors.lo.transpose(), factors.lc.as_ref()).as_ref())?;
+        let mut values = svd.values;
+        values.resize(d, 0.0);
+        let threshold = values.first().copied().unwrap_or(0.0) * d as f64 * f64::EPSILON;
+        let rank = values.iter().take_while(|&&s| s > threshold).count();
+        Ok(Self {
+            rank,
+            left: product(factors.lo.as_ref(), svd.u.as_ref()),
+            right: product(factors.lc.as_ref(), svd.v.as_ref()),
+            values,
+        })
+    }
+
+    /// All d Hankel singular values, descending.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// Number of values above rounding, `sigma_i > d eps sigma_1`: no reduction keeps more states.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// `2 (sigma_{order+1} + ... + sigma_d)`, the Glover bound of a truncation to `order` states.
+    pub fn bound(&self, order: usize) -> f64 {
+        glover_bound(&self.values, order)
+    }
+
+    /// The balancing projections `(T_l, T_r)`, [r, d] and [d, r], `T_l T_r = I`: `A_r = T_l A T_r`, `B_r = T_l B`,
+    /// `C_r = C T_r` is the square-root balanced truncation.
+    ///
+    /// # Errors
+    /// `order` above the numerical rank.
+    pub fn projections(&self, order: usize) -> Result<(Mat<f64>, Mat<f64>)> {
+        if order > self.rank {
+            return Err(LtiError::OrderTooLarge { order, states: self.rank });
+        }
+        let d = self.left.nrows();
+        let root: Vec<f64> = self.values[..order].iter().map(|s| s.sqrt()).collect();
+        let left = Mat::from_fn(order, d, |i, j| self.left[(j, i)] / root[i]);
+        let right = Mat::from_fn(d, order, |i, j| self.right[(i, j)] / root[j]);
+        Ok((left, right))
+    }
+
+    /// The unscaled directions `(Lo U, Lc V)` of the first `order` values, each [d, r], for methods that choose their own
+    /// bases of the same two subspaces.
+    pub fn directions(&self, order: usize) -> (Mat<f64>, Mat<f64>) {
+        let take = |m: &Mat<f64>| m.subcols(0, order).to_owned();
+        (take(&self.left), take(&self.right))
+    }
+}
+
+/// `2 * sum of values[order..]`, added from the small end.
+pub fn glover_bound(values: &[f64], order: usize) -> f64 {
+    2.0 * values.iter().skip(order).rev().sum::<f64>()
+}

@@ -1,0 +1,186 @@
+//! Conversions between the forms of A, each checked against the transfer function (R5).
+
+use super::linalg::{product, singular_values};
+use super::norms::deviation;
+use super::system::{LinearSystem, Mode, StateMatrix};
+use super::{LtiError, Result};
+use faer::{Mat, c64};
+use std::f64::consts::{PI, SQRT_2};
+
+/// Largest relative change of the transfer function a conversion may cause.
+pub const CONVERSION_TOLERANCE: f64 = 1e-8;
+
+/// Eigenvector matrices worse conditioned than this are not tried: the check would fail.
+const MAX_CONDITION: f64 = 1e12;
+
+/// A system in another form, with the change of coordinates that led there.
+#[derive(Debug, Clone)]
+pub struct Conversion {
+    /// The same system in the new form.
+    pub system: LinearSystem,
+    /// New coordinates from old ones, `x' = T x`, [d, d].
+    pub transformation: Mat<f64>,
+    /// The inverse of the transformation.
+    pub inverse: Mat<f64>,
+    /// Condition number of the (column-normalised) eigenvector matrix; 1 where no eigenvectors were needed.
+    pub condition: f64,
+    /// Measured relative H-infinity deviation of the transfer function.
+    pub deviation: f64,
+}
+
+/// Brings any system to real modal form, slowest modes first, each scaled so that its rows of B and columns of C have
+/// equal norm.
+///
+/// # Errors
+/// [`LtiError::Conversion`] if eigenvectors are too ill-conditioned for the transfer function to survive to 1e-8.
+pub fn to_modal(system: &LinearSystem) -> Result<Conversion> {
+    let n = system.states();
+    if let Some(modes) = system.a().modes() {
+        let same = system.with_realization(StateMatrix::Modal(modes), system.b().to_owned(), system.c().to_owned())?;
+        return Ok(Conversion {
+            system: same,
+            transformation: Mat::identity(n, n),
+            inverse: Mat::identity(n, n),
+            condition: 1.0,
+            deviation: 0.0,
+        });
+    }
+    let refuse = |reason: String| LtiError::Conversion { form: "modal", reason };
+    let (modes, vectors) = real_eigenvectors(&system.a().to_dense())?;
+    let values = singular_values(vectors.as_ref())?;
+    let condition = values.first().copied().unwrap_or(1.0) / values.last().copied().unwrap_or(1.0);
+    // Not `condition > MAX`: a singular matrix gives infinity or NaN.
+    if !(condition <= MAX_CONDITION) {
+        return Err(refuse(format!("the eigenvectors are linearly dependent (condition number {condition:.1e})")));
+    }
+    let lu = vectors.partial_piv_lu();
+    let mut b = Mat::from_fn(n, system.inputs(), |i, j| system.b()[(i, j)]);
+    faer::linalg::solvers::SolveCore::solve_in_place_with_conj(&lu, faer::Conj::No, b.as_mut());
+    let mut transformation = Mat::identity(n, n);
+    faer::linalg::solvers::SolveCore::solve_in_place_with_conj(&lu, faer::Conj::No, transformation.as_mut());
+    let mut c = product(system.c(), vectors.as_ref());
+    let mut inverse = vectors;
+    let mut state = 0;
+    for mode in &modes {
+        let range = state..state + mode.states();
+        let norm_b = range.clone().map(|i| b.row(i).norm_l2()).fold(0.0, f64::hypot);
+        let norm_c = range.clone().map(|i| c.col(i).norm_l2()).fold(0.0, f64::hypot);
+        if norm_b > 0.0 && norm_c > 0.0 {
+            let scale = (norm_c / norm_b).sqrt();
+            for i in range.clone() {
+                for k in 0..b.ncols() {
+                    b[(i, k)] *= scale;
+                }
+                for k in 0..c.nrows() {
+                    c[(k, i)] /= scale;
+                }
+                for k in 0..n {
+                    transformation[(i, k)] *= scale;
+                    inverse[(k, i)] /= scale;
+                }
+            }
+        }
+        state = range.end;
+    }
+    let modal = system.with_realization(StateMatrix::Modal(modes), b, c)?;
+    let deviation = deviation(system, &modal)?;
+    if !(deviation <= CONVERSION_TOLERANCE) {
+        return Err(refuse(format!(
+            "the transfer function would change by {deviation:.1e} (condition number of the eigenvectors {condition:.1e})"
+        )));
+    }
+    Ok(Conversion { system: modal, transformation, inverse, condition, deviation })
+}
+
+/// Brings a system with real poles to diagonal form.
+///
+/// # Errors
+/// [`LtiError::Conversion`] for complex poles, or as [`to_modal`].
+pub fn to_diagonal(system: &LinearSystem) -> Result<Conversion> {
+    let mut conversion = to_modal(system).map_err(|e| match e {
+        LtiError::Conversion { reason, .. } => LtiError::Conversion { form: "diagonal", reason },
+        other => other,
+    })?;
+    let mut poles = Vec::new();
+    for mode in conversion.system.a().modes().unwrap_or_default() {
+        match mode {
+            Mode::Real(a) => poles.push(a),
+            Mode::Pair { radius, angle } => {
+                return Err(LtiError::Conversion {
+                    form: "diagonal",
+                    reason: format!("it has the complex pole {radius} exp({angle} i)"),
+                });
+            }
+        }
+    }
+    conversion.system = conversion.system.with_realization(
+        StateMatrix::Diagonal(poles),
+        conversion.system.b().to_owned(),
+        conversion.system.c().to_owned(),
+    )?;
+    Ok(conversion)
+}
+
+/// Writes A out as a dense matrix; exact.
+pub fn to_dense(system: &LinearSystem) -> Result<LinearSystem> {
+    system.with_realization(StateMatrix::Dense(system.a().to_dense()), system.b().to_owned(), system.c().to_owned())
+}
+
+/// Modes (slowest first) and a real basis in which A is block-diagonal: eigenvectors of real poles, `[Im v, Re v]`-planes
+/// of pairs, columns of unit norm per mode.
+fn real_eigenvectors(a: &Mat<f64>) -> Result<(Vec<Mode>, Mat<f64>)> {
+    let n = a.nrows();
+    if n == 0 {
+        return Ok((Vec::new(), Mat::zeros(0, 0)));
+    }
+    let eigen = a.eigen().map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
+    let (u, s) = (eigen.U(), eigen.S().column_vector());
+    let mut order: Vec<usize> = (0..n).filter(|&i| s[i].im >= 0.0).collect();
+    order.sort_by(|&i, &j| s[j].norm().total_cmp(&s[i].norm()));
+    let mut modes = Vec::new();
+    let mut basis = Mat::zeros(n, n);
+    let mut column = 0;
+    for i in order {
+        let value: c64 = s[i];
+        let mode = if value.im == 0.0 {
+            Mode::Real(value.re)
+        } else {
+            // Strictly inside (0, pi): on disk the end points denote real poles.
+            Mode::Pair { radius: value.norm(), angle: value.im.atan2(value.re).min(PI.next_down()) }
+        };
+        if column + mode.states() > n {
+            break;
+        }
+        let norm = u.col(i).norm_l2();
+        match mode {
+            Mode::Real(_) => {
+                for k in 0..n {
+                    basis[(k, column)] = u[(k, i)].re / norm;
+                }
+            }
+            Mode::Pair { .. } => {
+                // A (p + i q) = r e^{i t} (p + i q) gives A [p, -q] = [p, -q] r [cos t, -sin t; sin t, cos t]. Turning the
+                // vector so that p and q are orthogonal makes the plane's basis as well conditioned as it can be.
+                let (pp, qq, pq) = (0..n).fold((0.0, 0.0, 0.0), |(pp, qq, pq), k| {
+                    let v = u[(k, i)];
+                    (pp + v.re * v.re, qq + v.im * v.im, pq + v.re * v.im)
+                });
+                let turn = c64::from_polar(1.0, -0.5 * f64::atan2(2.0 * pq, pp - qq));
+                for k in 0..n {
+                    let v = u[(k, i)] * turn / norm * SQRT_2;
+                    basis[(k, column)] = v.re;
+                    basis[(k, column + 1)] = -v.im;
+                }
+            }
+        }
+        column += mode.states();
+        modes.push(mode);
+    }
+    if column != n {
+        return Err(LtiError::Conversion {
+            form: "modal",
+            reason: "its complex eigenvalues do not come in conjugate pairs".into(),
+        });
+    }
+    Ok((modes, basis))
+}

@@ -1,0 +1,135 @@
+//! Evaluation of a transfer function on the unit circle in compressed coordinates.
+
+use crate::lti::Result;
+use crate::lti::linalg::{above, beside, complex_spectral_norm, compress_columns_to_rank, eigenvalues, product};
+use crate::lti::poles::{Pole, sin_cos};
+use crate::lti::system::{LinearSystem, Mode};
+use faer::linalg::solvers::Solve;
+use faer::{Mat, MatRef, c64};
+
+/// A transfer function whose inputs and outputs were compressed to at most d (+ the size of D) by orthogonal
+/// transformations: all singular values at every frequency are those of the original, and no D x D matrix is formed.
+#[derive(Debug, Clone)]
+pub struct FrequencyResponse {
+    a: Mat<f64>,
+    /// Blocks of A where it is diagonal or modal.
+    modes: Option<Vec<Mode>>,
+    b: Mat<f64>,
+    c: Mat<f64>,
+    d: Mat<f64>,
+    /// Poles, one of each complex pair.
+    poles: Vec<Pole>,
+}
+
+impl FrequencyResponse {
+    /// Compresses B (with D below it) from the right and C (with D beside it) from the left.
+    pub fn new(system: &LinearSystem) -> Result<Self> {
+        let n = system.states();
+        let (b, d) = match system.d() {
+            None => {
+                let b = compress_columns_to_rank(system.b());
+                let d = Mat::zeros(system.outputs(), b.ncols());
+                (b, d)
+            }
+            Some(d) => {
+                let both = compress_columns_to_rank(above(system.b(), d).as_ref());
+                (both.subrows(0, n).to_owned(), both.subrows(n, d.nrows()).to_owned())
+            }
+        };
+        let (c, d) = if system.d().is_none() {
+            let c = compress_columns_to_rank(system.c().transpose()).transpose().to_owned();
+            let d = Mat::zeros(c.nrows(), b.ncols());
+            (c, d)
+        } else {
+            let both = compress_columns_to_rank(beside(system.c(), d.as_ref()).transpose()).transpose().to_owned();
+            (both.subcols(0, n).to_owned(), both.subcols(n, b.ncols()).to_owned())
+        };
+        let modes = system.a().modes();
+        let poles = match &modes {
+            Some(modes) => modes.iter().map(|m| m.pole()).collect(),
+            None => eigenvalues(system.a().to_dense().as_ref())?
+                .iter()
+                .filter(|l| l.im >= 0.0)
+                .map(|l| Pole::polar(l.norm(), l.im.atan2(l.re)))
+                .collect(),
+        };
+        Ok(Self { a: system.a().to_dense(), modes, b, c, d, poles })
+    }
+
+    /// Number of states.
+    pub fn states(&self) -> usize {
+        self.b.nrows()
+    }
+
+    /// The matrices A, B, C, D in compressed coordinates.
+    pub(super) fn matrices(&self) -> [MatRef<'_, f64>; 4] {
+        [self.a.as_ref(), self.b.as_ref(), self.c.as_ref(), self.d.as_ref()]
+    }
+
+    /// Poles, one of each complex pair.
+    pub(super) fn poles(&self) -> &[Pole] {
+        &self.poles
+    }
+
+    /// `(e^{i omega} I - A)^-1 B`, [d, k], for angles `omega` in [0, pi].
+    fn states_at(&self, omega: f64) -> Mat<c64> {
+        let z = Pole { radius: 1.0, angle: omega, rate: 0.0 };
+        let k = self.b.ncols();
+        let Some(modes) = &self.modes else {
+            let n = self.states();
+            let resolvent = Mat::from_fn(n, n, |i, j| {
+                c64::new(-self.a[(i, j)], 0.0) + if i == j { z.value() } else { c64::new(0.0, 0.0) }
+            });
+            let b = Mat::from_fn(n, k, |i, j| c64::new(self.b[(i, j)], 0.0));
+            return resolvent.partial_piv_lu().solve(&b);
+        };
+        let mut x = Mat::zeros(self.b.nrows(), k);
+        let mut i = 0;
+        for &mode in modes {
+            match mode {
+                Mode::Real(_) => {
+                    let gain = z.minus(mode.pole()).inv();
+                    for j in 0..k {
+                        x[(i, j)] = gain * self.b[(i, j)];
+                    }
+                }
+                Mode::Pair { radius, angle } => {
+                    let pole = mode.pole();
+                    let det = (z.minus(pole) * z.minus(pole.conj())).inv();
+                    let (sin, cos) = sin_cos(angle);
+                    let diagonal = (z.value() - radius * cos) * det;
+                    let off = det * (radius * sin);
+                    for j in 0..k {
+                        let (b0, b1) = (self.b[(i, j)], self.b[(i + 1, j)]);
+                        x[(i, j)] = diagonal * b0 - off * b1;
+                        x[(i + 1, j)] = off * b0 + diagonal * b1;
+                    }
+                }
+            }
+            i += mode.states();
+        }
+        x
+    }
+
+    /// `C (e^{i omega} I - A)^-1 B + D` in compressed coordinates.
+    pub fn at(&self, omega: f64) -> Mat<c64> {
+        let x = self.states_at(omega);
+        let part = |f: fn(c64) -> f64| {
+            product(self.c.as_ref(), Mat::from_fn(x.nrows(), x.ncols(), |i, j| f(x[(i, j)])).as_ref())
+        };
+        let (re, im) = (part(|z| z.re), part(|z| z.im));
+        Mat::from_fn(re.nrows(), re.ncols(), |i, j| c64::new(re[(i, j)] + self.d[(i, j)], im[(i, j)]))
+    }
+
+    /// Largest singular value of the transfer function at the angle `omega`.
+    pub fn gain(&self, omega: f64) -> Result<f64> {
+        complex_spectral_norm(self.at(omega).as_ref())
+    }
+
+    /// The gain at `omega` if it can exceed `floor`, else an upper bound below it that costs no decomposition.
+    pub(super) fn gain_above(&self, omega: f64, floor: f64) -> Result<f64> {
+        let g = self.at(omega);
+        let frobenius = g.norm_l2();
+        if frobenius <= floor { Ok(frobenius) } else { complex_spectral_norm(g.as_ref()) }
+    }
+}

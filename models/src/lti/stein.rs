@@ -1,0 +1,90 @@
+//! Gramian factors of a dense system, and finite-horizon ones of any system, by doubling.
+
+use super::linalg::{beside, compress_columns, product};
+use super::{LtiError, Result};
+use faer::{Mat, MatRef};
+
+/// More doublings than this would mean a spectral radius that is 1 in double precision.
+const MAX_DOUBLINGS: usize = 64;
+
+/// Factor L, [d, k <= d], of the solution of `A W A^T - W + B B^T = 0`, `W = L L^T`, for stable A.
+///
+/// Squared Smith iteration on the factor: `W_2n = W_n + A^n W_n (A^n)^T` becomes `L_2n = [L_n, A^n L_n]`, compressed by a
+/// QR decomposition. The Gramian itself is never formed, so a small direction is not lost in the rounding of a large one
+/// (R. A. Smith, Matrix equation XA + BX = C, SIAM J. Appl. Math. 16 (1968); T. Penzl, SIAM J. Sci. Comput. 21 (2000)).
+pub fn stein_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
+    let mut l = compress_columns(b);
+    let mut power = a.to_owned();
+    for _ in 0..MAX_DOUBLINGS {
+        if power.norm_l2() <= f64::EPSILON * f64::EPSILON || l.ncols() == 0 {
+            return Ok(l);
+        }
+        l = compress_columns(beside(l.as_ref(), product(power.as_ref(), l.as_ref()).as_ref()).as_ref());
+        power = product(power.as_ref(), power.as_ref());
+        if !power.norm_l2().is_finite() {
+            break;
+        }
+    }
+    Err(LtiError::NoConvergence("the doubling iteration for a Gramian (a pole is too close to the unit circle)"))
+}
+
+/// Factor of the finite-horizon Gramian `sum_{k < steps} A^k B B^T (A^k)^T`: no difference of two infinite ones is formed.
+pub fn horizon_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>, steps: usize) -> Mat<f64> {
+    let base = compress_columns(b);
+    let d = a.nrows();
+    let mut l = Mat::zeros(d, 0);
+    let mut power = Mat::<f64>::identity(d, d);
+    // Horner's scheme over the bits of `steps`: double the horizon, then lengthen it by one where the bit is set.
+    for bit in (0..usize::BITS - steps.leading_zeros()).rev() {
+        if l.ncols() > 0 {
+            l = compress_columns(beside(l.as_ref(), product(power.as_ref(), l.as_ref()).as_ref()).as_ref());
+            power = product(power.as_ref(), power.as_ref());
+        }
+        if steps >> bit & 1 == 1 {
+            l = compress_columns(beside(base.as_ref(), product(a, l.as_ref()).as_ref()).as_ref());
+            power = product(a, power.as_ref());
+        }
+    }
+    l
+}
+
+/// `|| A W A^T - W + B B^T || / (||A W A^T|| + ||W|| + ||B B^T||)` in the Frobenius norm.
+pub fn stein_residual(a: MatRef<'_, f64>, w: MatRef<'_, f64>, b: MatRef<'_, f64>) -> f64 {
+    let b = compress_columns(b);
+    let bb = product(b.as_ref(), b.transpose());
+    let awa = product(product(a, w).as_ref(), a.transpose());
+    let size = awa.norm_l2() + w.norm_l2() + bb.norm_l2();
+    if size == 0.0 { 0.0 } else { (&awa - w + &bb).norm_l2() / size }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system() -> (Mat<f64>, Mat<f64>) {
+        let a = Mat::from_fn(4, 4, |i, j| if i == j { 0.9 - 0.2 * i as f64 } else { 0.1 * ((i + 2 * j) as f64).sin() });
+        (a, Mat::from_fn(4, 2, |i, j| (1.0 + i as f64) / (1.0 + j as f64)))
+    }
+
+    #[test]
+    fn doubling_solves_the_stein_equation() {
+        let (a, b) = system();
+        let l = stein_factor(a.as_ref(), b.as_ref()).unwrap();
+        let w = &l * l.transpose();
+        assert!(stein_residual(a.as_ref(), w.as_ref(), b.as_ref()) < 1e-15);
+        assert!(stein_residual(a.as_ref(), Mat::identity(4, 4).as_ref(), b.as_ref()) > 1e-2);
+    }
+
+    #[test]
+    fn finite_horizons_are_partial_sums() {
+        let (a, b) = system();
+        let mut sum = Mat::<f64>::zeros(4, 4);
+        let mut x = b.clone();
+        for steps in 0..20 {
+            let l = horizon_factor(a.as_ref(), b.as_ref(), steps);
+            assert!((&l * l.transpose() - &sum).norm_l2() <= 1e-14 * sum.norm_l2(), "{steps}");
+            sum += &x * x.transpose();
+            x = &a * &x;
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Discrete-time linear systems and the three forms of their state matrix.
+
+use super::linalg::{above, beside, block_diagonal, eigenvalues, product};
+use super::poles::{Pole, sin_cos};
+use super::{LtiError, Result};
+use faer::{Mat, MatRef};
+use std::f64::consts::PI;
+
+/// One block of a state matrix in real modal form (R5).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// A real pole: one state.
+    Real(f64),
+    /// A complex pair `radius * exp(+-i angle)`: two states, block `radius [cos -sin; sin cos]`.
+    Pair {
+        /// Modulus of both poles.
+        radius: f64,
+        /// Argument of the pole above the real axis, in (0, pi).
+        angle: f64,
+    },
+}
+
+impl Mode {
+    /// Number of states of the block.
+    pub fn states(self) -> usize {
+        match self {
+            Self::Real(_) => 1,
+            Self::Pair { .. } => 2,
+        }
+    }
+
+    /// Modulus and argument as stored on disk: real poles have the angle 0 or pi.
+    pub fn polar(self) -> (f64, f64) {
+        match self {
+            Self::Real(a) => (a.abs(), if a < 0.0 { PI } else { 0.0 }),
+            Self::Pair { radius, angle } => (radius, angle),
+        }
+    }
+
+    /// The inverse of [`Mode::polar`]: the angles 0 and pi denote real poles, one state each.
+    pub fn from_polar(radius: f64, angle: f64) -> Self {
+        match angle {
+            0.0 => Self::Real(radius),
+            PI => Self::Real(-radius),
+            _ => Self::Pair { radius, angle },
+        }
+    }
+
+    /// The pole, for a pair the one with the stored angle.
+    pub fn pole(self) -> Pole {
+        match self {
+            Self::Real(a) => Pole::real(a),
+            Self::Pair { radius, angle } => Pole::polar(radius, angle),
+        }
+    }
+}
+
+/// The state matrix A in the form that is stored and run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StateMatrix {
+    /// Real diagonal: the form an adapter is trained in.
+    Diagonal(Vec<f64>),
+    /// Real poles and 2x2 rotation-scaling blocks: the form of a truncated adapter.
+    Modal(Vec<Mode>),
+    /// Any square matrix.
+    Dense(Mat<f64>),
+}
+
+impl StateMatrix {
+    /// Number of states d.
+    pub fn states(&self) -> usize {
+        match self {
+            Self::Diagonal(a) => a.len(),
+            Self::Modal(modes) => modes.iter().map(|m| m.states()).sum(),
+            Self::Dense(a) => a.nrows(),
+        }
+    }
+
+    /// `"diagonal"`, `"modal"` or `"dense"`.
+    pub fn form(&self) -> &'static str {
+        match self {
+            Self::Diagonal(_) => "diagonal",
+            Self::Modal(_) => "modal",
+            Self::Dense(_) => "dense",
+        }
+    }
+
+    /// Blocks of a diagonal or modal matrix, `None` for a dense one.
+    pub fn modes(&self) -> Option<Vec<Mode>> {
+        match self {
+            Self::Diagonal(a) => Some(a.iter().map(|&a| Mode::Real(a)).collect()),
+            Self::Modal(modes) => Some(modes.clone()),
+            Self::Dense(_) => None,
+        }
+    }
+
+    /// The matrix written out, [d, d].
+    pub fn to_dense(&self) -> Mat<f64> {
+        if let Self::Dense(a) = self {
+            return a.clone();
+        }
+        let mut out = Mat::zeros(self.states(), self.states());
+        let mut i = 0;
+        for mode in self.modes().unwrap_or_default() {
+            match mode {
+                Mode::Real(a) => out[(i, i)] = a,
+                Mode::Pair { radius, angle } => {
+                    let (sin, cos) = sin_cos(angle);
+                    out[(i, i)] = radius * cos;
+                    out[(i + 1, i + 1)] = radius * cos;
+                    out[(i, i + 1)] = -radius * sin;
+                    out[(i + 1, i)] = radius * sin;
+                }
+            }
+            i += mode.states();
+        }
+        out
+    }
+
+    /// `A x` for x of shape [d, k].
+    pub fn apply(&self, x: MatRef<'_, f64>) -> Mat<f64> {
+        match self {
+            Self::Dense(a) => product(a.as_ref(), x),
+            Self::Diagonal(a) => Mat::from_fn(x.nrows(), x.ncols(), |i, j| a[i] * x[(i, j)]),
+            Self::Modal(_) => product(self.to_dense().as_ref(), x),
+        }
+    }
+
+    /// `[self 0; 0 other]`, in the least general form that holds both.
+    pub fn block_diagonal(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Diagonal(a), Self::Diagonal(b)) => Self::Diagonal([a.as_slice(), b].concat()),
+            _ => match (self.modes(), other.modes()) {
+                (Some(a), Some(b)) => Self::Modal([a, b].concat()),
+                _ => Self::Dense(block_diagonal(self.to_dense().as_ref(), other.to_dense().as_ref())),
+            },
+        }
+    }
+
+    /// Poles as (re, im, modulus, index of the first state if known).
+    fn eigenvalues(&self) -> Result<Vec<(f64, f64, f64, Option<usize>)>> {
+        if let Self::Dense(a) = self {
+            return Ok(eigenvalues(a.as_ref())?.iter().map(|l| (l.re, l.im, l.re.hypot(l.im), None)).collect());
+        }
+        let mut state = 0;
+        Ok(self
+            .modes()
+            .unwrap_or_default()
+            .iter()
+            .map(|mode| {
+                let pole = mode.pole();
+                let value = pole.value();
+                state += mode.states();
+                (value.re, value.im, pole.radius, Some(state - mode.states()))
+            })
+            .collect())
+    }
+
+    /// Modulus of the largest eigenvalue; 0 for a matrix without states.
+    pub fn spectral_radius(&self) -> Result<f64> {
+        Ok(self.eigenvalues()?.iter().fold(0.0, |m, e| e.2.max(m)))
+    }
+
+    fn check_stable(&self) -> Result<()> {
+        let worst = self.eigenvalues()?.into_iter().max_by(|a, b| a.2.total_cmp(&b.2));
+        match worst {
+            Some((re, im, modulus, state)) if modulus >= 1.0 => Err(LtiError::Unstable { re, im, modulus, state }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_finite(&self) -> Result<()> {
+        let bad = |row, value: f64| LtiError::NotFinite { what: "A".into(), row, column: row, value };
+        match self {
+            Self::Dense(a) => check_finite("A", a.as_ref()),
+            Self::Diagonal(a) => a.iter().position(|v| !v.is_finite()).map_or(Ok(()), |i| Err(bad(i, a[i]))),
+            Self::Modal(modes) => {
+                for (i, mode) in modes.iter().enumerate() {
+                    let (radius, angle) = mode.polar();
+                    if !(radius + angle).is_finite() {
+                        return Err(bad(i, if radius.is_finite() { angle } else { radius }));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The stable system `x_{t+1} = A x_t + B u_t, y_t = C x_t (+ D u_t)` with transfer function
+/// `G(z) = C (zI - A)^-1 B (+ D)`.
+///
+/// An HRM adapter reads its state after the update (`s_t = A s_{t-1} + B u_t, y_t = C s_t`); its transfer function is
+/// `z G(z)`, so that every norm on the unit circle, every Gramian and every Hankel singular value is that of G.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinearSystem {
+    a: StateMatrix,
+    b: Mat<f64>,
+    c: Mat<f64>,
+    d: Option<Mat<f64>>,
+}
+
+impl LinearSystem {
+    /// A system with A [d, d], B [d, m], C [p, d] and optionally D [p, m].
+    ///
+    /// # Errors
+    /// Shapes that do not fit, entries that are not finite, an eigenvalue of A of modulus 1 or more.
+    pub fn new(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> Result<Self> {
+        let states = a.states();
+        if let StateMatrix::Dense(a) = &a {
+            check_shape("A", a.as_ref(), (states, states))?;
+        }
+        check_shape("B", b.as_ref(), (states, b.ncols()))?;
+        check_shape("C", c.as_ref(), (c.nrows(), states))?;
+        a.check_finite()?;
+        check_finite("B", b.as_ref())?;
+        check_finite("C", c.as_ref())?;
+        if let Some(d) = &d {
+            check_shape("D", d.as_ref(), (c.nrows(), b.ncols()))?;
+            check_finite("D", d.as_ref())?;
+        }
+        a.check_stable()?;
+        Ok(Self { a, b, c, d })
+    }
+
+    /// State matrix.
+    pub fn a(&self) -> &StateMatrix {
+        &self.a
+    }
+
+    /// Input matrix, [d, m].
+    pub fn b(&self) -> MatRef<'_, f64> {
+        self.b.as_ref()
+    }
+
+    /// Output matrix, [p, d].
+    pub fn c(&self) -> MatRef<'_, f64> {
+        self.c.as_ref()
+    }
+
+    /// Direct term, [p, m], if there is one.
+    pub fn d(&self) -> Option<MatRef<'_, f64>> {
+        self.d.as_ref().map(Mat::as_ref)
+    }
+
+    /// Number of states.
+    pub fn states(&self) -> usize {
+        self.b.nrows()
+    }
+
+    /// Number of inputs m.
+    pub fn inputs(&self) -> usize {
+        self.b.ncols()
+    }
+
+    /// Number of outputs p.
+    pub fn outputs(&self) -> usize {
+        self.c.nrows()
+    }
+
+    /// The same system in another form of A or other coordinates; shapes and stability are checked again.
+    pub fn with_realization(&self, a: StateMatrix, b: Mat<f64>, c: Mat<f64>) -> Result<Self> {
+        Self::new(a, b, c, self.d.clone())
+    }
+
+    /// `factor * C` and `factor * D` in place of C and D.
+    pub fn scaled(&self, factor: f64) -> Self {
+        let scale = faer::Scale(factor);
+        Self { a: self.a.clone(), b: self.b.clone(), c: &self.c * scale, d: self.d.as_ref().map(|d| d * scale) }
+    }
+
+    /// The system with transfer function `G - other`, d + r states.
+    ///
+    /// # Errors
+    /// Different numbers of inputs or outputs.
+    pub fn difference(&self, other: &Self) -> Result<Self> {
+        check_shape("B of the second system", other.b(), (other.states(), self.inputs()))?;
+        check_shape("C of the second system", other.c(), (self.outputs(), other.states()))?;
+        let minus = |m: MatRef<'_, f64>| m * faer::Scale(-1.0);
+        let d = match (self.d(), other.d()) {
+            (None, None) => None,
+            (Some(d), None) => Some(d.to_owned()),
+            (None, Some(e)) => Some(minus(e)),
+            (Some(d), Some(e)) => Some(d - e),
+        };
+        Ok(Self {
+            a: self.a.block_diagonal(&other.a),
+            b: above(self.b(), other.b()),
+            c: beside(self.c(), minus(other.c()).as_ref()),
+            d,
+        })
+    }
+
+    /// Modulus of the slowest pole.
+    pub fn spectral_radius(&self) -> Result<f64> {
+        self.a.spectral_radius()
+    }
+}
+
+fn check_shape(what: &str, m: MatRef<'_, f64>, expected: (usize, usize)) -> Result<()> {
+    let got = (m.nrows(), m.ncols());
+    if got == expected { Ok(()) } else { Err(LtiError::Shape { what: what.into(), expected, got }) }
+}
+
+fn check_finite(what: &str, m: MatRef<'_, f64>) -> Result<()> {
+    for column in 0..m.ncols() {
+        for row in 0..m.nrows() {
+            let value = m[(row, column)];
+            if !value.is_finite() {
+                return Err(LtiError::NotFinite { what: what.into(), row, column, value });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Reduction methods: from a system and the directions of its Hankel singular values to a smaller system.
+
+use super::hankel::HankelSpectrum;
+use super::linalg::{beside, product, singular_values};
+use super::norms::{FrequencyResponse, hinf_sweep};
+use super::system::{LinearSystem, Mode, StateMatrix};
+use super::{LtiError, Result};
+use faer::linalg::solvers::Solve;
+use faer::{Mat, MatRef};
+use serde::{Deserialize, Serialize};
+
+/// How the smaller system is made from the larger one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// Square-root balanced truncation (M. S. Tombs and I. Postlethwaite, Int. J. Control 46 (1987)).
+    /// Error at most `2 sum of the discarded values` (K. Glover 1984; in discrete time U. M. Al-Saggaf and G. F. Franklin,
+    /// IEEE TAC 32 (1987)).
+    #[default]
+    Bt,
+    /// The same transfer function from orthonormal bases, where balancing would be ill-conditioned
+    /// (A. Varga, Proc. IEEE CDC 1991).
+    Bfsr,
+    /// Singular perturbation: the discarded states are taken at rest, which keeps the gain at frequency 0 and makes a direct
+    /// term (Y. Liu and B. D. O. Anderson, Int. J. Control 50 (1989)). Same bound.
+    Spa,
+    /// Keeps the modes with the largest H-infinity norm and drops the others unchanged: poles stay what they were. Error at
+    /// most the sum of the discarded norms.
+    Modal,
+    /// Projection on the leading left singular vectors of B, blind to C and to the dynamics. No error bound: it is here to be
+    /// compared with.
+    Svd,
+}
+
+impl Method {
+    /// All methods.
+    pub const ALL: [Self; 5] = [Self::Bt, Self::Bfsr, Self::Spa, Self::Modal, Self::Svd];
+
+    /// The name used on the command line and in certificates.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bt => "bt",
+            Self::Bfsr => "bfsr",
+            Self::Spa => "spa",
+            Self::Modal => "modal",
+            Self::Svd => "svd",
+        }
+    }
+}
+
+/// A reduced system and how its states follow from those of the full one.
+#[derive(Debug, Clone)]
+pub struct Reduced {
+    /// The smaller system.
+    pub system: LinearSystem,
+    /// Reduced state from full state, `x_r = L x`, [r, d].
+    pub left: Mat<f64>,
+    /// Full state from reduced state, `x ~ R x_r`, [d, r]; `L R = I`.
+    pub right: Mat<f64>,
+    /// Guaranteed bound of the H-infinity error, `None` where theory gives none.
+    pub bound: Option<f64>,
+}
+
+/// Reduces `system` to `order` states; `spectrum` are its Hankel singular values.
+///
+/// # Errors
+/// An order above the numerical rank (for `modal` and `svd`: above the number of states), a reduced system that is not
+/// stable (possible only where theory gives no bound).
+pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, order: usize) -> Result<Reduced> {
+    if order > system.states() {
+        return Err(LtiError::OrderTooLarge { order, states: system.states() });
+    }
+    match method {
+        Method::Bt => {
+            let (left, right) = spectrum.projections(order)?;
+            project(system, left, right, Some(spectrum.bound(order)))
+        }
+        Method::Bfsr => balancing_free(system, spectrum, order),
+        Method::Spa => singular_perturbation(system, spectrum, order),
+        Method::Modal => modal_truncation(system, order),
+        Method::Svd => svd_truncation(system, order),
+    }
+}
+
+/// `A_r = L A R, B_r = L B, C_r = C R`.
+fn project(system: &LinearSystem, left: Mat<f64>, right: Mat<f64>, bound: Option<f64>) -> Result<Reduced> {
+    let a = product(left.as_ref(), system.a().apply(right.as_ref()).as_ref());
+    let b = product(left.as_ref(), system.b());
+    let c = product(system.c(), right.as_ref());
+    Ok(Reduced { system: system.with_realization(StateMatrix::Dense(a), b, c)?, left, right, bound })
+}
+
+fn balancing_free(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    if order > spectrum.rank() {
+        return Err(LtiError::OrderTooLarge { order, states: spectrum.rank() });
+    }
+    let (left, right) = spectrum.directions(order);
+    let (w, v) = (left.qr().compute_thin_Q(), right.qr().compute_thin_Q());
+    let left = product(w.transpose(), v.as_ref()).partial_piv_lu().solve(w.transpose());
+    project(system, left, v, Some(spectrum.bound(order)))
+}
+
+fn singular_perturbation(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    let rank = spectrum.rank();
+    if order > rank {
+        return Err(LtiError::OrderTooLarge { order, states: rank });
+    }
+    let (left, right) = spectrum.projections(rank)?;
+    let rest = rank - order;
+    let a = product(left.as_ref(), system.a().apply(right.as_ref()).as_ref());
+    let b = product(left.as_ref(), system.b());
+    let c = product(system.c(), right.as_ref());
+    let block = |i: usize, j: usize, rows: usize, cols: usize| a.submatrix(i, j, rows, cols);
+    // x2 = A21 x1 + A22 x2 + B2 u, solved for x2 = X x1 + U u.
+    let at_rest = (Mat::<f64>::identity(rest, rest) - block(order, order, rest, rest)).partial_piv_lu();
+    let x = at_rest.solve(block(order, 0, rest, order));
+    let u = at_rest.solve(b.subrows(order, rest));
+    let (a12, c2) = (block(0, order, order, rest), c.subcols(order, rest));
+    let a_r = block(0, 0, order, order) + product(a12, x.as_ref());
+    let b_r = b.subrows(0, order) + product(a12, u.as_ref());
+    let c_r = c.subcols(0, order) + product(c2, x.as_ref());
+    let mut d_r = product(c2, u.as_ref());
+    if let Some(d) = system.d() {
+        d_r += d;
+    }
+    Ok(Reduced {
+        system: LinearSystem::new(StateMatrix::Dense(a_r), b_r, c_r, Some(d_r))?,
+        left: left.subrows(0, order).to_owned(),
+        right: right.subcols(0, order).to_owned(),
+        bound: Some(spectrum.bound(order)),
+    })
+}
+
+/// H-infinity norm of every mode of a diagonal or modal system on its own.
+///
+/// # Errors
+/// A dense A: bring it to modal form first.
+pub fn mode_scores(system: &LinearSystem) -> Result<Vec<f64>> {
+    let modes = system.a().modes().ok_or_else(|| {
+        LtiError::Unsupported("modal truncation needs A in diagonal or modal form; convert the system first".into())
+    })?;
+    let mut state = 0;
+    let mut scores = Vec::with_capacity(modes.len());
+    for mode in modes {
+        let rows = (state, mode.states());
+        let b = system.b().subrows(rows.0, rows.1);
+        let c = system.c().subcols(rows.0, rows.1);
+        scores.push(match mode {
+            // A first-order system peaks where z is nearest to its pole, at 1 - |a|.
+            Mode::Real(_) => b.norm_l2() * c.norm_l2() / -(-mode.pole().rate).exp_m1(),
+            Mode::Pair { .. } => {
+                let alone = LinearSystem::new(StateMatrix::Modal(vec![mode]), b.to_owned(), c.to_owned(), None)?;
+                hinf_sweep(&FrequencyResponse::new(&alone)?)?.value
+            }
+        });
+        state += mode.states();
+    }
+    Ok(scores)
+}
+
+fn modal_truncation(system: &LinearSystem, order: usize) -> Result<Reduced> {
+    let scores = mode_scores(system)?;
+    let modes = system.a().modes().unwrap_or_default();
+    let mut by_score: Vec<usize> = (0..modes.len()).collect();
+    by_score.sort_by(|&i, &j| scores[j].total_cmp(&scores[i]));
+    let mut keep = vec![false; modes.len()];
+    let mut states = 0;
+    for &i in &by_score {
+        // A pair is kept whole or not at all; a real mode further down may still fill the place.
+        if states + modes[i].states() <= order {
+            keep[i] = true;
+            states += modes[i].states();
+        }
+    }
+    let bound = by_score.iter().rev().filter(|&&i| !keep[i]).map(|&i| scores[i]).sum();
+    let mut rows = Vec::new();
+    let mut state = 0;
+    for (mode, &kept) in modes.iter().zip(&keep) {
+        if kept {
+            rows.extend(state..state + mode.states());
+        }
+        state += mode.states();
+    }
+    let kept: Vec<Mode> = modes.iter().zip(&keep).filter(|(_, k)| **k).map(|(m, _)| *m).collect();
+    let a = match system.a() {
+        StateMatrix::Diagonal(a) => StateMatrix::Diagonal(rows.iter().map(|&i| a[i]).collect()),
+        _ => StateMatrix::Modal(kept),
+    };
+    let left = Mat::from_fn(rows.len(), system.states(), |i, j| if rows[i] == j { 1.0 } else { 0.0 });
+    let b = Mat::from_fn(rows.len(), system.inputs(), |i, j| system.b()[(rows[i], j)]);
+    let c = Mat::from_fn(system.outputs(), rows.len(), |i, j| system.c()[(i, rows[j])]);
+    let right = left.transpose().to_owned();
+    Ok(Reduced { system: system.with_realization(a, b, c)?, left, right, bound: Some(bound) })
+}
+
+fn svd_truncation(system: &LinearSystem, order: usize) -> Result<Reduced> {
+    let small = super::linalg::compress_columns(system.b());
+    // Padded to d columns, so that a B of low rank still has d left singular vectors.
+    let padded = beside(small.as_ref(), Mat::zeros(small.nrows(), small.nrows() - small.ncols()).as_ref());
+    let svd = padded.svd().map_err(|_| LtiError::NoConvergence("the singular value decomposition"))?;
+    let u: MatRef<'_, f64> = svd.U().subcols(0, order);
+    project(system, u.transpose().to_owned(), u.to_owned(), None)
+}
+
+/// Singular values of B, the numbers the `svd` method ranks its directions by.
+pub fn input_singular_values(system: &LinearSystem) -> Result<Vec<f64>> {
+    let mut values = singular_values(super::linalg::compress_columns(system.b()).as_ref())?;
+    values.resize(system.states(), 0.0);
+    Ok(values)
+}
