@@ -3,6 +3,7 @@
 //! An operator is a function from tensors to a tensor. It checks shapes and element types once, at its door, computes in
 //! `f32` or `f64`, and records a rule for its gradient only if one will be asked for.
 
+pub mod attention;
 mod check;
 pub mod cross_entropy;
 pub mod dropout;

@@ -14,6 +14,7 @@ mod pack;
 mod panels;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tiles;
 
 pub use mat::Mat;
 pub use pack::RightFactor;

@@ -52,7 +52,7 @@ impl<T: Real> WithSimd for PanelWidth<T> {
 
 /// First column and width of each panel of `n` columns.
 #[inline(always)]
-fn columns(n: usize, width: usize, lanes: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn columns(n: usize, width: usize, lanes: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut next = 0;
     std::iter::from_fn(move || {
         let column = next;

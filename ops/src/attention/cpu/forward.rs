@@ -1,0 +1,129 @@
+//! The forward pass: softmax over tiles of keys with a running maximum (FlashAttention, Dao et al. 2022).
+
+use super::{Heads, Output, Shape, gather};
+use crate::kernels::gemm::Mat;
+use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
+use crate::kernels::scratch::Scratch;
+use crate::kernels::simd::{self, Real, dispatch};
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+/// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives
+/// the logarithm of each row's sum of exponentials, which is all that the backward pass needs to know of the softmax.
+///
+/// # Panics
+/// When sizes do not fit: that is the calling operator's to check.
+pub fn forward<T: Real>(shape: Shape, scale: T, q: Heads<T>, k: Heads<T>, v: Heads<T>, out: &mut [T], lse: &mut [T]) {
+    shape.check();
+    assert_eq!(lse.len(), shape.batch * shape.heads * shape.queries, "log-sum-exps of another size");
+    let out = Output::new(out, shape.batch, shape.queries, shape.heads, shape.head_dim);
+    if lse.is_empty() {
+        return;
+    }
+    lse.par_chunks_mut(shape.queries).enumerate().for_each(|(i, lse)| {
+        let (b, h) = (i / shape.heads, i % shape.heads);
+        dispatch(Head { shape, scale, q, k, v, b, h, out: &out, lse });
+    });
+}
+
+struct Head<'a, T> {
+    shape: Shape,
+    scale: T,
+    q: Heads<'a, T>,
+    k: Heads<'a, T>,
+    v: Heads<'a, T>,
+    b: usize,
+    h: usize,
+    out: &'a Output<T>,
+    lse: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Head<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Head { shape, b, h, .. } = self;
+        let (dim, keys) = (shape.head_dim, shape.keys);
+        let (block_q, block_k) = (2 * tile_rows::<S>(), 32 * tile_rows::<S>());
+        let kv_head = h / shape.group();
+
+        // All keys transposed; the values in blocks of keys.
+        let mut rows = Scratch::<T>::new(keys * dim);
+        let mut keys_packed = Scratch::<T>::new(dim * packed_cols::<S, T>(keys));
+        gather(&self.k, b, kv_head, dim, 0..keys, T::one(), &mut rows);
+        pack::<S, T>(Mat::new(&rows, keys, dim).t(), &mut keys_packed);
+        let value_cols = packed_cols::<S, T>(dim);
+        let mut values_packed = Scratch::<T>::new(keys * value_cols);
+        gather(&self.v, b, kv_head, dim, 0..keys, T::one(), &mut rows);
+        for first in (0..keys).step_by(block_k) {
+            let n = block_k.min(keys - first);
+            pack::<S, T>(Mat::new(&rows[first * dim..], n, dim), &mut values_packed[first * value_cols..]);
+        }
+
+        let mut queries = Scratch::<T>::new(block_q * dim);
+        let mut acc = Scratch::<T>::new(block_q * dim);
+        let mut scores = Scratch::<T>::new(block_q * block_k);
+        let (mut maximum, mut total) = (vec![T::zero(); block_q], vec![T::zero(); block_q]);
+        for first_q in (0..shape.queries).step_by(block_q) {
+            let rows = block_q.min(shape.queries - first_q);
+            gather(&self.q, b, h, dim, first_q..first_q + rows, self.scale, &mut queries);
+            acc.fill(T::zero());
+            maximum.fill(T::neg_infinity());
+            total.fill(T::zero());
+            let seen = shape.visible(first_q).start..shape.visible(first_q + rows - 1).end;
+            let mut first_k = seen.start / block_k * block_k;
+            while first_k < seen.end {
+                let n = block_k.min(keys - first_k);
+                // Score columns up to the last visible one, in whole register tiles.
+                let cols = (seen.end - first_k).next_multiple_of(tile_cols::<S, T>()).min(n);
+                let right = Packed { data: &keys_packed[first_k * dim..], k: dim, n: cols };
+                let left = Mat::new(&queries, rows, dim);
+                product(simd, T::one(), left, right, false, &mut scores, block_k, |_, _| 0..dim);
+                for (i, row) in scores.chunks_exact_mut(block_k).take(rows).enumerate() {
+                    let row = &mut row[..cols];
+                    let visible = shape.visible(first_q + i);
+                    let start = visible.start.saturating_sub(first_k).min(cols);
+                    let end = visible.end.saturating_sub(first_k).min(cols);
+                    if start >= end {
+                        row.fill(T::zero());
+                        continue;
+                    }
+                    row[..start].fill(T::neg_infinity());
+                    row[end..].fill(T::neg_infinity());
+                    let new = maximum[i].max(simd::max(simd, row));
+                    for x in row.iter_mut() {
+                        *x = (*x - new).vexp();
+                    }
+                    let shrink = (maximum[i] - new).vexp();
+                    total[i] = total[i] * shrink + simd::sum(simd, row);
+                    maximum[i] = new;
+                    if shrink < T::one() {
+                        for x in &mut acc[i * dim..(i + 1) * dim] {
+                            *x *= shrink;
+                        }
+                    }
+                }
+                let left = Mat::strided(&scores, rows, n, block_k);
+                let right = Packed { data: &values_packed[first_k * value_cols..], k: n, n: dim };
+                product(simd, T::one(), left, right, true, &mut acc, dim, |i, rows| {
+                    let start = shape.visible(first_q + i).start;
+                    let end = shape.visible(first_q + i + rows - 1).end;
+                    start.saturating_sub(first_k)..end.saturating_sub(first_k)
+                });
+                first_k += block_k;
+            }
+            for (i, row) in acc.chunks_exact_mut(dim.max(1)).take(rows).enumerate() {
+                let inverse = T::one() / total[i];
+                for x in row {
+                    *x *= inverse;
+                }
+            }
+            for (i, lse) in self.lse[first_q..first_q + rows].iter_mut().enumerate() {
+                *lse = maximum[i] + total[i].ln();
+            }
+            // SAFETY: `forward` makes one task for each head.
+            unsafe { self.out.write_head(b, h, first_q, &acc[..rows * dim]) };
+        }
+    }
+}
