@@ -20,6 +20,7 @@ pub mod scan;
 pub mod sequence;
 pub mod swiglu;
 
+pub use attention::{Heads, attention};
 pub use cross_entropy::{Head, Targets, TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
 pub use elementwise::{add, clamp, exp, expm1, multiply, scale, scale_rows, softplus};

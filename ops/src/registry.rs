@@ -131,6 +131,7 @@ pub struct Operator {
 
 /// All operators.
 pub const OPERATORS: &[Operator] = &[
+    Operator { name: "attention", cases: crate::attention::cases::cases, random: crate::attention::cases::random },
     Operator {
         name: "cross_entropy",
         cases: crate::cross_entropy::cases::cases,

@@ -56,7 +56,7 @@ fn rotate_row_to_first_column(rows: &mut Mat<c64>, p: usize, others: &[usize]) {
     // Householder vector v = row^H + phase^* norm e_0: the sign that does not cancel. It maps the row to -phase norm e_0^T.
     let mut v: Vec<c64> = (0..m).map(|k| rows[(p, k)].conj() / norm).collect();
     v[0] += phase.conj();
-    let scale = 2.0 / v.iter().map(|x| x.norm_sqr()).sum::<f64>();
+    let scale = 2.0 / v.iter().map(c64::norm_sqr).sum::<f64>();
     for &j in others {
         let dot: c64 = (0..m).map(|k| rows[(j, k)] * v[k]).sum::<c64>() * scale;
         for k in 0..m {

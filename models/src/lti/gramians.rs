@@ -9,7 +9,21 @@ use super::stein::{horizon_factor, stein_factor, stein_residual};
 use super::system::{LinearSystem, Mode, StateMatrix};
 use super::{LtiError, Result};
 use faer::{Mat, MatRef, c64};
+use serde::{Deserialize, Serialize};
 use std::f64::consts::FRAC_1_SQRT_2;
+
+/// Which Gramians a reduction is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GramianSource {
+    /// Those of the system over an infinite horizon, the only ones with an error bound.
+    #[default]
+    Analytic,
+    /// Those of the first so many steps.
+    TimeLimited(usize),
+    /// Controllability from recorded states, observability over the recorded length.
+    Empirical,
+}
 
 /// Factors `Wc = Lc Lc^T`, `Wo = Lo Lo^T`, each with d rows and at most d columns.
 #[derive(Debug, Clone)]
@@ -60,6 +74,17 @@ impl GramianFactors {
             horizon_factor(a.as_ref(), system.b(), steps),
             horizon_factor(a.transpose(), system.c().transpose(), steps),
         ))
+    }
+
+    /// Factors of the empirical Gramians (R7): `Wc = 1/(N T) sum s s^T` over recorded states, and
+    /// `Wo = sum_{k < T} (A^T)^k C^T C A^k`, the responses to unit initial states over the same T steps.
+    ///
+    /// `states` is [N T, d]. With white input of unit covariance Wc tends to the analytic one; on real data it is weighted
+    /// by what the data excites, and no error bound holds in the usual sense. See [`super::empirical`] for systems that
+    /// vary in time.
+    pub fn empirical(system: &LinearSystem, states: MatRef<'_, f64>, steps: usize) -> Result<Self> {
+        let lo = Self::time_limited(system, steps)?.lo;
+        Ok(Self::without_equation(super::empirical::controllability_factor(system.states(), states)?, lo))
     }
 
     /// Factors that do not come from a Lyapunov equation of the system (empirical or time-limited Gramians).

@@ -10,6 +10,8 @@
 //! `docs/resolutions.md`.
 
 pub mod cauchy;
+pub mod certificate;
+pub mod empirical;
 mod error;
 pub mod gramians;
 pub mod hankel;
@@ -23,8 +25,9 @@ pub mod stein;
 pub mod system;
 pub mod truncation;
 
+pub use certificate::SystemCertificate;
 pub use error::{LtiError, Result};
-pub use gramians::{GramianFactors, gramians};
+pub use gramians::{GramianFactors, GramianSource, gramians};
 pub use hankel::{HankelSpectrum, glover_bound};
 pub use order::OrderRule;
 pub use system::{LinearSystem, Mode, StateMatrix};

@@ -28,7 +28,7 @@ pub struct Conversion {
     pub deviation: f64,
 }
 
-/// Brings any system to real modal form, slowest modes first, each scaled so that its rows of B and columns of C have
+/// Brings any system to real modal form: real modes, then pairs, slowest first; each scaled so that its rows of B and columns of C have
 /// equal norm.
 ///
 /// # Errors
@@ -49,8 +49,7 @@ pub fn to_modal(system: &LinearSystem) -> Result<Conversion> {
     let (modes, vectors) = real_eigenvectors(&system.a().to_dense())?;
     let values = singular_values(vectors.as_ref())?;
     let condition = values.first().copied().unwrap_or(1.0) / values.last().copied().unwrap_or(1.0);
-    // Not `condition > MAX`: a singular matrix gives infinity or NaN.
-    if !(condition <= MAX_CONDITION) {
+    if condition.is_nan() || condition > MAX_CONDITION {
         return Err(refuse(format!("the eigenvectors are linearly dependent (condition number {condition:.1e})")));
     }
     let lu = vectors.partial_piv_lu();
@@ -84,7 +83,7 @@ pub fn to_modal(system: &LinearSystem) -> Result<Conversion> {
     }
     let modal = system.with_realization(StateMatrix::Modal(modes), b, c)?;
     let deviation = deviation(system, &modal)?;
-    if !(deviation <= CONVERSION_TOLERANCE) {
+    if deviation.is_nan() || deviation > CONVERSION_TOLERANCE {
         return Err(refuse(format!(
             "the transfer function would change by {deviation:.1e} (condition number of the eigenvectors {condition:.1e})"
         )));
@@ -126,7 +125,7 @@ pub fn to_dense(system: &LinearSystem) -> Result<LinearSystem> {
     system.with_realization(StateMatrix::Dense(system.a().to_dense()), system.b().to_owned(), system.c().to_owned())
 }
 
-/// Modes (slowest first) and a real basis in which A is block-diagonal: eigenvectors of real poles, `[Im v, Re v]`-planes
+/// Modes (real ones first, each kind slowest first) and a real basis in which A is block-diagonal: eigenvectors of real poles, `[Im v, Re v]`-planes
 /// of pairs, columns of unit norm per mode.
 fn real_eigenvectors(a: &Mat<f64>) -> Result<(Vec<Mode>, Mat<f64>)> {
     let n = a.nrows();
@@ -136,7 +135,7 @@ fn real_eigenvectors(a: &Mat<f64>) -> Result<(Vec<Mode>, Mat<f64>)> {
     let eigen = a.eigen().map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
     let (u, s) = (eigen.U(), eigen.S().column_vector());
     let mut order: Vec<usize> = (0..n).filter(|&i| s[i].im >= 0.0).collect();
-    order.sort_by(|&i, &j| s[j].norm().total_cmp(&s[i].norm()));
+    order.sort_by(|&i, &j| (s[i].im != 0.0).cmp(&(s[j].im != 0.0)).then(s[j].norm().total_cmp(&s[i].norm())));
     let mut modes = Vec::new();
     let mut basis = Mat::zeros(n, n);
     let mut column = 0;

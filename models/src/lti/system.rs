@@ -3,7 +3,7 @@
 use super::linalg::{above, beside, block_diagonal, eigenvalues, product};
 use super::poles::{Pole, sin_cos};
 use super::{LtiError, Result};
-use faer::{Mat, MatRef};
+use faer::{Mat, MatRef, c64};
 use std::f64::consts::PI;
 
 /// One block of a state matrix in real modal form (R5).
@@ -137,34 +137,34 @@ impl StateMatrix {
         }
     }
 
-    /// Poles as (re, im, modulus, index of the first state if known).
-    fn eigenvalues(&self) -> Result<Vec<(f64, f64, f64, Option<usize>)>> {
+    /// Eigenvalue of largest modulus, that modulus, and the index of its first state where the form tells.
+    fn dominant(&self) -> Result<Option<(c64, f64, Option<usize>)>> {
         if let Self::Dense(a) = self {
-            return Ok(eigenvalues(a.as_ref())?.iter().map(|l| (l.re, l.im, l.re.hypot(l.im), None)).collect());
+            let values = eigenvalues(a.as_ref())?;
+            return Ok(values.iter().map(|l| (*l, l.norm(), None)).max_by(|a, b| a.1.total_cmp(&b.1)));
         }
         let mut state = 0;
-        Ok(self
-            .modes()
-            .unwrap_or_default()
-            .iter()
-            .map(|mode| {
-                let pole = mode.pole();
-                let value = pole.value();
-                state += mode.states();
-                (value.re, value.im, pole.radius, Some(state - mode.states()))
-            })
-            .collect())
+        let mut worst: Option<(c64, f64, Option<usize>)> = None;
+        for mode in self.modes().unwrap_or_default() {
+            let pole = mode.pole();
+            if worst.is_none_or(|w| pole.radius > w.1) {
+                worst = Some((pole.value(), pole.radius, Some(state)));
+            }
+            state += mode.states();
+        }
+        Ok(worst)
     }
 
     /// Modulus of the largest eigenvalue; 0 for a matrix without states.
     pub fn spectral_radius(&self) -> Result<f64> {
-        Ok(self.eigenvalues()?.iter().fold(0.0, |m, e| e.2.max(m)))
+        Ok(self.dominant()?.map_or(0.0, |d| d.1))
     }
 
     fn check_stable(&self) -> Result<()> {
-        let worst = self.eigenvalues()?.into_iter().max_by(|a, b| a.2.total_cmp(&b.2));
-        match worst {
-            Some((re, im, modulus, state)) if modulus >= 1.0 => Err(LtiError::Unstable { re, im, modulus, state }),
+        match self.dominant()? {
+            Some((value, modulus, state)) if modulus >= 1.0 => {
+                Err(LtiError::Unstable { re: value.re, im: value.im, modulus, state })
+            }
             _ => Ok(()),
         }
     }

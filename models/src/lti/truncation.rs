@@ -59,9 +59,13 @@ pub struct Reduced {
     pub right: Mat<f64>,
     /// Guaranteed bound of the H-infinity error, `None` where theory gives none.
     pub bound: Option<f64>,
+    /// The states that were kept as they are, where that is what the method does.
+    pub kept: Option<Vec<usize>>,
 }
 
 /// Reduces `system` to `order` states; `spectrum` are its Hankel singular values.
+///
+/// The bound holds if `spectrum` comes from the analytic Gramians; with others there is no guarantee.
 ///
 /// # Errors
 /// An order above the numerical rank (for `modal` and `svd`: above the number of states), a reduced system that is not
@@ -87,7 +91,7 @@ fn project(system: &LinearSystem, left: Mat<f64>, right: Mat<f64>, bound: Option
     let a = product(left.as_ref(), system.a().apply(right.as_ref()).as_ref());
     let b = product(left.as_ref(), system.b());
     let c = product(system.c(), right.as_ref());
-    Ok(Reduced { system: system.with_realization(StateMatrix::Dense(a), b, c)?, left, right, bound })
+    Ok(Reduced { system: system.with_realization(StateMatrix::Dense(a), b, c)?, left, right, bound, kept: None })
 }
 
 fn balancing_free(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
@@ -128,6 +132,7 @@ fn singular_perturbation(system: &LinearSystem, spectrum: &HankelSpectrum, order
         left: left.subrows(0, order).to_owned(),
         right: right.subcols(0, order).to_owned(),
         bound: Some(spectrum.bound(order)),
+        kept: None,
     })
 }
 
@@ -190,7 +195,7 @@ fn modal_truncation(system: &LinearSystem, order: usize) -> Result<Reduced> {
     let b = Mat::from_fn(rows.len(), system.inputs(), |i, j| system.b()[(rows[i], j)]);
     let c = Mat::from_fn(system.outputs(), rows.len(), |i, j| system.c()[(i, rows[j])]);
     let right = left.transpose().to_owned();
-    Ok(Reduced { system: system.with_realization(a, b, c)?, left, right, bound: Some(bound) })
+    Ok(Reduced { system: system.with_realization(a, b, c)?, left, right, bound: Some(bound), kept: Some(rows) })
 }
 
 fn svd_truncation(system: &LinearSystem, order: usize) -> Result<Reduced> {
@@ -207,4 +212,18 @@ pub fn input_singular_values(system: &LinearSystem) -> Result<Vec<f64>> {
     let mut values = singular_values(super::linalg::compress_columns(system.b()).as_ref())?;
     values.resize(system.states(), 0.0);
     Ok(values)
+}
+
+/// Bound of the H-infinity error that `method` guarantees for `order` states kept, without performing the reduction.
+pub fn error_bound(
+    system: &LinearSystem,
+    spectrum: &HankelSpectrum,
+    method: Method,
+    order: usize,
+) -> Result<Option<f64>> {
+    Ok(match method {
+        Method::Bt | Method::Bfsr | Method::Spa => Some(spectrum.bound(order)),
+        Method::Modal => modal_truncation(system, order)?.bound,
+        Method::Svd => None,
+    })
 }

@@ -1,0 +1,148 @@
+//! The recurrence's coefficients as functions of what is learnt (R1, R2, R5).
+//!
+//! | form | learnt | poles | input matrix |
+//! | --- | --- | --- | --- |
+//! | diagonal, `free` | `log_a`, `log_dt` | `a = exp(-rate)`, `rate = exp(log_a + log_dt)` | `B` |
+//! | diagonal, `zoh` | `log_a`, `log_dt` | as `free` | rows of `B` times `(1 - a) / exp(log_a)` |
+//! | diagonal, `zoh-clamped` | `log_a`, `log_dt` | `rate = exp(log_a) clamp(softplus(log_dt), 1e-4, 0.1)` | as `zoh` |
+//! | modal | `log_decay`, `angle` of each pole | radius `exp(-exp(log_decay))`, so that it is below 1 always | `B` |
+//! | dense | `a` | any | `B` |
+//!
+//! `1 - a` is computed as `-expm1(-rate)`.
+
+use super::hrm::HrmConfig;
+use crate::parameter::{Parameter, Role};
+use crate::weights::Discretization;
+use hankel_core::{Random, Result, Tensor};
+use hankel_ops::{Poles, add, clamp, exp, expm1, multiply, scale, scale_rows, softplus};
+use serde::{Deserialize, Serialize};
+
+/// Initial rates of the diagonal form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateInit {
+    /// `-ln a` log-spaced from `-ln a_min` down to `-ln a_max`, `log_dt = 0`.
+    #[default]
+    LogSpaced,
+    /// The released code's: `log_a_n = ln(n + 1)`, `log_dt` uniform in `[ln 1e-4, ln 0.1]`.
+    S4dReal,
+}
+
+/// What is learnt about the poles.
+#[derive(Clone)]
+pub enum Dynamics {
+    /// Real poles in (0, 1).
+    Diagonal {
+        /// `[d]`.
+        log_a: Parameter,
+        /// `[d]`.
+        log_dt: Parameter,
+        /// How they act.
+        discretization: Discretization,
+    },
+    /// Poles of a reduced adapter: `real` signed ones, then `pairs` of complex ones, each pair two states.
+    Modal {
+        /// `[real + pairs]`: radius `exp(-exp(log_decay))`.
+        log_decay: Parameter,
+        /// `[pairs]`, in radians.
+        angle: Parameter,
+        /// `[real]`: 1 or -1.
+        sign: Tensor,
+    },
+    /// The state matrix of a reduced adapter whose eigenvectors are too ill-conditioned for the modal form.
+    Dense {
+        /// `[d, d]`.
+        a: Parameter,
+    },
+}
+
+/// What the scan needs.
+pub struct Coefficients {
+    /// Poles.
+    pub poles: Poles,
+    /// Input matrix `[d, D]`.
+    pub b: Tensor,
+}
+
+const STEP_MIN: f64 = 1e-4;
+const STEP_MAX: f64 = 0.1;
+
+impl Dynamics {
+    pub(crate) fn new(config: &HrmConfig, name: &str, seed: u64) -> Result<Self> {
+        let d = config.state_dim;
+        let (log_a, log_dt): (Vec<f32>, Vec<f32>) = match config.rate_init {
+            RateInit::LogSpaced => {
+                let (fast, slow) = ((-config.a_min.ln()).ln(), (-config.a_max.ln()).ln());
+                let log_rate = |i: usize| fast + (slow - fast) * i as f64 / (d - 1).max(1) as f64;
+                ((0..d).map(|i| log_rate(i) as f32).collect(), vec![0.0; d])
+            }
+            RateInit::S4dReal => {
+                let random = Random::new(seed, &format!("{name}.log_dt"), 0);
+                let (low, high) = (STEP_MIN.ln(), STEP_MAX.ln());
+                let log_dt = |i: usize| (low + (high - low) * random.uniform(i as u64)) as f32;
+                ((0..d).map(|i| ((i + 1) as f64).ln() as f32).collect(), (0..d).map(log_dt).collect())
+            }
+        };
+        Ok(Dynamics::Diagonal {
+            log_a: Parameter::new(format!("{name}.log_a"), Role::Rate, &Tensor::from_vec(log_a, [d])?),
+            log_dt: Parameter::new(format!("{name}.log_dt"), Role::Rate, &Tensor::from_vec(log_dt, [d])?),
+            discretization: config.discretization,
+        })
+    }
+
+    pub(crate) fn set_trainable_log_dt(&self, trainable: bool) -> Result<()> {
+        match self {
+            Dynamics::Diagonal { log_dt, .. } => log_dt.set_trainable(trainable),
+            _ => Ok(()),
+        }
+    }
+
+    /// Number of states.
+    pub fn state_dim(&self) -> usize {
+        match self {
+            Dynamics::Diagonal { log_a, .. } => log_a.elements(),
+            Dynamics::Modal { log_decay, angle, .. } => log_decay.elements() + angle.elements(),
+            Dynamics::Dense { a } => a.tensor().shape()[0],
+        }
+    }
+
+    /// What is learnt.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        match self {
+            Dynamics::Diagonal { log_a, log_dt, .. } => vec![log_a.clone(), log_dt.clone()],
+            Dynamics::Modal { log_decay, angle, .. } => vec![log_decay.clone(), angle.clone()],
+            Dynamics::Dense { a } => vec![a.clone()],
+        }
+    }
+
+    /// Poles and input matrix for the learnt matrix `b` `[d, D]`.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn coefficients(&self, b: &Tensor) -> Result<Coefficients> {
+        match self {
+            Dynamics::Diagonal { log_a, log_dt, discretization } => {
+                let (log_a, log_dt) = (log_a.tensor(), log_dt.tensor());
+                let rate = match discretization {
+                    Discretization::Free | Discretization::Zoh => exp(&add(&log_a, &log_dt)?)?,
+                    Discretization::ZohClamped => {
+                        multiply(&exp(&log_a)?, &clamp(&softplus(&log_dt)?, STEP_MIN, STEP_MAX)?)?
+                    }
+                };
+                let minus_rate = scale(&rate, -1.0)?;
+                let b = if *discretization == Discretization::Free {
+                    b.clone()
+                } else {
+                    let one_minus_a = scale(&expm1(&minus_rate)?, -1.0)?;
+                    scale_rows(b, &multiply(&one_minus_a, &exp(&scale(&log_a, -1.0)?)?)?)?
+                };
+                Ok(Coefficients { poles: Poles::Diagonal(exp(&minus_rate)?), b })
+            }
+            Dynamics::Modal { log_decay, angle, sign } => {
+                let radius = exp(&scale(&exp(&log_decay.tensor())?, -1.0)?)?;
+                Ok(Coefficients { poles: Poles::modal(&radius, &angle.tensor(), sign)?, b: b.clone() })
+            }
+            Dynamics::Dense { a } => Ok(Coefficients { poles: Poles::Dense(a.tensor()), b: b.clone() }),
+        }
+    }
+}

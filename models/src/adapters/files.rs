@@ -1,0 +1,282 @@
+//! Adapter sets on disk, in the PEFT envelope: `adapter_config.json` and `adapter_model.safetensors`.
+
+use super::dynamics::Dynamics;
+use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, LoraConfig, Placement, StreamSite};
+use crate::lti::Mode;
+use crate::parameter::{Parameter, Role};
+use crate::tiny_gpt::files::{fill, to_arrays};
+use crate::weights::arrays::{Precision, parse, serialize};
+use crate::weights::atomic::{Existing, write_folder};
+use crate::weights::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
+use crate::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmSites, Result, WeightsError};
+use hankel_core::{DType, Tensor};
+use hankel_ops::ScanPath;
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::path::Path;
+
+/// Prefix of every tensor's name in PEFT's files.
+const PREFIX: &str = "base_model.model.";
+/// Slowest decay whose logarithm is kept: a pole at 0 is stored as `exp(-100)`.
+const MAX_RATE: f64 = 100.0;
+
+impl AdapterSet {
+    /// Writes the directory, all or nothing, replacing one that is there. Nothing is written for no adapter.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was there is still there then.
+    pub fn save(&self, directory: &Path, base_model: Option<&str>) -> Result<()> {
+        match self.config() {
+            AdapterConfig::None => Ok(()),
+            AdapterConfig::Hrm(config) => self.to_hrm_file(config, base_model).save(directory),
+            AdapterConfig::Lora(config) => {
+                let config = serde_json::to_vec_pretty(&lora_to_json(config, base_model))
+                    .map_err(|e| WeightsError::content(directory, e.to_string()))?;
+                let arrays =
+                    to_arrays(&self.parameters()).into_iter().map(|(name, array)| (format!("{PREFIX}{name}"), array));
+                let weights = serialize(&arrays.collect());
+                write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &weights)], Existing::Replace)
+            }
+        }
+    }
+
+    /// Reads a directory for a backbone with the sites of `placement`; `steps` is the length the scan's path is chosen for
+    /// when the file does not say. Everything is trainable afterwards.
+    ///
+    /// # Errors
+    /// When a file is missing or malformed, the adapter is of an unknown kind, or it was made for another backbone.
+    pub fn load(directory: &Path, placement: &Placement, steps: usize) -> Result<Self> {
+        let path = directory.join(CONFIG_FILE);
+        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let value: Map<String, Value> =
+            serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
+        match value.get("peft_type").and_then(Value::as_str) {
+            Some("HRM") => Self::from_hrm_file(directory, placement, steps),
+            Some("LORA") => {
+                let config = lora_from_json(&path, &value)?;
+                let path = directory.join(WEIGHTS_FILE);
+                let set = Self::new(&AdapterConfig::Lora(config), placement, 0)
+                    .map_err(|e| WeightsError::content(&path, e.to_string()))?;
+                let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+                fill(&path, &set.parameters(), &mut parse(&path, &bytes)?, |name| format!("{PREFIX}{name}"))?;
+                Ok(set)
+            }
+            Some(other) => {
+                Err(WeightsError::content(&path, format!("peft_type is {other:?}; HRM and LORA are supported")))
+            }
+            None => Err(WeightsError::content(&path, "there is no peft_type: this is not an adapter")),
+        }
+    }
+
+    /// The recurrent adapters as a file holds them: what truncation works on.
+    pub fn to_hrm_file(&self, config: &HrmConfig, base_model: Option<&str>) -> HrmAdapterFile {
+        let mut file = HrmConfigFile::new(config.preset, config.state_dim);
+        file.input = config.input;
+        file.discretization = config.discretization;
+        file.site = match config.sites[..] {
+            [StreamSite::Attention] => HrmSites::Attention,
+            [StreamSite::Mlp] => HrmSites::Mlp,
+            _ => HrmSites::Both,
+        };
+        file.base_model_name_or_path = base_model.map(str::to_owned);
+        let settings = [
+            ("scan", json!(config.scan)),
+            ("train_gate", json!(config.train_gate)),
+            ("train_log_dt", json!(config.train_log_dt)),
+        ];
+        file.other = settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let double = self.parameters().iter().any(|p| p.tensor().dtype() == DType::F64);
+        let mut layers = Vec::new();
+        for (layer, adapters) in self.layers().iter().enumerate() {
+            layers.extend(adapters.streams().map(|(site, adapter)| adapter.to_layer_file(layer, site)));
+        }
+        HrmAdapterFile { config: file, layers, precision: if double { Precision::F64 } else { Precision::F32 } }
+    }
+
+    fn from_hrm_file(directory: &Path, placement: &Placement, steps: usize) -> Result<Self> {
+        let file = HrmAdapterFile::load(directory)?;
+        Self::of_hrm_file(&file, placement, steps).map_err(|reason| WeightsError::content(directory, reason))
+    }
+
+    /// The adapters of a file in memory, trainable; see [`AdapterSet::load`].
+    ///
+    /// # Errors
+    /// Says in which way the file does not fit the backbone.
+    pub fn of_hrm_file(
+        file: &HrmAdapterFile,
+        placement: &Placement,
+        steps: usize,
+    ) -> std::result::Result<Self, String> {
+        let other = |key: &str| file.config.other.get(key).cloned();
+        let flag = |key: &str| other(key).and_then(|value| value.as_bool()).unwrap_or(true);
+        let mut config = HrmConfig::new(file.config.preset, file.config.state_dim, placement.d_model, steps);
+        config.input = file.config.input;
+        config.discretization = file.config.discretization;
+        config.sites =
+            [StreamSite::Attention, StreamSite::Mlp].into_iter().filter(|s| file.config.site.contains(*s)).collect();
+        config.train_gate = flag("train_gate");
+        config.train_log_dt = flag("train_log_dt");
+        if let Some(scan) = other("scan") {
+            config.scan = serde_json::from_value::<ScanPath>(scan).map_err(|e| format!("scan: {e}"))?;
+        }
+        let mut set = Self::none(placement);
+        for layer in &file.layers {
+            let adapters = set.layers.get_mut(layer.layer).ok_or_else(|| {
+                format!("{} does not exist in a backbone of {} layers", layer.label(), placement.layers)
+            })?;
+            if layer.width != placement.d_model {
+                return Err(format!("the adapter has width {}, the backbone {}", layer.width, placement.d_model));
+            }
+            let adapter = Hrm::from_layer_file(&config, layer).map_err(|e| format!("{}: {e}", layer.label()))?;
+            adapters.stream.insert(layer.site, adapter);
+        }
+        set.config = AdapterConfig::Hrm(config);
+        Ok(set)
+    }
+}
+
+impl Hrm {
+    fn to_layer_file(&self, layer: usize, site: StreamSite) -> HrmLayerFile {
+        let values = |parameter: &Parameter| parameter.tensor().to_f64_vec();
+        let (d, width) = (self.state_dim(), self.b.tensor().shape().last());
+        let (mut b, mut c) = (values(&self.b), values(&self.c));
+        let dynamics = match &self.dynamics {
+            Dynamics::Diagonal { log_a, log_dt, .. } => {
+                HrmDynamics::Diagonal { log_a: values(log_a), log_dt: values(log_dt) }
+            }
+            Dynamics::Modal { log_decay, angle, sign } => {
+                let radius: Vec<f64> = values(log_decay).iter().map(|l| (-l.exp()).exp()).collect();
+                let signs = sign.to_f64_vec();
+                let mut modes: Vec<Mode> = radius.iter().zip(&signs).map(|(r, s)| Mode::Real(r * s)).collect();
+                for (i, (&radius, angle)) in radius[signs.len()..].iter().zip(values(angle)).enumerate() {
+                    let (mode, mirrored) = pair(radius, angle);
+                    modes.push(mode);
+                    if mirrored {
+                        let second = signs.len() + 2 * i + 1;
+                        b[second * width..][..width].iter_mut().for_each(|b| *b = -*b);
+                        c.chunks_mut(d).for_each(|row| row[second] = -row[second]);
+                    }
+                }
+                HrmDynamics::Modal(modes)
+            }
+            Dynamics::Dense { a } => HrmDynamics::Dense(values(a)),
+        };
+        HrmLayerFile { layer, site, state_dim: d, width, b, c, gate: self.gate(), dynamics }
+    }
+
+    fn from_layer_file(config: &HrmConfig, file: &HrmLayerFile) -> hankel_core::Result<Self> {
+        let (d, width) = (file.state_dim, file.width);
+        let name = |entry: &str| format!("model.layers.{}.{}.hrm.{entry}", file.layer, file.site.module());
+        // Reduced layers are stored in the order of their modes; the scan wants real poles first.
+        let order = state_order(&file.dynamics, d);
+        let b: Vec<f64> = order.iter().flat_map(|&i| file.b[i * width..(i + 1) * width].to_vec()).collect();
+        let c: Vec<f64> = file.c.chunks(d.max(1)).flat_map(|row| order.iter().map(|&i| row[i])).collect();
+        let parameter = |entry: &str, role, data: Vec<f64>, shape: &[usize]| -> hankel_core::Result<Parameter> {
+            let parameter = Parameter::new(name(entry), role, &Tensor::from_vec(data, shape)?.to_dtype(DType::F32)?);
+            parameter.set_trainable(true)?;
+            Ok(parameter)
+        };
+        let b = parameter("b", Role::Matrix, b, &[d, width])?;
+        let c = parameter("c", Role::Matrix, c, &[width, d])?;
+        let gate = parameter("gate", Role::Gate, vec![file.gate], &[1])?;
+        gate.set_trainable(config.train_gate)?;
+        let dynamics = match &file.dynamics {
+            HrmDynamics::Diagonal { log_a, log_dt } => Dynamics::Diagonal {
+                log_a: parameter("log_a", Role::Rate, log_a.clone(), &[d])?,
+                log_dt: parameter("log_dt", Role::Rate, log_dt.clone(), &[d])?,
+                discretization: config.discretization,
+            },
+            HrmDynamics::Modal(modes) => {
+                let real: Vec<f64> =
+                    modes.iter().filter_map(|m| if let Mode::Real(a) = m { Some(*a) } else { None }).collect();
+                let pairs: Vec<(f64, f64)> = modes
+                    .iter()
+                    .filter_map(|m| if let Mode::Pair { radius, angle } = m { Some((*radius, *angle)) } else { None })
+                    .collect();
+                let radii = real.iter().map(|a| a.abs()).chain(pairs.iter().map(|p| p.0));
+                let log_decay = radii.map(|r| (-r.ln()).min(MAX_RATE).ln()).collect();
+                let sign: Vec<f32> = real.iter().map(|a| if *a < 0.0 { -1.0 } else { 1.0 }).collect();
+                Dynamics::Modal {
+                    log_decay: parameter("log_decay", Role::Rate, log_decay, &[modes.len()])?,
+                    angle: parameter("angle", Role::Rate, pairs.iter().map(|p| p.1).collect(), &[pairs.len()])?,
+                    sign: Tensor::from_vec(sign, [real.len()])?,
+                }
+            }
+            HrmDynamics::Dense(a) => Dynamics::Dense { a: parameter("a", Role::Rate, a.clone(), &[d, d])? },
+        };
+        dynamics.set_trainable_log_dt(config.train_log_dt)?;
+        Ok(Hrm::from_parts(config, file.site, [b, c, gate], dynamics))
+    }
+}
+
+/// A pair whose angle training may have moved out of (0, pi): the same two poles, and whether the block was mirrored, which
+/// turns the sign of its second state.
+fn pair(radius: f64, angle: f64) -> (Mode, bool) {
+    use std::f64::consts::{PI, TAU};
+    let folded = angle.rem_euclid(TAU);
+    let angle = if folded > PI { TAU - folded } else { folded };
+    // Two states must stay two states: an angle of exactly 0 or pi would be read as a single real pole.
+    (Mode::Pair { radius, angle: angle.clamp(f64::MIN_POSITIVE, PI.next_down()) }, folded > PI)
+}
+
+/// Indices of the states: those of real modes, then those of pairs.
+fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
+    let HrmDynamics::Modal(modes) = dynamics else { return (0..d).collect() };
+    let (mut real, mut pairs, mut next) = (Vec::new(), Vec::new(), 0);
+    for mode in modes {
+        match mode {
+            Mode::Real(_) => real.push(next),
+            Mode::Pair { .. } => pairs.extend([next, next + 1]),
+        }
+        next += mode.states();
+    }
+    real.extend(pairs);
+    real
+}
+
+fn lora_to_json(config: &LoraConfig, base_model: Option<&str>) -> Value {
+    json!({
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base_model,
+        "r": config.rank,
+        "lora_alpha": config.lora_alpha,
+        "lora_dropout": config.dropout,
+        "target_modules": config.targets,
+        "bias": "none",
+        "fan_in_fan_out": false,
+        "inference_mode": true,
+        "init_lora_weights": true,
+        "use_dora": false,
+        "use_rslora": false,
+    })
+}
+
+fn lora_from_json(path: &Path, value: &Map<String, Value>) -> Result<LoraConfig> {
+    let fail = |reason: String| WeightsError::content(path, reason);
+    for key in ["use_dora", "use_rslora", "fan_in_fan_out"] {
+        if value.get(key).and_then(Value::as_bool) == Some(true) {
+            return Err(fail(format!("{key} = true is not supported")));
+        }
+    }
+    for key in ["rank_pattern", "alpha_pattern"] {
+        if value.get(key).and_then(Value::as_object).is_some_and(|pattern| !pattern.is_empty()) {
+            return Err(fail(format!("{key} is not supported")));
+        }
+    }
+    let number = |key: &str| {
+        value.get(key).and_then(Value::as_f64).ok_or_else(|| fail(format!("{key} is missing or not a number")))
+    };
+    let rank = value.get("r").and_then(Value::as_u64).filter(|r| (1..=1 << 20).contains(r));
+    let targets = match value.get("target_modules") {
+        Some(Value::String(target)) => vec![target.clone()],
+        Some(Value::Array(list)) => list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
+        _ => return Err(fail("target_modules is missing".to_owned())),
+    };
+    Ok(LoraConfig {
+        rank: rank.ok_or_else(|| fail("r is missing or not a rank".to_owned()))? as usize,
+        lora_alpha: number("lora_alpha")?,
+        dropout: number("lora_dropout")?,
+        targets,
+    })
+}

@@ -1,0 +1,99 @@
+//! A linear layer and the normalisations, as a backbone holds them.
+
+use crate::adapters::LinearAdapter;
+use crate::parameter::{Parameter, Role};
+use crate::pass::Pass;
+use hankel_core::{Random, Result, Tensor};
+use hankel_ops::{Gate, add_linear, layer_norm, linear, rms_norm};
+use serde::{Deserialize, Serialize};
+
+/// `y = x W^T + b`, weight `[out, in]`.
+#[derive(Clone)]
+pub struct Linear {
+    pub(crate) weight: Parameter,
+    pub(crate) bias: Option<Parameter>,
+}
+
+impl Linear {
+    /// Normal weights of standard deviation `std`, zero bias.
+    pub(crate) fn new(name: &str, [inputs, outputs]: [usize; 2], bias: bool, std: f64, seed: u64) -> Result<Self> {
+        let weight = normal(&format!("{name}.weight"), &[outputs, inputs], std, seed)?;
+        let bias = bias.then(|| Parameter::new(format!("{name}.bias"), Role::Vector, &Tensor::zeros::<f32>([outputs])));
+        Ok(Linear { weight, bias })
+    }
+
+    fn bias(&self) -> Option<Tensor> {
+        self.bias.as_ref().map(Parameter::tensor)
+    }
+
+    /// The layer with its adapter, if one is attached.
+    pub(crate) fn forward(&self, x: &Tensor, adapter: Option<&LinearAdapter>, pass: &Pass) -> Result<Tensor> {
+        let y = linear(x, &self.weight.tensor(), self.bias().as_ref())?;
+        adapter.map_or(Ok(y.clone()), |adapter| adapter.apply(&y, x, pass))
+    }
+
+    /// The layer's output added onto `base`, with its adapter.
+    pub(crate) fn onto(
+        &self,
+        base: &Tensor,
+        x: &Tensor,
+        adapter: Option<&LinearAdapter>,
+        pass: &Pass,
+    ) -> Result<Tensor> {
+        let y = add_linear(base, x, &self.weight.tensor(), self.bias().as_ref(), Gate::Fixed(1.0))?;
+        adapter.map_or(Ok(y.clone()), |adapter| adapter.apply(&y, x, pass))
+    }
+
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = Parameter> + '_ {
+        std::iter::once(&self.weight).chain(&self.bias).cloned()
+    }
+}
+
+/// Which normalisation a block uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Mean and variance.
+    #[default]
+    LayerNorm,
+    /// Root mean square.
+    RmsNorm,
+}
+
+/// A normalisation with learned gain and, for layer normalisation with biases, shift.
+#[derive(Clone)]
+pub struct Norm {
+    kind: NormKind,
+    weight: Parameter,
+    bias: Option<Parameter>,
+}
+
+impl Norm {
+    const EPS: f64 = 1e-5;
+
+    pub(crate) fn new(name: &str, kind: NormKind, width: usize, bias: bool) -> Self {
+        let weight = Parameter::new(format!("{name}.weight"), Role::Vector, &Tensor::full([width], 1.0_f32));
+        let bias = (bias && kind == NormKind::LayerNorm)
+            .then(|| Parameter::new(format!("{name}.bias"), Role::Vector, &Tensor::zeros::<f32>([width])));
+        Norm { kind, weight, bias }
+    }
+
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self.kind {
+            NormKind::LayerNorm => {
+                layer_norm(x, &self.weight.tensor(), self.bias.as_ref().map(Parameter::tensor).as_ref(), Self::EPS)
+            }
+            NormKind::RmsNorm => rms_norm(x, &self.weight.tensor(), Self::EPS),
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = Parameter> + '_ {
+        std::iter::once(&self.weight).chain(&self.bias).cloned()
+    }
+}
+
+/// A matrix of normal values, drawn under its own name.
+pub(crate) fn normal(name: &str, shape: &[usize], std: f64, seed: u64) -> Result<Parameter> {
+    let values = Random::new(seed, name, 0).normal_vec::<f32>(shape.iter().product(), std);
+    Ok(Parameter::new(name, Role::Matrix, &Tensor::from_vec(values, shape)?))
+}

@@ -1,0 +1,177 @@
+//! What is measured about a reduction, and what is claimed.
+
+use super::gramians::GramianFactors;
+use super::hankel::HankelSpectrum;
+use super::norms::{FrequencyResponse, h2_norm, hinf_norm, hinf_sweep};
+use super::system::LinearSystem;
+use super::truncation::Method;
+use super::{GramianSource, Result};
+use serde::{Deserialize, Serialize};
+
+/// Facts about one reduced system. All norms and values are those of the gated system `gate * G`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SystemCertificate {
+    /// How the system was reduced.
+    pub method: Method,
+    /// Gramians the reduction was based on.
+    pub gramians: GramianSource,
+    /// States of the full system.
+    pub states: usize,
+    /// States kept.
+    pub order: usize,
+    /// Form of the reduced state matrix.
+    pub form: String,
+    /// Element type of the reduced poles and matrices.
+    pub dtype: String,
+    /// The gate (1 for a plain system).
+    pub gate: f64,
+    /// Hankel singular values of the full system, descending, from its analytic Gramians.
+    pub hankel_singular_values: Vec<f64>,
+    /// How many of them are above rounding.
+    pub numerical_rank: usize,
+    /// `sigma_{order+1}`: no system of this order comes closer than this.
+    pub lower_bound: f64,
+    /// Guaranteed bound of the H-infinity error; absent where theory gives none.
+    pub error_bound: Option<f64>,
+    /// Measured H-infinity norm of the difference of both systems: frequency sweep with local refinement, raised by the
+    /// bounded-real test if the sweep missed a peak.
+    pub hinf_error: f64,
+    /// Frequency in radians per step at which it is attained.
+    pub hinf_error_frequency: f64,
+    /// Upper end of the error's enclosure by the bounded-real test.
+    pub hinf_error_upper: f64,
+    /// H-infinity norm of the full system.
+    pub hinf_norm: f64,
+    /// H2 norm of the difference.
+    pub h2_error: f64,
+    /// H2 norm of the full system.
+    pub h2_norm: f64,
+    /// Relative residuals of the two Lyapunov equations.
+    pub lyapunov_residuals: Option<(f64, f64)>,
+    /// Poles of the full system treated as faster than they are, in its Gramians only.
+    pub clamped_poles: usize,
+    /// Modulus of the slowest pole of the full system.
+    pub spectral_radius: f64,
+    /// Modulus of the slowest pole of the reduced system.
+    pub reduced_spectral_radius: f64,
+    /// Condition number of the eigenvectors that led to modal form.
+    pub modal_condition: Option<f64>,
+    /// `hinf_error <= error_bound (1 + 1e-6) + 1e-9 hinf_norm`; absent where there is no bound.
+    pub holds: Option<bool>,
+}
+
+/// What the measurement cannot see in the two systems.
+#[derive(Debug, Clone)]
+pub struct Claim<'a> {
+    /// How the system was reduced.
+    pub method: Method,
+    /// Gramians the reduction was based on.
+    pub gramians: GramianSource,
+    /// Factor on the output of both systems.
+    pub gate: f64,
+    /// Guaranteed bound of the ungated error.
+    pub bound: Option<f64>,
+    /// Spectrum of the full, ungated system from its analytic Gramians.
+    pub spectrum: &'a HankelSpectrum,
+    /// Those Gramians.
+    pub factors: &'a GramianFactors,
+    /// Condition number of the eigenvectors that led to modal form.
+    pub modal_condition: Option<f64>,
+    /// Element type of the reduced system.
+    pub dtype: String,
+}
+
+/// Whether a measured error is within its bound: `error <= bound (1 + 1e-6) + 1e-9 ||G||`.
+pub fn bound_holds(error: f64, bound: f64, norm: f64) -> bool {
+    error <= bound * (1.0 + 1e-6) + 1e-9 * norm
+}
+
+impl SystemCertificate {
+    /// Measures the reduction of `full` to `reduced` (both without the gate).
+    pub fn measure(full: &LinearSystem, reduced: &LinearSystem, claim: &Claim<'_>) -> Result<Self> {
+        let gate = claim.gate.abs();
+        let order = reduced.states();
+        let norm = gate * hinf_sweep(&FrequencyResponse::new(full)?)?.value;
+        let difference = full.difference(reduced)?;
+        let (error, check) = hinf_norm(&FrequencyResponse::new(&difference)?)?;
+        let values: Vec<f64> = claim.spectrum.values().iter().map(|s| gate * s).collect();
+        let hinf_error = gate * error.value;
+        let error_bound = claim.bound.map(|b| gate * b);
+        Ok(Self {
+            method: claim.method,
+            gramians: claim.gramians,
+            states: full.states(),
+            order,
+            form: reduced.a().form().into(),
+            dtype: claim.dtype.clone(),
+            gate: claim.gate,
+            numerical_rank: if gate == 0.0 { 0 } else { claim.spectrum.rank() },
+            lower_bound: values.get(order).copied().unwrap_or(0.0),
+            hankel_singular_values: values,
+            error_bound,
+            hinf_error,
+            hinf_error_frequency: error.frequency,
+            hinf_error_upper: gate * check.upper,
+            hinf_norm: norm,
+            h2_error: gate * h2_norm(&difference)?,
+            h2_norm: gate * h2_norm(full)?,
+            lyapunov_residuals: claim.factors.residual_c.zip(claim.factors.residual_o),
+            clamped_poles: claim.factors.clamped_poles,
+            spectral_radius: full.spectral_radius()?,
+            reduced_spectral_radius: reduced.spectral_radius()?,
+            modal_condition: claim.modal_condition,
+            holds: error_bound.map(|bound| bound_holds(hinf_error, bound, norm)),
+        })
+    }
+
+    /// Differences between these claims and a fresh measurement, in words; empty if every claim is true.
+    pub fn contradictions(&self, measured: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        let scale = measured.hinf_norm;
+        let mut number = |what: &str, claimed: f64, got: f64, slack: f64| {
+            // Not `difference > slack`: a NaN in a claim is a contradiction too.
+            if !((claimed - got).abs() <= slack) {
+                found.push(format!("{what} is claimed to be {claimed:e}, measured {got:e}"));
+            }
+        };
+        // Two runs of the peak search may stop at points a rounding apart; 1e-6 is the accuracy promised.
+        let close = |got: f64| 1e-6 * got.abs() + 1e-9 * scale;
+        number("hinf_error", self.hinf_error, measured.hinf_error, close(measured.hinf_error));
+        number("hinf_error_upper", self.hinf_error_upper, measured.hinf_error_upper, close(measured.hinf_error_upper));
+        number("hinf_norm", self.hinf_norm, measured.hinf_norm, close(measured.hinf_norm));
+        number("h2_error", self.h2_error, measured.h2_error, 1e-6 * measured.h2_error + 1e-9 * measured.h2_norm);
+        number("h2_norm", self.h2_norm, measured.h2_norm, 1e-6 * measured.h2_norm);
+        number("gate", self.gate, measured.gate, 0.0);
+        number("spectral_radius", self.spectral_radius, measured.spectral_radius, 1e-9);
+        number("reduced_spectral_radius", self.reduced_spectral_radius, measured.reduced_spectral_radius, 1e-9);
+        let largest = measured.hankel_singular_values.first().copied().unwrap_or(0.0);
+        number("lower_bound", self.lower_bound, measured.lower_bound, 1e-9 * largest);
+        if self.hankel_singular_values.len() == measured.hankel_singular_values.len() {
+            for (i, (a, b)) in self.hankel_singular_values.iter().zip(&measured.hankel_singular_values).enumerate() {
+                number(&format!("hankel_singular_values[{i}]"), *a, *b, 1e-9 * largest);
+            }
+        } else {
+            number(
+                "the number of Hankel singular values",
+                self.hankel_singular_values.len() as f64,
+                measured.hankel_singular_values.len() as f64,
+                0.0,
+            );
+        }
+        match (self.error_bound, measured.error_bound) {
+            (Some(a), Some(b)) => number("error_bound", a, b, 1e-6 * b + 1e-9 * largest),
+            (Some(a), None) => number("error_bound (for which there is no theory)", a, f64::NAN, 0.0),
+            (None, _) => {}
+        }
+        for (what, claimed, got) in [("order", self.order, measured.order), ("states", self.states, measured.states)] {
+            number(what, claimed as f64, got as f64, 0.0);
+        }
+        if self.form != measured.form {
+            found.push(format!("form is claimed to be {}, it is {}", self.form, measured.form));
+        }
+        if self.holds == Some(true) && measured.holds == Some(false) {
+            found.push("the bound is claimed to hold".into());
+        }
+        found
+    }
+}

@@ -1,0 +1,96 @@
+//! Named tensors that a model owns and an optimizer may change.
+
+use hankel_core::{Result, Tensor};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// How an optimizer treats a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// A matrix: weight decay applies.
+    Matrix,
+    /// Gains and biases: no decay.
+    Vector,
+    /// The scalar gate of a stream adapter: no decay, its own learning rate if one is set.
+    Gate,
+    /// What determines the poles of a recurrence (`log_a`, `log_dt`, radii, angles): no decay, its own learning rate.
+    Rate,
+}
+
+/// A named tensor shared by the modules that use it. Cloning gives another handle to the same value.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    name: Arc<str>,
+    role: Role,
+    value: Arc<RwLock<Tensor>>,
+}
+
+impl Parameter {
+    /// A frozen parameter.
+    pub fn new(name: impl Into<Arc<str>>, role: Role, value: &Tensor) -> Self {
+        Parameter { name: name.into(), role, value: Arc::new(RwLock::new(value.detach())) }
+    }
+
+    /// Its name in files and tables.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How an optimizer treats it.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The present value; a leaf of the graph while trainable.
+    pub fn tensor(&self) -> Tensor {
+        self.value.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it is trained.
+    pub fn is_trainable(&self) -> bool {
+        self.tensor().is_tracked()
+    }
+
+    /// Trains or freezes it.
+    ///
+    /// # Errors
+    /// When it is to be trained but is neither `f32` nor `f64`.
+    pub fn set_trainable(&self, trainable: bool) -> Result<()> {
+        self.update(|value| {
+            if trainable != value.is_tracked() {
+                *value = if trainable { value.parameter()? } else { value.detach() };
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives it another value of the same shape; trainable or frozen as before.
+    ///
+    /// # Errors
+    /// When shapes differ.
+    pub fn set(&self, new: &Tensor) -> Result<()> {
+        self.update(|value| {
+            if value.shape() != new.shape() {
+                let problem = format!("{} has shape {}, the new value {}", self.name, value.shape(), new.shape());
+                return Err(hankel_core::Error::shape("parameter", problem));
+            }
+            let new = new.to_dtype(value.dtype())?;
+            *value = if value.is_tracked() { new.parameter()? } else { new };
+            Ok(())
+        })
+    }
+
+    /// Changes the value in place.
+    pub fn update<R>(&self, f: impl FnOnce(&mut Tensor) -> R) -> R {
+        f(&mut self.value.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Number of values.
+    pub fn elements(&self) -> usize {
+        self.tensor().elements()
+    }
+}
+
+/// Number of values of the trainable ones among `parameters`.
+pub fn trainable_count(parameters: &[Parameter]) -> usize {
+    parameters.iter().filter(|p| p.is_trainable()).map(Parameter::elements).sum()
+}

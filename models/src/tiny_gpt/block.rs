@@ -1,0 +1,115 @@
+//! One layer: attention and MLP, each behind a normalisation and around a residual stream.
+
+use super::TinyGptConfig;
+use crate::adapters::{Hrm, LayerAdapters, StreamInputs, StreamSite};
+use crate::linear::{Linear, Norm};
+use crate::parameter::Parameter;
+use crate::pass::Pass;
+use hankel_core::{Result, Tensor, scope};
+use hankel_ops::{Heads, add, attention, concat_time, dropout, gelu};
+
+#[derive(Clone)]
+pub(super) struct Block {
+    layer: usize,
+    heads: usize,
+    dropout: f64,
+    norm_1: Norm,
+    q_proj: Linear,
+    k_proj: Linear,
+    v_proj: Linear,
+    o_proj: Linear,
+    norm_2: Norm,
+    up_proj: Linear,
+    down_proj: Linear,
+}
+
+impl Block {
+    pub(super) fn new(config: &TinyGptConfig, layer: usize, seed: u64) -> Result<Self> {
+        let (d, f) = (config.d_model, config.d_ff);
+        let linear = |name: &str, sizes, std| {
+            Linear::new(&format!("model.layers.{layer}.{name}"), sizes, config.biases, std, seed)
+        };
+        let norm = |name: &str| Norm::new(&format!("model.layers.{layer}.{name}"), config.norm, d, config.biases);
+        let (std, residual_std) = (config.init_std, config.residual_std());
+        Ok(Block {
+            layer,
+            heads: config.heads,
+            dropout: config.dropout,
+            norm_1: norm("input_layernorm"),
+            q_proj: linear("self_attn.q_proj", [d, d], std)?,
+            k_proj: linear("self_attn.k_proj", [d, d], std)?,
+            v_proj: linear("self_attn.v_proj", [d, d], std)?,
+            o_proj: linear("self_attn.o_proj", [d, d], residual_std)?,
+            norm_2: norm("post_attention_layernorm"),
+            up_proj: linear("mlp.up_proj", [d, f], std)?,
+            down_proj: linear("mlp.down_proj", [f, d], residual_std)?,
+        })
+    }
+
+    pub(super) fn parameters(&self) -> Vec<Parameter> {
+        let Block { norm_1, q_proj, k_proj, v_proj, o_proj, norm_2, up_proj, down_proj, .. } = self;
+        let attention =
+            norm_1.parameters().chain([q_proj, k_proj, v_proj, o_proj].into_iter().flat_map(Linear::parameters));
+        let mlp = norm_2.parameters().chain([up_proj, down_proj].into_iter().flat_map(Linear::parameters));
+        attention.chain(mlp).collect()
+    }
+
+    pub(super) fn forward(&self, x: &Tensor, adapters: &LayerAdapters, pass: &mut Pass) -> Result<Tensor> {
+        let a = scope("self_attn", || {
+            let norm = self.norm_1.forward(x)?;
+            let mixed = self.attend(&norm, adapters, pass)?;
+            self.sublayer(StreamSite::Attention, x, &norm, &mixed, &self.o_proj, "o_proj", adapters, pass)
+        })?;
+        scope("mlp", || {
+            let norm = self.norm_2.forward(&a)?;
+            let inner = gelu(&self.up_proj.forward(&norm, adapters.linear("up_proj"), pass)?)?;
+            self.sublayer(StreamSite::Mlp, &a, &norm, &inner, &self.down_proj, "down_proj", adapters, pass)
+        })
+    }
+
+    /// `base + projection(inner)`, then the stream adapter of the site.
+    fn sublayer(
+        &self,
+        site: StreamSite,
+        base: &Tensor,
+        norm: &Tensor,
+        inner: &Tensor,
+        projection: &Linear,
+        name: &str,
+        adapters: &LayerAdapters,
+        pass: &mut Pass,
+    ) -> Result<Tensor> {
+        let linear_adapter = adapters.linear(name);
+        let stream_adapter = adapters.stream(site);
+        let drops = pass.training.filter(|_| self.dropout > 0.0);
+        // The sum is one pass over memory unless something needs the sub-layer's output by itself.
+        let (output, sum) = if drops.is_some() || stream_adapter.is_some_and(Hrm::reads_sublayer) {
+            let mut output = projection.forward(inner, linear_adapter, pass)?;
+            if let Some(key) = drops {
+                output = dropout(&output, self.dropout, key.random(&format!("layers.{}.{name}", self.layer)))?;
+            }
+            let sum = add(base, &output)?;
+            (Some(output), sum)
+        } else {
+            (None, projection.onto(base, inner, linear_adapter, pass)?)
+        };
+        let Some(adapter) = stream_adapter else { return Ok(sum) };
+        let inputs = StreamInputs { residual: &sum, norm, sublayer: output.as_ref() };
+        let state = pass.state.as_mut().map(|state| &mut state.layer(self.layer).streams);
+        scope("adapter", || adapter.apply(inputs, state))
+    }
+
+    fn attend(&self, x: &Tensor, adapters: &LayerAdapters, pass: &mut Pass) -> Result<Tensor> {
+        let q = self.q_proj.forward(x, adapters.linear("q_proj"), pass)?;
+        let mut k = self.k_proj.forward(x, adapters.linear("k_proj"), pass)?;
+        let mut v = self.v_proj.forward(x, adapters.linear("v_proj"), pass)?;
+        if let Some(state) = &mut pass.state {
+            let memory = state.layer(self.layer);
+            if let Some((keys, values)) = &memory.keys_values {
+                (k, v) = (concat_time(keys, &k)?, concat_time(values, &v)?);
+            }
+            memory.keys_values = Some((k.detach(), v.detach()));
+        }
+        attention(&q, &k, &v, Heads { query: self.heads, key_value: self.heads }, None)
+    }
+}

@@ -1,0 +1,109 @@
+//! A `TinyGPT` on disk: `config.json` (its sizes, with `"model_type": "tiny_gpt"`) and `model.safetensors`.
+
+use super::{TinyGpt, TinyGptConfig};
+use crate::parameter::Parameter;
+use crate::weights::arrays::{Array, NamedArrays, Precision, parse, serialize};
+use crate::weights::atomic::{Existing, write_folder};
+use crate::weights::{Result, WeightsError};
+use hankel_core::{DType, Tensor};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+
+const CONFIG_FILE: &str = "config.json";
+const WEIGHTS_FILE: &str = "model.safetensors";
+const MODEL_TYPE: &str = "tiny_gpt";
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    model_type: String,
+    #[serde(flatten)]
+    config: serde_json::Map<String, serde_json::Value>,
+}
+
+impl TinyGpt {
+    /// Writes the directory, all or nothing, replacing one that is there.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was there is still there then.
+    pub fn save(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(CONFIG_FILE);
+        let malformed = |e: serde_json::Error| WeightsError::content(&path, e.to_string());
+        let serde_json::Value::Object(config) = serde_json::to_value(self.config()).map_err(malformed)? else {
+            return Err(WeightsError::content(&path, "the configuration is not an object"));
+        };
+        let envelope = Envelope { model_type: MODEL_TYPE.to_owned(), config };
+        let config = serde_json::to_vec_pretty(&envelope).map_err(malformed)?;
+        let weights = serialize(&to_arrays(&self.parameters()));
+        write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &weights)], Existing::Replace)
+    }
+
+    /// Reads the sizes alone.
+    ///
+    /// # Errors
+    /// When the file is missing, malformed or of another model.
+    pub fn load_config(directory: &Path) -> Result<TinyGptConfig> {
+        let path = directory.join(CONFIG_FILE);
+        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let envelope: Envelope =
+            serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
+        if envelope.model_type != MODEL_TYPE {
+            let reason = format!("the model type is {:?}, expected {MODEL_TYPE:?}", envelope.model_type);
+            return Err(WeightsError::content(&path, reason));
+        }
+        let config: TinyGptConfig = serde_json::from_value(serde_json::Value::Object(envelope.config))
+            .map_err(|e| WeightsError::content(&path, e.to_string()))?;
+        config.check().map_err(|problem| WeightsError::content(&path, problem))?;
+        Ok(config)
+    }
+
+    /// Reads a model. Every tensor must be there with its shape, and no other.
+    ///
+    /// # Errors
+    /// When a file is missing or malformed, or a tensor is missing, superfluous, misshapen or not finite.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let config = Self::load_config(directory)?;
+        let path = directory.join(WEIGHTS_FILE);
+        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let mut arrays = parse(&path, &bytes)?;
+        let model = Self::new(&config, 0).map_err(|e| WeightsError::content(&path, e.to_string()))?;
+        fill(&path, &model.parameters(), &mut arrays, str::to_owned)?;
+        Ok(model)
+    }
+}
+
+/// The values of `parameters` by name.
+pub(crate) fn to_arrays(parameters: &[Parameter]) -> NamedArrays {
+    let array = |parameter: &Parameter| {
+        let tensor = parameter.tensor();
+        let precision = if tensor.dtype() == DType::F64 { Precision::F64 } else { Precision::F32 };
+        (parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), precision))
+    };
+    parameters.iter().map(array).collect()
+}
+
+/// Gives every parameter the array that `file_name` maps its name to; nothing may be left over.
+pub(crate) fn fill(
+    path: &Path,
+    parameters: &[Parameter],
+    arrays: &mut NamedArrays,
+    file_name: impl Fn(&str) -> String,
+) -> Result<()> {
+    for parameter in parameters {
+        let name = file_name(parameter.name());
+        let array =
+            arrays.remove(&name).ok_or_else(|| WeightsError::content(path, format!("tensor {name} is missing")))?;
+        let expected = parameter.tensor().shape().clone();
+        if array.shape != expected[..] {
+            let reason = format!("tensor {name} has shape {:?}, expected {expected}", array.shape);
+            return Err(WeightsError::content(path, reason));
+        }
+        let value = Tensor::from_vec(array.data, array.shape);
+        let stored = value.and_then(|value| parameter.set(&value));
+        stored.map_err(|e| WeightsError::content(path, format!("tensor {name}: {e}")))?;
+    }
+    match arrays.keys().next() {
+        Some(extra) => Err(WeightsError::content(path, format!("tensor {extra} does not belong to this model"))),
+        None => Ok(()),
+    }
+}

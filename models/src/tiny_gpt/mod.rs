@@ -1,0 +1,178 @@
+//! `TinyGPT`: the small pre-norm transformer of the synthetic and byte-level experiments.
+//!
+//! ```text
+//! x     = token_embedding[token] + position_embedding[t]
+//! a     = x + o_proj(attention(norm_1(x)))          causal, learned positions
+//! x     = a + down_proj(gelu(up_proj(norm_2(a))))   exact GELU
+//! logits = head(norm(x))
+//! ```
+//!
+//! With biases everywhere but in the head, width 128, 4 layers, 4 heads, 256 tokens and 512 positions it has 924,416
+//! parameters (1,121,024 with 2,048 positions). The released variant is `norm = "layer_norm"`, tied embeddings, no biases
+//! and dropout 0.1 on the embeddings, the attention's and the MLP's output.
+
+mod block;
+mod config;
+pub(crate) mod files;
+
+pub use config::{Init, TinyGptConfig};
+
+use crate::adapters::{AdapterSet, Placement};
+use crate::linear::{Norm, normal};
+use crate::parameter::Parameter;
+use crate::pass::Pass;
+use block::Block;
+use hankel_core::{DType, Error, Result, Tensor, checkpoint, scope};
+use hankel_ops::{Head, Targets, TokenScores, add, cross_entropy, dropout, embedding, linear, token_scores};
+
+/// A `TinyGPT`. Cloning shares the parameters.
+#[derive(Clone)]
+pub struct TinyGpt {
+    config: TinyGptConfig,
+    tokens: Parameter,
+    positions: Parameter,
+    blocks: Vec<Block>,
+    norm: Norm,
+    head: Option<Parameter>,
+}
+
+impl TinyGpt {
+    /// A model with random weights, in f32, all frozen.
+    ///
+    /// # Errors
+    /// When the sizes do not fit together.
+    pub fn new(config: &TinyGptConfig, seed: u64) -> Result<Self> {
+        config.check().map_err(|problem| Error::invalid("tiny_gpt", problem))?;
+        let TinyGptConfig { vocabulary, context, d_model, .. } = *config;
+        let std = config.init_std;
+        let head = (!config.tied_embeddings).then(|| normal("lm_head.weight", &[vocabulary, d_model], std, seed));
+        Ok(TinyGpt {
+            tokens: normal("model.embed_tokens.weight", &[vocabulary, d_model], std, seed)?,
+            positions: normal("model.embed_positions.weight", &[context, d_model], std, seed)?,
+            blocks: (0..config.layers).map(|layer| Block::new(config, layer, seed)).collect::<Result<_>>()?,
+            norm: Norm::new("model.norm", config.norm, d_model, config.biases),
+            head: head.transpose()?,
+            config: config.clone(),
+        })
+    }
+
+    /// The sizes.
+    pub fn config(&self) -> &TinyGptConfig {
+        &self.config
+    }
+
+    /// Where adapters can be attached.
+    pub fn placement(&self) -> Placement {
+        self.config.placement()
+    }
+
+    /// Every parameter once, in the order of the forward pass.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let mut all = self.embeddings();
+        all.extend(self.blocks.iter().flat_map(Block::parameters));
+        all.extend(self.norm.parameters());
+        all.extend(self.head.clone());
+        all
+    }
+
+    /// The embedding matrices of tokens and positions.
+    pub fn embeddings(&self) -> Vec<Parameter> {
+        vec![self.tokens.clone(), self.positions.clone()]
+    }
+
+    /// The matrix of the head: the token embedding when they are tied.
+    pub fn head(&self) -> &Parameter {
+        self.head.as_ref().unwrap_or(&self.tokens)
+    }
+
+    /// Converts every parameter to `dtype` (`f64` for gradient checks).
+    ///
+    /// # Errors
+    /// When the type is not a float.
+    pub fn to_dtype(&self, dtype: DType) -> Result<()> {
+        self.parameters().iter().try_for_each(|parameter| {
+            parameter.update(|value| {
+                let converted = value.to_dtype(dtype)?;
+                *value = if value.is_tracked() { converted.parameter()? } else { converted };
+                Ok(())
+            })
+        })
+    }
+
+    /// Normalised hidden states `[batch, T, d_model]` of `tokens`, u32 `[batch, T]`.
+    ///
+    /// # Errors
+    /// When the sequence is longer than the context, a token is outside the vocabulary, or the adapters do not fit.
+    pub fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
+        let &[batch, steps] = &tokens.shape()[..] else {
+            return Err(Error::shape("tiny_gpt", format!("tokens have shape {}, expected [batch, T]", tokens.shape())));
+        };
+        let first = pass.state.as_ref().map_or(0, |state| state.position);
+        if first + steps > self.config.context {
+            let problem = format!("{} tokens are longer than the context of {}", first + steps, self.config.context);
+            return Err(Error::invalid("tiny_gpt", problem));
+        }
+        let positions: Vec<u32> = (0..batch).flat_map(|_| first as u32..(first + steps) as u32).collect();
+        let positions = Tensor::from_vec(positions, [batch, steps])?;
+        let mut x = scope("embeddings", || {
+            let x = add(&embedding(tokens, &self.tokens.tensor())?, &embedding(&positions, &self.positions.tensor())?)?;
+            self.drop(&x, "embeddings", pass)
+        })?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            x = scope(format!("layers.{layer}"), || match (pass.recompute, pass.training) {
+                (true, key @ Some(_)) => {
+                    let (block, adapters) = (block.clone(), adapters.layer(layer).clone());
+                    let run = move |x: &[Tensor]| {
+                        let mut pass = Pass { training: key, ..Pass::default() };
+                        scope(format!("layers.{layer}"), || block.forward(&x[0], &adapters, &mut pass))
+                    };
+                    checkpoint(&[&x], run)
+                }
+                _ => block.forward(&x, adapters.layer(layer), pass),
+            })?;
+        }
+        if let Some(state) = &mut pass.state {
+            state.position += steps;
+        }
+        scope("norm", || self.norm.forward(&x))
+    }
+
+    fn drop(&self, x: &Tensor, name: &str, pass: &Pass) -> Result<Tensor> {
+        match pass.training {
+            Some(key) if self.config.dropout > 0.0 => dropout(x, self.config.dropout, key.random(name)),
+            _ => Ok(x.clone()),
+        }
+    }
+
+    /// The loss of `tokens` `[batch, T]` against `targets` (see [`cross_entropy`]).
+    ///
+    /// # Errors
+    /// As [`TinyGpt::hidden`] and [`cross_entropy`].
+    pub fn loss(&self, tokens: &Tensor, targets: Targets, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
+        let hidden = self.hidden(tokens, adapters, pass)?;
+        let weights = targets.weights.to_dtype(hidden.dtype())?;
+        scope("head", || {
+            let head = Head { weight: &self.head().tensor(), bias: None };
+            cross_entropy(&hidden, head, Targets { weights: &weights, ..targets })
+        })
+    }
+
+    /// Scores every token of `targets` given `tokens`, both `[batch, T]`.
+    ///
+    /// # Errors
+    /// As [`TinyGpt::hidden`].
+    pub fn scores(&self, tokens: &Tensor, targets: &Tensor, adapters: &AdapterSet) -> Result<TokenScores> {
+        hankel_core::no_grad(|| {
+            let hidden = self.hidden(tokens, adapters, &mut Pass::evaluation())?;
+            token_scores(&hidden, Head { weight: &self.head().tensor(), bias: None }, targets)
+        })
+    }
+
+    /// Logits `[batch, T, vocabulary]`.
+    ///
+    /// # Errors
+    /// As [`TinyGpt::hidden`].
+    pub fn logits(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
+        linear(&self.hidden(tokens, adapters, pass)?, &self.head().tensor(), None)
+    }
+}

@@ -1,0 +1,428 @@
+//! The directory of an HRM adapter: `adapter_config.json` and `adapter_model.safetensors` (R2, "on disk").
+
+use super::arrays::{Array, NamedArrays, Precision, parse, serialize};
+use super::atomic::{Existing, write_folder};
+use super::error::{Result, WeightsError};
+use super::hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmSite};
+use crate::lti::{LinearSystem, LtiError, Mode, StateMatrix};
+use faer::Mat;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// File name of the configuration.
+pub const CONFIG_FILE: &str = "adapter_config.json";
+/// File name of the tensors.
+pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+
+const PREFIX: &str = "base_model.model.model.layers.";
+
+/// What a layer stores about its state matrix.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HrmDynamics {
+    /// Trained parameters; the poles follow from them by the configured discretization.
+    Diagonal {
+        /// Logarithm of the rates, [d].
+        log_a: Vec<f64>,
+        /// Logarithm (or, before the softplus, the raw value) of the steps, [d].
+        log_dt: Vec<f64>,
+    },
+    /// Poles of a reduced layer, in the order of its states.
+    Modal(Vec<Mode>),
+    /// State matrix of a reduced layer, row-major [d, d].
+    Dense(Vec<f64>),
+}
+
+impl HrmDynamics {
+    /// The form as named in the configuration.
+    pub fn form(&self) -> HrmForm {
+        match self {
+            Self::Diagonal { .. } => HrmForm::Diagonal,
+            Self::Modal(_) => HrmForm::Modal,
+            Self::Dense(_) => HrmForm::Dense,
+        }
+    }
+}
+
+/// One adapter of one layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HrmLayerFile {
+    /// Index of the layer in the backbone.
+    pub layer: usize,
+    /// Sub-layer the adapter sits at.
+    pub site: HrmSite,
+    /// Number of states d.
+    pub state_dim: usize,
+    /// Width D of the residual stream.
+    pub width: usize,
+    /// Input matrix B, row-major [d, D].
+    pub b: Vec<f64>,
+    /// Output matrix C without the gate, row-major [D, d].
+    pub c: Vec<f64>,
+    /// The gate.
+    pub gate: f64,
+    /// The state matrix.
+    pub dynamics: HrmDynamics,
+}
+
+/// An HRM adapter as it lies on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HrmAdapterFile {
+    /// Contents of `adapter_config.json`.
+    pub config: HrmConfigFile,
+    /// The layers, ascending by layer and site.
+    pub layers: Vec<HrmLayerFile>,
+    /// Element type of trained parameters; reduced layers are always stored in f64.
+    pub precision: Precision,
+}
+
+/// SHA-256 of the two files of an adapter directory, in hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct AdapterHashes {
+    /// Of `adapter_config.json`.
+    pub config: String,
+    /// Of `adapter_model.safetensors`.
+    pub weights: String,
+}
+
+/// The two files of an adapter directory in memory.
+pub struct AdapterBytes {
+    /// `adapter_config.json`.
+    pub config: Vec<u8>,
+    /// `adapter_model.safetensors`.
+    pub weights: Vec<u8>,
+}
+
+impl AdapterBytes {
+    /// Reads both files of a directory.
+    pub fn read(directory: &Path) -> Result<Self> {
+        if !directory.is_dir() {
+            return Err(WeightsError::content(
+                directory,
+                format!("not an adapter directory (a folder with {CONFIG_FILE} and {WEIGHTS_FILE})"),
+            ));
+        }
+        let read = |name: &str| {
+            let path = directory.join(name);
+            fs::read(&path).map_err(WeightsError::io("read", path))
+        };
+        Ok(Self { config: read(CONFIG_FILE)?, weights: read(WEIGHTS_FILE)? })
+    }
+
+    /// Hashes of both.
+    pub fn hashes(&self) -> AdapterHashes {
+        let hex = |bytes: &[u8]| Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+        AdapterHashes { config: hex(&self.config), weights: hex(&self.weights) }
+    }
+
+    /// Parses both; `directory` is for messages.
+    pub fn parse(&self, directory: &Path) -> Result<HrmAdapterFile> {
+        let config = parse_config(&directory.join(CONFIG_FILE), &self.config)?;
+        let path = directory.join(WEIGHTS_FILE);
+        read_layers(&path, config, parse(&path, &self.weights)?)
+    }
+}
+
+impl HrmAdapterFile {
+    /// Reads an adapter directory. Every tensor must be expected and every expected tensor there, with the right shape.
+    pub fn load(directory: &Path) -> Result<Self> {
+        AdapterBytes::read(directory)?.parse(directory)
+    }
+
+    /// Writes an adapter directory, replacing one that is there; a failure leaves that one as it was.
+    pub fn save(&self, directory: &Path) -> Result<()> {
+        self.save_with(directory, &[], Existing::Replace)
+    }
+
+    /// As [`HrmAdapterFile::save`], with further files (name, content) in the directory and a choice of what to do with one
+    /// that exists.
+    pub fn save_with(&self, directory: &Path, files: &[(&str, &[u8])], existing: Existing) -> Result<()> {
+        let bytes = self.to_bytes();
+        let mut all: Vec<(&str, &[u8])> = vec![(CONFIG_FILE, &bytes.config), (WEIGHTS_FILE, &bytes.weights)];
+        all.extend_from_slice(files);
+        write_folder(directory, &all, existing)
+    }
+
+    /// The files that [`HrmAdapterFile::save`] writes; equal adapters give equal bytes.
+    pub fn to_bytes(&self) -> AdapterBytes {
+        let mut config = self.config.clone();
+        config.layers = Some(self.layers.iter().map(|l| l.layer).collect());
+        if let Some(layers) = &mut config.layers {
+            layers.dedup();
+        }
+        let reduced =
+            self.layers.iter().any(|l| l.state_dim != config.state_dim || l.dynamics.form() != HrmForm::Diagonal);
+        config.state_dims = reduced.then(|| self.layers.iter().map(|l| l.state_dim).collect());
+        config.form = reduced.then(|| self.layers.iter().map(|l| l.dynamics.form()).collect());
+        let mut arrays = NamedArrays::new();
+        for layer in &self.layers {
+            layer.store(self.precision, &mut arrays);
+        }
+        let mut config = serde_json::to_vec_pretty(&config).expect("a configuration is valid JSON");
+        config.push(b'\n');
+        AdapterBytes { config, weights: serialize(&arrays) }
+    }
+}
+
+impl HrmLayerFile {
+    /// The tensor name of one of the layer's entries.
+    pub fn tensor_name(&self, entry: &str) -> String {
+        format!("{PREFIX}{}.{}.hrm.{entry}", self.layer, self.site.module())
+    }
+
+    /// A name for messages and tables: `layer 3` or `layer 3 (attention)`.
+    pub fn label(&self) -> String {
+        match self.site {
+            HrmSite::Mlp => format!("layer {}", self.layer),
+            HrmSite::Attention => format!("layer {} (attention)", self.layer),
+        }
+    }
+
+    /// The discrete-time system (A, B, C) of the layer in f64, *without* the gate (R1, R2).
+    ///
+    /// # Errors
+    /// Poles on or outside the unit circle.
+    pub fn system(&self, discretization: Discretization) -> std::result::Result<LinearSystem, LtiError> {
+        let (d, width) = (self.state_dim, self.width);
+        let mut b = Mat::from_fn(d, width, |i, j| self.b[i * width + j]);
+        let c = Mat::from_fn(width, d, |i, j| self.c[i * d + j]);
+        let a = match &self.dynamics {
+            HrmDynamics::Modal(modes) => StateMatrix::Modal(modes.clone()),
+            HrmDynamics::Dense(a) => StateMatrix::Dense(Mat::from_fn(d, d, |i, j| a[i * d + j])),
+            HrmDynamics::Diagonal { log_a, log_dt } => {
+                let mut poles = Vec::with_capacity(d);
+                for (i, (log_a, log_dt)) in log_a.iter().zip(log_dt).enumerate() {
+                    let (rate, gain) = discretize(*log_a, *log_dt, discretization);
+                    poles.push((-rate).exp());
+                    for j in 0..width {
+                        b[(i, j)] *= gain;
+                    }
+                }
+                StateMatrix::Diagonal(poles)
+            }
+        };
+        LinearSystem::new(a, b, c, None)
+    }
+
+    fn store(&self, precision: Precision, arrays: &mut NamedArrays) {
+        let (d, width) = (self.state_dim, self.width);
+        let precision = if self.dynamics.form() == HrmForm::Diagonal { precision } else { Precision::F64 };
+        let mut put = |entry: &str, shape: Vec<usize>, data: Vec<f64>| {
+            arrays.insert(self.tensor_name(entry), Array::new(shape, data, precision));
+        };
+        put("b", vec![d, width], self.b.clone());
+        put("c", vec![width, d], self.c.clone());
+        put("gate", vec![1], vec![self.gate]);
+        match &self.dynamics {
+            HrmDynamics::Diagonal { log_a, log_dt } => {
+                put("log_a", vec![d], log_a.clone());
+                put("log_dt", vec![d], log_dt.clone());
+            }
+            HrmDynamics::Modal(modes) => {
+                let (radius, angle): (Vec<f64>, Vec<f64>) = modes.iter().map(|m| m.polar()).unzip();
+                put("pole_radius", vec![modes.len()], radius);
+                put("pole_angle", vec![modes.len()], angle);
+            }
+            HrmDynamics::Dense(a) => put("a", vec![d, d], a.clone()),
+        }
+    }
+}
+
+/// Rate `-ln a` and factor of the input row for one state.
+pub fn discretize(log_a: f64, log_dt: f64, discretization: Discretization) -> (f64, f64) {
+    let decay = log_a.exp();
+    let zoh_gain = |rate: f64, step: f64| if decay == 0.0 { step } else { -(-rate).exp_m1() / decay };
+    match discretization {
+        Discretization::Free => ((log_a + log_dt).exp(), 1.0),
+        Discretization::Zoh => {
+            let rate = (log_a + log_dt).exp();
+            (rate, zoh_gain(rate, log_dt.exp()))
+        }
+        Discretization::ZohClamped => {
+            // softplus(x) = max(x, 0) + ln(1 + exp(-|x|)), which does not overflow.
+            let step = (log_dt.max(0.0) + (-log_dt.abs()).exp().ln_1p()).clamp(1e-4, 0.1);
+            let rate = step * decay;
+            (rate, zoh_gain(rate, step))
+        }
+    }
+}
+
+fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
+    let malformed =
+        |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: "adapter configuration", reason };
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| malformed(e.to_string()))?;
+    match value.get("peft_type").and_then(|t| t.as_str()) {
+        Some("HRM") => {}
+        Some(other) => {
+            return Err(WeightsError::content(
+                path,
+                format!("this is a {other} adapter; only HRM adapters are linear systems that can be truncated"),
+            ));
+        }
+        None => return Err(WeightsError::content(path, "there is no peft_type; expected \"HRM\"")),
+    }
+    serde_json::from_value(value).map_err(|e| malformed(e.to_string()))
+}
+
+fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Result<HrmAdapterFile> {
+    let fail = |reason: String| WeightsError::content(path, reason);
+    let mut groups: BTreeMap<(usize, HrmSite), BTreeMap<String, Array>> = BTreeMap::new();
+    for (name, array) in arrays {
+        let (layer, site, entry) = split_name(&name)
+            .ok_or_else(|| fail(format!("unexpected tensor {name}; expected names like {PREFIX}0.mlp.hrm.b")))?;
+        if !config.site.contains(site) {
+            return Err(fail(format!("unexpected tensor {name}: the configuration's site is {:?}", config.site)));
+        }
+        groups.entry((layer, site)).or_default().insert(entry, array);
+    }
+    if groups.is_empty() {
+        return Err(fail("it holds no tensors".into()));
+    }
+    let count = |what: &str, len: Option<usize>| match len {
+        Some(n) if n != groups.len() => {
+            Err(fail(format!("the configuration lists {n} layers in `{what}`, the file has {}", groups.len())))
+        }
+        _ => Ok(()),
+    };
+    count("state_dims", config.state_dims.as_ref().map(Vec::len))?;
+    count("form", config.form.as_ref().map(Vec::len))?;
+    if let Some(listed) = &config.layers {
+        let mut found: Vec<usize> = groups.keys().map(|k| k.0).collect();
+        found.dedup();
+        if *listed != found {
+            return Err(fail(format!("the configuration lists the layers {listed:?}, the file has {found:?}")));
+        }
+    }
+    let mut layers = Vec::with_capacity(groups.len());
+    let mut precision = Precision::F64;
+    for (i, ((layer, site), group)) in groups.into_iter().enumerate() {
+        let form = config.form.as_ref().map_or(HrmForm::Diagonal, |f| f[i]);
+        let states = config.state_dims.as_ref().map_or(config.state_dim, |s| s[i]);
+        let reader = LayerReader { path, prefix: format!("{PREFIX}{layer}.{}.hrm.", site.module()), group };
+        let (read, stored) = reader.read(layer, site, form, states)?;
+        if form == HrmForm::Diagonal {
+            precision = stored;
+        }
+        if let Some(first) = layers.first().filter(|f: &&HrmLayerFile| f.width != read.width) {
+            return Err(fail(format!(
+                "{} has width {}, {} has {}",
+                first.label(),
+                first.width,
+                read.label(),
+                read.width
+            )));
+        }
+        layers.push(read);
+    }
+    Ok(HrmAdapterFile { config, layers, precision })
+}
+
+/// `base_model.model.model.layers.N.mlp.hrm.b` as (N, site, "b").
+fn split_name(name: &str) -> Option<(usize, HrmSite, String)> {
+    let (layer, rest) = name.strip_prefix(PREFIX)?.split_once('.')?;
+    let (module, entry) = rest.split_once(".hrm.")?;
+    let site = [HrmSite::Mlp, HrmSite::Attention].into_iter().find(|s| s.module() == module)?;
+    // Only the canonical spelling of the number: "007" would be a second name for layer 7.
+    let number: usize = layer.parse().ok()?;
+    (number.to_string() == layer).then(|| (number, site, entry.to_string()))
+}
+
+struct LayerReader<'a> {
+    path: &'a Path,
+    prefix: String,
+    group: BTreeMap<String, Array>,
+}
+
+impl LayerReader<'_> {
+    fn read(mut self, layer: usize, site: HrmSite, form: HrmForm, states: usize) -> Result<(HrmLayerFile, Precision)> {
+        let expected: &[&str] = match form {
+            HrmForm::Diagonal => &["b", "c", "gate", "log_a", "log_dt"],
+            HrmForm::Modal => &["b", "c", "gate", "pole_radius", "pole_angle"],
+            HrmForm::Dense => &["b", "c", "gate", "a"],
+        };
+        if let Some(extra) = self.group.keys().find(|k| !expected.contains(&k.as_str())) {
+            return Err(self.fail(format!(
+                "unexpected tensor {}{extra}; a layer in {} form has {}",
+                self.prefix,
+                format!("{form:?}").to_lowercase(),
+                expected.join(", ")
+            )));
+        }
+        let b = self.take("b", &[Some(states), None])?;
+        let (width, precision) = (b.shape[1], b.precision);
+        let c = self.take("c", &[Some(width), Some(states)])?.data;
+        let gate = self.take("gate", &[Some(1)])?.data[0];
+        let dynamics = match form {
+            HrmForm::Diagonal => HrmDynamics::Diagonal {
+                log_a: self.take("log_a", &[Some(states)])?.data,
+                log_dt: self.take("log_dt", &[Some(states)])?.data,
+            },
+            HrmForm::Modal => HrmDynamics::Modal(self.modes(states)?),
+            HrmForm::Dense => {
+                let a = self.take("a", &[Some(states), Some(states)])?;
+                self.require_f64("a", a.precision)?;
+                HrmDynamics::Dense(a.data)
+            }
+        };
+        Ok((HrmLayerFile { layer, site, state_dim: states, width, b: b.data, c, gate, dynamics }, precision))
+    }
+
+    fn modes(&mut self, states: usize) -> Result<Vec<Mode>> {
+        let radius = self.take("pole_radius", &[None])?;
+        let angle = self.take("pole_angle", &[Some(radius.shape[0])])?;
+        self.require_f64("pole_radius", radius.precision)?;
+        self.require_f64("pole_angle", angle.precision)?;
+        for (i, r) in radius.data.iter().enumerate() {
+            if !(0.0..1.0).contains(r) {
+                let name = &self.prefix;
+                return Err(
+                    self.fail(format!("{name}pole_radius holds {r} at [{i}]; a stable pole has a radius in [0, 1)"))
+                );
+            }
+        }
+        for (i, t) in angle.data.iter().enumerate() {
+            if !(0.0..=std::f64::consts::PI).contains(t) {
+                let name = &self.prefix;
+                return Err(self.fail(format!("{name}pole_angle holds {t} at [{i}]; it must lie in [0, pi]")));
+            }
+        }
+        let modes: Vec<Mode> = radius.data.iter().zip(&angle.data).map(|(&r, &t)| Mode::from_polar(r, t)).collect();
+        let held: usize = modes.iter().map(|m| m.states()).sum();
+        if held != states {
+            return Err(self.fail(format!(
+                "{}pole_angle describes {held} states (one per angle 0 or pi, two per other angle), expected {states}",
+                self.prefix
+            )));
+        }
+        Ok(modes)
+    }
+
+    /// Removes and returns an entry of the given shape; `None` stands for any extent.
+    fn take(&mut self, entry: &str, shape: &[Option<usize>]) -> Result<Array> {
+        let name = format!("{}{entry}", self.prefix);
+        let array = self.group.remove(entry).ok_or_else(|| self.fail(format!("the tensor {name} is missing")))?;
+        let fits = array.shape.len() == shape.len()
+            && array.shape.iter().zip(shape).all(|(got, want)| want.is_none_or(|w| w == *got));
+        if fits {
+            return Ok(array);
+        }
+        let expected: Vec<String> = shape.iter().map(|s| s.map_or("any".into(), |n| n.to_string())).collect();
+        Err(self.fail(format!("{name} has shape {:?}, expected [{}]", array.shape, expected.join(", "))))
+    }
+
+    fn require_f64(&self, entry: &str, precision: Precision) -> Result<()> {
+        if precision == Precision::F64 {
+            return Ok(());
+        }
+        Err(self.fail(format!(
+            "{}{entry} is stored as {}; poles need f64 (rounding one near 1 changes its gain)",
+            self.prefix,
+            precision.name()
+        )))
+    }
+
+    fn fail(&self, reason: String) -> WeightsError {
+        WeightsError::Content { path: PathBuf::from(self.path), reason }
+    }
+}

@@ -1,0 +1,12 @@
+//! Files of weights: small safetensors files, written atomically and read strictly, and adapter directories.
+
+pub mod arrays;
+pub mod atomic;
+mod error;
+pub mod hrm_config;
+pub mod hrm_file;
+pub mod system_file;
+
+pub use error::{Result, WeightsError};
+pub use hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmInput, HrmPreset, HrmSite, HrmSites};
+pub use hrm_file::{AdapterBytes, AdapterHashes, HrmAdapterFile, HrmDynamics, HrmLayerFile};

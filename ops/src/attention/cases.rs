@@ -1,0 +1,56 @@
+//! Cases; the oracle is beside them.
+
+use super::cpu::Shape;
+use super::{Heads, attention, oracle};
+use crate::registry::{Case, Dice, Input};
+
+fn case(batch: usize, [queries, keys]: [usize; 2], heads: Heads, head_dim: usize, window: Option<usize>) -> Case {
+    let (width, kv_width) = (heads.query * head_dim, heads.key_value * head_dim);
+    Case {
+        name: format!("{batch} x {queries}/{keys}, {heads:?} of {head_dim}, window {window:?}"),
+        inputs: vec![
+            Input::normal([batch, queries, width], 1.0),
+            Input::normal([batch, keys, kv_width], 1.0),
+            Input::normal([batch, keys, kv_width], 1.0),
+        ],
+        run: Box::new(move |x| attention(&x[0], &x[1], &x[2], heads, window)),
+        oracle: Box::new(move |x| {
+            let shape = Shape {
+                batch,
+                heads: heads.query,
+                kv_heads: heads.key_value,
+                head_dim,
+                queries,
+                keys,
+                offset: keys - queries,
+                window,
+            };
+            let scale = 1.0 / (head_dim as f64).sqrt();
+            let unused = vec![0.0; x[0].data.len()];
+            oracle::attention(&shape, scale, &x[0].data, &x[1].data, &x[2].data, &unused).out
+        }),
+    }
+}
+
+const fn heads(query: usize, key_value: usize) -> Heads {
+    Heads { query, key_value }
+}
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case(2, [7, 7], heads(2, 2), 3, None),
+        case(1, [1, 1], heads(1, 1), 1, None),
+        case(0, [4, 4], heads(2, 1), 2, None),
+        case(1, [130, 130], heads(2, 2), 32, None),
+        case(1, [65, 65], heads(4, 2), 5, Some(9)),
+        case(2, [3, 11], heads(4, 1), 8, None),
+        case(1, [1, 40], heads(2, 2), 4, Some(7)),
+    ]
+}
+
+pub fn random(dice: &mut Dice) -> Case {
+    let (queries, shared, groups) = (dice.size(1, 40), dice.size(1, 2), dice.size(1, 2));
+    let keys = queries + if dice.coin() { dice.size(0, 9) } else { 0 };
+    let window = dice.coin().then(|| dice.size(1, 30));
+    case(dice.size(0, 2), [queries, keys], heads(shared * groups, shared), dice.size(1, 9), window)
+}

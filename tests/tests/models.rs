@@ -1,0 +1,239 @@
+//! Whole models: parameter counts, gradients, streaming, recompute, files.
+
+use hankel_core::{DType, Random, Result, Tensor, no_grad};
+use hankel_models::adapters::{Discretization, HrmConfig, HrmInput, LoraConfig, Preset, StreamSite};
+use hankel_models::linear::NormKind;
+use hankel_models::parameter::trainable_count;
+use hankel_models::{AdapterConfig, AdapterSet, Parameter, Pass, State, StepKey, TinyGpt, TinyGptConfig};
+use hankel_ops::{ScanPath, Targets};
+use hankel_tests::gradients::relative_error;
+
+fn tiny() -> TinyGptConfig {
+    TinyGptConfig {
+        layers: 2,
+        d_model: 12,
+        heads: 3,
+        d_ff: 20,
+        vocabulary: 11,
+        context: 16,
+        ..TinyGptConfig::default()
+    }
+}
+
+fn tokens(shape: [usize; 2], vocabulary: usize, name: &str) -> Tensor {
+    let random = Random::new(4, name, 0);
+    let ids = (0..(shape[0] * shape[1]) as u64).map(|i| random.below(i, vocabulary) as u32).collect();
+    Tensor::from_vec(ids, shape).unwrap()
+}
+
+/// Adapters as they are after some training: nothing at zero, so that every path carries a gradient.
+fn shaken(config: &AdapterConfig, model: &TinyGpt, seed: u64) -> AdapterSet {
+    let adapters = AdapterSet::new(config, &model.placement(), seed).unwrap();
+    for (i, parameter) in adapters.parameters().iter().enumerate() {
+        let noise = Random::new(seed, "shake", i as u64);
+        let value: Vec<f64> = parameter.tensor().to_f64_vec();
+        let moved = value.iter().enumerate().map(|(i, v)| v + 0.2 * noise.normal(i as u64)).collect();
+        parameter.set(&Tensor::from_vec(moved, parameter.tensor().shape()).unwrap()).unwrap();
+    }
+    adapters
+}
+
+fn hrm(preset: Preset, change: impl FnOnce(&mut HrmConfig)) -> AdapterConfig {
+    let mut config = HrmConfig::new(preset, 4, 12, 9);
+    change(&mut config);
+    AdapterConfig::Hrm(config)
+}
+
+fn lora(targets: &[&str]) -> AdapterConfig {
+    let targets = targets.iter().map(|t| (*t).to_owned()).collect();
+    AdapterConfig::Lora(LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })
+}
+
+/// Every kind and setting that changes the equations.
+fn variants() -> Vec<(&'static str, AdapterConfig)> {
+    let both = vec![StreamSite::Attention, StreamSite::Mlp];
+    vec![
+        ("none", AdapterConfig::None),
+        ("hrm paper", hrm(Preset::Paper, |_| ())),
+        ("hrm paper at both sites", hrm(Preset::Paper, |c| c.sites.clone_from(&both))),
+        ("hrm released", hrm(Preset::Released, |_| ())),
+        ("hrm sublayer", hrm(Preset::Paper, |c| (c.input, c.sites) = (HrmInput::Sublayer, both.clone()))),
+        (
+            "hrm norm at attention",
+            hrm(Preset::Paper, |c| (c.input, c.sites) = (HrmInput::Norm, vec![StreamSite::Attention])),
+        ),
+        ("hrm zoh", hrm(Preset::Paper, |c| c.discretization = Discretization::Zoh)),
+        ("hrm fft", hrm(Preset::Paper, |c| c.scan = ScanPath::Fft)),
+        ("hrm chunked", hrm(Preset::Paper, |c| c.scan = ScanPath::Chunked)),
+        ("lora q v", lora(&["q_proj", "v_proj"])),
+        ("lora all", lora(&["all-linear"])),
+    ]
+}
+
+#[test]
+fn parameter_counts() {
+    let count = |config: &TinyGptConfig| {
+        TinyGpt::new(config, 0).unwrap().parameters().iter().map(Parameter::elements).sum::<usize>()
+    };
+    let standard = TinyGptConfig::default();
+    assert_eq!(count(&standard), 924_416);
+    assert_eq!(count(&TinyGptConfig { context: 2048, ..standard.clone() }), 1_121_024);
+    let released = TinyGptConfig { biases: false, tied_embeddings: true, ..standard.clone() };
+    assert_eq!(count(&released), 924_416 - 256 * 128 - 4 * (2 * 128 + 4 * 128 + 512 + 128) - 128);
+
+    let model = TinyGpt::new(&standard, 0).unwrap();
+    let adapter = |config: AdapterConfig| AdapterSet::new(&config, &model.placement(), 0).unwrap().trainable_count();
+    for (d, expected) in [(16, 16_516), (32, 33_028), (63, 65_020)] {
+        let config = HrmConfig::new(Preset::Paper, d, 128, 512);
+        assert_eq!(4 * config.parameters_per_site(128), expected);
+        assert_eq!(adapter(AdapterConfig::Hrm(config.clone())), expected);
+        let frozen = HrmConfig { train_gate: false, train_log_dt: false, ..config };
+        assert_eq!(adapter(AdapterConfig::Hrm(frozen.clone())), expected - 4 * (d + 1));
+        assert_eq!(4 * frozen.parameters_per_site(128), expected - 4 * (d + 1));
+    }
+    for (rank, expected) in [(8, 16_384), (16, 32_768), (32, 65_536)] {
+        assert_eq!(adapter(AdapterConfig::Lora(LoraConfig::new(rank))), expected);
+    }
+    assert_eq!(trainable_count(&model.parameters()), 0, "a new backbone is frozen");
+}
+
+/// Loss as a function of the trained tensors, which are put in place of the model's.
+fn loss_of(
+    model: &TinyGpt,
+    adapters: &AdapterSet,
+    trained: &[Parameter],
+    values: &[Tensor],
+    recompute: bool,
+) -> Result<Tensor> {
+    for (parameter, value) in trained.iter().zip(values) {
+        parameter.update(|slot| *slot = value.clone());
+    }
+    let (input, target) = (tokens([2, 9], 11, "input"), tokens([2, 9], 11, "target"));
+    let weights = Random::new(4, "weights", 0);
+    let weights = Tensor::from_vec((0..18).map(|i| weights.uniform(i)).collect(), [2, 9])?;
+    let targets = Targets { tokens: &target, weights: &weights, smoothing: 0.1, normalizer: 7.0 };
+    let mut pass = Pass { recompute, ..Pass::training(StepKey { seed: 3, step: 5 }) };
+    model.loss(&input, targets, adapters, &mut pass)
+}
+
+#[test]
+fn gradients_of_the_whole_model_with_each_adapter() {
+    for (name, config) in variants() {
+        let model = TinyGpt::new(&TinyGptConfig { dropout: 0.1, init_std: 0.3, ..tiny() }, 1).unwrap();
+        let adapters = shaken(&config, &model, 2);
+        model.to_dtype(DType::F64).unwrap();
+        adapters.to_dtype(DType::F64).unwrap();
+        let trained: Vec<Parameter> = adapters.parameters();
+        let trained = if trained.is_empty() {
+            // Without an adapter the backbone itself is trained.
+            model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
+            model.parameters()
+        } else {
+            trained
+        };
+        let values: Vec<Tensor> = trained.iter().map(Parameter::tensor).collect();
+        let error = relative_error(&values, 6, |x| loss_of(&model, &adapters, &trained, x, false)).unwrap();
+        assert!(error < 1e-6, "{name}: relative error of the gradient {error:e}");
+    }
+}
+
+#[test]
+fn joint_training_has_the_right_gradients() {
+    let config =
+        TinyGptConfig { norm: NormKind::RmsNorm, biases: false, tied_embeddings: true, init_std: 0.3, ..tiny() };
+    let model = TinyGpt::new(&config, 1).unwrap();
+    let adapters = shaken(&hrm(Preset::Released, |_| ()), &model, 2);
+    model.to_dtype(DType::F64).unwrap();
+    adapters.to_dtype(DType::F64).unwrap();
+    model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
+    let trained: Vec<Parameter> = model.parameters().into_iter().chain(adapters.parameters()).collect();
+    let values: Vec<Tensor> = trained.iter().map(Parameter::tensor).collect();
+    let error = relative_error(&values, 5, |x| loss_of(&model, &adapters, &trained, x, false)).unwrap();
+    assert!(error < 1e-6, "relative error {error:e}");
+}
+
+#[test]
+fn recompute_changes_nothing() {
+    for (name, config) in variants() {
+        let model = TinyGpt::new(&TinyGptConfig { dropout: 0.2, ..tiny() }, 1).unwrap();
+        let adapters = shaken(&config, &model, 2);
+        if adapters.parameters().is_empty() {
+            model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
+        }
+        let trained: Vec<Parameter> = model.parameters().into_iter().chain(adapters.parameters()).collect();
+        let gradients = |recompute| loss_of(&model, &adapters, &[], &[], recompute).unwrap().backward().unwrap();
+        let (plain, again) = (gradients(false), gradients(true));
+        for parameter in trained.iter().filter(|p| p.is_trainable()) {
+            let [a, b] = [&plain, &again].map(|g| g.get(&parameter.tensor()).map(Tensor::to_f64_vec));
+            assert_eq!(a, b, "{name}: {}", parameter.name());
+        }
+    }
+}
+
+#[test]
+fn streaming_equals_batch() {
+    for (name, config) in variants() {
+        let model = TinyGpt::new(&TinyGptConfig { init_std: 0.3, ..tiny() }, 1).unwrap();
+        let adapters = shaken(&config, &model, 2);
+        let ids = tokens([2, 13], 11, "stream");
+        no_grad(|| {
+            let whole = model.logits(&ids, &adapters, &mut Pass::evaluation()).unwrap();
+            let whole = whole.data::<f32>().unwrap();
+            for parts in [vec![1; 13], vec![5, 1, 7], vec![13]] {
+                let mut state = State::default();
+                let mut first = 0;
+                for steps in parts {
+                    let id = |b: usize, t: usize| ids.data::<u32>().unwrap()[b * 13 + first + t];
+                    let part: Vec<u32> =
+                        (0..2).flat_map(|b| (0..steps).map(move |t| (b, t))).map(|(b, t)| id(b, t)).collect();
+                    let part = Tensor::from_vec(part, [2, steps]).unwrap();
+                    let logits = model.logits(&part, &adapters, &mut Pass::streaming(&mut state)).unwrap();
+                    for b in 0..2 {
+                        let got = &logits.data::<f32>().unwrap()[b * steps * 11..(b + 1) * steps * 11];
+                        let expected = &whole[(b * 13 + first) * 11..][..steps * 11];
+                        let close = got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 2e-5);
+                        assert!(close, "{name}: steps {first}..{} of sequence {b}", first + steps);
+                    }
+                    first += steps;
+                }
+                assert_eq!(state.position, 13);
+            }
+        });
+    }
+}
+
+#[test]
+fn files_keep_every_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = TinyGpt::new(&tiny(), 1).unwrap();
+    model.save(&folder.path().join("backbone")).unwrap();
+    let loaded = TinyGpt::load(&folder.path().join("backbone")).unwrap();
+    assert_eq!(loaded.config(), model.config());
+    let ids = tokens([1, 9], 11, "files");
+    let logits = |model: &TinyGpt, adapters: &AdapterSet| {
+        no_grad(|| model.logits(&ids, adapters, &mut Pass::evaluation())).unwrap().to_f64_vec()
+    };
+    for (name, config) in variants().into_iter().skip(1) {
+        let adapters = shaken(&config, &model, 2);
+        let path = folder.path().join(name.replace(' ', "-"));
+        adapters.save(&path, Some("backbone")).unwrap();
+        let again = AdapterSet::load(&path, &model.placement(), 9).unwrap();
+        assert_eq!(again.config(), adapters.config(), "{name}");
+        assert_eq!(again.trainable_count(), adapters.trainable_count(), "{name}");
+        assert_eq!(logits(&loaded, &again), logits(&model, &adapters), "{name}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let model = TinyGpt::new(&tiny(), 1).unwrap();
+    let none = AdapterSet::none(&model.placement());
+    let say = |result: Result<Tensor>| result.unwrap_err().to_string();
+    let too_long = say(model.hidden(&tokens([1, 17], 11, "x"), &none, &mut Pass::evaluation()));
+    assert!(too_long.contains("17 tokens are longer than the context of 16"), "{too_long}");
+    let outside = say(model.hidden(&Tensor::full([1, 3], 11_u32), &none, &mut Pass::evaluation()));
+    assert!(outside.contains("token 11 at position 0 is outside a vocabulary of 11"), "{outside}");
+    let missing = AdapterSet::new(&lora(&["gate_proj"]), &model.placement(), 0).err().unwrap().to_string();
+    assert!(missing.contains("gate_proj") && missing.contains("up_proj"), "{missing}");
+    assert!(TinyGpt::new(&TinyGptConfig { heads: 5, ..tiny() }, 0).is_err());
+}
