@@ -1,1 +1,3 @@
 //! The train binary: configuration, tasks, training loop, evaluation and reports.
+
+pub mod results;

@@ -1,3 +1,3 @@
-//! See the crate documentation.
+//! The `train` command.
 
 fn main() {}

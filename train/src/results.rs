@@ -1,0 +1,417 @@
+//! What a run leaves behind, as types: the lines of `metrics.jsonl` ([`Event`]) and `result.json` ([`RunResult`]).
+//!
+//! Everything that is drawn or compared later (progress, reports, tables) is read back through these types, so they
+//! only grow: a new field is optional or has a default, a new metric is a new name in [`Scores::metrics`].
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the layout of `result.json` and `metrics.jsonl`; raised when a reader of older files would be misled.
+pub const SCHEMA: u32 = 1;
+
+/// The stage in which all backbone parameters are trained before they are frozen.
+pub const PRETRAIN: &str = "pretrain";
+
+/// Names of metrics in [`Scores::metrics`].
+pub mod metric {
+    /// Mean cross entropy per target token, in nats, without label smoothing.
+    pub const LOSS: &str = "loss";
+    /// Share of the target tokens (or answers) predicted exactly.
+    pub const ACCURACY: &str = "accuracy";
+    /// True cross entropy per byte in bits: `loss / ln 2` of a byte-level task.
+    pub const BITS_PER_CHARACTER: &str = "bits_per_character";
+    /// Label-smoothed cross entropy in nats; present when smoothing is on.
+    pub const LABEL_SMOOTHED_LOSS: &str = "label_smoothed_loss";
+    /// `label_smoothed_loss / ln 2`: what the released code prints as bits per character.
+    pub const LABEL_SMOOTHED_BITS: &str = "label_smoothed_bits_per_character";
+    /// Prefix of accuracies by quarter of the sequence: `accuracy_quarter_1` ... `accuracy_quarter_4`.
+    pub const ACCURACY_QUARTER: &str = "accuracy_quarter_";
+
+    /// Whether a larger value of the metric is better (an accuracy, a ROUGE) or a smaller one (a loss, bits).
+    pub fn larger_is_better(name: &str) -> bool {
+        !(name.contains("loss") || name.contains("bits"))
+    }
+}
+
+/// Part of the data that a figure was measured on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// What the parameters are fitted to.
+    Train,
+    /// What is looked at during training.
+    Validation,
+    /// What is looked at once, at the end.
+    Test,
+}
+
+impl Split {
+    /// The name used in files and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Split::Train => "train",
+            Split::Validation => "validation",
+            Split::Test => "test",
+        }
+    }
+}
+
+/// Figures of one evaluation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scores {
+    /// Metric name (see [`metric`]) to value.
+    pub metrics: BTreeMap<String, f64>,
+    /// Number of target tokens with a weight above zero.
+    pub tokens: u64,
+    /// Number of sequences.
+    pub sequences: u64,
+}
+
+impl Scores {
+    /// The value of a metric, if it was measured.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.metrics.get(name).copied()
+    }
+}
+
+/// One line of `metrics.jsonl`.
+///
+/// `stage` is `pretrain`, `joint` or the name of an adapter; `step` counts optimizer steps of that stage, from 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The run begins (also written by a resumed run, with `resumed = true`).
+    Start {
+        /// Name of the run.
+        name: String,
+        /// Seed of the run.
+        seed: u64,
+        /// Version of the software.
+        version: String,
+        /// Whether the run continues an earlier one.
+        resumed: bool,
+    },
+    /// A stage begins at optimizer step `step` (0 unless resumed).
+    Stage {
+        /// Name of the stage.
+        stage: String,
+        /// Steps already done.
+        step: u64,
+        /// Steps to do in total.
+        steps: u64,
+        /// Number of trainable values.
+        trainable: u64,
+    },
+    /// One logged optimizer step.
+    Step {
+        /// Name of the stage.
+        stage: String,
+        /// Optimizer step.
+        step: u64,
+        /// Loss that was minimised (label-smoothed if smoothing is on), mean over the tokens since the last such line.
+        loss: f64,
+        /// Learning rate of the main parameter group at this step.
+        learning_rate: f64,
+        /// Global gradient norm before clipping.
+        gradient_norm: f64,
+        /// Target tokens seen by this stage so far.
+        tokens: u64,
+        /// Tokens (batch x length) per second since the last such line.
+        tokens_per_second: f64,
+        /// Seconds of training in this stage, evaluation apart.
+        seconds: f64,
+    },
+    /// One evaluation.
+    Eval {
+        /// Name of the stage, or of the row (`hrm-truncated`, `none`).
+        stage: String,
+        /// Optimizer step.
+        step: u64,
+        /// Data evaluated on.
+        split: Split,
+        /// The figures.
+        scores: Scores,
+        /// Seconds it took.
+        seconds: f64,
+    },
+    /// Gates, decay rates and the like of every adapted layer, logged with the evaluations.
+    Layers {
+        /// Name of the stage.
+        stage: String,
+        /// Optimizer step.
+        step: u64,
+        /// One entry per adapted site.
+        layers: Vec<LayerState>,
+    },
+    /// A full state was written.
+    Checkpoint {
+        /// Name of the stage.
+        stage: String,
+        /// Optimizer step.
+        step: u64,
+        /// Directory, relative to the run directory.
+        path: String,
+    },
+    /// An adapter was truncated.
+    Truncation {
+        /// Name of the stage.
+        stage: String,
+        /// The rule in words, for example `epsilon = 0.01`.
+        rule: String,
+        /// State dimensions per layer before.
+        from: Vec<usize>,
+        /// State dimensions per layer after.
+        to: Vec<usize>,
+    },
+    /// The run ended before it was finished.
+    Stopped {
+        /// Name of the stage.
+        stage: String,
+        /// Last completed optimizer step.
+        step: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The run is complete.
+    Finished {
+        /// Seconds of this process since its start.
+        seconds: f64,
+    },
+}
+
+/// What can be logged of an adapted layer while it trains.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayerState {
+    /// Layer number, from 0.
+    pub layer: usize,
+    /// Site (`mlp`, `attention`, `q_proj` ...).
+    pub site: String,
+    /// The gate, for adapters that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<f64>,
+    /// Smallest and largest pole radius, for recurrent adapters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pole_range: Option<(f64, f64)>,
+}
+
+/// `result.json`: the final figures of a run and everything needed to judge them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// See [`SCHEMA`].
+    pub schema: u32,
+    /// Name of the run.
+    pub name: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Task and what is known about its difficulty without any training.
+    pub task: TaskResult,
+    /// The backbone and, if it was pretrained here, its figures.
+    pub backbone: BackboneResult,
+    /// One row per trained adapter, then (behind it) one per truncated version of it. `none` is a row too.
+    pub rows: Vec<AdapterResult>,
+    /// Software and hardware.
+    pub environment: Environment,
+    /// Data files with their hashes.
+    pub data: Vec<DataFile>,
+    /// Seconds of wall time, resumed parts included.
+    pub wall_time_seconds: f64,
+    /// Largest resident set of the process in bytes, where the system reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// The task of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskResult {
+    /// `dfa`, `parity`, `bytes` ...
+    pub kind: String,
+    /// The metric by which rows are compared (see [`metric`]).
+    pub primary_metric: String,
+    /// Length of a training sequence.
+    pub sequence_length: usize,
+    /// Vocabulary size.
+    pub vocabulary: usize,
+    /// One line of description.
+    pub description: String,
+    /// Accuracy of predictors that need no training, by name (`window_0` ... `window_8`, `constant`), exact.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub baselines: BTreeMap<String, f64>,
+    /// The transition table of a run with one fixed table: `[state][symbol]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transition_table: Option<Vec<Vec<u32>>>,
+}
+
+/// The backbone of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BackboneResult {
+    /// `tiny_gpt`, `mistral` ...
+    pub kind: String,
+    /// `random`, `pretrained here`, or the directory it was loaded from.
+    pub source: String,
+    /// Number of values of the backbone, embeddings and head included.
+    pub parameters: u64,
+    /// Number of layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub d_model: usize,
+    /// Figures after pretraining, when it happened in this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pretrain: Option<TrainingResult>,
+}
+
+/// What a stage of training cost and reached.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrainingResult {
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Sequence positions processed (batch x length x accumulation x steps).
+    pub tokens: u64,
+    /// Seconds of training steps, without evaluation.
+    pub seconds: f64,
+    /// Mean training loss over the last logged steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_loss: Option<f64>,
+    /// Validation figures at the end.
+    pub validation: Scores,
+}
+
+/// Numbers of values by role. `adapter` is what the comparison at equal parameters counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParameterCounts {
+    /// Values of the adapter (trainable or with a frozen gate).
+    pub adapter: u64,
+    /// Trained values of the head.
+    pub head: u64,
+    /// Trained values of embeddings.
+    pub embeddings: u64,
+    /// Trained values of the rest of the backbone.
+    pub backbone: u64,
+    /// All trained values.
+    pub trainable: u64,
+    /// All values that are held fixed.
+    pub frozen: u64,
+}
+
+/// One row of the comparison.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AdapterResult {
+    /// Name of the row: the adapter's name, with a suffix for a truncated version (`hrm-truncated`).
+    pub name: String,
+    /// `hrm`, `lora`, `none` ...
+    pub kind: String,
+    /// Directory of the adapter, relative to the run directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// For a truncated version: the name of the full adapter's row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncated_from: Option<String>,
+    /// For a truncated version: the rule (`epsilon = 0.01`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncation_rule: Option<String>,
+    /// Numbers of values.
+    pub parameters: ParameterCounts,
+    /// Cost of training, absent for rows that were not trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingResult>,
+    /// Figures on the validation split.
+    pub validation: Scores,
+    /// Figures on the test split, if the task has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<Scores>,
+    /// How the recurrence is evaluated (`fft`, `sequential`, `chunked`), for recurrent adapters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scan: Option<String>,
+    /// One entry per adapted site.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerResult>,
+    /// Settings of the adapter in a few words (`d = 32, paper`, `r = 16, q_proj v_proj`).
+    #[serde(default)]
+    pub settings: String,
+}
+
+/// What is known of an adapted layer at the end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayerResult {
+    /// Layer number, from 0.
+    pub layer: usize,
+    /// Site (`mlp`, `attention`, `q_proj` ...).
+    pub site: String,
+    /// State dimension or rank.
+    pub order: usize,
+    /// The gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<f64>,
+    /// Hankel singular values of `gate * C` (R6), largest first; of the full system also in a truncated row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hankel_singular_values: Vec<f64>,
+    /// Largest pole radius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spectral_radius: Option<f64>,
+    /// Truncated rows: twice the sum of the discarded Hankel singular values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_bound: Option<f64>,
+    /// Truncated rows: measured H-infinity error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hinf_error: Option<f64>,
+    /// Truncated rows: H2 error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub h2_error: Option<f64>,
+    /// Truncated rows: H-infinity norm of the full system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hinf_norm: Option<f64>,
+}
+
+/// Software and hardware of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of the software.
+    pub hankel: String,
+    /// Operating system and architecture, for example `linux x86_64`.
+    pub platform: String,
+    /// Name of the processor, where the system tells it.
+    pub cpu: String,
+    /// Instruction sets the kernels may use (`avx2`, `fma`, `neon` ...).
+    pub cpu_features: Vec<String>,
+    /// Threads used.
+    pub threads: usize,
+    /// Bytes of main memory, where the system tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Device that computed (`cpu`).
+    pub device: String,
+    /// `f32`, `bf16` ...
+    pub precision: String,
+}
+
+/// A file that figures depend on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataFile {
+    /// As given in the configuration.
+    pub path: String,
+    /// Size of the file in bytes, as stored.
+    pub bytes: u64,
+    /// SHA-256 of the stored file, hexadecimal.
+    pub sha256: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_tagged_and_come_back_equal() {
+        let scores = Scores { metrics: BTreeMap::from([(metric::LOSS.to_string(), 1.25)]), tokens: 640, sequences: 10 };
+        let event = Event::Eval { stage: "hrm".into(), step: 7, split: Split::Validation, scores, seconds: 0.5 };
+        let line = serde_json::to_string(&event).unwrap();
+        assert!(line.starts_with(r#"{"event":"eval","stage":"hrm","step":7,"split":"validation""#), "{line}");
+        assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
+    }
+
+    #[test]
+    fn direction_of_metrics() {
+        assert!(metric::larger_is_better(metric::ACCURACY));
+        assert!(metric::larger_is_better("rouge1"));
+        assert!(!metric::larger_is_better(metric::LABEL_SMOOTHED_LOSS));
+        assert!(!metric::larger_is_better(metric::BITS_PER_CHARACTER));
+    }
+}
