@@ -1,3 +1,4 @@
 //! The train binary: configuration, tasks, training loop, evaluation and reports.
 
+pub mod config;
 pub mod results;

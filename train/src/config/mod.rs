@@ -1,0 +1,4 @@
+//! Configuration.
+mod de;
+pub mod error;
+mod tree;

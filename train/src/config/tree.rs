@@ -1,0 +1,321 @@
+//! A TOML document in which every key and value remembers where it was written, and `--set` on top of it.
+
+use super::error::{ConfigError, Origin, alternatives, nearest};
+use std::borrow::Cow;
+use std::sync::Arc;
+use toml::de::{DeTable, DeValue};
+
+/// A value and its place.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The value.
+    pub value: Value,
+    /// Where it was written.
+    pub origin: Origin,
+}
+
+/// A TOML value. Tables keep the order of the file.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// A string.
+    String(String),
+    /// A whole number.
+    Integer(i64),
+    /// A number with a point or an exponent.
+    Float(f64),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// `[a, b]`, or the tables `[[a]]`.
+    Array(Vec<Node>),
+    /// A table.
+    Table(Table),
+}
+
+/// Keys and values of a table, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Table(pub Vec<Entry>);
+
+/// A key of a table, where it was written, and its value.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key was written.
+    pub origin: Origin,
+    /// The value.
+    pub node: Node,
+}
+
+impl Table {
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.0.iter().find(|entry| entry.key == key).map(|entry| &entry.node)
+    }
+
+    /// Sets `key`, in its place if it is there, at the end otherwise.
+    pub fn set(&mut self, key: &str, origin: Origin, node: Node) {
+        match self.0.iter_mut().find(|entry| entry.key == key) {
+            Some(entry) => (entry.node, entry.origin) = (node, origin),
+            None => self.0.push(Entry { key: key.to_owned(), origin, node }),
+        }
+    }
+
+    /// Removes `key` and gives its entry.
+    pub fn remove(&mut self, key: &str) -> Option<Entry> {
+        let index = self.0.iter().position(|entry| entry.key == key)?;
+        Some(self.0.remove(index))
+    }
+
+    /// This table with the entries of `over` in place of its own; tables inside are merged in the same way.
+    pub fn merged_with(&self, over: &Table) -> Table {
+        let mut merged = self.clone();
+        for entry in &over.0 {
+            let node = match (merged.get(&entry.key).map(|node| &node.value), &entry.node.value) {
+                (Some(Value::Table(base)), Value::Table(over)) => {
+                    Node { value: Value::Table(base.merged_with(over)), origin: entry.node.origin.clone() }
+                }
+                _ => entry.node.clone(),
+            };
+            merged.set(&entry.key, entry.origin.clone(), node);
+        }
+        merged
+    }
+}
+
+impl Node {
+    /// The table, or an error that names the key.
+    pub fn as_table(&self, path: &str) -> Result<&Table, ConfigError> {
+        match &self.value {
+            Value::Table(table) => Ok(table),
+            _ => Err(ConfigError::new(
+                Some(self.origin.clone()),
+                format!("`{path}` must be a table, found {}", self.describe()),
+            )),
+        }
+    }
+
+    /// The value in words: `the string "x"`, `the number 3`, `a table`.
+    pub fn describe(&self) -> String {
+        match &self.value {
+            Value::String(text) => format!("the string {text:?}"),
+            Value::Integer(number) => format!("the number {number}"),
+            Value::Float(number) => format!("the number {number:?}"),
+            Value::Boolean(value) => format!("`{value}`"),
+            Value::Array(_) => "an array".to_owned(),
+            Value::Table(_) => "a table".to_owned(),
+        }
+    }
+
+    /// How an element of an array of tables is addressed: its `name`, or its `kind`, or else its number.
+    pub fn label(&self, index: usize) -> String {
+        let text = |key| match &self.value {
+            Value::Table(table) => match &table.get(key)?.value {
+                Value::String(text) => Some(text.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        text("name").or_else(|| text("kind")).unwrap_or_else(|| index.to_string())
+    }
+
+    /// Where `path` (dotted, as in `--set`) was written: the deepest part of it that was written at all.
+    pub fn origin_of(&self, path: &str) -> Option<Origin> {
+        let mut node = self;
+        let mut found = None;
+        for segment in path.split('.') {
+            let next = match &node.value {
+                Value::Table(table) => table.get(segment),
+                Value::Array(items) => {
+                    segment.parse::<usize>().ok().and_then(|index| items.get(index)).or_else(|| {
+                        items.iter().enumerate().find(|(i, item)| item.label(*i) == segment).map(|(_, n)| n)
+                    })
+                }
+                _ => None,
+            };
+            let Some(next) = next else { break };
+            node = next;
+            found = Some(node.origin.clone());
+        }
+        found
+    }
+}
+
+/// Parses the text of a configuration file; `file` is the name used in messages.
+pub fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
+    let file: Arc<str> = file.into();
+    let starts: Vec<usize> = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
+    let place = |offset: usize| Origin::Line(file.clone(), starts.partition_point(|&start| start <= offset));
+    let document = DeTable::parse(text).map_err(|error| {
+        let origin = error.span().map_or_else(|| place(0), |span| place(span.start));
+        ConfigError::new(Some(origin), format!("not valid TOML: {}", error.message().trim()))
+    })?;
+    table(document.get_ref(), &place).map(|value| Node { value, origin: place(0) })
+}
+
+fn table(source: &DeTable<'_>, place: &dyn Fn(usize) -> Origin) -> Result<Value, ConfigError> {
+    let mut entries = Vec::with_capacity(source.len());
+    for (key, value) in source {
+        let origin = place(key.span().start);
+        let node = node(value.get_ref(), place(value.span().start), place)?;
+        entries.push(Entry { key: key.get_ref().to_string(), origin, node });
+    }
+    Ok(Value::Table(Table(entries)))
+}
+
+fn node(source: &DeValue<'_>, origin: Origin, place: &dyn Fn(usize) -> Origin) -> Result<Node, ConfigError> {
+    let refuse = |what: String| ConfigError::new(Some(origin.clone()), what);
+    let value = match source {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Boolean(value) => Value::Boolean(*value),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map(Value::Integer)
+            .map_err(|_| refuse(format!("the number {number} is too large")))?,
+        DeValue::Float(number) => number
+            .as_str()
+            .parse()
+            .map(Value::Float)
+            .map_err(|_| refuse(format!("{} is not a number", number.as_str())))?,
+        DeValue::Datetime(date) => return Err(refuse(format!("no key takes a date ({date})"))),
+        DeValue::Array(items) => Value::Array(
+            items.iter().map(|item| node(item.get_ref(), place(item.span().start), place)).collect::<Result<_, _>>()?,
+        ),
+        DeValue::Table(entries) => table(entries, place)?,
+    };
+    Ok(Node { value, origin })
+}
+
+/// Applies one `--set key=value`. The key is a dotted path; an element of an array of tables (`adapter`) is addressed by
+/// its name, its kind or its number. The value is TOML; what is not TOML is taken as a string.
+pub fn set(root: &mut Node, assignment: &str) -> Result<(), ConfigError> {
+    let origin = Origin::Override(assignment.into());
+    let refuse = |message: String| ConfigError::new(Some(origin.clone()), message);
+    let (path, text) = assignment.split_once('=').ok_or_else(|| refuse("expected key=value".to_owned()))?;
+    let segments: Vec<&str> = path.trim().split('.').map(str::trim).collect();
+    if segments.iter().any(|segment| segment.is_empty()) {
+        return Err(refuse("expected key=value with a dotted path as key, for example train.lr=1e-3".to_owned()));
+    }
+    let value = override_value(text.trim(), &origin)?;
+    let (last, parents) = segments.split_last().expect("split gives at least one segment");
+    let mut target = root;
+    for (depth, segment) in parents.iter().enumerate() {
+        target = descend(target, segment, &segments[..depth], &origin)?;
+    }
+    match &mut target.value {
+        Value::Table(entries) => {
+            entries.set(last, origin.clone(), value);
+            Ok(())
+        }
+        Value::Array(_) => {
+            *descend(target, last, parents, &origin)? = value;
+            Ok(())
+        }
+        _ => Err(refuse(format!("`{}` is not a table", parents.join(".")))),
+    }
+}
+
+fn override_value(text: &str, origin: &Origin) -> Result<Node, ConfigError> {
+    match DeValue::parse(text) {
+        Ok(parsed) => node(parsed.get_ref(), origin.clone(), &|_| origin.clone()),
+        Err(_) => Ok(Node { value: Value::String(text.to_owned()), origin: origin.clone() }),
+    }
+}
+
+fn descend<'a>(
+    node: &'a mut Node,
+    segment: &str,
+    above: &[&str],
+    origin: &Origin,
+) -> Result<&'a mut Node, ConfigError> {
+    let refuse = |message: String| ConfigError::new(Some(origin.clone()), message);
+    match &mut node.value {
+        Value::Table(entries) => {
+            if entries.get(segment).is_none() {
+                let empty = Node { value: Value::Table(Table::default()), origin: origin.clone() };
+                entries.set(segment, origin.clone(), empty);
+            }
+            let entry = entries.0.iter_mut().find(|entry| entry.key == segment);
+            Ok(&mut entry.expect("it was found or made above").node)
+        }
+        Value::Array(items) => {
+            let labels: Vec<String> = items.iter().enumerate().map(|(i, item)| item.label(i)).collect();
+            let by_label = labels.iter().position(|label| label == segment);
+            let index = by_label.or_else(|| segment.parse().ok().filter(|&index: &usize| index < items.len()));
+            if let Some(index) = index {
+                return Ok(&mut items[index]);
+            }
+            let array = above.join(".");
+            let names: Vec<&str> = labels.iter().map(String::as_str).collect();
+            let hint = nearest(segment, names.iter().copied())
+                .map_or(Cow::Borrowed(""), |name| Cow::Owned(format!(" (did you mean `{array}.{name}`?)")));
+            Err(refuse(format!("`{array}` has no element `{segment}`{hint}; it has {}", alternatives(&names))))
+        }
+        _ => Err(refuse(format!("`{}` is not a table", above.join(".")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "name = \"x\"\n[train]\nlr = 1e-3\n\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 32\n[[adapter]]\nkind = \"lora\"\nname = \"small\"\n";
+
+    fn get<'a>(node: &'a Node, path: &str) -> &'a Node {
+        path.split('.').fold(node, |node, key| match &node.value {
+            Value::Table(table) => table.get(key).unwrap(),
+            Value::Array(items) => &items[key.parse::<usize>().unwrap()],
+            _ => panic!("{key}"),
+        })
+    }
+
+    #[test]
+    fn values_know_their_lines() {
+        let root = parse(TEXT, "c.toml").unwrap();
+        assert_eq!(get(&root, "train.lr").origin.to_string(), "c.toml:3");
+        assert_eq!(get(&root, "adapter.0.state_dim").origin.to_string(), "c.toml:7");
+        assert_eq!(root.origin_of("adapter.small.name").unwrap().to_string(), "c.toml:10");
+        assert_eq!(root.origin_of("train.nothing").unwrap().to_string(), "c.toml:2");
+        assert_eq!(root.origin_of("nothing"), None);
+    }
+
+    #[test]
+    fn syntax_errors_have_a_line() {
+        let error = parse("a = 1\nb = = 2\n", "c.toml").unwrap_err().to_string();
+        assert!(error.starts_with("c.toml:2: not valid TOML"), "{error}");
+        let error = parse("a = 1\na = 2\n", "c.toml").unwrap_err().to_string();
+        assert!(error.starts_with("c.toml:2: not valid TOML: duplicate key"), "{error}");
+    }
+
+    #[test]
+    fn overrides_reach_every_place() {
+        let mut root = parse(TEXT, "c.toml").unwrap();
+        for assignment in [
+            "train.lr=5e-4",
+            "adapter.hrm.state_dim=16",
+            "adapter.1.rank = 8",
+            "new.key=bare words",
+            "flag=true",
+            "list=[1, 2]",
+        ] {
+            set(&mut root, assignment).unwrap();
+        }
+        assert!(matches!(get(&root, "train.lr").value, Value::Float(x) if x == 5e-4));
+        assert!(matches!(get(&root, "adapter.0.state_dim").value, Value::Integer(16)));
+        assert!(matches!(get(&root, "adapter.1.rank").value, Value::Integer(8)));
+        assert!(matches!(&get(&root, "new.key").value, Value::String(text) if text == "bare words"));
+        assert!(matches!(get(&root, "flag").value, Value::Boolean(true)));
+        assert!(matches!(&get(&root, "list").value, Value::Array(items) if items.len() == 2));
+    }
+
+    #[test]
+    fn overrides_that_reach_nothing() {
+        let mut root = parse(TEXT, "c.toml").unwrap();
+        let message = |root: &mut Node, text| set(root, text).unwrap_err().to_string();
+        assert_eq!(
+            message(&mut root, "adapter.hmr.state_dim=1"),
+            "--set adapter.hmr.state_dim=1: `adapter` has no element `hmr` (did you mean `adapter.hrm`?); it has `hrm` or `small`"
+        );
+        assert!(message(&mut root, "train.lr.x=1").contains("`train.lr` is not a table"));
+        assert!(message(&mut root, "train").contains("expected key=value"));
+        assert!(message(&mut root, "train..lr=1").contains("dotted path"));
+    }
+}
