@@ -275,7 +275,9 @@ mod tests {
 
     fn sample(text: &str, overrides: &[&str]) -> Result<Sample, String> {
         let mut root = parse(text, "c.toml").unwrap();
-        overrides.iter().for_each(|assignment| set(&mut root, assignment).unwrap());
+        for assignment in overrides {
+            set(&mut root, assignment).unwrap();
+        }
         read(root.as_table("").unwrap(), &root.origin, "", &["known_elsewhere"]).map_err(|error| error.to_string())
     }
 

@@ -1,4 +1,291 @@
-//! Configuration.
+//! Configuration: one TOML file and `--set key=value` on top of it.
+//!
+//! [`Config::load`] reads, checks and resolves: unknown keys, wrong types and impossible values are refused with file,
+//! line and key; the result has every default written out ([`Config::to_toml`]), except sizes that only the files of a
+//! loaded backbone or adapter can tell.
+
+mod adapter;
+mod backbone;
+mod check;
 mod de;
-pub mod error;
+mod error;
+#[cfg(test)]
+mod proptests;
+mod read;
+mod task;
+mod training;
 mod tree;
+mod write;
+
+pub use adapter::{
+    AdapterConfig, AdapterMethod, Discretization, HrmConfig, Input, LoraConfig, NoneConfig, Preset, RateInit, Scan,
+    StreamSite, TruncateConfig,
+};
+pub use backbone::{BackboneConfig, BackboneInit, Norm, TinyGptConfig};
+pub use error::{ConfigError, Origin, alternatives, nearest};
+pub use task::{BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, TableKind, TaskConfig};
+pub use training::{PretrainConfig, Schedule, TrainConfig};
+
+use check::Checks;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use tree::Node;
+
+/// Element type that parameters and activations are computed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Single precision.
+    #[default]
+    F32,
+    /// Double precision.
+    F64,
+}
+
+/// A configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Name of the run and of its directory under `runs/`.
+    pub name: String,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+    /// Device that computes: `cpu`.
+    pub device: String,
+    /// Element type that parameters and activations are computed in.
+    pub precision: Precision,
+    /// What is learned.
+    pub task: TaskConfig,
+    /// The transformer.
+    pub backbone: BackboneConfig,
+    /// Training of the backbone before it is frozen.
+    pub pretrain: Option<PretrainConfig>,
+    /// Training of the adapters.
+    pub train: TrainConfig,
+    /// The adapters, trained in turn.
+    pub adapter: Vec<AdapterConfig>,
+}
+
+impl Config {
+    /// Reads a configuration from the text of a file, called `file` in messages, with the `key=value` in `overrides` on
+    /// top; checks it and writes out its defaults.
+    ///
+    /// # Errors
+    /// The first problem, with its place and key.
+    pub fn load(text: &str, file: &str, overrides: &[String]) -> Result<Self, ConfigError> {
+        let mut root = tree::parse(text, file)?;
+        for assignment in overrides {
+            tree::set(&mut root, assignment)?;
+        }
+        let mut config = read::config(&root, Path::new(file))?;
+        config.check(&root)?;
+        config.resolve();
+        Ok(config)
+    }
+
+    /// The configuration as a file that [`Config::load`] reads back to an equal value.
+    pub fn to_toml(&self) -> String {
+        write::config(self)
+    }
+
+    /// Task of the pretraining stage.
+    pub fn pretrain_task(&self) -> &TaskConfig {
+        self.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref()).unwrap_or(&self.task)
+    }
+
+    /// Training settings of an adapter.
+    pub fn training_of<'a>(&'a self, adapter: &'a AdapterConfig) -> &'a TrainConfig {
+        adapter.train.as_ref().unwrap_or(&self.train)
+    }
+
+    fn longest(&self) -> usize {
+        self.task.sequence_length().max(self.pretrain_task().sequence_length())
+    }
+
+    fn check(&self, root: &Node) -> Result<(), ConfigError> {
+        let mut problems = Vec::new();
+        let mut checks = Checks::new("", &mut problems);
+        let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+        checks.require("name", self.name.chars().all(plain) && self.name.chars().any(char::is_alphanumeric), || {
+            format!("must be made of letters, digits, `-`, `_` and `.`, found {:?}", self.name)
+        });
+        checks.at_most("seed", self.seed, i64::MAX as u64);
+        checks.require("device", self.device == "cpu", || format!("must be \"cpu\", found {:?}", self.device));
+        self.task.check(&mut checks.inside("task"));
+        self.backbone.check(self.longest(), &mut checks.inside("backbone"));
+        self.train.check(&mut checks.inside("train"));
+        if let Some(pretrain) = &self.pretrain {
+            let mut checks = checks.inside("pretrain");
+            pretrain.train.check(&mut checks);
+            checks.require("steps", pretrain.train.steps.is_some() || pretrain.train.epochs.is_some(), || {
+                "or `epochs` must be given".to_owned()
+            });
+            if let Some(task) = &pretrain.task {
+                task.check(&mut checks.inside("task"));
+                let (own, main) = (task.vocabulary(), self.task.vocabulary());
+                checks.require("task", own == main, || {
+                    format!("has a vocabulary of {own}, but the adapters' task has one of {main}")
+                });
+            }
+        }
+        checks.require("adapter", !self.adapter.is_empty(), || {
+            "is missing: write at least one [[adapter]] table (kind = \"none\" for the backbone alone)".to_owned()
+        });
+        for (index, adapter) in self.adapter.iter().enumerate() {
+            let twice = self.adapter[..index].iter().any(|earlier| earlier.name == adapter.name);
+            let mut checks = checks.inside(&format!("adapter.{index}"));
+            checks.require("name", !twice, || {
+                format!("{:?} is the name of two adapters; give each [[adapter]] its own `name`", adapter.name)
+            });
+            adapter.check(&mut checks);
+        }
+        let Some((path, message)) = problems.into_iter().next() else { return Ok(()) };
+        let origin = root.origin_of(&path);
+        // Adapters are addressed by number inside and by name outside.
+        let mut shown = path.clone();
+        for (index, adapter) in self.adapter.iter().enumerate() {
+            if let Some(rest) = path.strip_prefix(&format!("adapter.{index}.")) {
+                shown = format!("adapter.{}.{rest}", adapter.name);
+            }
+        }
+        Err(ConfigError::new(origin, format!("`{shown}` {message}")))
+    }
+
+    fn resolve(&mut self) {
+        let (seed, longest) = (self.seed, self.longest());
+        let (length, sequences) = (self.task.sequence_length(), self.task.train_sequences());
+        self.task.resolve(seed);
+        self.backbone.resolve(longest);
+        if let Some(pretrain) = &mut self.pretrain {
+            let sequences = pretrain.task.as_ref().map_or(sequences, TaskConfig::train_sequences);
+            if let Some(task) = &mut pretrain.task {
+                task.resolve(seed);
+            }
+            pretrain.train.resolve(sequences);
+        }
+        self.train.resolve(sequences);
+        let BackboneConfig::TinyGpt(backbone) = &self.backbone;
+        let d_model = backbone.d_model();
+        for adapter in &mut self.adapter {
+            adapter.resolve(length, d_model);
+            if let Some(train) = &mut adapter.train {
+                train.resolve(sequences);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "\
+[task]
+kind = \"dfa\"
+length = 32
+
+[pretrain]
+epochs = 2
+lr = 1e-3
+[pretrain.task]
+table_seed = 7
+
+[train]
+steps = 100
+batch_size = 16
+
+[[adapter]]
+kind = \"hrm\"
+state_dim = 8
+truncate = { epsilon = 0.01 }
+
+[[adapter]]
+kind = \"lora\"
+rank = 4
+[adapter.train]
+lr = 2e-4
+";
+
+    fn load(text: &str, overrides: &[&str]) -> Result<Config, String> {
+        let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
+        Config::load(text, "dir/small.toml", &overrides).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_are_written_out() {
+        let config = load(SMALL, &["seed=3"]).unwrap();
+        assert_eq!(config.name, "small");
+        let TaskConfig::Dfa(task) = &config.task else { panic!() };
+        assert_eq!((task.table_seed, task.data_seed), (Some(3), Some(3)));
+        let pretrain = config.pretrain.as_ref().unwrap();
+        let Some(TaskConfig::Dfa(other)) = &pretrain.task else { panic!() };
+        assert_eq!((other.table_seed, other.length), (Some(7), 32), "keys left out come from [task]");
+        assert_eq!((pretrain.train.lr, pretrain.train.batch_size), (1e-3, 16), "keys left out come from [train]");
+        assert_eq!(pretrain.train.steps, Some(1250));
+        let AdapterMethod::Hrm(hrm) = &config.adapter[0].method else { panic!() };
+        assert_eq!((hrm.input, hrm.a_max), (Some(Input::Residual), Some(1.0 - 1.0 / 32.0)));
+        assert_eq!(config.training_of(&config.adapter[0]).lr, 3e-3);
+        let lora = config.training_of(&config.adapter[1]);
+        assert_eq!((lora.lr, lora.rate_lr, lora.steps), (2e-4, Some(2e-4), Some(100)));
+        let text = config.to_toml();
+        assert_eq!(Config::load(&text, "again.toml", &[]).unwrap(), config, "{text}");
+    }
+
+    #[test]
+    fn the_released_preset_and_single_fields() {
+        let config =
+            load(SMALL, &["adapter.hrm.preset=released", "adapter.hrm.input=sublayer", "adapter.hrm.gate_init=0.01"])
+                .unwrap();
+        let AdapterMethod::Hrm(hrm) = &config.adapter[0].method else { panic!() };
+        assert_eq!(hrm.discretization, Some(Discretization::ZohClamped));
+        assert_eq!((hrm.init, hrm.a_min, hrm.a_max), (Some(RateInit::S4dReal), None, None));
+        assert_eq!((hrm.input, hrm.gate_init, hrm.b_std), (Some(Input::Sublayer), Some(0.01), Some(1.0)));
+    }
+
+    #[test]
+    fn problems_name_place_and_key() {
+        for (overrides, expected) in [
+            (&["tran.lr=1"][..], "--set tran.lr=1: unknown key `tran`; did you mean `train`?"),
+            (
+                &["train.learning_rate=1"],
+                "--set train.learning_rate=1: unknown key `train.learning_rate`; did you mean `lr`?",
+            ),
+            (
+                &["train.batchsize=1"],
+                "--set train.batchsize=1: unknown key `train.batchsize`; did you mean `batch_size`?",
+            ),
+            (
+                &["task.kind=dfaa"],
+                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity` or `bytes`, found \"dfaa\"; did you mean `dfa`?",
+            ),
+            (&["adapter.hrm.rank=3"], "--set adapter.hrm.rank=3: unknown key `adapter.hrm.rank`"),
+            (&["adapter.hrm.truncat=3"], "unknown key `adapter.hrm.truncat`; did you mean `truncate`?"),
+            (&["adapter.lora.rank=0"], "--set adapter.lora.rank=0: `adapter.lora.rank` must be at least 1, found 0"),
+            (&["adapter.lora.budget=10"], "`adapter.lora.budget` and `rank` are both given: keep one"),
+            (&["adapter.lora.name=hrm"], "`adapter.hrm.name` \"hrm\" is the name of two adapters"),
+            (&["adapter.hrm.truncate.order=4"], "`adapter.hrm.truncate` must hold exactly one of"),
+            (
+                &["backbone.context=16"],
+                "--set backbone.context=16: `backbone.context` is 16, but sequences of the task have 32 tokens",
+            ),
+            (&["backbone.heads=5"], "`backbone.heads` d_model = 128 cannot be split over 5 heads"),
+            (&["task.transitions=[[0, 1]]"], "`task.transitions` must have 4 rows (states) of 2 entries (symbols)"),
+            (&["pretrain.task.states=5"], "`pretrain.task` has a vocabulary of 7, but the adapters' task has one of 6"),
+            (&["device=gpu"], "--set device=gpu: `device` must be \"cpu\", found \"gpu\""),
+            (&["adapter=[]"], "`adapter` is missing"),
+            (&["name=a/b"], "`name` must be made of letters"),
+            (&["train.betas=[0.9, 1]"], "`train.betas` must be at least 0 and below 1, found 1"),
+            (&["adapter.hrm.train.clip=-1"], "`adapter.hrm.train.clip` must be at least 0, found -1"),
+        ] {
+            let message = load(SMALL, overrides).unwrap_err();
+            assert!(message.contains(expected), "{overrides:?}: {message}");
+        }
+        let message = load(&SMALL.replace("rank = 4", "rank = 0"), &[]).unwrap_err();
+        assert_eq!(message, "dir/small.toml:22: `adapter.lora.rank` must be at least 1, found 0");
+        let message = load(&SMALL.replace("kind = \"lora\"\n", ""), &[]).unwrap_err();
+        assert!(
+            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora` or `none`"),
+            "{message}"
+        );
+        assert!(load("", &[]).unwrap_err().contains("`task` is missing"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Checks of values that have the right type but cannot work, reported by key.
+
+use std::fmt::Display;
+
+/// Collects the problems of a section, in the order in which they are found.
+pub struct Checks<'a> {
+    section: String,
+    problems: &'a mut Vec<(String, String)>,
+}
+
+impl<'a> Checks<'a> {
+    /// Checks of the section with this dotted path (empty for the top level); problems are (key, message).
+    pub fn new(section: impl Into<String>, problems: &'a mut Vec<(String, String)>) -> Self {
+        Checks { section: section.into(), problems }
+    }
+
+    /// The checks of a section inside this one.
+    pub fn inside(&mut self, section: &str) -> Checks<'_> {
+        Checks { section: self.path(section), problems: self.problems }
+    }
+
+    fn path(&self, key: &str) -> String {
+        match (self.section.as_str(), key) {
+            ("", key) => key.to_owned(),
+            (section, "") => section.to_owned(),
+            (section, key) => format!("{section}.{key}"),
+        }
+    }
+
+    /// Reports `message` for `key` unless `condition` holds.
+    pub fn require(&mut self, key: &str, condition: bool, message: impl FnOnce() -> String) {
+        if !condition {
+            let path = self.path(key);
+            self.problems.push((path, message()));
+        }
+    }
+
+    /// `value >= least`.
+    pub fn at_least<T: PartialOrd + Display + Copy>(&mut self, key: &str, value: T, least: T) {
+        self.require(key, value >= least, || format!("must be at least {least}, found {value}"));
+    }
+
+    /// `value <= most`.
+    pub fn at_most<T: PartialOrd + Display + Copy>(&mut self, key: &str, value: T, most: T) {
+        self.require(key, value <= most, || format!("must be at most {most}, found {value}"));
+    }
+
+    /// Finite and above 0.
+    pub fn positive(&mut self, key: &str, value: f64) {
+        self.require(key, value.is_finite() && value > 0.0, || format!("must be above 0, found {value}"));
+    }
+
+    /// Finite and at least 0.
+    pub fn not_negative(&mut self, key: &str, value: f64) {
+        self.require(key, value.is_finite() && value >= 0.0, || format!("must be at least 0, found {value}"));
+    }
+
+    /// In [0, 1), such as a dropout rate or a decay.
+    pub fn fraction(&mut self, key: &str, value: f64) {
+        self.require(key, (0.0..1.0).contains(&value), || format!("must be at least 0 and below 1, found {value}"));
+    }
+}

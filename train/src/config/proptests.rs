@@ -1,0 +1,198 @@
+//! Whatever can be configured survives being written and read back.
+
+use super::*;
+use proptest::prelude::*;
+
+fn option<T: std::fmt::Debug + Clone>(inner: impl Strategy<Value = T>) -> impl Strategy<Value = Option<T>> {
+    proptest::option::of(inner)
+}
+
+fn tasks() -> impl Strategy<Value = TaskConfig> {
+    let sizes = || (1_usize..300, option(0_u64..99), 1_usize..5000, 1_usize..500, 0_usize..500);
+    let dfa = (sizes(), 1_usize..9, 1_usize..4, any::<[bool; 2]>(), option(0_u64..99)).prop_map(
+        |((length, data_seed, train, validation, test), states, symbols, [variant, table], table_seed)| {
+            TaskConfig::Dfa(DfaConfig {
+                variant: if variant { DfaVariant::FinalState } else { DfaVariant::PerPosition },
+                states,
+                symbols,
+                table: if table { TableKind::Permutation } else { TableKind::Random },
+                table_seed,
+                transitions: (table && !variant).then(|| vec![vec![0; symbols]; states]),
+                length,
+                data_seed,
+                train_sequences: train,
+                validation_sequences: validation,
+                test_sequences: test,
+            })
+        },
+    );
+    let parity = (sizes(), any::<bool>()).prop_map(|((length, data_seed, train, validation, test), sequence)| {
+        TaskConfig::Parity(ParityConfig {
+            variant: if sequence { ParityVariant::Sequence } else { ParityVariant::PerPosition },
+            length,
+            data_seed,
+            train_sequences: train,
+            validation_sequences: validation,
+            test_sequences: test,
+        })
+    });
+    let bytes = (sizes(), "[a-z \"\\\\./']{1,12}").prop_map(|((length, data_seed, train, validation, test), path)| {
+        TaskConfig::Bytes(BytesConfig {
+            path: path.into(),
+            length,
+            data_seed,
+            train_sequences: train,
+            validation_sequences: validation,
+            test_sequences: test,
+        })
+    });
+    prop_oneof![dfa, parity, bytes]
+}
+
+fn training() -> impl Strategy<Value = TrainConfig> {
+    let length = prop_oneof![
+        Just((None, None)),
+        (1_u64..10_000).prop_map(|n| (Some(n), None)),
+        (0.1..50.0).prop_map(|x| (None, Some(x)))
+    ];
+    let warmup = prop_oneof![Just((None, None)), Just((Some(1), None)), (0.0..1.0).prop_map(|x| (None, Some(x)))];
+    let schedule = prop_oneof![Just(Schedule::Cosine), Just(Schedule::Linear), Just(Schedule::Constant)];
+    let rates = (1e-6..1.0, option(0.0..1.0), option(0.0..1.0), 0.0..1.0, 0.0..0.999, 0.0..10.0, 0.0..0.9);
+    let every = (option(1_u64..100), option(1_u64..100), option(1_u64..100), option(1_usize..64));
+    (length, warmup, schedule, rates, every, 1_usize..64, 1_usize..9).prop_map(
+        |(length, warmup, schedule, rates, every, batch_size, accumulation)| TrainConfig {
+            steps: length.0,
+            epochs: length.1,
+            warmup_steps: warmup.0,
+            warmup_ratio: warmup.1,
+            batch_size,
+            accumulation,
+            lr: rates.0,
+            rate_lr: rates.1,
+            gate_lr: rates.2,
+            weight_decay: rates.3,
+            betas: [rates.4, 0.95],
+            clip: rates.5,
+            label_smoothing: rates.6,
+            schedule,
+            log_every: every.0,
+            eval_every: every.1,
+            checkpoint_every: every.2,
+            eval_batch_size: every.3,
+            ..TrainConfig::default()
+        },
+    )
+}
+
+fn methods() -> impl Strategy<Value = AdapterMethod> {
+    let size =
+        prop_oneof![(1_usize..64).prop_map(|n| (Some(n), None)), (1_u64..1_000_000).prop_map(|n| (None, Some(n)))];
+    let sites = prop_oneof![Just(vec![StreamSite::Mlp]), Just(vec![StreamSite::Attention, StreamSite::Mlp])];
+    let scan = prop_oneof![Just(Scan::Auto), Just(Scan::Fft), Just(Scan::Sequential), Just(Scan::Chunked)];
+    let gates = (option(-1.0..1.0), option(any::<bool>()), option(0.0..2.0), option(0.01..0.4));
+    let hrm =
+        (size.clone(), option(sites), scan, any::<bool>(), gates).prop_map(|(size, sites, scan, released, gates)| {
+            AdapterMethod::Hrm(HrmConfig {
+                preset: if released { Preset::Released } else { Preset::Paper },
+                state_dim: size.0,
+                budget: size.1,
+                sites,
+                scan,
+                gate_init: gates.0,
+                train_gate: gates.1,
+                b_std: gates.2,
+                a_min: gates.3,
+                a_max: gates.3.map(|a| a + 0.5),
+                ..HrmConfig::default()
+            })
+        });
+    let lora = (size, option(0.0..64.0), 0.0..0.9).prop_map(|(size, lora_alpha, dropout)| {
+        AdapterMethod::Lora(LoraConfig { rank: size.0, budget: size.1, lora_alpha, dropout, targets: None })
+    });
+    prop_oneof![hrm, lora, Just(AdapterMethod::None(NoneConfig {}))]
+}
+
+fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
+    let truncate = prop_oneof![
+        (0.0..1.0).prop_map(|x| TruncateConfig { epsilon: Some(x), ..TruncateConfig::default() }),
+        (0_usize..9).prop_map(|n| TruncateConfig { order: Some(n), ..TruncateConfig::default() }),
+    ];
+    let one = (methods(), option(truncate), option(training()), any::<bool>());
+    proptest::collection::vec(one, 1..4).prop_map(|adapters| {
+        let build = |(index, (method, truncate, train, path)): (usize, (AdapterMethod, _, _, bool))| AdapterConfig {
+            name: format!("{}-{index}", method.kind()),
+            path: (path && !matches!(method, AdapterMethod::None(_))).then(|| "some/where".into()),
+            truncate: if matches!(method, AdapterMethod::Hrm(_)) { truncate } else { None },
+            train,
+            method,
+        };
+        adapters.into_iter().enumerate().map(build).collect()
+    })
+}
+
+fn backbones() -> impl Strategy<Value = BackboneConfig> {
+    let sizes = (option(1_usize..9), option(1_usize..9), option(1_usize..99), option(300_usize..2000));
+    (sizes, any::<[bool; 5]>(), option(any::<bool>()), 0.0..0.9).prop_map(|(sizes, flags, biases, dropout)| {
+        BackboneConfig::TinyGpt(TinyGptConfig {
+            path: flags[0].then(|| "a/backbone".into()),
+            layers: sizes.0,
+            heads: sizes.1,
+            d_model: sizes.1.map(|heads| 8 * heads),
+            d_ff: sizes.2,
+            context: sizes.3.map(|context| context + 1000),
+            norm: flags[1].then_some(Norm::RmsNorm),
+            tied_embeddings: biases,
+            biases,
+            dropout,
+            init: if flags[2] { BackboneInit::Normal } else { BackboneInit::Gpt2 },
+            freeze: flags[3],
+            train_head: flags[4],
+            ..TinyGptConfig::default()
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn round_trip(
+        task in tasks(),
+        backbone in backbones(),
+        train in training(),
+        pretrain in option(training()),
+        adapter in adapters(),
+        seed in 0..=i64::MAX as u64,
+    ) {
+        let pretrain = pretrain.map(|mut train| {
+            if train.steps.is_none() && train.epochs.is_none() {
+                train.steps = Some(5);
+            }
+            PretrainConfig { task: None, train }
+        });
+        let config = Config {
+            name: "round-trip".into(),
+            seed,
+            device: "cpu".into(),
+            precision: Precision::F64,
+            task,
+            backbone,
+            pretrain,
+            train,
+            adapter,
+        };
+        // Keys of [train] left out of [pretrain] are inherited, so only the resolved form is a fixed point.
+        let text = config.to_toml();
+        let resolved = match Config::load(&text, "x.toml", &[]) {
+            Ok(resolved) => resolved,
+            Err(error) => return Err(TestCaseError::fail(format!("{error}\n{text}"))),
+        };
+        let text = resolved.to_toml();
+        let again = Config::load(&text, "y.toml", &[]).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        prop_assert_eq!(&again, &resolved, "{}", text);
+        // Nothing that was given is lost on the way.
+        for (given, read) in config.adapter.iter().zip(&resolved.adapter) {
+            prop_assert_eq!((&given.name, &given.path, &given.truncate), (&read.name, &read.path, &read.truncate));
+        }
+        prop_assert_eq!(config.train.lr, resolved.train.lr);
+        prop_assert_eq!(config.task.sequence_length(), resolved.task.sequence_length());
+    }
+}

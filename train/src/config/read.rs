@@ -1,0 +1,150 @@
+//! From the tree to [`Config`]: tables whose keys depend on their `kind`, and tables that inherit from others.
+
+use super::de::{read, read_value, unknown_key};
+use super::error::{ConfigError, alternatives, nearest};
+use super::tree::{Node, Table, Value};
+use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config, PretrainConfig, TaskConfig};
+use super::{adapter, backbone, task};
+use std::path::Path;
+
+const TOP_LEVEL: &[&str] = &["name", "seed", "device", "precision", "task", "backbone", "pretrain", "train", "adapter"];
+
+/// Reads the whole configuration; the run is named after `file` unless it names itself.
+pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
+    let table = root.as_table("")?;
+    if let Some(entry) = table.0.iter().find(|entry| !TOP_LEVEL.contains(&entry.key.as_str())) {
+        return Err(unknown_key(&entry.key, &entry.origin, TOP_LEVEL));
+    }
+    let named = file.file_stem().map_or_else(|| "run".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    let empty = Node { value: Value::Table(Table::default()), origin: root.origin.clone() };
+    let task_node = table.get("task").ok_or_else(|| {
+        ConfigError::new(None, format!("{}: `task` is missing: write a [task] table", file.display()))
+    })?;
+    let train_node = table.get("train").unwrap_or(&empty);
+    // Before the sections that inherit from it, so that its errors are reported under its own name.
+    let train = read(train_node.as_table("train")?, &train_node.origin, "train", &[])?;
+    Ok(Config {
+        name: value(table, "name", named)?,
+        seed: value(table, "seed", 0)?,
+        device: value(table, "device", "cpu".to_owned())?,
+        precision: value(table, "precision", super::Precision::F32)?,
+        task: task(task_node, "task")?,
+        backbone: backbone(table.get("backbone").unwrap_or(&empty))?,
+        pretrain: table.get("pretrain").map(|node| pretrain(node, train_node, task_node)).transpose()?,
+        train,
+        adapter: table.get("adapter").map_or(Ok(Vec::new()), |node| adapters(node, train_node))?,
+    })
+}
+
+fn value<T: serde::de::DeserializeOwned>(table: &Table, key: &str, default: T) -> Result<T, ConfigError> {
+    table.get(key).map_or(Ok(default), |node| read_value(node, key))
+}
+
+/// The `kind` of a table, which must be one of `kinds`.
+fn kind<'a>(node: &Node, path: &str, kinds: &[&'a str], default: Option<&'a str>) -> Result<&'a str, ConfigError> {
+    let choices = alternatives(kinds);
+    let Some(found) = node.as_table(path)?.get("kind") else {
+        return default.ok_or_else(|| {
+            ConfigError::new(Some(node.origin.clone()), format!("`{path}.kind` is missing: it is {choices}"))
+        });
+    };
+    let refuse = |what: String| ConfigError::new(Some(found.origin.clone()), what);
+    let Value::String(name) = &found.value else {
+        return Err(refuse(format!("`{path}.kind` must be {choices}, found {}", found.describe())));
+    };
+    kinds.iter().find(|kind| *kind == name).copied().ok_or_else(|| {
+        let hint = nearest(name, kinds.iter().copied());
+        let hint = hint.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        refuse(format!("`{path}.kind` must be {choices}, found {name:?}{hint}"))
+    })
+}
+
+fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
+    const SKIP: &[&str] = &["kind"];
+    let (table, origin) = (node.as_table(path)?, &node.origin);
+    Ok(match kind(node, path, task::KINDS, None)? {
+        "dfa" => TaskConfig::Dfa(read(table, origin, path, SKIP)?),
+        "parity" => TaskConfig::Parity(read(table, origin, path, SKIP)?),
+        _ => TaskConfig::Bytes(read(table, origin, path, SKIP)?),
+    })
+}
+
+fn backbone(node: &Node) -> Result<BackboneConfig, ConfigError> {
+    let table = node.as_table("backbone")?;
+    kind(node, "backbone", backbone::KINDS, Some("tiny_gpt"))?;
+    read(table, &node.origin, "backbone", &["kind"]).map(BackboneConfig::TinyGpt)
+}
+
+/// `over` on the settings in `base` that do not say how long to train or warm up, if `over` says it itself.
+fn inherited(base: &Table, over: &Table, always: &[&str]) -> Table {
+    let mut base = base.clone();
+    for group in [["steps", "epochs"], ["warmup_steps", "warmup_ratio"]] {
+        if group.iter().any(|key| over.get(key).is_some() || always.contains(key)) {
+            for key in group {
+                base.remove(key);
+            }
+        }
+    }
+    base.merged_with(over)
+}
+
+fn pretrain(node: &Node, train: &Node, main_task: &Node) -> Result<PretrainConfig, ConfigError> {
+    let own = node.as_table("pretrain")?;
+    // Intervals in steps belong to the length they were written for.
+    let mut base = train.as_table("train")?.clone();
+    for key in ["log_every", "eval_every", "checkpoint_every", "warmup_steps"] {
+        base.remove(key);
+    }
+    let table = inherited(&base, own, &["steps"]);
+    let task_node = match own.get("task") {
+        Some(over) => {
+            let merged = merge_same_kind(main_task.as_table("task")?, over.as_table("pretrain.task")?);
+            Some(Node { value: Value::Table(merged), origin: over.origin.clone() })
+        }
+        None => None,
+    };
+    Ok(PretrainConfig {
+        task: task_node.map(|node| task(&node, "pretrain.task")).transpose()?,
+        train: read(&table, &node.origin, "pretrain", &["task"])?,
+    })
+}
+
+/// `[pretrain.task]` inherits from `[task]` unless it is of another kind.
+fn merge_same_kind(base: &Table, over: &Table) -> Table {
+    let name = |table: &Table| match &table.get("kind")?.value {
+        Value::String(name) => Some(name.clone()),
+        _ => None,
+    };
+    if over.get("kind").is_some() && name(over) != name(base) { over.clone() } else { base.merged_with(over) }
+}
+
+fn adapters(node: &Node, train: &Node) -> Result<Vec<AdapterConfig>, ConfigError> {
+    let Value::Array(items) = &node.value else {
+        let message = format!("`adapter` must be an array of tables ([[adapter]]), found {}", node.describe());
+        return Err(ConfigError::new(Some(node.origin.clone()), message));
+    };
+    let read_one = |(index, item): (usize, &Node)| adapter(item, &format!("adapter.{}", item.label(index)), train);
+    items.iter().enumerate().map(read_one).collect()
+}
+
+fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, ConfigError> {
+    let (table, origin) = (node.as_table(path)?, &node.origin);
+    let kind = kind(node, path, adapter::KINDS, None)?;
+    let inside = |key: &str| format!("{path}.{key}");
+    let method = match kind {
+        "hrm" => AdapterMethod::Hrm(read(table, origin, path, adapter::COMMON_KEYS)?),
+        "lora" => AdapterMethod::Lora(read(table, origin, path, adapter::COMMON_KEYS)?),
+        _ => AdapterMethod::None(read(table, origin, path, adapter::COMMON_KEYS)?),
+    };
+    let own_training = |over: &Node| {
+        let merged = inherited(train.as_table("train")?, over.as_table(&inside("train"))?, &[]);
+        read(&merged, &over.origin, &inside("train"), &[])
+    };
+    Ok(AdapterConfig {
+        name: table.get("name").map_or_else(|| Ok(kind.to_owned()), |name| read_value(name, &inside("name")))?,
+        path: table.get("path").map(|node| read_value(node, &inside("path"))).transpose()?,
+        truncate: table.get("truncate").map(|node| read_value(node, &inside("truncate"))).transpose()?,
+        train: table.get("train").map(own_training).transpose()?,
+        method,
+    })
+}

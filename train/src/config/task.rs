@@ -1,0 +1,259 @@
+//! `[task]`: what is learned, from how many sequences of which length.
+
+use super::check::Checks;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// `[task]`, by `kind`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TaskConfig {
+    /// `kind = "dfa"`.
+    Dfa(DfaConfig),
+    /// `kind = "parity"`.
+    Parity(ParityConfig),
+    /// `kind = "bytes"`.
+    Bytes(BytesConfig),
+}
+
+/// Values of `task.kind`.
+pub const KINDS: &[&str] = &["dfa", "parity", "bytes"];
+
+/// Where a sequence's targets are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DfaVariant {
+    /// One fixed transition table per run; the state is predicted after every symbol.
+    #[default]
+    PerPosition,
+    /// The released form (SPEC section 6): a table per example, written out before the symbols; the last state is
+    /// predicted.
+    FinalState,
+}
+
+/// How transition tables are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TableKind {
+    /// Every entry uniform and independent.
+    #[default]
+    Random,
+    /// Every symbol permutes the states, so that nothing is ever forgotten.
+    Permutation,
+}
+
+/// Deterministic finite automaton: predict its state from the symbols it reads. It starts in state 0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DfaConfig {
+    /// Where the targets are.
+    pub variant: DfaVariant,
+    /// Number of states, k.
+    pub states: usize,
+    /// Size of the alphabet.
+    pub symbols: usize,
+    /// How tables are drawn.
+    pub table: TableKind,
+    /// Seed of the table; the run's seed if not given. Tables and weights can thus vary apart.
+    pub table_seed: Option<u64>,
+    /// The table itself, `[state][symbol]`, instead of a drawn one.
+    pub transitions: Option<Vec<Vec<u32>>>,
+    /// Symbols in a sequence, T.
+    pub length: usize,
+    /// Seed of the sequences; the run's seed if not given.
+    pub data_seed: Option<u64>,
+    /// Training sequences, drawn once.
+    pub train_sequences: usize,
+    /// Validation sequences.
+    pub validation_sequences: usize,
+    /// Test sequences.
+    pub test_sequences: usize,
+}
+
+impl Default for DfaConfig {
+    fn default() -> Self {
+        DfaConfig {
+            variant: DfaVariant::PerPosition,
+            states: 4,
+            symbols: 2,
+            table: TableKind::Random,
+            table_seed: None,
+            transitions: None,
+            length: 64,
+            data_seed: None,
+            train_sequences: 10_000,
+            validation_sequences: 1000,
+            test_sequences: 1000,
+        }
+    }
+}
+
+/// Where the targets of parity are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ParityVariant {
+    /// The running parity is predicted after every bit.
+    #[default]
+    PerPosition,
+    /// The released form: T bits, a separator, then the T running parities, predicted one after the other.
+    Sequence,
+}
+
+/// Running parity of random bits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ParityConfig {
+    /// Where the targets are.
+    pub variant: ParityVariant,
+    /// Bits in a sequence, T.
+    pub length: usize,
+    /// Seed of the sequences; the run's seed if not given.
+    pub data_seed: Option<u64>,
+    /// Training sequences, drawn once.
+    pub train_sequences: usize,
+    /// Validation sequences.
+    pub validation_sequences: usize,
+    /// Test sequences.
+    pub test_sequences: usize,
+}
+
+impl Default for ParityConfig {
+    fn default() -> Self {
+        ParityConfig {
+            variant: ParityVariant::PerPosition,
+            length: 64,
+            data_seed: None,
+            train_sequences: 10_000,
+            validation_sequences: 1000,
+            test_sequences: 1000,
+        }
+    }
+}
+
+/// The bytes of a file, the next one predicted at every position. The file is cut 90/5/5 into training, validation and
+/// test part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BytesConfig {
+    /// The file; gzip is recognised by its content.
+    pub path: PathBuf,
+    /// Bytes read by the model in a window, T; one more is needed for the last target.
+    #[serde(default = "BytesConfig::default_length")]
+    pub length: usize,
+    /// Seed of the training windows; the run's seed if not given.
+    #[serde(default)]
+    pub data_seed: Option<u64>,
+    /// Training windows, drawn once.
+    #[serde(default = "BytesConfig::default_train")]
+    pub train_sequences: usize,
+    /// Validation windows, evenly spaced over the validation part.
+    #[serde(default = "BytesConfig::default_evaluation")]
+    pub validation_sequences: usize,
+    /// Test windows, evenly spaced over the test part.
+    #[serde(default = "BytesConfig::default_evaluation")]
+    pub test_sequences: usize,
+}
+
+impl BytesConfig {
+    fn default_length() -> usize {
+        512
+    }
+    fn default_train() -> usize {
+        10_000
+    }
+    fn default_evaluation() -> usize {
+        1000
+    }
+}
+
+impl TaskConfig {
+    /// The value of `task.kind`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            TaskConfig::Dfa(_) => "dfa",
+            TaskConfig::Parity(_) => "parity",
+            TaskConfig::Bytes(_) => "bytes",
+        }
+    }
+
+    /// Number of tokens the model reads in a sequence.
+    pub fn sequence_length(&self) -> usize {
+        match self {
+            TaskConfig::Dfa(c) => match c.variant {
+                DfaVariant::PerPosition => c.length,
+                DfaVariant::FinalState => c.states.saturating_mul(c.symbols).saturating_add(c.length).saturating_add(2),
+            },
+            TaskConfig::Parity(c) => match c.variant {
+                ParityVariant::PerPosition => c.length,
+                ParityVariant::Sequence => c.length.saturating_mul(2),
+            },
+            TaskConfig::Bytes(c) => c.length,
+        }
+    }
+
+    /// Size of the vocabulary. DFA: a token for each state, then one for each symbol, then (final-state) the separator
+    /// and one to spare, as released. Parity: the two parities, then the two bits, then (sequence) the separator.
+    pub fn vocabulary(&self) -> usize {
+        match self {
+            TaskConfig::Dfa(c) => {
+                c.states.saturating_add(c.symbols) + if c.variant == DfaVariant::FinalState { 2 } else { 0 }
+            }
+            TaskConfig::Parity(c) => 4 + usize::from(c.variant == ParityVariant::Sequence),
+            TaskConfig::Bytes(_) => 256,
+        }
+    }
+
+    /// Number of training sequences in an epoch.
+    pub fn train_sequences(&self) -> usize {
+        match self {
+            TaskConfig::Dfa(c) => c.train_sequences,
+            TaskConfig::Parity(c) => c.train_sequences,
+            TaskConfig::Bytes(c) => c.train_sequences,
+        }
+    }
+
+    /// Writes out the seeds that default to the run's.
+    pub(super) fn resolve(&mut self, seed: u64) {
+        let seeds: &mut [&mut Option<u64>] = match self {
+            TaskConfig::Dfa(c) => &mut [&mut c.table_seed, &mut c.data_seed],
+            TaskConfig::Parity(c) => &mut [&mut c.data_seed],
+            TaskConfig::Bytes(c) => &mut [&mut c.data_seed],
+        };
+        for slot in seeds {
+            slot.get_or_insert(seed);
+        }
+    }
+
+    pub(super) fn check(&self, checks: &mut Checks<'_>) {
+        let (length, train, validation) = match self {
+            TaskConfig::Dfa(c) => (c.length, c.train_sequences, c.validation_sequences),
+            TaskConfig::Parity(c) => (c.length, c.train_sequences, c.validation_sequences),
+            TaskConfig::Bytes(c) => (c.length, c.train_sequences, c.validation_sequences),
+        };
+        checks.at_least("length", length, 1);
+        checks.at_most("length", length, 1 << 24);
+        checks.at_least("train_sequences", train, 1);
+        checks.at_least("validation_sequences", validation, 1);
+        if let TaskConfig::Dfa(c) = self {
+            checks.at_least("states", c.states, 1);
+            checks.at_most("states", c.states, 4096);
+            checks.at_least("symbols", c.symbols, 1);
+            checks.at_most("symbols", c.symbols, 4096);
+            if let Some(table) = &c.transitions {
+                checks.require(
+                    "transitions",
+                    table.len() == c.states && table.iter().all(|row| row.len() == c.symbols),
+                    || format!("must have {} rows (states) of {} entries (symbols)", c.states, c.symbols),
+                );
+                checks.require("transitions", table.iter().flatten().all(|&next| (next as usize) < c.states), || {
+                    format!("must hold states 0 to {}", c.states.saturating_sub(1))
+                });
+                checks.require("transitions", c.variant == DfaVariant::PerPosition, || {
+                    "is for `variant = \"per-position\"`: the other variant draws a table for each example".to_owned()
+                });
+            }
+        }
+        if let TaskConfig::Bytes(c) = self {
+            checks.require("path", !c.path.as_os_str().is_empty(), || "must name a file".to_owned());
+        }
+    }
+}

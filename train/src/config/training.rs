@@ -1,0 +1,195 @@
+//! `[train]`, `[pretrain]` and `[adapter.train]`: how long and with which optimizer.
+
+use super::check::Checks;
+use super::task::TaskConfig;
+use serde::{Deserialize, Serialize};
+
+/// Course of the learning rate after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// Half a cosine, down to 0.
+    #[default]
+    Cosine,
+    /// A straight line, down to 0.
+    Linear,
+    /// No change.
+    Constant,
+}
+
+/// Settings of a training loop with AdamW.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Optimizer steps.
+    pub steps: Option<u64>,
+    /// Passes over the training sequences, instead of `steps`; written out as steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<f64>,
+    /// Sequences in a batch.
+    pub batch_size: usize,
+    /// Batches whose gradients make one step, weighted by their tokens.
+    pub accumulation: usize,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Peak learning rate of decay rates (`log_a`, `log_dt`); `lr` when not given.
+    pub rate_lr: Option<f64>,
+    /// Peak learning rate of gates; `lr` when not given.
+    pub gate_lr: Option<f64>,
+    /// Decoupled weight decay of matrices; vectors, norms, gates and rates have none.
+    pub weight_decay: f64,
+    /// Decay of the first and second moment.
+    pub betas: [f64; 2],
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Largest global gradient norm; 0 turns clipping off.
+    pub clip: f64,
+    /// Course of the learning rate after the warm-up.
+    pub schedule: Schedule,
+    /// Steps in which the learning rate rises from 0.
+    pub warmup_steps: Option<u64>,
+    /// The same as a share of the steps, instead of `warmup_steps`; written out as steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup_ratio: Option<f64>,
+    /// Probability mass spread over the vocabulary in the training loss.
+    pub label_smoothing: f64,
+    /// Steps between log lines.
+    pub log_every: Option<u64>,
+    /// Steps between evaluations.
+    pub eval_every: Option<u64>,
+    /// Validation sequences looked at during training (the final evaluation takes all).
+    pub eval_sequences: usize,
+    /// Sequences in a batch of an evaluation; `batch_size` when not given.
+    pub eval_batch_size: Option<usize>,
+    /// Steps between checkpoints.
+    pub checkpoint_every: Option<u64>,
+    /// Checkpoints kept per stage.
+    pub keep_checkpoints: usize,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        TrainConfig {
+            steps: None,
+            epochs: None,
+            batch_size: 32,
+            accumulation: 1,
+            lr: 3e-3,
+            rate_lr: None,
+            gate_lr: None,
+            weight_decay: 0.01,
+            betas: [0.9, 0.999],
+            eps: 1e-8,
+            clip: 1.0,
+            schedule: Schedule::Cosine,
+            warmup_steps: None,
+            warmup_ratio: None,
+            label_smoothing: 0.0,
+            log_every: None,
+            eval_every: None,
+            eval_sequences: 256,
+            eval_batch_size: None,
+            checkpoint_every: None,
+            keep_checkpoints: 2,
+        }
+    }
+}
+
+/// `[pretrain]`: every parameter of the backbone is trained, then frozen. Keys left out are those of `[train]`, except
+/// the length, which has to be given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PretrainConfig {
+    /// Another task to pretrain on (`[pretrain.task]`), with the same vocabulary and no longer sequences than the
+    /// backbone's context.
+    pub task: Option<TaskConfig>,
+    /// The training loop.
+    pub train: TrainConfig,
+}
+
+impl TrainConfig {
+    /// Optimizer steps: `steps`, or `epochs` passes over `sequences`, or one pass.
+    pub fn steps(&self, sequences: usize) -> u64 {
+        let per_step = (self.batch_size * self.accumulation).max(1) as f64;
+        let passes = |epochs: f64| ((epochs * sequences as f64 / per_step).round() as u64).max(1);
+        self.steps.unwrap_or_else(|| passes(self.epochs.unwrap_or(1.0)))
+    }
+
+    /// Warm-up steps: as given, or 10 % of the steps and at most 500, as released.
+    pub fn warmup(&self, steps: u64) -> u64 {
+        let share = |ratio: f64| (ratio * steps as f64).round() as u64;
+        self.warmup_steps.unwrap_or_else(|| self.warmup_ratio.map_or_else(|| share(0.1).min(500), share))
+    }
+
+    pub(super) fn resolve(&mut self, sequences: usize) {
+        let steps = self.steps(sequences);
+        let warmup = self.warmup(steps);
+        (self.steps, self.epochs) = (Some(steps), None);
+        (self.warmup_steps, self.warmup_ratio) = (Some(warmup), None);
+        self.rate_lr.get_or_insert(self.lr);
+        self.gate_lr.get_or_insert(self.lr);
+        self.log_every.get_or_insert((steps / 100).max(1));
+        self.eval_every.get_or_insert(steps.div_ceil(10).max(1));
+        self.eval_batch_size.get_or_insert(self.batch_size);
+        self.checkpoint_every.get_or_insert(steps.div_ceil(5).max(1));
+    }
+
+    pub(super) fn check(&self, checks: &mut Checks<'_>) {
+        checks.require("epochs", self.steps.is_none() || self.epochs.is_none(), || {
+            "and `steps` are both given: keep one".to_owned()
+        });
+        checks.require("warmup_ratio", self.warmup_steps.is_none() || self.warmup_ratio.is_none(), || {
+            "and `warmup_steps` are both given: keep one".to_owned()
+        });
+        let rates = [("lr", Some(self.lr)), ("rate_lr", self.rate_lr), ("gate_lr", self.gate_lr)];
+        for (key, value) in rates {
+            checks.not_negative(key, value.unwrap_or(0.0));
+        }
+        let intervals = [
+            ("steps", self.steps),
+            ("log_every", self.log_every),
+            ("eval_every", self.eval_every),
+            ("checkpoint_every", self.checkpoint_every),
+        ];
+        for (key, value) in intervals {
+            checks.at_least(key, value.unwrap_or(1), 1);
+        }
+        checks.positive("epochs", self.epochs.unwrap_or(1.0));
+        let ratio = self.warmup_ratio.unwrap_or(0.0);
+        checks.require("warmup_ratio", (0.0..=1.0).contains(&ratio), || format!("must be 0 to 1, found {ratio}"));
+        if let (Some(warmup), Some(steps)) = (self.warmup_steps, self.steps) {
+            checks.require("warmup_steps", warmup <= steps, || {
+                format!("is {warmup}, more than the {steps} steps of the whole training")
+            });
+        }
+        checks.at_least("batch_size", self.batch_size, 1);
+        checks.at_most("batch_size", self.batch_size, 1 << 20);
+        checks.at_least("accumulation", self.accumulation, 1);
+        checks.at_most("accumulation", self.accumulation, 1 << 20);
+        checks.at_least("eval_batch_size", self.eval_batch_size.unwrap_or(1), 1);
+        checks.at_least("eval_sequences", self.eval_sequences, 1);
+        checks.at_least("keep_checkpoints", self.keep_checkpoints, 1);
+        checks.not_negative("weight_decay", self.weight_decay);
+        checks.not_negative("clip", self.clip);
+        checks.positive("eps", self.eps);
+        checks.fraction("betas", self.betas[0]);
+        checks.fraction("betas", self.betas[1]);
+        checks.fraction("label_smoothing", self.label_smoothing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_and_warmup_in_steps() {
+        let mut config = TrainConfig { epochs: Some(25.0), batch_size: 32, ..TrainConfig::default() };
+        assert_eq!(config.steps(10_000), 7813);
+        assert_eq!(config.warmup(7813), 500);
+        assert_eq!(config.warmup(1000), 100);
+        config.warmup_ratio = Some(0.03);
+        config.accumulation = 2;
+        config.resolve(10_000);
+        assert_eq!((config.steps, config.epochs, config.warmup_steps), (Some(3906), None, Some(117)));
+    }
+}

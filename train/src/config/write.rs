@@ -1,0 +1,73 @@
+//! From [`Config`] to TOML, every default written out.
+
+use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config, TaskConfig};
+use serde::Serialize;
+use toml::{Table, Value};
+
+/// The configuration as the text of a file.
+pub fn config(config: &Config) -> String {
+    let mut root = Table::new();
+    root.insert("name".into(), config.name.clone().into());
+    root.insert("seed".into(), (config.seed as i64).into());
+    root.insert("device".into(), config.device.clone().into());
+    root.insert("precision".into(), value(&config.precision));
+    root.insert("task".into(), task(&config.task).into());
+    let BackboneConfig::TinyGpt(backbone) = &config.backbone;
+    root.insert("backbone".into(), tagged(config.backbone.kind(), backbone).into());
+    if let Some(pretrain) = &config.pretrain {
+        let mut table = fields(&pretrain.train);
+        if let Some(own) = &pretrain.task {
+            table.insert("task".into(), task(own).into());
+        }
+        root.insert("pretrain".into(), table.into());
+    }
+    root.insert("train".into(), fields(&config.train).into());
+    root.insert("adapter".into(), config.adapter.iter().map(adapter).collect::<Vec<_>>().into());
+    root.to_string()
+}
+
+fn task(task: &TaskConfig) -> Table {
+    match task {
+        TaskConfig::Dfa(c) => tagged(task.kind(), c),
+        TaskConfig::Parity(c) => tagged(task.kind(), c),
+        TaskConfig::Bytes(c) => tagged(task.kind(), c),
+    }
+}
+
+fn adapter(adapter: &AdapterConfig) -> Table {
+    let kind = adapter.method.kind();
+    let own = match &adapter.method {
+        AdapterMethod::Hrm(c) => fields(c),
+        AdapterMethod::Lora(c) => fields(c),
+        AdapterMethod::None(c) => fields(c),
+    };
+    let mut table = Table::new();
+    table.insert("kind".into(), kind.into());
+    table.insert("name".into(), adapter.name.clone().into());
+    if let Some(path) = &adapter.path {
+        table.insert("path".into(), value(path));
+    }
+    table.extend(own);
+    if let Some(rule) = &adapter.truncate {
+        table.insert("truncate".into(), fields(rule).into());
+    }
+    if let Some(train) = &adapter.train {
+        table.insert("train".into(), fields(train).into());
+    }
+    table
+}
+
+fn tagged<T: Serialize>(kind: &str, settings: &T) -> Table {
+    let mut table = Table::new();
+    table.insert("kind".into(), kind.into());
+    table.extend(fields(settings));
+    table
+}
+
+fn fields<T: Serialize>(settings: &T) -> Table {
+    Table::try_from(settings).expect("settings are structs of TOML values")
+}
+
+fn value<T: Serialize>(setting: &T) -> Value {
+    Value::try_from(setting).expect("settings are TOML values")
+}
