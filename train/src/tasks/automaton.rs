@@ -1,0 +1,172 @@
+//! Deterministic finite automata and what can be known of their state without learning.
+
+use crate::config::TableKind;
+use hankel_core::Random;
+
+/// A transition table; the automaton starts in state 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Automaton {
+    table: Vec<Vec<u32>>,
+}
+
+impl Automaton {
+    /// The automaton with this table, `[state][symbol]`.
+    pub fn new(table: Vec<Vec<u32>>) -> Self {
+        Automaton { table }
+    }
+
+    /// A table drawn from `random`.
+    pub fn draw(kind: TableKind, states: usize, symbols: usize, random: &Random) -> Self {
+        let mut table = vec![vec![0; symbols]; states];
+        for symbol in 0..symbols {
+            let mut order: Vec<usize> = (0..states).collect();
+            for state in (0..states).rev() {
+                let draw = (symbol * states + state) as u64;
+                table[state][symbol] = match kind {
+                    TableKind::Random => random.below(draw, states) as u32,
+                    TableKind::Permutation => {
+                        order.swap(state, random.below(draw, state + 1));
+                        order[state] as u32
+                    }
+                };
+            }
+        }
+        Automaton { table }
+    }
+
+    /// The table, `[state][symbol]`.
+    pub fn table(&self) -> &[Vec<u32>] {
+        &self.table
+    }
+
+    /// The state after reading `symbol` in `state`.
+    pub fn step(&self, state: u32, symbol: u32) -> u32 {
+        self.table[state as usize][symbol as usize]
+    }
+
+    /// Accuracy of the best predictor of the state after each of `length` random symbols that sees the position and the
+    /// last `window` symbols: exact, by following the distribution of states. `window = 0` is the best constant for each
+    /// position.
+    pub fn window_accuracy(&self, length: usize, window: usize) -> f64 {
+        let symbols = self.table[0].len();
+        let mut words = 1_usize;
+        for _ in 0..window.min(length) {
+            words *= symbols;
+        }
+        let mut before = vec![0.0; self.table.len()];
+        before[0] = 1.0;
+        let mut total = 0.0;
+        for position in 0..length {
+            let seen = position + 1;
+            if seen <= window {
+                total += 1.0;
+                continue;
+            }
+            // `before` is the distribution of the state just before the window.
+            before = self.advance(&before, None);
+            let sum: f64 = (0..words)
+                .map(|word| {
+                    let mut rest = word;
+                    let mut states = before.clone();
+                    for _ in 0..window {
+                        states = self.advance(&states, Some(rest % symbols));
+                        rest /= symbols;
+                    }
+                    states.iter().copied().fold(0.0, f64::max)
+                })
+                .sum();
+            total += sum / words as f64;
+        }
+        total / length as f64
+    }
+
+    /// Accuracy of the best single guess for all positions.
+    pub fn constant_accuracy(&self, length: usize) -> f64 {
+        let mut states = vec![0.0; self.table.len()];
+        let mut sums = states.clone();
+        states[0] = 1.0;
+        for _ in 0..length {
+            states = self.advance(&states, None);
+            sums.iter_mut().zip(&states).for_each(|(sum, p)| *sum += p);
+        }
+        sums.iter().copied().fold(0.0, f64::max) / length as f64
+    }
+
+    /// The distribution of the next state, after `symbol` or after a uniform one.
+    fn advance(&self, states: &[f64], symbol: Option<usize>) -> Vec<f64> {
+        let mut next = vec![0.0; states.len()];
+        for (row, &p) in self.table.iter().zip(states) {
+            match symbol {
+                Some(symbol) => next[row[symbol] as usize] += p,
+                None => row.iter().for_each(|&to| next[to as usize] += p / row.len() as f64),
+            }
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table_0() -> Automaton {
+        Automaton::new(vec![vec![3, 2], vec![2, 1], vec![1, 0], vec![0, 0]])
+    }
+
+    #[test]
+    fn window_baselines_of_the_reference_table() {
+        // An independent implementation's figures for this table at T = 128.
+        let expected = [(0, 0.314), (1, 0.388), (2, 0.458), (3, 0.512), (4, 0.557), (6, 0.635), (8, 0.699)];
+        for (window, accuracy) in expected {
+            let found = table_0().window_accuracy(128, window);
+            assert!((found - accuracy).abs() < 6e-4, "w = {window}: {found} instead of {accuracy}");
+        }
+    }
+
+    #[test]
+    fn windows_agree_with_counting_every_word() {
+        let automaton = Automaton::draw(TableKind::Random, 3, 2, &Random::new(4, "t", 0));
+        let length = 6_usize;
+        for window in 0..=length {
+            // For each position and window content, the most frequent state over all 2^length words.
+            let mut counts = std::collections::HashMap::<(usize, Vec<u32>), [u32; 3]>::new();
+            for word in 0..1_u32 << length {
+                let symbols: Vec<u32> = (0..length).map(|i| (word >> i) & 1).collect();
+                let mut state = 0;
+                for position in 0..length {
+                    state = automaton.step(state, symbols[position]);
+                    let seen = symbols[(position + 1).saturating_sub(window)..=position].to_vec();
+                    counts.entry((position, seen)).or_default()[state as usize] += 1;
+                }
+            }
+            let right: u32 = counts.values().map(|states| states.iter().max().unwrap()).sum();
+            let exact = f64::from(right) / f64::from((1 << length) * length as u32);
+            assert!((automaton.window_accuracy(length, window) - exact).abs() < 1e-12, "w = {window}");
+        }
+        assert!(automaton.constant_accuracy(length) <= automaton.window_accuracy(length, 0) + 1e-12);
+    }
+
+    #[test]
+    fn means_over_random_tables() {
+        // Reference: 0.549 +- 0.24 (w = 0) and 0.689 +- 0.21 (w = 1) over 100 tables, k = 4, T = 64. Four standard errors
+        // of the difference of two such means are 0.14 and 0.12.
+        let tables: Vec<Automaton> =
+            (0..100).map(|seed| Automaton::draw(TableKind::Random, 4, 2, &Random::new(seed, "t", 0))).collect();
+        for (window, expected, slack) in [(0, 0.549, 0.14), (1, 0.689, 0.12)] {
+            let mean = tables.iter().map(|table| table.window_accuracy(64, window)).sum::<f64>() / 100.0;
+            assert!((mean - expected).abs() < slack, "w = {window}: {mean}");
+        }
+    }
+
+    #[test]
+    fn permutation_tables_permute() {
+        for seed in 0..20 {
+            let automaton = Automaton::draw(TableKind::Permutation, 5, 3, &Random::new(seed, "t", 0));
+            for symbol in 0..3 {
+                let mut column: Vec<u32> = automaton.table().iter().map(|row| row[symbol]).collect();
+                column.sort_unstable();
+                assert_eq!(column, [0, 1, 2, 3, 4]);
+            }
+        }
+    }
+}

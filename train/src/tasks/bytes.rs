@@ -1,0 +1,262 @@
+//! The bytes of a file.
+
+use super::{Row, Tally, Task, TaskError};
+use crate::config::BytesConfig;
+use crate::results::{DataFile, Scores, Split, TaskResult, metric};
+use flate2::read::MultiGzDecoder;
+use hankel_core::Random;
+use sha2::{Digest, Sha256};
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+
+/// The task `bytes`: the first 90 % of a file are for training, then 5 % each for validation and test.
+pub struct Bytes {
+    config: BytesConfig,
+    text: Vec<u8>,
+    file: DataFile,
+    data_seed: u64,
+}
+
+impl Bytes {
+    /// Reads the file of a resolved configuration, unpacking gzip.
+    ///
+    /// # Errors
+    /// When it cannot be read, is empty, or has a part shorter than a window.
+    pub fn open(config: &BytesConfig) -> Result<Self, TaskError> {
+        let (text, file) = read(&config.path)?;
+        let task = Bytes { text, file, data_seed: config.data_seed.unwrap_or(0), config: config.clone() };
+        for split in [Split::Train, Split::Validation, Split::Test] {
+            let part = task.part(split).len();
+            if part <= config.length && task.sequences(split) > 0 {
+                return Err(TaskError::TooShort {
+                    path: config.path.clone(),
+                    bytes: task.text.len(),
+                    split: split.name(),
+                    part,
+                    length: config.length,
+                    needed: config.length + 1,
+                });
+            }
+        }
+        Ok(task)
+    }
+
+    /// Where a split lies in the file.
+    pub fn part(&self, split: Split) -> Range<usize> {
+        let all = self.text.len();
+        let small = all / 20;
+        match split {
+            Split::Train => 0..all - 2 * small,
+            Split::Validation => all - 2 * small..all - small,
+            Split::Test => all - small..all,
+        }
+    }
+
+    fn start(&self, split: Split, index: usize) -> usize {
+        let part = self.part(split);
+        let places = part.len() - self.config.length;
+        part.start
+            + match split {
+                Split::Train => Random::new(self.data_seed, "bytes.train", 0).below(index as u64, places),
+                // Evenly spaced, from the first place to the last.
+                _ => match self.sequences(split) {
+                    0 | 1 => 0,
+                    windows => (index as u128 * (places - 1) as u128 / (windows - 1) as u128) as usize,
+                },
+            }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn read(path: &Path) -> Result<(Vec<u8>, DataFile), TaskError> {
+    let unreadable = |reason: String| TaskError::Unreadable { path: path.to_owned(), reason };
+    if path.is_dir() {
+        return Err(unreadable("it is a directory".to_owned()));
+    }
+    let stored = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let file = DataFile {
+        path: path.display().to_string(),
+        bytes: stored.len() as u64,
+        sha256: hexadecimal(&Sha256::digest(&stored)),
+    };
+    let text = if stored.starts_with(&[0x1f, 0x8b]) {
+        let mut text = Vec::new();
+        let unpacked = MultiGzDecoder::new(stored.as_slice()).read_to_end(&mut text);
+        unpacked.map_err(|error| unreadable(format!("not a complete gzip file ({error})")))?;
+        text
+    } else {
+        stored
+    };
+    if text.is_empty() {
+        return Err(TaskError::Empty(path.to_owned()));
+    }
+    Ok((text, file))
+}
+
+impl Task for Bytes {
+    fn vocabulary(&self) -> usize {
+        256
+    }
+
+    fn sequence_length(&self) -> usize {
+        self.config.length
+    }
+
+    fn sequences(&self, split: Split) -> usize {
+        match split {
+            Split::Train => self.config.train_sequences,
+            Split::Validation => self.config.validation_sequences,
+            Split::Test => self.config.test_sequences,
+        }
+    }
+
+    fn example(&self, split: Split, index: usize, row: Row<'_>) {
+        let window = &self.text[self.start(split, index)..][..=self.config.length];
+        row.tokens.iter_mut().zip(window).for_each(|(token, &byte)| *token = u32::from(byte));
+        row.targets.iter_mut().zip(&window[1..]).for_each(|(target, &byte)| *target = u32::from(byte));
+        row.weights.fill(1.0);
+    }
+
+    fn text(&self, token: u32) -> String {
+        match u8::try_from(token) {
+            Ok(byte) => byte.escape_ascii().to_string(),
+            Err(_) => format!("<{token}>"),
+        }
+    }
+
+    fn describe(&self) -> TaskResult {
+        TaskResult {
+            kind: "bytes".to_owned(),
+            primary_metric: metric::BITS_PER_CHARACTER.to_owned(),
+            sequence_length: self.config.length,
+            vocabulary: 256,
+            description: format!(
+                "next byte of {} ({} bytes; windows of {})",
+                self.config.path.display(),
+                self.text.len(),
+                self.config.length
+            ),
+            ..TaskResult::default()
+        }
+    }
+
+    fn scores(&self, tally: &Tally) -> Scores {
+        let mut scores = tally.scores();
+        let bits = |nats: f64| nats / std::f64::consts::LN_2;
+        scores.metrics.insert(metric::BITS_PER_CHARACTER.to_owned(), bits(tally.mean_loss()));
+        if let Some(smoothed) = tally.mean_smoothed() {
+            scores.metrics.insert(metric::LABEL_SMOOTHED_BITS.to_owned(), bits(smoothed));
+        }
+        scores
+    }
+
+    fn data_files(&self) -> Vec<DataFile> {
+        vec![self.file.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::Write;
+
+    fn config(path: &Path, length: usize) -> BytesConfig {
+        BytesConfig {
+            path: path.to_owned(),
+            length,
+            data_seed: Some(1),
+            train_sequences: 50,
+            validation_sequences: 7,
+            test_sequences: 1,
+        }
+    }
+
+    fn sample() -> Vec<u8> {
+        (0..2047_u32).map(|i| (i * i % 251) as u8).collect()
+    }
+
+    #[test]
+    fn windows_stay_in_their_part_and_targets_follow() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("text");
+        std::fs::write(&path, sample()).unwrap();
+        let task = Bytes::open(&config(&path, 20)).unwrap();
+        assert_eq!(task.part(Split::Train), 0..1843);
+        assert_eq!(task.part(Split::Test), 1945..2047);
+        for split in [Split::Train, Split::Validation, Split::Test] {
+            for index in 0..task.sequences(split) {
+                let (start, part) = (task.start(split, index), task.part(split));
+                assert!(start >= part.start && start + 21 <= part.end);
+                let batch = task.batch(split, &[index]);
+                assert_eq!(batch.tokens[1..], batch.targets[..19]);
+                assert_eq!(batch.tokens[0], u32::from(sample()[start]));
+                assert_eq!(batch.targets[19], u32::from(sample()[start + 20]));
+            }
+        }
+        assert_eq!(task.start(Split::Validation, 0), 1843);
+        assert_eq!(task.start(Split::Validation, 6) + 21, 1945);
+    }
+
+    #[test]
+    fn the_split_of_the_enwik8_prefix() {
+        let text = vec![b'x'; 4_154_064];
+        let task = Bytes { text, file: DataFile::default(), data_seed: 0, config: config(Path::new("x"), 5) };
+        assert_eq!(task.part(Split::Train).len(), 3_738_658);
+        assert_eq!(task.part(Split::Validation).len(), 207_703);
+        assert_eq!(task.part(Split::Test).len(), 207_703);
+    }
+
+    #[test]
+    fn gzip_is_the_same_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let (plain, packed) = (directory.path().join("text"), directory.path().join("text.gz"));
+        std::fs::write(&plain, sample()).unwrap();
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&sample()).unwrap();
+        let packed_bytes = encoder.finish().unwrap();
+        std::fs::write(&packed, &packed_bytes).unwrap();
+        let (a, b) = (Bytes::open(&config(&plain, 20)).unwrap(), Bytes::open(&config(&packed, 20)).unwrap());
+        assert_eq!(a.text, b.text);
+        assert_eq!(b.data_files()[0].bytes, packed_bytes.len() as u64);
+        assert_ne!(a.data_files()[0].sha256, b.data_files()[0].sha256);
+        assert_eq!(hexadecimal(&Sha256::digest(b"abc"))[..16], *"ba7816bf8f01cfea");
+        std::fs::write(&packed, &packed_bytes[..packed_bytes.len() / 2]).unwrap();
+        let error = Bytes::open(&config(&packed, 20)).err().unwrap().to_string();
+        assert!(error.contains("not a complete gzip file"), "{error}");
+    }
+
+    #[test]
+    fn files_that_cannot_be_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("text");
+        let message = || Bytes::open(&config(&path, 100)).err().unwrap().to_string();
+        assert!(message().contains("cannot read"), "{}", message());
+        std::fs::write(&path, b"").unwrap();
+        assert!(message().ends_with("text is empty"), "{}", message());
+        std::fs::write(&path, vec![1; 1500]).unwrap();
+        assert!(
+            message().contains("its validation part has 75; a window of `task.length` = 100 needs 101"),
+            "{}",
+            message()
+        );
+    }
+
+    #[test]
+    fn bits() {
+        let mut tally = Tally::with_smoothing(0.1);
+        let batch =
+            super::super::Batch { tokens: vec![0], targets: vec![1], weights: vec![1.0], sequences: 1, length: 1 };
+        let ln2 = std::f64::consts::LN_2;
+        tally.add(&batch, [super::super::tally::Judged { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
+        let task = Bytes { text: vec![], file: DataFile::default(), data_seed: 0, config: config(Path::new("x"), 5) };
+        let scores = task.scores(&tally);
+        assert_eq!(scores.get(metric::BITS_PER_CHARACTER), Some(2.0));
+        assert_eq!(scores.get(metric::LABEL_SMOOTHED_BITS), Some(3.0));
+    }
+}

@@ -1,0 +1,227 @@
+//! Predict the state of a deterministic finite automaton.
+
+use super::{Automaton, Row, Task};
+use crate::config::{DfaConfig, DfaVariant};
+use crate::results::{Split, TaskResult, metric};
+use hankel_core::Random;
+use std::collections::BTreeMap;
+
+/// Largest window of the window predictors reported with a table.
+const WINDOWS: usize = 8;
+/// A window predictor is left out where it would take longer than this many transitions.
+const MOST_WORK: f64 = 2e8;
+
+/// The task `dfa`. Tokens: the states 0..k, then the symbols; final-state adds a separator and a token to spare.
+pub struct Dfa {
+    config: DfaConfig,
+    /// The table of a run, or none when every example has its own.
+    automaton: Option<Automaton>,
+    data_seed: u64,
+}
+
+impl Dfa {
+    /// The task of a resolved configuration.
+    pub fn new(config: &DfaConfig) -> Self {
+        let automaton = match (config.variant, &config.transitions) {
+            (DfaVariant::FinalState, _) => None,
+            (DfaVariant::PerPosition, Some(table)) => Some(Automaton::new(table.clone())),
+            (DfaVariant::PerPosition, None) => {
+                let random = Random::new(config.table_seed.unwrap_or(0), "dfa.table", 0);
+                Some(Automaton::draw(config.table, config.states, config.symbols, &random))
+            }
+        };
+        Dfa { config: config.clone(), automaton, data_seed: config.data_seed.unwrap_or(0) }
+    }
+
+    /// The table of the run, when there is one.
+    pub fn automaton(&self) -> Option<&Automaton> {
+        self.automaton.as_ref()
+    }
+
+    fn separator(&self) -> u32 {
+        (self.config.states + self.config.symbols) as u32
+    }
+
+    /// The table of an example, when every example has its own.
+    fn own_table(&self, split: Split, index: usize) -> Automaton {
+        let name = format!("dfa.table.{}", split.name());
+        let random = Random::new(self.config.table_seed.unwrap_or(0), &name, index as u64);
+        Automaton::draw(self.config.table, self.config.states, self.config.symbols, &random)
+    }
+}
+
+/// Random symbols below `symbols` of example `index`.
+pub(super) fn symbols(seed: u64, task: &str, split: Split, index: usize, symbols: usize) -> impl Iterator<Item = u32> {
+    let random = Random::new(seed, &format!("{task}.{}", split.name()), index as u64);
+    (0..).map(move |place| random.below(place, symbols) as u32)
+}
+
+impl Task for Dfa {
+    fn vocabulary(&self) -> usize {
+        crate::config::TaskConfig::Dfa(self.config.clone()).vocabulary()
+    }
+
+    fn sequence_length(&self) -> usize {
+        crate::config::TaskConfig::Dfa(self.config.clone()).sequence_length()
+    }
+
+    fn sequences(&self, split: Split) -> usize {
+        match split {
+            Split::Train => self.config.train_sequences,
+            Split::Validation => self.config.validation_sequences,
+            Split::Test => self.config.test_sequences,
+        }
+    }
+
+    fn example(&self, split: Split, index: usize, row: Row<'_>) {
+        let states = self.config.states as u32;
+        let drawn = symbols(self.data_seed, "dfa", split, index, self.config.symbols).take(self.config.length);
+        let mut state = 0;
+        if let Some(automaton) = &self.automaton {
+            for (place, symbol) in drawn.enumerate() {
+                state = automaton.step(state, symbol);
+                row.tokens[place] = states + symbol;
+                row.targets[place] = state;
+                row.weights[place] = 1.0;
+            }
+        } else {
+            let automaton = self.own_table(split, index);
+            let entries = automaton.table().iter().flatten().copied();
+            let mut written = row.tokens.iter_mut();
+            entries.chain([self.separator()]).zip(&mut written).for_each(|(token, slot)| *slot = token);
+            for symbol in drawn {
+                state = automaton.step(state, symbol);
+                if let Some(slot) = written.next() {
+                    *slot = states + symbol;
+                }
+            }
+            let last = row.tokens.len() - 1;
+            row.tokens[last] = self.separator();
+            row.targets[last] = state;
+            row.weights[last] = 1.0;
+        }
+    }
+
+    fn text(&self, token: u32) -> String {
+        let (states, token) = (self.config.states, token as usize);
+        match token.checked_sub(states) {
+            None => format!("s{token}"),
+            Some(symbol) if symbol < self.config.symbols => match char::from_digit(symbol as u32 + 10, 36) {
+                Some(letter) => letter.to_string(),
+                None => format!("x{symbol}"),
+            },
+            Some(symbol) if symbol == self.config.symbols => "|".to_owned(),
+            Some(_) => "?".to_owned(),
+        }
+    }
+
+    fn describe(&self) -> TaskResult {
+        let (k, length) = (self.config.states, self.config.length);
+        let mut result = TaskResult {
+            kind: "dfa".to_owned(),
+            primary_metric: metric::ACCURACY.to_owned(),
+            sequence_length: self.sequence_length(),
+            vocabulary: self.vocabulary(),
+            ..TaskResult::default()
+        };
+        if let Some(automaton) = &self.automaton {
+            result.description =
+                format!("state of a DFA with {k} states after every one of {length} symbols, one table for the run");
+            result.baselines = baselines(automaton, length);
+            result.transition_table = Some(automaton.table().to_vec());
+        } else {
+            result.description = format!("last state of a DFA with {k} states, a table per example, {length} symbols");
+            let sequences = self.config.validation_sequences;
+            let finals = (0..sequences).map(|index| {
+                let automaton = self.own_table(Split::Validation, index);
+                let drawn = symbols(self.data_seed, "dfa", Split::Validation, index, self.config.symbols);
+                drawn.take(length).fold(0, |state, symbol| automaton.step(state, symbol))
+            });
+            let mut counts = vec![0_usize; k];
+            finals.for_each(|state| counts[state as usize] += 1);
+            let best = counts.into_iter().max().unwrap_or(0);
+            result.baselines.insert("constant".to_owned(), best as f64 / sequences as f64);
+        }
+        result
+    }
+}
+
+/// Accuracies of the constant predictor and of windows of 0 to 8 symbols, exact.
+pub(super) fn baselines(automaton: &Automaton, length: usize) -> BTreeMap<String, f64> {
+    let (states, symbols) = (automaton.table().len() as f64, automaton.table()[0].len() as f64);
+    let mut baselines = BTreeMap::from([("constant".to_owned(), automaton.constant_accuracy(length))]);
+    for window in 0..=WINDOWS {
+        let work = length as f64 * symbols.powi(window as i32) * states * (window + 1) as f64;
+        if work <= MOST_WORK {
+            baselines.insert(format!("window_{window}"), automaton.window_accuracy(length, window));
+        }
+    }
+    baselines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn per_position() {
+        let config = DfaConfig { length: 20, table_seed: Some(1), data_seed: Some(2), ..DfaConfig::default() };
+        let task = Dfa::new(&config);
+        let batch = task.batch(Split::Train, &[3, 5]);
+        assert_eq!((task.vocabulary(), batch.tokens.len(), batch.weight()), (6, 40, 40.0));
+        let automaton = task.automaton().unwrap();
+        for (tokens, targets) in batch.tokens.chunks(20).zip(batch.targets.chunks(20)) {
+            let mut state = 0;
+            for (&token, &target) in tokens.iter().zip(targets) {
+                assert!((4..6).contains(&token));
+                state = automaton.step(state, token - 4);
+                assert_eq!(state, target);
+            }
+        }
+        assert_ne!(batch.tokens[..20], batch.tokens[20..]);
+        assert_eq!(task.batch(Split::Train, &[5]).tokens, batch.tokens[20..]);
+        assert_ne!(task.batch(Split::Validation, &[5]).tokens, batch.tokens[20..]);
+        // Another table on the same sequences.
+        let other = Dfa::new(&DfaConfig { table_seed: Some(3), ..config });
+        assert_eq!(other.batch(Split::Train, &[3, 5]).tokens, batch.tokens);
+        assert_ne!(other.automaton(), task.automaton());
+    }
+
+    #[test]
+    fn final_state() {
+        let config = DfaConfig {
+            variant: DfaVariant::FinalState,
+            length: 10,
+            validation_sequences: 400,
+            ..DfaConfig::default()
+        };
+        let task = Dfa::new(&config);
+        assert_eq!((task.vocabulary(), task.sequence_length()), (8, 2 * 4 + 1 + 10 + 1));
+        let batch = task.batch(Split::Validation, &[0, 1]);
+        assert_eq!(batch.weight(), 2.0);
+        for row in 0..2 {
+            let tokens = &batch.tokens[row * 20..][..20];
+            let table: Vec<Vec<u32>> = tokens[..8].chunks(2).map(<[u32]>::to_vec).collect();
+            assert_eq!((tokens[8], tokens[19]), (6, 6));
+            let automaton = Automaton::new(table);
+            let last = tokens[9..19].iter().fold(0, |state, &token| automaton.step(state, token - 4));
+            assert_eq!((batch.targets[row * 20 + 19], batch.weights[row * 20 + 19]), (last, 1.0));
+        }
+        assert_ne!(batch.tokens[..8], batch.tokens[20..28], "every example has its own table");
+        let constant = task.describe().baselines["constant"];
+        assert!(constant > 0.2 && constant < 0.6, "{constant}");
+    }
+
+    #[test]
+    fn facts() {
+        let config = DfaConfig {
+            transitions: Some(vec![vec![3, 2], vec![2, 1], vec![1, 0], vec![0, 0]]),
+            length: 128,
+            ..DfaConfig::default()
+        };
+        let facts = Dfa::new(&config).describe();
+        assert!((facts.baselines["window_8"] - 0.699).abs() < 6e-4);
+        assert_eq!(facts.baselines.len(), 10);
+        assert_eq!(facts.transition_table, config.transitions);
+    }
+}

@@ -1,0 +1,110 @@
+//! Sums over the target tokens of an evaluation.
+
+use super::Batch;
+use crate::results::{Scores, metric};
+
+/// What an evaluation adds up, in double precision and in the order of the data.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tally {
+    loss: f64,
+    smoothed: Option<f64>,
+    weight: f64,
+    correct: f64,
+    tokens: u64,
+    sequences: u64,
+    /// Sum of weights and of correct weights in each quarter of the sequence.
+    quarters: [(f64, f64); 4],
+}
+
+/// What the model says at one target token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Judged {
+    /// Cross entropy in nats.
+    pub loss: f64,
+    /// Label-smoothed cross entropy in nats.
+    pub smoothed: f64,
+    /// The most probable token.
+    pub predicted: u32,
+}
+
+impl Tally {
+    /// A tally that also sums the label-smoothed loss.
+    pub fn with_smoothing(smoothing: f64) -> Self {
+        Tally { smoothed: (smoothing > 0.0).then_some(0.0), ..Tally::default() }
+    }
+
+    /// Adds a batch; `judged` holds one entry for each position with a weight above 0, in order.
+    pub fn add(&mut self, batch: &Batch, judged: impl IntoIterator<Item = Judged>) {
+        let targets = batch.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0);
+        for ((place, &weight), token) in targets.zip(judged) {
+            let weight = f64::from(weight);
+            let quarter = &mut self.quarters[(place % batch.length) * 4 / batch.length];
+            self.loss += weight * token.loss;
+            self.weight += weight;
+            quarter.0 += weight;
+            if token.predicted == batch.targets[place] {
+                self.correct += weight;
+                quarter.1 += weight;
+            }
+            if let Some(sum) = &mut self.smoothed {
+                *sum += weight * token.smoothed;
+            }
+            self.tokens += 1;
+        }
+        self.sequences += batch.sequences as u64;
+    }
+
+    /// Mean cross entropy in nats.
+    pub fn mean_loss(&self) -> f64 {
+        self.loss / self.weight
+    }
+
+    /// Mean label-smoothed cross entropy in nats, when it was summed.
+    pub fn mean_smoothed(&self) -> Option<f64> {
+        self.smoothed.map(|sum| sum / self.weight)
+    }
+
+    /// Loss and accuracy, accuracy by quarter of the sequence where there are targets in all quarters, and the
+    /// label-smoothed loss under its own name.
+    pub fn scores(&self) -> Scores {
+        let mut scores = Scores { tokens: self.tokens, sequences: self.sequences, ..Scores::default() };
+        let mut put = |name: &str, value: f64| scores.metrics.insert(name.to_owned(), value);
+        put(metric::LOSS, self.mean_loss());
+        put(metric::ACCURACY, self.correct / self.weight);
+        if self.quarters.iter().all(|quarter| quarter.0 > 0.0) {
+            for (i, (weight, correct)) in self.quarters.iter().enumerate() {
+                put(&format!("{}{}", metric::ACCURACY_QUARTER, i + 1), correct / weight);
+            }
+        }
+        if let Some(smoothed) = self.mean_smoothed() {
+            put(metric::LABEL_SMOOTHED_LOSS, smoothed);
+        }
+        scores
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weighted_means() {
+        let batch = Batch {
+            tokens: vec![0; 8],
+            targets: vec![1, 1, 1, 1, 0, 0, 0, 0],
+            weights: vec![1.0, 0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 0.0],
+            sequences: 2,
+            length: 4,
+        };
+        let judged = |loss, predicted| Judged { loss, smoothed: 2.0 * loss, predicted };
+        let mut tally = Tally::with_smoothing(0.1);
+        tally.add(&batch, [judged(1.0, 1), judged(2.0, 0), judged(3.0, 1), judged(4.0, 0), judged(5.0, 1)]);
+        let scores = tally.scores();
+        assert_eq!(scores.get(metric::LOSS), Some((1.0 + 4.0 + 3.0 + 4.0 + 5.0) / 6.0));
+        assert_eq!(scores.get(metric::ACCURACY), Some(3.0 / 6.0));
+        assert_eq!(scores.get(metric::LABEL_SMOOTHED_LOSS), Some(34.0 / 6.0));
+        assert_eq!(scores.get("accuracy_quarter_3"), Some(0.0));
+        assert_eq!(scores.get("accuracy_quarter_4"), Some(1.0));
+        assert_eq!((scores.tokens, scores.sequences), (5, 2));
+    }
+}
