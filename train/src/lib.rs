@@ -1,5 +1,7 @@
 //! The train binary: configuration, tasks, training loop, evaluation and reports.
 
 pub mod config;
+pub mod optim;
 pub mod results;
+pub mod run;
 pub mod tasks;
