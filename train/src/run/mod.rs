@@ -2,6 +2,7 @@
 //! about the machine.
 
 pub mod atomic;
+pub mod checkpoint;
 mod directory;
 mod environment;
 mod events;

@@ -1,0 +1,239 @@
+//! Checkpoints: the full state of a run after an optimizer step.
+//!
+//! `checkpoints/01-hrm-step-000200/` holds `state.json` (where the run is and what it has finished) and
+//! `state.safetensors` (trained parameters and moments of the optimizer, by name). Random numbers are functions of seed,
+//! name and step, so there is no generator state. A directory appears under its name only when it is complete.
+
+use super::atomic::{self, TEMPORARY, WriteError};
+use crate::results::{AdapterResult, TrainingResult};
+use hankel_core::{DType, Tensor};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const STATE: &str = "state.json";
+const TENSORS: &str = "state.safetensors";
+
+/// Where a run is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    /// Number of the stage in progress, from 0.
+    pub stage: usize,
+    /// Its name.
+    pub name: String,
+    /// Optimizer steps done in it.
+    pub step: u64,
+    /// Its figures so far.
+    pub progress: StageProgress,
+    /// Outcome of the pretraining stage, once finished.
+    pub pretrain: Option<TrainingResult>,
+    /// Rows of the stages finished so far.
+    pub rows: Vec<AdapterResult>,
+    /// Seconds of wall time of the run so far.
+    pub wall_time_seconds: f64,
+    /// Length of `metrics.jsonl` when the state was saved.
+    pub metrics_bytes: u64,
+    /// Largest resident set so far, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// What a stage has added up so far.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageProgress {
+    /// Sequence positions processed.
+    pub tokens: u64,
+    /// Seconds of training steps.
+    pub seconds: f64,
+    /// Loss added up since the last log line.
+    pub window_loss: f64,
+    /// Steps since the last log line.
+    pub window_steps: u64,
+    /// Loss of the last log line.
+    pub last_loss: Option<f64>,
+}
+
+/// A checkpoint that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot go on from {path}: {reason}")]
+pub struct CheckpointError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Saves a state under `directory`, keeping the newest `keep` checkpoints.
+///
+/// # Errors
+/// When it cannot be written; the earlier checkpoints are then all still there.
+pub fn save(
+    directory: &Path,
+    state: &RunState,
+    tensors: &BTreeMap<String, Tensor>,
+    keep: usize,
+) -> Result<PathBuf, WriteError> {
+    let path = directory.join(format!("{:02}-{}-step-{:06}", state.stage, state.name, state.step));
+    let failed = |source: io::Error| WriteError { path: path.clone(), source };
+    let bytes: Vec<(&str, Dtype, Vec<u8>)> = tensors
+        .iter()
+        .map(|(name, tensor)| Ok((name.as_str(), dtype(tensor)?, little_endian(tensor)?)))
+        .collect::<io::Result<_>>()
+        .map_err(failed)?;
+    let views = bytes.iter().map(|(name, dtype, bytes)| {
+        TensorView::new(*dtype, tensors[*name].shape().to_vec(), bytes)
+            .map(|view| (*name, view))
+            .map_err(io::Error::other)
+    });
+    let views: Vec<(&str, TensorView)> = views.collect::<io::Result<_>>().map_err(failed)?;
+    let packed = safetensors::serialize(views, None).map_err(io::Error::other).map_err(failed)?;
+    let json = serde_json::to_vec_pretty(state).map_err(io::Error::other).map_err(failed)?;
+    atomic::write_directory::<WriteError>(&path, |inside| {
+        atomic::write_file(&inside.join(TENSORS), |out| out.write_all(&packed))?;
+        atomic::write_file(&inside.join(STATE), |out| out.write_all(&json))
+    })
+    .map_err(|error| failed(error.source))?;
+    for old in list(directory).into_iter().rev().skip(keep.max(1)) {
+        let _ = fs::remove_dir_all(old);
+    }
+    Ok(path)
+}
+
+/// The complete checkpoints of a run, oldest first.
+pub fn list(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let complete = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        !name.starts_with(TEMPORARY) && path.join(STATE).is_file() && path.join(TENSORS).is_file()
+    };
+    let mut found: Vec<PathBuf> = entries.filter(complete).collect();
+    let place = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let stage = name.split('-').next().and_then(|text| text.parse::<usize>().ok());
+        let step = name.rsplit('-').next().and_then(|text| text.parse::<u64>().ok());
+        (stage, step)
+    };
+    found.sort_by_key(|path| place(path));
+    found
+}
+
+/// Reads a checkpoint.
+///
+/// # Errors
+/// When a file is damaged.
+pub fn load(path: &Path) -> Result<(RunState, BTreeMap<String, Tensor>), CheckpointError> {
+    let failed = |file: &str, reason: String| CheckpointError { path: path.join(file), reason };
+    let read = |file: &str| fs::read(path.join(file)).map_err(|error| failed(file, error.to_string()));
+    let state = serde_json::from_slice(&read(STATE)?).map_err(|error| failed(STATE, error.to_string()))?;
+    let packed = read(TENSORS)?;
+    let file = SafeTensors::deserialize(&packed).map_err(|error| failed(TENSORS, error.to_string()))?;
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.iter() {
+        let tensor = from_little_endian(&view).map_err(|reason| failed(TENSORS, format!("{name}: {reason}")))?;
+        tensors.insert(name.to_owned(), tensor);
+    }
+    Ok((state, tensors))
+}
+
+fn dtype(tensor: &Tensor) -> io::Result<Dtype> {
+    match tensor.dtype() {
+        DType::F32 => Ok(Dtype::F32),
+        DType::F64 => Ok(Dtype::F64),
+        other => Err(io::Error::other(format!("a trained tensor of type {other}"))),
+    }
+}
+
+fn little_endian(tensor: &Tensor) -> io::Result<Vec<u8>> {
+    Ok(match tensor.dtype() {
+        DType::F64 => tensor.data::<f64>().map_err(io::Error::other)?.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        _ => tensor.data::<f32>().map_err(io::Error::other)?.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    })
+}
+
+fn from_little_endian(view: &TensorView<'_>) -> Result<Tensor, String> {
+    let tensor = match view.dtype() {
+        Dtype::F32 => {
+            let values = view.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+            Tensor::from_vec(values, view.shape())
+        }
+        Dtype::F64 => {
+            let values = view.data().as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
+            Tensor::from_vec(values, view.shape())
+        }
+        other => return Err(format!("unexpected type {other:?}")),
+    };
+    tensor.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn state(stage: usize, name: &str, step: u64) -> RunState {
+        RunState { stage, name: name.to_owned(), step, ..RunState::default() }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn round_trip(
+            shapes in proptest::collection::vec((0_usize..5, 0_usize..5, any::<bool>()), 0..5),
+            bits in any::<u64>(),
+            seconds in any::<f64>().prop_filter("finite", |x| x.is_finite()),
+            step in any::<u64>(),
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let tensors: BTreeMap<String, Tensor> = shapes.iter().enumerate().map(|(i, &(rows, columns, double))| {
+                let value = |j: usize| f64::from_bits(bits.wrapping_mul(j as u64 + 1));
+                let tensor = if double {
+                    Tensor::from_vec((0..rows * columns).map(value).collect(), [rows, columns])
+                } else {
+                    Tensor::from_vec((0..rows * columns).map(|j| value(j) as f32).collect(), [rows, columns])
+                };
+                (format!("parameter/{i}"), tensor.unwrap())
+            }).collect();
+            let mut saved = state(1, "hrm", step);
+            saved.progress.seconds = seconds;
+            let path = save(directory.path(), &saved, &tensors, 2).unwrap();
+            let (loaded, again) = load(&path).unwrap();
+            prop_assert_eq!(loaded, saved);
+            prop_assert_eq!(again.len(), tensors.len());
+            for (name, tensor) in &tensors {
+                prop_assert_eq!(again[name].shape(), tensor.shape());
+                prop_assert_eq!(little_endian(&again[name]).unwrap(), little_endian(tensor).unwrap(), "same bits");
+            }
+        }
+    }
+
+    #[test]
+    fn the_newest_complete_ones_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let tensors = BTreeMap::from([("a".to_owned(), Tensor::zeros::<f32>([2]))]);
+        for (stage, name, step) in [(0, "pretrain", 999), (1, "a-b", 20), (1, "a-b", 100), (2, "hrm", 5)] {
+            save(directory.path(), &state(stage, name, step), &tensors, 3).unwrap();
+        }
+        fs::create_dir(directory.path().join("02-hrm-step-000009")).unwrap();
+        fs::create_dir(directory.path().join(".tmp-02-hrm-step-000010-1")).unwrap();
+        let names: Vec<String> = list(directory.path())
+            .iter()
+            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["01-a-b-step-000020", "01-a-b-step-000100", "02-hrm-step-000005"]);
+    }
+
+    #[test]
+    fn damage_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let tensors = BTreeMap::from([("a".to_owned(), Tensor::zeros::<f32>([200]))]);
+        let path = save(directory.path(), &state(0, "x", 1), &tensors, 1).unwrap();
+        let file = path.join(TENSORS);
+        let bytes = fs::read(&file).unwrap();
+        fs::write(&file, &bytes[..bytes.len() - 9]).unwrap();
+        let message = load(&path).unwrap_err().to_string();
+        assert!(message.contains("state.safetensors"), "{message}");
+    }
+}
