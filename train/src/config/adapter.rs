@@ -2,6 +2,8 @@
 
 use super::check::Checks;
 use super::training::TrainConfig;
+use hankel_models::adapters::{Discretization, HrmInput, Placement, Preset, RateInit, StreamSite};
+use hankel_models::lti::OrderRule;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -12,8 +14,8 @@ pub struct AdapterConfig {
     pub name: String,
     /// Directory of a saved adapter to go on from, reduced ones included.
     pub path: Option<PathBuf>,
-    /// Truncation of the trained adapter, evaluated as a row of its own.
-    pub truncate: Option<TruncateConfig>,
+    /// Truncations of the trained adapter, each evaluated as a row of its own: one table or an array of them.
+    pub truncate: Vec<TruncateConfig>,
     /// Settings of `[train]` that differ for this adapter, merged over them.
     pub train: Option<TrainConfig>,
     /// The adapter.
@@ -35,51 +37,6 @@ pub enum AdapterMethod {
     Lora(LoraConfig),
     /// `kind = "none"`: the backbone alone, or its head and embeddings when those are trained.
     None(NoneConfig),
-}
-
-/// Which published reading of the adapter (R2) gives the defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Preset {
-    /// The paper's equations.
-    #[default]
-    Paper,
-    /// The code behind the paper's numbers.
-    Released,
-}
-
-/// What the adapter reads and adds to (R2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Input {
-    /// The residual stream after the sublayer.
-    Residual,
-    /// The normalised input of the sublayer.
-    Norm,
-    /// The sublayer's output before the residual sum.
-    Sublayer,
-}
-
-/// How the parameters give the recurrence (R1, R2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Discretization {
-    /// `a = exp(-exp(log_a + log_dt))`, B unconstrained.
-    Free,
-    /// As `free`, the input scaled by the zero-order-hold factor.
-    Zoh,
-    /// Zero-order hold with a clamped softplus step (released).
-    ZohClamped,
-}
-
-/// Initial decay rates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RateInit {
-    /// `-ln a` log-spaced from `a_min` to `a_max`, `log_dt = 0`.
-    LogSpaced,
-    /// `log_a_n = ln(n + 1)`, `log_dt` log-uniform in [ln 1e-4, ln 0.1].
-    S4dReal,
 }
 
 /// How the recurrence is evaluated (R3).
@@ -111,14 +68,14 @@ pub struct HrmConfig {
     /// Sites: `mlp`, `attention`.
     pub sites: Option<Vec<StreamSite>>,
     /// What the adapter reads.
-    pub input: Option<Input>,
+    pub input: Option<HrmInput>,
     /// How the parameters give the recurrence.
     pub discretization: Option<Discretization>,
     /// Initial decay rates.
-    pub init: Option<RateInit>,
-    /// Fastest initial pole of `init = "log_spaced"`.
+    pub rate_init: Option<RateInit>,
+    /// Fastest initial pole of `rate_init = "log_spaced"`.
     pub a_min: Option<f64>,
-    /// Slowest initial pole of `init = "log_spaced"`; 1 - 1/T when not given.
+    /// Slowest initial pole of `rate_init = "log_spaced"`; 1 - 1/T when not given.
     pub a_max: Option<f64>,
     /// Standard deviation of the initial B.
     pub b_std: Option<f64>,
@@ -132,16 +89,6 @@ pub struct HrmConfig {
     pub train_log_dt: Option<bool>,
     /// How the recurrence is evaluated.
     pub scan: Scan,
-}
-
-/// A place in a block where the stream can be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StreamSite {
-    /// After attention.
-    Attention,
-    /// After the MLP.
-    Mlp,
 }
 
 /// Low-rank updates `W + (lora_alpha / rank) B A`.
@@ -196,31 +143,13 @@ impl AdapterMethod {
 }
 
 impl HrmConfig {
-    /// Writes out what the preset gives, for sequences of `length` tokens on a stream of width `d_model`.
-    fn resolve(&mut self, length: usize, d_model: usize) {
-        let released = self.preset == Preset::Released;
-        let pick = |paper: f64, other: f64| if released { other } else { paper };
-        self.sites.get_or_insert_with(|| vec![StreamSite::Mlp]);
-        self.input.get_or_insert(if released { Input::Norm } else { Input::Residual });
-        self.discretization.get_or_insert(if released { Discretization::ZohClamped } else { Discretization::Free });
-        if *self.init.get_or_insert(if released { RateInit::S4dReal } else { RateInit::LogSpaced })
-            == RateInit::LogSpaced
-        {
-            let slowest = *self.a_max.get_or_insert(1.0 - 1.0 / (length.max(2) as f64));
-            self.a_min.get_or_insert(slowest.min(0.5));
-        }
-        if let Some(d) = self.state_dim {
-            let wide = if d_model >= 1024 { 1.0 / (d_model as f64).sqrt() } else { 1.0 };
-            self.b_std.get_or_insert(pick(0.02, wide));
-            self.c_std.get_or_insert(pick(0.02, 1.0 / (d.max(1) as f64).sqrt()));
-        }
-        self.gate_init.get_or_insert(0.1);
-        self.train_gate.get_or_insert(true);
-        self.train_log_dt.get_or_insert(true);
+    /// Whether nothing is set that a saved adapter determines itself.
+    fn is_bare(&self) -> bool {
+        *self == HrmConfig::default()
     }
 
-    fn check(&self, loaded: bool, checks: &mut Checks<'_>) {
-        one_size(checks, "state_dim", self.state_dim, self.budget, loaded);
+    fn check(&self, placement: &Placement, checks: &mut Checks<'_>) {
+        one_size(checks, "state_dim", self.state_dim, self.budget);
         for (key, value) in [("a_min", self.a_min), ("a_max", self.a_max)] {
             checks.require(key, value.is_none_or(|a| a > 0.0 && a < 1.0), || {
                 format!("must be above 0 and below 1, found {}", value.unwrap_or_default())
@@ -232,69 +161,77 @@ impl HrmConfig {
         checks.not_negative("b_std", self.b_std.unwrap_or(0.0));
         checks.not_negative("c_std", self.c_std.unwrap_or(0.0));
         checks.require("gate_init", self.gate_init.is_none_or(f64::is_finite), || "must be finite".to_owned());
-        let mut sites = self.sites.clone().unwrap_or_else(|| vec![StreamSite::Mlp]);
-        checks.require("sites", !sites.is_empty(), || "must name `mlp`, `attention` or both".to_owned());
-        sites.sort_unstable();
-        sites.dedup();
-        checks.require("sites", self.sites.as_ref().is_none_or(|given| given.len() == sites.len()), || {
-            "names a site twice".to_owned()
-        });
+        if let Some(sites) = &self.sites {
+            checks.require("sites", !sites.is_empty(), || "must name `mlp`, `attention` or both".to_owned());
+            let mut sorted = sites.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            checks.require("sites", sites.len() == sorted.len(), || "names a site twice".to_owned());
+            checks.require("sites", sites.iter().all(|site| placement.stream.contains(site)), || {
+                "names a site that the backbone does not have".to_owned()
+            });
+        }
     }
 }
 
 impl LoraConfig {
-    fn resolve(&mut self) {
-        self.targets.get_or_insert_with(|| vec!["q_proj".to_owned(), "v_proj".to_owned()]);
-        if let Some(rank) = self.rank {
-            self.lora_alpha.get_or_insert(rank as f64);
-        }
+    fn is_bare(&self) -> bool {
+        *self == LoraConfig::default()
     }
 
-    fn check(&self, loaded: bool, checks: &mut Checks<'_>) {
-        one_size(checks, "rank", self.rank, self.budget, loaded);
+    fn check(&self, placement: &Placement, checks: &mut Checks<'_>) {
+        one_size(checks, "rank", self.rank, self.budget);
         checks.require("lora_alpha", self.lora_alpha.is_none_or(f64::is_finite), || "must be finite".to_owned());
         checks.fraction("dropout", self.dropout);
-        checks.require("targets", self.targets.as_ref().is_none_or(|sites| !sites.is_empty()), || {
-            "must name at least one linear site, for example [\"q_proj\", \"v_proj\"]".to_owned()
-        });
+        if let Some(targets) = &self.targets {
+            checks.require("targets", !targets.is_empty(), || {
+                "must name at least one linear site, for example [\"q_proj\", \"v_proj\"]".to_owned()
+            });
+            if let Err(error) = placement.resolve(targets) {
+                checks.require("targets", false, || format!("cannot be attached: {error}"));
+            }
+        }
     }
 }
 
-/// Exactly one of the size and the budget, or neither when the adapter is loaded.
-fn one_size(checks: &mut Checks<'_>, key: &str, size: Option<usize>, budget: Option<u64>, loaded: bool) {
+/// Exactly one of the size and the budget.
+fn one_size(checks: &mut Checks<'_>, key: &str, size: Option<usize>, budget: Option<u64>) {
     checks.require("budget", size.is_none() || budget.is_none(), || format!("and `{key}` are both given: keep one"));
-    checks.require(key, loaded || size.is_some() || budget.is_some(), || "or `budget` must be given".to_owned());
+    checks.require(key, size.is_some() || budget.is_some(), || "or `budget` must be given".to_owned());
     checks.at_least(key, size.unwrap_or(1), 1);
     checks.at_most(key, size.unwrap_or(1), 1 << 20);
     checks.at_least("budget", budget.unwrap_or(1), 1);
 }
 
 impl AdapterConfig {
-    pub(super) fn resolve(&mut self, length: usize, d_model: usize) {
-        match &mut self.method {
-            _ if self.path.is_some() => {}
-            AdapterMethod::Hrm(c) => c.resolve(length, d_model),
-            AdapterMethod::Lora(c) => c.resolve(),
-            AdapterMethod::None(_) => {}
-        }
-    }
-
-    pub(super) fn check(&self, checks: &mut Checks<'_>) {
+    pub(super) fn check(&self, placement: &Placement, checks: &mut Checks<'_>) {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let reserved = ["pretrain", ".", ".."].contains(&self.name.as_str());
         checks.require("name", !self.name.is_empty() && self.name.chars().all(plain) && !reserved, || {
             format!("must be made of letters, digits, `-`, `_` and `.`, and not be `pretrain`; found {:?}", self.name)
         });
-        let loaded = self.path.is_some();
-        match &self.method {
-            AdapterMethod::Hrm(c) => c.check(loaded, checks),
-            AdapterMethod::Lora(c) => c.check(loaded, checks),
-            AdapterMethod::None(_) => checks.require("path", !loaded, || "is not for `kind = \"none\"`".to_owned()),
+        let bare = match &self.method {
+            AdapterMethod::Hrm(c) => c.is_bare(),
+            AdapterMethod::Lora(c) => c.is_bare(),
+            AdapterMethod::None(_) => false,
+        };
+        match (&self.path, &self.method) {
+            (Some(_), AdapterMethod::None(_)) => {
+                checks.require("path", false, || "is not for `kind = \"none\"`".to_owned())
+            }
+            (Some(_), _) => checks.require("path", bare, || {
+                "names a saved adapter, which has its own settings: leave out the others".to_owned()
+            }),
+            (None, AdapterMethod::Hrm(c)) => c.check(placement, checks),
+            (None, AdapterMethod::Lora(c)) => c.check(placement, checks),
+            (None, AdapterMethod::None(_)) => {}
         }
-        if let Some(rule) = &self.truncate {
-            checks.require("truncate", matches!(self.method, AdapterMethod::Hrm(_)), || {
-                format!("is for recurrent adapters, not for `kind = {:?}`", self.method.kind())
-            });
+        checks.require("truncate", self.truncate.is_empty() || matches!(self.method, AdapterMethod::Hrm(_)), || {
+            format!("is for recurrent adapters, not for `kind = {:?}`", self.method.kind())
+        });
+        for (index, rule) in self.truncate.iter().enumerate() {
+            let twice = self.truncate[..index].contains(rule);
+            checks.require("truncate", !twice, || format!("has `{}` twice", rule.describe()));
             rule.check(&mut checks.inside("truncate"));
         }
         if let Some(train) = &self.train {
@@ -304,16 +241,37 @@ impl AdapterConfig {
 }
 
 impl TruncateConfig {
+    fn given(self) -> Vec<OrderRule> {
+        let rules = [
+            self.epsilon.map(OrderRule::Epsilon),
+            self.order.map(OrderRule::Order),
+            self.energy.map(OrderRule::Energy),
+            self.bound.map(OrderRule::Bound),
+        ];
+        rules.into_iter().flatten().collect()
+    }
+
+    /// The rule.
+    pub fn rule(self) -> OrderRule {
+        self.given().first().copied().unwrap_or_default()
+    }
+
+    /// The rule in words: `epsilon = 0.01`.
+    pub fn describe(self) -> String {
+        match self.rule() {
+            OrderRule::Epsilon(value) => format!("epsilon = {value}"),
+            OrderRule::Order(value) => format!("order = {value}"),
+            OrderRule::Energy(value) => format!("energy = {value}"),
+            OrderRule::Bound(value) => format!("bound = {value}"),
+        }
+    }
+
     fn check(self, checks: &mut Checks<'_>) {
-        let given = [self.epsilon.is_some(), self.order.is_some(), self.energy.is_some(), self.bound.is_some()];
-        checks.require("", given.iter().filter(|&&given| given).count() == 1, || {
+        checks.require("", self.given().len() == 1, || {
             "must hold exactly one of `epsilon`, `order`, `energy` and `bound`".to_owned()
         });
-        checks.not_negative("epsilon", self.epsilon.unwrap_or(0.0));
-        checks.not_negative("bound", self.bound.unwrap_or(0.0));
-        let energy = self.energy.unwrap_or(1.0);
-        checks.require("energy", energy > 0.0 && energy <= 1.0, || {
-            format!("must be above 0 and at most 1, found {energy}")
-        });
+        if let Err(error) = self.rule().check() {
+            checks.require("", false, || format!("cannot be used: {error}"));
+        }
     }
 }

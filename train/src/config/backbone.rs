@@ -1,8 +1,12 @@
 //! `[backbone]`: the transformer that adapters are attached to.
 
 use super::check::Checks;
+use hankel_models::linear::NormKind;
+use hankel_models::tiny_gpt::Init;
+use hankel_models::{TinyGpt, tiny_gpt};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 /// `[backbone]`, by `kind`.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,27 +17,6 @@ pub enum BackboneConfig {
 
 /// Values of `backbone.kind`.
 pub const KINDS: &[&str] = &["tiny_gpt"];
-
-/// Normalisation of a block's input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Norm {
-    /// Mean and variance, with scale and shift.
-    LayerNorm,
-    /// Root mean square, with scale.
-    RmsNorm,
-}
-
-/// Initialisation of the weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BackboneInit {
-    /// Normal with standard deviation `init_std`, projections into the residual stream divided by sqrt(2 layers).
-    #[default]
-    Gpt2,
-    /// Normal with standard deviation `init_std` everywhere (the released code).
-    Normal,
-}
 
 /// A small GPT with learned positions (SPEC section 4). Fields left out take the values of SPEC, or those of the files at
 /// `path`.
@@ -55,17 +38,17 @@ pub struct TinyGptConfig {
     /// Number of learned positions; the task's length when not given.
     pub context: Option<usize>,
     /// Normalisation.
-    pub norm: Option<Norm>,
+    pub norm: Option<NormKind>,
     /// Whether the head uses the embedding matrix.
     pub tied_embeddings: Option<bool>,
     /// Whether linear layers and norms have biases.
     pub biases: Option<bool>,
+    /// How random weights are drawn: `gpt2` or `normal`.
+    pub init: Option<Init>,
+    /// Standard deviation of random weights.
+    pub init_std: Option<f64>,
     /// Dropout of embeddings, attention output and MLP output while training.
     pub dropout: f64,
-    /// Initialisation.
-    pub init: BackboneInit,
-    /// Standard deviation of the initial weights.
-    pub init_std: f64,
     /// Whether the backbone is held fixed while adapters are trained. `false` trains it together with the adapter, afresh
     /// for each adapter (the released protocol).
     pub freeze: bool,
@@ -87,9 +70,9 @@ impl Default for TinyGptConfig {
             norm: None,
             tied_embeddings: None,
             biases: None,
+            init: None,
+            init_std: None,
             dropout: 0.0,
-            init: BackboneInit::Gpt2,
-            init_std: 0.02,
             freeze: true,
             train_head: false,
             train_embeddings: false,
@@ -98,22 +81,86 @@ impl Default for TinyGptConfig {
 }
 
 impl TinyGptConfig {
-    /// Layers, 4 by default.
-    pub fn layers(&self) -> usize {
-        self.layers.unwrap_or(4)
+    /// The model's own settings, for a vocabulary and a longest sequence.
+    ///
+    /// # Errors
+    /// The key and the problem, when the files at `path` cannot be read or contradict what is configured.
+    pub fn settings(
+        &self,
+        vocabulary: usize,
+        longest: usize,
+    ) -> Result<tiny_gpt::TinyGptConfig, (&'static str, String)> {
+        let Some(path) = &self.path else {
+            let defaults = tiny_gpt::TinyGptConfig::default();
+            let d_model = self.d_model.unwrap_or(defaults.d_model);
+            return Ok(tiny_gpt::TinyGptConfig {
+                layers: self.layers.unwrap_or(defaults.layers),
+                d_model,
+                heads: self.heads.unwrap_or(defaults.heads),
+                d_ff: self.d_ff.unwrap_or(d_model.saturating_mul(4)),
+                vocabulary,
+                context: self.context.unwrap_or(longest),
+                norm: self.norm.unwrap_or(defaults.norm),
+                biases: self.biases.unwrap_or(defaults.biases),
+                tied_embeddings: self.tied_embeddings.unwrap_or(defaults.tied_embeddings),
+                dropout: self.dropout,
+                init: self.init.unwrap_or(defaults.init),
+                init_std: self.init_std.unwrap_or(defaults.init_std),
+            });
+        };
+        let stored = TinyGpt::load_config(&model_directory(path))
+            .map_err(|error| ("path", format!("cannot be used: {error}")))?;
+        if stored.vocabulary != vocabulary {
+            let problem = format!(
+                "holds a model with a vocabulary of {}, but the task has one of {vocabulary}",
+                stored.vocabulary
+            );
+            return Err(("path", problem));
+        }
+        agrees("layers", self.layers, stored.layers)?;
+        agrees("d_model", self.d_model, stored.d_model)?;
+        agrees("heads", self.heads, stored.heads)?;
+        agrees("d_ff", self.d_ff, stored.d_ff)?;
+        agrees("context", self.context, stored.context)?;
+        agrees("biases", self.biases, stored.biases)?;
+        agrees("tied_embeddings", self.tied_embeddings, stored.tied_embeddings)?;
+        if self.norm.is_some_and(|norm| norm != stored.norm) {
+            return Err(("norm", format!("differs from that of the model at {}: leave it out", path.display())));
+        }
+        Ok(tiny_gpt::TinyGptConfig { dropout: self.dropout, ..stored })
     }
-    /// Width of the residual stream, 128 by default.
-    pub fn d_model(&self) -> usize {
-        self.d_model.unwrap_or(128)
+
+    fn write_out(&mut self, settings: &tiny_gpt::TinyGptConfig) {
+        self.layers = Some(settings.layers);
+        self.d_model = Some(settings.d_model);
+        self.heads = Some(settings.heads);
+        self.d_ff = Some(settings.d_ff);
+        self.context = Some(settings.context);
+        self.norm = Some(settings.norm);
+        self.tied_embeddings = Some(settings.tied_embeddings);
+        self.biases = Some(settings.biases);
+        self.init = Some(settings.init);
+        self.init_std = Some(settings.init_std);
     }
-    /// Heads, 4 by default.
-    pub fn heads(&self) -> usize {
-        self.heads.unwrap_or(4)
+}
+
+fn agrees<T: PartialEq + Display>(
+    key: &'static str,
+    given: Option<T>,
+    stored: T,
+) -> Result<(), (&'static str, String)> {
+    match given {
+        Some(given) if given != stored => {
+            Err((key, format!("is {given}, but the model at `path` has {stored}: leave it out")))
+        }
+        _ => Ok(()),
     }
-    /// Width inside the MLP.
-    pub fn d_ff(&self) -> usize {
-        self.d_ff.unwrap_or(4 * self.d_model())
-    }
+}
+
+/// A model's own directory, for a path that may name the run that trained it.
+pub fn model_directory(path: &Path) -> PathBuf {
+    let inside = path.join("backbone");
+    if inside.join("config.json").is_file() { inside } else { path.to_owned() }
 }
 
 impl BackboneConfig {
@@ -138,44 +185,49 @@ impl BackboneConfig {
         }
     }
 
-    /// Writes out what a random backbone takes by default. The shape of a loaded one is in its own files.
-    pub(super) fn resolve(&mut self, sequence_length: usize) {
+    /// Writes out every setting.
+    pub(super) fn resolve(&mut self, settings: &tiny_gpt::TinyGptConfig) {
         match self {
-            BackboneConfig::TinyGpt(c) if c.path.is_none() => {
-                c.layers = Some(c.layers());
-                c.d_model = Some(c.d_model());
-                c.heads = Some(c.heads());
-                c.d_ff = Some(c.d_ff());
-                c.context.get_or_insert(sequence_length);
-                c.norm.get_or_insert(Norm::LayerNorm);
-                c.tied_embeddings.get_or_insert(false);
-                c.biases.get_or_insert(true);
-            }
-            BackboneConfig::TinyGpt(_) => {}
+            BackboneConfig::TinyGpt(c) => c.write_out(settings),
         }
     }
 
-    pub(super) fn check(&self, sequence_length: usize, checks: &mut Checks<'_>) {
+    /// Checks what was written against itself, the task and the files at `path`, and gives the model's settings.
+    pub(super) fn check(
+        &self,
+        vocabulary: usize,
+        longest: usize,
+        checks: &mut Checks<'_>,
+    ) -> Option<tiny_gpt::TinyGptConfig> {
         let BackboneConfig::TinyGpt(c) = self;
         let sizes = [("layers", c.layers), ("d_model", c.d_model), ("heads", c.heads), ("d_ff", c.d_ff)];
         for (key, value) in sizes {
             checks.at_least(key, value.unwrap_or(1), 1);
             checks.at_most(key, value.unwrap_or(1), 1 << 20);
         }
-        if c.path.is_none() {
-            let (width, heads) = (c.d_model(), c.heads());
-            checks.require(
-                if c.heads.is_some() { "heads" } else { "d_model" },
-                heads > 0 && width.is_multiple_of(heads),
-                || format!("d_model = {width} cannot be split over {heads} heads"),
-            );
-        }
-        if let Some(context) = c.context {
-            checks.require("context", context >= sequence_length, || {
-                format!("is {context}, but sequences of the task have {sequence_length} tokens")
-            });
-        }
         checks.fraction("dropout", c.dropout);
-        checks.positive("init_std", c.init_std);
+        checks.positive("init_std", c.init_std.unwrap_or(1.0));
+        let settings = match c.settings(vocabulary, longest) {
+            Ok(settings) => settings,
+            Err((key, problem)) => {
+                checks.require(key, false, || problem);
+                return None;
+            }
+        };
+        let (width, heads) = (settings.d_model, settings.heads);
+        checks.require(
+            if c.heads.is_some() { "heads" } else { "d_model" },
+            heads > 0 && width.is_multiple_of(heads),
+            || format!("does not fit: d_model = {width} cannot be split over {heads} heads"),
+        );
+        let key = if c.context.is_some() || c.path.is_none() { "context" } else { "path" };
+        checks.require(key, settings.context >= longest, || {
+            let has = if key == "path" { "holds a model with a context of" } else { "is" };
+            format!(
+                "{has} {} tokens, but sequences of the task have {longest}: shorten `task.length`",
+                settings.context
+            )
+        });
+        Some(settings)
     }
 }

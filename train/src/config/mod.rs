@@ -12,21 +12,20 @@ mod error;
 #[cfg(test)]
 mod proptests;
 mod read;
+mod sizes;
 mod task;
 mod training;
 mod tree;
 mod write;
 
-pub use adapter::{
-    AdapterConfig, AdapterMethod, Discretization, HrmConfig, Input, LoraConfig, NoneConfig, Preset, RateInit, Scan,
-    StreamSite, TruncateConfig,
-};
-pub use backbone::{BackboneConfig, BackboneInit, Norm, TinyGptConfig};
+pub use adapter::{AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, Scan, TruncateConfig};
+pub use backbone::{BackboneConfig, TinyGptConfig, model_directory};
 pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use task::{BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, TableKind, TaskConfig};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
 use check::Checks;
+use hankel_models::tiny_gpt;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tree::Node;
@@ -67,19 +66,19 @@ pub struct Config {
 
 impl Config {
     /// Reads a configuration from the text of a file, called `file` in messages, with the `key=value` in `overrides` on
-    /// top; checks it and writes out its defaults.
+    /// top; checks it and writes out its defaults. Beside it, what there is to tell: how budgets were solved.
     ///
     /// # Errors
     /// The first problem, with its place and key.
-    pub fn load(text: &str, file: &str, overrides: &[String]) -> Result<Self, ConfigError> {
+    pub fn load(text: &str, file: &str, overrides: &[String]) -> Result<(Self, Vec<String>), ConfigError> {
         let mut root = tree::parse(text, file)?;
         for assignment in overrides {
             tree::set(&mut root, assignment)?;
         }
         let mut config = read::config(&root, Path::new(file))?;
-        config.check(&root)?;
-        config.resolve();
-        Ok(config)
+        let backbone = config.check(&root)?;
+        let notes = config.resolve(&backbone);
+        Ok((config, notes))
     }
 
     /// The configuration as a file that [`Config::load`] reads back to an equal value.
@@ -97,11 +96,12 @@ impl Config {
         adapter.train.as_ref().unwrap_or(&self.train)
     }
 
-    fn longest(&self) -> usize {
+    /// The longest sequence of any stage, in tokens.
+    pub fn longest(&self) -> usize {
         self.task.sequence_length().max(self.pretrain_task().sequence_length())
     }
 
-    fn check(&self, root: &Node) -> Result<(), ConfigError> {
+    fn check(&self, root: &Node) -> Result<tiny_gpt::TinyGptConfig, ConfigError> {
         let mut problems = Vec::new();
         let mut checks = Checks::new("", &mut problems);
         let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -111,7 +111,8 @@ impl Config {
         checks.at_most("seed", self.seed, i64::MAX as u64);
         checks.require("device", self.device == "cpu", || format!("must be \"cpu\", found {:?}", self.device));
         self.task.check(&mut checks.inside("task"));
-        self.backbone.check(self.longest(), &mut checks.inside("backbone"));
+        let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
+        let placement = backbone.clone().unwrap_or_default().placement();
         self.train.check(&mut checks.inside("train"));
         if let Some(pretrain) = &self.pretrain {
             let mut checks = checks.inside("pretrain");
@@ -136,9 +137,13 @@ impl Config {
             checks.require("name", !twice, || {
                 format!("{:?} is the name of two adapters; give each [[adapter]] its own `name`", adapter.name)
             });
-            adapter.check(&mut checks);
+            adapter.check(&placement, &mut checks);
         }
-        let Some((path, message)) = problems.into_iter().next() else { return Ok(()) };
+        let (path, message) = match (problems.into_iter().next(), backbone) {
+            (Some(problem), _) => problem,
+            (None, Some(backbone)) => return Ok(backbone),
+            (None, None) => ("backbone".to_owned(), "cannot be used".to_owned()),
+        };
         let origin = root.origin_of(&path);
         // Adapters are addressed by number inside and by name outside.
         let mut shown = path.clone();
@@ -150,11 +155,11 @@ impl Config {
         Err(ConfigError::new(origin, format!("`{shown}` {message}")))
     }
 
-    fn resolve(&mut self) {
-        let (seed, longest) = (self.seed, self.longest());
+    fn resolve(&mut self, backbone: &tiny_gpt::TinyGptConfig) -> Vec<String> {
+        let seed = self.seed;
         let (length, sequences) = (self.task.sequence_length(), self.task.train_sequences());
         self.task.resolve(seed);
-        self.backbone.resolve(longest);
+        self.backbone.resolve(backbone);
         if let Some(pretrain) = &mut self.pretrain {
             let sequences = pretrain.task.as_ref().map_or(sequences, TaskConfig::train_sequences);
             if let Some(task) = &mut pretrain.task {
@@ -163,20 +168,22 @@ impl Config {
             pretrain.train.resolve(sequences);
         }
         self.train.resolve(sequences);
-        let BackboneConfig::TinyGpt(backbone) = &self.backbone;
-        let d_model = backbone.d_model();
+        let placement = backbone.placement();
+        let mut notes = Vec::new();
         for adapter in &mut self.adapter {
-            adapter.resolve(length, d_model);
+            notes.extend(adapter.resolve(length, &placement));
             if let Some(train) = &mut adapter.train {
                 train.resolve(sequences);
             }
         }
+        notes
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hankel_models::adapters::{Discretization, HrmInput, RateInit};
 
     const SMALL: &str = "\
 [task]
@@ -207,7 +214,7 @@ lr = 2e-4
 
     fn load(text: &str, overrides: &[&str]) -> Result<Config, String> {
         let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
-        Config::load(text, "dir/small.toml", &overrides).map_err(|error| error.to_string())
+        Config::load(text, "dir/small.toml", &overrides).map(|(config, _)| config).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -222,12 +229,12 @@ lr = 2e-4
         assert_eq!((pretrain.train.lr, pretrain.train.batch_size), (1e-3, 16), "keys left out come from [train]");
         assert_eq!(pretrain.train.steps, Some(1250));
         let AdapterMethod::Hrm(hrm) = &config.adapter[0].method else { panic!() };
-        assert_eq!((hrm.input, hrm.a_max), (Some(Input::Residual), Some(1.0 - 1.0 / 32.0)));
+        assert_eq!((hrm.input, hrm.a_max), (Some(HrmInput::Residual), Some(1.0 - 1.0 / 32.0)));
         assert_eq!(config.training_of(&config.adapter[0]).lr, 3e-3);
         let lora = config.training_of(&config.adapter[1]);
         assert_eq!((lora.lr, lora.rate_lr, lora.steps), (2e-4, Some(2e-4), Some(100)));
         let text = config.to_toml();
-        assert_eq!(Config::load(&text, "again.toml", &[]).unwrap(), config, "{text}");
+        assert_eq!(Config::load(&text, "again.toml", &[]).unwrap().0, config, "{text}");
     }
 
     #[test]
@@ -237,8 +244,8 @@ lr = 2e-4
                 .unwrap();
         let AdapterMethod::Hrm(hrm) = &config.adapter[0].method else { panic!() };
         assert_eq!(hrm.discretization, Some(Discretization::ZohClamped));
-        assert_eq!((hrm.init, hrm.a_min, hrm.a_max), (Some(RateInit::S4dReal), None, None));
-        assert_eq!((hrm.input, hrm.gate_init, hrm.b_std), (Some(Input::Sublayer), Some(0.01), Some(1.0)));
+        assert_eq!((hrm.rate_init, hrm.a_min, hrm.a_max), (Some(RateInit::S4dReal), None, None));
+        assert_eq!((hrm.input, hrm.gate_init, hrm.b_std), (Some(HrmInput::Sublayer), Some(0.01), Some(1.0)));
     }
 
     #[test]
@@ -265,14 +272,17 @@ lr = 2e-4
             (&["adapter.hrm.truncate.order=4"], "`adapter.hrm.truncate` must hold exactly one of"),
             (
                 &["backbone.context=16"],
-                "--set backbone.context=16: `backbone.context` is 16, but sequences of the task have 32 tokens",
+                "--set backbone.context=16: `backbone.context` is 16 tokens, but sequences of the task have 32: shorten `task.length`",
             ),
-            (&["backbone.heads=5"], "`backbone.heads` d_model = 128 cannot be split over 5 heads"),
+            (&["backbone.heads=5"], "`backbone.heads` does not fit: d_model = 128 cannot be split over 5 heads"),
             (&["task.transitions=[[0, 1]]"], "`task.transitions` must have 4 rows (states) of 2 entries (symbols)"),
             (&["pretrain.task.states=5"], "`pretrain.task` has a vocabulary of 7, but the adapters' task has one of 6"),
             (&["device=gpu"], "--set device=gpu: `device` must be \"cpu\", found \"gpu\""),
             (&["adapter=[]"], "`adapter` is missing"),
             (&["name=a/b"], "`name` must be made of letters"),
+            (&["adapter.lora.targets=[\"q_prj\"]"], "target \"q_prj\" matches no projection; there are q_proj"),
+            (&["adapter.hrm.path=x"], "`adapter.hrm.path` names a saved adapter, which has its own settings"),
+            (&["backbone.path=nowhere"], "`backbone.path` cannot be used: cannot read nowhere/config.json"),
             (&["train.betas=[0.9, 1]"], "`train.betas` must be at least 0 and below 1, found 1"),
             (&["adapter.hrm.train.clip=-1"], "`adapter.hrm.train.clip` must be at least 0, found -1"),
         ] {

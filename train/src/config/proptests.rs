@@ -1,6 +1,9 @@
 //! Whatever can be configured survives being written and read back.
 
 use super::*;
+use hankel_models::adapters::{Preset, StreamSite};
+use hankel_models::linear::NormKind;
+use hankel_models::tiny_gpt::Init;
 use proptest::prelude::*;
 
 fn option<T: std::fmt::Debug + Clone>(inner: impl Strategy<Value = T>) -> impl Strategy<Value = Option<T>> {
@@ -117,14 +120,22 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
         (0.0..1.0).prop_map(|x| TruncateConfig { epsilon: Some(x), ..TruncateConfig::default() }),
         (0_usize..9).prop_map(|n| TruncateConfig { order: Some(n), ..TruncateConfig::default() }),
     ];
-    let one = (methods(), option(truncate), option(training()), any::<bool>());
+    let rules = proptest::collection::vec(truncate, 0..3).prop_map(|mut rules| {
+        rules.dedup();
+        rules
+    });
+    let one = (methods(), rules, option(training()), any::<bool>());
     proptest::collection::vec(one, 1..4).prop_map(|adapters| {
         let build = |(index, (method, truncate, train, path)): (usize, (AdapterMethod, _, _, bool))| AdapterConfig {
             name: format!("{}-{index}", method.kind()),
             path: (path && !matches!(method, AdapterMethod::None(_))).then(|| "some/where".into()),
-            truncate: if matches!(method, AdapterMethod::Hrm(_)) { truncate } else { None },
+            truncate: if matches!(method, AdapterMethod::Hrm(_)) { truncate } else { Vec::new() },
             train,
-            method,
+            method: match (path, method) {
+                (true, AdapterMethod::Hrm(_)) => AdapterMethod::Hrm(HrmConfig::default()),
+                (true, AdapterMethod::Lora(_)) => AdapterMethod::Lora(LoraConfig::default()),
+                (_, method) => method,
+            },
         };
         adapters.into_iter().enumerate().map(build).collect()
     })
@@ -134,17 +145,17 @@ fn backbones() -> impl Strategy<Value = BackboneConfig> {
     let sizes = (option(1_usize..9), option(1_usize..9), option(1_usize..99), option(300_usize..2000));
     (sizes, any::<[bool; 5]>(), option(any::<bool>()), 0.0..0.9).prop_map(|(sizes, flags, biases, dropout)| {
         BackboneConfig::TinyGpt(TinyGptConfig {
-            path: flags[0].then(|| "a/backbone".into()),
             layers: sizes.0,
             heads: sizes.1,
             d_model: sizes.1.map(|heads| 8 * heads),
             d_ff: sizes.2,
             context: sizes.3.map(|context| context + 1000),
-            norm: flags[1].then_some(Norm::RmsNorm),
+            norm: flags[1].then_some(NormKind::RmsNorm),
             tied_embeddings: biases,
             biases,
             dropout,
-            init: if flags[2] { BackboneInit::Normal } else { BackboneInit::Gpt2 },
+            init: flags[2].then_some(Init::Normal),
+            init_std: flags[0].then_some(0.1),
             freeze: flags[3],
             train_head: flags[4],
             ..TinyGptConfig::default()
@@ -182,11 +193,11 @@ proptest! {
         // Keys of [train] left out of [pretrain] are inherited, so only the resolved form is a fixed point.
         let text = config.to_toml();
         let resolved = match Config::load(&text, "x.toml", &[]) {
-            Ok(resolved) => resolved,
+            Ok((resolved, _)) => resolved,
             Err(error) => return Err(TestCaseError::fail(format!("{error}\n{text}"))),
         };
         let text = resolved.to_toml();
-        let again = Config::load(&text, "y.toml", &[]).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        let (again, _) = Config::load(&text, "y.toml", &[]).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
         prop_assert_eq!(&again, &resolved, "{}", text);
         // Nothing that was given is lost on the way.
         for (given, read) in config.adapter.iter().zip(&resolved.adapter) {

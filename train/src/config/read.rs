@@ -143,7 +143,10 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
     Ok(AdapterConfig {
         name: table.get("name").map_or_else(|| Ok(kind.to_owned()), |name| read_value(name, &inside("name")))?,
         path: table.get("path").map(|node| read_value(node, &inside("path"))).transpose()?,
-        truncate: table.get("truncate").map(|node| read_value(node, &inside("truncate"))).transpose()?,
+        truncate: table.get("truncate").map_or(Ok(Vec::new()), |node| match node.value {
+            Value::Array(_) => read_value(node, &inside("truncate")),
+            _ => read_value(node, &inside("truncate")).map(|rule| vec![rule]),
+        })?,
         train: table.get("train").map(own_training).transpose()?,
         method,
     })

@@ -48,8 +48,10 @@ fn adapter(adapter: &AdapterConfig) -> Table {
         table.insert("path".into(), value(path));
     }
     table.extend(own);
-    if let Some(rule) = &adapter.truncate {
-        table.insert("truncate".into(), fields(rule).into());
+    match &adapter.truncate[..] {
+        [] => {}
+        [rule] => drop(table.insert("truncate".into(), fields(rule).into())),
+        rules => drop(table.insert("truncate".into(), rules.iter().map(fields).collect::<Vec<_>>().into())),
     }
     if let Some(train) = &adapter.train {
         table.insert("train".into(), fields(train).into());

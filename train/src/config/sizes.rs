@@ -1,0 +1,192 @@
+//! Sizes and presets: from what was written to the settings of the models.
+
+use super::adapter::{AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, Scan};
+use hankel_models::adapters::{self, Placement, RateInit};
+use hankel_ops::ScanPath;
+
+/// Difference between a budget and what it comes to above which a warning is given.
+const BUDGET_TOLERANCE: f64 = 0.01;
+
+impl From<ScanPath> for Scan {
+    fn from(path: ScanPath) -> Self {
+        match path {
+            ScanPath::Fft => Scan::Fft,
+            ScanPath::Sequential => Scan::Sequential,
+            ScanPath::Chunked => Scan::Chunked,
+        }
+    }
+}
+
+impl HrmConfig {
+    /// The settings of the model for sequences of `length` tokens, presets filled in.
+    fn settings(&self, length: usize, placement: &Placement) -> adapters::HrmConfig {
+        let d = self.state_dim.unwrap_or(1);
+        let defaults = adapters::HrmConfig::new(self.preset, d, placement.d_model, length);
+        let a_max = self.a_max.unwrap_or(defaults.a_max);
+        adapters::HrmConfig {
+            sites: self.sites.clone().unwrap_or(defaults.sites),
+            input: self.input.unwrap_or(defaults.input),
+            discretization: self.discretization.unwrap_or(defaults.discretization),
+            rate_init: self.rate_init.unwrap_or(defaults.rate_init),
+            a_min: self.a_min.unwrap_or(defaults.a_min.min(a_max)),
+            a_max,
+            b_std: self.b_std.unwrap_or(defaults.b_std),
+            c_std: self.c_std.unwrap_or(defaults.c_std),
+            gate_init: self.gate_init.unwrap_or(defaults.gate_init),
+            train_gate: self.train_gate.unwrap_or(defaults.train_gate),
+            train_log_dt: self.train_log_dt.unwrap_or(defaults.train_log_dt),
+            scan: match self.scan {
+                Scan::Auto => defaults.scan,
+                Scan::Fft => ScanPath::Fft,
+                Scan::Sequential => ScanPath::Sequential,
+                Scan::Chunked => ScanPath::Chunked,
+            },
+            ..defaults
+        }
+    }
+
+    /// Solves a budget and writes out every setting.
+    fn resolve(&mut self, length: usize, placement: &Placement) -> Option<Solved> {
+        let count = |d: usize| {
+            let settings = HrmConfig { state_dim: Some(d), ..self.clone() }.settings(length, placement);
+            (settings.parameters_per_site(placement.d_model) * settings.sites.len() * placement.layers) as u64
+        };
+        let solved = self.budget.map(|budget| Solved::new("state_dim", budget, count));
+        if let Some(solved) = &solved {
+            (self.state_dim, self.budget) = (Some(solved.size), None);
+        }
+        let settings = self.settings(length, placement);
+        self.sites = Some(settings.sites);
+        self.input = Some(settings.input);
+        self.discretization = Some(settings.discretization);
+        self.rate_init = Some(settings.rate_init);
+        if settings.rate_init == RateInit::LogSpaced {
+            (self.a_min, self.a_max) = (Some(settings.a_min), Some(settings.a_max));
+        }
+        (self.b_std, self.c_std) = (Some(settings.b_std), Some(settings.c_std));
+        self.gate_init = Some(settings.gate_init);
+        (self.train_gate, self.train_log_dt) = (Some(settings.train_gate), Some(settings.train_log_dt));
+        self.scan = settings.scan.into();
+        solved
+    }
+}
+
+impl LoraConfig {
+    fn settings(&self) -> adapters::LoraConfig {
+        let defaults = adapters::LoraConfig::new(self.rank.unwrap_or(1));
+        adapters::LoraConfig {
+            lora_alpha: self.lora_alpha.unwrap_or(defaults.lora_alpha),
+            dropout: self.dropout,
+            targets: self.targets.clone().unwrap_or(defaults.targets),
+            ..defaults
+        }
+    }
+
+    fn resolve(&mut self, placement: &Placement) -> Option<Solved> {
+        let targets = self.settings().targets;
+        let widths: usize = placement
+            .resolve(&targets)
+            .map(|sites| sites.iter().map(|site| site.inputs + site.outputs).sum())
+            .unwrap_or(1);
+        let count = |rank: usize| (rank * widths * placement.layers) as u64;
+        let solved = self.budget.map(|budget| Solved::new("rank", budget, count));
+        if let Some(solved) = &solved {
+            (self.rank, self.budget) = (Some(solved.size), None);
+        }
+        self.targets = Some(targets);
+        self.lora_alpha = Some(self.settings().lora_alpha);
+        solved
+    }
+}
+
+/// A budget and what came of it.
+struct Solved {
+    key: &'static str,
+    budget: u64,
+    size: usize,
+    count: u64,
+}
+
+impl Solved {
+    /// The size whose count is nearest to `budget`; `count` grows with the size.
+    fn new(key: &'static str, budget: u64, count: impl Fn(usize) -> u64) -> Self {
+        let slope = count(2).saturating_sub(count(1)).max(1);
+        let guess = (budget.saturating_sub(count(1)) / slope) as usize + 1;
+        let near = guess.saturating_sub(1).max(1)..=guess.saturating_add(1);
+        let size = near.min_by_key(|&size| count(size).abs_diff(budget)).unwrap_or(1);
+        Solved { key, budget, size, count: count(size) }
+    }
+
+    fn describe(&self, name: &str) -> String {
+        let difference = self.count as f64 / self.budget as f64 - 1.0;
+        let warning = if difference.abs() > BUDGET_TOLERANCE { "warning: " } else { "" };
+        format!(
+            "{warning}adapter.{name}: a budget of {} parameters gives {} = {} with {} parameters ({:+.2} %)",
+            self.budget,
+            self.key,
+            self.size,
+            self.count,
+            100.0 * difference
+        )
+    }
+}
+
+impl AdapterConfig {
+    /// Solves a budget and writes out every setting; what to tell about a solved budget.
+    pub(super) fn resolve(&mut self, length: usize, placement: &Placement) -> Option<String> {
+        let solved = match &mut self.method {
+            _ if self.path.is_some() => None,
+            AdapterMethod::Hrm(c) => c.resolve(length, placement),
+            AdapterMethod::Lora(c) => c.resolve(placement),
+            AdapterMethod::None(_) => None,
+        };
+        solved.map(|solved| solved.describe(&self.name))
+    }
+
+    /// The adapter's settings for the models, for sequences of `length` tokens.
+    pub fn settings(&self, length: usize, placement: &Placement) -> adapters::AdapterConfig {
+        match &self.method {
+            AdapterMethod::Hrm(c) => adapters::AdapterConfig::Hrm(c.settings(length, placement)),
+            AdapterMethod::Lora(c) => adapters::AdapterConfig::Lora(c.settings()),
+            AdapterMethod::None(_) => adapters::AdapterConfig::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hankel_models::TinyGptConfig;
+
+    fn solve(method: AdapterMethod) -> (AdapterConfig, Option<String>) {
+        let placement = TinyGptConfig::default().placement();
+        let mut adapter = AdapterConfig { name: "x".to_owned(), path: None, truncate: Vec::new(), train: None, method };
+        let told = adapter.resolve(512, &placement);
+        (adapter, told)
+    }
+
+    #[test]
+    fn budgets_of_the_paper() {
+        for (budget, state_dim, rank) in [(16_384, 16, 8), (32_768, 32, 16), (65_536, 63, 32)] {
+            let (hrm, _) = solve(AdapterMethod::Hrm(HrmConfig { budget: Some(budget), ..HrmConfig::default() }));
+            let AdapterMethod::Hrm(hrm) = hrm.method else { panic!() };
+            assert_eq!((hrm.state_dim, hrm.budget), (Some(state_dim), None));
+            let (lora, _) = solve(AdapterMethod::Lora(LoraConfig { budget: Some(budget), ..LoraConfig::default() }));
+            let AdapterMethod::Lora(lora) = lora.method else { panic!() };
+            assert_eq!((lora.rank, lora.lora_alpha), (Some(rank), Some(rank as f64)));
+        }
+    }
+
+    #[test]
+    fn what_a_budget_comes_to_is_told() {
+        let (_, told) = solve(AdapterMethod::Hrm(HrmConfig { budget: Some(33_000), ..HrmConfig::default() }));
+        assert_eq!(
+            told.unwrap(),
+            "adapter.x: a budget of 33000 parameters gives state_dim = 32 with 33028 parameters (+0.08 %)"
+        );
+        let (_, told) = solve(AdapterMethod::Hrm(HrmConfig { budget: Some(100), ..HrmConfig::default() }));
+        assert!(told.unwrap().starts_with("warning: adapter.x: a budget of 100 parameters gives state_dim = 1"));
+        let (_, told) = solve(AdapterMethod::Lora(LoraConfig { rank: Some(3), ..LoraConfig::default() }));
+        assert_eq!(told, None);
+    }
+}
