@@ -1,3 +1,4 @@
 //! What crosses crates: gradients, equivalence, conformance and recovery.
 
+pub mod golden;
 pub mod gradients;

@@ -1,0 +1,83 @@
+//! Reference values computed with independent software, `tests/golden/`: pairs `NAME.safetensors` and `NAME.json`. The JSON
+//! gives each tensor's role, metric and tolerances.
+
+use hankel_core::{DType, Tensor};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// One case.
+pub struct Golden {
+    name: String,
+    facts: Value,
+    arrays: BTreeMap<String, (Vec<usize>, Vec<f64>)>,
+}
+
+impl Golden {
+    /// Reads `tests/golden/NAME.{json,safetensors}`.
+    ///
+    /// # Panics
+    /// When the files are not there or not readable.
+    pub fn read(name: &str) -> Self {
+        let base = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden")).join(name);
+        let read = |extension: &str| {
+            let path = base.with_extension(extension);
+            std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        };
+        let facts = serde_json::from_slice(&read("json")).expect("the facts of a golden case");
+        let bytes = read("safetensors");
+        let file = SafeTensors::deserialize(&bytes).expect("the tensors of a golden case");
+        let array = |(name, view): (String, safetensors::tensor::TensorView)| {
+            let data = match view.dtype() {
+                Dtype::F32 => view.data().as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
+                Dtype::F64 => view.data().as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
+                Dtype::I64 => view.data().as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
+                other => panic!("{name} has element type {other:?}"),
+            };
+            (name, (view.shape().to_vec(), data))
+        };
+        Golden { name: name.to_owned(), facts, arrays: file.tensors().into_iter().map(array).collect() }
+    }
+
+    /// Whether there is a tensor of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.arrays.contains_key(name)
+    }
+
+    /// A fact beside the tensors.
+    pub fn fact(&self, key: &str) -> &Value {
+        &self.facts[key]
+    }
+
+    /// A given tensor.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    pub fn tensor(&self, name: &str, dtype: DType) -> Tensor {
+        let (shape, data) = self.arrays.get(name).unwrap_or_else(|| panic!("{} has no {name}", self.name));
+        Tensor::from_vec(data.clone(), shape.clone()).and_then(|t| t.to_dtype(dtype)).expect("a golden tensor")
+    }
+
+    /// Checks a computed tensor against the reference of this name, at the tolerance for `dtype`.
+    ///
+    /// # Panics
+    /// When it is outside the tolerance, saying by how much.
+    pub fn check(&self, name: &str, dtype: DType, got: &[f64]) {
+        let (_, reference) = self.arrays.get(name).unwrap_or_else(|| panic!("{} has no {name}", self.name));
+        let facts = &self.facts["tensors"][name];
+        let Some(tolerance) = facts[if dtype == DType::F64 { "tol_f64" } else { "tol_f32" }].as_f64() else {
+            return;
+        };
+        assert_eq!(facts["metric"], "rel_max", "{} {name}: another metric", self.name);
+        assert_eq!(got.len(), reference.len(), "{} {name}: number of elements", self.name);
+        let scale = reference.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+        let worst = got
+            .iter()
+            .zip(reference)
+            .map(|(g, r)| (g - r).abs())
+            .fold(0.0, |m: f64, e| if e > m || e.is_nan() { e } else { m });
+        let error = if scale > 0.0 { worst / scale } else { worst };
+        assert!(error <= tolerance, "{} {name} {dtype}: error {error:e}, tolerance {tolerance:e}", self.name);
+    }
+}
