@@ -1,0 +1,86 @@
+//! What a training step allocates: nothing for frozen weights, nothing that grows with the square of the length.
+//!
+//! A counting allocator is global to a program, so these measurements have one to themselves and run one after another.
+
+use hankel_core::{Random, Tensor, pool};
+use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
+use hankel_models::{AdapterConfig, AdapterSet, Pass, StepKey, TinyGpt, TinyGptConfig};
+use hankel_ops::Targets;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system's allocator unchanged; only sizes are counted.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes above what was there before the step, at the worst moment of forward and backward.
+fn peak_of_step(config: &TinyGptConfig, adapter: &AdapterConfig, batch: usize, steps: usize, recompute: bool) -> usize {
+    let model = TinyGpt::new(config, 0).unwrap();
+    let adapters = AdapterSet::new(adapter, &model.placement(), 0).unwrap();
+    let random = Random::new(0, "tokens", 0);
+    let ids = (0..(batch * steps) as u64).map(|i| random.below(i, config.vocabulary) as u32).collect();
+    let tokens = Tensor::from_vec(ids, [batch, steps]).unwrap();
+    let weights = Tensor::full([batch, steps], 1.0_f32);
+    let normalizer = (batch * steps) as f64;
+    let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer };
+    let step = || {
+        let mut pass = Pass { recompute, ..Pass::training(StepKey { seed: 0, step: 0 }) };
+        let loss = model.loss(&tokens, targets, &adapters, &mut pass).unwrap();
+        drop(loss.backward().unwrap());
+    };
+    // The first step starts the thread pool and its scratch memory.
+    step();
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    step();
+    PEAK.load(Ordering::Relaxed) - before
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn a_step_allocates_for_activations_and_adapters_only() {
+    pool::set_limit(0);
+    let small = TinyGptConfig { layers: 3, d_model: 64, heads: 2, d_ff: 256, ..TinyGptConfig::default() };
+    let length = 1024;
+    let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 16, 64, length));
+    let lora = AdapterConfig::Lora(LoraConfig::new(8));
+    for (name, adapter) in [("hrm", &hrm), ("lora", &lora)] {
+        // 16 MiB more of frozen positions and 2 x 16 MiB more of frozen embeddings and head. The logits of one chunk of
+        // tokens grow from all 512 x 256 to the chunk's limit of 2^20, 4 MiB in f32.
+        let few = peak_of_step(&small, adapter, 1, 512, false);
+        let wide = TinyGptConfig { context: 65_536, vocabulary: 65_536, ..small.clone() };
+        let many = peak_of_step(&wide, adapter, 1, 512, false);
+        assert!(many < few + 5 * MIB, "{name}: {few} bytes with a small, {many} with a large frozen vocabulary");
+
+        // The same number of tokens as 16 short and as 1 long sequence: a T x T matrix per head would be 16 times larger.
+        let config = TinyGptConfig { context: 4096, ..small.clone() };
+        let [short, long] = [(16, 256), (1, 4096)].map(|(b, t)| peak_of_step(&config, adapter, b, t, false));
+        assert!(long < short + short / 10 + MIB, "{name}: {short} bytes for short sequences, {long} for a long one");
+
+        // Recompute keeps one block's activations at a time, so deeper models cost their block inputs only.
+        let deep = TinyGptConfig { layers: 9, ..config };
+        let [plain, again] = [false, true].map(|recompute| peak_of_step(&deep, adapter, 4, 512, recompute));
+        assert!(2 * again < plain, "{name}: {plain} bytes, with recompute {again}");
+    }
+}
