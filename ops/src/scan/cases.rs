@@ -5,7 +5,7 @@ use crate::registry::{Array, Case, Dice, Input};
 use hankel_core::{DType, Result, Tensor};
 
 /// The recurrence with a dense matrix, as it is written.
-fn dense(a: &dyn Fn(usize, usize) -> f64, u: &Array, initial: Option<&Array>) -> Vec<f64> {
+pub(super) fn dense(a: &dyn Fn(usize, usize) -> f64, u: &Array, initial: Option<&Array>) -> Vec<f64> {
     let [batch, steps, d] = u.shape[..] else { panic!("a sequence") };
     let mut states = Vec::new();
     for b in 0..batch {

@@ -14,13 +14,17 @@
 
 #[doc(hidden)]
 pub mod cases;
+pub mod cpu;
+mod dense;
+mod matrix;
 mod poles;
 
 pub use poles::{Poles, ScanPath};
 
 use crate::check::{self, for_float};
+use cpu::Direction;
 use hankel_core::{Buffer, Error, Result, Tensor, autograd};
-use poles::{Direction, Matrix};
+use matrix::Matrix;
 
 /// All states of the recurrence.
 ///
@@ -61,10 +65,7 @@ pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath)
             let mut gradients = vec![None, None];
             if wanted[1] {
                 let mut first = vec![T::default(); batch * d];
-                if steps > 0 {
-                    let rows = adjoint.chunks(steps * d).zip(first.chunks_mut(d));
-                    rows.for_each(|(adjoint, first)| matrix.step_transposed(&adjoint[..d], first));
-                }
+                matrix.initial_gradient(&adjoint, steps, &mut first);
                 gradients[1] = Some(Tensor::from_vec(first, [batch, d])?);
             }
             match &saved_states {

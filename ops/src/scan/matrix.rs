@@ -1,0 +1,96 @@
+//! State matrices as the kernels see them.
+
+use super::cpu::{self, Direction, Evaluation, Modes};
+use super::{Poles, ScanPath, dense};
+use crate::kernels::Real;
+use hankel_core::{Error, Result, Tensor};
+
+/// Steps of a chunk.
+const CHUNK: usize = 64;
+
+/// Numbers of a state matrix.
+pub(super) enum Matrix<T> {
+    Modal { real: Vec<T>, pairs: Vec<[T; 2]> },
+    Dense(Vec<T>),
+}
+
+impl<T: Real> Matrix<T> {
+    pub(super) fn new(poles: &Poles) -> Result<Self> {
+        Ok(match poles {
+            Poles::Diagonal(a) => Matrix::Modal { real: a.data::<T>()?.to_vec(), pairs: Vec::new() },
+            Poles::Modal { radius, angle, sign } => {
+                let (radius, sign) = (radius.data::<T>()?, sign.data::<T>()?);
+                let real = sign.iter().zip(radius).map(|(&s, &r)| s * r).collect();
+                let pairs = radius[sign.len()..].iter().zip(angle.data::<T>()?);
+                Matrix::Modal { real, pairs: pairs.map(|(&r, &t)| [r * t.cos(), r * t.sin()]).collect() }
+            }
+            Poles::Dense(a) => Matrix::Dense(a.data::<T>()?.to_vec()),
+        })
+    }
+
+    /// All states of the recurrence over `u`.
+    pub(super) fn run(
+        &self,
+        u: &[T],
+        initial: Option<&[T]>,
+        steps: usize,
+        direction: Direction,
+        path: ScanPath,
+        states: &mut [T],
+    ) {
+        match self {
+            Matrix::Modal { real, pairs } => {
+                let evaluation = match path {
+                    ScanPath::Sequential | ScanPath::Fft => Evaluation::Sequential,
+                    ScanPath::Chunked => Evaluation::Chunked(CHUNK),
+                };
+                cpu::scan(evaluation, direction, Modes { real, pairs }, steps, u, initial, states);
+            }
+            Matrix::Dense(a) => dense::scan(direction, a, steps, u, initial, states),
+        }
+    }
+
+    /// `A^T lam_0` of each sequence: the gradient of the initial state.
+    pub(super) fn initial_gradient(&self, adjoint: &[T], steps: usize, out: &mut [T]) {
+        match self {
+            Matrix::Modal { real, pairs } => cpu::initial_gradient(Modes { real, pairs }, steps, adjoint, out),
+            Matrix::Dense(a) => dense::initial_gradient(a, steps, adjoint, out),
+        }
+    }
+
+    /// Gradients of the tensors of `poles` from states and adjoint states.
+    pub(super) fn gradient(
+        &self,
+        poles: &Poles,
+        states: &[T],
+        initial: Option<&[T]>,
+        adjoint: &[T],
+        steps: usize,
+    ) -> Result<Vec<Option<Tensor>>> {
+        match (self, poles) {
+            (Matrix::Dense(matrix), Poles::Dense(a)) => {
+                let sum = dense::gradient(matrix, steps, adjoint, states, initial);
+                Ok(vec![Some(Tensor::from_vec(sum, a.shape())?)])
+            }
+            (Matrix::Modal { real, pairs }, Poles::Diagonal(a)) => {
+                let sum = cpu::pole_gradient(Modes { real, pairs }, steps, adjoint, states, initial);
+                Ok(vec![Some(Tensor::from_vec(sum, a.shape())?)])
+            }
+            (Matrix::Modal { real, pairs }, Poles::Modal { radius, angle, sign }) => {
+                let sum = cpu::pole_gradient(Modes { real, pairs }, steps, adjoint, states, initial);
+                let (sign, angles) = (sign.data::<T>()?, angle.data::<T>()?);
+                let mut d_radius: Vec<T> = sum.iter().zip(sign).map(|(&g, &s)| g * s).collect();
+                let mut d_angle = Vec::with_capacity(angles.len());
+                let moduli = &radius.data::<T>()?[real.len()..];
+                // The sums are the derivatives by `radius cos` and `radius sin`.
+                for ((g, &t), &r) in sum[real.len()..].chunks(2).zip(angles).zip(moduli) {
+                    d_radius.push(g[0] * t.cos() + g[1] * t.sin());
+                    d_angle.push(r * (g[1] * t.cos() - g[0] * t.sin()));
+                }
+                let d_radius = Tensor::from_vec(d_radius, radius.shape())?;
+                Ok(vec![Some(d_radius), Some(Tensor::from_vec(d_angle, angle.shape())?)])
+            }
+            _ => Err(Error::invalid("scan", "the matrix was made from other poles")),
+        }
+    }
+}
