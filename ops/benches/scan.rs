@@ -1,6 +1,7 @@
 //! Recurrences and copies of the same arrays: bytes moved per second.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use hankel_ops::causal_conv::cpu::{Spectra, convolve};
 use hankel_ops::scan::cpu::{Direction, Evaluation, Modes, scan};
 use rayon::prelude::*;
 
@@ -29,6 +30,12 @@ fn all(c: &mut Criterion) {
                 bench.iter(|| scan(evaluation, Direction::Forward, poles, tokens, &u, None, &mut out));
             });
         }
+        group.bench_function(BenchmarkId::new("convolution", &label), |bench| {
+            bench.iter(|| {
+                let spectra = Spectra::of_modes(Modes::real(&real), tokens, Direction::Forward);
+                convolve(Direction::Forward, &spectra, &u, None, &mut out);
+            });
+        });
     }
     group.finish();
 }

@@ -4,6 +4,7 @@
 //! `f32` or `f64`, and records a rule for its gradient only if one will be asked for.
 
 pub mod attention;
+pub mod causal_conv;
 mod check;
 pub mod cross_entropy;
 pub mod dropout;
@@ -21,6 +22,7 @@ pub mod sequence;
 pub mod swiglu;
 
 pub use attention::{Heads, attention};
+pub use causal_conv::causal_conv;
 pub use cross_entropy::{Head, Targets, TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
 pub use elementwise::{add, clamp, exp, expm1, multiply, scale, scale_rows, softplus};

@@ -133,6 +133,11 @@ pub struct Operator {
 pub const OPERATORS: &[Operator] = &[
     Operator { name: "attention", cases: crate::attention::cases::cases, random: crate::attention::cases::random },
     Operator {
+        name: "causal_conv",
+        cases: crate::causal_conv::cases::cases,
+        random: crate::causal_conv::cases::random,
+    },
+    Operator {
         name: "cross_entropy",
         cases: crate::cross_entropy::cases::cases,
         random: crate::cross_entropy::cases::random,

@@ -4,6 +4,7 @@
 //! (AVX-512, AVX2 + FMA, NEON, scalar) and chosen at run time.
 
 pub mod elementary;
+pub mod fft;
 pub mod gemm;
 pub mod scratch;
 pub mod simd;

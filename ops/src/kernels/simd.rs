@@ -5,10 +5,11 @@
 //! vectorises them for the instruction set found at run time.
 
 use super::elementary::Elementary;
+use super::fft::Planned;
 use pulp::{Arch, Simd, WithSimd};
 
 /// `f32` or `f64` with their vectors. All operations are lane by lane; `mul_add` is fused wherever the processor can.
-pub trait Real: Elementary {
+pub trait Real: Elementary + Planned {
     /// A register of this type.
     type Vector<S: Simd>: Copy + Send + Sync + bytemuck::Pod;
 

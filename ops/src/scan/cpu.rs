@@ -134,22 +134,15 @@ pub fn pole_gradient<T: Real>(
     sum
 }
 
-/// `A^T lam_0`: the gradient with respect to the state before the first step, for each sequence.
-///
-/// # Panics
-/// When sizes do not fit.
-pub fn initial_gradient<T: Real>(modes: Modes<T>, tokens: usize, lam: &[T], out: &mut [T]) {
+/// `A s`, or backwards `A^T s`, for each row of `states`, `[rows, state_dim]`. The gradient with respect to an initial
+/// state is `A^T lam_0`.
+pub fn advanced<T: Real>(direction: Direction, modes: Modes<T>, states: &[T]) -> Vec<T> {
     let dim = modes.state_dim();
-    if out.is_empty() {
-        return;
+    let (mut states, zero) = (states.to_vec(), vec![T::zero(); dim]);
+    for state in states.chunks_exact_mut(dim.max(1)) {
+        dispatch(Advance { direction, modes, u: &zero, state, out: None });
     }
-    let zero = vec![T::zero(); dim];
-    for (b, out) in out.chunks_exact_mut(dim).enumerate() {
-        if tokens > 0 {
-            out.copy_from_slice(&lam[b * tokens * dim..][..dim]);
-            dispatch(Advance { direction: Direction::Backward, modes, u: &zero, state: out, out: None });
-        }
-    }
+    states
 }
 
 /// `sum += lam_t * states_t` by the derivative of each block.

@@ -2,6 +2,7 @@
 
 use super::cpu::{self, Direction, Evaluation, Modes};
 use super::{Poles, ScanPath, dense};
+use crate::causal_conv::cpu::{Spectra, convolve};
 use crate::kernels::Real;
 use hankel_core::{Error, Result, Tensor};
 
@@ -40,11 +41,17 @@ impl<T: Real> Matrix<T> {
     ) {
         match self {
             Matrix::Modal { real, pairs } => {
+                let modes = Modes { real, pairs };
                 let evaluation = match path {
-                    ScanPath::Sequential | ScanPath::Fft => Evaluation::Sequential,
+                    ScanPath::Sequential => Evaluation::Sequential,
                     ScanPath::Chunked => Evaluation::Chunked(CHUNK),
+                    ScanPath::Fft => {
+                        let spectra = Spectra::of_modes(modes, steps, direction);
+                        let first = initial.map(|initial| cpu::advanced(direction, modes, initial));
+                        return convolve(direction, &spectra, u, first.as_deref(), states);
+                    }
                 };
-                cpu::scan(evaluation, direction, Modes { real, pairs }, steps, u, initial, states);
+                cpu::scan(evaluation, direction, modes, steps, u, initial, states);
             }
             Matrix::Dense(a) => dense::scan(direction, a, steps, u, initial, states),
         }
@@ -53,7 +60,14 @@ impl<T: Real> Matrix<T> {
     /// `A^T lam_0` of each sequence: the gradient of the initial state.
     pub(super) fn initial_gradient(&self, adjoint: &[T], steps: usize, out: &mut [T]) {
         match self {
-            Matrix::Modal { real, pairs } => cpu::initial_gradient(Modes { real, pairs }, steps, adjoint, out),
+            Matrix::Modal { real, pairs } => {
+                let modes = Modes { real, pairs };
+                let dim = modes.state_dim();
+                if steps * dim > 0 {
+                    let first: Vec<T> = adjoint.chunks(steps * dim).flat_map(|lam| &lam[..dim]).copied().collect();
+                    out.copy_from_slice(&cpu::advanced(Direction::Backward, modes, &first));
+                }
+            }
             Matrix::Dense(a) => dense::initial_gradient(a, steps, adjoint, out),
         }
     }
