@@ -33,13 +33,24 @@ pub fn rows<T: Real + Elementary>(first: usize, classes: usize, settings: &Setti
             let loss = (1.0 - settings.smoothing.f64()) * nll + settings.smoothing.f64() * even;
             if settings.gradient {
                 let (log_sum, share) = (T::of(log_sum), settings.smoothing / T::of(classes as f64));
-                vectorized(|| row.iter_mut().for_each(|z| *z = ((*z - log_sum).vexp() - share) * weight));
+                vectorized(
+                    #[inline(always)]
+                    || gradient(row, log_sum, share, weight),
+                );
                 row[target] -= (T::one() - settings.smoothing) * weight;
             }
             weight.f64() * loss
         })
         .collect();
     losses.iter().sum()
+}
+
+/// Replaces logits by `(softmax - share) weight`.
+#[inline(always)]
+fn gradient<T: Elementary>(row: &mut [T], log_sum: T, share: T, weight: T) {
+    for z in row {
+        *z = ((*z - log_sum).vexp() - share) * weight;
+    }
 }
 
 /// Scores of one token.

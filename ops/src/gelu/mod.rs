@@ -18,23 +18,31 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
     for_float!(x, "gelu", T => {
         let source = x.data::<T>()?;
         let mut out = Buffer::<T>::unspecified(source.len());
-        parallel::for_rows(&mut out, 1, |first, piece| {
-            vectorized(|| piece.iter_mut().zip(&source[first..]).for_each(|(y, &x)| *y = x * x.gaussian().0));
-        });
+        parallel::for_rows(&mut out, 1, |first, piece| vectorized(#[inline(always)] || value(&source[first..], piece)));
         let saved = autograd::needs_gradient(x).then(|| x.detach());
         Tensor::from_buffer(out, x.shape())?.from_operator("gelu", &[x], move |g, _| {
             let Some(x) = saved else { return Ok(vec![None]) };
             let (g, source) = (g.data::<T>()?, x.data::<T>()?);
             let mut dx = Buffer::<T>::unspecified(source.len());
             parallel::for_rows(&mut dx, 1, |first, piece| {
-                vectorized(|| {
-                    for ((dx, &x), &g) in piece.iter_mut().zip(&source[first..]).zip(&g[first..]) {
-                        let (below, density) = x.gaussian();
-                        *dx = g * x.mul_add(density, below);
-                    }
-                });
+                vectorized(#[inline(always)] || gradient(&source[first..], &g[first..], piece));
             });
             Ok(vec![Some(Tensor::from_buffer(dx, x.shape())?)])
         })
     })
+}
+
+#[inline(always)]
+fn value<T: Elementary>(x: &[T], y: &mut [T]) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = x * x.gaussian().0;
+    }
+}
+
+#[inline(always)]
+fn gradient<T: Elementary>(x: &[T], g: &[T], dx: &mut [T]) {
+    for ((dx, &x), &g) in dx.iter_mut().zip(x).zip(g) {
+        let (below, density) = x.gaussian();
+        *dx = g * x.mul_add(density, below);
+    }
 }

@@ -6,81 +6,87 @@ use hankel_core::parallel;
 
 /// `y` gets the normalised rows of `x`.
 pub fn forward<T: Real>(x: &[T], weight: &[T], bias: Option<&[T]>, eps: T, y: &mut [T]) {
+    parallel::for_rows(y, weight.len(), |first, y| {
+        vectorized(
+            #[inline(always)]
+            || forward_rows(&x[first * weight.len()..], weight, bias, eps, y),
+        );
+    });
+}
+
+#[inline(always)]
+fn forward_rows<T: Real>(x: &[T], weight: &[T], bias: Option<&[T]>, eps: T, y: &mut [T]) {
     let width = weight.len();
-    parallel::for_rows(y, width, |first, piece| {
-        vectorized(|| {
-            for (y, x) in piece.chunks_mut(width).zip(x[first * width..].chunks(width)) {
-                let (mean, inverse) = moments(x, eps);
-                match bias {
-                    Some(bias) => {
-                        for (((y, &x), &w), &b) in y.iter_mut().zip(x).zip(weight).zip(bias) {
-                            *y = (x - mean) * inverse * w + b;
-                        }
-                    }
-                    None => {
-                        for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
-                            *y = (x - mean) * inverse * w;
-                        }
-                    }
+    for (y, x) in y.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+        let (mean, inverse) = moments(x, eps);
+        match bias {
+            Some(bias) => {
+                for (((y, &x), &w), &b) in y.iter_mut().zip(x).zip(weight).zip(bias) {
+                    *y = (x - mean) * inverse * w + b;
                 }
             }
-        });
-    });
+            None => {
+                for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
+                    *y = (x - mean) * inverse * w;
+                }
+            }
+        }
+    }
 }
 
 /// `dx` gets the gradient of the input; `gain`, if wanted, the rows whose sum is the gradient of the weight.
 pub fn backward<T: Real>(x: &[T], weight: &[T], g: &[T], eps: T, dx: &mut [T], gain: Option<&mut [T]>) {
     let width = weight.len();
-    let scale = T::of(1.0 / width as f64);
-    parallel::for_rows(dx, width, |first, piece| {
-        vectorized(|| {
-            let (x, g) = (&x[first * width..], &g[first * width..]);
-            for ((dx, x), g) in piece.chunks_mut(width).zip(x.chunks(width)).zip(g.chunks(width)) {
-                let (mean, inverse) = moments(x, eps);
-                let mut sums = [[T::zero(); LANES]; 2];
-                for_lanes(width, |i, lane| {
-                    let h = g[i] * weight[i];
-                    sums[0][lane] += h;
-                    sums[1][lane] += h * (x[i] - mean);
-                });
-                let mean_h = total(sums[0]) * scale;
-                let mean_hn = total(sums[1]) * inverse * scale;
-                for (((dx, &x), &g), &w) in dx.iter_mut().zip(x).zip(g).zip(weight) {
-                    *dx = (g * w - mean_h - (x - mean) * inverse * mean_hn) * inverse;
-                }
-            }
-        });
+    parallel::for_rows(dx, width, |first, dx| {
+        vectorized(
+            #[inline(always)]
+            || input_rows(&x[first * width..], weight, &g[first * width..], eps, dx),
+        );
     });
     if let Some(gain) = gain {
-        parallel::for_rows(gain, width, |first, piece| {
-            vectorized(|| {
-                let (x, g) = (&x[first * width..], &g[first * width..]);
-                for ((gain, x), g) in piece.chunks_mut(width).zip(x.chunks(width)).zip(g.chunks(width)) {
-                    let (mean, inverse) = moments(x, eps);
-                    for ((gain, &x), &g) in gain.iter_mut().zip(x).zip(g) {
-                        *gain = g * (x - mean) * inverse;
-                    }
-                }
-            });
+        parallel::for_rows(gain, width, |first, gain| {
+            vectorized(
+                #[inline(always)]
+                || gain_rows(&x[first * width..], width, &g[first * width..], eps, gain),
+            );
         });
+    }
+}
+
+#[inline(always)]
+fn input_rows<T: Real>(x: &[T], weight: &[T], g: &[T], eps: T, dx: &mut [T]) {
+    let width = weight.len();
+    let scale = T::of(1.0 / width as f64);
+    for ((dx, x), g) in dx.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
+        let (mean, inverse) = moments(x, eps);
+        let (mut sum_h, mut sum_hx) = ([T::zero(); LANES], [T::zero(); LANES]);
+        for ((x, g), w) in x.chunks(LANES).zip(g.chunks(LANES)).zip(weight.chunks(LANES)) {
+            for lane in 0..x.len() {
+                let h = g[lane] * w[lane];
+                sum_h[lane] += h;
+                sum_hx[lane] += h * (x[lane] - mean);
+            }
+        }
+        let mean_h = total(sum_h) * scale;
+        let mean_hn = total(sum_hx) * inverse * scale;
+        for (((dx, &x), &g), &w) in dx.iter_mut().zip(x).zip(g).zip(weight) {
+            *dx = (g * w - mean_h - (x - mean) * inverse * mean_hn) * inverse;
+        }
+    }
+}
+
+#[inline(always)]
+fn gain_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, gain: &mut [T]) {
+    for ((gain, x), g) in gain.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
+        let (mean, inverse) = moments(x, eps);
+        for ((gain, &x), &g) in gain.iter_mut().zip(x).zip(g) {
+            *gain = g * (x - mean) * inverse;
+        }
     }
 }
 
 /// Accumulators side by side: a sum in vector registers, in an order that depends on the length only.
-const LANES: usize = 16;
-
-#[inline(always)]
-fn for_lanes(n: usize, mut f: impl FnMut(usize, usize)) {
-    let whole = n / LANES * LANES;
-    for first in (0..whole).step_by(LANES) {
-        for lane in 0..LANES {
-            f(first + lane, lane);
-        }
-    }
-    for i in whole..n {
-        f(i, i - whole);
-    }
-}
+const LANES: usize = 32;
 
 #[inline(always)]
 fn total<T: Real>(lanes: [T; LANES]) -> T {
@@ -92,9 +98,17 @@ fn total<T: Real>(lanes: [T; LANES]) -> T {
 fn moments<T: Real>(x: &[T], eps: T) -> (T, T) {
     let scale = T::of(1.0 / x.len() as f64);
     let mut sums = [T::zero(); LANES];
-    for_lanes(x.len(), |i, lane| sums[lane] += x[i]);
+    for x in x.chunks(LANES) {
+        for (sum, &x) in sums.iter_mut().zip(x) {
+            *sum += x;
+        }
+    }
     let mean = total(sums) * scale;
     let mut squares = [T::zero(); LANES];
-    for_lanes(x.len(), |i, lane| squares[lane] += (x[i] - mean) * (x[i] - mean));
+    for x in x.chunks(LANES) {
+        for (sum, &x) in squares.iter_mut().zip(x) {
+            *sum += (x - mean) * (x - mean);
+        }
+    }
     (mean, T::one() / (total(squares) * scale + eps).sqrt())
 }

@@ -20,35 +20,40 @@ pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     for_float!(gate, "swiglu", T => {
         let (a, b) = (gate.data::<T>()?, up.data::<T>()?);
         let mut out = Buffer::<T>::unspecified(a.len());
-        parallel::for_rows(&mut out, 1, |first, piece| {
-            vectorized(|| {
-                for ((y, &a), &b) in piece.iter_mut().zip(&a[first..]).zip(&b[first..]) {
-                    *y = a * a.sigmoid() * b;
-                }
-            });
-        });
+        parallel::for_rows(&mut out, 1, |first, piece| vectorized(#[inline(always)] || value(&a[first..], &b[first..], piece)));
         let (saved_gate, saved_up) = (gate.detach(), up.detach());
         Tensor::from_buffer(out, gate.shape())?.from_operator("swiglu", &[gate, up], move |g, wanted| {
             let (a, b, g) = (saved_gate.data::<T>()?, saved_up.data::<T>()?, g.data::<T>()?);
-            let gradient = |f: fn(T, T) -> T| {
+            let (mut d_gate, mut d_up) = (None, None);
+            if wanted[0] {
                 let mut out = Buffer::<T>::unspecified(a.len());
                 parallel::for_rows(&mut out, 1, |first, piece| {
-                    vectorized(|| {
-                        for (i, x) in piece.iter_mut().enumerate() {
-                            *x = g[first + i] * f(a[first + i], b[first + i]);
-                        }
-                    });
+                    vectorized(#[inline(always)] || gate_gradient(&a[first..], &b[first..], &g[first..], piece));
                 });
-                Tensor::from_buffer(out, saved_gate.shape())
-            };
-            let d_gate = wanted[0].then(|| {
-                gradient(|a, b| {
-                    let p = a.sigmoid();
-                    b * p * (1.0 + a * (1.0 - p))
-                })
-            });
-            let d_up = wanted[1].then(|| gradient(|a, _| a * a.sigmoid()));
-            Ok(vec![d_gate.transpose()?, d_up.transpose()?])
+                d_gate = Some(Tensor::from_buffer(out, saved_gate.shape())?);
+            }
+            if wanted[1] {
+                let mut out = Buffer::<T>::unspecified(a.len());
+                parallel::for_rows(&mut out, 1, |first, piece| vectorized(#[inline(always)] || value(&a[first..], &g[first..], piece)));
+                d_up = Some(Tensor::from_buffer(out, saved_up.shape())?);
+            }
+            Ok(vec![d_gate, d_up])
         })
     })
+}
+
+/// `silu(a) b`; with the gradient of the output for `b`, the gradient of `up`.
+#[inline(always)]
+fn value<T: Elementary>(a: &[T], b: &[T], y: &mut [T]) {
+    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+        *y = a * a.sigmoid() * b;
+    }
+}
+
+#[inline(always)]
+fn gate_gradient<T: Elementary>(a: &[T], b: &[T], g: &[T], d: &mut [T]) {
+    for (((d, &a), &b), &g) in d.iter_mut().zip(a).zip(b).zip(g) {
+        let p = a.sigmoid();
+        *d = g * b * p * (T::one() + a * (T::one() - p));
+    }
 }
