@@ -1,13 +1,14 @@
 //! Backbones, adapters, linear systems and files of weights.
 //!
 //! [`tiny_gpt`] is the backbone of the small experiments; [`adapters`] what is trained on it; [`lti`] the control theory
-//! behind truncation, ignorant of both; [`weights`] the files.
+//! behind truncation, ignorant of both; [`mod@reduce`] applies it to whole adapters; [`weights`] the files.
 
 pub mod adapters;
 pub mod linear;
 pub mod lti;
 pub mod parameter;
 pub mod pass;
+pub mod reduce;
 pub mod tiny_gpt;
 pub mod weights;
 

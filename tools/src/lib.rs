@@ -1,1 +1,19 @@
-//! The bt binary: inspect, reduce and verify linear systems and adapters.
+//! `bt`: inspects, reduces and verifies linear systems, HRM adapters above all.
+//!
+//! ```text
+//! bt inspect ADAPTER            Hankel singular values, orders at usual thresholds, time constants
+//! bt reduce  ADAPTER -o OUT     a smaller adapter with a certificate
+//! bt verify  FULL REDUCED       recomputes everything the certificate claims; exit code 1 if a claim is false
+//! ```
+//!
+//! In place of an adapter directory each command takes a file with the matrices of any stable discrete-time system:
+//! `A` ([d] or [d, d]), `B`, `C` and possibly `D` as .safetensors or .npz.
+
+pub mod cli;
+mod inspect;
+mod reduce;
+mod subject;
+mod text;
+mod verify;
+
+pub use cli::{Cli, run};

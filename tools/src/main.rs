@@ -1,3 +1,16 @@
 //! See the crate documentation.
 
-fn main() {}
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Exit code 2 for usage errors is clap's own convention; the same is used for bad input.
+    match hankel_tools::run(&hankel_tools::Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -36,6 +36,9 @@ pub struct GramianFactors {
     pub residual_c: Option<f64>,
     /// Relative residual of the observability equation.
     pub residual_o: Option<f64>,
+    /// How much rounding of A is amplified in the factors: 1 where they are built from the poles, `1 / (1 - spectral radius)`
+    /// or the horizon where they are built from powers of a matrix.
+    pub sensitivity: f64,
     /// Poles slower than [`super::poles::MIN_RATE`], treated as having that rate.
     pub clamped_poles: usize,
 }
@@ -46,19 +49,20 @@ impl GramianFactors {
     /// Diagonal and modal A: the structured factorisation of [`super::cauchy`]; dense A: doubling.
     pub fn analytic(system: &LinearSystem) -> Result<Self> {
         let (b, c) = (compress_columns(system.b()), compress_columns(system.c().transpose()));
-        let (lc, lo, clamped_poles) = if let Some(modes) = system.a().modes() {
+        let (lc, lo, sensitivity, clamped_poles) = if let Some(modes) = system.a().modes() {
             let spectrum = Spectrum::of(&modes);
             let lc = spectrum.factor(b.as_ref(), Side::Input);
             let lo = spectrum.factor(c.as_ref(), Side::Output);
-            (lc, lo, modes.iter().map(|m| if m.pole() == m.pole().clamped() { 0 } else { m.states() }).sum())
+            (lc, lo, 1.0, modes.iter().map(|m| if m.pole() == m.pole().clamped() { 0 } else { m.states() }).sum())
         } else {
             let a = system.a().to_dense();
-            (stein_factor(a.as_ref(), b.as_ref())?, stein_factor(a.transpose(), c.as_ref())?, 0)
+            let sensitivity = 1.0 / (1.0 - system.spectral_radius()?);
+            (stein_factor(a.as_ref(), b.as_ref())?, stein_factor(a.transpose(), c.as_ref())?, sensitivity, 0)
         };
         let a = clamped_matrix(system.a());
         let residual_c = stein_residual(a.as_ref(), product(lc.as_ref(), lc.transpose()).as_ref(), b.as_ref());
         let residual_o = stein_residual(a.transpose(), product(lo.as_ref(), lo.transpose()).as_ref(), c.as_ref());
-        Ok(Self { lc, lo, residual_c: Some(residual_c), residual_o: Some(residual_o), clamped_poles })
+        Ok(Self { lc, lo, residual_c: Some(residual_c), residual_o: Some(residual_o), sensitivity, clamped_poles })
     }
 
     /// Factors of the Gramians over the first `steps` steps, for sequences of known length
@@ -73,6 +77,7 @@ impl GramianFactors {
         Ok(Self::without_equation(
             horizon_factor(a.as_ref(), system.b(), steps),
             horizon_factor(a.transpose(), system.c().transpose(), steps),
+            (steps as f64).min(1.0 / (1.0 - system.spectral_radius()?)),
         ))
     }
 
@@ -83,13 +88,14 @@ impl GramianFactors {
     /// by what the data excites, and no error bound holds in the usual sense. See [`super::empirical`] for systems that
     /// vary in time.
     pub fn empirical(system: &LinearSystem, states: MatRef<'_, f64>, steps: usize) -> Result<Self> {
-        let lo = Self::time_limited(system, steps)?.lo;
-        Ok(Self::without_equation(super::empirical::controllability_factor(system.states(), states)?, lo))
+        let Self { lo, sensitivity, .. } = Self::time_limited(system, steps)?;
+        let lc = super::empirical::controllability_factor(system.states(), states)?;
+        Ok(Self::without_equation(lc, lo, sensitivity))
     }
 
     /// Factors that do not come from a Lyapunov equation of the system (empirical or time-limited Gramians).
-    pub fn without_equation(lc: Mat<f64>, lo: Mat<f64>) -> Self {
-        Self { lc, lo, residual_c: None, residual_o: None, clamped_poles: 0 }
+    pub fn without_equation(lc: Mat<f64>, lo: Mat<f64>, sensitivity: f64) -> Self {
+        Self { lc, lo, residual_c: None, residual_o: None, sensitivity, clamped_poles: 0 }
     }
 
     /// The controllability Gramian, [d, d].

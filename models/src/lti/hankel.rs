@@ -25,7 +25,11 @@ impl HankelSpectrum {
         let svd = jacobi_svd(product(factors.lo.transpose(), factors.lc.as_ref()).as_ref())?;
         let mut values = svd.values;
         values.resize(d, 0.0);
-        let threshold = values.first().copied().unwrap_or(0.0) * d as f64 * f64::EPSILON;
+        // Entries of Lo^T Lc are sums that may cancel: what they are sums of sets the size of their rounding errors. Taking
+        // absolute values entry by entry keeps the threshold independent of the scaling of the states.
+        let absolute = |m: &Mat<f64>| Mat::from_fn(m.nrows(), m.ncols(), |i, j| m[(i, j)].abs());
+        let summed = product(absolute(&factors.lo).transpose(), absolute(&factors.lc).as_ref()).norm_l2();
+        let threshold = d as f64 * f64::EPSILON * factors.sensitivity * summed;
         let rank = values.iter().take_while(|&&s| s > threshold).count();
         Ok(Self {
             rank,
@@ -40,7 +44,8 @@ impl HankelSpectrum {
         &self.values
     }
 
-    /// Number of values above rounding, `sigma_i > d eps sigma_1`: no reduction keeps more states.
+    /// Number of values above rounding, `sigma_i > d eps` times the size of what they were computed from: no reduction keeps
+    /// more states.
     pub fn rank(&self) -> usize {
         self.rank
     }

@@ -295,6 +295,20 @@ impl LinearSystem {
     pub fn spectral_radius(&self) -> Result<f64> {
         self.a.spectral_radius()
     }
+
+    /// All poles, complex ones with their conjugates.
+    pub fn eigenvalues(&self) -> Result<Vec<c64>> {
+        match self.a.modes() {
+            None => eigenvalues(self.a.to_dense().as_ref()),
+            Some(modes) => Ok(modes
+                .iter()
+                .flat_map(|m| {
+                    let value = m.pole().value();
+                    std::iter::once(value).chain((m.states() == 2).then(|| value.conj()))
+                })
+                .collect()),
+        }
+    }
 }
 
 fn check_shape(what: &str, m: MatRef<'_, f64>, expected: (usize, usize)) -> Result<()> {

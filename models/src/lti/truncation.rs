@@ -1,7 +1,7 @@
 //! Reduction methods: from a system and the directions of its Hankel singular values to a smaller system.
 
 use super::hankel::HankelSpectrum;
-use super::linalg::{beside, product, singular_values};
+use super::linalg::{above, beside, product, singular_values};
 use super::norms::{FrequencyResponse, hinf_sweep};
 use super::system::{LinearSystem, Mode, StateMatrix};
 use super::{LtiError, Result};
@@ -105,12 +105,14 @@ fn balancing_free(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize
 }
 
 fn singular_perturbation(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
-    let rank = spectrum.rank();
-    if order > rank {
-        return Err(LtiError::OrderTooLarge { order, states: rank });
-    }
-    let (left, right) = spectrum.projections(rank)?;
-    let rest = rank - order;
+    // The result depends on the subspace of the discarded states, not on the basis in it: orthogonal complements of the kept
+    // directions are exact where the balanced directions of tiny singular values are mostly rounding. For the same reason
+    // states that are not controllable or not observable need no separate treatment.
+    let (left, right) = spectrum.projections(order)?;
+    let (complement, dual) = (null_space(left.as_ref()), null_space(right.transpose()));
+    let dual = product(dual.transpose(), complement.as_ref()).partial_piv_lu().solve(dual.transpose());
+    let rest = system.states() - order;
+    let (left, right) = (above(left.as_ref(), dual.as_ref()), beside(right.as_ref(), complement.as_ref()));
     let a = product(left.as_ref(), system.a().apply(right.as_ref()).as_ref());
     let b = product(left.as_ref(), system.b());
     let c = product(system.c(), right.as_ref());
@@ -134,6 +136,12 @@ fn singular_perturbation(system: &LinearSystem, spectrum: &HankelSpectrum, order
         bound: Some(spectrum.bound(order)),
         kept: None,
     })
+}
+
+/// Orthonormal basis, [d, d - r], of the vectors that the r independent rows of `m` [r, d] map to zero.
+fn null_space(m: MatRef<'_, f64>) -> Mat<f64> {
+    let q = m.transpose().qr().compute_Q();
+    q.subcols(m.nrows(), m.ncols() - m.nrows()).to_owned()
 }
 
 /// H-infinity norm of every mode of a diagonal or modal system on its own.

@@ -112,8 +112,7 @@ impl AdapterBytes {
 
     /// Hashes of both.
     pub fn hashes(&self) -> AdapterHashes {
-        let hex = |bytes: &[u8]| Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
-        AdapterHashes { config: hex(&self.config), weights: hex(&self.weights) }
+        AdapterHashes { config: sha256(&self.config), weights: sha256(&self.weights) }
     }
 
     /// Parses both; `directory` is for messages.
@@ -173,10 +172,7 @@ impl HrmLayerFile {
 
     /// A name for messages and tables: `layer 3` or `layer 3 (attention)`.
     pub fn label(&self) -> String {
-        match self.site {
-            HrmSite::Mlp => format!("layer {}", self.layer),
-            HrmSite::Attention => format!("layer {} (attention)", self.layer),
-        }
+        layer_label(self.layer, self.site)
     }
 
     /// The discrete-time system (A, B, C) of the layer in f64, *without* the gate (R1, R2).
@@ -226,6 +222,14 @@ impl HrmLayerFile {
             }
             HrmDynamics::Dense(a) => put("a", vec![d, d], a.clone()),
         }
+    }
+}
+
+/// A layer's name in messages, tables and certificates.
+pub fn layer_label(layer: usize, site: HrmSite) -> String {
+    match site {
+        HrmSite::Mlp => format!("layer {layer}"),
+        HrmSite::Attention => format!("layer {layer} (attention)"),
     }
 }
 
@@ -425,4 +429,9 @@ impl LayerReader<'_> {
     fn fail(&self, reason: String) -> WeightsError {
         WeightsError::Content { path: PathBuf::from(self.path), reason }
     }
+}
+
+/// SHA-256 of some bytes, in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -5,8 +5,11 @@ pub mod atomic;
 mod error;
 pub mod hrm_config;
 pub mod hrm_file;
+pub mod npz;
+mod recorded;
 pub mod system_file;
 
 pub use error::{Result, WeightsError};
 pub use hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmInput, HrmPreset, HrmSite, HrmSites};
 pub use hrm_file::{AdapterBytes, AdapterHashes, HrmAdapterFile, HrmDynamics, HrmLayerFile};
+pub use recorded::{StateRecord, recorded_states};

@@ -3,10 +3,9 @@
 use super::arrays::{self, Array, NamedArrays, Precision};
 use super::atomic::write_file;
 use super::error::{Result, WeightsError};
+use super::npz;
 use crate::lti::{LinearSystem, LtiError, StateMatrix};
 use faer::{Mat, MatRef};
-use npyz::WriterBuilder;
-use std::io::{Cursor, Read};
 use std::path::Path;
 
 /// The two kinds of files, by extension.
@@ -39,7 +38,7 @@ impl ArrayFormat {
 pub fn parse_arrays(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
     match ArrayFormat::require(path)? {
         ArrayFormat::Safetensors => arrays::parse(path, bytes),
-        ArrayFormat::Npz => parse_npz(path, bytes),
+        ArrayFormat::Npz => npz::parse(path, bytes),
     }
 }
 
@@ -49,26 +48,21 @@ pub fn write_arrays(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) -> Result<(
     write_file(path, &bytes)
 }
 
-/// The bytes of a file of arrays in f64; arrays named in `one_dimensional` must have one row and lose it.
+/// The bytes of a file of arrays in f64. An array called `hsv` (or `... .hsv`) is a list and must have one row.
 pub fn arrays_to_bytes(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) -> Result<Vec<u8>> {
     let named: NamedArrays = arrays
         .iter()
         .map(|(name, m)| {
             let data = (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect();
-            // By convention of this file format a single row is a diagonal of A or a list of values.
-            let shape = if is_vector(name) { vec![m.ncols()] } else { vec![m.nrows(), m.ncols()] };
+            let shape =
+                if *name == "hsv" || name.ends_with(".hsv") { vec![m.ncols()] } else { vec![m.nrows(), m.ncols()] };
             ((*name).to_string(), Array::new(shape, data, Precision::F64))
         })
         .collect();
     match ArrayFormat::require(path)? {
         ArrayFormat::Safetensors => Ok(arrays::serialize(&named)),
-        ArrayFormat::Npz => write_npz(&named).map_err(WeightsError::io("write", path)),
+        ArrayFormat::Npz => Ok(npz::serialize(&named)),
     }
-}
-
-/// Names of arrays that are lists.
-fn is_vector(name: &str) -> bool {
-    matches!(name, "hankel_singular_values" | "a")
 }
 
 /// Reads a system `A, B, C[, D]`: A of shape [d] (its diagonal) or [d, d], B [d, m], C [p, d], D [p, m].
@@ -132,76 +126,8 @@ pub fn system_to_bytes(path: &Path, system: &LinearSystem) -> Result<Vec<u8>> {
     }
     match ArrayFormat::require(path)? {
         ArrayFormat::Safetensors => Ok(arrays::serialize(&named)),
-        ArrayFormat::Npz => write_npz(&named).map_err(WeightsError::io("write", path)),
+        ArrayFormat::Npz => Ok(npz::serialize(&named)),
     }
-}
-
-fn parse_npz(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
-    let malformed = |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: "npz file", reason };
-    let mut archive = npyz::npz::NpzArchive::new(Cursor::new(bytes)).map_err(|e| malformed(e.to_string()))?;
-    let names: Vec<String> = archive.array_names().map(String::from).collect();
-    let mut out = NamedArrays::new();
-    for name in names {
-        let file = archive
-            .by_name(&name)
-            .map_err(|e| malformed(format!("{name}: {e}")))?
-            .ok_or_else(|| malformed(format!("{name} is listed and not there")))?;
-        let array = read_npy(&name, file).map_err(|reason| malformed(format!("{name}: {reason}")))?;
-        if let Some((index, value)) = array.first_non_finite() {
-            return Err(WeightsError::content(
-                path,
-                format!("{name} holds {value} at {index:?}; every value must be finite"),
-            ));
-        }
-        out.insert(name, array);
-    }
-    Ok(out)
-}
-
-fn read_npy<R: Read>(name: &str, file: npyz::NpyFile<R>) -> std::result::Result<Array, String> {
-    let shape: Vec<usize> = file.shape().iter().map(|&n| n as usize).collect();
-    // A header may promise more than memory holds; a system never needs that much.
-    let size = shape.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).filter(|&n| n <= 1 << 31);
-    let size = size.ok_or_else(|| format!("shape {shape:?} is too large"))?;
-    let fortran = file.order() == npyz::Order::Fortran;
-    let dtype = file.dtype().descr();
-    let (data, precision) = match dtype.trim_matches('\'') {
-        "<f8" | ">f8" => (file.into_vec::<f64>().map_err(|e| e.to_string())?, Precision::F64),
-        "<f4" | ">f4" => {
-            let data = file.into_vec::<f32>().map_err(|e| e.to_string())?;
-            (data.into_iter().map(f64::from).collect(), Precision::F32)
-        }
-        other => return Err(format!("element type {other}; expected float64 or float32 ({name}.astype(float))")),
-    };
-    if data.len() != size {
-        return Err(format!("{} values for shape {shape:?}", data.len()));
-    }
-    let data = match shape[..] {
-        [rows, cols] if fortran => (0..size).map(|k| data[k / cols + (k % cols) * rows]).collect(),
-        [_] | [_, _] | [] => data,
-        _ if fortran => return Err("arrays of more than two dimensions must be in C order".into()),
-        _ => data,
-    };
-    Ok(Array::new(shape, data, precision))
-}
-
-fn write_npz(arrays: &NamedArrays) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Cursor::new(Vec::new());
-    {
-        let mut writer = npyz::npz::NpzWriter::new(&mut bytes);
-        for (name, array) in arrays {
-            let shape: Vec<u64> = array.shape.iter().map(|&n| n as u64).collect();
-            // No compression and no time stamp: equal arrays give equal bytes, which the certificate's hashes rely on.
-            let options = npyz::zip::write::FileOptions::default()
-                .compression_method(npyz::zip::CompressionMethod::Stored)
-                .last_modified_time(npyz::zip::DateTime::default());
-            let mut npy = writer.array::<f64>(name, options)?.default_dtype().shape(&shape).begin_nd()?;
-            npy.extend(array.data.iter().copied())?;
-            npy.finish()?;
-        }
-        writer.zip_writer().finish().map_err(std::io::Error::other)?;
-    }
-    Ok(bytes.into_inner())
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Reading the golden cases: a safetensors file with a JSON file of roles and tolerances beside it.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use faer::Mat;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;

@@ -1,0 +1,177 @@
+//! numpy's `.npz`: a zip archive of `.npy` arrays.
+//!
+//! The `.npy` format is a magic string, a version, the length of a header, the header (a Python dictionary of type, order
+//! and shape) and the values: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
+
+use super::arrays::{Array, NamedArrays, Precision};
+use super::error::{Result, WeightsError};
+use std::io::{Cursor, Read, Write};
+use std::path::Path;
+use zip::write::SimpleFileOptions;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// No array of a linear system is larger; a header that claims more is not believed.
+const MAX_BYTES: u64 = 1 << 32;
+
+/// Parses an npz file held in memory; `path` is for messages.
+///
+/// # Errors
+/// A corrupt archive, an element type other than f64 and f32, a value that is not finite.
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
+    let malformed = |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: "npz file", reason };
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|e| malformed(e.to_string()))?;
+    let mut arrays = NamedArrays::new();
+    for i in 0..archive.len() {
+        let entry = archive.by_index(i).map_err(|e| malformed(e.to_string()))?;
+        let file = entry.name().map_err(|e| malformed(e.to_string()))?.into_owned();
+        let name = file.strip_suffix(".npy").ok_or_else(|| malformed(format!("the entry {file} is not an array")))?;
+        let mut content = Vec::new();
+        entry.take(MAX_BYTES).read_to_end(&mut content).map_err(|e| malformed(format!("{file}: {e}")))?;
+        let array = parse_npy(&content).map_err(|reason| malformed(format!("{file}: {reason}")))?;
+        if let Some((index, value)) = array.first_non_finite() {
+            return Err(WeightsError::content(
+                path,
+                format!("{name} holds {value} at {index:?}; every value must be finite"),
+            ));
+        }
+        arrays.insert(name.to_string(), array);
+    }
+    Ok(arrays)
+}
+
+/// The bytes of an npz file with these arrays in f64; the same arrays give the same bytes.
+pub fn serialize(arrays: &NamedArrays) -> Vec<u8> {
+    // Neither compression nor a time stamp, so that hashes are reproducible.
+    let options = SimpleFileOptions::default()
+        .compression_method(zip::CompressionMethod::Stored)
+        .last_modified_time(zip::DateTime::default());
+    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let mut write = || -> zip::result::ZipResult<()> {
+        for (name, array) in arrays {
+            writer.start_file(format!("{name}.npy"), options)?;
+            writer.write_all(&header(&array.shape))?;
+            for value in &array.data {
+                writer.write_all(&value.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    };
+    write().expect("writing to memory does not fail");
+    writer.finish().expect("writing to memory does not fail").into_inner()
+}
+
+fn header(shape: &[usize]) -> Vec<u8> {
+    let extents: String = shape.iter().map(|n| format!("{n},")).collect();
+    let mut text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({extents}), }}");
+    // Magic, version, length and header together fill whole blocks of 64 bytes, the last of which is a line break.
+    while (MAGIC.len() + 4 + text.len() + 1) % 64 != 0 {
+        text.push(' ');
+    }
+    text.push('\n');
+    let mut out = MAGIC.to_vec();
+    out.extend([1, 0]);
+    out.extend((text.len() as u16).to_le_bytes());
+    out.extend(text.as_bytes());
+    out
+}
+
+fn parse_npy(bytes: &[u8]) -> std::result::Result<Array, String> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or("no numpy array")?;
+    let (version, rest) = rest.split_at_checked(2).ok_or("it ends inside its header")?;
+    let width = if version[0] == 1 { 2 } else { 4 };
+    let (length, rest) = rest.split_at_checked(width).ok_or("it ends inside its header")?;
+    let length = length.iter().rev().fold(0, |n, &b| n << 8 | usize::from(b));
+    let (text, data) = rest.split_at_checked(length).ok_or("it ends inside its header")?;
+    let text = std::str::from_utf8(text).map_err(|e| e.to_string())?;
+    let field = |key: &str| {
+        let start = text.find(&format!("'{key}':")).ok_or_else(|| format!("its header has no {key}"))?;
+        Ok::<_, String>(text[start + key.len() + 3..].trim_start())
+    };
+    let descr = field("descr")?.trim_start_matches('\'').split('\'').next().unwrap_or_default();
+    let fortran = field("fortran_order")?.starts_with("True");
+    let shape = field("shape")?.strip_prefix('(').and_then(|s| s.split_once(')')).ok_or("its shape is unreadable")?.0;
+    let shape: Vec<usize> = shape
+        .split(',')
+        .map(str::trim)
+        .filter(|s| !s.is_empty())
+        .map(|s| s.parse().map_err(|_| format!("its shape is unreadable: {s}")))
+        .collect::<std::result::Result<_, _>>()?;
+    let (values, precision): (Vec<f64>, _) = match descr {
+        "<f8" => (data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(), Precision::F64),
+        ">f8" => (data.as_chunks().0.iter().map(|b| f64::from_be_bytes(*b)).collect(), Precision::F64),
+        "<f4" => (data.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(), Precision::F32),
+        ">f4" => (data.as_chunks().0.iter().map(|b| f64::from(f32::from_be_bytes(*b))).collect(), Precision::F32),
+        other => return Err(format!("element type {other:?}; save it as float64 or float32")),
+    };
+    let size = shape.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).ok_or("its shape is too large")?;
+    let element = if precision == Precision::F64 { 8 } else { 4 };
+    if values.len() != size || data.len() != size * element {
+        return Err(format!("shape {shape:?} needs {size} values of {element} bytes, there are {} bytes", data.len()));
+    }
+    let values = if fortran { from_fortran_order(&values, &shape) } else { values };
+    Ok(Array::new(shape, values, precision))
+}
+
+/// Values with the first dimension fastest, reordered so that the last is.
+fn from_fortran_order(values: &[f64], shape: &[usize]) -> Vec<f64> {
+    (0..values.len())
+        .map(|flat| {
+            let (mut rest, mut stride, mut source) = (flat, values.len(), 0);
+            for &n in shape.iter().rev() {
+                stride /= n;
+                source += rest % n * stride;
+                rest /= n;
+            }
+            values[source]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn npy(dictionary: &str, data: &[u8]) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend([1, 0]);
+        out.extend((dictionary.len() as u16).to_le_bytes());
+        out.extend(dictionary.as_bytes());
+        out.extend(data);
+        out
+    }
+
+    #[test]
+    fn arrays_survive_a_round_trip() {
+        let mut arrays = NamedArrays::new();
+        arrays.insert("A".into(), Array::new(vec![2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 0.1], Precision::F64));
+        arrays.insert("v".into(), Array::new(vec![2], vec![-1.5, 1e300], Precision::F64));
+        let bytes = serialize(&arrays);
+        assert_eq!(serialize(&arrays), bytes);
+        assert_eq!(parse(Path::new("x.npz"), &bytes).unwrap(), arrays);
+        assert_eq!(header(&[2, 3]).len() % 64, 0);
+    }
+
+    #[test]
+    fn orders_and_types_of_numpy_are_understood() {
+        let data: Vec<u8> = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|v| v.to_be_bytes()).collect();
+        let array = parse_npy(&npy("{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3), }", &data)).unwrap();
+        assert_eq!(array.data, [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
+        let array =
+            parse_npy(&npy("{'shape': (), 'fortran_order': False, 'descr': '<f8'}", &2f64.to_le_bytes())).unwrap();
+        assert_eq!((array.shape, array.data), (vec![], vec![2.0]));
+    }
+
+    #[test]
+    fn damage_is_reported() {
+        let short = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", &[0; 15]);
+        assert!(parse_npy(&short).unwrap_err().contains("needs 2 values"));
+        let integers = npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }", &[0; 8]);
+        assert!(parse_npy(&integers).unwrap_err().contains("<i8"));
+        let huge = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", &[]);
+        assert!(parse_npy(&huge).unwrap_err().contains("too large"));
+        for cut in [0, 3, 7, 9, 20] {
+            assert!(parse_npy(&short[..cut]).is_err());
+        }
+    }
+}

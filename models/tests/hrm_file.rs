@@ -1,0 +1,138 @@
+//! Adapter directories: round trips, strictness, and the systems they stand for.
+
+mod common;
+
+use common::Golden;
+use hankel_models::lti::{Mode, StateMatrix};
+use hankel_models::weights::arrays::Precision;
+use hankel_models::weights::hrm_file::CONFIG_FILE;
+use hankel_models::weights::{
+    Discretization, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmPreset, HrmSite,
+    HrmSites,
+};
+use std::f64::consts::PI;
+use std::fs;
+
+fn layer(layer: usize, site: HrmSite, dynamics: HrmDynamics, states: usize) -> HrmLayerFile {
+    let width = 3;
+    let values = |k: usize| (0..states * width).map(|i| (i as f64 + k as f64) / 7.0).collect();
+    HrmLayerFile { layer, site, state_dim: states, width, b: values(1), c: values(2), gate: 0.1, dynamics }
+}
+
+fn mixed() -> HrmAdapterFile {
+    let mut config = HrmConfigFile::new(HrmPreset::Released, 4);
+    config.site = HrmSites::Both;
+    config.base_model_name_or_path = Some("runs/x/backbone".into());
+    config.other.insert("task_type".into(), "CAUSAL_LM".into());
+    let modes = vec![Mode::Real(0.5), Mode::Real(-0.25), Mode::Pair { radius: 0.999_999_9, angle: 1.0 }];
+    HrmAdapterFile {
+        config,
+        precision: Precision::F64,
+        layers: vec![
+            layer(0, HrmSite::Mlp, HrmDynamics::Diagonal { log_a: vec![0.1; 4], log_dt: vec![-0.3; 4] }, 4),
+            layer(2, HrmSite::Attention, HrmDynamics::Modal(modes), 4),
+            layer(2, HrmSite::Mlp, HrmDynamics::Dense(vec![0.1, 0.2, -0.3, 0.4]), 2),
+            layer(3, HrmSite::Mlp, HrmDynamics::Modal(vec![]), 0),
+        ],
+    }
+}
+
+#[test]
+fn every_form_survives_a_round_trip() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("adapter");
+    let saved = mixed();
+    saved.save(&path).unwrap();
+    let loaded = HrmAdapterFile::load(&path).unwrap();
+    assert_eq!(loaded.layers, saved.layers);
+    assert_eq!(loaded.config.layers, Some(vec![0, 2, 3]));
+    assert_eq!(loaded.config.state_dims, Some(vec![4, 4, 2, 0]));
+    assert_eq!(loaded.config.form, Some(vec![HrmForm::Diagonal, HrmForm::Modal, HrmForm::Dense, HrmForm::Modal]));
+    assert_eq!(loaded.config.input, HrmInput::Norm);
+    assert_eq!(loaded.config.other["task_type"], "CAUSAL_LM");
+    // Saving again what was loaded changes nothing, and replaces the directory.
+    loaded.save(&path).unwrap();
+    assert_eq!(HrmAdapterFile::load(&path).unwrap(), loaded);
+    assert_eq!(loaded.to_bytes().hashes(), HrmAdapterFile::load(&path).unwrap().to_bytes().hashes());
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn an_unreduced_adapter_in_f32_keeps_its_bits_and_lists_no_forms() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("adapter");
+    let mut file = mixed();
+    file.precision = Precision::F32;
+    file.layers.truncate(1);
+    let layer = &mut file.layers[0];
+    for value in layer.b.iter_mut().chain(&mut layer.c) {
+        *value = f64::from(*value as f32);
+    }
+    file.layers[0].gate = f64::from(0.1f32);
+    file.layers[0].dynamics = HrmDynamics::Diagonal { log_a: vec![0.5; 4], log_dt: vec![-0.25; 4] };
+    file.save(&path).unwrap();
+    let loaded = HrmAdapterFile::load(&path).unwrap();
+    assert_eq!((loaded.layers, loaded.precision), (file.layers, Precision::F32));
+    let config = fs::read_to_string(path.join(CONFIG_FILE)).unwrap();
+    assert!(!config.contains("state_dims") && !config.contains("form"), "{config}");
+}
+
+#[test]
+fn defaults_follow_the_preset_and_one_form_may_stand_for_all() {
+    let parse = |text: &str| serde_json::from_str::<HrmConfigFile>(text);
+    let config = parse(r#"{"peft_type": "HRM", "state_dim": 8, "preset": "released"}"#).unwrap();
+    assert_eq!((config.input, config.discretization), (HrmInput::Norm, Discretization::ZohClamped));
+    let config = parse(r#"{"peft_type": "HRM", "state_dim": 8, "state_dims": [3, 2], "form": "modal"}"#).unwrap();
+    assert_eq!(config.form, Some(vec![HrmForm::Modal; 2]));
+    assert_eq!((config.input, config.discretization), (HrmInput::Residual, Discretization::Free));
+    assert!(parse(r#"{"peft_type": "HRM"}"#).unwrap_err().to_string().contains("state_dim"));
+}
+
+#[test]
+fn poles_outside_the_disc_and_miscounted_states_are_named() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("adapter");
+    let message = |modes: Vec<Mode>| {
+        let mut file = mixed();
+        file.config.site = HrmSites::Mlp;
+        file.layers = vec![layer(5, HrmSite::Mlp, HrmDynamics::Modal(modes), 2)];
+        file.save(&path).unwrap();
+        HrmAdapterFile::load(&path).unwrap_err().to_string()
+    };
+    let error = message(vec![Mode::Real(0.5), Mode::Real(1.0)]);
+    assert!(error.contains("layers.5.mlp.hrm.pole_radius holds 1 at [1]"), "{error}");
+    let error = message(vec![Mode::Pair { radius: 0.5, angle: 4.0 }]);
+    assert!(error.contains("pole_angle holds 4 at [0]"), "{error}");
+    let error = message(vec![Mode::Real(0.5), Mode::Real(0.5), Mode::Real(0.5)]);
+    assert!(error.contains("describes 3 states") && error.contains("expected 2"), "{error}");
+}
+
+#[test]
+fn systems_follow_the_discretization() {
+    for (name, discretization) in [
+        ("param_log_a_dt", Discretization::Free),
+        ("param_zoh", Discretization::Zoh),
+        ("param_zoh_clamped", Discretization::ZohClamped),
+    ] {
+        let case = Golden::load("hrm", name);
+        let (states, width) = (case.shape("b")[0], case.shape("b")[1]);
+        let layer = HrmLayerFile {
+            layer: 0,
+            site: HrmSite::Mlp,
+            state_dim: states,
+            width,
+            b: case.values("b"),
+            c: case.values("c"),
+            gate: case.values("alpha")[0],
+            dynamics: HrmDynamics::Diagonal { log_a: case.values("log_a"), log_dt: case.values("log_dt") },
+        };
+        let system = layer.system(discretization).unwrap();
+        let StateMatrix::Diagonal(a) = system.a() else { panic!("a diagonal layer gives a diagonal system") };
+        case.check("a_bar", a);
+        if discretization != Discretization::Free {
+            case.check("b_bar", &common::row_major(&system.b().to_owned()));
+        }
+    }
+    let negative = layer(0, HrmSite::Mlp, HrmDynamics::Modal(vec![Mode::from_polar(0.5, PI)]), 1);
+    assert_eq!(negative.system(Discretization::Free).unwrap().a(), &StateMatrix::Modal(vec![Mode::Real(-0.5)]));
+}

@@ -1,0 +1,259 @@
+//! What must hold for every stable system: 500 random ones here, 10,000 with `cargo test -- --ignored`.
+
+use faer::Mat;
+use hankel_models::lti::certificate::bound_holds;
+use hankel_models::lti::modal::{to_diagonal, to_modal};
+use hankel_models::lti::norms::{FrequencyResponse, deviation, hinf_norm, hinf_sweep};
+use hankel_models::lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, Mode, StateMatrix, reduce};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+/// How a random matrix is degraded.
+#[derive(Debug, Clone, Copy)]
+enum Defect {
+    None,
+    ZeroRow,
+    RankOne,
+    Zero,
+    Tiny,
+}
+
+#[derive(Debug, Clone)]
+struct Recipe {
+    poles: Vec<Mode>,
+    repeat: bool,
+    dense: bool,
+    inputs: usize,
+    outputs: usize,
+    defects: (Defect, Defect),
+    numbers: Vec<f64>,
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    // Rates from a few steps to a million, so that poles crowd at 1.
+    let radius = (-6.0..0.7f64).prop_map(|x| (-(10f64.powf(x))).exp());
+    prop_oneof![
+        4 => radius.clone().prop_map(Mode::Real),
+        1 => radius.clone().prop_map(|r| Mode::Real(-r)),
+        1 => Just(Mode::Real(0.0)),
+        2 => (radius, 0.01..3.13f64).prop_map(|(radius, angle)| Mode::Pair { radius, angle }),
+    ]
+}
+
+fn recipe() -> impl Strategy<Value = Recipe> {
+    let defect = prop_oneof![
+        6 => Just(Defect::None),
+        1 => Just(Defect::ZeroRow),
+        1 => Just(Defect::RankOne),
+        1 => Just(Defect::Tiny),
+    ];
+    let defect = prop_oneof![20 => defect, 1 => Just(Defect::Zero)];
+    (
+        prop::collection::vec(mode(), 1..7),
+        prop::bool::weighted(0.15),
+        prop::bool::weighted(0.3),
+        1..5usize,
+        1..5usize,
+        (defect.clone(), defect),
+        prop::collection::vec(-1.0..1.0f64, 300),
+    )
+        .prop_map(|(poles, repeat, dense, inputs, outputs, defects, numbers)| Recipe {
+            poles,
+            repeat,
+            dense,
+            inputs,
+            outputs,
+            defects,
+            numbers,
+        })
+}
+
+impl Recipe {
+    fn system(&self) -> LinearSystem {
+        let mut modes = self.poles.clone();
+        if self.repeat {
+            modes = vec![modes[0]; modes.len()];
+        }
+        let a = if modes.iter().all(|m| m.states() == 1) {
+            StateMatrix::Diagonal(modes.iter().map(|m| m.pole().value().re).collect())
+        } else {
+            StateMatrix::Modal(modes)
+        };
+        let d = a.states();
+        let mut b = self.matrix(0, d, self.inputs, self.defects.0);
+        let mut c = self.matrix(97, d, self.outputs, self.defects.1).transpose().to_owned();
+        let a = if self.dense {
+            // A random, moderately conditioned change of coordinates.
+            let t =
+                Mat::from_fn(d, d, |i, j| f64::from(u8::from(i == j)) + 0.3 * self.numbers[150 + (i * d + j) % 150]);
+            let lu = t.partial_piv_lu();
+            use faer::linalg::solvers::Solve;
+            let dense = &t * a.to_dense() * lu.solve(Mat::<f64>::identity(d, d));
+            b = &t * b;
+            c = c * lu.solve(Mat::<f64>::identity(d, d));
+            StateMatrix::Dense(dense)
+        } else {
+            a
+        };
+        // A pole within rounding of 1 may cross it in the change of coordinates: such a draw is no stable system.
+        LinearSystem::new(a, b, c, None).unwrap_or_else(|_| {
+            LinearSystem::new(StateMatrix::Diagonal(vec![0.5]), Mat::identity(1, 1), Mat::identity(1, 1), None).unwrap()
+        })
+    }
+
+    fn matrix(&self, offset: usize, rows: usize, cols: usize, defect: Defect) -> Mat<f64> {
+        let at = |i: usize, j: usize| self.numbers[(offset + i * cols + j) % self.numbers.len()];
+        Mat::from_fn(rows, cols, |i, j| match defect {
+            Defect::None => at(i, j),
+            Defect::ZeroRow => at(i, j) * f64::from(u8::from(i != 0)),
+            Defect::RankOne => at(i, 0) * at(0, j),
+            Defect::Zero => 0.0,
+            Defect::Tiny => at(i, j) * 1e-8,
+        })
+    }
+}
+
+/// Size of the rounding errors in Hankel singular values: relative to the factors, whose product may cancel, and for dense A
+/// multiplied by how far a rounding of A moves its slowest pole towards the circle.
+fn noise(system: &LinearSystem) -> f64 {
+    let factors = GramianFactors::analytic(system).unwrap();
+    let size = factors.lc.norm_l2() * factors.lo.norm_l2();
+    1e-14 * size * if system.a().modes().is_some() { 1.0 } else { 10.0 * amplification(system) }
+}
+
+fn spectrum(system: &LinearSystem) -> HankelSpectrum {
+    HankelSpectrum::new(&GramianFactors::analytic(system).unwrap()).unwrap()
+}
+
+fn check(recipe: &Recipe) -> Result<(), TestCaseError> {
+    let system = recipe.system();
+    let full = spectrum(&system);
+    let sigma = full.values();
+    prop_assert!(sigma.windows(2).all(|w| w[0] >= w[1]) && sigma.iter().all(|s| s.is_finite() && *s >= 0.0));
+    let norm = hinf_sweep(&FrequencyResponse::new(&system).unwrap()).unwrap().value;
+    // sigma_1 <= ||G|| <= 2 sum sigma: Hankel norm and the bound of truncating everything.
+    let noise = noise(&system);
+    let slack = 1e-9 * norm + noise;
+    if !sigma.is_empty() {
+        prop_assert!(sigma[0] <= norm * (1.0 + 1e-6) + slack, "{} {norm}", sigma[0]);
+    }
+    prop_assert!(norm <= full.bound(0) * (1.0 + 1e-6) + slack);
+    for order in 0..=full.rank() {
+        for method in [Method::Bt, Method::Bfsr, Method::Spa] {
+            let reduced =
+                reduce(&system, &full, method, order).map_err(|e| TestCaseError::fail(format!("{method:?} {e}")))?;
+            prop_assert!(reduced.system.spectral_radius().unwrap() < 1.0);
+            let error = FrequencyResponse::new(&system.difference(&reduced.system).unwrap()).unwrap();
+            let (hinf, enclosure) = hinf_norm(&error).unwrap();
+            let bound = reduced.bound.unwrap();
+            prop_assert!(hinf.value <= bound * (1.0 + 1e-6) + slack, "{method:?} r={order} {} > {bound}", hinf.value);
+            prop_assert!(hinf.value <= enclosure.upper && enclosure.upper <= hinf.value * (1.0 + 1e-6));
+            let next = sigma.get(order).copied().unwrap_or(0.0);
+            prop_assert!(hinf.value >= next * (1.0 - 1e-6) - slack, "{method:?} below the lower bound");
+            let again = spectrum(&reduced.system);
+            for (i, (s, r)) in sigma.iter().zip(again.values()).enumerate() {
+                // The reduced system is dense: its own rounding counts.
+                let tolerance = 1e-9 * s + 1e-13 * sigma[0] * amplification(&reduced.system) + noise;
+                prop_assert!(*r <= s + tolerance, "{method:?} r={order}: sigma_{i} grew from {s:e} to {r:e}");
+                if method == Method::Spa {
+                    prop_assert!((r - s).abs() <= tolerance, "spa r={order}: sigma_{i} {s:e} became {r:e}");
+                }
+            }
+            if order == full.rank() {
+                prop_assert!(hinf.value <= full.bound(order) + slack, "full order must reproduce the system");
+            }
+            if let Ok(modal) = to_modal(&reduced.system) {
+                prop_assert!(deviation(&reduced.system, &modal.system).unwrap() <= 1e-8);
+            }
+        }
+    }
+    for order in 0..=system.states() {
+        if let Ok(reduced) = reduce(&system, &full, Method::Modal, order) {
+            let error = FrequencyResponse::new(&system.difference(&reduced.system).unwrap()).unwrap();
+            let error = hinf_sweep(&error).unwrap().value;
+            prop_assert!(bound_holds(error, reduced.bound.unwrap(), norm + 1e5 * noise), "modal {order}");
+        }
+    }
+    invariance(&system, &full)
+}
+
+/// Rounding of a pole at distance 1 - |a| from the circle moves everything by this factor.
+fn amplification(system: &LinearSystem) -> f64 {
+    1.0 / (1.0 - system.spectral_radius().unwrap())
+}
+
+/// Hankel singular values do not depend on the coordinates of the state.
+fn invariance(system: &LinearSystem, full: &HankelSpectrum) -> Result<(), TestCaseError> {
+    let d = system.states();
+    let rotate = |i: usize, j: usize| {
+        // The orthogonal matrix I - 2 v v^T / d with v = (1, ..., 1).
+        f64::from(u8::from(i == j)) - 2.0 / d as f64
+    };
+    let t = Mat::from_fn(d, d, rotate);
+    let a = &t * system.a().to_dense() * &t;
+    let Ok(turned) = LinearSystem::new(StateMatrix::Dense(a), &t * system.b(), system.c() * &t, None) else {
+        return Ok(()); // a pole within rounding of the circle crossed it
+    };
+    let tolerance = noise(system) + noise(&turned);
+    for (a, b) in full.values().iter().zip(spectrum(&turned).values()) {
+        prop_assert!((a - b).abs() <= tolerance, "{a:e} {b:e}");
+    }
+    Ok(())
+}
+
+fn run(cases: u32) {
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    runner.run(&recipe(), |recipe| check(&recipe)).unwrap();
+}
+
+#[test]
+fn reductions_of_random_systems() {
+    run(500);
+}
+
+#[test]
+#[ignore = "the nightly run: several minutes"]
+fn reductions_of_many_random_systems() {
+    run(10_000);
+}
+
+#[test]
+fn conversions_refuse_what_they_cannot_represent() {
+    let jordan = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 } else { f64::from(u8::from(j > i)) });
+    let ones = Mat::from_fn(2, 1, |_, _| 1.0);
+    let system = |a: Mat<f64>| {
+        LinearSystem::new(StateMatrix::Dense(a), ones.clone(), ones.transpose().to_owned(), None).unwrap()
+    };
+    let error = to_modal(&system(jordan)).unwrap_err().to_string();
+    assert!(error.contains("modal") && error.contains("condition number"), "{error}");
+    let rotation = Mat::from_fn(2, 2, |i, j| if i == j { 0.3 } else { 0.4 * (i as f64 - j as f64) });
+    let modal = to_modal(&system(rotation.clone())).unwrap();
+    let Some([Mode::Pair { radius, angle }]) =
+        modal.system.a().modes().as_deref().map(|m| <[Mode; 1]>::try_from(m).unwrap())
+    else {
+        panic!("one complex pair")
+    };
+    assert!((radius - 0.5).abs() < 1e-15 && (angle - f64::atan2(0.4, 0.3)).abs() < 1e-15);
+    assert!(to_diagonal(&system(rotation)).unwrap_err().to_string().contains("complex pole"));
+    let real = Mat::from_fn(2, 2, |i, j| [[0.5, 0.2], [0.1, -0.3]][i][j]);
+    assert!(matches!(to_diagonal(&system(real)).unwrap().system.a(), StateMatrix::Diagonal(_)));
+}
+
+#[test]
+fn unstable_and_misshapen_systems_are_refused() {
+    let ones = |rows, cols| Mat::from_fn(rows, cols, |_, _| 1.0);
+    let message = |a, b, c, d| LinearSystem::new(a, b, c, d).unwrap_err().to_string();
+    let error = message(StateMatrix::Diagonal(vec![0.5, -1.25]), ones(2, 1), ones(1, 2), None);
+    assert!(error.contains("eigenvalue -1.25") && error.contains("state 1"), "{error}");
+    let spiral = Mat::from_fn(2, 2, |i, j| if i == j { 0.8 } else { i as f64 - j as f64 });
+    let error = message(StateMatrix::Dense(spiral), ones(2, 1), ones(1, 2), None);
+    assert!(error.contains("eigenvalue 0.8") && error.contains('i'), "{error}");
+    let error = message(StateMatrix::Diagonal(vec![0.5, f64::NAN]), ones(2, 1), ones(1, 2), None);
+    assert!(error.contains("A holds NaN at row 1"), "{error}");
+    let error = message(StateMatrix::Diagonal(vec![0.5; 2]), ones(3, 1), ones(1, 2), None);
+    assert!(error.contains("B has shape (3, 1), expected (2, 1)"), "{error}");
+    let error = message(StateMatrix::Diagonal(vec![0.5; 2]), ones(2, 1), ones(1, 2), Some(ones(2, 2)));
+    assert!(error.contains("D has shape (2, 2), expected (1, 1)"), "{error}");
+    let error = message(StateMatrix::Dense(ones(2, 3)), ones(2, 1), ones(1, 2), None);
+    assert!(error.contains("A has shape (2, 3)"), "{error}");
+}

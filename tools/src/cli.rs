@@ -1,0 +1,169 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use hankel_models::lti::{Method, OrderRule};
+use hankel_models::reduce::OrderChoice;
+use std::path::PathBuf;
+
+/// Certified model reduction of linear systems and HRM adapters.
+#[derive(Debug, Parser)]
+#[command(name = "bt", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show Hankel singular values, orders at usual thresholds, bounds and time constants
+    Inspect(InspectArgs),
+    /// Write a smaller adapter or system with a certificate
+    Reduce(ReduceArgs),
+    /// Recompute everything a certificate claims; exit code 1 if a claim is false
+    Verify(VerifyArgs),
+}
+
+/// Arguments of `bt inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// Adapter directory, or a file with A, B, C[, D] (.safetensors, .npz)
+    pub system: PathBuf,
+    /// Print the facts as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write Gramians and Hankel singular values of every layer in f64 (.safetensors, .npz)
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+}
+
+/// Arguments of `bt reduce`.
+#[derive(Debug, Args)]
+pub struct ReduceArgs {
+    /// Adapter directory, or a file with A, B, C[, D] (.safetensors, .npz)
+    pub system: PathBuf,
+    /// Where the result goes: a directory for an adapter, a file for a system; it must not exist
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// How many states to keep
+    #[command(flatten)]
+    pub orders: OrderArgs,
+    /// How the smaller system is made
+    #[arg(long, value_enum, default_value_t = MethodArg::Bt)]
+    pub method: MethodArg,
+    /// Gramians the reduction is based on
+    #[arg(long, value_enum, default_value_t = GramiansArg::Analytic)]
+    pub gramians: GramiansArg,
+    /// Number of steps of time-limited Gramians
+    #[arg(long, value_name = "T", required_if_eq("gramians", "time-limited"))]
+    pub horizon: Option<usize>,
+    /// States recorded by `train eval --record-states`, for empirical Gramians
+    #[arg(long, value_name = "FILE", required_if_eq("gramians", "empirical"))]
+    pub states: Option<PathBuf>,
+    /// Print the certificate as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Rules for the order, one at a time; without one, `--epsilon 0.01`.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct OrderArgs {
+    /// Keep states with a Hankel singular value of at least E times the largest (default 0.01)
+    #[arg(long, value_name = "E", allow_negative_numbers = true)]
+    pub epsilon: Option<f64>,
+    /// Keep N states in every layer
+    #[arg(long, value_name = "N")]
+    pub order: Option<usize>,
+    /// Keep the fraction F of the sum of Hankel singular values
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    pub energy: Option<f64>,
+    /// Keep the fewest states whose certified error bound is at most TOL (absolute, per layer)
+    #[arg(long, value_name = "TOL", allow_negative_numbers = true)]
+    pub bound: Option<f64>,
+    /// Keep N states in all layers together, where they lower the sum of the bounds most
+    #[arg(long, value_name = "N")]
+    pub budget: Option<usize>,
+    /// Keep the fewest states in all layers together whose bounds sum to at most TOL
+    #[arg(long, value_name = "TOL", allow_negative_numbers = true)]
+    pub total_bound: Option<f64>,
+}
+
+impl OrderArgs {
+    /// The rule given, or the default one.
+    pub fn choice(&self) -> OrderChoice {
+        let rules = [
+            self.epsilon.map(|e| OrderChoice::PerLayer(OrderRule::Epsilon(e))),
+            self.order.map(|n| OrderChoice::PerLayer(OrderRule::Order(n))),
+            self.energy.map(|f| OrderChoice::PerLayer(OrderRule::Energy(f))),
+            self.bound.map(|t| OrderChoice::PerLayer(OrderRule::Bound(t))),
+            self.budget.map(OrderChoice::Budget),
+            self.total_bound.map(OrderChoice::TotalBound),
+        ];
+        rules.into_iter().flatten().next().unwrap_or_default()
+    }
+}
+
+/// Arguments of `bt verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// The full adapter directory or system file
+    pub full: PathBuf,
+    /// What it was reduced to
+    pub reduced: PathBuf,
+    /// Print everything measured as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Names of the methods on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MethodArg {
+    /// Square-root balanced truncation (Glover bound)
+    Bt,
+    /// Balancing-free square root: the same system, better conditioned on the way (Glover bound)
+    Bfsr,
+    /// Singular perturbation: keeps the gain at frequency 0, adds a direct term D (Glover bound)
+    Spa,
+    /// Keep the modes with the largest gain as they are (sum of the dropped gains as bound)
+    Modal,
+    /// Singular vectors of B, blind to the dynamics (no guarantee)
+    Svd,
+}
+
+impl MethodArg {
+    /// The method.
+    pub fn method(self) -> Method {
+        match self {
+            Self::Bt => Method::Bt,
+            Self::Bfsr => Method::Bfsr,
+            Self::Spa => Method::Spa,
+            Self::Modal => Method::Modal,
+            Self::Svd => Method::Svd,
+        }
+    }
+}
+
+/// Names of the Gramians on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GramiansArg {
+    /// Of the system over an infinite horizon
+    Analytic,
+    /// Of the first --horizon steps (no guarantee)
+    TimeLimited,
+    /// From recorded --states (no guarantee)
+    Empirical,
+}
+
+/// Runs a command; `Ok(false)` means that a check failed.
+///
+/// # Errors
+/// Bad input: files that cannot be read, systems that cannot be reduced, an output that exists.
+pub fn run(cli: &Cli) -> anyhow::Result<bool> {
+    match &cli.command {
+        Command::Inspect(args) => crate::inspect::run(args).map(|()| true),
+        Command::Reduce(args) => crate::reduce::run(args).map(|()| true),
+        Command::Verify(args) => crate::verify::run(args),
+    }
+}

@@ -1,0 +1,192 @@
+//! `bt inspect`.
+
+use crate::cli::InspectArgs;
+use crate::subject::{SYSTEM_LABEL, Subject};
+use hankel_plots::{Align, Table};
+use crate::text::{decay, number};
+use anyhow::{Result, bail};
+use faer::{Mat, MatRef};
+use hankel_models::lti::order::choose_order;
+use hankel_models::lti::{OrderRule, glover_bound};
+use hankel_models::reduce::LayerAnalysis;
+use hankel_models::weights::system_file::write_arrays;
+use serde::Serialize;
+
+/// Relative thresholds at which orders are shown.
+const THRESHOLDS: [f64; 5] = [0.2, 0.1, 0.05, 0.01, 0.001];
+
+/// What is shown about a layer.
+#[derive(Serialize)]
+struct LayerFacts {
+    layer: String,
+    form: &'static str,
+    states: usize,
+    inputs: usize,
+    outputs: usize,
+    gate: f64,
+    numerical_rank: usize,
+    /// Of the gated system, descending.
+    hankel_singular_values: Vec<f64>,
+    /// Error bound of keeping 0, 1, ... states.
+    error_bounds: Vec<f64>,
+    orders: Orders,
+    /// `-1 / ln |pole|` in steps, descending.
+    time_constants: Vec<f64>,
+    spectral_radius: f64,
+    lyapunov_residuals: Option<(f64, f64)>,
+    clamped_poles: usize,
+}
+
+#[derive(Serialize)]
+struct Orders {
+    /// (threshold, order) by `sigma_i >= threshold * sigma_1`.
+    epsilon: Vec<(f64, usize)>,
+    /// Order that keeps 90 % of the sum.
+    energy_90: usize,
+}
+
+impl LayerFacts {
+    fn new(layer: &LayerAnalysis) -> Result<Self> {
+        let sigma = layer.hankel_singular_values();
+        let rank = layer.rank();
+        let order = |rule| choose_order(rule, &sigma, rank);
+        let mut time_constants: Vec<f64> = match layer.system.a().modes() {
+            Some(modes) => modes.iter().map(|m| 1.0 / m.pole().rate).collect(),
+            None => layer.system.eigenvalues()?.iter().map(|l| -1.0 / l.norm().ln()).collect(),
+        };
+        time_constants.sort_by(|a, b| b.total_cmp(a));
+        Ok(Self {
+            layer: layer.label.clone(),
+            form: layer.system.a().form(),
+            states: layer.system.states(),
+            inputs: layer.system.inputs(),
+            outputs: layer.system.outputs(),
+            gate: layer.gate,
+            numerical_rank: rank,
+            error_bounds: (0..=sigma.len()).map(|r| glover_bound(&sigma, r)).collect(),
+            orders: Orders {
+                epsilon: THRESHOLDS.iter().map(|&e| Ok((e, order(OrderRule::Epsilon(e))?))).collect::<Result<_>>()?,
+                energy_90: order(OrderRule::Energy(0.9))?,
+            },
+            hankel_singular_values: sigma,
+            time_constants,
+            spectral_radius: layer.system.spectral_radius()?,
+            lyapunov_residuals: layer.factors.residual_c.zip(layer.factors.residual_o),
+            clamped_poles: layer.factors.clamped_poles,
+        })
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &InspectArgs) -> Result<()> {
+    if let Some(path) = &args.save
+        && path.exists()
+    {
+        bail!("{} already exists; remove it or choose another name", path.display());
+    }
+    let layers = Subject::load(&args.system)?.analyse(&args.system)?;
+    let facts: Vec<LayerFacts> = layers.iter().map(LayerFacts::new).collect::<Result<_>>()?;
+    if let Some(path) = &args.save {
+        save(path, &layers)?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&facts)?);
+    } else {
+        print!("{}", report(&facts));
+    }
+    Ok(())
+}
+
+fn report(facts: &[LayerFacts]) -> String {
+    let mut out = String::new();
+    let mut columns = vec![
+        ("", Align::Left),
+        ("gate", Align::Right),
+        ("states", Align::Right),
+        ("rank", Align::Right),
+        ("sigma_1", Align::Right),
+        ("slowest", Align::Right),
+        ("fastest", Align::Right),
+    ];
+    let headings: Vec<String> = THRESHOLDS.iter().map(|e| format!("e={e}")).collect();
+    columns.extend(headings.iter().map(|h| (h.as_str(), Align::Right)));
+    columns.push(("90%", Align::Right));
+    let mut table = Table::new(columns);
+    for f in facts {
+        let constant = |value: Option<&f64>| value.map_or("-".into(), |v| number(*v));
+        let mut row = vec![
+            f.layer.clone(),
+            number(f.gate),
+            f.states.to_string(),
+            f.numerical_rank.to_string(),
+            constant(f.hankel_singular_values.first()),
+            constant(f.time_constants.first()),
+            constant(f.time_constants.last()),
+        ];
+        row.extend(f.orders.epsilon.iter().map(|(_, order)| order.to_string()));
+        row.push(f.orders.energy_90.to_string());
+        table.row(row);
+    }
+    out +=
+        "Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum; time constants -1/ln|pole| in steps\n\n";
+    out += &table.to_string();
+
+    out += "\nHankel singular values, one character each, half a decade per step of height\n\n";
+    let width = facts.iter().map(|f| f.layer.len()).max().unwrap_or(0);
+    for f in facts {
+        let smallest = f.hankel_singular_values.last().copied().unwrap_or(0.0);
+        let largest = f.hankel_singular_values.first().copied().unwrap_or(0.0);
+        out += &format!(
+            "{:width$}  {}  {} .. {}\n",
+            f.layer,
+            decay(&f.hankel_singular_values),
+            number(largest),
+            number(smallest)
+        );
+    }
+
+    out += "\nError bound (H-infinity, absolute) by the number of states kept\n\n";
+    let states = facts.iter().map(|f| f.states).max().unwrap_or(0);
+    let kept = shown_orders(states);
+    let headings: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    let columns = std::iter::once(("", Align::Left)).chain(headings.iter().map(|h| (h.as_str(), Align::Right)));
+    let mut bounds = Table::new(columns);
+    for f in facts {
+        let cells = kept.iter().map(|&r| f.error_bounds.get(r).map_or(String::new(), |b| number(*b)));
+        bounds.row(std::iter::once(f.layer.clone()).chain(cells));
+    }
+    out += &bounds.to_string();
+    for f in facts.iter().filter(|f| f.clamped_poles > 0) {
+        out += &format!(
+            "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one\n",
+            f.layer, f.clamped_poles
+        );
+    }
+    out
+}
+
+/// At most about a dozen orders from 0 to `states`.
+fn shown_orders(states: usize) -> Vec<usize> {
+    let step = states.div_ceil(12).max(1);
+    let mut orders: Vec<usize> = (0..=states).step_by(step).collect();
+    if orders.last() != Some(&states) {
+        orders.push(states);
+    }
+    orders
+}
+
+fn save(path: &std::path::Path, layers: &[LayerAnalysis]) -> Result<()> {
+    let mut arrays: Vec<(String, Mat<f64>)> = Vec::new();
+    for layer in layers {
+        let prefix =
+            if layer.label == SYSTEM_LABEL { String::new() } else { format!("{}.", layer.label.replace(' ', "_")) };
+        let gate = layer.gate.abs();
+        let sigma = layer.hankel_singular_values();
+        arrays.push((format!("{prefix}Wc"), layer.factors.controllability()));
+        arrays.push((format!("{prefix}Wo"), layer.factors.observability() * faer::Scale(gate * gate)));
+        arrays.push((format!("{prefix}hsv"), Mat::from_fn(1, sigma.len(), |_, j| sigma[j])));
+    }
+    let named: Vec<(&str, MatRef<'_, f64>)> = arrays.iter().map(|(n, m)| (n.as_str(), m.as_ref())).collect();
+    write_arrays(path, &named)?;
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! `bt reduce`.
+
+use crate::cli::{GramiansArg, ReduceArgs};
+use crate::subject::{SYSTEM_LABEL, Subject};
+use hankel_plots::{Align, Table};
+use crate::text::number;
+use anyhow::{Context, Result, bail};
+use hankel_models::reduce::{
+    CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, ReduceOptions, choose_orders, reduce_adapter,
+    reduce_system,
+};
+use hankel_models::weights::atomic::{Existing, write_file};
+use hankel_models::weights::hrm_file::sha256;
+use hankel_models::weights::system_file::{ArrayFormat, system_to_bytes};
+use hankel_models::weights::{AdapterHashes, recorded_states};
+use std::path::{Path, PathBuf};
+
+/// Where the certificate of a reduced system file goes: `NAME.certificate.json` beside it.
+pub fn certificate_beside(path: &Path) -> PathBuf {
+    path.with_extension("certificate.json")
+}
+
+/// Runs the command. Nothing is written before everything is computed.
+pub fn run(args: &ReduceArgs) -> Result<()> {
+    if args.output.symlink_metadata().is_ok() {
+        bail!("{} already exists; remove it or choose another name", args.output.display());
+    }
+    let subject = Subject::load(&args.system)?;
+    let options =
+        ReduceOptions { method: args.method.method(), orders: args.orders.choice(), gramians: gramians(args)? };
+    let certificate = match &subject {
+        Subject::Adapter { adapter, hashes } => {
+            let reduction = reduce_adapter(adapter, &options).with_context(|| args.system.display().to_string())?;
+            let certificate = Certificate { full: Some(hashes.clone()), ..reduction.certificate };
+            let json = to_json(&certificate)?;
+            reduction.adapter.save_with(&args.output, &[(CERTIFICATE_FILE, &json)], Existing::Refuse)?;
+            certificate
+        }
+        Subject::System { .. } => reduce_file(args, &subject, &options)?,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&certificate)?);
+    } else {
+        print!("{}", report(&certificate));
+        println!("\nwritten to {}", args.output.display());
+    }
+    Ok(())
+}
+
+fn to_json(certificate: &Certificate) -> Result<Vec<u8>> {
+    let mut json = serde_json::to_vec_pretty(certificate)?;
+    json.push(b'\n');
+    Ok(json)
+}
+
+fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) -> Result<Certificate> {
+    if ArrayFormat::of(&args.output).is_none() {
+        bail!("the output {} must end in .safetensors or .npz", args.output.display());
+    }
+    let beside = certificate_beside(&args.output);
+    if beside.exists() {
+        bail!("{} already exists; remove it or choose another name", beside.display());
+    }
+    let layers = subject.analyse(&args.system)?;
+    let layer = &layers[0];
+    let order = choose_orders(&layers, options)?[0];
+    let reduction = reduce_system(layer, options.method, order, &options.gramians, true)?;
+    let bytes = system_to_bytes(&args.output, &reduction.system)?;
+    let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: reduction.certificate };
+    let mut certificate = Certificate::new(options.orders, vec![facts]);
+    certificate.full = Some(subject.hashes());
+    certificate.reduced = Some(AdapterHashes { config: String::new(), weights: sha256(&bytes) });
+    let json = to_json(&certificate)?;
+    write_file(&args.output, &bytes)?;
+    write_file(&beside, &json)?;
+    Ok(certificate)
+}
+
+fn gramians(args: &ReduceArgs) -> Result<Gramians> {
+    Ok(match (args.gramians, args.horizon, &args.states) {
+        (GramiansArg::Analytic, None, None) => Gramians::Analytic,
+        (GramiansArg::TimeLimited, Some(steps), None) => Gramians::TimeLimited(steps),
+        (GramiansArg::Empirical, None, Some(path)) => Gramians::Empirical(recorded_states(path)?),
+        _ => bail!("--horizon goes with --gramians time-limited, --states with --gramians empirical"),
+    })
+}
+
+/// The table of a certificate.
+pub fn report(certificate: &Certificate) -> String {
+    let mut table = Table::new([
+        ("", Align::Left),
+        ("states", Align::Right),
+        ("kept", Align::Right),
+        ("form", Align::Left),
+        ("sigma_next", Align::Right),
+        ("error", Align::Right),
+        ("bound", Align::Right),
+        ("error/|G|", Align::Right),
+        ("H2 error", Align::Right),
+        ("radius", Align::Right),
+        ("holds", Align::Left),
+    ]);
+    for layer in &certificate.layers {
+        let f = &layer.facts;
+        table.row([
+            layer.layer.clone(),
+            f.states.to_string(),
+            f.order.to_string(),
+            f.form.clone(),
+            number(f.lower_bound),
+            number(f.hinf_error),
+            f.error_bound.map_or("none".into(), number),
+            if f.hinf_norm > 0.0 { number(f.hinf_error / f.hinf_norm) } else { "-".into() },
+            number(f.h2_error),
+            number(f.reduced_spectral_radius),
+            holds(f.holds).into(),
+        ]);
+    }
+    let total = &certificate.total;
+    table.row([
+        "sum".to_string(),
+        total.states.to_string(),
+        total.order.to_string(),
+        String::new(),
+        String::new(),
+        number(total.hinf_error),
+        total.error_bound.map_or("none".into(), number),
+        String::new(),
+        String::new(),
+        String::new(),
+        holds(total.holds).into(),
+    ]);
+    format!(
+        "H-infinity errors, measured and guaranteed, of every layer's gated system. The sum over the layers is no guarantee\n\
+         for the network's output.\n\n{table}"
+    )
+}
+
+/// The last column: a guarantee that was checked, one that failed, or none.
+pub fn holds(holds: Option<bool>) -> &'static str {
+    match holds {
+        Some(true) => "yes",
+        Some(false) => "NO",
+        None => "no guarantee",
+    }
+}

@@ -1,0 +1,69 @@
+//! What the commands work on: an adapter directory or a single system in a file.
+
+use anyhow::{Context, Result, bail};
+use hankel_models::lti::LinearSystem;
+use hankel_models::reduce::{LayerAnalysis, analyse};
+use hankel_models::weights::system_file::{ArrayFormat, parse_arrays, system_from_arrays};
+use hankel_models::weights::{AdapterBytes, AdapterHashes, HrmAdapterFile};
+use std::fs;
+use std::path::Path;
+
+/// The label of the only "layer" of a plain system.
+pub const SYSTEM_LABEL: &str = "system";
+
+/// An adapter or a system, with the hashes of its files.
+pub enum Subject {
+    /// An HRM adapter directory.
+    Adapter {
+        /// Its content.
+        adapter: HrmAdapterFile,
+        /// Of its two files.
+        hashes: AdapterHashes,
+    },
+    /// A file of matrices.
+    System {
+        /// Its content.
+        system: LinearSystem,
+        /// Of the file.
+        hash: String,
+    },
+}
+
+impl Subject {
+    /// Reads a directory or a file.
+    pub fn load(path: &Path) -> Result<Self> {
+        if !path.exists() {
+            bail!("{} does not exist", path.display());
+        }
+        if path.is_dir() {
+            let bytes = AdapterBytes::read(path)?;
+            return Ok(Self::Adapter { adapter: bytes.parse(path)?, hashes: bytes.hashes() });
+        }
+        if ArrayFormat::of(path).is_none() {
+            bail!("{} is neither an adapter directory nor a file of matrices (.safetensors, .npz)", path.display());
+        }
+        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let system = system_from_arrays(path, parse_arrays(path, &bytes)?)?;
+        let system = system.with_context(|| path.display().to_string())?;
+        Ok(Self::System { system, hash: hankel_models::weights::hrm_file::sha256(&bytes) })
+    }
+
+    /// Hashes of the files; a system's are in `weights`.
+    pub fn hashes(&self) -> AdapterHashes {
+        match self {
+            Self::Adapter { hashes, .. } => hashes.clone(),
+            Self::System { hash, .. } => AdapterHashes { config: String::new(), weights: hash.clone() },
+        }
+    }
+
+    /// Gramians and Hankel singular values of every layer.
+    pub fn analyse(&self, path: &Path) -> Result<Vec<LayerAnalysis>> {
+        match self {
+            Self::Adapter { adapter, .. } => analyse(adapter).with_context(|| path.display().to_string()),
+            Self::System { system, .. } => {
+                let layer = LayerAnalysis::new(SYSTEM_LABEL, system.clone(), 1.0);
+                Ok(vec![layer.with_context(|| path.display().to_string())?])
+            }
+        }
+    }
+}

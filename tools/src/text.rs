@@ -1,0 +1,50 @@
+//! Numbers and little pictures for the terminal.
+
+/// A number to four significant digits, in scientific notation where that is shorter.
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if value == 0.0 {
+        "0".into()
+    } else if !(1e-3..1e5).contains(&magnitude) {
+        format!("{value:.3e}")
+    } else {
+        let decimals = (3 - magnitude.log10().floor() as i32).max(0) as usize;
+        format!("{value:.decimals$}")
+    }
+}
+
+/// One character per value, each step of height half a decade below the largest; `·` is below the lowest step.
+pub fn decay(values: &[f64]) -> String {
+    const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let largest = values.first().copied().unwrap_or(0.0);
+    values
+        .iter()
+        .map(|&v| {
+            if v <= 0.0 || largest <= 0.0 {
+                return '·';
+            }
+            let below = -2.0 * (v / largest).log10();
+            if below < 8.0 { STEPS[7 - below.max(0.0) as usize] } else { '·' }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_four_digits() {
+        assert_eq!(
+            [0.0, 1.0, 1234.5, 0.012_346, 1e-7, -3e9].map(number),
+            ["0", "1.000", "1234", "0.01235", "1.000e-7", "-3.000e9"]
+        );
+    }
+
+    #[test]
+    fn decay_falls_one_step_per_half_decade() {
+        assert_eq!(decay(&[1.0, 0.3, 0.1, 1e-3, 1e-9, 0.0]), "█▇▆▂··");
+        assert_eq!(decay(&[0.0, 0.0]), "··");
+        assert_eq!(decay(&[]), "");
+    }
+}

@@ -1,0 +1,124 @@
+//! `bt verify`.
+
+use crate::cli::VerifyArgs;
+use crate::reduce::{certificate_beside, holds};
+use crate::subject::Subject;
+use hankel_plots::{Align, Table};
+use crate::text::number;
+use anyhow::{Context, Result, bail};
+use hankel_models::reduce::{
+    CERTIFICATE_FILE, Certificate, LayerCertificate, Verification, total, verify, verify_layer,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Runs the command; `false` if a claim is false.
+pub fn run(args: &VerifyArgs) -> Result<bool> {
+    let full = Subject::load(&args.full)?;
+    let reduced = Subject::load(&args.reduced)?;
+    let certificate_path = match reduced {
+        Subject::Adapter { .. } => args.reduced.join(CERTIFICATE_FILE),
+        Subject::System { .. } => certificate_beside(&args.reduced),
+    };
+    let certificate = read_certificate(&certificate_path)?;
+    if let Some(certificate) = &certificate {
+        check_hash(&certificate_path, "full", certificate.full.as_ref(), &full.hashes(), &args.full)?;
+        check_hash(&certificate_path, "reduced", certificate.reduced.as_ref(), &reduced.hashes(), &args.reduced)?;
+    }
+    let verification = match (&full, &reduced) {
+        (Subject::Adapter { adapter: a, .. }, Subject::Adapter { adapter: b, .. }) => {
+            verify(a, b, certificate.as_ref())?
+        }
+        (Subject::System { .. }, Subject::System { system, .. }) => {
+            let layers = full.analyse(&args.full)?;
+            let claimed = match &certificate {
+                None => None,
+                Some(c) if c.layers.len() == 1 => Some(&c.layers[0].facts),
+                Some(c) => bail!("{} is about {} systems, not one", certificate_path.display(), c.layers.len()),
+            };
+            let layer = verify_layer(&layers[0], system, 1.0, claimed)?;
+            let facts = LayerCertificate { layer: layer.layer.clone(), facts: layer.measured.clone() };
+            Verification {
+                passed: layer.problems.is_empty(),
+                problems: Vec::new(),
+                total: total(&[facts]),
+                layers: vec![layer],
+            }
+        }
+        _ => bail!("one of {} and {} is an adapter, the other is not", args.full.display(), args.reduced.display()),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&verification)?);
+    } else {
+        print!("{}", report(&verification, certificate.is_some()));
+    }
+    for layer in &verification.layers {
+        for problem in &layer.problems {
+            eprintln!("{}: {problem}", layer.layer);
+        }
+    }
+    for problem in &verification.problems {
+        eprintln!("total: {problem}");
+    }
+    Ok(verification.passed)
+}
+
+fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let certificate =
+        serde_json::from_slice(&bytes).with_context(|| format!("{} is not a certificate", path.display()))?;
+    Ok(Some(certificate))
+}
+
+fn check_hash<H: PartialEq>(path: &Path, which: &str, claimed: Option<&H>, got: &H, subject: &PathBuf) -> Result<()> {
+    match claimed {
+        Some(claimed) if claimed == got => Ok(()),
+        Some(_) => bail!(
+            "{}: the hash of the {which} files does not match {}; the certificate is about other files",
+            path.display(),
+            subject.display()
+        ),
+        None => bail!("{} has no hash of the {which} files", path.display()),
+    }
+}
+
+fn report(verification: &Verification, certified: bool) -> String {
+    let mut table = Table::new([
+        ("", Align::Left),
+        ("states", Align::Right),
+        ("kept", Align::Right),
+        ("error", Align::Right),
+        ("upper end", Align::Right),
+        ("bound", Align::Right),
+        ("bound holds", Align::Left),
+        ("claims", Align::Left),
+    ]);
+    for layer in &verification.layers {
+        let f = &layer.measured;
+        table.row([
+            layer.layer.clone(),
+            f.states.to_string(),
+            f.order.to_string(),
+            number(f.hinf_error),
+            number(f.hinf_error_upper),
+            f.error_bound.map_or("none".into(), number),
+            holds(f.holds).into(),
+            match (certified, layer.problems.is_empty()) {
+                (false, true) => "none made",
+                (true, true) => "true",
+                (_, false) => "FALSE",
+            }
+            .into(),
+        ]);
+    }
+    let verdict = match (verification.passed, certified) {
+        (true, true) => "every claim of the certificate is true",
+        (true, false) => "there is no certificate; every layer is within the bound of balanced truncation at its order",
+        (false, _) => "FAILED",
+    };
+    format!("{table}\n{verdict}\n")
+}

@@ -1,0 +1,306 @@
+//! The command line end to end: results, exit codes, and that nothing is written where something is wrong.
+
+use hankel_models::reduce::Certificate;
+use hankel_models::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Deterministic numbers in (-1, 1).
+fn noise(seed: usize) -> impl FnMut() -> f64 {
+    let mut state = (seed as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        f64::from(((state >> 33) as f32 / (1u64 << 30) as f32) - 1.0)
+    }
+}
+
+fn adapter(layers: usize, states: usize, width: usize) -> HrmAdapterFile {
+    let layer = |layer: usize| {
+        let mut next = noise(layer + 1);
+        let mut take = |n: usize| (0..n).map(|_| next()).collect::<Vec<f64>>();
+        HrmLayerFile {
+            layer,
+            site: HrmSite::Mlp,
+            state_dim: states,
+            width,
+            b: take(states * width),
+            c: take(states * width),
+            gate: 0.25,
+            dynamics: HrmDynamics::Diagonal {
+                log_a: (0..states).map(|i| f64::from((-0.4 * i as f64) as f32)).collect(),
+                log_dt: vec![0.0; states],
+            },
+        }
+    };
+    HrmAdapterFile {
+        config: HrmConfigFile::new(HrmPreset::Paper, states),
+        layers: (0..layers).map(layer).collect(),
+        precision: Default::default(),
+    }
+}
+
+fn bt(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bt")).current_dir(folder).args(args).output().unwrap()
+}
+
+#[track_caller]
+fn succeed(folder: &Path, args: &[&str]) -> String {
+    let output = bt(folder, args);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command that must fail with `code`, say all of `words` and leave the folder's listing as it was.
+#[track_caller]
+fn fail(folder: &Path, args: &[&str], code: i32, words: &[&str]) {
+    let listing = || {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = listing();
+    let output = bt(folder, args);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
+    for word in words {
+        assert!(error.contains(word), "{args:?}: no {word:?} in {error:?}");
+    }
+    assert!(!error.contains("panicked"), "{error}");
+    assert_eq!(listing(), before, "{args:?} left something behind");
+}
+
+#[test]
+fn a_reduced_adapter_is_certified_and_verifies() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(3, 12, 20).save(&dir.join("full")).unwrap();
+    let shown = succeed(dir, &["inspect", "full"]);
+    assert!(shown.contains("layer 2") && shown.contains('█'), "{shown}");
+    let facts: Value = serde_json::from_str(&succeed(dir, &["inspect", "full", "--json"])).unwrap();
+    assert_eq!(facts.as_array().unwrap().len(), 3);
+    assert_eq!(facts[0]["hankel_singular_values"].as_array().unwrap().len(), 12);
+
+    for (name, rule) in [
+        ("epsilon", vec!["--epsilon", "0.05"]),
+        ("default", vec![]),
+        ("order", vec!["--order", "4"]),
+        ("energy", vec!["--energy", "0.9"]),
+        ("bound", vec!["--bound", "0.5"]),
+        ("budget", vec!["--budget", "17"]),
+        ("total", vec!["--total-bound", "3"]),
+        ("bfsr", vec!["--order", "4", "--method", "bfsr"]),
+        ("modal", vec!["--order", "4", "--method", "modal"]),
+        ("svd", vec!["--order", "4", "--method", "svd"]),
+        ("limited", vec!["--order", "4", "--gramians", "time-limited", "--horizon", "64"]),
+        ("everything", vec!["--order", "12"]),
+        ("nothing", vec!["--order", "0"]),
+    ] {
+        let mut args = vec!["reduce", "full", "-o", name];
+        args.extend(&rule);
+        let table = succeed(dir, &args);
+        assert!(!table.contains("NO"), "{table}");
+        let certificate: Certificate =
+            serde_json::from_slice(&fs::read(dir.join(name).join("certificate.json")).unwrap()).unwrap();
+        let guaranteed = !["svd", "limited"].contains(&name);
+        assert_eq!(certificate.total.holds, guaranteed.then_some(true), "{name}");
+        if name == "budget" {
+            assert_eq!(certificate.total.order, 17);
+        }
+        if name == "total" {
+            assert!(certificate.total.error_bound.unwrap() <= 3.0);
+        }
+        if name == "everything" {
+            assert!(certificate.total.hinf_error < 1e-11);
+        }
+        for layer in &certificate.layers {
+            let f = &layer.facts;
+            assert!(f.hinf_error >= f.lower_bound * (1.0 - 1e-6) - 1e-12);
+            assert!(f.hinf_error_upper <= f.hinf_error * (1.0 + 1e-6));
+        }
+        succeed(dir, &["verify", "full", name]);
+        let report: Value = serde_json::from_str(&succeed(dir, &["verify", "full", name, "--json"])).unwrap();
+        assert_eq!(report["passed"], true);
+        // A reduced adapter is an adapter: it can be inspected and reduced again.
+        if name == "order" {
+            succeed(dir, &["inspect", name]);
+            succeed(dir, &["reduce", name, "-o", "again", "--order", "2"]);
+            succeed(dir, &["verify", name, "again"]);
+        }
+    }
+}
+
+#[test]
+fn a_closed_gate_has_order_zero() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(2, 6, 8);
+    full.layers[1].gate = 0.0;
+    full.save(&dir.join("full")).unwrap();
+    succeed(dir, &["inspect", "full"]);
+    succeed(dir, &["reduce", "full", "-o", "small", "--epsilon", "0"]);
+    let small = HrmAdapterFile::load(&dir.join("small")).unwrap();
+    assert_eq!(small.layers.iter().map(|l| l.state_dim).collect::<Vec<_>>(), [6, 0]);
+    succeed(dir, &["verify", "full", "small"]);
+    succeed(dir, &["inspect", "small"]);
+}
+
+#[test]
+fn false_claims_and_broken_bounds_exit_1_and_name_the_layer() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 8, 10).save(&dir.join("full")).unwrap();
+    succeed(dir, &["reduce", "full", "-o", "small", "--order", "3"]);
+    let path = dir.join("small/certificate.json");
+    let honest = fs::read_to_string(&path).unwrap();
+    let mut certificate: Value = serde_json::from_str(&honest).unwrap();
+    for (key, value) in [("hinf_error", 1e-3), ("error_bound", 1e-3), ("gate", 1.0), ("order", 2.0), ("h2_error", 0.0)]
+    {
+        let kept = certificate["layers"][1][key].clone();
+        certificate["layers"][1][key] = if key == "order" { 2.into() } else { value.into() };
+        fs::write(&path, certificate.to_string()).unwrap();
+        fail(dir, &["verify", "full", "small"], 1, &["layer 1", key]);
+        certificate["layers"][1][key] = kept;
+    }
+    certificate["total"]["hinf_error"] = 0.0.into();
+    fs::write(&path, certificate.to_string()).unwrap();
+    fail(dir, &["verify", "full", "small"], 1, &["total"]);
+
+    // Without a certificate the bound itself is checked: here one layer's output matrix is wrong.
+    fs::remove_file(&path).unwrap();
+    succeed(dir, &["verify", "full", "small"]);
+    let mut wrong = HrmAdapterFile::load(&dir.join("small")).unwrap();
+    wrong.layers[1].c.iter_mut().for_each(|c| *c = -*c);
+    wrong.save(&dir.join("wrong")).unwrap();
+    fail(dir, &["verify", "full", "wrong"], 1, &["layer 1", "exceeds the bound"]);
+}
+
+#[test]
+fn a_certificate_about_other_files_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(1, 6, 8).save(&dir.join("full")).unwrap();
+    succeed(dir, &["reduce", "full", "-o", "small", "--order", "3"]);
+    let mut other = adapter(1, 6, 8);
+    other.layers[0].b[0] += 0.5;
+    other.save(&dir.join("other")).unwrap();
+    fail(dir, &["verify", "other", "small"], 2, &["hash", "full", "other"]);
+    let mut changed = HrmAdapterFile::load(&dir.join("small")).unwrap();
+    changed.layers[0].b[0] += 1e-12;
+    fs::copy(dir.join("small/certificate.json"), dir.join("certificate.json")).unwrap();
+    changed.save(&dir.join("small")).unwrap();
+    fs::copy(dir.join("certificate.json"), dir.join("small/certificate.json")).unwrap();
+    fail(dir, &["verify", "full", "small"], 2, &["hash", "reduced", "small"]);
+    fs::write(dir.join("small/certificate.json"), "{").unwrap();
+    fail(dir, &["verify", "full", "small"], 2, &["certificate.json"]);
+}
+
+#[test]
+fn bad_options_and_outputs_exit_2() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 6, 8).save(&dir.join("full")).unwrap();
+    fs::create_dir(dir.join("taken")).unwrap();
+    fs::write(dir.join("taken/keep"), "me").unwrap();
+    fail(dir, &["reduce", "full", "-o", "taken"], 2, &["taken already exists"]);
+    assert_eq!(fs::read_to_string(dir.join("taken/keep")).unwrap(), "me");
+    fail(dir, &["reduce", "nowhere", "-o", "out"], 2, &["nowhere does not exist"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--order", "7"], 2, &["layer 0", "order 7", "6 states"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--epsilon", "-1"], 2, &["epsilon"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--epsilon=-1"], 2, &["epsilon", "between 0 and 1"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--energy", "2"], 2, &["energy"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--bound", "nan"], 2, &["bound"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--total-bound=-1"], 2, &["total-bound"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--epsilon", "0.1", "--order", "2"], 2, &["cannot be used with"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--method", "spa"], 2, &["direct term"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--method", "svd", "--bound", "1"], 2, &["no error bound"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--gramians", "time-limited"], 2, &["--horizon"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--horizon", "5"], 2, &["--horizon"]);
+    fail(dir, &["reduce", "full"], 2, &["--output"]);
+    fail(dir, &["polish", "full"], 2, &["polish"]);
+    fail(dir, &["verify", "full", "taken"], 2, &["adapter_config.json"]);
+}
+
+#[test]
+fn an_unreachable_bound_is_refused() {
+    // Two equal poles driven alike: one Hankel singular value is rounding noise, and no order gets below it.
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(1, 6, 8);
+    for j in 0..8 {
+        full.layers[0].b[8 + j] = full.layers[0].b[j] * (1.0 + 1e-15);
+    }
+    if let HrmDynamics::Diagonal { log_a, .. } = &mut full.layers[0].dynamics {
+        log_a[1] = log_a[0];
+    }
+    full.precision = hankel_models::weights::arrays::Precision::F64;
+    full.save(&dir.join("full")).unwrap();
+    fail(dir, &["reduce", "full", "-o", "out", "--bound", "0"], 2, &["layer 0", "cannot be reached"]);
+}
+
+#[test]
+fn damaged_adapters_exit_2_and_name_what_is_wrong() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let weights = dir.join("full/adapter_model.safetensors");
+    let config = dir.join("full/adapter_config.json");
+    let reset = || adapter(2, 4, 6).save(&dir.join("full")).unwrap();
+    reset();
+    let good_config = fs::read_to_string(&config).unwrap();
+    let check = |words: &[&str]| {
+        fail(dir, &["inspect", "full"], 2, words);
+        fail(dir, &["reduce", "full", "-o", "out"], 2, words);
+    };
+    let bytes = fs::read(&weights).unwrap();
+    fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
+    check(&["adapter_model.safetensors", "not a readable"]);
+    fs::write(&weights, b"").unwrap();
+    check(&["adapter_model.safetensors", "0 bytes"]);
+    fs::remove_file(&weights).unwrap();
+    check(&["cannot read", "adapter_model.safetensors"]);
+    reset();
+    fs::write(&config, "{\"peft_type\": ").unwrap();
+    check(&["adapter_config.json", "line 1"]);
+    fs::write(&config, good_config.replace("HRM", "LORA")).unwrap();
+    check(&["LORA adapter", "only HRM"]);
+    fs::write(&config, "{}").unwrap();
+    check(&["peft_type"]);
+    fs::write(&config, good_config.replace("\"free\"", "\"fre\"")).unwrap();
+    check(&["adapter_config.json", "fre"]);
+    fs::write(&config, good_config.replace("\"state_dim\": 4", "\"state_dim\": 5")).unwrap();
+    check(&["layers.0.mlp.hrm.b", "[4, 6]", "[5, any]"]);
+    fs::write(&config, good_config.replace("\"state_dim\": 4", "\"state_dim\": 0")).unwrap();
+    check(&["layers.0.mlp.hrm.b"]);
+    fs::write(&config, good_config.replace("\"site\": \"mlp\"", "\"site\": \"attention\"")).unwrap();
+    check(&["unexpected tensor", "mlp.hrm"]);
+
+    let mut broken = adapter(2, 4, 6);
+    broken.layers[1].c[7] = f64::NAN;
+    broken.save(&dir.join("full")).unwrap();
+    check(&["layers.1.mlp.hrm.c", "NaN", "[1, 3]"]);
+    let mut broken = adapter(2, 4, 6);
+    broken.layers[1].layer = 2;
+    broken.save(&dir.join("full")).unwrap();
+    fs::write(&config, good_config).unwrap();
+    check(&["[0, 1]", "[0, 2]"]);
+    let mut broken = adapter(1, 4, 6);
+    if let HrmDynamics::Diagonal { log_a, .. } = &mut broken.layers[0].dynamics {
+        log_a[2] = -60.0;
+    }
+    broken.save(&dir.join("full")).unwrap();
+    check(&["layer 0", "not stable", "eigenvalue 1", "state 2"]);
+    // No states at all.
+    let mut broken = adapter(1, 4, 6);
+    broken.config.state_dim = 0;
+    broken.layers[0] = HrmLayerFile {
+        state_dim: 0,
+        b: vec![],
+        c: vec![],
+        dynamics: HrmDynamics::Diagonal { log_a: vec![], log_dt: vec![] },
+        ..broken.layers[0].clone()
+    };
+    broken.save(&dir.join("full")).unwrap();
+    check(&["no states"]);
+}
