@@ -121,7 +121,11 @@ impl BarChart {
 impl chart::Draw for BarChart {
     fn scene(&self) -> Scene {
         let mut scene = Scene::new(self.size.0, self.size.1, chart::description(&self.title, &self.subtitle));
-        let entry = |b: &Bars| Entry { label: b.label.clone(), ink: b.ink, sample: Sample::Swatch };
+        let entry = |b: &Bars| Entry {
+            label: b.label.clone(),
+            ink: b.ink,
+            sample: Sample::Swatch { hatched: self.bars.len() > 1 },
+        };
         let frame = frame::draw(
             &mut scene,
             &Surround {
@@ -139,7 +143,9 @@ impl chart::Draw for BarChart {
         let bars = self.place(&frame, &labels);
         for bar in &bars {
             scene.rect(bar.area, bar.ink.color());
-            scene.hatch(bar.ink.hatch(), bar.area);
+            if self.bars.len() > 1 {
+                scene.hatch(bar.ink.hatch(), bar.area);
+            }
         }
         // Over the bars, which would hide most of a threshold, but under their values.
         reference::draw(&mut scene, &frame, &self.horizontal, &[]);

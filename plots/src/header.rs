@@ -18,7 +18,7 @@ const ENTRY_GAP: f64 = 18.0;
 pub(crate) enum Sample {
     Line { marker: bool, hollow: bool, band: bool },
     Marker { hollow: bool },
-    Swatch,
+    Swatch { hatched: bool },
 }
 
 /// A line of the legend.
@@ -111,10 +111,12 @@ fn sample(scene: &mut Scene, entry: &Entry, left: f64, middle: f64) {
             }
         }
         Sample::Marker { hollow } => scene.marker(entry.ink.marker(), center, 4.0, color, hollow),
-        Sample::Swatch => {
+        Sample::Swatch { hatched } => {
             let area = Area { left: left + 4.0, top: middle - 6.0, right: left + SAMPLE, bottom: middle + 6.0 };
             scene.rect(area, color);
-            scene.hatch(entry.ink.hatch(), area);
+            if hatched {
+                scene.hatch(entry.ink.hatch(), area);
+            }
         }
     }
 }

@@ -34,14 +34,15 @@ const QUALITATIVE: [Rgb; 7] = [
     Rgb(0x3B, 0x3B, 0x3B), // black
 ];
 
-/// Viridis at 0, 1/6 ... 5/6; its last sixth is too pale for lines on white.
-const RAMP: [Rgb; 6] = [
+/// Viridis at 0, 1/8 ... 6/8; its last quarter is too pale for lines on white.
+const RAMP: [Rgb; 7] = [
     Rgb(0x44, 0x01, 0x54),
-    Rgb(0x44, 0x3A, 0x83),
-    Rgb(0x31, 0x68, 0x8E),
+    Rgb(0x47, 0x2D, 0x7B),
+    Rgb(0x3B, 0x52, 0x8B),
+    Rgb(0x2C, 0x72, 0x8E),
     Rgb(0x21, 0x91, 0x8C),
-    Rgb(0x35, 0xB7, 0x79),
-    Rgb(0x8F, 0xD7, 0x44),
+    Rgb(0x28, 0xAE, 0x80),
+    Rgb(0x5E, 0xC9, 0x62),
 ];
 
 /// On and off lengths in pixels; the empty pattern is a solid line. Five patterns and seven colours: 35 distinct lines.

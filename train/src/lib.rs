@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod optim;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod tasks;

@@ -1,0 +1,70 @@
+//! A chart with a caption, in the page and as files.
+
+use hankel_plots::{BarChart, Chart, PlotError, XyChart};
+use std::path::Path;
+
+use super::html::Text;
+
+/// Size of the files and of the drawing in the page, and of the drawing for narrow screens.
+const WIDE: (u32, u32) = (600, 380);
+const NARROW: (u32, u32) = (340, 320);
+
+/// A chart of either kind.
+#[derive(Debug, Clone)]
+pub enum AnyChart {
+    /// Lines and points.
+    Xy(XyChart),
+    /// Bars.
+    Bar(BarChart),
+}
+
+impl AnyChart {
+    fn sized(&self, (width, height): (u32, u32)) -> Box<dyn Chart> {
+        match self {
+            Self::Xy(chart) => Box::new(chart.clone().size(width, height)),
+            Self::Bar(chart) => Box::new(chart.clone().size(width, height)),
+        }
+    }
+}
+
+/// A chart of the report.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    /// Stem of its file names, unique in the report.
+    pub name: String,
+    /// What the reader sees in it, as plain text.
+    pub caption: String,
+    /// The chart.
+    pub chart: AnyChart,
+}
+
+impl Figure {
+    /// A figure of lines and points.
+    pub fn xy(name: impl Into<String>, caption: impl Into<String>, chart: XyChart) -> Self {
+        Self { name: name.into(), caption: caption.into(), chart: AnyChart::Xy(chart) }
+    }
+
+    /// A figure of bars.
+    pub fn bar(name: impl Into<String>, caption: impl Into<String>, chart: BarChart) -> Self {
+        Self { name: name.into(), caption: caption.into(), chart: AnyChart::Bar(chart) }
+    }
+
+    /// Writes `NAME.svg` and `NAME.png` into `directory`.
+    pub(super) fn save(&self, directory: &Path) -> Result<(), PlotError> {
+        let chart = self.chart.sized(WIDE);
+        chart.save(&directory.join(format!("{}.svg", self.name)))?;
+        chart.save(&directory.join(format!("{}.png", self.name)))
+    }
+
+    /// The figure drawn twice, for wide and narrow screens; the style sheet shows one of them.
+    pub(super) fn html(&self) -> Result<String, PlotError> {
+        let wide = self.chart.sized(WIDE).to_svg()?;
+        let narrow = self.chart.sized(NARROW).to_svg()?;
+        let caption = if self.caption.is_empty() {
+            String::new()
+        } else {
+            format!("<figcaption>{}</figcaption>", Text(&self.caption))
+        };
+        Ok(format!("<figure><div class=\"wide\">{wide}</div><div class=\"narrow\">{narrow}</div>{caption}</figure>\n"))
+    }
+}

@@ -1,0 +1,118 @@
+//! The report of one or several runs: a page that needs nothing but itself, and its plots as files.
+//!
+//! Everything shown is read back from what a run leaves behind ([`Run`]). A report is a list of [`Section`]s, each made
+//! by one function from the runs: a new table or figure is a new function and a line in [`sections`].
+//!
+//! The page has inline CSS and SVG, no script and no reference to anything outside; it follows the reader's light or
+//! dark setting, and shows narrow drawings of the figures on narrow screens.
+
+mod comparison;
+mod curves;
+mod figure;
+mod format;
+mod gates;
+mod html;
+mod provenance;
+mod run;
+mod singular_values;
+mod summary;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+use std::path::{Path, PathBuf};
+
+pub use comparison::text_table;
+pub use figure::{AnyChart, Figure};
+pub use run::{Run, RunError};
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// There was nothing to report on.
+    #[error("a report needs at least one run directory")]
+    NoRuns,
+    /// A run directory could not be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A figure could not be drawn or written.
+    #[error(transparent)]
+    Plot(#[from] hankel_plots::PlotError),
+    /// The page or the directory of the plots could not be written.
+    #[error("could not write {}: {source}", path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why the system refused.
+        source: std::io::Error,
+    },
+}
+
+/// A part of the page: a heading, finished HTML, and figures.
+///
+/// Whoever makes the HTML escapes what comes from outside.
+#[derive(Debug, Default)]
+pub struct Section {
+    /// The heading, as plain text.
+    pub title: String,
+    /// HTML between heading and figures.
+    pub html: String,
+    /// Figures, drawn into the page and written beside it.
+    pub figures: Vec<Figure>,
+    /// HTML after the figures.
+    pub details: String,
+}
+
+impl Section {
+    fn is_empty(&self) -> bool {
+        self.html.is_empty() && self.figures.is_empty() && self.details.is_empty()
+    }
+}
+
+/// All sections in reading order; those without content are left out of the page.
+fn sections(runs: &[Run]) -> Vec<Section> {
+    vec![
+        comparison::section(runs),
+        curves::section(runs),
+        singular_values::section(runs),
+        gates::section(runs),
+        windows::section(runs),
+        provenance::section(runs),
+    ]
+}
+
+/// Reads run directories and writes `report.html` and `plots/` into `out` (the run directory itself for a single run).
+/// Returns the path of the page.
+///
+/// # Errors
+/// When a run directory cannot be read (see [`Run::load`]) or a file cannot be written.
+pub fn write(run_dirs: &[PathBuf], out: &Path) -> Result<PathBuf, ReportError> {
+    let runs = run_dirs.iter().map(|dir| Run::load(dir)).collect::<Result<Vec<_>, _>>()?;
+    write_runs(&runs, out)
+}
+
+/// [`write()`] for runs that are already read.
+///
+/// # Errors
+/// When `runs` is empty or a file cannot be written.
+pub fn write_runs(runs: &[Run], out: &Path) -> Result<PathBuf, ReportError> {
+    if runs.is_empty() {
+        return Err(ReportError::NoRuns);
+    }
+    let failed = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| ReportError::Write { path, source }
+    };
+    let sections: Vec<Section> = sections(runs).into_iter().filter(|s| !s.is_empty()).collect();
+    let plots = out.join("plots");
+    std::fs::create_dir_all(&plots).map_err(failed(&plots))?;
+    for figure in sections.iter().flat_map(|s| &s.figures) {
+        figure.save(&plots)?;
+    }
+    let page = html::page(&summary::title(runs), &summary::header(runs), &sections)?;
+    let path = out.join("report.html");
+    std::fs::write(&path, page).map_err(failed(&path))?;
+    Ok(path)
+}

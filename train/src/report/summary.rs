@@ -1,0 +1,89 @@
+//! The head of the page: what was run, in one screen.
+
+use std::fmt::Write as _;
+
+use super::format::{bytes, duration, metric_name, score, thousands};
+use super::html::{Text, facts, paragraph, subheading};
+use super::run::Run;
+use crate::results::RunResult;
+
+/// The title of the page.
+pub(super) fn title(runs: &[Run]) -> String {
+    match runs {
+        [run] => run.name.clone(),
+        _ => format!("Comparison of {} runs", runs.len()),
+    }
+}
+
+/// The header: title, what the runs were, and notes on what is missing.
+pub(super) fn header(runs: &[Run]) -> String {
+    let mut out = format!("<h1>{}</h1>\n", Text(title(runs)));
+    for run in runs {
+        if runs.len() > 1 {
+            out += &subheading(&run.name);
+        }
+        if let Some(result) = &run.result {
+            if !result.task.description.is_empty() {
+                writeln!(out, "<p class=\"lede\">{}</p>", Text(&result.task.description)).expect("writing to a string");
+            }
+            out += &paragraph(headline(run, result));
+            out += &facts(&run_facts(result));
+        }
+        if !run.notes.is_empty() {
+            out += "<ul class=\"notes\">\n";
+            for note in &run.notes {
+                writeln!(out, "<li>{}</li>", Text(note)).expect("writing to a string");
+            }
+            out += "</ul>\n";
+        }
+    }
+    out
+}
+
+/// The primary metric of every row in one sentence, without a verdict.
+fn headline(run: &Run, result: &RunResult) -> String {
+    let primary = &result.task.primary_metric;
+    let figures: Vec<String> = run
+        .rows()
+        .iter()
+        .filter_map(|row| Some(format!("{} {}", row.name, score(row.validation.get(primary)?))))
+        .collect();
+    if figures.is_empty() {
+        return "No row has been evaluated.".to_owned();
+    }
+    let mut name = metric_name(primary);
+    if let Some(first) = name.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    format!("{name} on validation: {}.", figures.join(", "))
+}
+
+fn run_facts(result: &RunResult) -> Vec<(String, String)> {
+    let backbone = &result.backbone;
+    let task = &result.task;
+    let mut out = vec![
+        (
+            "Task",
+            format!("{}, T = {}, vocabulary {}", task.kind, task.sequence_length, thousands(task.vocabulary as u64)),
+        ),
+        (
+            "Backbone",
+            format!(
+                "{} ({}), {} layers, width {}, {} parameters",
+                backbone.kind,
+                backbone.source,
+                backbone.layers,
+                backbone.d_model,
+                thousands(backbone.parameters)
+            ),
+        ),
+        ("Seed", result.seed.to_string()),
+        ("Wall time", duration(result.wall_time_seconds)),
+    ];
+    if let Some(peak) = result.peak_memory_bytes {
+        out.push(("Peak memory", bytes(peak)));
+    }
+    let environment = &result.environment;
+    out.push(("Device", format!("{}, {} threads, {}", environment.device, environment.threads, environment.precision)));
+    out.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
