@@ -11,9 +11,9 @@
 mod tests;
 
 use crate::kernels::simd::{Real, dispatch};
+use num_complex::Complex;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
-use rustfft::num_complex::Complex;
 
 /// Eigenvalues of a recurrence: real ones, then those of pairs of states.
 #[derive(Clone, Copy, Debug)]
