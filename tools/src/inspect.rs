@@ -2,7 +2,6 @@
 
 use crate::cli::InspectArgs;
 use crate::subject::{SYSTEM_LABEL, Subject};
-use hankel_plots::{Align, Table};
 use crate::text::{decay, number};
 use anyhow::{Result, bail};
 use faer::{Mat, MatRef};
@@ -10,6 +9,7 @@ use hankel_models::lti::order::choose_order;
 use hankel_models::lti::{OrderRule, glover_bound};
 use hankel_models::reduce::LayerAnalysis;
 use hankel_models::weights::system_file::write_arrays;
+use hankel_plots::{Align, Table};
 use serde::Serialize;
 
 /// Relative thresholds at which orders are shown.

@@ -2,7 +2,6 @@
 
 use crate::cli::{GramiansArg, ReduceArgs};
 use crate::subject::{SYSTEM_LABEL, Subject};
-use hankel_plots::{Align, Table};
 use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_models::reduce::{
@@ -13,6 +12,7 @@ use hankel_models::weights::atomic::{Existing, write_file};
 use hankel_models::weights::hrm_file::sha256;
 use hankel_models::weights::system_file::{ArrayFormat, system_to_bytes};
 use hankel_models::weights::{AdapterHashes, recorded_states};
+use hankel_plots::{Align, Table};
 use std::path::{Path, PathBuf};
 
 /// Where the certificate of a reduced system file goes: `NAME.certificate.json` beside it.

@@ -3,12 +3,12 @@
 use crate::cli::VerifyArgs;
 use crate::reduce::{certificate_beside, holds};
 use crate::subject::Subject;
-use hankel_plots::{Align, Table};
 use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_models::reduce::{
     CERTIFICATE_FILE, Certificate, LayerCertificate, Verification, total, verify, verify_layer,
 };
+use hankel_plots::{Align, Table};
 use std::fs;
 use std::path::{Path, PathBuf};
 
