@@ -1,6 +1,8 @@
 //! The train binary: configuration, tasks, training loop, evaluation and reports.
 
+pub mod commands;
 pub mod config;
+pub mod fit;
 pub mod optim;
 pub mod report;
 pub mod results;

@@ -1,3 +1,5 @@
 //! The `train` command.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    hankel_train::commands::main()
+}

@@ -217,7 +217,7 @@ impl AdapterConfig {
         };
         match (&self.path, &self.method) {
             (Some(_), AdapterMethod::None(_)) => {
-                checks.require("path", false, || "is not for `kind = \"none\"`".to_owned())
+                checks.require("path", false, || "is not for `kind = \"none\"`".to_owned());
             }
             (Some(_), _) => checks.require("path", bare, || {
                 "names a saved adapter, which has its own settings: leave out the others".to_owned()

@@ -144,7 +144,7 @@ impl TinyGptConfig {
     }
 }
 
-fn agrees<T: PartialEq + Display>(
+fn agrees<T: PartialEq + Display + Copy>(
     key: &'static str,
     given: Option<T>,
     stored: T,

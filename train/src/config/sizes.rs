@@ -17,6 +17,18 @@ impl From<ScanPath> for Scan {
     }
 }
 
+impl Scan {
+    /// The name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scan::Auto => "auto",
+            Scan::Fft => "fft",
+            Scan::Sequential => "sequential",
+            Scan::Chunked => "chunked",
+        }
+    }
+}
+
 impl HrmConfig {
     /// The settings of the model for sequences of `length` tokens, presets filled in.
     fn settings(&self, length: usize, placement: &Placement) -> adapters::HrmConfig {
@@ -84,10 +96,8 @@ impl LoraConfig {
 
     fn resolve(&mut self, placement: &Placement) -> Option<Solved> {
         let targets = self.settings().targets;
-        let widths: usize = placement
-            .resolve(&targets)
-            .map(|sites| sites.iter().map(|site| site.inputs + site.outputs).sum())
-            .unwrap_or(1);
+        let sites = placement.resolve(&targets).unwrap_or_default();
+        let widths = sites.iter().map(|site| site.inputs + site.outputs).sum::<usize>().max(1);
         let count = |rank: usize| (rank * widths * placement.layers) as u64;
         let solved = self.budget.map(|budget| Solved::new("rank", budget, count));
         if let Some(solved) = &solved {

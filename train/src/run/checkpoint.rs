@@ -4,9 +4,10 @@
 //! `state.safetensors` (trained parameters and moments of the optimizer, by name). Random numbers are functions of seed,
 //! name and step, so there is no generator state. A directory appears under its name only when it is complete.
 
-use super::atomic::{self, TEMPORARY, WriteError};
 use crate::results::{AdapterResult, TrainingResult};
 use hankel_core::{DType, Tensor};
+use hankel_models::weights::WeightsError;
+use hankel_models::weights::atomic::{Existing, write_folder};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,8 @@ pub struct StageProgress {
     pub window_steps: u64,
     /// Loss of the last log line.
     pub last_loss: Option<f64>,
+    /// Whether the evaluation of the present step is still to be done.
+    pub evaluation_due: bool,
 }
 
 /// A checkpoint that cannot be read.
@@ -75,9 +78,9 @@ pub fn save(
     state: &RunState,
     tensors: &BTreeMap<String, Tensor>,
     keep: usize,
-) -> Result<PathBuf, WriteError> {
+) -> Result<PathBuf, WeightsError> {
     let path = directory.join(format!("{:02}-{}-step-{:06}", state.stage, state.name, state.step));
-    let failed = |source: io::Error| WriteError { path: path.clone(), source };
+    let failed = |source: io::Error| WeightsError::io("write", &path)(source);
     let bytes: Vec<(&str, Dtype, Vec<u8>)> = tensors
         .iter()
         .map(|(name, tensor)| Ok((name.as_str(), dtype(tensor)?, little_endian(tensor)?)))
@@ -91,11 +94,7 @@ pub fn save(
     let views: Vec<(&str, TensorView)> = views.collect::<io::Result<_>>().map_err(failed)?;
     let packed = safetensors::serialize(views, None).map_err(io::Error::other).map_err(failed)?;
     let json = serde_json::to_vec_pretty(state).map_err(io::Error::other).map_err(failed)?;
-    atomic::write_directory::<WriteError>(&path, |inside| {
-        atomic::write_file(&inside.join(TENSORS), |out| out.write_all(&packed))?;
-        atomic::write_file(&inside.join(STATE), |out| out.write_all(&json))
-    })
-    .map_err(|error| failed(error.source))?;
+    write_folder(&path, &[(TENSORS, &packed), (STATE, &json)], Existing::Replace)?;
     for old in list(directory).into_iter().rev().skip(keep.max(1)) {
         let _ = fs::remove_dir_all(old);
     }
@@ -107,7 +106,7 @@ pub fn list(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let complete = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        !name.starts_with(TEMPORARY) && path.join(STATE).is_file() && path.join(TENSORS).is_file()
+        !name.starts_with('.') && path.join(STATE).is_file() && path.join(TENSORS).is_file()
     };
     let mut found: Vec<PathBuf> = entries.filter(complete).collect();
     let place = |path: &Path| {
@@ -217,7 +216,7 @@ mod tests {
             save(directory.path(), &state(stage, name, step), &tensors, 3).unwrap();
         }
         fs::create_dir(directory.path().join("02-hrm-step-000009")).unwrap();
-        fs::create_dir(directory.path().join(".tmp-02-hrm-step-000010-1")).unwrap();
+        fs::create_dir(directory.path().join(".02-hrm-step-000010.tmp-1")).unwrap();
         let names: Vec<String> = list(directory.path())
             .iter()
             .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())

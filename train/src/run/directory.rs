@@ -1,6 +1,6 @@
 //! The directory of a run.
 
-use super::atomic::{self, WriteError};
+use hankel_models::weights::{WeightsError, atomic};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ impl RunDirectory {
         }
         let run = RunDirectory { path: path.to_owned() };
         for directory in [run.path.clone(), run.checkpoints(), run.path.join("adapters")] {
-            atomic::clean(&directory);
+            clean(&directory);
         }
         Ok(run)
     }
@@ -124,8 +124,19 @@ impl RunDirectory {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, path: &Path, text: &str) -> Result<(), WriteError> {
-        atomic::write_file(path, |out| out.write_all(text.as_bytes()))
+    pub fn write(&self, path: &Path, text: &str) -> Result<(), WeightsError> {
+        atomic::write_file(path, text.as_bytes())
+    }
+}
+
+/// Removes what killed processes left behind in `directory`: files and directories `.NAME.tmp-PID`, `.NAME.old-PID`.
+fn clean(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') && (name.contains(".tmp-") || name.contains(".old-")) {
+            let path = entry.path();
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
     }
 }
 
@@ -144,6 +155,8 @@ mod tests {
         let error = RunDirectory::create("x", Some(&out)).unwrap_err();
         assert!(error.to_string().contains("already holds a run: continue it with --resume"), "{error}");
         assert_eq!(fs::read_to_string(run.config()).unwrap(), "seed = 1");
+        fs::create_dir_all(out.join("checkpoints/.00-hrm-step-000003.tmp-77")).unwrap();
         assert_eq!(RunDirectory::open(&out).unwrap().path(), out);
+        assert_eq!(fs::read_dir(out.join("checkpoints")).unwrap().count(), 0, "leftovers are removed");
     }
 }

@@ -1,7 +1,7 @@
 //! `metrics.jsonl`: one event a line.
 
-use super::atomic::WriteError;
 use crate::results::Event;
+use hankel_models::weights::WeightsError;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -17,10 +17,9 @@ impl EventLog {
     ///
     /// # Errors
     /// When it exists or cannot be made.
-    pub fn create(path: &Path) -> Result<Self, WriteError> {
+    pub fn create(path: &Path) -> Result<Self, WeightsError> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
-        file.map(|file| EventLog { file, path: path.to_owned() })
-            .map_err(|source| WriteError { path: path.to_owned(), source })
+        file.map(|file| EventLog { file, path: path.to_owned() }).map_err(WeightsError::io("write", path))
     }
 
     /// The file of an earlier run, cut back to the `bytes` it had when the state was saved from which the run goes on:
@@ -28,23 +27,21 @@ impl EventLog {
     ///
     /// # Errors
     /// When it cannot be opened or cut.
-    pub fn reopen(path: &Path, bytes: u64) -> Result<Self, WriteError> {
+    pub fn reopen(path: &Path, bytes: u64) -> Result<Self, WeightsError> {
         let open = || -> io::Result<File> {
             let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
             file.set_len(bytes.min(file.metadata()?.len()))?;
             file.seek(SeekFrom::End(0))?;
             Ok(file)
         };
-        open()
-            .map(|file| EventLog { file, path: path.to_owned() })
-            .map_err(|source| WriteError { path: path.to_owned(), source })
+        open().map(|file| EventLog { file, path: path.to_owned() }).map_err(WeightsError::io("write", path))
     }
 
     /// Appends an event.
     ///
     /// # Errors
     /// When the line cannot be written.
-    pub fn write(&mut self, event: &Event) -> Result<(), WriteError> {
+    pub fn write(&mut self, event: &Event) -> Result<(), WeightsError> {
         let mut line = serde_json::to_vec(event).map_err(io::Error::other).map_err(|error| self.failed(error))?;
         line.push(b'\n');
         self.file.write_all(&line).map_err(|error| self.failed(error))
@@ -54,12 +51,12 @@ impl EventLog {
     ///
     /// # Errors
     /// When the system cannot tell.
-    pub fn bytes(&mut self) -> Result<u64, WriteError> {
+    pub fn bytes(&mut self) -> Result<u64, WeightsError> {
         self.file.stream_position().map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, source: io::Error) -> WriteError {
-        WriteError { path: self.path.clone(), source }
+    fn failed(&self, source: io::Error) -> WeightsError {
+        WeightsError::io("write", &self.path)(source)
     }
 
     /// Reads the events of a file; a last line that was cut off by a crash is left out.

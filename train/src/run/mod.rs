@@ -1,7 +1,6 @@
-//! What surrounds training: the run directory, files that are never half written, events, progress, Ctrl-C and facts
+//! What surrounds training: the run directory, checkpoints, events, progress, Ctrl-C and facts
 //! about the machine.
 
-pub mod atomic;
 pub mod checkpoint;
 mod directory;
 mod environment;
@@ -13,3 +12,4 @@ pub use directory::{RunDirectory, RunError};
 pub use environment::{environment, peak_memory};
 pub use events::EventLog;
 pub use progress::Progress;
+pub(crate) use progress::{duration, thousands};

@@ -1,0 +1,202 @@
+//! `train eval`.
+
+use super::CheckFailed;
+use super::fit::load_run;
+use crate::fit::{Foundation, adapter_directory, evaluate};
+use crate::report::Run;
+use crate::results::{Scores, Split};
+use crate::run::interrupt;
+use crate::tasks;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use hankel_models::AdapterSet;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Run directory: its backbone and task
+    run: PathBuf,
+    /// Adapter to evaluate: a name of the run's, a directory, or `none`; all of the run's when left out
+    #[arg(long, value_name = "NAME|DIR")]
+    adapter: Vec<String>,
+    /// Data to evaluate on
+    #[arg(long, value_enum, default_value_t = SplitArg::Validation)]
+    split: SplitArg,
+    /// Sequences to evaluate, from the first; all when left out
+    #[arg(long, value_name = "N")]
+    sequences: Option<usize>,
+    /// Print the scores as JSON
+    #[arg(long)]
+    json: bool,
+    /// Exit with code 1 unless METRIC>=REFERENCE or METRIC<=REFERENCE holds for every adapter; the reference is a number or
+    /// a row of the run's result, plus or minus a number: accuracy>=0.9, accuracy>=hrm-0.01, loss<=lora+0.05
+    #[arg(long, value_name = "CHECK")]
+    expect: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SplitArg {
+    Train,
+    Validation,
+    Test,
+}
+
+impl SplitArg {
+    fn split(self) -> Split {
+        match self {
+            SplitArg::Train => Split::Train,
+            SplitArg::Validation => Split::Validation,
+            SplitArg::Test => Split::Test,
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let checks: Vec<Check> = args.expect.iter().map(|text| Check::parse(text)).collect::<Result<_>>()?;
+    let config = load_run(&args.run)?;
+    let task = tasks::build(&config.task)?;
+    let foundation = Foundation::of_saved_run(&config, &args.run)?;
+    let split = args.split.split();
+    let available = task.sequences(split);
+    if available == 0 {
+        bail!("the task of {} has no {} sequences", args.run.display(), split.name());
+    }
+    let names = if args.adapter.is_empty() { saved(&args.run)? } else { args.adapter.clone() };
+    interrupt::install().context("cannot take over Ctrl-C")?;
+    let mut all: Vec<(String, Scores)> = Vec::new();
+    for name in names {
+        let directory = adapter_directory(&args.run, &name);
+        let model = if name == "none" && !directory.is_dir() {
+            foundation.with(AdapterSet::none(&foundation.backbone().placement()))?
+        } else {
+            foundation.with_saved(&directory, config.task.sequence_length())?
+        };
+        let settings = &config.train;
+        let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
+        let sequences = args.sequences.unwrap_or(available);
+        let smoothing = settings.label_smoothing;
+        let scores = evaluate(&model, &*task, split, sequences, batch_size, smoothing)?;
+        all.push((name, scores.ok_or_else(|| anyhow!("interrupted"))?));
+    }
+    if args.json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|(name, scores)| json!({ "adapter": name, "split": split.name(), "scores": scores }))
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        print!("{}", table(&all, split));
+    }
+    let mut failed = Vec::new();
+    for check in &checks {
+        for (name, scores) in &all {
+            failed.extend(check.failure(name, scores, &args.run)?);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(CheckFailed(failed.join("; ")).into()) }
+}
+
+/// The adapters of a run, and the backbone alone.
+fn saved(run: &std::path::Path) -> Result<Vec<String>> {
+    let directory = run.join("adapters");
+    let mut names = vec!["none".to_owned()];
+    if directory.is_dir() {
+        let entries = std::fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+        let mut found: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| !name.starts_with('.') && name != "none")
+            .collect();
+        found.sort();
+        names.extend(found);
+    }
+    Ok(names)
+}
+
+fn table(all: &[(String, Scores)], split: Split) -> String {
+    let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(8);
+    let block = |(name, scores): &(String, Scores)| {
+        let title =
+            format!("{name:<width$}  {} of {} sequences, {} targets\n", split.name(), scores.sequences, scores.tokens);
+        let line = |(metric, value): (&String, &f64)| format!("{:<width$}    {metric:<36} {value:.4}\n", "");
+        title + &scores.metrics.iter().map(line).collect::<Vec<_>>().concat()
+    };
+    all.iter().map(block).collect::<Vec<_>>().concat()
+}
+
+/// `METRIC>=REFERENCE` or `METRIC<=REFERENCE`.
+#[derive(Debug, PartialEq)]
+struct Check {
+    text: String,
+    metric: String,
+    at_least: bool,
+    reference: String,
+}
+
+impl Check {
+    fn parse(text: &str) -> Result<Self> {
+        let parts = text.split_once(">=").map(|(m, r)| (m, true, r)).or_else(|| {
+            let (metric, reference) = text.split_once("<=")?;
+            Some((metric, false, reference))
+        });
+        let Some((metric, at_least, reference)) = parts else {
+            bail!("--expect {text}: expected METRIC>=REFERENCE or METRIC<=REFERENCE, for example accuracy>=0.9");
+        };
+        let (metric, reference) = (metric.trim().to_owned(), reference.trim().to_owned());
+        Ok(Check { text: text.to_owned(), metric, at_least, reference })
+    }
+
+    /// What is wrong with an adapter's scores, if the check fails.
+    fn failure(&self, name: &str, scores: &Scores, run: &std::path::Path) -> Result<Option<String>> {
+        let found = scores.get(&self.metric).ok_or_else(|| {
+            let known: Vec<&str> = scores.metrics.keys().map(String::as_str).collect();
+            anyhow!("--expect {}: there is no metric `{}`; there are {}", self.text, self.metric, known.join(", "))
+        })?;
+        let limit = match self.reference.parse() {
+            Ok(number) => number,
+            Err(_) => self.relative(run)?,
+        };
+        let holds = if self.at_least { found >= limit } else { found <= limit };
+        let sign = if self.at_least { "at least" } else { "at most" };
+        Ok((!holds)
+            .then(|| format!("{name}: {} is {found:.6}, expected {sign} {limit:.6} ({})", self.metric, self.text)))
+    }
+
+    /// `hrm`, `hrm-0.01`, `lora+0.05`: a row of the run's result and a number.
+    fn relative(&self, run: &std::path::Path) -> Result<f64> {
+        let run = Run::load(run)?;
+        let rows: BTreeMap<&str, Option<f64>> =
+            run.rows().iter().map(|row| (row.name.as_str(), row.validation.get(&self.metric))).collect();
+        // Names may hold a minus themselves: the longest one that fits is meant.
+        let row = rows.keys().filter(|name| self.reference.starts_with(**name)).max_by_key(|name| name.len());
+        let unknown = || {
+            let names: Vec<&str> = rows.keys().copied().collect();
+            anyhow!("--expect {}: `{}` is neither a number nor a row ({})", self.text, self.reference, names.join(", "))
+        };
+        let row = row.ok_or_else(unknown)?;
+        let rest = self.reference[row.len()..].replace(' ', "");
+        let offset: f64 = if rest.is_empty() { 0.0 } else { rest.parse().map_err(|_| unknown())? };
+        let value = rows[row].ok_or_else(|| anyhow!("--expect {}: row `{row}` has no `{}`", self.text, self.metric))?;
+        Ok(value + offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks() {
+        let scores = Scores { metrics: BTreeMap::from([("accuracy".to_owned(), 0.7)]), ..Scores::default() };
+        let failure = |text: &str| {
+            let check = Check::parse(text).unwrap();
+            check.failure("hrm", &scores, std::path::Path::new("nowhere")).map(|failure| failure.is_some())
+        };
+        assert!(!failure("accuracy>=0.69").unwrap());
+        assert!(failure("accuracy >= 0.71").unwrap());
+        assert!(failure("accuracy<=0.69").unwrap());
+        assert!(failure("loss<=1").unwrap_err().to_string().contains("there are accuracy"));
+        assert!(Check::parse("accuracy=1").unwrap_err().to_string().contains("expected METRIC>=REFERENCE"));
+    }
+}

@@ -1,0 +1,141 @@
+//! `train fit`.
+
+use crate::config::Config;
+use crate::fit::{dry_run, fit};
+use crate::report;
+use crate::run::{RunDirectory, duration, interrupt};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The configuration used when none is named.
+const QUICKSTART: &str = include_str!("../../experiments/quickstart.toml");
+const QUICKSTART_NAME: &str = "quickstart.toml";
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Configuration file; the embedded quickstart when left out
+    config: Option<PathBuf>,
+    /// Change a key of the configuration, for example train.lr=1e-3 or adapter.hrm.state_dim=16
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Run directory, instead of the first free one of runs/NAME, runs/NAME-2 ...
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Continue a run from its newest checkpoint: that of --out, or the newest of this name under runs/
+    #[arg(long)]
+    resume: bool,
+    /// Print the resolved configuration, parameters, memory and the first batch, and train nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Args {
+    fn load(&self) -> Result<Config> {
+        let (text, name) = match &self.config {
+            Some(path) => {
+                let text = fs::read_to_string(path);
+                (text.with_context(|| format!("cannot read {}", path.display()))?, path.display().to_string())
+            }
+            None => (QUICKSTART.to_owned(), QUICKSTART_NAME.to_owned()),
+        };
+        let (config, notes) = Config::load(&text, &name, &self.overrides)?;
+        for note in notes {
+            eprintln!("{note}");
+        }
+        Ok(config)
+    }
+
+    /// The configuration of a run to resume, which must be the one that is asked for if one is.
+    fn load_resumed(&self) -> Result<(Config, RunDirectory)> {
+        let asked = if self.config.is_some() || !self.overrides.is_empty() || self.out.is_none() {
+            Some(self.load()?)
+        } else {
+            None
+        };
+        let path = match (&self.out, &asked) {
+            (Some(out), _) => out.clone(),
+            (None, Some(asked)) => RunDirectory::newest(&asked.name).with_context(|| {
+                format!("there is no run of `{}` under runs/ to resume: name one with --out", asked.name)
+            })?,
+            (None, None) => bail!("name the run to resume with --out"),
+        };
+        let directory = RunDirectory::open(&path)?;
+        let own = load_run(directory.path())?;
+        if let Some(asked) = asked
+            && (asked != own)
+        {
+            bail!(
+                "{} was begun with another configuration ({}): resume it with --out alone, or begin a new run",
+                path.display(),
+                difference(&own.to_toml(), &asked.to_toml())
+            );
+        }
+        Ok((own, directory))
+    }
+}
+
+/// The resolved configuration of a run.
+pub fn load_run(directory: &Path) -> Result<Config> {
+    let path = directory.join("config.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Config::load(&text, &path.display().to_string(), &[])?.0)
+}
+
+/// The first line in which two resolved configurations differ.
+fn difference(own: &str, asked: &str) -> String {
+    let mut section = "";
+    for (own, asked) in own.lines().zip(asked.lines()) {
+        if own != asked {
+            let place = if section.is_empty() { String::new() } else { format!("{section} ") };
+            return format!("it has {place}{own}, asked for is {asked}");
+        }
+        if own.starts_with('[') {
+            section = own;
+        }
+    }
+    "one has more settings than the other".to_owned()
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    if args.dry_run {
+        print!("{}", dry_run(&args.load()?)?);
+        return Ok(());
+    }
+    let (config, directory) = if args.resume {
+        args.load_resumed()?
+    } else {
+        let config = args.load()?;
+        // Whatever cannot be set up fails before a directory is made.
+        crate::fit::rehearse(&config)?;
+        let directory = RunDirectory::create(&config.name, args.out.as_deref())?;
+        (config, directory)
+    };
+    interrupt::install().context("cannot take over Ctrl-C")?;
+    eprintln!("run directory: {}", directory.path().display());
+    let outcome = fit(&config, directory, args.resume)?;
+    let run = outcome.directory.path().to_owned();
+    let page = report::write(std::slice::from_ref(&run), &run)?;
+    println!("{}", report::text_table(&outcome.result));
+    println!("{} after {}: {}", run.display(), duration(outcome.result.wall_time_seconds), page.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_quickstart_is_valid() {
+        let (config, _) = Config::load(QUICKSTART, QUICKSTART_NAME, &[]).unwrap();
+        assert_eq!(config.name, "quickstart");
+    }
+
+    #[test]
+    fn differences_are_named() {
+        assert_eq!(
+            difference("a = 1\n[train]\nlr = 0.1\n", "a = 1\n[train]\nlr = 0.2\n"),
+            "it has [train] lr = 0.1, asked for is lr = 0.2"
+        );
+    }
+}

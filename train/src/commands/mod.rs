@@ -1,0 +1,74 @@
+//! The command line.
+
+mod eval;
+mod fit;
+mod generate;
+mod report;
+
+use crate::fit::Stop;
+use crate::run::interrupt;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Trains recurrent and low-rank adapters on frozen transformers, and compares them.
+#[derive(Debug, Parser)]
+#[command(name = "train", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train the adapters of a configuration in turn on one backbone, evaluate and compare them
+    Fit(fit::Args),
+    /// Evaluate adapters on the backbone and task of a run
+    Eval(eval::Args),
+    /// Continue a text byte by byte with a model trained on bytes
+    Generate(generate::Args),
+    /// Write one report about one or several runs
+    Report(report::Args),
+}
+
+/// A check that was asked for (`--expect`) and failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CheckFailed(pub String);
+
+/// Exit code of a failed check.
+const CHECK_FAILED: u8 = 1;
+/// Exit code of bad usage or input.
+const BAD_INPUT: u8 = 2;
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::Fit(args) => fit::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Report(args) => report::run(&args),
+    }
+}
+
+/// 1 a check failed (a value that is not finite is one), 2 bad usage or input, 130 interrupted.
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.downcast_ref::<CheckFailed>().is_some() {
+        return CHECK_FAILED;
+    }
+    match error.downcast_ref::<Stop>() {
+        Some(Stop::Interrupted { .. }) => interrupt::EXIT_CODE,
+        Some(Stop::NonFinite { .. }) => CHECK_FAILED,
+        None => BAD_INPUT,
+    }
+}

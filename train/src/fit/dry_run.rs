@@ -1,0 +1,116 @@
+//! `train fit --dry-run`: everything that can be said without training.
+
+use super::memory::{estimate, readable};
+use super::model::Foundation;
+use super::rows::count_parameters;
+use super::session::attach;
+use super::training::Training;
+use crate::config::{Config, TrainConfig};
+use crate::results::PRETRAIN;
+use crate::run::thousands;
+use crate::tasks::{self, Batch, Task};
+use anyhow::Result;
+use hankel_models::AdapterSet;
+use std::fmt::Write;
+
+/// Target positions of an example that are shown.
+const SHOWN: usize = 24;
+
+/// The resolved configuration, a table of parameters and an estimate of memory for every stage, and the first batch as the
+/// model sees it.
+///
+/// # Errors
+/// As training itself: files that cannot be read or do not fit.
+pub fn dry_run(config: &Config) -> Result<String> {
+    let task = tasks::build(&config.task)?;
+    let foundation = Foundation::new(config)?;
+    let mut out = format!("# Resolved configuration\n\n{}\n", config.to_toml());
+    let facts = task.describe();
+    writeln!(out, "# Task\n\n{}", facts.description)?;
+    if let Some(table) = &facts.transition_table {
+        writeln!(out, "transition table [state][symbol]: {table:?}")?;
+    }
+    for (name, accuracy) in &facts.baselines {
+        writeln!(out, "accuracy of {name} without learning: {accuracy:.4}")?;
+    }
+    writeln!(out, "\n# Parameters and memory\n")?;
+    if let Some(pretrain) = &config.pretrain {
+        let own = pretrain.task.as_ref().map(tasks::build).transpose()?;
+        let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
+        model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
+        stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train)?;
+    }
+    for adapter in &config.adapter {
+        let model = foundation.with(attach(config, adapter, &foundation)?)?;
+        model.free_backbone(&config.backbone)?;
+        stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter))?;
+    }
+    let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
+    let mut training = Training::new(&model, &*task, &config.train, config.seed)?;
+    let batches = training.batches(0);
+    if let Some((_, batch)) = batches.first() {
+        write!(out, "# First batch\n\n{}", decode(&*task, batch))?;
+    }
+    Ok(out)
+}
+
+fn stage(out: &mut String, name: &str, model: &super::Model, task: &dyn Task, settings: &TrainConfig) -> Result<()> {
+    let counts = count_parameters(model);
+    let training = Training::new(model, task, settings, 0)?;
+    writeln!(
+        out,
+        "{name}: {} steps of {} x {} sequences of {} tokens",
+        thousands(training.steps() as f64),
+        settings.accumulation,
+        settings.batch_size,
+        task.sequence_length()
+    )?;
+    let rows = [
+        ("adapter", counts.adapter),
+        ("trained head", counts.head),
+        ("trained embeddings", counts.embeddings),
+        ("other trained backbone", counts.backbone),
+        ("trained in total", counts.trainable),
+        ("frozen", counts.frozen),
+    ];
+    for (what, count) in rows {
+        writeln!(out, "  {what:<40} {:>14} parameters", thousands(count as f64))?;
+    }
+    let components = estimate(model, settings, task.sequence_length());
+    for (what, bytes) in &components {
+        writeln!(out, "  {what:<40} {:>14}", readable(*bytes))?;
+    }
+    let total = components.iter().map(|(_, bytes)| bytes).sum();
+    writeln!(out, "  {:<40} {:>14}\n", "memory in total, about", readable(total))?;
+    Ok(())
+}
+
+/// The first sequence of a batch, token by token with its target and the target's weight, and the batch in numbers.
+fn decode(task: &dyn Task, batch: &Batch) -> String {
+    let targets = batch.weights.iter().filter(|weight| **weight > 0.0).count();
+    let mut lines = vec![format!(
+        "{} sequences of {} tokens, {targets} of {} positions have a target, total weight {}",
+        batch.sequences,
+        batch.length,
+        batch.tokens.len(),
+        batch.weight()
+    )];
+    let read: Vec<String> = batch.tokens[..batch.length].iter().map(|&token| task.text(token)).collect();
+    let glue = if read.iter().all(|text| text.chars().count() == 1 || text.starts_with('\\')) { "" } else { " " };
+    lines.push(format!("first sequence: {}\n\n position  reads       predicts    weight", read.join(glue)));
+    let with_targets: Vec<usize> = (0..batch.length).filter(|&place| batch.weights[place] > 0.0).collect();
+    lines.extend(with_targets.iter().take(SHOWN).map(|&place| {
+        let (reads, predicts) = (task.text(batch.tokens[place]), task.text(batch.targets[place]));
+        let weight = batch.weights[place];
+        format!(" {place:>8}  {:<10}  {:<10}  {weight:.3}", visible(&reads), visible(&predicts))
+    }));
+    if with_targets.len() > SHOWN {
+        lines.push(format!(" ... and {} more", with_targets.len() - SHOWN));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A space as something that can be seen.
+fn visible(text: &str) -> String {
+    text.replace(' ', "\u{2423}")
+}

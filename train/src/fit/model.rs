@@ -1,0 +1,247 @@
+//! The backbone with its adapters, as the loop sees them.
+
+use crate::config::{BackboneConfig, Config, Precision, model_directory};
+use crate::tasks::{Batch, Judged};
+use anyhow::{Context, Result, bail};
+use hankel_core::{DType, Tensor};
+use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
+use hankel_models::weights::atomic::write_file;
+use hankel_models::{AdapterSet, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig};
+use hankel_ops::Targets;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// File in an adapter's directory with the parameters of the backbone that were trained with the adapter (head,
+/// embeddings, or all of them).
+pub const TRAINED_BACKBONE: &str = "trained_backbone.safetensors";
+
+/// A backbone with adapters. Cloning shares the parameters.
+#[derive(Clone)]
+pub struct Model {
+    /// The transformer.
+    pub backbone: TinyGpt,
+    /// What is attached to it.
+    pub adapters: AdapterSet,
+}
+
+impl Model {
+    /// The loss of a batch: weighted sum over its targets divided by `normalizer`.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn loss(&self, batch: &Batch, smoothing: f64, normalizer: f64, key: StepKey) -> hankel_core::Result<Tensor> {
+        let shape = [batch.sequences, batch.length];
+        let tokens = Tensor::from_vec(batch.tokens.clone(), shape)?;
+        let targets = Tensor::from_vec(batch.targets.clone(), shape)?;
+        let weights = Tensor::from_vec(batch.weights.clone(), shape)?;
+        let targets = Targets { tokens: &targets, weights: &weights, smoothing, normalizer };
+        self.backbone.loss(&tokens, targets, &self.adapters, &mut Pass::training(key))
+    }
+
+    /// What the model says at every target of a batch with a weight above 0.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn judge(&self, batch: &Batch, smoothing: f64) -> hankel_core::Result<Vec<Judged>> {
+        let shape = [batch.sequences, batch.length];
+        let tokens = Tensor::from_vec(batch.tokens.clone(), shape)?;
+        let targets = Tensor::from_vec(batch.targets.clone(), shape)?;
+        let scores = self.backbone.scores(&tokens, &targets, &self.adapters)?;
+        let judged = |place: usize| Judged {
+            loss: scores.nll[place],
+            smoothed: (1.0 - smoothing) * scores.nll[place] + smoothing * scores.mean_nll[place],
+            predicted: scores.predicted[place],
+        };
+        let places = batch.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0);
+        Ok(places.map(|(place, _)| judged(place)).collect())
+    }
+
+    /// Every parameter of backbone and adapters.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let mut all = self.backbone.parameters();
+        all.extend(self.adapters.parameters());
+        all
+    }
+
+    /// Makes the backbone's parameters trainable as configured for adapter training; the adapters are so already.
+    ///
+    /// # Errors
+    /// When a parameter is of a type that cannot be trained.
+    pub fn free_backbone(&self, config: &BackboneConfig) -> hankel_core::Result<()> {
+        let BackboneConfig::TinyGpt(c) = config;
+        if !c.freeze {
+            return self.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true));
+        }
+        if c.train_head {
+            self.backbone.head().set_trainable(true)?;
+        }
+        if c.train_embeddings {
+            self.backbone.embeddings().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the adapter's directory, and beside the adapter the parameters of the backbone that were trained with it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, directory: &Path, base_model: &str) -> Result<()> {
+        self.adapters.save(directory, Some(base_model))?;
+        let trained: Vec<Parameter> = self.backbone.parameters().into_iter().filter(Parameter::is_trainable).collect();
+        if trained.is_empty() {
+            return Ok(());
+        }
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        let array = |parameter: &Parameter| {
+            let tensor = parameter.tensor();
+            let stored = if tensor.dtype() == DType::F64 { Stored::F64 } else { Stored::F32 };
+            (parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), stored))
+        };
+        let arrays: NamedArrays = trained.iter().map(array).collect();
+        Ok(write_file(&directory.join(TRAINED_BACKBONE), &serialize(&arrays))?)
+    }
+
+    /// Puts the backbone's parameters that were trained with the adapter in `directory` in place, if there are any.
+    ///
+    /// # Errors
+    /// When the file is damaged or of another backbone.
+    pub fn load_trained_backbone(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(TRAINED_BACKBONE);
+        if !path.is_file() {
+            return Ok(());
+        }
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut arrays = parse(&path, &bytes)?;
+        for parameter in self.backbone.parameters() {
+            let Some(array) = arrays.remove(parameter.name()) else { continue };
+            let value = Tensor::from_vec(array.data, array.shape);
+            value.and_then(|value| parameter.set(&value)).with_context(|| path.display().to_string())?;
+        }
+        match arrays.keys().next() {
+            Some(name) => bail!("{}: {name} is not a parameter of this backbone", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The backbone as every adapter finds it: each stage begins from the same values.
+pub struct Foundation {
+    backbone: TinyGpt,
+    pristine: Vec<Tensor>,
+    dtype: DType,
+}
+
+impl Foundation {
+    /// The backbone of a resolved configuration: random, or loaded from `backbone.path`.
+    ///
+    /// # Errors
+    /// When files are missing, damaged or of another model.
+    pub fn new(config: &Config) -> Result<Self> {
+        let BackboneConfig::TinyGpt(c) = &config.backbone;
+        let settings = c
+            .settings(config.task.vocabulary(), config.longest())
+            .map_err(|(key, problem)| anyhow::anyhow!("`backbone.{key}` {problem}"))?;
+        let backbone = match &c.path {
+            None => TinyGpt::new(&settings, config.seed)?,
+            Some(path) => load(&model_directory(path), &settings)?,
+        };
+        Self::of(backbone, config.precision)
+    }
+
+    /// The backbone that a run trained or drew, with the dropout of its configuration.
+    ///
+    /// # Errors
+    /// As [`Foundation::new`].
+    pub fn of_run(config: &Config, directory: &Path) -> Result<Self> {
+        let BackboneConfig::TinyGpt(c) = &config.backbone;
+        let settings = TinyGptConfig { dropout: c.dropout, ..TinyGpt::load_config(directory)? };
+        Self::of(load(directory, &settings)?, config.precision)
+    }
+
+    /// The backbone of a finished or unfinished run: the one in its directory, or the one it was loaded from.
+    ///
+    /// # Errors
+    /// As [`Foundation::new`].
+    pub fn of_saved_run(config: &Config, run: &Path) -> Result<Self> {
+        let own = run.join("backbone");
+        if own.is_dir() { Self::of_run(config, &own) } else { Self::new(config) }
+    }
+
+    fn of(backbone: TinyGpt, precision: Precision) -> Result<Self> {
+        let dtype = match precision {
+            Precision::F32 => DType::F32,
+            Precision::F64 => DType::F64,
+        };
+        backbone.to_dtype(dtype)?;
+        let mut foundation = Foundation { backbone, pristine: Vec::new(), dtype };
+        foundation.keep();
+        Ok(foundation)
+    }
+
+    /// Takes the present values as those from which every adapter starts.
+    pub fn keep(&mut self) {
+        // Shares the memory until a stage trains a parameter.
+        self.pristine = self.backbone.parameters().iter().map(|parameter| parameter.tensor().detach()).collect();
+    }
+
+    /// The backbone itself.
+    pub fn backbone(&self) -> &TinyGpt {
+        &self.backbone
+    }
+
+    /// The backbone in its first state, frozen, with `adapters`.
+    ///
+    /// # Errors
+    /// When values cannot be put back.
+    pub fn with(&self, adapters: AdapterSet) -> hankel_core::Result<Model> {
+        for (parameter, value) in self.backbone.parameters().iter().zip(&self.pristine) {
+            parameter.set_trainable(false)?;
+            parameter.set(value)?;
+        }
+        adapters.to_dtype(self.dtype)?;
+        Ok(Model { backbone: self.backbone.clone(), adapters })
+    }
+}
+
+impl Foundation {
+    /// The backbone with the saved adapter in `directory`, for sequences of `length` tokens, and whatever of the backbone
+    /// was trained with it.
+    ///
+    /// # Errors
+    /// When files are missing, damaged or of another backbone.
+    pub fn with_saved(&self, directory: &Path, length: usize) -> Result<Model> {
+        let placement = self.backbone.placement();
+        let bare = directory.join(TRAINED_BACKBONE).is_file() && !directory.join("adapter_config.json").is_file();
+        let adapters =
+            if bare { AdapterSet::none(&placement) } else { AdapterSet::load(directory, &placement, length)? };
+        let model = self.with(adapters)?;
+        model.load_trained_backbone(directory)?;
+        Ok(model)
+    }
+}
+
+/// Loads a model and gives it other settings that do not change its shape (dropout).
+fn load(directory: &Path, settings: &TinyGptConfig) -> Result<TinyGpt> {
+    let stored = TinyGpt::load(directory)?;
+    if stored.config() == settings {
+        return Ok(stored);
+    }
+    let model = TinyGpt::new(settings, 0)?;
+    for (parameter, value) in model.parameters().iter().zip(stored.parameters()) {
+        parameter.set(&value.tensor())?;
+    }
+    Ok(model)
+}
+
+/// Names of the parameters of the backbone's embeddings and head.
+pub(super) fn roles(backbone: &TinyGpt) -> (BTreeSet<String>, String) {
+    let embeddings = backbone.embeddings().iter().map(|parameter| parameter.name().to_owned()).collect();
+    (embeddings, backbone.head().name().to_owned())
+}
+
+/// Where an adapter of a run is: a directory given as such, or the name of one of its rows.
+pub fn adapter_directory(run: &Path, name: &str) -> PathBuf {
+    let inside = run.join("adapters").join(name);
+    if inside.is_dir() { inside } else { PathBuf::from(name) }
+}

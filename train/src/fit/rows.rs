@@ -1,0 +1,115 @@
+//! What a row of the result says about an adapter besides its scores.
+
+use super::model::{Model, roles};
+use crate::config::{AdapterConfig, AdapterMethod};
+use crate::results::{LayerResult, LayerState, ParameterCounts};
+use anyhow::Result;
+use hankel_models::adapters::{AdapterConfig as Settings, StreamSite};
+use hankel_models::reduce::analyse;
+use hankel_models::weights::HrmLayerFile;
+use hankel_models::{AdapterSet, Parameter};
+
+/// Numbers of values by role.
+pub fn count_parameters(model: &Model) -> ParameterCounts {
+    let (embeddings, head) = roles(&model.backbone);
+    let mut counts = ParameterCounts::default();
+    for parameter in model.backbone.parameters() {
+        let n = parameter.elements() as u64;
+        if !parameter.is_trainable() {
+            counts.frozen += n;
+        } else if parameter.name() == head {
+            counts.head += n;
+        } else if embeddings.contains(parameter.name()) {
+            counts.embeddings += n;
+        } else {
+            counts.backbone += n;
+        }
+    }
+    for parameter in model.adapters.parameters() {
+        let n = parameter.elements() as u64;
+        counts.adapter += n;
+        if !parameter.is_trainable() {
+            counts.frozen += n;
+        }
+    }
+    let trainable = model.parameters().into_iter().filter(Parameter::is_trainable);
+    counts.trainable = trainable.map(|parameter| parameter.elements() as u64).sum();
+    counts
+}
+
+/// Gates and poles of every recurrent layer, for the log.
+pub fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
+    let Settings::Hrm(config) = adapters.config() else { return Vec::new() };
+    let file = adapters.to_hrm_file(config, None);
+    let state = |layer: &HrmLayerFile| {
+        let modes = layer.system(file.config.discretization).ok().and_then(|system| system.a().modes());
+        let radii = modes.iter().flatten().map(|mode| mode.polar().0);
+        let (low, high) = radii.fold((f64::INFINITY, 0.0), |(low, high), r| (f64::min(low, r), f64::max(high, r)));
+        LayerState {
+            layer: layer.layer,
+            site: site_name(layer.site).to_owned(),
+            gate: Some(layer.gate),
+            pole_range: (low <= high).then_some((low, high)),
+        }
+    };
+    file.layers.iter().map(state).collect()
+}
+
+/// Orders, gates and Hankel singular values of every adapted site.
+///
+/// # Errors
+/// When a recurrence has values for which they do not exist.
+pub fn layer_results(adapters: &AdapterSet) -> Result<Vec<LayerResult>> {
+    let mut results = Vec::new();
+    if let Settings::Hrm(config) = adapters.config() {
+        let file = adapters.to_hrm_file(config, None);
+        for (layer, analysis) in file.layers.iter().zip(analyse(&file)?) {
+            results.push(LayerResult {
+                layer: layer.layer,
+                site: site_name(layer.site).to_owned(),
+                order: layer.state_dim,
+                gate: Some(layer.gate),
+                hankel_singular_values: analysis.hankel_singular_values(),
+                spectral_radius: Some(analysis.system.spectral_radius()?),
+                ..LayerResult::default()
+            });
+        }
+    }
+    if let Settings::Lora(config) = adapters.config() {
+        for (layer, attached) in adapters.layers().iter().enumerate() {
+            let site = |(site, _): (&str, _)| LayerResult {
+                layer,
+                site: site.to_owned(),
+                order: config.rank,
+                ..LayerResult::default()
+            };
+            results.extend(attached.linears().map(site));
+        }
+    }
+    Ok(results)
+}
+
+/// The adapter in a few words.
+pub fn describe(adapter: &AdapterConfig, adapters: &AdapterSet) -> String {
+    let loaded = adapter.path.as_ref().map_or_else(String::new, |path| format!(", from {}", path.display()));
+    let words = match adapters.config() {
+        Settings::None => match adapter.method {
+            AdapterMethod::None(_) => "backbone alone".to_owned(),
+            _ => String::new(),
+        },
+        Settings::Hrm(c) => {
+            let sites: Vec<&str> = c.sites.iter().map(|&site| site_name(site)).collect();
+            format!("d = {}, {:?} preset, {}", c.state_dim, c.preset, sites.join(" + ")).to_lowercase()
+        }
+        Settings::Lora(c) => format!("r = {}, {}", c.rank, c.targets.join(" + ")),
+    };
+    words + &loaded
+}
+
+/// The name of a site in configurations and tables.
+pub fn site_name(site: StreamSite) -> &'static str {
+    match site {
+        StreamSite::Attention => "attention",
+        StreamSite::Mlp => "mlp",
+    }
+}

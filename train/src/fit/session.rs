@@ -1,0 +1,367 @@
+//! A run from its first stage to its report.
+
+use super::Stop;
+use super::evaluate::evaluate;
+use super::model::{Foundation, Model};
+use super::rows::{count_parameters, describe, layer_results, layer_states};
+use super::stage::Stage;
+use super::truncate::truncate;
+use crate::config::{AdapterConfig, Config, Scan, TrainConfig};
+use crate::results::{
+    AdapterResult, BackboneResult, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split, TrainingResult,
+};
+use crate::run::checkpoint::{self, RunState, StageProgress};
+use crate::run::{EventLog, Progress, RunDirectory, environment, interrupt, peak_memory};
+use crate::tasks::{self, Task};
+use anyhow::{Context, Result, bail};
+use hankel_core::Tensor;
+use hankel_models::AdapterSet;
+use hankel_models::adapters::AdapterConfig as Settings;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A finished run.
+pub struct Outcome {
+    /// Where it is.
+    pub directory: RunDirectory,
+    /// Its figures.
+    pub result: RunResult,
+}
+
+/// A run in progress.
+pub struct Session<'a> {
+    pub(super) config: &'a Config,
+    pub(super) directory: RunDirectory,
+    pub(super) log: EventLog,
+    pub(super) state: RunState,
+    begun: Instant,
+    earlier_seconds: f64,
+}
+
+/// Trains everything a resolved configuration asks for, or goes on with a run that did not finish.
+///
+/// # Errors
+/// Bad input, files that cannot be read or written, and [`Stop`].
+pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Outcome> {
+    let begun = Instant::now();
+    let task = tasks::build(&config.task)?;
+    let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
+    let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
+    let mut foundation = Foundation::new(config)?;
+    let mut session = Session::open(config, directory, resume, begun)?;
+    let mut saved = session.tensors_of_checkpoint()?;
+    announce(&*task);
+
+    let mut number = 0;
+    if let Some(pretrain) = &config.pretrain {
+        if session.state.stage == number {
+            let task = pretrain_task.as_deref().unwrap_or(&*task);
+            let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
+            model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
+            let stage = Stage { name: PRETRAIN, model: &model, task, settings: &pretrain.train };
+            let mut result = stage.run(&mut session, saved.take())?;
+            let mut scores = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation])?;
+            result.validation = scores.pop().unwrap_or_default();
+            foundation.keep();
+            model.backbone.save(&session.directory.backbone())?;
+            session.state.pretrain = Some(result);
+            session.finish_stage(config.pretrain.as_ref().map_or(1, |p| p.train.keep_checkpoints))?;
+        } else {
+            foundation = Foundation::of_run(config, &session.directory.backbone())?;
+        }
+        number += 1;
+    } else if config.backbone.path().is_none() && !session.directory.backbone().exists() {
+        // A random backbone is kept as well: its adapters mean nothing without it.
+        foundation.backbone().save(&session.directory.backbone())?;
+    }
+    let base_model = config
+        .backbone
+        .path()
+        .map_or_else(|| session.directory.backbone().display().to_string(), |path| path.display().to_string());
+    for adapter in &config.adapter {
+        if session.state.stage == number {
+            let adapters = attach(config, adapter, &foundation)?;
+            let model = foundation.with(adapters)?;
+            model.free_backbone(&config.backbone)?;
+            let settings = config.training_of(adapter);
+            let stage = Stage { name: &adapter.name, model: &model, task: &*task, settings };
+            let training = stage.run(&mut session, saved.take())?;
+            session.finish_adapter(adapter, &stage, training, &base_model)?;
+            session.finish_stage(settings.keep_checkpoints)?;
+        }
+        number += 1;
+    }
+    let result = session.finish(&*task, &foundation)?;
+    Ok(Outcome { directory: session.directory, result })
+}
+
+/// Sets up everything that training needs, and throws it away: what is wrong with the input shows before anything is
+/// written.
+///
+/// # Errors
+/// As [`fit`].
+pub fn rehearse(config: &Config) -> Result<()> {
+    tasks::build(&config.task)?;
+    if let Some(task) = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref()) {
+        tasks::build(task)?;
+    }
+    let foundation = Foundation::new(config)?;
+    for adapter in &config.adapter {
+        foundation.with(attach(config, adapter, &foundation)?)?;
+    }
+    Ok(())
+}
+
+/// The adapter of a stage: fresh, or loaded from `path`.
+pub(super) fn attach(config: &Config, adapter: &AdapterConfig, foundation: &Foundation) -> Result<AdapterSet> {
+    let placement = foundation.backbone().placement();
+    let length = config.task.sequence_length();
+    let Some(path) = &adapter.path else {
+        return Ok(AdapterSet::new(&adapter.settings(length, &placement), &placement, config.seed)?);
+    };
+    let loaded = AdapterSet::load(path, &placement, length)
+        .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
+    let kind = match loaded.config() {
+        Settings::Hrm(_) => "hrm",
+        Settings::Lora(_) => "lora",
+        Settings::None => "none",
+    };
+    if kind != adapter.method.kind() {
+        bail!(
+            "`adapter.{}.path`: {} holds an adapter of kind {kind:?}, not {:?}",
+            adapter.name,
+            path.display(),
+            adapter.method.kind()
+        );
+    }
+    Ok(loaded)
+}
+
+/// Tells what is known about the task before anything is learnt.
+fn announce(task: &dyn Task) {
+    let facts = task.describe();
+    eprintln!("task: {}", facts.description);
+    if let Some(table) = &facts.transition_table {
+        eprintln!("transition table [state][symbol]: {table:?}");
+    }
+    if !facts.baselines.is_empty() {
+        let shown: Vec<String> = facts.baselines.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+        eprintln!("accuracy without learning: {}", shown.join("  "));
+    }
+}
+
+impl<'a> Session<'a> {
+    fn open(config: &'a Config, directory: RunDirectory, resume: bool, begun: Instant) -> Result<Self> {
+        let checkpoints = checkpoint::list(&directory.checkpoints());
+        let (log, state) = match checkpoints.last() {
+            Some(newest) if resume => {
+                let (state, _) = checkpoint::load(newest)?;
+                (EventLog::reopen(&directory.metrics(), state.metrics_bytes)?, state)
+            }
+            // Stopped before its first checkpoint: it begins again.
+            _ if resume => (EventLog::reopen(&directory.metrics(), 0)?, RunState::default()),
+            _ => {
+                directory.write(&directory.config(), &config.to_toml())?;
+                (EventLog::create(&directory.metrics())?, RunState::default())
+            }
+        };
+        let earlier_seconds = state.wall_time_seconds;
+        let mut session = Session { config, directory, log, state, begun, earlier_seconds };
+        session.log.write(&Event::Start {
+            name: config.name.clone(),
+            seed: config.seed,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            resumed: resume,
+        })?;
+        Ok(session)
+    }
+
+    /// The tensors of the newest checkpoint, if it is one within a stage.
+    fn tensors_of_checkpoint(&self) -> Result<Option<BTreeMap<String, Tensor>>> {
+        if self.state.step == 0 {
+            return Ok(None);
+        }
+        let Some(newest) = checkpoint::list(&self.directory.checkpoints()).pop() else { return Ok(None) };
+        eprintln!("resuming `{}` after step {} from {}", self.state.name, self.state.step, newest.display());
+        Ok(Some(checkpoint::load(&newest)?.1))
+    }
+
+    fn seconds(&self) -> f64 {
+        self.earlier_seconds + self.begun.elapsed().as_secs_f64()
+    }
+
+    /// The directory of the newest checkpoint.
+    pub(super) fn last_checkpoint(&self) -> Option<PathBuf> {
+        checkpoint::list(&self.directory.checkpoints()).pop()
+    }
+
+    /// Saves the full state within or after a stage.
+    pub(super) fn save(&mut self, stage: &str, tensors: &BTreeMap<String, Tensor>, keep: usize) -> Result<()> {
+        stage.clone_into(&mut self.state.name);
+        self.state.wall_time_seconds = self.seconds();
+        self.state.peak_memory_bytes = self.state.peak_memory_bytes.max(peak_memory());
+        self.state.metrics_bytes = self.log.bytes()?;
+        let path =
+            checkpoint::save(&self.directory.checkpoints(), &self.state, tensors, keep).with_context(|| match self
+                .last_checkpoint()
+            {
+                Some(last) => format!(
+                    "the state after step {} of `{stage}` was not saved; the last complete checkpoint is {}: make room \
+                     and continue with --resume",
+                    self.state.step,
+                    last.display()
+                ),
+                None => format!("the state after step {} of `{stage}` was not saved", self.state.step),
+            })?;
+        let path = path.strip_prefix(self.directory.path()).unwrap_or(&path).display().to_string();
+        Ok(self.log.write(&Event::Checkpoint { stage: stage.to_owned(), step: self.state.step, path })?)
+    }
+
+    /// Notes that the run stops here by request; the state has been saved.
+    pub(super) fn interrupted(&mut self, stage: &str) -> anyhow::Error {
+        let (stage, step) = (stage.to_owned(), self.state.step);
+        let event = Event::Stopped { stage: stage.clone(), step, reason: "interrupted".to_owned() };
+        match self.log.write(&event) {
+            Ok(()) => Stop::Interrupted { stage, step }.into(),
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Marks the stage as finished.
+    fn finish_stage(&mut self, keep: usize) -> Result<()> {
+        let finished = self.state.name.clone();
+        self.state.stage += 1;
+        self.state.step = 0;
+        self.state.progress = StageProgress::default();
+        self.save("next", &BTreeMap::new(), keep)?;
+        if interrupt::requested() && self.state.stage < self.stages() {
+            return Err(self.interrupted(&finished));
+        }
+        Ok(())
+    }
+
+    fn stages(&self) -> usize {
+        usize::from(self.config.pretrain.is_some()) + self.config.adapter.len()
+    }
+
+    /// The final evaluation of a row on all sequences of `splits`; a split without any is left out.
+    fn judge(&mut self, stage: &Stage<'_>, row: &str, step: u64, splits: &[Split]) -> Result<Vec<Scores>> {
+        let settings: &TrainConfig = stage.settings;
+        let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
+        let progress = Progress::new(row, 0, 0);
+        let mut all = Vec::new();
+        for &split in splits {
+            let sequences = stage.task.sequences(split);
+            if sequences == 0 {
+                continue;
+            }
+            let begun = Instant::now();
+            let smoothing = settings.label_smoothing;
+            let Some(scores) = evaluate(stage.model, stage.task, split, sequences, batch_size, smoothing)? else {
+                return Err(self.interrupted(row));
+            };
+            let primary = stage.task.describe().primary_metric;
+            let value = scores.get(&primary).unwrap_or(f64::NAN);
+            progress.note(&format!("{} of {} sequences: {primary} {value:.4}", split.name(), scores.sequences));
+            let seconds = begun.elapsed().as_secs_f64();
+            self.log.write(&Event::Eval { stage: row.to_owned(), step, split, scores: scores.clone(), seconds })?;
+            all.push(scores);
+        }
+        Ok(all)
+    }
+
+    /// Scores on validation and, if there is one, test split.
+    fn judge_finally(&mut self, stage: &Stage<'_>, step: u64) -> Result<(Scores, Option<Scores>)> {
+        let mut scores = self.judge(stage, stage.name, step, &[Split::Validation, Split::Test])?.into_iter();
+        Ok((scores.next().unwrap_or_default(), scores.next()))
+    }
+
+    /// Saves a trained adapter, evaluates it and its truncated versions.
+    fn finish_adapter(
+        &mut self,
+        adapter: &AdapterConfig,
+        stage: &Stage<'_>,
+        training: TrainingResult,
+        base_model: &str,
+    ) -> Result<()> {
+        let directory = self.directory.adapter(&adapter.name);
+        stage.model.save(&directory, base_model)?;
+        let steps = training.steps;
+        let layers = layer_states(&stage.model.adapters);
+        if !layers.is_empty() {
+            self.log.write(&Event::Layers { stage: adapter.name.clone(), step: steps, layers })?;
+        }
+        let (validation, test) = self.judge_finally(stage, steps)?;
+        let relative = |path: &Path| path.strip_prefix(self.directory.path()).unwrap_or(path).display().to_string();
+        let full = AdapterResult {
+            name: adapter.name.clone(),
+            kind: adapter.method.kind().to_owned(),
+            path: directory.is_dir().then(|| relative(&directory)),
+            parameters: count_parameters(stage.model),
+            training: (steps > 0).then(|| TrainingResult { validation: validation.clone(), ..training }),
+            validation,
+            test,
+            scan: scan_of(stage.model).map(str::to_owned),
+            layers: layer_results(&stage.model.adapters)?,
+            settings: describe(adapter, &stage.model.adapters),
+            ..AdapterResult::default()
+        };
+        let mut rows = vec![full.clone()];
+        for rule in &adapter.truncate {
+            let name = super::truncate::row_name(&adapter.name, *rule);
+            let directory = self.directory.adapter(&name);
+            let length = stage.task.sequence_length();
+            let truncated = truncate(stage.model, &full, *rule, length, &directory, base_model)?;
+            let (from, to) = truncated.orders;
+            self.log.write(&Event::Truncation { stage: name.clone(), rule: rule.describe(), from, to })?;
+            let judged = Stage { model: &truncated.model, name: &name, ..*stage };
+            let (validation, test) = self.judge_finally(&judged, steps)?;
+            let path = directory.strip_prefix(self.directory.path()).unwrap_or(&directory).display().to_string();
+            rows.push(AdapterResult { validation, test, path: Some(path), ..truncated.row });
+        }
+        self.state.rows.extend(rows);
+        Ok(())
+    }
+
+    /// Writes the result.
+    fn finish(&mut self, task: &dyn Task, foundation: &Foundation) -> Result<RunResult> {
+        let backbone = foundation.backbone();
+        let source = match (self.config.backbone.path(), &self.config.pretrain) {
+            (_, Some(_)) => "pretrained here".to_owned(),
+            (Some(path), None) => path.display().to_string(),
+            (None, None) => "random".to_owned(),
+        };
+        let precision = format!("{:?}", self.config.precision).to_lowercase();
+        let result = RunResult {
+            schema: SCHEMA,
+            name: self.config.name.clone(),
+            seed: self.config.seed,
+            task: task.describe(),
+            backbone: BackboneResult {
+                kind: self.config.backbone.kind().to_owned(),
+                source,
+                parameters: backbone.parameters().iter().map(|parameter| parameter.elements() as u64).sum(),
+                layers: backbone.config().layers,
+                d_model: backbone.config().d_model,
+                pretrain: self.state.pretrain.clone(),
+            },
+            rows: self.state.rows.clone(),
+            environment: environment(&self.config.device, &precision),
+            data: task.data_files(),
+            wall_time_seconds: self.seconds(),
+            peak_memory_bytes: self.state.peak_memory_bytes.max(peak_memory()),
+        };
+        let json = serde_json::to_string_pretty(&result)? + "\n";
+        self.directory.write(&self.directory.result(), &json)?;
+        self.log.write(&Event::Finished { seconds: self.begun.elapsed().as_secs_f64() })?;
+        Ok(result)
+    }
+}
+
+fn scan_of(model: &Model) -> Option<&'static str> {
+    match model.adapters.config() {
+        Settings::Hrm(config) => Some(Scan::from(config.scan).name()),
+        _ => None,
+    }
+}

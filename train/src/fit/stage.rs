@@ -1,0 +1,142 @@
+//! The loop of a stage: steps, log lines, evaluations, checkpoints, Ctrl-C.
+
+use super::Stop;
+use super::evaluate::evaluate;
+use super::model::Model;
+use super::rows::layer_states;
+use super::session::Session;
+use super::training::Training;
+use crate::config::TrainConfig;
+use crate::results::{Event, Split, TrainingResult, metric};
+use crate::run::{Progress, interrupt};
+use crate::tasks::Task;
+use anyhow::Result;
+use hankel_core::{Error, Tensor};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// What is trained, on what, and how.
+pub struct Stage<'a> {
+    /// `pretrain` or the adapter's name.
+    pub name: &'a str,
+    /// The model; what is trainable in it is trained.
+    pub model: &'a Model,
+    /// The task.
+    pub task: &'a dyn Task,
+    /// The settings.
+    pub settings: &'a TrainConfig,
+}
+
+impl Stage<'_> {
+    /// Trains from the session's state to the end of the stage, and gives what it cost. The scores are left empty.
+    ///
+    /// # Errors
+    /// [`Stop`] after an interrupt or a value that is not finite; failures to write.
+    pub fn run(&self, session: &mut Session<'_>, saved: Option<BTreeMap<String, Tensor>>) -> Result<TrainingResult> {
+        let mut training = Training::new(self.model, self.task, self.settings, session.config.seed)?;
+        if let Some(tensors) = saved {
+            training.restore(session.state.step, tensors)?;
+        }
+        let steps = training.steps();
+        let trainable = super::count_parameters(self.model).trainable;
+        let step = training.step_number();
+        session.log.write(&Event::Stage { stage: self.name.to_owned(), step, steps, trainable })?;
+        let every = |interval: Option<u64>| interval.unwrap_or(steps).max(1);
+        let log_every = every(self.settings.log_every);
+        let eval_every = every(self.settings.eval_every);
+        let checkpoint_every = every(self.settings.checkpoint_every);
+        let mut progress = Progress::new(self.name, step, steps);
+        let (mut window_seconds, mut window_tokens) = (0.0, 0);
+        if session.state.progress.evaluation_due {
+            self.look(session, step, &progress)?;
+        }
+        while training.step_number() < steps {
+            let begun = Instant::now();
+            let report = match training.step() {
+                Ok(report) => report,
+                Err(error) => return Err(self.explain(session, training.step_number(), error)),
+            };
+            let seconds = begun.elapsed().as_secs_f64();
+            let step = training.step_number();
+            let so_far = &mut session.state.progress;
+            session.state.step = step;
+            so_far.seconds += seconds;
+            so_far.tokens += report.tokens;
+            so_far.window_loss += report.loss;
+            so_far.window_steps += 1;
+            window_seconds += seconds;
+            window_tokens += report.tokens;
+            if step.is_multiple_of(log_every) || step == steps {
+                let loss = so_far.window_loss / so_far.window_steps as f64;
+                (so_far.window_loss, so_far.window_steps) = (0.0, 0);
+                so_far.last_loss = Some(loss);
+                let tokens_per_second = window_tokens as f64 / window_seconds;
+                (window_seconds, window_tokens) = (0.0, 0);
+                let event = Event::Step {
+                    stage: self.name.to_owned(),
+                    step,
+                    loss,
+                    learning_rate: report.learning_rate,
+                    gradient_norm: report.gradient_norm,
+                    tokens: so_far.tokens,
+                    tokens_per_second,
+                    seconds: so_far.seconds,
+                };
+                progress.step(step, loss, tokens_per_second);
+                session.log.write(&event)?;
+            }
+            if step.is_multiple_of(eval_every) && step < steps {
+                so_far.evaluation_due = true;
+                self.look(session, step, &progress)?;
+            }
+            let interrupted = interrupt::requested();
+            if step.is_multiple_of(checkpoint_every) || step == steps || interrupted {
+                session.save(self.name, &training.tensors(), self.settings.keep_checkpoints)?;
+            }
+            if interrupted {
+                return Err(session.interrupted(self.name));
+            }
+        }
+        let done = &session.state.progress;
+        Ok(TrainingResult {
+            steps,
+            tokens: done.tokens,
+            seconds: done.seconds,
+            final_loss: done.last_loss,
+            ..TrainingResult::default()
+        })
+    }
+
+    /// An evaluation on the way.
+    fn look(&self, session: &mut Session<'_>, step: u64, progress: &Progress) -> Result<()> {
+        let begun = Instant::now();
+        let batch_size = self.settings.eval_batch_size.unwrap_or(self.settings.batch_size);
+        let (sequences, smoothing) = (self.settings.eval_sequences, self.settings.label_smoothing);
+        let scores = evaluate(self.model, self.task, Split::Validation, sequences, batch_size, smoothing)?;
+        // None: an interrupt, which the loop is about to see. The evaluation stays due.
+        let Some(scores) = scores else { return Ok(()) };
+        session.state.progress.evaluation_due = false;
+        let shown = |(name, value): (&String, &f64)| format!("{name} {value:.4}");
+        let main = [metric::LOSS, metric::ACCURACY, metric::BITS_PER_CHARACTER];
+        let figures: Vec<String> =
+            scores.metrics.iter().filter(|(name, _)| main.contains(&name.as_str())).map(shown).collect();
+        progress.note(&format!("step {step}: validation {}", figures.join("  ")));
+        let stage = self.name.to_owned();
+        let seconds = begun.elapsed().as_secs_f64();
+        session.log.write(&Event::Eval { stage: stage.clone(), step, split: Split::Validation, scores, seconds })?;
+        let layers = layer_states(&self.model.adapters);
+        if !layers.is_empty() {
+            session.log.write(&Event::Layers { stage, step, layers })?;
+        }
+        Ok(())
+    }
+
+    fn explain(&self, session: &mut Session<'_>, done: u64, error: anyhow::Error) -> anyhow::Error {
+        let Some(Error::NonFinite { .. }) = error.downcast_ref::<Error>() else { return error };
+        let (stage, step, cause) = (self.name.to_owned(), done + 1, error.to_string());
+        let event = Event::Stopped { stage: stage.clone(), step: done, reason: cause.clone() };
+        // The cause matters more than a log that cannot be written.
+        let _ = session.log.write(&event);
+        Stop::NonFinite { stage, step, cause, checkpoint: session.last_checkpoint() }.into()
+    }
+}

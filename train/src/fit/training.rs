@@ -1,0 +1,195 @@
+//! One optimizer step, and what is needed to repeat it exactly.
+
+use super::model::Model;
+use crate::config::TrainConfig;
+use crate::optim::{AdamW, Moments, Rate, clip_factor, factor, global_norm};
+use crate::results::Split;
+use crate::tasks::{Batch, Order, Task};
+use anyhow::{Context, Result, bail};
+use hankel_core::autograd::find_non_finite;
+use hankel_core::{Error, Gradients, Tensor};
+use hankel_models::{Parameter, Role, StepKey};
+use std::collections::BTreeMap;
+
+/// A trained parameter with its moments and its share of the settings.
+pub struct Trained {
+    parameter: Parameter,
+    moments: Moments,
+    peak_lr: f64,
+    weight_decay: f64,
+}
+
+/// The state of a stage's optimization.
+pub struct Training<'a> {
+    model: &'a Model,
+    task: &'a dyn Task,
+    settings: &'a TrainConfig,
+    seed: u64,
+    trained: Vec<Trained>,
+    order: Order,
+    step: u64,
+}
+
+/// What a step reports.
+#[derive(Debug, Clone, Copy)]
+pub struct StepReport {
+    /// The minimised loss, mean over the targets of the step.
+    pub loss: f64,
+    /// Global gradient norm before clipping.
+    pub gradient_norm: f64,
+    /// Learning rate of the main group.
+    pub learning_rate: f64,
+    /// Sequence positions processed.
+    pub tokens: u64,
+}
+
+impl<'a> Training<'a> {
+    /// Training of whatever is trainable in `model`, from the beginning.
+    ///
+    /// # Errors
+    /// When a parameter is of a type that cannot be trained.
+    pub fn new(model: &'a Model, task: &'a dyn Task, settings: &'a TrainConfig, seed: u64) -> Result<Self> {
+        let trained = |parameter: Parameter| -> Result<Trained> {
+            let role = parameter.role();
+            Ok(Trained {
+                moments: Moments::new(&parameter.tensor())?,
+                peak_lr: match role {
+                    Role::Matrix | Role::Vector => settings.lr,
+                    Role::Gate => settings.gate_lr.unwrap_or(settings.lr),
+                    Role::Rate => settings.rate_lr.unwrap_or(settings.lr),
+                },
+                weight_decay: if role == Role::Matrix { settings.weight_decay } else { 0.0 },
+                parameter,
+            })
+        };
+        let parameters = model.parameters().into_iter().filter(Parameter::is_trainable);
+        Ok(Training {
+            trained: parameters.map(trained).collect::<Result<_>>()?,
+            order: Order::new(seed, task.sequences(Split::Train)),
+            model,
+            task,
+            settings,
+            seed,
+            step: 0,
+        })
+    }
+
+    /// Steps done.
+    pub fn step_number(&self) -> u64 {
+        self.step
+    }
+
+    /// Whether there is anything to train.
+    pub fn is_empty(&self) -> bool {
+        self.trained.is_empty()
+    }
+
+    /// Steps of the whole stage: none when there is nothing to train.
+    pub fn steps(&self) -> u64 {
+        if self.is_empty() { 0 } else { self.settings.steps(self.task.sequences(Split::Train)) }
+    }
+
+    /// The batches of a step, with their numbers since the beginning.
+    pub fn batches(&mut self, step: u64) -> Vec<(u64, Batch)> {
+        let accumulation = self.settings.accumulation as u64;
+        let numbers = step * accumulation..(step + 1) * accumulation;
+        let batch = |number| {
+            let indices = self.order.batch(number, self.settings.batch_size);
+            (number, self.task.batch(Split::Train, &indices))
+        };
+        numbers.map(batch).collect()
+    }
+
+    /// One optimizer step over `train.accumulation` batches, whose gradients are weighted by their target tokens.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] when loss or gradient are not finite: the parameters are then those of the step before.
+    pub fn step(&mut self) -> Result<StepReport> {
+        let batches = self.batches(self.step);
+        let weight: f64 = batches.iter().map(|(_, batch)| batch.weight()).sum();
+        let mut gradients = Gradients::default();
+        let mut loss = 0.0;
+        for (number, batch) in &batches {
+            let (part, gradient) = self.differentiate(*number, batch, weight)?;
+            loss += part;
+            gradients.accumulate(gradient)?;
+        }
+        let leaves: Vec<Option<Tensor>> =
+            self.trained.iter().map(|trained| gradients.take(&trained.parameter.tensor())).collect();
+        let norm = global_norm(leaves.iter().flatten())?;
+        if !(loss.is_finite() && norm.is_finite()) {
+            drop(leaves);
+            for (number, batch) in &batches {
+                find_non_finite(|| self.differentiate(*number, batch, weight))?;
+            }
+            bail!("loss {loss} and gradient norm {norm} are not finite, though every operator's output is");
+        }
+        let steps = self.steps();
+        let share = factor(self.settings.schedule, self.step, steps, self.settings.warmup(steps));
+        let scale = clip_factor(norm, self.settings.clip);
+        let optimizer = AdamW { betas: self.settings.betas, eps: self.settings.eps };
+        self.step += 1;
+        for (trained, gradient) in self.trained.iter_mut().zip(&leaves) {
+            let Some(gradient) = gradient else { continue };
+            let rate = Rate { lr: share * trained.peak_lr, weight_decay: trained.weight_decay };
+            let moments = &mut trained.moments;
+            trained
+                .parameter
+                .update(|value| optimizer.update(value, gradient, moments, self.step, scale, rate))
+                .with_context(|| trained.parameter.name().to_owned())?;
+        }
+        let tokens = batches.iter().map(|(_, batch)| batch.tokens.len() as u64).sum();
+        Ok(StepReport { loss, gradient_norm: norm, learning_rate: share * self.settings.lr, tokens })
+    }
+
+    fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(f64, Gradients), Error> {
+        let key = StepKey { seed: self.seed, step: number };
+        let loss = self.model.loss(batch, self.settings.label_smoothing, weight, key)?;
+        Ok((loss.item()?, loss.backward()?))
+    }
+
+    /// Everything that changes during training, by name.
+    pub fn tensors(&self) -> BTreeMap<String, Tensor> {
+        let entries = self.trained.iter().flat_map(|trained| {
+            let name = trained.parameter.name();
+            [
+                (format!("parameter/{name}"), trained.parameter.tensor().detach()),
+                (format!("first/{name}"), trained.moments.first.clone()),
+                (format!("second/{name}"), trained.moments.second.clone()),
+            ]
+        });
+        entries.collect()
+    }
+
+    /// Goes back to a saved state after step `step`.
+    ///
+    /// # Errors
+    /// When a tensor is missing, superfluous or misshapen: the state is then of another configuration.
+    pub fn restore(&mut self, step: u64, mut tensors: BTreeMap<String, Tensor>) -> Result<()> {
+        for trained in &mut self.trained {
+            let name = trained.parameter.name().to_owned();
+            let expected = trained.parameter.tensor();
+            let mut take = |kind: &str| -> Result<Tensor> {
+                let key = format!("{kind}/{name}");
+                let tensor = tensors.remove(&key).with_context(|| format!("the checkpoint has no {key}"))?;
+                if tensor.shape() != expected.shape() || tensor.dtype() != expected.dtype() {
+                    bail!(
+                        "the checkpoint has {key} as {} {}, the model as {} {}",
+                        tensor.dtype(),
+                        tensor.shape(),
+                        expected.dtype(),
+                        expected.shape()
+                    );
+                }
+                Ok(tensor)
+            };
+            trained.parameter.set(&take("parameter")?)?;
+            trained.moments = Moments { first: take("first")?, second: take("second")? };
+        }
+        if let Some(extra) = tensors.keys().next() {
+            bail!("the checkpoint has {extra}, which is not trained here");
+        }
+        self.step = step;
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! The commands on small runs: what they write, print and exit with.
+
+mod common;
+
+use common::{Place, TINY};
+use std::fs;
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_run_leaves_what_it_should() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    for _ in 0..2 {
+        let finished = place.run(&["fit", "config.toml"]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert!(finished.stdout.contains("hrm-order-2"), "{}", finished.stdout);
+    }
+    let run = place.path("runs/tiny-2");
+    for file in ["config.toml", "metrics.jsonl", "result.json", "report.html", "backbone/config.json", "adapters/hrm"] {
+        assert!(run.join(file).exists(), "{file}");
+    }
+    let result = json(&fs::read_to_string(run.join("result.json")).unwrap());
+    let rows = result["rows"].as_array().unwrap();
+    // 2 layers of 2 * 4 * 16 + 2 * 4 + 1 values, and a head of 6 * 16.
+    assert_eq!(rows[0]["parameters"]["adapter"], 2 * (2 * 4 * 16 + 2 * 4 + 1));
+    assert_eq!(rows[0]["parameters"]["head"], 96);
+    assert_eq!(rows[0]["training"]["tokens"], 12 * 2 * 4 * 12);
+    assert_eq!(rows[1]["truncated_from"], "hrm");
+    for layer in rows[1]["layers"].as_array().unwrap() {
+        assert_eq!(layer["order"], 2);
+        assert!(layer["hinf_error"].as_f64().unwrap() <= layer["error_bound"].as_f64().unwrap() * (1.0 + 1e-6));
+    }
+    assert_eq!(result["task"]["transition_table"].as_array().unwrap().len(), 4);
+    // The resolved configuration gives the same run again.
+    let resolved = fs::read_to_string(run.join("config.toml")).unwrap();
+    place.fit(&resolved, "again", &[]);
+    let adapter = "adapters/hrm/adapter_model.safetensors";
+    assert!(fs::read(run.join(adapter)).unwrap() == fs::read(place.path("again").join(adapter)).unwrap());
+}
+
+#[test]
+fn eval_repeats_the_figures_of_the_run() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let finished = place.run(&["eval", "run", "--json", "--adapter", "hrm", "--adapter", "run/adapters/hrm-order-2"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let scores = json(&finished.stdout);
+    for row in 0..2 {
+        let value = |scores: &serde_json::Value| scores["metrics"]["loss"].as_f64().unwrap();
+        let (now, then) = (value(&scores[row]["scores"]), value(&result["rows"][row]["validation"]));
+        // The truncated adapter was evaluated from memory, now from its files.
+        assert!((now - then).abs() < 1e-5 * then, "{now} {then}");
+    }
+    let all = place.run(&["eval", "run"]);
+    for row in ["none", "hrm ", "hrm-order-2"] {
+        assert!(all.stdout.contains(row), "{}", all.stdout);
+    }
+    let check = |expectation: &str| place.run(&["eval", "run", "--adapter", "hrm", "--expect", expectation]);
+    assert_eq!(check("accuracy>=hrm-0.001").code, Some(0));
+    assert_eq!(check("loss<=hrm + 0.001").code, Some(0));
+    let failed = check("accuracy>=hrm+0.001");
+    assert_eq!(failed.code, Some(1));
+    assert!(
+        failed.stderr.contains("hrm: accuracy is") && failed.stderr.contains("expected at least"),
+        "{}",
+        failed.stderr
+    );
+}
+
+#[test]
+fn a_reduced_adapter_is_trained_on() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let start = TINY.find("[[adapter]]").unwrap();
+    let adapter = "[[adapter]]\nkind = \"hrm\"\nname = \"on\"\npath = \"run/adapters/hrm-order-2\"\n";
+    place.fit(&format!("{}{adapter}", &TINY[..start]), "more", &[]);
+    let result = json(&fs::read_to_string(place.path("more/result.json")).unwrap());
+    let row = &result["rows"][0];
+    assert_eq!(row["layers"][0]["order"], 2);
+    let radius = row["layers"][0]["spectral_radius"].as_f64().unwrap();
+    assert!(radius > 0.0 && radius < 1.0);
+    let bytes = |run: &str, name: &str| {
+        fs::read(place.path(run).join("adapters").join(name).join("adapter_model.safetensors")).unwrap()
+    };
+    assert!(bytes("run", "hrm-order-2") != bytes("more", "on"), "it was trained");
+}
+
+#[test]
+fn dry_run_tells_and_trains_nothing() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    let finished = place.run(&["fit", "config.toml", "--dry-run"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    for part in [
+        "a_max = 0.91666",
+        "scan = ",
+        "table_seed = 3",
+        "274 parameters",
+        "window_8",
+        "optimizer moments",
+        "memory in total",
+        "first sequence:",
+    ] {
+        assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
+    }
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn bytes_are_learnt_and_written() {
+    let place = Place::new();
+    let text = "the quick brown fox jumps over the lazy dog. ".repeat(200);
+    place.write("text", &text);
+    let config = r#"
+name = "bytes"
+[task]
+kind = "bytes"
+path = "text"
+length = 24
+train_sequences = 200
+validation_sequences = 10
+test_sequences = 4
+[backbone]
+layers = 1
+d_model = 32
+heads = 2
+context = 32
+[pretrain]
+steps = 150
+batch_size = 16
+lr = 1e-2
+[train]
+steps = 20
+batch_size = 8
+label_smoothing = 0.1
+[[adapter]]
+kind = "none"
+[[adapter]]
+kind = "hrm"
+state_dim = 4
+"#;
+    place.fit(config, "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let metrics = &result["rows"][1]["validation"]["metrics"];
+    let (bits, loss) = (metrics["bits_per_character"].as_f64().unwrap(), metrics["loss"].as_f64().unwrap());
+    assert!((bits - loss / std::f64::consts::LN_2).abs() < 1e-12);
+    assert!(bits < 2.0, "45 bytes over and over are learnt: {bits}");
+    assert!(metrics["label_smoothed_bits_per_character"].as_f64().unwrap() > bits);
+    assert_eq!(result["data"][0]["bytes"], text.len());
+    assert!(result["rows"][0]["training"].is_null());
+    let none = &result["rows"][0]["validation"]["metrics"]["loss"];
+    assert_eq!(none, &result["backbone"]["pretrain"]["validation"]["metrics"]["loss"], "the same backbone");
+
+    // Longer than the context: the state is rebuilt on the way.
+    let generate = |more: &[&str]| {
+        let mut arguments = vec!["generate", "run", "--adapter", "hrm", "--prompt", "the quick ", "--length", "60"];
+        arguments.extend(more);
+        place.run(&arguments)
+    };
+    let greedy = generate(&["--temperature", "0"]);
+    assert_eq!(greedy.code, Some(0), "{}", greedy.stderr);
+    assert!(greedy.stdout.starts_with("the quick brown fox"), "{}", greedy.stdout);
+    assert_eq!(greedy.stdout.len(), 10 + 60 + 1);
+    let drawn = generate(&["--temperature", "1", "--seed", "5"]);
+    assert_eq!(drawn.stdout, generate(&["--temperature", "1", "--seed", "5"]).stdout);
+    assert_ne!(drawn.stdout, generate(&["--temperature", "1", "--seed", "6"]).stdout);
+    assert_eq!(generate(&["--top-p", "0"]).code, Some(2));
+}
+
+#[test]
+fn joint_training_begins_afresh_for_every_adapter() {
+    let place = Place::new();
+    let config = TINY.replace("train_head = true", "freeze = false")
+        + "\n[[adapter]]\nkind = \"hrm\"\nname = \"twin\"\nstate_dim = 4\n";
+    place.fit(&config, "run", &[]);
+    let bytes = |name: &str, file: &str| fs::read(place.path("run/adapters").join(name).join(file)).unwrap();
+    for file in ["adapter_model.safetensors", "trained_backbone.safetensors"] {
+        assert!(bytes("hrm", file) == bytes("twin", file), "the same backbone, batches and seed: {file}");
+    }
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    assert_eq!(result["rows"][0]["parameters"]["frozen"], 0);
+    assert!(result["rows"][0]["parameters"]["backbone"].as_u64().unwrap() > 5000);
+    // Evaluation from the files finds the jointly trained backbone.
+    let again =
+        place.run(&["eval", "run", "--adapter", "hrm", "--expect", "loss<=hrm+1e-6", "--expect", "loss>=hrm-1e-6"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_the_run() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    let set = [
+        "--set",
+        "train.lr=1e30",
+        "--set",
+        "train.clip=0",
+        "--set",
+        "train.warmup_steps=0",
+        "--set",
+        "train.checkpoint_every=1",
+    ];
+    let mut arguments = vec!["fit", "config.toml", "--out", "run"];
+    arguments.extend(set);
+    let finished = place.run(&arguments);
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    for part in [
+        "`hrm` stopped at step",
+        "produced a value that is not finite",
+        " in layers.",
+        "last good checkpoint is run/checkpoints/",
+    ] {
+        assert!(finished.stderr.contains(part), "{part} in {}", finished.stderr);
+    }
+    let metrics = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap();
+    assert!(metrics.lines().last().unwrap().contains("\"event\":\"stopped\""));
+}
+
+#[test]
+fn one_report_of_several_runs() {
+    let place = Place::new();
+    place.fit(TINY, "a", &[]);
+    place.fit(TINY, "b", &["--set", "seed=9"]);
+    let finished = place.run(&["report", "a", "b", "-o", "both/page.html"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let page = fs::read_to_string(place.path("both/page.html")).unwrap();
+    assert!(page.contains("hrm-order-2") && page.contains("</html>"));
+}

@@ -1,0 +1,124 @@
+//! A run that is stopped and continued ends with the same bits as one that was not.
+
+mod common;
+
+use common::{Finished, Place, TINY};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn configuration() -> String {
+    let pretrain = "[pretrain]\nsteps = 40\ncheckpoint_every = 7\n\n[train]\ncheckpoint_every = 5\n";
+    let lora = "\n[[adapter]]\nkind = \"lora\"\nrank = 2\ndropout = 0.2\n";
+    TINY.replace("[train]\n", pretrain).replace("steps = 12", "steps = 60") + lora
+}
+
+/// What must not depend on interruptions: adapters and backbone as bytes, and the figures of every step.
+fn essence(run: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut essence = Vec::new();
+    for file in [
+        "backbone/model.safetensors",
+        "adapters/hrm/adapter_model.safetensors",
+        "adapters/hrm/trained_backbone.safetensors",
+        "adapters/hrm-order-2/adapter_model.safetensors",
+        "adapters/lora/adapter_model.safetensors",
+    ] {
+        essence.push((file.to_owned(), fs::read(run.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))));
+    }
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    for line in metrics.lines() {
+        let mut event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let kind = event["event"].as_str().unwrap().to_owned();
+        if kind != "step" && kind != "eval" {
+            continue;
+        }
+        let event = event.as_object_mut().unwrap();
+        for clock in ["seconds", "tokens_per_second"] {
+            event.remove(clock);
+        }
+        essence.push((kind, serde_json::to_vec(event).unwrap()));
+    }
+    essence
+}
+
+#[track_caller]
+fn same(left: &Path, right: &Path) {
+    let (left, right) = (essence(left), essence(right));
+    assert_eq!(left.len(), right.len());
+    for ((name, left), (_, right)) in left.iter().zip(&right) {
+        assert!(left == right, "{name} differs: {} {}", String::from_utf8_lossy(left), String::from_utf8_lossy(right));
+    }
+}
+
+/// Starts a run and stops it by `signal` as soon as a checkpoint called `name` exists.
+#[cfg(unix)]
+fn stop_at(place: &Place, arguments: &[&str], run: &str, name: &str, signal: &str) -> Finished {
+    let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let checkpoints = place.path(run).join("checkpoints");
+    let begun = Instant::now();
+    loop {
+        let reached = fs::read_dir(&checkpoints)
+            .into_iter()
+            .flatten()
+            .any(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().contains(name)));
+        if reached {
+            break;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before {name}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{name} did not appear");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args([signal, &id]).status().unwrap().success());
+    Finished::new(child.wait_with_output().unwrap())
+}
+
+#[cfg(unix)]
+#[test]
+fn interrupted_and_killed_runs_end_with_the_same_bits() {
+    let place = Place::new();
+    place.fit(&configuration(), "whole", &[]);
+    place.write("config.toml", configuration());
+
+    // Ctrl-C in the pretraining stage, then a kill in the adapter's, then to the end.
+    let first = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "pretrain-step-000007", "-INT");
+    assert_eq!(first.code, Some(130), "{}", first.stderr);
+    assert!(first.stderr.contains("continue with --resume"), "{}", first.stderr);
+    let resume = ["fit", "--out", "run", "--resume"];
+    let second = stop_at(&place, &resume, "run", "hrm-step-000010", "-KILL");
+    assert_eq!(second.code, None, "killed");
+    let third = place.run(&resume);
+    assert_eq!(third.code, Some(0), "{}", third.stderr);
+    assert!(third.stderr.contains("resuming `hrm` after step"), "{}", third.stderr);
+    same(&place.path("whole"), &place.path("run"));
+
+    // A finished run stays what it is.
+    let fourth = place.run(&resume);
+    assert_eq!(fourth.code, Some(0), "{}", fourth.stderr);
+    same(&place.path("whole"), &place.path("run"));
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let place = Place::new();
+    place.fit(&configuration(), "whole", &[]);
+    for threads in ["1", "3"] {
+        let out = format!("threads-{threads}");
+        let mut command = place.command(&["fit", "config.toml", "--out", &out]);
+        let finished = Finished::new(command.env("RAYON_NUM_THREADS", threads).output().unwrap());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        same(&place.path("whole"), &place.path(&out));
+    }
+}
+
+#[test]
+fn the_seed_changes_everything() {
+    let place = Place::new();
+    place.fit(TINY, "a", &[]);
+    place.fit(TINY, "b", &[]);
+    place.fit(TINY, "c", &["--set", "seed=4"]);
+    let adapter = |run: &str| fs::read(place.path(run).join("adapters/hrm/adapter_model.safetensors")).unwrap();
+    assert!(adapter("a") == adapter("b"));
+    assert!(adapter("a") != adapter("c"));
+}
