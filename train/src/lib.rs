@@ -3,6 +3,7 @@
 pub mod commands;
 pub mod config;
 pub mod fit;
+pub mod metrics;
 pub mod optim;
 pub mod report;
 pub mod results;

@@ -1,0 +1,91 @@
+//! The ROUGE of LongBench, by the `rouge` package: case and punctuation count, sentences end at full stops, and words and
+//! n-grams are *sets*, so that repetition costs nothing. Its figures are not those of [`rouge`](super::rouge).
+//!
+//! The package gives up (and LongBench then counts 0) when a side has no sentence, and for very long sentences, where
+//! its recursion exceeds the limit of Python; here those are scored like any other.
+
+use std::collections::HashSet;
+
+use super::{PrecisionRecall, words};
+
+/// Added to the denominator of F1 by the package.
+const EPSILON: f64 = 1e-8;
+
+fn score(common: usize, prediction: usize, reference: usize) -> PrecisionRecall {
+    let PrecisionRecall { precision, recall, .. } = PrecisionRecall::new(common, prediction, reference);
+    PrecisionRecall { precision, recall, f1: 2.0 * (precision * recall / (precision + recall + EPSILON)) }
+}
+
+/// Sentences as lists of words. A sentence of white space alone holds one empty word, as in the package.
+fn sentences(text: &str) -> Vec<Vec<&str>> {
+    let split = |sentence| {
+        let found: Vec<&str> = words(sentence).collect();
+        if found.is_empty() { vec![""] } else { found }
+    };
+    text.split('.').filter(|sentence| !sentence.is_empty()).map(split).collect()
+}
+
+/// Overlap of the sets of n-grams, across the ends of sentences. `None` when a side has no sentence.
+pub fn rouge_n(prediction: &str, reference: &str, n: usize) -> Option<PrecisionRecall> {
+    let (prediction, reference) = (sentences(prediction), sentences(reference));
+    if prediction.is_empty() || reference.is_empty() {
+        return None;
+    }
+    let (prediction, reference) = (prediction.concat(), reference.concat());
+    let n = n.max(1);
+    let (p, r): (HashSet<&[&str]>, HashSet<&[&str]>) =
+        (prediction.windows(n).collect(), reference.windows(n).collect());
+    Some(score(p.intersection(&r).count(), p.len(), r.len()))
+}
+
+/// Summary-level ROUGE-L on sets of words. `None` when a side has no sentence.
+pub fn rouge_l(prediction: &str, reference: &str) -> Option<PrecisionRecall> {
+    let (prediction, reference) = (sentences(prediction), sentences(reference));
+    if prediction.is_empty() || reference.is_empty() {
+        return None;
+    }
+    let mut union: HashSet<&str> = HashSet::new();
+    for sentence in &reference {
+        for other in &prediction {
+            union.extend(common_subsequence(sentence, other));
+        }
+    }
+    let distinct = |sentences: &[Vec<&str>]| sentences.iter().flatten().collect::<HashSet<_>>().len();
+    Some(score(union.len(), distinct(&prediction), distinct(&reference)))
+}
+
+/// A longest common subsequence; on a tie of the table the walk back moves along `other`, as in the package.
+fn common_subsequence<'a>(sentence: &[&'a str], other: &[&str]) -> Vec<&'a str> {
+    let table = lengths(sentence, other);
+    let width = other.len() + 1;
+    let (mut i, mut j) = (sentence.len(), other.len());
+    let mut out = Vec::new();
+    while i > 0 && j > 0 {
+        if sentence[i - 1] == other[j - 1] {
+            out.push(sentence[i - 1]);
+            i -= 1;
+            j -= 1;
+        } else if table[(i - 1) * width + j] > table[i * width + j - 1] {
+            i -= 1;
+        } else {
+            j -= 1;
+        }
+    }
+    out
+}
+
+/// Lengths of the longest common subsequences of all prefixes: [a + 1, b + 1], row-major.
+pub(super) fn lengths<S: AsRef<str>>(a: &[S], b: &[S]) -> Vec<u32> {
+    let width = b.len() + 1;
+    let mut table = vec![0; (a.len() + 1) * width];
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            table[i * width + j] = if a[i - 1].as_ref() == b[j - 1].as_ref() {
+                table[(i - 1) * width + j - 1] + 1
+            } else {
+                table[(i - 1) * width + j].max(table[i * width + j - 1])
+            };
+        }
+    }
+    table
+}
