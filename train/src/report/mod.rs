@@ -1,7 +1,7 @@
 //! The report of one or several runs: a page that needs nothing but itself, and its plots as files.
 //!
 //! Everything shown is read back from what a run leaves behind ([`Run`]). A report is a list of [`Section`]s, each made
-//! by one function from the runs: a new table or figure is a new function and a line in [`sections`].
+//! by one function from the runs: a new table or figure is a new function and a line in `sections`.
 //!
 //! The page has inline CSS and SVG, no script and no reference to anything outside; it follows the reader's light or
 //! dark setting, and shows narrow drawings of the figures on narrow screens.
@@ -87,13 +87,13 @@ fn sections(runs: &[Run]) -> Vec<Section> {
 /// Returns the path of the page.
 ///
 /// # Errors
-/// When a run directory cannot be read (see [`Run::load`]) or a file cannot be written.
+/// When a run directory cannot be read (see `Run::load`) or a file cannot be written.
 pub fn write(run_dirs: &[PathBuf], out: &Path) -> Result<PathBuf, ReportError> {
     let runs = run_dirs.iter().map(|dir| Run::load(dir)).collect::<Result<Vec<_>, _>>()?;
     write_runs(&runs, out)
 }
 
-/// [`write()`] for runs that are already read.
+/// `write` for runs that are already read.
 ///
 /// # Errors
 /// When `runs` is empty or a file cannot be written.
