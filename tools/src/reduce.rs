@@ -11,7 +11,7 @@ use hankel_models::reduce::{
 use hankel_models::weights::atomic::{Existing, write_file};
 use hankel_models::weights::hrm_file::sha256;
 use hankel_models::weights::system_file::{ArrayFormat, system_to_bytes};
-use hankel_models::weights::{AdapterHashes, recorded_states};
+use hankel_models::weights::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_states};
 use hankel_plots::{Align, Table};
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,12 @@ pub fn run(args: &ReduceArgs) -> Result<()> {
             let reduction = reduce_adapter(adapter, &options).with_context(|| args.system.display().to_string())?;
             let certificate = Certificate { full: Some(hashes.clone()), ..reduction.certificate };
             let json = to_json(&certificate)?;
-            reduction.adapter.save_with(&args.output, &[(CERTIFICATE_FILE, &json)], Existing::Refuse)?;
+            // A head that was trained with the full adapter belongs to the reduced one, too.
+            let trained = args.system.join(TRAINED_BACKBONE_FILE);
+            let trained = if trained.is_file() { Some(read(&trained)?) } else { None };
+            let mut files: Vec<(&str, &[u8])> = vec![(CERTIFICATE_FILE, &json)];
+            files.extend(trained.as_deref().map(|bytes| (TRAINED_BACKBONE_FILE, bytes)));
+            reduction.adapter.save_with(&args.output, &files, Existing::Refuse)?;
             certificate
         }
         Subject::System { .. } => reduce_file(args, &subject, &options)?,
@@ -45,6 +50,10 @@ pub fn run(args: &ReduceArgs) -> Result<()> {
         println!("\nwritten to {}", args.output.display());
     }
     Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn to_json(certificate: &Certificate) -> Result<Vec<u8>> {

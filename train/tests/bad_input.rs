@@ -194,7 +194,7 @@ fn disk_full_while_saving_a_checkpoint() {
     let limited = |arguments: &str| {
         let script = format!("trap '' XFSZ; ulimit -f 48; exec {binary} fit {arguments}");
         let mut command = Command::new("bash");
-        Finished::new(command.args(["-c", &script]).current_dir(place.path("")).output().unwrap())
+        Finished::new(&command.args(["-c", &script]).current_dir(place.path("")).output().unwrap())
     };
     let first = limited("config.toml --out run --set train.checkpoint_every=5");
     first.refused(&[

@@ -71,7 +71,7 @@ fn stop_at(place: &Place, arguments: &[&str], run: &str, name: &str, signal: &st
     }
     let id = child.id().to_string();
     assert!(std::process::Command::new("kill").args([signal, &id]).status().unwrap().success());
-    Finished::new(child.wait_with_output().unwrap())
+    Finished::new(&child.wait_with_output().unwrap())
 }
 
 #[cfg(unix)]
@@ -106,7 +106,7 @@ fn the_number_of_threads_changes_nothing() {
     for threads in ["1", "3"] {
         let out = format!("threads-{threads}");
         let mut command = place.command(&["fit", "config.toml", "--out", &out]);
-        let finished = Finished::new(command.env("RAYON_NUM_THREADS", threads).output().unwrap());
+        let finished = Finished::new(&command.env("RAYON_NUM_THREADS", threads).output().unwrap());
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         same(&place.path("whole"), &place.path(&out));
     }

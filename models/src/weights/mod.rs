@@ -13,3 +13,6 @@ pub use error::{Result, WeightsError};
 pub use hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmInput, HrmPreset, HrmSite, HrmSites};
 pub use hrm_file::{AdapterBytes, AdapterHashes, HrmAdapterFile, HrmDynamics, HrmLayerFile};
 pub use recorded::{StateRecord, recorded_states};
+
+/// File beside an adapter with the parameters of the backbone that were trained with it (head, embeddings, or all).
+pub const TRAINED_BACKBONE_FILE: &str = "trained_backbone.safetensors";

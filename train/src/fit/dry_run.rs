@@ -3,8 +3,8 @@
 use super::memory::{estimate, readable};
 use super::model::Foundation;
 use super::rows::count_parameters;
-use super::session::attach;
 use super::training::Training;
+use super::whole::attach;
 use crate::config::{Config, TrainConfig};
 use crate::results::PRETRAIN;
 use crate::run::thousands;

@@ -100,21 +100,21 @@ mod tests {
     use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
     use hankel_models::{AdapterSet, TinyGpt};
 
-    fn total(settings: Settings, training: &TrainConfig, length: usize) -> u64 {
+    fn total(settings: &Settings, training: &TrainConfig, length: usize) -> u64 {
         let backbone = TinyGpt::new(&TinyGptConfig::default(), 0).unwrap();
-        let adapters = AdapterSet::new(&settings, &backbone.placement(), 0).unwrap();
+        let adapters = AdapterSet::new(settings, &backbone.placement(), 0).unwrap();
         estimate(&Model { backbone, adapters }, training, length).iter().map(|(_, bytes)| bytes).sum()
     }
 
     #[test]
     fn it_grows_with_what_is_trained_and_with_the_tokens() {
         let training = TrainConfig::default();
-        let hrm = || Settings::Hrm(HrmConfig::new(Preset::Paper, 32, 128, 512));
+        let hrm = Settings::Hrm(HrmConfig::new(Preset::Paper, 32, 128, 512));
         let lora = Settings::Lora(LoraConfig::new(16));
         // LoRA in the first layer keeps that layer's activations, HRM behind it does not.
-        assert!(total(hrm(), &training, 512) < total(lora, &training, 512));
+        assert!(total(&hrm, &training, 512) < total(&lora, &training, 512));
         let twice = TrainConfig { batch_size: 64, ..training.clone() };
-        let (one, two) = (total(hrm(), &training, 512), total(hrm(), &twice, 512));
+        let (one, two) = (total(&hrm, &training, 512), total(&hrm, &twice, 512));
         assert!(two > one * 3 / 2 && two < one * 2);
         assert_eq!(readable(1536), "1.5 KiB");
         assert_eq!(readable(3 << 30), "3.00 GiB");

@@ -12,13 +12,14 @@ mod session;
 mod stage;
 mod training;
 mod truncate;
+mod whole;
 
 pub use dry_run::dry_run;
 pub use evaluate::evaluate;
-pub use model::{Foundation, Model, TRAINED_BACKBONE, adapter_directory};
+pub use model::{Foundation, Model, adapter_directory};
 pub use rows::{count_parameters, layer_results};
-pub use session::{Outcome, fit, rehearse};
 pub use training::{Trained, Training};
+pub use whole::{Outcome, fit, rehearse};
 
 use std::path::PathBuf;
 

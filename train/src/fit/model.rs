@@ -4,6 +4,7 @@ use crate::config::{BackboneConfig, Config, Precision, model_directory};
 use crate::tasks::{Batch, Judged};
 use anyhow::{Context, Result, bail};
 use hankel_core::{DType, Tensor};
+use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
 use hankel_models::weights::atomic::write_file;
 use hankel_models::{AdapterSet, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig};
@@ -11,10 +12,6 @@ use hankel_ops::Targets;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// File in an adapter's directory with the parameters of the backbone that were trained with the adapter (head,
-/// embeddings, or all of them).
-pub const TRAINED_BACKBONE: &str = "trained_backbone.safetensors";
 
 /// A backbone with adapters. Cloning shares the parameters.
 #[derive(Clone)]
@@ -99,7 +96,7 @@ impl Model {
             (parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), stored))
         };
         let arrays: NamedArrays = trained.iter().map(array).collect();
-        Ok(write_file(&directory.join(TRAINED_BACKBONE), &serialize(&arrays))?)
+        Ok(write_file(&directory.join(TRAINED_BACKBONE_FILE), &serialize(&arrays))?)
     }
 
     /// Puts the backbone's parameters that were trained with the adapter in `directory` in place, if there are any.
@@ -107,7 +104,7 @@ impl Model {
     /// # Errors
     /// When the file is damaged or of another backbone.
     pub fn load_trained_backbone(&self, directory: &Path) -> Result<()> {
-        let path = directory.join(TRAINED_BACKBONE);
+        let path = directory.join(TRAINED_BACKBONE_FILE);
         if !path.is_file() {
             return Ok(());
         }
@@ -212,7 +209,7 @@ impl Foundation {
     /// When files are missing, damaged or of another backbone.
     pub fn with_saved(&self, directory: &Path, length: usize) -> Result<Model> {
         let placement = self.backbone.placement();
-        let bare = directory.join(TRAINED_BACKBONE).is_file() && !directory.join("adapter_config.json").is_file();
+        let bare = directory.join(TRAINED_BACKBONE_FILE).is_file() && !directory.join("adapter_config.json").is_file();
         let adapters =
             if bare { AdapterSet::none(&placement) } else { AdapterSet::load(directory, &placement, length)? };
         let model = self.with(adapters)?;

@@ -1,4 +1,4 @@
-//! A run from its first stage to its report.
+//! The state of a run between and within its stages: log, checkpoints, rows, result.
 
 use super::Stop;
 use super::evaluate::evaluate;
@@ -21,14 +21,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A finished run.
-pub struct Outcome {
-    /// Where it is.
-    pub directory: RunDirectory,
-    /// Its figures.
-    pub result: RunResult,
-}
-
 /// A run in progress.
 pub struct Session<'a> {
     pub(super) config: &'a Config,
@@ -39,120 +31,8 @@ pub struct Session<'a> {
     earlier_seconds: f64,
 }
 
-/// Trains everything a resolved configuration asks for, or goes on with a run that did not finish.
-///
-/// # Errors
-/// Bad input, files that cannot be read or written, and [`Stop`].
-pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Outcome> {
-    let begun = Instant::now();
-    let task = tasks::build(&config.task)?;
-    let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
-    let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
-    let mut foundation = Foundation::new(config)?;
-    let mut session = Session::open(config, directory, resume, begun)?;
-    let mut saved = session.tensors_of_checkpoint()?;
-    announce(&*task);
-
-    let mut number = 0;
-    if let Some(pretrain) = &config.pretrain {
-        if session.state.stage == number {
-            let task = pretrain_task.as_deref().unwrap_or(&*task);
-            let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
-            model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
-            let stage = Stage { name: PRETRAIN, model: &model, task, settings: &pretrain.train };
-            let mut result = stage.run(&mut session, saved.take())?;
-            let mut scores = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation])?;
-            result.validation = scores.pop().unwrap_or_default();
-            foundation.keep();
-            model.backbone.save(&session.directory.backbone())?;
-            session.state.pretrain = Some(result);
-            session.finish_stage(config.pretrain.as_ref().map_or(1, |p| p.train.keep_checkpoints))?;
-        } else {
-            foundation = Foundation::of_run(config, &session.directory.backbone())?;
-        }
-        number += 1;
-    } else if config.backbone.path().is_none() && !session.directory.backbone().exists() {
-        // A random backbone is kept as well: its adapters mean nothing without it.
-        foundation.backbone().save(&session.directory.backbone())?;
-    }
-    let base_model = config
-        .backbone
-        .path()
-        .map_or_else(|| session.directory.backbone().display().to_string(), |path| path.display().to_string());
-    for adapter in &config.adapter {
-        if session.state.stage == number {
-            let adapters = attach(config, adapter, &foundation)?;
-            let model = foundation.with(adapters)?;
-            model.free_backbone(&config.backbone)?;
-            let settings = config.training_of(adapter);
-            let stage = Stage { name: &adapter.name, model: &model, task: &*task, settings };
-            let training = stage.run(&mut session, saved.take())?;
-            session.finish_adapter(adapter, &stage, training, &base_model)?;
-            session.finish_stage(settings.keep_checkpoints)?;
-        }
-        number += 1;
-    }
-    let result = session.finish(&*task, &foundation)?;
-    Ok(Outcome { directory: session.directory, result })
-}
-
-/// Sets up everything that training needs, and throws it away: what is wrong with the input shows before anything is
-/// written.
-///
-/// # Errors
-/// As [`fit`].
-pub fn rehearse(config: &Config) -> Result<()> {
-    tasks::build(&config.task)?;
-    if let Some(task) = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref()) {
-        tasks::build(task)?;
-    }
-    let foundation = Foundation::new(config)?;
-    for adapter in &config.adapter {
-        foundation.with(attach(config, adapter, &foundation)?)?;
-    }
-    Ok(())
-}
-
-/// The adapter of a stage: fresh, or loaded from `path`.
-pub(super) fn attach(config: &Config, adapter: &AdapterConfig, foundation: &Foundation) -> Result<AdapterSet> {
-    let placement = foundation.backbone().placement();
-    let length = config.task.sequence_length();
-    let Some(path) = &adapter.path else {
-        return Ok(AdapterSet::new(&adapter.settings(length, &placement), &placement, config.seed)?);
-    };
-    let loaded = AdapterSet::load(path, &placement, length)
-        .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
-    let kind = match loaded.config() {
-        Settings::Hrm(_) => "hrm",
-        Settings::Lora(_) => "lora",
-        Settings::None => "none",
-    };
-    if kind != adapter.method.kind() {
-        bail!(
-            "`adapter.{}.path`: {} holds an adapter of kind {kind:?}, not {:?}",
-            adapter.name,
-            path.display(),
-            adapter.method.kind()
-        );
-    }
-    Ok(loaded)
-}
-
-/// Tells what is known about the task before anything is learnt.
-fn announce(task: &dyn Task) {
-    let facts = task.describe();
-    eprintln!("task: {}", facts.description);
-    if let Some(table) = &facts.transition_table {
-        eprintln!("transition table [state][symbol]: {table:?}");
-    }
-    if !facts.baselines.is_empty() {
-        let shown: Vec<String> = facts.baselines.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
-        eprintln!("accuracy without learning: {}", shown.join("  "));
-    }
-}
-
 impl<'a> Session<'a> {
-    fn open(config: &'a Config, directory: RunDirectory, resume: bool, begun: Instant) -> Result<Self> {
+    pub(super) fn open(config: &'a Config, directory: RunDirectory, resume: bool, begun: Instant) -> Result<Self> {
         let checkpoints = checkpoint::list(&directory.checkpoints());
         let (log, state) = match checkpoints.last() {
             Some(newest) if resume => {
@@ -178,7 +58,7 @@ impl<'a> Session<'a> {
     }
 
     /// The tensors of the newest checkpoint, if it is one within a stage.
-    fn tensors_of_checkpoint(&self) -> Result<Option<BTreeMap<String, Tensor>>> {
+    pub(super) fn tensors_of_checkpoint(&self) -> Result<Option<BTreeMap<String, Tensor>>> {
         if self.state.step == 0 {
             return Ok(None);
         }
@@ -229,7 +109,7 @@ impl<'a> Session<'a> {
     }
 
     /// Marks the stage as finished.
-    fn finish_stage(&mut self, keep: usize) -> Result<()> {
+    pub(super) fn finish_stage(&mut self, keep: usize) -> Result<()> {
         let finished = self.state.name.clone();
         self.state.stage += 1;
         self.state.step = 0;
@@ -246,7 +126,7 @@ impl<'a> Session<'a> {
     }
 
     /// The final evaluation of a row on all sequences of `splits`; a split without any is left out.
-    fn judge(&mut self, stage: &Stage<'_>, row: &str, step: u64, splits: &[Split]) -> Result<Vec<Scores>> {
+    pub(super) fn judge(&mut self, stage: &Stage<'_>, row: &str, step: u64, splits: &[Split]) -> Result<Vec<Scores>> {
         let settings: &TrainConfig = stage.settings;
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
         let progress = Progress::new(row, 0, 0);
@@ -278,11 +158,11 @@ impl<'a> Session<'a> {
     }
 
     /// Saves a trained adapter, evaluates it and its truncated versions.
-    fn finish_adapter(
+    pub(super) fn finish_adapter(
         &mut self,
         adapter: &AdapterConfig,
         stage: &Stage<'_>,
-        training: TrainingResult,
+        training: &TrainingResult,
         base_model: &str,
     ) -> Result<()> {
         let directory = self.directory.adapter(&adapter.name);
@@ -299,7 +179,7 @@ impl<'a> Session<'a> {
             kind: adapter.method.kind().to_owned(),
             path: directory.is_dir().then(|| relative(&directory)),
             parameters: count_parameters(stage.model),
-            training: (steps > 0).then(|| TrainingResult { validation: validation.clone(), ..training }),
+            training: (steps > 0).then(|| TrainingResult { validation: validation.clone(), ..training.clone() }),
             validation,
             test,
             scan: scan_of(stage.model).map(str::to_owned),
@@ -325,7 +205,7 @@ impl<'a> Session<'a> {
     }
 
     /// Writes the result.
-    fn finish(&mut self, task: &dyn Task, foundation: &Foundation) -> Result<RunResult> {
+    pub(super) fn finish(&mut self, task: &dyn Task, foundation: &Foundation) -> Result<RunResult> {
         let backbone = foundation.backbone();
         let source = match (self.config.backbone.path(), &self.config.pretrain) {
             (_, Some(_)) => "pretrained here".to_owned(),

@@ -193,3 +193,80 @@ impl<'a> Training<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::fit::Foundation;
+    use crate::optim::golden::{Golden, close};
+    use crate::tasks;
+    use hankel_core::Float;
+    use hankel_models::AdapterSet;
+    use hankel_ops::{Head, Targets, cross_entropy};
+
+    const TEXT: &str = "precision = \"f64\"\n[task]\nkind = \"parity\"\nlength = 7\n[backbone]\nlayers = 1\nd_model = 8\n\
+        heads = 2\n[train]\nsteps = 5\nbatch_size = 6\nlr = 0.01\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 3\n";
+
+    fn losses(overrides: &[&str], steps: usize) -> (Vec<f64>, Vec<f64>) {
+        let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
+        let (config, _) = Config::load(TEXT, "t.toml", &overrides).unwrap();
+        let foundation = Foundation::new(&config).unwrap();
+        let placement = foundation.backbone().placement();
+        let settings = config.adapter[0].settings(7, &placement);
+        let model = foundation.with(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
+        let task = tasks::build(&config.task).unwrap();
+        let mut training = Training::new(&model, &*task, &config.train, config.seed).unwrap();
+        let losses = (0..steps).map(|_| training.step().unwrap().loss).collect();
+        let end = model.adapters.parameters().iter().flat_map(|parameter| parameter.tensor().to_f64_vec()).collect();
+        (losses, end)
+    }
+
+    #[test]
+    fn accumulated_batches_are_one_batch() {
+        let (whole, whole_end) = losses(&[], 5);
+        let (parts, parts_end) = losses(&["train.batch_size=2", "train.accumulation=3"], 5);
+        assert!(whole.windows(2).any(|pair| pair[0] != pair[1]));
+        for (a, b) in whole.iter().chain(&whole_end).zip(parts.iter().chain(&parts_end)) {
+            assert!((a - b).abs() < 1e-11, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn rates_and_gates_have_their_own_learning_rate_and_no_decay() {
+        let at_rest = |overrides: &[&str]| losses(overrides, 3).1;
+        let start = losses(&[], 0).1;
+        let frozen = at_rest(&["train.lr=0", "train.rate_lr=0", "train.gate_lr=0", "train.weight_decay=0.5"]);
+        assert_eq!(frozen, start);
+        // In a layer: b 3x8, c 8x3, log_a 3, log_dt 3, gate.
+        let moved = |end: &[f64]| -> Vec<usize> { (0..start.len()).filter(|&i| end[i] != start[i]).collect() };
+        let gate = at_rest(&["train.lr=0", "train.rate_lr=0", "train.gate_lr=0.01", "train.warmup_steps=0"]);
+        assert_eq!(moved(&gate), [54]);
+        let rates = at_rest(&["train.lr=0", "train.rate_lr=0.01", "train.gate_lr=0", "train.warmup_steps=0"]);
+        assert_eq!(moved(&rates), [48, 49, 50, 51, 52, 53]);
+    }
+
+    /// Micro-batches of 5, 11, 2 and 8 targets: every target counts the same (`grad_token_mean`), not every batch.
+    fn accumulates<T: Float>() {
+        let golden = Golden::open("accumulation");
+        let weight = golden.tensor::<T>("weight").parameter().unwrap();
+        let mut gradients = Gradients::default();
+        for part in 0..4 {
+            let x = golden.tensor::<T>(&format!("x{part}"));
+            let y = golden.integers(&format!("y{part}"));
+            let n = y.len();
+            let tokens = Tensor::from_vec(y, [n]).unwrap();
+            let weights = Tensor::full([n], T::of(1.0));
+            let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 26.0 };
+            let loss = cross_entropy(&x, Head { weight: &weight, bias: None }, targets).unwrap();
+            gradients.accumulate(loss.backward().unwrap()).unwrap();
+        }
+        close::<T>(&golden, "grad_token_mean", gradients.get(&weight).unwrap());
+    }
+
+    #[test]
+    fn accumulation_weighs_tokens() {
+        accumulates::<f64>();
+        accumulates::<f32>();
+    }
+}

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use hankel_models::AdapterSet;
 use hankel_models::adapters::AdapterConfig as Settings;
 use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, OrderChoice, ReduceOptions, reduce_adapter};
+use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::atomic::{Existing, write_file};
 use std::path::Path;
 
@@ -48,10 +49,10 @@ pub fn truncate(
     let truncated = Model { backbone: model.backbone.clone(), adapters };
     if let Some(parameter) = model.backbone.parameters().iter().find(|parameter| parameter.is_trainable()) {
         // The head or more was trained with the full adapter and belongs to the truncated one, too.
-        let from = directory.with_file_name(&full.name).join(super::TRAINED_BACKBONE);
+        let from = directory.with_file_name(&full.name).join(TRAINED_BACKBONE_FILE);
         let bytes =
             std::fs::read(&from).with_context(|| format!("cannot read {} ({})", from.display(), parameter.name()))?;
-        write_file(&directory.join(super::TRAINED_BACKBONE), &bytes)?;
+        write_file(&directory.join(TRAINED_BACKBONE_FILE), &bytes)?;
     }
     let layers = file.layers.iter().zip(&certificate.layers).map(|(layer, certified)| {
         let facts = &certified.facts;

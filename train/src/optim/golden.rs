@@ -38,6 +38,13 @@ impl Golden {
         }
     }
 
+    pub fn integers(&self, name: &str) -> Vec<u32> {
+        let file = SafeTensors::deserialize(&self.data).unwrap();
+        let view = file.tensor(name).unwrap();
+        assert_eq!(view.dtype(), Dtype::I64);
+        view.data().as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes).try_into().unwrap()).collect()
+    }
+
     pub fn tensor<T: Float>(&self, name: &str) -> Tensor {
         let values = self.values(name).into_iter().map(T::of).collect();
         Tensor::from_vec(values, self.shape(name)).unwrap()

@@ -4,7 +4,7 @@ mod adamw;
 mod schedule;
 
 #[cfg(test)]
-mod golden;
+pub(crate) mod golden;
 
 pub use adamw::{AdamW, Moments, Rate};
 pub use schedule::factor;

@@ -62,7 +62,7 @@ impl Place {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Finished {
-        Finished::new(self.command(arguments).output().unwrap())
+        Finished::new(&self.command(arguments).output().unwrap())
     }
 
     /// Trains a configuration into `out` and expects success.
@@ -103,7 +103,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    pub fn new(output: Output) -> Self {
+    pub fn new(output: &Output) -> Self {
         Finished {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -1,0 +1,133 @@
+//! A run from its first stage to its result.
+
+use super::model::Foundation;
+use super::session::Session;
+use super::stage::Stage;
+use crate::config::{AdapterConfig, Config};
+use crate::results::{PRETRAIN, RunResult, Split};
+use crate::run::RunDirectory;
+use crate::tasks::{self, Task};
+use anyhow::{Context, Result, bail};
+use hankel_models::AdapterSet;
+use hankel_models::adapters::AdapterConfig as Settings;
+use std::time::Instant;
+
+/// A finished run.
+pub struct Outcome {
+    /// Where it is.
+    pub directory: RunDirectory,
+    /// Its figures.
+    pub result: RunResult,
+}
+
+/// Trains everything a resolved configuration asks for, or goes on with a run that did not finish.
+///
+/// # Errors
+/// Bad input, files that cannot be read or written, and [`Stop`].
+pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Outcome> {
+    let begun = Instant::now();
+    let task = tasks::build(&config.task)?;
+    let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
+    let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
+    let mut foundation = Foundation::new(config)?;
+    let mut session = Session::open(config, directory, resume, begun)?;
+    let mut saved = session.tensors_of_checkpoint()?;
+    announce(&*task);
+
+    let mut number = 0;
+    if let Some(pretrain) = &config.pretrain {
+        if session.state.stage == number {
+            let task = pretrain_task.as_deref().unwrap_or(&*task);
+            let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
+            model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
+            let stage = Stage { name: PRETRAIN, model: &model, task, settings: &pretrain.train };
+            let mut result = stage.run(&mut session, saved.take())?;
+            let mut scores = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation])?;
+            result.validation = scores.pop().unwrap_or_default();
+            foundation.keep();
+            model.backbone.save(&session.directory.backbone())?;
+            session.state.pretrain = Some(result);
+            session.finish_stage(config.pretrain.as_ref().map_or(1, |p| p.train.keep_checkpoints))?;
+        } else {
+            foundation = Foundation::of_run(config, &session.directory.backbone())?;
+        }
+        number += 1;
+    } else if config.backbone.path().is_none() && !session.directory.backbone().exists() {
+        // A random backbone is kept as well: its adapters mean nothing without it.
+        foundation.backbone().save(&session.directory.backbone())?;
+    }
+    let base_model = config
+        .backbone
+        .path()
+        .map_or_else(|| session.directory.backbone().display().to_string(), |path| path.display().to_string());
+    for adapter in &config.adapter {
+        if session.state.stage == number {
+            let adapters = attach(config, adapter, &foundation)?;
+            let model = foundation.with(adapters)?;
+            model.free_backbone(&config.backbone)?;
+            let settings = config.training_of(adapter);
+            let stage = Stage { name: &adapter.name, model: &model, task: &*task, settings };
+            let training = stage.run(&mut session, saved.take())?;
+            session.finish_adapter(adapter, &stage, &training, &base_model)?;
+            session.finish_stage(settings.keep_checkpoints)?;
+        }
+        number += 1;
+    }
+    let result = session.finish(&*task, &foundation)?;
+    Ok(Outcome { directory: session.directory, result })
+}
+
+/// Sets up everything that training needs, and throws it away: what is wrong with the input shows before anything is
+/// written.
+///
+/// # Errors
+/// As [`fit`].
+pub fn rehearse(config: &Config) -> Result<()> {
+    tasks::build(&config.task)?;
+    if let Some(task) = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref()) {
+        tasks::build(task)?;
+    }
+    let foundation = Foundation::new(config)?;
+    for adapter in &config.adapter {
+        foundation.with(attach(config, adapter, &foundation)?)?;
+    }
+    Ok(())
+}
+
+/// The adapter of a stage: fresh, or loaded from `path`.
+pub(super) fn attach(config: &Config, adapter: &AdapterConfig, foundation: &Foundation) -> Result<AdapterSet> {
+    let placement = foundation.backbone().placement();
+    let length = config.task.sequence_length();
+    let Some(path) = &adapter.path else {
+        return Ok(AdapterSet::new(&adapter.settings(length, &placement), &placement, config.seed)?);
+    };
+    let loaded = AdapterSet::load(path, &placement, length)
+        .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
+    let kind = match loaded.config() {
+        Settings::Hrm(_) => "hrm",
+        Settings::Lora(_) => "lora",
+        Settings::None => "none",
+    };
+    if kind != adapter.method.kind() {
+        bail!(
+            "`adapter.{}.path`: {} holds an adapter of kind {kind:?}, not {:?}",
+            adapter.name,
+            path.display(),
+            adapter.method.kind()
+        );
+    }
+    Ok(loaded)
+}
+
+/// Tells what is known about the task before anything is learnt.
+fn announce(task: &dyn Task) {
+    let facts = task.describe();
+    eprintln!("task: {}", facts.description);
+    if let Some(table) = &facts.transition_table {
+        eprintln!("transition table [state][symbol]: {table:?}");
+    }
+    if !facts.baselines.is_empty() {
+        let shown: Vec<String> = facts.baselines.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+        eprintln!("accuracy without learning: {}", shown.join("  "));
+    }
+}
