@@ -7,15 +7,12 @@ use super::rows::{count_parameters, describe, layer_results, layer_states};
 use super::stage::Stage;
 use super::truncate::truncate;
 use crate::config::{AdapterConfig, Config, Scan, TrainConfig};
-use crate::results::{
-    AdapterResult, BackboneResult, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split, TrainingResult,
-};
+use crate::results::{AdapterResult, BackboneResult, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::{EventLog, Progress, RunDirectory, environment, interrupt, peak_memory};
-use crate::tasks::{self, Task};
-use anyhow::{Context, Result, bail};
+use crate::tasks::Task;
+use anyhow::{Context, Result};
 use hankel_core::Tensor;
-use hankel_models::AdapterSet;
 use hankel_models::adapters::AdapterConfig as Settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
