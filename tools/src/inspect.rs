@@ -11,6 +11,7 @@ use hankel_models::reduce::LayerAnalysis;
 use hankel_models::weights::system_file::write_arrays;
 use hankel_plots::{Align, Table};
 use serde::Serialize;
+use std::fmt::Write;
 
 /// Relative thresholds at which orders are shown.
 const THRESHOLDS: [f64; 5] = [0.2, 0.1, 0.05, 0.01, 0.001];
@@ -98,7 +99,6 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 }
 
 fn report(facts: &[LayerFacts]) -> String {
-    let mut out = String::new();
     let mut columns = vec![
         ("", Align::Left),
         ("gate", Align::Right),
@@ -127,17 +127,17 @@ fn report(facts: &[LayerFacts]) -> String {
         row.push(f.orders.energy_90.to_string());
         table.row(row);
     }
-    out +=
-        "Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum; time constants -1/ln|pole| in steps\n\n";
-    out += &table.to_string();
-
-    out += "\nHankel singular values, one character each, half a decade per step of height\n\n";
+    let mut out = format!(
+        "Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum; time constants -1/ln|pole| in steps\n\n{table}\n\
+         Hankel singular values, one character each, half a decade per step of height\n\n"
+    );
     let width = facts.iter().map(|f| f.layer.len()).max().unwrap_or(0);
     for f in facts {
         let smallest = f.hankel_singular_values.last().copied().unwrap_or(0.0);
         let largest = f.hankel_singular_values.first().copied().unwrap_or(0.0);
-        out += &format!(
-            "{:width$}  {}  {} .. {}\n",
+        let _ = writeln!(
+            out,
+            "{:width$}  {}  {} .. {}",
             f.layer,
             decay(&f.hankel_singular_values),
             number(largest),
@@ -157,8 +157,9 @@ fn report(facts: &[LayerFacts]) -> String {
     }
     out += &bounds.to_string();
     for f in facts.iter().filter(|f| f.clamped_poles > 0) {
-        out += &format!(
-            "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one\n",
+        let _ = writeln!(
+            out,
+            "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one",
             f.layer, f.clamped_poles
         );
     }

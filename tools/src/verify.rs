@@ -10,7 +10,7 @@ use hankel_models::reduce::{
 };
 use hankel_plots::{Align, Table};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Runs the command; `false` if a claim is false.
 pub fn run(args: &VerifyArgs) -> Result<bool> {
@@ -74,7 +74,7 @@ fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
     Ok(Some(certificate))
 }
 
-fn check_hash<H: PartialEq>(path: &Path, which: &str, claimed: Option<&H>, got: &H, subject: &PathBuf) -> Result<()> {
+fn check_hash<H: PartialEq>(path: &Path, which: &str, claimed: Option<&H>, got: &H, subject: &Path) -> Result<()> {
     match claimed {
         Some(claimed) if claimed == got => Ok(()),
         Some(_) => bail!(

@@ -37,7 +37,7 @@ fn adapter(layers: usize, states: usize, width: usize) -> HrmAdapterFile {
     HrmAdapterFile {
         config: HrmConfigFile::new(HrmPreset::Paper, states),
         layers: (0..layers).map(layer).collect(),
-        precision: Default::default(),
+        precision: hankel_models::weights::arrays::Precision::default(),
     }
 }
 

@@ -61,6 +61,9 @@ pub fn complex_spectral_norm(g: MatRef<'_, c64>) -> Result<f64> {
     if g.nrows() == 0 || g.ncols() == 0 {
         return Ok(0.0);
     }
+    if g.nrows().min(g.ncols()) == 1 {
+        return Ok(g.norm_l2());
+    }
     let scale = g.norm_max();
     if scale == 0.0 || !scale.is_finite() {
         return Ok(scale);

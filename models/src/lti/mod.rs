@@ -13,6 +13,7 @@ pub mod cauchy;
 pub mod certificate;
 pub mod empirical;
 mod error;
+pub mod gradient;
 pub mod gramians;
 pub mod hankel;
 pub mod jacobi;

@@ -105,13 +105,20 @@ fn balancing_free(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize
 }
 
 fn singular_perturbation(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
-    // The result depends on the subspace of the discarded states, not on the basis in it: orthogonal complements of the kept
-    // directions are exact where the balanced directions of tiny singular values are mostly rounding. For the same reason
-    // states that are not controllable or not observable need no separate treatment.
+    // The result depends on the subspace of the discarded states, not on the basis in it: complements of the kept directions
+    // are exact where the balanced directions of tiny singular values are mostly rounding. States that are not controllable or
+    // not observable are left out beforehand: at rest, rounding would couple a slow one back in.
+    let (w, v) = spectrum.directions(spectrum.rank());
+    let (w, v) = (w.qr().compute_thin_Q(), v.qr().compute_thin_Q());
+    let w = product(w.transpose(), v.as_ref()).partial_piv_lu().solve(w.transpose());
     let (left, right) = spectrum.projections(order)?;
-    let (complement, dual) = (null_space(left.as_ref()), null_space(right.transpose()));
+    let (complement, dual) = (
+        null_space(product(left.as_ref(), v.as_ref()).as_ref()),
+        null_space(product(w.as_ref(), right.as_ref()).transpose()),
+    );
     let dual = product(dual.transpose(), complement.as_ref()).partial_piv_lu().solve(dual.transpose());
-    let rest = system.states() - order;
+    let (complement, dual) = (product(v.as_ref(), complement.as_ref()), product(dual.as_ref(), w.as_ref()));
+    let rest = spectrum.rank() - order;
     let (left, right) = (above(left.as_ref(), dual.as_ref()), beside(right.as_ref(), complement.as_ref()));
     let a = product(left.as_ref(), system.a().apply(right.as_ref()).as_ref());
     let b = product(left.as_ref(), system.b());

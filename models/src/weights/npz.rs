@@ -62,10 +62,11 @@ pub fn serialize(arrays: &NamedArrays) -> Vec<u8> {
 }
 
 fn header(shape: &[usize]) -> Vec<u8> {
-    let extents: String = shape.iter().map(|n| format!("{n},")).collect();
-    let mut text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({extents}), }}");
+    // A tuple in Python needs its comma only with one entry, and may have it with more.
+    let extents: Vec<String> = shape.iter().map(ToString::to_string).chain([String::new()]).collect();
+    let mut text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}), }}", extents.join(","));
     // Magic, version, length and header together fill whole blocks of 64 bytes, the last of which is a line break.
-    while (MAGIC.len() + 4 + text.len() + 1) % 64 != 0 {
+    while !(MAGIC.len() + 4 + text.len() + 1).is_multiple_of(64) {
         text.push(' ');
     }
     text.push('\n');

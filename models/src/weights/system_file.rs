@@ -54,8 +54,11 @@ pub fn arrays_to_bytes(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) -> Resul
         .iter()
         .map(|(name, m)| {
             let data = (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect();
-            let shape =
-                if *name == "hsv" || name.ends_with(".hsv") { vec![m.ncols()] } else { vec![m.nrows(), m.ncols()] };
+            let shape = if *name == "hsv" || name.rsplit_once('.').is_some_and(|n| n.1 == "hsv") {
+                vec![m.ncols()]
+            } else {
+                vec![m.nrows(), m.ncols()]
+            };
             ((*name).to_string(), Array::new(shape, data, Precision::F64))
         })
         .collect();

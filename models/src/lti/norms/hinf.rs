@@ -15,7 +15,7 @@ pub struct HinfNorm {
 }
 
 /// Points of the logarithmic part of the sweep per decade.
-const PER_DECADE: f64 = 6.0;
+const PER_DECADE: f64 = 3.0;
 /// Golden-section steps of the local refinement: a bracket shrinks to 3e-7 of its width, the gain is then right to 1e-12.
 const GOLDEN_STEPS: usize = 32;
 /// Peaks that are refined.
@@ -24,7 +24,7 @@ const PEAKS: usize = 4;
 /// The norm by a sweep over the upper unit circle with local refinement.
 ///
 /// A peak lies near the angle of a pole and has the width of its decay rate, so the sweep is logarithmic around every pole
-/// angle from a tenth of its rate on, and uniform in between.
+/// angle from half of its rate on, and uniform in between.
 pub fn hinf_sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
     let grid = frequency_grid(g);
     let mut gains = Vec::with_capacity(grid.len());
@@ -74,7 +74,7 @@ fn frequency_grid(g: &FrequencyResponse) -> Vec<f64> {
     }
     for (angle, rate) in fans {
         grid.push(angle);
-        let mut offset = 0.1 * rate;
+        let mut offset = 0.5 * rate;
         while offset < PI {
             grid.extend([angle - offset, angle + offset].into_iter().filter(|w| (0.0..=PI).contains(w)));
             offset *= 10f64.powf(1.0 / PER_DECADE);
