@@ -1,7 +1,9 @@
 //! The command line end to end: results, exit codes, and that nothing is written where something is wrong.
 
 use hankel_models::reduce::Certificate;
-use hankel_models::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite};
+use hankel_models::weights::{
+    HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, TRAINED_BACKBONE_FILE,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -303,4 +305,18 @@ fn damaged_adapters_exit_2_and_name_what_is_wrong() {
     };
     broken.save(&dir.join("full")).unwrap();
     check(&["no states"]);
+}
+
+#[test]
+fn a_head_trained_with_the_adapter_goes_with_it() {
+    let root = tempfile::tempdir().unwrap();
+    adapter(1, 6, 5).save(&root.path().join("full")).unwrap();
+    let trained = root.path().join("full").join(TRAINED_BACKBONE_FILE);
+    fs::write(&trained, b"whatever was trained").unwrap();
+    succeed(root.path(), &["reduce", "full", "-o", "small", "--order", "2"]);
+    assert_eq!(fs::read(root.path().join("small").join(TRAINED_BACKBONE_FILE)).unwrap(), b"whatever was trained");
+    succeed(root.path(), &["verify", "full", "small"]);
+    fs::remove_file(trained).unwrap();
+    succeed(root.path(), &["reduce", "full", "-o", "without", "--order", "2"]);
+    assert!(!root.path().join("without").join(TRAINED_BACKBONE_FILE).exists());
 }

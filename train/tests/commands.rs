@@ -59,6 +59,14 @@ fn eval_repeats_the_figures_of_the_run() {
     for row in ["none", "hrm ", "hrm-order-2"] {
         assert!(all.stdout.contains(row), "{}", all.stdout);
     }
+    // Without the head that was trained with it, an adapter is something else: that is said.
+    fs::create_dir(place.path("bare")).unwrap();
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        fs::copy(place.path("run/adapters/hrm").join(file), place.path("bare").join(file)).unwrap();
+    }
+    let bare = place.run(&["eval", "run", "--adapter", "bare"]);
+    assert_eq!(bare.code, Some(0), "{}", bare.stderr);
+    assert!(bare.stderr.contains("`bare` comes without trained_backbone.safetensors"), "{}", bare.stderr);
     let check = |expectation: &str| place.run(&["eval", "run", "--adapter", "hrm", "--expect", expectation]);
     assert_eq!(check("accuracy>=hrm-0.001").code, Some(0));
     assert_eq!(check("loss<=hrm + 0.001").code, Some(0));

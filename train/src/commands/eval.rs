@@ -10,6 +10,7 @@ use crate::tasks;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use hankel_models::AdapterSet;
+use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -73,6 +74,12 @@ pub fn run(args: &Args) -> Result<()> {
         } else {
             foundation.with_saved(&directory, config.task.sequence_length())?
         };
+        if config.backbone.trains_with_adapter() && !directory.join(TRAINED_BACKBONE_FILE).is_file() {
+            eprintln!(
+                "warning: `{name}` comes without {TRAINED_BACKBONE_FILE}: it is evaluated on the backbone as it was before \
+                 adapters were trained"
+            );
+        }
         let settings = &config.train;
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
         let sequences = args.sequences.unwrap_or(available);

@@ -185,6 +185,13 @@ impl BackboneConfig {
         }
     }
 
+    /// Whether parameters of the backbone are trained together with an adapter.
+    pub fn trains_with_adapter(&self) -> bool {
+        match self {
+            BackboneConfig::TinyGpt(c) => !c.freeze || c.train_head || c.train_embeddings,
+        }
+    }
+
     /// Writes out every setting.
     pub(super) fn resolve(&mut self, settings: &tiny_gpt::TinyGptConfig) {
         match self {
