@@ -1,6 +1,6 @@
 //! Reverse-mode automatic differentiation.
 //!
-//! An operator's output holds a [`Node`]: the operator's name, the nodes of its tracked inputs and a rule, a closure that
+//! An operator's output holds a node: the operator's name, the nodes of its tracked inputs and a rule, a closure that
 //! turns the gradient of the output into gradients of the inputs. Nodes are numbered as they are made, so going through
 //! them by falling number is a reverse topological order: [`Tensor::backward`] is a loop over a heap, visits only nodes on
 //! a path to a leaf, and drops each rule, with the tensors it saved, as soon as it has run.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In place of an adapter directory each command takes a file with the matrices of any stable discrete-time system:
-//! `A` ([d] or [d, d]), `B`, `C` and possibly `D` as .safetensors or .npz.
+//! `A` (`[d]` or `[d, d]`), `B`, `C` and possibly `D` as .safetensors or .npz.
 
 pub mod cli;
 mod inspect;

@@ -13,7 +13,7 @@ use faer::{Mat, MatRef};
 pub struct HankelSum {
     /// The sum.
     pub value: f64,
-    /// With respect to a, [d].
+    /// With respect to a, `[d]`.
     pub a: Vec<f64>,
     /// With respect to B, [d, m].
     pub b: Mat<f64>,

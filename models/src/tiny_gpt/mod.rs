@@ -144,10 +144,10 @@ impl TinyGpt {
         }
     }
 
-    /// The loss of `tokens` `[batch, T]` against `targets` (see [`cross_entropy`]).
+    /// The loss of `tokens` `[batch, T]` against `targets` (see [`cross_entropy()`]).
     ///
     /// # Errors
-    /// As [`TinyGpt::hidden`] and [`cross_entropy`].
+    /// As [`TinyGpt::hidden`] and [`cross_entropy()`].
     pub fn loss(&self, tokens: &Tensor, targets: Targets, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
         let hidden = self.hidden(tokens, adapters, pass)?;
         let weights = targets.weights.to_dtype(hidden.dtype())?;

@@ -23,9 +23,9 @@ const PREFIX: &str = "base_model.model.model.layers.";
 pub enum HrmDynamics {
     /// Trained parameters; the poles follow from them by the configured discretization.
     Diagonal {
-        /// Logarithm of the rates, [d].
+        /// Logarithm of the rates, `[d]`.
         log_a: Vec<f64>,
-        /// Logarithm (or, before the softplus, the raw value) of the steps, [d].
+        /// Logarithm (or, before the softplus, the raw value) of the steps, `[d]`.
         log_dt: Vec<f64>,
     },
     /// Poles of a reduced layer, in the order of its states.

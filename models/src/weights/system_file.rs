@@ -68,7 +68,7 @@ pub fn arrays_to_bytes(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) -> Resul
     }
 }
 
-/// Reads a system `A, B, C[, D]`: A of shape [d] (its diagonal) or [d, d], B [d, m], C [p, d], D [p, m].
+/// Reads a system `A, B, C[, D]`: A of shape `[d]` (its diagonal) or `[d, d]`, B `[d, m]`, C `[p, d]`, D `[p, m]`.
 ///
 /// # Errors
 /// Arrays that are missing, unexpected or misshapen, by name.

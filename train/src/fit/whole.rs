@@ -23,7 +23,7 @@ pub struct Outcome {
 /// Trains everything a resolved configuration asks for, or goes on with a run that did not finish.
 ///
 /// # Errors
-/// Bad input, files that cannot be read or written, and [`Stop`].
+/// Bad input, files that cannot be read or written, and `Stop`.
 pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Outcome> {
     let begun = Instant::now();
     let task = tasks::build(&config.task)?;
