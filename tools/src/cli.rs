@@ -58,7 +58,7 @@ pub struct ReduceArgs {
     /// Number of steps of time-limited Gramians
     #[arg(long, value_name = "T", required_if_eq("gramians", "time-limited"))]
     pub horizon: Option<usize>,
-    /// States recorded by `train eval --record-states`, for empirical Gramians
+    /// State trajectories on calibration data (.safetensors, one tensor per layer), for empirical Gramians
     #[arg(long, value_name = "FILE", required_if_eq("gramians", "empirical"))]
     pub states: Option<PathBuf>,
     /// Print the certificate as JSON
