@@ -64,11 +64,16 @@ fn legend(scene: &mut Scene, entries: &[Entry], top: f64, width: f64) -> f64 {
     let mut placed: Vec<(f64, usize, &Entry, String)> = Vec::new();
     let (mut x, mut row) = (0.0, 0);
     for (i, entry) in entries.iter().enumerate() {
-        let label = font::ellipsize(&entry.label, BODY_EM, false, label_room);
-        let wide = SAMPLE + SAMPLE_GAP + font::width(&label, BODY_EM, false);
+        let fit = |room: f64| {
+            let label = font::ellipsize(&entry.label, BODY_EM, false, room.max(20.0));
+            let wide = SAMPLE + SAMPLE_GAP + font::width(&label, BODY_EM, false);
+            (label, wide)
+        };
         // The last row keeps room for the note on what did not fit, unless this is the last entry.
-        let reserve = if row + 1 == rows && i + 1 < entries.len() { 80.0_f64.min(width / 3.0) } else { 0.0 };
-        if x > 0.0 && x + wide + reserve > width {
+        let reserve =
+            |row: usize| if row + 1 == rows && i + 1 < entries.len() { 80.0_f64.min(width / 3.0) } else { 0.0 };
+        let (mut label, mut wide) = fit(label_room);
+        if x > 0.0 && x + wide + reserve(row) > width {
             row += 1;
             x = 0.0;
         }
@@ -82,6 +87,9 @@ fn legend(scene: &mut Scene, entries: &[Entry], top: f64, width: f64) -> f64 {
             scene.text(at, format!("+ {} more", entries.len() - i), BODY_EM, MUTED, Anchor::Start);
             row = last_row;
             break;
+        }
+        if x == 0.0 {
+            (label, wide) = fit(label_room - reserve(row));
         }
         placed.push((x, row, entry, label));
         x += wide + ENTRY_GAP;
