@@ -31,7 +31,7 @@ pub const KINDS: &[&str] = &["hrm", "lora", "none"];
 /// An adapter, by `kind`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AdapterMethod {
-    /// `kind = "hrm"`: the recurrent adapter (SPEC section 1).
+    /// `kind = "hrm"`: the recurrent adapter (R1, R2).
     Hrm(HrmConfig),
     /// `kind = "lora"`: low-rank updates of linear layers.
     Lora(LoraConfig),

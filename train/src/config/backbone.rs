@@ -18,8 +18,8 @@ pub enum BackboneConfig {
 /// Values of `backbone.kind`.
 pub const KINDS: &[&str] = &["tiny_gpt"];
 
-/// A small GPT with learned positions (SPEC section 4). Fields left out take the values of SPEC, or those of the files at
-/// `path`.
+/// A small GPT with learned positions. Fields left out take the paper's values (4 layers of width 128, 4 heads), or those
+/// of the files at `path`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinyGptConfig {

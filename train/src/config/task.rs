@@ -25,7 +25,7 @@ pub enum DfaVariant {
     /// One fixed transition table per run; the state is predicted after every symbol.
     #[default]
     PerPosition,
-    /// The released form (SPEC section 6): a table per example, written out before the symbols; the last state is
+    /// The form of the released code: a table per example, written out before the symbols; the last state is
     /// predicted.
     FinalState,
 }
