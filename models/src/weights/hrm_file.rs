@@ -201,6 +201,16 @@ impl HrmLayerFile {
         LinearSystem::new(a, b, c, None)
     }
 
+    /// Factor between each trained row of B and the row of the discretised system; 1 where the form has no such factor.
+    pub fn input_gains(&self, discretization: Discretization) -> Vec<f64> {
+        match &self.dynamics {
+            HrmDynamics::Diagonal { log_a, log_dt } => {
+                log_a.iter().zip(log_dt).map(|(a, dt)| discretize(*a, *dt, discretization).1).collect()
+            }
+            _ => vec![1.0; self.state_dim],
+        }
+    }
+
     fn store(&self, precision: Precision, arrays: &mut NamedArrays) {
         let (d, width) = (self.state_dim, self.width);
         let precision = if self.dynamics.form() == HrmForm::Diagonal { precision } else { Precision::F64 };

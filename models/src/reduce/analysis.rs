@@ -1,0 +1,119 @@
+//! Systems, Gramians and Hankel singular values of the layers, and the orders that follow.
+
+use super::options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
+use crate::lti::order::{allocate_budget, allocate_total_bound};
+use crate::lti::truncation::error_bound;
+use crate::lti::{GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, Method, OrderRule};
+use crate::weights::{HrmAdapterFile, HrmLayerFile};
+use faer::Mat;
+use rayon::prelude::*;
+
+/// A layer's system with everything a reduction starts from.
+#[derive(Debug, Clone)]
+pub struct LayerAnalysis {
+    /// `layer 3`.
+    pub label: String,
+    /// The system without the gate.
+    pub system: LinearSystem,
+    /// The gate.
+    pub gate: f64,
+    /// Gramian factors (analytic).
+    pub factors: GramianFactors,
+    /// Hankel singular values (of the ungated system, from the analytic Gramians).
+    pub spectrum: HankelSpectrum,
+}
+
+impl LayerAnalysis {
+    /// Analyses a system.
+    pub fn new(label: impl Into<String>, system: LinearSystem, gate: f64) -> Result<Self> {
+        let label = label.into();
+        let of_layer = |source| ReduceError::Layer { label: label.clone(), source };
+        if system.states() == 0 {
+            return Err(of_layer(LtiError::NoStates));
+        }
+        let factors = GramianFactors::analytic(&system).map_err(of_layer)?;
+        let spectrum = HankelSpectrum::new(&factors).map_err(of_layer)?;
+        Ok(Self { label, system, gate, factors, spectrum })
+    }
+
+    /// Hankel singular values of the gated system (R6), descending.
+    pub fn hankel_singular_values(&self) -> Vec<f64> {
+        self.spectrum.values().iter().map(|s| self.gate.abs() * s).collect()
+    }
+
+    /// Numerical rank; 0 behind a closed gate.
+    pub fn rank(&self) -> usize {
+        if self.gate == 0.0 { 0 } else { self.spectrum.rank() }
+    }
+}
+
+/// Systems, Gramians and Hankel singular values of all layers, in parallel.
+///
+/// A layer that was reduced to no states at all is an empty system, not an error, as long as the adapter has states.
+pub fn analyse(adapter: &HrmAdapterFile) -> Result<Vec<LayerAnalysis>> {
+    if adapter.config.state_dim == 0 {
+        return Err(LtiError::NoStates.into());
+    }
+    adapter.layers.par_iter().map(|layer| analyse_layer(adapter, layer)).collect()
+}
+
+pub(super) fn layer_system(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Result<LinearSystem> {
+    layer.system(adapter.config.discretization).map_err(|source| ReduceError::Layer { label: layer.label(), source })
+}
+
+pub(super) fn analyse_layer(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Result<LayerAnalysis> {
+    let system = layer_system(adapter, layer)?;
+    if system.states() > 0 {
+        return LayerAnalysis::new(layer.label(), system, layer.gate);
+    }
+    let factors = GramianFactors::without_equation(Mat::zeros(0, 0), Mat::zeros(0, 0), 1.0);
+    let spectrum = HankelSpectrum::new(&factors)?;
+    Ok(LayerAnalysis { label: layer.label(), system, gate: layer.gate, factors, spectrum })
+}
+
+/// Orders for all layers.
+///
+/// # Errors
+/// Parameters out of range; a bound asked of a method without one.
+pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Result<Vec<usize>> {
+    let no_guarantee = options.gramians.source() != GramianSource::Analytic || options.method == Method::Svd;
+    let asks_for_bound =
+        matches!(options.orders, OrderChoice::TotalBound(_) | OrderChoice::PerLayer(OrderRule::Bound(_)));
+    if no_guarantee && asks_for_bound {
+        return Err(LtiError::Unsupported(format!(
+            "no error bound is known for method {} with {}; choose the order by another rule",
+            options.method.name(),
+            match options.gramians {
+                Gramians::Analytic => "any Gramians",
+                Gramians::TimeLimited(_) => "time-limited Gramians",
+                Gramians::Empirical(_) => "empirical Gramians",
+            }
+        ))
+        .into());
+    }
+    let spectra: Vec<Vec<f64>> = layers.iter().map(LayerAnalysis::hankel_singular_values).collect();
+    let ranks = layers.iter().map(LayerAnalysis::rank);
+    let clip = |orders: Vec<usize>| orders.into_iter().zip(ranks).map(|(order, rank)| order.min(rank)).collect();
+    match options.orders {
+        OrderChoice::Budget(budget) => Ok(clip(allocate_budget(&spectra, budget))),
+        OrderChoice::TotalBound(_) if options.method == Method::Modal => Err(LtiError::Unsupported(
+            "a total bound is allocated by Hankel singular values, which do not bound modal truncation; \
+             use --bound per layer"
+                .into(),
+        )
+        .into()),
+        OrderChoice::TotalBound(tolerance) => Ok(clip(allocate_total_bound(&spectra, tolerance)?)),
+        OrderChoice::PerLayer(rule) => layers
+            .iter()
+            .zip(&spectra)
+            .map(|(layer, sigma)| {
+                let bound = |order| {
+                    let bound = error_bound(&layer.system, &layer.spectrum, options.method, order);
+                    bound.ok().flatten().map_or(f64::INFINITY, |b| b * layer.gate.abs())
+                };
+                rule.choose(sigma, layer.rank(), bound)
+                    .map_err(|source| ReduceError::Layer { label: layer.label.clone(), source })
+            })
+            .collect(),
+    }
+}

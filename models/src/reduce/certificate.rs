@@ -1,0 +1,85 @@
+//! The certificate of a reduced adapter.
+
+use super::options::OrderChoice;
+use crate::lti::SystemCertificate;
+use crate::weights::AdapterHashes;
+use serde::{Deserialize, Serialize};
+
+/// A layer's certificate under its name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LayerCertificate {
+    /// `layer 3`.
+    pub layer: String,
+    /// The facts.
+    #[serde(flatten)]
+    pub facts: SystemCertificate,
+}
+
+/// Sums over the layers. They describe the adapter layer by layer; the network's output is a nonlinear function of them all,
+/// for which a sum of bounds guarantees nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CertificateTotal {
+    /// States before.
+    pub states: usize,
+    /// States after.
+    pub order: usize,
+    /// Sum of the layers' bounds; absent where a layer has none.
+    pub error_bound: Option<f64>,
+    /// Sum of the layers' measured errors.
+    pub hinf_error: f64,
+    /// Whether every layer's bound holds; absent where a layer has none.
+    pub holds: Option<bool>,
+}
+
+/// Contents of `certificate.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// Version of this format.
+    pub format: u32,
+    /// Version of the program that wrote it.
+    pub version: String,
+    /// How the orders were chosen.
+    pub orders: OrderChoice,
+    /// What the numbers mean, for a reader of the file.
+    pub note: String,
+    /// Hashes of the full adapter's files.
+    pub full: Option<AdapterHashes>,
+    /// Hashes of the reduced adapter's files.
+    pub reduced: Option<AdapterHashes>,
+    /// Sum over the layers.
+    pub total: CertificateTotal,
+    /// Layer by layer.
+    pub layers: Vec<LayerCertificate>,
+}
+
+/// File name of the certificate in a reduced adapter's directory.
+pub const CERTIFICATE_FILE: &str = "certificate.json";
+
+impl Certificate {
+    /// Collects the layers' certificates.
+    pub fn new(orders: OrderChoice, layers: Vec<LayerCertificate>) -> Self {
+        Self {
+            format: 1,
+            version: env!("CARGO_PKG_VERSION").into(),
+            orders,
+            note: "Norms are H-infinity and H2 norms of the gated system of each layer; the total is a sum over the layers and \
+                   no guarantee for the network's output."
+                .into(),
+            full: None,
+            reduced: None,
+            total: total(&layers),
+            layers,
+        }
+    }
+}
+
+/// Sums the layers' certificates.
+pub fn total(layers: &[LayerCertificate]) -> CertificateTotal {
+    CertificateTotal {
+        states: layers.iter().map(|l| l.facts.states).sum(),
+        order: layers.iter().map(|l| l.facts.order).sum(),
+        error_bound: layers.iter().map(|l| l.facts.error_bound).sum(),
+        hinf_error: layers.iter().map(|l| l.facts.hinf_error).sum(),
+        holds: layers.iter().map(|l| l.facts.holds).try_fold(true, |all, holds| holds.map(|h| h && all)),
+    }
+}

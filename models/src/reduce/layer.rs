@@ -1,0 +1,121 @@
+//! Reduction of one layer.
+
+use super::analysis::LayerAnalysis;
+use super::options::{Gramians, ReduceError, Result};
+use crate::lti::certificate::{Claim, SystemCertificate};
+use crate::lti::modal::to_modal;
+use crate::lti::truncation::{error_bound, reduce};
+use crate::lti::{GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, Reduced, StateMatrix};
+use faer::{Mat, MatRef};
+
+/// A reduced layer with its certificate and the change of state that led to it.
+#[derive(Debug, Clone)]
+pub struct LayerReduction {
+    /// What theory and measurement say.
+    pub certificate: SystemCertificate,
+    /// The reduced system as it is stored, without the gate.
+    pub system: LinearSystem,
+    /// Reduced state from full state, [r, d]: `B_r = L B`.
+    pub left: Mat<f64>,
+    /// Full state from reduced state, [d, r]: `C_r = C R`.
+    pub right: Mat<f64>,
+    /// The states kept unchanged, where that is all that happened.
+    pub kept: Option<Vec<usize>>,
+}
+
+impl LayerReduction {
+    /// Carries a gradient-like quantity (Adam's first moment) of B [d, D] and C [D, d] over to the reduced coordinates. B is
+    /// the discretised input matrix: a derivative by trained rows is divided by [`input_gains`](crate::weights::HrmLayerFile::input_gains) first. With
+    /// `B = R B_r` and `C = C_r L` near the kept subspace, the chain rule gives `R^T dB` and `dC L^T`.
+    pub fn carry_gradients(&self, d_b: MatRef<'_, f64>, d_c: MatRef<'_, f64>) -> (Mat<f64>, Mat<f64>) {
+        (self.right.transpose() * d_b, d_c * self.left.transpose())
+    }
+}
+
+/// Reduces one system to a given order and certifies the result; the state matrix comes out in the least general form that
+/// carries the transfer function (R5).
+pub fn reduce_system(
+    layer: &LayerAnalysis,
+    method: Method,
+    order: usize,
+    gramians: &Gramians,
+    allow_direct_term: bool,
+) -> Result<LayerReduction> {
+    reduce_inner(layer, method, order, gramians, allow_direct_term)
+        .map_err(|source| ReduceError::Layer { label: layer.label.clone(), source })
+}
+
+fn reduce_inner(
+    layer: &LayerAnalysis,
+    method: Method,
+    order: usize,
+    gramians: &Gramians,
+    allow_direct_term: bool,
+) -> crate::lti::Result<LayerReduction> {
+    let system = &layer.system;
+    if method == Method::Spa && !allow_direct_term {
+        return Err(LtiError::Unsupported(
+            "method spa makes a direct term D, which the recurrence of an adapter has no place for; use bt or bfsr"
+                .into(),
+        ));
+    }
+    let states = system.states();
+    let (reduced, condition) = if order == states {
+        // Nothing is discarded: the system stays as it is, exactly.
+        let identity = Mat::identity(states, states);
+        let kept = Some((0..states).collect());
+        let bound = error_bound(system, &layer.spectrum, method, order)?;
+        (Reduced { system: system.clone(), left: identity.clone(), right: identity, bound, kept }, None)
+    } else {
+        let spectrum = match gramians {
+            Gramians::Analytic => None,
+            Gramians::TimeLimited(steps) => Some(HankelSpectrum::new(&GramianFactors::time_limited(system, *steps)?)?),
+            Gramians::Empirical(recorded) => {
+                let of_layer = recorded.get(&layer.label).ok_or_else(|| {
+                    LtiError::Unsupported("the file of recorded states has none of this layer".into())
+                })?;
+                let factors = GramianFactors::empirical(system, of_layer.states.as_ref(), of_layer.steps)?;
+                Some(HankelSpectrum::new(&factors)?)
+            }
+        };
+        let mut reduced = reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)?;
+        if spectrum.is_some() && method != Method::Modal {
+            reduced.bound = None;
+        }
+        into_modal(reduced)?
+    };
+    let claim = Claim {
+        method,
+        gramians: gramians.source(),
+        gate: layer.gate,
+        bound: reduced.bound,
+        spectrum: &layer.spectrum,
+        factors: &layer.factors,
+        modal_condition: condition,
+        dtype: "f64".into(),
+    };
+    let certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
+    Ok(LayerReduction {
+        certificate,
+        system: reduced.system,
+        left: reduced.left,
+        right: reduced.right,
+        kept: reduced.kept,
+    })
+}
+
+/// Brings a dense result to modal form if its transfer function survives that, and keeps it dense otherwise (R5).
+fn into_modal(reduced: Reduced) -> crate::lti::Result<(Reduced, Option<f64>)> {
+    if !matches!(reduced.system.a(), StateMatrix::Dense(_)) {
+        return Ok((reduced, None));
+    }
+    match to_modal(&reduced.system) {
+        Ok(modal) => {
+            let left = modal.transformation * &reduced.left;
+            let right = &reduced.right * modal.inverse;
+            Ok((Reduced { system: modal.system, left, right, ..reduced }, Some(modal.condition)))
+        }
+        Err(LtiError::Conversion { .. }) => Ok((reduced, None)),
+        Err(other) => Err(other),
+    }
+}

@@ -1,0 +1,90 @@
+//! What is asked of a reduction, and how it can fail.
+
+use crate::lti::{GramianSource, LtiError, Method, OrderRule};
+use faer::Mat;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// What can go wrong with the reduction of an adapter.
+#[derive(Debug, Error)]
+pub enum ReduceError {
+    /// A failure in one layer.
+    #[error("{label}: {source}")]
+    Layer {
+        /// `layer 3`.
+        label: String,
+        /// What happened there.
+        source: LtiError,
+    },
+    /// A failure that concerns no single layer.
+    #[error(transparent)]
+    System(#[from] LtiError),
+    /// Two adapters, or an adapter and a file, that do not belong together.
+    #[error("{0}")]
+    Mismatch(String),
+}
+
+/// Result of this module.
+pub type Result<T> = std::result::Result<T, ReduceError>;
+
+/// How the orders of all layers are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderChoice {
+    /// The same rule in every layer on its own.
+    PerLayer(OrderRule),
+    /// So many states over all layers, placed so that the sum of the bounds is least.
+    Budget(usize),
+    /// The fewest states over all layers for which the sum of the bounds is at most this.
+    TotalBound(f64),
+}
+
+impl Default for OrderChoice {
+    fn default() -> Self {
+        Self::PerLayer(OrderRule::default())
+    }
+}
+
+/// Recorded states of a layer, for empirical Gramians.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedStates {
+    /// [N T, d].
+    pub states: Mat<f64>,
+    /// Length T of each sequence.
+    pub steps: usize,
+}
+
+/// Gramians to use for the reduction of every layer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Gramians {
+    /// The infinite-horizon ones.
+    #[default]
+    Analytic,
+    /// Those of so many steps.
+    TimeLimited(usize),
+    /// From recorded states, by the label of the layer (`layer 3`).
+    Empirical(BTreeMap<String, RecordedStates>),
+}
+
+impl Gramians {
+    /// Their name in certificates.
+    pub fn source(&self) -> GramianSource {
+        match self {
+            Self::Analytic => GramianSource::Analytic,
+            Self::TimeLimited(steps) => GramianSource::TimeLimited(*steps),
+            Self::Empirical(_) => GramianSource::Empirical,
+        }
+    }
+}
+
+/// Settings of a reduction.
+#[derive(Debug, Clone, Default)]
+pub struct ReduceOptions {
+    /// How the smaller systems are made.
+    pub method: Method,
+    /// How large they are.
+    pub orders: OrderChoice,
+    /// From which Gramians.
+    pub gramians: Gramians,
+}

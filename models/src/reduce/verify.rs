@@ -1,0 +1,167 @@
+//! Recomputing what a certificate claims.
+
+use super::analysis::{LayerAnalysis, analyse_layer, layer_system};
+use super::certificate::{Certificate, CertificateTotal, LayerCertificate, total};
+use super::options::{ReduceError, Result};
+use crate::lti::certificate::{Claim, SystemCertificate};
+use crate::lti::truncation::error_bound;
+use crate::lti::{GramianSource, LinearSystem, Method};
+use crate::weights::{HrmAdapterFile, HrmLayerFile};
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// What a verification found in one layer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LayerVerification {
+    /// `layer 3`.
+    pub layer: String,
+    /// Everything measured afresh.
+    pub measured: SystemCertificate,
+    /// False claims, in words; empty if all is well.
+    pub problems: Vec<String>,
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verification {
+    /// Whether there are no problems.
+    pub passed: bool,
+    /// Problems that concern no single layer.
+    pub problems: Vec<String>,
+    /// Sum over the layers, measured afresh.
+    pub total: CertificateTotal,
+    /// Layer by layer.
+    pub layers: Vec<LayerVerification>,
+}
+
+/// Recomputes everything a certificate claims from the two adapters.
+///
+/// Without a certificate the reduced adapter is held to the bound of balanced truncation at its orders.
+///
+/// # Errors
+/// Adapters that do not belong together; a certificate with other layers.
+pub fn verify(
+    full: &HrmAdapterFile,
+    reduced: &HrmAdapterFile,
+    certificate: Option<&Certificate>,
+) -> Result<Verification> {
+    check_pair(full, reduced)?;
+    if let Some(certificate) = certificate {
+        let claimed: Vec<&str> = certificate.layers.iter().map(|l| l.layer.as_str()).collect();
+        let found: Vec<String> = full.layers.iter().map(HrmLayerFile::label).collect();
+        if claimed != found {
+            return Err(ReduceError::Mismatch(format!(
+                "the certificate is about the layers {claimed:?}, the adapters have {found:?}"
+            )));
+        }
+    }
+    let layers: Vec<LayerVerification> = (0..full.layers.len())
+        .into_par_iter()
+        .map(|i| {
+            let analysis = analyse_layer(full, &full.layers[i])?;
+            let system = layer_system(reduced, &reduced.layers[i])?;
+            let claim = certificate.map(|c| &c.layers[i].facts);
+            verify_layer(&analysis, &system, reduced.layers[i].gate, claim)
+                .map_err(|source| ReduceError::Layer { label: analysis.label.clone(), source })
+        })
+        .collect::<Result<_>>()?;
+    let measured: Vec<LayerCertificate> =
+        layers.iter().map(|l| LayerCertificate { layer: l.layer.clone(), facts: l.measured.clone() }).collect();
+    let total = total(&measured);
+    let problems = certificate.map_or_else(Vec::new, |c| total_problems(&c.total, &total));
+    let passed = problems.is_empty() && layers.iter().all(|l| l.problems.is_empty());
+    Ok(Verification { passed, problems, total, layers })
+}
+
+/// Recomputes the facts about one reduced system and compares them with what was claimed.
+pub fn verify_layer(
+    full: &LayerAnalysis,
+    reduced: &LinearSystem,
+    reduced_gate: f64,
+    claimed: Option<&SystemCertificate>,
+) -> crate::lti::Result<LayerVerification> {
+    let (method, gramians) = claimed.map_or((Method::Bt, GramianSource::Analytic), |c| (c.method, c.gramians));
+    let guaranteed = gramians == GramianSource::Analytic || method == Method::Modal;
+    let bound = if guaranteed && reduced.states() <= full.system.states() {
+        error_bound(&full.system, &full.spectrum, method, reduced.states())?
+    } else {
+        None
+    };
+    let claim = Claim {
+        method,
+        gramians,
+        gate: full.gate,
+        bound,
+        spectrum: &full.spectrum,
+        factors: &full.factors,
+        modal_condition: claimed.and_then(|c| c.modal_condition),
+        dtype: claimed.map_or("f64".into(), |c| c.dtype.clone()),
+    };
+    let measured = SystemCertificate::measure(&full.system, reduced, &claim)?;
+    let mut problems = claimed.map_or_else(Vec::new, |c| c.contradictions(&measured));
+    if reduced_gate != full.gate {
+        problems.push(format!("the gate changed from {} to {reduced_gate}", full.gate));
+    }
+    if measured.holds == Some(false) {
+        problems.push(format!(
+            "the measured H-infinity error {:e} exceeds the bound {:e}",
+            measured.hinf_error,
+            measured.error_bound.unwrap_or(0.0)
+        ));
+    }
+    Ok(LayerVerification { layer: full.label.clone(), measured, problems })
+}
+
+fn total_problems(claimed: &CertificateTotal, measured: &CertificateTotal) -> Vec<String> {
+    let mut problems = Vec::new();
+    let differ = |a: f64, b: f64| (a - b).abs() > 1e-6 * b.abs() + 1e-12;
+    if claimed.order != measured.order || claimed.states != measured.states {
+        problems.push(format!(
+            "the total is claimed to be {} of {} states, it is {} of {}",
+            claimed.order, claimed.states, measured.order, measured.states
+        ));
+    }
+    if claimed.error_bound.zip(measured.error_bound).is_some_and(|(a, b)| differ(a, b)) {
+        problems.push("the total of the error bounds is not the sum of the layers'".into());
+    }
+    if differ(claimed.hinf_error, measured.hinf_error) {
+        problems.push("the total of the H-infinity errors is not the sum of the layers'".into());
+    }
+    problems
+}
+
+fn check_pair(full: &HrmAdapterFile, reduced: &HrmAdapterFile) -> Result<()> {
+    let keys = |a: &HrmAdapterFile| a.layers.iter().map(|l| (l.layer, l.site)).collect::<Vec<_>>();
+    if keys(full) != keys(reduced) {
+        return Err(ReduceError::Mismatch(format!(
+            "the adapters have different layers: {:?} and {:?}",
+            full.layers.iter().map(HrmLayerFile::label).collect::<Vec<_>>(),
+            reduced.layers.iter().map(HrmLayerFile::label).collect::<Vec<_>>()
+        )));
+    }
+    for (a, b) in full.layers.iter().zip(&reduced.layers) {
+        if a.width != b.width {
+            return Err(ReduceError::Mismatch(format!(
+                "{} has width {} in the full adapter and {} in the reduced one",
+                a.label(),
+                a.width,
+                b.width
+            )));
+        }
+        if b.state_dim > a.state_dim {
+            return Err(ReduceError::Mismatch(format!(
+                "{} has {} states in the reduced adapter and only {} in the full one; are the two swapped?",
+                a.label(),
+                b.state_dim,
+                a.state_dim
+            )));
+        }
+    }
+    let (a, b) = (&full.config, &reduced.config);
+    if (a.input, a.discretization, a.site) != (b.input, b.discretization, b.site) {
+        return Err(ReduceError::Mismatch(
+            "the adapters differ in input, discretization or site: they are not reductions of each other".into(),
+        ));
+    }
+    Ok(())
+}
