@@ -33,6 +33,9 @@ pub struct InspectArgs {
     /// Print the facts as JSON
     #[arg(long)]
     pub json: bool,
+    /// Draw the Hankel singular values (.svg, .png)
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Write Gramians and Hankel singular values of every layer in f64 (.safetensors, .npz)
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
@@ -61,6 +64,9 @@ pub struct ReduceArgs {
     /// State trajectories on calibration data (.safetensors, one tensor per layer), for empirical Gramians
     #[arg(long, value_name = "FILE", required_if_eq("gramians", "empirical"))]
     pub states: Option<PathBuf>,
+    /// Draw Hankel singular values, errors over frequency and orders, as SVG and PNG into a new directory
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
     /// Print the certificate as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,6 +1,7 @@
 //! `bt inspect`.
 
 use crate::cli::InspectArgs;
+use crate::pictures::{self, Decay, decay_chart};
 use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::{decay, number};
 use anyhow::{Result, bail};
@@ -9,12 +10,16 @@ use hankel_models::lti::order::choose_order;
 use hankel_models::lti::{OrderRule, glover_bound};
 use hankel_models::reduce::LayerAnalysis;
 use hankel_models::weights::system_file::write_arrays;
+use hankel_plots::terminal::DecayPlot;
 use hankel_plots::{Align, Table};
 use serde::Serialize;
 use std::fmt::Write;
 
 /// Relative thresholds at which orders are shown.
 const THRESHOLDS: [f64; 5] = [0.2, 0.1, 0.05, 0.01, 0.001];
+
+/// The threshold of `bt reduce` without a rule.
+const DEFAULT_EPSILON: f64 = 0.01;
 
 /// What is shown about a layer.
 #[derive(Serialize)]
@@ -76,6 +81,11 @@ impl LayerFacts {
             clamped_poles: layer.factors.clamped_poles,
         })
     }
+
+    /// States kept at the default threshold.
+    fn default_order(&self) -> usize {
+        self.orders.epsilon.iter().find(|(epsilon, _)| *epsilon == DEFAULT_EPSILON).map_or(0, |o| o.1)
+    }
 }
 
 /// Runs the command.
@@ -85,10 +95,20 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     {
         bail!("{} already exists; remove it or choose another name", path.display());
     }
+    if let Some(path) = &args.plot {
+        pictures::check_target(path)?;
+    }
     let layers = Subject::load(&args.system)?.analyse(&args.system)?;
     let facts: Vec<LayerFacts> = layers.iter().map(LayerFacts::new).collect::<Result<_>>()?;
     if let Some(path) = &args.save {
         save(path, &layers)?;
+    }
+    if let Some(path) = &args.plot {
+        let decays: Vec<Decay<'_>> = facts
+            .iter()
+            .map(|f| Decay { label: &f.layer, values: &f.hankel_singular_values, kept: f.default_order() })
+            .collect();
+        pictures::save(path, &decay_chart(&decays, Some(DEFAULT_EPSILON)))?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&facts)?);
@@ -128,23 +148,9 @@ fn report(facts: &[LayerFacts]) -> String {
         table.row(row);
     }
     let mut out = format!(
-        "Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum; time constants -1/ln|pole| in steps\n\n{table}\n\
-         Hankel singular values, one character each, half a decade per step of height\n\n"
+        "Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum; time constants -1/ln|pole| in steps\n\n{table}\n"
     );
-    let width = facts.iter().map(|f| f.layer.len()).max().unwrap_or(0);
-    for f in facts {
-        let smallest = f.hankel_singular_values.last().copied().unwrap_or(0.0);
-        let largest = f.hankel_singular_values.first().copied().unwrap_or(0.0);
-        let _ = writeln!(
-            out,
-            "{:width$}  {}  {} .. {}",
-            f.layer,
-            decay(&f.hankel_singular_values),
-            number(largest),
-            number(smallest)
-        );
-    }
-
+    out += &decays(facts);
     out += "\nError bound (H-infinity, absolute) by the number of states kept\n\n";
     let states = facts.iter().map(|f| f.states).max().unwrap_or(0);
     let kept = shown_orders(states);
@@ -162,6 +168,30 @@ fn report(facts: &[LayerFacts]) -> String {
             "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one",
             f.layer, f.clamped_poles
         );
+    }
+    out
+}
+
+/// Hankel singular values as plots for a few layers, as a line of characters each for many.
+fn decays(facts: &[LayerFacts]) -> String {
+    const PLOTTED: usize = 4;
+    let mut out = String::new();
+    if facts.len() <= PLOTTED {
+        for f in facts {
+            let largest = f.hankel_singular_values.first().copied().unwrap_or(0.0);
+            let plot = DecayPlot::new(&f.hankel_singular_values)
+                .kept(f.default_order())
+                .threshold(DEFAULT_EPSILON * largest, format!("e = {DEFAULT_EPSILON}"));
+            let _ = writeln!(out, "Hankel singular values, {}\n\n{}", f.layer, plot.render());
+        }
+        return out;
+    }
+    out += "Hankel singular values, one character each, half a decade per step of height\n\n";
+    let width = facts.iter().map(|f| f.layer.len()).max().unwrap_or(0);
+    for f in facts {
+        let ends =
+            [f.hankel_singular_values.first(), f.hankel_singular_values.last()].map(|v| number(*v.unwrap_or(&0.0)));
+        let _ = writeln!(out, "{:width$}  {}  {} .. {}", f.layer, decay(&f.hankel_singular_values), ends[0], ends[1]);
     }
     out
 }

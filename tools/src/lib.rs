@@ -11,6 +11,7 @@
 
 pub mod cli;
 mod inspect;
+mod pictures;
 mod reduce;
 mod subject;
 mod text;

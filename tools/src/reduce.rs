@@ -1,6 +1,7 @@
 //! `bt reduce`.
 
 use crate::cli::{GramiansArg, ReduceArgs};
+use crate::pictures;
 use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::number;
 use anyhow::{Context, Result, bail};
@@ -25,6 +26,9 @@ pub fn run(args: &ReduceArgs) -> Result<()> {
     if args.output.symlink_metadata().is_ok() {
         bail!("{} already exists; remove it or choose another name", args.output.display());
     }
+    if let Some(folder) = args.plots.as_ref().filter(|f| f.symlink_metadata().is_ok()) {
+        bail!("{} already exists; remove it or choose another name", folder.display());
+    }
     let subject = Subject::load(&args.system)?;
     let options =
         ReduceOptions { method: args.method.method(), orders: args.orders.choice(), gramians: gramians(args)? };
@@ -39,6 +43,12 @@ pub fn run(args: &ReduceArgs) -> Result<()> {
             let mut files: Vec<(&str, &[u8])> = vec![(CERTIFICATE_FILE, &json)];
             files.extend(trained.as_deref().map(|bytes| (TRAINED_BACKBONE_FILE, bytes)));
             reduction.adapter.save_with(&args.output, &files, Existing::Refuse)?;
+            if let Some(folder) = &args.plots {
+                let full = adapter.layers.iter().map(|l| l.system(adapter.config.discretization));
+                let reduced = reduction.layers.into_iter().map(|l| l.system);
+                let pairs: Vec<_> = full.zip(reduced).map(|(f, r)| Ok((f?, r))).collect::<Result<_>>()?;
+                pictures::save_all(folder, &pairs, &certificate)?;
+            }
             certificate
         }
         Subject::System { .. } => reduce_file(args, &subject, &options)?,
@@ -82,6 +92,9 @@ fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) ->
     let json = to_json(&certificate)?;
     write_file(&args.output, &bytes)?;
     write_file(&beside, &json)?;
+    if let Some(folder) = &args.plots {
+        pictures::save_all(folder, &[(layer.system.clone(), reduction.system)], &certificate)?;
+    }
     Ok(certificate)
 }
 

@@ -1,8 +1,10 @@
 //! The command line end to end: results, exit codes, and that nothing is written where something is wrong.
 
+use faer::Mat;
 use hankel_models::reduce::Certificate;
+use hankel_models::weights::system_file::{parse_arrays, system_from_arrays, write_arrays};
 use hankel_models::weights::{
-    HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, TRAINED_BACKBONE_FILE,
+    HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, StateRecord, TRAINED_BACKBONE_FILE,
 };
 use serde_json::Value;
 use std::fs;
@@ -80,7 +82,7 @@ fn a_reduced_adapter_is_certified_and_verifies() {
     let dir = root.path();
     adapter(3, 12, 20).save(&dir.join("full")).unwrap();
     let shown = succeed(dir, &["inspect", "full"]);
-    assert!(shown.contains("layer 2") && shown.contains('█'), "{shown}");
+    assert!(shown.contains("layer 2") && shown.contains('●'), "{shown}");
     let facts: Value = serde_json::from_str(&succeed(dir, &["inspect", "full", "--json"])).unwrap();
     assert_eq!(facts.as_array().unwrap().len(), 3);
     assert_eq!(facts[0]["hankel_singular_values"].as_array().unwrap().len(), 12);
@@ -132,6 +134,94 @@ fn a_reduced_adapter_is_certified_and_verifies() {
             succeed(dir, &["verify", name, "again"]);
         }
     }
+}
+
+#[test]
+fn pictures_are_drawn_on_request() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(9, 6, 8).save(&dir.join("full")).unwrap();
+    assert!(succeed(dir, &["inspect", "full", "--plot", "hsv.svg"]).contains('█'));
+    assert!(fs::read_to_string(dir.join("hsv.svg")).unwrap().starts_with("<svg"));
+    succeed(dir, &["reduce", "full", "-o", "small", "--plots", "pictures"]);
+    for name in ["hankel_singular_values", "error", "orders"] {
+        assert!(fs::read_to_string(dir.join(format!("pictures/{name}.svg"))).unwrap().starts_with("<svg"));
+        assert!(fs::read(dir.join(format!("pictures/{name}.png"))).unwrap().starts_with(b"\x89PNG"));
+    }
+    fail(dir, &["inspect", "full", "--plot", "hsv.svg"], 2, &["already exists"]);
+    fail(dir, &["inspect", "full", "--plot", "hsv.gif"], 2, &[".svg or .png"]);
+    fail(dir, &["reduce", "full", "-o", "smaller", "--plots", "pictures"], 2, &["already exists"]);
+}
+
+/// A system of four states that no adapter could hold: a complex pair, a negative pole, a direct term.
+fn write_system(path: &Path) {
+    let a = [[0.8, -0.4, 0.0, 0.1], [0.4, 0.8, 0.0, 0.0], [0.0, 0.0, -0.7, 0.0], [0.0, 0.0, 0.0, 0.2]];
+    let (a, b) = (Mat::from_fn(4, 4, |i, j| a[i][j]), Mat::from_fn(4, 2, |i, j| 1.0 / (1.0 + (i + 2 * j) as f64)));
+    let (c, d) = (Mat::from_fn(3, 4, |i, j| (1.0 + i as f64) / (2.0 + j as f64)), Mat::from_fn(3, 2, |i, _| i as f64));
+    write_arrays(path, &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("D", d.as_ref())]).unwrap();
+}
+
+#[test]
+fn any_system_in_a_file_is_reduced_and_verified() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    for extension in ["npz", "safetensors"] {
+        let full = format!("system.{extension}");
+        write_system(&dir.join(&full));
+        succeed(dir, &["inspect", &full]);
+        succeed(dir, &["inspect", &full, "--save", &format!("facts.{extension}")]);
+        let bytes = fs::read(dir.join(format!("facts.{extension}"))).unwrap();
+        let facts = parse_arrays(Path::new(&format!("facts.{extension}")), &bytes).unwrap();
+        assert_eq!(facts.keys().collect::<Vec<_>>(), ["Wc", "Wo", "hsv"]);
+        assert_eq!((facts["Wc"].shape.as_slice(), facts["hsv"].shape.as_slice()), (&[4, 4][..], &[4][..]));
+        for method in ["bt", "bfsr", "spa", "svd"] {
+            let out = format!("{method}.{extension}");
+            succeed(dir, &["reduce", &full, "-o", &out, "--order", "2", "--method", method]);
+            succeed(dir, &["verify", &full, &out]);
+            let system = Path::new(&out);
+            let system = system_from_arrays(system, parse_arrays(system, &fs::read(dir.join(&out)).unwrap()).unwrap());
+            assert_eq!(system.unwrap().unwrap().states(), 2);
+        }
+        fail(dir, &["reduce", &full, "-o", "out.npz", "--method", "modal"], 2, &["modal form"]);
+        fail(dir, &["reduce", &full, "-o", "out.mat"], 2, &["out.mat", ".npz"]);
+        fail(dir, &["reduce", &full, "-o", &format!("bt.{extension}")], 2, &["already exists"]);
+    }
+    let unstable = Mat::from_fn(1, 2, |_, j| 0.5 + j as f64);
+    let ones = Mat::from_fn(2, 2, |_, _| 1.0);
+    let diagonal = unstable.transpose() * Mat::from_fn(1, 2, |_, _| 1.0);
+    write_arrays(&dir.join("bad.npz"), &[("A", diagonal.as_ref()), ("B", ones.as_ref()), ("C", ones.as_ref())])
+        .unwrap();
+    fail(dir, &["inspect", "bad.npz"], 2, &["bad.npz", "not stable", "eigenvalue 2"]);
+    fs::write(dir.join("text.md"), "no matrices").unwrap();
+    fail(dir, &["inspect", "text.md"], 2, &["neither an adapter directory nor a file"]);
+}
+
+#[test]
+fn empirical_gramians_come_from_recorded_states() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let full = adapter(2, 5, 6);
+    full.save(&dir.join("full")).unwrap();
+    let mut next = noise(99);
+    let mut record = |layer: usize, states: usize| StateRecord {
+        layer,
+        site: HrmSite::Mlp,
+        shape: [3, 16, states],
+        states: (0..3 * 16 * states).map(|_| next() as f32).collect(),
+    };
+    StateRecord::save_all(&dir.join("states.safetensors"), &[record(0, 5), record(1, 5)]).unwrap();
+    StateRecord::save_all(&dir.join("one.safetensors"), &[record(0, 5)]).unwrap();
+    StateRecord::save_all(&dir.join("wide.safetensors"), &[record(0, 5), record(1, 6)]).unwrap();
+    let arguments = ["reduce", "full", "-o", "small", "--gramians", "empirical", "--order", "3", "--states"];
+    let with = |file: &'static str| [&arguments[..], &[file]].concat();
+    let table = succeed(dir, &with("states.safetensors"));
+    assert!(table.contains("no guarantee"), "{table}");
+    succeed(dir, &["verify", "full", "small"]);
+    fs::remove_dir_all(dir.join("small")).unwrap();
+    fail(dir, &with("one.safetensors"), 2, &["layer 1", "recorded states"]);
+    fail(dir, &with("wide.safetensors"), 2, &["layer 1", "(48, 6)"]);
+    fail(dir, &with("full"), 2, &["full"]);
+    fail(dir, &arguments[..8], 2, &["--states"]);
 }
 
 #[test]

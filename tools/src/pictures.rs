@@ -1,0 +1,151 @@
+//! Charts of Hankel singular values, errors and orders.
+
+use anyhow::{Result, bail};
+use hankel_models::lti::LinearSystem;
+use hankel_models::lti::OrderRule;
+use hankel_models::lti::norms::FrequencyResponse;
+use hankel_models::reduce::{Certificate, OrderChoice};
+use hankel_models::weights::atomic::{Existing, write_file, write_folder};
+use hankel_plots::{Axis, BarChart, Chart, Ink, Scale, Series, XyChart};
+use std::f64::consts::PI;
+use std::path::Path;
+
+/// Values this far below the largest are rounding noise and would only stretch the axis.
+const FLOOR: f64 = 1e-17;
+
+/// Frequencies of the error curve.
+const POINTS: usize = 160;
+
+/// One decaying sequence of a chart.
+pub struct Decay<'a> {
+    /// `layer 3`.
+    pub label: &'a str,
+    /// Hankel singular values, descending.
+    pub values: &'a [f64],
+    /// How many are kept; all if nothing was chosen yet.
+    pub kept: usize,
+}
+
+/// Hankel singular values relative to the largest of each layer; discarded ones are hollow.
+pub fn decay_chart(layers: &[Decay<'_>], epsilon: Option<f64>) -> XyChart {
+    let mut chart = XyChart::new("Hankel singular values")
+        .subtitle("relative to the largest of each layer, which bounds what a state can contribute")
+        .x(Axis::new("index i").integers())
+        .y(Axis::new("σᵢ / σ₁").scale(Scale::Log10));
+    for (i, layer) in layers.iter().enumerate() {
+        let Some(&largest) = layer.values.first().filter(|v| **v > 0.0) else { continue };
+        let point = |i: usize| (i as f64 + 1.0, layer.values[i] / largest);
+        let points: Vec<(f64, f64)> = (0..layer.values.len()).map(point).filter(|p| p.1 > FLOOR).collect();
+        let (kept, discarded) = points.split_at(layer.kept.min(points.len()));
+        let ink = ink(i, layers.len());
+        chart = chart.series(Series::line_and_points(legend(layer.label, i, layers.len()), kept.to_vec()).ink(ink));
+        if !discarded.is_empty() {
+            chart = chart.series(Series::points("", discarded.to_vec()).ink(ink).hollow());
+        }
+    }
+    match epsilon {
+        Some(epsilon) => chart.horizontal_line(epsilon, format!("ε = {epsilon}")),
+        None => chart,
+    }
+}
+
+/// A layer's colour: distinct for a few layers, along the ramp of depth for many.
+fn ink(index: usize, count: usize) -> Ink {
+    if count <= 7 { Ink::Slot(index) } else { Ink::Ramp(index as f64 / (count - 1) as f64) }
+}
+
+/// With many layers only the first and the last are in the legend.
+fn legend(label: &str, index: usize, count: usize) -> String {
+    if count <= 7 || index == 0 || index + 1 == count { label.to_string() } else { String::new() }
+}
+
+/// Gain of the error over frequency, relative to each layer's guaranteed bound.
+fn error_chart(pairs: &[(LinearSystem, LinearSystem)], certificate: &Certificate) -> Result<XyChart> {
+    let bounded = certificate.layers.iter().all(|l| l.facts.error_bound.is_some());
+    let (label, subtitle) = if bounded {
+        ("error / bound", "largest singular value of G − Gᵣ by frequency, relative to the bound of each layer")
+    } else {
+        (
+            "error / ‖G‖",
+            "largest singular value of G − Gᵣ by frequency, relative to the norm of each layer (no bound is known)",
+        )
+    };
+    let mut chart = XyChart::new("Error of the reduction")
+        .subtitle(subtitle)
+        .x(Axis::new("frequency (radians per step)").scale(Scale::Log10))
+        .y(Axis::new(label).scale(Scale::Log10));
+    for (i, ((full, reduced), layer)) in pairs.iter().zip(&certificate.layers).enumerate() {
+        let facts = &layer.facts;
+        let unit = facts.error_bound.filter(|_| bounded).unwrap_or(facts.hinf_norm);
+        // A layer that lost nothing has only rounding to show.
+        if facts.hinf_error <= 1e-12 * facts.hinf_norm || unit <= 0.0 {
+            continue;
+        }
+        let response = FrequencyResponse::new(&full.difference(reduced)?)?;
+        let slowest: f64 = (1.0 - facts.spectral_radius).clamp(1e-6, 0.1);
+        let low = 0.1 * slowest;
+        let points = (0..POINTS).map(|k| {
+            let omega = low * (PI / low).powf(k as f64 / (POINTS - 1) as f64);
+            Ok((omega, facts.gate.abs() * response.gain(omega)? / unit))
+        });
+        let points: Vec<(f64, f64)> = points.collect::<Result<_>>()?;
+        let count = certificate.layers.len();
+        chart = chart.series(Series::line(legend(&layer.layer, i, count), points).ink(ink(i, count)));
+    }
+    Ok(if bounded { chart.horizontal_line(1.0, "bound") } else { chart })
+}
+
+fn order_chart(certificate: &Certificate) -> BarChart {
+    let names = certificate.layers.iter().map(|l| l.layer.trim_start_matches("layer ").to_string());
+    let states = certificate.layers.iter().map(|l| l.facts.states as f64);
+    let kept = certificate.layers.iter().map(|l| l.facts.order as f64);
+    BarChart::new("States per layer", names)
+        .x_label("layer")
+        .y(Axis::new("states").integers())
+        .inked_bars("before", states, Ink::Muted)
+        .inked_bars("kept", kept, Ink::Slot(0))
+}
+
+/// Refuses a picture file that exists or has no known kind, before anything is computed.
+pub fn check_target(path: &Path) -> Result<()> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("svg" | "png") => {}
+        _ => bail!("{} must end in .svg or .png", path.display()),
+    }
+    if path.exists() {
+        bail!("{} already exists; remove it or choose another name", path.display());
+    }
+    Ok(())
+}
+
+/// Writes one chart as SVG or PNG by its extension.
+pub fn save(path: &Path, chart: &dyn Chart) -> Result<()> {
+    let bytes =
+        if path.extension().is_some_and(|e| e == "png") { chart.to_png()? } else { chart.to_svg()?.into_bytes() };
+    Ok(write_file(path, &bytes)?)
+}
+
+/// Writes all charts of a reduction, each as SVG and PNG, into a new folder. `pairs` are the systems before and after,
+/// without their gates, in the order of the certificate.
+pub fn save_all(folder: &Path, pairs: &[(LinearSystem, LinearSystem)], certificate: &Certificate) -> Result<()> {
+    let decays: Vec<Decay<'_>> = certificate
+        .layers
+        .iter()
+        .map(|l| Decay { label: &l.layer, values: &l.facts.hankel_singular_values, kept: l.facts.order })
+        .collect();
+    let epsilon = match certificate.orders {
+        OrderChoice::PerLayer(OrderRule::Epsilon(epsilon)) if epsilon > 0.0 => Some(epsilon),
+        _ => None,
+    };
+    let decay = decay_chart(&decays, epsilon);
+    let error = error_chart(pairs, certificate)?;
+    let orders = order_chart(certificate);
+    let charts: [(&str, &dyn Chart); 3] = [("hankel_singular_values", &decay), ("error", &error), ("orders", &orders)];
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for (name, chart) in charts {
+        files.push((format!("{name}.svg"), chart.to_svg()?.into_bytes()));
+        files.push((format!("{name}.png"), chart.to_png()?));
+    }
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    Ok(write_folder(folder, &files, Existing::Refuse)?)
+}
