@@ -16,9 +16,11 @@ use hankel_models::weights::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_stat
 use hankel_plots::{Align, Table};
 use std::path::{Path, PathBuf};
 
-/// Where the certificate of a reduced system file goes: `NAME.certificate.json` beside it.
+/// Where the certificate of a reduced system file goes: for `NAME.npz`, `NAME.npz.certificate.json` beside it.
 pub fn certificate_beside(path: &Path) -> PathBuf {
-    path.with_extension("certificate.json")
+    let mut name = path.as_os_str().to_owned();
+    name.push(".certificate.json");
+    name.into()
 }
 
 /// Runs the command. Nothing is written before everything is computed.

@@ -67,6 +67,35 @@ pub enum StateMatrix {
 }
 
 impl StateMatrix {
+    /// A square matrix in the least general form that holds exactly its entries: a modal matrix that was written out
+    /// ([`StateMatrix::to_dense`]) is modal again.
+    pub fn from_square(a: Mat<f64>) -> Self {
+        let n = a.nrows();
+        let mut modes = Vec::new();
+        let mut inside = 0;
+        let mut i = 0;
+        while i < n {
+            let real = i + 1 == n || (a[(i, i + 1)] == 0.0 && a[(i + 1, i)] == 0.0);
+            let mode = if real {
+                Mode::Real(a[(i, i)])
+            } else {
+                let (re, im) = (a[(i, i)], a[(i + 1, i)]);
+                if im <= 0.0 || a[(i, i + 1)] != -im || a[(i + 1, i + 1)] != re {
+                    return Self::Dense(a);
+                }
+                inside += 2;
+                Mode::Pair { radius: re.hypot(im), angle: im.atan2(re) }
+            };
+            modes.push(mode);
+            i += mode.states();
+        }
+        let nonzero = (0..n).flat_map(|j| (0..n).map(move |i| (i, j))).filter(|&(i, j)| i != j && a[(i, j)] != 0.0);
+        if nonzero.count() != inside {
+            return Self::Dense(a);
+        }
+        if inside == 0 { Self::Diagonal((0..n).map(|i| a[(i, i)]).collect()) } else { Self::Modal(modes) }
+    }
+
     /// Number of states d.
     pub fn states(&self) -> usize {
         match self {
@@ -76,10 +105,11 @@ impl StateMatrix {
         }
     }
 
-    /// `"diagonal"`, `"modal"` or `"dense"`.
+    /// `"diagonal"` (all modes real, however they are stored), `"modal"` or `"dense"`.
     pub fn form(&self) -> &'static str {
         match self {
             Self::Diagonal(_) => "diagonal",
+            Self::Modal(modes) if modes.iter().all(|mode| matches!(mode, Mode::Real(_))) => "diagonal",
             Self::Modal(_) => "modal",
             Self::Dense(_) => "dense",
         }

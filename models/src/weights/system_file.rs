@@ -4,7 +4,7 @@ use super::arrays::{self, Array, NamedArrays, Precision};
 use super::atomic::write_file;
 use super::error::{Result, WeightsError};
 use super::npz;
-use crate::lti::{LinearSystem, LtiError, StateMatrix};
+use crate::lti::{LinearSystem, LtiError, Mode, StateMatrix};
 use faer::{Mat, MatRef};
 use std::path::Path;
 
@@ -95,6 +95,7 @@ pub fn system_from_arrays(path: &Path, mut arrays: NamedArrays) -> Result<std::r
     };
     let a = match a.shape[..] {
         [_] => StateMatrix::Diagonal(a.data),
+        [rows, columns] if rows == columns => StateMatrix::from_square(matrix("A", &a)?),
         [_, _] => StateMatrix::Dense(matrix("A", &a)?),
         _ => {
             return Err(WeightsError::content(
@@ -109,9 +110,10 @@ pub fn system_from_arrays(path: &Path, mut arrays: NamedArrays) -> Result<std::r
 
 /// The arrays of a system: A as a diagonal where it has real modes only, else written out.
 pub fn system_to_bytes(path: &Path, system: &LinearSystem) -> Result<Vec<u8>> {
-    let real: Option<Vec<f64>> = system.a().modes().and_then(|modes| {
-        modes.iter().map(|m| if let crate::lti::Mode::Real(a) = m { Some(*a) } else { None }).collect()
-    });
+    let real: Option<Vec<f64>> = system
+        .a()
+        .modes()
+        .and_then(|modes| modes.iter().map(|m| if let Mode::Real(a) = m { Some(*a) } else { None }).collect());
     let mut named = NamedArrays::new();
     let mut put = |name: &str, shape: Vec<usize>, data: Vec<f64>| {
         named.insert(name.into(), Array::new(shape, data, Precision::F64));
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     fn example() -> LinearSystem {
-        let a = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 } else { 0.1 * (i as f64 - j as f64) });
+        let a = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 } else { 0.1 * (i as f64 - 2.0 * j as f64) });
         let (b, c) = (Mat::from_fn(2, 3, |i, j| (i + 2 * j) as f64), Mat::from_fn(1, 2, |_, j| j as f64 - 0.5));
         LinearSystem::new(StateMatrix::Dense(a), b, c, Some(Mat::from_fn(1, 3, |_, j| j as f64))).unwrap()
     }
@@ -152,8 +154,11 @@ mod tests {
             None,
         )
         .unwrap();
+        let pair = Mode::Pair { radius: 0.5, angle: 1.0 };
+        let modal = |modes| LinearSystem::new(modes, Mat::ones(3, 1), Mat::ones(1, 3), None).unwrap();
+        let modal = modal(StateMatrix::Modal(vec![Mode::Real(0.25), pair]));
         for name in ["s.safetensors", "s.npz"] {
-            for system in [example(), diagonal.clone()] {
+            for system in [example(), diagonal.clone(), modal.clone()] {
                 let path = Path::new(name);
                 let bytes = system_to_bytes(path, &system).unwrap();
                 assert_eq!(system_to_bytes(path, &system).unwrap(), bytes);
