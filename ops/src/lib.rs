@@ -17,6 +17,7 @@ pub mod linear;
 #[doc(hidden)]
 pub mod registry;
 pub mod rms_norm;
+pub mod rope;
 pub mod scan;
 pub mod sequence;
 pub mod swiglu;
@@ -31,6 +32,7 @@ pub use gelu::gelu;
 pub use layer_norm::layer_norm;
 pub use linear::{Gate, add_linear, linear};
 pub use rms_norm::rms_norm;
+pub use rope::{Rotation, rope};
 pub use scan::{Poles, ScanPath, scan};
 pub use sequence::{concat_time, narrow_time};
 pub use swiglu::swiglu;

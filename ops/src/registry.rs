@@ -153,6 +153,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator { name: "layer_norm", cases: crate::layer_norm::cases::cases, random: crate::layer_norm::cases::random },
     Operator { name: "linear", cases: crate::linear::cases::cases, random: crate::linear::cases::random },
     Operator { name: "rms_norm", cases: crate::rms_norm::cases::cases, random: crate::rms_norm::cases::random },
+    Operator { name: "rope", cases: crate::rope::cases::cases, random: crate::rope::cases::random },
     Operator { name: "scan", cases: crate::scan::cases::cases, random: crate::scan::cases::random },
     Operator { name: "sequence", cases: crate::sequence::cases::cases, random: crate::sequence::cases::random },
     Operator { name: "swiglu", cases: crate::swiglu::cases::cases, random: crate::swiglu::cases::random },

@@ -1,0 +1,60 @@
+//! Kernels over tokens.
+
+use super::Rotation;
+use crate::kernels::Real;
+use crate::kernels::simd::vectorized;
+use hankel_core::parallel;
+use rayon::prelude::*;
+
+/// Cosines and sines `[T, head_dim / 2]`.
+pub struct Turns<T> {
+    cos: Vec<T>,
+    sin: Vec<T>,
+    head_dim: usize,
+    steps: usize,
+}
+
+impl<T: Real> Turns<T> {
+    /// By the angles.
+    pub fn forward(rotation: Rotation, steps: usize) -> Self {
+        Self::new(rotation, steps, 1.0)
+    }
+
+    /// By the opposite angles.
+    pub fn backward(rotation: Rotation, steps: usize) -> Self {
+        Self::new(rotation, steps, -1.0)
+    }
+
+    fn new(rotation: Rotation, steps: usize, sign: f64) -> Self {
+        let Rotation { head_dim, offset, theta } = rotation;
+        let half = head_dim / 2;
+        let frequency: Vec<f64> = (0..half).map(|k| theta.powf(-2.0 * k as f64 / head_dim as f64)).collect();
+        let turn = |i: usize| (sign * (offset + i / half) as f64 * frequency[i % half]).sin_cos();
+        let both = (0..steps * half).into_par_iter().with_min_len(256).map(|i| {
+            let (sin, cos) = turn(i);
+            (T::of(cos), T::of(sin))
+        });
+        let (cos, sin) = both.unzip();
+        Turns { cos, sin, head_dim, steps }
+    }
+}
+
+/// `y` gets the rows of `x`, of `width` elements each, turned; row `i` is token `i % T`.
+pub fn turn<T: Real>(turns: &Turns<T>, x: &[T], width: usize, y: &mut [T]) {
+    let (head_dim, half) = (turns.head_dim, turns.head_dim / 2);
+    parallel::for_rows(y, width, |first, piece| {
+        vectorized(|| {
+            for (row, (y, x)) in piece.chunks_mut(width).zip(x[first * width..].chunks(width)).enumerate() {
+                let at = (first + row) % turns.steps * half;
+                let (cos, sin) = (&turns.cos[at..at + half], &turns.sin[at..at + half]);
+                for (y, x) in y.chunks_exact_mut(head_dim).zip(x.chunks_exact(head_dim)) {
+                    let ((y0, y1), (x0, x1)) = (y.split_at_mut(half), x.split_at(half));
+                    for k in 0..half {
+                        y0[k] = x0[k] * cos[k] - x1[k] * sin[k];
+                        y1[k] = x0[k] * sin[k] + x1[k] * cos[k];
+                    }
+                }
+            }
+        });
+    });
+}
