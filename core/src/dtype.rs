@@ -16,34 +16,36 @@ pub enum DType {
     F16,
     /// The upper half of an `f32`: storage of weights.
     BF16,
-    /// Token ids and packed codes.
+    /// Bytes: packed codes.
+    U8,
+    /// Token ids.
     U32,
+    /// Packed 4-bit normal floats with a scale for each block ([`crate::Nf4`]): storage of weights.
+    Nf4,
 }
 
 impl DType {
-    /// Bytes of one element.
-    pub const fn size(self) -> usize {
-        match self {
-            DType::F16 | DType::BF16 => 2,
-            DType::F32 | DType::U32 => 4,
-            DType::F64 => 8,
-        }
-    }
-
-    /// The name used in configurations and messages: `f32`, `f64`, `f16`, `bf16`, `u32`.
+    /// The name used in configurations and messages: `f32`, `f64`, `f16`, `bf16`, `u8`, `u32`, `nf4`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
             DType::F64 => "f64",
             DType::F16 => "f16",
             DType::BF16 => "bf16",
+            DType::U8 => "u8",
             DType::U32 => "u32",
+            DType::Nf4 => "nf4",
         }
     }
 
     /// Whether operators compute in this type (`f32`, `f64`).
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64)
+    }
+
+    /// Whether weights can be kept in this type and are widened while they are used: `f16`, `bf16`, `nf4`.
+    pub const fn is_compact(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::Nf4)
     }
 }
 
@@ -93,4 +95,4 @@ macro_rules! element {
         }
     )*};
 }
-element!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, u32 => U32);
+element!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, u8 => U8, u32 => U32);

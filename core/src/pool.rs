@@ -4,11 +4,11 @@
 //! fault per 4 KiB, which is as much time as the arithmetic of an element-wise operator; so freed buffers are kept, up
 //! to a limit, and handed out again.
 
-use crate::Element;
+use crate::{Element, Error, Result};
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
-use std::sync::Mutex;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Buffers below this size are left to the system's allocator.
 const SMALLEST: usize = 64 << 10;
@@ -36,14 +36,23 @@ impl<T> FreeList<T> {
     }
 }
 
-/// A vector of fixed length whose memory goes back to the pool when it is dropped.
-pub struct Buffer<T: Element>(Vec<T>);
+/// Memory that a [`Buffer`] can borrow from: a memory-mapped file, say.
+pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A vector of fixed length. Its memory goes back to the pool when it is dropped, or belongs to a shared owner such as a
+/// memory-mapped file; borrowed elements are copied when they are first written to.
+pub struct Buffer<T: Element>(Memory<T>);
+
+enum Memory<T> {
+    Owned(Vec<T>),
+    Borrowed(Bytes, Range<usize>),
+}
 
 impl<T: Element> Buffer<T> {
     /// `len` elements of unspecified (but valid) value, for kernels that write every element.
     pub fn unspecified(len: usize) -> Self {
         if len * size_of::<T>() < SMALLEST {
-            return Buffer(vec![T::zeroed(); len]);
+            return vec![T::zeroed(); len].into();
         }
         let mut lists = T::free_list().0.lock().expect("a thread panicked while it held the buffer pool");
         let found = lists.range_mut(len..=len + len / 8).find_map(|(_, list)| list.pop());
@@ -51,9 +60,9 @@ impl<T: Element> Buffer<T> {
         if let Some(mut data) = found {
             HELD.fetch_sub(data.capacity() * size_of::<T>(), Ordering::Relaxed);
             data.resize(len, T::zeroed());
-            return Buffer(data);
+            return data.into();
         }
-        Buffer(vec![T::zeroed(); len])
+        vec![T::zeroed(); len].into()
     }
 
     /// `len` zeros.
@@ -62,21 +71,44 @@ impl<T: Element> Buffer<T> {
         buffer.fill(T::zeroed());
         buffer
     }
+
+    /// The bytes `range` of `owner` as elements, without a copy.
+    ///
+    /// # Errors
+    /// When the range goes beyond the end, is no whole number of elements, or does not start where elements of this type
+    /// may start.
+    pub fn borrowed(owner: Bytes, range: Range<usize>) -> Result<Self> {
+        let bytes = (*owner).as_ref();
+        let Some(part) = bytes.get(range.clone()) else {
+            let problem = format!("bytes {range:?} of {}", bytes.len());
+            return Err(Error::invalid("buffer", problem));
+        };
+        if let Err(problem) = bytemuck::try_cast_slice::<u8, T>(part) {
+            return Err(Error::invalid("buffer", format!("bytes {range:?} as {}: {problem}", T::ELEMENT)));
+        }
+        Ok(Buffer(Memory::Borrowed(owner, range)))
+    }
+
+    /// Whether the elements belong to another owner.
+    pub fn is_borrowed(&self) -> bool {
+        matches!(self.0, Memory::Borrowed(..))
+    }
 }
 
 impl<T: Element> From<Vec<T>> for Buffer<T> {
     fn from(data: Vec<T>) -> Self {
-        Buffer(data)
+        Buffer(Memory::Owned(data))
     }
 }
 
 impl<T: Element> Drop for Buffer<T> {
     fn drop(&mut self) {
-        let bytes = self.0.capacity() * size_of::<T>();
+        let Memory::Owned(data) = &mut self.0 else { return };
+        let bytes = data.capacity() * size_of::<T>();
         if bytes < SMALLEST || HELD.load(Ordering::Relaxed) + bytes > LIMIT.load(Ordering::Relaxed) {
             return;
         }
-        let data = std::mem::take(&mut self.0);
+        let data = std::mem::take(data);
         if let Ok(mut lists) = T::free_list().0.lock() {
             HELD.fetch_add(bytes, Ordering::Relaxed);
             lists.entry(data.capacity()).or_default().push(data);
@@ -87,13 +119,23 @@ impl<T: Element> Drop for Buffer<T> {
 impl<T: Element> Deref for Buffer<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        &self.0
+        match &self.0 {
+            Memory::Owned(data) => data,
+            // Checked once already; the second look costs two comparisons.
+            Memory::Borrowed(owner, range) => bytemuck::cast_slice(&(**owner).as_ref()[range.clone()]),
+        }
     }
 }
 
 impl<T: Element> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.0
+        if self.is_borrowed() {
+            self.0 = Memory::Owned(self.to_vec());
+        }
+        match &mut self.0 {
+            Memory::Owned(data) => data,
+            Memory::Borrowed(..) => unreachable!("the elements were copied just now"),
+        }
     }
 }
 
@@ -120,5 +162,24 @@ mod tests {
         buffer.fill(3.0);
         drop(buffer);
         assert!(Buffer::<f32>::zeros(len).iter().all(|&x| x == 0.0));
+    }
+
+    #[test]
+    fn borrowed_elements_are_read_in_place_and_copied_when_written() {
+        let words: Arc<Vec<u8>> = Arc::new(bytemuck::cast_slice(&[1.0_f64, 2.0, 3.0]).to_vec());
+        let start = words.as_ptr().align_offset(8);
+        if start != 0 {
+            return; // an allocator that aligns to bytes: nothing to show
+        }
+        let mut buffer = Buffer::<f64>::borrowed(words.clone(), 8..24).unwrap();
+        assert_eq!(buffer.as_ptr().cast::<u8>(), words[8..].as_ptr());
+        assert_eq!(&buffer[..], [2.0, 3.0]);
+        buffer[0] = 5.0;
+        assert!(!buffer.is_borrowed());
+        assert_eq!(&buffer[..], [5.0, 3.0]);
+        assert_eq!(&Buffer::<f64>::borrowed(words.clone(), 8..24).unwrap()[..], [2.0, 3.0]);
+        for range in [4..12, 8..25, 16..32, 0..7] {
+            assert!(Buffer::<f64>::borrowed(words.clone(), range.clone()).is_err(), "{range:?}");
+        }
     }
 }

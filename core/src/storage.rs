@@ -1,5 +1,6 @@
 //! The memory behind a tensor. Each operator matches on it in its own folder.
 
+use crate::nf4::Nf4;
 use crate::pool::Buffer;
 use crate::{DType, Device};
 use half::{bf16, f16};
@@ -33,17 +34,47 @@ pub enum CpuStorage {
     F64(Buffer<f64>),
     F16(Buffer<f16>),
     BF16(Buffer<bf16>),
+    U8(Buffer<u8>),
     U32(Buffer<u32>),
+    Nf4(Nf4),
 }
 
 impl CpuStorage {
+    /// Bytes of the elements and of what is needed to decode them.
+    pub fn bytes(&self) -> usize {
+        match self {
+            CpuStorage::F32(data) => size_of_val(&data[..]),
+            CpuStorage::F64(data) => size_of_val(&data[..]),
+            CpuStorage::F16(data) => size_of_val(&data[..]),
+            CpuStorage::BF16(data) => size_of_val(&data[..]),
+            CpuStorage::U8(data) => data.len(),
+            CpuStorage::U32(data) => size_of_val(&data[..]),
+            CpuStorage::Nf4(matrix) => matrix.bytes(),
+        }
+    }
+
+    /// Whether the elements belong to a shared owner, such as a memory-mapped file.
+    pub fn is_borrowed(&self) -> bool {
+        match self {
+            CpuStorage::F32(data) => data.is_borrowed(),
+            CpuStorage::F64(data) => data.is_borrowed(),
+            CpuStorage::F16(data) => data.is_borrowed(),
+            CpuStorage::BF16(data) => data.is_borrowed(),
+            CpuStorage::U8(data) => data.is_borrowed(),
+            CpuStorage::U32(data) => data.is_borrowed(),
+            CpuStorage::Nf4(matrix) => matrix.is_borrowed(),
+        }
+    }
+
     fn dtype(&self) -> DType {
         match self {
             CpuStorage::F32(_) => DType::F32,
             CpuStorage::F64(_) => DType::F64,
             CpuStorage::F16(_) => DType::F16,
             CpuStorage::BF16(_) => DType::BF16,
+            CpuStorage::U8(_) => DType::U8,
             CpuStorage::U32(_) => DType::U32,
+            CpuStorage::Nf4(_) => DType::Nf4,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `Tensor`: an immutable value with a shape, an element type, a device and, when tracked, a node of the graph.
 
 use crate::autograd::{self, Node};
+use crate::nf4::Nf4;
 use crate::pool::Buffer;
 use crate::storage::{CpuStorage, Storage};
 use crate::{DType, Device, Element, Error, Float, Result, Shape};
@@ -42,6 +43,18 @@ impl Tensor {
             return Err(Error::shape("tensor", format!("{} elements do not fill shape {shape}", data.len())));
         }
         Ok(Self::new(shape, Arc::new(Storage::Cpu(T::wrap(data))), None))
+    }
+
+    /// A matrix of packed 4-bit floats.
+    ///
+    /// # Errors
+    /// When the number of elements is not that of the shape.
+    pub fn from_nf4(data: Nf4, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if data.elements() != shape.elements() {
+            return Err(Error::shape("tensor", format!("{} elements do not fill shape {shape}", data.elements())));
+        }
+        Ok(Self::new(shape, Arc::new(Storage::Cpu(CpuStorage::Nf4(data))), None))
     }
 
     /// A tensor with every element `value`.
@@ -101,7 +114,8 @@ impl Tensor {
 
     /// Bytes of the elements.
     pub fn bytes(&self) -> usize {
-        self.elements() * self.dtype().size()
+        let Storage::Cpu(storage) = self.storage();
+        storage.bytes()
     }
 
     /// The elements.
@@ -111,6 +125,14 @@ impl Tensor {
     pub fn data<T: Element>(&self) -> Result<&[T]> {
         let Storage::Cpu(storage) = self.storage();
         T::slice(storage).ok_or(Error::DType { operator: "data", expected: T::ELEMENT.name(), found: self.dtype() })
+    }
+
+    /// The packed 4-bit floats; `None` for any other element type.
+    pub fn nf4(&self) -> Option<&Nf4> {
+        match self.storage() {
+            Storage::Cpu(CpuStorage::Nf4(data)) => Some(data),
+            Storage::Cpu(_) => None,
+        }
     }
 
     /// The elements for an update in place, copied first if another tensor shares them. The node of a leaf stays the same.
@@ -143,7 +165,9 @@ impl Tensor {
             CpuStorage::F64(data) => data.to_vec(),
             CpuStorage::F16(data) => data.iter().map(|x| x.to_f64()).collect(),
             CpuStorage::BF16(data) => data.iter().map(|x| x.to_f64()).collect(),
+            CpuStorage::U8(data) => data.iter().map(|&x| f64::from(x)).collect(),
             CpuStorage::U32(data) => data.iter().map(|&x| f64::from(x)).collect(),
+            CpuStorage::Nf4(data) => data.to_vec(),
         }
     }
 
@@ -185,8 +209,11 @@ impl Tensor {
                 CpuStorage::F64(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(x)),
                 CpuStorage::F16(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(x.to_f64())),
                 CpuStorage::BF16(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(x.to_f64())),
-                CpuStorage::U32(_) => {
-                    return Err(Error::DType { operator: "to_dtype", expected: "a float", found: DType::U32 });
+                CpuStorage::Nf4(x) => {
+                    data.iter_mut().zip(x.to_vec::<f64>()).for_each(|(y, x)| *y = convert(x));
+                }
+                CpuStorage::U8(_) | CpuStorage::U32(_) => {
+                    return Err(Error::DType { operator: "to_dtype", expected: "a float", found: source.dtype() });
                 }
             }
             Tensor::from_buffer(data, source.shape())
@@ -199,7 +226,9 @@ impl Tensor {
             DType::F64 => through(self, |x| x),
             DType::F16 => through(self, f16::from_f64),
             DType::BF16 => through(self, bf16::from_f64),
-            DType::U32 => Err(Error::invalid("to_dtype", "floats do not convert to u32")),
+            DType::U8 | DType::U32 | DType::Nf4 => {
+                Err(Error::invalid("to_dtype", format!("floats do not convert to {dtype}")))
+            }
         }
     }
 
@@ -263,7 +292,8 @@ impl Tensor {
             CpuStorage::F64(x) => x.iter().all(|x| x.is_finite()),
             CpuStorage::F16(x) => x.iter().all(|x| x.is_finite()),
             CpuStorage::BF16(x) => x.iter().all(|x| x.is_finite()),
-            CpuStorage::U32(_) => true,
+            CpuStorage::U8(_) | CpuStorage::U32(_) => true,
+            CpuStorage::Nf4(x) => x.is_finite(),
         }
     }
 
