@@ -35,3 +35,8 @@ pub(crate) fn dtype(operator: &'static str, name: &str, tensor: &Tensor, expecte
     }
     Err(Error::invalid(operator, format!("{name} is {}, expected {expected}", tensor.dtype())))
 }
+
+/// Fails unless `weight` has the element type of what it multiplies or one that is widened on the fly.
+pub(crate) fn weight_dtype(operator: &'static str, name: &str, weight: &Tensor, expected: DType) -> Result<()> {
+    if weight.dtype().is_compact() { Ok(()) } else { dtype(operator, name, weight, expected) }
+}

@@ -32,6 +32,10 @@ impl Golden {
             let data = match view.dtype() {
                 Dtype::F32 => view.data().as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
                 Dtype::F64 => view.data().as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
+                Dtype::BF16 => {
+                    view.data().as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f64()).collect()
+                }
+                Dtype::U8 => view.data().iter().map(|&b| f64::from(b)).collect(),
                 Dtype::I64 => view.data().as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
                 other => panic!("{name} has element type {other:?}"),
             };
@@ -48,6 +52,28 @@ impl Golden {
     /// A fact beside the tensors.
     pub fn fact(&self, key: &str) -> &Value {
         &self.facts[key]
+    }
+
+    /// Names of the tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.arrays.keys().map(String::as_str)
+    }
+
+    /// The elements of a tensor in row-major order.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    pub fn values(&self, name: &str) -> &[f64] {
+        &self.arrays.get(name).unwrap_or_else(|| panic!("{} has no {name}", self.name)).1
+    }
+
+    /// A tensor of token ids.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    pub fn tokens(&self, name: &str) -> Tensor {
+        let (shape, data) = self.arrays.get(name).unwrap_or_else(|| panic!("{} has no {name}", self.name));
+        Tensor::from_vec(data.iter().map(|&id| id as u32).collect(), shape.clone()).expect("golden ids")
     }
 
     /// A given tensor.
@@ -69,8 +95,13 @@ impl Golden {
         let Some(tolerance) = facts[if dtype == DType::F64 { "tol_f64" } else { "tol_f32" }].as_f64() else {
             return;
         };
-        assert_eq!(facts["metric"], "rel_max", "{} {name}: another metric", self.name);
         assert_eq!(got.len(), reference.len(), "{} {name}: number of elements", self.name);
+        if facts["metric"] == "exact" {
+            let different = got.iter().zip(reference).filter(|(g, r)| g != r).count();
+            assert_eq!(different, 0, "{} {name}: elements that differ", self.name);
+            return;
+        }
+        assert_eq!(facts["metric"], "rel_max", "{} {name}: another metric", self.name);
         let scale = reference.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
         let worst = got
             .iter()

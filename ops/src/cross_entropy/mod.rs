@@ -17,10 +17,13 @@ mod cpu;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
+use crate::linear::Weight;
 use hankel_core::{Buffer, Error, Result, Tensor, autograd};
 
 /// Logits that exist at once.
 const CHUNK: usize = 1 << 20;
+/// Rows of a chunk at least where the head is compact: decoding it for fewer takes longer than multiplying.
+const COMPACT_ROWS: usize = 128;
 
 /// The last linear map of a model.
 #[derive(Clone, Copy)]
@@ -58,7 +61,7 @@ fn sizes(hidden: &Tensor, head: Head, tokens: &Tensor) -> Result<Sizes> {
         let problem = format!("hidden states {} do not fit a head {}", hidden.shape(), head.weight.shape());
         return Err(Error::shape("cross_entropy", problem));
     }
-    check::dtype("cross_entropy", "head", head.weight, hidden.dtype())?;
+    check::weight_dtype("cross_entropy", "head", head.weight, hidden.dtype())?;
     if let Some(bias) = head.bias {
         check::shape("cross_entropy", "bias", bias, &[classes])?;
         check::dtype("cross_entropy", "bias", bias, hidden.dtype())?;
@@ -99,7 +102,7 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
         let mut dx = wants[0].then(|| Buffer::<T>::unspecified(rows * width));
         let mut dw = wants[1].then(|| Buffer::<T>::zeros(classes * width));
         let mut db = wants[2].then(|| Buffer::<T>::zeros(classes));
-        let (x, w) = (hidden.data::<T>()?, head.weight.data::<T>()?);
+        let (x, w) = (hidden.data::<T>()?, Weight::new(head.weight)?);
         let settings = cpu::Settings {
             tokens: targets.tokens.data()?,
             weights: targets.weights.data::<T>()?,
@@ -114,7 +117,7 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
             let logits = Mat::new(logits, n, classes);
             if let Some(dx) = &mut dx {
                 let out = &mut dx[first * width..(first + n) * width];
-                gemm(1.0, logits, &Mat::new(w, classes, width), Accumulate::Overwrite, out, width);
+                gemm(1.0, logits, &w, Accumulate::Overwrite, out, width);
             }
             if let Some(dw) = &mut dw {
                 let x = Mat::new(&x[first * width..], n, width);
@@ -175,8 +178,9 @@ pub fn token_scores(hidden: &Tensor, head: Head, targets: &Tensor) -> Result<Tok
 fn for_chunks<T: Real>(x: &[T], head: Head, mut f: impl FnMut(usize, &mut [T])) -> Result<()> {
     let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
     let rows = x.len() / width.max(1);
-    let chunk = (CHUNK / classes.max(1)).max(1);
-    let right = Mat::new(head.weight.data::<T>()?, classes, width).t();
+    let least = if head.weight.dtype().is_compact() { COMPACT_ROWS } else { 1 };
+    let chunk = (CHUNK / classes.max(1)).max(least);
+    let right = Weight::new(head.weight)?.t();
     let mut logits = Buffer::unspecified(chunk.min(rows) * classes);
     for first in (0..rows).step_by(chunk) {
         let n = chunk.min(rows - first);

@@ -7,7 +7,8 @@
 pub mod cases;
 
 use crate::check::for_float;
-use hankel_core::{Buffer, Error, Float, Result, Tensor, parallel};
+use half::{bf16, f16};
+use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Storage, Tensor, parallel};
 
 /// Looks up every token.
 ///
@@ -27,8 +28,14 @@ pub fn embedding(tokens: &Tensor, table: &Tensor) -> Result<Tensor> {
     }
     let mut shape = tokens.shape().to_vec();
     shape.push(width);
+    if let Storage::Cpu(CpuStorage::BF16(data)) = table.storage() {
+        return Tensor::from_buffer(gather(ids, data, width, bf16::to_f32), shape);
+    }
+    if let Storage::Cpu(CpuStorage::F16(data)) = table.storage() {
+        return Tensor::from_buffer(gather(ids, data, width, f16::to_f32), shape);
+    }
     for_float!(table, "embedding", T => {
-        let out = Tensor::from_buffer(gather::<T>(ids, table.data()?, width), shape)?;
+        let out = Tensor::from_buffer(gather::<T, T>(ids, table.data()?, width, |x| x), shape)?;
         let tokens = tokens.clone();
         out.from_operator("embedding", &[table], move |g, _| {
             let sum = scatter::<T>(tokens.data()?, g.data()?, vocabulary, width);
@@ -37,11 +44,11 @@ pub fn embedding(tokens: &Tensor, table: &Tensor) -> Result<Tensor> {
     })
 }
 
-fn gather<T: Float>(ids: &[u32], table: &[T], width: usize) -> Buffer<T> {
+fn gather<S: Copy + Sync, T: Float>(ids: &[u32], table: &[S], width: usize, widen: fn(S) -> T) -> Buffer<T> {
     let mut out = Buffer::unspecified(ids.len() * width);
     parallel::for_rows(&mut out, width, |first, piece| {
         for (row, &id) in piece.chunks_mut(width).zip(&ids[first..]) {
-            row.copy_from_slice(&table[id as usize * width..][..width]);
+            row.iter_mut().zip(&table[id as usize * width..][..width]).for_each(|(y, &x)| *y = widen(x));
         }
     });
     out

@@ -1,7 +1,9 @@
 //! Cases and oracles.
 
-use super::{Gate, add_linear, linear};
+use super::{Gate, add_linear, linear, nf4};
 use crate::registry::{Array, Case, Dice, Input};
+use half::{bf16, f16};
+use hankel_core::{DType, Result, Tensor};
 
 /// `x W^T`, row by row.
 fn product(x: &Array, weight: &Array) -> Vec<f64> {
@@ -55,6 +57,80 @@ fn added(shape: &[usize], outputs: usize, bias: bool, learned: bool) -> Case {
     }
 }
 
+/// What a frozen weight is stored in.
+#[derive(Debug, Clone, Copy)]
+enum Stored {
+    Bf16,
+    F16,
+    Nf4,
+    /// Packed 4-bit floats with double quantisation, of a matrix that was `bf16`.
+    DoubleNf4,
+}
+
+impl Stored {
+    fn store(self, weight: &Tensor) -> Result<Tensor> {
+        match self {
+            Stored::Bf16 => weight.to_dtype(DType::BF16),
+            Stored::F16 => weight.to_dtype(DType::F16),
+            Stored::Nf4 => nf4::quantize(&weight.to_dtype(DType::F32)?, false),
+            Stored::DoubleNf4 => nf4::quantize(&weight.to_dtype(DType::BF16)?, true),
+        }
+    }
+
+    /// The values that the product should use.
+    fn values(self, weight: &[f64]) -> Vec<f64> {
+        match self {
+            Stored::Bf16 => weight.iter().map(|&x| bf16::from_f64(x).to_f64()).collect(),
+            Stored::F16 => weight.iter().map(|&x| f16::from_f64(x).to_f64()).collect(),
+            Stored::Nf4 => weight
+                .chunks(nf4::BLOCK)
+                .flat_map(|block| {
+                    let absmax = block.iter().fold(0.0_f64, |m, x| m.max(x.abs())) as f32;
+                    let nearest = move |x: &f64| {
+                        let distance = |code: &&f32| (f64::from(**code) * f64::from(absmax) - x).abs();
+                        nf4::BOOK.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).expect("16 values")
+                    };
+                    block.iter().map(move |x| f64::from(nearest(x) * absmax)).collect::<Vec<_>>()
+                })
+                .collect(),
+            // The golden cases have the values; here the product alone is at stake.
+            Stored::DoubleNf4 => {
+                let stored =
+                    Tensor::from_vec(weight.to_vec(), [1, weight.len()]).and_then(|weight| self.store(&weight));
+                stored.expect("finite values").to_f64_vec()
+            }
+        }
+    }
+}
+
+fn compact(shape: &[usize], outputs: usize, stored: Stored) -> Case {
+    let inputs = shape[shape.len() - 1];
+    Case {
+        name: format!("linear {shape:?} -> {outputs}, weight {stored:?}"),
+        inputs: vec![Input::normal(shape, 1.0), Input::normal([outputs, inputs], 0.5).frozen()],
+        run: Box::new(move |x| linear(&x[0], &stored.store(&x[1])?, None)),
+        oracle: Box::new(move |x| {
+            product(&x[0], &Array { data: stored.values(&x[1].data), shape: x[1].shape.clone() })
+        }),
+    }
+}
+
+fn compact_added(shape: &[usize], outputs: usize, stored: Stored) -> Case {
+    let mut base = shape.to_vec();
+    *base.last_mut().expect("a shape") = outputs;
+    let Case { name, mut inputs, .. } = compact(shape, outputs, stored);
+    inputs.push(Input::normal(base, 1.0));
+    Case {
+        name: format!("add_{name}"),
+        inputs,
+        run: Box::new(move |x| add_linear(&x[2], &x[0], &stored.store(&x[1])?, None, Gate::Fixed(0.7))),
+        oracle: Box::new(move |x| {
+            let y = product(&x[0], &Array { data: stored.values(&x[1].data), shape: x[1].shape.clone() });
+            y.iter().zip(&x[2].data).map(|(y, base)| base + 0.7 * y).collect()
+        }),
+    }
+}
+
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
         plain(&[2, 3, 5], 7, true),
@@ -68,11 +144,21 @@ pub fn cases() -> Vec<Case> {
     }
     cases.push(added(&[0, 4], 3, true, true));
     cases.push(added(&[70, 32], 129, false, true));
+    for stored in [Stored::Bf16, Stored::F16, Stored::Nf4, Stored::DoubleNf4] {
+        cases.extend([compact(&[2, 3, 5], 7, stored), compact(&[0, 4], 3, stored), compact(&[1, 1], 1, stored)]);
+        cases.extend([compact(&[9, 130], 65, stored), compact_added(&[3, 71], 50, stored)]);
+        // Large enough for every path of the product.
+        cases.push(compact(&[70, 600], 530, stored));
+    }
     cases
 }
 
 pub fn random(dice: &mut Dice) -> Case {
     let shape = [dice.size(0, 3), dice.size(0, 20), dice.size(1, 40)];
     let outputs = dice.size(1, 40);
-    if dice.coin() { plain(&shape, outputs, dice.coin()) } else { added(&shape, outputs, dice.coin(), dice.coin()) }
+    match dice.size(0, 3) {
+        0 => plain(&shape, outputs, dice.coin()),
+        1 => added(&shape, outputs, dice.coin(), dice.coin()),
+        _ => compact(&shape, outputs, [Stored::Bf16, Stored::F16, Stored::Nf4, Stored::DoubleNf4][dice.size(0, 3)]),
+    }
 }

@@ -9,9 +9,17 @@
 //! | bias | `sum over rows g` |
 //!
 //! A frozen weight costs no product and nothing is saved for it: the input is kept only if the weight learns.
+//!
+//! Frozen weights may be `bf16`, `f16` or packed 4-bit floats ([`nf4`]). They are decoded tile by tile inside the product,
+//! forwards and for the input's gradient: a widened copy of a weight never exists. They have no gradient of their own;
+//! a tensor of these types cannot be a parameter in the first place.
 
 #[doc(hidden)]
 pub mod cases;
+pub mod nf4;
+mod weight;
+
+pub(crate) use weight::Weight;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
@@ -31,7 +39,7 @@ fn sizes(operator: &'static str, x: &Tensor, weight: &Tensor, bias: Option<&Tens
         let problem = format!("input {} does not fit weight {}", x.shape(), weight.shape());
         return Err(Error::shape(operator, problem));
     }
-    check::dtype(operator, "weight", weight, x.dtype())?;
+    check::weight_dtype(operator, "weight", weight, x.dtype())?;
     if let Some(bias) = bias {
         check::shape(operator, "bias", bias, &[outputs])?;
         check::dtype(operator, "bias", bias, x.dtype())?;
@@ -51,7 +59,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
             Some(bias) => Accumulate::Bias(bias.data()?),
             None => Accumulate::Overwrite,
         };
-        let factor = Mat::new(weight.data()?, outputs, inputs).t();
+        let factor = Weight::new(weight)?.t();
         gemm(1.0, Mat::new(x.data::<T>()?, rows, inputs), &factor, how, &mut out, outputs);
         let out = Tensor::from_buffer(out, x.shape().with_last(outputs))?;
 
@@ -94,6 +102,10 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
         let unlearned = Tensor::zeros::<T>([0]);
         let (factor, gate) = match gate {
             Gate::Fixed(factor) => (factor as T, &unlearned),
+            Gate::Learned(_) if weight.dtype().is_compact() => {
+                let problem = format!("a learned gate needs a weight in {}, found {}", x.dtype(), weight.dtype());
+                return Err(Error::invalid("add_linear", problem));
+            }
             Gate::Learned(gate) if gate.elements() == 1 => (gate.data::<T>()?[0], gate),
             Gate::Learned(gate) => {
                 return Err(Error::shape("add_linear", format!("gate has shape {}, expected one element", gate.shape())));
@@ -114,7 +126,7 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
                 });
             }
         }
-        let right = Mat::new(weight.data()?, outputs, inputs).t();
+        let right = Weight::new(weight)?.t();
         gemm(factor, Mat::new(x.data::<T>()?, rows, inputs), &right, Accumulate::Add, &mut out, outputs);
         let out = Tensor::from_buffer(out, base.shape())?;
 
@@ -157,7 +169,7 @@ fn times_weight<T: Real>(factor: T, g: &Tensor, weight: &Tensor) -> Result<Tenso
     let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
     let rows = g.shape().rows();
     let mut out = Buffer::unspecified(rows * inputs);
-    let right = Mat::new(weight.data()?, outputs, inputs);
+    let right = Weight::new(weight)?;
     gemm(factor, Mat::new(g.data::<T>()?, rows, outputs), &right, Accumulate::Overwrite, &mut out, inputs);
     Tensor::from_buffer(out, g.shape().with_last(inputs))
 }
