@@ -6,7 +6,7 @@
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hankel_core::{Random, Tensor};
 use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
-use hankel_models::{AdapterConfig, AdapterSet, Pass, StepKey, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Pass, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::{ScanPath, Targets};
 
 fn hrm(steps: usize, scan: ScanPath) -> AdapterConfig {

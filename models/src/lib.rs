@@ -1,18 +1,24 @@
 //! Backbones, adapters, linear systems and files of weights.
 //!
-//! [`tiny_gpt`] is the backbone of the small experiments; [`adapters`] what is trained on it; [`lti`] the control theory
-//! behind truncation, ignorant of both; [`mod@reduce`] applies it to whole adapters; [`weights`] the files.
+//! [`tiny_gpt`] is the backbone of the small experiments, [`mistral`] that of the large ones, and [`backbone`] what both
+//! offer; [`adapters`] what is trained on them; [`lti`] the control theory behind truncation, ignorant of both;
+//! [`mod@reduce`] applies it to whole adapters; [`weights`] the files.
 
 pub mod adapters;
+pub mod backbone;
 pub mod linear;
 pub mod lti;
+pub mod mistral;
 pub mod parameter;
 pub mod pass;
 pub mod reduce;
+mod sublayer;
 pub mod tiny_gpt;
 pub mod weights;
 
 pub use adapters::{AdapterConfig, AdapterSet};
+pub use backbone::Backbone;
+pub use mistral::{Mistral, MistralConfig};
 pub use parameter::{Parameter, Role};
 pub use pass::{Pass, State, StepKey};
 pub use tiny_gpt::{TinyGpt, TinyGptConfig};

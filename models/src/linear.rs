@@ -22,6 +22,11 @@ impl Linear {
         Ok(Linear { weight, bias })
     }
 
+    /// A layer without a bias, of a weight that exists: any type that [`linear`] takes.
+    pub(crate) fn of_weight(name: &str, weight: &Tensor) -> Self {
+        Linear { weight: Parameter::new(format!("{name}.weight"), Role::Matrix, weight), bias: None }
+    }
+
     fn bias(&self) -> Option<Tensor> {
         self.bias.as_ref().map(Parameter::tensor)
     }
@@ -66,24 +71,31 @@ pub struct Norm {
     kind: NormKind,
     weight: Parameter,
     bias: Option<Parameter>,
+    eps: f64,
 }
 
 impl Norm {
     const EPS: f64 = 1e-5;
 
+    /// A root-mean-square normalisation of a gain that exists.
+    pub(crate) fn rms(name: &str, weight: &Tensor, eps: f64) -> Self {
+        let weight = Parameter::new(format!("{name}.weight"), Role::Vector, weight);
+        Norm { kind: NormKind::RmsNorm, weight, bias: None, eps }
+    }
+
     pub(crate) fn new(name: &str, kind: NormKind, width: usize, bias: bool) -> Self {
         let weight = Parameter::new(format!("{name}.weight"), Role::Vector, &Tensor::full([width], 1.0_f32));
         let bias = (bias && kind == NormKind::LayerNorm)
             .then(|| Parameter::new(format!("{name}.bias"), Role::Vector, &Tensor::zeros::<f32>([width])));
-        Norm { kind, weight, bias }
+        Norm { kind, weight, bias, eps: Self::EPS }
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self.kind {
             NormKind::LayerNorm => {
-                layer_norm(x, &self.weight.tensor(), self.bias.as_ref().map(Parameter::tensor).as_ref(), Self::EPS)
+                layer_norm(x, &self.weight.tensor(), self.bias.as_ref().map(Parameter::tensor).as_ref(), self.eps)
             }
-            NormKind::RmsNorm => rms_norm(x, &self.weight.tensor(), Self::EPS),
+            NormKind::RmsNorm => rms_norm(x, &self.weight.tensor(), self.eps),
         }
     }
 

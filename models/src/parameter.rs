@@ -1,6 +1,6 @@
 //! Named tensors that a model owns and an optimizer may change.
 
-use hankel_core::{Result, Tensor};
+use hankel_core::{DType, Result, Tensor};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// How an optimizer treats a parameter.
@@ -75,6 +75,18 @@ impl Parameter {
             }
             let new = new.to_dtype(value.dtype())?;
             *value = if value.is_tracked() { new.parameter()? } else { new };
+            Ok(())
+        })
+    }
+
+    /// Converts it to another element type; trainable or frozen as before.
+    ///
+    /// # Errors
+    /// When the type is not a float.
+    pub fn to_dtype(&self, dtype: DType) -> Result<()> {
+        self.update(|value| {
+            let converted = value.to_dtype(dtype)?;
+            *value = if value.is_tracked() { converted.parameter()? } else { converted };
             Ok(())
         })
     }

@@ -28,6 +28,8 @@ pub struct Pass<'a> {
     pub recompute: bool,
     /// Go on from this state and leave the new one in it.
     pub state: Option<&'a mut State>,
+    /// Append the residual stream after each layer.
+    pub trace: Option<&'a mut Vec<Tensor>>,
 }
 
 impl<'a> Pass<'a> {

@@ -4,7 +4,7 @@
 
 use hankel_core::{Random, Tensor, pool};
 use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
-use hankel_models::{AdapterConfig, AdapterSet, Pass, StepKey, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Pass, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::Targets;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,7 +4,7 @@ use hankel_core::{DType, Random, Result, Tensor, no_grad};
 use hankel_models::adapters::{Discretization, HrmConfig, HrmInput, LoraConfig, Preset, StreamSite};
 use hankel_models::linear::NormKind;
 use hankel_models::parameter::trainable_count;
-use hankel_models::{AdapterConfig, AdapterSet, Parameter, Pass, State, StepKey, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, State, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::{ScanPath, Targets};
 use hankel_tests::gradients::relative_error;
 

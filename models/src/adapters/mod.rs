@@ -132,12 +132,6 @@ impl AdapterSet {
     /// # Errors
     /// When the type is not a float.
     pub fn to_dtype(&self, dtype: DType) -> Result<()> {
-        self.parameters().iter().try_for_each(|parameter| {
-            parameter.update(|value| {
-                let converted = value.to_dtype(dtype)?;
-                *value = if value.is_tracked() { converted.parameter()? } else { converted };
-                Ok(())
-            })
-        })
+        self.parameters().iter().try_for_each(|parameter| parameter.to_dtype(dtype))
     }
 }

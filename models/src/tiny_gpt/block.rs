@@ -1,12 +1,13 @@
 //! One layer: attention and MLP, each behind a normalisation and around a residual stream.
 
 use super::TinyGptConfig;
-use crate::adapters::{Hrm, LayerAdapters, StreamInputs, StreamSite};
+use crate::adapters::{LayerAdapters, StreamSite};
 use crate::linear::{Linear, Norm};
 use crate::parameter::Parameter;
 use crate::pass::Pass;
+use crate::sublayer::Ending;
 use hankel_core::{Result, Tensor, scope};
-use hankel_ops::{Heads, add, attention, concat_time, dropout, gelu};
+use hankel_ops::{Heads, attention, concat_time, gelu};
 
 #[derive(Clone)]
 pub(super) struct Block {
@@ -58,45 +59,17 @@ impl Block {
         let a = scope("self_attn", || {
             let norm = self.norm_1.forward(x)?;
             let mixed = self.attend(&norm, adapters, pass)?;
-            self.sublayer(StreamSite::Attention, x, &norm, &mixed, &self.o_proj, "o_proj", adapters, pass)
+            self.ending(StreamSite::Attention, &self.o_proj, "o_proj").forward(x, &norm, &mixed, adapters, pass)
         })?;
         scope("mlp", || {
             let norm = self.norm_2.forward(&a)?;
             let inner = gelu(&self.up_proj.forward(&norm, adapters.linear("up_proj"), pass)?)?;
-            self.sublayer(StreamSite::Mlp, &a, &norm, &inner, &self.down_proj, "down_proj", adapters, pass)
+            self.ending(StreamSite::Mlp, &self.down_proj, "down_proj").forward(&a, &norm, &inner, adapters, pass)
         })
     }
 
-    /// `base + projection(inner)`, then the stream adapter of the site.
-    fn sublayer(
-        &self,
-        site: StreamSite,
-        base: &Tensor,
-        norm: &Tensor,
-        inner: &Tensor,
-        projection: &Linear,
-        name: &str,
-        adapters: &LayerAdapters,
-        pass: &mut Pass,
-    ) -> Result<Tensor> {
-        let linear_adapter = adapters.linear(name);
-        let stream_adapter = adapters.stream(site);
-        let drops = pass.training.filter(|_| self.dropout > 0.0);
-        // The sum is one pass over memory unless something needs the sub-layer's output by itself.
-        let (output, sum) = if drops.is_some() || stream_adapter.is_some_and(Hrm::reads_sublayer) {
-            let mut output = projection.forward(inner, linear_adapter, pass)?;
-            if let Some(key) = drops {
-                output = dropout(&output, self.dropout, key.random(&format!("layers.{}.{name}", self.layer)))?;
-            }
-            let sum = add(base, &output)?;
-            (Some(output), sum)
-        } else {
-            (None, projection.onto(base, inner, linear_adapter, pass)?)
-        };
-        let Some(adapter) = stream_adapter else { return Ok(sum) };
-        let inputs = StreamInputs { residual: &sum, norm, sublayer: output.as_ref() };
-        let state = pass.state.as_mut().map(|state| &mut state.layer(self.layer).streams);
-        scope("adapter", || adapter.apply(inputs, state))
+    fn ending<'a>(&self, site: StreamSite, projection: &'a Linear, name: &'a str) -> Ending<'a> {
+        Ending { layer: self.layer, site, projection, name, dropout: self.dropout }
     }
 
     fn attend(&self, x: &Tensor, adapters: &LayerAdapters, pass: &mut Pass) -> Result<Tensor> {

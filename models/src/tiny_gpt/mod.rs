@@ -18,12 +18,13 @@ pub(crate) mod files;
 pub use config::{Init, TinyGptConfig};
 
 use crate::adapters::{AdapterSet, Placement};
+use crate::backbone::Backbone;
 use crate::linear::{Norm, normal};
 use crate::parameter::Parameter;
 use crate::pass::Pass;
 use block::Block;
-use hankel_core::{DType, Error, Result, Tensor, checkpoint, scope};
-use hankel_ops::{Head, Targets, TokenScores, add, cross_entropy, dropout, embedding, linear, token_scores};
+use hankel_core::{Error, Result, Tensor, checkpoint, scope};
+use hankel_ops::{add, dropout, embedding};
 
 /// A `TinyGPT`. Cloning shares the parameters.
 #[derive(Clone)]
@@ -85,20 +86,6 @@ impl TinyGpt {
         self.head.as_ref().unwrap_or(&self.tokens)
     }
 
-    /// Converts every parameter to `dtype` (`f64` for gradient checks).
-    ///
-    /// # Errors
-    /// When the type is not a float.
-    pub fn to_dtype(&self, dtype: DType) -> Result<()> {
-        self.parameters().iter().try_for_each(|parameter| {
-            parameter.update(|value| {
-                let converted = value.to_dtype(dtype)?;
-                *value = if value.is_tracked() { converted.parameter()? } else { converted };
-                Ok(())
-            })
-        })
-    }
-
     /// Normalised hidden states `[batch, T, d_model]` of `tokens`, u32 `[batch, T]`.
     ///
     /// # Errors
@@ -130,6 +117,9 @@ impl TinyGpt {
                 }
                 _ => block.forward(&x, adapters.layer(layer), pass),
             })?;
+            if let Some(trace) = &mut pass.trace {
+                trace.push(x.clone());
+            }
         }
         if let Some(state) = &mut pass.state {
             state.position += steps;
@@ -143,36 +133,34 @@ impl TinyGpt {
             _ => Ok(x.clone()),
         }
     }
+}
 
-    /// The loss of `tokens` `[batch, T]` against `targets` (see [`cross_entropy()`]).
-    ///
-    /// # Errors
-    /// As [`TinyGpt::hidden`] and [`cross_entropy()`].
-    pub fn loss(&self, tokens: &Tensor, targets: Targets, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
-        let hidden = self.hidden(tokens, adapters, pass)?;
-        let weights = targets.weights.to_dtype(hidden.dtype())?;
-        scope("head", || {
-            let head = Head { weight: &self.head().tensor(), bias: None };
-            cross_entropy(&hidden, head, Targets { weights: &weights, ..targets })
-        })
+impl Backbone for TinyGpt {
+    fn placement(&self) -> Placement {
+        self.placement()
     }
 
-    /// Scores every token of `targets` given `tokens`, both `[batch, T]`.
-    ///
-    /// # Errors
-    /// As [`TinyGpt::hidden`].
-    pub fn scores(&self, tokens: &Tensor, targets: &Tensor, adapters: &AdapterSet) -> Result<TokenScores> {
-        hankel_core::no_grad(|| {
-            let hidden = self.hidden(tokens, adapters, &mut Pass::evaluation())?;
-            token_scores(&hidden, Head { weight: &self.head().tensor(), bias: None }, targets)
-        })
+    fn vocabulary(&self) -> usize {
+        self.config.vocabulary
     }
 
-    /// Logits `[batch, T, vocabulary]`.
-    ///
-    /// # Errors
-    /// As [`TinyGpt::hidden`].
-    pub fn logits(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
-        linear(&self.hidden(tokens, adapters, pass)?, &self.head().tensor(), None)
+    fn context(&self) -> Option<usize> {
+        Some(self.config.context)
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameters()
+    }
+
+    fn embeddings(&self) -> Vec<Parameter> {
+        self.embeddings()
+    }
+
+    fn head(&self) -> &Parameter {
+        self.head()
+    }
+
+    fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
+        self.hidden(tokens, adapters, pass)
     }
 }

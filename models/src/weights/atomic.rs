@@ -29,35 +29,74 @@ pub enum Existing {
 /// Creates the folder `path` with the given files (name, content), all or nothing: they are written and synced in a
 /// temporary folder beside it, which is then renamed.
 pub fn write_folder(path: &Path, files: &[(&str, &[u8])], existing: Existing) -> Result<()> {
-    if existing == Existing::Refuse && path.symlink_metadata().is_ok() {
-        return Err(WeightsError::Exists(path.to_path_buf()));
-    }
-    let temporary = beside(path, "tmp");
-    let _ = fs::remove_dir_all(&temporary); // left by a crash of a process with the same number
-    fs::create_dir_all(&temporary).map_err(WeightsError::io("create", &temporary))?;
-    let guard = Cleanup(temporary.clone());
+    let folder = PendingFolder::create(path, existing)?;
     for (name, bytes) in files {
-        write_synced(&temporary.join(name), bytes)?;
+        folder.write(name, bytes)?;
     }
-    sync_folder(&temporary);
-    let replaced = beside(path, "old");
-    let in_the_way = path.symlink_metadata().is_ok();
-    if in_the_way {
-        fs::rename(path, &replaced).map_err(WeightsError::io("move aside", path))?;
-    }
-    if let Err(error) = fs::rename(&temporary, path) {
-        if in_the_way {
-            fs::rename(&replaced, path).map_err(WeightsError::io("restore", path))?;
+    folder.commit()
+}
+
+/// A folder that is being written: it appears under its name when it is complete, and leaves nothing behind if it is not.
+pub struct PendingFolder {
+    path: PathBuf,
+    temporary: PathBuf,
+    guard: Cleanup,
+}
+
+impl PendingFolder {
+    /// Begins a folder that will be `path`.
+    ///
+    /// # Errors
+    /// When it exists and may not be replaced, or nothing can be written beside it.
+    pub fn create(path: &Path, existing: Existing) -> Result<Self> {
+        if existing == Existing::Refuse && path.symlink_metadata().is_ok() {
+            return Err(WeightsError::Exists(path.to_path_buf()));
         }
-        return Err(WeightsError::io("rename a finished folder to", path)(error));
+        let temporary = beside(path, "tmp");
+        let _ = fs::remove_dir_all(&temporary); // left by a crash of a process with the same number
+        fs::create_dir_all(&temporary).map_err(WeightsError::io("create", &temporary))?;
+        Ok(PendingFolder { path: path.to_path_buf(), guard: Cleanup(temporary.clone()), temporary })
     }
-    std::mem::forget(guard);
-    sync_folder(parent(path));
-    if in_the_way {
-        // The new folder is in place; a leftover of the old one is untidy, not an error.
-        let _ = fs::remove_dir_all(&replaced).or_else(|_| fs::remove_file(&replaced));
+
+    /// Writes and syncs one file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        write_synced(&self.temporary.join(name), bytes)
     }
-    Ok(())
+
+    /// Where its files are until it is complete; whoever writes there syncs what is written.
+    pub fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Gives the folder its name.
+    ///
+    /// # Errors
+    /// When it cannot be renamed; what was there is still there then.
+    pub fn commit(self) -> Result<()> {
+        let PendingFolder { path, temporary, guard } = self;
+        sync_folder(&temporary);
+        let replaced = beside(&path, "old");
+        let in_the_way = path.symlink_metadata().is_ok();
+        if in_the_way {
+            fs::rename(&path, &replaced).map_err(WeightsError::io("move aside", &path))?;
+        }
+        if let Err(error) = fs::rename(&temporary, &path) {
+            if in_the_way {
+                fs::rename(&replaced, &path).map_err(WeightsError::io("restore", &path))?;
+            }
+            return Err(WeightsError::io("rename a finished folder to", &path)(error));
+        }
+        std::mem::forget(guard);
+        sync_folder(parent(&path));
+        if in_the_way {
+            // The new folder is in place; a leftover of the old one is untidy, not an error.
+            let _ = fs::remove_dir_all(&replaced).or_else(|_| fs::remove_file(&replaced));
+        }
+        Ok(())
+    }
 }
 
 /// Removes what was written so far when an error ends the writing.

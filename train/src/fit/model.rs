@@ -7,7 +7,7 @@ use hankel_core::{DType, Tensor};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
 use hankel_models::weights::atomic::write_file;
-use hankel_models::{AdapterSet, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterSet, Backbone, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::Targets;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,0 +1,75 @@
+//! What training, evaluation and generation ask of a backbone.
+
+use crate::adapters::{AdapterSet, Placement};
+use crate::parameter::Parameter;
+use crate::pass::Pass;
+use hankel_core::{DType, Result, Tensor, no_grad, scope};
+use hankel_ops::{Head, Targets, TokenScores, cross_entropy, linear, token_scores};
+
+/// A transformer that adapters can be attached to. Implementations share their parameters when cloned.
+pub trait Backbone: Send + Sync {
+    /// Where adapters can be attached.
+    fn placement(&self) -> Placement;
+
+    /// Number of token ids.
+    fn vocabulary(&self) -> usize;
+
+    /// Longest sequence; `None` where positions have no end.
+    fn context(&self) -> Option<usize>;
+
+    /// Every parameter once, in the order of the forward pass.
+    fn parameters(&self) -> Vec<Parameter>;
+
+    /// The embedding matrices.
+    fn embeddings(&self) -> Vec<Parameter>;
+
+    /// The matrix of the head: the token embedding when they are tied.
+    fn head(&self) -> &Parameter;
+
+    /// Normalised hidden states `[batch, T, d_model]` of `tokens`, u32 `[batch, T]`. With a state in `pass` the tokens
+    /// continue the stream that the state remembers.
+    ///
+    /// # Errors
+    /// When the sequence is too long, a token is outside the vocabulary, or the adapters do not fit.
+    fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor>;
+
+    /// The loss of `tokens` `[batch, T]` against `targets` (see [`cross_entropy`]).
+    ///
+    /// # Errors
+    /// As [`Backbone::hidden`] and [`cross_entropy`].
+    fn loss(&self, tokens: &Tensor, targets: Targets, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
+        let hidden = self.hidden(tokens, adapters, pass)?;
+        let weights = targets.weights.to_dtype(hidden.dtype())?;
+        scope("head", || {
+            let head = Head { weight: &self.head().tensor(), bias: None };
+            cross_entropy(&hidden, head, Targets { weights: &weights, ..targets })
+        })
+    }
+
+    /// Scores every token of `targets` given `tokens`, both `[batch, T]`.
+    ///
+    /// # Errors
+    /// As [`Backbone::hidden`].
+    fn scores(&self, tokens: &Tensor, targets: &Tensor, adapters: &AdapterSet) -> Result<TokenScores> {
+        no_grad(|| {
+            let hidden = self.hidden(tokens, adapters, &mut Pass::evaluation())?;
+            token_scores(&hidden, Head { weight: &self.head().tensor(), bias: None }, targets)
+        })
+    }
+
+    /// Logits `[batch, T, vocabulary]`.
+    ///
+    /// # Errors
+    /// As [`Backbone::hidden`].
+    fn logits(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
+        linear(&self.hidden(tokens, adapters, pass)?, &self.head().tensor(), None)
+    }
+
+    /// Converts every parameter to `dtype` (`f64` for gradient checks; `f32` so that compact weights can be trained).
+    ///
+    /// # Errors
+    /// When the type is not a float.
+    fn to_dtype(&self, dtype: DType) -> Result<()> {
+        self.parameters().iter().try_for_each(|parameter| parameter.to_dtype(dtype))
+    }
+}

@@ -1,0 +1,100 @@
+//! Random models: in memory for tests, and streamed to disk at any size.
+
+use super::MistralConfig;
+use super::block::Source;
+use super::config::CONFIG_FILE;
+use crate::weights::atomic::Existing;
+use crate::weights::{Result, ShardWriter, WeightsError};
+use hankel_core::{Tensor, parallel};
+use rayon::prelude::*;
+use safetensors::Dtype;
+use std::f32::consts::TAU;
+use std::path::Path;
+
+/// Bytes of a shard: what is held in memory at once, besides the tensor being drawn.
+const SHARD: usize = 1 << 30;
+
+/// Normal values of standard deviation `std`, drawn under the tensor's name; gains 1.
+pub(super) struct Random {
+    pub std: f64,
+    pub seed: u64,
+}
+
+impl Random {
+    /// The element type's bytes of a matrix, `convert` giving those of each element.
+    fn draw<E: Copy + Send + Default>(&self, name: &str, len: usize, convert: impl Fn(f32) -> E + Sync) -> Vec<E> {
+        let random = hankel_core::Random::new(self.seed, name, 0);
+        let std = self.std as f32;
+        let mut out = vec![E::default(); len];
+        // Four values of every block of random words: Box-Muller in single precision, for billions of them.
+        parallel::for_row_blocks(&mut out, 1, 1 << 16, |first, piece| {
+            for (i, four) in piece.chunks_mut(4).enumerate() {
+                let words = random.block((first / 4 + i) as u64);
+                for (pair, words) in four.chunks_mut(2).zip(words.chunks_exact(2)) {
+                    // In (0, 1]: the logarithm is finite.
+                    let unit = ((words[0] >> 8) as f32 + 1.0) * (1.0 / 16_777_216.0);
+                    let radius = std * (-2.0 * unit.ln()).sqrt();
+                    let (sin, cos) = ((words[1] >> 8) as f32 * (TAU / 16_777_216.0)).sin_cos();
+                    for (out, value) in pair.iter_mut().zip([radius * cos, radius * sin]) {
+                        *out = convert(value);
+                    }
+                }
+            }
+        });
+        out
+    }
+}
+
+impl Source for Random {
+    type Error = hankel_core::Error;
+
+    fn norm(&mut self, _: &str, width: usize) -> hankel_core::Result<Tensor> {
+        Ok(Tensor::full([width], 1.0_f32))
+    }
+
+    fn matrix(&mut self, name: &str, shape: [usize; 2]) -> hankel_core::Result<Tensor> {
+        Tensor::from_vec(self.draw(name, shape[0] * shape[1], |x| x), shape)
+    }
+}
+
+/// Element type of a model's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InitType {
+    /// 2 bytes, as Mistral-7B is published.
+    #[default]
+    Bf16,
+    /// 4 bytes.
+    F32,
+}
+
+/// Writes a model with random weights of any size to the directory `path`: `config.json` and shards of 1 GiB. Memory stays
+/// below one shard and the largest tensor. The values are those of [`super::Mistral::new`], rounded to `kind`.
+///
+/// # Errors
+/// When the sizes do not fit together, the directory exists, or cannot be written.
+pub fn init_model(config: &MistralConfig, seed: u64, kind: InitType, path: &Path) -> Result<()> {
+    config.check().map_err(|problem| WeightsError::content(path, problem))?;
+    let mut writer = ShardWriter::create(path, Existing::Refuse, SHARD)?;
+    let random = Random { std: config.init_std, seed };
+    for (name, shape) in config.tensors() {
+        let len = shape.iter().product();
+        let is_norm = shape.len() == 1;
+        let (dtype, bytes) = match kind {
+            InitType::Bf16 => {
+                let one = half::bf16::ONE.to_le_bytes();
+                let draw = || random.draw(&name, len, |x| half::bf16::from_f32(x).to_le_bytes());
+                (Dtype::BF16, if is_norm { one.repeat(len) } else { draw().into_par_iter().flatten_iter().collect() })
+            }
+            InitType::F32 => {
+                let draw = || random.draw(&name, len, f32::to_le_bytes);
+                let one = 1.0_f32.to_le_bytes();
+                (Dtype::F32, if is_norm { one.repeat(len) } else { draw().into_par_iter().flatten_iter().collect() })
+            }
+        };
+        writer.push(name, dtype, shape, bytes)?;
+    }
+    let dtype = if kind == InitType::Bf16 { "bfloat16" } else { "float32" };
+    let text = serde_json::to_vec_pretty(&config.to_json(dtype)).expect("numbers and words");
+    writer.file(CONFIG_FILE, &text)?;
+    writer.finish()
+}

@@ -1,0 +1,104 @@
+//! Quantising a model directory, into the layout of bitsandbytes.
+
+use super::MistralConfig;
+use super::config::CONFIG_FILE;
+use super::load::is_quantized;
+use crate::weights::atomic::Existing;
+use crate::weights::quantized::parts;
+use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
+use hankel_core::{CpuStorage, Storage, Tensor};
+use hankel_ops::linear::nf4;
+use safetensors::Dtype;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+/// Bytes of a shard: what is held in memory at once.
+const SHARD: usize = 1 << 30;
+
+/// What quantising did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantizeReport {
+    /// Matrices quantised.
+    pub matrices: usize,
+    /// Bytes of their input.
+    pub bytes_before: usize,
+    /// Bytes of codes and scales.
+    pub bytes_after: usize,
+}
+
+/// Quantises the projections of the model at `from` to 4-bit normal floats and writes the directory `to`; what is not
+/// quantised is copied as it is, as are the files of the tokenizer and of generation. Memory stays below one shard of 1 GiB
+/// and the largest tensor.
+///
+/// # Errors
+/// When `from` cannot be read (see [`super::Mistral::load`]) or is quantised already, or `to` exists or cannot be written.
+pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeReport> {
+    let config = MistralConfig::load(from)?;
+    let path = from.join(CONFIG_FILE);
+    let text = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+    let mut json: Value = serde_json::from_slice(&text).map_err(|e| WeightsError::content(&path, e.to_string()))?;
+    if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
+        return Err(WeightsError::content(&path, "the model is quantised already"));
+    }
+    let mut files = ModelFiles::open(from)?;
+    let mut writer = ShardWriter::create(to, Existing::Refuse, SHARD)?;
+    let mut report = QuantizeReport { matrices: 0, bytes_before: 0, bytes_after: 0 };
+    let mut dtype = "float32";
+    for (name, shape) in config.tensors() {
+        let weight = files.take(&name, &shape)?;
+        let (stored, word, bytes) = raw(&weight).ok_or_else(|| {
+            WeightsError::content(from, format!("tensor {name} is {}; it cannot be quantised", weight.dtype()))
+        })?;
+        if is_quantized(&name) {
+            let quantized = nf4::quantize(&weight, double)
+                .map_err(|e| WeightsError::content(from, format!("tensor {name}: {e}")))?;
+            let matrix = quantized.nf4().expect("what quantising gives");
+            (report.matrices, dtype) = (report.matrices + 1, word);
+            report.bytes_before += weight.bytes();
+            report.bytes_after += matrix.bytes();
+            for part in parts(&name, matrix, &shape) {
+                writer.push(part.name, part.dtype, part.shape, part.bytes)?;
+            }
+        } else {
+            writer.push(name, stored, shape, bytes.to_vec())?;
+        }
+    }
+    json["quantization_config"] = json!({
+        "quant_method": "bitsandbytes",
+        "_load_in_4bit": true,
+        "_load_in_8bit": false,
+        "load_in_4bit": true,
+        "load_in_8bit": false,
+        "bnb_4bit_compute_dtype": dtype,
+        "bnb_4bit_quant_storage": "uint8",
+        "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": double,
+    });
+    writer.file(CONFIG_FILE, &serde_json::to_vec_pretty(&json).expect("a value"))?;
+    for name in [
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+    ] {
+        let path = from.join(name);
+        if path.is_file() {
+            writer.file(name, &fs::read(&path).map_err(WeightsError::io("read", &path))?)?;
+        }
+    }
+    writer.finish()?;
+    Ok(report)
+}
+
+/// Type and bytes of a weight that is not quantised.
+fn raw(weight: &Tensor) -> Option<(Dtype, &'static str, &[u8])> {
+    let Storage::Cpu(storage) = weight.storage();
+    match storage {
+        CpuStorage::F32(data) => Some((Dtype::F32, "float32", bytemuck::cast_slice(data))),
+        CpuStorage::BF16(data) => Some((Dtype::BF16, "bfloat16", bytemuck::cast_slice(data))),
+        CpuStorage::F16(data) => Some((Dtype::F16, "float16", bytemuck::cast_slice(data))),
+        _ => None,
+    }
+}

@@ -1,0 +1,87 @@
+//! A memory-mapped safetensors file.
+
+use super::error::{Result, WeightsError};
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What tensors borrow from.
+pub struct Map(Mmap);
+
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A tensor inside a mapped file.
+pub struct Entry {
+    /// The file's bytes.
+    pub map: Arc<Map>,
+    /// Where the file is, for messages.
+    pub path: Arc<Path>,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Sizes.
+    pub shape: Vec<usize>,
+    /// Its bytes within the file.
+    pub range: Range<usize>,
+}
+
+impl Entry {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &(*self.map).as_ref()[self.range.clone()]
+    }
+}
+
+/// Maps `path` and lists its tensors by name.
+///
+/// # Errors
+/// When the file cannot be opened, is cut off, or its header describes something that is not there.
+pub fn map(path: &Path) -> Result<Vec<(String, Entry)>> {
+    let malformed =
+        |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: "safetensors file", reason };
+    let file = File::open(path).map_err(WeightsError::io("open", path))?;
+    if !file.metadata().map_err(WeightsError::io("read", path))?.is_file() {
+        return Err(malformed("it is not a regular file".to_owned()));
+    }
+    // SAFETY: the map is read only. Should another program shorten the file while it is in use, the process ends with a
+    // bus error, as with every memory-mapped model; contents are checked before they are used and decode to some number
+    // whatever they are.
+    let map = unsafe { Mmap::map(&file) }.map_err(WeightsError::io("map", path))?;
+    let parsed = SafeTensors::deserialize(&map).map_err(|e| malformed(explain(&e, map.len())))?;
+    let start = map.as_ptr().addr();
+    let shared = Arc::<Path>::from(path);
+    let found: Vec<_> = parsed
+        .iter()
+        .map(|(name, view)| {
+            let first = view.data().as_ptr().addr().wrapping_sub(start);
+            let range = if view.data().is_empty() { 0..0 } else { first..first + view.data().len() };
+            (name.to_owned(), view.dtype(), view.shape().to_vec(), range)
+        })
+        .collect();
+    let map = Arc::new(Map(map));
+    let entry =
+        |(name, dtype, shape, range)| (name, Entry { map: map.clone(), path: shared.clone(), dtype, shape, range });
+    Ok(found.into_iter().map(entry).collect())
+}
+
+fn explain(error: &SafeTensorError, size: usize) -> String {
+    match error {
+        SafeTensorError::MetadataIncompleteBuffer => {
+            format!("its header describes more or fewer bytes than the {size} of the file: it was cut off or added to")
+        }
+        SafeTensorError::InvalidHeaderLength | SafeTensorError::HeaderTooSmall => {
+            format!("it ends inside its header ({size} bytes): it was cut off")
+        }
+        SafeTensorError::InvalidOffset(name) => {
+            format!("the bytes of tensor {name} overlap those of another or leave a gap")
+        }
+        SafeTensorError::TensorInvalidInfo => "a tensor's shape does not fit its number of bytes".to_owned(),
+        other => format!("{other} ({size} bytes)"),
+    }
+}

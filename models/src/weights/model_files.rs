@@ -1,0 +1,194 @@
+//! Model directories as Hugging Face stores them: `model.safetensors`, or shards with `model.safetensors.index.json`.
+//!
+//! Files are memory-mapped, and tensors borrow from the map: a model is ready as soon as its headers are read, and what is
+//! not used is never loaded. Reading is strict. A tensor that is missing, superfluous, of another shape or type, or present
+//! twice is named; the index may name files in the directory itself and nowhere else.
+
+use super::error::{Result, WeightsError};
+use super::mapped::{self, Entry};
+use super::quantized;
+use half::{bf16, f16};
+use hankel_core::{Buffer, Element, Tensor};
+use rayon::prelude::*;
+use safetensors::Dtype;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// The only file of an unsharded model.
+pub const WEIGHTS_FILE: &str = "model.safetensors";
+/// What says which tensor is in which shard.
+pub const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// The tensors of a model directory that have not been taken yet.
+pub struct ModelFiles {
+    directory: PathBuf,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl ModelFiles {
+    /// Maps the files of `directory`.
+    ///
+    /// # Errors
+    /// When a file is missing, cut off or malformed, when the index names a file outside the directory or does not agree
+    /// with the shards, or when a tensor is in two shards.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let (single, index) = (directory.join(WEIGHTS_FILE), directory.join(INDEX_FILE));
+        let entries = match (single.exists(), index.exists()) {
+            (_, true) => open_shards(directory, &index)?,
+            (true, false) => mapped::map(&single)?.into_iter().collect(),
+            (false, false) => {
+                let reason = format!("there is neither {WEIGHTS_FILE} nor {INDEX_FILE}: this is not a model directory");
+                return Err(WeightsError::content(directory, reason));
+            }
+        };
+        Ok(ModelFiles { directory: directory.to_path_buf(), entries })
+    }
+
+    /// Names of the tensors that are left.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Whether `name` is left.
+    pub fn contains(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// Takes the weight `name` of shape `shape` as it is stored: `f32`, `f16`, `bf16`, or 4-bit floats in the layout of
+    /// bitsandbytes. Nothing is copied that starts where its elements may start.
+    ///
+    /// # Errors
+    /// When it is missing, of another shape or type, or holds a value that is not finite.
+    pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        if let Some(quantized) = quantized::take(self, name, shape)? {
+            return Ok(quantized);
+        }
+        let entry = self.take_entry(name)?;
+        let fail = |reason: String| Err(WeightsError::content(&*entry.path, format!("tensor {name} {reason}")));
+        if entry.shape != shape {
+            return fail(format!("has shape {:?}, expected {shape:?}", entry.shape));
+        }
+        let (tensor, bad) = match entry.dtype {
+            Dtype::F32 => {
+                (tensor::<f32>(&entry), position(entry.bytes(), |b: [u8; 4]| b[3] & 0x7f == 0x7f && b[2] >= 0x80))
+            }
+            Dtype::BF16 => {
+                (tensor::<bf16>(&entry), position(entry.bytes(), |b: [u8; 2]| b[1] & 0x7f == 0x7f && b[0] >= 0x80))
+            }
+            Dtype::F16 => (tensor::<f16>(&entry), position(entry.bytes(), |b: [u8; 2]| b[1] & 0x7c == 0x7c)),
+            other => return fail(format!("has element type {other:?}, expected F32, F16 or BF16")),
+        };
+        if let Some(flat) = bad {
+            return fail(format!("holds a value that is not finite at element {flat}"));
+        }
+        tensor.or_else(|e| fail(e.to_string()))
+    }
+
+    /// Takes a vector and widens it to `f32`: gains of normalisations, which are small.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::take`].
+    pub fn take_f32(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let tensor = self.take(name, shape)?;
+        tensor
+            .to_dtype(hankel_core::DType::F32)
+            .map_err(|e| WeightsError::content(&self.directory, format!("{name}: {e}")))
+    }
+
+    pub(super) fn take_entry(&mut self, name: &str) -> Result<Entry> {
+        self.entries
+            .remove(name)
+            .ok_or_else(|| WeightsError::content(&self.directory, format!("tensor {name} is missing")))
+    }
+
+    /// Drops tensors that carry nothing, by the end of their names.
+    pub fn ignore(&mut self, suffix: &str) {
+        self.entries.retain(|name, _| !name.ends_with(suffix));
+    }
+
+    /// Fails if a tensor was not taken.
+    ///
+    /// # Errors
+    /// Names it, its file, and how many more there are.
+    pub fn finish(self) -> Result<()> {
+        let Some((name, entry)) = self.entries.first_key_value() else { return Ok(()) };
+        let more = match self.entries.len() - 1 {
+            0 => String::new(),
+            n => format!(" (nor do {n} more)"),
+        };
+        Err(WeightsError::content(&*entry.path, format!("tensor {name} does not belong to this model{more}")))
+    }
+}
+
+/// The elements of an entry: borrowed, or copied where the file puts them at an address they cannot have.
+fn tensor<T: Element>(entry: &Entry) -> hankel_core::Result<Tensor> {
+    let buffer = match Buffer::<T>::borrowed(entry.map.clone(), entry.range.clone()) {
+        Ok(buffer) => buffer,
+        Err(_) => elements(entry).into(),
+    };
+    Tensor::from_buffer(buffer, entry.shape.clone())
+}
+
+/// Elements of a small entry, copied.
+pub(super) fn elements<T: Element>(entry: &Entry) -> Vec<T> {
+    let bytes = entry.bytes();
+    let mut elements = vec![T::zeroed(); bytes.len() / size_of::<T>()];
+    bytemuck::cast_slice_mut::<T, u8>(&mut elements).copy_from_slice(bytes);
+    elements
+}
+
+/// Bytes of an entry, borrowed.
+pub(super) fn borrow(entry: &Entry) -> hankel_core::Result<Buffer<u8>> {
+    Buffer::borrowed(entry.map.clone(), entry.range.clone())
+}
+
+/// Position of the first element of `N` bytes for which `is_bad`.
+fn position<const N: usize>(bytes: &[u8], is_bad: impl Fn([u8; N]) -> bool + Sync) -> Option<usize> {
+    const PIECE: usize = 1 << 20;
+    bytes.par_chunks(PIECE).enumerate().find_map_first(|(i, piece)| {
+        let elements = piece.as_chunks::<N>().0;
+        // Looking at all of them without leaving early lets the compiler use vectors.
+        if elements.iter().fold(false, |bad, &e| bad | is_bad(e)) {
+            elements.iter().position(|&e| is_bad(e)).map(|at| i * PIECE / N + at)
+        } else {
+            None
+        }
+    })
+}
+
+fn open_shards(directory: &Path, index_path: &Path) -> Result<BTreeMap<String, Entry>> {
+    let fail = |reason: String| WeightsError::content(index_path, reason);
+    let bytes = fs::read(index_path).map_err(WeightsError::io("read", index_path))?;
+    let index: Index = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
+    let mut shards: Vec<&String> = index.weight_map.values().collect();
+    shards.sort();
+    shards.dedup();
+    for shard in &shards {
+        let mut parts = Path::new(shard).components();
+        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) || shard.contains('\\') {
+            return Err(fail(format!("it names {shard:?}; only files in the model directory itself may be named")));
+        }
+    }
+    let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
+    for shard in shards {
+        for (name, entry) in mapped::map(&directory.join(shard))? {
+            match index.weight_map.get(&name) {
+                Some(expected) if expected == shard => {}
+                Some(expected) => return Err(fail(format!("tensor {name} is in {shard}, the index says {expected}"))),
+                None => return Err(fail(format!("tensor {name} of {shard} is not in the index"))),
+            }
+            entries.insert(name, entry);
+        }
+    }
+    match index.weight_map.iter().find(|(name, _)| !entries.contains_key(*name)) {
+        Some((name, shard)) => Err(fail(format!("tensor {name} should be in {shard} and is not"))),
+        None => Ok(entries),
+    }
+}

@@ -1,0 +1,313 @@
+//! Mistral against the library that defines its files: hidden states, logits, loss, gradients, generation, every layout of
+//! the weights; with LoRA over 4-bit weights; with the recurrent adapter at each of its inputs, and truncated.
+
+use hankel_core::{DType, Tensor, no_grad};
+use hankel_models::adapters::{HrmConfig, HrmInput, Preset};
+use hankel_models::lti::{GramianFactors, HankelSpectrum, Method, StateMatrix, reduce};
+use hankel_models::mistral::LoadOptions;
+use hankel_models::weights::HrmDynamics;
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, Pass, State, StepKey};
+use hankel_ops::Targets;
+use hankel_tests::golden::Golden;
+use std::path::PathBuf;
+
+const MODELS: [&str; 2] = ["window", "headdim"];
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden")).join(name)
+}
+
+fn load(name: &str) -> Mistral {
+    Mistral::load(&path(name), LoadOptions::default()).unwrap()
+}
+
+fn none(model: &Mistral) -> AdapterSet {
+    AdapterSet::none(&model.placement())
+}
+
+/// Next-token targets: those of the last position, and those that are -100, count nothing.
+fn shifted(labels: &[f64], steps: usize) -> (Vec<u32>, Vec<f32>) {
+    let next = |i: usize| if (i + 1).is_multiple_of(steps) { -100.0 } else { labels[i + 1] };
+    (0..labels.len()).map(next).map(|label| if label < 0.0 { (0, 0.0) } else { (label as u32, 1.0) }).unzip()
+}
+
+/// The mean loss over all targets, from embedded tokens.
+fn loss_of(model: &Mistral, adapters: &AdapterSet, x: &Tensor, labels: &[f64], pass: &mut Pass) -> Tensor {
+    let hidden = model.hidden_of(x, adapters, pass).unwrap();
+    let shape = [x.shape()[0], x.shape()[1]];
+    let (targets, weights) = shifted(labels, shape[1]);
+    let normalizer = weights.iter().map(|&w| f64::from(w)).sum();
+    let targets = Tensor::from_vec(targets, shape).unwrap();
+    let weights = Tensor::from_vec(weights, shape).unwrap().to_dtype(hidden.dtype()).unwrap();
+    let head = hankel_ops::Head { weight: &model.head().tensor(), bias: None };
+    let targets = Targets { tokens: &targets, weights: &weights, smoothing: 0.0, normalizer };
+    hankel_ops::cross_entropy(&hidden, head, targets).unwrap()
+}
+
+fn values(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_f64_vec()
+}
+
+#[test]
+fn hidden_states_logits_and_loss() {
+    for name in MODELS {
+        let golden = Golden::read(&format!("mistral/{name}/io"));
+        for dtype in [DType::F32, DType::F64] {
+            let model = load(&format!("mistral/{name}/hf"));
+            model.to_dtype(dtype).unwrap();
+            let adapters = none(&model);
+            let tokens = golden.tokens("input_ids");
+            let mut trace = Vec::new();
+            let mut pass = Pass { trace: Some(&mut trace), ..Pass::default() };
+            let hidden = model.hidden(&tokens, &adapters, &mut pass).unwrap();
+            // The library computed hidden states in single precision.
+            for (layer, hidden) in trace.iter().enumerate() {
+                golden.check(&format!("hidden.layer{layer}"), DType::F32, &values(hidden));
+            }
+            assert_eq!(trace.len(), model.config().layers);
+            golden.check("hidden.final_norm", DType::F32, &values(&hidden));
+            let logits = model.logits(&tokens, &adapters, &mut Pass::evaluation()).unwrap();
+            golden.check("logits", dtype, &values(&logits));
+            let x = model.embed(&tokens).unwrap();
+            let loss = loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut Pass::evaluation());
+            golden.check("loss", dtype, &values(&loss));
+        }
+    }
+}
+
+#[test]
+fn gradients_of_embeddings_and_every_weight() {
+    for name in MODELS {
+        for recompute in [false, true] {
+            let golden = Golden::read(&format!("mistral/{name}/io"));
+            let model = load(&format!("mistral/{name}/hf"));
+            model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
+            let adapters = none(&model);
+            let key = StepKey { seed: 0, step: 0 };
+            let pass = || Pass { recompute, ..Pass::training(key) };
+            let tokens = golden.tokens("input_ids");
+            let x = model.embed(&tokens).unwrap();
+            let gradients = loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut pass()).backward().unwrap();
+            let mut checked = 0;
+            for parameter in model.parameters() {
+                let gradient = gradients.get(&parameter.tensor()).unwrap();
+                golden.check(&format!("grad.{}", parameter.name()), DType::F32, &values(gradient));
+                checked += 1;
+            }
+            assert_eq!(checked, golden.names().filter(|n| n.starts_with("grad.")).count() - 1);
+            let x = x.detach().parameter().unwrap();
+            let loss = loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut pass());
+            golden.check("grad.inputs_embeds", DType::F32, &values(loss.backward().unwrap().get(&x).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn padding_on_the_right_needs_no_mask() {
+    for name in MODELS {
+        let golden = Golden::read(&format!("mistral/{name}/io_padded"));
+        for dtype in [DType::F32, DType::F64] {
+            let model = load(&format!("mistral/{name}/hf"));
+            model.to_dtype(dtype).unwrap();
+            let adapters = none(&model);
+            model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
+            let tokens = golden.tokens("input_ids");
+            let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();
+            let (steps, vocabulary) = (tokens.shape()[1], model.vocabulary());
+            let logits = values(&logits);
+            let at: Vec<f64> = golden
+                .values("positions")
+                .iter()
+                .enumerate()
+                .flat_map(|(i, &t)| logits[(i / 2 * steps + t as usize) * vocabulary..][..vocabulary].to_vec())
+                .collect();
+            golden.check("logits_at", dtype, &at);
+            let x = model.embed(&tokens).unwrap().detach().parameter().unwrap();
+            let loss = loss_of(&model, &adapters, &x, golden.values("labels"), &mut Pass::evaluation());
+            golden.check("loss", dtype, &values(&loss));
+            let gradients = loss.backward().unwrap();
+            let dx = values(gradients.get(&x).unwrap());
+            golden.check("grad.inputs_embeds", DType::F32, &dx);
+            let width = model.config().d_model;
+            for (mask, dx) in golden.values("attention_mask").iter().zip(dx.chunks(width)) {
+                assert!(*mask == 1.0 || dx.iter().all(|&g| g == 0.0), "{name}: a gradient at a padded position");
+            }
+            for parameter in model.parameters() {
+                let key = format!("grad.{}", parameter.name());
+                if golden.has(&key) {
+                    golden.check(&key, DType::F32, &values(gradients.get(&parameter.tensor()).unwrap()));
+                }
+            }
+        }
+    }
+}
+
+/// Greedy continuation of one sequence by a stream: the ids, and the logits that chose each.
+fn greedy(model: &Mistral, adapters: &AdapterSet, prompt: &[f64], steps: usize) -> (Vec<f64>, Vec<f64>) {
+    let (mut ids, mut all) = (prompt.to_vec(), Vec::new());
+    let mut state = State::default();
+    let mut part = prompt.to_vec();
+    for _ in 0..steps {
+        let tokens = Tensor::from_vec(part.iter().map(|&id| id as u32).collect(), [1, part.len()]).unwrap();
+        let logits = no_grad(|| model.logits(&tokens, adapters, &mut Pass::streaming(&mut state))).unwrap();
+        let logits = values(&logits);
+        let last = &logits[logits.len() - model.vocabulary()..];
+        let best = (0..last.len()).fold(0, |best, i| if last[i] > last[best] { i } else { best });
+        all.extend(last);
+        ids.push(best as f64);
+        part = vec![best as f64];
+    }
+    if let Some(window) = model.config().sliding_window {
+        let (keys, _) = state.layer(0).keys_values.clone().unwrap();
+        assert!(keys.shape()[1] < window, "the cache holds {} keys", keys.shape()[1]);
+    }
+    (ids, all)
+}
+
+#[test]
+fn greedy_generation_past_the_window() {
+    for name in MODELS {
+        let golden = Golden::read(&format!("mistral/{name}/generate"));
+        let model = load(&format!("mistral/{name}/hf"));
+        let prompt = golden.values("prompt_ids");
+        let steps = golden.values("output_ids").len() - prompt.len();
+        let (ids, logits) = greedy(&model, &none(&model), prompt, steps);
+        golden.check("output_ids", DType::F32, &ids);
+        golden.check("step_logits", DType::F32, &logits);
+    }
+}
+
+#[test]
+fn half_precision_weights_are_widened_on_the_fly() {
+    for name in MODELS {
+        let golden = Golden::read(&format!("mistral/{name}/io_bf16"));
+        let model = load(&format!("mistral/{name}/hf_bf16"));
+        let tokens = golden.tokens("input_ids");
+        let logits = model.logits(&tokens, &none(&model), &mut Pass::evaluation()).unwrap();
+        golden.check("logits", DType::F32, &values(&logits));
+        let x = model.embed(&tokens).unwrap();
+        let loss = loss_of(&model, &none(&model), &x, golden.values("input_ids"), &mut Pass::evaluation());
+        golden.check("loss", DType::F32, &values(&loss));
+        for parameter in model.parameters().iter().filter(|p| p.tensor().shape().len() == 2) {
+            assert_eq!(parameter.tensor().dtype(), DType::BF16, "{}", parameter.name());
+            assert!(parameter.set_trainable(true).is_err(), "{} cannot be trained as it is", parameter.name());
+        }
+    }
+}
+
+#[test]
+fn shards_are_the_same_model() {
+    let tokens = Golden::read("mistral/window/io").tokens("input_ids");
+    let logits = |name: &str| {
+        let model = load(name);
+        values(&model.logits(&tokens, &none(&model), &mut Pass::evaluation()).unwrap())
+    };
+    assert_eq!(logits("mistral/window/hf_sharded"), logits("mistral/window/hf"));
+}
+
+#[test]
+fn lora_over_four_bits() {
+    let golden = Golden::read("peft/qlora/io");
+    let model = Mistral::load(&path("mistral/window/hf"), LoadOptions { quantize: true }).unwrap();
+    let adapters = AdapterSet::load(&path("peft/qlora/adapter"), &model.placement(), 32).unwrap();
+    let tokens = golden.tokens("input_ids");
+    let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();
+    golden.check("logits", DType::F32, &values(&logits));
+    let x = model.embed(&tokens).unwrap();
+    let loss = loss_of(&model, &adapters, &x, golden.values("labels"), &mut Pass::evaluation());
+    golden.check("loss", DType::F32, &values(&loss));
+    let gradients = loss.backward().unwrap();
+    for parameter in adapters.parameters() {
+        let gradient = gradients.get(&parameter.tensor()).unwrap();
+        golden.check(&format!("grad.base_model.model.{}", parameter.name()), DType::F32, &values(gradient));
+    }
+    assert!(!model.parameters().iter().any(|p| p.is_trainable()));
+}
+
+/// The branches of a golden case.
+fn branches(model: &Mistral, golden: &Golden, input: HrmInput) -> AdapterSet {
+    let mut config = HrmConfig::new(Preset::Paper, 6, model.config().d_model, 32);
+    config.input = input;
+    config.train_log_dt = false;
+    let adapters = AdapterSet::new(&AdapterConfig::Hrm(config), &model.placement(), 0).unwrap();
+    for parameter in adapters.parameters() {
+        let parts: Vec<&str> = parameter.name().split('.').collect();
+        let (layer, entry) = (parts[2], parts[parts.len() - 1]);
+        let value = match entry {
+            "log_dt" => Tensor::zeros::<f64>([6]),
+            "gate" => golden.tensor(&format!("layers.{layer}.alpha"), DType::F64),
+            entry => golden.tensor(&format!("layers.{layer}.{entry}"), DType::F64),
+        };
+        parameter.set(&value).unwrap();
+    }
+    adapters
+}
+
+#[test]
+fn recurrent_branches_at_every_input() {
+    let inputs =
+        [("site_residual", HrmInput::Residual), ("site_mlp_in", HrmInput::Norm), ("site_mlp_out", HrmInput::Sublayer)];
+    for (case, input) in inputs {
+        let golden = Golden::read(&format!("hrm_mistral/{case}"));
+        for dtype in [DType::F32, DType::F64] {
+            let model = load("mistral/window/hf");
+            let adapters = branches(&model, &golden, input);
+            model.to_dtype(dtype).unwrap();
+            adapters.to_dtype(dtype).unwrap();
+            let tokens = golden.tokens("input_ids");
+            let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();
+            golden.check("logits", dtype, &values(&logits));
+            let x = model.embed(&tokens).unwrap();
+            let loss = loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut Pass::evaluation());
+            golden.check("loss", dtype, &values(&loss));
+            let gradients = loss.backward().unwrap();
+            for parameter in adapters.parameters().iter().filter(|p| p.is_trainable()) {
+                let parts: Vec<&str> = parameter.name().split('.').collect();
+                let entry = if parts[parts.len() - 1] == "gate" { "alpha" } else { parts[parts.len() - 1] };
+                let gradient = gradients.get(&parameter.tensor()).unwrap();
+                golden.check(&format!("grad.layers.{}.{entry}", parts[2]), dtype, &values(gradient));
+            }
+        }
+    }
+}
+
+#[test]
+fn generation_carries_the_recurrent_state() {
+    let model = load("mistral/window/hf");
+    let adapters = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual);
+    let golden = Golden::read("hrm_mistral/generate");
+    let prompt = golden.values("prompt_ids");
+    let (ids, logits) = greedy(&model, &adapters, prompt, golden.values("output_ids").len() - prompt.len());
+    golden.check("output_ids", DType::F32, &ids);
+    golden.check("step_logits", DType::F32, &logits);
+}
+
+#[test]
+fn truncated_branches() {
+    let golden = Golden::read("hrm_mistral/truncated");
+    let model = load("mistral/window/hf");
+    let full = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual);
+    let AdapterConfig::Hrm(config) = full.config() else { panic!("a recurrent adapter") };
+    let mut file = full.to_hrm_file(config, None);
+    for layer in &mut file.layers {
+        let system = layer.system(config.discretization).unwrap();
+        let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
+        golden.check(&format!("layers.{}.hsv", layer.layer), DType::F32, spectrum.values());
+        let reduced = reduce(&system, &spectrum, Method::Bt, 3).unwrap().system;
+        let StateMatrix::Dense(a) = reduced.a() else { panic!("truncation gives a dense matrix") };
+        let rows = |m: &dyn Fn(usize, usize) -> f64, rows: usize, cols: usize| {
+            (0..rows).flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| m(i, j)).collect::<Vec<f64>>()
+        };
+        layer.state_dim = 3;
+        layer.b = rows(&|i, j| reduced.b()[(i, j)], 3, layer.width);
+        layer.c = rows(&|i, j| reduced.c()[(i, j)], layer.width, 3);
+        layer.dynamics = HrmDynamics::Dense(rows(&|i, j| a[(i, j)], 3, 3));
+    }
+    let adapters = AdapterSet::of_hrm_file(&file, &model.placement(), 32).unwrap();
+    let tokens = golden.tokens("input_ids");
+    let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();
+    golden.check("logits", DType::F32, &values(&logits));
+    let x = model.embed(&tokens).unwrap();
+    let loss = no_grad(|| loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut Pass::evaluation()));
+    golden.check("loss", DType::F32, &values(&loss));
+}
