@@ -101,13 +101,22 @@ impl Golden {
             assert_eq!(different, 0, "{} {name}: elements that differ", self.name);
             return;
         }
-        assert_eq!(facts["metric"], "rel_max", "{} {name}: another metric", self.name);
+        let rel_delta = facts["metric"] == "rel_delta";
+        assert!(rel_delta || facts["metric"] == "rel_max", "{} {name}: another metric", self.name);
         let scale = reference.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
         let worst = got
             .iter()
             .zip(reference)
             .map(|(g, r)| (g - r).abs())
             .fold(0.0, |m: f64, e| if e > m || e.is_nan() { e } else { m });
+        if rel_delta {
+            // What training changed is the scale, with room for rounding the value itself.
+            let init = self.values(facts["init"].as_str().expect("the name of the initial value"));
+            let moved = reference.iter().zip(init).fold(0.0_f64, |m, (r, i)| m.max((r - i).abs()));
+            let limit = tolerance * moved + 2.4e-7 * scale;
+            assert!(worst <= limit, "{} {name} {dtype}: error {worst:e}, limit {limit:e}", self.name);
+            return;
+        }
         let error = if scale > 0.0 { worst / scale } else { worst };
         assert!(error <= tolerance, "{} {name} {dtype}: error {error:e}, tolerance {tolerance:e}", self.name);
     }

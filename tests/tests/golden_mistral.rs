@@ -1,14 +1,15 @@
 //! Mistral against the library that defines its files: hidden states, logits, loss, gradients, generation, every layout of
 //! the weights; with LoRA over 4-bit weights; with the recurrent adapter at each of its inputs, and truncated.
 
-use hankel_core::{DType, Tensor, no_grad};
+use hankel_core::{DType, Gradients, Tensor, no_grad};
 use hankel_models::adapters::{HrmConfig, HrmInput, Preset};
 use hankel_models::lti::{GramianFactors, HankelSpectrum, Method, StateMatrix, reduce};
 use hankel_models::mistral::LoadOptions;
 use hankel_models::weights::HrmDynamics;
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, Pass, State, StepKey};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, Parameter, Pass, Role, State, StepKey};
 use hankel_ops::Targets;
 use hankel_tests::golden::Golden;
+use hankel_train::optim::{AdamW, Moments, Rate, clip_factor, global_norm};
 use std::path::PathBuf;
 
 const MODELS: [&str; 2] = ["window", "headdim"];
@@ -225,18 +226,19 @@ fn lora_over_four_bits() {
 }
 
 /// The branches of a golden case.
-fn branches(model: &Mistral, golden: &Golden, input: HrmInput) -> AdapterSet {
+fn branches(model: &Mistral, golden: &Golden, input: HrmInput, prefix: &str) -> AdapterSet {
     let mut config = HrmConfig::new(Preset::Paper, 6, model.config().d_model, 32);
     config.input = input;
-    config.train_log_dt = false;
+    config.train_log_dt = golden.has(&format!("{prefix}layers.0.log_dt"));
+    let trains_log_dt = config.train_log_dt;
     let adapters = AdapterSet::new(&AdapterConfig::Hrm(config), &model.placement(), 0).unwrap();
     for parameter in adapters.parameters() {
         let parts: Vec<&str> = parameter.name().split('.').collect();
         let (layer, entry) = (parts[2], parts[parts.len() - 1]);
         let value = match entry {
-            "log_dt" => Tensor::zeros::<f64>([6]),
-            "gate" => golden.tensor(&format!("layers.{layer}.alpha"), DType::F64),
-            entry => golden.tensor(&format!("layers.{layer}.{entry}"), DType::F64),
+            "log_dt" if !trains_log_dt => Tensor::zeros::<f64>([6]),
+            "gate" => golden.tensor(&format!("{prefix}layers.{layer}.alpha"), DType::F64),
+            entry => golden.tensor(&format!("{prefix}layers.{layer}.{entry}"), DType::F64),
         };
         parameter.set(&value).unwrap();
     }
@@ -251,7 +253,7 @@ fn recurrent_branches_at_every_input() {
         let golden = Golden::read(&format!("hrm_mistral/{case}"));
         for dtype in [DType::F32, DType::F64] {
             let model = load("mistral/window/hf");
-            let adapters = branches(&model, &golden, input);
+            let adapters = branches(&model, &golden, input, "");
             model.to_dtype(dtype).unwrap();
             adapters.to_dtype(dtype).unwrap();
             let tokens = golden.tokens("input_ids");
@@ -274,7 +276,7 @@ fn recurrent_branches_at_every_input() {
 #[test]
 fn generation_carries_the_recurrent_state() {
     let model = load("mistral/window/hf");
-    let adapters = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual);
+    let adapters = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
     let golden = Golden::read("hrm_mistral/generate");
     let prompt = golden.values("prompt_ids");
     let (ids, logits) = greedy(&model, &adapters, prompt, golden.values("output_ids").len() - prompt.len());
@@ -286,7 +288,7 @@ fn generation_carries_the_recurrent_state() {
 fn truncated_branches() {
     let golden = Golden::read("hrm_mistral/truncated");
     let model = load("mistral/window/hf");
-    let full = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual);
+    let full = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
     let AdapterConfig::Hrm(config) = full.config() else { panic!("a recurrent adapter") };
     let mut file = full.to_hrm_file(config, None);
     for layer in &mut file.layers {
@@ -310,4 +312,45 @@ fn truncated_branches() {
     let x = model.embed(&tokens).unwrap();
     let loss = no_grad(|| loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut Pass::evaluation()));
     golden.check("loss", DType::F32, &values(&loss));
+}
+
+#[test]
+fn twenty_steps_of_training() {
+    for case in ["train_log_a", "train_log_a_dt"] {
+        let golden = Golden::read(&format!("hrm_mistral/{case}"));
+        let model = load("mistral/window/hf");
+        let adapters = branches(&model, &golden, HrmInput::Residual, "init.");
+        let trained: Vec<_> = adapters.parameters().into_iter().filter(Parameter::is_trainable).collect();
+        let mut moments: Vec<_> = trained.iter().map(|p| Moments::new(&p.tensor()).unwrap()).collect();
+        let optimizer = AdamW { betas: [0.9, 0.999], eps: 1e-8 };
+        let (data, part) = (golden.values("data"), 2 * 32);
+        let (mut losses, mut norms) = (Vec::new(), Vec::new());
+        for (step, data) in data.chunks(2 * part).enumerate() {
+            let mut gradients = Gradients::default();
+            for labels in data.chunks(part) {
+                let tokens = Tensor::from_vec(labels.iter().map(|&id| id as u32).collect(), [2, 32]).unwrap();
+                let x = model.embed(&tokens).unwrap();
+                let loss = loss_of(&model, &adapters, &x, labels, &mut Pass::evaluation());
+                losses.extend(values(&loss));
+                gradients.accumulate(hankel_ops::scale(&loss, 0.5).unwrap().backward().unwrap()).unwrap();
+            }
+            let of = |p: &Parameter| gradients.get(&p.tensor()).unwrap().clone();
+            let all: Vec<Tensor> = trained.iter().map(of).collect();
+            norms.push(global_norm(&all).unwrap());
+            let scale = clip_factor(norms[step], 1.0);
+            for ((parameter, gradient), moments) in trained.iter().zip(&all).zip(&mut moments) {
+                let weight_decay = if parameter.role() == Role::Gate { 0.0 } else { 0.01 };
+                let rate = Rate { lr: 5e-4, weight_decay };
+                let update = |p: &mut Tensor| optimizer.update(p, gradient, moments, step as u64 + 1, scale, rate);
+                parameter.update(update).unwrap();
+            }
+        }
+        golden.check("loss", DType::F32, &losses);
+        golden.check("grad_norm", DType::F32, &norms);
+        for parameter in &trained {
+            let parts: Vec<&str> = parameter.name().split('.').collect();
+            let entry = if parts[parts.len() - 1] == "gate" { "alpha" } else { parts[parts.len() - 1] };
+            golden.check(&format!("final.layers.{}.{entry}", parts[2]), DType::F32, &values(&parameter.tensor()));
+        }
+    }
 }

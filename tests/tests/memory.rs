@@ -4,7 +4,10 @@
 
 use hankel_core::{Random, Tensor, pool};
 use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, Pass, StepKey, TinyGpt, TinyGptConfig};
+use hankel_models::mistral::{InitType, LoadOptions, init_model};
+use hankel_models::{
+    AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Pass, StepKey, TinyGpt, TinyGptConfig,
+};
 use hankel_ops::Targets;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,9 +61,49 @@ fn peak_of_step(config: &TinyGptConfig, adapter: &AdapterConfig, batch: usize, s
 
 const MIB: usize = 1 << 20;
 
+/// Bytes of the worst moment of a step of LoRA on a model whose frozen weights are stored compactly.
+fn peak_of_compact_step(directory: &std::path::Path, quantize: bool) -> usize {
+    let model = Mistral::load(directory, LoadOptions { quantize }).unwrap();
+    let adapters = AdapterSet::new(&AdapterConfig::Lora(LoraConfig::new(2)), &model.placement(), 0).unwrap();
+    let tokens = Tensor::from_vec(vec![1_u32, 2, 3, 4], [1, 4]).unwrap();
+    let weights = Tensor::full([1, 4], 1.0_f32);
+    let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 4.0 };
+    let step = || {
+        let mut pass = Pass { recompute: true, ..Pass::training(StepKey { seed: 0, step: 0 }) };
+        drop(model.loss(&tokens, targets, &adapters, &mut pass).unwrap().backward().unwrap());
+    };
+    step();
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    step();
+    PEAK.load(Ordering::Relaxed) - before
+}
+
+/// Each of the three matrices of the MLP is 16 MiB in f32, as is the head.
+fn compact_weights_are_never_widened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let config = MistralConfig {
+        vocabulary: 16_384,
+        d_model: 256,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        d_ff: 16_384,
+        ..MistralConfig::mistral_7b()
+    };
+    init_model(&config, 0, InitType::Bf16, &path).unwrap();
+    for quantize in [false, true] {
+        let peak = peak_of_compact_step(&path, quantize);
+        assert!(peak < 6 * MIB, "quantised {quantize}: {peak} bytes");
+    }
+}
+
 #[test]
 fn a_step_allocates_for_activations_and_adapters_only() {
     pool::set_limit(0);
+    compact_weights_are_never_widened();
     let small = TinyGptConfig { layers: 3, d_model: 64, heads: 2, d_ff: 256, ..TinyGptConfig::default() };
     let length = 1024;
     let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 16, 64, length));

@@ -1,0 +1,168 @@
+//! Mistral with adapters: gradients against central differences, streams against whole sequences, recompute, what is
+//! refused.
+
+use hankel_core::{DType, Random, Tensor, no_grad};
+use hankel_models::adapters::{HrmConfig, HrmInput, LoraConfig, Preset, StreamSite};
+use hankel_models::{
+    AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, State, StepKey, mistral::Family,
+};
+use hankel_ops::Targets;
+use hankel_tests::gradients::relative_error;
+
+const VOCABULARY: usize = 13;
+
+fn tiny(window: Option<usize>) -> Mistral {
+    let config = MistralConfig {
+        family: Family::Mistral,
+        vocabulary: VOCABULARY,
+        d_model: 12,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        // Not d_model / heads: queries are wider than the stream, keys narrower.
+        head_dim: 4,
+        d_ff: 20,
+        context: 64,
+        sliding_window: window,
+        rope_theta: 100.0,
+        rms_norm_eps: 1e-5,
+        tied_embeddings: false,
+        init_std: 0.4,
+    };
+    Mistral::new(&config, 3).unwrap()
+}
+
+fn tokens(shape: [usize; 2]) -> Tensor {
+    let random = Random::new(4, "tokens", 0);
+    let ids = (0..(shape[0] * shape[1]) as u64).map(|i| random.below(i, VOCABULARY) as u32).collect();
+    Tensor::from_vec(ids, shape).unwrap()
+}
+
+fn variants() -> Vec<(&'static str, AdapterConfig)> {
+    let hrm = |change: &dyn Fn(&mut HrmConfig)| {
+        let mut config = HrmConfig::new(Preset::Paper, 4, 12, 11);
+        change(&mut config);
+        AdapterConfig::Hrm(config)
+    };
+    let lora = |targets: &[&str]| {
+        let targets = targets.iter().map(|t| (*t).to_owned()).collect();
+        AdapterConfig::Lora(LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })
+    };
+    let both = vec![StreamSite::Attention, StreamSite::Mlp];
+    vec![
+        ("hrm", hrm(&|_| ())),
+        ("hrm at both sites", hrm(&|c| c.sites.clone_from(&both))),
+        ("hrm of the norm at attention", hrm(&|c| (c.input, c.sites) = (HrmInput::Norm, vec![StreamSite::Attention]))),
+        ("hrm of the sub-layers", hrm(&|c| (c.input, c.sites) = (HrmInput::Sublayer, both.clone()))),
+        ("lora q v", lora(&["q_proj", "v_proj"])),
+        ("lora mlp", lora(&["gate_proj", "up_proj", "down_proj"])),
+        ("lora all", lora(&["all-linear"])),
+    ]
+}
+
+/// Adapters as they are after some training: nothing at zero.
+fn shaken(config: &AdapterConfig, model: &Mistral) -> AdapterSet {
+    let adapters = AdapterSet::new(config, &model.placement(), 2).unwrap();
+    for (i, parameter) in adapters.parameters().iter().enumerate() {
+        let noise = Random::new(2, "shake", i as u64);
+        let moved = parameter.tensor().to_f64_vec();
+        let moved = moved.iter().enumerate().map(|(i, v)| v + 0.2 * noise.normal(i as u64)).collect();
+        parameter.set(&Tensor::from_vec(moved, parameter.tensor().shape()).unwrap()).unwrap();
+    }
+    adapters
+}
+
+fn loss(model: &Mistral, adapters: &AdapterSet, recompute: bool) -> hankel_core::Result<Tensor> {
+    let (input, target) = (tokens([2, 11]), tokens([2, 11]));
+    let weights = Tensor::full([2, 11], 1.0_f32);
+    let targets = Targets { tokens: &target, weights: &weights, smoothing: 0.0, normalizer: 22.0 };
+    let mut pass = Pass { recompute, ..Pass::training(StepKey { seed: 1, step: 2 }) };
+    model.loss(&input, targets, adapters, &mut pass)
+}
+
+#[test]
+fn gradients_of_every_adapter() {
+    for (name, config) in variants() {
+        let model = tiny(Some(5));
+        let adapters = shaken(&config, &model);
+        model.to_dtype(DType::F64).unwrap();
+        adapters.to_dtype(DType::F64).unwrap();
+        let trained = adapters.parameters();
+        let values: Vec<Tensor> = trained.iter().map(Parameter::tensor).collect();
+        let error = relative_error(&values, 6, |x| {
+            trained.iter().zip(x).for_each(|(p, x)| p.update(|value| *value = x.clone()));
+            loss(&model, &adapters, false)
+        });
+        let error = error.unwrap();
+        assert!(error < 1e-6, "{name}: relative error of the gradient {error:e}");
+    }
+}
+
+#[test]
+fn recompute_changes_nothing() {
+    for (name, config) in variants() {
+        let model = tiny(Some(5));
+        let adapters = shaken(&config, &model);
+        let [plain, again] = [false, true].map(|r| loss(&model, &adapters, r).unwrap().backward().unwrap());
+        for parameter in adapters.parameters() {
+            let [a, b] = [&plain, &again].map(|g| g.get(&parameter.tensor()).map(Tensor::to_f64_vec));
+            assert!(a.is_some(), "{name}: {} has no gradient", parameter.name());
+            assert_eq!(a, b, "{name}: {}", parameter.name());
+        }
+    }
+}
+
+#[test]
+fn streaming_equals_batch() {
+    for window in [None, Some(1), Some(2), Some(5), Some(40)] {
+        for (name, config) in variants() {
+            let model = tiny(window);
+            let adapters = shaken(&config, &model);
+            let ids = tokens([2, 13]);
+            let whole = no_grad(|| model.logits(&ids, &adapters, &mut Pass::evaluation())).unwrap().to_f64_vec();
+            for parts in [vec![1; 13], vec![5, 1, 7], vec![13], vec![2, 11]] {
+                let (mut state, mut first) = (State::default(), 0);
+                for steps in parts {
+                    let id = |b: usize, t: usize| ids.data::<u32>().unwrap()[b * 13 + first + t];
+                    let part = (0..2).flat_map(|b| (0..steps).map(move |t| (b, t))).map(|(b, t)| id(b, t)).collect();
+                    let part = Tensor::from_vec(part, [2, steps]).unwrap();
+                    let logits = no_grad(|| model.logits(&part, &adapters, &mut Pass::streaming(&mut state))).unwrap();
+                    let (logits, n) = (logits.to_f64_vec(), steps * VOCABULARY);
+                    for b in 0..2 {
+                        let expected = &whole[(b * 13 + first) * VOCABULARY..][..n];
+                        let close = logits[b * n..(b + 1) * n].iter().zip(expected).all(|(g, e)| (g - e).abs() < 5e-5);
+                        assert!(close, "{name}, window {window:?}: steps {first}..{} of {b}", first + steps);
+                    }
+                    first += steps;
+                }
+                assert_eq!(state.position, 13);
+            }
+        }
+    }
+}
+
+#[test]
+fn grouped_queries_are_counted_as_they_are() {
+    let placement = MistralConfig::mistral_7b().placement();
+    let count = |targets: &[&str], rank: usize| -> usize {
+        let targets: Vec<String> = targets.iter().map(|t| (*t).to_owned()).collect();
+        let sites = placement.resolve(&targets).unwrap();
+        placement.layers * sites.iter().map(|s| rank * (s.inputs + s.outputs)).sum::<usize>()
+    };
+    assert_eq!(count(&["q_proj", "v_proj"], 16), 6_815_744);
+    assert_eq!(count(&["q_proj", "v_proj"], 20), 8_519_680);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let model = tiny(None);
+    let none = AdapterSet::none(&model.placement());
+    let say = |tokens: &Tensor| model.hidden(tokens, &none, &mut Pass::evaluation()).unwrap_err().to_string();
+    assert!(say(&Tensor::full([1, 3], 13_u32)).contains("token 13 at position 0 is outside a vocabulary of 13"));
+    assert!(say(&Tensor::full([3], 1_u32)).contains("[batch, T]"));
+    let config = AdapterConfig::Lora(LoraConfig { targets: vec!["fc1".into()], ..LoraConfig::new(2) });
+    let message = AdapterSet::new(&config, &model.placement(), 0).err().unwrap().to_string();
+    assert!(message.contains("fc1") && message.contains("gate_proj"), "{message}");
+    let odd = MistralConfig { kv_heads: 3, ..model.config().clone() };
+    assert!(Mistral::new(&odd, 0).err().unwrap().to_string().contains("num_key_value_heads"));
+}

@@ -1,0 +1,427 @@
+//! Model directories: what is read, what is refused and how it is said, quantising and random models on disk.
+
+use hankel_core::{CpuStorage, DType, Storage, Tensor, no_grad};
+use hankel_models::mistral::{Family, InitType, LoadOptions, init_model, quantize_model};
+use hankel_models::weights::ModelFiles;
+use hankel_models::{AdapterSet, Backbone, Mistral, MistralConfig, Pass};
+use hankel_ops::linear;
+use hankel_tests::golden::Golden;
+use proptest::prelude::*;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden")).join(name)
+}
+
+fn copy(name: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(golden(name)).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    folder
+}
+
+fn load(folder: &Path) -> Result<Mistral, String> {
+    Mistral::load(folder, LoadOptions::default()).map_err(|e| e.to_string())
+}
+
+#[track_caller]
+fn refused(folder: &Path, expected: &[&str]) {
+    let message = load(folder).err().expect("a model that should be refused");
+    for part in expected {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+}
+
+fn logits(model: &Mistral) -> Vec<f64> {
+    let ids = (0..20).map(|i| i * 37 % model.vocabulary() as u32).collect();
+    let tokens = Tensor::from_vec(ids, [1, 20]).unwrap();
+    let adapters = AdapterSet::none(&model.placement());
+    no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap().to_f64_vec()
+}
+
+/// Rewrites the only weights file: `change` gets every tensor's name, type, shape and bytes.
+fn rewrite(folder: &Path, change: impl FnOnce(&mut Vec<(String, Dtype, Vec<usize>, Vec<u8>)>)) {
+    let path = folder.join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors: Vec<_> =
+        file.iter().map(|(n, v)| (n.to_owned(), v.dtype(), v.shape().to_vec(), v.data().to_vec())).collect();
+    change(&mut tensors);
+    let views = tensors.iter().map(|(n, t, s, b)| (n.as_str(), TensorView::new(*t, s.clone(), b).unwrap()));
+    fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// Rewrites the header of a safetensors file without touching the data.
+fn rewrite_header(path: &Path, change: impl FnOnce(&mut Value)) {
+    let bytes = fs::read(path).unwrap();
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    change(&mut header);
+    let text = serde_json::to_vec(&header).unwrap();
+    let mut out = (text.len() as u64).to_le_bytes().to_vec();
+    out.extend(text);
+    out.extend(&bytes[8 + len..]);
+    fs::write(path, out).unwrap();
+}
+
+fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut value: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    change(&mut value);
+    fs::write(path, serde_json::to_vec(&value).unwrap()).unwrap();
+}
+
+const SOME: &str = "model.layers.1.mlp.up_proj.weight";
+
+#[test]
+fn weights_are_borrowed_from_the_file() {
+    for name in ["mistral/window/hf", "mistral/window/hf_bf16", "mistral/window/hf_sharded"] {
+        let model = load(&golden(name)).unwrap();
+        for parameter in model.parameters() {
+            let tensor = parameter.tensor();
+            let Storage::Cpu(storage) = tensor.storage();
+            let widened = tensor.dtype() == DType::F32 && name.ends_with("bf16");
+            assert_eq!(storage.is_borrowed(), !widened, "{name} {}", parameter.name());
+        }
+    }
+}
+
+#[test]
+fn trained_weights_leave_the_file_alone() {
+    let folder = copy("mistral/window/hf");
+    let before = fs::read(folder.path().join("model.safetensors")).unwrap();
+    let model = load(folder.path()).unwrap();
+    let parameter = model.head();
+    parameter.set_trainable(true).unwrap();
+    parameter.update(|value| value.data_mut::<f32>().unwrap().fill(1.0));
+    assert!(parameter.tensor().to_f64_vec().iter().all(|&x| x == 1.0));
+    assert_eq!(fs::read(folder.path().join("model.safetensors")).unwrap(), before);
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_named() {
+    let change = |change: &dyn Fn(&mut Vec<(String, Dtype, Vec<usize>, Vec<u8>)>), expected: &[&str]| {
+        let folder = copy("mistral/window/hf");
+        rewrite(folder.path(), |tensors| change(tensors));
+        refused(folder.path(), expected);
+    };
+    let at = |tensors: &[(String, Dtype, Vec<usize>, Vec<u8>)]| tensors.iter().position(|t| t.0 == SOME).unwrap();
+    change(&|t| drop(t.remove(at(t))), &[SOME, "is missing"]);
+    change(
+        &|t| {
+            let mut extra = t[at(t)].clone();
+            extra.0 = "model.layers.3.mlp.up_proj.weight".to_owned();
+            t.push(extra);
+        },
+        &["model.layers.3.mlp.up_proj.weight", "does not belong"],
+    );
+    change(
+        &|t| {
+            let i = at(t);
+            t[i].2.reverse();
+        },
+        &[SOME, "[64, 160]", "[160, 64]"],
+    );
+    change(
+        &|t| {
+            let i = at(t);
+            t[i].1 = Dtype::I32;
+        },
+        &[SOME, "I32", "BF16"],
+    );
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        change(
+            &|t| {
+                let i = at(t);
+                t[i].3[400..404].copy_from_slice(&bad.to_le_bytes());
+            },
+            &[SOME, "not finite", "element 100"],
+        );
+    }
+}
+
+#[test]
+fn half_precision_values_that_are_not_finite_are_found() {
+    for bad in [half::bf16::NAN, half::bf16::INFINITY, half::bf16::NEG_INFINITY] {
+        let folder = copy("mistral/window/hf_bf16");
+        rewrite(folder.path(), |tensors| {
+            let tensor = tensors.iter_mut().find(|t| t.0 == SOME).unwrap();
+            tensor.3[200..202].copy_from_slice(&bad.to_le_bytes());
+        });
+        refused(folder.path(), &[SOME, "not finite", "element 100"]);
+    }
+    // The largest finite values are numbers like any other.
+    let folder = copy("mistral/window/hf_bf16");
+    rewrite(folder.path(), |tensors| {
+        let tensor = tensors.iter_mut().find(|t| t.0 == SOME).unwrap();
+        tensor.3[200..202].copy_from_slice(&half::bf16::MAX.to_le_bytes());
+    });
+    load(folder.path()).unwrap();
+}
+
+#[test]
+fn damaged_files_are_refused() {
+    let folder = copy("mistral/window/hf");
+    let path = folder.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    for len in [0, 5, 100, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&path, &bytes[..len]).unwrap();
+        refused(folder.path(), &["model.safetensors", "cut off"]);
+    }
+    fs::write(&path, [&bytes[..], b"x"].concat()).unwrap();
+    refused(folder.path(), &["model.safetensors", "added to"]);
+    fs::write(&path, &bytes).unwrap();
+    rewrite_header(&path, |header| {
+        let end = header[SOME]["data_offsets"][1].as_u64().unwrap();
+        header[SOME]["data_offsets"][1] = json!(end + (1_u64 << 40));
+    });
+    assert!(load(folder.path()).is_err());
+    fs::write(&path, &bytes).unwrap();
+    rewrite_header(&path, |header| {
+        let offsets = header["model.norm.weight"]["data_offsets"].clone();
+        let first = offsets[0].as_u64().unwrap();
+        header["model.norm.weight"]["data_offsets"] = json!([first - 4, offsets[1].as_u64().unwrap() - 4]);
+    });
+    refused(folder.path(), &["overlap"]);
+    fs::remove_file(&path).unwrap();
+    refused(folder.path(), &["model.safetensors", "not a model directory"]);
+    fs::create_dir(&path).unwrap();
+    assert!(load(folder.path()).is_err());
+}
+
+#[test]
+fn an_index_names_files_in_the_directory_and_agrees_with_them() {
+    const INDEX: &str = "model.safetensors.index.json";
+    let with = |change: &dyn Fn(&mut Value), expected: &[&str]| {
+        let folder = copy("mistral/window/hf_sharded");
+        edit(&folder.path().join(INDEX), |index| change(index));
+        refused(folder.path(), expected);
+    };
+    for name in ["../x", "/etc/passwd", "a/../b", "..", ".", "", "sub/x.safetensors", "..\\x"] {
+        with(&|index| index["weight_map"][SOME] = json!(name), &[INDEX, "directory itself"]);
+    }
+    with(&|index| index["weight_map"][SOME] = json!("model-00009-of-00003.safetensors"), &["model-00009-of-00003"]);
+    with(&|index| drop(index["weight_map"].as_object_mut().unwrap().remove(SOME)), &[INDEX, SOME, "not in the index"]);
+    with(&|index| index["weight_map"]["x.weight"] = json!("model-00001-of-00003.safetensors"), &["x.weight", "is not"]);
+    with(&|index| *index = json!({"weights": []}), &[INDEX, "weight_map"]);
+    let folder = copy("mistral/window/hf_sharded");
+    fs::remove_file(folder.path().join("model-00002-of-00003.safetensors")).unwrap();
+    refused(folder.path(), &["model-00002-of-00003.safetensors"]);
+    // The same tensor in two shards.
+    let folder = copy("mistral/window/hf_sharded");
+    let twice = folder.path().join("model-00002-of-00003.safetensors");
+    fs::copy(folder.path().join("model-00001-of-00003.safetensors"), twice).unwrap();
+    refused(folder.path(), &["the index says"]);
+}
+
+#[test]
+fn configurations_in_either_spelling() {
+    let old = MistralConfig::load(&golden("mistral/window/hf_bf16")).unwrap();
+    let new = MistralConfig::load(&golden("mistral/window/hf")).unwrap();
+    assert_eq!(MistralConfig { init_std: 0.1, ..old.clone() }, new);
+    assert_eq!((old.head_dim, old.sliding_window, old.rope_theta), (8, Some(16), 1e4));
+    let explicit = MistralConfig::load(&golden("mistral/headdim/hf")).unwrap();
+    assert_eq!((explicit.head_dim, explicit.sliding_window, explicit.rope_theta), (16, None, 1e6));
+    assert_eq!(explicit.rms_norm_eps, 1e-6);
+    for config in [MistralConfig::mistral_7b(), old, explicit] {
+        let written = serde_json::to_vec(&config.to_json("bfloat16")).unwrap();
+        assert_eq!(MistralConfig::parse(&written).unwrap(), config);
+    }
+    assert_eq!(MistralConfig::mistral_7b().parameters(), 7_241_732_096);
+    let base = MistralConfig::mistral_7b().to_json("bfloat16");
+    let parsed = |key: &str, value: Value| {
+        let mut json = base.clone();
+        json[key] = value;
+        MistralConfig::parse(&serde_json::to_vec(&json).unwrap())
+    };
+    let llama = parsed("model_type", json!("llama")).unwrap();
+    assert_eq!((llama.family, llama.sliding_window), (Family::Llama, None));
+    assert_eq!(parsed("head_dim", Value::Null).unwrap().head_dim, 128);
+    assert_eq!(parsed("num_key_value_heads", Value::Null).unwrap().kv_heads, 32);
+    let wrong = [
+        ("model_type", json!("gpt2")),
+        ("hidden_act", json!("gelu")),
+        ("attention_bias", json!(true)),
+        ("rope_scaling", json!({"type": "linear", "factor": 2.0})),
+        ("rope_parameters", json!({"rope_type": "llama3", "rope_theta": 1e4})),
+        ("rope_parameters", json!({"rope_type": "default", "rope_theta": 2e4})),
+        ("num_key_value_heads", json!(5)),
+        ("num_hidden_layers", json!(0)),
+        ("hidden_size", json!(-3)),
+        ("vocab_size", json!(1_u64 << 40)),
+        ("head_dim", json!(7)),
+        ("sliding_window", json!(0)),
+        ("quantization_config", json!({"quant_method": "gptq"})),
+    ];
+    for (key, value) in wrong {
+        let message = parsed(key, value).expect_err(key);
+        assert!(!message.is_empty());
+    }
+    assert!(parsed("model_type", json!("gpt2")).unwrap_err().contains("mistral and llama"));
+}
+
+#[test]
+fn a_tied_head_is_the_embedding() {
+    let folder = copy("mistral/window/hf");
+    let config = folder.path().join("config.json");
+    edit(&config, |config| config["tie_word_embeddings"] = json!(true));
+    refused(folder.path(), &["lm_head.weight", "differs"]);
+    rewrite(folder.path(), |tensors| tensors.retain(|t| t.0 != "lm_head.weight"));
+    let tied = load(folder.path()).unwrap();
+    assert_eq!(tied.head().name(), "model.embed_tokens.weight");
+    let count = tied.parameters().len();
+    rewrite(folder.path(), |tensors| {
+        let mut head = tensors.iter().find(|t| t.0 == "model.embed_tokens.weight").unwrap().clone();
+        head.0 = "lm_head.weight".to_owned();
+        tensors.push(head);
+    });
+    let stored_twice = load(folder.path()).unwrap();
+    assert_eq!(stored_twice.parameters().len(), count);
+    assert_eq!(logits(&stored_twice), logits(&tied));
+}
+
+#[test]
+fn a_layer_quantised_by_bitsandbytes() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(golden("quant4/bnb_linear4bit.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let golden = Golden::read("quant4/bnb_linear4bit_expected");
+    let mut files = ModelFiles::open(folder.path()).unwrap();
+    let weight = files.take("proj.weight", &[32, 128]).unwrap();
+    files.finish().unwrap();
+    assert_eq!(weight.dtype(), DType::Nf4);
+    golden.check("dequant", DType::F32, &weight.to_f64_vec());
+    let y = linear(&golden.tensor("x", DType::F32), &weight, None).unwrap();
+    golden.check("y", DType::F32, &y.to_f64_vec());
+    // Quantising the former matrix gives the file's codes and scales.
+    let again = hankel_ops::linear::nf4::quantize(&golden.tensor("weight", DType::BF16), true).unwrap();
+    assert_eq!(again.nf4().unwrap().packed(), weight.nf4().unwrap().packed());
+    assert_eq!(again.to_f64_vec(), weight.to_f64_vec());
+    let mut files = ModelFiles::open(folder.path()).unwrap();
+    let message = files.take("proj.weight", &[64, 64]).unwrap_err().to_string();
+    assert!(message.contains("[32, 128]") && message.contains("[64, 64]"), "{message}");
+}
+
+#[test]
+fn quantised_directories_load_and_compute_as_quantising_on_the_fly() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["mistral/window/hf", "mistral/headdim/hf_bf16"] {
+        for double in [true, false] {
+            let to = folder.path().join(format!("{}-{double}", name.replace('/', "-")));
+            let report = quantize_model(&golden(name), &to, double).unwrap();
+            let stored = load(&to).unwrap();
+            assert_eq!(report.matrices, 7 * stored.config().layers);
+            if double {
+                let quantized = Mistral::load(&golden(name), LoadOptions { quantize: true }).unwrap();
+                assert_eq!(logits(&stored), logits(&quantized), "{name}");
+                // What is quantised already stays as it is.
+                let again = Mistral::load(&to, LoadOptions { quantize: true }).unwrap();
+                assert_eq!(logits(&again), logits(&stored), "{name}");
+            }
+            let nf4 = stored.parameters().iter().filter(|p| p.tensor().dtype() == DType::Nf4).count();
+            assert_eq!(nf4, report.matrices);
+            for parameter in stored.parameters().iter().filter(|p| p.tensor().dtype() == DType::Nf4) {
+                let tensor = parameter.tensor();
+                let Storage::Cpu(CpuStorage::Nf4(matrix)) = tensor.storage() else { panic!("4-bit floats") };
+                assert!(matrix.is_borrowed(), "{}", parameter.name());
+            }
+            assert!(quantize_model(&to, &folder.path().join("twice"), true).is_err());
+            assert!(!folder.path().join("twice").exists());
+            assert!(quantize_model(&golden(name), &to, double).unwrap_err().to_string().contains("already exists"));
+        }
+    }
+}
+
+#[test]
+fn quantising_says_which_weight_is_not_finite() {
+    let folder = copy("mistral/window/hf");
+    rewrite(folder.path(), |tensors| {
+        let tensor = tensors.iter_mut().find(|t| t.0 == SOME).unwrap();
+        tensor.3[400..404].copy_from_slice(&f32::NAN.to_le_bytes());
+    });
+    let to = folder.path().join("out");
+    let message = quantize_model(folder.path(), &to, true).unwrap_err().to_string();
+    assert!(message.contains(SOME) && message.contains("not finite"), "{message}");
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn random_models_on_disk_are_those_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = MistralConfig {
+        vocabulary: 300,
+        d_model: 24,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 6,
+        d_ff: 40,
+        sliding_window: Some(7),
+        init_std: 0.3,
+        ..MistralConfig::mistral_7b()
+    };
+    let memory = Mistral::new(&config, 5).unwrap();
+    let path = folder.path().join("f32");
+    init_model(&config, 5, InitType::F32, &path).unwrap();
+    let stored = load(&path).unwrap();
+    assert_eq!(stored.config(), &config);
+    assert_eq!(logits(&stored), logits(&memory));
+    let path = folder.path().join("bf16");
+    init_model(&config, 5, InitType::Bf16, &path).unwrap();
+    let rounded = load(&path).unwrap();
+    for (a, b) in memory.parameters().iter().zip(rounded.parameters()) {
+        let expected = a.tensor().to_dtype(DType::BF16).unwrap().to_f64_vec();
+        assert_eq!(expected, b.tensor().to_f64_vec(), "{}", a.name());
+        assert_eq!(a.name(), b.name());
+    }
+    let all: Vec<f64> = memory.head().tensor().to_f64_vec();
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    let variance = all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64;
+    assert!(mean.abs() < 0.015 && (variance.sqrt() / 0.3 - 1.0).abs() < 0.03, "{mean} {variance}");
+    assert!(init_model(&config, 5, InitType::F32, &path).unwrap_err().to_string().contains("already exists"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    /// Whatever is done to the bytes of a file, reading it ends with a model or an error.
+    #[test]
+    fn damaged_bytes_never_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+                                 cut in prop::option::of(any::<prop::sample::Index>()), which in 0..4) {
+        let (name, file) = [
+            ("mistral/headdim/hf", "config.json"),
+            ("mistral/headdim/hf", "model.safetensors"),
+            ("mistral/window/hf_sharded", "model.safetensors.index.json"),
+            ("bnb", "model.safetensors"),
+        ][which];
+        let folder = if name == "bnb" {
+            let folder = tempfile::tempdir().unwrap();
+            fs::copy(golden("quant4/bnb_linear4bit.safetensors"), folder.path().join(file)).unwrap();
+            folder
+        } else {
+            copy(name)
+        };
+        let path = folder.path().join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        // The headers are where damage is interesting.
+        let reach = bytes.len().min(4000);
+        for (index, byte) in edits {
+            bytes[index.index(reach)] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        fs::write(&path, bytes).unwrap();
+        if name == "bnb" {
+            if let Ok(mut files) = ModelFiles::open(folder.path()) {
+                let _ = files.take("proj.weight", &[32, 128]).map(|weight| weight.to_f64_vec());
+            }
+        } else {
+            let _ = load(folder.path());
+        }
+    }
+}
