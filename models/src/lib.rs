@@ -2,7 +2,7 @@
 //!
 //! [`tiny_gpt`] is the backbone of the small experiments, [`mistral`] that of the large ones, and [`backbone`] what both
 //! offer; [`adapters`] what is trained on them; [`lti`] the control theory behind truncation, ignorant of both;
-//! [`mod@reduce`] applies it to whole adapters; [`weights`] the files.
+//! [`mod@reduce`] applies it to whole adapters; [`weights`] the files; [`tokenizer`] turns text into token ids.
 
 pub mod adapters;
 pub mod backbone;
@@ -14,6 +14,7 @@ pub mod pass;
 pub mod reduce;
 mod sublayer;
 pub mod tiny_gpt;
+pub mod tokenizer;
 pub mod weights;
 
 pub use adapters::{AdapterConfig, AdapterSet};
@@ -22,3 +23,4 @@ pub use mistral::{Mistral, MistralConfig};
 pub use parameter::{Parameter, Role};
 pub use pass::{Pass, State, StepKey};
 pub use tiny_gpt::{TinyGpt, TinyGptConfig};
+pub use tokenizer::Tokenizer;

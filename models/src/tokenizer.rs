@@ -1,0 +1,170 @@
+//! Text to token ids and back, by the `tokenizer.json` beside a model.
+
+use crate::weights::{Result, WeightsError};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Name of the file.
+pub const TOKENIZER_FILE: &str = "tokenizer.json";
+/// Names the special tokens; may be missing.
+const CONFIG_FILE: &str = "tokenizer_config.json";
+
+/// A tokenizer.
+#[derive(Clone)]
+pub struct Tokenizer {
+    path: PathBuf,
+    inner: tokenizers::Tokenizer,
+    bos: Option<u32>,
+    eos: Option<u32>,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` of a model directory, and which tokens begin and end a text from `tokenizer_config.json`
+    /// (`<s>` and `</s>` when there is none).
+    ///
+    /// # Errors
+    /// When a file is missing or malformed, or a special token that it names has no id.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let path = directory.join(TOKENIZER_FILE);
+        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| WeightsError::Malformed {
+            path: path.clone(),
+            kind: "tokenizer",
+            reason: e.to_string(),
+        })?;
+        let mut tokenizer = Tokenizer { path, inner, bos: None, eos: None };
+        let path = directory.join(CONFIG_FILE);
+        if path.is_file() {
+            let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+            let config: Value =
+                serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
+            tokenizer.bos = tokenizer.special(&path, &config, "bos_token")?;
+            tokenizer.eos = tokenizer.special(&path, &config, "eos_token")?;
+        } else {
+            tokenizer.bos = tokenizer.inner.token_to_id("<s>");
+            tokenizer.eos = tokenizer.inner.token_to_id("</s>");
+        }
+        Ok(tokenizer)
+    }
+
+    /// A special token, given by its text or as an object with its `content`.
+    fn special(&self, path: &Path, config: &Value, key: &str) -> Result<Option<u32>> {
+        let value = config.get(key).map_or(&Value::Null, |value| value.get("content").unwrap_or(value));
+        let Some(text) = value.as_str() else { return Ok(None) };
+        let id = self.inner.token_to_id(text);
+        id.map(Some).ok_or_else(|| WeightsError::content(path, format!("{key} {text:?} is not in {TOKENIZER_FILE}")))
+    }
+
+    /// Number of ids, special ones included.
+    pub fn vocabulary(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The token that begins a text.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The token that ends a text.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// Fails when a model of `vocabulary` ids cannot read what this tokenizer writes.
+    ///
+    /// # Errors
+    /// Says both sizes.
+    pub fn check(&self, vocabulary: usize) -> Result<()> {
+        let largest = self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
+        if largest <= vocabulary {
+            return Ok(());
+        }
+        let reason = format!("ids go up to {largest}, the model has {vocabulary}: the tokenizer is of another model");
+        Err(WeightsError::content(&self.path, reason))
+    }
+
+    /// The ids of a text, without special tokens around it.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        self.ids(text, false)
+    }
+
+    /// The ids of a text, with the special tokens that the file puts around it: `<s>` before it, for Mistral.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
+        self.ids(text, true)
+    }
+
+    fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
+        let encoding = self.inner.encode_fast(text, special);
+        Ok(encoding.map_err(|e| WeightsError::content(&self.path, e.to_string()))?.get_ids().to_vec())
+    }
+
+    /// The text of some ids; special tokens are left out.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.text(ids, true)
+    }
+
+    /// The text of some ids, special tokens written out.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn decode_with_special(&self, ids: &[u32]) -> Result<String> {
+        self.text(ids, false)
+    }
+
+    fn text(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        self.inner.decode(ids, skip_special).map_err(|e| WeightsError::content(&self.path, e.to_string()))
+    }
+
+    /// Decodes ids as they are generated.
+    pub fn stream(&self) -> TextStream<'_> {
+        TextStream { tokenizer: self, ids: Vec::new(), printed: 0 }
+    }
+}
+
+/// Text of a growing sequence of ids, handed out piece by piece: never half a character.
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    ids: Vec<u32>,
+    /// Bytes of the text handed out so far.
+    printed: usize,
+}
+
+impl TextStream<'_> {
+    /// Adds an id and gives the text that is certain now; empty while a character is incomplete.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn push(&mut self, id: u32) -> Result<String> {
+        self.ids.push(id);
+        let text = self.tokenizer.decode(&self.ids)?;
+        if text.ends_with(char::REPLACEMENT_CHARACTER) {
+            return Ok(String::new());
+        }
+        self.rest(&text)
+    }
+
+    /// What is left at the end: a character that was never completed.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn finish(mut self) -> Result<String> {
+        let text = self.tokenizer.decode(&self.ids)?;
+        self.rest(&text)
+    }
+
+    fn rest(&mut self, text: &str) -> Result<String> {
+        let new = text.get(self.printed..).unwrap_or_default().to_owned();
+        self.printed = text.len();
+        Ok(new)
+    }
+}

@@ -1,0 +1,75 @@
+//! The Mistral tokenizer against sentencepiece and the tokenizers library.
+
+use hankel_models::Tokenizer;
+use serde_json::Value;
+use std::path::PathBuf;
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/tokenizer"))
+}
+
+fn vectors() -> Value {
+    serde_json::from_slice(&std::fs::read(folder().join("vectors.json")).unwrap()).unwrap()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+#[test]
+fn every_text_has_its_ids() {
+    let tokenizer = Tokenizer::load(&folder()).unwrap();
+    let vectors = vectors();
+    let encode = vectors["encode"].as_array().unwrap();
+    assert!(encode.len() >= 216);
+    for case in encode {
+        let text = case["text"].as_str().unwrap();
+        let expected = ids(case.get("ids_hf_json").unwrap_or(&case["ids"]));
+        assert_eq!(tokenizer.encode(text).unwrap(), expected, "{text:?}");
+        let mut with_bos = vec![1];
+        with_bos.extend(&expected);
+        assert_eq!(tokenizer.encode_with_special(text).unwrap(), with_bos, "{text:?}");
+        if case.get("ids_hf_json").is_none() {
+            assert_eq!(tokenizer.decode(&expected).unwrap(), case["decoded"].as_str().unwrap(), "{expected:?}");
+        }
+    }
+}
+
+#[test]
+fn any_ids_have_their_text() {
+    let tokenizer = Tokenizer::load(&folder()).unwrap();
+    let vectors = vectors();
+    let decode = vectors["decode"].as_array().unwrap();
+    assert!(decode.len() >= 54);
+    for case in decode {
+        let given = ids(&case["ids"]);
+        let expected = case.get("text_hf_json").unwrap_or(&case["text"]).as_str().unwrap();
+        assert_eq!(tokenizer.decode(&given).unwrap(), expected, "{given:?}");
+        if let Some(kept) = case.get("text_hf_json_keep_special") {
+            assert_eq!(tokenizer.decode_with_special(&given).unwrap(), kept.as_str().unwrap(), "{given:?}");
+        }
+        let mut stream = tokenizer.stream();
+        let mut text: String = given.iter().map(|&id| stream.push(id).unwrap()).collect();
+        text.push_str(&stream.finish().unwrap());
+        assert_eq!(text, expected, "streamed {given:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let tokenizer = Tokenizer::load(&folder()).unwrap();
+    assert_eq!((tokenizer.vocabulary(), tokenizer.bos(), tokenizer.eos()), (32_000, Some(1), Some(2)));
+    tokenizer.check(32_000).unwrap();
+    let message = tokenizer.check(512).unwrap_err().to_string();
+    assert!(message.contains("32000") && message.contains("512"), "{message}");
+    let empty = tempfile::tempdir().unwrap();
+    let missing = Tokenizer::load(empty.path()).err().unwrap().to_string();
+    assert!(missing.contains("tokenizer.json"), "{missing}");
+    std::fs::write(empty.path().join("tokenizer.json"), "{\"model\": 3}").unwrap();
+    let malformed = Tokenizer::load(empty.path()).err().unwrap().to_string();
+    assert!(malformed.contains("not a readable tokenizer"), "{malformed}");
+    std::fs::copy(folder().join("tokenizer.json"), empty.path().join("tokenizer.json")).unwrap();
+    std::fs::write(empty.path().join("tokenizer_config.json"), "{\"bos_token\": \"<begin>\"}").unwrap();
+    let unknown = Tokenizer::load(empty.path()).err().unwrap().to_string();
+    assert!(unknown.contains("bos_token") && unknown.contains("<begin>"), "{unknown}");
+}
