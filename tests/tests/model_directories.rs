@@ -298,7 +298,7 @@ fn a_layer_quantised_by_bitsandbytes() {
     let y = linear(&golden.tensor("x", DType::F32), &weight, None).unwrap();
     golden.check("y", DType::F32, &y.to_f64_vec());
     // Quantising the former matrix gives the file's codes and scales.
-    let again = hankel_ops::linear::nf4::quantize(&golden.tensor("weight", DType::BF16), true).unwrap();
+    let again = linear::nf4::quantize(&golden.tensor("weight", DType::BF16), true).unwrap();
     assert_eq!(again.nf4().unwrap().packed(), weight.nf4().unwrap().packed());
     assert_eq!(again.to_f64_vec(), weight.to_f64_vec());
     let mut files = ModelFiles::open(folder.path()).unwrap();
@@ -391,7 +391,7 @@ proptest! {
     /// Whatever is done to the bytes of a file, reading it ends with a model or an error.
     #[test]
     fn damaged_bytes_never_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
-                                 cut in prop::option::of(any::<prop::sample::Index>()), which in 0..4) {
+                                 cut in prop::option::of(any::<prop::sample::Index>()), which in 0_usize..4) {
         let (name, file) = [
             ("mistral/headdim/hf", "config.json"),
             ("mistral/headdim/hf", "model.safetensors"),

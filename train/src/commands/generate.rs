@@ -5,7 +5,7 @@ use crate::config::TaskConfig;
 use crate::fit::{Foundation, Model, adapter_directory};
 use anyhow::{Context, Result, bail};
 use hankel_core::{Random, Tensor, no_grad};
-use hankel_models::{AdapterSet, Pass, State};
+use hankel_models::{AdapterSet, Backbone, Pass, State};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 

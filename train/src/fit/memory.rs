@@ -2,6 +2,7 @@
 
 use super::model::Model;
 use crate::config::TrainConfig;
+use hankel_core::DType;
 use hankel_models::adapters::{AdapterConfig as Settings, HrmInput};
 use hankel_models::{Parameter, TinyGptConfig};
 
@@ -37,7 +38,7 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
         chosen.map(|parameter| parameter.tensor().bytes() as u64).sum()
     };
     let (frozen, trained) = (bytes(false), bytes(true));
-    let size = model.backbone.head().tensor().dtype().size() as u64;
+    let size = if model.backbone.head().tensor().dtype() == DType::F64 { 8 } else { 4 };
     let tokens = (settings.batch_size * length) as u64;
     let config = model.backbone.config();
     let saved: u64 = (0..config.layers).map(|layer| saved_per_token(model, config, layer)).sum();
