@@ -226,7 +226,7 @@ mod tests {
             let matrix = matrix(151, 8, source).unwrap();
             let element = |i: usize| {
                 let byte = matrix.packed[i / 2];
-                let code = if i % 2 == 0 { byte >> 4 } else { byte & 15 };
+                let code = if i.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
                 let value = matrix.book[usize::from(code)] * matrix.scales.get(i / 8);
                 match source {
                     DType::BF16 => bf16::from_f32(value).to_f32(),

@@ -224,8 +224,9 @@ impl Tensor {
         match dtype {
             DType::F32 => through(self, |x| x as f32),
             DType::F64 => through(self, |x| x),
-            DType::F16 => through(self, f16::from_f64),
-            DType::BF16 => through(self, bf16::from_f64),
+            // By way of f32: the crate's conversions from f64 drop its low bits before they round to nearest.
+            DType::F16 => through(self, |x| f16::from_f32(x as f32)),
+            DType::BF16 => through(self, |x| bf16::from_f32(x as f32)),
             DType::U8 | DType::U32 | DType::Nf4 => {
                 Err(Error::invalid("to_dtype", format!("floats do not convert to {dtype}")))
             }

@@ -127,7 +127,12 @@ impl Tokenizer {
 
     /// Decodes ids as they are generated.
     pub fn stream(&self) -> TextStream<'_> {
-        TextStream { tokenizer: self, ids: Vec::new(), printed: 0 }
+        TextStream { tokenizer: self, ids: Vec::new(), printed: 0, in_bytes: false }
+    }
+
+    /// Whether an id stands for one byte of a text, `<0xE2>`: a run of them is decoded together.
+    fn is_byte(token: &str) -> bool {
+        token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).is_some_and(|hex| hex.len() == 2)
     }
 }
 
@@ -137,20 +142,30 @@ pub struct TextStream<'a> {
     ids: Vec<u32>,
     /// Bytes of the text handed out so far.
     printed: usize,
+    /// Whether the last token is a single byte: what its run of bytes spells depends on all of them.
+    in_bytes: bool,
 }
 
 impl TextStream<'_> {
-    /// Adds an id and gives the text that is certain now; empty while a character is incomplete.
+    /// Adds an id and gives the text that is certain now; empty while a character, or a run of single bytes, is incomplete.
     ///
     /// # Errors
     /// Those of the tokenizer.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
+        let inner = &self.tokenizer.inner;
+        let token = inner.id_to_token(id).unwrap_or_default();
+        if !inner.get_added_vocabulary().is_special_token(&token) {
+            self.in_bytes = Tokenizer::is_byte(&token);
+        }
+        if self.in_bytes {
+            return Ok(String::new());
+        }
         let text = self.tokenizer.decode(&self.ids)?;
         if text.ends_with(char::REPLACEMENT_CHARACTER) {
             return Ok(String::new());
         }
-        self.rest(&text)
+        Ok(self.rest(&text))
     }
 
     /// What is left at the end: a character that was never completed.
@@ -159,12 +174,12 @@ impl TextStream<'_> {
     /// Those of the tokenizer.
     pub fn finish(mut self) -> Result<String> {
         let text = self.tokenizer.decode(&self.ids)?;
-        self.rest(&text)
+        Ok(self.rest(&text))
     }
 
-    fn rest(&mut self, text: &str) -> Result<String> {
+    fn rest(&mut self, text: &str) -> String {
         let new = text.get(self.printed..).unwrap_or_default().to_owned();
         self.printed = text.len();
-        Ok(new)
+        new
     }
 }

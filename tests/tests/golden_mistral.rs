@@ -222,7 +222,7 @@ fn lora_over_four_bits() {
         let gradient = gradients.get(&parameter.tensor()).unwrap();
         golden.check(&format!("grad.base_model.model.{}", parameter.name()), DType::F32, &values(gradient));
     }
-    assert!(!model.parameters().iter().any(|p| p.is_trainable()));
+    assert!(!model.parameters().iter().any(Parameter::is_trainable));
 }
 
 /// The branches of a golden case.

@@ -274,7 +274,9 @@ fn a_tied_head_is_the_embedding() {
     rewrite(folder.path(), |tensors| tensors.retain(|t| t.0 != "lm_head.weight"));
     let tied = load(folder.path()).unwrap();
     assert_eq!(tied.head().name(), "model.embed_tokens.weight");
-    let count = tied.parameters().len();
+    // Computed before the file changes, which is what the weights are read from.
+    let (count, expected) = (tied.parameters().len(), logits(&tied));
+    drop(tied);
     rewrite(folder.path(), |tensors| {
         let mut head = tensors.iter().find(|t| t.0 == "model.embed_tokens.weight").unwrap().clone();
         head.0 = "lm_head.weight".to_owned();
@@ -282,7 +284,7 @@ fn a_tied_head_is_the_embedding() {
     });
     let stored_twice = load(folder.path()).unwrap();
     assert_eq!(stored_twice.parameters().len(), count);
-    assert_eq!(logits(&stored_twice), logits(&tied));
+    assert_eq!(logits(&stored_twice), expected);
 }
 
 #[test]

@@ -63,8 +63,8 @@ impl Array {
         match self.precision {
             Precision::F64 => self.data.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Precision::F32 => self.data.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
-            Precision::F16 => self.data.iter().flat_map(|&v| half::f16::from_f64(v).to_le_bytes()).collect(),
-            Precision::Bf16 => self.data.iter().flat_map(|&v| half::bf16::from_f64(v).to_le_bytes()).collect(),
+            Precision::F16 => self.data.iter().flat_map(|&v| half::f16::from_f32(v as f32).to_le_bytes()).collect(),
+            Precision::Bf16 => self.data.iter().flat_map(|&v| half::bf16::from_f32(v as f32).to_le_bytes()).collect(),
         }
     }
 

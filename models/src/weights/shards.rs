@@ -67,9 +67,13 @@ impl ShardWriter {
                 TensorView::new(*dtype, shape.clone(), bytes).map_err(|e| fail(format!("tensor {name}: {e}")))?;
             views.push((name.as_str(), view));
         }
+        // The file appears by a rename and would be readable by its owner only: it gets what a new file has here.
+        let usual = File::create(&path).and_then(|file| file.metadata()).map_err(WeightsError::io("create", &path))?;
         safetensors::serialize_to_file(views, Some([("format".to_owned(), "pt".to_owned())].into()), &path)
             .map_err(|e| fail(e.to_string()))?;
-        File::open(&path).and_then(|file| file.sync_all()).map_err(WeightsError::io("write", &path))?;
+        fs::set_permissions(&path, usual.permissions())
+            .and_then(|()| File::open(&path)?.sync_all())
+            .map_err(WeightsError::io("write", &path))?;
         self.shards.push(self.pending.drain(..).map(|(name, ..)| name).collect());
         self.held = 0;
         Ok(())

@@ -80,8 +80,8 @@ impl Stored {
     /// The values that the product should use.
     fn values(self, weight: &[f64]) -> Vec<f64> {
         match self {
-            Stored::Bf16 => weight.iter().map(|&x| bf16::from_f64(x).to_f64()).collect(),
-            Stored::F16 => weight.iter().map(|&x| f16::from_f64(x).to_f64()).collect(),
+            Stored::Bf16 => weight.iter().map(|&x| bf16::from_f32(x as f32).to_f64()).collect(),
+            Stored::F16 => weight.iter().map(|&x| f16::from_f32(x as f32).to_f64()).collect(),
             Stored::Nf4 => weight
                 .chunks(nf4::BLOCK)
                 .flat_map(|block| {
