@@ -220,7 +220,7 @@ fn pair(radius: f64, angle: f64) -> (Mode, bool) {
 }
 
 /// Indices of the states: those of real modes, then those of pairs.
-fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
+pub(super) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
     let HrmDynamics::Modal(modes) = dynamics else { return (0..d).collect() };
     let (mut real, mut pairs, mut next) = (Vec::new(), Vec::new(), 0);
     for mode in modes {

@@ -6,15 +6,18 @@
 
 mod dynamics;
 mod files;
+mod hankel;
 mod hrm;
 mod lora;
 mod placement;
+mod truncation;
 
 pub use crate::weights::{Discretization, HrmInput, HrmPreset as Preset, HrmSite as StreamSite};
 pub use dynamics::{Coefficients, Dynamics, RateInit};
 pub use hrm::{Hrm, HrmConfig, StreamInputs};
 pub use lora::{LinearAdapter, LoraConfig};
 pub use placement::{LinearSite, Placement};
+pub use truncation::Truncated;
 
 use crate::parameter::Parameter;
 use hankel_core::{DType, Error, Result};

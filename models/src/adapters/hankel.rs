@@ -1,0 +1,122 @@
+//! The sum of the Hankel singular values as a term of the loss: adapters trained with it truncate to fewer states.
+
+use super::{AdapterSet, Hrm};
+use crate::lti::gradient::hankel_sum;
+use crate::lti::poles::MIN_RATE;
+use crate::lti::{LinearSystem, LtiError, StateMatrix};
+use faer::{Mat, MatRef};
+use hankel_core::{Error, Result, Tensor};
+use hankel_ops::{Poles, add};
+
+impl AdapterSet {
+    /// `sum over the layers of |gate| sum_i sigma_i`, a scalar with gradients for everything it depends on; `None` without
+    /// recurrent adapters in diagonal form (a truncated adapter has had its small values removed).
+    ///
+    /// # Errors
+    /// Those of the operators; parameters that are not finite.
+    pub fn hankel_sum(&self) -> Result<Option<Tensor>> {
+        let mut sum: Option<Tensor> = None;
+        for (_, adapter) in self.layers().iter().flat_map(super::LayerAdapters::streams) {
+            let Some(term) = adapter.hankel_sum()? else { continue };
+            sum = Some(sum.map_or(Ok(term.clone()), |sum| add(&sum, &term))?);
+        }
+        Ok(sum)
+    }
+}
+
+impl Hrm {
+    /// `|gate| sum_i sigma_i` (R6) from the closed form of the Gramians, in f64 whatever the parameters' type; see
+    /// [`hankel_sum`] for the gradient.
+    fn hankel_sum(&self) -> Result<Option<Tensor>> {
+        let coefficients = self.dynamics.coefficients(&self.b.tensor())?;
+        let Poles::Diagonal(a) = &coefficients.poles else { return Ok(None) };
+        let (b, c, gate) = (&coefficients.b, &self.c.tensor(), &self.gate.tensor());
+        let (d, width) = (b.shape()[0], b.shape()[1]);
+        // A pole that is 1 in single precision is as slow as the Gramians take it to be.
+        let slowest = (-MIN_RATE).exp();
+        let poles = a.to_f64_vec().into_iter().map(|a| a.min(slowest)).collect();
+        let (b_values, c_values) = (b.to_f64_vec(), c.to_f64_vec());
+        let system = LinearSystem::new(
+            StateMatrix::Diagonal(poles),
+            MatRef::from_row_major_slice(&b_values, d, width).to_owned(),
+            MatRef::from_row_major_slice(&c_values, width, d).to_owned(),
+            None,
+        );
+        let failed = |error: LtiError| Error::invalid("hankel_sum", error.to_string());
+        let sum = hankel_sum(&system.map_err(failed)?).map_err(failed)?;
+        let g = gate.to_f64_vec()[0];
+        let dtype = b.dtype();
+        let value = Tensor::scalar(g.abs() * sum.value).to_dtype(dtype)?;
+        let value = value.from_operator("hankel_sum", &[a, b, c, gate], move |upstream, _| {
+            let scale = upstream.to_f64_vec()[0];
+            let to_tensor = |values: Vec<f64>, shape: &[usize], factor: f64| {
+                let values: Vec<f64> = values.into_iter().map(|x| x * factor * scale).collect();
+                Tensor::from_vec(values, shape)?.to_dtype(dtype).map(Some)
+            };
+            let of_gate = if g == 0.0 { 0.0 } else { g.signum() * sum.value };
+            Ok(vec![
+                to_tensor(sum.a, &[d], g.abs())?,
+                to_tensor(row_major(&sum.b), &[d, width], g.abs())?,
+                to_tensor(row_major(&sum.c), &[width, d], g.abs())?,
+                to_tensor(vec![of_gate], &[1], 1.0)?,
+            ])
+        })?;
+        Ok(Some(value))
+    }
+}
+
+fn row_major(m: &Mat<f64>) -> Vec<f64> {
+    (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::{AdapterConfig, Discretization, HrmConfig, Placement, Preset, StreamSite};
+    use crate::reduce::analyse;
+    use hankel_core::DType;
+
+    fn set(discretization: Discretization) -> (AdapterSet, HrmConfig) {
+        let stream = vec![StreamSite::Mlp];
+        let placement = Placement { layers: 2, d_model: 3, linear: Vec::new(), stream };
+        let mut config = HrmConfig::new(Preset::Paper, 4, 3, 16);
+        (config.discretization, config.gate_init) = (discretization, -0.3);
+        let set = AdapterSet::new(&AdapterConfig::Hrm(config.clone()), &placement, 7).unwrap();
+        set.to_dtype(DType::F64).unwrap();
+        (set, config)
+    }
+
+    #[test]
+    fn the_sum_is_that_of_the_analysis() {
+        let (set, config) = set(Discretization::Zoh);
+        let sum = set.hankel_sum().unwrap().unwrap().item().unwrap();
+        let analyses = analyse(&set.to_hrm_file(&config, None)).unwrap();
+        let expected: f64 = analyses.iter().flat_map(|layer| layer.hankel_singular_values()).sum();
+        assert!((sum - expected).abs() < 1e-12 * expected, "{sum} {expected}");
+    }
+
+    #[test]
+    fn gradients_match_central_differences_down_to_what_is_learnt() {
+        for discretization in [Discretization::Free, Discretization::Zoh, Discretization::ZohClamped] {
+            let (set, _) = set(discretization);
+            let value = || set.hankel_sum().unwrap().unwrap();
+            let gradients = value().backward().unwrap();
+            for parameter in set.parameters() {
+                let gradient = gradients.get(&parameter.tensor()).unwrap().to_f64_vec();
+                for i in [0, parameter.elements() - 1] {
+                    let moved = |h: f64| {
+                        let change = |h: f64| parameter.update(|t| t.data_mut::<f64>().unwrap()[i] += h);
+                        change(h);
+                        let value = value().item().unwrap();
+                        change(-h);
+                        value
+                    };
+                    let h = 1e-4;
+                    let slope = (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+                    let size = gradient.iter().fold(1e-3, |m: f64, x| m.max(x.abs()));
+                    assert!((slope - gradient[i]).abs() < 1e-6 * size, "{} {slope} {}", parameter.name(), gradient[i]);
+                }
+            }
+        }
+    }
+}

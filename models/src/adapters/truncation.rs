@@ -1,0 +1,184 @@
+//! Truncation of attached adapters, and what an optimizer knows of them carried across.
+
+use super::files::state_order;
+use super::{AdapterConfig, AdapterSet, Placement};
+use crate::reduce::{AdapterReduction, LayerReduction, ReduceError, ReduceOptions, reduce_adapter};
+use crate::weights::{Discretization, HrmAdapterFile, HrmDynamics, HrmLayerFile};
+use faer::{Mat, MatRef};
+use hankel_core::{Result, Tensor};
+use std::collections::BTreeMap;
+
+/// Truncated adapters beside what they came from.
+pub struct Truncated {
+    /// The adapters, of the same element type as before, trainable.
+    pub adapters: AdapterSet,
+    /// The reduction with its certificate, hashes of the full adapter included.
+    pub reduction: AdapterReduction,
+    full: HrmAdapterFile,
+}
+
+impl AdapterSet {
+    /// Truncates every layer. `base_model` and `steps` are those of [`AdapterSet::save`] and [`AdapterSet::load`].
+    ///
+    /// # Errors
+    /// When these are not recurrent adapters, or a layer cannot be reduced as asked for.
+    pub fn truncate(
+        &self,
+        options: &ReduceOptions,
+        placement: &Placement,
+        steps: usize,
+        base_model: Option<&str>,
+    ) -> std::result::Result<Truncated, ReduceError> {
+        let AdapterConfig::Hrm(config) = self.config() else {
+            return Err(ReduceError::Mismatch("only recurrent adapters can be truncated".into()));
+        };
+        let full = self.to_hrm_file(config, base_model);
+        let mut reduction = reduce_adapter(&full, options)?;
+        reduction.certificate.full = Some(full.to_bytes().hashes());
+        let adapters =
+            Self::of_hrm_file(&reduction.adapter, placement, steps).map_err(ReduceError::Mismatch)?;
+        if let Some(parameter) = self.parameters().first() {
+            adapters.to_dtype(parameter.tensor().dtype()).map_err(|e| ReduceError::Mismatch(e.to_string()))?;
+        }
+        Ok(Truncated { adapters, reduction, full })
+    }
+}
+
+impl Truncated {
+    /// Orders of the layers before and after.
+    pub fn orders(&self) -> (Vec<usize>, Vec<usize>) {
+        let of = |file: &HrmAdapterFile| file.layers.iter().map(|layer| layer.state_dim).collect();
+        (of(&self.full), of(&self.reduction.adapter))
+    }
+
+    /// What is linear in the gradient (Adam's first moment), by the names of the parameters, in the truncated coordinates;
+    /// `moment` gives it for a parameter of the full adapters, with its shape.
+    ///
+    /// Gates keep theirs; B and C are carried by [`LayerReduction::carry_gradients`]; layers that lost nothing keep
+    /// everything. Poles of the modal form have no counterpart among the trained ones and are left out, as are layers that
+    /// were not in diagonal form before.
+    ///
+    /// # Errors
+    /// When a moment is not of its parameter's shape.
+    pub fn carry(&self, moment: impl Fn(&str) -> Option<Tensor>) -> Result<BTreeMap<String, Tensor>> {
+        let mut carried = BTreeMap::new();
+        for ((full, layer), small) in
+            self.full.layers.iter().zip(&self.reduction.layers).zip(&self.reduction.adapter.layers)
+        {
+            let name = |entry: &str| format!("model.layers.{}.{}.hrm.{entry}", full.layer, full.site.module());
+            let unchanged: &[&str] = match (&full.dynamics, &small.dynamics) {
+                (HrmDynamics::Diagonal { .. }, HrmDynamics::Diagonal { .. }) if small.state_dim == full.state_dim => {
+                    &["gate", "b", "c", "log_a", "log_dt"]
+                }
+                _ => &["gate"],
+            };
+            for name in unchanged.iter().map(|entry| name(entry)) {
+                if let Some(moment) = moment(&name) {
+                    carried.insert(name, moment);
+                }
+            }
+            let projected = unchanged.len() == 1 && matches!(full.dynamics, HrmDynamics::Diagonal { .. });
+            if let (true, Some(b), Some(c)) = (projected, moment(&name("b")), moment(&name("c"))) {
+                let (new_b, new_c) = project(full, small, layer, self.full.config.discretization, [&b, &c]);
+                let (d, width) = (small.state_dim, small.width);
+                carried.insert(name("b"), Tensor::from_vec(new_b, [d, width])?.to_dtype(b.dtype())?);
+                carried.insert(name("c"), Tensor::from_vec(new_c, [width, d])?.to_dtype(c.dtype())?);
+            }
+        }
+        Ok(carried)
+    }
+}
+
+/// Moments of B [d, D] and C [D, d] of a diagonal layer in the coordinates of the truncated one, row-major, with its states
+/// in the order in which they are held in memory.
+fn project(
+    full: &HrmLayerFile,
+    small: &HrmLayerFile,
+    reduction: &LayerReduction,
+    discretization: Discretization,
+    [b, c]: [&Tensor; 2],
+) -> (Vec<f64>, Vec<f64>) {
+    let (d, width) = (full.state_dim, full.width);
+    let (b, c) = (b.to_f64_vec(), c.to_f64_vec());
+    let gains = full.input_gains(discretization);
+    // Derivatives by the rows of the discretised matrix, which is what the reduction transforms.
+    let d_b = Mat::from_fn(d, width, |i, j| b[i * width + j] / gains[i]);
+    let (d_b, d_c) = reduction.carry_gradients(d_b.as_ref(), MatRef::from_row_major_slice(&c, width, d));
+    let order = state_order(&small.dynamics, small.state_dim);
+    // A reduction by dropping modes leaves a trained form, with gains of its own.
+    let gains = small.input_gains(discretization);
+    (
+        order.iter().flat_map(|&i| (0..width).map(move |j| (i, j))).map(|(i, j)| d_b[(i, j)] * gains[i]).collect(),
+        (0..width).flat_map(|row| order.iter().map(move |&i| (row, i))).map(|at| d_c[at]).collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::{HrmConfig, Preset, StreamInputs, StreamSite};
+    use crate::lti::OrderRule;
+    use crate::parameter::Parameter;
+    use crate::reduce::OrderChoice;
+    use hankel_core::{DType, Gradients, Random};
+
+    const WIDTH: usize = 5;
+
+    fn noise(name: &str, shape: &[usize]) -> Tensor {
+        let random = Random::new(3, name, 0);
+        let count = shape.iter().product::<usize>();
+        Tensor::from_vec((0..count).map(|i| random.uniform(i as u64) - 0.5).collect(), shape).unwrap()
+    }
+
+    /// Gradients of a fixed function of what the adapter puts out.
+    fn gradients(set: &AdapterSet) -> Gradients {
+        let x = noise("x", &[2, 9, WIDTH]);
+        let inputs = StreamInputs { residual: &x, norm: &x, sublayer: None };
+        let out = set.layer(0).stream(StreamSite::Mlp).unwrap().apply(inputs, None).unwrap();
+        out.backward_with(noise("seed", &[2, 9, WIDTH])).unwrap()
+    }
+
+    fn find(set: &AdapterSet, name: &str) -> Option<Parameter> {
+        set.parameters().into_iter().find(|parameter| parameter.name() == name)
+    }
+
+    /// Where the discarded states do nothing, the carried gradient is the gradient of the truncated adapter.
+    #[test]
+    fn gradients_are_carried_exactly_when_nothing_is_lost() {
+        let placement =
+            Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
+        for discretization in [Discretization::Free, Discretization::Zoh] {
+            let mut config = HrmConfig::new(Preset::Paper, 4, WIDTH, 9);
+            config.discretization = discretization;
+            let set = AdapterSet::new(&AdapterConfig::Hrm(config), &placement, 1).unwrap();
+            set.to_dtype(DType::F64).unwrap();
+            // States 2 and 3 repeat the pole and the input of states 0 and 1.
+            for parameter in set.parameters() {
+                let values = parameter.tensor().to_f64_vec();
+                let copied = |i: usize| match parameter.name().rsplit('.').next() {
+                    Some("b") => values[i % (2 * WIDTH)] * if i < 2 * WIDTH { 10.0 } else { 20.0 },
+                    Some("log_a" | "log_dt") => values[i % 2],
+                    Some("c") => values[i] * 10.0,
+                    _ => values[i],
+                };
+                let new = Tensor::from_vec((0..values.len()).map(copied).collect(), parameter.tensor().shape().clone());
+                parameter.set(&new.unwrap()).unwrap();
+            }
+            let orders = OrderChoice::PerLayer(OrderRule::Epsilon(1e-6));
+            let options = ReduceOptions { orders, ..ReduceOptions::default() };
+            let truncated = set.truncate(&options, &placement, 9, None).unwrap();
+            assert_eq!(truncated.orders(), (vec![4], vec![2]));
+            let (full, small) = (gradients(&set), gradients(&truncated.adapters));
+            let carried = truncated.carry(|name| full.get(&find(&set, name)?.tensor()).cloned()).unwrap();
+            assert_eq!(carried.len(), 3);
+            for (name, moment) in carried {
+                let expected = small.get(&find(&truncated.adapters, &name).unwrap().tensor()).unwrap();
+                assert_eq!(moment.shape(), expected.shape());
+                let size = expected.to_f64_vec().iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+                for (a, b) in moment.to_f64_vec().iter().zip(expected.to_f64_vec()) {
+                    assert!((a - b).abs() < 1e-5 * size, "{discretization:?} {name}: {a} {b}");
+                }
+            }
+        }
+    }
+}
