@@ -42,6 +42,25 @@ fn a_run_leaves_what_it_should() {
 }
 
 #[test]
+fn regularization_lowers_the_singular_values() {
+    let place = Place::new();
+    let sum = |run: &str, more: &[&str]| {
+        place.fit(TINY, run, more);
+        let result = json(&fs::read_to_string(place.path(run).join("result.json")).unwrap());
+        let layers = result["rows"][0]["layers"].as_array().unwrap().clone();
+        let values = layers.iter().flat_map(|layer| layer["hankel_singular_values"].as_array().unwrap().clone());
+        values.map(|value| value.as_f64().unwrap()).sum::<f64>()
+    };
+    let free = sum("free", &[]);
+    let held = sum("held", &["--set", "adapter.hrm.hsv_regularization=10"]);
+    assert!(held < 0.8 * free, "{held} {free}");
+    let late =
+        place.run(&["fit", "config.toml", "--out", "late", "--set", "adapter.hrm.reduce={after_epoch=9,order=2}"]);
+    late.refused(&["adapter.hrm", "after_epoch = 9", "12 steps", "truncate"]);
+    assert!(!place.path("late").exists());
+}
+
+#[test]
 fn eval_repeats_the_figures_of_the_run() {
     let place = Place::new();
     place.fit(TINY, "run", &[]);

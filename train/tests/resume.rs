@@ -99,6 +99,33 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     same(&place.path("whole"), &place.path("run"));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_truncation_in_training_survives_a_kill_before_and_behind_it() {
+    // 8 steps are an epoch: truncation after step 16.
+    let reduce = "reduce = { after_epoch = 2, order = 2, warmup_steps = 3 }\nhsv_regularization = 0.01\n";
+    let configuration =
+        TINY.replace("steps = 12", "steps = 40\ncheckpoint_every = 5").replace("truncate = { order = 2 }\n", reduce);
+    let place = Place::new();
+    let whole = place.fit(&configuration, "whole", &[]);
+    assert!(whole.stderr.contains("truncated by order = 2: 4 4 states to 2 2"), "{}", whole.stderr);
+    let arguments = ["fit", "config.toml", "--out", "run"];
+    assert_eq!(stop_at(&place, &arguments, "run", "hrm-step-000010", "-KILL").code, None, "killed");
+    let resume = ["fit", "--out", "run", "--resume"];
+    assert_eq!(stop_at(&place, &resume, "run", "hrm-step-000020", "-KILL").code, None, "killed");
+    let last = place.run(&resume);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    for file in ["adapters/hrm", "adapters/hrm-reduced-in-training"] {
+        let file = format!("{file}/adapter_model.safetensors");
+        let read = |run: &str| fs::read(place.path(run).join(&file)).unwrap();
+        assert!(read("whole") == read("run"), "{file}");
+    }
+    assert!(place.path("run/adapters/hrm-reduced-in-training/certificate.json").is_file());
+    let result = fs::read_to_string(place.path("run/result.json")).unwrap();
+    let result: serde_json::Value = serde_json::from_str(&result).unwrap();
+    assert!(result["rows"][0]["layers"].as_array().unwrap().iter().all(|layer| layer["order"] == 2));
+}
+
 #[test]
 fn the_number_of_threads_changes_nothing() {
     let place = Place::new();

@@ -140,7 +140,10 @@ impl Dynamics {
             }
             Dynamics::Modal { log_decay, angle, sign } => {
                 let radius = exp(&scale(&exp(&log_decay.tensor())?, -1.0)?)?;
-                Ok(Coefficients { poles: Poles::modal(&radius, &angle.tensor(), &sign.to_dtype(radius.dtype())?)?, b: b.clone() })
+                Ok(Coefficients {
+                    poles: Poles::modal(&radius, &angle.tensor(), &sign.to_dtype(radius.dtype())?)?,
+                    b: b.clone(),
+                })
             }
             Dynamics::Dense { a } => Ok(Coefficients { poles: Poles::Dense(a.tensor()), b: b.clone() }),
         }

@@ -73,7 +73,7 @@ fn row_major(m: &Mat<f64>) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::adapters::{AdapterConfig, Discretization, HrmConfig, Placement, Preset, StreamSite};
-    use crate::reduce::analyse;
+    use crate::reduce::{LayerAnalysis, analyse};
     use hankel_core::DType;
 
     fn set(discretization: Discretization) -> (AdapterSet, HrmConfig) {
@@ -91,7 +91,7 @@ mod tests {
         let (set, config) = set(Discretization::Zoh);
         let sum = set.hankel_sum().unwrap().unwrap().item().unwrap();
         let analyses = analyse(&set.to_hrm_file(&config, None)).unwrap();
-        let expected: f64 = analyses.iter().flat_map(|layer| layer.hankel_singular_values()).sum();
+        let expected: f64 = analyses.iter().flat_map(LayerAnalysis::hankel_singular_values).sum();
         assert!((sum - expected).abs() < 1e-12 * expected, "{sum} {expected}");
     }
 

@@ -35,8 +35,7 @@ impl AdapterSet {
         let full = self.to_hrm_file(config, base_model);
         let mut reduction = reduce_adapter(&full, options)?;
         reduction.certificate.full = Some(full.to_bytes().hashes());
-        let adapters =
-            Self::of_hrm_file(&reduction.adapter, placement, steps).map_err(ReduceError::Mismatch)?;
+        let adapters = Self::of_hrm_file(&reduction.adapter, placement, steps).map_err(ReduceError::Mismatch)?;
         if let Some(parameter) = self.parameters().first() {
             adapters.to_dtype(parameter.tensor().dtype()).map_err(|e| ReduceError::Mismatch(e.to_string()))?;
         }
@@ -145,8 +144,7 @@ mod tests {
     /// Where the discarded states do nothing, the carried gradient is the gradient of the truncated adapter.
     #[test]
     fn gradients_are_carried_exactly_when_nothing_is_lost() {
-        let placement =
-            Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
+        let placement = Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
         for discretization in [Discretization::Free, Discretization::Zoh] {
             let mut config = HrmConfig::new(Preset::Paper, 4, WIDTH, 9);
             config.discretization = discretization;

@@ -3,7 +3,7 @@
 use super::check::Checks;
 use super::training::TrainConfig;
 use hankel_models::adapters::{Discretization, HrmInput, Placement, Preset, RateInit, StreamSite};
-use hankel_models::lti::OrderRule;
+use hankel_models::lti::{Method, OrderRule};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -16,6 +16,11 @@ pub struct AdapterConfig {
     pub path: Option<PathBuf>,
     /// Truncations of the trained adapter, each evaluated as a row of its own: one table or an array of them.
     pub truncate: Vec<TruncateConfig>,
+    /// Truncation in the middle of training, which goes on with the smaller adapter.
+    pub reduce: Option<ReduceConfig>,
+    /// Weight λ of the sum of all layers' Hankel singular values in the training loss; 0 for none. Layers that were truncated
+    /// already have no such term.
+    pub hsv_regularization: f64,
     /// Settings of `[train]` that differ for this adapter, merged over them.
     pub train: Option<TrainConfig>,
     /// The adapter.
@@ -23,7 +28,7 @@ pub struct AdapterConfig {
 }
 
 /// Keys of `[[adapter]]` that every kind has.
-pub const COMMON_KEYS: &[&str] = &["kind", "name", "path", "truncate", "train"];
+pub const COMMON_KEYS: &[&str] = &["kind", "name", "path", "truncate", "reduce", "hsv_regularization", "train"];
 
 /// Values of `adapter.kind`.
 pub const KINDS: &[&str] = &["hrm", "lora", "none"];
@@ -129,6 +134,40 @@ pub struct TruncateConfig {
     /// Keep as few states as have an error bound of at most this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<f64>,
+    /// How the smaller systems are made; `bt` (balanced truncation) when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+}
+
+/// Truncation in the middle of training: the rule, and when.
+///
+/// Adam's first moments of B, C and the gates are carried through the change of coordinates; those of the poles and all second
+/// moments start again, with a short warm-up of the learning rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReduceConfig {
+    /// After this many passes over the training sequences; may be a fraction.
+    pub after_epoch: f64,
+    /// Steps in which the learning rate rises again from 0 to what it was.
+    pub warmup_steps: u64,
+    /// As in `truncate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<f64>,
+    /// As in `truncate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<usize>,
+    /// As in `truncate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<f64>,
+    /// As in `truncate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<f64>,
+}
+
+impl Default for ReduceConfig {
+    fn default() -> Self {
+        ReduceConfig { after_epoch: 1.0, warmup_steps: 20, epsilon: None, order: None, energy: None, bound: None }
+    }
 }
 
 impl AdapterMethod {
@@ -229,6 +268,17 @@ impl AdapterConfig {
         checks.require("truncate", self.truncate.is_empty() || matches!(self.method, AdapterMethod::Hrm(_)), || {
             format!("is for recurrent adapters, not for `kind = {:?}`", self.method.kind())
         });
+        let recurrent = matches!(self.method, AdapterMethod::Hrm(_));
+        let kind = self.method.kind();
+        let only = || format!("is for recurrent adapters, not for `kind = {kind:?}`");
+        checks.require("reduce", self.reduce.is_none() || recurrent, only);
+        checks.require("hsv_regularization", self.hsv_regularization == 0.0 || recurrent, only);
+        checks.not_negative("hsv_regularization", self.hsv_regularization);
+        if let Some(reduce) = &self.reduce {
+            let mut checks = checks.inside("reduce");
+            checks.positive("after_epoch", reduce.after_epoch);
+            reduce.truncation().check(&mut checks);
+        }
         for (index, rule) in self.truncate.iter().enumerate() {
             let twice = self.truncate[..index].contains(rule);
             checks.require("truncate", !twice, || format!("has `{}` twice", rule.describe()));
@@ -237,6 +287,30 @@ impl AdapterConfig {
         if let Some(train) = &self.train {
             train.check(&mut checks.inside("train"));
         }
+    }
+}
+
+impl ReduceConfig {
+    /// What is done.
+    pub fn truncation(self) -> TruncateConfig {
+        let ReduceConfig { epsilon, order, energy, bound, .. } = self;
+        TruncateConfig { epsilon, order, energy, bound, method: None }
+    }
+
+    /// The optimizer step after which it is done.
+    ///
+    /// # Errors
+    /// When nothing would be trained afterwards.
+    pub fn step_within(self, settings: &TrainConfig, sequences: usize) -> anyhow::Result<u64> {
+        let at = TrainConfig { steps: None, epochs: Some(self.after_epoch), ..settings.clone() }.steps(sequences);
+        let steps = settings.steps(sequences);
+        anyhow::ensure!(
+            at < steps,
+            "`reduce.after_epoch = {}` is step {at} of a training of {steps} steps: nothing would be trained afterwards; \
+             for a truncation at the end use `truncate`",
+            self.after_epoch
+        );
+        Ok(at)
     }
 }
 
@@ -256,14 +330,15 @@ impl TruncateConfig {
         self.given().first().copied().unwrap_or_default()
     }
 
-    /// The rule in words: `epsilon = 0.01`.
+    /// The rule in words: `epsilon = 0.01`, `order = 6, method = svd`.
     pub fn describe(self) -> String {
-        match self.rule() {
+        let rule = match self.rule() {
             OrderRule::Epsilon(value) => format!("epsilon = {value}"),
             OrderRule::Order(value) => format!("order = {value}"),
             OrderRule::Energy(value) => format!("energy = {value}"),
             OrderRule::Bound(value) => format!("bound = {value}"),
-        }
+        };
+        self.method.map_or(rule.clone(), |method| format!("{rule}, method = {}", method.name()))
     }
 
     fn check(self, checks: &mut Checks<'_>) {
@@ -273,5 +348,8 @@ impl TruncateConfig {
         if let Err(error) = self.rule().check() {
             checks.require("", false, || format!("cannot be used: {error}"));
         }
+        checks.require("method", self.method != Some(Method::Spa), || {
+            "`spa` makes a direct term, which the recurrence of an adapter has no place for".to_owned()
+        });
     }
 }

@@ -18,7 +18,9 @@ mod training;
 mod tree;
 mod write;
 
-pub use adapter::{AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, Scan, TruncateConfig};
+pub use adapter::{
+    AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, ReduceConfig, Scan, TruncateConfig,
+};
 pub use backbone::{BackboneConfig, TinyGptConfig, model_directory};
 pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use task::{BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, TableKind, TaskConfig};

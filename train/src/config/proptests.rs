@@ -3,6 +3,7 @@
 use super::*;
 use hankel_models::adapters::{Preset, StreamSite};
 use hankel_models::linear::NormKind;
+use hankel_models::lti::Method;
 use hankel_models::tiny_gpt::Init;
 use proptest::prelude::*;
 
@@ -119,23 +120,40 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
     let truncate = prop_oneof![
         (0.0..1.0).prop_map(|x| TruncateConfig { epsilon: Some(x), ..TruncateConfig::default() }),
         (0_usize..9).prop_map(|n| TruncateConfig { order: Some(n), ..TruncateConfig::default() }),
+        (0_usize..9).prop_map(|n| TruncateConfig {
+            order: Some(n),
+            method: Some(Method::Svd),
+            ..TruncateConfig::default()
+        }),
     ];
+    let reduce = (0.1..3.0, 0..9_u64, 0.0..1.0).prop_map(|(after_epoch, warmup_steps, epsilon)| ReduceConfig {
+        after_epoch,
+        warmup_steps,
+        epsilon: Some(epsilon),
+        ..ReduceConfig::default()
+    });
     let rules = proptest::collection::vec(truncate, 0..3).prop_map(|mut rules| {
         rules.dedup();
         rules
     });
-    let one = (methods(), rules, option(training()), any::<bool>());
+    let one = (methods(), rules, option(reduce), 0.0..1.0, option(training()), any::<bool>());
     proptest::collection::vec(one, 1..4).prop_map(|adapters| {
-        let build = |(index, (method, truncate, train, path)): (usize, (AdapterMethod, _, _, bool))| AdapterConfig {
-            name: format!("{}-{index}", method.kind()),
-            path: (path && !matches!(method, AdapterMethod::None(_))).then(|| "some/where".into()),
-            truncate: if matches!(method, AdapterMethod::Hrm(_)) { truncate } else { Vec::new() },
-            train,
-            method: match (path, method) {
-                (true, AdapterMethod::Hrm(_)) => AdapterMethod::Hrm(HrmConfig::default()),
-                (true, AdapterMethod::Lora(_)) => AdapterMethod::Lora(LoraConfig::default()),
-                (_, method) => method,
-            },
+        let build = |(index, one): (usize, (AdapterMethod, _, _, f64, _, bool))| {
+            let (method, truncate, reduce, hsv_regularization, train, path) = one;
+            let recurrent = matches!(method, AdapterMethod::Hrm(_));
+            AdapterConfig {
+                name: format!("{}-{index}", method.kind()),
+                path: (path && !matches!(method, AdapterMethod::None(_))).then(|| "some/where".into()),
+                truncate: if recurrent { truncate } else { Vec::new() },
+                reduce: if recurrent { reduce } else { None },
+                hsv_regularization: if recurrent { hsv_regularization } else { 0.0 },
+                train,
+                method: match (path, method) {
+                    (true, AdapterMethod::Hrm(_)) => AdapterMethod::Hrm(HrmConfig::default()),
+                    (true, AdapterMethod::Lora(_)) => AdapterMethod::Lora(LoraConfig::default()),
+                    (_, method) => method,
+                },
+            }
         };
         adapters.into_iter().enumerate().map(build).collect()
     })
@@ -202,6 +220,7 @@ proptest! {
         // Nothing that was given is lost on the way.
         for (given, read) in config.adapter.iter().zip(&resolved.adapter) {
             prop_assert_eq!((&given.name, &given.path, &given.truncate), (&read.name, &read.path, &read.truncate));
+            prop_assert_eq!((given.reduce, given.hsv_regularization), (read.reduce, read.hsv_regularization));
         }
         prop_assert_eq!(config.train.lr, resolved.train.lr);
         prop_assert_eq!(config.task.sequence_length(), resolved.task.sequence_length());

@@ -147,6 +147,10 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
             Value::Array(_) => read_value(node, &inside("truncate")),
             _ => read_value(node, &inside("truncate")).map(|rule| vec![rule]),
         })?,
+        reduce: table.get("reduce").map(|node| read_value(node, &inside("reduce"))).transpose()?,
+        hsv_regularization: table
+            .get("hsv_regularization")
+            .map_or(Ok(0.0), |node| read_value(node, &inside("hsv_regularization")))?,
         train: table.get("train").map(own_training).transpose()?,
         method,
     })

@@ -170,7 +170,15 @@ mod tests {
 
     fn solve(method: AdapterMethod) -> (AdapterConfig, Option<String>) {
         let placement = TinyGptConfig::default().placement();
-        let mut adapter = AdapterConfig { name: "x".to_owned(), path: None, truncate: Vec::new(), train: None, method };
+        let mut adapter = AdapterConfig {
+            name: "x".to_owned(),
+            path: None,
+            truncate: Vec::new(),
+            reduce: None,
+            hsv_regularization: 0.0,
+            train: None,
+            method,
+        };
         let told = adapter.resolve(512, &placement);
         (adapter, told)
     }

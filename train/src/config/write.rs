@@ -53,6 +53,12 @@ fn adapter(adapter: &AdapterConfig) -> Table {
         [rule] => drop(table.insert("truncate".into(), fields(rule).into())),
         rules => drop(table.insert("truncate".into(), rules.iter().map(fields).collect::<Vec<_>>().into())),
     }
+    if let Some(reduce) = &adapter.reduce {
+        table.insert("reduce".into(), fields(reduce).into());
+    }
+    if matches!(adapter.method, AdapterMethod::Hrm(_)) {
+        table.insert("hsv_regularization".into(), adapter.hsv_regularization.into());
+    }
     if let Some(train) = &adapter.train {
         table.insert("train".into(), fields(train).into());
     }

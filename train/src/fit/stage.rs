@@ -6,13 +6,16 @@ use super::model::Model;
 use super::rows::layer_states;
 use super::session::Session;
 use super::training::Training;
-use crate::config::TrainConfig;
+use super::truncate::{save_truncated, truncate_adapters};
+use crate::config::{ReduceConfig, TrainConfig};
 use crate::results::{Event, Split, TrainingResult, metric};
 use crate::run::{Progress, interrupt};
 use crate::tasks::Task;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hankel_core::{Error, Tensor};
+use hankel_models::AdapterSet;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// What is trained, on what, and how.
@@ -25,20 +28,37 @@ pub struct Stage<'a> {
     pub task: &'a dyn Task,
     /// The settings.
     pub settings: &'a TrainConfig,
+    /// Truncation on the way.
+    pub reduction: Option<&'a Reduction<'a>>,
+    /// Weight of the sum of the Hankel singular values in the loss.
+    pub regularization: f64,
+}
+
+/// A truncation in the middle of a stage.
+pub struct Reduction<'a> {
+    /// When, and by which rule.
+    pub config: ReduceConfig,
+    /// Where the truncated adapter is saved, with its certificate; a resumed run takes its shapes from there.
+    pub directory: PathBuf,
+    /// Name of the backbone in the adapter's file.
+    pub base_model: &'a str,
 }
 
 impl Stage<'_> {
-    /// Trains from the session's state to the end of the stage, and gives what it cost. The scores are left empty.
+    /// Trains from the session's state to the end of the stage, and gives what it cost (the scores are left empty) and the
+    /// model, whose adapters are others than before if they were truncated on the way.
     ///
     /// # Errors
     /// [`Stop`] after an interrupt or a value that is not finite; failures to write.
-    pub fn run(&self, session: &mut Session<'_>, saved: Option<BTreeMap<String, Tensor>>) -> Result<TrainingResult> {
-        let mut training = Training::new(self.model, self.task, self.settings, session.config.seed)?;
-        if let Some(tensors) = saved {
-            training.restore(session.state.step, tensors)?;
-        }
+    pub fn run(
+        &self,
+        session: &mut Session<'_>,
+        saved: Option<BTreeMap<String, Tensor>>,
+    ) -> Result<(TrainingResult, Model)> {
+        let mut training = self.begin(session, saved)?;
+        let reduced_after = self.reduced_after()?;
         let steps = training.steps();
-        let trainable = super::count_parameters(self.model).trainable;
+        let trainable = super::count_parameters(training.model()).trainable;
         let step = training.step_number();
         session.log.write(&Event::Stage { stage: self.name.to_owned(), step, steps, trainable })?;
         let every = |interval: Option<u64>| interval.unwrap_or(steps).max(1);
@@ -48,7 +68,7 @@ impl Stage<'_> {
         let mut progress = Progress::new(self.name, step, steps);
         let (mut window_seconds, mut window_tokens) = (0.0, 0);
         if session.state.progress.evaluation_due {
-            self.look(session, step, &progress)?;
+            self.look(session, &training, &progress)?;
         }
         while training.step_number() < steps {
             let begun = Instant::now();
@@ -85,9 +105,12 @@ impl Stage<'_> {
                 progress.step(step, loss, tokens_per_second);
                 session.log.write(&event)?;
             }
+            if Some(step) == reduced_after {
+                self.reduce(session, &mut training, &progress)?;
+            }
             if step.is_multiple_of(eval_every) && step < steps {
-                so_far.evaluation_due = true;
-                self.look(session, step, &progress)?;
+                session.state.progress.evaluation_due = true;
+                self.look(session, &training, &progress)?;
             }
             let interrupted = interrupt::requested();
             if step.is_multiple_of(checkpoint_every) || step == steps || interrupted {
@@ -98,21 +121,66 @@ impl Stage<'_> {
             }
         }
         let done = &session.state.progress;
-        Ok(TrainingResult {
+        let result = TrainingResult {
             steps,
             tokens: done.tokens,
             seconds: done.seconds,
             final_loss: done.last_loss,
             ..TrainingResult::default()
-        })
+        };
+        Ok((result, training.model().clone()))
+    }
+
+    /// The training as it was when the session's state was saved, or from the beginning.
+    fn begin(&self, session: &Session<'_>, saved: Option<BTreeMap<String, Tensor>>) -> Result<Training<'_>> {
+        let new = |model: &Model| {
+            let training = Training::new(model, self.task, self.settings, session.config.seed)?;
+            anyhow::Ok(training.regularized(self.regularization))
+        };
+        let Some(tensors) = saved else { return new(self.model) };
+        let step = session.state.step;
+        let mut training = match (self.reduction, self.reduced_after()?) {
+            (Some(reduction), Some(at)) if step >= at => {
+                let length = self.task.sequence_length();
+                let adapters = AdapterSet::load(&reduction.directory, &self.model.backbone.placement(), length)
+                    .context("the adapter as it was truncated in this training cannot be read")?;
+                adapters.to_dtype(self.model.backbone.head().tensor().dtype())?;
+                let model = Model { adapters, ..self.model.clone() };
+                new(&model)?.reduced_at(at, reduction.config.warmup_steps)
+            }
+            _ => new(self.model)?,
+        };
+        training.restore(step, tensors)?;
+        Ok(training)
+    }
+
+    /// The step after which the adapters are truncated.
+    fn reduced_after(&self) -> Result<Option<u64>> {
+        let Some(reduction) = self.reduction else { return Ok(None) };
+        reduction.config.step_within(self.settings, self.task.sequences(Split::Train)).map(Some)
+    }
+
+    fn reduce(&self, session: &mut Session<'_>, training: &mut Training<'_>, progress: &Progress) -> Result<()> {
+        let Some(reduction) = self.reduction else { return Ok(()) };
+        let rule = reduction.config.truncation();
+        let length = self.task.sequence_length();
+        let truncated = truncate_adapters(training.model(), self.name, rule, length, reduction.base_model)?;
+        save_truncated(&truncated, &reduction.directory)?;
+        training.reduce(&truncated, reduction.config.warmup_steps)?;
+        let (from, to) = truncated.orders();
+        let shown = |orders: &[usize]| orders.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+        progress.note(&format!("truncated by {}: {} states to {}", rule.describe(), shown(&from), shown(&to)));
+        let stage = self.name.to_owned();
+        Ok(session.log.write(&Event::Truncation { stage, rule: rule.describe(), from, to })?)
     }
 
     /// An evaluation on the way.
-    fn look(&self, session: &mut Session<'_>, step: u64, progress: &Progress) -> Result<()> {
+    fn look(&self, session: &mut Session<'_>, training: &Training<'_>, progress: &Progress) -> Result<()> {
+        let (step, model) = (training.step_number(), training.model());
         let begun = Instant::now();
         let batch_size = self.settings.eval_batch_size.unwrap_or(self.settings.batch_size);
         let (sequences, smoothing) = (self.settings.eval_sequences, self.settings.label_smoothing);
-        let scores = evaluate(self.model, self.task, Split::Validation, sequences, batch_size, smoothing)?;
+        let scores = evaluate(model, self.task, Split::Validation, sequences, batch_size, smoothing)?;
         // None: an interrupt, which the loop is about to see. The evaluation stays due.
         let Some(scores) = scores else { return Ok(()) };
         session.state.progress.evaluation_due = false;
@@ -124,7 +192,7 @@ impl Stage<'_> {
         let stage = self.name.to_owned();
         let seconds = begun.elapsed().as_secs_f64();
         session.log.write(&Event::Eval { stage: stage.clone(), step, split: Split::Validation, scores, seconds })?;
-        let layers = layer_states(&self.model.adapters);
+        let layers = layer_states(&model.adapters);
         if !layers.is_empty() {
             session.log.write(&Event::Layers { stage, step, layers })?;
         }

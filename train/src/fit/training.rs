@@ -8,8 +8,10 @@ use crate::tasks::{Batch, Order, Task};
 use anyhow::{Context, Result, bail};
 use hankel_core::autograd::find_non_finite;
 use hankel_core::{Error, Gradients, Tensor};
+use hankel_models::adapters::Truncated;
 use hankel_models::{Parameter, Role, StepKey};
-use std::collections::BTreeMap;
+use hankel_ops::{add, scale};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A trained parameter with its moments and its share of the settings.
 pub struct Trained {
@@ -21,13 +23,16 @@ pub struct Trained {
 
 /// The state of a stage's optimization.
 pub struct Training<'a> {
-    model: &'a Model,
+    model: Model,
     task: &'a dyn Task,
     settings: &'a TrainConfig,
     seed: u64,
     trained: Vec<Trained>,
     order: Order,
     step: u64,
+    regularization: f64,
+    /// The step after which the adapters were truncated, and the length of the warm-up after it.
+    reduced: Option<(u64, u64)>,
 }
 
 /// What a step reports.
@@ -48,30 +53,83 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// When a parameter is of a type that cannot be trained.
-    pub fn new(model: &'a Model, task: &'a dyn Task, settings: &'a TrainConfig, seed: u64) -> Result<Self> {
-        let trained = |parameter: Parameter| -> Result<Trained> {
-            let role = parameter.role();
-            Ok(Trained {
-                moments: Moments::new(&parameter.tensor())?,
-                peak_lr: match role {
-                    Role::Matrix | Role::Vector => settings.lr,
-                    Role::Gate => settings.gate_lr.unwrap_or(settings.lr),
-                    Role::Rate => settings.rate_lr.unwrap_or(settings.lr),
-                },
-                weight_decay: if role == Role::Matrix { settings.weight_decay } else { 0.0 },
-                parameter,
-            })
-        };
-        let parameters = model.parameters().into_iter().filter(Parameter::is_trainable);
+    pub fn new(model: &Model, task: &'a dyn Task, settings: &'a TrainConfig, seed: u64) -> Result<Self> {
         Ok(Training {
-            trained: parameters.map(trained).collect::<Result<_>>()?,
+            trained: trained(model, settings)?,
             order: Order::new(seed, task.sequences(Split::Train)),
-            model,
+            model: model.clone(),
             task,
             settings,
             seed,
             step: 0,
+            regularization: 0.0,
+            reduced: None,
         })
+    }
+
+    /// Adds `weight` times the sum of all layers' Hankel singular values to the loss of every step.
+    pub fn regularized(self, weight: f64) -> Self {
+        Training { regularization: weight, ..self }
+    }
+
+    /// The model as it is trained: its adapters change when they are truncated.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Goes on with truncated adapters: first moments carried across where there is something to carry, second moments from
+    /// zero, a warm-up of `warmup` steps.
+    ///
+    /// # Errors
+    /// When a parameter is of a type that cannot be trained.
+    pub fn reduce(&mut self, truncated: &Truncated, warmup: u64) -> Result<()> {
+        let mut before: BTreeMap<String, Moments> =
+            self.trained.drain(..).map(|t| (t.parameter.name().to_owned(), t.moments)).collect();
+        let mut carried = truncated.carry(|name| before.get(name).map(|moments| moments.first.clone()))?;
+        self.model.adapters = truncated.adapters.clone();
+        self.trained = trained(&self.model, self.settings)?;
+        self.reduced = Some((self.step, warmup));
+        let adapters: BTreeSet<String> = self.adapter_names();
+        for trained in &mut self.trained {
+            let name = trained.parameter.name();
+            if !adapters.contains(name) {
+                // Nothing about the backbone's own parameters has changed.
+                if let Some(moments) = before.remove(name) {
+                    trained.moments = moments;
+                }
+                continue;
+            }
+            if let Some(first) = carried.remove(name) {
+                trained.moments.first = first;
+            }
+            trained.moments.second_since = self.step;
+        }
+        Ok(())
+    }
+
+    /// For a training that [`Training::restore`] takes back behind a truncation after step `step`: `self` has the truncated
+    /// adapters already.
+    pub fn reduced_at(mut self, step: u64, warmup: u64) -> Self {
+        self.reduced = Some((step, warmup));
+        let adapters = self.adapter_names();
+        for trained in self.trained.iter_mut().filter(|trained| adapters.contains(trained.parameter.name())) {
+            trained.moments.second_since = step;
+        }
+        self
+    }
+
+    fn adapter_names(&self) -> BTreeSet<String> {
+        self.model.adapters.parameters().iter().map(|parameter| parameter.name().to_owned()).collect()
+    }
+
+    /// Share of the peak learning rate in the present step.
+    fn share(&self) -> f64 {
+        let steps = self.steps();
+        let share = factor(self.settings.schedule, self.step, steps, self.settings.warmup(steps));
+        match self.reduced {
+            Some((at, warmup)) if self.step - at < warmup => share * (self.step - at + 1) as f64 / warmup as f64,
+            _ => share,
+        }
     }
 
     /// Steps done.
@@ -124,8 +182,7 @@ impl<'a> Training<'a> {
             }
             bail!("loss {loss} and gradient norm {norm} are not finite, though every operator's output is");
         }
-        let steps = self.steps();
-        let share = factor(self.settings.schedule, self.step, steps, self.settings.warmup(steps));
+        let share = self.share();
         let scale = clip_factor(norm, self.settings.clip);
         let optimizer = AdamW { betas: self.settings.betas, eps: self.settings.eps };
         self.step += 1;
@@ -144,7 +201,14 @@ impl<'a> Training<'a> {
 
     fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(f64, Gradients), Error> {
         let key = StepKey { seed: self.seed, step: number };
-        let loss = self.model.loss(batch, self.settings.label_smoothing, weight, key)?;
+        let mut loss = self.model.loss(batch, self.settings.label_smoothing, weight, key)?;
+        // Once a step, not once a batch.
+        if self.regularization > 0.0
+            && number.is_multiple_of(self.settings.accumulation as u64)
+            && let Some(sum) = self.model.adapters.hankel_sum()?
+        {
+            loss = add(&loss, &scale(&sum, self.regularization)?)?;
+        }
         Ok((loss.item()?, loss.backward()?))
     }
 
@@ -184,7 +248,7 @@ impl<'a> Training<'a> {
                 Ok(tensor)
             };
             trained.parameter.set(&take("parameter")?)?;
-            trained.moments = Moments { first: take("first")?, second: take("second")? };
+            trained.moments = Moments { first: take("first")?, second: take("second")?, ..trained.moments };
         }
         if let Some(extra) = tensors.keys().next() {
             bail!("the checkpoint has {extra}, which is not trained here");
@@ -192,6 +256,24 @@ impl<'a> Training<'a> {
         self.step = step;
         Ok(())
     }
+}
+
+/// Whatever is trainable in `model`, with zero moments.
+fn trained(model: &Model, settings: &TrainConfig) -> Result<Vec<Trained>> {
+    let trained = |parameter: Parameter| -> Result<Trained> {
+        let role = parameter.role();
+        Ok(Trained {
+            moments: Moments::new(&parameter.tensor())?,
+            peak_lr: match role {
+                Role::Matrix | Role::Vector => settings.lr,
+                Role::Gate => settings.gate_lr.unwrap_or(settings.lr),
+                Role::Rate => settings.rate_lr.unwrap_or(settings.lr),
+            },
+            weight_decay: if role == Role::Matrix { settings.weight_decay } else { 0.0 },
+            parameter,
+        })
+    };
+    model.parameters().into_iter().filter(Parameter::is_trainable).map(trained).collect()
 }
 
 #[cfg(test)]

@@ -4,16 +4,15 @@ use super::model::Model;
 use super::rows::{count_parameters, site_name};
 use crate::config::TruncateConfig;
 use crate::results::{AdapterResult, LayerResult};
-use anyhow::{Context, Result, bail};
-use hankel_models::AdapterSet;
-use hankel_models::adapters::AdapterConfig as Settings;
-use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, OrderChoice, ReduceOptions, reduce_adapter};
+use anyhow::{Context, Result};
+use hankel_models::adapters::Truncated;
+use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, OrderChoice, ReduceOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::atomic::{Existing, write_file};
 use std::path::Path;
 
 /// A truncated adapter on the same backbone, and what is known about it before evaluation.
-pub struct Truncated {
+pub struct TruncatedRow {
     /// The backbone with the truncated adapter.
     pub model: Model,
     /// The row without its scores.
@@ -33,20 +32,10 @@ pub fn truncate(
     length: usize,
     directory: &Path,
     base_model: &str,
-) -> Result<Truncated> {
-    let Settings::Hrm(config) = model.adapters.config() else { bail!("only recurrent adapters can be truncated") };
-    let file = model.adapters.to_hrm_file(config, Some(base_model));
-    let options = ReduceOptions { orders: OrderChoice::PerLayer(rule.rule()), ..ReduceOptions::default() };
-    let AdapterReduction { adapter, mut certificate, .. } = reduce_adapter(&file, &options)
-        .with_context(|| format!("truncating `{}` by {}", full.name, rule.describe()))?;
-    certificate.full = Some(file.to_bytes().hashes());
-    let json = serde_json::to_vec_pretty(&certificate)?;
-    adapter.save_with(directory, &[(CERTIFICATE_FILE, &json)], Existing::Replace)?;
-
-    let adapters =
-        AdapterSet::of_hrm_file(&adapter, &model.backbone.placement(), length).map_err(anyhow::Error::msg)?;
-    adapters.to_dtype(model.backbone.head().tensor().dtype())?;
-    let truncated = Model { backbone: model.backbone.clone(), adapters };
+) -> Result<TruncatedRow> {
+    let reduced = truncate_adapters(model, &full.name, rule, length, base_model)?;
+    save_truncated(&reduced, directory)?;
+    let truncated = Model { backbone: model.backbone.clone(), adapters: reduced.adapters.clone() };
     if let Some(parameter) = model.backbone.parameters().iter().find(|parameter| parameter.is_trainable()) {
         // The head or more was trained with the full adapter and belongs to the truncated one, too.
         let from = directory.with_file_name(&full.name).join(TRAINED_BACKBONE_FILE);
@@ -54,7 +43,8 @@ pub fn truncate(
             std::fs::read(&from).with_context(|| format!("cannot read {} ({})", from.display(), parameter.name()))?;
         write_file(&directory.join(TRAINED_BACKBONE_FILE), &bytes)?;
     }
-    let layers = file.layers.iter().zip(&certificate.layers).map(|(layer, certified)| {
+    let AdapterReduction { adapter, certificate, .. } = &reduced.reduction;
+    let layers = adapter.layers.iter().zip(&certificate.layers).map(|(layer, certified)| {
         let facts = &certified.facts;
         LayerResult {
             layer: layer.layer,
@@ -70,7 +60,6 @@ pub fn truncate(
         }
     });
     let layers: Vec<LayerResult> = layers.collect();
-    let orders = (file.layers.iter().map(|layer| layer.state_dim).collect(), layers.iter().map(|l| l.order).collect());
     let mut parameters = count_parameters(&truncated);
     // What was trained together with the full adapter was not trained again.
     parameters.trainable = 0;
@@ -85,10 +74,31 @@ pub fn truncate(
         settings: format!("{}, {}", full.settings, rule.describe()),
         ..AdapterResult::default()
     };
-    Ok(Truncated { model: truncated, row, orders })
+    Ok(TruncatedRow { model: truncated, row, orders: reduced.orders() })
 }
 
-/// Name of the row and directory: `hrm-epsilon-0.01`.
+/// Truncates the adapters of `model`, trained under `name`.
+pub fn truncate_adapters(
+    model: &Model,
+    name: &str,
+    rule: TruncateConfig,
+    length: usize,
+    base_model: &str,
+) -> Result<Truncated> {
+    let method = rule.method.unwrap_or_default();
+    let options = ReduceOptions { method, orders: OrderChoice::PerLayer(rule.rule()), ..ReduceOptions::default() };
+    let truncated = model.adapters.truncate(&options, &model.backbone.placement(), length, Some(base_model));
+    truncated.with_context(|| format!("truncating `{name}` by {}", rule.describe()))
+}
+
+/// Saves truncated adapters with their certificate, replacing what is there.
+pub fn save_truncated(truncated: &Truncated, directory: &Path) -> Result<()> {
+    let json = serde_json::to_vec_pretty(&truncated.reduction.certificate)?;
+    Ok(truncated.reduction.adapter.save_with(directory, &[(CERTIFICATE_FILE, &json)], Existing::Replace)?)
+}
+
+/// Name of the row and directory: `hrm-epsilon-0.01`, `hrm-order-6-svd`.
 pub fn row_name(full: &str, rule: TruncateConfig) -> String {
-    format!("{full}-{}", rule.describe().replace(" = ", "-"))
+    let rule = rule.describe().replace(" = ", "-").replace(", method", "");
+    format!("{full}-{rule}")
 }

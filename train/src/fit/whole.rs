@@ -2,7 +2,7 @@
 
 use super::model::Foundation;
 use super::session::Session;
-use super::stage::Stage;
+use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config};
 use crate::results::{PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
@@ -40,8 +40,9 @@ pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Out
             let task = pretrain_task.as_deref().unwrap_or(&*task);
             let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
             model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
-            let stage = Stage { name: PRETRAIN, model: &model, task, settings: &pretrain.train };
-            let mut result = stage.run(&mut session, saved.take())?;
+            let settings = &pretrain.train;
+            let stage = Stage { name: PRETRAIN, model: &model, task, settings, reduction: None, regularization: 0.0 };
+            let (mut result, _) = stage.run(&mut session, saved.take())?;
             let mut scores = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation])?;
             result.validation = scores.pop().unwrap_or_default();
             foundation.keep();
@@ -66,8 +67,21 @@ pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Out
             let model = foundation.with(adapters)?;
             model.free_backbone(&config.backbone)?;
             let settings = config.training_of(adapter);
-            let stage = Stage { name: &adapter.name, model: &model, task: &*task, settings };
-            let training = stage.run(&mut session, saved.take())?;
+            let reduction = adapter.reduce.map(|config| Reduction {
+                config,
+                directory: session.directory.adapter(&format!("{}-reduced-in-training", adapter.name)),
+                base_model: &base_model,
+            });
+            let stage = Stage {
+                name: &adapter.name,
+                model: &model,
+                task: &*task,
+                settings,
+                reduction: reduction.as_ref(),
+                regularization: adapter.hsv_regularization,
+            };
+            let (training, model) = stage.run(&mut session, saved.take())?;
+            let stage = Stage { model: &model, ..stage };
             session.finish_adapter(adapter, &stage, &training, &base_model)?;
             session.finish_stage(settings.keep_checkpoints)?;
         }
@@ -83,13 +97,18 @@ pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Out
 /// # Errors
 /// As [`fit`].
 pub fn rehearse(config: &Config) -> Result<()> {
-    tasks::build(&config.task)?;
+    let task = tasks::build(&config.task)?;
     if let Some(task) = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref()) {
         tasks::build(task)?;
     }
     let foundation = Foundation::new(config)?;
     for adapter in &config.adapter {
         foundation.with(attach(config, adapter, &foundation)?)?;
+        if let Some(reduce) = adapter.reduce {
+            reduce
+                .step_within(config.training_of(adapter), task.sequences(Split::Train))
+                .with_context(|| format!("`adapter.{}`", adapter.name))?;
+        }
     }
     Ok(())
 }

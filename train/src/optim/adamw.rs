@@ -33,6 +33,8 @@ pub struct Moments {
     pub first: Tensor,
     /// Running mean of its square.
     pub second: Tensor,
+    /// The step after which the second moment was last set to zero.
+    pub second_since: u64,
 }
 
 impl Moments {
@@ -46,7 +48,7 @@ impl Moments {
             DType::F64 => Ok(Tensor::zeros::<f64>(parameter.shape())),
             found => Err(Error::DType { operator: "adamw", expected: "f32 or f64", found }),
         };
-        Ok(Moments { first: zeros()?, second: zeros()? })
+        Ok(Moments { first: zeros()?, second: zeros()?, second_since: 0 })
     }
 }
 
@@ -85,10 +87,10 @@ impl AdamW {
         rate: Rate,
     ) -> Result<()> {
         let [b1, b2] = self.betas;
-        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
+        let correction = |beta: f64, since: u64| 1.0 - beta.powf((step - since) as f64);
         let (keep1, keep2, add1, add2) = (T::of(b1), T::of(b2), T::of(1.0 - b1), T::of(1.0 - b2));
-        let size = T::of(rate.lr / correction(b1));
-        let root = T::of(1.0 / correction(b2).sqrt());
+        let size = T::of(rate.lr / correction(b1, 0));
+        let root = T::of(1.0 / correction(b2, moments.second_since).sqrt());
         let (eps, shrink, scale) = (T::of(self.eps), T::of(1.0 - rate.lr * rate.weight_decay), T::of(scale));
         let g = gradient.data::<T>()?;
         // Three arrays change together: one parallel loop over the parameter, the moments cut along with it.
