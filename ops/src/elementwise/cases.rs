@@ -1,6 +1,6 @@
 //! Cases and oracles.
 
-use super::{add, clamp, exp, expm1, multiply, scale, scale_rows, softplus};
+use super::{add, clamp, exp, expm1, multiply, scale, scale_columns, scale_rows, softplus};
 use crate::registry::{Array, Case, Dice, Input};
 use hankel_core::{Result, Tensor};
 
@@ -54,15 +54,42 @@ fn rows(n: usize, m: usize) -> Case {
     }
 }
 
+fn columns(shape: &[usize], bias: bool) -> Case {
+    let m = shape[shape.len() - 1];
+    let mut inputs = vec![Input::normal(shape, 1.0), Input::normal([m], 1.0)];
+    if bias {
+        inputs.push(Input::normal([m], 1.0));
+    }
+    Case {
+        name: format!("scale_columns {shape:?}, bias {bias}"),
+        inputs,
+        run: Box::new(|x| scale_columns(&x[0], &x[1], x.get(2))),
+        oracle: Box::new(move |x| {
+            let bias = |i: usize| if bias { x[2].data[i % m] } else { 0.0 };
+            x[0].data.iter().enumerate().map(|(i, v)| v * x[1].data[i % m] + bias(i)).collect()
+        }),
+    }
+}
+
 pub fn cases() -> Vec<Case> {
     let shapes = [&[][..], &[0], &[1], &[3, 5, 7], &[2, 20_001]];
-    shapes.into_iter().flat_map(all).chain([rows(3, 4), rows(1, 1), rows(0, 2)]).collect()
+    let rows = [rows(3, 4), rows(1, 1), rows(0, 2)];
+    let columns = [
+        columns(&[2, 3, 5], true),
+        columns(&[2, 3, 5], false),
+        columns(&[1], true),
+        columns(&[0, 4], true),
+        columns(&[3, 0], false),
+        columns(&[170, 131], true),
+    ];
+    shapes.into_iter().flat_map(all).chain(rows).chain(columns).collect()
 }
 
 pub fn random(dice: &mut Dice) -> Case {
     let shape = [dice.size(0, 5), dice.size(1, 9)];
     let mut cases = all(&shape);
     cases.push(rows(shape[0], shape[1]));
+    cases.push(columns(&[dice.size(0, 4), dice.size(0, 4), dice.size(1, 150)], dice.coin()));
     let chosen = dice.size(0, cases.len() - 1);
     cases.swap_remove(chosen)
 }

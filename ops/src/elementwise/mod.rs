@@ -6,6 +6,7 @@
 //! | [`multiply`] | z = x * y |
 //! | [`scale`] | y = c x |
 //! | [`scale_rows`] | y_ij = factor_i x_ij, `x` `[n, m]`, `factor` `[n]` |
+//! | [`scale_columns`] | y_ij = factor_j x_ij + bias_j, `x` `[..., m]`, `factor` and `bias` `[m]` |
 //! | [`exp`] | y = e^x |
 //! | [`expm1`] | y = e^x - 1 |
 //! | [`softplus`] | y = ln(1 + e^x) |
@@ -15,7 +16,7 @@
 pub mod cases;
 
 use crate::check::{self, for_float};
-use hankel_core::{Buffer, Error, Float, Result, Tensor, parallel};
+use hankel_core::{Buffer, Error, Float, Result, Tensor, autograd, parallel};
 
 fn map<T: Float>(x: &Tensor, f: impl Fn(T) -> T + Sync) -> Result<Tensor> {
     let source = x.data::<T>()?;
@@ -117,6 +118,67 @@ pub fn scale_rows(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
             Ok(vec![dx, wanted[1].then(|| Tensor::from_vec(sums, [n])).transpose()?])
         })
     })
+}
+
+/// Column `j` of `x` `[..., m]` times `factor[j]`, plus `bias[j]` where there is a bias; both `[m]`.
+///
+/// # Errors
+/// When shapes or element types do not fit.
+pub fn scale_columns(x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let m = x.shape().last();
+    for (name, vector) in [("factor", Some(factor)), ("bias", bias)] {
+        if let Some(vector) = vector {
+            check::shape("scale_columns", name, vector, &[m])?;
+            check::dtype("scale_columns", name, vector, x.dtype())?;
+        }
+    }
+    for_float!(x, "scale_columns", T => {
+        let out = columns::<T>(x, factor, bias)?;
+        let saved_x = autograd::needs_gradient(factor).then(|| x.detach());
+        let saved_factor = autograd::needs_gradient(x).then(|| factor.detach());
+        let placeholder = Tensor::zeros::<T>([0]);
+        out.from_operator("scale_columns", &[x, factor, bias.unwrap_or(&placeholder)], move |g, wanted| {
+            let dx = saved_factor.map(|factor| columns::<T>(&g, &factor, None)).transpose()?;
+            let data = g.data::<T>()?;
+            let dfactor = saved_x.map(|x| column_sums::<T>(data, Some(x.data()?), m)).transpose()?;
+            let dbias = if wanted[2] { Some(column_sums::<T>(data, None, m)?) } else { None };
+            Ok(vec![dx, dfactor, dbias])
+        })
+    })
+}
+
+fn columns<T: Float>(x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let (source, factor, m) = (x.data::<T>()?, factor.data::<T>()?, x.shape().last());
+    let bias = bias.map(Tensor::data::<T>).transpose()?;
+    let mut out = Buffer::unspecified(source.len());
+    parallel::for_rows(&mut out, m, |first, piece| {
+        for (y, x) in piece.chunks_mut(m).zip(source[first * m..].chunks(m)) {
+            y.iter_mut().zip(x).zip(factor).for_each(|((y, &x), &f)| *y = f * x);
+            if let Some(bias) = bias {
+                y.iter_mut().zip(bias).for_each(|(y, &b)| *y += b);
+            }
+        }
+    });
+    Tensor::from_buffer(out, x.shape())
+}
+
+/// The sums over rows of `g`, or of `g x`, in the order of the rows; columns are shared out among threads.
+fn column_sums<T: Float>(g: &[T], x: Option<&[T]>, m: usize) -> Result<Tensor> {
+    const COLUMNS: usize = 64;
+    let mut sums = Buffer::<T>::zeros(m);
+    parallel::for_row_blocks(&mut sums, 1, COLUMNS, |first, sums| {
+        for row in (0..g.len()).step_by(m.max(1)) {
+            let range = row + first..row + first + sums.len();
+            match x {
+                Some(x) => {
+                    let products = g[range.clone()].iter().zip(&x[range]);
+                    sums.iter_mut().zip(products).for_each(|(s, (&g, &x))| *s += g * x);
+                }
+                None => sums.iter_mut().zip(&g[range]).for_each(|(s, &g)| *s += g),
+            }
+        }
+    });
+    Tensor::from_buffer(sums, [m])
 }
 
 /// `e^x`.

@@ -1,0 +1,91 @@
+//! Norms of the rows of a matrix after a low-rank update, without forming the sum: what DoRA (Liu et al., 2024) divides by.
+//!
+//! ```text
+//! || w_i + s b_i A ||^2 = ||w_i||^2 + 2 s <b_i, A w_i> + s^2 b_i (A A^T) b_i^T
+//! ```
+//!
+//! `W` `[out, in]` with rows `w_i`, `A` `[r, in]`, `B` `[out, r]` with rows `b_i`. The weight is read by [`row_squares`],
+//! once, and by the product `A W^T` `[r, out]`, which [`linear`](crate::linear()) of `A` is: a weight of any storage will do.
+//!
+//! Both functions have no gradient: DoRA treats the norm as a constant in the backward pass.
+
+#[doc(hidden)]
+pub mod cases;
+
+use crate::check::{self, for_float};
+use crate::kernels::{Accumulate, Mat, gemm};
+use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Storage, Tensor, parallel};
+
+/// `||w_i||^2` of each row of `weight` `[out, in]`: `[out]`, in `f64` for a weight in `f64` and in `f32` for any other.
+///
+/// # Errors
+/// When `weight` is not a matrix of floats.
+pub fn row_squares(weight: &Tensor) -> Result<Tensor> {
+    let &[outputs, inputs] = &weight.shape()[..] else {
+        return Err(Error::shape("row_squares", format!("expected a matrix, found {}", weight.shape())));
+    };
+    fn sums<S: Sync, T: Float>(
+        data: &[S],
+        [outputs, inputs]: [usize; 2],
+        widen: impl Fn(&S) -> f64 + Sync,
+    ) -> Result<Tensor> {
+        let mut out = Buffer::<T>::unspecified(outputs);
+        parallel::for_row_blocks(&mut out, 1, (parallel::GRAIN / inputs.max(1)).max(1), |first, piece| {
+            for (i, sum) in piece.iter_mut().enumerate() {
+                let row = &data[(first + i) * inputs..(first + i + 1) * inputs];
+                *sum = T::of(row.iter().map(|x| widen(x).powi(2)).sum());
+            }
+        });
+        Tensor::from_buffer(out, [outputs])
+    }
+    let sizes = [outputs, inputs];
+    let Storage::Cpu(storage) = weight.storage();
+    match storage {
+        CpuStorage::F32(data) => sums::<_, f32>(data, sizes, |&x| f64::from(x)),
+        CpuStorage::F64(data) => sums::<_, f64>(data, sizes, |&x| x),
+        CpuStorage::F16(data) => sums::<_, f32>(data, sizes, |x| x.to_f64()),
+        CpuStorage::BF16(data) => sums::<_, f32>(data, sizes, |x| x.to_f64()),
+        CpuStorage::U32(_) => Err(Error::DType { operator: "row_squares", expected: "a float", found: weight.dtype() }),
+    }
+}
+
+/// `1 / || w_i + scale b_i A ||` of each row: `[out]`; 0 for a row of zeros.
+///
+/// `squares` `[out]` is [`row_squares`] of the weight, `product` `[r, out]` is `A W^T`. Where the update all but cancels a row,
+/// rounding limits the square of the norm: it is taken to be at least the rounding error of its largest term.
+///
+/// # Errors
+/// When shapes or element types do not fit.
+pub fn inverse_row_norms(squares: &Tensor, product: &Tensor, a: &Tensor, b: &Tensor, scale: f64) -> Result<Tensor> {
+    let (&[rank, inputs], &[outputs, _]) = (&a.shape()[..], &b.shape()[..]) else {
+        let problem = format!("expected matrices A and B, found {} and {}", a.shape(), b.shape());
+        return Err(Error::shape("inverse_row_norms", problem));
+    };
+    check::shape("inverse_row_norms", "B", b, &[outputs, rank])?;
+    check::shape("inverse_row_norms", "squares", squares, &[outputs])?;
+    check::shape("inverse_row_norms", "product", product, &[rank, outputs])?;
+    for (name, tensor) in [("B", b), ("squares", squares), ("product", product)] {
+        check::dtype("inverse_row_norms", name, tensor, a.dtype())?;
+    }
+    for_float!(a, "inverse_row_norms", T => {
+        let matrix = Mat::new(a.data::<T>()?, rank, inputs);
+        let mut gram = Buffer::<T>::unspecified(rank * rank);
+        gemm(1.0, matrix, &matrix.t(), Accumulate::Overwrite, &mut gram, rank);
+        let (squares, product, b) = (squares.data::<T>()?, product.data::<T>()?, b.data::<T>()?);
+        let mut out = Buffer::<T>::unspecified(outputs);
+        parallel::for_row_blocks(&mut out, 1, 64, |first, piece| {
+            for (i, inverse) in (first..).zip(piece) {
+                let row = &b[i * rank..(i + 1) * rank];
+                let cross: f64 = row.iter().enumerate().map(|(k, &b)| (b * product[k * outputs + i]).f64()).sum();
+                let own: f64 = row.iter().zip(gram.chunks(rank)).map(|(&b, gram)| {
+                    b.f64() * gram.iter().zip(row).map(|(&g, &b)| g.f64() * b.f64()).sum::<f64>()
+                }).sum();
+                let terms = [squares[i].f64(), 2.0 * scale * cross, scale * scale * own];
+                let floor = Float::f64(T::EPSILON) * terms.iter().fold(0.0, |m: f64, t| m.max(t.abs()));
+                let square = terms.iter().sum::<f64>().max(floor);
+                *inverse = if square > 0.0 { T::of(1.0 / square.sqrt()) } else { 0.0 };
+            }
+        });
+        Tensor::from_buffer(out, [outputs])
+    })
+}
