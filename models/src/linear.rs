@@ -27,14 +27,13 @@ impl Linear {
         Linear { weight: Parameter::new(format!("{name}.weight"), Role::Matrix, weight), bias: None }
     }
 
-    fn bias(&self) -> Option<Tensor> {
+    pub(crate) fn bias(&self) -> Option<Tensor> {
         self.bias.as_ref().map(Parameter::tensor)
     }
 
     /// The layer with its adapter, if one is attached.
     pub(crate) fn forward(&self, x: &Tensor, adapter: Option<&LinearAdapter>, pass: &Pass) -> Result<Tensor> {
-        let y = linear(x, &self.weight.tensor(), self.bias().as_ref())?;
-        adapter.map_or(Ok(y.clone()), |adapter| adapter.apply(&y, x, pass))
+        adapter.map_or_else(|| self.plain(None, x), |adapter| adapter.apply(self, None, x, pass))
     }
 
     /// The layer's output added onto `base`, with its adapter.
@@ -45,8 +44,21 @@ impl Linear {
         adapter: Option<&LinearAdapter>,
         pass: &Pass,
     ) -> Result<Tensor> {
-        let y = add_linear(base, x, &self.weight.tensor(), self.bias().as_ref(), Gate::Fixed(1.0))?;
-        adapter.map_or(Ok(y.clone()), |adapter| adapter.apply(&y, x, pass))
+        adapter.map_or_else(|| self.plain(Some(base), x), |adapter| adapter.apply(self, Some(base), x, pass))
+    }
+
+    /// `base + W x + b`, in one pass.
+    pub(crate) fn plain(&self, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor> {
+        let (weight, bias) = (self.weight.tensor(), self.bias());
+        match base {
+            Some(base) => add_linear(base, x, &weight, bias.as_ref(), Gate::Fixed(1.0)),
+            None => linear(x, &weight, bias.as_ref()),
+        }
+    }
+
+    /// `W x`.
+    pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
+        linear(x, &self.weight.tensor(), None)
     }
 
     pub(crate) fn parameters(&self) -> impl Iterator<Item = Parameter> + '_ {

@@ -1,7 +1,9 @@
 //! Whole models: parameter counts, gradients, streaming, recompute, files.
 
 use hankel_core::{DType, Random, Result, Tensor, no_grad};
-use hankel_models::adapters::{Discretization, HrmConfig, HrmInput, LoraConfig, Preset, StreamSite};
+use hankel_models::adapters::{
+    AdaLoraConfig, Discretization, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamSite,
+};
 use hankel_models::linear::NormKind;
 use hankel_models::parameter::trainable_count;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, State, StepKey, TinyGpt, TinyGptConfig};
@@ -28,7 +30,7 @@ fn tokens(shape: [usize; 2], vocabulary: usize, name: &str) -> Tensor {
 
 /// Adapters as they are after some training: nothing at zero, so that every path carries a gradient.
 fn shaken(config: &AdapterConfig, model: &TinyGpt, seed: u64) -> AdapterSet {
-    let adapters = AdapterSet::new(config, &model.placement(), seed).unwrap();
+    let adapters = AdapterSet::on(config, &model.placement(), &model.parameters(), seed).unwrap();
     for (i, parameter) in adapters.parameters().iter().enumerate() {
         let noise = Random::new(seed, "shake", i as u64);
         let value: Vec<f64> = parameter.tensor().to_f64_vec();
@@ -49,6 +51,17 @@ fn lora(targets: &[&str]) -> AdapterConfig {
     AdapterConfig::Lora(LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })
 }
 
+fn lora_with(targets: &[&str], change: impl FnOnce(&mut LoraConfig)) -> AdapterConfig {
+    let AdapterConfig::Lora(mut config) = lora(targets) else { unreachable!("LoRA was asked for") };
+    change(&mut config);
+    AdapterConfig::Lora(config)
+}
+
+fn adalora(dropout: f64) -> AdapterConfig {
+    let targets = vec!["all-linear".to_owned()];
+    AdapterConfig::AdaLora(AdaLoraConfig { targets, lora_alpha: 5.0, dropout, ..AdaLoraConfig::new(3, 2, 20) })
+}
+
 /// Every kind and setting that changes the equations.
 fn variants() -> Vec<(&'static str, AdapterConfig)> {
     let both = vec![StreamSite::Attention, StreamSite::Mlp];
@@ -67,6 +80,21 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("hrm chunked", hrm(Preset::Paper, |c| c.scan = ScanPath::Chunked)),
         ("lora q v", lora(&["q_proj", "v_proj"])),
         ("lora all", lora(&["all-linear"])),
+        ("lora in one layer", lora(&["layers.1.self_attn.q_proj", "mlp.up_proj"])),
+        ("lora with dropout", lora_with(&["all-linear"], |c| c.dropout = 0.3)),
+        ("rslora", lora_with(&["all-linear"], |c| c.rslora = true)),
+        ("dora", lora_with(&["all-linear"], |c| c.dora = true)),
+        ("dora with dropout", lora_with(&["all-linear"], |c| (c.dora, c.dropout) = (true, 0.3))),
+        ("adalora", adalora(0.0)),
+        ("adalora with dropout", adalora(0.3)),
+        ("ia3", AdapterConfig::Ia3(Ia3Config::default())),
+        (
+            "ia3 everywhere",
+            AdapterConfig::Ia3(Ia3Config {
+                targets: vec!["all-linear".into()],
+                feedforward: vec!["o_proj".into(), "mlp.up_proj".into()],
+            }),
+        ),
     ]
 }
 
@@ -113,7 +141,8 @@ fn loss_of(
     let weights = Tensor::from_vec((0..18).map(|i| weights.uniform(i)).collect(), [2, 9])?;
     let targets = Targets { tokens: &target, weights: &weights, smoothing: 0.1, normalizer: 7.0 };
     let mut pass = Pass { recompute, ..Pass::training(StepKey { seed: 3, step: 5 }) };
-    model.loss(&input, targets, adapters, &mut pass)
+    let loss = model.loss(&input, targets, adapters, &mut pass)?;
+    adapters.penalty()?.map_or(Ok(loss.clone()), |penalty| hankel_ops::add(&loss, &penalty))
 }
 
 #[test]
@@ -121,6 +150,12 @@ fn gradients_of_the_whole_model_with_each_adapter() {
     for (name, config) in variants() {
         let model = TinyGpt::new(&TinyGptConfig { dropout: 0.1, init_std: 0.3, ..tiny() }, 1).unwrap();
         let adapters = shaken(&config, &model, 2);
+        for (_, adapter) in adapters.linears() {
+            // Constants of the backward pass must be constants of the differences too.
+            if let LinearAdapter::Dora(dora) = adapter {
+                dora.hold_norms(true);
+            }
+        }
         model.to_dtype(DType::F64).unwrap();
         adapters.to_dtype(DType::F64).unwrap();
         let trained: Vec<Parameter> = adapters.parameters();

@@ -1,13 +1,11 @@
 //! Adapter sets on disk, in the PEFT envelope: `adapter_config.json` and `adapter_model.safetensors`.
 
 use super::dynamics::Dynamics;
-use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, LoraConfig, Placement, StreamSite};
+use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, Placement, StreamSite};
 use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
-use crate::tiny_gpt::files::{fill, to_arrays};
-use crate::weights::arrays::{Precision, parse, serialize};
-use crate::weights::atomic::{Existing, write_folder};
-use crate::weights::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
+use crate::weights::arrays::Precision;
+use crate::weights::hrm_file::CONFIG_FILE;
 use crate::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmSites, Result, WeightsError};
 use hankel_core::{DType, Tensor};
 use hankel_ops::ScanPath;
@@ -15,8 +13,6 @@ use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::Path;
 
-/// Prefix of every tensor's name in PEFT's files.
-const PREFIX: &str = "base_model.model.";
 /// Slowest decay whose logarithm is kept: a pole at 0 is stored as `exp(-100)`.
 const MAX_RATE: f64 = 100.0;
 
@@ -29,13 +25,8 @@ impl AdapterSet {
         match self.config() {
             AdapterConfig::None => Ok(()),
             AdapterConfig::Hrm(config) => self.to_hrm_file(config, base_model).save(directory),
-            AdapterConfig::Lora(config) => {
-                let config = serde_json::to_vec_pretty(&lora_to_json(config, base_model))
-                    .map_err(|e| WeightsError::content(directory, e.to_string()))?;
-                let arrays =
-                    to_arrays(&self.parameters()).into_iter().map(|(name, array)| (format!("{PREFIX}{name}"), array));
-                let weights = serialize(&arrays.collect());
-                write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &weights)], Existing::Replace)
+            AdapterConfig::Lora(_) | AdapterConfig::AdaLora(_) | AdapterConfig::Ia3(_) => {
+                self.save_peft(directory, base_model)
             }
         }
     }
@@ -52,17 +43,10 @@ impl AdapterSet {
             serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
         match value.get("peft_type").and_then(Value::as_str) {
             Some("HRM") => Self::from_hrm_file(directory, placement, steps),
-            Some("LORA") => {
-                let config = lora_from_json(&path, &value)?;
-                let path = directory.join(WEIGHTS_FILE);
-                let set = Self::new(&AdapterConfig::Lora(config), placement, 0)
-                    .map_err(|e| WeightsError::content(&path, e.to_string()))?;
-                let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
-                fill(&path, &set.parameters(), &mut parse(&path, &bytes)?, |name| format!("{PREFIX}{name}"))?;
-                Ok(set)
-            }
+            Some("LORA" | "ADALORA" | "IA3") => Self::load_peft(directory, &value, placement),
             Some(other) => {
-                Err(WeightsError::content(&path, format!("peft_type is {other:?}; HRM and LORA are supported")))
+                let reason = format!("peft_type is {other:?}; HRM, LORA, ADALORA and IA3 are supported");
+                Err(WeightsError::content(&path, reason))
             }
             None => Err(WeightsError::content(&path, "there is no peft_type: this is not an adapter")),
         }
@@ -232,51 +216,4 @@ pub(super) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
     }
     real.extend(pairs);
     real
-}
-
-fn lora_to_json(config: &LoraConfig, base_model: Option<&str>) -> Value {
-    json!({
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base_model,
-        "r": config.rank,
-        "lora_alpha": config.lora_alpha,
-        "lora_dropout": config.dropout,
-        "target_modules": config.targets,
-        "bias": "none",
-        "fan_in_fan_out": false,
-        "inference_mode": true,
-        "init_lora_weights": true,
-        "use_dora": false,
-        "use_rslora": false,
-    })
-}
-
-fn lora_from_json(path: &Path, value: &Map<String, Value>) -> Result<LoraConfig> {
-    let fail = |reason: String| WeightsError::content(path, reason);
-    for key in ["use_dora", "use_rslora", "fan_in_fan_out"] {
-        if value.get(key).and_then(Value::as_bool) == Some(true) {
-            return Err(fail(format!("{key} = true is not supported")));
-        }
-    }
-    for key in ["rank_pattern", "alpha_pattern"] {
-        if value.get(key).and_then(Value::as_object).is_some_and(|pattern| !pattern.is_empty()) {
-            return Err(fail(format!("{key} is not supported")));
-        }
-    }
-    let number = |key: &str| {
-        value.get(key).and_then(Value::as_f64).ok_or_else(|| fail(format!("{key} is missing or not a number")))
-    };
-    let rank = value.get("r").and_then(Value::as_u64).filter(|r| (1..=1 << 20).contains(r));
-    let targets = match value.get("target_modules") {
-        Some(Value::String(target)) => vec![target.clone()],
-        Some(Value::Array(list)) => list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
-        _ => return Err(fail("target_modules is missing".to_owned())),
-    };
-    Ok(LoraConfig {
-        rank: rank.ok_or_else(|| fail("r is missing or not a rank".to_owned()))? as usize,
-        lora_alpha: number("lora_alpha")?,
-        dropout: number("lora_dropout")?,
-        targets,
-    })
 }

@@ -4,23 +4,38 @@
 //! (`attention`, `mlp`) it acts on the sequence after the sub-layer. An [`AdapterSet`] holds what is attached where; the
 //! backbone asks it layer by layer and knows no adapter by name.
 
+pub mod adalora;
+mod budget;
+mod dora;
 mod dynamics;
 mod files;
 mod hankel;
 mod hrm;
+mod ia3;
+mod linear_adapter;
 mod lora;
+mod merge;
+mod peft;
 mod placement;
 mod truncation;
 
 pub use crate::weights::{Discretization, HrmInput, HrmPreset as Preset, HrmSite as StreamSite};
+pub use adalora::{AdaLora, AdaLoraConfig, Allocation, Schedule};
+pub use budget::Budget;
+pub use dora::Dora;
 pub use dynamics::{Coefficients, Dynamics, RateInit};
 pub use hrm::{Hrm, HrmConfig, StreamInputs};
-pub use lora::{LinearAdapter, LoraConfig};
+pub use ia3::{Ia3, Ia3Config};
+pub use linear_adapter::LinearAdapter;
+pub use lora::{Lora, LoraConfig};
+pub use merge::{MergeReport, Merged};
 pub use placement::{LinearSite, Placement};
 pub use truncation::Truncated;
 
 use crate::parameter::Parameter;
-use hankel_core::{DType, Error, Result};
+use adalora::Allocator;
+use hankel_core::{DType, Error, Gradients, Result, Tensor};
+use hankel_ops::{add, scale};
 use std::collections::BTreeMap;
 
 /// Which adapter is attached, and how.
@@ -30,8 +45,12 @@ pub enum AdapterConfig {
     None,
     /// Recurrent adapters at stream sites.
     Hrm(HrmConfig),
-    /// Low-rank updates at linear sites.
+    /// Low-rank updates at linear sites: LoRA, rsLoRA, DoRA.
     Lora(LoraConfig),
+    /// Low-rank updates whose ranks are shared out while training.
+    AdaLora(AdaLoraConfig),
+    /// Scales at linear sites.
+    Ia3(Ia3Config),
 }
 
 /// The adapters of one layer.
@@ -57,7 +76,7 @@ impl LayerAdapters {
         self.stream.iter().map(|(site, adapter)| (*site, adapter))
     }
 
-    /// All adapted projections, by name.
+    /// All adapted projections, by site.
     pub fn linears(&self) -> impl Iterator<Item = (&str, &LinearAdapter)> {
         self.linear.iter().map(|(site, adapter)| (site.as_str(), adapter))
     }
@@ -68,35 +87,86 @@ impl LayerAdapters {
 pub struct AdapterSet {
     config: AdapterConfig,
     layers: Vec<LayerAdapters>,
+    allocator: Allocator,
 }
 
 impl AdapterSet {
     /// Nothing attached.
     pub fn none(placement: &Placement) -> Self {
-        AdapterSet { config: AdapterConfig::None, layers: vec![LayerAdapters::default(); placement.layers] }
+        AdapterSet {
+            config: AdapterConfig::None,
+            layers: vec![LayerAdapters::default(); placement.layers],
+            allocator: Allocator::default(),
+        }
     }
 
     /// Fresh adapters of `config` at all its sites, trainable.
     ///
     /// # Errors
-    /// When a site does not exist in the backbone, or a size is out of range.
+    /// When a site does not exist in the backbone, a size is out of range, or for DoRA, which starts from the backbone's
+    /// weights: see [`AdapterSet::on`].
     pub fn new(config: &AdapterConfig, placement: &Placement, seed: u64) -> Result<Self> {
+        match config {
+            AdapterConfig::Lora(config) if config.dora => Err(dora::needs_weights()),
+            _ => Self::build(config, placement, seed, |_, rank| rank),
+        }
+    }
+
+    /// Fresh adapters of `config`, trainable, on a backbone with the sites of `placement` and the parameters `backbone`; the
+    /// model computes what it did before.
+    ///
+    /// # Errors
+    /// When a site does not exist in the backbone, or a size is out of range.
+    pub fn on(config: &AdapterConfig, placement: &Placement, backbone: &[Parameter], seed: u64) -> Result<Self> {
+        let set = Self::build(config, placement, seed, |_, rank| rank)?;
+        for (path, adapter) in set.linears() {
+            if let LinearAdapter::Dora(dora) = adapter {
+                let name = format!("{path}.weight");
+                let weight = backbone.iter().find(|parameter| parameter.name() == name);
+                let missing = || Error::invalid("dora", format!("the backbone has no parameter {name}"));
+                dora.start_at(&weight.ok_or_else(missing)?.tensor())?;
+            }
+        }
+        Ok(set)
+    }
+
+    /// `rank` gives the rank of an AdaLoRA update from its path and the rank of the configuration.
+    fn build(
+        config: &AdapterConfig,
+        placement: &Placement,
+        seed: u64,
+        rank: impl Fn(&str, usize) -> usize,
+    ) -> Result<Self> {
         let mut set = AdapterSet { config: config.clone(), ..Self::none(placement) };
-        for (layer, adapters) in set.layers.iter_mut().enumerate() {
-            match config {
-                AdapterConfig::None => {}
-                AdapterConfig::Hrm(config) => {
-                    config.check().map_err(|problem| Error::invalid("hrm", problem))?;
+        let targets = match config {
+            AdapterConfig::None => &[][..],
+            AdapterConfig::Lora(config) => &config.targets,
+            AdapterConfig::AdaLora(config) => &config.targets,
+            AdapterConfig::Ia3(config) => &config.targets,
+            AdapterConfig::Hrm(config) => {
+                config.check().map_err(|problem| Error::invalid("hrm", problem))?;
+                for (layer, adapters) in set.layers.iter_mut().enumerate() {
                     for &site in &config.sites {
                         adapters.stream.insert(site, Hrm::new(config, placement.d_model, layer, site, seed)?);
                     }
                 }
-                AdapterConfig::Lora(config) => {
-                    for site in placement.resolve(&config.targets)? {
-                        adapters.linear.insert(site.name.clone(), LinearAdapter::new(config, site, layer, seed)?);
-                    }
-                }
+                &[]
             }
+        };
+        for (layer, site) in placement.select(targets)? {
+            let adapter = match config {
+                AdapterConfig::None | AdapterConfig::Hrm(_) => continue,
+                AdapterConfig::Lora(config) if config.dora => {
+                    LinearAdapter::Dora(Dora::new(config, site, layer, seed)?)
+                }
+                AdapterConfig::Lora(config) => LinearAdapter::Lora(Lora::new(config, site, layer, seed)?),
+                AdapterConfig::AdaLora(config) => {
+                    let rank = rank(&site.path(layer), config.init_rank);
+                    LinearAdapter::AdaLora(AdaLora::new(config, rank, site, layer, seed)?)
+                }
+                AdapterConfig::Ia3(config) => LinearAdapter::Ia3(Ia3::new(config, site, layer)?),
+            };
+            set.layers[layer].linear.insert(site.name.clone(), adapter);
         }
         Ok(set)
     }
@@ -114,6 +184,63 @@ impl AdapterSet {
     /// The adapters of every layer.
     pub fn layers(&self) -> &[LayerAdapters] {
         &self.layers
+    }
+
+    /// All adapted projections with their paths (`model.layers.2.self_attn.q_proj`), layer by layer.
+    pub fn linears(&self) -> impl Iterator<Item = (&str, &LinearAdapter)> {
+        self.layers.iter().flat_map(LayerAdapters::linears).map(|(_, adapter)| (adapter.path(), adapter))
+    }
+
+    fn adalora(&self) -> Vec<&AdaLora> {
+        let all = self.layers.iter().flat_map(LayerAdapters::linears);
+        all.filter_map(|(_, adapter)| if let LinearAdapter::AdaLora(adapter) = adapter { Some(adapter) } else { None })
+            .collect()
+    }
+
+    /// The term that the adapters add to the loss of each micro-batch: the orthogonality penalty of AdaLoRA; `None` where
+    /// there is none.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn penalty(&self) -> Result<Option<Tensor>> {
+        let AdapterConfig::AdaLora(config) = &self.config else { return Ok(None) };
+        let mut sum: Option<Tensor> = None;
+        let mut terms = 0;
+        for term in self.adalora().into_iter().map(AdaLora::penalties) {
+            for term in term? {
+                terms += 1;
+                sum = Some(sum.map_or(Ok(term.clone()), |sum| add(&sum, &term))?);
+            }
+        }
+        sum.map(|sum| scale(&sum, config.orth_reg_weight / f64::from(terms))).transpose()
+    }
+
+    /// AdaLoRA's part of a training step, called after each optimizer step (numbered from 0) with the gradients it used and
+    /// the factor that it put on them (the mean over micro-batches, clipping): updates the scores and, by the schedule,
+    /// gives the ranks to the projections that need them. `None` for any other adapter.
+    ///
+    /// # Errors
+    /// When a gradient is missing.
+    pub fn allocate(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Option<Allocation>> {
+        let AdapterConfig::AdaLora(config) = &self.config else { return Ok(None) };
+        self.allocator.step(config, &self.adalora(), step, gradients, factor).map(Some)
+    }
+
+    /// What a resumed training needs beside parameters and the optimizer's moments, by name: AdaLoRA's scores and masks;
+    /// empty for any other adapter.
+    ///
+    /// # Errors
+    /// Never for a set made by this module.
+    pub fn training_state(&self) -> Result<BTreeMap<String, Tensor>> {
+        self.allocator.save()
+    }
+
+    /// Takes back what [`AdapterSet::training_state`] gave.
+    ///
+    /// # Errors
+    /// When it is the state of other adapters.
+    pub fn restore_training_state(&self, saved: &BTreeMap<String, Tensor>) -> Result<()> {
+        self.allocator.restore(&self.adalora(), saved)
     }
 
     /// Every parameter, layer by layer.

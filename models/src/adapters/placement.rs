@@ -35,26 +35,52 @@ pub struct Placement {
     pub stream: Vec<StreamSite>,
 }
 
+impl LinearSite {
+    /// The projection's name in layer `layer`: `model.layers.2.self_attn.q_proj`.
+    pub fn path(&self, layer: usize) -> String {
+        format!("model.layers.{layer}.{}.{}", self.module, self.name)
+    }
+}
+
 impl Placement {
-    /// The projections that `targets` name; `all-linear` names every one.
+    /// The projections that `targets` name, as (layer, site), layer by layer. A target is a projection's name
+    /// (`q_proj`), its path or the end of it from a dot on (`mlp.up_proj`, `layers.0.self_attn.q_proj`), or
+    /// `all-linear`, which is every projection of every layer.
     ///
     /// # Errors
     /// When a target matches nothing.
-    pub fn resolve(&self, targets: &[String]) -> Result<Vec<&LinearSite>> {
-        let mut found: Vec<&LinearSite> = Vec::new();
+    pub fn select(&self, targets: &[String]) -> Result<Vec<(usize, &LinearSite)>> {
+        let all = || (0..self.layers).flat_map(|layer| self.linear.iter().map(move |site| (layer, site)));
         for target in targets {
-            let matches = self.linear.iter().filter(|site| target == "all-linear" || site.name == *target);
-            let before = found.len();
-            found.extend(matches);
-            if found.len() == before {
+            if !all().any(|(layer, site)| matches(target, &site.path(layer))) {
                 let names: Vec<&str> = self.linear.iter().map(|site| site.name.as_str()).collect();
                 let problem =
                     format!("target {target:?} matches no projection; there are {}, or all-linear", names.join(", "));
                 return Err(Error::invalid("adapter", problem));
             }
         }
-        found.sort_by_key(|site| self.linear.iter().position(|other| other == *site));
-        found.dedup();
-        Ok(found)
+        let chosen = |layer, site: &LinearSite| {
+            let path = site.path(layer);
+            targets.iter().any(|target| matches(target, &path))
+        };
+        Ok(all().filter(|(layer, site)| chosen(*layer, site)).collect())
+    }
+
+    /// The projections that `targets` name in at least one layer.
+    ///
+    /// # Errors
+    /// When a target matches nothing.
+    pub fn resolve(&self, targets: &[String]) -> Result<Vec<&LinearSite>> {
+        let selected = self.select(targets)?;
+        Ok(self.linear.iter().filter(|site| selected.iter().any(|(_, other)| other == site)).collect())
     }
 }
+
+/// Whether `target` names the projection at `path`: the rule of PEFT's lists.
+pub(crate) fn matches(target: &str, path: &str) -> bool {
+    let ends = |rest: &str| rest.is_empty() || rest.ends_with('.');
+    target == ALL_LINEAR || path.strip_suffix(target).is_some_and(|rest| !target.is_empty() && ends(rest))
+}
+
+/// The target that is every projection.
+pub(crate) const ALL_LINEAR: &str = "all-linear";

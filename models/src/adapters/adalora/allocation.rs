@@ -1,0 +1,248 @@
+//! Who keeps which rank (section 3.2 of the paper): after each step every singular triplet gets a score, and those with the
+//! lowest lose their singular value.
+//!
+//! For each element `w` with gradient `g`: `I = |w g|`, `J <- beta1 J + (1 - beta1) I` (its sensitivity),
+//! `U <- beta2 U + (1 - beta2) |I - J|` (its uncertainty), score `J U`. A triplet's score is that of its singular value plus
+//! the means over its two singular vectors. A value that was set to 0 goes on being trained, and may come back with the next
+//! allocation, until the last.
+
+use super::schedule::Phase;
+use super::{AdaLora, AdaLoraConfig};
+use crate::parameter::Parameter;
+use hankel_core::{DType, Error, Float, Gradients, Result, Tensor};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The ranks after a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation {
+    /// What the sum of the ranks should be by the schedule.
+    pub budget: usize,
+    /// Number of singular values that are not 0, by projection.
+    pub ranks: Vec<(String, usize)>,
+    /// Whether ranks were allocated anew in this step.
+    pub changed: bool,
+}
+
+/// Scores and masks of all projections. Cloning shares them.
+#[derive(Clone, Default)]
+pub(in crate::adapters) struct Allocator(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// Sensitivity and uncertainty by parameter, of its shape.
+    scores: BTreeMap<String, [Tensor; 2]>,
+    /// By projection, which of the `init_rank` triplets are kept; empty before the first allocation.
+    kept: BTreeMap<String, Vec<bool>>,
+    /// The tensors hold the kept triplets only, as files do: the ranks do not change any more.
+    pruned: bool,
+}
+
+const SENSITIVITY: &str = "sensitivity";
+const UNCERTAINTY: &str = "uncertainty";
+const KEPT: &str = "kept";
+
+impl Allocator {
+    /// That of an adapter read from a file: its ranks are final.
+    pub(in crate::adapters) fn pruned(kept: BTreeMap<String, Vec<bool>>) -> Self {
+        Allocator(Arc::new(Mutex::new(State { kept, pruned: true, ..State::default() })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The triplets that are kept, by projection, and whether the tensors hold those only.
+    pub(in crate::adapters) fn kept(&self) -> (BTreeMap<String, Vec<bool>>, bool) {
+        let state = self.state();
+        (state.kept.clone(), state.pruned)
+    }
+
+    /// See [`AdapterSet::allocate`](crate::AdapterSet::allocate).
+    pub(in crate::adapters) fn step(
+        &self,
+        config: &AdaLoraConfig,
+        adapters: &[&AdaLora],
+        step: usize,
+        gradients: &Gradients,
+        factor: f64,
+    ) -> Result<Allocation> {
+        let mut state = self.state();
+        let (initial, target) = (config.init_rank * adapters.len(), config.target_rank * adapters.len());
+        let budget = config.schedule.budget(step, initial, target);
+        let mut changed = false;
+        match config.schedule.phase(step) {
+            _ if state.pruned => {}
+            Phase::Reduce { allocate } => {
+                for parameter in adapters.iter().flat_map(|adapter| adapter.parameters()) {
+                    state.score(config, &parameter, gradients, factor)?;
+                }
+                if allocate {
+                    state.allocate(adapters, initial - budget)?;
+                    changed = true;
+                }
+            }
+            Phase::Fix => {
+                state.allocate(adapters, initial - budget)?;
+                state.scores.clear();
+                changed = true;
+            }
+            Phase::Keep => state.mask(adapters)?,
+        }
+        let ranks = adapters.iter().map(|adapter| (adapter.path().to_owned(), adapter.rank())).collect();
+        Ok(Allocation { budget, ranks, changed })
+    }
+
+    /// Everything that a resumed run needs, by name.
+    pub(in crate::adapters) fn save(&self) -> Result<BTreeMap<String, Tensor>> {
+        let state = self.state();
+        let mut all = BTreeMap::new();
+        for (name, [sensitivity, uncertainty]) in &state.scores {
+            all.insert(format!("{name}.{SENSITIVITY}"), sensitivity.clone());
+            all.insert(format!("{name}.{UNCERTAINTY}"), uncertainty.clone());
+        }
+        for (path, kept) in &state.kept {
+            let mask = kept.iter().map(|&kept| f32::from(u8::from(kept))).collect();
+            all.insert(format!("{path}.{KEPT}"), Tensor::from_vec(mask, [kept.len()])?);
+        }
+        Ok(all)
+    }
+
+    /// Takes back what [`Allocator::save`] gave.
+    pub(in crate::adapters) fn restore(&self, adapters: &[&AdaLora], saved: &BTreeMap<String, Tensor>) -> Result<()> {
+        let fail = |problem: String| Error::invalid("adalora", problem);
+        let mut state = self.state();
+        let (mut scores, mut kept, mut used) = (BTreeMap::new(), BTreeMap::new(), 0);
+        for adapter in adapters {
+            for parameter in adapter.parameters() {
+                let name = |what: &str| format!("{}.{what}", parameter.name());
+                let (first, second) = (saved.get(&name(SENSITIVITY)), saved.get(&name(UNCERTAINTY)));
+                if first.is_none() && second.is_none() {
+                    continue;
+                }
+                let [Some(first), Some(second)] = [first, second] else {
+                    return Err(fail(format!("the saved state has only one of the scores of {}", parameter.name())));
+                };
+                let value = parameter.tensor();
+                if first.shape() != value.shape() || second.shape() != value.shape() {
+                    return Err(fail(format!("the saved scores of {} have another shape", parameter.name())));
+                }
+                let scored = [first.to_dtype(value.dtype())?, second.to_dtype(value.dtype())?];
+                scores.insert(parameter.name().to_owned(), scored);
+                used += 2;
+            }
+            if let Some(mask) = saved.get(&format!("{}.{KEPT}", adapter.path())) {
+                if !state.pruned && mask.elements() != adapter.factors()[1].elements() {
+                    return Err(fail(format!("the saved mask of {} has another rank", adapter.path())));
+                }
+                kept.insert(adapter.path().to_owned(), mask.to_f64_vec().iter().map(|&x| x != 0.0).collect());
+                used += 1;
+            }
+        }
+        if used != saved.len() {
+            return Err(fail("the saved state is that of other projections".to_owned()));
+        }
+        for (what, count, all) in [("scores", scores.len(), 3 * adapters.len()), ("masks", kept.len(), adapters.len())]
+        {
+            if count != 0 && count != all {
+                return Err(fail(format!("the saved state has {what} of {count} of {all}")));
+            }
+        }
+        (state.scores, state.kept) = (scores, kept);
+        Ok(())
+    }
+}
+
+impl State {
+    fn score(
+        &mut self,
+        config: &AdaLoraConfig,
+        parameter: &Parameter,
+        gradients: &Gradients,
+        factor: f64,
+    ) -> Result<()> {
+        let value = parameter.tensor();
+        let gradient = gradients.get(&value).ok_or_else(|| {
+            let problem =
+                format!("no gradient of {}: allocate with those of the step's backward pass", parameter.name());
+            Error::invalid("adalora", problem)
+        })?;
+        if !self.scores.contains_key(parameter.name()) {
+            let zeros = || Tensor::zeros_of(value.dtype(), value.shape());
+            self.scores.insert(parameter.name().to_owned(), [zeros()?, zeros()?]);
+        }
+        let Some(scores) = self.scores.get_mut(parameter.name()) else { return Ok(()) };
+        match value.dtype() {
+            DType::F32 => update::<f32>(scores, &value, gradient, factor, config),
+            _ => update::<f64>(scores, &value, gradient, factor, config),
+        }
+    }
+
+    /// Keeps all triplets but the `lose` with the lowest scores; ties are lost together.
+    fn allocate(&mut self, adapters: &[&AdaLora], lose: usize) -> Result<()> {
+        let mut by_path: Vec<(&AdaLora, Vec<f64>)> = Vec::new();
+        for adapter in adapters {
+            let [q, e, p] = adapter.parameters().try_into().map_err(|_| Error::invalid("adalora", "three factors"))?;
+            let [q, e, p] = [self.product(&q)?, self.product(&e)?, self.product(&p)?];
+            let (rank, inputs) = (e.len(), q.len() / e.len().max(1));
+            let outputs = p.len() / rank.max(1);
+            let score = |k: usize| {
+                let right = q[k * inputs..(k + 1) * inputs].iter().sum::<f64>() / inputs as f64;
+                let left = (0..outputs).map(|i| p[i * rank + k]).sum::<f64>() / outputs as f64;
+                e[k] + right + left
+            };
+            by_path.push((*adapter, (0..rank).map(score).collect()));
+        }
+        let mut all: Vec<f64> = by_path.iter().flat_map(|(_, scores)| scores.clone()).collect();
+        all.sort_by(f64::total_cmp);
+        let threshold = if lose == 0 { f64::NEG_INFINITY } else { all[lose - 1] };
+        let masks = by_path.iter().map(|(adapter, scores)| {
+            (adapter.path().to_owned(), scores.iter().map(|&score| score > threshold).collect())
+        });
+        self.kept = masks.collect();
+        self.mask(adapters)
+    }
+
+    /// The product of sensitivity and uncertainty, element by element.
+    fn product(&self, parameter: &Parameter) -> Result<Vec<f64>> {
+        let missing = || Error::invalid("adalora", format!("{} has no score yet", parameter.name()));
+        let [sensitivity, uncertainty] = self.scores.get(parameter.name()).ok_or_else(missing)?;
+        Ok(sensitivity.to_f64_vec().iter().zip(uncertainty.to_f64_vec()).map(|(s, u)| s * u).collect())
+    }
+
+    /// Sets the singular values that are not kept to 0.
+    fn mask(&self, adapters: &[&AdaLora]) -> Result<()> {
+        fn clear<T: Float>(value: &mut Tensor, kept: &[bool]) -> Result<()> {
+            let lost = value.data_mut::<T>()?.iter_mut().zip(kept).filter(|(_, kept)| !**kept);
+            lost.for_each(|(e, _)| *e = T::zero());
+            Ok(())
+        }
+        for adapter in adapters {
+            let Some(kept) = self.kept.get(adapter.path()) else { continue };
+            adapter.e.update(|value| match value.dtype() {
+                DType::F32 => clear::<f32>(value, kept),
+                _ => clear::<f64>(value, kept),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn update<T: Float>(
+    [sensitivity, uncertainty]: &mut [Tensor; 2],
+    value: &Tensor,
+    gradient: &Tensor,
+    factor: f64,
+    config: &AdaLoraConfig,
+) -> Result<()> {
+    let (w, g) = (value.data::<T>()?, gradient.data::<T>()?);
+    let factor = T::of(factor);
+    let [(keep1, add1), (keep2, add2)] = [config.beta1, config.beta2].map(|beta| (T::of(beta), T::of(1.0 - beta)));
+    let (s, u) = (sensitivity.data_mut::<T>()?, uncertainty.data_mut::<T>()?);
+    for (((s, u), &w), &g) in s.iter_mut().zip(u).zip(w).zip(g) {
+        let importance = (w * g * factor).abs();
+        *s = keep1 * *s + add1 * importance;
+        *u = keep2 * *u + add2 * (importance - *s).abs();
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Where the adapters of a PEFT directory are: `target_modules` and what narrows them.
+
+use crate::adapters::Placement;
+use crate::adapters::placement::{ALL_LINEAR, LinearSite, matches};
+use crate::weights::{Result, WeightsError};
+use regex::Regex;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+pub(super) struct Targets<'a> {
+    pub path: &'a Path,
+    pub value: &'a Map<String, Value>,
+    pub placement: &'a Placement,
+}
+
+/// Names of modules, or a regular expression that a whole path must match.
+enum Pattern {
+    Names(Vec<String>),
+    Expression(Regex),
+}
+
+impl Pattern {
+    fn matches(&self, path: &str) -> bool {
+        match self {
+            Pattern::Names(names) => names.iter().any(|name| matches(name, path)),
+            Pattern::Expression(expression) => expression.is_match(path),
+        }
+    }
+}
+
+impl Targets<'_> {
+    fn fail(&self, reason: impl Into<String>) -> WeightsError {
+        WeightsError::content(self.path, reason)
+    }
+
+    fn pattern(&self, key: &str) -> Result<Option<Pattern>> {
+        match self.value.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(name)) if name.eq_ignore_ascii_case(ALL_LINEAR) => {
+                Ok(Some(Pattern::Names(vec![ALL_LINEAR.to_owned()])))
+            }
+            Some(Value::String(text)) => match Regex::new(&format!("^(?:{text})$")) {
+                Ok(expression) => Ok(Some(Pattern::Expression(expression))),
+                Err(e) => Err(self.fail(format!("{key} = {text:?} is not a regular expression that can be used: {e}"))),
+            },
+            Some(Value::Array(list)) => {
+                let names: Option<Vec<String>> = list.iter().map(|name| name.as_str().map(str::to_owned)).collect();
+                let names = names.ok_or_else(|| self.fail(format!("{key} holds something that is not a name")))?;
+                Ok((!names.is_empty()).then_some(Pattern::Names(names)))
+            }
+            Some(_) => Err(self.fail(format!("{key} is neither a list of names nor a string"))),
+        }
+    }
+
+    /// The layers of `layers_to_transform`.
+    fn layers(&self) -> Result<Option<Vec<usize>>> {
+        let wrong = || self.fail("layers_to_transform is neither a layer nor a list of layers");
+        let index = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok()).ok_or_else(wrong);
+        match self.value.get("layers_pattern") {
+            None | Some(Value::Null) => {}
+            Some(Value::String(name)) if name == "layers" => {}
+            Some(Value::Array(names)) if names.iter().all(|name| name == "layers") => {}
+            Some(other) => return Err(self.fail(format!("layers_pattern = {other} is not supported, only \"layers\""))),
+        }
+        match self.value.get("layers_to_transform") {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Array(list)) if list.is_empty() => Ok(None),
+            Some(Value::Array(list)) => list.iter().map(index).collect::<Result<_>>().map(Some),
+            Some(value) => index(value).map(|layer| Some(vec![layer])),
+        }
+    }
+
+    /// The targets as [`Placement::select`] reads them.
+    pub fn read(&self) -> Result<Vec<String>> {
+        let pattern = self.pattern("target_modules")?.ok_or_else(|| self.fail("target_modules is missing or empty"))?;
+        let (exclude, layers) = (self.pattern("exclude_modules")?, self.layers()?);
+        match pattern {
+            Pattern::Names(names) if exclude.is_none() && layers.is_none() => {
+                self.placement.select(&names).map_err(|e| self.fail(format!("target_modules: {e}")))?;
+                Ok(names)
+            }
+            pattern => self.list("target_modules", |layer, path| {
+                let in_layer = layers.as_ref().is_none_or(|layers| layers.contains(&layer));
+                in_layer && pattern.matches(path) && !exclude.as_ref().is_some_and(|exclude| exclude.matches(path))
+            }),
+        }
+    }
+
+    /// The targets of IA3 whose input is scaled.
+    pub fn feedforward(&self) -> Result<Vec<String>> {
+        match self.pattern("feedforward_modules")? {
+            None => Ok(Vec::new()),
+            Some(Pattern::Names(names)) => {
+                self.placement.select(&names).map_err(|e| self.fail(format!("feedforward_modules: {e}")))?;
+                Ok(names)
+            }
+            Some(pattern) => self.list("feedforward_modules", |_, path| pattern.matches(path)),
+        }
+    }
+
+    /// Names of the chosen projections: short ones if every layer has the same, else paths.
+    fn list(&self, key: &str, chosen: impl Fn(usize, &str) -> bool) -> Result<Vec<String>> {
+        let layers = 0..self.placement.layers;
+        let in_layer = |site: &LinearSite, layer: usize| chosen(layer, &site.path(layer));
+        let mut names = Vec::new();
+        let sites = &self.placement.linear;
+        if sites.iter().all(|site| layers.clone().all(|layer| in_layer(site, layer) == in_layer(site, 0))) {
+            names.extend(sites.iter().filter(|site| in_layer(site, 0)).map(|site| site.name.clone()));
+        } else {
+            for layer in layers {
+                names.extend(sites.iter().filter(|site| in_layer(site, layer)).map(|site| site.path(layer)));
+            }
+        }
+        if names.is_empty() { Err(self.fail(format!("{key} matches no projection"))) } else { Ok(names) }
+    }
+}
