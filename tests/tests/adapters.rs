@@ -51,6 +51,10 @@ fn kinds() -> Vec<(&'static str, AdapterConfig)> {
     ]
 }
 
+fn on(config: &AdapterConfig, model: &TinyGpt) -> hankel_core::Result<AdapterSet> {
+    AdapterSet::on(config, &model.placement(), &model.parameters(), 2)
+}
+
 fn shake(parameters: &[Parameter], std: f64) {
     for (i, parameter) in parameters.iter().enumerate() {
         let noise = Random::new(3, "shake", i as u64);
@@ -77,7 +81,7 @@ fn a_fresh_adapter_changes_nothing() {
     model.to_dtype(DType::F64).unwrap();
     let bare = logits(&model, &AdapterSet::none(&model.placement()));
     for (name, config) in kinds() {
-        let adapters = AdapterSet::on(&config, &model.placement(), &model.parameters(), 2).unwrap();
+        let adapters = on(&config, &model).unwrap();
         adapters.to_dtype(DType::F64).unwrap();
         let difference = largest_difference(&logits(&model, &adapters), &bare);
         // The magnitudes of DoRA start in f32.
@@ -101,7 +105,7 @@ fn a_merged_backbone_computes_the_same() {
             .filter(|p| p.name().ends_with("bias"))
             .for_each(|p| shake(std::slice::from_ref(p), 0.3));
         model.to_dtype(DType::F64).unwrap();
-        let adapters = AdapterSet::on(&config, &model.placement(), &model.parameters(), 2).unwrap();
+        let adapters = on(&config, &model).unwrap();
         shake(&adapters.parameters(), 0.2);
         adapters.to_dtype(DType::F64).unwrap();
         let expected = logits(&model, &adapters);
@@ -117,7 +121,7 @@ fn a_merged_backbone_computes_the_same() {
 #[test]
 fn merging_reports_what_rounding_loses() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
-    let adapters = AdapterSet::on(&low_rank(|c| c.targets = vec!["q_proj".into()]), &model.placement(), &model.parameters(), 2).unwrap();
+    let adapters = on(&low_rank(|c| c.targets = vec!["q_proj".into()]), &model).unwrap();
     shake(&adapters.parameters(), 0.1);
     let name = "model.layers.1.self_attn.q_proj.weight";
     let weight = model.parameters().into_iter().find(|p| p.name() == name).unwrap().tensor();
@@ -135,11 +139,11 @@ fn merging_reports_what_rounding_loses() {
 fn what_cannot_be_merged_is_refused() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
     let hrm = hankel_models::adapters::HrmConfig::new(Preset::Paper, 4, 12, 9);
-    let hrm = AdapterSet::on(&AdapterConfig::Hrm(hrm), &model.placement(), &model.parameters(), 2).unwrap();
+    let hrm = on(&AdapterConfig::Hrm(hrm), &model).unwrap();
     let before: Vec<Vec<f64>> = model.parameters().iter().map(|p| p.tensor().to_f64_vec()).collect();
     let message = hrm.merge(&model.parameters()).unwrap_err().to_string();
     assert!(message.contains("state"), "{message}");
-    let adapters = AdapterSet::on(&low_rank(|_| ()), &model.placement(), &model.parameters(), 2).unwrap();
+    let adapters = on(&low_rank(|_| ()), &model).unwrap();
     shake(&adapters.parameters(), 0.1);
     let without: Vec<Parameter> =
         model.parameters().into_iter().filter(|p| p.name() != "model.layers.1.mlp.up_proj.weight").collect();
@@ -178,7 +182,7 @@ fn step_forward(adapters: &AdapterSet, step: usize) {
 fn adalora_reaches_its_budget_and_resumes() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
     let fresh = || {
-        let set = AdapterSet::on(&adalora(), &model.placement(), &model.parameters(), 2).unwrap();
+        let set = on(&adalora(), &model).unwrap();
         shake(&set.parameters(), 0.2);
         set
     };
@@ -237,13 +241,13 @@ fn adalora_reaches_its_budget_and_resumes() {
 #[test]
 fn a_state_of_other_adapters_is_refused() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
-    let set = AdapterSet::on(&adalora(), &model.placement(), &model.parameters(), 2).unwrap();
+    let set = on(&adalora(), &model).unwrap();
     set.allocate(0, &gradients(&set, 0), 1.0).unwrap();
     let state = set.training_state().unwrap();
     assert_eq!(state.len(), 2 * set.parameters().len());
     let AdapterConfig::AdaLora(config) = adalora() else { unreachable!() };
     let other = AdaLoraConfig { targets: vec!["q_proj".into()], ..config };
-    let other = AdapterSet::on(&AdapterConfig::AdaLora(other), &model.placement(), &model.parameters(), 2).unwrap();
+    let other = on(&AdapterConfig::AdaLora(other), &model).unwrap();
     assert!(other.restore_training_state(&state).unwrap_err().to_string().contains("other projections"));
     let mut part = state.clone();
     part.pop_first();
@@ -359,7 +363,7 @@ fn budgets_say_what_they_come_to() {
 /// Saves an adapter, changes its configuration, and says what loading it answers.
 fn load_changed(config: &AdapterConfig, change: impl FnOnce(&mut Value)) -> Result<AdapterSet, String> {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
-    let adapters = AdapterSet::on(config, &model.placement(), &model.parameters(), 2).unwrap();
+    let adapters = on(config, &model).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("adapter");
     adapters.save(&path, None).unwrap();
@@ -434,7 +438,7 @@ fn target_modules_as_peft_reads_them() {
 #[test]
 fn every_adapted_projection_is_listed_by_kind() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
-    let set = AdapterSet::on(&low_rank(|c| c.dora = true), &model.placement(), &model.parameters(), 2).unwrap();
+    let set = on(&low_rank(|c| c.dora = true), &model).unwrap();
     assert!(set.linears().all(|(_, adapter)| matches!(adapter, LinearAdapter::Dora(_)) && adapter.rank() == Some(3)));
     let AdapterConfig::Lora(config) = set.config() else { panic!() };
     assert_eq!(set.config().parameter_count(&model.placement()).unwrap() as usize, set.trainable_count());

@@ -204,6 +204,9 @@ impl AdapterSet {
     /// Those of the operators.
     pub fn penalty(&self) -> Result<Option<Tensor>> {
         let AdapterConfig::AdaLora(config) = &self.config else { return Ok(None) };
+        if config.orth_reg_weight == 0.0 {
+            return Ok(None);
+        }
         let mut sum: Option<Tensor> = None;
         let mut terms = 0;
         for term in self.adalora().into_iter().map(AdaLora::penalties) {

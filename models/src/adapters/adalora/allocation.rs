@@ -182,8 +182,8 @@ impl State {
     fn allocate(&mut self, adapters: &[&AdaLora], lose: usize) -> Result<()> {
         let mut by_path: Vec<(&AdaLora, Vec<f64>)> = Vec::new();
         for adapter in adapters {
-            let [q, e, p] = adapter.parameters().try_into().map_err(|_| Error::invalid("adalora", "three factors"))?;
-            let [q, e, p] = [self.product(&q)?, self.product(&e)?, self.product(&p)?];
+            let [q, e, p] = [&adapter.q, &adapter.e, &adapter.p].map(|factor| self.product(factor));
+            let (q, e, p) = (q?, e?, p?);
             let (rank, inputs) = (e.len(), q.len() / e.len().max(1));
             let outputs = p.len() / rank.max(1);
             let score = |k: usize| {

@@ -1,0 +1,151 @@
+//! Adapter directories that PEFT wrote: read, written back, and merged into the weights they belong to.
+
+use hankel_core::{DType, Tensor};
+use hankel_models::AdapterSet;
+use hankel_models::adapters::{LinearSite, Placement, StreamSite};
+use hankel_tests::golden::Golden;
+use safetensors::SafeTensors;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Directories of adapters, with the golden case beside those that have one.
+const ADAPTERS: [(&str, Option<&str>); 10] = [
+    ("lora_qv/adapter", Some("lora_qv/io")),
+    ("lora_all/adapter", Some("lora_all/io")),
+    ("rslora/adapter", Some("rslora/io")),
+    ("dora_qv/adapter", Some("dora_qv/io")),
+    ("adalora/adapter", Some("adalora/io")),
+    ("ia3/adapter", Some("ia3/io")),
+    ("train_lora/trained", None),
+    ("train_lora_sched/trained", None),
+    ("train_dora/trained", None),
+    ("train_adalora/trained", None),
+];
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
+}
+
+/// The sites of `mistral/window`.
+fn placement() -> Placement {
+    let site = |name: &str, module: &'static str, inputs: usize, outputs: usize| LinearSite {
+        name: name.to_owned(),
+        module,
+        inputs,
+        outputs,
+    };
+    Placement {
+        layers: 3,
+        d_model: 64,
+        linear: vec![
+            site("q_proj", "self_attn", 64, 64),
+            site("k_proj", "self_attn", 64, 16),
+            site("v_proj", "self_attn", 64, 16),
+            site("o_proj", "self_attn", 64, 64),
+            site("gate_proj", "mlp", 64, 160),
+            site("up_proj", "mlp", 64, 160),
+            site("down_proj", "mlp", 160, 64),
+        ],
+        stream: vec![StreamSite::Attention, StreamSite::Mlp],
+    }
+}
+
+fn json(path: &Path) -> Map<String, Value> {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Every tensor's type, shape and bytes.
+fn tensors(path: &Path) -> BTreeMap<String, (String, Vec<usize>, Vec<u8>)> {
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let entry = |(name, view): (String, safetensors::tensor::TensorView)| {
+        (name, (format!("{:?}", view.dtype()), view.shape().to_vec(), view.data().to_vec()))
+    };
+    file.tensors().into_iter().map(entry).collect()
+}
+
+/// A list of names without its order, which PEFT's sets do not keep.
+fn unordered(value: &Value) -> Value {
+    let Some(list) = value.as_array().filter(|list| list.iter().all(Value::is_string)) else { return value.clone() };
+    let mut list = list.clone();
+    list.sort_by_key(ToString::to_string);
+    Value::Array(list)
+}
+
+#[test]
+fn directories_survive_reading_and_writing() {
+    for (name, _) in ADAPTERS {
+        let directory = golden("peft").join(name);
+        let set = AdapterSet::load(&directory, &placement(), 32).unwrap();
+        let written = tempfile::tempdir().unwrap();
+        let path = written.path().join("adapter");
+        let theirs = json(&directory.join("adapter_config.json"));
+        set.save(&path, theirs["base_model_name_or_path"].as_str()).unwrap();
+        let ours = json(&path.join("adapter_config.json"));
+        for (key, value) in &ours {
+            let expected = theirs.get(key).unwrap_or_else(|| panic!("{name}: PEFT has no {key}"));
+            // A number written as 8 or 8.0 is the same to Python.
+            let same = match (value.as_f64(), expected.as_f64()) {
+                (Some(x), Some(y)) => x == y,
+                _ => unordered(value) == unordered(expected),
+            };
+            let empty = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
+            assert!(same || (empty(value) && empty(expected)), "{name}: {key} is {value}, PEFT has {expected}");
+        }
+        let file = "adapter_model.safetensors";
+        assert_eq!(tensors(&path.join(file)), tensors(&directory.join(file)), "{name}");
+        assert_eq!(AdapterSet::load(&path, &placement(), 32).unwrap().config(), set.config(), "{name}");
+    }
+}
+
+#[test]
+fn merged_weights() {
+    let bytes = std::fs::read(golden("mistral/window/hf/model.safetensors")).unwrap();
+    let weights = SafeTensors::deserialize(&bytes).unwrap();
+    for (name, case) in ADAPTERS {
+        let Some(case) = case else { continue };
+        let golden_case = Golden::read(&format!("peft/{case}"));
+        let set = AdapterSet::load(&golden("peft").join(name), &placement(), 32).unwrap();
+        let mut checked = 0;
+        for adapted in set.merged_names() {
+            let key = format!("merged.{adapted}");
+            if !golden_case.has(&key) {
+                continue;
+            }
+            let view = weights.tensor(&adapted).unwrap();
+            let values = view.data().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            let weight = Tensor::from_vec(values, view.shape()).unwrap();
+            for dtype in [DType::F32, DType::F64] {
+                let (merged, report) = set.merge_tensor(&adapted, &weight, dtype).unwrap().unwrap();
+                golden_case.check(&key, DType::F32, &merged.to_f64_vec());
+                assert!(report.update > 0.01 && report.drift < 1e-7, "{name}: {report:?}");
+            }
+            checked += 1;
+        }
+        assert!(checked > 0, "{name}: no merged weight among the golden tensors");
+    }
+}
+
+#[test]
+fn ranks_of_a_pruned_adapter() {
+    let directory = golden("peft/train_adalora/trained");
+    let set = AdapterSet::load(&directory, &placement(), 32).unwrap();
+    let ranks: Vec<usize> = set.linears().filter_map(|(_, adapter)| adapter.rank()).collect();
+    assert_eq!(ranks, [5, 3, 4, 3, 1, 2]);
+}
+
+#[test]
+fn a_backbone_of_other_shapes_is_refused() {
+    let load = |change: &dyn Fn(&mut Placement)| {
+        let mut other = placement();
+        change(&mut other);
+        AdapterSet::load(&golden("peft/lora_qv/adapter"), &other, 32).map(|_| ()).unwrap_err().to_string()
+    };
+    let message = load(&|p| p.linear[2].outputs = 64);
+    assert!(message.contains("v_proj.lora_B.weight has shape [16, 4], expected [64, 4]"), "{message}");
+    let message = load(&|p| p.layers = 2);
+    assert!(message.contains("model.layers.2.") && message.contains("does not belong"), "{message}");
+    let message = load(&|p| p.layers = 4);
+    assert!(message.contains("model.layers.3.") && message.contains("is missing"), "{message}");
+}
