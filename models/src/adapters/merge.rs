@@ -194,8 +194,8 @@ impl Change {
         match stored {
             DType::F64 => self.round::<f64>(name, tensor, width, |x| x, Float::f64),
             DType::F32 => self.round::<f32>(name, tensor, width, |x| x as f32, Float::f64),
-            DType::BF16 => self.round::<bf16>(name, tensor, width, bf16::from_f64, bf16::to_f64),
-            DType::F16 => self.round::<f16>(name, tensor, width, f16::from_f64, f16::to_f64),
+            DType::BF16 => self.round::<bf16>(name, tensor, width, |x| bf16::from_f32(x as f32), bf16::to_f64),
+            DType::F16 => self.round::<f16>(name, tensor, width, |x| f16::from_f32(x as f32), f16::to_f64),
             found => Err(Error::DType { operator: "merge", expected: "f64, f32, bf16 or f16", found }),
         }
     }

@@ -31,13 +31,10 @@ impl<'a, T: Real> Weight<'a, T> {
             return Err(Error::shape("linear", format!("weight has shape {}, expected [out, in]", tensor.shape())));
         };
         let Storage::Cpu(storage) = tensor.storage();
-        let source = match storage {
-            CpuStorage::F16(data) => Source::F16(data),
-            CpuStorage::BF16(data) => Source::Bf16(data),
-            CpuStorage::Nf4(data) => Source::Nf4(data),
-            _ => return Ok(Weight::Same(Mat::new(tensor.data()?, rows, cols))),
-        };
-        Ok(Weight::Compact { source, rows, cols, transposed: false })
+        match Source::of(storage) {
+            Some(source) => Ok(Weight::Compact { source, rows, cols, transposed: false }),
+            None => Ok(Weight::Same(Mat::new(tensor.data()?, rows, cols))),
+        }
     }
 
     /// The transpose, of the same elements.
@@ -51,10 +48,20 @@ impl<'a, T: Real> Weight<'a, T> {
     }
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// The elements of `storage`, if they are stored in fewer bits than a product computes in.
+    pub(crate) fn of(storage: &'a CpuStorage) -> Option<Self> {
+        match storage {
+            CpuStorage::F16(data) => Some(Source::F16(data)),
+            CpuStorage::BF16(data) => Some(Source::Bf16(data)),
+            CpuStorage::Nf4(data) => Some(Source::Nf4(data)),
+            _ => None,
+        }
+    }
+
     /// Elements from `first` on.
     #[inline(always)]
-    fn decode<T: Real>(&self, first: usize, out: &mut [T]) {
+    pub(crate) fn decode<T: Real>(&self, first: usize, out: &mut [T]) {
         match self {
             Source::Bf16(data) => {
                 for (y, x) in out.iter_mut().zip(&data[first..]) {

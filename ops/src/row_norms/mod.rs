@@ -14,6 +14,7 @@ pub mod cases;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, gemm};
+use crate::linear::weight::Source;
 use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Storage, Tensor, parallel};
 
 /// `||w_i||^2` of each row of `weight` `[out, in]`: `[out]`, in `f64` for a weight in `f64` and in `f32` for any other.
@@ -24,28 +25,41 @@ pub fn row_squares(weight: &Tensor) -> Result<Tensor> {
     let &[outputs, inputs] = &weight.shape()[..] else {
         return Err(Error::shape("row_squares", format!("expected a matrix, found {}", weight.shape())));
     };
-    fn sums<S: Sync, T: Float>(
-        data: &[S],
-        [outputs, inputs]: [usize; 2],
-        widen: impl Fn(&S) -> f64 + Sync,
-    ) -> Result<Tensor> {
+    /// `square` of each row.
+    fn each<T: Float>([outputs, inputs]: [usize; 2], square: impl Fn(usize) -> f64 + Sync) -> Result<Tensor> {
         let mut out = Buffer::<T>::unspecified(outputs);
         parallel::for_row_blocks(&mut out, 1, (parallel::GRAIN / inputs.max(1)).max(1), |first, piece| {
-            for (i, sum) in piece.iter_mut().enumerate() {
-                let row = &data[(first + i) * inputs..(first + i + 1) * inputs];
-                *sum = T::of(row.iter().map(|x| widen(x).powi(2)).sum());
+            for (i, sum) in (first..).zip(piece) {
+                *sum = T::of(square(i));
             }
         });
         Tensor::from_buffer(out, [outputs])
     }
+    fn sum<T: Float>(row: &[T]) -> f64 {
+        row.iter().map(|x| x.f64().powi(2)).sum()
+    }
     let sizes = [outputs, inputs];
     let Storage::Cpu(storage) = weight.storage();
     match storage {
-        CpuStorage::F32(data) => sums::<_, f32>(data, sizes, |&x| f64::from(x)),
-        CpuStorage::F64(data) => sums::<_, f64>(data, sizes, |&x| x),
-        CpuStorage::F16(data) => sums::<_, f32>(data, sizes, |x| x.to_f64()),
-        CpuStorage::BF16(data) => sums::<_, f32>(data, sizes, |x| x.to_f64()),
-        CpuStorage::U32(_) => Err(Error::DType { operator: "row_squares", expected: "a float", found: weight.dtype() }),
+        CpuStorage::F64(data) => each::<f64>(sizes, |i| sum(&data[i * inputs..(i + 1) * inputs])),
+        CpuStorage::F32(data) => each::<f32>(sizes, |i| sum(&data[i * inputs..(i + 1) * inputs])),
+        _ => {
+            let source = Source::of(storage).ok_or_else(|| Error::DType {
+                operator: "row_squares",
+                expected: "a float",
+                found: weight.dtype(),
+            })?;
+            each::<f32>(sizes, |i| {
+                let mut piece = [0.0_f32; 256];
+                let mut square = 0.0;
+                for start in (0..inputs).step_by(piece.len()) {
+                    let piece = &mut piece[..256.min(inputs - start)];
+                    source.decode(i * inputs + start, piece);
+                    square += sum(piece);
+                }
+                square
+            })
+        }
     }
 }
 

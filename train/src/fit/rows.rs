@@ -4,7 +4,7 @@ use super::model::{Model, roles};
 use crate::config::{AdapterConfig, AdapterMethod};
 use crate::results::{LayerResult, LayerState, ParameterCounts};
 use anyhow::Result;
-use hankel_models::adapters::{AdapterConfig as Settings, StreamSite};
+use hankel_models::adapters::{AdapterConfig as Settings, LinearAdapter, StreamSite};
 use hankel_models::reduce::analyse;
 use hankel_models::weights::HrmLayerFile;
 use hankel_models::{AdapterSet, Parameter};
@@ -75,16 +75,14 @@ pub fn layer_results(adapters: &AdapterSet) -> Result<Vec<LayerResult>> {
             });
         }
     }
-    if let Settings::Lora(config) = adapters.config() {
-        for (layer, attached) in adapters.layers().iter().enumerate() {
-            let site = |(site, _): (&str, _)| LayerResult {
-                layer,
-                site: site.to_owned(),
-                order: config.rank,
-                ..LayerResult::default()
-            };
-            results.extend(attached.linears().map(site));
-        }
+    for (layer, attached) in adapters.layers().iter().enumerate() {
+        let site = |(site, adapter): (&str, &LinearAdapter)| LayerResult {
+            layer,
+            site: site.to_owned(),
+            order: adapter.rank().unwrap_or(0),
+            ..LayerResult::default()
+        };
+        results.extend(attached.linears().map(site));
     }
     Ok(results)
 }
@@ -102,6 +100,10 @@ pub fn describe(adapter: &AdapterConfig, adapters: &AdapterSet) -> String {
             format!("d = {}, {:?} preset, {}", c.state_dim, c.preset, sites.join(" + ")).to_lowercase()
         }
         Settings::Lora(c) => format!("r = {}, {}", c.rank, c.targets.join(" + ")),
+        Settings::AdaLora(c) => {
+            format!("r = {}, mean {} at the end, {}", c.init_rank, c.target_rank, c.targets.join(" + "))
+        }
+        Settings::Ia3(c) => c.targets.join(" + "),
     };
     words + &loaded
 }

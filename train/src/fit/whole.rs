@@ -118,13 +118,16 @@ pub(super) fn attach(config: &Config, adapter: &AdapterConfig, foundation: &Foun
     let placement = foundation.backbone().placement();
     let length = config.task.sequence_length();
     let Some(path) = &adapter.path else {
-        return Ok(AdapterSet::new(&adapter.settings(length, &placement), &placement, config.seed)?);
+        let backbone = foundation.backbone().parameters();
+        return Ok(AdapterSet::on(&adapter.settings(length, &placement), &placement, &backbone, config.seed)?);
     };
     let loaded = AdapterSet::load(path, &placement, length)
         .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
     let kind = match loaded.config() {
         Settings::Hrm(_) => "hrm",
         Settings::Lora(_) => "lora",
+        Settings::AdaLora(_) => "adalora",
+        Settings::Ia3(_) => "ia3",
         Settings::None => "none",
     };
     if kind != adapter.method.kind() {
