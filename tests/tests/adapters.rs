@@ -4,7 +4,7 @@ use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
 use hankel_models::adapters::{
     AdaLoraConfig, Ia3Config, LinearAdapter, LinearSite, LoraConfig, Placement, Preset, Schedule, StreamSite,
 };
-use hankel_models::{AdapterConfig, AdapterSet, Parameter, Pass, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, TinyGpt, TinyGptConfig};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -2,10 +2,11 @@
 //! refused.
 
 use hankel_core::{DType, Random, Tensor, no_grad};
-use hankel_models::adapters::{HrmConfig, HrmInput, LoraConfig, Preset, StreamSite};
-use hankel_models::{
-    AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, State, StepKey, mistral::Family,
+use hankel_models::adapters::{
+    AdaLoraConfig, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamSite,
 };
+use hankel_models::mistral::{Family, InitType, LoadOptions, init_model};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 use hankel_tests::gradients::relative_error;
 
@@ -48,6 +49,8 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         let targets = targets.iter().map(|t| (*t).to_owned()).collect();
         AdapterConfig::Lora(LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })
     };
+    let dora = LoraConfig { targets: vec!["all-linear".into()], dora: true, dropout: 0.2, ..LoraConfig::new(3) };
+    let adalora = AdaLoraConfig { targets: vec!["all-linear".into()], ..AdaLoraConfig::new(3, 2, 20) };
     let both = vec![StreamSite::Attention, StreamSite::Mlp];
     vec![
         ("hrm", hrm(&|_| ())),
@@ -57,12 +60,15 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("lora q v", lora(&["q_proj", "v_proj"])),
         ("lora mlp", lora(&["gate_proj", "up_proj", "down_proj"])),
         ("lora all", lora(&["all-linear"])),
+        ("dora all", AdapterConfig::Lora(dora)),
+        ("adalora all", AdapterConfig::AdaLora(adalora)),
+        ("ia3", AdapterConfig::Ia3(Ia3Config::default())),
     ]
 }
 
 /// Adapters as they are after some training: nothing at zero.
 fn shaken(config: &AdapterConfig, model: &Mistral) -> AdapterSet {
-    let adapters = AdapterSet::new(config, &model.placement(), 2).unwrap();
+    let adapters = AdapterSet::on(config, &model.placement(), &model.parameters(), 2).unwrap();
     for (i, parameter) in adapters.parameters().iter().enumerate() {
         let noise = Random::new(2, "shake", i as u64);
         let moved = parameter.tensor().to_f64_vec();
@@ -85,6 +91,12 @@ fn gradients_of_every_adapter() {
     for (name, config) in variants() {
         let model = tiny(Some(5));
         let adapters = shaken(&config, &model);
+        for (_, adapter) in adapters.linears() {
+            // Constants of the backward pass must be constants of the differences too.
+            if let LinearAdapter::Dora(dora) = adapter {
+                dora.hold_norms(true);
+            }
+        }
         model.to_dtype(DType::F64).unwrap();
         adapters.to_dtype(DType::F64).unwrap();
         let trained = adapters.parameters();
@@ -138,6 +150,31 @@ fn streaming_equals_batch() {
                 assert_eq!(state.position, 13);
             }
         }
+    }
+}
+
+/// Weights in 4 bits compute what the same values in f32 compute, whatever is attached to them.
+#[test]
+fn adapters_on_packed_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    init_model(tiny(Some(5)).config(), 7, InitType::Bf16, &path).unwrap();
+    let packed = Mistral::load(&path, LoadOptions { quantize: true }).unwrap();
+    let wide = Mistral::load(&path, LoadOptions { quantize: true }).unwrap();
+    assert!(packed.parameters().iter().any(|p| p.tensor().dtype() == DType::Nf4));
+    wide.to_dtype(DType::F32).unwrap();
+    for (name, config) in variants() {
+        let [a, b] = [&packed, &wide].map(|model| {
+            let adapters = shaken(&config, model);
+            let loss = loss(model, &adapters, true).unwrap();
+            let gradients = loss.backward().unwrap();
+            let gradient = |p: &Parameter| gradients.get(&p.tensor()).unwrap().to_f64_vec();
+            (loss.to_f64_vec(), adapters.parameters().iter().flat_map(gradient).collect::<Vec<f64>>())
+        });
+        assert!((a.0[0] - b.0[0]).abs() < 1e-5, "{name}: {:?} {:?}", a.0, b.0);
+        let distance = a.1.iter().zip(&b.1).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+        let norm = b.1.iter().map(|b| b * b).sum::<f64>().sqrt();
+        assert!(distance < 1e-5 * norm, "{name}: gradients differ by {distance} of {norm}");
     }
 }
 

@@ -17,7 +17,7 @@
 #[doc(hidden)]
 pub mod cases;
 pub mod nf4;
-mod weight;
+pub(crate) mod weight;
 
 pub(crate) use weight::Weight;
 

@@ -103,3 +103,36 @@ pub fn inverse_row_norms(squares: &Tensor, product: &Tensor, a: &Tensor, b: &Ten
         Tensor::from_buffer(out, [outputs])
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linear::nf4;
+    use hankel_core::{DType, Random};
+
+    #[test]
+    fn squares_of_a_weight_in_any_storage() {
+        let (outputs, inputs) = (5, 301);
+        let values = Random::new(1, "weight", 0).normal_vec::<f32>(outputs * inputs, 0.3);
+        let weight = Tensor::from_vec(values, [outputs, inputs]).unwrap();
+        let stored = [
+            weight.to_dtype(DType::F64).unwrap(),
+            weight.to_dtype(DType::BF16).unwrap(),
+            weight.to_dtype(DType::F16).unwrap(),
+            nf4::quantize(&weight, false).unwrap(),
+            nf4::quantize(&weight, true).unwrap(),
+            weight,
+        ];
+        for weight in stored {
+            let squares = row_squares(&weight).unwrap();
+            assert_eq!(squares.dtype(), if weight.dtype() == DType::F64 { DType::F64 } else { DType::F32 });
+            let values = weight.to_f64_vec();
+            for (row, square) in values.chunks(inputs).zip(squares.to_f64_vec()) {
+                let expected: f64 = row.iter().map(|x| x * x).sum();
+                assert!((square / expected - 1.0).abs() < 1e-6, "{}: {square} {expected}", weight.dtype());
+            }
+        }
+        let tokens = Tensor::full([2, 2], 1_u32);
+        assert!(row_squares(&tokens).unwrap_err().to_string().contains("row_squares"));
+    }
+}
