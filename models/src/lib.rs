@@ -21,6 +21,6 @@ pub use adapters::{AdapterConfig, AdapterSet};
 pub use backbone::Backbone;
 pub use mistral::{Mistral, MistralConfig};
 pub use parameter::{Parameter, Role};
-pub use pass::{Pass, State, StepKey};
+pub use pass::{Pass, State, StepKey, Trajectory};
 pub use tiny_gpt::{TinyGpt, TinyGptConfig};
 pub use tokenizer::Tokenizer;

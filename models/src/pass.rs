@@ -1,5 +1,6 @@
 //! What varies from one run through a model to the next: dropout, recompute, and the state of a stream.
 
+use crate::adapters::StreamSite;
 use hankel_core::{Random, Tensor};
 use std::collections::BTreeMap;
 
@@ -30,6 +31,18 @@ pub struct Pass<'a> {
     pub state: Option<&'a mut State>,
     /// Append the residual stream after each layer.
     pub trace: Option<&'a mut Vec<Tensor>>,
+    /// Append the states of every recurrent adapter.
+    pub trajectories: Option<&'a mut Vec<Trajectory>>,
+}
+
+/// The states that a recurrent adapter ran through.
+pub struct Trajectory {
+    /// Index of the layer.
+    pub layer: usize,
+    /// Its site.
+    pub site: StreamSite,
+    /// `[batch, T, state_dim]`.
+    pub states: Tensor,
 }
 
 impl<'a> Pass<'a> {

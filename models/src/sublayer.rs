@@ -2,7 +2,7 @@
 
 use crate::adapters::{Hrm, LayerAdapters, StreamInputs, StreamSite};
 use crate::linear::Linear;
-use crate::pass::Pass;
+use crate::pass::{Pass, Trajectory};
 use hankel_core::{Result, Tensor, scope};
 use hankel_ops::{add, dropout};
 
@@ -49,6 +49,12 @@ impl Ending<'_> {
         let Some(adapter) = stream_adapter else { return Ok(sum) };
         let inputs = StreamInputs { residual: &sum, norm, sublayer: output.as_ref() };
         let state = pass.state.as_mut().map(|state| &mut state.layer(layer).streams);
-        scope("adapter", || adapter.apply(inputs, state))
+        scope("adapter", || {
+            let states = adapter.states(inputs, state)?;
+            if let Some(trajectories) = &mut pass.trajectories {
+                trajectories.push(Trajectory { layer, site, states: states.detach() });
+            }
+            adapter.output(&sum, &states)
+        })
     }
 }

@@ -61,6 +61,26 @@ fn regularization_lowers_the_singular_values() {
 }
 
 #[test]
+fn states_are_recorded_on_real_sequences() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let record = |adapter: &str, file: &str| {
+        let more = ["--sequences", "5", "--record-states", file];
+        place.run(&[&["eval", "run", "--adapter", adapter][..], &more].concat())
+    };
+    let finished = record("hrm", "states.safetensors");
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("2 layers along 5 sequences of 12 steps"), "{}", finished.stderr);
+    let states = hankel_models::weights::recorded_states(&place.path("states.safetensors")).unwrap();
+    let shapes: Vec<_> = states.iter().map(|(label, s)| (label.as_str(), s.states.nrows(), s.states.ncols())).collect();
+    assert_eq!(shapes, [("layer 0", 60, 4), ("layer 1", 60, 4)]);
+    assert!(states.values().all(|s| s.steps == 12 && s.states.norm_l2() > 0.0));
+    record("none", "none.safetensors").refused(&["none", "not recurrent"]);
+    record("hrm", "states.safetensors").refused(&["states.safetensors", "new file"]);
+    assert!(!place.path("none.safetensors").exists());
+}
+
+#[test]
 fn eval_repeats_the_figures_of_the_run() {
     let place = Place::new();
     place.fit(TINY, "run", &[]);

@@ -178,8 +178,8 @@ impl Hrm {
         self.gate.tensor().to_f64_vec()[0]
     }
 
-    /// `residual + gate C s`. `state` holds the final states of what came before and gets those of this part.
-    pub(crate) fn apply(
+    /// The states `s` `[batch, T, d]`. `state` holds the final states of what came before and gets those of this part.
+    pub(crate) fn states(
         &self,
         inputs: StreamInputs,
         state: Option<&mut BTreeMap<&'static str, Tensor>>,
@@ -193,8 +193,8 @@ impl Hrm {
         };
         let coefficients = self.dynamics.coefficients(&self.b.tensor())?;
         let u = linear(x, &coefficients.b, None)?;
-        let states = match state {
-            None => scan(&u, &coefficients.poles, None, self.path)?,
+        match state {
+            None => scan(&u, &coefficients.poles, None, self.path),
             Some(memory) => {
                 let states = scan(&u, &coefficients.poles, memory.get(self.site.module()), ScanPath::Sequential)?;
                 let (batch, steps) = (states.shape()[0], states.shape()[1]);
@@ -202,10 +202,14 @@ impl Hrm {
                     let last = narrow_time(&states, steps - 1, 1)?.reshape([batch, self.state_dim()])?;
                     memory.insert(self.site.module(), last.detach());
                 }
-                states
+                Ok(states)
             }
-        };
-        add_linear(inputs.residual, &states, &self.c.tensor(), None, Gate::Learned(&self.gate.tensor()))
+        }
+    }
+
+    /// `residual + gate C s`.
+    pub(crate) fn output(&self, residual: &Tensor, states: &Tensor) -> Result<Tensor> {
+        add_linear(residual, states, &self.c.tensor(), None, Gate::Learned(&self.gate.tensor()))
     }
 
     /// `b`, `c`, what determines the poles, and the gate.

@@ -133,7 +133,8 @@ mod tests {
     fn gradients(set: &AdapterSet) -> Gradients {
         let x = noise("x", &[2, 9, WIDTH]);
         let inputs = StreamInputs { residual: &x, norm: &x, sublayer: None };
-        let out = set.layer(0).stream(StreamSite::Mlp).unwrap().apply(inputs, None).unwrap();
+        let adapter = set.layer(0).stream(StreamSite::Mlp).unwrap();
+        let out = adapter.output(&x, &adapter.states(inputs, None).unwrap()).unwrap();
         out.backward_with(noise("seed", &[2, 9, WIDTH])).unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use super::CheckFailed;
 use super::fit::load_run;
-use crate::fit::{Foundation, adapter_directory, evaluate};
+use crate::fit::{Foundation, adapter_directory, evaluate, record_states};
 use crate::report::Run;
 use crate::results::{Scores, Split};
 use crate::run::interrupt;
@@ -10,7 +10,7 @@ use crate::tasks;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use hankel_models::AdapterSet;
-use hankel_models::weights::TRAINED_BACKBONE_FILE;
+use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,6 +28,10 @@ pub struct Args {
     /// Sequences to evaluate, from the first; all when left out
     #[arg(long, value_name = "N")]
     sequences: Option<usize>,
+    /// Write the states that the adapter (one, recurrent) runs through on these sequences, for `bt reduce --gramians
+    /// empirical --states FILE`: 4 bytes a state, layer and token
+    #[arg(long, value_name = "FILE.safetensors")]
+    record_states: Option<PathBuf>,
     /// Print the scores as JSON
     #[arg(long)]
     json: bool,
@@ -64,6 +68,14 @@ pub fn run(args: &Args) -> Result<()> {
     if available == 0 {
         bail!("the task of {} has no {} sequences", args.run.display(), split.name());
     }
+    if let Some(file) = &args.record_states {
+        if args.adapter.len() != 1 {
+            bail!("--record-states records one adapter: name it with --adapter");
+        }
+        if file.extension().is_none_or(|extension| extension != "safetensors") || file.exists() {
+            bail!("--record-states {}: expected the name of a new file ending in .safetensors", file.display());
+        }
+    }
     let names = if args.adapter.is_empty() { saved(&args.run)? } else { args.adapter.clone() };
     interrupt::install().context("cannot take over Ctrl-C")?;
     let mut all: Vec<(String, Scores)> = Vec::new();
@@ -84,6 +96,16 @@ pub fn run(args: &Args) -> Result<()> {
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
         let sequences = args.sequences.unwrap_or(available);
         let smoothing = settings.label_smoothing;
+        if let Some(file) = &args.record_states {
+            let records = record_states(&model, &*task, split, sequences, batch_size).with_context(|| name.clone())?;
+            StateRecord::save_all(file, &records)?;
+            let [count, steps, _] = records[0].shape;
+            let layers = records.len();
+            eprintln!(
+                "states of {layers} layers along {count} sequences of {steps} steps written to {}",
+                file.display()
+            );
+        }
         let scores = evaluate(&model, &*task, split, sequences, batch_size, smoothing)?;
         all.push((name, scores.ok_or_else(|| anyhow!("interrupted"))?));
     }

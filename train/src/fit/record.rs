@@ -1,0 +1,54 @@
+//! States of recurrent adapters along real data, for empirical Gramians (R7).
+
+use super::model::Model;
+use crate::results::Split;
+use crate::tasks::Task;
+use anyhow::{Result, bail};
+use hankel_core::{Tensor, no_grad};
+use hankel_models::Pass;
+use hankel_models::weights::{HrmSite, StateRecord};
+use std::collections::BTreeMap;
+
+/// The states of every adapted site along the first `sequences` of a split. Sequences of different lengths are cut to the
+/// shortest.
+///
+/// # Errors
+/// When the model has no recurrent adapters, and those of the operators.
+pub fn record_states(
+    model: &Model,
+    task: &dyn Task,
+    split: Split,
+    sequences: usize,
+    batch_size: usize,
+) -> Result<Vec<StateRecord>> {
+    let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
+    let mut parts: BTreeMap<(usize, HrmSite), Vec<Tensor>> = BTreeMap::new();
+    for indices in indices.chunks(batch_size.max(1)) {
+        let batch = task.batch(split, indices);
+        let tokens = Tensor::from_vec(batch.tokens, [batch.sequences, batch.length])?;
+        let mut trajectories = Vec::new();
+        let mut pass = Pass { trajectories: Some(&mut trajectories), ..Pass::evaluation() };
+        no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
+        for trajectory in trajectories {
+            parts.entry((trajectory.layer, trajectory.site)).or_default().push(trajectory.states);
+        }
+    }
+    if parts.is_empty() {
+        bail!("there are no states to record: the adapter is not recurrent");
+    }
+    Ok(parts.into_iter().map(|((layer, site), parts)| join(layer, site, &parts)).collect())
+}
+
+fn join(layer: usize, site: HrmSite, parts: &[Tensor]) -> StateRecord {
+    let steps = parts.iter().map(|part| part.shape()[1]).min().unwrap_or(0);
+    let states = parts.first().map_or(0, |part| part.shape()[2]);
+    let mut record = StateRecord { layer, site, shape: [0, steps, states], states: Vec::new() };
+    for part in parts {
+        record.shape[0] += part.shape()[0];
+        let values = part.to_f64_vec();
+        for sequence in values.chunks((part.shape()[1] * states).max(1)) {
+            record.states.extend(sequence[..steps * states].iter().map(|&x| x as f32));
+        }
+    }
+    record
+}
