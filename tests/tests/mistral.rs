@@ -153,15 +153,21 @@ fn streaming_equals_batch() {
     }
 }
 
-/// Weights in 4 bits compute what the same values in f32 compute, whatever is attached to them.
+/// Weights in 16 or 4 bits compute what the same values in f32 compute, whatever is attached to them.
 #[test]
-fn adapters_on_packed_weights() {
+fn adapters_on_compact_weights() {
+    for (quantize, kind) in [(false, DType::BF16), (true, DType::Nf4)] {
+        adapters_on_weights_of(quantize, kind);
+    }
+}
+
+fn adapters_on_weights_of(quantize: bool, kind: DType) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
     init_model(tiny(Some(5)).config(), 7, InitType::Bf16, &path).unwrap();
-    let packed = Mistral::load(&path, LoadOptions { quantize: true }).unwrap();
-    let wide = Mistral::load(&path, LoadOptions { quantize: true }).unwrap();
-    assert!(packed.parameters().iter().any(|p| p.tensor().dtype() == DType::Nf4));
+    let packed = Mistral::load(&path, LoadOptions { quantize }).unwrap();
+    let wide = Mistral::load(&path, LoadOptions { quantize }).unwrap();
+    assert!(packed.parameters().iter().any(|p| p.tensor().dtype() == kind));
     wide.to_dtype(DType::F32).unwrap();
     for (name, config) in variants() {
         let [a, b] = [&packed, &wide].map(|model| {

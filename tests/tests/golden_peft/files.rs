@@ -1,5 +1,6 @@
 //! Adapter directories that PEFT wrote: read, written back, and merged into the weights they belong to.
 
+use super::golden;
 use hankel_core::{DType, Tensor};
 use hankel_models::AdapterSet;
 use hankel_models::adapters::{LinearSite, Placement, StreamSite};
@@ -7,7 +8,7 @@ use hankel_tests::golden::Golden;
 use safetensors::SafeTensors;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Directories of adapters, with the golden case beside those that have one.
 const ADAPTERS: [(&str, Option<&str>); 10] = [
@@ -22,10 +23,6 @@ const ADAPTERS: [(&str, Option<&str>); 10] = [
     ("train_dora/trained", None),
     ("train_adalora/trained", None),
 ];
-
-fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
-}
 
 /// The sites of `mistral/window`.
 fn placement() -> Placement {
