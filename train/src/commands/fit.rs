@@ -1,7 +1,7 @@
 //! `train fit`.
 
 use crate::config::Config;
-use crate::fit::{dry_run, fit};
+use crate::fit::{Prepared, dry_run, fit};
 use crate::report;
 use crate::run::{RunDirectory, duration, interrupt};
 use anyhow::{Context, Result, bail};
@@ -102,18 +102,20 @@ pub fn run(args: &Args) -> Result<()> {
         print!("{}", dry_run(&args.load()?)?);
         return Ok(());
     }
-    let (config, directory) = if args.resume {
-        args.load_resumed()?
+    let (config, prepared, directory) = if args.resume {
+        let (config, directory) = args.load_resumed()?;
+        let prepared = Prepared::new(&config)?;
+        (config, prepared, directory)
     } else {
         let config = args.load()?;
         // Whatever cannot be set up fails before a directory is made.
-        crate::fit::rehearse(&config)?;
+        let prepared = Prepared::new(&config)?;
         let directory = RunDirectory::create(&config.name, args.out.as_deref())?;
-        (config, directory)
+        (config, prepared, directory)
     };
     interrupt::install().context("cannot take over Ctrl-C")?;
     eprintln!("run directory: {}", directory.path().display());
-    let outcome = fit(&config, directory, args.resume)?;
+    let outcome = fit(&config, prepared, directory, args.resume)?;
     let run = outcome.directory.path().to_owned();
     let page = report::write(std::slice::from_ref(&run), &run)?;
     println!("{}", report::text_table(&outcome.result));

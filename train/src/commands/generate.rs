@@ -5,7 +5,7 @@ use crate::config::TaskConfig;
 use crate::fit::{Foundation, Model, adapter_directory};
 use anyhow::{Context, Result, bail};
 use hankel_core::{Random, Tensor, no_grad};
-use hankel_models::{AdapterSet, Backbone, Pass, State};
+use hankel_models::{AdapterSet, Pass, State};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -90,7 +90,7 @@ impl Writer<'_> {
     /// Reads `bytes` and gives the logits of what follows. Past the last learned position, the model starts afresh on the
     /// second half of its context.
     fn read(&mut self, bytes: &[u8]) -> Result<Vec<f64>> {
-        let context = self.model.backbone.config().context;
+        let context = self.model.backbone.context().unwrap_or(usize::MAX);
         self.seen.extend_from_slice(bytes);
         let new = if self.state.position + bytes.len() <= context {
             bytes

@@ -1,166 +1,44 @@
 //! `[backbone]`: the transformer that adapters are attached to.
 
+mod mistral;
+mod tiny_gpt;
+
+pub use mistral::{MistralConfig, Quantize};
+pub use tiny_gpt::{TinyGptConfig, model_directory};
+
 use super::check::Checks;
-use hankel_models::linear::NormKind;
-use hankel_models::tiny_gpt::Init;
-use hankel_models::{TinyGpt, tiny_gpt};
-use serde::{Deserialize, Serialize};
-use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use hankel_models::adapters::Placement;
+use std::path::PathBuf;
 
 /// `[backbone]`, by `kind`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BackboneConfig {
     /// `kind = "tiny_gpt"`.
     TinyGpt(TinyGptConfig),
+    /// `kind = "mistral"`.
+    Mistral(MistralConfig),
 }
 
 /// Values of `backbone.kind`.
-pub const KINDS: &[&str] = &["tiny_gpt"];
+pub const KINDS: &[&str] = &["tiny_gpt", "mistral"];
 
-/// A small GPT with learned positions. Fields left out take the paper's values (4 layers of width 128, 4 heads), or those
-/// of the files at `path`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TinyGptConfig {
-    /// Directory with `config.json` and `model.safetensors`, or a run directory that trained a backbone; random weights
-    /// when not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<PathBuf>,
-    /// Number of layers.
-    pub layers: Option<usize>,
-    /// Width of the residual stream.
-    pub d_model: Option<usize>,
-    /// Attention heads.
-    pub heads: Option<usize>,
-    /// Width inside the MLP; 4 d_model when not given.
-    pub d_ff: Option<usize>,
-    /// Number of learned positions; the task's length when not given.
-    pub context: Option<usize>,
-    /// Normalisation.
-    pub norm: Option<NormKind>,
-    /// Whether the head uses the embedding matrix.
-    pub tied_embeddings: Option<bool>,
-    /// Whether linear layers and norms have biases.
-    pub biases: Option<bool>,
-    /// How random weights are drawn: `gpt2` or `normal`.
-    pub init: Option<Init>,
-    /// Standard deviation of random weights.
-    pub init_std: Option<f64>,
-    /// Dropout of embeddings, attention output and MLP output while training.
-    pub dropout: f64,
-    /// Whether the backbone is held fixed while adapters are trained. `false` trains it together with the adapter, afresh
-    /// for each adapter (the released protocol).
-    pub freeze: bool,
-    /// Whether the head of a frozen backbone is trained with the adapter.
-    pub train_head: bool,
-    /// Whether the embeddings of a frozen backbone are trained with the adapter.
-    pub train_embeddings: bool,
+/// A backbone's own settings: those of its files, or of what will be drawn.
+#[derive(Debug, Clone)]
+pub enum Sizes {
+    /// `kind = "tiny_gpt"`.
+    TinyGpt(hankel_models::TinyGptConfig),
+    /// `kind = "mistral"`.
+    Mistral(hankel_models::MistralConfig),
 }
 
-impl Default for TinyGptConfig {
-    fn default() -> Self {
-        TinyGptConfig {
-            path: None,
-            layers: None,
-            d_model: None,
-            heads: None,
-            d_ff: None,
-            context: None,
-            norm: None,
-            tied_embeddings: None,
-            biases: None,
-            init: None,
-            init_std: None,
-            dropout: 0.0,
-            freeze: true,
-            train_head: false,
-            train_embeddings: false,
+impl Sizes {
+    /// Where adapters can be attached.
+    pub fn placement(&self) -> Placement {
+        match self {
+            Sizes::TinyGpt(c) => c.placement(),
+            Sizes::Mistral(c) => c.placement(),
         }
     }
-}
-
-impl TinyGptConfig {
-    /// The model's own settings, for a vocabulary and a longest sequence.
-    ///
-    /// # Errors
-    /// The key and the problem, when the files at `path` cannot be read or contradict what is configured.
-    pub fn settings(
-        &self,
-        vocabulary: usize,
-        longest: usize,
-    ) -> Result<tiny_gpt::TinyGptConfig, (&'static str, String)> {
-        let Some(path) = &self.path else {
-            let defaults = tiny_gpt::TinyGptConfig::default();
-            let d_model = self.d_model.unwrap_or(defaults.d_model);
-            return Ok(tiny_gpt::TinyGptConfig {
-                layers: self.layers.unwrap_or(defaults.layers),
-                d_model,
-                heads: self.heads.unwrap_or(defaults.heads),
-                d_ff: self.d_ff.unwrap_or(d_model.saturating_mul(4)),
-                vocabulary,
-                context: self.context.unwrap_or(longest),
-                norm: self.norm.unwrap_or(defaults.norm),
-                biases: self.biases.unwrap_or(defaults.biases),
-                tied_embeddings: self.tied_embeddings.unwrap_or(defaults.tied_embeddings),
-                dropout: self.dropout,
-                init: self.init.unwrap_or(defaults.init),
-                init_std: self.init_std.unwrap_or(defaults.init_std),
-            });
-        };
-        let stored = TinyGpt::load_config(&model_directory(path))
-            .map_err(|error| ("path", format!("cannot be used: {error}")))?;
-        if stored.vocabulary != vocabulary {
-            let problem = format!(
-                "holds a model with a vocabulary of {}, but the task has one of {vocabulary}",
-                stored.vocabulary
-            );
-            return Err(("path", problem));
-        }
-        agrees("layers", self.layers, stored.layers)?;
-        agrees("d_model", self.d_model, stored.d_model)?;
-        agrees("heads", self.heads, stored.heads)?;
-        agrees("d_ff", self.d_ff, stored.d_ff)?;
-        agrees("context", self.context, stored.context)?;
-        agrees("biases", self.biases, stored.biases)?;
-        agrees("tied_embeddings", self.tied_embeddings, stored.tied_embeddings)?;
-        if self.norm.is_some_and(|norm| norm != stored.norm) {
-            return Err(("norm", format!("differs from that of the model at {}: leave it out", path.display())));
-        }
-        Ok(tiny_gpt::TinyGptConfig { dropout: self.dropout, ..stored })
-    }
-
-    fn write_out(&mut self, settings: &tiny_gpt::TinyGptConfig) {
-        self.layers = Some(settings.layers);
-        self.d_model = Some(settings.d_model);
-        self.heads = Some(settings.heads);
-        self.d_ff = Some(settings.d_ff);
-        self.context = Some(settings.context);
-        self.norm = Some(settings.norm);
-        self.tied_embeddings = Some(settings.tied_embeddings);
-        self.biases = Some(settings.biases);
-        self.init = Some(settings.init);
-        self.init_std = Some(settings.init_std);
-    }
-}
-
-fn agrees<T: PartialEq + Display + Copy>(
-    key: &'static str,
-    given: Option<T>,
-    stored: T,
-) -> Result<(), (&'static str, String)> {
-    match given {
-        Some(given) if given != stored => {
-            Err((key, format!("is {given}, but the model at `path` has {stored}: leave it out")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A model's own directory, for a path that may name the run that trained it.
-pub fn model_directory(path: &Path) -> PathBuf {
-    let inside = path.join("backbone");
-    if inside.join("config.json").is_file() { inside } else { path.to_owned() }
 }
 
 impl BackboneConfig {
@@ -168,6 +46,7 @@ impl BackboneConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             BackboneConfig::TinyGpt(_) => "tiny_gpt",
+            BackboneConfig::Mistral(_) => "mistral",
         }
     }
 
@@ -175,13 +54,20 @@ impl BackboneConfig {
     pub fn path(&self) -> Option<&PathBuf> {
         match self {
             BackboneConfig::TinyGpt(c) => c.path.as_ref(),
+            BackboneConfig::Mistral(c) => Some(&c.model),
         }
+    }
+
+    /// Whether the backbone can be trained before adapters are.
+    pub fn can_be_pretrained(&self) -> bool {
+        matches!(self, BackboneConfig::TinyGpt(_))
     }
 
     /// Whether the backbone is held fixed while adapters are trained.
     pub fn freeze(&self) -> bool {
         match self {
             BackboneConfig::TinyGpt(c) => c.freeze,
+            BackboneConfig::Mistral(_) => true,
         }
     }
 
@@ -189,52 +75,22 @@ impl BackboneConfig {
     pub fn trains_with_adapter(&self) -> bool {
         match self {
             BackboneConfig::TinyGpt(c) => !c.freeze || c.train_head || c.train_embeddings,
+            BackboneConfig::Mistral(_) => false,
         }
     }
 
     /// Writes out every setting.
-    pub(super) fn resolve(&mut self, settings: &tiny_gpt::TinyGptConfig) {
-        match self {
-            BackboneConfig::TinyGpt(c) => c.write_out(settings),
+    pub(super) fn resolve(&mut self, sizes: &Sizes) {
+        if let (BackboneConfig::TinyGpt(c), Sizes::TinyGpt(settings)) = (self, sizes) {
+            c.write_out(settings);
         }
     }
 
-    /// Checks what was written against itself, the task and the files at `path`, and gives the model's settings.
-    pub(super) fn check(
-        &self,
-        vocabulary: usize,
-        longest: usize,
-        checks: &mut Checks<'_>,
-    ) -> Option<tiny_gpt::TinyGptConfig> {
-        let BackboneConfig::TinyGpt(c) = self;
-        let sizes = [("layers", c.layers), ("d_model", c.d_model), ("heads", c.heads), ("d_ff", c.d_ff)];
-        for (key, value) in sizes {
-            checks.at_least(key, value.unwrap_or(1), 1);
-            checks.at_most(key, value.unwrap_or(1), 1 << 20);
+    /// Checks what was written against itself, the task and the files it names, and gives the model's settings.
+    pub(super) fn check(&self, vocabulary: usize, longest: usize, checks: &mut Checks<'_>) -> Option<Sizes> {
+        match self {
+            BackboneConfig::TinyGpt(c) => c.check(vocabulary, longest, checks).map(Sizes::TinyGpt),
+            BackboneConfig::Mistral(c) => c.check(vocabulary, checks).map(Sizes::Mistral),
         }
-        checks.fraction("dropout", c.dropout);
-        checks.positive("init_std", c.init_std.unwrap_or(1.0));
-        let settings = match c.settings(vocabulary, longest) {
-            Ok(settings) => settings,
-            Err((key, problem)) => {
-                checks.require(key, false, || problem);
-                return None;
-            }
-        };
-        let (width, heads) = (settings.d_model, settings.heads);
-        checks.require(
-            if c.heads.is_some() { "heads" } else { "d_model" },
-            heads > 0 && width.is_multiple_of(heads),
-            || format!("does not fit: d_model = {width} cannot be split over {heads} heads"),
-        );
-        let key = if c.context.is_some() || c.path.is_none() { "context" } else { "path" };
-        checks.require(key, settings.context >= longest, || {
-            let has = if key == "path" { "holds a model with a context of" } else { "is" };
-            format!(
-                "{has} {} tokens, but sequences of the task have {longest}: shorten `task.length`",
-                settings.context
-            )
-        });
-        Some(settings)
     }
 }

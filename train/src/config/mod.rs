@@ -21,13 +21,13 @@ mod write;
 pub use adapter::{
     AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, ReduceConfig, Scan, TruncateConfig,
 };
-pub use backbone::{BackboneConfig, TinyGptConfig, model_directory};
+pub use backbone::{BackboneConfig, MistralConfig, Quantize, Sizes, TinyGptConfig, model_directory};
 pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use task::{BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, TableKind, TaskConfig};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
 use check::Checks;
-use hankel_models::tiny_gpt;
+use hankel_models::TinyGptConfig as TinyGptSettings;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tree::Node;
@@ -103,7 +103,7 @@ impl Config {
         self.task.sequence_length().max(self.pretrain_task().sequence_length())
     }
 
-    fn check(&self, root: &Node) -> Result<tiny_gpt::TinyGptConfig, ConfigError> {
+    fn check(&self, root: &Node) -> Result<Sizes, ConfigError> {
         let mut problems = Vec::new();
         let mut checks = Checks::new("", &mut problems);
         let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -114,10 +114,13 @@ impl Config {
         checks.require("device", self.device == "cpu", || format!("must be \"cpu\", found {:?}", self.device));
         self.task.check(&mut checks.inside("task"));
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
-        let placement = backbone.clone().unwrap_or_default().placement();
+        let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
         self.train.check(&mut checks.inside("train"));
         if let Some(pretrain) = &self.pretrain {
             let mut checks = checks.inside("pretrain");
+            checks.require("", self.backbone.can_be_pretrained(), || {
+                format!("is not for `backbone.kind = {:?}`, which is held fixed: leave it out", self.backbone.kind())
+            });
             pretrain.train.check(&mut checks);
             checks.require("steps", pretrain.train.steps.is_some() || pretrain.train.epochs.is_some(), || {
                 "or `epochs` must be given".to_owned()
@@ -157,7 +160,7 @@ impl Config {
         Err(ConfigError::new(origin, format!("`{shown}` {message}")))
     }
 
-    fn resolve(&mut self, backbone: &tiny_gpt::TinyGptConfig) -> Vec<String> {
+    fn resolve(&mut self, backbone: &Sizes) -> Vec<String> {
         let seed = self.seed;
         let (length, sequences) = (self.task.sequence_length(), self.task.train_sequences());
         self.task.resolve(seed);

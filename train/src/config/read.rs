@@ -71,8 +71,10 @@ fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
 
 fn backbone(node: &Node) -> Result<BackboneConfig, ConfigError> {
     let table = node.as_table("backbone")?;
-    kind(node, "backbone", backbone::KINDS, Some("tiny_gpt"))?;
-    read(table, &node.origin, "backbone", &["kind"]).map(BackboneConfig::TinyGpt)
+    Ok(match kind(node, "backbone", backbone::KINDS, Some("tiny_gpt"))? {
+        "mistral" => BackboneConfig::Mistral(read(table, &node.origin, "backbone", &["kind"])?),
+        _ => BackboneConfig::TinyGpt(read(table, &node.origin, "backbone", &["kind"])?),
+    })
 }
 
 /// `over` on the settings in `base` that do not say how long to train or warm up, if `over` says it itself.

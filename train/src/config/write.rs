@@ -12,8 +12,7 @@ pub fn config(config: &Config) -> String {
     root.insert("device".into(), config.device.clone().into());
     root.insert("precision".into(), value(&config.precision));
     root.insert("task".into(), task(&config.task).into());
-    let BackboneConfig::TinyGpt(backbone) = &config.backbone;
-    root.insert("backbone".into(), tagged(config.backbone.kind(), backbone).into());
+    root.insert("backbone".into(), backbone(&config.backbone).into());
     if let Some(pretrain) = &config.pretrain {
         let mut table = fields(&pretrain.train);
         if let Some(own) = &pretrain.task {
@@ -24,6 +23,13 @@ pub fn config(config: &Config) -> String {
     root.insert("train".into(), fields(&config.train).into());
     root.insert("adapter".into(), config.adapter.iter().map(adapter).collect::<Vec<_>>().into());
     root.to_string()
+}
+
+fn backbone(backbone: &BackboneConfig) -> Table {
+    match backbone {
+        BackboneConfig::TinyGpt(c) => tagged(backbone.kind(), c),
+        BackboneConfig::Mistral(c) => tagged(backbone.kind(), c),
+    }
 }
 
 fn task(task: &TaskConfig) -> Table {

@@ -1,7 +1,7 @@
 //! `train fit --dry-run`: everything that can be said without training.
 
-use super::memory::{estimate, readable};
-use super::model::Foundation;
+use super::foundation::Foundation;
+use super::memory::{MAPPED, estimate, readable};
 use super::rows::count_parameters;
 use super::training::Training;
 use super::whole::attach;
@@ -80,7 +80,7 @@ fn stage(out: &mut String, name: &str, model: &super::Model, task: &dyn Task, se
     for (what, bytes) in &components {
         writeln!(out, "  {what:<40} {:>14}", readable(*bytes))?;
     }
-    let total = components.iter().map(|(_, bytes)| bytes).sum();
+    let total = components.iter().filter(|(what, _)| *what != MAPPED).map(|(_, bytes)| bytes).sum();
     writeln!(out, "  {:<40} {:>14}\n", "memory in total, about", readable(total))?;
     Ok(())
 }

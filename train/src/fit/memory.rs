@@ -1,10 +1,13 @@
 //! An estimate of the memory that training takes, by component.
 
+mod mistral;
+mod tiny_gpt;
+
 use super::model::Model;
+use super::transformer::Transformer;
 use crate::config::TrainConfig;
-use hankel_core::DType;
-use hankel_models::adapters::{AdapterConfig as Settings, HrmInput};
-use hankel_models::{Parameter, TinyGptConfig};
+use hankel_core::{DType, Storage};
+use hankel_models::Parameter;
 
 /// A component and its bytes.
 pub type Component = (&'static str, u64);
@@ -14,91 +17,59 @@ const PROGRAM: u64 = 16 << 20;
 /// Logits that exist at once in the fused loss (see `hankel_ops::cross_entropy`).
 const LOGITS: u64 = 1 << 20;
 
+/// What a step takes besides parameters, in values.
+struct Activations {
+    /// Saved for the backward pass.
+    kept: u64,
+    /// Alive only for a moment.
+    moment: u64,
+}
+
 /// What a step of training `model` keeps and needs on sequences of `length` tokens.
 ///
 /// Counted are the tensors that the operators save for the backward pass, layer by layer from the lowest trained
 /// parameter upwards (below it nothing is saved), and the largest ones that live only for a moment.
-///
-/// Estimate and measured peak in MiB for TinyGPT with 4 layers of width 128 on bytes (x86-64, two threads):
-///
-/// | trained | batch x length | estimate | peak |
-/// | --- | --- | --- | --- |
-/// | HRM, d = 32 | 8 x 512 | 126 | 126 |
-/// | HRM, d = 32 | 32 x 512 | 433 | 406 |
-/// | HRM, d = 32 | 32 x 1024 | 842 | 786 |
-/// | LoRA, r = 16 | 8 x 1024 | 277 | 256 |
-/// | LoRA, r = 16 | 32 x 512 | 529 | 481 |
-/// | everything | 8 x 512 | 203 | 227 |
-/// | everything | 16 x 512 | 371 | 378 |
-/// | everything | 32 x 512 | 708 | 690 |
 pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Component> {
     let parameters = model.parameters();
-    let bytes = |trainable: bool| -> u64 {
-        let chosen = parameters.iter().filter(|parameter| parameter.is_trainable() == trainable);
+    let bytes = |chosen: &dyn Fn(&Parameter) -> bool| -> u64 {
+        let chosen = parameters.iter().filter(|parameter| chosen(parameter));
         chosen.map(|parameter| parameter.tensor().bytes() as u64).sum()
     };
-    let (frozen, trained) = (bytes(false), bytes(true));
-    let size = if model.backbone.head().tensor().dtype() == DType::F64 { 8 } else { 4 };
+    let trained = bytes(&Parameter::is_trainable);
+    let is_mapped = |parameter: &Parameter| {
+        let tensor = parameter.tensor();
+        let Storage::Cpu(storage) = tensor.storage();
+        storage.is_borrowed()
+    };
+    let frozen = bytes(&|parameter| !parameter.is_trainable() && !is_mapped(parameter));
+    let mapped = bytes(&is_mapped);
+    let size = if model.dtype() == DType::F64 { 8 } else { 4 };
     let tokens = (settings.batch_size * length) as u64;
-    let config = model.backbone.config();
-    let saved: u64 = (0..config.layers).map(|layer| saved_per_token(model, config, layer)).sum();
-    let (d, f) = (config.d_model as u64, config.d_ff as u64);
-    // The widest moment: inside an MLP, its activation, its gradient, and gradients of the stream around it.
-    let moment = 3 * f + 4 * d;
-    vec![
+    let activations = match &model.backbone {
+        Transformer::TinyGpt(backbone) => tiny_gpt::activations(model, backbone, tokens),
+        Transformer::Mistral { model: backbone, recompute } => {
+            mistral::activations(&model.adapters, backbone.config(), tokens, *recompute)
+        }
+    };
+    let mut components = vec![
         ("program", PROGRAM),
         ("frozen parameters", frozen),
         ("trained parameters", trained),
         ("gradients", trained * if settings.accumulation > 1 { 2 } else { 1 }),
         ("optimizer moments", 2 * trained),
-        ("activations kept for the backward pass", size * tokens * (saved + 2 * d)),
-        ("activations of the moment", size * tokens * moment),
-        ("logits of a chunk", size * LOGITS.min(tokens * config.vocabulary as u64)),
+        ("activations kept for the backward pass", size * activations.kept),
+        ("activations of the moment", size * activations.moment),
+        ("logits of a chunk", size * LOGITS.min(tokens * model.backbone.vocabulary() as u64)),
         ("batches", 12 * tokens * settings.accumulation as u64),
-    ]
+    ];
+    if mapped > 0 {
+        components.push((MAPPED, mapped));
+    }
+    components
 }
 
-/// Values per token that layer `layer` saves.
-fn saved_per_token(model: &Model, config: &TinyGptConfig, layer: usize) -> u64 {
-    let (d, f, heads) = (config.d_model as u64, config.d_ff as u64, config.heads as u64);
-    let full = |parameters: &[Parameter]| parameters.iter().any(Parameter::is_trainable);
-    let prefix = format!("model.layers.{layer}.");
-    let of_layer: Vec<Parameter> =
-        model.backbone.parameters().into_iter().filter(|parameter| parameter.name().starts_with(&prefix)).collect();
-    let backbone_trains = full(&of_layer);
-    let adapters = model.adapters.layer(layer);
-    let linear = adapters.linears().next().is_some();
-    // Something below this layer, or inside it before the MLP's adapter, needs a gradient through it.
-    let below = full(&model.backbone.embeddings())
-        || model.adapters.layers()[..layer]
-            .iter()
-            .any(|l| l.linears().next().is_some() || l.streams().next().is_some())
-        || backbone_trains
-        || linear;
-    let mut saved = 0;
-    if below {
-        // Inputs of both norms; query, key, value and output of attention with a number per head; input of the GELU.
-        saved += 6 * d + f + heads;
-    }
-    if backbone_trains {
-        // Inputs of the projections: both norms' outputs, the activation.
-        saved += 2 * d + f;
-    }
-    if linear {
-        saved +=
-            d + adapters.linears().map(|(_, adapter)| adapter.parameters()[0].tensor().shape()[0] as u64).sum::<u64>();
-    }
-    if let Settings::Hrm(settings) = model.adapters.config() {
-        for (_, adapter) in adapters.streams() {
-            let states = adapter.state_dim() as u64;
-            saved += 2 * states + if settings.input == HrmInput::Residual && below { 0 } else { d };
-        }
-    }
-    if config.dropout > 0.0 && below {
-        saved += 2 * d;
-    }
-    saved
-}
+/// The component that is not the process's own: pages of files, which the system drops when memory is short.
+pub const MAPPED: &str = "mapped files (pages the system can drop)";
 
 /// Bytes as a person reads them.
 pub fn readable(bytes: u64) -> String {
@@ -114,12 +85,13 @@ pub fn readable(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
-    use hankel_models::{AdapterSet, TinyGpt};
+    use hankel_models::adapters::{AdapterConfig as Settings, HrmConfig, LoraConfig, Preset};
+    use hankel_models::{AdapterSet, TinyGpt, TinyGptConfig};
 
     fn total(settings: &Settings, training: &TrainConfig, length: usize) -> u64 {
         let backbone = TinyGpt::new(&TinyGptConfig::default(), 0).unwrap();
         let adapters = AdapterSet::new(settings, &backbone.placement(), 0).unwrap();
+        let backbone = Transformer::TinyGpt(backbone);
         estimate(&Model { backbone, adapters }, training, length).iter().map(|(_, bytes)| bytes).sum()
     }
 

@@ -5,6 +5,7 @@
 
 mod dry_run;
 mod evaluate;
+mod foundation;
 mod memory;
 mod model;
 mod record;
@@ -12,16 +13,19 @@ mod rows;
 mod session;
 mod stage;
 mod training;
+mod transformer;
 mod truncate;
 mod whole;
 
 pub use dry_run::dry_run;
 pub use evaluate::evaluate;
-pub use model::{Foundation, Model, adapter_directory};
+pub use foundation::Foundation;
+pub use model::{Model, adapter_directory};
 pub use record::record_states;
 pub use rows::{count_parameters, layer_results};
 pub use training::{Trained, Training};
-pub use whole::{Outcome, fit, rehearse};
+pub use transformer::Transformer;
+pub use whole::{Outcome, Prepared, fit};
 
 use std::path::PathBuf;
 

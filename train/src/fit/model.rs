@@ -1,13 +1,14 @@
 //! The backbone with its adapters, as the loop sees them.
 
-use crate::config::{BackboneConfig, Config, Precision, model_directory};
+use super::transformer::Transformer;
+use crate::config::BackboneConfig;
 use crate::tasks::{Batch, Judged};
 use anyhow::{Context, Result, bail};
 use hankel_core::{DType, Tensor};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
 use hankel_models::weights::atomic::write_file;
-use hankel_models::{AdapterSet, Backbone, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterSet, Backbone, Parameter, Pass, StepKey};
 use hankel_ops::Targets;
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone)]
 pub struct Model {
     /// The transformer.
-    pub backbone: TinyGpt,
+    pub backbone: Transformer,
     /// What is attached to it.
     pub adapters: AdapterSet,
 }
@@ -33,7 +34,8 @@ impl Model {
         let targets = Tensor::from_vec(batch.targets.clone(), shape)?;
         let weights = Tensor::from_vec(batch.weights.clone(), shape)?;
         let targets = Targets { tokens: &targets, weights: &weights, smoothing, normalizer };
-        self.backbone.loss(&tokens, targets, &self.adapters, &mut Pass::training(key))
+        let mut pass = Pass { recompute: self.backbone.recomputes(), ..Pass::training(key) };
+        self.backbone.loss(&tokens, targets, &self.adapters, &mut pass)
     }
 
     /// What the model says at every target of a batch with a weight above 0.
@@ -54,6 +56,13 @@ impl Model {
         Ok(places.map(|(place, _)| judged(place)).collect())
     }
 
+    /// Element type that is computed in: that of the adapters. The backbone's weights may be kept in fewer bits.
+    pub fn dtype(&self) -> DType {
+        let adapters = self.adapters.parameters();
+        let dtype = adapters.first().map_or_else(|| self.backbone.head().tensor().dtype(), |p| p.tensor().dtype());
+        if dtype.is_compact() { DType::F32 } else { dtype }
+    }
+
     /// Every parameter of backbone and adapters.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = self.backbone.parameters();
@@ -66,7 +75,7 @@ impl Model {
     /// # Errors
     /// When a parameter is of a type that cannot be trained.
     pub fn free_backbone(&self, config: &BackboneConfig) -> hankel_core::Result<()> {
-        let BackboneConfig::TinyGpt(c) = config;
+        let BackboneConfig::TinyGpt(c) = config else { return Ok(()) };
         if !c.freeze {
             return self.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true));
         }
@@ -122,117 +131,8 @@ impl Model {
     }
 }
 
-/// The backbone as every adapter finds it: each stage begins from the same values.
-pub struct Foundation {
-    backbone: TinyGpt,
-    pristine: Vec<Tensor>,
-    dtype: DType,
-}
-
-impl Foundation {
-    /// The backbone of a resolved configuration: random, or loaded from `backbone.path`.
-    ///
-    /// # Errors
-    /// When files are missing, damaged or of another model.
-    pub fn new(config: &Config) -> Result<Self> {
-        let BackboneConfig::TinyGpt(c) = &config.backbone;
-        let settings = c
-            .settings(config.task.vocabulary(), config.longest())
-            .map_err(|(key, problem)| anyhow::anyhow!("`backbone.{key}` {problem}"))?;
-        let backbone = match &c.path {
-            None => TinyGpt::new(&settings, config.seed)?,
-            Some(path) => load(&model_directory(path), &settings)?,
-        };
-        Self::of(backbone, config.precision)
-    }
-
-    /// The backbone that a run trained or drew, with the dropout of its configuration.
-    ///
-    /// # Errors
-    /// As [`Foundation::new`].
-    pub fn of_run(config: &Config, directory: &Path) -> Result<Self> {
-        let BackboneConfig::TinyGpt(c) = &config.backbone;
-        let settings = TinyGptConfig { dropout: c.dropout, ..TinyGpt::load_config(directory)? };
-        Self::of(load(directory, &settings)?, config.precision)
-    }
-
-    /// The backbone of a finished or unfinished run: the one in its directory, or the one it was loaded from.
-    ///
-    /// # Errors
-    /// As [`Foundation::new`].
-    pub fn of_saved_run(config: &Config, run: &Path) -> Result<Self> {
-        let own = run.join("backbone");
-        if own.is_dir() { Self::of_run(config, &own) } else { Self::new(config) }
-    }
-
-    fn of(backbone: TinyGpt, precision: Precision) -> Result<Self> {
-        let dtype = match precision {
-            Precision::F32 => DType::F32,
-            Precision::F64 => DType::F64,
-        };
-        backbone.to_dtype(dtype)?;
-        let mut foundation = Foundation { backbone, pristine: Vec::new(), dtype };
-        foundation.keep();
-        Ok(foundation)
-    }
-
-    /// Takes the present values as those from which every adapter starts.
-    pub fn keep(&mut self) {
-        // Shares the memory until a stage trains a parameter.
-        self.pristine = self.backbone.parameters().iter().map(|parameter| parameter.tensor().detach()).collect();
-    }
-
-    /// The backbone itself.
-    pub fn backbone(&self) -> &TinyGpt {
-        &self.backbone
-    }
-
-    /// The backbone in its first state, frozen, with `adapters`.
-    ///
-    /// # Errors
-    /// When values cannot be put back.
-    pub fn with(&self, adapters: AdapterSet) -> hankel_core::Result<Model> {
-        for (parameter, value) in self.backbone.parameters().iter().zip(&self.pristine) {
-            parameter.set_trainable(false)?;
-            parameter.set(value)?;
-        }
-        adapters.to_dtype(self.dtype)?;
-        Ok(Model { backbone: self.backbone.clone(), adapters })
-    }
-}
-
-impl Foundation {
-    /// The backbone with the saved adapter in `directory`, for sequences of `length` tokens, and whatever of the backbone
-    /// was trained with it.
-    ///
-    /// # Errors
-    /// When files are missing, damaged or of another backbone.
-    pub fn with_saved(&self, directory: &Path, length: usize) -> Result<Model> {
-        let placement = self.backbone.placement();
-        let bare = directory.join(TRAINED_BACKBONE_FILE).is_file() && !directory.join("adapter_config.json").is_file();
-        let adapters =
-            if bare { AdapterSet::none(&placement) } else { AdapterSet::load(directory, &placement, length)? };
-        let model = self.with(adapters)?;
-        model.load_trained_backbone(directory)?;
-        Ok(model)
-    }
-}
-
-/// Loads a model and gives it other settings that do not change its shape (dropout).
-fn load(directory: &Path, settings: &TinyGptConfig) -> Result<TinyGpt> {
-    let stored = TinyGpt::load(directory)?;
-    if stored.config() == settings {
-        return Ok(stored);
-    }
-    let model = TinyGpt::new(settings, 0)?;
-    for (parameter, value) in model.parameters().iter().zip(stored.parameters()) {
-        parameter.set(&value.tensor())?;
-    }
-    Ok(model)
-}
-
 /// Names of the parameters of the backbone's embeddings and head.
-pub(super) fn roles(backbone: &TinyGpt) -> (BTreeSet<String>, String) {
+pub(super) fn roles(backbone: &dyn Backbone) -> (BTreeSet<String>, String) {
     let embeddings = backbone.embeddings().iter().map(|parameter| parameter.name().to_owned()).collect();
     (embeddings, backbone.head().name().to_owned())
 }

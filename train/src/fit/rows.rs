@@ -11,7 +11,7 @@ use hankel_models::{AdapterSet, Parameter};
 
 /// Numbers of values by role.
 pub fn count_parameters(model: &Model) -> ParameterCounts {
-    let (embeddings, head) = roles(&model.backbone);
+    let (embeddings, head) = roles(&*model.backbone);
     let mut counts = ParameterCounts::default();
     for parameter in model.backbone.parameters() {
         let n = parameter.elements() as u64;

@@ -2,7 +2,8 @@
 
 use super::Stop;
 use super::evaluate::evaluate;
-use super::model::{Foundation, Model};
+use super::foundation::Foundation;
+use super::model::Model;
 use super::rows::{count_parameters, describe, layer_results, layer_states};
 use super::stage::Stage;
 use super::truncate::truncate;
@@ -204,6 +205,7 @@ impl<'a> Session<'a> {
     /// Writes the result.
     pub(super) fn finish(&mut self, task: &dyn Task, foundation: &Foundation) -> Result<RunResult> {
         let backbone = foundation.backbone();
+        let placement = backbone.placement();
         let source = match (self.config.backbone.path(), &self.config.pretrain) {
             (_, Some(_)) => "pretrained here".to_owned(),
             (Some(path), None) => path.display().to_string(),
@@ -219,8 +221,8 @@ impl<'a> Session<'a> {
                 kind: self.config.backbone.kind().to_owned(),
                 source,
                 parameters: backbone.parameters().iter().map(|parameter| parameter.elements() as u64).sum(),
-                layers: backbone.config().layers,
-                d_model: backbone.config().d_model,
+                layers: placement.layers,
+                d_model: placement.d_model,
                 pretrain: self.state.pretrain.clone(),
             },
             rows: self.state.rows.clone(),

@@ -144,7 +144,7 @@ impl Stage<'_> {
                 let length = self.task.sequence_length();
                 let adapters = AdapterSet::load(&reduction.directory, &self.model.backbone.placement(), length)
                     .context("the adapter as it was truncated in this training cannot be read")?;
-                adapters.to_dtype(self.model.backbone.head().tensor().dtype())?;
+                adapters.to_dtype(self.model.dtype())?;
                 let model = Model { adapters, ..self.model.clone() };
                 new(&model)?.reduced_at(at, reduction.config.warmup_steps)
             }

@@ -1,6 +1,6 @@
 //! A run from its first stage to its result.
 
-use super::model::Foundation;
+use super::foundation::Foundation;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config};
@@ -20,16 +20,42 @@ pub struct Outcome {
     pub result: RunResult,
 }
 
+/// Everything that training needs, set up: what is wrong with the input shows before anything is written.
+pub struct Prepared {
+    task: Box<dyn Task>,
+    pretrain_task: Option<Box<dyn Task>>,
+    foundation: Foundation,
+}
+
+impl Prepared {
+    /// Reads data and weights and tries every adapter on.
+    ///
+    /// # Errors
+    /// Files that are missing, damaged or do not fit.
+    pub fn new(config: &Config) -> Result<Self> {
+        let task = tasks::build(&config.task)?;
+        let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
+        let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
+        let foundation = Foundation::new(config)?;
+        for adapter in &config.adapter {
+            foundation.with(attach(config, adapter, &foundation)?)?;
+            if let Some(reduce) = adapter.reduce {
+                reduce
+                    .step_within(config.training_of(adapter), task.sequences(Split::Train))
+                    .with_context(|| format!("`adapter.{}`", adapter.name))?;
+            }
+        }
+        Ok(Prepared { task, pretrain_task, foundation })
+    }
+}
+
 /// Trains everything a resolved configuration asks for, or goes on with a run that did not finish.
 ///
 /// # Errors
 /// Bad input, files that cannot be read or written, and `Stop`.
-pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Outcome> {
+pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
     let begun = Instant::now();
-    let task = tasks::build(&config.task)?;
-    let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
-    let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
-    let mut foundation = Foundation::new(config)?;
+    let Prepared { task, pretrain_task, mut foundation } = prepared;
     let mut session = Session::open(config, directory, resume, begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
@@ -89,28 +115,6 @@ pub fn fit(config: &Config, directory: RunDirectory, resume: bool) -> Result<Out
     }
     let result = session.finish(&*task, &foundation)?;
     Ok(Outcome { directory: session.directory, result })
-}
-
-/// Sets up everything that training needs, and throws it away: what is wrong with the input shows before anything is
-/// written.
-///
-/// # Errors
-/// As [`fit`].
-pub fn rehearse(config: &Config) -> Result<()> {
-    let task = tasks::build(&config.task)?;
-    if let Some(task) = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref()) {
-        tasks::build(task)?;
-    }
-    let foundation = Foundation::new(config)?;
-    for adapter in &config.adapter {
-        foundation.with(attach(config, adapter, &foundation)?)?;
-        if let Some(reduce) = adapter.reduce {
-            reduce
-                .step_within(config.training_of(adapter), task.sequences(Split::Train))
-                .with_context(|| format!("`adapter.{}`", adapter.name))?;
-        }
-    }
-    Ok(())
 }
 
 /// The adapter of a stage: fresh, or loaded from `path`.

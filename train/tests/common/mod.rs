@@ -120,3 +120,11 @@ impl Finished {
         }
     }
 }
+
+/// The losses that a run logged for a stage.
+pub fn collect_losses(place: &Place, run: &str, stage: &str) -> Vec<f64> {
+    let text = fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let own = events.filter(|event| event["event"] == "step" && event["stage"] == stage);
+    own.map(|event| event["loss"].as_f64().unwrap()).collect()
+}

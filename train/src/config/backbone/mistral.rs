@@ -1,0 +1,56 @@
+//! `kind = "mistral"`.
+
+use super::Checks;
+use hankel_models::mistral::{self, LoadOptions};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A Mistral or Llama model in the Hugging Face layout. It is always held fixed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MistralConfig {
+    /// Directory with `config.json` and `model.safetensors` or its shards with their index.
+    pub model: PathBuf,
+    /// Quantise the projections to 4 bits while loading: `nf4`. Projections that are stored in 4 bits stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantize: Option<Quantize>,
+    /// Keep only the input of each layer for the backward pass and compute the layer again there: much less memory for a
+    /// third more time.
+    #[serde(default = "MistralConfig::default_recompute")]
+    pub recompute: bool,
+}
+
+/// Values of `backbone.quantize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantize {
+    /// 4-bit normal floats in blocks of 64, scales quantised as well.
+    Nf4,
+}
+
+impl MistralConfig {
+    const fn default_recompute() -> bool {
+        true
+    }
+
+    /// How the files are read.
+    pub fn load_options(&self) -> LoadOptions {
+        LoadOptions { quantize: self.quantize.is_some() }
+    }
+
+    pub(super) fn check(&self, vocabulary: usize, checks: &mut Checks<'_>) -> Option<mistral::MistralConfig> {
+        match mistral::MistralConfig::load(&self.model) {
+            Ok(settings) => {
+                let own = settings.vocabulary;
+                checks.require("model", own >= vocabulary, || {
+                    format!("holds a model with a vocabulary of {own}, but the task has one of {vocabulary}")
+                });
+                Some(settings)
+            }
+            Err(error) => {
+                checks.require("model", false, || format!("cannot be used: {error}"));
+                None
+            }
+        }
+    }
+}

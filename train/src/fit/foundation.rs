@@ -1,0 +1,124 @@
+//! The backbone before anything is attached to it.
+
+use super::model::Model;
+use super::transformer::Transformer;
+use crate::config::{BackboneConfig, Config, Precision, model_directory};
+use anyhow::Result;
+use hankel_core::{DType, Tensor};
+use hankel_models::weights::TRAINED_BACKBONE_FILE;
+use hankel_models::{AdapterSet, Mistral, TinyGpt, TinyGptConfig};
+use std::path::Path;
+
+/// The backbone as every adapter finds it: each stage begins from the same values.
+pub struct Foundation {
+    backbone: Transformer,
+    pristine: Vec<Tensor>,
+    dtype: DType,
+}
+
+impl Foundation {
+    /// The backbone of a resolved configuration: random, or loaded from the directory that it names.
+    ///
+    /// # Errors
+    /// When files are missing, damaged or of another model.
+    pub fn new(config: &Config) -> Result<Self> {
+        let backbone = match &config.backbone {
+            BackboneConfig::TinyGpt(c) => {
+                let settings = c
+                    .settings(config.task.vocabulary(), config.longest())
+                    .map_err(|(key, problem)| anyhow::anyhow!("`backbone.{key}` {problem}"))?;
+                Transformer::TinyGpt(match &c.path {
+                    None => TinyGpt::new(&settings, config.seed)?,
+                    Some(path) => load(&model_directory(path), &settings)?,
+                })
+            }
+            BackboneConfig::Mistral(c) => {
+                let model = Mistral::load(&c.model, c.load_options())?;
+                Transformer::Mistral { model, recompute: c.recompute }
+            }
+        };
+        Self::of(backbone, config.precision)
+    }
+
+    /// The backbone that a run trained or drew, with the dropout of its configuration.
+    ///
+    /// # Errors
+    /// As [`Foundation::new`].
+    pub fn of_run(config: &Config, directory: &Path) -> Result<Self> {
+        let BackboneConfig::TinyGpt(c) = &config.backbone else { return Self::new(config) };
+        let settings = TinyGptConfig { dropout: c.dropout, ..TinyGpt::load_config(directory)? };
+        Self::of(Transformer::TinyGpt(load(directory, &settings)?), config.precision)
+    }
+
+    /// The backbone of a finished or unfinished run: the one in its directory, or the one it was loaded from.
+    ///
+    /// # Errors
+    /// As [`Foundation::new`].
+    pub fn of_saved_run(config: &Config, run: &Path) -> Result<Self> {
+        let own = run.join("backbone");
+        if own.is_dir() { Self::of_run(config, &own) } else { Self::new(config) }
+    }
+
+    fn of(backbone: Transformer, precision: Precision) -> Result<Self> {
+        let dtype = match precision {
+            Precision::F32 => DType::F32,
+            Precision::F64 => DType::F64,
+        };
+        backbone.compute_in(dtype)?;
+        let mut foundation = Foundation { backbone, pristine: Vec::new(), dtype };
+        foundation.keep();
+        Ok(foundation)
+    }
+
+    /// Takes the present values as those from which every adapter starts.
+    pub fn keep(&mut self) {
+        // Shares the memory until a stage trains a parameter.
+        self.pristine = self.backbone.parameters().iter().map(|parameter| parameter.tensor().detach()).collect();
+    }
+
+    /// The backbone itself.
+    pub fn backbone(&self) -> &Transformer {
+        &self.backbone
+    }
+
+    /// The backbone in its first state, frozen, with `adapters`.
+    ///
+    /// # Errors
+    /// When values cannot be put back.
+    pub fn with(&self, adapters: AdapterSet) -> hankel_core::Result<Model> {
+        for (parameter, value) in self.backbone.parameters().iter().zip(&self.pristine) {
+            parameter.set_trainable(false)?;
+            parameter.set(value)?;
+        }
+        adapters.to_dtype(self.dtype)?;
+        Ok(Model { backbone: self.backbone.clone(), adapters })
+    }
+
+    /// The backbone with the saved adapter in `directory`, for sequences of `length` tokens, and whatever of the backbone
+    /// was trained with it.
+    ///
+    /// # Errors
+    /// When files are missing, damaged or of another backbone.
+    pub fn with_saved(&self, directory: &Path, length: usize) -> Result<Model> {
+        let placement = self.backbone.placement();
+        let bare = directory.join(TRAINED_BACKBONE_FILE).is_file() && !directory.join("adapter_config.json").is_file();
+        let adapters =
+            if bare { AdapterSet::none(&placement) } else { AdapterSet::load(directory, &placement, length)? };
+        let model = self.with(adapters)?;
+        model.load_trained_backbone(directory)?;
+        Ok(model)
+    }
+}
+
+/// Loads a model and gives it other settings that do not change its shape (dropout).
+fn load(directory: &Path, settings: &TinyGptConfig) -> Result<TinyGpt> {
+    let stored = TinyGpt::load(directory)?;
+    if stored.config() == settings {
+        return Ok(stored);
+    }
+    let model = TinyGpt::new(settings, 0)?;
+    for (parameter, value) in model.parameters().iter().zip(stored.parameters()) {
+        parameter.set(&value.tensor())?;
+    }
+    Ok(model)
+}

@@ -1,0 +1,62 @@
+//! The backbones that can be configured.
+
+use anyhow::{Result, bail};
+use hankel_core::DType;
+use hankel_models::{Backbone, Mistral, TinyGpt};
+use std::ops::Deref;
+use std::path::Path;
+
+/// The transformer of a run; what both kinds offer is reached as a [`Backbone`]. Cloning shares the parameters.
+#[derive(Clone)]
+pub enum Transformer {
+    /// A small GPT, which can be trained as well.
+    TinyGpt(TinyGpt),
+    /// Mistral or Llama, always frozen.
+    Mistral {
+        /// The model.
+        model: Mistral,
+        /// Whether layers are computed again in the backward pass.
+        recompute: bool,
+    },
+}
+
+impl Deref for Transformer {
+    type Target = dyn Backbone;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Transformer::TinyGpt(model) => model,
+            Transformer::Mistral { model, .. } => model,
+        }
+    }
+}
+
+impl Transformer {
+    /// Whether layers are computed again in the backward pass.
+    pub fn recomputes(&self) -> bool {
+        matches!(self, Transformer::Mistral { recompute: true, .. })
+    }
+
+    /// Prepares the parameters for computing in `dtype`. Weights that are widened inside the products stay as they are
+    /// stored when that loses nothing.
+    ///
+    /// # Errors
+    /// When the type is not a float.
+    pub fn compute_in(&self, dtype: DType) -> hankel_core::Result<()> {
+        match self {
+            Transformer::Mistral { .. } if dtype == DType::F32 => Ok(()),
+            _ => self.to_dtype(dtype),
+        }
+    }
+
+    /// Writes what was trained or drawn to `directory`.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the model was read from files and never changes.
+    pub fn save(&self, directory: &Path) -> Result<()> {
+        match self {
+            Transformer::TinyGpt(model) => Ok(model.save(directory)?),
+            Transformer::Mistral { .. } => bail!("a Mistral backbone is not written: it is that of `backbone.model`"),
+        }
+    }
+}
