@@ -149,9 +149,9 @@ impl Nf4 {
         (0..self.scales.len()).all(|i| self.scales.get(i).is_finite())
     }
 
-    /// The 16 values of a block.
+    /// What the 16 codes stand for in a block.
     #[inline(always)]
-    fn values<T: Float>(&self, block: usize) -> [T; 16] {
+    pub fn values<T: Float>(&self, block: usize) -> [T; 16] {
         let scale = self.scales.get(block);
         let exact = self.book.map(|code| code * scale);
         let rounded = match self.source {

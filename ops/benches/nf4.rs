@@ -1,4 +1,5 @@
-//! Quantising to 4 bits (bytes of bf16 input per second) and products with a 4-bit weight beside f32 and bf16 ones.
+//! Quantising to 4 bits (bytes of bf16 input per second), products with a 4-bit weight beside f32 and bf16 ones, and the
+//! product with one row (bytes of weights per second).
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hankel_core::{DType, Random, Tensor};
@@ -27,7 +28,16 @@ fn all(c: &mut Criterion) {
     group.finish();
 
     let quantized = quantize(&half, true).expect("finite");
-    for rows in [1, 64, 512] {
+    let x = matrix(1, SIZE);
+    for weight in [&weight, &half, &weight.to_dtype(DType::F16).expect("a float"), &quantized] {
+        let mut group = c.benchmark_group("one row");
+        group.throughput(Throughput::Bytes(weight.bytes() as u64));
+        group.bench_function(BenchmarkId::new("forward", weight.dtype()), |bench| {
+            bench.iter(|| linear(black_box(&x), weight, None).expect("shapes fit"));
+        });
+        group.finish();
+    }
+    for rows in [64, 512] {
         let mut group = c.benchmark_group(format!("linear {rows} x {SIZE} x {SIZE}"));
         group.throughput(Throughput::Elements(2 * (rows * SIZE * SIZE) as u64));
         let x = matrix(rows, SIZE);

@@ -16,7 +16,9 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod matvec;
 pub mod nf4;
+mod nf4_decode;
 pub(crate) mod weight;
 
 pub(crate) use weight::Weight;
@@ -24,6 +26,7 @@ pub(crate) use weight::Weight;
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use hankel_core::{Buffer, Error, Float, Result, Tensor, autograd, parallel};
+use matvec::matvec;
 
 struct Sizes {
     rows: usize,
@@ -59,8 +62,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
             Some(bias) => Accumulate::Bias(bias.data()?),
             None => Accumulate::Overwrite,
         };
-        let factor = Weight::new(weight)?.t();
-        gemm(1.0, Mat::new(x.data::<T>()?, rows, inputs), &factor, how, &mut out, outputs);
+        project(1.0, Mat::new(x.data::<T>()?, rows, inputs), weight, how, &mut out)?;
         let out = Tensor::from_buffer(out, x.shape().with_last(outputs))?;
 
         let saved_x = autograd::needs_gradient(weight).then(|| x.detach());
@@ -126,8 +128,7 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
                 });
             }
         }
-        let right = Weight::new(weight)?.t();
-        gemm(factor, Mat::new(x.data::<T>()?, rows, inputs), &right, Accumulate::Add, &mut out, outputs);
+        project(factor, Mat::new(x.data::<T>()?, rows, inputs), weight, Accumulate::Add, &mut out)?;
         let out = Tensor::from_buffer(out, base.shape())?;
 
         let learns = autograd::needs_gradient(weight) || autograd::needs_gradient(gate);
@@ -162,6 +163,18 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
             Ok(vec![wanted[0].then_some(g), dx, dw, db, dgate])
         })
     })
+}
+
+/// `out (+)= factor x W^T`.
+fn project<T: Real>(factor: T, x: Mat<T>, weight: &Tensor, how: Accumulate<T>, out: &mut [T]) -> Result<()> {
+    let weight = Weight::new(weight)?;
+    if x.rows() == 1 {
+        matvec(factor, x.row(0), &weight, how, out);
+    } else {
+        let outputs = weight.shape().0;
+        gemm(factor, x, &weight.t(), how, out, outputs);
+    }
+    Ok(())
 }
 
 /// `factor g W`.

@@ -1,5 +1,6 @@
 //! A weight as the right factor of a product, from whatever it is stored in.
 
+use super::nf4_decode;
 use crate::kernels::gemm::RightFactor;
 use crate::kernels::simd::vectorized;
 use crate::kernels::{Mat, Real};
@@ -35,6 +36,11 @@ impl<'a, T: Real> Weight<'a, T> {
             Some(source) => Ok(Weight::Compact { source, rows, cols, transposed: false }),
             None => Ok(Weight::Same(Mat::new(tensor.data()?, rows, cols))),
         }
+    }
+
+    /// Rows and columns.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        (self.rows(), self.cols())
     }
 
     /// The transpose, of the same elements.
@@ -76,7 +82,7 @@ impl<'a> Source<'a> {
                     out.iter_mut().zip(&*wide).for_each(|(y, &x)| *y = T::of(f64::from(x)));
                 }
             }
-            Source::Nf4(data) => data.decode(first..first + out.len(), out),
+            Source::Nf4(data) => nf4_decode::decode(data, first, out),
         }
     }
 }

@@ -55,6 +55,16 @@ impl<'a, T: Copy> Mat<'a, T> {
         self.data[i * self.row_stride + j * self.col_stride]
     }
 
+    /// Row `i` of a row-major matrix.
+    ///
+    /// # Panics
+    /// When it is out of range, or the matrix is transposed.
+    #[inline]
+    pub fn row(&self, i: usize) -> &'a [T] {
+        assert!(i < self.rows && self.col_stride == 1);
+        &self.data[i * self.row_stride..][..self.cols]
+    }
+
     /// Rows `first..first + rows`.
     pub(super) fn row_block(self, first: usize, rows: usize) -> Self {
         debug_assert!(first + rows <= self.rows);
