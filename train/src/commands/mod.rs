@@ -3,6 +3,8 @@
 mod eval;
 mod fit;
 mod generate;
+mod init_model;
+mod quantize;
 mod report;
 
 use crate::fit::Stop;
@@ -27,6 +29,10 @@ enum Command {
     Eval(eval::Args),
     /// Continue a text byte by byte with a model trained on bytes
     Generate(generate::Args),
+    /// Quantise a model's projections to 4 bits, in the layout of bitsandbytes
+    Quantize(quantize::Args),
+    /// Write a model with random weights of any size, to try things at scale
+    InitModel(init_model::Args),
     /// Write one report about one or several runs
     Report(report::Args),
 }
@@ -57,6 +63,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Fit(args) => fit::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
+        Command::InitModel(args) => init_model::run(&args),
         Command::Report(args) => report::run(&args),
     }
 }

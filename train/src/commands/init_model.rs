@@ -1,0 +1,53 @@
+//! `train init-model`.
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use hankel_models::MistralConfig;
+use hankel_models::mistral::{InitType, init_model};
+use serde_json::json;
+use std::fs;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The model's config.json (model_type mistral or llama)
+    config: PathBuf,
+    /// Directory to write; it must not exist
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Element type of the files
+    #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
+    dtype: Dtype,
+    /// Seed of the weights
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Dtype {
+    Bf16,
+    F32,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let path = &args.config;
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let config = MistralConfig::parse(&bytes).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
+    let (kind, size) = match args.dtype {
+        Dtype::Bf16 => (InitType::Bf16, 2),
+        Dtype::F32 => (InitType::F32, 4),
+    };
+    init_model(&config, args.seed, kind, &args.output)?;
+    let parameters = config.parameters();
+    if args.json {
+        let facts = json!({ "output": args.output, "parameters": parameters, "bytes": size * parameters });
+        println!("{}", serde_json::to_string_pretty(&facts)?);
+    } else {
+        let bytes = (size * parameters) as f64 / 1e9;
+        println!("{}: {parameters} random parameters, {bytes:.3} GB", args.output.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! `train quantize`.
+
+use anyhow::{Result, ensure};
+use hankel_models::mistral::quantize_model;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Model directory in the Hugging Face layout
+    model: PathBuf,
+    /// Directory to write; it must not exist
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Keep the scales of blocks as 32-bit floats instead of quantising them as well
+    #[arg(long)]
+    plain_scales: bool,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let begun = Instant::now();
+    ensure!(args.model.is_dir(), "{} is not a directory", args.model.display());
+    let report = quantize_model(&args.model, &args.output, !args.plain_scales)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let rate = report.bytes_before as f64 / seconds / 1e9;
+    if args.json {
+        let facts = json!({
+            "output": args.output,
+            "matrices": report.matrices,
+            "bytes_before": report.bytes_before,
+            "bytes_after": report.bytes_after,
+            "seconds": seconds,
+            "gigabytes_per_second": rate,
+        });
+        println!("{}", serde_json::to_string_pretty(&facts)?);
+    } else {
+        println!(
+            "{}: {} matrices from {:.3} to {:.3} GB in {seconds:.1} s ({rate:.2} GB/s)",
+            args.output.display(),
+            report.matrices,
+            report.bytes_before as f64 / 1e9,
+            report.bytes_after as f64 / 1e9
+        );
+    }
+    Ok(())
+}
