@@ -191,6 +191,48 @@ fn check(recipe: &Recipe) -> Result<(), TestCaseError> {
     invariance(&system, &full)
 }
 
+proptest! {
+    #![proptest_config(Config { cases: 60, failure_persistence: None, ..Config::default() })]
+    /// No system of the order is closer in the Hankel norm, and balanced truncation is not closer.
+    #[test]
+    fn optimal_approximations_reach_the_lower_end(
+        poles in prop::collection::vec(prop_oneof![
+            (-0.9..0.97f64).prop_map(Mode::Real),
+            (0.1..0.97f64, 0.1..3.0f64).prop_map(|(radius, angle)| Mode::Pair { radius, angle }),
+        ], 1..6),
+        inputs in 1..4usize,
+        outputs in 1..4usize,
+        numbers in prop::collection::vec(-1.0..1.0f64, 60),
+    ) {
+        let a = StateMatrix::Modal(poles);
+        let d = a.states();
+        let at = |i: usize| numbers[i % numbers.len()] + 0.1 * i as f64;
+        let b = Mat::from_fn(d, inputs, |i, j| at(i * inputs + j));
+        let c = Mat::from_fn(outputs, d, |i, j| at(31 + i * d + j).sin());
+        let system = LinearSystem::new(a, b, c, None).unwrap();
+        let full = spectrum(&system);
+        let sigma = full.values();
+        for order in 1..full.rank() {
+            let (above, here) = (sigma[order - 1], sigma[order]);
+            // Equal values have no optimum of this order, and what is below rounding cannot be reached.
+            if here > above * (1.0 - 1e-3) || here < 1e-6 * sigma[0] {
+                continue;
+            }
+            let reduced = reduce(&system, &full, Method::Hankel, order)
+                .map_err(|e| TestCaseError::fail(format!("order {order} of {sigma:?}: {e}")))?;
+            prop_assert_eq!(reduced.system.states(), order);
+            let error = system.difference(&reduced.system).unwrap();
+            let hankel_norm = spectrum(&error).values()[0];
+            prop_assert!((hankel_norm / here - 1.0).abs() < 1e-6, "order {}: {} {}", order, hankel_norm, here);
+            let hinf = hinf_sweep(&FrequencyResponse::new(&error).unwrap()).unwrap().value;
+            prop_assert!(hinf <= reduced.bound.unwrap() * (1.0 + 1e-6));
+            let bt = reduce(&system, &full, Method::Bt, order).unwrap();
+            let bt = spectrum(&system.difference(&bt.system).unwrap()).values()[0];
+            prop_assert!(bt >= here * (1.0 - 1e-9));
+        }
+    }
+}
+
 /// Rounding of a pole at distance 1 - |a| from the circle moves everything by this factor.
 fn amplification(system: &LinearSystem) -> f64 {
     1.0 / (1.0 - system.spectral_radius().unwrap())

@@ -136,6 +136,8 @@ pub enum MethodArg {
     Modal,
     /// Singular vectors of B, blind to the dynamics (no guarantee)
     Svd,
+    /// The best approximation in the Hankel norm (Glover bound; Hankel norm error sigma_next)
+    Hankel,
 }
 
 impl MethodArg {
@@ -147,6 +149,7 @@ impl MethodArg {
             Self::Spa => Method::Spa,
             Self::Modal => Method::Modal,
             Self::Svd => Method::Svd,
+            Self::Hankel => Method::Hankel,
         }
     }
 }

@@ -174,7 +174,7 @@ fn any_system_in_a_file_is_reduced_and_verified() {
         let facts = parse_arrays(Path::new(&format!("facts.{extension}")), &bytes).unwrap();
         assert_eq!(facts.keys().collect::<Vec<_>>(), ["Wc", "Wo", "hsv"]);
         assert_eq!((facts["Wc"].shape.as_slice(), facts["hsv"].shape.as_slice()), (&[4, 4][..], &[4][..]));
-        for method in ["bt", "bfsr", "spa", "svd"] {
+        for method in ["bt", "bfsr", "spa", "svd", "hankel"] {
             let out = format!("{method}.{extension}");
             succeed(dir, &["reduce", &full, "-o", &out, "--order", "2", "--method", method]);
             succeed(dir, &["verify", &full, &out]);

@@ -78,7 +78,8 @@ impl Truncated {
             }
             let projected = unchanged.len() == 1 && matches!(full.dynamics, HrmDynamics::Diagonal { .. });
             if let (true, Some(b), Some(c)) = (projected, moment(&name("b")), moment(&name("c"))) {
-                let (new_b, new_c) = project(full, small, layer, self.full.config.discretization, [&b, &c]);
+                let moments = project(full, small, layer, self.full.config.discretization, [&b, &c]);
+                let Some((new_b, new_c)) = moments else { continue };
                 let (d, width) = (small.state_dim, small.width);
                 carried.insert(name("b"), Tensor::from_vec(new_b, [d, width])?.to_dtype(b.dtype())?);
                 carried.insert(name("c"), Tensor::from_vec(new_c, [width, d])?.to_dtype(c.dtype())?);
@@ -96,20 +97,20 @@ fn project(
     reduction: &LayerReduction,
     discretization: Discretization,
     [b, c]: [&Tensor; 2],
-) -> (Vec<f64>, Vec<f64>) {
+) -> Option<(Vec<f64>, Vec<f64>)> {
     let (d, width) = (full.state_dim, full.width);
     let (b, c) = (b.to_f64_vec(), c.to_f64_vec());
     let gains = full.input_gains(discretization);
     // Derivatives by the rows of the discretised matrix, which is what the reduction transforms.
     let d_b = Mat::from_fn(d, width, |i, j| b[i * width + j] / gains[i]);
-    let (d_b, d_c) = reduction.carry_gradients(d_b.as_ref(), MatRef::from_row_major_slice(&c, width, d));
+    let (d_b, d_c) = reduction.carry_gradients(d_b.as_ref(), MatRef::from_row_major_slice(&c, width, d))?;
     let order = state_order(&small.dynamics, small.state_dim);
     // A reduction by dropping modes leaves a trained form, with gains of its own.
     let gains = small.input_gains(discretization);
-    (
+    Some((
         order.iter().flat_map(|&i| (0..width).map(move |j| (i, j))).map(|(i, j)| d_b[(i, j)] * gains[i]).collect(),
         (0..width).flat_map(|row| order.iter().map(move |&i| (row, i))).map(|at| d_c[at]).collect(),
-    )
+    ))
 }
 
 #[cfg(test)]

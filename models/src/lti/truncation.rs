@@ -1,6 +1,7 @@
 //! Reduction methods: from a system and the directions of its Hankel singular values to a smaller system.
 
 use super::hankel::HankelSpectrum;
+use super::hankel_norm::optimal_hankel_norm;
 use super::linalg::{above, beside, product, singular_values};
 use super::norms::{FrequencyResponse, hinf_sweep};
 use super::system::{LinearSystem, Mode, StateMatrix};
@@ -30,11 +31,14 @@ pub enum Method {
     /// Projection on the leading left singular vectors of B, blind to C and to the dynamics. No error bound: it is here to be
     /// compared with.
     Svd,
+    /// The best approximation in the Hankel norm, [`optimal_hankel_norm`]. Same bound as balanced truncation in the
+    /// H-infinity norm; its error in the Hankel norm is the least there is.
+    Hankel,
 }
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 5] = [Self::Bt, Self::Bfsr, Self::Spa, Self::Modal, Self::Svd];
+    pub const ALL: [Self; 6] = [Self::Bt, Self::Bfsr, Self::Spa, Self::Modal, Self::Svd, Self::Hankel];
 
     /// The name used on the command line and in certificates.
     pub fn name(self) -> &'static str {
@@ -44,19 +48,27 @@ impl Method {
             Self::Spa => "spa",
             Self::Modal => "modal",
             Self::Svd => "svd",
+            Self::Hankel => "hankel",
         }
     }
 }
 
-/// A reduced system and how its states follow from those of the full one.
+/// How the states of a reduced system follow from those of the full one.
 #[derive(Debug, Clone)]
-pub struct Reduced {
-    /// The smaller system.
-    pub system: LinearSystem,
+pub struct Projection {
     /// Reduced state from full state, `x_r = L x`, [r, d].
     pub left: Mat<f64>,
     /// Full state from reduced state, `x ~ R x_r`, [d, r]; `L R = I`.
     pub right: Mat<f64>,
+}
+
+/// A reduced system.
+#[derive(Debug, Clone)]
+pub struct Reduced {
+    /// The smaller system.
+    pub system: LinearSystem,
+    /// How it follows from the full one; `None` for `hankel`, which is no projection.
+    pub projection: Option<Projection>,
     /// Guaranteed bound of the H-infinity error, `None` where theory gives none.
     pub bound: Option<f64>,
     /// The states that were kept as they are, where that is what the method does.
@@ -83,6 +95,12 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
         Method::Spa => singular_perturbation(system, spectrum, order),
         Method::Modal => modal_truncation(system, order),
         Method::Svd => svd_truncation(system, order),
+        Method::Hankel => Ok(Reduced {
+            system: optimal_hankel_norm(system, spectrum, order)?,
+            projection: None,
+            bound: Some(spectrum.bound(order)),
+            kept: None,
+        }),
     }
 }
 
@@ -91,7 +109,8 @@ fn project(system: &LinearSystem, left: Mat<f64>, right: Mat<f64>, bound: Option
     let a = product(left.as_ref(), system.a().apply(right.as_ref()).as_ref());
     let b = product(left.as_ref(), system.b());
     let c = product(system.c(), right.as_ref());
-    Ok(Reduced { system: system.with_realization(StateMatrix::Dense(a), b, c)?, left, right, bound, kept: None })
+    let projection = Some(Projection { left, right });
+    Ok(Reduced { system: system.with_realization(StateMatrix::Dense(a), b, c)?, projection, bound, kept: None })
 }
 
 fn balancing_free(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
@@ -138,8 +157,10 @@ fn singular_perturbation(system: &LinearSystem, spectrum: &HankelSpectrum, order
     }
     Ok(Reduced {
         system: LinearSystem::new(StateMatrix::Dense(a_r), b_r, c_r, Some(d_r))?,
-        left: left.subrows(0, order).to_owned(),
-        right: right.subcols(0, order).to_owned(),
+        projection: Some(Projection {
+            left: left.subrows(0, order).to_owned(),
+            right: right.subcols(0, order).to_owned(),
+        }),
         bound: Some(spectrum.bound(order)),
         kept: None,
     })
@@ -210,7 +231,8 @@ fn modal_truncation(system: &LinearSystem, order: usize) -> Result<Reduced> {
     let b = Mat::from_fn(rows.len(), system.inputs(), |i, j| system.b()[(rows[i], j)]);
     let c = Mat::from_fn(system.outputs(), rows.len(), |i, j| system.c()[(i, rows[j])]);
     let right = left.transpose().to_owned();
-    Ok(Reduced { system: system.with_realization(a, b, c)?, left, right, bound: Some(bound), kept: Some(rows) })
+    let projection = Some(Projection { left, right });
+    Ok(Reduced { system: system.with_realization(a, b, c)?, projection, bound: Some(bound), kept: Some(rows) })
 }
 
 fn svd_truncation(system: &LinearSystem, order: usize) -> Result<Reduced> {
@@ -237,7 +259,7 @@ pub fn error_bound(
     order: usize,
 ) -> Result<Option<f64>> {
     Ok(match method {
-        Method::Bt | Method::Bfsr | Method::Spa => Some(spectrum.bound(order)),
+        Method::Bt | Method::Bfsr | Method::Spa | Method::Hankel => Some(spectrum.bound(order)),
         Method::Modal => modal_truncation(system, order)?.bound,
         Method::Svd => None,
     })

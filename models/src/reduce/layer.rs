@@ -5,7 +5,9 @@ use super::options::{Gramians, ReduceError, Result};
 use crate::lti::certificate::{Claim, SystemCertificate};
 use crate::lti::modal::to_modal;
 use crate::lti::truncation::{error_bound, reduce};
-use crate::lti::{GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, Reduced, StateMatrix};
+use crate::lti::{
+    GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix,
+};
 use faer::{Mat, MatRef};
 
 /// A reduced layer with its certificate and the change of state that led to it.
@@ -15,10 +17,8 @@ pub struct LayerReduction {
     pub certificate: SystemCertificate,
     /// The reduced system as it is stored, without the gate.
     pub system: LinearSystem,
-    /// Reduced state from full state, [r, d]: `B_r = L B`.
-    pub left: Mat<f64>,
-    /// Full state from reduced state, [d, r]: `C_r = C R`.
-    pub right: Mat<f64>,
+    /// How the reduced states follow from the full ones (`B_r = L B`, `C_r = C R`), where they do.
+    pub projection: Option<Projection>,
     /// The states kept unchanged, where that is all that happened.
     pub kept: Option<Vec<usize>>,
 }
@@ -26,9 +26,11 @@ pub struct LayerReduction {
 impl LayerReduction {
     /// Carries a gradient-like quantity (Adam's first moment) of B [d, D] and C [D, d] over to the reduced coordinates. B is
     /// the discretised input matrix: a derivative by trained rows is divided by [`input_gains`](crate::weights::HrmLayerFile::input_gains) first. With
-    /// `B = R B_r` and `C = C_r L` near the kept subspace, the chain rule gives `R^T dB` and `dC L^T`.
-    pub fn carry_gradients(&self, d_b: MatRef<'_, f64>, d_c: MatRef<'_, f64>) -> (Mat<f64>, Mat<f64>) {
-        (self.right.transpose() * d_b, d_c * self.left.transpose())
+    /// `B = R B_r` and `C = C_r L` near the kept subspace, the chain rule gives `R^T dB` and `dC L^T`; `None` where the reduction is
+    /// no projection.
+    pub fn carry_gradients(&self, d_b: MatRef<'_, f64>, d_c: MatRef<'_, f64>) -> Option<(Mat<f64>, Mat<f64>)> {
+        let Projection { left, right } = self.projection.as_ref()?;
+        Some((right.transpose() * d_b, d_c * left.transpose()))
     }
 }
 
@@ -59,13 +61,19 @@ fn reduce_inner(
                 .into(),
         ));
     }
+    if method == Method::Hankel && gramians.source() != GramianSource::Analytic {
+        return Err(LtiError::Unsupported(
+            "method hankel is optimal for the infinite-horizon Gramians only; use bt with other Gramians".into(),
+        ));
+    }
     let states = system.states();
     let (reduced, condition) = if order == states {
         // Nothing is discarded: the system stays as it is, exactly.
         let identity = Mat::identity(states, states);
         let kept = Some((0..states).collect());
         let bound = error_bound(system, &layer.spectrum, method, order)?;
-        (Reduced { system: system.clone(), left: identity.clone(), right: identity, bound, kept }, None)
+        let projection = Some(Projection { left: identity.clone(), right: identity });
+        (Reduced { system: system.clone(), projection, bound, kept }, None)
     } else {
         let spectrum = match gramians {
             Gramians::Analytic => None,
@@ -95,13 +103,7 @@ fn reduce_inner(
         dtype: "f64".into(),
     };
     let certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
-    Ok(LayerReduction {
-        certificate,
-        system: reduced.system,
-        left: reduced.left,
-        right: reduced.right,
-        kept: reduced.kept,
-    })
+    Ok(LayerReduction { certificate, system: reduced.system, projection: reduced.projection, kept: reduced.kept })
 }
 
 /// Brings a dense result to modal form if its transfer function survives that, and keeps it dense otherwise (R5).
@@ -111,9 +113,11 @@ fn into_modal(reduced: Reduced) -> crate::lti::Result<(Reduced, Option<f64>)> {
     }
     match to_modal(&reduced.system) {
         Ok(modal) => {
-            let left = modal.transformation * &reduced.left;
-            let right = &reduced.right * modal.inverse;
-            Ok((Reduced { system: modal.system, left, right, ..reduced }, Some(modal.condition)))
+            let projection = reduced.projection.map(|Projection { left, right }| Projection {
+                left: modal.transformation * left,
+                right: right * modal.inverse,
+            });
+            Ok((Reduced { system: modal.system, projection, ..reduced }, Some(modal.condition)))
         }
         Err(LtiError::Conversion { .. }) => Ok((reduced, None)),
         Err(other) => Err(other),
