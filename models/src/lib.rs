@@ -2,10 +2,12 @@
 //!
 //! [`tiny_gpt`] is the backbone of the small experiments, [`mistral`] that of the large ones, and [`backbone`] what both
 //! offer; [`adapters`] what is trained on them; [`lti`] the control theory behind truncation, ignorant of both;
-//! [`mod@reduce`] applies it to whole adapters; [`weights`] the files; [`tokenizer`] turns text into token ids.
+//! [`mod@reduce`] applies it to whole adapters; [`weights`] the files; [`tokenizer`] turns text into token ids;
+//! [`generation`] continues a sequence.
 
 pub mod adapters;
 pub mod backbone;
+pub mod generation;
 pub mod linear;
 pub mod lti;
 pub mod mistral;
@@ -19,6 +21,7 @@ pub mod weights;
 
 pub use adapters::{AdapterConfig, AdapterSet};
 pub use backbone::Backbone;
+pub use generation::{Generator, Sampling, StopFilter};
 pub use mistral::{Mistral, MistralConfig};
 pub use parameter::{Parameter, Role};
 pub use pass::{Pass, State, StepKey, Trajectory};

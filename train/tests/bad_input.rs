@@ -173,7 +173,7 @@ fn commands_on_what_is_no_run() {
     place.run(&["report", "nowhere"]).refused(&["nowhere is not a run directory"]);
     place.run(&["generate", "nowhere"]).refused(&["cannot read nowhere/config.toml"]);
     place.fit(TINY, "run", &[]);
-    place.run(&["generate", "run"]).refused(&["generation is for bytes"]);
+    place.run(&["generate", "run"]).refused(&["which is not text: generation is for bytes"]);
     place.run(&["eval", "run", "--split", "test"]).refused(&["has no test sequences"]);
     place.run(&["eval", "run", "--adapter", "hrn"]).refused(&["hrn"]);
     place.run(&["eval", "run", "--expect", "accuracy=1"]).refused(&["expected METRIC>=REFERENCE"]);

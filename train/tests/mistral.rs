@@ -5,7 +5,11 @@ mod common;
 use common::{Place, collect_losses};
 use hankel_models::MistralConfig;
 use hankel_models::mistral::{Family, InitType, init_model};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A model of bytes, with grouped queries and a window.
 pub fn small() -> MistralConfig {
@@ -153,4 +157,183 @@ fn what_does_not_fit_is_refused() {
         let lora = [model.as_str(), "adapter=[{kind=\"lora\",path=\"base/adapters/lora\"}]"];
         refused(&lora, &["`adapter.lora.path` cannot be used", "q_proj"]);
     }
+}
+
+/// Reference data of the whole workspace.
+fn shared(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests").join(name)
+}
+
+type Arrays = BTreeMap<String, Vec<f64>>;
+
+fn arrays(path: &Path) -> Arrays {
+    let bytes = fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let values = |view: TensorView| match view.dtype() {
+        Dtype::F32 => view.data().as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
+        Dtype::F64 => view.data().as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
+        Dtype::I64 => view.data().as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
+        other => panic!("{other:?}"),
+    };
+    file.tensors().into_iter().map(|(name, view)| (name, values(view))).collect()
+}
+
+/// Writes the integers of a golden case as the input of `train forward`.
+fn write_tokens(place: &Place, case: &Path) {
+    let bytes = fs::read(case).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let given = ["input_ids", "labels", "attention_mask"];
+    let tensors = file.tensors().into_iter().filter(|(name, _)| given.contains(&name.as_str()));
+    place.write("tokens.safetensors", safetensors::serialize(tensors, None).unwrap());
+}
+
+/// Runs `train forward` on a golden case and compares every tensor that both have; gives their names.
+fn compare(model: &str, case: &str, more: &[&str]) -> Vec<String> {
+    let place = Place::new();
+    let case = shared(&format!("golden/{case}.safetensors"));
+    write_tokens(&place, &case);
+    let model = shared(&format!("golden/{model}"));
+    let mut arguments = vec!["forward", "--model", model.to_str().unwrap(), "--tokens", "tokens.safetensors"];
+    arguments.extend(["-o", "out.safetensors", "--json"]);
+    arguments.extend(more);
+    let finished = place.run(&arguments);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let facts: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    let (found, expected) = (arrays(&place.path("out.safetensors")), arrays(&case));
+    assert_eq!(facts["tensors"], found.len());
+    let limits: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(case.with_extension("json")).unwrap()).unwrap();
+    let mut compared = Vec::new();
+    for (name, found) in &found {
+        let Some(expected) = expected.get(name) else { continue };
+        let limit = limits["tensors"][name]["tol_f32"].as_f64().unwrap();
+        let scale = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs())).max(1e-30);
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() <= limit * scale, "{name}: {found} for {expected}, limit {limit}");
+        }
+        compared.push(name.clone());
+    }
+    compared
+}
+
+#[test]
+fn forward_writes_what_the_reference_library_computes() {
+    let compared = compare("mistral/window/hf", "mistral/window/io", &["--gradients"]);
+    for name in ["logits", "loss", "hidden.layer2", "hidden.final_norm", "grad.inputs_embeds", "grad.lm_head.weight"] {
+        assert!(compared.contains(&name.to_owned()), "{name} is not among {compared:?}");
+    }
+    assert_eq!(compared.iter().filter(|name| name.starts_with("grad.")).count(), 3 * 9 + 4);
+    assert_eq!(compare("mistral/headdim/hf_bf16", "mistral/headdim/io_bf16", &[]), ["logits", "loss"]);
+    let padded = compare("mistral/window/hf", "mistral/window/io_padded", &["--gradients"]);
+    assert!(padded.contains(&"grad.inputs_embeds".to_owned()) && padded.contains(&"loss".to_owned()), "{padded:?}");
+}
+
+#[test]
+fn forward_with_adapters_and_in_four_bits() {
+    for (case, quantize) in [("lora_qv", false), ("dora_qv", false), ("ia3", false), ("qlora", true)] {
+        let adapter = shared(&format!("golden/peft/{case}/adapter"));
+        let mut more = vec!["--gradients", "--adapter", adapter.to_str().unwrap()];
+        more.extend(quantize.then_some(["--quantize", "nf4"]).iter().flatten());
+        let compared = compare("mistral/window/hf", &format!("peft/{case}/io"), &more);
+        assert!(compared.iter().any(|name| name == "logits"), "{case}: {compared:?}");
+        let expected = arrays(&shared(&format!("golden/peft/{case}/io.safetensors")));
+        let gradients = |names: &[String]| names.iter().filter(|name| name.starts_with("grad.")).count();
+        assert_eq!(gradients(&compared), gradients(&expected.into_keys().collect::<Vec<_>>()), "{case}: {compared:?}");
+    }
+}
+
+#[test]
+fn forward_refuses_what_it_cannot_read() {
+    let place = Place::new();
+    let model = shared("golden/mistral/window/hf");
+    let forward = |tensors: &[(&str, Dtype, Vec<usize>, Vec<u8>)]| {
+        let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+            (name.to_owned(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        place.write("tokens.safetensors", safetensors::serialize(views, None).unwrap());
+        let model = model.to_str().unwrap();
+        place.run(&["forward", "--model", model, "--tokens", "tokens.safetensors", "-o", "out.safetensors"])
+    };
+    let ids = |ids: &[i64]| ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>();
+    let good = || ("input_ids", Dtype::I64, vec![1, 3], ids(&[1, 2, 3]));
+    assert_eq!(forward(&[good()]).code, Some(0));
+    fs::remove_file(place.path("out.safetensors")).unwrap();
+    forward(&[("labels", Dtype::I64, vec![1, 3], ids(&[1, 2, 3]))]).refused(&["input_ids is missing"]);
+    forward(&[("input_ids", Dtype::I64, vec![3], ids(&[1, 2, 3]))]).refused(&["[3], expected [batch, T]"]);
+    forward(&[("input_ids", Dtype::F64, vec![1, 3], ids(&[1, 2, 3]))]).refused(&["F64, expected integers"]);
+    forward(&[("input_ids", Dtype::I64, vec![1, 2], ids(&[1, -2]))]).refused(&["labels[0, 1] is -2"]);
+    forward(&[("input_ids", Dtype::I64, vec![1, 2], ids(&[-2, 1]))]).refused(&["input_ids[0, 0] is -2"]);
+    forward(&[("input_ids", Dtype::I64, vec![1, 2], ids(&[1, 512]))]).refused(&["512"]);
+    forward(&[good(), ("labels", Dtype::I64, vec![1, 2], ids(&[1, 2]))]).refused(&["labels has shape [1, 2]"]);
+    forward(&[good(), ("labels", Dtype::I64, vec![1, 3], ids(&[1, -100, -100]))]).refused(&["nothing to predict"]);
+    let left = ("attention_mask", Dtype::I64, vec![1, 3], ids(&[0, 1, 1]));
+    forward(&[good(), left]).refused(&["attention_mask, row 0", "padding must be at the end"]);
+    forward(&[good(), ("other", Dtype::I64, vec![1], ids(&[1]))]).refused(&["other is none of"]);
+    assert!(!place.path("out.safetensors").exists());
+}
+
+#[test]
+fn a_pretrained_llama_tells_its_story() {
+    let place = Place::new();
+    let model = shared("fixtures/stories260k");
+    let generate = |more: &[&str]| {
+        let mut arguments = vec!["generate", "--model", model.to_str().unwrap(), "--temperature", "0"];
+        arguments.extend(more);
+        let finished = place.run(&arguments);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        finished.stdout
+    };
+    let expected = fs::read_to_string(model.join("expected_greedy_200.txt")).unwrap();
+    // Without a prompt it begins with the token that begins a text.
+    assert_eq!(generate(&["--max-tokens", "200"]), format!("{expected}\n"));
+    let (begin, rest) = expected.split_at(expected.find(". ").unwrap() + 1);
+    assert!(rest.len() > 20);
+    assert_eq!(generate(&["--prompt", begin, "--max-tokens", "30", "--stop", ". "]).lines().count(), 1);
+    let stopped = generate(&["--max-tokens", "200", "--stop", ". "]);
+    assert_eq!(stopped, format!("{}\n", &begin[..begin.len() - 1]));
+    let penalised = generate(&["--max-tokens", "100", "--repetition-penalty", "1.5"]);
+    assert_ne!(penalised, generate(&["--max-tokens", "100"]));
+
+    // The same model in 4 bits, and one of random weights.
+    let model = model.to_str().unwrap();
+    let finished = place.run(&["quantize", model, "-o", "nf4", "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let facts: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(facts["matrices"], 5 * 7);
+    let words = place.run(&["generate", "--model", "nf4", "--temperature", "0", "--max-tokens", "20"]);
+    assert_eq!(words.code, Some(0), "{}", words.stderr);
+    assert!(words.stdout.starts_with("Once upon a time"), "{}", words.stdout);
+    let on_the_fly = ["generate", "--model", model, "--quantize", "nf4", "--temperature", "0", "--max-tokens", "20"];
+    assert_eq!(place.run(&on_the_fly).stdout, words.stdout);
+    place.run(&["quantize", model, "-o", "nf4"]).refused(&["nf4", "exists"]);
+    place.run(&["quantize", "nf4", "-o", "again"]).refused(&["quantised already"]);
+    place.run(&["quantize", "nowhere", "-o", "again"]).refused(&["nowhere is not a directory"]);
+
+    let random =
+        ["init-model", &format!("{model}/config.json"), "-o", "random", "--seed", "7", "--dtype", "f32", "--json"];
+    let finished = place.run(&random);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let facts: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!((&facts["parameters"], &facts["bytes"]), (&260_032.into(), &1_040_128.into()));
+    place.run(&random).refused(&["random", "exists"]);
+    place.run(&["generate", "--model", "random"]).refused(&["random has no tokenizer.json", "512 tokens"]);
+    place.write("odd.json", "{\"model_type\": \"gpt2\"}");
+    place.run(&["init-model", "odd.json", "-o", "odd"]).refused(&["odd.json"]);
+    assert!(!place.path("odd").exists() && !place.path("again").exists());
+}
+
+#[test]
+fn an_empty_prompt_needs_a_token_to_begin_with() {
+    let place = place();
+    place.run(&["generate", "--model", "model"]).refused(&["--prompt is missing", "at least one byte"]);
+    place.run(&["generate", "--model", "model", "--prompt", "a", "--top-p", "0"]).refused(&["--top-p must be above 0"]);
+    place.run(&["generate"]).refused(&["--model"]);
+    // Neither does a tokenizer without such a token.
+    fs::create_dir(place.path("words")).unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(shared("fixtures/stories260k").join(name), place.path("words").join(name)).unwrap();
+    }
+    place.write("words/tokenizer_config.json", "{}");
+    place.run(&["generate", "--model", "words"]).refused(&["--prompt is missing", "no token that begins a text"]);
 }

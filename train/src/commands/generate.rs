@@ -1,154 +1,209 @@
 //! `train generate`.
 
+use super::Quantize;
 use super::fit::load_run;
-use crate::config::TaskConfig;
+use crate::config::{Precision, TaskConfig};
 use crate::fit::{Foundation, Model, adapter_directory};
 use anyhow::{Context, Result, bail};
-use hankel_core::{Random, Tensor, no_grad};
-use hankel_models::{AdapterSet, Pass, State};
+use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
+use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+/// Length for which the scan of an adapter that does not say is chosen.
+pub const LENGTH: usize = 512;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Run directory of a model trained on bytes
-    run: PathBuf,
+    /// Run directory: its backbone
+    run: Option<PathBuf>,
+    /// Model directory instead of a run
+    #[arg(long, value_name = "DIR", conflicts_with = "run")]
+    model: Option<PathBuf>,
+    /// Quantise the model while loading
+    #[arg(long, value_enum, requires = "model")]
+    quantize: Option<Quantize>,
     /// Adapter: a name of the run's or a directory; the backbone alone when left out
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Option<String>,
-    /// Text to continue
-    #[arg(long, default_value = "\n")]
+    /// Text to continue; when left out or empty, the model begins a text, which takes a token that begins one
+    #[arg(long, default_value = "")]
     prompt: String,
-    /// Bytes to generate
-    #[arg(long, default_value_t = 256)]
-    length: usize,
-    /// Divides the logits; 0 always takes the most probable byte
+    /// Tokens to generate (bytes for a model of bytes)
+    #[arg(long, default_value_t = 256, alias = "length")]
+    max_tokens: usize,
+    /// Divides the logits; 0 always takes the most probable token
     #[arg(long, default_value_t = 0.8)]
     temperature: f64,
-    /// Draw from the fewest bytes whose probabilities sum to this
+    /// Draw from the fewest tokens whose probabilities sum to this
     #[arg(long, default_value_t = 1.0)]
     top_p: f64,
+    /// Divide the positive logits of tokens that are there already by this, and multiply the negative ones
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f64,
+    /// Stop before this string; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
     /// Seed of the drawing
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
-        bail!("--temperature must be at least 0, found {}", args.temperature);
-    }
-    if !(args.top_p > 0.0 && args.top_p <= 1.0) {
-        bail!("--top-p must be above 0 and at most 1, found {}", args.top_p);
-    }
-    if args.prompt.is_empty() {
-        bail!("--prompt must have at least one byte: the model continues something");
-    }
-    let config = load_run(&args.run)?;
-    let TaskConfig::Bytes(_) = config.task else {
-        bail!("{} was trained on `task.kind = {:?}`; generation is for bytes", args.run.display(), config.task.kind());
+    let sampling = Sampling {
+        temperature: args.temperature,
+        top_p: args.top_p,
+        repetition_penalty: args.repetition_penalty,
+        seed: args.seed,
     };
-    let model = load_model(&args.run, args.adapter.as_deref())?;
-    let mut writer = Writer { model: &model, seen: Vec::new(), state: State::default() };
-    let mut logits = writer.read(args.prompt.as_bytes())?;
-    let random = Random::new(args.seed, "generate", 0);
-    let mut out = io::stdout().lock();
-    let mut put = |bytes: &[u8]| match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        other => other.map(|()| true).context("cannot write to the standard output"),
-    };
-    if !put(args.prompt.as_bytes())? {
-        return Ok(());
+    if let Err(problem) = sampling.check() {
+        bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
-    for index in 0..args.length as u64 {
-        let byte = choose(&logits, args.temperature, args.top_p, random.uniform(index)) as u8;
-        if !put(&[byte])? {
+    let (model, codec) = load(args)?;
+    let prompt = codec.prompt(&args.prompt)?;
+    let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
+    let mut writer = codec.writer(&prompt)?;
+    let mut filter = StopFilter::new(&args.stop);
+    let mut out = Output(io::stdout().lock());
+    let mut open = out.put(args.prompt.as_bytes())?;
+    for _ in 0..args.max_tokens {
+        if !open {
             return Ok(());
         }
-        logits = writer.read(&[byte])?;
+        let token = generator.step()?;
+        if Some(token) == codec.end() {
+            break;
+        }
+        open = out.put(&filter.push(&writer.push(token)?))?;
+        if filter.stopped() {
+            break;
+        }
     }
-    put(b"\n")?;
+    let mut rest = filter.push(&writer.finish()?);
+    rest.extend(filter.finish());
+    rest.push(b'\n');
+    out.put(&rest)?;
     Ok(())
 }
 
-/// The backbone of a run with one of its adapters, or one from elsewhere, or none.
-pub fn load_model(run: &Path, adapter: Option<&str>) -> Result<Model> {
+fn load(args: &Args) -> Result<(Model, Codec)> {
+    if let Some(directory) = &args.model {
+        let foundation = Foundation::open(directory, args.quantize.is_some(), Precision::F32)?;
+        let codec = Codec::of_model(directory, &foundation)?;
+        let model = attach(&foundation, args.adapter.as_deref().map(Path::new), LENGTH)?;
+        return Ok((model, codec));
+    }
+    let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let config = load_run(run)?;
     let foundation = Foundation::of_saved_run(&config, run)?;
-    let placement = foundation.backbone().placement();
-    let Some(adapter) = adapter else { return Ok(foundation.with(AdapterSet::none(&placement))?) };
-    foundation.with_saved(&adapter_directory(run, adapter), config.task.sequence_length())
+    let codec = match (&config.task, config.backbone.path()) {
+        (TaskConfig::Bytes(_), _) => Codec::Bytes,
+        (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &foundation)?,
+        (task, _) => bail!(
+            "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, and for models with a \
+             {TOKENIZER_FILE}",
+            run.display(),
+            task.kind()
+        ),
+    };
+    let adapter = args.adapter.as_ref().map(|name| adapter_directory(run, name));
+    Ok((attach(&foundation, adapter.as_deref(), config.task.sequence_length())?, codec))
 }
 
-/// Feeds a model and remembers where it is.
-struct Writer<'a> {
-    model: &'a Model,
-    seen: Vec<u8>,
-    state: State,
-}
-
-impl Writer<'_> {
-    /// Reads `bytes` and gives the logits of what follows. Past the last learned position, the model starts afresh on the
-    /// second half of its context.
-    fn read(&mut self, bytes: &[u8]) -> Result<Vec<f64>> {
-        let context = self.model.backbone.context().unwrap_or(usize::MAX);
-        self.seen.extend_from_slice(bytes);
-        let new = if self.state.position + bytes.len() <= context {
-            bytes
-        } else {
-            self.state = State::default();
-            let keep = bytes.len().max(context / 2).min(context).min(self.seen.len());
-            &self.seen[self.seen.len() - keep..]
-        };
-        let tokens = Tensor::from_vec(new.iter().map(|&byte| u32::from(byte)).collect(), [1, new.len()])?;
-        let Model { backbone, adapters } = self.model;
-        let logits = no_grad(|| backbone.logits(&tokens, adapters, &mut Pass::streaming(&mut self.state)))?;
-        let all = logits.to_f64_vec();
-        Ok(all[all.len() - logits.shape().last()..].to_vec())
+/// The backbone with the adapter in a directory, or alone.
+pub fn attach(foundation: &Foundation, adapter: Option<&Path>, length: usize) -> Result<Model> {
+    match adapter {
+        Some(directory) => foundation.with_saved(directory, length),
+        None => Ok(foundation.with(AdapterSet::none(&foundation.backbone().placement()))?),
     }
 }
 
-/// The token at quantile `uniform` of the tempered distribution, cut to its nucleus of mass `top_p`.
-fn choose(logits: &[f64], temperature: f64, top_p: f64, uniform: f64) -> usize {
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
-    let first = order.first().copied().unwrap_or(0);
-    if temperature == 0.0 {
-        return first;
+/// How tokens and text belong together.
+enum Codec {
+    /// A token is a byte.
+    Bytes,
+    Tokens(Box<Tokenizer>),
+}
+
+impl Codec {
+    fn of_model(directory: &Path, foundation: &Foundation) -> Result<Self> {
+        let vocabulary = foundation.backbone().vocabulary();
+        if directory.join(TOKENIZER_FILE).is_file() {
+            let tokenizer = Tokenizer::load(directory)?;
+            tokenizer.check(vocabulary)?;
+            return Ok(Codec::Tokens(Box::new(tokenizer)));
+        }
+        if vocabulary == 256 {
+            return Ok(Codec::Bytes);
+        }
+        bail!("{} has no {TOKENIZER_FILE}, and with {vocabulary} tokens it is no model of bytes", directory.display())
     }
-    let weight = |&token: &usize| ((logits[token] - logits[first]) / temperature).exp();
-    let total: f64 = order.iter().map(weight).sum();
-    let mut mass = 0.0;
-    let nucleus = order.iter().take_while(|token| {
-        let before = mass;
-        mass += weight(token) / total;
-        before < top_p
-    });
-    let nucleus: Vec<usize> = nucleus.copied().collect();
-    let mut left = uniform * nucleus.iter().map(weight).sum::<f64>();
-    for token in &nucleus {
-        left -= weight(token);
-        if left < 0.0 {
-            return *token;
+
+    /// What the model reads first.
+    fn prompt(&self, text: &str) -> Result<Vec<u32>> {
+        match self {
+            Codec::Bytes if text.is_empty() => bail!(
+                "--prompt is missing: a model of bytes has no token that begins a text, so it needs at least one byte to \
+                 continue"
+            ),
+            Codec::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Codec::Tokens(tokenizer) => {
+                let mut ids = tokenizer.encode(text)?;
+                match tokenizer.bos() {
+                    Some(bos) => ids.insert(0, bos),
+                    None if ids.is_empty() => bail!(
+                        "--prompt is missing: the tokenizer has no token that begins a text, so the model needs something \
+                         to continue"
+                    ),
+                    None => {}
+                }
+                Ok(ids)
+            }
         }
     }
-    nucleus.last().copied().unwrap_or(first)
+
+    /// The token after which nothing comes.
+    fn end(&self) -> Option<u32> {
+        match self {
+            Codec::Bytes => None,
+            Codec::Tokens(tokenizer) => tokenizer.eos(),
+        }
+    }
+
+    /// Turns what follows `prompt` into text.
+    fn writer(&self, prompt: &[u32]) -> Result<TokenWriter<'_>> {
+        let Codec::Tokens(tokenizer) = self else { return Ok(TokenWriter(None)) };
+        // What a token looks like depends on those before it; the prompt's own text is not written again.
+        let mut stream = tokenizer.stream();
+        prompt.iter().try_for_each(|&id| stream.push(id).map(drop))?;
+        Ok(TokenWriter(Some(stream)))
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Text as tokens come; without a stream they are bytes.
+struct TokenWriter<'a>(Option<TextStream<'a>>);
 
-    #[test]
-    fn sampling() {
-        let logits = [0.0, 2.0, 1.0, f64::NEG_INFINITY];
-        assert_eq!(choose(&logits, 0.0, 1.0, 0.99), 1);
-        let total: f64 = [1.0_f64, 2.0, 0.0].iter().map(|x| x.exp()).sum();
-        let p1 = 2.0_f64.exp() / total;
-        assert_eq!(choose(&logits, 1.0, 1.0, p1 - 1e-9), 1);
-        assert_eq!(choose(&logits, 1.0, 1.0, p1 + 1e-9), 2);
-        assert_eq!(choose(&logits, 1.0, 1.0, 1.0 - 1e-12), 0);
-        assert_eq!(choose(&logits, 1.0, p1 - 1e-9, 1.0 - 1e-12), 1, "the nucleus is the first token alone");
-        assert_eq!(choose(&logits, 1.0, p1 + 1e-9, 1.0 - 1e-12), 2);
-        assert_eq!(choose(&logits, 1e-3, 1.0, 0.999), 1);
+impl TokenWriter<'_> {
+    fn push(&mut self, token: u32) -> Result<Vec<u8>> {
+        match &mut self.0 {
+            None => Ok(vec![token as u8]),
+            Some(stream) => Ok(stream.push(token)?.into_bytes()),
+        }
+    }
+
+    fn finish(self) -> Result<Vec<u8>> {
+        self.0.map_or(Ok(Vec::new()), |stream| Ok(stream.finish()?.into_bytes()))
+    }
+}
+
+struct Output(io::StdoutLock<'static>);
+
+impl Output {
+    /// Writes at once; false when nobody reads any more.
+    fn put(&mut self, bytes: &[u8]) -> Result<bool> {
+        match self.0.write_all(bytes).and_then(|()| self.0.flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            other => other.map(|()| true).context("cannot write to the standard output"),
+        }
     }
 }

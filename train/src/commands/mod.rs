@@ -2,6 +2,7 @@
 
 mod eval;
 mod fit;
+mod forward;
 mod generate;
 mod init_model;
 mod quantize;
@@ -10,7 +11,7 @@ mod report;
 use crate::fit::Stop;
 use crate::run::interrupt;
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::process::ExitCode;
 
 /// Trains recurrent and low-rank adapters on frozen transformers, and compares them.
@@ -27,7 +28,9 @@ enum Command {
     Fit(fit::Args),
     /// Evaluate adapters on the backbone and task of a run
     Eval(eval::Args),
-    /// Continue a text byte by byte with a model trained on bytes
+    /// Write what a model computes on given tokens: logits, loss, hidden states, gradients
+    Forward(forward::Args),
+    /// Continue a text with the model of a run or of a directory
     Generate(generate::Args),
     /// Quantise a model's projections to 4 bits, in the layout of bitsandbytes
     Quantize(quantize::Args),
@@ -35,6 +38,13 @@ enum Command {
     InitModel(init_model::Args),
     /// Write one report about one or several runs
     Report(report::Args),
+}
+
+/// Values of `--quantize`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Quantize {
+    /// 4-bit normal floats
+    Nf4,
 }
 
 /// A check that was asked for (`--expect`) and failed.
@@ -62,6 +72,7 @@ fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Fit(args) => fit::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Forward(args) => forward::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::InitModel(args) => init_model::run(&args),

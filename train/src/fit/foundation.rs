@@ -3,10 +3,13 @@
 use super::model::Model;
 use super::transformer::Transformer;
 use crate::config::{BackboneConfig, Config, Precision, model_directory};
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use hankel_core::{DType, Tensor};
+use hankel_models::mistral::{CONFIG_FILE, LoadOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, Mistral, TinyGpt, TinyGptConfig};
+use serde_json::Value;
+use std::fs;
 use std::path::Path;
 
 /// The backbone as every adapter finds it: each stage begins from the same values.
@@ -57,6 +60,26 @@ impl Foundation {
     pub fn of_saved_run(config: &Config, run: &Path) -> Result<Self> {
         let own = run.join("backbone");
         if own.is_dir() { Self::of_run(config, &own) } else { Self::new(config) }
+    }
+
+    /// The model in a directory of its own, of whatever kind its `config.json` says; `quantize` as in
+    /// [`crate::config::MistralConfig`].
+    ///
+    /// # Errors
+    /// When files are missing, damaged or of an unknown kind.
+    pub fn open(directory: &Path, quantize: bool, precision: Precision) -> Result<Self> {
+        let path = directory.join(CONFIG_FILE);
+        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let config: Value =
+            serde_json::from_slice(&text).with_context(|| format!("{} is malformed", path.display()))?;
+        if config["model_type"] != "tiny_gpt" {
+            let model = Mistral::load(directory, LoadOptions { quantize })?;
+            return Self::of(Transformer::Mistral { model, recompute: true }, precision);
+        }
+        if quantize {
+            bail!("{}: only Mistral and Llama are quantised, this is a tiny_gpt", directory.display());
+        }
+        Self::of(Transformer::TinyGpt(TinyGpt::load(directory)?), precision)
     }
 
     fn of(backbone: Transformer, precision: Precision) -> Result<Self> {

@@ -1,0 +1,159 @@
+//! Generation: a backbone with its adapters continues a sequence, token by token.
+//!
+//! Keys and values of attention and the states of recurrences are kept, so that a step reads one token. Only the last
+//! position meets the head.
+
+mod sampling;
+mod stop;
+
+pub use sampling::Sampling;
+pub use stop::StopFilter;
+
+use crate::adapters::AdapterSet;
+use crate::backbone::Backbone;
+use crate::pass::{Pass, State};
+use hankel_core::{Error, Random, Result, Tensor, no_grad};
+use hankel_ops::{linear, narrow_time};
+
+/// A sequence that grows.
+pub struct Generator<'a> {
+    backbone: &'a dyn Backbone,
+    adapters: &'a AdapterSet,
+    sampling: Sampling,
+    random: Random,
+    tokens: Vec<u32>,
+    /// How many of the tokens the state has read.
+    read: usize,
+    drawn: u64,
+    state: State,
+}
+
+impl<'a> Generator<'a> {
+    /// Begins with `prompt`, which the first step reads as a whole.
+    ///
+    /// # Errors
+    /// When the prompt is empty, a token is outside the vocabulary, or a setting is out of range.
+    pub fn new(
+        backbone: &'a dyn Backbone,
+        adapters: &'a AdapterSet,
+        prompt: &[u32],
+        sampling: Sampling,
+    ) -> Result<Self> {
+        sampling.check().map_err(|problem| Error::invalid("generation", problem))?;
+        if prompt.is_empty() {
+            let problem = "the prompt is empty: there must be a token to continue, such as the one that begins a text";
+            return Err(Error::invalid("generation", problem));
+        }
+        let size = backbone.vocabulary();
+        if let Some(id) = prompt.iter().find(|id| **id as usize >= size) {
+            let problem = format!("token {id} of the prompt is outside a vocabulary of {size}");
+            return Err(Error::invalid("generation", problem));
+        }
+        let random = Random::new(sampling.seed, "generate", 0);
+        let (tokens, state) = (prompt.to_vec(), State::default());
+        Ok(Generator { backbone, adapters, sampling, random, tokens, read: 0, drawn: 0, state })
+    }
+
+    /// The prompt and what has been generated.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Logits of the token that follows.
+    ///
+    /// Past the last learned position, a model that has such positions starts afresh on the second half of its context.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn logits(&mut self) -> Result<Vec<f32>> {
+        let context = self.backbone.context().unwrap_or(usize::MAX);
+        if self.state.position + (self.tokens.len() - self.read) > context {
+            self.state = State::default();
+            let keep = if self.read == 0 { context } else { (context / 2).max(1) };
+            self.read = self.tokens.len() - keep.min(self.tokens.len());
+        }
+        // Nothing new to read after the state was asked before: the last token is read again from the start.
+        debug_assert!(self.read < self.tokens.len());
+        let new = self.tokens[self.read..].to_vec();
+        let steps = new.len();
+        let tokens = Tensor::from_vec(new, [1, steps])?;
+        let logits = no_grad(|| {
+            let hidden = self.backbone.hidden(&tokens, self.adapters, &mut Pass::streaming(&mut self.state))?;
+            linear(&narrow_time(&hidden, steps - 1, 1)?, &self.backbone.head().tensor(), None)
+        })?;
+        self.read = self.tokens.len();
+        Ok(logits.to_f64_vec().into_iter().map(|x| x as f32).collect())
+    }
+
+    /// The next token.
+    ///
+    /// # Errors
+    /// Those of the operators, and when the logits are not finite.
+    pub fn step(&mut self) -> Result<u32> {
+        let logits = self.logits()?;
+        if let Some(id) = logits.iter().position(|x| x.is_nan()) {
+            return Err(Error::invalid("generation", format!("the logit of token {id} is not a number")));
+        }
+        let token = self.sampling.choose(&logits, &self.tokens, self.random.uniform(self.drawn));
+        self.drawn += 1;
+        self.tokens.push(token);
+        Ok(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{TinyGpt, TinyGptConfig};
+
+    fn model() -> TinyGpt {
+        let sizes = TinyGptConfig { layers: 2, d_model: 16, heads: 2, d_ff: 24, ..TinyGptConfig::default() };
+        TinyGpt::new(&TinyGptConfig { vocabulary: 11, context: 12, init_std: 0.5, ..sizes }, 3).unwrap()
+    }
+
+    fn generate(sampling: Sampling, steps: usize) -> Vec<u32> {
+        let model = model();
+        let none = AdapterSet::none(&model.placement());
+        let mut generator = Generator::new(&model, &none, &[1, 2, 3], sampling).unwrap();
+        (0..steps).map(|_| generator.step().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_stream_chooses_what_whole_sequences_choose() {
+        let model = model();
+        let none = AdapterSet::none(&model.placement());
+        let mut tokens = vec![1_u32, 2, 3];
+        for token in generate(Sampling::default(), 9) {
+            let all = Tensor::from_vec(tokens.clone(), [1, tokens.len()]).unwrap();
+            let logits = model.logits(&all, &none, &mut Pass::evaluation()).unwrap().to_f64_vec();
+            let last = &logits[logits.len() - 11..];
+            assert_eq!(token as usize, (0..11).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap());
+            tokens.push(token);
+        }
+    }
+
+    #[test]
+    fn the_seed_decides_and_learned_positions_may_end() {
+        let hot = |seed| Sampling { temperature: 2.0, seed, ..Sampling::default() };
+        assert_eq!(generate(hot(1), 40), generate(hot(1), 40));
+        assert_ne!(generate(hot(1), 40), generate(hot(2), 40));
+    }
+
+    #[test]
+    fn bad_beginnings_are_refused() {
+        let model = model();
+        let none = AdapterSet::none(&model.placement());
+        let say = |prompt: &[u32], sampling| {
+            Generator::new(&model, &none, prompt, sampling).err().expect("an error").to_string()
+        };
+        assert!(say(&[], Sampling::default()).contains("the prompt is empty"));
+        assert!(say(&[11], Sampling::default()).contains("token 11"));
+        let sampling = Sampling { top_p: 0.0, ..Sampling::default() };
+        assert!(say(&[1], sampling).contains("top_p"));
+        // A prompt longer than the context is read from behind.
+        let prompt: Vec<u32> = (0..30).map(|i| i % 11).collect();
+        let mut generator = Generator::new(&model, &none, &prompt, Sampling::default()).unwrap();
+        generator.step().unwrap();
+        assert_eq!(generator.tokens().len(), 31);
+    }
+}
