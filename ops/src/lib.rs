@@ -23,6 +23,7 @@ pub mod row_norms;
 pub mod scan;
 pub mod sequence;
 pub mod swiglu;
+pub mod varying_scan;
 
 pub use attention::{Heads, attention};
 pub use causal_conv::causal_conv;
@@ -40,3 +41,4 @@ pub use row_norms::{inverse_row_norms, row_squares};
 pub use scan::{Poles, ScanPath, scan};
 pub use sequence::{concat_time, narrow_time};
 pub use swiglu::swiglu;
+pub use varying_scan::varying_scan;

@@ -163,4 +163,9 @@ pub const OPERATORS: &[Operator] = &[
     Operator { name: "scan", cases: crate::scan::cases::cases, random: crate::scan::cases::random },
     Operator { name: "sequence", cases: crate::sequence::cases::cases, random: crate::sequence::cases::random },
     Operator { name: "swiglu", cases: crate::swiglu::cases::cases, random: crate::swiglu::cases::random },
+    Operator {
+        name: "varying_scan",
+        cases: crate::varying_scan::cases::cases,
+        random: crate::varying_scan::cases::random,
+    },
 ];
