@@ -79,7 +79,7 @@ impl Block {
         if let Some(state) = &mut pass.state {
             let memory = state.layer(self.layer);
             if let Some((keys, values)) = &memory.keys_values {
-                (k, v) = (concat_time(keys, &k)?, concat_time(values, &v)?);
+                (k, v) = (concat_time(&[keys, &k])?, concat_time(&[values, &v])?);
             }
             memory.keys_values = Some((k.detach(), v.detach()));
         }

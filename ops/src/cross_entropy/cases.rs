@@ -1,6 +1,7 @@
 //! Cases and oracles.
 
 use super::{Head, Targets, cross_entropy};
+use crate::elementwise::clamp;
 use crate::registry::{Case, Dice, Input};
 
 fn case(shape: &[usize], width: usize, classes: usize, bias: bool, smoothing: f64) -> Case {
@@ -13,11 +14,13 @@ fn case(shape: &[usize], width: usize, classes: usize, bias: bool, smoothing: f6
             Input::normal([classes, width], 0.5),
             Input::normal([classes], 1.0),
             Input::tokens(shape, classes),
-            Input::uniform(shape, 0.0, 2.0).frozen(),
+            // A third of the weights is 0.
+            Input::uniform(shape, -1.0, 2.0).frozen(),
         ],
         run: Box::new(move |x| {
             let head = Head { weight: &x[1], bias: bias.then_some(&x[2]) };
-            cross_entropy(&x[0], head, Targets { tokens: &x[3], weights: &x[4], smoothing, normalizer: 3.5 })
+            let weights = clamp(&x[4], 0.0, 2.0)?;
+            cross_entropy(&x[0], head, Targets { tokens: &x[3], weights: &weights, smoothing, normalizer: 3.5 })
         }),
         oracle: Box::new(move |x| {
             let mut loss = 0.0;
@@ -30,7 +33,7 @@ fn case(shape: &[usize], width: usize, classes: usize, bias: bool, smoothing: f6
                 let total: f64 = logits.iter().map(|z| z.exp()).sum();
                 let minus_log: Vec<f64> = logits.iter().map(|z| -(z.exp() / total).ln()).collect();
                 let even = minus_log.iter().sum::<f64>() / classes as f64;
-                loss += weight * ((1.0 - smoothing) * minus_log[*target as usize] + smoothing * even);
+                loss += weight.max(0.0) * ((1.0 - smoothing) * minus_log[*target as usize] + smoothing * even);
             }
             vec![loss / 3.5]
         }),

@@ -8,7 +8,7 @@
 //!
 //! `hidden` `[..., D]`, head `weight` `[V, D]` and `bias` `[V]`, `targets` u32 `[...]`, `weights` `[...]`, `e` the label
 //! smoothing; the loss has one element and no dimensions. Logits exist for one chunk of tokens at a time, so the memory does
-//! not grow with `tokens x V`. While gradients are being recorded, each chunk's gradient is formed in the forward pass from
+//! not grow with `tokens x V`. Rows of weight 0 are left out altogether: a prompt costs nothing here. While gradients are being recorded, each chunk's gradient is formed in the forward pass from
 //! the logits at hand: nothing is computed twice, and only gradients of the size of `hidden` and of the head are kept.
 
 #[doc(hidden)]
@@ -99,13 +99,22 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
         let placeholder = Tensor::zeros::<T>([0]);
         let bias = head.bias.unwrap_or(&placeholder);
         let wants = [hidden, head.weight, bias].map(autograd::needs_gradient);
-        let mut dx = wants[0].then(|| Buffer::<T>::unspecified(rows * width));
         let mut dw = wants[1].then(|| Buffer::<T>::zeros(classes * width));
         let mut db = wants[2].then(|| Buffer::<T>::zeros(classes));
-        let (x, w) = (hidden.data::<T>()?, Weight::new(head.weight)?);
+        let w = Weight::new(head.weight)?;
+        let all = targets.weights.data::<T>()?;
+        let counted: Vec<usize> = (0..rows).filter(|&i| all[i] != 0.0).collect();
+        let some = counted.len() < rows;
+        let (x, tokens) = (hidden.data::<T>()?, targets.tokens.data::<u32>()?);
+        let packed = some.then(|| Packed::of(&counted, x, tokens, all));
+        let (x, tokens, weights) = match &packed {
+            Some(packed) => (&packed.x[..], &packed.tokens[..], &packed.weights[..]),
+            None => (x, tokens, all),
+        };
+        let mut dx = wants[0].then(|| Buffer::<T>::unspecified(counted.len() * width));
         let settings = cpu::Settings {
-            tokens: targets.tokens.data()?,
-            weights: targets.weights.data::<T>()?,
+            tokens,
+            weights,
             smoothing: smoothing as T,
             scale: (1.0 / normalizer) as T,
             gradient: wants.contains(&true),
@@ -127,6 +136,7 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
                 (0..n).for_each(|i| (0..classes).for_each(|j| db[j] += logits.at(i, j)));
             }
         })?;
+        let dx = dx.map(|dx| if some { spread(&counted, &dx, rows, width) } else { dx });
         let hidden_shape = hidden.shape().clone();
         Tensor::scalar(loss as T).from_operator("cross_entropy", &[hidden, head.weight, bias], move |g, _| {
             let g = g.data::<T>()?[0];
@@ -142,6 +152,33 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
             Ok(vec![scaled(dx, &hidden_shape)?, scaled(dw, &[classes, width])?, scaled(db, &[classes])?])
         })
     })
+}
+
+/// The rows that count, next to each other.
+struct Packed<T> {
+    x: Vec<T>,
+    tokens: Vec<u32>,
+    weights: Vec<T>,
+}
+
+impl<T: Copy> Packed<T> {
+    fn of(counted: &[usize], x: &[T], tokens: &[u32], weights: &[T]) -> Self {
+        let width = x.len() / weights.len().max(1);
+        Packed {
+            x: counted.iter().flat_map(|&i| &x[i * width..][..width]).copied().collect(),
+            tokens: counted.iter().map(|&i| tokens[i]).collect(),
+            weights: counted.iter().map(|&i| weights[i]).collect(),
+        }
+    }
+}
+
+/// Gradients of the rows that count, at their places among all rows.
+fn spread<T: Real>(counted: &[usize], gradient: &[T], rows: usize, width: usize) -> Buffer<T> {
+    let mut all = Buffer::<T>::zeros(rows * width);
+    for (&i, row) in counted.iter().zip(gradient.chunks(width.max(1))) {
+        all[i * width..][..width].copy_from_slice(row);
+    }
+    all
 }
 
 /// What evaluation wants to know of each token.

@@ -16,14 +16,15 @@ fn narrow([batch, total, width]: [usize; 3], first: usize, steps: usize) -> Case
     }
 }
 
-fn concat(batch: usize, left: usize, right: usize, width: usize) -> Case {
+fn concat(batch: usize, steps: &[usize], width: usize) -> Case {
+    let sizes = steps.to_vec();
     Case {
-        name: format!("concat {left} and {right} of {batch} x {width}"),
-        inputs: vec![Input::normal([batch, left, width], 1.0), Input::normal([batch, right, width], 1.0)],
-        run: Box::new(|x| concat_time(&x[0], &x[1])),
+        name: format!("concat {steps:?} of {batch} x {width}"),
+        inputs: steps.iter().map(|&steps| Input::normal([batch, steps, width], 1.0)).collect(),
+        run: Box::new(|x| concat_time(&x.iter().collect::<Vec<_>>())),
         oracle: Box::new(move |x| {
-            let sequence = |i: usize, b: usize, n: usize| x[i].data[b * n * width..(b + 1) * n * width].to_vec();
-            (0..batch).flat_map(|b| [sequence(0, b, left), sequence(1, b, right)].concat()).collect()
+            let part = |b: usize, i: usize| x[i].data[b * sizes[i] * width..][..sizes[i] * width].to_vec();
+            (0..batch).flat_map(|b| (0..sizes.len()).flat_map(|i| part(b, i)).collect::<Vec<_>>()).collect()
         }),
     }
 }
@@ -33,12 +34,14 @@ pub fn cases() -> Vec<Case> {
         narrow([2, 5, 3], 1, 3),
         narrow([1, 1, 1], 0, 1),
         narrow([2, 4, 2], 4, 0),
-        concat(2, 3, 4, 5),
-        concat(1, 0, 2, 3),
+        concat(2, &[3, 4], 5),
+        concat(1, &[0, 2], 3),
+        concat(2, &[2], 3),
+        concat(1, &[2, 0, 3, 1], 2),
     ]
 }
 
 pub fn random(dice: &mut Dice) -> Case {
     let (batch, width, left, right) = (dice.size(0, 3), dice.size(1, 4), dice.size(0, 5), dice.size(0, 5));
-    if dice.coin() { concat(batch, left, right, width) } else { narrow([batch, left + right, width], left, right) }
+    if dice.coin() { concat(batch, &[left, right], width) } else { narrow([batch, left + right, width], left, right) }
 }

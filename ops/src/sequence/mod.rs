@@ -34,22 +34,29 @@ pub fn narrow_time(x: &Tensor, first: usize, steps: usize) -> Result<Tensor> {
     })
 }
 
-/// `y` after `x`, `[batch, T_x + T_y, width]`.
+/// The parts one after the other, `[batch, sum of their steps, width]`.
 ///
 /// # Errors
-/// When batch, width or element type differ.
-pub fn concat_time(x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    let [batch, left, width] = sizes("concat_time", x)?;
-    let [_, right, _] = sizes("concat_time", y)?;
-    check::shape("concat_time", "y", y, &[batch, right, width])?;
-    check::dtype("concat_time", "y", y, x.dtype())?;
-    let total = left + right;
-    for_float!(x, "concat_time", T => {
+/// When there is none, or batch, width or element type differ.
+pub fn concat_time(parts: &[&Tensor]) -> Result<Tensor> {
+    let first = parts.first().ok_or_else(|| Error::shape("concat_time", "nothing to lay end to end"))?;
+    let [batch, _, width] = sizes("concat_time", first)?;
+    let mut places = Vec::with_capacity(parts.len());
+    let mut total = 0;
+    for part in parts {
+        let [_, steps, _] = sizes("concat_time", part)?;
+        check::shape("concat_time", "a part", part, &[batch, steps, width])?;
+        check::dtype("concat_time", "a part", part, first.dtype())?;
+        places.push((total, steps));
+        total += steps;
+    }
+    for_float!(first, "concat_time", T => {
         let mut out = Buffer::<T>::unspecified(batch * total * width);
-        copy(x.data()?, &mut out, [left, total], [0, 0], left, width);
-        copy(y.data()?, &mut out, [right, total], [0, left], right, width);
-        Tensor::from_buffer(out, [batch, total, width])?.from_operator("concat_time", &[x, y], move |g, wanted| {
-            let part = |wanted: bool, first: usize, steps: usize| {
+        for (part, &(first, steps)) in parts.iter().zip(&places) {
+            copy(part.data()?, &mut out, [steps, total], [0, first], steps, width);
+        }
+        Tensor::from_buffer(out, [batch, total, width])?.from_operator("concat_time", parts, move |g, wanted| {
+            let part = |(&(first, steps), &wanted): (&(usize, usize), &bool)| {
                 if !wanted {
                     return Ok(None);
                 }
@@ -57,7 +64,7 @@ pub fn concat_time(x: &Tensor, y: &Tensor) -> Result<Tensor> {
                 copy(g.data()?, &mut part, [total, steps], [first, 0], steps, width);
                 Tensor::from_buffer(part, [batch, steps, width]).map(Some)
             };
-            Ok(vec![part(wanted[0], 0, left)?, part(wanted[1], left, right)?])
+            places.iter().zip(wanted).map(part).collect()
         })
     })
 }
