@@ -46,14 +46,21 @@ pub trait Backbone: Send + Sync {
         })
     }
 
-    /// Scores every token of `targets` given `tokens`, both `[batch, T]`.
+    /// Scores those of `targets` given `tokens`, both `[batch, T]`, whose row-major positions are `places`.
     ///
     /// # Errors
     /// As [`Backbone::hidden`].
-    fn scores(&self, tokens: &Tensor, targets: &Tensor, adapters: &AdapterSet) -> Result<TokenScores> {
+    fn scores(
+        &self,
+        tokens: &Tensor,
+        targets: &Tensor,
+        places: &[usize],
+        adapters: &AdapterSet,
+        pass: &mut Pass,
+    ) -> Result<TokenScores> {
         no_grad(|| {
-            let hidden = self.hidden(tokens, adapters, &mut Pass::evaluation())?;
-            token_scores(&hidden, Head { weight: &self.head().tensor(), bias: None }, targets)
+            let hidden = self.hidden(tokens, adapters, pass)?;
+            token_scores(&hidden, Head { weight: &self.head().tensor(), bias: None }, targets, places)
         })
     }
 

@@ -1,8 +1,10 @@
 //! What varies from one run through a model to the next: dropout, recompute, and the state of a stream.
 
 use crate::adapters::StreamSite;
-use hankel_core::{Random, Tensor};
+use hankel_core::{Error, Random, Result, Tensor, checkpoint, scope};
+use hankel_ops::{concat_time, narrow_time};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Keys of the random numbers of one training step.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +35,9 @@ pub struct Pass<'a> {
     pub trace: Option<&'a mut Vec<Tensor>>,
     /// Append the states of every recurrent adapter.
     pub trajectories: Option<&'a mut Vec<Trajectory>>,
+    /// Where documents begin in a batch of one sequence that holds several, end to end; the first begins at 0. Positions,
+    /// attention and recurrences start afresh at each. Not together with a state.
+    pub documents: Option<Arc<[usize]>>,
 }
 
 /// The states that a recurrent adapter ran through.
@@ -60,6 +65,84 @@ impl<'a> Pass<'a> {
     pub fn streaming(state: &'a mut State) -> Self {
         Pass { state: Some(state), ..Self::default() }
     }
+
+    /// Checks the documents against tokens `[batch, T]`.
+    ///
+    /// # Errors
+    /// When the documents do not divide a single sequence, or a state is to be carried over their borders.
+    pub(crate) fn check_documents(&self, model: &'static str, [batch, steps]: [usize; 2]) -> Result<()> {
+        let Some(documents) = &self.documents else { return Ok(()) };
+        let ordered = documents.windows(2).all(|pair| pair[0] < pair[1]);
+        let inside = documents.first() == Some(&0) && documents.last().is_some_and(|&last| last < steps);
+        if batch != 1 || !ordered || !inside || self.state.is_some() {
+            let problem = format!("documents beginning at {documents:?} do not divide one stateless sequence of {steps}");
+            return Err(Error::invalid(model, problem));
+        }
+        Ok(())
+    }
+
+    /// The position of each token of a sequence of `steps` in its document, a state's tokens counted.
+    pub(crate) fn positions(&self, steps: usize) -> Vec<u32> {
+        let first = self.state.as_ref().map_or(0, |state| state.position);
+        let starts = self.documents.as_deref().unwrap_or(&[0]);
+        let ends = starts[1..].iter().copied().chain([steps]);
+        starts.iter().zip(ends).flat_map(|(&start, end)| first as u32..(first + end - start) as u32).collect()
+    }
+
+    /// Runs `f` on each document of `inputs` `[1, T, width]` by itself and lays the results end to end; without
+    /// documents, on `inputs` as they are.
+    pub(crate) fn by_document(&self, inputs: &[&Tensor], f: impl Fn(&[&Tensor]) -> Result<Tensor>) -> Result<Tensor> {
+        let Some(starts) = self.documents.as_deref().filter(|starts| starts.len() > 1) else { return f(inputs) };
+        let steps = inputs.first().map_or(0, |input| input.shape()[1]);
+        let ends = starts[1..].iter().copied().chain([steps]);
+        let run = |(&start, end): (&usize, usize)| {
+            let parts: Vec<Tensor> =
+                inputs.iter().map(|input| narrow_time(input, start, end - start)).collect::<Result<_>>()?;
+            f(&parts.iter().collect::<Vec<_>>())
+        };
+        let outputs: Vec<Tensor> = starts.iter().zip(ends).map(run).collect::<Result<_>>()?;
+        concat_time(&outputs.iter().collect::<Vec<_>>())
+    }
+
+    /// Runs layer `index` on `x`, keeping only `x` for the backward pass if this run recomputes.
+    pub(crate) fn layer(
+        &mut self,
+        index: usize,
+        x: &Tensor,
+        forward: impl Fn(&Tensor, &mut Pass) -> Result<Tensor> + Send + 'static,
+    ) -> Result<Tensor> {
+        let x = scope(format!("layers.{index}"), || {
+            if !self.recompute || self.training.is_none() {
+                return forward(x, self);
+            }
+            let (training, documents) = (self.training, self.documents.clone());
+            let before = self.state.as_mut().map(|state| (state.position, state.layer(index).clone()));
+            let after = Arc::new(Mutex::new(None));
+            let slot = Arc::clone(&after);
+            let run = move |x: &[Tensor]| {
+                scope(format!("layers.{index}"), || {
+                    let mut state = before.clone().map(|(position, memory)| State::of_layer(position, index, memory));
+                    let documents = documents.clone();
+                    let mut pass = Pass { training, documents, state: state.as_mut(), ..Pass::default() };
+                    let y = forward(&x[0], &mut pass)?;
+                    let memory = state.map(|mut state| std::mem::take(state.layer(index)));
+                    *slot.lock().unwrap_or_else(PoisonError::into_inner) = memory;
+                    Ok(y)
+                })
+            };
+            let y = checkpoint(&[x], run)?;
+            if let (Some(state), Some(memory)) =
+                (&mut self.state, after.lock().unwrap_or_else(PoisonError::into_inner).take())
+            {
+                *state.layer(index) = memory;
+            }
+            Ok(y)
+        })?;
+        if let Some(trace) = &mut self.trace {
+            trace.push(x.clone());
+        }
+        Ok(x)
+    }
 }
 
 /// What a model remembers of a stream: keys and values of attention, states of recurrences, and the position.
@@ -71,6 +154,12 @@ pub struct State {
 }
 
 impl State {
+    fn of_layer(position: usize, index: usize, memory: LayerState) -> Self {
+        let mut state = State { position, ..State::default() };
+        *state.layer(index) = memory;
+        state
+    }
+
     /// The memory of layer `index`.
     pub fn layer(&mut self, index: usize) -> &mut LayerState {
         if self.layers.len() <= index {

@@ -48,9 +48,8 @@ impl Ending<'_> {
         };
         let Some(adapter) = stream_adapter else { return Ok(sum) };
         let inputs = StreamInputs { residual: &sum, norm, sublayer: output.as_ref() };
-        let state = pass.state.as_mut().map(|state| &mut state.layer(layer).streams);
         scope("adapter", || {
-            let states = adapter.states(inputs, state)?;
+            let states = adapter.states(layer, inputs, pass)?;
             if let Some(trajectories) = &mut pass.trajectories {
                 trajectories.push(Trajectory { layer, site, states: states.detach() });
             }

@@ -12,11 +12,11 @@
 use super::dynamics::{Dynamics, RateInit};
 use crate::linear::normal;
 use crate::parameter::{Parameter, Role};
+use crate::pass::Pass;
 use crate::weights::{Discretization, HrmInput, HrmPreset as Preset, HrmSite as StreamSite};
 use hankel_core::{Error, Result, Tensor};
 use hankel_ops::{Gate, ScanPath, add_linear, linear, narrow_time, scan};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Settings of HRM. [`HrmConfig::new`] fills in a preset; every field can be changed alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -178,12 +178,9 @@ impl Hrm {
         self.gate.tensor().to_f64_vec()[0]
     }
 
-    /// The states `s` `[batch, T, d]`. `state` holds the final states of what came before and gets those of this part.
-    pub(crate) fn states(
-        &self,
-        inputs: StreamInputs,
-        state: Option<&mut BTreeMap<&'static str, Tensor>>,
-    ) -> Result<Tensor> {
+    /// The states `s` `[batch, T, d]` in layer `layer`. A state in `pass` holds the final ones of what came before and gets
+    /// those of this part.
+    pub(crate) fn states(&self, layer: usize, inputs: StreamInputs, pass: &mut Pass) -> Result<Tensor> {
         let x = match self.input {
             HrmInput::Residual => inputs.residual,
             HrmInput::Norm => inputs.norm,
@@ -193,18 +190,16 @@ impl Hrm {
         };
         let coefficients = self.dynamics.coefficients(&self.b.tensor())?;
         let u = linear(x, &coefficients.b, None)?;
-        match state {
-            None => scan(&u, &coefficients.poles, None, self.path),
-            Some(memory) => {
-                let states = scan(&u, &coefficients.poles, memory.get(self.site.module()), ScanPath::Sequential)?;
-                let (batch, steps) = (states.shape()[0], states.shape()[1]);
-                if steps > 0 {
-                    let last = narrow_time(&states, steps - 1, 1)?.reshape([batch, self.state_dim()])?;
-                    memory.insert(self.site.module(), last.detach());
-                }
-                Ok(states)
-            }
+        let steps = u.shape()[1];
+        let path = if steps == 1 { ScanPath::Sequential } else { self.path };
+        let module = self.site.module();
+        let initial = pass.state.as_mut().and_then(|state| state.layer(layer).streams.get(module).cloned());
+        let states = pass.by_document(&[&u], |u| scan(u[0], &coefficients.poles, initial.as_ref(), path))?;
+        if let Some(state) = pass.state.as_mut().filter(|_| steps > 0) {
+            let last = narrow_time(&states, steps - 1, 1)?.reshape([u.shape()[0], self.state_dim()])?;
+            state.layer(layer).streams.insert(module, last.detach());
         }
+        Ok(states)
     }
 
     /// `residual + gate C s`.

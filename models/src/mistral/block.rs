@@ -104,9 +104,9 @@ impl Block {
         let mut v = self.v_proj.forward(x, adapters.linear("v_proj"), pass)?;
         let offset = pass.state.as_ref().map_or(0, |state| state.position);
         let rotation = Rotation { head_dim: self.head_dim, offset, theta: self.rope_theta };
-        let q = rope(&q, rotation)?;
+        let q = pass.by_document(&[&q], |x| rope(x[0], rotation))?;
         // Keys are kept turned: a position never changes.
-        let mut k = rope(&k, rotation)?;
+        let mut k = pass.by_document(&[&k], |x| rope(x[0], rotation))?;
         if let Some(state) = &mut pass.state {
             let memory = state.layer(self.layer);
             if let Some((keys, values)) = &memory.keys_values {
@@ -114,7 +114,7 @@ impl Block {
             }
             memory.keys_values = Some((self.recent(&k)?, self.recent(&v)?));
         }
-        attention(&q, &k, &v, self.heads, self.window)
+        pass.by_document(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], self.heads, self.window))
     }
 
     /// What the next token can still see: one less than the window, which holds that token too.

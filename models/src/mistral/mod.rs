@@ -31,7 +31,7 @@ use crate::linear::Norm;
 use crate::parameter::{Parameter, Role};
 use crate::pass::Pass;
 use block::{Block, Source};
-use hankel_core::{Error, Result, Tensor, checkpoint, scope};
+use hankel_core::{Error, Result, Tensor, scope};
 use hankel_ops::embedding;
 
 /// A Mistral or Llama model. Cloning shares the parameters.
@@ -89,25 +89,14 @@ impl Mistral {
     /// # Errors
     /// When the shape is another, or the adapters do not fit.
     pub fn hidden_of(&self, x: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
-        let &[_, steps, _] = &x.shape()[..] else {
+        let &[batch, steps, _] = &x.shape()[..] else {
             return Err(Error::shape("mistral", format!("embeddings {}, expected [batch, T, d_model]", x.shape())));
         };
+        pass.check_documents("mistral", [batch, steps])?;
         let mut x = x.clone();
         for (layer, block) in self.blocks.iter().enumerate() {
-            x = scope(format!("layers.{layer}"), || match (pass.recompute, pass.training) {
-                (true, key @ Some(_)) => {
-                    let (block, adapters) = (block.clone(), adapters.layer(layer).clone());
-                    let run = move |x: &[Tensor]| {
-                        let mut pass = Pass { training: key, ..Pass::default() };
-                        scope(format!("layers.{layer}"), || block.forward(&x[0], &adapters, &mut pass))
-                    };
-                    checkpoint(&[&x], run)
-                }
-                _ => block.forward(&x, adapters.layer(layer), pass),
-            })?;
-            if let Some(trace) = &mut pass.trace {
-                trace.push(x.clone());
-            }
+            let (block, adapters) = (block.clone(), adapters.layer(layer).clone());
+            x = pass.layer(layer, &x, move |x, pass| block.forward(x, &adapters, pass))?;
         }
         if let Some(state) = &mut pass.state {
             state.position += steps;

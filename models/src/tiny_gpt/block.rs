@@ -83,6 +83,7 @@ impl Block {
             }
             memory.keys_values = Some((k.detach(), v.detach()));
         }
-        attention(&q, &k, &v, Heads { query: self.heads, key_value: self.heads }, None)
+        let heads = Heads { query: self.heads, key_value: self.heads };
+        pass.by_document(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], heads, None))
     }
 }

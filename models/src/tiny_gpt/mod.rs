@@ -23,7 +23,7 @@ use crate::linear::{Norm, normal};
 use crate::parameter::Parameter;
 use crate::pass::Pass;
 use block::Block;
-use hankel_core::{Error, Result, Tensor, checkpoint, scope};
+use hankel_core::{Error, Result, Tensor, scope};
 use hankel_ops::{add, dropout, embedding};
 
 /// A `TinyGPT`. Cloning shares the parameters.
@@ -99,27 +99,16 @@ impl TinyGpt {
             let problem = format!("{} tokens are longer than the context of {}", first + steps, self.config.context);
             return Err(Error::invalid("tiny_gpt", problem));
         }
-        let positions: Vec<u32> = (0..batch).flat_map(|_| first as u32..(first + steps) as u32).collect();
+        pass.check_documents("tiny_gpt", [batch, steps])?;
+        let positions = pass.positions(steps).repeat(batch);
         let positions = Tensor::from_vec(positions, [batch, steps])?;
         let mut x = scope("embeddings", || {
             let x = add(&embedding(tokens, &self.tokens.tensor())?, &embedding(&positions, &self.positions.tensor())?)?;
             self.drop(&x, "embeddings", pass)
         })?;
         for (layer, block) in self.blocks.iter().enumerate() {
-            x = scope(format!("layers.{layer}"), || match (pass.recompute, pass.training) {
-                (true, key @ Some(_)) => {
-                    let (block, adapters) = (block.clone(), adapters.layer(layer).clone());
-                    let run = move |x: &[Tensor]| {
-                        let mut pass = Pass { training: key, ..Pass::default() };
-                        scope(format!("layers.{layer}"), || block.forward(&x[0], &adapters, &mut pass))
-                    };
-                    checkpoint(&[&x], run)
-                }
-                _ => block.forward(&x, adapters.layer(layer), pass),
-            })?;
-            if let Some(trace) = &mut pass.trace {
-                trace.push(x.clone());
-            }
+            let (block, adapters) = (block.clone(), adapters.layer(layer).clone());
+            x = pass.layer(layer, &x, move |x, pass| block.forward(x, &adapters, pass))?;
         }
         if let Some(state) = &mut pass.state {
             state.position += steps;

@@ -191,16 +191,19 @@ pub struct TokenScores {
     pub predicted: Vec<u32>,
 }
 
-/// Scores every token without recording a gradient.
+/// Scores the tokens in the rows `places` without recording a gradient.
 ///
 /// # Errors
-/// When shapes or element types do not fit, or a target is not a class.
-pub fn token_scores(hidden: &Tensor, head: Head, targets: &Tensor) -> Result<TokenScores> {
+/// When shapes or element types do not fit, a target is not a class, or there is no such row.
+pub fn token_scores(hidden: &Tensor, head: Head, targets: &Tensor, places: &[usize]) -> Result<TokenScores> {
     let Sizes { rows, classes, .. } = sizes(hidden, head, targets)?;
-    let tokens = targets.data::<u32>()?;
+    if let Some(place) = places.iter().find(|place| **place >= rows) {
+        return Err(Error::shape("token_scores", format!("row {place} of {rows}")));
+    }
     for_float!(hidden, "token_scores", T => {
-        let mut scores = Vec::with_capacity(rows);
-        for_chunks(hidden.data::<T>()?, head, |first, logits| {
+        let Packed { x, tokens, .. } = Packed::of(places, hidden.data::<T>()?, targets.data()?, &vec![1.0; rows]);
+        let mut scores = Vec::with_capacity(places.len());
+        for_chunks(&x, head, |first, logits| {
             scores.extend(cpu::scores(&tokens[first..], classes, logits));
         })?;
         Ok(TokenScores {
