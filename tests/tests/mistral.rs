@@ -9,6 +9,7 @@ use hankel_models::mistral::{Family, InitType, LoadOptions, init_model};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 use hankel_tests::gradients::relative_error;
+use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state};
 
 const VOCABULARY: usize = 13;
 
@@ -121,6 +122,16 @@ fn recompute_changes_nothing() {
             assert!(a.is_some(), "{name}: {} has no gradient", parameter.name());
             assert_eq!(a, b, "{name}: {}", parameter.name());
         }
+    }
+}
+
+#[test]
+fn documents_and_parts() {
+    for (name, config) in variants() {
+        let model = tiny(Some(5));
+        let adapters = shaken(&config, &model);
+        packed_documents_are_apart(name, &model, &adapters);
+        parts_carry_their_state(name, &model, &adapters);
     }
 }
 

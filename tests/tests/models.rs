@@ -9,6 +9,7 @@ use hankel_models::parameter::trainable_count;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, State, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::{ScanPath, Targets};
 use hankel_tests::gradients::relative_error;
+use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state};
 
 fn tiny() -> TinyGptConfig {
     TinyGptConfig {
@@ -202,6 +203,16 @@ fn recompute_changes_nothing() {
             let [a, b] = [&plain, &again].map(|g| g.get(&parameter.tensor()).map(Tensor::to_f64_vec));
             assert_eq!(a, b, "{name}: {}", parameter.name());
         }
+    }
+}
+
+#[test]
+fn documents_and_parts() {
+    for (name, config) in variants().into_iter().skip(1) {
+        let model = TinyGpt::new(&TinyGptConfig { init_std: 0.3, ..tiny() }, 1).unwrap();
+        let adapters = shaken(&config, &model, 2);
+        packed_documents_are_apart(name, &model, &adapters);
+        parts_carry_their_state(name, &model, &adapters);
     }
 }
 

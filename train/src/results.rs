@@ -18,6 +18,8 @@ pub mod metric {
     pub const LOSS: &str = "loss";
     /// Share of the target tokens (or answers) predicted exactly.
     pub const ACCURACY: &str = "accuracy";
+    /// Share of the tokens of answers that are the most probable ones, each given the right answer before it.
+    pub const TOKEN_ACCURACY: &str = "token_accuracy";
     /// True cross entropy per byte in bits: `loss / ln 2` of a byte-level task.
     pub const BITS_PER_CHARACTER: &str = "bits_per_character";
     /// Label-smoothed cross entropy in nats; present when smoothing is on.

@@ -9,11 +9,13 @@ mod backbone;
 mod check;
 mod de;
 mod error;
+mod paths;
 #[cfg(test)]
 mod proptests;
 mod read;
 mod sizes;
 mod task;
+mod text;
 mod training;
 mod tree;
 mod write;
@@ -23,7 +25,9 @@ pub use adapter::{
 };
 pub use backbone::{BackboneConfig, MistralConfig, Quantize, Sizes, TinyGptConfig, model_directory};
 pub use error::{ConfigError, Origin, alternatives, nearest};
+pub use paths::Paths;
 pub use task::{BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, TableKind, TaskConfig};
+pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
 use check::Checks;
@@ -78,6 +82,11 @@ impl Config {
             tree::set(&mut root, assignment)?;
         }
         let mut config = read::config(&root, Path::new(file))?;
+        let model = config.backbone.path().map(|path| model_directory(path));
+        config.task.locate_tokenizer(model.as_deref());
+        if let Some(task) = config.pretrain.as_mut().and_then(|pretrain| pretrain.task.as_mut()) {
+            task.locate_tokenizer(model.as_deref());
+        }
         let backbone = config.check(&root)?;
         let notes = config.resolve(&backbone);
         Ok((config, notes))

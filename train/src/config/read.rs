@@ -3,8 +3,9 @@
 use super::de::{read, read_value, unknown_key};
 use super::error::{ConfigError, alternatives, nearest};
 use super::tree::{Node, Table, Value};
-use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config, PretrainConfig, TaskConfig};
+use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config, PretrainConfig, TaskConfig, TextConfig};
 use super::{adapter, backbone, task};
+use crate::tasks::text::TextFormat;
 use std::path::Path;
 
 const TOP_LEVEL: &[&str] = &["name", "seed", "device", "precision", "task", "backbone", "pretrain", "train", "adapter"];
@@ -65,7 +66,11 @@ fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
     Ok(match kind(node, path, task::KINDS, None)? {
         "dfa" => TaskConfig::Dfa(read(table, origin, path, SKIP)?),
         "parity" => TaskConfig::Parity(read(table, origin, path, SKIP)?),
-        _ => TaskConfig::Bytes(read(table, origin, path, SKIP)?),
+        "bytes" => TaskConfig::Bytes(read(table, origin, path, SKIP)?),
+        name => {
+            let format = TextFormat::ALL.into_iter().find(|format| format.name() == name).unwrap_or_default();
+            TaskConfig::Text(TextConfig { format, ..read(table, origin, path, SKIP)? })
+        }
     })
 }
 

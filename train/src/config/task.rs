@@ -1,8 +1,9 @@
 //! `[task]`: what is learned, from how many sequences of which length.
 
 use super::check::Checks;
+use super::text::TextConfig;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `[task]`, by `kind`.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,10 +14,12 @@ pub enum TaskConfig {
     Parity(ParityConfig),
     /// `kind = "bytes"`.
     Bytes(BytesConfig),
+    /// `kind = "quality"`, `"qmsum"`, `"narrativeqa"`, `"longbench"` or `"jsonl"`.
+    Text(TextConfig),
 }
 
 /// Values of `task.kind`.
-pub const KINDS: &[&str] = &["dfa", "parity", "bytes"];
+pub const KINDS: &[&str] = &["dfa", "parity", "bytes", "quality", "qmsum", "narrativeqa", "longbench", "jsonl"];
 
 /// Where a sequence's targets are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -172,6 +175,7 @@ impl TaskConfig {
             TaskConfig::Dfa(_) => "dfa",
             TaskConfig::Parity(_) => "parity",
             TaskConfig::Bytes(_) => "bytes",
+            TaskConfig::Text(c) => c.format.name(),
         }
     }
 
@@ -187,6 +191,7 @@ impl TaskConfig {
                 ParityVariant::Sequence => c.length.saturating_mul(2),
             },
             TaskConfig::Bytes(c) => c.length,
+            TaskConfig::Text(c) => c.length,
         }
     }
 
@@ -199,15 +204,24 @@ impl TaskConfig {
             }
             TaskConfig::Parity(c) => 4 + usize::from(c.variant == ParityVariant::Sequence),
             TaskConfig::Bytes(_) => 256,
+            TaskConfig::Text(c) => c.vocabulary(),
         }
     }
 
-    /// Number of training sequences in an epoch.
-    pub fn train_sequences(&self) -> usize {
+    /// Number of training sequences in an epoch; `None` when only the files can tell.
+    pub fn train_sequences(&self) -> Option<usize> {
         match self {
-            TaskConfig::Dfa(c) => c.train_sequences,
-            TaskConfig::Parity(c) => c.train_sequences,
-            TaskConfig::Bytes(c) => c.train_sequences,
+            TaskConfig::Dfa(c) => Some(c.train_sequences),
+            TaskConfig::Parity(c) => Some(c.train_sequences),
+            TaskConfig::Bytes(c) => Some(c.train_sequences),
+            TaskConfig::Text(_) => None,
+        }
+    }
+
+    /// Lets the tokenizer default to the one beside the weights in `backbone`.
+    pub(super) fn locate_tokenizer(&mut self, backbone: Option<&Path>) {
+        if let (TaskConfig::Text(c), Some(backbone)) = (self, backbone) {
+            c.tokenizer.get_or_insert_with(|| backbone.to_owned());
         }
     }
 
@@ -217,6 +231,7 @@ impl TaskConfig {
             TaskConfig::Dfa(c) => &mut [&mut c.table_seed, &mut c.data_seed],
             TaskConfig::Parity(c) => &mut [&mut c.data_seed],
             TaskConfig::Bytes(c) => &mut [&mut c.data_seed],
+            TaskConfig::Text(c) => return c.resolve(seed),
         };
         for slot in seeds {
             slot.get_or_insert(seed);
@@ -228,6 +243,7 @@ impl TaskConfig {
             TaskConfig::Dfa(c) => (c.length, c.train_sequences, c.validation_sequences),
             TaskConfig::Parity(c) => (c.length, c.train_sequences, c.validation_sequences),
             TaskConfig::Bytes(c) => (c.length, c.train_sequences, c.validation_sequences),
+            TaskConfig::Text(c) => return c.check(checks),
         };
         checks.at_least("length", length, 1);
         checks.at_most("length", length, 1 << 24);

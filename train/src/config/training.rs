@@ -30,6 +30,10 @@ pub struct TrainConfig {
     pub batch_size: usize,
     /// Batches whose gradients make one step, weighted by their tokens.
     pub accumulation: usize,
+    /// Tokens over which gradients flow back: longer sequences are run in parts of this length, the state (of recurrences,
+    /// and what attention sees) carried from part to part. Whole sequences when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<usize>,
     /// Peak learning rate.
     pub lr: f64,
     /// Peak learning rate of decay rates (`log_a`, `log_dt`); `lr` when not given.
@@ -74,6 +78,7 @@ impl Default for TrainConfig {
             epochs: None,
             batch_size: 32,
             accumulation: 1,
+            chunk: None,
             lr: 3e-3,
             rate_lr: None,
             gate_lr: None,
@@ -120,16 +125,17 @@ impl TrainConfig {
         self.warmup_steps.unwrap_or_else(|| self.warmup_ratio.map_or_else(|| share(0.1).min(500), share))
     }
 
-    pub(super) fn resolve(&mut self, sequences: usize) {
-        let steps = self.steps(sequences);
+    /// Writes out every default. What depends on the number of training sequences stays open while that is not known.
+    pub fn resolve(&mut self, sequences: Option<usize>) {
+        self.rate_lr.get_or_insert(self.lr);
+        self.gate_lr.get_or_insert(self.lr);
+        self.eval_batch_size.get_or_insert(self.batch_size);
+        let Some(steps) = self.steps.or_else(|| sequences.map(|sequences| self.steps(sequences))) else { return };
         let warmup = self.warmup(steps);
         (self.steps, self.epochs) = (Some(steps), None);
         (self.warmup_steps, self.warmup_ratio) = (Some(warmup), None);
-        self.rate_lr.get_or_insert(self.lr);
-        self.gate_lr.get_or_insert(self.lr);
         self.log_every.get_or_insert((steps / 100).max(1));
         self.eval_every.get_or_insert(steps.div_ceil(10).max(1));
-        self.eval_batch_size.get_or_insert(self.batch_size);
         self.checkpoint_every.get_or_insert(steps.div_ceil(5).max(1));
     }
 
@@ -165,6 +171,7 @@ impl TrainConfig {
         checks.at_most("batch_size", self.batch_size, 1 << 20);
         checks.at_least("accumulation", self.accumulation, 1);
         checks.at_most("accumulation", self.accumulation, 1 << 20);
+        checks.at_least("chunk", self.chunk.unwrap_or(1), 1);
         checks.at_least("eval_batch_size", self.eval_batch_size.unwrap_or(1), 1);
         checks.at_least("eval_sequences", self.eval_sequences, 1);
         checks.at_least("keep_checkpoints", self.keep_checkpoints, 1);
@@ -189,7 +196,7 @@ mod tests {
         assert_eq!(config.warmup(1000), 100);
         config.warmup_ratio = Some(0.03);
         config.accumulation = 2;
-        config.resolve(10_000);
+        config.resolve(Some(10_000));
         assert_eq!((config.steps, config.epochs, config.warmup_steps), (Some(3906), None, Some(117)));
     }
 }

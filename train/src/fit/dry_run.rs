@@ -47,9 +47,12 @@ pub fn dry_run(config: &Config) -> Result<String> {
     }
     let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
     let mut training = Training::new(&model, &*task, &config.train, config.seed)?;
-    let batches = training.batches(0);
+    let batches = training.batches(0)?;
     if let Some((_, batch)) = batches.first() {
         write!(out, "# First batch\n\n{}", decode(&*task, batch))?;
+        if let Some(example) = task.show(batch) {
+            write!(out, "\n{example}")?;
+        }
     }
     Ok(out)
 }
@@ -95,6 +98,8 @@ fn decode(task: &dyn Task, batch: &Batch) -> String {
         batch.tokens.len(),
         batch.weight()
     )];
+    let one = batch.clone().apart().swap_remove(0);
+    let batch = &one;
     let read: Vec<String> = batch.tokens[..batch.length].iter().map(|&token| task.text(token)).collect();
     let glue = if read.iter().all(|text| text.chars().count() == 1 || text.starts_with('\\')) { "" } else { " " };
     lines.push(format!("first sequence: {}\n\n position  reads       predicts    weight", read.join(glue)));

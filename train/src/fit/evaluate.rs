@@ -4,7 +4,7 @@ use super::model::Model;
 use crate::results::{Scores, Split};
 use crate::run::interrupt;
 use crate::tasks::{Tally, Task};
-use hankel_core::Result;
+use anyhow::Result;
 
 /// Scores the first `sequences` of a split in batches of `batch_size`; `None` when an interrupt was asked for meanwhile.
 ///
@@ -24,7 +24,7 @@ pub fn evaluate(
         if interrupt::requested() {
             return Ok(None);
         }
-        let batch = task.batch(split, indices);
+        let batch = task.batch(split, indices)?;
         tally.add(&batch, model.judge(&batch, smoothing)?);
     }
     Ok(Some(task.scores(&tally)))

@@ -4,15 +4,16 @@ use super::transformer::Transformer;
 use crate::config::BackboneConfig;
 use crate::tasks::{Batch, Judged};
 use anyhow::{Context, Result, bail};
-use hankel_core::{DType, Tensor};
+use hankel_core::{DType, Gradients, Tensor, no_grad};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
 use hankel_models::weights::atomic::write_file;
-use hankel_models::{AdapterSet, Backbone, Parameter, Pass, StepKey};
+use hankel_models::{AdapterSet, Backbone, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A backbone with adapters. Cloning shares the parameters.
 #[derive(Clone)]
@@ -24,18 +25,69 @@ pub struct Model {
 }
 
 impl Model {
-    /// The loss of a batch: weighted sum over its targets divided by `normalizer`.
+    /// The loss of a batch, the weighted sum over its targets divided by `normalizer`, and its gradient.
+    ///
+    /// With `chunk`, sequences are run in parts of so many tokens. The state is carried from part to part, so the loss is
+    /// that of the whole; gradients do not flow back over the borders (truncated back-propagation).
     ///
     /// # Errors
     /// Those of the operators.
-    pub fn loss(&self, batch: &Batch, smoothing: f64, normalizer: f64, key: StepKey) -> hankel_core::Result<Tensor> {
+    pub fn differentiate(
+        &self,
+        batch: &Batch,
+        (smoothing, normalizer): (f64, f64),
+        key: StepKey,
+        chunk: Option<usize>,
+    ) -> hankel_core::Result<(f64, Gradients)> {
+        let Some(chunk) = chunk.filter(|&chunk| chunk < batch.length) else {
+            let loss = self.loss(batch, (smoothing, normalizer), self.training(batch, key))?;
+            return Ok((loss.item()?, loss.backward()?));
+        };
+        let (mut total, mut gradients, mut number) = (0.0, Gradients::default(), 0);
+        for document in batch.clone().apart() {
+            let mut state = State::default();
+            // What comes after the last target is not needed.
+            let columns = document.weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0);
+            let end = columns.map(|(place, _)| place % document.length + 1).max().unwrap_or(0);
+            for start in (0..end).step_by(chunk) {
+                let part = document.steps(start, (start + chunk).min(end));
+                // Every part draws its own dropout.
+                let key = StepKey { step: key.step + (number << 40), ..key };
+                number += 1;
+                let pass = Pass { state: Some(&mut state), ..self.training(&part, key) };
+                if part.weights.iter().all(|weight| *weight == 0.0) {
+                    no_grad(|| self.read(&part, pass))?;
+                } else {
+                    let loss = self.loss(&part, (smoothing, normalizer), pass)?;
+                    total += loss.item()?;
+                    gradients.accumulate(loss.backward()?)?;
+                }
+            }
+        }
+        Ok((total, gradients))
+    }
+
+    fn training(&self, batch: &Batch, key: StepKey) -> Pass<'static> {
+        Pass { recompute: self.backbone.recomputes(), documents: documents(batch), ..Pass::training(key) }
+    }
+
+    fn loss(
+        &self,
+        batch: &Batch,
+        (smoothing, normalizer): (f64, f64),
+        mut pass: Pass<'_>,
+    ) -> hankel_core::Result<Tensor> {
         let shape = [batch.sequences, batch.length];
         let tokens = Tensor::from_vec(batch.tokens.clone(), shape)?;
         let targets = Tensor::from_vec(batch.targets.clone(), shape)?;
         let weights = Tensor::from_vec(batch.weights.clone(), shape)?;
         let targets = Targets { tokens: &targets, weights: &weights, smoothing, normalizer };
-        let mut pass = Pass { recompute: self.backbone.recomputes(), ..Pass::training(key) };
         self.backbone.loss(&tokens, targets, &self.adapters, &mut pass)
+    }
+
+    fn read(&self, batch: &Batch, mut pass: Pass<'_>) -> hankel_core::Result<Tensor> {
+        let tokens = Tensor::from_vec(batch.tokens.clone(), [batch.sequences, batch.length])?;
+        self.backbone.hidden(&tokens, &self.adapters, &mut pass)
     }
 
     /// What the model says at every target of a batch with a weight above 0.
@@ -46,14 +98,15 @@ impl Model {
         let shape = [batch.sequences, batch.length];
         let tokens = Tensor::from_vec(batch.tokens.clone(), shape)?;
         let targets = Tensor::from_vec(batch.targets.clone(), shape)?;
-        let scores = self.backbone.scores(&tokens, &targets, &self.adapters)?;
-        let judged = |place: usize| Judged {
-            loss: scores.nll[place],
-            smoothed: (1.0 - smoothing) * scores.nll[place] + smoothing * scores.mean_nll[place],
-            predicted: scores.predicted[place],
+        let places: Vec<usize> = (0..batch.weights.len()).filter(|&place| batch.weights[place] > 0.0).collect();
+        let mut pass = Pass { documents: documents(batch), ..Pass::evaluation() };
+        let scores = self.backbone.scores(&tokens, &targets, &places, &self.adapters, &mut pass)?;
+        let judged = |i: usize| Judged {
+            loss: scores.nll[i],
+            smoothed: (1.0 - smoothing) * scores.nll[i] + smoothing * scores.mean_nll[i],
+            predicted: scores.predicted[i],
         };
-        let places = batch.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0);
-        Ok(places.map(|(place, _)| judged(place)).collect())
+        Ok((0..places.len()).map(judged).collect())
     }
 
     /// Element type that is computed in: that of the adapters. The backbone's weights may be kept in fewer bits.
@@ -129,6 +182,11 @@ impl Model {
             None => Ok(()),
         }
     }
+}
+
+/// Where documents begin, if there are several in a sequence.
+fn documents(batch: &Batch) -> Option<Arc<[usize]>> {
+    (batch.documents.len() > 1).then(|| batch.documents.as_slice().into())
 }
 
 /// Names of the parameters of the backbone's embeddings and head.

@@ -61,10 +61,12 @@ impl Stage<'_> {
         let trainable = super::count_parameters(training.model()).trainable;
         let step = training.step_number();
         session.log.write(&Event::Stage { stage: self.name.to_owned(), step, steps, trainable })?;
+        let mut settings = self.settings.clone();
+        settings.resolve(Some(self.task.sequences(Split::Train)));
         let every = |interval: Option<u64>| interval.unwrap_or(steps).max(1);
-        let log_every = every(self.settings.log_every);
-        let eval_every = every(self.settings.eval_every);
-        let checkpoint_every = every(self.settings.checkpoint_every);
+        let log_every = every(settings.log_every);
+        let eval_every = every(settings.eval_every);
+        let checkpoint_every = every(settings.checkpoint_every);
         let mut progress = Progress::new(self.name, step, steps);
         let (mut window_seconds, mut window_tokens) = (0.0, 0);
         if session.state.progress.evaluation_due {

@@ -148,12 +148,15 @@ impl<'a> Training<'a> {
     }
 
     /// The batches of a step, with their numbers since the beginning.
-    pub fn batches(&mut self, step: u64) -> Vec<(u64, Batch)> {
+    ///
+    /// # Errors
+    /// When an example cannot be made.
+    pub fn batches(&mut self, step: u64) -> Result<Vec<(u64, Batch)>> {
         let accumulation = self.settings.accumulation as u64;
         let numbers = step * accumulation..(step + 1) * accumulation;
         let batch = |number| {
             let indices = self.order.batch(number, self.settings.batch_size);
-            (number, self.task.batch(Split::Train, &indices))
+            Ok((number, self.task.batch(Split::Train, &indices)?))
         };
         numbers.map(batch).collect()
     }
@@ -163,7 +166,7 @@ impl<'a> Training<'a> {
     /// # Errors
     /// [`Error::NonFinite`] when loss or gradient are not finite: the parameters are then those of the step before.
     pub fn step(&mut self) -> Result<StepReport> {
-        let batches = self.batches(self.step);
+        let batches = self.batches(self.step)?;
         let weight: f64 = batches.iter().map(|(_, batch)| batch.weight()).sum();
         let mut gradients = Gradients::default();
         let mut loss = 0.0;
@@ -201,15 +204,19 @@ impl<'a> Training<'a> {
 
     fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(f64, Gradients), Error> {
         let key = StepKey { seed: self.seed, step: number };
-        let mut loss = self.model.loss(batch, self.settings.label_smoothing, weight, key)?;
+        let smoothing = self.settings.label_smoothing;
+        let (mut loss, mut gradients) =
+            self.model.differentiate(batch, (smoothing, weight), key, self.settings.chunk)?;
         // Once a step, not once a batch.
         if self.regularization > 0.0
             && number.is_multiple_of(self.settings.accumulation as u64)
             && let Some(sum) = self.model.adapters.hankel_sum()?
         {
-            loss = add(&loss, &scale(&sum, self.regularization)?)?;
+            let term = scale(&sum, self.regularization)?;
+            loss += term.item()?;
+            gradients.accumulate(term.backward()?)?;
         }
-        Ok((loss.item()?, loss.backward()?))
+        Ok((loss, gradients))
     }
 
     /// Everything that changes during training, by name.

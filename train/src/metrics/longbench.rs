@@ -89,3 +89,56 @@ pub(super) fn lengths<S: AsRef<str>>(a: &[S], b: &[S]) -> Vec<u32> {
     }
     table
 }
+
+/// LongBench's score of a classification: 1 over the number of classes that the prediction names, if the right one is
+/// among them. A class that is a part of the right one's name does not count, with the package's own slip: behind one that
+/// was taken out, the next is not looked at.
+pub fn classification(prediction: &str, reference: &str, classes: &[String]) -> f64 {
+    let mut named: Vec<&str> = classes.iter().map(String::as_str).filter(|class| prediction.contains(class)).collect();
+    let mut i = 0;
+    while i < named.len() {
+        if reference.contains(named[i]) && named[i] != reference {
+            named.remove(i);
+        }
+        i += 1;
+    }
+    if named.contains(&reference) { 1.0 / named.len() as f64 } else { 0.0 }
+}
+
+/// LongBench's score of a retrieval: the share of the numbers in the prediction that are the reference's (`Paragraph 7`).
+pub fn retrieval(prediction: &str, reference: &str) -> f64 {
+    let wanted = reference.split_once("Paragraph ").and_then(|(_, rest)| numbers(rest).next());
+    wanted.map_or(0.0, |wanted| share(prediction, wanted))
+}
+
+/// LongBench's score of a count: the share of the numbers in the prediction that are the reference.
+pub fn count(prediction: &str, reference: &str) -> f64 {
+    share(prediction, reference)
+}
+
+fn numbers(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty())
+}
+
+fn share(prediction: &str, wanted: &str) -> f64 {
+    let all = numbers(prediction).count();
+    if all == 0 { 0.0 } else { numbers(prediction).filter(|number| *number == wanted).count() as f64 / all as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_numbers() {
+        let classes = ["Group", "Group or organization", "City", "Other city"].map(str::to_owned);
+        let score = |prediction: &str, reference: &str| classification(prediction, reference, &classes);
+        assert_eq!(score("Group or organization of people", "Group or organization"), 1.0);
+        assert_eq!(score("City, Group", "City"), 0.5);
+        assert_eq!(score("nothing", "City"), 0.0);
+        assert_eq!(retrieval("Paragraph 3, not 4", "Paragraph 3"), 0.5);
+        assert_eq!(retrieval("none", "Paragraph 3"), 0.0);
+        assert_eq!(retrieval("3", "unnumbered"), 0.0);
+        assert_eq!(count("There are 13.", "13"), 1.0);
+    }
+}

@@ -1,14 +1,10 @@
 //! The bytes of a file.
 
-use super::{Row, Tally, Task, TaskError};
+use super::{Row, Tally, Task, TaskError, file};
 use crate::config::BytesConfig;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
-use flate2::read::MultiGzDecoder;
 use hankel_core::Random;
-use sha2::{Digest, Sha256};
-use std::io::Read;
 use std::ops::Range;
-use std::path::Path;
 
 /// The task `bytes`: the first 90 % of a file are for training, then 5 % each for validation and test.
 pub struct Bytes {
@@ -24,7 +20,7 @@ impl Bytes {
     /// # Errors
     /// When it cannot be read, is empty, or has a part shorter than a window.
     pub fn open(config: &BytesConfig) -> Result<Self, TaskError> {
-        let (text, file) = read(&config.path)?;
+        let (text, file) = file::read("task.path", &config.path)?;
         let task = Bytes { text, file, data_seed: config.data_seed.unwrap_or(0), config: config.clone() };
         for split in [Split::Train, Split::Validation, Split::Test] {
             let part = task.part(split).len();
@@ -66,36 +62,6 @@ impl Bytes {
                 },
             }
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
-fn read(path: &Path) -> Result<(Vec<u8>, DataFile), TaskError> {
-    let unreadable = |reason: String| TaskError::Unreadable { path: path.to_owned(), reason };
-    if path.is_dir() {
-        return Err(unreadable("it is a directory".to_owned()));
-    }
-    let stored = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-    let file = DataFile {
-        path: path.display().to_string(),
-        bytes: stored.len() as u64,
-        sha256: hexadecimal(&Sha256::digest(&stored)),
-    };
-    let text = if stored.starts_with(&[0x1f, 0x8b]) {
-        let mut text = Vec::new();
-        let unpacked = MultiGzDecoder::new(stored.as_slice()).read_to_end(&mut text);
-        unpacked.map_err(|error| unreadable(format!("not a complete gzip file ({error})")))?;
-        text
-    } else {
-        stored
-    };
-    if text.is_empty() {
-        return Err(TaskError::Empty(path.to_owned()));
-    }
-    Ok((text, file))
 }
 
 impl Task for Bytes {
@@ -165,6 +131,7 @@ mod tests {
     use super::*;
     use flate2::{Compression, write::GzEncoder};
     use std::io::Write;
+    use std::path::Path;
 
     fn config(path: &Path, length: usize) -> BytesConfig {
         BytesConfig {
@@ -193,7 +160,7 @@ mod tests {
             for index in 0..task.sequences(split) {
                 let (start, part) = (task.start(split, index), task.part(split));
                 assert!(start >= part.start && start + 21 <= part.end);
-                let batch = task.batch(split, &[index]);
+                let batch = task.batch(split, &[index]).unwrap();
                 assert_eq!(batch.tokens[1..], batch.targets[..19]);
                 assert_eq!(batch.tokens[0], u32::from(sample()[start]));
                 assert_eq!(batch.targets[19], u32::from(sample()[start + 20]));
@@ -225,7 +192,6 @@ mod tests {
         assert_eq!(a.text, b.text);
         assert_eq!(b.data_files()[0].bytes, packed_bytes.len() as u64);
         assert_ne!(a.data_files()[0].sha256, b.data_files()[0].sha256);
-        assert_eq!(hexadecimal(&Sha256::digest(b"abc"))[..16], *"ba7816bf8f01cfea");
         std::fs::write(&packed, &packed_bytes[..packed_bytes.len() / 2]).unwrap();
         let error = Bytes::open(&config(&packed, 20)).err().unwrap().to_string();
         assert!(error.contains("not a complete gzip file"), "{error}");
@@ -250,8 +216,8 @@ mod tests {
     #[test]
     fn bits() {
         let mut tally = Tally::with_smoothing(0.1);
-        let batch =
-            super::super::Batch { tokens: vec![0], targets: vec![1], weights: vec![1.0], sequences: 1, length: 1 };
+        let mut batch = super::super::Batch::blank(1, 1);
+        (batch.targets[0], batch.weights[0]) = (1, 1.0);
         let ln2 = std::f64::consts::LN_2;
         tally.add(&batch, [super::super::tally::Judged { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
         let task = Bytes { text: vec![], file: DataFile::default(), data_seed: 0, config: config(Path::new("x"), 5) };

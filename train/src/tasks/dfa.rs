@@ -167,7 +167,7 @@ mod tests {
     fn per_position() {
         let config = DfaConfig { length: 20, table_seed: Some(1), data_seed: Some(2), ..DfaConfig::default() };
         let task = Dfa::new(&config);
-        let batch = task.batch(Split::Train, &[3, 5]);
+        let batch = task.batch(Split::Train, &[3, 5]).unwrap();
         assert_eq!((task.vocabulary(), batch.tokens.len(), batch.weight()), (6, 40, 40.0));
         let automaton = task.automaton().unwrap();
         for (tokens, targets) in batch.tokens.chunks(20).zip(batch.targets.chunks(20)) {
@@ -179,11 +179,11 @@ mod tests {
             }
         }
         assert_ne!(batch.tokens[..20], batch.tokens[20..]);
-        assert_eq!(task.batch(Split::Train, &[5]).tokens, batch.tokens[20..]);
-        assert_ne!(task.batch(Split::Validation, &[5]).tokens, batch.tokens[20..]);
+        assert_eq!(task.batch(Split::Train, &[5]).unwrap().tokens, batch.tokens[20..]);
+        assert_ne!(task.batch(Split::Validation, &[5]).unwrap().tokens, batch.tokens[20..]);
         // Another table on the same sequences.
         let other = Dfa::new(&DfaConfig { table_seed: Some(3), ..config });
-        assert_eq!(other.batch(Split::Train, &[3, 5]).tokens, batch.tokens);
+        assert_eq!(other.batch(Split::Train, &[3, 5]).unwrap().tokens, batch.tokens);
         assert_ne!(other.automaton(), task.automaton());
     }
 
@@ -197,7 +197,7 @@ mod tests {
         };
         let task = Dfa::new(&config);
         assert_eq!((task.vocabulary(), task.sequence_length()), (8, 2 * 4 + 1 + 10 + 1));
-        let batch = task.batch(Split::Validation, &[0, 1]);
+        let batch = task.batch(Split::Validation, &[0, 1]).unwrap();
         assert_eq!(batch.weight(), 2.0);
         for row in 0..2 {
             let tokens = &batch.tokens[row * 20..][..20];

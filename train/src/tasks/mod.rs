@@ -4,54 +4,28 @@
 //! ([`Order`]), so a resumed run sees exactly the batches that an uninterrupted one would have seen.
 
 mod automaton;
+mod batch;
 mod bytes;
 mod dfa;
+mod file;
 mod order;
 mod parity;
 mod tally;
+pub mod text;
 
 pub use automaton::Automaton;
+pub use batch::{Batch, Row, Sequence};
 pub use bytes::Bytes;
 pub use dfa::Dfa;
 pub use order::Order;
 pub use parity::Parity;
 pub use tally::{Judged, Tally};
+pub use text::Text;
 
 use crate::config::TaskConfig;
 use crate::results::{DataFile, Scores, Split, TaskResult};
+use hankel_models::weights::WeightsError;
 use std::path::PathBuf;
-
-/// Sequences of equal length with their targets: all fields are [sequences, length], row-major.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    /// What the model reads.
-    pub tokens: Vec<u32>,
-    /// What it should predict after reading the token at the same place.
-    pub targets: Vec<u32>,
-    /// Weight of each target in the loss; 0 where there is nothing to predict.
-    pub weights: Vec<f32>,
-    /// Number of sequences, B.
-    pub sequences: usize,
-    /// Tokens in a sequence, T.
-    pub length: usize,
-}
-
-impl Batch {
-    /// Sum of the weights: what the mean loss is a mean over.
-    pub fn weight(&self) -> f64 {
-        self.weights.iter().map(|&weight| f64::from(weight)).sum()
-    }
-}
-
-/// One example of a batch, to be filled in: three slices of the sequence length.
-pub struct Row<'a> {
-    /// What the model reads.
-    pub tokens: &'a mut [u32],
-    /// What it should predict.
-    pub targets: &'a mut [u32],
-    /// Weights of the targets, 0 to begin with.
-    pub weights: &'a mut [f32],
-}
 
 /// A source of examples.
 pub trait Task: Send + Sync {
@@ -70,6 +44,16 @@ pub trait Task: Send + Sync {
     /// A token as a person would read it.
     fn text(&self, token: u32) -> String;
 
+    /// The first example of a batch in a form that shows more than a list of tokens, if there is one.
+    fn show(&self, _batch: &Batch) -> Option<String> {
+        None
+    }
+
+    /// The task itself, if it is one whose answers are generated.
+    fn as_text(&self) -> Option<&Text> {
+        None
+    }
+
     /// Facts for the result file, with what can be reached without any training.
     fn describe(&self) -> TaskResult;
 
@@ -84,21 +68,15 @@ pub trait Task: Send + Sync {
     }
 
     /// The examples `indices` of `split` as a batch.
-    fn batch(&self, split: Split, indices: &[usize]) -> Batch {
-        let (sequences, length) = (indices.len(), self.sequence_length());
-        let elements = sequences * length;
-        let mut batch = Batch {
-            tokens: vec![0; elements],
-            targets: vec![0; elements],
-            weights: vec![0.0; elements],
-            sequences,
-            length,
-        };
-        let rows = batch.tokens.chunks_mut(length).zip(batch.targets.chunks_mut(length));
-        for (((tokens, targets), weights), &index) in rows.zip(batch.weights.chunks_mut(length)).zip(indices) {
-            self.example(split, index, Row { tokens, targets, weights });
+    ///
+    /// # Errors
+    /// When an example cannot be made.
+    fn batch(&self, split: Split, indices: &[usize]) -> Result<Batch, TaskError> {
+        let mut batch = Batch::blank(indices.len(), self.sequence_length());
+        for (row, &index) in batch.rows().zip(indices) {
+            self.example(split, index, row);
         }
-        batch
+        Ok(batch)
     }
 }
 
@@ -106,16 +84,23 @@ pub trait Task: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     /// The data file cannot be read.
-    #[error("`task.path`: cannot read {path}: {reason}")]
+    #[error("`{key}`: cannot read {path}: {reason}")]
     Unreadable {
+        /// The key that names it.
+        key: &'static str,
         /// The file.
         path: PathBuf,
         /// What the system or the decompressor said.
         reason: String,
     },
-    /// The data file holds nothing.
-    #[error("`task.path`: {0} is empty")]
-    Empty(PathBuf),
+    /// A data file holds nothing.
+    #[error("`{key}`: {path} is empty")]
+    Empty {
+        /// The key that names it.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
     /// A split of the file is shorter than one window.
     #[error(
         "`task.path`: {path} has {bytes} bytes, so its {split} part has {part}; a window of `task.length` = {length} \
@@ -135,6 +120,12 @@ pub enum TaskError {
         /// Bytes a window takes.
         needed: usize,
     },
+    /// The tokenizer fails.
+    #[error("`task.tokenizer`: {0}")]
+    Tokenizer(#[source] WeightsError),
+    /// Files that can be read but not used.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 /// The task that a resolved configuration describes.
@@ -146,5 +137,6 @@ pub fn build(config: &TaskConfig) -> Result<Box<dyn Task>, TaskError> {
         TaskConfig::Dfa(config) => Box::new(Dfa::new(config)),
         TaskConfig::Parity(config) => Box::new(Parity::new(config)),
         TaskConfig::Bytes(config) => Box::new(Bytes::open(config)?),
+        TaskConfig::Text(config) => Box::new(Text::open(config)?),
     })
 }

@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn per_position() {
         let task = Parity::new(&ParityConfig { length: 30, ..ParityConfig::default() });
-        let batch = task.batch(Split::Train, &[0]);
+        let batch = task.batch(Split::Train, &[0]).unwrap();
         let mut parity = 0;
         for (token, target) in batch.tokens.iter().zip(&batch.targets) {
             parity ^= token - 2;
@@ -110,7 +110,7 @@ mod tests {
     fn sequence() {
         let config = ParityConfig { length: 9, variant: ParityVariant::Sequence, ..ParityConfig::default() };
         let task = Parity::new(&config);
-        let batch = task.batch(Split::Train, &[4]);
+        let batch = task.batch(Split::Train, &[4]).unwrap();
         assert_eq!((batch.length, batch.tokens[9], batch.weight()), (18, SEPARATOR, 9.0));
         let mut parity = 0;
         for place in 0..9 {

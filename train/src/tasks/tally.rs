@@ -51,7 +51,7 @@ impl Tally {
             }
             self.tokens += 1;
         }
-        self.sequences += batch.sequences as u64;
+        self.sequences += batch.document_count() as u64;
     }
 
     /// Mean cross entropy in nats.
@@ -93,8 +93,7 @@ mod tests {
             tokens: vec![0; 8],
             targets: vec![1, 1, 1, 1, 0, 0, 0, 0],
             weights: vec![1.0, 0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 0.0],
-            sequences: 2,
-            length: 4,
+            ..Batch::blank(2, 4)
         };
         let judged = |loss, predicted| Judged { loss, smoothed: 2.0 * loss, predicted };
         let mut tally = Tally::with_smoothing(0.1);

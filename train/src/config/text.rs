@@ -1,0 +1,239 @@
+//! `[task]` of the tasks on texts: `quality`, `qmsum`, `narrativeqa`, `longbench`, `jsonl`.
+
+use super::check::Checks;
+use super::paths::Paths;
+use crate::metrics::TextMetric;
+use crate::tasks::text::{Template, TextFormat};
+use hankel_models::Tokenizer;
+use hankel_models::tokenizer::TOKENIZER_FILE;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Tokens of a generated answer, as released.
+pub const DEFAULT_NEW_TOKENS: usize = 128;
+
+/// Which part of a document is cut out when the whole does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Truncation {
+    /// The middle: beginning and end stay.
+    #[default]
+    Middle,
+    /// The beginning.
+    Head,
+    /// The end.
+    Tail,
+}
+
+/// How the messages of a conversation are written, by role: `{content}` is the message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Roles {
+    /// Instructions for the whole conversation.
+    pub system: String,
+    /// What the user says.
+    pub user: String,
+    /// What is learned.
+    pub assistant: String,
+}
+
+impl Default for Roles {
+    fn default() -> Self {
+        Roles {
+            system: "{content}\n\n".to_owned(),
+            user: "[INST] {content} [/INST]".to_owned(),
+            assistant: " {content}".to_owned(),
+        }
+    }
+}
+
+/// Answers to questions about documents. The loss is on the answers alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextConfig {
+    /// The format of the files, `task.kind`.
+    #[serde(skip)]
+    pub format: TextFormat,
+    /// Files of training examples, JSON lines (NarrativeQA's questions: also CSV); gzip is recognised by its content.
+    pub path: Paths,
+    /// Files of validation examples; a share of the documents of `path` when not given. Their documents are taken out of
+    /// the training examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_path: Option<Paths>,
+    /// Files of test examples; their documents are taken out of training and validation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_path: Option<Paths>,
+    /// NarrativeQA: the texts of the documents (stories or summaries), or directories with a file per document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Paths>,
+    /// Directory with `tokenizer.json`, or that file; beside the backbone's weights when not given.
+    pub tokenizer: Option<PathBuf>,
+    /// Longest sequence in tokens, question, document and answer together.
+    #[serde(default = "TextConfig::default_length")]
+    pub length: usize,
+    /// Which part of a document is cut out when it does not fit.
+    #[serde(default)]
+    pub truncation: Truncation,
+    /// What the model reads before it answers; `{name}` stands for a field of the example.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// What it learns to write, followed by the token that ends a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// `jsonl`: the field that is cut when an example does not fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<String>,
+    /// `jsonl`: how conversations are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roles: Option<Roles>,
+    /// Share of the documents that are held out for validation.
+    #[serde(default = "TextConfig::default_share")]
+    pub validation_share: f64,
+    /// Seed of the division into training and validation; the run's seed if not given.
+    #[serde(default)]
+    pub data_seed: Option<u64>,
+    /// Training examples that are used; all when not given. Those left out are drawn by `data_seed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train_sequences: Option<usize>,
+    /// Validation examples that are used; all when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_sequences: Option<usize>,
+    /// Test examples that are used; all when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_sequences: Option<usize>,
+    /// Lay the examples of a batch end to end instead of padding them to equal length. It changes no figure, only the time.
+    #[serde(default = "TextConfig::default_pack")]
+    pub pack: bool,
+    /// Tokens of an answer that is generated, at most; 128 when not given, for LongBench what it says for each data set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_new_tokens: Option<usize>,
+    /// Divides the positive and multiplies the negative logits of tokens that were read or written already; 1 for none.
+    /// When not given 1.3, as released, for the data sets of the paper, and 1 for the others.
+    #[serde(default)]
+    pub repetition_penalty: Option<f64>,
+    /// An answer ends before any of these.
+    #[serde(default)]
+    pub stop: Vec<String>,
+    /// Metrics of generated answers; those usual for the kind when not given. None at all: nothing is generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Vec<String>>,
+}
+
+impl TextConfig {
+    fn default_length() -> usize {
+        4096
+    }
+    fn default_share() -> f64 {
+        0.1
+    }
+    fn default_pack() -> bool {
+        true
+    }
+
+    /// The directory of the tokenizer.
+    pub fn tokenizer_directory(&self) -> PathBuf {
+        let path = self.tokenizer.clone().unwrap_or_default();
+        match path.file_name() {
+            Some(name) if name == TOKENIZER_FILE => path.parent().map(Path::to_owned).unwrap_or_default(),
+            _ => path,
+        }
+    }
+
+    /// The metrics of generated answers.
+    ///
+    /// # Panics
+    /// Never after [`check`](Self::check).
+    pub fn text_metrics(&self) -> Vec<TextMetric> {
+        match &self.metrics {
+            Some(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
+            None => self.format.metrics().to_vec(),
+        }
+    }
+
+    /// Size of the tokenizer's vocabulary; 0 when it cannot be read, which [`check`](Self::check) reports.
+    pub(super) fn vocabulary(&self) -> usize {
+        Tokenizer::load(&self.tokenizer_directory()).map_or(0, |tokenizer| tokenizer.vocabulary())
+    }
+
+    /// Writes out what defaults to something of the run or the kind.
+    pub(super) fn resolve(&mut self, seed: u64) {
+        self.data_seed.get_or_insert(seed);
+        let format = self.format;
+        if let Some(prompt) = format.prompt() {
+            self.prompt.get_or_insert_with(|| prompt.to_owned());
+        }
+        self.answer.get_or_insert_with(|| format.answer().to_owned());
+        self.repetition_penalty.get_or_insert(format.repetition_penalty());
+        if format != TextFormat::LongBench {
+            self.max_new_tokens.get_or_insert(DEFAULT_NEW_TOKENS);
+        }
+        let names = || format.metrics().iter().map(|metric| metric.name().to_owned()).collect();
+        if format != TextFormat::LongBench {
+            self.metrics.get_or_insert_with(names);
+        }
+        if format == TextFormat::Jsonl {
+            self.document.get_or_insert_with(|| "prompt".to_owned());
+            self.roles.get_or_insert_default();
+        }
+    }
+
+    pub(super) fn check(&self, checks: &mut Checks<'_>) {
+        let format = self.format;
+        checks.require("path", !self.path.0.is_empty(), || "must name a file".to_owned());
+        for (key, given, wanted) in [
+            ("documents", self.documents.is_some(), format == TextFormat::NarrativeQa),
+            ("document", self.document.is_some(), format == TextFormat::Jsonl),
+            ("roles", self.roles.is_some(), format == TextFormat::Jsonl),
+        ] {
+            checks.require(key, !given || wanted, || format!("is not for `kind = \"{}\"`", format.name()));
+        }
+        checks.require("documents", self.documents.is_some() || format != TextFormat::NarrativeQa, || {
+            "is missing: name the file with the stories or summaries, or the directory with the documents".to_owned()
+        });
+        match &self.tokenizer {
+            None => checks.require("tokenizer", false, || {
+                format!("is missing: name a directory with {TOKENIZER_FILE} (there is no backbone's to look in)")
+            }),
+            Some(_) => {
+                let loaded = Tokenizer::load(&self.tokenizer_directory());
+                let problem = loaded.err().map(|error| format!("cannot be used: {error}"));
+                checks.require("tokenizer", problem.is_none(), || problem.unwrap_or_default());
+            }
+        }
+        checks.at_least("length", self.length, 8);
+        checks.at_most("length", self.length, 1 << 24);
+        let new_tokens = self.max_new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
+        checks.at_least("max_new_tokens", new_tokens, 1);
+        checks.require("max_new_tokens", new_tokens < self.length, || {
+            format!("is {new_tokens}, which leaves nothing of `length` = {} for a question", self.length)
+        });
+        checks.positive("repetition_penalty", self.repetition_penalty.unwrap_or(1.0));
+        checks.require("validation_share", self.validation_share > 0.0 && self.validation_share < 1.0, || {
+            format!("must be above 0 and below 1, found {}", self.validation_share)
+        });
+        for (key, value) in [("train_sequences", self.train_sequences), ("validation_sequences", self.validation_sequences)]
+        {
+            checks.at_least(key, value.unwrap_or(1), 1);
+        }
+        checks.require("stop", self.stop.iter().all(|stop| !stop.is_empty()), || "must not hold an empty text".to_owned());
+        for name in self.metrics.iter().flatten() {
+            let problem = name.parse::<TextMetric>().err().map(|error| error.to_string());
+            checks.require("metrics", problem.is_none(), || format!("cannot be used: {}", problem.unwrap_or_default()));
+        }
+        for (key, text, fields) in [
+            ("prompt", &self.prompt, format.prompt_fields()),
+            ("answer", &self.answer, format.answer_fields()),
+        ] {
+            let problem = text.as_ref().and_then(|text| Template::parse(text, fields).err());
+            checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
+        }
+        if let Some(roles) = &self.roles {
+            for (key, text) in
+                [("roles.system", &roles.system), ("roles.user", &roles.user), ("roles.assistant", &roles.assistant)]
+            {
+                let problem = Template::parse(text, Some(&["content"])).err();
+                checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
+            }
+        }
+    }
+}

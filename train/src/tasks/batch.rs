@@ -1,0 +1,150 @@
+//! Sequences with their targets.
+
+/// Sequences of equal length with their targets: all fields are [sequences, length], row-major. What is shorter is padded
+/// behind its end with weights of 0, which changes nothing: no token sees what comes after it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Batch {
+    /// What the model reads.
+    pub tokens: Vec<u32>,
+    /// What it should predict after reading the token at the same place.
+    pub targets: Vec<u32>,
+    /// Weight of each target in the loss; 0 where there is nothing to predict.
+    pub weights: Vec<f32>,
+    /// Number of sequences, B.
+    pub sequences: usize,
+    /// Tokens in a sequence, T.
+    pub length: usize,
+    /// Where documents begin in a single sequence that holds several end to end; empty when a sequence is a document.
+    pub documents: Vec<usize>,
+}
+
+/// One example of a batch, to be filled in: three slices of the sequence length.
+pub struct Row<'a> {
+    /// What the model reads.
+    pub tokens: &'a mut [u32],
+    /// What it should predict.
+    pub targets: &'a mut [u32],
+    /// Weights of the targets, 0 to begin with.
+    pub weights: &'a mut [f32],
+}
+
+/// One example by itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sequence {
+    /// What the model reads.
+    pub tokens: Vec<u32>,
+    /// What it should predict.
+    pub targets: Vec<u32>,
+    /// Weights of the targets.
+    pub weights: Vec<f32>,
+}
+
+impl Batch {
+    /// Rows of weight 0 to be filled in.
+    pub fn blank(sequences: usize, length: usize) -> Self {
+        let elements = sequences * length;
+        Batch {
+            tokens: vec![0; elements],
+            targets: vec![0; elements],
+            weights: vec![0.0; elements],
+            sequences,
+            length,
+            documents: Vec::new(),
+        }
+    }
+
+    /// The rows.
+    pub fn rows(&mut self) -> impl Iterator<Item = Row<'_>> {
+        let length = self.length.max(1);
+        let rows = self.tokens.chunks_mut(length).zip(self.targets.chunks_mut(length));
+        rows.zip(self.weights.chunks_mut(length)).map(|((tokens, targets), weights)| Row { tokens, targets, weights })
+    }
+
+    /// Examples of any lengths below each other, the shorter ones padded.
+    pub fn padded(examples: &[Sequence]) -> Self {
+        let length = examples.iter().map(|example| example.tokens.len()).max().unwrap_or(0);
+        let mut batch = Self::blank(examples.len(), length);
+        for (row, example) in batch.rows().zip(examples) {
+            let n = example.tokens.len();
+            row.tokens[..n].copy_from_slice(&example.tokens);
+            row.targets[..n].copy_from_slice(&example.targets);
+            row.weights[..n].copy_from_slice(&example.weights);
+        }
+        batch
+    }
+
+    /// Examples of any lengths end to end in one sequence.
+    pub fn packed(examples: &[Sequence]) -> Self {
+        let mut batch = Batch { sequences: 1, ..Batch::default() };
+        for example in examples {
+            batch.documents.push(batch.length);
+            batch.tokens.extend(&example.tokens);
+            batch.targets.extend(&example.targets);
+            batch.weights.extend(&example.weights);
+            batch.length += example.tokens.len();
+        }
+        batch
+    }
+
+    /// Sum of the weights: what the mean loss is a mean over.
+    pub fn weight(&self) -> f64 {
+        self.weights.iter().map(|&weight| f64::from(weight)).sum()
+    }
+
+    /// Number of documents.
+    pub fn document_count(&self) -> usize {
+        self.sequences.max(self.documents.len())
+    }
+
+    /// Documents that were laid end to end, each as a batch of its own.
+    pub fn apart(self) -> Vec<Self> {
+        if self.documents.len() < 2 {
+            return vec![Batch { documents: Vec::new(), ..self }];
+        }
+        let ends = self.documents[1..].iter().copied().chain([self.length]);
+        self.documents.iter().zip(ends).map(|(&start, end)| self.steps(start, end)).collect()
+    }
+
+    /// Steps `start..end` of every sequence.
+    pub fn steps(&self, start: usize, end: usize) -> Self {
+        fn cut<T: Copy>(all: &[T], length: usize, start: usize, end: usize) -> Vec<T> {
+            all.chunks(length.max(1)).flat_map(|row| &row[start..end]).copied().collect()
+        }
+        Batch {
+            tokens: cut(&self.tokens, self.length, start, end),
+            targets: cut(&self.targets, self.length, start, end),
+            weights: cut(&self.weights, self.length, start, end),
+            sequences: self.sequences,
+            length: end - start,
+            documents: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(first: u32, n: usize) -> Sequence {
+        let tokens: Vec<u32> = (first..first + n as u32).collect();
+        Sequence { targets: tokens.iter().map(|t| t + 1).collect(), weights: vec![1.0; n], tokens }
+    }
+
+    #[test]
+    fn padded_and_packed() {
+        let examples = [example(10, 2), example(20, 3)];
+        let padded = Batch::padded(&examples);
+        assert_eq!((padded.sequences, padded.length, padded.document_count()), (2, 3, 2));
+        assert_eq!(padded.tokens, [10, 11, 0, 20, 21, 22]);
+        assert_eq!(padded.weights, [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+        let packed = Batch::packed(&examples);
+        assert_eq!((packed.sequences, packed.length, packed.document_count()), (1, 5, 2));
+        assert_eq!((&packed.tokens[..], &packed.documents[..]), (&[10, 11, 20, 21, 22][..], &[0, 2][..]));
+        assert_eq!(packed.weight(), padded.weight());
+        let apart = packed.apart();
+        assert_eq!(apart.len(), 2);
+        assert_eq!((&apart[1].targets[..], apart[1].length), (&[21, 22, 23][..], 3));
+        assert_eq!(padded.steps(1, 3).tokens, [11, 0, 21, 22]);
+        assert_eq!(Batch::padded(&examples).apart(), [padded]);
+    }
+}

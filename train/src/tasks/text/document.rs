@@ -1,0 +1,56 @@
+//! Texts and the examples made of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A long text that questions are asked about. Examples about the same text share it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Document {
+    /// What it is called in its file.
+    pub id: String,
+    /// The text.
+    pub text: String,
+}
+
+/// A part of what the model reads or writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Read, never cut.
+    Text(String),
+    /// The document, cut when the whole does not fit.
+    Document,
+    /// Learned, followed by the token that ends a text.
+    Answer(String),
+}
+
+/// A question about a document with its answers, as a file has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Question {
+    /// What it is called in predictions.
+    pub id: String,
+    /// The document.
+    pub document: Arc<Document>,
+    /// The values of the placeholders, the document's apart.
+    pub fields: BTreeMap<String, String>,
+    /// Acceptable answers; the first is learned.
+    pub references: Vec<String>,
+    /// LongBench: all classes of a classification.
+    pub classes: Vec<String>,
+    /// What to choose from, if there is a choice: labels and their texts. The answer is a label.
+    pub options: Vec<(String, String)>,
+    /// LongBench: the dataset, which decides prompt and metric.
+    pub dataset: Option<String>,
+    /// A conversation (role and content), instead of prompt and answer.
+    pub turns: Vec<(String, String)>,
+}
+
+/// A question as the model reads it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Example {
+    /// The question.
+    pub question: Question,
+    /// What is read and learned.
+    pub pieces: Vec<Piece>,
+    /// Tokens of a generated answer, at most.
+    pub new_tokens: usize,
+}

@@ -1,0 +1,124 @@
+//! LongBench: a line is a context with an input and its answers; the data set decides prompt, length and metric.
+//!
+//! Prompts, lengths and metrics are those of `THUDM/LongBench`, `LongBench/config` (MIT), for the data sets in English; the
+//! Chinese ones need word segmentation to be scored and the two on code another similarity.
+
+use super::super::document::{Document, Question};
+use super::super::lines::{filled, text, texts};
+use crate::metrics::{TextMetric, longbench};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The metric of a data set, by its own rule.
+pub const SCORE: &str = "longbench_score";
+
+/// How answers of a data set are scored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// A metric of texts.
+    Text(TextMetric),
+    /// Whether the right class, among all, is named.
+    Classification,
+    /// Share of the named paragraphs that are the right one.
+    Retrieval,
+    /// Share of the named numbers that are the right one.
+    Count,
+}
+
+struct Dataset {
+    name: &'static str,
+    prompt: &'static str,
+    max_new_tokens: usize,
+    measure: Measure,
+}
+
+const F1: Measure = Measure::Text(TextMetric::TokenF1);
+const ROUGE: Measure = Measure::Text(TextMetric::LongBenchRougeL);
+
+macro_rules! dataset {
+    ($name:literal, $tokens:literal, $measure:expr) => {
+        Dataset {
+            name: $name,
+            prompt: include_str!(concat!("longbench_prompts/", $name, ".txt")),
+            max_new_tokens: $tokens,
+            measure: $measure,
+        }
+    };
+}
+
+const DATASETS: &[Dataset] = &[
+    dataset!("narrativeqa", 128, F1),
+    dataset!("qasper", 128, F1),
+    dataset!("multifieldqa_en", 64, F1),
+    dataset!("hotpotqa", 32, F1),
+    dataset!("2wikimqa", 32, F1),
+    dataset!("musique", 32, F1),
+    dataset!("gov_report", 512, ROUGE),
+    dataset!("qmsum", 512, ROUGE),
+    dataset!("multi_news", 512, ROUGE),
+    dataset!("trec", 64, Measure::Classification),
+    dataset!("triviaqa", 32, F1),
+    dataset!("samsum", 128, ROUGE),
+    dataset!("passage_retrieval_en", 32, Measure::Retrieval),
+    dataset!("passage_count", 32, Measure::Count),
+];
+
+fn find(name: &str) -> Option<&'static Dataset> {
+    DATASETS.iter().find(|dataset| dataset.name == name)
+}
+
+/// The prompt of a data set, and how many tokens its answers take at most.
+pub fn instructions(dataset: &str) -> Option<(&'static str, usize)> {
+    find(dataset).map(|dataset| (dataset.prompt, dataset.max_new_tokens))
+}
+
+/// How answers of a data set are scored, and the part of a prediction that counts.
+pub fn measure<'a>(dataset: &str, prediction: &'a str) -> Option<(Measure, &'a str)> {
+    let found = find(dataset)?;
+    let first_line = matches!(found.name, "trec" | "triviaqa" | "samsum");
+    let text = prediction.trim_start_matches('\n');
+    Some((found.measure, if first_line { text.split('\n').next().unwrap_or_default() } else { prediction }))
+}
+
+impl Measure {
+    /// The score of a prediction, between 0 and 1: the best over the references.
+    pub fn score(self, prediction: &str, references: &[String], classes: &[String]) -> f64 {
+        let against = |reference: &String| match self {
+            Measure::Text(metric) => metric.score(prediction, &[reference]),
+            Measure::Classification => longbench::classification(prediction, reference, classes),
+            Measure::Retrieval => longbench::retrieval(prediction, reference),
+            Measure::Count => longbench::count(prediction, reference),
+        };
+        references.iter().map(against).fold(0.0, f64::max)
+    }
+}
+
+pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+    let name = filled(record, "dataset")?;
+    if find(name).is_none() {
+        let known: Vec<&str> = DATASETS.iter().map(|dataset| dataset.name).collect();
+        return Err(format!("`dataset` is {name:?}; there are {}", known.join(", ")));
+    }
+    let references = texts(record, "answers")?;
+    let answer = references.first().filter(|answer| !answer.trim().is_empty()).ok_or("`answers` is empty")?.clone();
+    let id = record.get("_id").and_then(Value::as_str).unwrap_or(place).to_owned();
+    let classes = match record.get("all_classes") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(_) => texts(record, "all_classes")?,
+    };
+    Ok(vec![Question {
+        document: Arc::new(Document { id: id.clone(), text: filled(record, "context")?.to_owned() }),
+        fields: BTreeMap::from([
+            // Some data sets have no input.
+            ("input".to_owned(), text(record, "input").unwrap_or_default().to_owned()),
+            ("dataset".to_owned(), name.to_owned()),
+            ("answer".to_owned(), answer),
+        ]),
+        references,
+        classes,
+        dataset: Some(name.to_owned()),
+        id,
+        ..Question::default()
+    }])
+}

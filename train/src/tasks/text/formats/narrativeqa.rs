@@ -1,0 +1,171 @@
+//! NarrativeQA: questions in one file (`document_id`, `question`, `answer1`, `answer2`), texts of the documents in another.
+//!
+//! Questions are JSON lines or the published `qaps.csv`. Texts are JSON lines or a CSV with `document_id` and `text` or
+//! `summary` (as `summaries.csv`), or a directory of `DOCUMENT_ID.content` files, as the published script downloads them.
+
+use super::super::document::{Document, Question};
+use super::super::lines::{Problems, each_line, filled, text};
+use crate::config::{Paths, TextConfig};
+use crate::results::DataFile;
+use crate::tasks::{TaskError, file};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+pub fn read(
+    key: &'static str,
+    paths: &Paths,
+    config: &TextConfig,
+    problems: &mut Problems,
+    questions: &mut Vec<Question>,
+) -> Result<Vec<DataFile>, TaskError> {
+    let mut files = Vec::new();
+    let mut found: Vec<(String, Question)> = Vec::new();
+    for path in &paths.0 {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        files.push(records(key, path, problems, |record| {
+            let document = filled(record, "document_id")?;
+            let asked = filled(record, "question")?;
+            let first = filled(record, "answer1")?;
+            let second = text(record, "answer2").ok().filter(|answer| !answer.trim().is_empty());
+            let number = counts.entry(document.to_owned()).or_default();
+            *number += 1;
+            let fields = BTreeMap::from([
+                ("question".to_owned(), asked.to_owned()),
+                ("answer".to_owned(), first.to_owned()),
+                ("title".to_owned(), String::new()),
+            ]);
+            let references = [Some(first), second].into_iter().flatten().map(str::to_owned).collect();
+            let id = format!("{document}/{number}");
+            found.push((document.to_owned(), Question { id, fields, references, ..Question::default() }));
+            Ok(())
+        })?);
+    }
+    let wanted: HashSet<&str> = found.iter().map(|(document, _)| document.as_str()).collect();
+    let mut documents = HashMap::new();
+    for path in config.documents.iter().flat_map(|paths| &paths.0) {
+        if path.is_dir() {
+            folder(path, &wanted, &mut documents)?;
+        } else {
+            files.push(texts(path, &wanted, &mut documents, problems)?);
+        }
+    }
+    let mut missing = 0;
+    for (id, mut question) in found {
+        let Some((document, title)) = documents.get(&id) else {
+            missing += 1;
+            continue;
+        };
+        question.document = Arc::clone(document);
+        question.fields.insert("title".to_owned(), title.clone());
+        questions.push(question);
+    }
+    if missing > 0 {
+        problems.note(format!("{missing} questions are about documents that `task.documents` does not hold"));
+    }
+    Ok(files)
+}
+
+type Documents = HashMap<String, (Arc<Document>, String)>;
+
+fn texts(
+    path: &Path,
+    wanted: &HashSet<&str>,
+    documents: &mut Documents,
+    problems: &mut Problems,
+) -> Result<DataFile, TaskError> {
+    records("task.documents", path, problems, |record| {
+        let id = filled(record, "document_id")?;
+        if wanted.contains(id) {
+            let key = if record.get("text").is_some() { "text" } else { "summary" };
+            let document = Document { id: id.to_owned(), text: filled(record, key)?.to_owned() };
+            let title = text(record, "title").unwrap_or_default().to_owned();
+            documents.insert(id.to_owned(), (Arc::new(document), title));
+        }
+        Ok(())
+    })
+}
+
+fn folder(path: &Path, wanted: &HashSet<&str>, documents: &mut Documents) -> Result<(), TaskError> {
+    for id in wanted {
+        let file = path.join(format!("{id}.content"));
+        // An identifier is a name, never a path.
+        if id.contains(['/', '\\', ':']) || !file.is_file() {
+            continue;
+        }
+        let (content, _) = file::read("task.documents", &file)?;
+        let text = String::from_utf8_lossy(&content).into_owned();
+        documents.insert((*id).to_owned(), (Arc::new(Document { id: (*id).to_owned(), text }), String::new()));
+    }
+    Ok(())
+}
+
+/// The objects of JSON lines, or the rows of a CSV with a header.
+fn records(
+    key: &'static str,
+    path: &Path,
+    problems: &mut Problems,
+    mut take: impl FnMut(&Value) -> Result<(), String>,
+) -> Result<DataFile, TaskError> {
+    let (content, data) = file::read(key, path)?;
+    if content.trim_ascii_start().starts_with(b"{") || !path.to_string_lossy().contains(".csv") {
+        each_line(&content, path, problems, take);
+        return Ok(data);
+    }
+    let unreadable = |error: csv::Error| TaskError::Unreadable { key, path: path.to_owned(), reason: error.to_string() };
+    let mut reader = csv::Reader::from_reader(&content[..]);
+    let header = reader.headers().map_err(unreadable)?.clone();
+    for row in reader.records() {
+        let (line, problem) = match row {
+            Ok(row) => {
+                let entries = header.iter().zip(row.iter());
+                let record = entries.map(|(name, cell)| (name.to_owned(), Value::from(cell))).collect();
+                (row.position().map_or(0, |place| place.line() as usize), take(&Value::Object(record)).err())
+            }
+            Err(error) => (error.position().map_or(0, |place| place.line() as usize), Some(error.to_string())),
+        };
+        if let Some(problem) = problem {
+            problems.add(path, line, &problem);
+        }
+    }
+    Ok(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_tables_and_folders() {
+        let place = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = place.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let qaps = write(
+            "qaps.csv",
+            "document_id,set,question,answer1,answer2\nd1,train,\"Who, then?\",She.,Her\nd1,train,Why?,So.,\nd2,train,?,,x\n\
+             d3,train,Where?,Here,There\n",
+        );
+        let summaries = write("summaries.csv", "document_id,set,summary\nd1,train,\"A tale\nof one.\"\n");
+        std::fs::create_dir(place.path().join("tmp")).unwrap();
+        write("tmp/d3.content", "A long story.");
+        let config: TextConfig = toml::from_str("path = \"x\"").unwrap();
+        let config = TextConfig { documents: Some(Paths(vec![summaries, place.path().join("tmp")])), ..config };
+        let (mut problems, mut questions) = (Problems::default(), Vec::new());
+        let files = read("task.path", &Paths(vec![qaps]), &config, &mut problems, &mut questions).unwrap();
+        assert_eq!(files.len(), 2);
+        assert_eq!(questions.iter().map(|q| &q.id[..]).collect::<Vec<_>>(), ["d1/1", "d1/2", "d3/1"]);
+        assert_eq!(questions[0].references, ["She.", "Her"]);
+        assert_eq!((&questions[0].document.text[..], &questions[2].document.text[..]), ("A tale\nof one.", "A long story."));
+        assert!(problems.first().unwrap().ends_with("qaps.csv:4: `answer1` is empty"), "{problems:?}");
+        assert_eq!(problems.len(), 1);
+        // `lines` reads the other form.
+        let lines = write("qaps.jsonl", "{\"document_id\": \"d9\", \"question\": \"?\", \"answer1\": \"!\"}");
+        questions.clear();
+        read("task.path", &Paths(vec![lines]), &config, &mut problems, &mut questions).unwrap();
+        assert!(questions.is_empty());
+    }
+}

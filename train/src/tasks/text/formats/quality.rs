@@ -1,0 +1,42 @@
+//! QuALITY: a line is an article with its questions, `gold_label` counts options from 1.
+
+use super::super::document::{Document, Question};
+use super::super::lines::{filled, list, texts};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+    let article = filled(record, "article")?.to_owned();
+    let title = record.get("title").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let id = record.get("article_id").and_then(Value::as_str).unwrap_or(place).to_owned();
+    let document = Arc::new(Document { id, text: article });
+    let one = |(index, question): (usize, &Value)| {
+        let number = index + 1;
+        let inside = |problem: String| format!("question {number}: {problem}");
+        let text = filled(question, "question").map_err(inside)?;
+        let options = texts(question, "options").map_err(inside)?;
+        let gold = question.get("gold_label").and_then(Value::as_u64).ok_or_else(|| inside("has no `gold_label`".into()))?;
+        let right = usize::try_from(gold).ok().and_then(|gold| options.get(gold.wrapping_sub(1)));
+        let right = right.cloned().ok_or_else(|| inside(format!("`gold_label` is {gold}, but there are {} options", options.len())))?;
+        let labels: Vec<String> = ('A'..='Z').take(options.len()).map(String::from).collect();
+        let written: Vec<String> = labels.iter().zip(&options).map(|(label, option)| format!("{label}: {option}")).collect();
+        let label = labels.get(gold as usize - 1).ok_or_else(|| inside("has more than 26 options".into()))?;
+        let fields = BTreeMap::from([
+            ("question".to_owned(), text.to_owned()),
+            ("options".to_owned(), written.join("\n")),
+            ("title".to_owned(), title.clone()),
+            ("answer".to_owned(), label.clone()),
+            ("answer_text".to_owned(), right),
+        ]);
+        Ok(Question {
+            id: format!("{}/{number}", document.id),
+            document: Arc::clone(&document),
+            fields,
+            references: vec![label.clone()],
+            options: labels.iter().cloned().zip(options).collect(),
+            ..Question::default()
+        })
+    };
+    list(record, "questions")?.iter().enumerate().map(one).collect()
+}

@@ -1,0 +1,222 @@
+//! From examples to tokens.
+//!
+//! ```text
+//! bos  prompt ... | document, cut to fit | ... prompt  answer eos
+//!                                              predicted: ^^^^^^^
+//! ```
+//!
+//! Pieces are tokenised by themselves, a document once for all its questions. So that a piece gets the tokens that it has
+//! in the middle of a text (tokenizers put a space before a text), it is encoded behind a line break.
+
+use super::document::{Document, Example, Piece};
+use crate::config::Truncation;
+use crate::tasks::Sequence;
+use hankel_models::Tokenizer;
+use hankel_models::weights::WeightsError;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Documents by address: an identity that lives as long as the document, which is kept beside it.
+type Cache = HashMap<usize, (Arc<Document>, Arc<OnceLock<Vec<u32>>>)>;
+
+/// The rules by which examples become tokens.
+pub struct Layout {
+    tokenizer: Tokenizer,
+    length: usize,
+    truncation: Truncation,
+    /// The ids of a line break, as they begin a text.
+    anchor: Vec<u32>,
+    documents: Mutex<Cache>,
+}
+
+/// Sizes of an example, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// The beginning of the text and everything that is read and never cut.
+    pub fixed: usize,
+    /// What is learned, ends included.
+    pub answers: usize,
+}
+
+impl Layout {
+    /// Rules for sequences of at most `length` tokens. A generated answer has room in them, too: what is read does not
+    /// depend on whether the answer is learned or generated.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn new(tokenizer: Tokenizer, length: usize, truncation: Truncation) -> Result<Self, WeightsError> {
+        let anchor = tokenizer.encode("\n")?;
+        Ok(Layout { tokenizer, length, truncation, anchor, documents: Mutex::default() })
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The ids of a text that goes on after another one.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn continuation(&self, text: &str) -> Result<Vec<u32>, WeightsError> {
+        let ids = self.tokenizer.encode(&format!("\n{text}"))?;
+        match ids.strip_prefix(&self.anchor[..]) {
+            Some(rest) => Ok(rest.to_vec()),
+            // The line break grew together with what follows.
+            None => self.tokenizer.encode(text),
+        }
+    }
+
+    fn document(&self, document: &Arc<Document>) -> Result<Arc<OnceLock<Vec<u32>>>, WeightsError> {
+        let slot = {
+            let mut cache = self.documents.lock().unwrap_or_else(PoisonError::into_inner);
+            let entry = cache.entry(Arc::as_ptr(document) as usize);
+            Arc::clone(&entry.or_insert_with(|| (Arc::clone(document), Arc::default())).1)
+        };
+        if slot.get().is_none() {
+            let ids = self.continuation(&document.text)?;
+            let _ = slot.set(ids);
+        }
+        Ok(slot)
+    }
+
+    fn ids(&self, index: usize, text: &str) -> Result<Vec<u32>, WeightsError> {
+        if index == 0 { self.tokenizer.encode(text) } else { self.continuation(text) }
+    }
+
+    /// What of an example is never cut.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn size(&self, example: &Example) -> Result<Size, WeightsError> {
+        let mut size = Size { fixed: usize::from(self.tokenizer.bos().is_some()), answers: 0 };
+        for (index, piece) in example.pieces.iter().enumerate() {
+            match piece {
+                Piece::Text(text) => size.fixed += self.ids(index, text)?.len(),
+                Piece::Document => {}
+                Piece::Answer(text) => {
+                    size.answers += self.ids(index, text)?.len() + usize::from(self.tokenizer.eos().is_some());
+                }
+            }
+        }
+        Ok(size)
+    }
+
+    /// What is wrong with an example of this size, if it does not fit however much of its document is cut out.
+    pub fn objection(&self, example: &Example, size: Size) -> Option<String> {
+        let Size { fixed, answers } = size;
+        let reserve = answers.max(example.new_tokens);
+        let document = usize::from(example.pieces.contains(&Piece::Document));
+        if fixed + reserve + document <= self.length {
+            return None;
+        }
+        let (length, new) = (self.length, example.new_tokens);
+        Some(if answers + document + 1 > length {
+            format!("its answer takes {answers} tokens, more than `task.length` = {length} leaves")
+        } else if fixed + answers + document > length {
+            format!("question and answer take {fixed} + {answers} tokens, more than `task.length` = {length}")
+        } else {
+            format!("its question takes {fixed} tokens, which leaves no room for `task.max_new_tokens` = {new} of `task.length` = {length}")
+        })
+    }
+
+    /// The tokens of an example, and which of them are learned. Without `learned`, those that stand before the last
+    /// answer.
+    fn tokens(&self, example: &Example, learned: bool) -> Result<Vec<(u32, bool)>, WeightsError> {
+        let size = self.size(example)?;
+        let room = self.length.saturating_sub(size.fixed + size.answers.max(example.new_tokens));
+        let last = example.pieces.iter().rposition(|piece| matches!(piece, Piece::Answer(_)));
+        let mut tokens: Vec<(u32, bool)> = self.tokenizer.bos().into_iter().map(|bos| (bos, false)).collect();
+        for (index, piece) in example.pieces.iter().enumerate() {
+            match piece {
+                Piece::Text(text) => tokens.extend(self.ids(index, text)?.into_iter().map(|id| (id, false))),
+                Piece::Document => {
+                    let slot = self.document(&example.question.document)?;
+                    let (head, tail) = cut(slot.get().map_or(&[][..], Vec::as_slice), room, self.truncation);
+                    tokens.extend(head.iter().chain(tail).map(|&id| (id, false)));
+                }
+                Piece::Answer(_) if !learned && Some(index) == last => return Ok(tokens),
+                Piece::Answer(text) => {
+                    tokens.extend(self.ids(index, text)?.into_iter().map(|id| (id, true)));
+                    tokens.extend(self.tokenizer.eos().map(|eos| (eos, true)));
+                }
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// The sequence to learn from.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn sequence(&self, example: &Example) -> Result<Sequence, WeightsError> {
+        let tokens = self.tokens(example, true)?;
+        let pairs = tokens.windows(2);
+        Ok(Sequence {
+            tokens: pairs.clone().map(|pair| pair[0].0).collect(),
+            targets: pairs.clone().map(|pair| pair[1].0).collect(),
+            weights: pairs.map(|pair| f32::from(u8::from(pair[1].1))).collect(),
+        })
+    }
+
+    /// What is read before the last answer.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn prompt(&self, example: &Example) -> Result<Vec<u32>, WeightsError> {
+        Ok(self.tokens(example, false)?.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// The text of a sequence, what is learned between ⟦ and ⟧.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn marked(&self, sequence: &Sequence) -> Result<String, WeightsError> {
+        let ids: Vec<u32> = sequence.tokens.first().copied().into_iter().chain(sequence.targets.iter().copied()).collect();
+        let learned: Vec<bool> = std::iter::once(false).chain(sequence.weights.iter().map(|w| *w > 0.0)).collect();
+        let (mut text, mut out) = (String::new(), String::new());
+        let mut first = 0;
+        while first < ids.len() {
+            let end = (first..ids.len()).find(|&i| learned[i] != learned[first]).unwrap_or(ids.len());
+            // Decoded with all that came before, so that a space at the border is not lost.
+            let longer = self.tokenizer.decode_with_special(&ids[..end])?;
+            let new = longer.get(text.len()..).unwrap_or_default();
+            out += &if learned[first] { format!("\u{27e6}{new}\u{27e7}") } else { new.to_owned() };
+            (text, first) = (longer, end);
+        }
+        Ok(out)
+    }
+}
+
+/// What stays of `ids` when there is room for `room`: a beginning and an end.
+fn cut(ids: &[u32], room: usize, truncation: Truncation) -> (&[u32], &[u32]) {
+    if ids.len() <= room {
+        return (ids, &[]);
+    }
+    let head = match truncation {
+        Truncation::Middle => room.div_ceil(2),
+        Truncation::Head => 0,
+        Truncation::Tail => room,
+    };
+    (&ids[..head], &ids[ids.len() - (room - head)..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_out() {
+        let ids: Vec<u32> = (0..10).collect();
+        let kept = |room, truncation| {
+            let (head, tail) = cut(&ids, room, truncation);
+            [head, tail].concat()
+        };
+        assert_eq!(kept(5, Truncation::Middle), [0, 1, 2, 8, 9]);
+        assert_eq!(kept(5, Truncation::Head), [5, 6, 7, 8, 9]);
+        assert_eq!(kept(5, Truncation::Tail), [0, 1, 2, 3, 4]);
+        assert_eq!(kept(0, Truncation::Middle), []);
+        assert_eq!(kept(10, Truncation::Head), ids);
+        assert_eq!(kept(99, Truncation::Middle), ids);
+    }
+}

@@ -1,0 +1,162 @@
+//! Files of JSON lines: a line that cannot be used is named, the others are used.
+
+use crate::results::DataFile;
+use crate::tasks::{TaskError, file};
+use serde_json::Value;
+use std::path::Path;
+
+/// Lines that are described by themselves; the others are counted.
+const SHOWN: usize = 5;
+
+/// What is wrong with lines of files.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Problems {
+    messages: Vec<String>,
+}
+
+impl Problems {
+    /// Notes a problem of line `line` (from 1) of `path`.
+    pub fn add(&mut self, path: &Path, line: usize, what: &str) {
+        self.messages.push(format!("{}:{line}: {what}", path.display()));
+    }
+
+    /// Notes a problem that has no line.
+    pub fn note(&mut self, what: String) {
+        self.messages.push(what);
+    }
+
+    /// Number of problems.
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// The first one.
+    pub fn first(&self) -> Option<&str> {
+        self.messages.first().map(String::as_str)
+    }
+
+    /// Tells the first few on standard error.
+    pub fn warn(&self) {
+        self.messages.iter().take(SHOWN).for_each(|message| eprintln!("warning: {message}; left out"));
+        if let Some(more) = self.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            eprintln!("warning: {more} more were left out");
+        }
+    }
+}
+
+/// Calls `take` with every line of a file that is a JSON object.
+///
+/// # Errors
+/// When the file cannot be read or is empty.
+pub fn read(
+    key: &'static str,
+    path: &Path,
+    problems: &mut Problems,
+    mut take: impl FnMut(&Value) -> Result<(), String>,
+) -> Result<DataFile, TaskError> {
+    let (content, file) = file::read(key, path)?;
+    each_line(&content, path, problems, |value| take(value));
+    Ok(file)
+}
+
+/// Calls `take` with every line that is a JSON object; empty lines are nothing.
+pub fn each_line(
+    content: &[u8],
+    path: &Path,
+    problems: &mut Problems,
+    mut take: impl FnMut(&Value) -> Result<(), String>,
+) {
+    for (index, line) in content.split(|&byte| byte == b'\n').enumerate() {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let value = match serde_json::from_slice::<Value>(line) {
+            Ok(value) if value.is_object() => Ok(value),
+            Ok(_) => Err("the line is JSON, but no object".to_owned()),
+            Err(error) => Err(format!("the line is no JSON ({error})")),
+        };
+        if let Err(problem) = value.and_then(|value| take(&value)) {
+            problems.add(path, index + 1, &problem);
+        }
+    }
+}
+
+/// A text of an object.
+///
+/// # Errors
+/// When it is missing or no text.
+pub fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
+    match value.get(key) {
+        None | Some(Value::Null) => Err(format!("has no `{key}`")),
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(format!("`{key}` is {}, expected a text", kind(other))),
+    }
+}
+
+/// A text of an object with something in it.
+///
+/// # Errors
+/// When it is missing, no text, or blank.
+pub fn filled<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
+    let found = text(value, key)?;
+    if found.trim().is_empty() { Err(format!("`{key}` is empty")) } else { Ok(found) }
+}
+
+/// A list of an object.
+///
+/// # Errors
+/// When it is missing or no list.
+pub fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], String> {
+    match value.get(key) {
+        None | Some(Value::Null) => Err(format!("has no `{key}`")),
+        Some(Value::Array(items)) => Ok(items),
+        Some(other) => Err(format!("`{key}` is {}, expected a list", kind(other))),
+    }
+}
+
+/// The texts of a list.
+///
+/// # Errors
+/// When it is missing, no list, or holds anything else.
+pub fn texts(value: &Value, key: &str) -> Result<Vec<String>, String> {
+    let one = |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` holds {}", kind(item)));
+    list(value, key)?.iter().map(one).collect()
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_lines_are_named_and_the_rest_is_read() {
+        let content = "{\"a\": \"x\"}\n\nno json\n[1]\n{\"a\": 3}\n{}\n{\"a\": \" \"}\n{\"a\": \"y\"}";
+        let (mut problems, mut found) = (Problems::default(), Vec::new());
+        each_line(content.as_bytes(), Path::new("f.jsonl"), &mut problems, |value| {
+            found.push(filled(value, "a")?.to_owned());
+            Ok(())
+        });
+        assert_eq!(found, ["x", "y"]);
+        assert_eq!(problems.len(), 5);
+        assert!(problems.messages[0].starts_with("f.jsonl:3: the line is no JSON (expected"), "{problems:?}");
+        assert_eq!(problems.messages[1], "f.jsonl:4: the line is JSON, but no object");
+        assert_eq!(problems.messages[2], "f.jsonl:5: `a` is a number, expected a text");
+        assert_eq!(problems.messages[3], "f.jsonl:6: has no `a`");
+        assert_eq!(problems.messages[4], "f.jsonl:7: `a` is empty");
+    }
+}

@@ -1,0 +1,264 @@
+//! Tasks on texts: questions about documents, answered by generation. The loss is on the answers.
+
+mod document;
+mod formats;
+mod layout;
+pub mod lines;
+mod render;
+mod same;
+mod scoring;
+mod split;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use document::{Document, Example, Piece, Question};
+pub use formats::TextFormat;
+pub use layout::Layout;
+pub use scoring::{ACCURACY_LOG_LIKELIHOOD, LONGBENCH_SCORE, Prediction, Scoring};
+pub use template::{Template, TemplateError};
+
+use super::{Batch, Row, Sequence, Tally, Task, TaskError};
+use crate::config::{Paths, TextConfig};
+use crate::results::{DataFile, Scores, Split, TaskResult, metric};
+use hankel_core::Random;
+use hankel_models::Tokenizer;
+use hankel_models::weights::WeightsError;
+use lines::Problems;
+use rayon::prelude::*;
+use render::Renderer;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A task on texts.
+pub struct Text {
+    config: TextConfig,
+    layout: Layout,
+    renderer: Renderer,
+    scoring: Scoring,
+    train: Vec<Example>,
+    validation: Vec<Example>,
+    test: Vec<Example>,
+    files: Vec<DataFile>,
+}
+
+impl Text {
+    /// Reads the files of a resolved configuration. Lines and examples that cannot be used are told on standard error and
+    /// left out.
+    ///
+    /// # Errors
+    /// When a file cannot be read, nothing in it can be used, or a part of the division is left with nothing.
+    pub fn open(config: &TextConfig) -> Result<Self, TaskError> {
+        let tokenizer = Tokenizer::load(&config.tokenizer_directory()).map_err(TaskError::Tokenizer)?;
+        let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
+        let renderer = Renderer::new(config).map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
+        let mut files = Vec::new();
+        let mut part = |key, paths: Option<&Paths>| {
+            let examples = paths.map(|paths| examples(key, paths, config, (&layout, &renderer), &mut files));
+            examples.transpose()
+        };
+        let train = part("task.path", Some(&config.path))?.unwrap_or_default();
+        let validation = part("task.validation_path", config.validation_path.as_ref())?;
+        let test = part("task.test_path", config.test_path.as_ref())?;
+        let seed = config.data_seed.unwrap_or(0);
+        let mut parts = split::divide(train, validation, test, (config.format, config.validation_share, seed))
+            .map_err(|problem| TaskError::Unusable(format!("`task.path`: {problem}")))?;
+        if parts.left_out > 0 {
+            eprintln!("note: {} examples are left out: their documents are held out", parts.left_out);
+        }
+        for (name, part, limit) in [
+            ("train", &mut parts.train, config.train_sequences),
+            ("validation", &mut parts.validation, config.validation_sequences),
+            ("test", &mut parts.test, config.test_sequences),
+        ] {
+            if let Some(limit) = limit {
+                sample(part, limit, &Random::new(seed, &format!("text.sample.{name}"), 0));
+            }
+        }
+        Ok(Text {
+            scoring: Scoring { format: config.format, metrics: config.text_metrics() },
+            config: config.clone(),
+            layout,
+            renderer,
+            train: parts.train,
+            validation: parts.validation,
+            test: parts.test,
+            files,
+        })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &TextConfig {
+        &self.config
+    }
+
+    /// From examples to tokens.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// How generated answers are scored.
+    pub fn scoring(&self) -> &Scoring {
+        &self.scoring
+    }
+
+    /// The examples of a part.
+    pub fn examples(&self, split: Split) -> &[Example] {
+        match split {
+            Split::Train => &self.train,
+            Split::Validation => &self.validation,
+            Split::Test => &self.test,
+        }
+    }
+
+    /// The ids that the model writes when it chooses each option of a question.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn options(&self, question: &Question) -> Result<Vec<Vec<u32>>, WeightsError> {
+        // The template was checked with the configuration: it names nothing else.
+        let texts = self.renderer.options(question).unwrap_or_default();
+        texts.iter().map(|text| self.layout.continuation(text)).collect()
+    }
+
+    fn sequences_of(&self, split: Split, indices: &[usize]) -> Result<Vec<Sequence>, TaskError> {
+        let examples = self.examples(split);
+        let sequence = |&index: &usize| self.layout.sequence(&examples[index]);
+        indices.par_iter().map(sequence).collect::<Result<_, _>>().map_err(TaskError::Tokenizer)
+    }
+}
+
+/// The usable examples of some files.
+fn examples(
+    key: &'static str,
+    paths: &Paths,
+    config: &TextConfig,
+    (layout, renderer): (&Layout, &Renderer),
+    files: &mut Vec<DataFile>,
+) -> Result<Vec<Example>, TaskError> {
+    let mut problems = Problems::default();
+    let (questions, own) = formats::read(key, paths, config, &mut problems)?;
+    files.extend(own);
+    let usable = |question: Question| {
+        let id = question.id.clone();
+        let inside = |problem: String| Ok(Err(format!("{id}: {problem}")));
+        match renderer.example(question) {
+            Err(problem) => inside(problem),
+            Ok(example) => match layout.objection(&example, layout.size(&example)?) {
+                Some(problem) => inside(problem),
+                None => Ok(Ok(example)),
+            },
+        }
+    };
+    let found: Vec<Result<Example, String>> =
+        questions.into_par_iter().map(usable).collect::<Result<_, WeightsError>>().map_err(TaskError::Tokenizer)?;
+    let mut examples = Vec::with_capacity(found.len());
+    for example in found {
+        match example {
+            Ok(example) => examples.push(example),
+            Err(problem) => problems.note(problem),
+        }
+    }
+    if examples.is_empty() {
+        let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
+        let why = problems.first().map_or_else(|| "it holds no example".to_owned(), str::to_owned);
+        return Err(TaskError::Unusable(format!("`{key}`: nothing in {} can be used: {why}", names.join(", "))));
+    }
+    problems.warn();
+    Ok(examples)
+}
+
+/// Keeps `limit` examples, drawn at random, in their order.
+fn sample(examples: &mut Vec<Example>, limit: usize, random: &Random) {
+    if limit < examples.len() {
+        let chosen: HashSet<usize> = random.permutation(examples.len()).into_iter().take(limit).collect();
+        let mut index = 0..;
+        examples.retain(|_| index.next().is_some_and(|index| chosen.contains(&index)));
+    }
+}
+
+impl Task for Text {
+    fn vocabulary(&self) -> usize {
+        self.layout.tokenizer().vocabulary()
+    }
+
+    fn sequence_length(&self) -> usize {
+        self.config.length
+    }
+
+    fn sequences(&self, split: Split) -> usize {
+        self.examples(split).len()
+    }
+
+    fn example(&self, split: Split, index: usize, row: Row<'_>) {
+        let Ok(example) = self.layout.sequence(&self.examples(split)[index]) else { return };
+        let n = example.tokens.len();
+        row.tokens[..n].copy_from_slice(&example.tokens);
+        row.targets[..n].copy_from_slice(&example.targets);
+        row.weights[..n].copy_from_slice(&example.weights);
+    }
+
+    fn batch(&self, split: Split, indices: &[usize]) -> Result<Batch, TaskError> {
+        let sequences = self.sequences_of(split, indices)?;
+        Ok(if self.config.pack { Batch::packed(&sequences) } else { Batch::padded(&sequences) })
+    }
+
+    fn text(&self, token: u32) -> String {
+        let text = self.layout.tokenizer().decode_with_special(&[token]);
+        text.map_or_else(|_| format!("<{token}>"), |text| text.escape_debug().to_string())
+    }
+
+    fn show(&self, batch: &Batch) -> Option<String> {
+        let first = batch.clone().apart().into_iter().next()?;
+        let n = first.length;
+        let sequence = Sequence {
+            tokens: first.tokens[..n].to_vec(),
+            targets: first.targets[..n].to_vec(),
+            weights: first.weights[..n].to_vec(),
+        };
+        let text = self.layout.marked(&sequence).ok()?;
+        Some(format!("The first example as the model sees it; \u{27e6}what is learned\u{27e7} is marked:\n\n{text}\n"))
+    }
+
+    fn describe(&self) -> TaskResult {
+        let documents = |examples: &[Example]| {
+            examples.iter().map(|example| Arc::as_ptr(&example.question.document)).collect::<HashSet<_>>().len()
+        };
+        let part = |name: &str, examples: &[Example]| match examples.len() {
+            0 => String::new(),
+            n => format!("; {name}: {n} examples on {} documents", documents(examples)),
+        };
+        TaskResult {
+            kind: self.config.format.name().to_owned(),
+            primary_metric: self.config.format.primary_metric(&self.scoring.metrics).to_owned(),
+            sequence_length: self.config.length,
+            vocabulary: self.vocabulary(),
+            description: format!(
+                "{}, at most {} tokens{}{}{}",
+                self.config.format.name(),
+                self.config.length,
+                part("training", &self.train),
+                part("validation", &self.validation),
+                part("test", &self.test)
+            ),
+            ..TaskResult::default()
+        }
+    }
+
+    fn scores(&self, tally: &Tally) -> Scores {
+        let mut scores = tally.scores();
+        scores.metrics.retain(|name, _| !name.starts_with(metric::ACCURACY_QUARTER));
+        if let Some(accuracy) = scores.metrics.remove(metric::ACCURACY) {
+            scores.metrics.insert(metric::TOKEN_ACCURACY.to_owned(), accuracy);
+        }
+        scores
+    }
+
+    fn data_files(&self) -> Vec<DataFile> {
+        self.files.clone()
+    }
+
+    fn as_text(&self) -> Option<&Text> {
+        Some(self)
+    }
+}

@@ -1,0 +1,148 @@
+//! Which documents are trained on and which are held out.
+
+use super::document::Example;
+use super::same::groups;
+use super::TextFormat;
+use hankel_core::Random;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// The questions of each part.
+#[derive(Debug, Default, PartialEq)]
+pub struct Parts {
+    /// Learned from.
+    pub train: Vec<Example>,
+    /// Looked at on the way.
+    pub validation: Vec<Example>,
+    /// Looked at at the end.
+    pub test: Vec<Example>,
+    /// Training and validation questions left out because their document is in a part held out by a file of its own.
+    pub left_out: usize,
+}
+
+/// Divides questions so that no document is in two parts, under whatever name. Without `validation` a share of the
+/// documents in `train` is drawn by `seed`, at least one and never all.
+///
+/// # Errors
+/// When a part is left with nothing.
+pub fn divide(
+    train: Vec<Example>,
+    validation: Option<Vec<Example>>,
+    test: Option<Vec<Example>>,
+    (format, share, seed): (TextFormat, f64, u64),
+) -> Result<Parts, String> {
+    let test = test.unwrap_or_default();
+    let held_out = validation.as_deref().unwrap_or_default();
+    let all = || train.iter().chain(held_out).chain(&test);
+    let group = grouped(format, all());
+    let of = |example: &Example| group[&Arc::as_ptr(&example.question.document)];
+    let tested: HashSet<usize> = test.iter().map(of).collect();
+    let validated: HashSet<usize> = if validation.is_some() {
+        held_out.iter().map(of).collect()
+    } else {
+        let free: Vec<usize> = {
+            let distinct: BTreeMap<usize, ()> =
+                train.iter().map(of).filter(|g| !tested.contains(g)).map(|g| (g, ())).collect();
+            distinct.into_keys().collect()
+        };
+        if free.len() < 2 {
+            return Err(format!(
+                "there are {} different documents to divide into training and validation: at least 2 are needed, or \
+                 `task.validation_path`",
+                free.len()
+            ));
+        }
+        let count = ((share * free.len() as f64).round() as usize).clamp(1, free.len() - 1);
+        let order = Random::new(seed, "text.split", 0).permutation(free.len());
+        order[..count].iter().map(|&place| free[place]).collect()
+    };
+    let before = train.len() + held_out.len();
+    let drawn = validation.is_none();
+    let groups_of: Vec<usize> = train.iter().map(of).collect();
+    let held_out_groups: Vec<usize> = held_out.iter().map(of).collect();
+    let mut parts = Parts { test, ..Parts::default() };
+    for (question, group) in train.into_iter().zip(groups_of) {
+        match (tested.contains(&group), validated.contains(&group)) {
+            (true, _) => {}
+            (false, true) if drawn => parts.validation.push(question),
+            (false, true) => {}
+            (false, false) => parts.train.push(question),
+        }
+    }
+    for (question, group) in validation.into_iter().flatten().zip(held_out_groups) {
+        if !tested.contains(&group) {
+            parts.validation.push(question);
+        }
+    }
+    parts.left_out = before - parts.train.len() - parts.validation.len();
+    for (name, part) in [("training", &parts.train), ("validation", &parts.validation)] {
+        if part.is_empty() {
+            return Err(format!("nothing is left for {name}: every document is also in a part that is held out"));
+        }
+    }
+    Ok(parts)
+}
+
+/// The group of each document. One's own lines are the same only when they are equal: they may share instructions.
+fn grouped<'a>(format: TextFormat, examples: impl Iterator<Item = &'a Example>) -> HashMap<*const super::Document, usize> {
+    let mut documents = Vec::new();
+    let mut seen = HashSet::new();
+    for example in examples {
+        if seen.insert(Arc::as_ptr(&example.question.document)) {
+            documents.push(&example.question.document);
+        }
+    }
+    let numbers: Vec<usize> = if format == TextFormat::Jsonl {
+        let mut first: HashMap<&str, usize> = HashMap::new();
+        documents.iter().enumerate().map(|(index, document)| *first.entry(document.text.trim()).or_insert(index)).collect()
+    } else {
+        groups(&documents.iter().map(|document| &document.text[..]).collect::<Vec<_>>())
+    };
+    documents.into_iter().map(Arc::as_ptr).zip(numbers).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Document, Question};
+    use super::*;
+
+    fn example(id: &str, text: &str) -> Example {
+        let document = Arc::new(Document { id: id.to_owned(), text: text.to_owned() });
+        Example { question: Question { id: id.to_owned(), document, ..Question::default() }, ..Example::default() }
+    }
+
+    /// Ten texts, each under two names.
+    fn corpus() -> Vec<Example> {
+        let text = |i: usize| (0..60).map(|w| format!("w{}", w * (i + 3) % 101)).collect::<Vec<_>>().join(" ");
+        (0..20).map(|i| example(&format!("d{i}"), &text(i % 10))).collect()
+    }
+
+    fn names(part: &[Example]) -> HashSet<usize> {
+        part.iter().map(|q| q.question.id[1..].parse::<usize>().unwrap() % 10).collect()
+    }
+
+    #[test]
+    fn no_text_is_in_two_parts() {
+        for seed in 0..20 {
+            let parts = divide(corpus(), None, None, (TextFormat::Quality, 0.3, seed)).unwrap();
+            assert_eq!((parts.train.len(), parts.validation.len(), parts.left_out), (14, 6, 0));
+            assert!(names(&parts.train).is_disjoint(&names(&parts.validation)));
+        }
+        let by_seed = |seed| names(&divide(corpus(), None, None, (TextFormat::Quality, 0.3, seed)).unwrap().validation);
+        assert_eq!(by_seed(1), by_seed(1));
+        assert!((2..9).any(|seed| by_seed(seed) != by_seed(1)));
+    }
+
+    #[test]
+    fn held_out_files_win() {
+        let held_out = |i: usize| Some(vec![corpus().swap_remove(i)]);
+        let parts = divide(corpus(), held_out(3), held_out(14), (TextFormat::QmSum, 0.1, 0)).unwrap();
+        assert_eq!(names(&parts.validation), HashSet::from([3]));
+        assert_eq!(names(&parts.test), HashSet::from([4]));
+        assert_eq!((parts.train.len(), parts.left_out), (16, 4));
+        let all = divide(corpus(), Some(corpus()), None, (TextFormat::QmSum, 0.1, 0)).unwrap_err();
+        assert!(all.contains("nothing is left for training"), "{all}");
+        let one = divide(vec![example("d1", "a"), example("d2", "a")], None, None, (TextFormat::Jsonl, 0.1, 0));
+        assert!(one.unwrap_err().contains("there are 1 different documents"));
+    }
+}
