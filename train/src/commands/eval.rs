@@ -2,14 +2,16 @@
 
 use super::CheckFailed;
 use super::fit::load_run;
-use crate::fit::{Foundation, adapter_directory, evaluate, record_states};
+use crate::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
 use crate::report::Run;
 use crate::results::{Scores, Split};
 use crate::run::interrupt;
 use crate::tasks;
+use crate::tasks::text::Prediction;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use hankel_models::AdapterSet;
+use hankel_models::weights::atomic::write_file;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -35,6 +37,10 @@ pub struct Args {
     /// Print the scores as JSON
     #[arg(long)]
     json: bool,
+    /// Directory for predictions.jsonl, the answers to every question beside their references (tasks on texts only);
+    /// RUN/eval-SPLIT when left out
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Exit with code 1 unless METRIC>=REFERENCE or METRIC<=REFERENCE holds for every adapter; the reference is a number or
     /// a row of the run's result, plus or minus a number: accuracy>=0.9, accuracy>=hrm-0.01, loss<=lora+0.05
     #[arg(long, value_name = "CHECK")]
@@ -79,6 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
     let names = if args.adapter.is_empty() { saved(&args.run)? } else { args.adapter.clone() };
     interrupt::install().context("cannot take over Ctrl-C")?;
     let mut all: Vec<(String, Scores)> = Vec::new();
+    let mut predictions = Vec::new();
     for name in names {
         let directory = adapter_directory(&args.run, &name);
         let model = if name == "none" && !directory.is_dir() {
@@ -106,8 +113,17 @@ pub fn run(args: &Args) -> Result<()> {
                 file.display()
             );
         }
-        let scores = evaluate(&model, &*task, split, sequences, batch_size, smoothing)?;
-        all.push((name, scores.ok_or_else(|| anyhow!("interrupted"))?));
+        let examined = examine(&model, &*task, split, sequences, batch_size, smoothing)?;
+        let (scores, lines) = examined.ok_or_else(|| anyhow!("interrupted"))?;
+        predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
+        all.push((name, scores));
+    }
+    if !predictions.is_empty() {
+        let out = args.out.clone().unwrap_or_else(|| args.run.join(format!("eval-{}", split.name())));
+        std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+        let path = out.join("predictions.jsonl");
+        write_file(&path, to_lines(&predictions)?.as_bytes())?;
+        eprintln!("every answer beside its references: {}", path.display());
     }
     if args.json {
         let rows: Vec<_> = all

@@ -7,6 +7,8 @@ mod generate;
 mod init_model;
 mod quantize;
 mod report;
+mod score;
+mod tokenize;
 
 use crate::fit::Stop;
 use crate::run::interrupt;
@@ -36,6 +38,10 @@ enum Command {
     Quantize(quantize::Args),
     /// Write a model with random weights of any size, to try things at scale
     InitModel(init_model::Args),
+    /// Turn a text into token ids, or ids into a text
+    Tokenize(tokenize::Args),
+    /// Score a file of answers without any model
+    Score(score::Args),
     /// Write one report about one or several runs
     Report(report::Args),
 }
@@ -76,6 +82,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Generate(args) => generate::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::InitModel(args) => init_model::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
+        Command::Score(args) => score::run(&args),
         Command::Report(args) => report::run(&args),
     }
 }

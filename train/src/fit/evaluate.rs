@@ -1,8 +1,10 @@
 //! Evaluation on a split.
 
 use super::model::Model;
+use super::predict::predict;
 use crate::results::{Scores, Split};
 use crate::run::interrupt;
+use crate::tasks::text::Prediction;
 use crate::tasks::{Tally, Task};
 use anyhow::Result;
 
@@ -28,4 +30,34 @@ pub fn evaluate(
         tally.add(&batch, model.judge(&batch, smoothing)?);
     }
     Ok(Some(task.scores(&tally)))
+}
+
+/// As [`evaluate`], and for tasks on texts the answers that the model generates, with their scores.
+///
+/// # Errors
+/// Those of the operators.
+pub fn examine(
+    model: &Model,
+    task: &dyn Task,
+    split: Split,
+    sequences: usize,
+    batch_size: usize,
+    smoothing: f64,
+) -> Result<Option<(Scores, Vec<Prediction>)>> {
+    let Some(mut scores) = evaluate(model, task, split, sequences, batch_size, smoothing)? else { return Ok(None) };
+    let Some(text) = task.as_text().filter(|text| text.scoring().wants_text()) else {
+        return Ok(Some((scores, Vec::new())));
+    };
+    let Some(predictions) = predict(model, text, split, sequences)? else { return Ok(None) };
+    scores.metrics.extend(text.scoring().means(predictions.iter()));
+    Ok(Some((scores, predictions)))
+}
+
+/// Predictions as JSON lines.
+///
+/// # Errors
+/// Never for what [`examine`] gives.
+pub fn to_lines<'a>(predictions: impl IntoIterator<Item = &'a Prediction>) -> Result<String> {
+    let line = |prediction| Ok(serde_json::to_string(prediction)? + "\n");
+    predictions.into_iter().map(line).collect()
 }

@@ -1,7 +1,7 @@
 //! The state of a run between and within its stages: log, checkpoints, rows, result.
 
 use super::Stop;
-use super::evaluate::evaluate;
+use super::evaluate::{examine, to_lines};
 use super::foundation::Foundation;
 use super::model::Model;
 use super::rows::{count_parameters, describe, layer_results, layer_states};
@@ -136,9 +136,12 @@ impl<'a> Session<'a> {
             }
             let begun = Instant::now();
             let smoothing = settings.label_smoothing;
-            let Some(scores) = evaluate(stage.model, stage.task, split, sequences, batch_size, smoothing)? else {
-                return Err(self.interrupted(row));
-            };
+            let examined = examine(stage.model, stage.task, split, sequences, batch_size, smoothing)?;
+            let Some((scores, predictions)) = examined else { return Err(self.interrupted(row)) };
+            if !predictions.is_empty() {
+                let path = self.directory.predictions(row, split.name());
+                self.directory.write(&path, &to_lines(&predictions)?)?;
+            }
             let primary = stage.task.describe().primary_metric;
             let value = scores.get(&primary).unwrap_or(f64::NAN);
             progress.note(&format!("{} of {} sequences: {primary} {value:.4}", split.name(), scores.sequences));

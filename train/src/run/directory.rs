@@ -115,6 +115,10 @@ impl RunDirectory {
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoints")
     }
+    /// Generated answers of a row on a split.
+    pub fn predictions(&self, row: &str, split: &str) -> PathBuf {
+        self.path.join("predictions").join(format!("{row}-{split}.jsonl"))
+    }
     /// A trained adapter.
     pub fn adapter(&self, name: &str) -> PathBuf {
         self.path.join("adapters").join(name)

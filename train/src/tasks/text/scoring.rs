@@ -15,6 +15,9 @@ pub const LONGBENCH_SCORE: &str = "longbench_score";
 /// A line of `predictions.jsonl`: what was generated beside what was wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
+    /// The adapter that was evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
     /// The question.
     #[serde(default)]
     pub id: String,

@@ -1,0 +1,92 @@
+//! `train tokenize`.
+
+use anyhow::{Context, Result, bail};
+use hankel_models::Tokenizer;
+use hankel_models::tokenizer::TOKENIZER_FILE;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory with tokenizer.json (a model's), or that file
+    tokenizer: PathBuf,
+    /// File to read; standard input when left out
+    input: Option<PathBuf>,
+    /// Tokenize this text instead of a file
+    #[arg(long, conflicts_with = "input")]
+    text: Option<String>,
+    /// From ids, separated by spaces, commas or line breaks, to the text
+    #[arg(long)]
+    decode: bool,
+    /// Add the tokens that begin and end a text, or write them out when decoding
+    #[arg(long)]
+    special: bool,
+    /// Print JSON: ids, tokens and text
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let directory = match args.tokenizer.file_name() {
+        Some(name) if name == TOKENIZER_FILE => args.tokenizer.parent().unwrap_or(Path::new(".")).to_owned(),
+        _ => args.tokenizer.clone(),
+    };
+    let directory = if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory };
+    let tokenizer = Tokenizer::load(&directory)?;
+    let input = match (&args.text, &args.input) {
+        (Some(text), _) => text.clone(),
+        (None, Some(path)) => {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
+        }
+        (None, None) => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+            text
+        }
+    };
+    let (ids, text) = if args.decode {
+        let ids = parse(&input, tokenizer.vocabulary())?;
+        let text = if args.special { tokenizer.decode_with_special(&ids)? } else { tokenizer.decode(&ids)? };
+        (ids, text)
+    } else {
+        let ids = if args.special { tokenizer.encode_with_special(&input)? } else { tokenizer.encode(&input)? };
+        (ids, input)
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let tokens: Vec<String> =
+            ids.iter().map(|&id| tokenizer.decode_with_special(&[id])).collect::<Result<_, _>>()?;
+        writeln!(out, "{}", json!({ "ids": ids, "tokens": tokens, "text": text }))?;
+    } else if args.decode {
+        writeln!(out, "{text}")?;
+    } else {
+        let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+        writeln!(out, "{}", ids.join(" "))?;
+    }
+    Ok(())
+}
+
+/// The ids in a text, JSON lists included.
+fn parse(text: &str, vocabulary: usize) -> Result<Vec<u32>> {
+    let words = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']')).filter(|word| !word.is_empty());
+    let id = |word: &str| match word.parse::<u32>() {
+        Ok(id) if (id as usize) < vocabulary => Ok(id),
+        Ok(id) => bail!("{id} is no token: there are {vocabulary}"),
+        Err(_) => bail!("{word:?} is no token id; expected whole numbers below {vocabulary}"),
+    };
+    words.map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_from_lists_and_lines() {
+        assert_eq!(parse("[1, 2,\n 3]", 4).unwrap(), [1, 2, 3]);
+        assert_eq!(parse("", 4).unwrap(), []);
+        assert!(parse("4", 4).unwrap_err().to_string().contains("4 is no token: there are 4"));
+        assert!(parse("1 x", 4).unwrap_err().to_string().contains("\"x\" is no token id"));
+    }
+}
