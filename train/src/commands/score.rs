@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
     let metrics = if args.metrics.is_empty() { format.metrics().to_vec() } else { args.metrics.clone() };
     let scoring = Scoring { format, metrics };
     let (mut problems, mut lines) = (Problems::default(), Vec::new());
-    each_line(&content, path, &mut problems, |value| {
+    each_line(&content, path, &mut problems, |_, value| {
         let mut line = prediction(value, format)?;
         line.scores = scoring.score(&line);
         lines.push(line);

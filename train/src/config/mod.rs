@@ -276,7 +276,8 @@ lr = 2e-4
             ),
             (
                 &["task.kind=dfaa"],
-                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity` or `bytes`, found \"dfaa\"; did you mean `dfa`?",
+                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `bytes`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
+                 `jsonl`, found \"dfaa\"; did you mean `dfa`?",
             ),
             (&["adapter.hrm.rank=3"], "--set adapter.hrm.rank=3: unknown key `adapter.hrm.rank`"),
             (&["adapter.hrm.truncat=3"], "unknown key `adapter.hrm.truncat`; did you mean `truncate`?"),

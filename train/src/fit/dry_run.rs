@@ -50,9 +50,6 @@ pub fn dry_run(config: &Config) -> Result<String> {
     let batches = training.batches(0)?;
     if let Some((_, batch)) = batches.first() {
         write!(out, "# First batch\n\n{}", decode(&*task, batch))?;
-        if let Some(example) = task.show(batch) {
-            write!(out, "\n{example}")?;
-        }
     }
     Ok(out)
 }
@@ -100,9 +97,14 @@ fn decode(task: &dyn Task, batch: &Batch) -> String {
     )];
     let one = batch.clone().apart().swap_remove(0);
     let batch = &one;
-    let read: Vec<String> = batch.tokens[..batch.length].iter().map(|&token| task.text(token)).collect();
-    let glue = if read.iter().all(|text| text.chars().count() == 1 || text.starts_with('\\')) { "" } else { " " };
-    lines.push(format!("first sequence: {}\n\n position  reads       predicts    weight", read.join(glue)));
+    if let Some(example) = task.show(batch) {
+        lines.push(example);
+    } else {
+        let read: Vec<String> = batch.tokens[..batch.length].iter().map(|&token| task.text(token)).collect();
+        let glue = if read.iter().all(|text| text.chars().count() == 1 || text.starts_with('\\')) { "" } else { " " };
+        lines.push(format!("first sequence: {}", read.join(glue)));
+    }
+    lines.push("\n position  reads       predicts    weight".to_owned());
     let with_targets: Vec<usize> = (0..batch.length).filter(|&place| batch.weights[place] > 0.0).collect();
     lines.extend(with_targets.iter().take(SHOWN).map(|&place| {
         let (reads, predicts) = (task.text(batch.tokens[place]), task.text(batch.targets[place]));

@@ -28,6 +28,8 @@ pub enum Piece {
 pub struct Question {
     /// What it is called in predictions.
     pub id: String,
+    /// File and line it is from.
+    pub origin: String,
     /// The document.
     pub document: Arc<Document>,
     /// The values of the placeholders, the document's apart.

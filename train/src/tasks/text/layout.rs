@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(kept(5, Truncation::Middle), [0, 1, 2, 8, 9]);
         assert_eq!(kept(5, Truncation::Head), [5, 6, 7, 8, 9]);
         assert_eq!(kept(5, Truncation::Tail), [0, 1, 2, 3, 4]);
-        assert_eq!(kept(0, Truncation::Middle), []);
+        assert!(kept(0, Truncation::Middle).is_empty());
         assert_eq!(kept(10, Truncation::Head), ids);
         assert_eq!(kept(99, Truncation::Middle), ids);
     }

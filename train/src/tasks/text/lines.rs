@@ -49,7 +49,7 @@ impl Problems {
     }
 }
 
-/// Calls `take` with every line of a file that is a JSON object.
+/// Calls `take` with the number (from 1) and the content of every line of a file that is a JSON object.
 ///
 /// # Errors
 /// When the file cannot be read or is empty.
@@ -57,19 +57,19 @@ pub fn read(
     key: &'static str,
     path: &Path,
     problems: &mut Problems,
-    mut take: impl FnMut(&Value) -> Result<(), String>,
+    mut take: impl FnMut(usize, &Value) -> Result<(), String>,
 ) -> Result<DataFile, TaskError> {
     let (content, file) = file::read(key, path)?;
-    each_line(&content, path, problems, |value| take(value));
+    each_line(&content, path, problems, &mut take);
     Ok(file)
 }
 
-/// Calls `take` with every line that is a JSON object; empty lines are nothing.
+/// Calls `take` with the number (from 1) and the content of every line that is a JSON object; empty lines are nothing.
 pub fn each_line(
     content: &[u8],
     path: &Path,
     problems: &mut Problems,
-    mut take: impl FnMut(&Value) -> Result<(), String>,
+    mut take: impl FnMut(usize, &Value) -> Result<(), String>,
 ) {
     for (index, line) in content.split(|&byte| byte == b'\n').enumerate() {
         if line.iter().all(u8::is_ascii_whitespace) {
@@ -80,7 +80,7 @@ pub fn each_line(
             Ok(_) => Err("the line is JSON, but no object".to_owned()),
             Err(error) => Err(format!("the line is no JSON ({error})")),
         };
-        if let Err(problem) = value.and_then(|value| take(&value)) {
+        if let Err(problem) = value.and_then(|value| take(index + 1, &value)) {
             problems.add(path, index + 1, &problem);
         }
     }
@@ -147,7 +147,7 @@ mod tests {
     fn bad_lines_are_named_and_the_rest_is_read() {
         let content = "{\"a\": \"x\"}\n\nno json\n[1]\n{\"a\": 3}\n{}\n{\"a\": \" \"}\n{\"a\": \"y\"}";
         let (mut problems, mut found) = (Problems::default(), Vec::new());
-        each_line(content.as_bytes(), Path::new("f.jsonl"), &mut problems, |value| {
+        each_line(content.as_bytes(), Path::new("f.jsonl"), &mut problems, |_, value| {
             found.push(filled(value, "a")?.to_owned());
             Ok(())
         });

@@ -140,8 +140,8 @@ fn examples(
     let (questions, own) = formats::read(key, paths, config, &mut problems)?;
     files.extend(own);
     let usable = |question: Question| {
-        let id = question.id.clone();
-        let inside = |problem: String| Ok(Err(format!("{id}: {problem}")));
+        let place = format!("{}: ({})", question.origin, question.id);
+        let inside = |problem: String| Ok(Err(format!("{place} {problem}")));
         match renderer.example(question) {
             Err(problem) => inside(problem),
             Ok(example) => match layout.objection(&example, layout.size(&example)?) {

@@ -147,10 +147,10 @@ pub fn read(
     for path in &paths.0 {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let stem = name.split('.').next().unwrap_or_default().to_owned();
-        let mut number = 0;
-        files.push(lines::read(key, path, problems, |value| {
-            number += 1;
-            questions.extend(reader(value, &format!("{stem}/{number}"))?);
+        files.push(lines::read(key, path, problems, |line, value| {
+            let origin = || format!("{}:{line}", path.display());
+            let found = reader(value, &format!("{stem}/{line}"))?;
+            questions.extend(found.into_iter().map(|question| Question { origin: origin(), ..question }));
             Ok(())
         })?);
     }

@@ -24,7 +24,7 @@ pub fn read(
     let mut found: Vec<(String, Question)> = Vec::new();
     for path in &paths.0 {
         let mut counts: HashMap<String, usize> = HashMap::new();
-        files.push(records(key, path, problems, |record| {
+        files.push(records(key, path, problems, |line, record| {
             let document = filled(record, "document_id")?;
             let asked = filled(record, "question")?;
             let first = filled(record, "answer1")?;
@@ -38,7 +38,8 @@ pub fn read(
             ]);
             let references = [Some(first), second].into_iter().flatten().map(str::to_owned).collect();
             let id = format!("{document}/{number}");
-            found.push((document.to_owned(), Question { id, fields, references, ..Question::default() }));
+            let origin = format!("{}:{line}", path.display());
+            found.push((document.to_owned(), Question { id, origin, fields, references, ..Question::default() }));
             Ok(())
         })?);
     }
@@ -75,7 +76,7 @@ fn texts(
     documents: &mut Documents,
     problems: &mut Problems,
 ) -> Result<DataFile, TaskError> {
-    records("task.documents", path, problems, |record| {
+    records("task.documents", path, problems, |_, record| {
         let id = filled(record, "document_id")?;
         if wanted.contains(id) {
             let key = if record.get("text").is_some() { "text" } else { "summary" };
@@ -106,7 +107,7 @@ fn records(
     key: &'static str,
     path: &Path,
     problems: &mut Problems,
-    mut take: impl FnMut(&Value) -> Result<(), String>,
+    mut take: impl FnMut(usize, &Value) -> Result<(), String>,
 ) -> Result<DataFile, TaskError> {
     let (content, data) = file::read(key, path)?;
     if content.trim_ascii_start().starts_with(b"{") || !path.to_string_lossy().contains(".csv") {
@@ -121,7 +122,8 @@ fn records(
             Ok(row) => {
                 let entries = header.iter().zip(row.iter());
                 let record = entries.map(|(name, cell)| (name.to_owned(), Value::from(cell))).collect();
-                (row.position().map_or(0, |place| place.line() as usize), take(&Value::Object(record)).err())
+                let line = row.position().map_or(0, |place| place.line() as usize);
+                (line, take(line, &Value::Object(record)).err())
             }
             Err(error) => (error.position().map_or(0, |place| place.line() as usize), Some(error.to_string())),
         };
