@@ -75,7 +75,8 @@ impl<'a> Pass<'a> {
         let ordered = documents.windows(2).all(|pair| pair[0] < pair[1]);
         let inside = documents.first() == Some(&0) && documents.last().is_some_and(|&last| last < steps);
         if batch != 1 || !ordered || !inside || self.state.is_some() {
-            let problem = format!("documents beginning at {documents:?} do not divide one stateless sequence of {steps}");
+            let problem =
+                format!("documents beginning at {documents:?} do not divide one stateless sequence of {steps}");
             return Err(Error::invalid(model, problem));
         }
         Ok(())

@@ -119,6 +119,7 @@ mod tests {
     use crate::adapters::{HrmConfig, Preset, StreamInputs, StreamSite};
     use crate::lti::OrderRule;
     use crate::parameter::Parameter;
+    use crate::pass::Pass;
     use crate::reduce::OrderChoice;
     use hankel_core::{DType, Gradients, Random};
 
@@ -135,7 +136,7 @@ mod tests {
         let x = noise("x", &[2, 9, WIDTH]);
         let inputs = StreamInputs { residual: &x, norm: &x, sublayer: None };
         let adapter = set.layer(0).stream(StreamSite::Mlp).unwrap();
-        let out = adapter.output(&x, &adapter.states(inputs, None).unwrap()).unwrap();
+        let out = adapter.output(&x, &adapter.states(0, inputs, &mut Pass::evaluation()).unwrap()).unwrap();
         out.backward_with(noise("seed", &[2, 9, WIDTH])).unwrap()
     }
 

@@ -64,7 +64,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let means = scoring.means(lines.iter());
     if args.json {
-        let found = json!({ "task": format.name(), "predictions": lines.len(), "left_out": problems.len(), "scores": means });
+        let found =
+            json!({ "task": format.name(), "predictions": lines.len(), "left_out": problems.len(), "scores": means });
         println!("{}", serde_json::to_string_pretty(&found)?);
     } else {
         println!("{} predictions of {}", lines.len(), path.display());

@@ -69,7 +69,7 @@ fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
         "bytes" => TaskConfig::Bytes(read(table, origin, path, SKIP)?),
         name => {
             let format = TextFormat::ALL.into_iter().find(|format| format.name() == name).unwrap_or_default();
-            TaskConfig::Text(TextConfig { format, ..read(table, origin, path, SKIP)? })
+            TaskConfig::Text(Box::new(TextConfig { format, ..read(table, origin, path, SKIP)? }))
         }
     })
 }

@@ -15,7 +15,7 @@ pub enum TaskConfig {
     /// `kind = "bytes"`.
     Bytes(BytesConfig),
     /// `kind = "quality"`, `"qmsum"`, `"narrativeqa"`, `"longbench"` or `"jsonl"`.
-    Text(TextConfig),
+    Text(Box<TextConfig>),
 }
 
 /// Values of `task.kind`.

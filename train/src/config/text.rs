@@ -190,16 +190,13 @@ impl TextConfig {
         checks.require("documents", self.documents.is_some() || format != TextFormat::NarrativeQa, || {
             "is missing: name the file with the stories or summaries, or the directory with the documents".to_owned()
         });
-        match &self.tokenizer {
-            None => checks.require("tokenizer", false, || {
-                format!("is missing: name a directory with {TOKENIZER_FILE} (there is no backbone's to look in)")
-            }),
-            Some(_) => {
-                let loaded = Tokenizer::load(&self.tokenizer_directory());
-                let problem = loaded.err().map(|error| format!("cannot be used: {error}"));
-                checks.require("tokenizer", problem.is_none(), || problem.unwrap_or_default());
-            }
-        }
+        let problem = if self.tokenizer.is_some() {
+            let loaded = Tokenizer::load(&self.tokenizer_directory());
+            loaded.err().map(|error| format!("cannot be used: {error}"))
+        } else {
+            Some(format!("is missing: name a directory with {TOKENIZER_FILE} (there is no backbone's to look in)"))
+        };
+        checks.require("tokenizer", problem.is_none(), || problem.unwrap_or_default());
         checks.at_least("length", self.length, 8);
         checks.at_most("length", self.length, 1 << 24);
         let new_tokens = self.max_new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
@@ -211,19 +208,21 @@ impl TextConfig {
         checks.require("validation_share", self.validation_share > 0.0 && self.validation_share < 1.0, || {
             format!("must be above 0 and below 1, found {}", self.validation_share)
         });
-        for (key, value) in [("train_sequences", self.train_sequences), ("validation_sequences", self.validation_sequences)]
+        for (key, value) in
+            [("train_sequences", self.train_sequences), ("validation_sequences", self.validation_sequences)]
         {
             checks.at_least(key, value.unwrap_or(1), 1);
         }
-        checks.require("stop", self.stop.iter().all(|stop| !stop.is_empty()), || "must not hold an empty text".to_owned());
+        checks.require("stop", self.stop.iter().all(|stop| !stop.is_empty()), || {
+            "must not hold an empty text".to_owned()
+        });
         for name in self.metrics.iter().flatten() {
             let problem = name.parse::<TextMetric>().err().map(|error| error.to_string());
             checks.require("metrics", problem.is_none(), || format!("cannot be used: {}", problem.unwrap_or_default()));
         }
-        for (key, text, fields) in [
-            ("prompt", &self.prompt, format.prompt_fields()),
-            ("answer", &self.answer, format.answer_fields()),
-        ] {
+        for (key, text, fields) in
+            [("prompt", &self.prompt, format.prompt_fields()), ("answer", &self.answer, format.answer_fields())]
+        {
             let problem = text.as_ref().and_then(|text| Template::parse(text, fields).err());
             checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
         }

@@ -37,7 +37,7 @@ fn task(task: &TaskConfig) -> Table {
         TaskConfig::Dfa(c) => tagged(task.kind(), c),
         TaskConfig::Parity(c) => tagged(task.kind(), c),
         TaskConfig::Bytes(c) => tagged(task.kind(), c),
-        TaskConfig::Text(c) => tagged(task.kind(), c),
+        TaskConfig::Text(c) => tagged(task.kind(), &**c),
     }
 }
 

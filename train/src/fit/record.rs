@@ -23,8 +23,10 @@ pub fn record_states(
 ) -> Result<Vec<StateRecord>> {
     let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
     let mut parts: BTreeMap<(usize, HrmSite), Vec<Tensor>> = BTreeMap::new();
-    for indices in indices.chunks(batch_size.max(1)) {
-        let batch = task.batch(split, indices);
+    // Texts differ in length: each by itself, so that no padding is recorded.
+    let batch_size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
+    for indices in indices.chunks(batch_size) {
+        let batch = task.batch(split, indices)?;
         let tokens = Tensor::from_vec(batch.tokens, [batch.sequences, batch.length])?;
         let mut trajectories = Vec::new();
         let mut pass = Pass { trajectories: Some(&mut trajectories), ..Pass::evaluation() };

@@ -10,7 +10,7 @@ use hankel_core::autograd::find_non_finite;
 use hankel_core::{Error, Gradients, Tensor};
 use hankel_models::adapters::Truncated;
 use hankel_models::{Parameter, Role, StepKey};
-use hankel_ops::{add, scale};
+use hankel_ops::scale;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A trained parameter with its moments and its share of the settings.

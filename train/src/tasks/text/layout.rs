@@ -116,7 +116,9 @@ impl Layout {
         } else if fixed + answers + document > length {
             format!("question and answer take {fixed} + {answers} tokens, more than `task.length` = {length}")
         } else {
-            format!("its question takes {fixed} tokens, which leaves no room for `task.max_new_tokens` = {new} of `task.length` = {length}")
+            format!(
+                "its question takes {fixed} tokens, which leaves no room for `task.max_new_tokens` = {new} of `task.length` = {length}"
+            )
         })
     }
 
@@ -172,7 +174,8 @@ impl Layout {
     /// # Errors
     /// Those of the tokenizer.
     pub fn marked(&self, sequence: &Sequence) -> Result<String, WeightsError> {
-        let ids: Vec<u32> = sequence.tokens.first().copied().into_iter().chain(sequence.targets.iter().copied()).collect();
+        let ids: Vec<u32> =
+            sequence.tokens.first().copied().into_iter().chain(sequence.targets.iter().copied()).collect();
         let learned: Vec<bool> = std::iter::once(false).chain(sequence.weights.iter().map(|w| *w > 0.0)).collect();
         let (mut text, mut out) = (String::new(), String::new());
         let mut first = 0;
@@ -181,7 +184,11 @@ impl Layout {
             // Decoded with all that came before, so that a space at the border is not lost.
             let longer = self.tokenizer.decode_with_special(&ids[..end])?;
             let new = longer.get(text.len()..).unwrap_or_default();
-            out += &if learned[first] { format!("\u{27e6}{new}\u{27e7}") } else { new.to_owned() };
+            if learned[first] {
+                out.extend(["\u{27e6}", new, "\u{27e7}"]);
+            } else {
+                out.push_str(new);
+            }
             (text, first) = (longer, end);
         }
         Ok(out)

@@ -1,9 +1,9 @@
 //! From questions to what is read and learned.
 
+use super::TextFormat;
 use super::document::{Document, Example, Piece, Question};
 use super::formats::instructions;
 use super::template::{Part, Template, TemplateError};
-use super::TextFormat;
 use crate::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use std::sync::Arc;
 
@@ -90,7 +90,10 @@ impl Renderer {
             }
         }
         if pieces.iter().filter(|piece| **piece == Piece::Document).count() > 1 {
-            return Err(format!("`task.prompt` names {{{}}} twice, but what is cut to fit can stand there once", self.document));
+            return Err(format!(
+                "`task.prompt` names {{{}}} twice, but what is cut to fit can stand there once",
+                self.document
+            ));
         }
         pieces.retain(|piece| *piece != Piece::Text(String::new()));
         pieces.push(Piece::Answer(answer.clone()));
@@ -122,7 +125,8 @@ impl Renderer {
         // Never cut; it tells which conversations are the same.
         let document = Document { id: question.document.id.clone(), text: said.join("\n") };
         for (role, content) in &question.turns {
-            let template = &self.roles[["system", "user", "assistant"].iter().position(|name| name == role).unwrap_or(1)];
+            let template =
+                &self.roles[["system", "user", "assistant"].iter().position(|name| name == role).unwrap_or(1)];
             let text = template.fill(|_| Some(content))?;
             pieces.push(if role == "assistant" { Piece::Answer(text) } else { Piece::Text(text) });
         }

@@ -24,7 +24,8 @@ fn sketch(text: &str) -> Vec<u64> {
         run.hash(&mut hasher);
         hasher.finish()
     };
-    let mut hashes: Vec<u64> = if words.len() < RUN { vec![hash(&words)] } else { words.windows(RUN).map(hash).collect() };
+    let mut hashes: Vec<u64> =
+        if words.len() < RUN { vec![hash(&words)] } else { words.windows(RUN).map(hash).collect() };
     hashes.sort_unstable();
     hashes.dedup();
     hashes.truncate(SKETCH);
@@ -68,9 +69,10 @@ mod tests {
 
     #[test]
     fn copies_are_found() {
-        let story: String = (0..400).map(|i| format!("Word{} of{i} ", i * i % 97)).collect();
+        let words = |f: &dyn Fn(usize) -> String| (0..400).map(f).collect::<Vec<_>>().join(" ");
+        let story = words(&|i| format!("Word{} of{i}", i * i % 97));
         let copy = format!("Transcriber's note: scanned with care.\n\n{}", story.to_uppercase().replace(' ', "\n  "));
-        let other: String = (0..400).map(|i| format!("word{} Of{i} ", i * i % 89)).collect();
+        let other = words(&|i| format!("word{} Of{i}", i * i % 89));
         let half = &story[..story.len() / 3];
         let found = groups(&[&story, &other, &copy, "short", "Short.", half, ""]);
         assert_eq!(found[2], found[0], "a copy with a note");

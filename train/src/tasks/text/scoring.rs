@@ -1,7 +1,7 @@
 //! Scores of generated answers.
 
-use super::formats::{Measure, measure};
 use super::TextFormat;
+use super::formats::{Measure, measure};
 use crate::metrics::TextMetric;
 use crate::results::metric;
 use serde::{Deserialize, Serialize};
@@ -69,13 +69,14 @@ impl Scoring {
         }
         if self.format == TextFormat::Quality {
             let right = |label: Option<&str>| {
-                f64::from(label.is_some_and(|label| line.references.iter().any(|r| r.trim().eq_ignore_ascii_case(label))))
+                f64::from(
+                    label.is_some_and(|label| line.references.iter().any(|r| r.trim().eq_ignore_ascii_case(label))),
+                )
             };
             let chosen = choice(&line.prediction, &line.options);
             put(metric::ACCURACY, right(chosen.as_deref()));
-            let best = (0..line.log_likelihoods.len()).reduce(|best, i| {
-                if line.log_likelihoods[i] > line.log_likelihoods[best] { i } else { best }
-            });
+            let best = (0..line.log_likelihoods.len())
+                .reduce(|best, i| if line.log_likelihoods[i] > line.log_likelihoods[best] { i } else { best });
             if let Some(best) = best {
                 put(ACCURACY_LOG_LIKELIHOOD, right(line.options.get(best).map(String::as_str)));
             }
@@ -105,11 +106,13 @@ impl Scoring {
                 add(name.clone());
             }
         }
-        let mut means: BTreeMap<String, f64> = sums.into_iter().map(|(name, (sum, n))| (name, sum / n as f64)).collect();
+        let mut means: BTreeMap<String, f64> =
+            sums.into_iter().map(|(name, (sum, n))| (name, sum / n as f64)).collect();
         if datasets > 0 {
             // LongBench averages data sets, not examples.
             let prefix = format!("{LONGBENCH_SCORE}_");
-            let own: Vec<f64> = means.iter().filter(|(name, _)| name.starts_with(&prefix)).map(|(_, mean)| *mean).collect();
+            let own: Vec<f64> =
+                means.iter().filter(|(name, _)| name.starts_with(&prefix)).map(|(_, mean)| *mean).collect();
             means.insert(LONGBENCH_SCORE.to_owned(), own.iter().sum::<f64>() / own.len() as f64);
         }
         means

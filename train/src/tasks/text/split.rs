@@ -1,10 +1,10 @@
 //! Which documents are trained on and which are held out.
 
+use super::TextFormat;
 use super::document::Example;
 use super::same::groups;
-use super::TextFormat;
 use hankel_core::Random;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The questions of each part.
@@ -32,49 +32,33 @@ pub fn divide(
     (format, share, seed): (TextFormat, f64, u64),
 ) -> Result<Parts, String> {
     let test = test.unwrap_or_default();
-    let held_out = validation.as_deref().unwrap_or_default();
-    let all = || train.iter().chain(held_out).chain(&test);
-    let group = grouped(format, all());
+    let group = grouped(format, train.iter().chain(validation.iter().flatten()).chain(&test));
     let of = |example: &Example| group[&Arc::as_ptr(&example.question.document)];
     let tested: HashSet<usize> = test.iter().map(of).collect();
-    let validated: HashSet<usize> = if validation.is_some() {
-        held_out.iter().map(of).collect()
+    let before = train.len() + validation.as_ref().map_or(0, Vec::len);
+    let free = |part: Vec<Example>| part.into_iter().filter(|example| !tested.contains(&of(example)));
+    let (train, validation): (Vec<Example>, Vec<Example>) = if let Some(validation) = validation {
+        let validation: Vec<Example> = free(validation).collect();
+        let held_out: HashSet<usize> = validation.iter().map(of).collect();
+        (free(train).filter(|example| !held_out.contains(&of(example))).collect(), validation)
     } else {
-        let free: Vec<usize> = {
-            let distinct: BTreeMap<usize, ()> =
-                train.iter().map(of).filter(|g| !tested.contains(g)).map(|g| (g, ())).collect();
-            distinct.into_keys().collect()
-        };
-        if free.len() < 2 {
+        let train: Vec<Example> = free(train).collect();
+        let distinct: BTreeSet<usize> = train.iter().map(of).collect();
+        let n = distinct.len();
+        if n < 2 {
             return Err(format!(
-                "there are {} different documents to divide into training and validation: at least 2 are needed, or \
-                 `task.validation_path`",
-                free.len()
+                "there are {n} different documents to divide into training and validation: at least 2 are needed, or \
+                 `task.validation_path`"
             ));
         }
-        let count = ((share * free.len() as f64).round() as usize).clamp(1, free.len() - 1);
-        let order = Random::new(seed, "text.split", 0).permutation(free.len());
-        order[..count].iter().map(|&place| free[place]).collect()
+        let count = ((share * n as f64).round() as usize).clamp(1, n - 1);
+        let order = Random::new(seed, "text.split", 0).permutation(n);
+        let distinct: Vec<usize> = distinct.into_iter().collect();
+        let drawn: HashSet<usize> = order[..count].iter().map(|&place| distinct[place]).collect();
+        train.into_iter().partition(|example| !drawn.contains(&of(example)))
     };
-    let before = train.len() + held_out.len();
-    let drawn = validation.is_none();
-    let groups_of: Vec<usize> = train.iter().map(of).collect();
-    let held_out_groups: Vec<usize> = held_out.iter().map(of).collect();
-    let mut parts = Parts { test, ..Parts::default() };
-    for (question, group) in train.into_iter().zip(groups_of) {
-        match (tested.contains(&group), validated.contains(&group)) {
-            (true, _) => {}
-            (false, true) if drawn => parts.validation.push(question),
-            (false, true) => {}
-            (false, false) => parts.train.push(question),
-        }
-    }
-    for (question, group) in validation.into_iter().flatten().zip(held_out_groups) {
-        if !tested.contains(&group) {
-            parts.validation.push(question);
-        }
-    }
-    parts.left_out = before - parts.train.len() - parts.validation.len();
+    let left_out = before - train.len() - validation.len();
+    let parts = Parts { train, validation, test, left_out };
     for (name, part) in [("training", &parts.train), ("validation", &parts.validation)] {
         if part.is_empty() {
             return Err(format!("nothing is left for {name}: every document is also in a part that is held out"));
@@ -84,7 +68,10 @@ pub fn divide(
 }
 
 /// The group of each document. One's own lines are the same only when they are equal: they may share instructions.
-fn grouped<'a>(format: TextFormat, examples: impl Iterator<Item = &'a Example>) -> HashMap<*const super::Document, usize> {
+fn grouped<'a>(
+    format: TextFormat,
+    examples: impl Iterator<Item = &'a Example>,
+) -> HashMap<*const super::Document, usize> {
     let mut documents = Vec::new();
     let mut seen = HashSet::new();
     for example in examples {
@@ -94,7 +81,11 @@ fn grouped<'a>(format: TextFormat, examples: impl Iterator<Item = &'a Example>) 
     }
     let numbers: Vec<usize> = if format == TextFormat::Jsonl {
         let mut first: HashMap<&str, usize> = HashMap::new();
-        documents.iter().enumerate().map(|(index, document)| *first.entry(document.text.trim()).or_insert(index)).collect()
+        documents
+            .iter()
+            .enumerate()
+            .map(|(index, document)| *first.entry(document.text.trim()).or_insert(index))
+            .collect()
     } else {
         groups(&documents.iter().map(|document| &document.text[..]).collect::<Vec<_>>())
     };

@@ -63,7 +63,7 @@ impl Template {
             if let Some(known) = fields.filter(|known| !known.contains(&name)) {
                 return Err(TemplateError::Unknown {
                     name: name.to_owned(),
-                    hint: nearest(name, known.iter().copied()).map(|near| near.to_string()),
+                    hint: nearest(name, known.iter().copied()).map(ToString::to_string),
                     known: known.iter().map(|&name| name.to_owned()).collect(),
                 });
             }

@@ -20,7 +20,7 @@ fn config(kind: &str, path: &str, more: &[&str]) -> Result<TextConfig, String> {
     let again = Config::load(&config.to_toml(), "t.toml", &[]).map_err(|error| error.to_string())?.0;
     assert_eq!(config, again, "the resolved configuration is a configuration");
     match config.task {
-        TaskConfig::Text(config) => Ok(config),
+        TaskConfig::Text(config) => Ok(*config),
         _ => panic!("{kind}"),
     }
 }
@@ -80,7 +80,10 @@ fn the_prompts_are_the_published_ones() {
     let example = all(&narrativeqa).find(|example| example.question.references.len() == 2).unwrap();
     let (read, learned) = halves(&narrativeqa, example);
     let question = &example.question.fields["question"];
-    assert!(read.starts_with("<s> Document:\n") && read.ends_with(&format!("\n\nQuestion: {question}\nAnswer:")), "{read}");
+    assert!(
+        read.starts_with("<s> Document:\n") && read.ends_with(&format!("\n\nQuestion: {question}\nAnswer:")),
+        "{read}"
+    );
     assert_eq!(learned, format!(" {}</s>", example.question.references[0]));
 
     let longbench = open("longbench", "longbench.jsonl", &["task.length=2048"]);
@@ -159,7 +162,8 @@ fn no_article_is_in_both_parts() {
 
 #[test]
 fn batches_are_packed_or_padded() {
-    let [packed, padded] = ["true", "false"].map(|pack| open("quality", "quality.jsonl", &[&format!("task.pack={pack}")]));
+    let [packed, padded] =
+        ["true", "false"].map(|pack| open("quality", "quality.jsonl", &[&format!("task.pack={pack}")]));
     let indices = [2, 0, 3];
     let (a, b) = (packed.batch(Split::Train, &indices).unwrap(), padded.batch(Split::Train, &indices).unwrap());
     assert_eq!((a.sequences, a.documents.len(), b.sequences, b.documents.len()), (1, 3, 3, 0));
@@ -240,7 +244,9 @@ fn conversations() {
 fn bad_input_is_named() {
     let good = "{\"prompt\": \"2+2=\", \"completion\": \" 4\"}\n{\"prompt\": \"3+3=\", \"completion\": \" 6\"}\n";
     // Lines that cannot be used are left out, the rest is used.
-    let mixed = format!("{good}no json\n{{\"prompt\": \"\", \"completion\": \"x\"}}\n{{\"completion\": \"x\"}}\n{{\"prompt\": \"1\"}}\n");
+    let mixed = format!(
+        "{good}no json\n{{\"prompt\": \"\", \"completion\": \"x\"}}\n{{\"completion\": \"x\"}}\n{{\"prompt\": \"1\"}}\n"
+    );
     assert_eq!(all(&own(&mixed, &[]).unwrap()).count(), 2);
     for (lines, more, expected) in [
         ("no json\n", &[][..], &["nothing in", "own.jsonl:1: the line is no JSON"][..]),
@@ -249,11 +255,19 @@ fn bad_input_is_named() {
         ("{\"prompt\": \" \", \"completion\": \"x\"}", &[], &["own.jsonl:1: (own/1) its `prompt` is missing or empty"]),
         ("{\"prompt\": \"x\"}", &[], &["own.jsonl:1: (own/1) has no `completion`, which `task.answer` names"]),
         ("{\"prompt\": \"x\", \"completion\": \" \"}", &[], &["own.jsonl:1: (own/1) its answer is empty"]),
-        (good, &["task.prompt=\"{prompt} {topic}\""], &["own.jsonl:1: (own/1) has no `topic`, which `task.prompt` names"]),
+        (
+            good,
+            &["task.prompt=\"{prompt} {topic}\""],
+            &["own.jsonl:1: (own/1) has no `topic`, which `task.prompt` names"],
+        ),
         (good, &["task.prompt=\"{prompt} {prompt}\""], &["`task.prompt` names {prompt} twice"]),
         (good, &["task.validation_path=nowhere"], &["`task.validation_path`: cannot read nowhere"]),
         ("{\"prompt\": \"x\", \"completion\": \"y\"}", &[], &["there are 1 different documents to divide"]),
-        ("{\"messages\": [{\"role\": \"robot\", \"content\": \"y\"}]}", &[], &["own.jsonl:1: message 1: `role` is \"robot\""]),
+        (
+            "{\"messages\": [{\"role\": \"robot\", \"content\": \"y\"}]}",
+            &[],
+            &["own.jsonl:1: message 1: `role` is \"robot\""],
+        ),
         ("{\"messages\": [{\"role\": \"user\", \"content\": \"y\"}]}", &[], &["must end with what the assistant says"]),
     ] {
         let message = own(lines, more).err().unwrap();
@@ -262,7 +276,10 @@ fn bad_input_is_named() {
     let long = "word ".repeat(600);
     let answer = format!("{{\"prompt\": \"x\", \"completion\": \"{long}\"}}");
     let message = own(&answer, &[]).err().unwrap();
-    assert!(message.contains("own.jsonl:1: (own/1) its answer takes 60") && message.contains("`task.length` = 512 leaves"), "{message}");
+    assert!(
+        message.contains("own.jsonl:1: (own/1) its answer takes 60") && message.contains("`task.length` = 512 leaves"),
+        "{message}"
+    );
     let question = format!("{{\"prompt\": \"x\", \"completion\": \"y\", \"q\": \"{long}\"}}");
     let message = own(&question, &["task.prompt=\"{prompt} {q}\""]).err().unwrap();
     assert!(message.contains("own.jsonl:1: (own/1) question and answer take 60"), "{message}");
@@ -273,14 +290,21 @@ fn bad_input_is_named() {
     let document = format!("{{\"prompt\": \"{}\", \"completion\": \"y\"}}\n{good}", long.repeat(40));
     let text = own(&document, &["task.length=32"]).unwrap();
     let longest = all(&text).map(|example| text.layout().sequence(example).unwrap().tokens.len()).max();
-    assert_eq!(longest, Some(16 + 2 - 1), "a prompt of 16 tokens, the answer of two, the last of which is only predicted");
+    assert_eq!(
+        longest,
+        Some(16 + 2 - 1),
+        "a prompt of 16 tokens, the answer of two, the last of which is only predicted"
+    );
 }
 
 #[test]
 fn configurations_that_make_no_sense() {
     let path = fixture("quality.jsonl");
     for (more, expected) in [
-        (&["task.prompt=\"{artcle}\""][..], "`task.prompt` has the unknown placeholder {artcle} (did you mean {article}?)"),
+        (
+            &["task.prompt=\"{artcle}\""][..],
+            "`task.prompt` has the unknown placeholder {artcle} (did you mean {article}?)",
+        ),
         (&["task.answer=\"{question}\""], "`task.answer` has the unknown placeholder {question}"),
         (&["task.tokenizer=nowhere"], "`task.tokenizer` cannot be used: cannot read nowhere/tokenizer.json"),
         (&["task.documents=x"], "`task.documents` is not for `kind = \"quality\"`"),

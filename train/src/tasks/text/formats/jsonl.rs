@@ -41,7 +41,7 @@ fn conversation(record: &Value) -> Result<Question, String> {
     match turns.last() {
         Some((role, content)) if role == "assistant" && !content.trim().is_empty() => {
             let references = vec![content.clone()];
-            Ok(Question { turns, references, ..Question::default() })
+            Ok(Question { references, turns, ..Question::default() })
         }
         _ => Err("`messages` must end with what the assistant says".to_owned()),
     }

@@ -114,7 +114,8 @@ fn records(
         each_line(&content, path, problems, take);
         return Ok(data);
     }
-    let unreadable = |error: csv::Error| TaskError::Unreadable { key, path: path.to_owned(), reason: error.to_string() };
+    let unreadable =
+        |error: csv::Error| TaskError::Unreadable { key, path: path.to_owned(), reason: error.to_string() };
     let mut reader = csv::Reader::from_reader(&content[..]);
     let header = reader.headers().map_err(unreadable)?.clone();
     for row in reader.records() {
@@ -161,7 +162,10 @@ mod tests {
         assert_eq!(files.len(), 2);
         assert_eq!(questions.iter().map(|q| &q.id[..]).collect::<Vec<_>>(), ["d1/1", "d1/2", "d3/1"]);
         assert_eq!(questions[0].references, ["She.", "Her"]);
-        assert_eq!((&questions[0].document.text[..], &questions[2].document.text[..]), ("A tale\nof one.", "A long story."));
+        assert_eq!(
+            (&questions[0].document.text[..], &questions[2].document.text[..]),
+            ("A tale\nof one.", "A long story.")
+        );
         assert!(problems.first().unwrap().ends_with("qaps.csv:4: `answer1` is empty"), "{problems:?}");
         assert_eq!(problems.len(), 1);
         // `lines` reads the other form.

@@ -16,11 +16,15 @@ pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
         let inside = |problem: String| format!("question {number}: {problem}");
         let text = filled(question, "question").map_err(inside)?;
         let options = texts(question, "options").map_err(inside)?;
-        let gold = question.get("gold_label").and_then(Value::as_u64).ok_or_else(|| inside("has no `gold_label`".into()))?;
+        let gold =
+            question.get("gold_label").and_then(Value::as_u64).ok_or_else(|| inside("has no `gold_label`".into()))?;
         let right = usize::try_from(gold).ok().and_then(|gold| options.get(gold.wrapping_sub(1)));
-        let right = right.cloned().ok_or_else(|| inside(format!("`gold_label` is {gold}, but there are {} options", options.len())))?;
+        let right = right
+            .cloned()
+            .ok_or_else(|| inside(format!("`gold_label` is {gold}, but there are {} options", options.len())))?;
         let labels: Vec<String> = ('A'..='Z').take(options.len()).map(String::from).collect();
-        let written: Vec<String> = labels.iter().zip(&options).map(|(label, option)| format!("{label}: {option}")).collect();
+        let written: Vec<String> =
+            labels.iter().zip(&options).map(|(label, option)| format!("{label}: {option}")).collect();
         let label = labels.get(gold as usize - 1).ok_or_else(|| inside("has more than 26 options".into()))?;
         let fields = BTreeMap::from([
             ("question".to_owned(), text.to_owned()),
