@@ -194,6 +194,9 @@ pub struct LayerState {
     /// Smallest and largest pole radius, for recurrent adapters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pole_range: Option<(f64, f64)>,
+    /// The rank, for adapters that share ranks out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<usize>,
 }
 
 /// `result.json`: the final figures of a run and everything needed to judge them.

@@ -1,6 +1,7 @@
 //! `[[adapter]]`: what is trained on the backbone. Several are trained in turn and compared.
 
 use super::check::Checks;
+use super::low_rank::{self, AdaLoraConfig, Ia3Config};
 use super::training::TrainConfig;
 use hankel_models::adapters::{Discretization, HrmInput, Placement, Preset, RateInit, StreamSite};
 use hankel_models::lti::{Method, OrderRule};
@@ -31,7 +32,7 @@ pub struct AdapterConfig {
 pub const COMMON_KEYS: &[&str] = &["kind", "name", "path", "truncate", "reduce", "hsv_regularization", "train"];
 
 /// Values of `adapter.kind`.
-pub const KINDS: &[&str] = &["hrm", "lora", "none"];
+pub const KINDS: &[&str] = &["hrm", "lora", "dora", "adalora", "ia3", "none"];
 
 /// An adapter, by `kind`.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +41,12 @@ pub enum AdapterMethod {
     Hrm(HrmConfig),
     /// `kind = "lora"`: low-rank updates of linear layers.
     Lora(LoraConfig),
+    /// `kind = "dora"`: low-rank updates of the directions of rows, their magnitudes learned apart.
+    Dora(LoraConfig),
+    /// `kind = "adalora"`: low-rank updates that share out their ranks.
+    AdaLora(AdaLoraConfig),
+    /// `kind = "ia3"`: scales.
+    Ia3(Ia3Config),
     /// `kind = "none"`: the backbone alone, or its head and embeddings when those are trained.
     None(NoneConfig),
 }
@@ -111,6 +118,8 @@ pub struct LoraConfig {
     pub dropout: f64,
     /// Linear sites: `q_proj`, `k_proj`, `v_proj`, `o_proj`, and those of the MLP.
     pub targets: Option<Vec<String>>,
+    /// Divide the scale by the root of the rank instead (rsLoRA).
+    pub rslora: bool,
 }
 
 /// No adapter.
@@ -176,6 +185,9 @@ impl AdapterMethod {
         match self {
             AdapterMethod::Hrm(_) => "hrm",
             AdapterMethod::Lora(_) => "lora",
+            AdapterMethod::Dora(_) => "dora",
+            AdapterMethod::AdaLora(_) => "adalora",
+            AdapterMethod::Ia3(_) => "ia3",
             AdapterMethod::None(_) => "none",
         }
     }
@@ -222,14 +234,7 @@ impl LoraConfig {
         one_size(checks, "rank", self.rank, self.budget);
         checks.require("lora_alpha", self.lora_alpha.is_none_or(f64::is_finite), || "must be finite".to_owned());
         checks.fraction("dropout", self.dropout);
-        if let Some(targets) = &self.targets {
-            checks.require("targets", !targets.is_empty(), || {
-                "must name at least one linear site, for example [\"q_proj\", \"v_proj\"]".to_owned()
-            });
-            if let Err(error) = placement.resolve(targets) {
-                checks.require("targets", false, || format!("cannot be attached: {error}"));
-            }
-        }
+        low_rank::targets(self.targets.as_deref(), placement, checks);
     }
 }
 
@@ -251,7 +256,9 @@ impl AdapterConfig {
         });
         let bare = match &self.method {
             AdapterMethod::Hrm(c) => c.is_bare(),
-            AdapterMethod::Lora(c) => c.is_bare(),
+            AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => c.is_bare(),
+            AdapterMethod::AdaLora(c) => *c == AdaLoraConfig::default(),
+            AdapterMethod::Ia3(c) => *c == Ia3Config::default(),
             AdapterMethod::None(_) => false,
         };
         match (&self.path, &self.method) {
@@ -262,7 +269,9 @@ impl AdapterConfig {
                 "names a saved adapter, which has its own settings: leave out the others".to_owned()
             }),
             (None, AdapterMethod::Hrm(c)) => c.check(placement, checks),
-            (None, AdapterMethod::Lora(c)) => c.check(placement, checks),
+            (None, AdapterMethod::Lora(c) | AdapterMethod::Dora(c)) => c.check(placement, checks),
+            (None, AdapterMethod::AdaLora(c)) => c.check(placement, checks),
+            (None, AdapterMethod::Ia3(c)) => c.check(placement, checks),
             (None, AdapterMethod::None(_)) => {}
         }
         checks.require("truncate", self.truncate.is_empty() || matches!(self.method, AdapterMethod::Hrm(_)), || {

@@ -9,6 +9,7 @@ mod backbone;
 mod check;
 mod de;
 mod error;
+mod low_rank;
 mod paths;
 #[cfg(test)]
 mod proptests;
@@ -25,6 +26,7 @@ pub use adapter::{
 };
 pub use backbone::{BackboneConfig, MistralConfig, Quantize, Sizes, TinyGptConfig, model_directory};
 pub use error::{ConfigError, Origin, alternatives, nearest};
+pub use low_rank::{AdaLoraConfig, Ia3Config};
 pub use paths::Paths;
 pub use task::{BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, TableKind, TaskConfig};
 pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
@@ -185,10 +187,11 @@ impl Config {
         let placement = backbone.placement();
         let mut notes = Vec::new();
         for adapter in &mut self.adapter {
-            notes.extend(adapter.resolve(length, &placement));
             if let Some(train) = &mut adapter.train {
                 train.resolve(sequences);
             }
+            let steps = adapter.train.as_ref().unwrap_or(&self.train).steps;
+            notes.extend(adapter.resolve(length, &placement, steps));
         }
         notes
     }
@@ -308,7 +311,7 @@ lr = 2e-4
         assert_eq!(message, "dir/small.toml:22: `adapter.lora.rank` must be at least 1, found 0");
         let message = load(&SMALL.replace("kind = \"lora\"\n", ""), &[]).unwrap_err();
         assert!(
-            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora` or `none`"),
+            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3` or `none`"),
             "{message}"
         );
         assert!(load("", &[]).unwrap_err().contains("`task` is missing"));

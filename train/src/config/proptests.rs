@@ -111,7 +111,14 @@ fn methods() -> impl Strategy<Value = AdapterMethod> {
             })
         });
     let lora = (size, option(0.0..64.0), 0.0..0.9).prop_map(|(size, lora_alpha, dropout)| {
-        AdapterMethod::Lora(LoraConfig { rank: size.0, budget: size.1, lora_alpha, dropout, targets: None })
+        AdapterMethod::Lora(LoraConfig {
+            rank: size.0,
+            budget: size.1,
+            lora_alpha,
+            dropout,
+            targets: None,
+            rslora: false,
+        })
     });
     prop_oneof![hrm, lora, Just(AdapterMethod::None(NoneConfig {}))]
 }

@@ -141,6 +141,9 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
     let method = match kind {
         "hrm" => AdapterMethod::Hrm(read(table, origin, path, adapter::COMMON_KEYS)?),
         "lora" => AdapterMethod::Lora(read(table, origin, path, adapter::COMMON_KEYS)?),
+        "dora" => AdapterMethod::Dora(read(table, origin, path, adapter::COMMON_KEYS)?),
+        "adalora" => AdapterMethod::AdaLora(read(table, origin, path, adapter::COMMON_KEYS)?),
+        "ia3" => AdapterMethod::Ia3(read(table, origin, path, adapter::COMMON_KEYS)?),
         _ => AdapterMethod::None(read(table, origin, path, adapter::COMMON_KEYS)?),
     };
     let own_training = |over: &Node| {

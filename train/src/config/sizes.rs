@@ -1,6 +1,7 @@
 //! Sizes and presets: from what was written to the settings of the models.
 
 use super::adapter::{AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, Scan};
+use super::low_rank::AdaLoraConfig;
 use hankel_models::adapters::{self, Placement, RateInit};
 use hankel_ops::ScanPath;
 
@@ -84,28 +85,42 @@ impl HrmConfig {
 }
 
 impl LoraConfig {
-    fn settings(&self) -> adapters::LoraConfig {
+    fn settings(&self, dora: bool) -> adapters::LoraConfig {
         let defaults = adapters::LoraConfig::new(self.rank.unwrap_or(1));
         adapters::LoraConfig {
             lora_alpha: self.lora_alpha.unwrap_or(defaults.lora_alpha),
             dropout: self.dropout,
             targets: self.targets.clone().unwrap_or(defaults.targets),
+            rslora: self.rslora,
+            dora,
             ..defaults
         }
     }
 
-    fn resolve(&mut self, placement: &Placement) -> Option<Solved> {
-        let targets = self.settings().targets;
-        let sites = placement.resolve(&targets).unwrap_or_default();
-        let widths = sites.iter().map(|site| site.inputs + site.outputs).sum::<usize>().max(1);
-        let count = |rank: usize| (rank * widths * placement.layers) as u64;
+    fn resolve(&mut self, placement: &Placement, dora: bool) -> Option<Solved> {
+        let count = |rank: usize| {
+            let settings = LoraConfig { rank: Some(rank), ..self.clone() }.settings(dora);
+            adapters::AdapterConfig::Lora(settings).parameter_count(placement).unwrap_or(0)
+        };
         let solved = self.budget.map(|budget| Solved::new("rank", budget, count));
         if let Some(solved) = &solved {
             (self.rank, self.budget) = (Some(solved.size), None);
         }
-        self.targets = Some(targets);
-        self.lora_alpha = Some(self.settings().lora_alpha);
+        let settings = self.settings(dora);
+        (self.targets, self.lora_alpha) = (Some(settings.targets), Some(settings.lora_alpha));
         solved
+    }
+}
+
+impl AdaLoraConfig {
+    fn solve(&mut self, placement: &Placement) -> Option<Solved> {
+        let count = |rank: usize| {
+            let settings = AdaLoraConfig { init_rank: Some(rank), ..self.clone() }.settings(0);
+            adapters::AdapterConfig::AdaLora(settings).parameter_count(placement).unwrap_or(0)
+        };
+        let solved = Solved::new("init_rank", self.budget?, count);
+        (self.init_rank, self.budget) = (Some(solved.size), None);
+        Some(solved)
     }
 }
 
@@ -143,21 +158,36 @@ impl Solved {
 
 impl AdapterConfig {
     /// Solves a budget and writes out every setting; what to tell about a solved budget.
-    pub(super) fn resolve(&mut self, length: usize, placement: &Placement) -> Option<String> {
+    ///
+    /// `steps` are those of its training, when they are known.
+    pub(super) fn resolve(&mut self, length: usize, placement: &Placement, steps: Option<u64>) -> Option<String> {
         let solved = match &mut self.method {
             _ if self.path.is_some() => None,
             AdapterMethod::Hrm(c) => c.resolve(length, placement),
-            AdapterMethod::Lora(c) => c.resolve(placement),
+            AdapterMethod::Lora(c) => c.resolve(placement, false),
+            AdapterMethod::Dora(c) => c.resolve(placement, true),
+            AdapterMethod::AdaLora(c) => {
+                let solved = c.solve(placement);
+                c.resolve(steps);
+                solved
+            }
+            AdapterMethod::Ia3(c) => {
+                c.resolve();
+                None
+            }
             AdapterMethod::None(_) => None,
         };
         solved.map(|solved| solved.describe(&self.name))
     }
 
-    /// The adapter's settings for the models, for sequences of `length` tokens.
-    pub fn settings(&self, length: usize, placement: &Placement) -> adapters::AdapterConfig {
+    /// The adapter's settings for the models, for sequences of `length` tokens and a training of `steps` optimizer steps.
+    pub fn settings(&self, length: usize, placement: &Placement, steps: u64) -> adapters::AdapterConfig {
         match &self.method {
             AdapterMethod::Hrm(c) => adapters::AdapterConfig::Hrm(c.settings(length, placement)),
-            AdapterMethod::Lora(c) => adapters::AdapterConfig::Lora(c.settings()),
+            AdapterMethod::Lora(c) => adapters::AdapterConfig::Lora(c.settings(false)),
+            AdapterMethod::Dora(c) => adapters::AdapterConfig::Lora(c.settings(true)),
+            AdapterMethod::AdaLora(c) => adapters::AdapterConfig::AdaLora(c.settings(steps)),
+            AdapterMethod::Ia3(c) => adapters::AdapterConfig::Ia3(c.settings()),
             AdapterMethod::None(_) => adapters::AdapterConfig::None,
         }
     }
@@ -179,7 +209,7 @@ mod tests {
             train: None,
             method,
         };
-        let told = adapter.resolve(512, &placement);
+        let told = adapter.resolve(512, &placement, None);
         (adapter, told)
     }
 

@@ -45,7 +45,9 @@ fn adapter(adapter: &AdapterConfig) -> Table {
     let kind = adapter.method.kind();
     let own = match &adapter.method {
         AdapterMethod::Hrm(c) => fields(c),
-        AdapterMethod::Lora(c) => fields(c),
+        AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => fields(c),
+        AdapterMethod::AdaLora(c) => fields(c),
+        AdapterMethod::Ia3(c) => fields(c),
         AdapterMethod::None(c) => fields(c),
     };
     let mut table = Table::new();

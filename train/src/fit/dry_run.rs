@@ -41,7 +41,7 @@ pub fn dry_run(config: &Config) -> Result<String> {
         stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train)?;
     }
     for adapter in &config.adapter {
-        let model = foundation.with(attach(config, adapter, &foundation)?)?;
+        let model = foundation.with(attach(config, adapter, &foundation, &*task)?)?;
         model.free_backbone(&config.backbone)?;
         stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter))?;
     }

@@ -50,6 +50,7 @@ pub fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
             site: site_name(layer.site).to_owned(),
             gate: Some(layer.gate),
             pole_range: (low <= high).then_some((low, high)),
+            ..LayerState::default()
         }
     };
     file.layers.iter().map(state).collect()

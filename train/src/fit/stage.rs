@@ -8,7 +8,7 @@ use super::session::Session;
 use super::training::Training;
 use super::truncate::{save_truncated, truncate_adapters};
 use crate::config::{ReduceConfig, TrainConfig};
-use crate::results::{Event, Split, TrainingResult, metric};
+use crate::results::{Event, LayerState, Split, TrainingResult, metric};
 use crate::run::{Progress, interrupt};
 use crate::tasks::Task;
 use anyhow::{Context, Result};
@@ -84,6 +84,10 @@ impl Stage<'_> {
             session.state.step = step;
             so_far.seconds += seconds;
             so_far.tokens += report.tokens;
+            if let Some(ranks) = &report.ranks {
+                let layers = ranks.iter().map(|(path, rank)| rank_state(path, *rank)).collect();
+                session.log.write(&Event::Layers { stage: self.name.to_owned(), step, layers })?;
+            }
             so_far.window_loss += report.loss;
             so_far.window_steps += 1;
             window_seconds += seconds;
@@ -116,7 +120,7 @@ impl Stage<'_> {
             }
             let interrupted = interrupt::requested();
             if step.is_multiple_of(checkpoint_every) || step == steps || interrupted {
-                session.save(self.name, &training.tensors(), self.settings.keep_checkpoints)?;
+                session.save(self.name, &training.tensors()?, self.settings.keep_checkpoints)?;
             }
             if interrupted {
                 return Err(session.interrupted(self.name));
@@ -209,4 +213,12 @@ impl Stage<'_> {
         let _ = session.log.write(&event);
         Stop::NonFinite { stage, step, cause, checkpoint: session.last_checkpoint() }.into()
     }
+}
+
+/// The rank of a projection, for the log: `model.layers.3.self_attn.q_proj` is `q_proj` of layer 3.
+fn rank_state(path: &str, rank: usize) -> LayerState {
+    let mut parts = path.split('.');
+    let layer = parts.by_ref().find_map(|part| part.parse().ok()).unwrap_or(0);
+    let site = parts.next_back().unwrap_or(path).to_owned();
+    LayerState { layer, site, rank: Some(rank), ..LayerState::default() }
 }

@@ -13,6 +13,9 @@ use hankel_models::{Parameter, Role, StepKey};
 use hankel_ops::scale;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Prefix of what adapters remember between steps besides their parameters. It sorts behind all others.
+const ADAPTERS: &str = "zz-adapters/";
+
 /// A trained parameter with its moments and its share of the settings.
 pub struct Trained {
     parameter: Parameter,
@@ -36,7 +39,7 @@ pub struct Training<'a> {
 }
 
 /// What a step reports.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct StepReport {
     /// The minimised loss, mean over the targets of the step.
     pub loss: f64,
@@ -46,6 +49,8 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// Sequence positions processed.
     pub tokens: u64,
+    /// The ranks of all projections, when they were shared out anew (AdaLoRA).
+    pub ranks: Option<Vec<(String, usize)>>,
 }
 
 impl<'a> Training<'a> {
@@ -176,7 +181,7 @@ impl<'a> Training<'a> {
             gradients.accumulate(gradient)?;
         }
         let leaves: Vec<Option<Tensor>> =
-            self.trained.iter().map(|trained| gradients.take(&trained.parameter.tensor())).collect();
+            self.trained.iter().map(|trained| gradients.get(&trained.parameter.tensor()).cloned()).collect();
         let norm = global_norm(leaves.iter().flatten())?;
         if !(loss.is_finite() && norm.is_finite()) {
             drop(leaves);
@@ -198,8 +203,10 @@ impl<'a> Training<'a> {
                 .update(|value| optimizer.update(value, gradient, moments, self.step, scale, rate))
                 .with_context(|| trained.parameter.name().to_owned())?;
         }
+        let ranks = self.model.adapters.allocate(self.step as usize - 1, &gradients, scale)?;
+        let ranks = ranks.filter(|allocation| allocation.changed).map(|allocation| allocation.ranks);
         let tokens = batches.iter().map(|(_, batch)| batch.tokens.len() as u64).sum();
-        Ok(StepReport { loss, gradient_norm: norm, learning_rate: share * self.settings.lr, tokens })
+        Ok(StepReport { loss, gradient_norm: norm, learning_rate: share * self.settings.lr, tokens, ranks })
     }
 
     fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(f64, Gradients), Error> {
@@ -207,20 +214,26 @@ impl<'a> Training<'a> {
         let smoothing = self.settings.label_smoothing;
         let (mut loss, mut gradients) =
             self.model.differentiate(batch, (smoothing, weight), key, self.settings.chunk)?;
-        // Once a step, not once a batch.
-        if self.regularization > 0.0
-            && number.is_multiple_of(self.settings.accumulation as u64)
-            && let Some(sum) = self.model.adapters.hankel_sum()?
-        {
-            let term = scale(&sum, self.regularization)?;
-            loss += term.item()?;
-            gradients.accumulate(term.backward()?)?;
+        // What is added to the loss of a step is added once, not with every batch.
+        if number.is_multiple_of(self.settings.accumulation as u64) {
+            let adapters = &self.model.adapters;
+            let sum = if self.regularization > 0.0 { adapters.hankel_sum()? } else { None };
+            let sum = sum.map(|sum| scale(&sum, self.regularization)).transpose()?;
+            for term in [sum, adapters.penalty()?].into_iter().flatten() {
+                loss += term.item()?;
+                gradients.accumulate(term.backward()?)?;
+            }
         }
         Ok((loss, gradients))
     }
 
     /// Everything that changes during training, by name.
-    pub fn tensors(&self) -> BTreeMap<String, Tensor> {
+    ///
+    /// # Errors
+    /// Never for a training made by [`Training::new`].
+    pub fn tensors(&self) -> Result<BTreeMap<String, Tensor>> {
+        let adapters = self.model.adapters.training_state()?.into_iter();
+        let adapters = adapters.map(|(name, tensor)| (format!("{ADAPTERS}{name}"), tensor));
         let entries = self.trained.iter().flat_map(|trained| {
             let name = trained.parameter.name();
             [
@@ -229,7 +242,7 @@ impl<'a> Training<'a> {
                 (format!("second/{name}"), trained.moments.second.clone()),
             ]
         });
-        entries.collect()
+        Ok(entries.chain(adapters).collect())
     }
 
     /// Goes back to a saved state after step `step`.
@@ -257,6 +270,9 @@ impl<'a> Training<'a> {
             trained.parameter.set(&take("parameter")?)?;
             trained.moments = Moments { first: take("first")?, second: take("second")?, ..trained.moments };
         }
+        let own = tensors.split_off(ADAPTERS);
+        let own = own.into_iter().map(|(name, tensor)| (name[ADAPTERS.len()..].to_owned(), tensor)).collect();
+        self.model.adapters.restore_training_state(&own)?;
         if let Some(extra) = tensors.keys().next() {
             bail!("the checkpoint has {extra}, which is not trained here");
         }
@@ -302,7 +318,7 @@ mod tests {
         let (config, _) = Config::load(TEXT, "t.toml", &overrides).unwrap();
         let foundation = Foundation::new(&config).unwrap();
         let placement = foundation.backbone().placement();
-        let settings = config.adapter[0].settings(7, &placement);
+        let settings = config.adapter[0].settings(7, &placement, 5);
         let model = foundation.with(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
         let task = tasks::build(&config.task).unwrap();
         let mut training = Training::new(&model, &*task, &config.train, config.seed).unwrap();

@@ -38,7 +38,7 @@ impl Prepared {
         let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
         let foundation = Foundation::new(config)?;
         for adapter in &config.adapter {
-            foundation.with(attach(config, adapter, &foundation)?)?;
+            foundation.with(attach(config, adapter, &foundation, &*task)?)?;
             if let Some(reduce) = adapter.reduce {
                 reduce
                     .step_within(config.training_of(adapter), task.sequences(Split::Train))
@@ -89,7 +89,7 @@ pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume:
         .map_or_else(|| session.directory.backbone().display().to_string(), |path| path.display().to_string());
     for adapter in &config.adapter {
         if session.state.stage == number {
-            let adapters = attach(config, adapter, &foundation)?;
+            let adapters = attach(config, adapter, &foundation, &*task)?;
             let model = foundation.with(adapters)?;
             model.free_backbone(&config.backbone)?;
             let settings = config.training_of(adapter);
@@ -118,17 +118,25 @@ pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume:
 }
 
 /// The adapter of a stage: fresh, or loaded from `path`.
-pub(super) fn attach(config: &Config, adapter: &AdapterConfig, foundation: &Foundation) -> Result<AdapterSet> {
+pub(super) fn attach(
+    config: &Config,
+    adapter: &AdapterConfig,
+    foundation: &Foundation,
+    task: &dyn Task,
+) -> Result<AdapterSet> {
     let placement = foundation.backbone().placement();
     let length = config.task.sequence_length();
     let Some(path) = &adapter.path else {
         let backbone = foundation.backbone().parameters();
-        return Ok(AdapterSet::on(&adapter.settings(length, &placement), &placement, &backbone, config.seed)?);
+        let steps = config.training_of(adapter).steps(task.sequences(Split::Train));
+        let settings = adapter.settings(length, &placement, steps);
+        return Ok(AdapterSet::on(&settings, &placement, &backbone, config.seed)?);
     };
     let loaded = AdapterSet::load(path, &placement, length)
         .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
     let kind = match loaded.config() {
         Settings::Hrm(_) => "hrm",
+        Settings::Lora(c) if c.dora => "dora",
         Settings::Lora(_) => "lora",
         Settings::AdaLora(_) => "adalora",
         Settings::Ia3(_) => "ia3",

@@ -170,6 +170,7 @@ pub(super) fn events(name: &str) -> Vec<Event> {
                         site: "mlp".into(),
                         gate: Some(0.1 + (gate - 0.1) * t.sqrt() + 0.003 * noise(step + n as u64)),
                         pole_range: Some((0.5, 0.998)),
+                        ..LayerState::default()
                     };
                     let layers = [0.132, 0.164, 0.171, 0.083].into_iter().enumerate().map(layer).collect();
                     out.push(Event::Layers { stage: stage.into(), step, layers });

@@ -1,0 +1,281 @@
+//! Tasks on texts from the command line: real excerpts, the real tokenizer of Mistral-7B on a small random Mistral, and a
+//! real small Llama.
+
+mod common;
+
+use common::{Place, collect_losses};
+use hankel_models::MistralConfig;
+use hankel_models::mistral::{Family, InitType, init_model};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+fn root(name: &str) -> String {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name).display().to_string()
+}
+
+fn fixture(name: &str) -> String {
+    root(&format!("tests/fixtures/text/{name}"))
+}
+
+/// A random model with the vocabulary of Mistral-7B and its tokenizer beside it.
+fn place() -> Place {
+    let place = Place::new();
+    let config = MistralConfig {
+        family: Family::Mistral,
+        vocabulary: 32_000,
+        d_model: 16,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 4,
+        d_ff: 24,
+        context: 512,
+        sliding_window: Some(64),
+        rope_theta: 1e4,
+        rms_norm_eps: 1e-5,
+        tied_embeddings: false,
+        init_std: 0.3,
+    };
+    init_model(&config, 1, InitType::Bf16, &place.path("model")).unwrap();
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(root(&format!("../tests/golden/tokenizer/{file}")), place.path("model").join(file)).unwrap();
+    }
+    place
+}
+
+fn config(task: &str, rest: &str) -> String {
+    format!(
+        "name = \"t\"\nseed = 3\n[task]\n{task}\nlength = 160\nmax_new_tokens = 8\nvalidation_share = 0.3\n[backbone]\nkind = \
+         \"mistral\"\nmodel = \"model\"\n[train]\nbatch_size = 2\nlr = 5e-3\nlog_every = 1\n{rest}"
+    )
+}
+
+const HRM: &str = "[[adapter]]\nkind = \"hrm\"\nstate_dim = 4\ntruncate = { order = 2 }\n";
+const LORA: &str = "[[adapter]]\nkind = \"lora\"\nrank = 2\nlora_alpha = 4\ndropout = 0.05\n";
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn lines(place: &Place, name: &str) -> Vec<Value> {
+    fs::read_to_string(place.path(name)).unwrap_or_else(|e| panic!("{name}: {e}")).lines().map(json).collect()
+}
+
+/// Trains, evaluates, scores the predictions once more, and expects the same figures everywhere.
+fn pipeline(task: &str, kind: &str, metrics: &[&str]) {
+    let place = place();
+    place.fit(&config(task, &format!("steps = 3\n{HRM}{LORA}")), "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    assert_eq!(result["task"]["kind"], kind);
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let found = &row["validation"]["metrics"];
+        for metric in metrics.iter().chain(&["loss", "token_accuracy"]) {
+            let value = found[metric].as_f64().unwrap_or_else(|| panic!("{kind}: no {metric} in {found}"));
+            assert!(value >= 0.0 && (value <= 1.0 || *metric == "loss"), "{metric} = {value}");
+        }
+        let name = row["name"].as_str().unwrap();
+        let predictions = lines(&place, &format!("run/predictions/{name}-validation.jsonl"));
+        assert_eq!(predictions.len(), row["validation"]["sequences"].as_u64().unwrap() as usize);
+        assert!(predictions.iter().all(|line| !line["references"].as_array().unwrap().is_empty()));
+    }
+    let finished = place.run(&["eval", "run", "--adapter", "hrm-order-2", "--json", "-o", "out"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let again = &json(&finished.stdout)[0]["scores"]["metrics"];
+    let predictions = lines(&place, "out/predictions.jsonl");
+    assert_eq!(predictions[0]["adapter"], "hrm-order-2");
+    let scored = place.run(&["score", "--task", kind, "out/predictions.jsonl", "--json"]);
+    assert_eq!(scored.code, Some(0), "{}", scored.stderr);
+    let scored = json(&scored.stdout);
+    for metric in metrics {
+        let value = |of: &Value| of[metric].as_f64().unwrap();
+        let then = value(&rows[1]["validation"]["metrics"]);
+        // The truncated adapter was evaluated from memory, now from its files: a tie of two tokens may fall otherwise.
+        assert!((value(again) - then).abs() < 0.3, "{metric}");
+        assert!((value(&scored["scores"]) - value(again)).abs() < 1e-12, "{metric}");
+    }
+}
+
+#[test]
+fn quality() {
+    let task = format!("kind = \"quality\"\npath = {:?}", fixture("quality.jsonl"));
+    pipeline(&task, "quality", &["accuracy", "accuracy_log_likelihood"]);
+}
+
+#[test]
+fn qmsum() {
+    let task = format!("kind = \"qmsum\"\npath = {:?}\ntrain_sequences = 4", fixture("qmsum.jsonl"));
+    // The answers are longer than 160 tokens leave: most are left out, which is told.
+    let task =
+        task.replace("kind", "metrics = [\"rouge1\", \"rouge2\", \"rouge_l\", \"released_rouge1_recall\"]\nkind");
+    pipeline(&task, "qmsum", &["rouge1", "rouge2", "rouge_l", "released_rouge1_recall"]);
+}
+
+#[test]
+fn narrativeqa() {
+    let task = format!(
+        "kind = \"narrativeqa\"\npath = {:?}\ndocuments = {:?}",
+        fixture("narrativeqa_qaps.jsonl"),
+        fixture("narrativeqa_stories.jsonl")
+    );
+    pipeline(&task, "narrativeqa", &["token_f1", "exact_match", "rouge_l"]);
+}
+
+#[test]
+fn packing_padding_and_parts_give_the_same_losses() {
+    let place = place();
+    let task = format!("kind = \"quality\"\npath = {:?}\nmetrics = []", fixture("quality.jsonl"));
+    let text =
+        config(&task, &format!("steps = 3\naccumulation = 2\n{LORA}")).replace("dropout = 0.05", "dropout = 0.0");
+    let text = format!("precision = \"f64\"\n{text}").replace("0.3\n[back", "0.3\npack = false\n[back");
+    let losses = |out: &str, more: &[&str]| {
+        place.fit(&text, out, &[more, &["--set", "task.validation_sequences=1"]].concat());
+        collect_losses(&place, out, "lora")
+    };
+    let padded = losses("padded", &[]);
+    for (name, more) in [
+        ("packed", &["--set", "task.pack=true"][..]),
+        ("one", &["--set", "train.batch_size=4", "--set", "train.accumulation=1"]),
+        ("recompute", &["--set", "backbone.recompute=false", "--set", "task.pack=true"]),
+        // Gradients stop at the borders of parts, but every part that has a target has the whole loss.
+        ("parts", &["--set", "train.chunk=1000"]),
+    ] {
+        let other = losses(name, more);
+        let close = padded.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-9);
+        assert!(close && other.len() == 3, "{name}: {padded:?} {other:?}");
+    }
+    for pack in ["true", "false"] {
+        let parts =
+            losses(&format!("parts-{pack}"), &["--set", "train.chunk=37", "--set", &format!("task.pack={pack}")]);
+        assert!((padded[0] - parts[0]).abs() < 1e-9, "the first loss is that of the whole: {padded:?} {parts:?}");
+        assert!((padded[2] - parts[2]).abs() > 1e-9, "the gradient is another");
+    }
+}
+
+#[test]
+fn a_real_model_learns_from_real_meetings() {
+    let place = Place::new();
+    let task = format!(
+        "[task]\nkind = \"qmsum\"\npath = {:?}\nlength = 512\nmetrics = []\ndata_seed = 1",
+        fixture("qmsum.jsonl")
+    );
+    let model = root("../tests/fixtures/stories260k");
+    let config = format!(
+        "name = \"s\"\nseed = 1\n{task}\n[backbone]\nkind = \"mistral\"\nmodel = {model:?}\n[train]\nsteps = 30\nbatch_size = 2\n\
+         lr = 1e-2\nlog_every = 1\n[[adapter]]\nkind = \"none\"\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 16\n[[adapter]]\nkind = \
+         \"lora\"\nrank = 8\nlora_alpha = 16\n"
+    );
+    place.fit(&config, "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let loss = |row: usize| result["rows"][row]["validation"]["metrics"]["loss"].as_f64().unwrap();
+    let before = loss(0);
+    for (row, name) in [(1, "hrm"), (2, "lora")] {
+        assert!(loss(row) < 0.9 * before, "{name}: validation loss {} from {before}", loss(row));
+        let losses = collect_losses(&place, "run", name);
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        assert!(mean(&losses[25..]) < 0.9 * mean(&losses[..5]), "{name}: {losses:?}");
+    }
+}
+
+#[test]
+fn dry_run_shows_an_example_with_what_is_learned() {
+    let place = place();
+    let task = format!("kind = \"quality\"\npath = {:?}", fixture("quality.jsonl"));
+    place.write("config.toml", config(&task, &format!("epochs = 2\n{HRM}")));
+    let finished = place.run(&["fit", "config.toml", "--dry-run"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let learned = [
+        "\nAnswer:\u{27e6} A</s>\u{27e7}",
+        "\nAnswer:\u{27e6} B</s>\u{27e7}",
+        "\nAnswer:\u{27e6} C</s>\u{27e7}",
+        "\nAnswer:\u{27e6} D</s>\u{27e7}",
+    ];
+    assert!(learned.iter().any(|part| finished.stdout.contains(part)), "{}", finished.stdout);
+    for part in [
+        "<s> Article:\n",
+        "tokenizer = \"model\"",
+        "repetition_penalty = 1.3",
+        "truncation = \"middle\"",
+        "hrm: 4 steps",
+    ] {
+        assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
+    }
+}
+
+#[test]
+fn a_tokenizer_of_another_vocabulary() {
+    let place = place();
+    let task = format!("kind = \"quality\"\npath = {:?}", fixture("quality.jsonl"));
+    place.write("config.toml", config(&task, HRM));
+    let small = root("../tests/fixtures/stories260k");
+    let tokenizer = format!("task.tokenizer={}", place.path("model").display());
+    let finished = place.run(&["fit", "config.toml", "--set", &format!("backbone.model={small}"), "--set", &tokenizer]);
+    finished.refused(&["`backbone.model` holds a model with a vocabulary of 512, but the task has one of 32000"]);
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn files_that_cannot_be_used() {
+    let place = place();
+    let own = |content: &str| {
+        place.write("own.jsonl", content);
+        place.write("config.toml", config("kind = \"jsonl\"\npath = \"own.jsonl\"", HRM));
+        place.run(&["fit", "config.toml"])
+    };
+    own("").refused(&["`task.path`: own.jsonl is empty"]);
+    own("{\"prompt\": \"x\"").refused(&["nothing in own.jsonl can be used: own.jsonl:1: the line is no JSON"]);
+    own("{\"prompt\": \"x\", \"completion\": \"y\"}\n").refused(&["there are 1 different documents"]);
+    let finished = own("oops\n{\"prompt\": \"x\"}\n{\"prompt\": \"\", \"completion\": \"y\"}\n");
+    finished.refused(&["own.jsonl:1: the line is no JSON"]);
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn scores_of_a_file() {
+    let place = Place::new();
+    let good = "{\"prediction\": \"the cat sat\", \"references\": [\"the cat\", \"a dog\"]}";
+    place.write("p.jsonl", format!("{good}\nno json\n{{\"prediction\": \"x\"}}\n{{\"prediction\": 3, \"reference\": \"y\"}}\n{{\"prediction\": \"a dog\", \"reference\": \"a dog\"}}\n"));
+    let finished = place.run(&["score", "--task", "narrativeqa", "p.jsonl", "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let found = json(&finished.stdout);
+    assert_eq!((&found["predictions"], &found["left_out"]), (&Value::from(2), &Value::from(3)));
+    // "cat sat" against "cat": precision 1/2, recall 1; and an exact answer.
+    assert!((found["scores"]["token_f1"].as_f64().unwrap() - (2.0 / 3.0 + 1.0) / 2.0).abs() < 1e-12, "{found}");
+    assert_eq!(found["scores"]["exact_match"], 0.5);
+    for part in
+        ["p.jsonl:2: the line is no JSON", "p.jsonl:3: has no `references`", "p.jsonl:4: `prediction` is a number"]
+    {
+        assert!(finished.stderr.contains(part), "{part} in {}", finished.stderr);
+    }
+    let one = place.run(&["score", "--task", "qmsum", "p.jsonl", "--metrics", "rouge1"]);
+    assert!(one.stdout.contains("rouge1") && !one.stdout.contains("rouge_l"), "{}", one.stdout);
+    place.write("empty.jsonl", "");
+    place.run(&["score", "--task", "qmsum", "empty.jsonl"]).refused(&["empty.jsonl: there is nothing to score"]);
+    place.run(&["score", "--task", "qmsum", "nowhere"]).refused(&["cannot read nowhere"]);
+    place.run(&["score", "--task", "qmsum", "p.jsonl", "--metrics", "rouge3"]).refused(&["rouge3"]);
+    place.run(&["score", "--task", "longbench", "p.jsonl"]).refused(&["has no `dataset`"]);
+}
+
+#[test]
+fn texts_and_ids() {
+    let place = place();
+    let run = |arguments: &[&str]| {
+        let finished = place.run(&[&["tokenize", "model"], arguments].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        finished.stdout
+    };
+    let text = "Hello,  world!\nHéllo";
+    let ids = run(&["--text", text]);
+    assert_eq!(run(&["--decode", "--text", &ids]), format!("{text}\n"));
+    assert_eq!(run(&["--special", "--text", text]), format!("1 {ids}"));
+    place.write("text", text);
+    assert_eq!(run(&["text"]), ids);
+    let found = json(&run(&["--json", "text"]));
+    assert_eq!(found["ids"].as_array().unwrap().len(), ids.split_whitespace().count());
+    assert_eq!(found["text"], text);
+    assert_eq!(run(&["--decode", "--special", "--text", "[1, 2]"]), "<s></s>\n");
+    place.run(&["tokenize", "model", "--decode", "--text", "32000"]).refused(&["32000 is no token: there are 32000"]);
+    place.run(&["tokenize", "nowhere", "--text", "x"]).refused(&["cannot read nowhere/tokenizer.json"]);
+}
