@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
     let content = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let format = args.task.format();
     let metrics = if args.metrics.is_empty() { format.metrics().to_vec() } else { args.metrics.clone() };
-    let scoring = Scoring { format, metrics };
+    let scoring = Scoring { format, metrics, generate: true };
     let (mut problems, mut lines) = (Problems::default(), Vec::new());
     each_line(&content, path, &mut problems, |_, value| {
         let mut line = prediction(value, format)?;

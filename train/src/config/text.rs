@@ -114,7 +114,7 @@ pub struct TextConfig {
     /// An answer ends before any of these.
     #[serde(default)]
     pub stop: Vec<String>,
-    /// Metrics of generated answers; those usual for the kind when not given. None at all: nothing is generated.
+    /// Metrics of generated answers; those usual for the kind when not given. `[]`: nothing is generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Vec<String>>,
 }
@@ -168,7 +168,8 @@ impl TextConfig {
             self.max_new_tokens.get_or_insert(DEFAULT_NEW_TOKENS);
         }
         let names = || format.metrics().iter().map(|metric| metric.name().to_owned()).collect();
-        if format != TextFormat::LongBench {
+        // The others have figures of their own, which no list names.
+        if !format.metrics().is_empty() {
             self.metrics.get_or_insert_with(names);
         }
         if format == TextFormat::Jsonl {

@@ -45,7 +45,7 @@ pub fn examine(
     smoothing: f64,
 ) -> Result<Option<(Scores, Vec<Prediction>)>> {
     let Some(mut scores) = evaluate(model, task, split, sequences, batch_size, smoothing)? else { return Ok(None) };
-    let Some(text) = task.as_text().filter(|text| text.scoring().wants_text()) else {
+    let Some(text) = task.as_text().filter(|text| text.scoring().generate) else {
         return Ok(Some((scores, Vec::new())));
     };
     let Some(predictions) = predict(model, text, split, sequences)? else { return Ok(None) };

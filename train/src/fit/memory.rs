@@ -44,7 +44,8 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
     let frozen = bytes(&|parameter| !parameter.is_trainable() && !is_mapped(parameter));
     let mapped = bytes(&is_mapped);
     let size = if model.dtype() == DType::F64 { 8 } else { 4 };
-    let tokens = (settings.batch_size * length) as u64;
+    // Parts of a sequence are run one after the other.
+    let tokens = (settings.batch_size * settings.chunk.map_or(length, |chunk| chunk.min(length))) as u64;
     let activations = match &model.backbone {
         Transformer::TinyGpt(backbone) => tiny_gpt::activations(model, backbone, tokens),
         Transformer::Mistral { model: backbone, recompute } => {

@@ -140,6 +140,8 @@ impl<'a> Session<'a> {
             let Some((scores, predictions)) = examined else { return Err(self.interrupted(row)) };
             if !predictions.is_empty() {
                 let path = self.directory.predictions(row, split.name());
+                let folder = path.parent().unwrap_or(&path);
+                std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
                 self.directory.write(&path, &to_lines(&predictions)?)?;
             }
             let primary = stage.task.describe().primary_metric;

@@ -76,7 +76,11 @@ impl Text {
             }
         }
         Ok(Text {
-            scoring: Scoring { format: config.format, metrics: config.text_metrics() },
+            scoring: Scoring {
+                format: config.format,
+                metrics: config.text_metrics(),
+                generate: config.metrics.as_ref().is_none_or(|metrics| !metrics.is_empty()),
+            },
             config: config.clone(),
             layout,
             renderer,
@@ -230,7 +234,7 @@ impl Task for Text {
         };
         TaskResult {
             kind: self.config.format.name().to_owned(),
-            primary_metric: self.config.format.primary_metric(&self.scoring.metrics).to_owned(),
+            primary_metric: self.config.format.primary_metric(&self.scoring).to_owned(),
             sequence_length: self.config.length,
             vocabulary: self.vocabulary(),
             description: format!(

@@ -52,14 +52,11 @@ pub struct Scoring {
     pub format: TextFormat,
     /// Metrics of the text.
     pub metrics: Vec<TextMetric>,
+    /// Whether answers are generated at all.
+    pub generate: bool,
 }
 
 impl Scoring {
-    /// Whether there is anything to generate for.
-    pub fn wants_text(&self) -> bool {
-        matches!(self.format, TextFormat::Quality | TextFormat::LongBench) || !self.metrics.is_empty()
-    }
-
     /// The scores of a prediction, each between 0 and 1.
     pub fn score(&self, line: &Prediction) -> BTreeMap<String, f64> {
         let mut scores = BTreeMap::new();
@@ -161,7 +158,7 @@ mod tests {
 
     #[test]
     fn accuracies() {
-        let scoring = Scoring { format: TextFormat::Quality, metrics: vec![] };
+        let scoring = Scoring { format: TextFormat::Quality, metrics: vec![], generate: true };
         let line = Prediction {
             prediction: " B".into(),
             references: vec!["C".into()],
@@ -179,7 +176,7 @@ mod tests {
 
     #[test]
     fn longbench_scores_by_data_set() {
-        let scoring = Scoring { format: TextFormat::LongBench, metrics: vec![] };
+        let scoring = Scoring { format: TextFormat::LongBench, metrics: vec![], generate: true };
         let line = |dataset: &str, prediction: &str, reference: &str| {
             let line = Prediction {
                 dataset: Some(dataset.into()),

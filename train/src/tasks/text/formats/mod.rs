@@ -8,6 +8,7 @@ mod quality;
 
 use super::document::Question;
 use super::lines::{self, Problems};
+use super::scoring::Scoring;
 use crate::config::{Paths, TextConfig};
 use crate::metrics::TextMetric;
 use crate::results::{DataFile, metric};
@@ -112,8 +113,9 @@ impl TextFormat {
     }
 
     /// The metric by which adapters are compared.
-    pub fn primary_metric(self, metrics: &[TextMetric]) -> &'static str {
-        match (self, metrics.first()) {
+    pub fn primary_metric(self, scoring: &Scoring) -> &'static str {
+        match (self, scoring.metrics.first()) {
+            _ if !scoring.generate => metric::LOSS,
             (Self::Quality, _) => metric::ACCURACY,
             (Self::LongBench, _) => longbench::SCORE,
             (_, Some(first)) => first.name(),
