@@ -15,7 +15,11 @@ use crate::pass::{Pass, State};
 use hankel_core::{Error, Random, Result, Tensor, no_grad};
 use hankel_ops::{linear, narrow_time};
 
-/// A sequence that grows.
+/// Tokens of a prompt that are read at once: what is kept of the rest is small.
+const PART: usize = 1024;
+
+/// A sequence that grows. A clone goes its own way from here.
+#[derive(Clone)]
 pub struct Generator<'a> {
     backbone: &'a dyn Backbone,
     adapters: &'a AdapterSet,
@@ -26,6 +30,8 @@ pub struct Generator<'a> {
     read: usize,
     drawn: u64,
     state: State,
+    /// Logits of the token that follows, once they are known.
+    next: Option<Vec<f32>>,
 }
 
 impl<'a> Generator<'a> {
@@ -51,7 +57,7 @@ impl<'a> Generator<'a> {
         }
         let random = Random::new(sampling.seed, "generate", 0);
         let (tokens, state) = (prompt.to_vec(), State::default());
-        Ok(Generator { backbone, adapters, sampling, random, tokens, read: 0, drawn: 0, state })
+        Ok(Generator { backbone, adapters, sampling, random, tokens, read: 0, drawn: 0, state, next: None })
     }
 
     /// The prompt and what has been generated.
@@ -66,23 +72,60 @@ impl<'a> Generator<'a> {
     /// # Errors
     /// Those of the operators.
     pub fn logits(&mut self) -> Result<Vec<f32>> {
+        if let Some(logits) = &self.next {
+            return Ok(logits.clone());
+        }
         let context = self.backbone.context().unwrap_or(usize::MAX);
         if self.state.position + (self.tokens.len() - self.read) > context {
             self.state = State::default();
             let keep = if self.read == 0 { context } else { (context / 2).max(1) };
             self.read = self.tokens.len() - keep.min(self.tokens.len());
         }
-        // Nothing new to read after the state was asked before: the last token is read again from the start.
-        debug_assert!(self.read < self.tokens.len());
-        let new = self.tokens[self.read..].to_vec();
-        let steps = new.len();
-        let tokens = Tensor::from_vec(new, [1, steps])?;
         let logits = no_grad(|| {
-            let hidden = self.backbone.hidden(&tokens, self.adapters, &mut Pass::streaming(&mut self.state))?;
-            linear(&narrow_time(&hidden, steps - 1, 1)?, &self.backbone.head().tensor(), None)
+            let mut last = None;
+            for part in self.tokens[self.read..].chunks(PART) {
+                let tokens = Tensor::from_vec(part.to_vec(), [1, part.len()])?;
+                let hidden = self.backbone.hidden(&tokens, self.adapters, &mut Pass::streaming(&mut self.state))?;
+                last = Some(narrow_time(&hidden, part.len() - 1, 1)?);
+            }
+            let last = last.ok_or_else(|| Error::invalid("generation", "there is no token to continue"))?;
+            linear(&last, &self.backbone.head().tensor(), None)
         })?;
         self.read = self.tokens.len();
-        Ok(logits.to_f64_vec().into_iter().map(|x| x as f32).collect())
+        let logits: Vec<f32> = logits.to_f64_vec().into_iter().map(|x| x as f32).collect();
+        self.next = Some(logits.clone());
+        Ok(logits)
+    }
+
+    /// Goes on with `token`, whatever its probability.
+    ///
+    /// # Errors
+    /// When it is outside the vocabulary.
+    pub fn push(&mut self, token: u32) -> Result<()> {
+        let size = self.backbone.vocabulary();
+        if token as usize >= size {
+            return Err(Error::invalid("generation", format!("token {token} is outside a vocabulary of {size}")));
+        }
+        self.tokens.push(token);
+        self.next = None;
+        Ok(())
+    }
+
+    /// The log-probability of `tokens` as what follows, in nats. The sequence stays as it is.
+    ///
+    /// # Errors
+    /// Those of the operators, and when a token is outside the vocabulary.
+    pub fn log_likelihood(&mut self, tokens: &[u32]) -> Result<f64> {
+        self.logits()?;
+        let (mut ahead, mut sum) = (self.clone(), 0.0);
+        for &token in tokens {
+            let logits = ahead.logits()?;
+            ahead.push(token)?;
+            let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let total: f64 = logits.iter().map(|&logit| f64::from(logit - top).exp()).sum();
+            sum += f64::from(logits[token as usize] - top) - total.ln();
+        }
+        Ok(sum)
     }
 
     /// The next token.
@@ -96,7 +139,7 @@ impl<'a> Generator<'a> {
         }
         let token = self.sampling.choose(&logits, &self.tokens, self.random.uniform(self.drawn));
         self.drawn += 1;
-        self.tokens.push(token);
+        self.push(token)?;
         Ok(token)
     }
 }
@@ -130,6 +173,23 @@ mod tests {
             assert_eq!(token as usize, (0..11).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap());
             tokens.push(token);
         }
+    }
+
+    #[test]
+    fn likelihoods_are_those_of_whole_sequences() {
+        let model = model();
+        let none = AdapterSet::none(&model.placement());
+        let mut generator = Generator::new(&model, &none, &[1, 2, 3], Sampling::default()).unwrap();
+        let found = generator.log_likelihood(&[4, 5]).unwrap();
+        let all = Tensor::from_vec(vec![1_u32, 2, 3, 4], [1, 4]).unwrap();
+        let targets = Tensor::from_vec(vec![0_u32, 0, 4, 5], [1, 4]).unwrap();
+        let scores = model.scores(&all, &targets, &[2, 3], &none, &mut Pass::evaluation()).unwrap();
+        assert!((found + scores.nll[0] + scores.nll[1]).abs() < 1e-5, "{found} {:?}", scores.nll);
+        // It leaves no trace, and an empty continuation is certain.
+        assert_eq!(generator.log_likelihood(&[4, 5]).unwrap(), found);
+        assert_eq!((generator.log_likelihood(&[]).unwrap(), generator.tokens().len()), (0.0, 3));
+        assert!(generator.log_likelihood(&[11]).is_err());
+        assert_eq!(generator.step().unwrap(), generate(Sampling::default(), 1)[0]);
     }
 
     #[test]
