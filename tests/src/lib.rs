@@ -2,4 +2,5 @@
 
 pub mod golden;
 pub mod gradients;
+pub mod operators;
 pub mod sequences;

@@ -7,6 +7,7 @@
 use super::elementary::Elementary;
 use super::fft::Planned;
 use pulp::{Arch, Simd, WithSimd};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// `f32` or `f64` with their vectors. All operations are lane by lane; `mul_add` is fused wherever the processor can.
 pub trait Real: Elementary + Planned {
@@ -112,7 +113,55 @@ real!(
 /// Runs `op` compiled for the best instruction set of this processor.
 #[inline]
 pub fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
+    #[cfg(debug_assertions)]
+    if let Some(set) = restriction() {
+        return restricted(set, op);
+    }
     Arch::new().dispatch(op)
+}
+
+/// Instruction sets that tests choose between, to run on one processor what others would run. Builds without debug assertions
+/// always take the best.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum InstructionSet {
+    /// The best of this processor.
+    Best = 0,
+    /// AVX2 and FMA; the best where there is no x86.
+    Avx2 = 1,
+    /// No vectors.
+    Scalar = 2,
+}
+
+static LIMIT: AtomicU8 = AtomicU8::new(0);
+
+/// Restricts all kernels of this process.
+#[doc(hidden)]
+pub fn limit(set: InstructionSet) {
+    LIMIT.store(set as u8, Ordering::Relaxed);
+}
+
+#[cfg(debug_assertions)]
+fn restriction() -> Option<InstructionSet> {
+    match LIMIT.load(Ordering::Relaxed) {
+        1 => Some(InstructionSet::Avx2),
+        2 => Some(InstructionSet::Scalar),
+        _ => None,
+    }
+}
+
+#[cfg(debug_assertions)]
+#[cold]
+#[inline(never)]
+fn restricted<Op: WithSimd>(set: InstructionSet, op: Op) -> Op::Output {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    if let (InstructionSet::Avx2, Some(simd)) = (set, pulp::x86::V3::try_new()) {
+        return Simd::vectorize(simd, op);
+    }
+    match set {
+        InstructionSet::Scalar => Simd::vectorize(pulp::Scalar, op),
+        _ => Arch::new().dispatch(op),
+    }
 }
 
 /// Runs a closure with the vector instructions of this processor available to the compiler.
