@@ -213,6 +213,9 @@ fn a_tokenizer_of_another_vocabulary() {
     let tokenizer = format!("task.tokenizer={}", place.path("model").display());
     let finished = place.run(&["fit", "config.toml", "--set", &format!("backbone.model={small}"), "--set", &tokenizer]);
     finished.refused(&["`backbone.model` holds a model with a vocabulary of 512, but the task has one of 32000"]);
+    let tokenizer = format!("task.tokenizer={small}");
+    let finished = place.run(&["fit", "config.toml", "--set", &tokenizer]);
+    finished.refused(&["`task.tokenizer` has 512 ids, but the model has 32000: it is the tokenizer of another model"]);
     assert!(!place.path("runs").exists());
 }
 

@@ -2,6 +2,7 @@
 
 use super::CheckFailed;
 use super::fit::load_run;
+use super::output;
 use crate::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
 use crate::report::Run;
 use crate::results::{Scores, Split};
@@ -130,9 +131,9 @@ pub fn run(args: &Args) -> Result<()> {
             .iter()
             .map(|(name, scores)| json!({ "adapter": name, "split": split.name(), "scores": scores }))
             .collect();
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        output::line(&serde_json::to_string_pretty(&rows)?)?;
     } else {
-        print!("{}", table(&all, split));
+        output::put(table(&all, split).as_bytes())?;
     }
     let mut failed = Vec::new();
     for check in &checks {

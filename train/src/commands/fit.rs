@@ -1,5 +1,6 @@
 //! `train fit`.
 
+use super::output;
 use crate::config::Config;
 use crate::fit::{Prepared, dry_run, fit};
 use crate::report;
@@ -99,7 +100,7 @@ fn difference(own: &str, asked: &str) -> String {
 
 pub fn run(args: &Args) -> Result<()> {
     if args.dry_run {
-        print!("{}", dry_run(&args.load()?)?);
+        output::put(dry_run(&args.load()?)?.as_bytes())?;
         return Ok(());
     }
     let (config, prepared, directory) = if args.resume {
@@ -118,8 +119,13 @@ pub fn run(args: &Args) -> Result<()> {
     let outcome = fit(&config, prepared, directory, args.resume)?;
     let run = outcome.directory.path().to_owned();
     let page = report::write(std::slice::from_ref(&run), &run)?;
-    println!("{}", report::text_table(&outcome.result));
-    println!("{} after {}: {}", run.display(), duration(outcome.result.wall_time_seconds), page.display());
+    output::line(&report::text_table(&outcome.result))?;
+    output::line(&format!(
+        "{} after {}: {}",
+        run.display(),
+        duration(outcome.result.wall_time_seconds),
+        page.display()
+    ))?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::Quantize;
 use super::generate::{LENGTH, attach};
+use super::output;
 use crate::config::Precision;
 use crate::fit::{Foundation, Model, Transformer};
 use anyhow::{Context, Result, bail, ensure};
@@ -69,9 +70,13 @@ pub fn run(args: &Args) -> Result<()> {
     write_file(&args.output, &serialize(&arrays))?;
     if args.json {
         let facts = json!({ "output": args.output, "loss": loss, "targets": input.targets(), "tensors": count });
-        println!("{}", serde_json::to_string_pretty(&facts)?);
+        output::line(&serde_json::to_string_pretty(&facts)?)?;
     } else {
-        println!("{}: loss {loss:.6} over {} targets, {count} tensors", args.output.display(), input.targets());
+        output::line(&format!(
+            "{}: loss {loss:.6} over {} targets, {count} tensors",
+            args.output.display(),
+            input.targets()
+        ))?;
     }
     Ok(())
 }

@@ -2,12 +2,12 @@
 
 use super::Quantize;
 use super::fit::load_run;
+use super::output;
 use crate::config::{Precision, TaskConfig};
 use crate::fit::{Foundation, Model, adapter_directory};
 use anyhow::{Context, Result, bail};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
-use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Length for which the scan of an adapter that does not say is chosen.
@@ -64,8 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
     let mut writer = codec.writer(&prompt)?;
     let mut filter = StopFilter::new(&args.stop);
-    let mut out = Output(io::stdout().lock());
-    let mut open = out.put(args.prompt.as_bytes())?;
+    let mut open = output::put(args.prompt.as_bytes())?;
     for _ in 0..args.max_tokens {
         if !open {
             return Ok(());
@@ -74,7 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
         if Some(token) == codec.end() {
             break;
         }
-        open = out.put(&filter.push(&writer.push(token)?))?;
+        open = output::put(&filter.push(&writer.push(token)?))?;
         if filter.stopped() {
             break;
         }
@@ -82,7 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut rest = filter.push(&writer.finish()?);
     rest.extend(filter.finish());
     rest.push(b'\n');
-    out.put(&rest)?;
+    output::put(&rest)?;
     Ok(())
 }
 
@@ -193,17 +192,5 @@ impl TokenWriter<'_> {
 
     fn finish(self) -> Result<Vec<u8>> {
         self.0.map_or(Ok(Vec::new()), |stream| Ok(stream.finish()?.into_bytes()))
-    }
-}
-
-struct Output(io::StdoutLock<'static>);
-
-impl Output {
-    /// Writes at once; false when nobody reads any more.
-    fn put(&mut self, bytes: &[u8]) -> Result<bool> {
-        match self.0.write_all(bytes).and_then(|()| self.0.flush()) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-            other => other.map(|()| true).context("cannot write to the standard output"),
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! `train init-model`.
 
+use super::output;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use hankel_models::MistralConfig;
@@ -44,10 +45,10 @@ pub fn run(args: &Args) -> Result<()> {
     let parameters = config.parameters();
     if args.json {
         let facts = json!({ "output": args.output, "parameters": parameters, "bytes": size * parameters });
-        println!("{}", serde_json::to_string_pretty(&facts)?);
+        output::line(&serde_json::to_string_pretty(&facts)?)?;
     } else {
         let bytes = (size * parameters) as f64 / 1e9;
-        println!("{}: {parameters} random parameters, {bytes:.3} GB", args.output.display());
+        output::line(&format!("{}: {parameters} random parameters, {bytes:.3} GB", args.output.display()))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod fit;
 mod forward;
 mod generate;
 mod init_model;
+mod output;
 mod quantize;
 mod report;
 mod score;

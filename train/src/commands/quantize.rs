@@ -1,5 +1,6 @@
 //! `train quantize`.
 
+use super::output;
 use anyhow::{Result, ensure};
 use hankel_models::mistral::quantize_model;
 use serde_json::json;
@@ -36,15 +37,15 @@ pub fn run(args: &Args) -> Result<()> {
             "seconds": seconds,
             "gigabytes_per_second": rate,
         });
-        println!("{}", serde_json::to_string_pretty(&facts)?);
+        output::line(&serde_json::to_string_pretty(&facts)?)?;
     } else {
-        println!(
+        output::line(&format!(
             "{}: {} matrices from {:.3} to {:.3} GB in {seconds:.1} s ({rate:.2} GB/s)",
             args.output.display(),
             report.matrices,
             report.bytes_before as f64 / 1e9,
             report.bytes_after as f64 / 1e9
-        );
+        ))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `train report`.
 
+use super::output;
 use crate::report;
 use anyhow::{Context, Result};
 use std::fs;
@@ -22,6 +23,6 @@ pub fn run(args: &Args) -> Result<()> {
     if page.file_name() != args.output.file_name() {
         fs::rename(&page, &args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
     }
-    println!("{}", args.output.display());
+    output::line(&args.output.display().to_string())?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `train score`.
 
+use super::output;
 use crate::metrics::TextMetric;
 use crate::tasks::text::lines::{Problems, each_line, text, texts};
 use crate::tasks::text::{Prediction, Scoring, TextFormat};
@@ -66,10 +67,10 @@ pub fn run(args: &Args) -> Result<()> {
     if args.json {
         let found =
             json!({ "task": format.name(), "predictions": lines.len(), "left_out": problems.len(), "scores": means });
-        println!("{}", serde_json::to_string_pretty(&found)?);
+        output::line(&serde_json::to_string_pretty(&found)?)?;
     } else {
-        println!("{} predictions of {}", lines.len(), path.display());
-        means.iter().for_each(|(name, value)| println!("  {name:<36} {value:.4}"));
+        let rows = means.iter().map(|(name, value)| format!("\n  {name:<36} {value:.4}"));
+        output::line(&(format!("{} predictions of {}", lines.len(), path.display()) + &rows.collect::<String>()))?;
     }
     Ok(())
 }

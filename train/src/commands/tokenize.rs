@@ -1,10 +1,11 @@
 //! `train tokenize`.
 
+use super::output;
 use anyhow::{Context, Result, bail};
 use hankel_models::Tokenizer;
 use hankel_models::tokenizer::TOKENIZER_FILE;
 use serde_json::json;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -53,18 +54,16 @@ pub fn run(args: &Args) -> Result<()> {
         let ids = if args.special { tokenizer.encode_with_special(&input)? } else { tokenizer.encode(&input)? };
         (ids, input)
     };
-    let mut out = std::io::stdout().lock();
     if args.json {
-        let tokens: Vec<String> =
-            ids.iter().map(|&id| tokenizer.decode_with_special(&[id])).collect::<Result<_, _>>()?;
-        writeln!(out, "{}", json!({ "ids": ids, "tokens": tokens, "text": text }))?;
+        let token = |&id: &u32| tokenizer.decode_with_special(&[id]);
+        let tokens: Vec<String> = ids.iter().map(token).collect::<Result<_, _>>()?;
+        output::line(&json!({ "ids": ids, "tokens": tokens, "text": text }).to_string())
     } else if args.decode {
-        writeln!(out, "{text}")?;
+        output::line(&text)
     } else {
         let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
-        writeln!(out, "{}", ids.join(" "))?;
+        output::line(&ids.join(" "))
     }
-    Ok(())
 }
 
 /// The ids in a text, JSON lists included.

@@ -125,6 +125,9 @@ impl Config {
         checks.require("device", self.device == "cpu", || format!("must be \"cpu\", found {:?}", self.device));
         self.task.check(&mut checks.inside("task"));
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
+        if let (TaskConfig::Text(task), Some(Sizes::Mistral(model))) = (&self.task, &backbone) {
+            task.check_vocabulary(model.vocabulary, &mut checks.inside("task"));
+        }
         let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
         self.train.check(&mut checks.inside("train"));
         if let Some(pretrain) = &self.pretrain {

@@ -155,6 +155,15 @@ impl TextConfig {
         Tokenizer::load(&self.tokenizer_directory()).map_or(0, |tokenizer| tokenizer.vocabulary())
     }
 
+    /// Fails when the tokenizer has far fewer ids than a model of `vocabulary` ids: a larger one the backbone refuses, a
+    /// few ids to spare are usual.
+    pub(super) fn check_vocabulary(&self, vocabulary: usize, checks: &mut Checks<'_>) {
+        let own = self.vocabulary();
+        checks.require("tokenizer", own == 0 || own * 10 >= vocabulary * 9, || {
+            format!("has {own} ids, but the model has {vocabulary}: it is the tokenizer of another model")
+        });
+    }
+
     /// Writes out what defaults to something of the run or the kind.
     pub(super) fn resolve(&mut self, seed: u64) {
         self.data_seed.get_or_insert(seed);

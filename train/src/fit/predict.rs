@@ -7,6 +7,10 @@ use crate::tasks::Text;
 use crate::tasks::text::{Example, Prediction};
 use anyhow::Result;
 use hankel_models::{Generator, Sampling};
+use std::time::{Duration, Instant};
+
+/// Between two lines about how far it is.
+const INTERVAL: Duration = Duration::from_secs(30);
 
 /// Answers the first `sequences` questions of a split, greedily, and scores them; `None` when an interrupt was asked for
 /// meanwhile.
@@ -14,8 +18,15 @@ use hankel_models::{Generator, Sampling};
 /// # Errors
 /// Those of the operators and of the tokenizer.
 pub fn predict(model: &Model, text: &Text, split: Split, sequences: usize) -> Result<Option<Vec<Prediction>>> {
+    let examples = text.examples(split);
+    let examples = &examples[..sequences.min(examples.len())];
     let mut predictions = Vec::new();
-    for example in text.examples(split).iter().take(sequences) {
+    let mut told = Instant::now();
+    for example in examples {
+        if told.elapsed() >= INTERVAL {
+            eprintln!("{} of {} questions answered", predictions.len(), examples.len());
+            told = Instant::now();
+        }
         if interrupt::requested() {
             return Ok(None);
         }

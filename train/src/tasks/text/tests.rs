@@ -324,3 +324,48 @@ fn configurations_that_make_no_sense() {
     let message = message.unwrap_err().to_string();
     assert!(message.contains("`task.tokenizer` is missing: name a directory with tokenizer.json"), "{message}");
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 200, ..Default::default() })]
+
+    /// Files with bytes changed, cut off or doubled are read or refused, and never more than that.
+    #[test]
+    fn damaged_files_are_read_or_refused(
+        which in 0..5_usize,
+        table in proptest::bool::ANY,
+        changes in proptest::collection::vec((proptest::prelude::any::<u16>(), proptest::prelude::any::<u8>(), 0..3_u8), 1..12),
+    ) {
+        let (kind, name) = [
+            (TextFormat::Quality, "quality.jsonl"),
+            (TextFormat::QmSum, "qmsum.jsonl"),
+            (TextFormat::NarrativeQa, "narrativeqa_qaps.jsonl"),
+            (TextFormat::LongBench, "longbench.jsonl"),
+            (TextFormat::Jsonl, "longbench.jsonl"),
+        ][which];
+        let mut bytes = std::fs::read(fixture(name)).unwrap();
+        for (place, byte, how) in changes {
+            let place = place as usize % bytes.len().max(1);
+            match how {
+                0 if !bytes.is_empty() => bytes[place] = byte,
+                1 => bytes.truncate(place),
+                _ => bytes.insert(place.min(bytes.len()), byte),
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(if table { "damaged.csv" } else { "damaged.jsonl" });
+        std::fs::write(&path, &bytes).unwrap();
+        let config = TextConfig { format: kind, ..toml::from_str("path = \"x\"").unwrap() };
+        let config = TextConfig {
+            documents: Some(Paths(vec![fixture("narrativeqa_stories.jsonl").into()])),
+            answer: (kind == TextFormat::Jsonl).then(|| "{input}".to_owned()),
+            ..config
+        };
+        let mut problems = Problems::default();
+        if let Ok((questions, _)) = formats::read("task.path", &Paths(vec![path]), &config, &mut problems) {
+            let renderer = Renderer::new(&config).unwrap();
+            for question in questions {
+                let _ = renderer.example(question);
+            }
+        }
+    }
+}
