@@ -74,7 +74,12 @@ impl Layout {
             Arc::clone(&entry.or_insert_with(|| (Arc::clone(document), Arc::default())).1)
         };
         if slot.get().is_none() {
-            let ids = self.continuation(&document.text)?;
+            let mut ids = self.continuation(&document.text)?;
+            // What lies between can never be read.
+            if ids.len() > 2 * self.length {
+                ids.drain(self.length..ids.len() - self.length);
+                ids.shrink_to_fit();
+            }
             let _ = slot.set(ids);
         }
         Ok(slot)

@@ -290,6 +290,10 @@ fn bad_input_is_named() {
     let document = format!("{{\"prompt\": \"{}\", \"completion\": \"y\"}}\n{good}", long.repeat(40));
     let text = own(&document, &["task.length=32"]).unwrap();
     let longest = all(&text).map(|example| text.layout().sequence(example).unwrap().tokens.len()).max();
+    // Of the cut one, beginning and end are those of the document.
+    let cut = all(&text).find(|example| example.question.document.text.len() > 10_000).unwrap();
+    let read = text.layout().tokenizer().decode(&text.layout().prompt(cut).unwrap()).unwrap();
+    assert!(read.starts_with("word word") && read.trim_end().ends_with("word word"), "{read:?}");
     assert_eq!(
         longest,
         Some(16 + 2 - 1),
