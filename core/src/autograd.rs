@@ -5,7 +5,7 @@
 //! them by falling number is a reverse topological order: [`Tensor::backward`] is a loop over a heap, visits only nodes on
 //! a path to a leaf, and drops each rule, with the tensors it saved, as soon as it has run.
 
-use crate::{Error, Float, Result, Tensor};
+use crate::{DType, Error, Float, Result, Tensor};
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -186,24 +186,44 @@ pub(crate) fn record(
 /// # Errors
 /// Those of `f`; during the backward pass [`Error::CapturedOutside`].
 pub fn checkpoint(inputs: &[&Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor> + Send + 'static) -> Result<Tensor> {
-    let detached: Vec<Tensor> = inputs.iter().map(|input| input.detach()).collect();
+    checkpoint_as(None, inputs, f)
+}
+
+/// As [`checkpoint`], with the inputs kept in another element type until the backward pass, `bf16` say. Both times `f` sees
+/// the rounded values, in the type of the inputs; the gradient passes through the rounding unchanged.
+///
+/// # Errors
+/// As [`checkpoint`], and when inputs do not convert to `kept`.
+pub fn checkpoint_as(
+    kept: Option<DType>,
+    inputs: &[&Tensor],
+    f: impl Fn(&[Tensor]) -> Result<Tensor> + Send + 'static,
+) -> Result<Tensor> {
     if MODE.get() != Mode::Record {
         let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
         return f(&inputs);
     }
-    let leaves = |tracked: &[bool]| -> Result<Vec<Tensor>> {
-        let pairs = detached.iter().zip(tracked);
-        pairs.map(|(input, &tracked)| if tracked { input.parameter() } else { Ok(input.clone()) }).collect()
+    // What is kept of each input, its own type, and whether it is tracked.
+    let keep = |input: &&Tensor| -> Result<(Tensor, DType, bool)> {
+        let detached = kept.map_or_else(|| Ok(input.detach()), |dtype| input.to_dtype(dtype))?;
+        Ok((detached, input.dtype(), input.is_tracked()))
     };
-    let tracked: Vec<bool> = inputs.iter().map(|input| input.is_tracked()).collect();
-    let probe = leaves(&tracked)?;
+    let saved: Vec<(Tensor, DType, bool)> = inputs.iter().map(keep).collect::<Result<_>>()?;
+    let leaves = move || -> Result<Vec<Tensor>> {
+        let leaf = |(input, dtype, tracked): &(Tensor, DType, bool)| {
+            let input = input.to_dtype(*dtype)?;
+            if *tracked { input.parameter() } else { Ok(input) }
+        };
+        saved.iter().map(leaf).collect()
+    };
+    let probe = leaves()?;
     let output = with_cell(&MODE, Mode::Probe, || f(&probe))?;
     drop(probe);
     if !output.is_tracked() {
         return Ok(output);
     }
-    let again = leaves(&tracked)?;
     let rule: RecomputeRule = Box::new(move |gradient, gradients| {
+        let again = leaves()?;
         let first_inside = NEXT_ID.load(Ordering::Relaxed);
         let output = with_cell(&MODE, Mode::Record, || f(&again))?;
         run(&output, gradient, gradients, first_inside)?;
@@ -256,7 +276,7 @@ impl Tensor {
             return Err(Error::NotScalar(self.shape().clone()));
         }
         let seed = match self.dtype() {
-            crate::DType::F32 => Tensor::full(self.shape(), f32::of(1.0)),
+            DType::F32 => Tensor::full(self.shape(), f32::of(1.0)),
             _ => Tensor::full(self.shape(), 1.0_f64),
         };
         self.backward_with(seed)

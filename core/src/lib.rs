@@ -13,7 +13,7 @@ mod shape;
 mod storage;
 mod tensor;
 
-pub use autograd::{Gradients, checkpoint, no_grad, scope};
+pub use autograd::{Gradients, checkpoint, checkpoint_as, no_grad, scope};
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};

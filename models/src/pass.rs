@@ -1,7 +1,7 @@
 //! What varies from one run through a model to the next: dropout, recompute, and the state of a stream.
 
 use crate::adapters::StreamSite;
-use hankel_core::{Error, Random, Result, Tensor, checkpoint, scope};
+use hankel_core::{DType, Error, Random, Result, Tensor, checkpoint_as, scope};
 use hankel_ops::{concat_time, narrow_time};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +29,8 @@ pub struct Pass<'a> {
     pub training: Option<StepKey>,
     /// Keep only the input of each block and compute the block again in the backward pass.
     pub recompute: bool,
+    /// Element type in which recompute keeps those inputs, `bf16` say; their own when not given.
+    pub kept: Option<DType>,
     /// Go on from this state and leave the new one in it.
     pub state: Option<&'a mut State>,
     /// Append the residual stream after each layer.
@@ -131,7 +133,7 @@ impl<'a> Pass<'a> {
                     Ok(y)
                 })
             };
-            let y = checkpoint(&[x], run)?;
+            let y = checkpoint_as(self.kept, &[x], run)?;
             if let (Some(state), Some(memory)) =
                 (&mut self.state, after.lock().unwrap_or_else(PoisonError::into_inner).take())
             {

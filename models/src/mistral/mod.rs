@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Weights stay as they are on disk, memory-mapped: `f32`, `bf16`, `f16` or 4-bit floats, decoded inside the products
-//! (gains of normalisations are widened to `f32`). Activations, adapters and their states are `f32`.
+//! (gains of normalisations are widened to `f32`). Activations, adapters and their states are computed in `f32`; the inputs
+//! of layers, all that recompute keeps of them, may be kept in `bf16`.
 //!
 //! A batch may be padded on the right: no token sees what comes after it, so padding needs no mask, only weights of 0 in
 //! the loss.

@@ -5,8 +5,8 @@
 //! Double quantisation stores `absmax - offset`, `offset` the mean of all, as 8-bit codes in blocks of 256 against a book of
 //! dynamic exponents.
 
+use super::weight::Source;
 use crate::kernels::simd::vectorized;
-use half::{bf16, f16};
 use hankel_core::nf4::Scales;
 use hankel_core::{CpuStorage, DType, Error, Nf4, Result, Storage, Tensor};
 use rayon::prelude::*;
@@ -59,12 +59,13 @@ pub fn quantize_blocks(matrix: &Tensor, double: bool, block: usize) -> Result<Te
         ));
     }
     let Storage::Cpu(storage) = matrix.storage();
-    let (packed, scales) = match storage {
-        CpuStorage::F32(data) => blocks(data, block, |x| *x),
-        CpuStorage::BF16(data) => blocks(data, block, |x: &bf16| f32::from_bits(u32::from(x.to_bits()) << 16)),
-        CpuStorage::F16(data) => blocks(data, block, |x: &f16| x.to_f32()),
+    let source = match storage {
+        CpuStorage::F32(data) => Source::F32(data),
+        CpuStorage::BF16(data) => Source::Bf16(data),
+        CpuStorage::F16(data) => Source::F16(data),
         _ => return Err(Error::DType { operator: "nf4", expected: "f32, bf16 or f16", found: matrix.dtype() }),
     };
+    let (packed, scales) = blocks(source, matrix.elements(), block);
     if let Some(i) = scales.iter().position(|scale| !scale.is_finite()) {
         let problem = format!("a value among elements {}.. is not finite", i * block);
         return Err(Error::invalid("nf4", problem));
@@ -83,25 +84,27 @@ pub fn round_trip(matrix: &Tensor, double: bool) -> Result<Tensor> {
 }
 
 /// Codes and scales of all blocks. A scale that is not finite marks a block with such an element.
-fn blocks<S: Sync>(data: &[S], block: usize, widen: impl Fn(&S) -> f32 + Sync + Copy) -> (Vec<u8>, Vec<f32>) {
-    let mut packed = vec![0_u8; data.len().div_ceil(2)];
-    let mut scales = vec![0.0_f32; data.len().div_ceil(block)];
+fn blocks(source: Source, len: usize, block: usize) -> (Vec<u8>, Vec<f32>) {
+    let mut packed = vec![0_u8; len.div_ceil(2)];
+    let mut scales = vec![0.0_f32; len.div_ceil(block)];
     let tasks = packed.par_chunks_mut(TASK_BLOCKS * block / 2).zip(scales.par_chunks_mut(TASK_BLOCKS));
-    tasks.zip(data.par_chunks(TASK_BLOCKS * block)).for_each(|((packed, scales), data)| {
+    tasks.enumerate().for_each(|(task, (packed, scales))| {
         vectorized(
             #[inline(always)]
             || {
-                let mut wide = vec![0.0_f32; block];
-                let mut codes = vec![0_u8; block];
-                let parts = packed.chunks_mut(block / 2).zip(scales).zip(data.chunks(block));
-                for ((packed, scale), data) in parts {
-                    let (wide, codes) = (&mut wide[..data.len()], &mut codes[..packed.len() * 2]);
-                    wide.iter_mut().zip(data).for_each(
-                        #[inline(always)]
-                        |(y, x)| *y = widen(x),
-                    );
-                    *scale = absmax(wide);
-                    encode(wide, *scale, codes);
+                // Whole groups, the last filled up with zeros, whose codes are cut off below.
+                let mut wide = vec![0.0_f32; block.next_multiple_of(GROUP)];
+                let mut codes = vec![0_u8; block.next_multiple_of(GROUP)];
+                for (i, (packed, scale)) in packed.chunks_mut(block / 2).zip(scales).enumerate() {
+                    let first = (task * TASK_BLOCKS + i) * block;
+                    let count = block.min(len - first);
+                    source.decode(first, &mut wide[..count]);
+                    wide[count..].fill(0.0);
+                    *scale = absmax(&wide);
+                    encode(&wide, *scale, &mut codes);
+                    if count % 2 == 1 {
+                        codes[count] = 0;
+                    }
                     for (byte, pair) in packed.iter_mut().zip(codes.as_chunks::<2>().0) {
                         *byte = pair[0] << 4 | pair[1];
                     }
@@ -112,11 +115,14 @@ fn blocks<S: Sync>(data: &[S], block: usize, widen: impl Fn(&S) -> f32 + Sync + 
     (packed, scales)
 }
 
+/// Elements compared at a time: a register of the widest instruction set.
+const GROUP: usize = 16;
+
 /// The largest magnitude; a NaN if there is one, for its bits are above those of every number.
 #[inline(always)]
 fn absmax(x: &[f32]) -> f32 {
-    let mut lanes = [0_u32; 16];
-    for x in x.chunks(16) {
+    let mut lanes = [0_u32; GROUP];
+    for x in x.as_chunks::<GROUP>().0 {
         for (lane, x) in lanes.iter_mut().zip(x) {
             *lane = (*lane).max(x.to_bits() & 0x7fff_ffff);
         }
@@ -124,25 +130,23 @@ fn absmax(x: &[f32]) -> f32 {
     f32::from_bits(lanes.into_iter().fold(0, u32::max))
 }
 
-/// Index of the nearest code value for each element: the number of midpoints below it. `codes` may be one longer.
+/// Index of the nearest code value for each element: the number of midpoints below it.
 #[inline(always)]
 fn encode(x: &[f32], absmax: f32, codes: &mut [u8]) {
     // A block of zeros takes the code of 0.
     let inverse = if absmax > 0.0 { 1.0 / absmax } else { 0.0 };
-    codes[x.len()..].fill(0);
-    let mut counts = [0_i32; 16];
-    for (x, codes) in x.chunks(16).zip(codes.chunks_mut(16)) {
-        let mut scaled = [0.0_f32; 16];
+    for (x, codes) in x.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0) {
+        let mut scaled = [0.0_f32; GROUP];
         for (y, x) in scaled.iter_mut().zip(x) {
             *y = *x * inverse;
         }
-        counts.fill(0);
+        let mut counts = [0_i32; GROUP];
         for midpoint in MIDPOINTS {
             for (count, scaled) in counts.iter_mut().zip(&scaled) {
                 *count += i32::from(*scaled > midpoint);
             }
         }
-        for (code, count) in codes.iter_mut().zip(&counts).take(x.len()) {
+        for (code, count) in codes.iter_mut().zip(&counts) {
             *code = *count as u8;
         }
     }
@@ -164,15 +168,18 @@ fn nested(scales: &[f32]) -> Scales {
     let book = dynamic_book();
     let midpoints: Vec<f32> = book.windows(2).map(|pair| (pair[0] + pair[1]) * 0.5).collect();
     let offset = (scales.iter().map(|&x| f64::from(x)).sum::<f64>() / scales.len().max(1) as f64) as f32;
-    let mut nested = Vec::with_capacity(scales.len().div_ceil(NESTED_BLOCK));
-    let mut codes = Vec::with_capacity(scales.len());
-    for block in scales.chunks(NESTED_BLOCK) {
-        let largest = block.iter().fold(0.0_f32, |m, x| m.max((x - offset).abs()));
+    let mut nested = vec![0.0_f32; scales.len().div_ceil(NESTED_BLOCK)];
+    let mut codes = vec![0_u8; scales.len()];
+    let blocks = codes.par_chunks_mut(NESTED_BLOCK).zip(&mut nested).zip(scales.par_chunks(NESTED_BLOCK));
+    blocks.for_each(|((codes, nested), scales)| {
+        let largest = scales.iter().fold(0.0_f32, |m, x| m.max((x - offset).abs()));
         let inverse = if largest > 0.0 { 1.0 / largest } else { 0.0 };
-        nested.push(largest);
-        let code = |x: &f32| midpoints.partition_point(|&midpoint| (x - offset) * inverse > midpoint) as u8;
-        codes.extend(block.iter().map(code));
-    }
+        *nested = largest;
+        for (code, x) in codes.iter_mut().zip(scales) {
+            let scaled = (x - offset) * inverse;
+            *code = midpoints.partition_point(|&midpoint| scaled > midpoint) as u8;
+        }
+    });
     Scales::Double { codes: codes.into(), nested: nested.into(), book: Box::new(book), offset, block: NESTED_BLOCK }
 }
 

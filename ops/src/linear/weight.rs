@@ -17,9 +17,10 @@ pub(crate) enum Weight<'a, T> {
     Compact { source: Source<'a>, rows: usize, cols: usize, transposed: bool },
 }
 
-/// Elements in fewer bits.
+/// Elements in single precision or in fewer bits.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
+    F32(&'a [f32]),
     F16(&'a [f16]),
     Bf16(&'a [bf16]),
     Nf4(&'a Nf4),
@@ -72,6 +73,11 @@ impl<'a> Source<'a> {
             Source::Bf16(data) => {
                 for (y, x) in out.iter_mut().zip(&data[first..]) {
                     *y = T::of(f64::from(f32::from_bits(u32::from(x.to_bits()) << 16)));
+                }
+            }
+            Source::F32(data) => {
+                for (y, x) in out.iter_mut().zip(&data[first..]) {
+                    *y = T::of(f64::from(*x));
                 }
             }
             Source::F16(data) => {

@@ -47,6 +47,9 @@ pub enum Precision {
     F32,
     /// Double precision.
     F64,
+    /// Single precision, but what is kept for the backward pass, the inputs of layers, in 16 bits: half the memory of long
+    /// sequences. Adapters, their states and the optimizer stay in single precision.
+    Bf16,
 }
 
 /// A configuration.
@@ -58,7 +61,7 @@ pub struct Config {
     pub seed: u64,
     /// Device that computes: `cpu`.
     pub device: String,
-    /// Element type that parameters and activations are computed in.
+    /// Element type that parameters and activations are computed in, and kept in.
     pub precision: Precision,
     /// What is learned.
     pub task: TaskConfig,
@@ -129,6 +132,12 @@ impl Config {
             task.check_vocabulary(model.vocabulary, &mut checks.inside("task"));
         }
         let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
+        let keeps_inputs = matches!(&self.backbone, BackboneConfig::Mistral(c) if c.recompute);
+        checks.require("precision", self.precision != Precision::Bf16 || keeps_inputs, || {
+            "\"bf16\" is how the inputs of layers are kept under recompute: it is for `backbone.kind = \"mistral\"` with \
+             `backbone.recompute = true`"
+                .to_owned()
+        });
         self.train.check(&mut checks.inside("train"));
         if let Some(pretrain) = &self.pretrain {
             let mut checks = checks.inside("pretrain");

@@ -37,7 +37,8 @@ impl Foundation {
             }
             BackboneConfig::Mistral(c) => {
                 let model = Mistral::load(&c.model, c.load_options())?;
-                Transformer::Mistral { model, recompute: c.recompute }
+                let kept = (config.precision == Precision::Bf16).then_some(DType::BF16);
+                Transformer::Mistral { model, recompute: c.recompute, kept }
             }
         };
         Self::of(backbone, config.precision)
@@ -74,7 +75,7 @@ impl Foundation {
             serde_json::from_slice(&text).with_context(|| format!("{} is malformed", path.display()))?;
         if config["model_type"] != "tiny_gpt" {
             let model = Mistral::load(directory, LoadOptions { quantize })?;
-            return Self::of(Transformer::Mistral { model, recompute: true }, precision);
+            return Self::of(Transformer::Mistral { model, recompute: true, kept: None }, precision);
         }
         if quantize {
             bail!("{}: only Mistral and Llama are quantised, this is a tiny_gpt", directory.display());
@@ -84,7 +85,7 @@ impl Foundation {
 
     fn of(backbone: Transformer, precision: Precision) -> Result<Self> {
         let dtype = match precision {
-            Precision::F32 => DType::F32,
+            Precision::F32 | Precision::Bf16 => DType::F32,
             Precision::F64 => DType::F64,
         };
         backbone.compute_in(dtype)?;

@@ -17,7 +17,7 @@ const PROGRAM: u64 = 16 << 20;
 /// Logits that exist at once in the fused loss (see `hankel_ops::cross_entropy`).
 const LOGITS: u64 = 1 << 20;
 
-/// What a step takes besides parameters, in values.
+/// What a step takes besides parameters, in bytes.
 struct Activations {
     /// Saved for the backward pass.
     kept: u64,
@@ -47,9 +47,10 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
     // Parts of a sequence are run one after the other.
     let tokens = (settings.batch_size * settings.chunk.map_or(length, |chunk| chunk.min(length))) as u64;
     let activations = match &model.backbone {
-        Transformer::TinyGpt(backbone) => tiny_gpt::activations(model, backbone, tokens),
-        Transformer::Mistral { model: backbone, recompute } => {
-            mistral::activations(&model.adapters, backbone.config(), tokens, *recompute)
+        Transformer::TinyGpt(backbone) => tiny_gpt::activations(model, backbone, size * tokens),
+        Transformer::Mistral { model: backbone, recompute, kept } => {
+            let layers = mistral::Layers { recompute: *recompute, kept: *kept };
+            mistral::activations(&model.adapters, backbone.config(), tokens, size, layers)
         }
     };
     let mut components = vec![
@@ -58,8 +59,8 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
         ("trained parameters", trained),
         ("gradients", trained * if settings.accumulation > 1 { 2 } else { 1 }),
         ("optimizer moments", 2 * trained),
-        ("activations kept for the backward pass", size * activations.kept),
-        ("activations of the moment", size * activations.moment),
+        ("activations kept for the backward pass", activations.kept),
+        ("activations of the moment", activations.moment),
         ("logits of a chunk", size * LOGITS.min(tokens * model.backbone.vocabulary() as u64)),
         ("batches", 12 * tokens * settings.accumulation as u64),
     ];

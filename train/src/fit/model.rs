@@ -68,7 +68,7 @@ impl Model {
     }
 
     fn training(&self, batch: &Batch, key: StepKey) -> Pass<'static> {
-        Pass { recompute: self.backbone.recomputes(), documents: documents(batch), ..Pass::training(key) }
+        Pass { documents: documents(batch), ..self.backbone.training_pass(key) }
     }
 
     fn loss(

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use hankel_core::DType;
-use hankel_models::{Backbone, Mistral, TinyGpt};
+use hankel_models::{Backbone, Mistral, Pass, StepKey, TinyGpt};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -17,6 +17,8 @@ pub enum Transformer {
         model: Mistral,
         /// Whether layers are computed again in the backward pass.
         recompute: bool,
+        /// Element type in which their inputs are kept until then; that of the activations when not given.
+        kept: Option<DType>,
     },
 }
 
@@ -32,9 +34,12 @@ impl Deref for Transformer {
 }
 
 impl Transformer {
-    /// Whether layers are computed again in the backward pass.
-    pub fn recomputes(&self) -> bool {
-        matches!(self, Transformer::Mistral { recompute: true, .. })
+    /// A training step's pass.
+    pub fn training_pass(&self, key: StepKey) -> Pass<'static> {
+        match *self {
+            Transformer::TinyGpt(_) => Pass::training(key),
+            Transformer::Mistral { recompute, kept, .. } => Pass { recompute, kept, ..Pass::training(key) },
+        }
     }
 
     /// Prepares the parameters for computing in `dtype`. Weights that are widened inside the products stay as they are

@@ -18,13 +18,13 @@ use crate::fit::Model;
 use hankel_models::adapters::{AdapterConfig as Settings, HrmInput};
 use hankel_models::{Parameter, TinyGpt, TinyGptConfig};
 
-/// What a step on `tokens` tokens takes.
-pub fn activations(model: &Model, backbone: &TinyGpt, tokens: u64) -> Activations {
+/// What a step takes, `bytes` being those of one value for every token.
+pub fn activations(model: &Model, backbone: &TinyGpt, bytes: u64) -> Activations {
     let config = backbone.config();
     let saved: u64 = (0..config.layers).map(|layer| saved_per_token(model, config, layer)).sum();
     let (d, f) = (config.d_model as u64, config.d_ff as u64);
     // The widest moment: inside an MLP, its activation, its gradient, and gradients of the stream around it.
-    Activations { kept: tokens * (saved + 2 * d), moment: tokens * (3 * f + 4 * d) }
+    Activations { kept: bytes * (saved + 2 * d), moment: bytes * (3 * f + 4 * d) }
 }
 
 /// Values per token that layer `layer` saves.
