@@ -1,7 +1,7 @@
 //! The engine itself, on three tiny operators.
 
 use hankel_core::autograd::{self, find_non_finite};
-use hankel_core::{Error, Result, Tensor, checkpoint, no_grad, scope};
+use hankel_core::{DType, Error, Result, Tensor, checkpoint, checkpoint_as, no_grad, scope};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -180,4 +180,21 @@ fn updates_in_place_keep_the_leaf() {
     assert_eq!(gradient(&multiply(&x, &x).unwrap(), &x), [8.0]);
     assert!(double(&x).unwrap().data_mut::<f64>().is_err());
     assert!(autograd::needs_gradient(&x));
+}
+
+#[test]
+fn inputs_of_a_recomputed_region_may_be_kept_in_fewer_bits() {
+    let x = Tensor::from_vec(vec![1.0 + 1.0 / 512.0, -3.0, 0.1], [3]).unwrap().parameter().unwrap();
+    let y = checkpoint_as(Some(DType::BF16), &[&x], |x| multiply(&x[0], &x[0])).unwrap();
+    let rounded: Vec<f64> = x.to_dtype(DType::BF16).unwrap().to_f64_vec();
+    assert_eq!(rounded[0], 1.0);
+    let close = |found: Vec<f64>, factor: f64, power: i32| {
+        for (found, x) in found.iter().zip(&rounded) {
+            assert!((found - factor * x.powi(power)).abs() < 1e-12, "{found} {x}");
+        }
+    };
+    close(y.to_f64_vec(), 1.0, 2);
+    let gradients = y.backward_with(Tensor::full([3], 1.0)).unwrap();
+    assert_eq!(gradients.get(&x).unwrap().dtype(), DType::F64);
+    close(gradients.get(&x).unwrap().to_f64_vec(), 2.0, 1);
 }

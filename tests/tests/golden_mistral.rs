@@ -2,7 +2,7 @@
 //! the weights; with LoRA over 4-bit weights; with the recurrent adapter at each of its inputs, and truncated.
 
 use hankel_core::{DType, Gradients, Tensor, no_grad};
-use hankel_models::adapters::{HrmConfig, HrmInput, Preset};
+use hankel_models::adapters::{HrmConfig, HrmInput, LoraConfig, Preset};
 use hankel_models::lti::{GramianFactors, HankelSpectrum, Method, StateMatrix, reduce};
 use hankel_models::mistral::LoadOptions;
 use hankel_models::weights::HrmDynamics;
@@ -193,6 +193,39 @@ fn half_precision_weights_are_widened_on_the_fly() {
             assert_eq!(parameter.tensor().dtype(), DType::BF16, "{}", parameter.name());
             assert!(parameter.set_trainable(true).is_err(), "{} cannot be trained as it is", parameter.name());
         }
+    }
+}
+
+/// What is kept in 16 bits between layers stays within what the library loses when it computes in 16 bits.
+#[test]
+fn inputs_of_layers_may_be_kept_in_bf16() {
+    for name in MODELS {
+        let golden = Golden::read(&format!("mistral/{name}/io_bf16"));
+        let model = load(&format!("mistral/{name}/hf_bf16"));
+        let lora = AdapterConfig::Lora(LoraConfig::new(4));
+        let adapters = AdapterSet::new(&lora, &model.placement(), 1).unwrap();
+        let x = model.embed(&golden.tokens("input_ids")).unwrap();
+        let step = |kept: Option<DType>| {
+            let key = StepKey { seed: 0, step: 0 };
+            let mut pass = Pass { recompute: true, kept, ..Pass::training(key) };
+            let loss = loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut pass);
+            let gradients = loss.backward().unwrap();
+            let mut all = Vec::new();
+            for parameter in adapters.parameters() {
+                let gradient = gradients.get(&parameter.tensor()).unwrap();
+                assert_eq!(gradient.dtype(), DType::F32, "{}", parameter.name());
+                all.extend(values(gradient));
+            }
+            (values(&loss)[0], all)
+        };
+        let (exact, rounded) = (step(None), step(Some(DType::BF16)));
+        golden.check("loss", DType::F32, &[exact.0]);
+        let lost = golden.fact("bf16_compute_rel_err").as_f64().unwrap();
+        assert_ne!(exact.0, rounded.0);
+        assert!((rounded.0 / exact.0 - 1.0).abs() < lost / 4.0, "{name}: loss {} for {}", rounded.0, exact.0);
+        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+        let error = norm(&mut exact.1.iter().zip(&rounded.1).map(|(a, b)| a - b)) / norm(&mut exact.1.iter().copied());
+        assert!(error > 0.0 && error < lost, "{name}: gradients differ by {error}");
     }
 }
 

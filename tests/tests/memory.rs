@@ -2,7 +2,7 @@
 //!
 //! A counting allocator is global to a program, so these measurements have one to themselves and run one after another.
 
-use hankel_core::{Random, Tensor, pool};
+use hankel_core::{DType, Random, Tensor, pool};
 use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
 use hankel_models::mistral::{InitType, LoadOptions, init_model};
 use hankel_models::{
@@ -100,10 +100,60 @@ fn compact_weights_are_never_widened() {
     }
 }
 
+/// Fifty steps of training leave no more behind than a few do.
+fn memory_is_flat_over_many_steps() {
+    let config = MistralConfig {
+        vocabulary: 64,
+        d_model: 64,
+        layers: 3,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        d_ff: 128,
+        ..MistralConfig::mistral_7b()
+    };
+    let model = Mistral::new(&config, 0).unwrap();
+    let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 8, 64, 64));
+    for (name, adapter) in [("hrm", hrm), ("lora", AdapterConfig::Lora(LoraConfig::new(4)))] {
+        let adapters = AdapterSet::new(&adapter, &model.placement(), 0).unwrap();
+        let step = |step: u64| {
+            let random = Random::new(0, "tokens", step);
+            let ids = (0..2 * 64).map(|i| random.below(i, 64) as u32).collect();
+            let tokens = Tensor::from_vec(ids, [2, 64]).unwrap();
+            let weights = Tensor::full([2, 64], 1.0_f32);
+            let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 128.0 };
+            let kept = Some(DType::BF16);
+            let mut pass = Pass { recompute: true, kept, ..Pass::training(StepKey { seed: 0, step }) };
+            let gradients = model.loss(&tokens, targets, &adapters, &mut pass).unwrap().backward().unwrap();
+            for parameter in adapters.parameters() {
+                let gradient = gradients.get(&parameter.tensor()).unwrap();
+                let moved = parameter
+                    .tensor()
+                    .to_f64_vec()
+                    .iter()
+                    .zip(gradient.to_f64_vec())
+                    .map(|(x, g)| x - 0.01 * g)
+                    .collect();
+                parameter.set(&Tensor::from_vec(moved, parameter.tensor().shape()).unwrap()).unwrap();
+            }
+        };
+        (0..3).for_each(step);
+        let before = LIVE.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        (3..6).for_each(step);
+        let few = PEAK.load(Ordering::Relaxed);
+        (6..53).for_each(step);
+        let (peak, left) = (PEAK.load(Ordering::Relaxed), LIVE.load(Ordering::Relaxed));
+        assert!(left < before + 64 * 1024, "{name}: {before} bytes before fifty steps, {left} after them");
+        assert!(peak < few + 64 * 1024, "{name}: at most {few} bytes in three steps, {peak} in fifty");
+    }
+}
+
 #[test]
 fn a_step_allocates_for_activations_and_adapters_only() {
     pool::set_limit(0);
     compact_weights_are_never_widened();
+    memory_is_flat_over_many_steps();
     let small = TinyGptConfig { layers: 3, d_model: 64, heads: 2, d_ff: 256, ..TinyGptConfig::default() };
     let length = 1024;
     let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 16, 64, length));

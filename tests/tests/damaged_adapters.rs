@@ -1,0 +1,102 @@
+//! Whatever is done to the bytes of an adapter's files, reading them ends with an adapter or an error.
+
+use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
+use hankel_models::weights::HrmAdapterFile;
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig};
+use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+fn sizes() -> MistralConfig {
+    MistralConfig {
+        vocabulary: 16,
+        d_model: 8,
+        layers: 2,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 4,
+        d_ff: 12,
+        ..MistralConfig::mistral_7b()
+    }
+}
+
+/// One adapter of each kind, as it is written.
+fn originals() -> &'static TempDir {
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let model = Mistral::new(&sizes(), 0).unwrap();
+        let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 3, 8, 16));
+        for (name, config) in [("hrm", hrm), ("lora", AdapterConfig::Lora(LoraConfig::new(2)))] {
+            let set = AdapterSet::new(&config, &model.placement(), 0).unwrap();
+            set.save(&folder.path().join(name), Some("base")).unwrap();
+        }
+        folder
+    })
+}
+
+fn copy(from: &Path) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    folder
+}
+
+fn read(folder: &Path) -> bool {
+    let _ = HrmAdapterFile::load(folder);
+    AdapterSet::load(folder, &sizes().placement(), 16).is_ok()
+}
+
+#[test]
+fn undamaged_adapters_are_read() {
+    for name in ["hrm", "lora"] {
+        assert!(read(&originals().path().join(name)), "{name}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn damaged_bytes_never_panic(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+        kind in prop::sample::select(vec!["hrm", "lora"]),
+        file in prop::sample::select(vec!["adapter_config.json", "adapter_model.safetensors"]),
+    ) {
+        let folder = copy(&originals().path().join(kind));
+        let path = folder.path().join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        for (index, byte) in edits {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        fs::write(&path, bytes).unwrap();
+        read(folder.path());
+    }
+
+    /// Numbers of a configuration replaced by others, the file well formed as before.
+    #[test]
+    fn strange_numbers_never_panic(
+        kind in prop::sample::select(vec!["hrm", "lora"]),
+        which in any::<prop::sample::Index>(),
+        value in prop_oneof![
+            Just("-1"), Just("0"), Just("1e308"), Just("18446744073709551615"), Just("null"), Just("\"x\""), Just("[]"),
+            Just("{}"), Just("0.5"), Just("true"), Just("4294967296"),
+        ],
+    ) {
+        let folder = copy(&originals().path().join(kind));
+        let path = folder.path().join("adapter_config.json");
+        let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let keys: Vec<String> = json.as_object().unwrap().keys().cloned().collect();
+        json[which.get(&keys)] = serde_json::from_str(value).unwrap();
+        fs::write(&path, json.to_string()).unwrap();
+        read(folder.path());
+    }
+}
