@@ -33,10 +33,10 @@ pub trait Backbone: Send + Sync {
     /// When the sequence is too long, a token is outside the vocabulary, or the adapters do not fit.
     fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor>;
 
-    /// The loss of `tokens` `[batch, T]` against `targets` (see [`cross_entropy`]).
+    /// The loss of `tokens` `[batch, T]` against `targets` (see [`cross_entropy()`]).
     ///
     /// # Errors
-    /// As [`Backbone::hidden`] and [`cross_entropy`].
+    /// As [`Backbone::hidden`] and [`cross_entropy()`].
     fn loss(&self, tokens: &Tensor, targets: Targets, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
         let hidden = self.hidden(tokens, adapters, pass)?;
         let weights = targets.weights.to_dtype(hidden.dtype())?;

@@ -142,7 +142,7 @@ impl TextConfig {
     /// The metrics of generated answers.
     ///
     /// # Panics
-    /// Never after [`check`](Self::check).
+    /// Never after the check of the configuration.
     pub fn text_metrics(&self) -> Vec<TextMetric> {
         match &self.metrics {
             Some(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
