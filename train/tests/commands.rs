@@ -137,6 +137,74 @@ fn a_reduced_adapter_is_trained_on() {
 }
 
 #[test]
+fn every_kind_of_adapter() {
+    let start = TINY.find("[[adapter]]").unwrap();
+    let kinds = [
+        (
+            "hrm-both",
+            "kind = \"hrm\"\nstate_dim = 3\nsites = [\"attention\", \"mlp\"]\ntrain_gate = false",
+            4 * (96 + 7),
+        ),
+        ("lora", "kind = \"lora\"\nrank = 2\ndropout = 0.1", 2 * 2 * 64),
+        ("rslora", "kind = \"lora\"\nrslora = true\nrank = 2\ntargets = \"up_proj\"", 2 * 2 * 80),
+        ("dora", "kind = \"dora\"\nrank = 2\ntargets = \"all-linear\"", 2 * (2 * 288 + 144)),
+        (
+            "adalora",
+            "kind = \"adalora\"\ninit_rank = 4\ntargets = [\"up_proj\", \"down_proj\"]\ndelta_t = 1",
+            2 * 4 * 162,
+        ),
+        ("ia3", "kind = \"ia3\"", 2 * (16 + 16 + 64)),
+    ];
+    let tables = kinds.map(|(name, text, _)| format!("[[adapter]]\nname = \"{name}\"\n{text}\n"));
+    let place = Place::new();
+    place.fit(&format!("{}{}", &TINY[..start], tables.join("\n")), "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let names: Vec<&str> = kinds.iter().map(|(name, ..)| *name).collect();
+    let mut arguments = vec!["eval", "run", "--json"];
+    names.iter().for_each(|name| arguments.extend(["--adapter", name]));
+    let evaluated = place.run(&arguments);
+    assert_eq!(evaluated.code, Some(0), "{}", evaluated.stderr);
+    let evaluated = json(&evaluated.stdout);
+    for (i, (name, _, parameters)) in kinds.iter().enumerate() {
+        let row = &result["rows"][i];
+        assert_eq!((&row["name"], &row["parameters"]["adapter"]), (&(*name).into(), &(*parameters).into()));
+        let loss = |scores: &serde_json::Value| scores["metrics"]["loss"].as_f64().unwrap();
+        let (now, then) = (loss(&evaluated[i]["scores"]), loss(&row["validation"]));
+        // From its files, AdaLoRA is what is left of it.
+        assert!((now - then).abs() < 1e-5 * then, "{name}: {now} {then}");
+    }
+    let ranks: Vec<u64> =
+        result["rows"][4]["layers"].as_array().unwrap().iter().map(|l| l["order"].as_u64().unwrap()).collect();
+    assert!(ranks.len() == 4 && ranks.iter().sum::<u64>() <= 4 * 3, "{ranks:?}");
+}
+
+#[test]
+fn a_budget_is_solved_and_a_schedule_must_fit() {
+    let start = TINY.find("[[adapter]]").unwrap();
+    let place = Place::new();
+    let dry = |adapter: &str| {
+        place.write("config.toml", format!("{}[[adapter]]\n{adapter}\n", &TINY[..start]));
+        place.run(&["fit", "config.toml", "--dry-run"])
+    };
+    let solved = dry("kind = \"dora\"\nbudget = 1000\ntargets = \"all-linear\"");
+    assert_eq!(solved.code, Some(0), "{}", solved.stderr);
+    // 2 layers of 288 values a rank and 144 magnitudes.
+    let told = "warning: adapter.dora: a budget of 1000 parameters gives rank = 1 with 864 parameters (-13.60 %)";
+    assert!(solved.stderr.contains(told), "{}", solved.stderr);
+    assert!(solved.stdout.contains("864 parameters"), "{}", solved.stdout);
+    dry("kind = \"lora\"\nrank = 2\ntargets = [\"q_proj\", \"gate_proj\"]").refused(&[
+        "config.toml:",
+        "adapter.lora.targets",
+        "\"gate_proj\" matches no projection",
+        "up_proj",
+    ]);
+    dry("kind = \"adalora\"\ninit_rank = 2\ntinit = 6\ntfinal = 6")
+        .refused(&["`adapter.adalora` cannot be attached", "tinit = 6 and tfinal = 6 leave none of total_steps = 12"]);
+    dry("kind = \"ia3\"\ntargets = \"v_proj\"\nfeedforward = \"down_proj\"")
+        .refused(&["adapter.ia3.feedforward", "\"down_proj\", which is not among `targets`"]);
+}
+
+#[test]
 fn dry_run_tells_and_trains_nothing() {
     let place = Place::new();
     place.write("config.toml", TINY);

@@ -126,6 +126,55 @@ fn a_truncation_in_training_survives_a_kill_before_and_behind_it() {
     assert!(result["rows"][0]["layers"].as_array().unwrap().iter().all(|layer| layer["order"] == 2));
 }
 
+/// AdaLoRA between two allocations, with its scores and masks; DoRA with dropout.
+#[cfg(unix)]
+#[test]
+fn adapters_with_a_memory_survive_a_kill() {
+    let start = TINY.find("[[adapter]]").unwrap();
+    let configuration = TINY[..start].replace("steps = 12", "steps = 40\ncheckpoint_every = 5")
+        + "[[adapter]]\nkind = \"adalora\"\ninit_rank = 4\ntarget_rank = 2\ntargets = \"all-linear\"\ndropout = 0.1\n\
+           tinit = 4\ntfinal = 10\ndelta_t = 3\n\
+           [[adapter]]\nkind = \"dora\"\nrank = 2\ndropout = 0.1\n";
+    let place = Place::new();
+    place.fit(&configuration, "whole", &[]);
+    let arguments = ["fit", "config.toml", "--out", "run"];
+    // Allocations come after steps 7, 10, ... 28 and, the last, 31.
+    assert_eq!(stop_at(&place, &arguments, "run", "adalora-step-000015", "-KILL").code, None, "killed");
+    let resume = ["fit", "--out", "run", "--resume"];
+    assert_eq!(stop_at(&place, &resume, "run", "adalora-step-000035", "-KILL").code, None, "killed");
+    assert_eq!(stop_at(&place, &resume, "run", "dora-step-000020", "-KILL").code, None, "killed");
+    let last = place.run(&resume);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    for name in ["adalora", "dora"] {
+        for file in ["adapter_model.safetensors", "adapter_config.json", "trained_backbone.safetensors"] {
+            let read = |run: &str| fs::read_to_string(place.path(run).join("adapters").join(name).join(file));
+            let bytes = |run: &str| fs::read(place.path(run).join("adapters").join(name).join(file)).unwrap();
+            // The configuration names the backbone of its own run.
+            let named = |run: &str| read(run).unwrap().replace(&format!("{run}/backbone"), "backbone");
+            let same =
+                if file.ends_with("json") { named("whole") == named("run") } else { bytes("whole") == bytes("run") };
+            assert!(same, "{name}: {file}");
+        }
+    }
+    let ranks = |run: &str| -> Vec<(u64, u64)> {
+        let text = fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();
+        let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let allocations = events.filter(|event| event["event"] == "layers" && event["layers"][0]["rank"].is_u64());
+        allocations
+            .map(|event| {
+                let ranks = event["layers"].as_array().unwrap().iter().map(|layer| layer["rank"].as_u64().unwrap());
+                (event["step"].as_u64().unwrap(), ranks.sum())
+            })
+            .collect()
+    };
+    let whole = ranks("whole");
+    assert_eq!(whole, ranks("run"));
+    let steps: Vec<u64> = whole.iter().map(|&(step, _)| step).collect();
+    assert_eq!(steps, [7, 10, 13, 16, 19, 22, 25, 28, 31]);
+    // 12 projections, from rank 4 each to 2 on average.
+    assert!(whole.iter().all(|&(_, sum)| sum < 48) && whole.last().unwrap().1 <= 24, "{whole:?}");
+}
+
 #[test]
 fn the_number_of_threads_changes_nothing() {
     let place = Place::new();

@@ -78,6 +78,7 @@ pub struct HrmConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<u64>,
     /// Sites: `mlp`, `attention`.
+    #[serde(deserialize_with = "low_rank::one_or_many")]
     pub sites: Option<Vec<StreamSite>>,
     /// What the adapter reads.
     pub input: Option<HrmInput>,
@@ -117,6 +118,7 @@ pub struct LoraConfig {
     /// Dropout on the input of A.
     pub dropout: f64,
     /// Linear sites: `q_proj`, `k_proj`, `v_proj`, `o_proj`, and those of the MLP.
+    #[serde(deserialize_with = "low_rank::one_or_many")]
     pub targets: Option<Vec<String>>,
     /// Divide the scale by the root of the rank instead (rsLoRA).
     pub rslora: bool,

@@ -2,7 +2,10 @@
 
 use super::check::Checks;
 use hankel_models::adapters::{self, Placement, Schedule};
+use serde::de::{self, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
 
 /// Low-rank updates whose ranks are shared out among the projections while training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +23,7 @@ pub struct AdaLoraConfig {
     /// Dropout on the input of the right singular vectors.
     pub dropout: f64,
     /// Linear sites; `q_proj` and `v_proj` when not given.
+    #[serde(deserialize_with = "one_or_many")]
     pub targets: Option<Vec<String>>,
     /// Steps before the ranks are reduced; a tenth of all when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,8 +125,10 @@ impl AdaLoraConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct Ia3Config {
     /// Linear sites; `k_proj`, `v_proj` and `down_proj` when not given.
+    #[serde(deserialize_with = "one_or_many")]
     pub targets: Option<Vec<String>>,
     /// Those among them whose input is scaled instead of their output; `down_proj` when not given.
+    #[serde(deserialize_with = "one_or_many")]
     pub feedforward: Option<Vec<String>>,
 }
 
@@ -142,7 +148,13 @@ impl Ia3Config {
     }
 
     pub(super) fn check(&self, placement: &Placement, checks: &mut Checks<'_>) {
-        targets(Some(&self.settings().targets), placement, checks);
+        let settings = self.settings();
+        targets(Some(&settings.targets), placement, checks);
+        for name in &settings.feedforward {
+            checks.require("feedforward", settings.targets.contains(name), || {
+                format!("names {name:?}, which is not among `targets`")
+            });
+        }
     }
 }
 
@@ -155,4 +167,31 @@ pub(super) fn targets(targets: Option<&[String]>, placement: &Placement, checks:
     if let Err(error) = placement.select(targets) {
         checks.require("targets", false, || format!("cannot be attached: {error}"));
     }
+}
+
+/// A value alone or an array of them.
+pub(super) fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<Vec<T>>, D::Error> {
+    struct OneOrMany<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMany<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a name or an array of names")
+        }
+
+        fn visit_str<E: de::Error>(self, name: &str) -> Result<Vec<T>, E> {
+            T::deserialize(name.into_deserializer()).map(|one| vec![one])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(item) = items.next_element()? {
+                all.push(item);
+            }
+            Ok(all)
+        }
+    }
+
+    from.deserialize_any(OneOrMany(PhantomData)).map(Some)
 }

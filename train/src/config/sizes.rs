@@ -1,8 +1,7 @@
 //! Sizes and presets: from what was written to the settings of the models.
 
 use super::adapter::{AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, Scan};
-use super::low_rank::AdaLoraConfig;
-use hankel_models::adapters::{self, Placement, RateInit};
+use hankel_models::adapters::{self, Budget, Placement, RateInit};
 use hankel_ops::ScanPath;
 
 /// Difference between a budget and what it comes to above which a warning is given.
@@ -58,16 +57,8 @@ impl HrmConfig {
         }
     }
 
-    /// Solves a budget and writes out every setting.
-    fn resolve(&mut self, length: usize, placement: &Placement) -> Option<Solved> {
-        let count = |d: usize| {
-            let settings = HrmConfig { state_dim: Some(d), ..self.clone() }.settings(length, placement);
-            (settings.parameters_per_site(placement.d_model) * settings.sites.len() * placement.layers) as u64
-        };
-        let solved = self.budget.map(|budget| Solved::new("state_dim", budget, count));
-        if let Some(solved) = &solved {
-            (self.state_dim, self.budget) = (Some(solved.size), None);
-        }
+    /// Writes out every setting.
+    fn resolve(&mut self, length: usize, placement: &Placement) {
         let settings = self.settings(length, placement);
         self.sites = Some(settings.sites);
         self.input = Some(settings.input);
@@ -80,7 +71,6 @@ impl HrmConfig {
         self.gate_init = Some(settings.gate_init);
         (self.train_gate, self.train_log_dt) = (Some(settings.train_gate), Some(settings.train_log_dt));
         self.scan = settings.scan.into();
-        solved
     }
 }
 
@@ -97,62 +87,43 @@ impl LoraConfig {
         }
     }
 
-    fn resolve(&mut self, placement: &Placement, dora: bool) -> Option<Solved> {
-        let count = |rank: usize| {
-            let settings = LoraConfig { rank: Some(rank), ..self.clone() }.settings(dora);
-            adapters::AdapterConfig::Lora(settings).parameter_count(placement).unwrap_or(0)
-        };
-        let solved = self.budget.map(|budget| Solved::new("rank", budget, count));
-        if let Some(solved) = &solved {
-            (self.rank, self.budget) = (Some(solved.size), None);
-        }
-        let settings = self.settings(dora);
+    fn resolve(&mut self) {
+        let settings = self.settings(false);
         (self.targets, self.lora_alpha) = (Some(settings.targets), Some(settings.lora_alpha));
-        solved
     }
 }
 
-impl AdaLoraConfig {
-    fn solve(&mut self, placement: &Placement) -> Option<Solved> {
-        let count = |rank: usize| {
-            let settings = AdaLoraConfig { init_rank: Some(rank), ..self.clone() }.settings(0);
-            adapters::AdapterConfig::AdaLora(settings).parameter_count(placement).unwrap_or(0)
-        };
-        let solved = Solved::new("init_rank", self.budget?, count);
-        (self.init_rank, self.budget) = (Some(solved.size), None);
-        Some(solved)
-    }
+/// A solved budget in words.
+fn describe(budget: &Budget, name: &str) -> String {
+    let warning = if budget.difference().abs() > BUDGET_TOLERANCE { "warning: " } else { "" };
+    format!(
+        "{warning}adapter.{name}: a budget of {} parameters gives {} = {} with {} parameters ({:+.2} %)",
+        budget.budget,
+        budget.key,
+        budget.size,
+        budget.parameters,
+        100.0 * budget.difference()
+    )
 }
 
-/// A budget and what came of it.
-struct Solved {
-    key: &'static str,
-    budget: u64,
-    size: usize,
-    count: u64,
-}
-
-impl Solved {
-    /// The size whose count is nearest to `budget`; `count` grows with the size.
-    fn new(key: &'static str, budget: u64, count: impl Fn(usize) -> u64) -> Self {
-        let slope = count(2).saturating_sub(count(1)).max(1);
-        let guess = (budget.saturating_sub(count(1)) / slope) as usize + 1;
-        let near = guess.saturating_sub(1).max(1)..=guess.saturating_add(1);
-        let size = near.min_by_key(|&size| count(size).abs_diff(budget)).unwrap_or(1);
-        Solved { key, budget, size, count: count(size) }
+impl AdapterMethod {
+    fn budget(&self) -> Option<u64> {
+        match self {
+            AdapterMethod::Hrm(c) => c.budget,
+            AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => c.budget,
+            AdapterMethod::AdaLora(c) => c.budget,
+            AdapterMethod::Ia3(_) | AdapterMethod::None(_) => None,
+        }
     }
 
-    fn describe(&self, name: &str) -> String {
-        let difference = self.count as f64 / self.budget as f64 - 1.0;
-        let warning = if difference.abs() > BUDGET_TOLERANCE { "warning: " } else { "" };
-        format!(
-            "{warning}adapter.{name}: a budget of {} parameters gives {} = {} with {} parameters ({:+.2} %)",
-            self.budget,
-            self.key,
-            self.size,
-            self.count,
-            100.0 * difference
-        )
+    /// Puts a size in the place of a budget.
+    fn set_size(&mut self, size: usize) {
+        match self {
+            AdapterMethod::Hrm(c) => (c.state_dim, c.budget) = (Some(size), None),
+            AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => (c.rank, c.budget) = (Some(size), None),
+            AdapterMethod::AdaLora(c) => (c.init_rank, c.budget) = (Some(size), None),
+            AdapterMethod::Ia3(_) | AdapterMethod::None(_) => {}
+        }
     }
 }
 
@@ -161,23 +132,22 @@ impl AdapterConfig {
     ///
     /// `steps` are those of its training, when they are known.
     pub(super) fn resolve(&mut self, length: usize, placement: &Placement, steps: Option<u64>) -> Option<String> {
-        let solved = match &mut self.method {
-            _ if self.path.is_some() => None,
+        if self.path.is_some() {
+            return None;
+        }
+        let solve = |budget| self.settings(length, placement, steps.unwrap_or(0)).solve_budget(placement, budget).ok();
+        let solved = self.method.budget().and_then(solve);
+        if let Some(solved) = &solved {
+            self.method.set_size(solved.size);
+        }
+        match &mut self.method {
             AdapterMethod::Hrm(c) => c.resolve(length, placement),
-            AdapterMethod::Lora(c) => c.resolve(placement, false),
-            AdapterMethod::Dora(c) => c.resolve(placement, true),
-            AdapterMethod::AdaLora(c) => {
-                let solved = c.solve(placement);
-                c.resolve(steps);
-                solved
-            }
-            AdapterMethod::Ia3(c) => {
-                c.resolve();
-                None
-            }
-            AdapterMethod::None(_) => None,
-        };
-        solved.map(|solved| solved.describe(&self.name))
+            AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => c.resolve(),
+            AdapterMethod::AdaLora(c) => c.resolve(steps),
+            AdapterMethod::Ia3(c) => c.resolve(),
+            AdapterMethod::None(_) => {}
+        }
+        solved.map(|solved| describe(&solved, &self.name))
     }
 
     /// The adapter's settings for the models, for sequences of `length` tokens and a training of `steps` optimizer steps.

@@ -105,15 +105,24 @@ impl Foundation {
         &self.backbone
     }
 
+    /// Puts the backbone back into its first state, frozen.
+    ///
+    /// # Errors
+    /// When values cannot be put back.
+    pub fn reset(&self) -> hankel_core::Result<()> {
+        for (parameter, value) in self.backbone.parameters().iter().zip(&self.pristine) {
+            parameter.set_trainable(false)?;
+            parameter.set(value)?;
+        }
+        Ok(())
+    }
+
     /// The backbone in its first state, frozen, with `adapters`.
     ///
     /// # Errors
     /// When values cannot be put back.
     pub fn with(&self, adapters: AdapterSet) -> hankel_core::Result<Model> {
-        for (parameter, value) in self.backbone.parameters().iter().zip(&self.pristine) {
-            parameter.set_trainable(false)?;
-            parameter.set(value)?;
-        }
+        self.reset()?;
         adapters.to_dtype(self.dtype)?;
         Ok(Model { backbone: self.backbone.clone(), adapters })
     }

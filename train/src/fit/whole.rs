@@ -127,10 +127,13 @@ pub(super) fn attach(
     let placement = foundation.backbone().placement();
     let length = config.task.sequence_length();
     let Some(path) = &adapter.path else {
+        // DoRA starts from the weights, which the stage before may have trained.
+        foundation.reset()?;
         let backbone = foundation.backbone().parameters();
         let steps = config.training_of(adapter).steps(task.sequences(Split::Train));
         let settings = adapter.settings(length, &placement, steps);
-        return Ok(AdapterSet::on(&settings, &placement, &backbone, config.seed)?);
+        return AdapterSet::on(&settings, &placement, &backbone, config.seed)
+            .with_context(|| format!("`adapter.{}` cannot be attached", adapter.name));
     };
     let loaded = AdapterSet::load(path, &placement, length)
         .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
