@@ -172,6 +172,22 @@ fn every_kind_of_adapter() {
         let (now, then) = (loss(&evaluated[i]["scores"]), loss(&row["validation"]));
         // From its files, AdaLoRA is what is left of it.
         assert!((now - then).abs() < 1e-5 * then, "{name}: {now} {then}");
+        let (adapter, out) = (format!("run/adapters/{name}"), format!("merged-{name}"));
+        let merged = place.run(&["merge", &adapter, "--model", "run/backbone", "-o", &out]);
+        if i == 0 {
+            merged.refused(&["an HRM adapter cannot be merged"]);
+            continue;
+        }
+        assert_eq!(merged.code, Some(0), "{}", merged.stderr);
+        // Into the backbone, the trained head as well.
+        let alone = format!("{}[[adapter]]\nkind = \"none\"\n", &TINY[..start])
+            .replace("dropout = 0.1\ntrain_head = true", &format!("path = \"{out}\"\ntrain_head = false"))
+            .replace("layers = 2\nd_model = 16\nheads = 2\n", "");
+        let run = format!("alone-{name}");
+        place.fit(&alone, &run, &[]);
+        let result = json(&fs::read_to_string(place.path(&run).join("result.json")).unwrap());
+        let now = loss(&result["rows"][0]["validation"]);
+        assert!((now - then).abs() < 1e-5 * then, "{name} merged: {now} {then}");
     }
     let ranks: Vec<u64> =
         result["rows"][4]["layers"].as_array().unwrap().iter().map(|l| l["order"].as_u64().unwrap()).collect();

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Place, collect_losses};
-use hankel_models::MistralConfig;
+use hankel_models::adapters::{HrmConfig, Preset};
 use hankel_models::mistral::{Family, InitType, init_model};
+use hankel_models::{AdapterConfig, AdapterSet, MistralConfig};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
@@ -200,7 +201,7 @@ fn compare(model: &str, case: &str, more: &[&str]) -> Vec<String> {
     let place = Place::new();
     let case = shared(&format!("golden/{case}.safetensors"));
     write_tokens(&place, &case);
-    let model = shared(&format!("golden/{model}"));
+    let model = if Path::new(model).is_absolute() { model.into() } else { shared(&format!("golden/{model}")) };
     let mut arguments = vec!["forward", "--model", model.to_str().unwrap(), "--tokens", "tokens.safetensors"];
     arguments.extend(["-o", "out.safetensors", "--json"]);
     arguments.extend(more);
@@ -249,6 +250,67 @@ fn forward_with_adapters_and_in_four_bits() {
         let gradients = |names: &[String]| names.iter().filter(|name| name.starts_with("grad.")).count();
         assert_eq!(gradients(&compared), gradients(&expected.into_keys().collect::<Vec<_>>()), "{case}: {compared:?}");
     }
+}
+
+#[test]
+fn a_merged_model_needs_no_adapter() {
+    let place = Place::new();
+    let merge = |adapter: &Path, model: &str, out: &str, more: &[&str]| {
+        let model = shared(&format!("golden/mistral/window/{model}"));
+        let mut arguments = vec!["merge", adapter.to_str().unwrap(), "--model", model.to_str().unwrap(), "-o", out];
+        arguments.extend(more);
+        place.run(&arguments)
+    };
+    let merged = |case: &str, model: &str, out: &str, more: &[&str]| -> serde_json::Value {
+        let adapter = shared(&format!("golden/peft/{case}/adapter"));
+        let finished = merge(&adapter, model, out, &[&["--json"], more].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        serde_json::from_str(&finished.stdout).unwrap()
+    };
+    let dtype = |out: &str, key: &str| -> String {
+        let config = fs::read_to_string(place.path(out).join("config.json")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&config).unwrap()[key].as_str().unwrap().to_owned()
+    };
+    for (case, tensors) in [("lora_qv", 6), ("lora_all", 21), ("rslora", 6), ("dora_qv", 6), ("ia3", 9)] {
+        for model in ["hf", "hf_sharded"] {
+            let out = format!("{case}-{model}");
+            let facts = merged(case, model, &out, &[]);
+            assert_eq!(facts["merged"], tensors);
+            assert!(facts["largest_drift"]["relative"].as_f64().unwrap() < 1e-5, "{facts}");
+            let path = place.path(&out);
+            let compared = compare(path.to_str().unwrap(), &format!("peft/{case}/io"), &[]);
+            assert_eq!(compared, ["logits", "loss"], "{case}");
+        }
+    }
+    assert_eq!(dtype("lora_qv-hf", "dtype"), "float32");
+
+    // 16 bits lose some of the update; 32 bits of a model in 16 do not.
+    let facts = merged("adalora", "hf_bf16", "half", &[]);
+    let drift = facts["largest_drift"]["relative"].as_f64().unwrap();
+    assert!(drift > 1e-3 && drift < 0.5, "{facts}");
+    assert_eq!(dtype("half", "torch_dtype"), "bfloat16");
+    let facts = merged("adalora", "hf_bf16", "wide", &["--dtype", "f32"]);
+    assert!(facts["largest_drift"]["relative"].as_f64().unwrap() < 1e-5, "{facts}");
+    assert_eq!(dtype("wide", "torch_dtype"), "float32");
+    merged("adalora", "hf", "rounded", &["--dtype", "bf16"]);
+    assert_eq!(dtype("rounded", "dtype"), "bfloat16");
+
+    let lora = shared("golden/peft/lora_qv/adapter");
+    let told = merge(&lora, "hf_bf16", "told", &[]);
+    assert!(told.stdout.contains("6 tensors merged; largest drift by rounding"), "{}", told.stdout);
+    merge(&lora, "hf", "told", &[]).refused(&["told", "exists"]);
+    let run = |arguments: &[&str]| place.run(&[&["merge"], arguments, &["-o", "none"]].concat());
+    run(&["nowhere", "--model", "told"]).refused(&["nowhere is not a directory"]);
+    let quantized = place.run(&["quantize", "told", "-o", "nf4"]);
+    assert_eq!(quantized.code, Some(0), "{}", quantized.stderr);
+    run(&[lora.to_str().unwrap(), "--model", "nf4"]).refused(&["merge into the weights it was made from"]);
+    init_model(&small(), 1, InitType::Bf16, &place.path("other")).unwrap();
+    run(&[lora.to_str().unwrap(), "--model", "other"]).refused(&["cannot be merged into this model", "expected"]);
+    let placement = small().placement();
+    let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 4, 16, 24));
+    AdapterSet::new(&hrm, &placement, 0).unwrap().save(&place.path("hrm"), None).unwrap();
+    run(&["hrm", "--model", "other"]).refused(&["an HRM adapter cannot be merged", "state"]);
+    assert!(!place.path("none").exists());
 }
 
 #[test]

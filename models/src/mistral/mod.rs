@@ -17,13 +17,16 @@
 
 mod block;
 mod config;
+mod directory;
 mod init;
 mod load;
+mod merge;
 mod quantize;
 
 pub use config::{CONFIG_FILE, Family, MistralConfig};
 pub use init::{InitType, init_model};
 pub use load::LoadOptions;
+pub use merge::merge_model;
 pub use quantize::{QuantizeReport, quantize_model};
 
 use crate::adapters::{AdapterSet, Placement};

@@ -2,15 +2,13 @@
 
 use super::MistralConfig;
 use super::config::CONFIG_FILE;
+use super::directory::{copy_companions, raw, read_config};
 use super::load::is_quantized;
 use crate::weights::atomic::Existing;
 use crate::weights::quantized::parts;
 use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
-use hankel_core::{CpuStorage, Storage, Tensor};
 use hankel_ops::linear::nf4;
-use safetensors::Dtype;
-use serde_json::{Value, json};
-use std::fs;
+use serde_json::json;
 use std::path::Path;
 
 /// Bytes of a shard: what is held in memory at once.
@@ -35,11 +33,9 @@ pub struct QuantizeReport {
 /// When `from` cannot be read (see [`super::Mistral::load`]) or is quantised already, or `to` exists or cannot be written.
 pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeReport> {
     let config = MistralConfig::load(from)?;
-    let path = from.join(CONFIG_FILE);
-    let text = fs::read(&path).map_err(WeightsError::io("read", &path))?;
-    let mut json: Value = serde_json::from_slice(&text).map_err(|e| WeightsError::content(&path, e.to_string()))?;
+    let mut json = read_config(from)?;
     if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
-        return Err(WeightsError::content(&path, "the model is quantised already"));
+        return Err(WeightsError::content(from.join(CONFIG_FILE), "the model is quantised already"));
     }
     let mut files = ModelFiles::open(from)?;
     let mut writer = ShardWriter::create(to, Existing::Refuse, SHARD)?;
@@ -76,29 +72,7 @@ pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeRe
         "bnb_4bit_use_double_quant": double,
     });
     writer.file(CONFIG_FILE, &serde_json::to_vec_pretty(&json).expect("a value"))?;
-    for name in [
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-    ] {
-        let path = from.join(name);
-        if path.is_file() {
-            writer.file(name, &fs::read(&path).map_err(WeightsError::io("read", &path))?)?;
-        }
-    }
+    copy_companions(from, &writer)?;
     writer.finish()?;
     Ok(report)
-}
-
-/// Type and bytes of a weight that is not quantised.
-fn raw(weight: &Tensor) -> Option<(Dtype, &'static str, &[u8])> {
-    let Storage::Cpu(storage) = weight.storage();
-    match storage {
-        CpuStorage::F32(data) => Some((Dtype::F32, "float32", bytemuck::cast_slice(data))),
-        CpuStorage::BF16(data) => Some((Dtype::BF16, "bfloat16", bytemuck::cast_slice(data))),
-        CpuStorage::F16(data) => Some((Dtype::F16, "float16", bytemuck::cast_slice(data))),
-        _ => None,
-    }
 }

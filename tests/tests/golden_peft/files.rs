@@ -2,9 +2,10 @@
 
 use super::golden;
 use hankel_core::{DType, Tensor};
-use hankel_models::AdapterSet;
-use hankel_models::adapters::{LinearSite, Placement, StreamSite};
+use hankel_models::adapters::{HrmConfig, LinearSite, Placement, Preset, StreamSite};
+use hankel_models::{AdapterConfig, AdapterSet};
 use hankel_tests::golden::Golden;
+use proptest::prelude::*;
 use safetensors::SafeTensors;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -145,4 +146,54 @@ fn a_backbone_of_other_shapes_is_refused() {
     assert!(message.contains("model.layers.2.") && message.contains("does not belong"), "{message}");
     let message = load(&|p| p.layers = 4);
     assert!(message.contains("model.layers.3.") && message.contains("is missing"), "{message}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    /// Whatever is done to the bytes of an adapter's files, reading them ends with an adapter or an error.
+    #[test]
+    fn damaged_bytes_never_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+                                 cut in prop::option::of(any::<prop::sample::Index>()),
+                                 which in 0..ADAPTERS.len() + 1, settings in any::<bool>()) {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some((name, _)) = ADAPTERS.get(which) {
+            for file in ["adapter_config.json", "adapter_model.safetensors"] {
+                std::fs::copy(golden("peft").join(name).join(file), folder.path().join(file)).unwrap();
+            }
+        } else {
+            let config = AdapterConfig::Hrm(HrmConfig::new(Preset::Released, 3, 64, 32));
+            AdapterSet::new(&config, &placement(), 0).unwrap().save(folder.path(), None).unwrap();
+        }
+        let path = folder.path().join(if settings { "adapter_config.json" } else { "adapter_model.safetensors" });
+        let mut bytes = std::fs::read(&path).unwrap();
+        // The headers are where damage is interesting.
+        let reach = bytes.len().min(4000);
+        for (index, byte) in edits {
+            bytes[index.index(reach)] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let _ = AdapterSet::load(folder.path(), &placement(), 32);
+    }
+}
+
+/// The settings alone decide how much memory is asked for: they are held against the file first.
+#[test]
+fn a_rank_that_the_file_does_not_have_takes_no_memory() {
+    for (name, key) in [("lora_qv/adapter", "r"), ("dora_qv/adapter", "r"), ("adalora/adapter", "init_r")] {
+        let folder = tempfile::tempdir().unwrap();
+        let from = golden("peft").join(name);
+        let file = "adapter_model.safetensors";
+        std::fs::copy(from.join(file), folder.path().join(file)).unwrap();
+        let mut config = json(&from.join("adapter_config.json"));
+        config.insert(key.to_owned(), (1 << 20).into());
+        config.insert("rank_pattern".to_owned(), Value::Null);
+        std::fs::write(folder.path().join("adapter_config.json"), serde_json::to_vec(&config).unwrap()).unwrap();
+        let mut wide = placement();
+        wide.linear.iter_mut().for_each(|site| (site.inputs, site.outputs) = (1 << 24, 1 << 24));
+        let message = AdapterSet::load(folder.path(), &wide, 32).err().unwrap().to_string();
+        assert!(message.contains("lora_A") && message.contains("expected 1048576 rows"), "{name}: {message}");
+    }
 }

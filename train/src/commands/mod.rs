@@ -5,6 +5,7 @@ mod fit;
 mod forward;
 mod generate;
 mod init_model;
+mod merge;
 mod output;
 mod quantize;
 mod report;
@@ -37,6 +38,8 @@ enum Command {
     Generate(generate::Args),
     /// Quantise a model's projections to 4 bits, in the layout of bitsandbytes
     Quantize(quantize::Args),
+    /// Fold an adapter into the weights of its model
+    Merge(merge::Args),
     /// Write a model with random weights of any size, to try things at scale
     InitModel(init_model::Args),
     /// Turn a text into token ids, or ids into a text
@@ -82,6 +85,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Forward(args) => forward::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Quantize(args) => quantize::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::InitModel(args) => init_model::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Score(args) => score::run(&args),

@@ -42,6 +42,9 @@ impl AdapterSet {
     pub(super) fn load_peft(directory: &Path, value: &Map<String, Value>, placement: &Placement) -> Result<Self> {
         let (config, pattern) = config::read(&directory.join(CONFIG_FILE), value, placement)?;
         let path = directory.join(WEIGHTS_FILE);
+        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let mut arrays = parse(&path, &bytes)?;
+        check_rank(&path, &config, &pattern, &arrays)?;
         let rank = |path: &str, rank| pattern.get(path).map_or(rank, |kept| kept.iter().filter(|k| **k).count());
         let mut set = Self::build(&config, placement, 0, rank)
             .map_err(|e| WeightsError::content(directory.join(CONFIG_FILE), e.to_string()))?;
@@ -56,10 +59,27 @@ impl AdapterSet {
             }
             set.allocator = Allocator::pruned(pattern);
         }
-        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
-        fill(&path, &set.parameters(), &mut parse(&path, &bytes)?, |name| format!("{PREFIX}{name}"))?;
+        fill(&path, &set.parameters(), &mut arrays, |name| format!("{PREFIX}{name}"))?;
         Ok(set)
     }
+}
+
+/// Refuses a rank above those of the file before memory is taken for it.
+fn check_rank(path: &Path, config: &AdapterConfig, pattern: &RankPattern, arrays: &NamedArrays) -> Result<()> {
+    let rank = match config {
+        AdapterConfig::Lora(config) => config.rank,
+        AdapterConfig::AdaLora(config) if pattern.is_empty() => config.init_rank,
+        _ => return Ok(()),
+    };
+    let factors = arrays.iter().filter(|(name, array)| name.contains(".lora_A") && array.shape.len() == 2);
+    let reason = match factors.max_by_key(|(_, array)| array.shape[0]) {
+        None => "there is no tensor lora_A".to_owned(),
+        Some((name, array)) if array.shape[0] < rank => {
+            format!("tensor {name} has shape {:?}, expected {rank} rows", array.shape)
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(WeightsError::content(path, reason))
 }
 
 /// Leaves out the triplets of the projection at `path` that are not kept.
