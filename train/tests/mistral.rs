@@ -240,7 +240,9 @@ fn forward_writes_what_the_reference_library_computes() {
 
 #[test]
 fn forward_with_adapters_and_in_four_bits() {
-    for (case, quantize) in [("lora_qv", false), ("dora_qv", false), ("ia3", false), ("qlora", true)] {
+    for (case, quantize) in
+        [("lora_qv", false), ("rslora", false), ("dora_qv", false), ("adalora", false), ("ia3", false), ("qlora", true)]
+    {
         let adapter = shared(&format!("golden/peft/{case}/adapter"));
         let mut more = vec!["--gradients", "--adapter", adapter.to_str().unwrap()];
         more.extend(quantize.then_some(["--quantize", "nf4"]).iter().flatten());

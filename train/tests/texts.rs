@@ -52,6 +52,8 @@ fn config(task: &str, rest: &str) -> String {
 }
 
 const HRM: &str = "[[adapter]]\nkind = \"hrm\"\nstate_dim = 4\ntruncate = { order = 2 }\n";
+/// Far from doing nothing.
+const STRONG: &str = "[[adapter]]\nkind = \"hrm\"\nstate_dim = 4\ngate_init = 1.0\nb_std = 0.3\nc_std = 0.3\n";
 const LORA: &str = "[[adapter]]\nkind = \"lora\"\nrank = 2\nlora_alpha = 4\ndropout = 0.05\n";
 
 fn json(text: &str) -> Value {
@@ -127,12 +129,12 @@ fn narrativeqa() {
 fn packing_padding_and_parts_give_the_same_losses() {
     let place = place();
     let task = format!("kind = \"quality\"\npath = {:?}\nmetrics = []", fixture("quality.jsonl"));
-    let text =
-        config(&task, &format!("steps = 3\naccumulation = 2\n{LORA}")).replace("dropout = 0.05", "dropout = 0.0");
+    let text = config(&task, &format!("steps = 3\naccumulation = 2\n{STRONG}{LORA}"))
+        .replace("dropout = 0.05", "dropout = 0.0");
     let text = format!("precision = \"f64\"\n{text}").replace("0.3\n[back", "0.3\npack = false\n[back");
     let losses = |out: &str, more: &[&str]| {
         place.fit(&text, out, &[more, &["--set", "task.validation_sequences=1"]].concat());
-        collect_losses(&place, out, "lora")
+        ["lora", "hrm"].map(|stage| collect_losses(&place, out, stage))
     };
     let padded = losses("padded", &[]);
     for (name, more) in [
@@ -143,15 +145,23 @@ fn packing_padding_and_parts_give_the_same_losses() {
         ("parts", &["--set", "train.chunk=1000"]),
     ] {
         let other = losses(name, more);
-        let close = padded.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-9);
-        assert!(close && other.len() == 3, "{name}: {padded:?} {other:?}");
+        for (padded, other) in padded.iter().zip(&other) {
+            let close = padded.iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-9);
+            assert!(close && other.len() == 3, "{name}: {padded:?} {other:?}");
+        }
     }
     for pack in ["true", "false"] {
         let parts =
             losses(&format!("parts-{pack}"), &["--set", "train.chunk=37", "--set", &format!("task.pack={pack}")]);
-        assert!((padded[0] - parts[0]).abs() < 1e-9, "the first loss is that of the whole: {padded:?} {parts:?}");
-        assert!((padded[2] - parts[2]).abs() > 1e-9, "the gradient is another");
+        for (padded, parts) in padded.iter().zip(&parts) {
+            // What attention sees and the recurrent state are carried from part to part.
+            assert!((padded[0] - parts[0]).abs() < 1e-9, "the first loss is that of the whole: {padded:?} {parts:?}");
+            assert!((padded[2] - parts[2]).abs() > 1e-9, "the gradient is another: {padded:?} {parts:?}");
+        }
     }
+    // The recurrence matters here: without memory the first loss would be another.
+    let forgetful = losses("forgetful", &["--set", "adapter.hrm.a_min=1e-9", "--set", "adapter.hrm.a_max=1e-8"]);
+    assert!((forgetful[1][0] - padded[1][0]).abs() > 1e-3, "{padded:?} {forgetful:?}");
 }
 
 #[test]
@@ -252,6 +262,17 @@ fn scores_of_a_file() {
     {
         assert!(finished.stderr.contains(part), "{part} in {}", finished.stderr);
     }
+    // Answers of several adapters in one file are scored apart.
+    let line = |adapter: &str, text: &str| {
+        format!("{{\"adapter\": {adapter:?}, \"prediction\": {text:?}, \"references\": [\"a dog\"]}}\n")
+    };
+    place.write("two.jsonl", line("hrm", "dog") + &line("lora", "cat") + &line("hrm", "dog"));
+    let found = json(&place.run(&["score", "--task", "narrativeqa", "two.jsonl", "--json"]).stdout);
+    let exact = |index: usize| &found["adapters"][index]["scores"]["exact_match"];
+    assert_eq!((exact(0), exact(1)), (&Value::from(1.0), &Value::from(0.0)), "{found}");
+    assert_eq!((&found["adapters"][0]["adapter"], &found["adapters"][0]["predictions"]), (&"hrm".into(), &2.into()));
+    let shown = place.run(&["score", "--task", "narrativeqa", "two.jsonl"]).stdout;
+    assert!(shown.contains("2 predictions of hrm in two.jsonl") && shown.contains("1 predictions of lora"), "{shown}");
     let one = place.run(&["score", "--task", "qmsum", "p.jsonl", "--metrics", "rouge1"]);
     assert!(one.stdout.contains("rouge1") && !one.stdout.contains("rouge_l"), "{}", one.stdout);
     place.write("empty.jsonl", "");
@@ -287,16 +308,28 @@ fn texts_and_ids() {
 fn the_configurations_of_the_paper() {
     let place = place();
     let documents = format!("task.documents={}", fixture("narrativeqa_stories.jsonl"));
+    // The excerpt is all of one set.
+    let questions = fs::read_to_string(fixture("narrativeqa_qaps.jsonl")).unwrap();
+    let sets = ["train", "valid", "test", "train", "train"].iter().cycle();
+    let set = |(line, set): (&str, &&str)| line.replace("\"set\": \"valid\"", &format!("\"set\": {set:?}")) + "\n";
+    // Two questions on a story: they stay together.
+    let sets = sets.flat_map(|set| [set, set]);
+    place.write("narrativeqa_qaps.jsonl", questions.lines().zip(sets).map(set).collect::<String>());
+    let five = &["hrm", "lora", "adalora", "dora", "lora-mlp"][..];
     for (name, data, rows) in [
-        ("quality", "quality.jsonl", &["hrm", "lora", "adalora", "dora", "lora-mlp"][..]),
-        ("quality_qlora", "quality.jsonl", &["qlora"]),
-        ("qmsum", "qmsum.jsonl", &["hrm", "lora", "adalora", "dora", "lora-mlp"]),
-        ("qmsum_qlora", "qmsum.jsonl", &["qlora"]),
-        ("narrativeqa", "narrativeqa_qaps.jsonl", &["hrm", "lora", "adalora", "dora", "lora-mlp"]),
-        ("narrativeqa_qlora", "narrativeqa_qaps.jsonl", &["qlora"]),
+        ("quality", fixture("quality.jsonl"), five),
+        ("quality_qlora", fixture("quality.jsonl"), &["qlora"]),
+        ("qmsum", fixture("qmsum.jsonl"), five),
+        ("qmsum_qlora", fixture("qmsum.jsonl"), &["qlora"]),
+        ("narrativeqa", "narrativeqa_qaps.jsonl".into(), five),
+        ("narrativeqa_qlora", "narrativeqa_qaps.jsonl".into(), &["qlora"]),
     ] {
         let file = root(&format!("experiments/longbench/{name}.toml"));
-        let path = format!("task.path={}", fixture(data));
+        assert_eq!(
+            toml::from_str::<toml::Table>(&fs::read_to_string(&file).unwrap()).unwrap()["train"]["epochs"],
+            5.into()
+        );
+        let path = format!("task.path={data}");
         // Enough epochs of the few examples for the schedule of AdaLoRA.
         let set = ["--set", &path, "--set", "backbone.model=model", "--set", "train.epochs=1500"];
         let more: &[&str] = if name.starts_with("narrativeqa") { &["--set", &documents] } else { &[] };
@@ -306,6 +339,44 @@ fn the_configurations_of_the_paper() {
             assert!(finished.stdout.contains(&format!("\n{row}: ")), "{row} in {}", finished.stdout);
         }
         assert!(finished.stdout.contains("</s>\u{27e7}"), "{name}");
+        let (resolved, _) = finished.stdout.split_once("\n# Task\n").unwrap();
+        protocol(name, &resolved.parse().unwrap(), rows.len() == 1);
+    }
+}
+
+/// What the paper and, where it is silent, the released code say.
+fn protocol(name: &str, config: &toml::Table, quantised: bool) {
+    let expect = |table: &toml::Value, wanted: &str| {
+        for (key, value) in toml::from_str::<toml::Table>(wanted).unwrap() {
+            assert_eq!(table.get(&key), Some(&value), "{name}: {key} in {table}");
+        }
+    };
+    let common = "length = 4096\ntruncation = \"middle\"\nvalidation_share = 0.1\nmax_new_tokens = 128\nrepetition_penalty = 1.3";
+    expect(&config["task"], common);
+    let official = config["task"].get("official_split").is_some_and(|value| *value == true.into());
+    assert_eq!(official, name.starts_with("narrativeqa"));
+    expect(
+        &config["train"],
+        "batch_size = 1\naccumulation = 8\nlr = 5e-4\nclip = 1.0\nschedule = \"cosine\"\nwarmup_ratio = 0.03",
+    );
+    assert_eq!(config["backbone"].get("quantize"), quantised.then(|| "nf4".into()).as_ref());
+    let qv = "lora_alpha = 32.0\ndropout = 0.05\ntargets = [\"q_proj\", \"v_proj\"]\n";
+    let adalora = format!(
+        "{qv}init_rank = 24\ntarget_rank = 16\ntinit = 50\ntfinal = 600\ndelta_t = 10\nbeta1 = 0.85\nbeta2 = 0.85\n\
+         orth_reg_weight = 0.5"
+    );
+    for adapter in config["adapter"].as_array().unwrap() {
+        let wanted = match adapter["name"].as_str().unwrap() {
+            "hrm" => "kind = \"hrm\"\nstate_dim = 32\nsites = [\"mlp\"]\npreset = \"paper\"\ngate_init = 0.1",
+            "lora" | "qlora" => &format!("kind = \"lora\"\nrank = 16\n{qv}"),
+            "dora" => &format!("kind = \"dora\"\nrank = 16\n{qv}"),
+            "adalora" => &format!("kind = \"adalora\"\n{adalora}"),
+            "lora-mlp" => {
+                "kind = \"lora\"\nrank = 4\ndropout = 0.05\ntargets = [\"gate_proj\", \"up_proj\", \"down_proj\"]"
+            }
+            other => panic!("{other}"),
+        };
+        expect(adapter, wanted);
     }
 }
 

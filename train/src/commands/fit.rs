@@ -126,6 +126,9 @@ pub fn run(args: &Args) -> Result<()> {
         duration(outcome.result.wall_time_seconds),
         page.display()
     ))?;
+    if let Some(folder) = outcome.directory.existing_predictions() {
+        output::line(&format!("every answer beside its references: {}", folder.display()))?;
+    }
     Ok(())
 }
 

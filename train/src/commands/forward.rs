@@ -39,8 +39,8 @@ pub struct Args {
     /// `attention_mask`, whose zeros must be at the end of a row
     #[arg(long, value_name = "FILE.safetensors")]
     tokens: PathBuf,
-    /// File to write: `logits`, `loss` (mean over the labels, each predicted from what is before it), `hidden.layerL`,
-    /// `hidden.final_norm`
+    /// File to write: `logits`, `loss` (mean over the labels, each predicted from what is before it; with the penalty of
+    /// AdaLoRA, without it in `loss_lm`), `hidden.layerL`, `hidden.final_norm`
     #[arg(short, long, value_name = "OUT.safetensors")]
     output: PathBuf,
     /// Also `grad.inputs_embeds`, and `grad.NAME` of every parameter: those of the adapter, or without one all weights
@@ -108,6 +108,7 @@ fn compute(model: &Model, input: &Input, gradients: bool) -> Result<(NamedArrays
     let mut pass = Pass { trace: Some(&mut trace), ..Pass::evaluation() };
     // Zeros added to the embeddings: their gradient is that of the embeddings.
     let mut offset = None;
+    let mut without_penalty = None;
     let mut run = || -> hankel_core::Result<(Tensor, Tensor)> {
         let hidden = match backbone {
             Transformer::Mistral { model, .. } if gradients => {
@@ -124,7 +125,9 @@ fn compute(model: &Model, input: &Input, gradients: bool) -> Result<(NamedArrays
         let targets = Targets { tokens: &input.labels, weights: &weights, smoothing: 0.0, normalizer };
         let head = Head { weight: &backbone.head().tensor(), bias: None };
         let loss = cross_entropy(&hidden, head, targets)?;
-        Ok((hidden, loss))
+        let Some(penalty) = adapters.penalty()? else { return Ok((hidden, loss)) };
+        without_penalty = Some(loss.item()?);
+        Ok((hidden, add(&loss, &penalty)?))
     };
     let (hidden, loss) = if gradients { run()? } else { no_grad(run)? };
     let logits = no_grad(|| linear(&hidden.detach(), &backbone.head().tensor(), None))?;
@@ -137,7 +140,11 @@ fn compute(model: &Model, input: &Input, gradients: bool) -> Result<(NamedArrays
         arrays.insert(name, Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), stored));
     };
     put("logits".to_owned(), &logits);
-    put("loss".to_owned(), &Tensor::full([1], value).to_dtype(logits.dtype())?);
+    let number = |value: f64| Tensor::full([1], value).to_dtype(logits.dtype());
+    put("loss".to_owned(), &number(value)?);
+    if let Some(value) = without_penalty {
+        put("loss_lm".to_owned(), &number(value)?);
+    }
     trace.iter().enumerate().for_each(|(layer, hidden)| put(format!("hidden.layer{layer}"), hidden));
     put("hidden.final_norm".to_owned(), &hidden);
     for (name, parameter) in &trained {

@@ -63,16 +63,34 @@ pub fn run(args: &Args) -> Result<()> {
         let why = problems.first().unwrap_or("it is empty");
         bail!("{}: there is nothing to score: {why}", path.display());
     }
-    let means = scoring.means(lines.iter());
-    if args.json {
-        let found =
-            json!({ "task": format.name(), "predictions": lines.len(), "left_out": problems.len(), "scores": means });
-        output::line(&serde_json::to_string_pretty(&found)?)?;
-    } else {
-        let rows = means.iter().map(|(name, value)| format!("\n  {name:<36} {value:.4}"));
-        output::line(&(format!("{} predictions of {}", lines.len(), path.display()) + &rows.collect::<String>()))?;
+    // `train eval` writes the answers of several adapters into one file.
+    let mut groups: Vec<(Option<&str>, Vec<&Prediction>)> = Vec::new();
+    for line in &lines {
+        let name = line.adapter.as_deref();
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, group)) => group.push(line),
+            None => groups.push((name, vec![line])),
+        }
     }
-    Ok(())
+    let means = |group: &[&Prediction]| scoring.means(group.iter().copied());
+    if args.json {
+        let mut found = json!({ "task": format.name(), "predictions": lines.len(), "left_out": problems.len() });
+        if let [(_, group)] = &groups[..] {
+            found["scores"] = json!(means(group));
+        } else {
+            let rows = groups
+                .iter()
+                .map(|(name, group)| json!({ "adapter": name, "predictions": group.len(), "scores": means(group) }));
+            found["adapters"] = rows.collect();
+        }
+        return output::line(&serde_json::to_string_pretty(&found)?);
+    }
+    let block = |(name, group): &(Option<&str>, Vec<&Prediction>)| {
+        let of = name.map_or_else(|| path.display().to_string(), |name| format!("{name} in {}", path.display()));
+        let rows = means(group).into_iter().map(|(name, value)| format!("\n  {name:<36} {value:.4}"));
+        format!("{} predictions of {of}", group.len()) + &rows.collect::<String>()
+    };
+    output::line(&groups.iter().map(block).collect::<Vec<_>>().join("\n"))
 }
 
 fn prediction(value: &Value, format: TextFormat) -> Result<Prediction, String> {

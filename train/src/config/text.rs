@@ -63,6 +63,9 @@ pub struct TextConfig {
     /// Files of test examples; their documents are taken out of training and validation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test_path: Option<Paths>,
+    /// NarrativeQA: divide as published, by the column `set` of `path` (train, valid, test).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub official_split: bool,
     /// NarrativeQA: the texts of the documents (stories or summaries), or directories with a file per document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Paths>,
@@ -192,6 +195,7 @@ impl TextConfig {
         checks.require("path", !self.path.0.is_empty(), || "must name a file".to_owned());
         for (key, given, wanted) in [
             ("documents", self.documents.is_some(), format == TextFormat::NarrativeQa),
+            ("official_split", self.official_split, format == TextFormat::NarrativeQa),
             ("document", self.document.is_some(), format == TextFormat::Jsonl),
             ("roles", self.roles.is_some(), format == TextFormat::Jsonl),
         ] {
@@ -200,6 +204,11 @@ impl TextConfig {
         checks.require("documents", self.documents.is_some() || format != TextFormat::NarrativeQa, || {
             "is missing: name the file with the stories or summaries, or the directory with the documents".to_owned()
         });
+        for (key, given) in [("validation_path", &self.validation_path), ("test_path", &self.test_path)] {
+            checks.require(key, given.is_none() || !self.official_split, || {
+                "and `official_split` are both given: keep one".to_owned()
+            });
+        }
         let problem = if self.tokenizer.is_some() {
             let loaded = Tokenizer::load(&self.tokenizer_directory());
             loaded.err().map(|error| format!("cannot be used: {error}"))

@@ -73,7 +73,8 @@ fn stage(out: &mut String, name: &str, model: &super::Model, task: &dyn Task, se
         ("trained in total", counts.trainable),
         ("frozen", counts.frozen),
     ];
-    for (what, count) in rows {
+    let always = ["adapter", "trained in total", "frozen"];
+    for (what, count) in rows.into_iter().filter(|(what, count)| *count > 0 || always.contains(what)) {
         writeln!(out, "  {what:<40} {:>14} parameters", thousands(count as f64))?;
     }
     let components = estimate(model, settings, task.sequence_length());
@@ -81,16 +82,22 @@ fn stage(out: &mut String, name: &str, model: &super::Model, task: &dyn Task, se
         writeln!(out, "  {what:<40} {:>14}", readable(*bytes))?;
     }
     let total = components.iter().filter(|(what, _)| *what != MAPPED).map(|(_, bytes)| bytes).sum();
-    writeln!(out, "  {:<40} {:>14}\n", "memory in total, about", readable(total))?;
+    let is_mapped = components.iter().any(|(what, _)| *what == MAPPED);
+    let name = if is_mapped { "memory in total without them, about" } else { "memory in total, about" };
+    writeln!(out, "  {name:<40} {:>14}\n", readable(total))?;
     Ok(())
 }
 
 /// The first sequence of a batch, token by token with its target and the target's weight, and the batch in numbers.
 fn decode(task: &dyn Task, batch: &Batch) -> String {
     let targets = batch.weights.iter().filter(|weight| **weight > 0.0).count();
+    let sequences = match (batch.documents.len(), batch.sequences) {
+        (0 | 1, 1) => "1 sequence of".to_owned(),
+        (0, n) => format!("{n} sequences of"),
+        (n, _) => format!("{n} sequences end to end,"),
+    };
     let mut lines = vec![format!(
-        "{} sequences of {} tokens, {targets} of {} positions have a target, total weight {}",
-        batch.sequences,
+        "{sequences} {} tokens: {targets} of {} positions have a target, total weight {}",
         batch.length,
         batch.tokens.len(),
         batch.weight()

@@ -105,6 +105,11 @@ impl TextMetric {
         }
     }
 
+    /// Whether it is there for comparison with figures that other software printed, beside the usual metric.
+    pub const fn is_of_other_software(self) -> bool {
+        matches!(self, Self::LongBenchRougeL | Self::ReleasedRouge1Recall | Self::ReleasedRouge2Recall)
+    }
+
     /// The figure against one reference.
     fn against(self, prediction: &str, reference: &str) -> f64 {
         let plain = || (rouge::tokens(prediction, false), rouge::tokens(reference, false));

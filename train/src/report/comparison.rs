@@ -6,6 +6,7 @@ use super::Section;
 use super::format::{difference, duration, metric_name, orders, score, thousands};
 use super::html::{Cell, paragraph, table};
 use super::run::Run;
+use crate::metrics::TextMetric;
 use crate::results::{AdapterResult, RunResult, Scores, metric};
 
 /// Metrics that have a place of their own in the report.
@@ -13,7 +14,7 @@ fn in_table(name: &str) -> bool {
     !name.starts_with(metric::ACCURACY_QUARTER)
 }
 
-/// Names of the metrics of all rows, the primary ones first, then accuracy, bits and loss.
+/// Names of the metrics of all rows, the primary ones first, then those of texts, accuracy, bits and loss.
 fn metrics(runs: &[Run]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut add = |name: &str| {
@@ -28,7 +29,8 @@ fn metrics(runs: &[Run]) -> Vec<String> {
             add(&result.task.primary_metric);
         }
     }
-    for name in [metric::ACCURACY, metric::BITS_PER_CHARACTER, metric::LOSS] {
+    let texts = TextMetric::ALL.into_iter().filter(|metric| !metric.is_of_other_software()).map(TextMetric::name);
+    for name in texts.chain([metric::ACCURACY, metric::BITS_PER_CHARACTER, metric::LOSS]) {
         if scores.iter().any(|s| s.get(name).is_some()) {
             add(name);
         }
@@ -152,17 +154,28 @@ pub fn text_table(result: &RunResult) -> String {
         notes: Vec::new(),
     };
     let runs = [run];
-    let names = metrics(&runs);
+    let of_other_software = |name: &str| name.parse().is_ok_and(TextMetric::is_of_other_software);
+    let mut names = metrics(&runs);
+    // A terminal is narrow: these are in the report.
+    names.retain(|name| !of_other_software(name) || *name == result.task.primary_metric);
+    let compared = result.rows.iter().any(|row| to_none(&runs[0], result, row).is_some());
     let mut headers = vec![("adapter".to_owned(), Align::Left), ("parameters".to_owned(), Align::Right)];
-    headers.extend(names.iter().map(|name| (metric_name(name), Align::Right)));
-    headers.extend(
-        [("to none", Align::Right), ("order", Align::Right), ("time", Align::Right)].map(|(n, a)| (n.to_owned(), a)),
-    );
+    for (i, name) in names.iter().enumerate() {
+        headers.push((metric_name(name), Align::Right));
+        if i == 0 && compared {
+            headers.push(("to none".to_owned(), Align::Right));
+        }
+    }
+    headers.extend(["order", "time"].map(|name| (name.to_owned(), Align::Right)));
     let mut out = Table::new(headers);
     for row in &result.rows {
         let mut cells = vec![row.name.clone(), thousands(row.parameters.adapter)];
-        cells.extend(names.iter().map(|name| row.validation.get(name).map_or("–".to_owned(), score)));
-        cells.push(to_none(&runs[0], result, row).map_or("–".to_owned(), difference));
+        for (i, name) in names.iter().enumerate() {
+            cells.push(row.validation.get(name).map_or("–".to_owned(), score));
+            if i == 0 && compared {
+                cells.push(to_none(&runs[0], result, row).map_or("–".to_owned(), difference));
+            }
+        }
         cells.push(order_cell(&runs[0], row));
         cells.push(row.training.as_ref().map_or("–".to_owned(), |t| duration(t.seconds)));
         out.row(cells);

@@ -90,12 +90,16 @@ pub(super) fn metric_label(name: &str) -> String {
     format!("{}{unit}", metric_name(name))
 }
 
-/// Orders in a few words: one number if all layers have it, else one number each.
+/// Orders in a few words: one number if all layers have it, else one number each, or for many layers the range.
 pub(super) fn orders(orders: &[usize]) -> String {
     match orders {
         [] => String::new(),
         [first, rest @ ..] if rest.iter().all(|o| o == first) => first.to_string(),
-        _ => orders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        _ if orders.len() <= 8 => orders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        _ => {
+            let (least, most) = orders.iter().fold((usize::MAX, 0), |(a, b), &n| (a.min(n), b.max(n)));
+            format!("{least} to {most}")
+        }
     }
 }
 
@@ -154,6 +158,7 @@ mod tests {
         assert_eq!(orders(&[6, 6, 6]), "6");
         assert_eq!(orders(&[12, 11, 9]), "12 11 9");
         assert_eq!(orders(&[]), "");
+        assert_eq!(orders(&[5, 4, 4, 4, 9, 4, 4, 4, 6]), "4 to 9");
     }
 
     #[test]

@@ -119,6 +119,10 @@ impl RunDirectory {
     pub fn predictions(&self, row: &str, split: &str) -> PathBuf {
         self.path.join("predictions").join(format!("{row}-{split}.jsonl"))
     }
+    /// Where generated answers are, if there are any.
+    pub fn existing_predictions(&self) -> Option<PathBuf> {
+        Some(self.path.join("predictions")).filter(|folder| folder.is_dir())
+    }
     /// A trained adapter.
     pub fn adapter(&self, name: &str) -> PathBuf {
         self.path.join("adapters").join(name)

@@ -32,7 +32,7 @@ impl Schedule {
         }
         if tinit.saturating_add(tfinal) >= total_steps {
             return Err(format!(
-                "tinit = {tinit} and tfinal = {tfinal} leave none of total_steps = {total_steps} for the reduction"
+                "tinit = {tinit} and tfinal = {tfinal} leave none of the {total_steps} steps for the reduction: train for more, or make them smaller"
             ));
         }
         Ok(())

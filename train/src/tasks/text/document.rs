@@ -1,5 +1,6 @@
 //! Texts and the examples made of them.
 
+use crate::results::Split;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -42,6 +43,8 @@ pub struct Question {
     pub options: Vec<(String, String)>,
     /// LongBench: the dataset, which decides prompt and metric.
     pub dataset: Option<String>,
+    /// The part of the published division that it belongs to, if its file says so.
+    pub part: Option<Split>,
     /// A conversation (role and content), instead of prompt and answer.
     pub turns: Vec<(String, String)>,
 }
@@ -55,4 +58,7 @@ pub struct Example {
     pub pieces: Vec<Piece>,
     /// Tokens of a generated answer, at most.
     pub new_tokens: usize,
+    /// Whether everything but the document fits into a sequence. What does not is left out, but only after the division, so
+    /// that the same documents are held out for any length of the sequences.
+    pub fits: bool,
 }

@@ -4,6 +4,7 @@ mod document;
 mod formats;
 mod layout;
 pub mod lines;
+mod load;
 mod render;
 mod same;
 mod scoring;
@@ -19,12 +20,10 @@ pub use scoring::{ACCURACY_LOG_LIKELIHOOD, LONGBENCH_SCORE, Prediction, Scoring}
 pub use template::{Template, TemplateError};
 
 use super::{Batch, Row, Sequence, Tally, Task, TaskError};
-use crate::config::{Paths, TextConfig};
+use crate::config::TextConfig;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
-use hankel_core::Random;
 use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;
-use lines::Problems;
 use rayon::prelude::*;
 use render::Renderer;
 use std::collections::HashSet;
@@ -52,29 +51,7 @@ impl Text {
         let tokenizer = Tokenizer::load(&config.tokenizer_directory()).map_err(TaskError::Tokenizer)?;
         let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
         let renderer = Renderer::new(config).map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
-        let mut files = Vec::new();
-        let mut part = |key, paths: Option<&Paths>| {
-            let examples = paths.map(|paths| examples(key, paths, config, (&layout, &renderer), &mut files));
-            examples.transpose()
-        };
-        let train = part("task.path", Some(&config.path))?.unwrap_or_default();
-        let validation = part("task.validation_path", config.validation_path.as_ref())?;
-        let test = part("task.test_path", config.test_path.as_ref())?;
-        let seed = config.data_seed.unwrap_or(0);
-        let mut parts = split::divide(train, validation, test, (config.format, config.validation_share, seed))
-            .map_err(|problem| TaskError::Unusable(format!("`task.path`: {problem}")))?;
-        if parts.left_out > 0 {
-            eprintln!("note: {} examples are left out: their documents are held out", parts.left_out);
-        }
-        for (name, part, limit) in [
-            ("train", &mut parts.train, config.train_sequences),
-            ("validation", &mut parts.validation, config.validation_sequences),
-            ("test", &mut parts.test, config.test_sequences),
-        ] {
-            if let Some(limit) = limit {
-                sample(part, limit, &Random::new(seed, &format!("text.sample.{name}"), 0));
-            }
-        }
+        let (parts, files) = load::load(config, &layout, &renderer)?;
         Ok(Text {
             scoring: Scoring {
                 format: config.format,
@@ -129,55 +106,6 @@ impl Text {
         let examples = self.examples(split);
         let sequence = |&index: &usize| self.layout.sequence(&examples[index]);
         indices.par_iter().map(sequence).collect::<Result<_, _>>().map_err(TaskError::Tokenizer)
-    }
-}
-
-/// The usable examples of some files.
-fn examples(
-    key: &'static str,
-    paths: &Paths,
-    config: &TextConfig,
-    (layout, renderer): (&Layout, &Renderer),
-    files: &mut Vec<DataFile>,
-) -> Result<Vec<Example>, TaskError> {
-    let mut problems = Problems::default();
-    let (questions, own) = formats::read(key, paths, config, &mut problems)?;
-    files.extend(own);
-    let usable = |question: Question| {
-        let place = format!("{}: ({})", question.origin, question.id);
-        let inside = |problem: String| Ok(Err(format!("{place} {problem}")));
-        match renderer.example(question) {
-            Err(problem) => inside(problem),
-            Ok(example) => match layout.objection(&example, layout.size(&example)?) {
-                Some(problem) => inside(problem),
-                None => Ok(Ok(example)),
-            },
-        }
-    };
-    let found: Vec<Result<Example, String>> =
-        questions.into_par_iter().map(usable).collect::<Result<_, WeightsError>>().map_err(TaskError::Tokenizer)?;
-    let mut examples = Vec::with_capacity(found.len());
-    for example in found {
-        match example {
-            Ok(example) => examples.push(example),
-            Err(problem) => problems.note(problem),
-        }
-    }
-    if examples.is_empty() {
-        let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
-        let why = problems.first().map_or_else(|| "it holds no example".to_owned(), str::to_owned);
-        return Err(TaskError::Unusable(format!("`{key}`: nothing in {} can be used: {why}", names.join(", "))));
-    }
-    problems.warn();
-    Ok(examples)
-}
-
-/// Keeps `limit` examples, drawn at random, in their order.
-fn sample(examples: &mut Vec<Example>, limit: usize, random: &Random) {
-    if limit < examples.len() {
-        let chosen: HashSet<usize> = random.permutation(examples.len()).into_iter().take(limit).collect();
-        let mut index = 0..;
-        examples.retain(|_| index.next().is_some_and(|index| chosen.contains(&index)));
     }
 }
 

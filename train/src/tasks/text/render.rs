@@ -101,7 +101,7 @@ impl Renderer {
             question.references.push(answer.trim().to_owned());
         }
         let new_tokens = self.new_tokens.or(by_data_set.map(|(_, tokens)| tokens)).unwrap_or(DEFAULT_NEW_TOKENS);
-        Ok(Example { question, pieces, new_tokens })
+        Ok(Example { question, pieces, new_tokens, fits: true })
     }
 
     /// What the model writes when it chooses each option.
@@ -131,6 +131,7 @@ impl Renderer {
             pieces.push(if role == "assistant" { Piece::Answer(text) } else { Piece::Text(text) });
         }
         question.document = Arc::new(document);
-        Ok(Example { question, pieces, new_tokens: self.new_tokens.unwrap_or(DEFAULT_NEW_TOKENS) })
+        let new_tokens = self.new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
+        Ok(Example { question, pieces, new_tokens, fits: true })
     }
 }

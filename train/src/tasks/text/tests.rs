@@ -1,7 +1,8 @@
 //! Real excerpts and the real tokenizer of Mistral-7B.
 
+use super::lines::Problems;
 use super::*;
-use crate::config::{Config, TaskConfig};
+use crate::config::{Config, Paths, TaskConfig};
 use std::path::PathBuf;
 
 fn root() -> PathBuf {
@@ -158,6 +159,62 @@ fn no_article_is_in_both_parts() {
     let more = config("quality", &fixture("quality.jsonl"), &[&held_out]).unwrap();
     let message = Text::open(&more).err().unwrap().to_string();
     assert!(message.contains("nothing is left for training"), "{message}");
+}
+
+#[test]
+fn the_division_is_the_same_for_ever() {
+    // Neither another release nor another length of the sequences may move a document between the parts.
+    let ids = |text: &Text| text.examples(Split::Validation).iter().map(|e| e.question.id.clone()).collect::<Vec<_>>();
+    for length in [4096, 200] {
+        let more = [format!("task.length={length}"), "task.validation_share=0.34".into(), "task.data_seed=1".into()];
+        let text = open("quality", "quality.jsonl", &more.each_ref().map(String::as_str));
+        assert_eq!(ids(&text), ["debate_03/1", "debate_21/1"], "length {length}");
+    }
+    // Of one article no question fits: the others stay where they were.
+    let lines: Vec<String> = (0..8)
+        .map(|i| {
+            format!("{{\"prompt\": \"{i}\", \"completion\": \"{}\"}}\n", "word ".repeat(if i == 3 { 300 } else { 1 }))
+        })
+        .collect();
+    let mut moved = 0;
+    for seed in 0..6 {
+        let seed = format!("task.data_seed={seed}");
+        let part = |length: &str| ids(&own(&lines.concat(), &[length, &seed, "task.validation_share=0.5"]).unwrap());
+        let mut long = part("task.length=512");
+        moved += usize::from(long.contains(&"own/4".to_owned()));
+        long.retain(|id| id != "own/4");
+        assert_eq!(part("task.length=100"), long, "{seed}");
+    }
+    assert!((1..6).contains(&moved));
+}
+
+#[test]
+fn the_published_division() {
+    let place = tempfile::tempdir().unwrap();
+    let questions = std::fs::read_to_string(fixture("narrativeqa_qaps.jsonl")).unwrap();
+    let write = |sets: &[&str]| {
+        let sets = sets.iter().copied().chain(std::iter::repeat("train"));
+        let set = |(line, set): (&str, &str)| line.replace("\"set\": \"valid\"", &format!("\"set\": {set:?}")) + "\n";
+        std::fs::write(place.path().join("qaps.jsonl"), questions.lines().zip(sets).map(set).collect::<String>())
+            .unwrap();
+    };
+    let path = place.path().join("qaps.jsonl").display().to_string();
+    let documents = format!("task.documents={}", fixture("narrativeqa_stories.jsonl"));
+    let more = [&documents[..], "task.official_split=true"];
+    let parts = || Text::open(&config("narrativeqa", &path, &more).unwrap()).map_err(|error| error.to_string());
+    write(&["valid", "valid", "test", "test"]);
+    let text = parts().unwrap();
+    let sizes = [Split::Train, Split::Validation, Split::Test].map(|part| text.examples(part).len());
+    assert_eq!(sizes, [6, 2, 2], "the last is on a story that is not there");
+    assert!(text.examples(Split::Test).iter().all(|e| e.question.document.id.starts_with("11c498b4")));
+    write(&["test"]);
+    assert!(
+        parts().err().unwrap().contains("`task.official_split`: no question that can be used has the set \"valid\"")
+    );
+    let both = config("narrativeqa", &path, &[&more[..], &["task.test_path=x"]].concat()).unwrap_err();
+    assert!(both.contains("`task.test_path` and `official_split` are both given"), "{both}");
+    let other = config("quality", &fixture("quality.jsonl"), &["task.official_split=true"]).unwrap_err();
+    assert!(other.contains("`task.official_split` is not for `kind = \"quality\"`"), "{other}");
 }
 
 #[test]

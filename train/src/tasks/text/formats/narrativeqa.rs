@@ -6,7 +6,7 @@
 use super::super::document::{Document, Question};
 use super::super::lines::{Problems, each_line, filled, text};
 use crate::config::{Paths, TextConfig};
-use crate::results::DataFile;
+use crate::results::{DataFile, Split};
 use crate::tasks::{TaskError, file};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -29,6 +29,7 @@ pub fn read(
             let asked = filled(record, "question")?;
             let first = filled(record, "answer1")?;
             let second = text(record, "answer2").ok().filter(|answer| !answer.trim().is_empty());
+            let part = config.official_split.then(|| part(record)).transpose()?;
             let number = counts.entry(document.to_owned()).or_default();
             *number += 1;
             let fields = BTreeMap::from([
@@ -39,7 +40,8 @@ pub fn read(
             let references = [Some(first), second].into_iter().flatten().map(str::to_owned).collect();
             let id = format!("{document}/{number}");
             let origin = format!("{}:{line}", path.display());
-            found.push((document.to_owned(), Question { id, origin, fields, references, ..Question::default() }));
+            let question = Question { id, origin, fields, references, part, ..Question::default() };
+            found.push((document.to_owned(), question));
             Ok(())
         })?);
     }
@@ -66,6 +68,16 @@ pub fn read(
         problems.note(format!("{missing} questions are about documents that `task.documents` does not hold"));
     }
     Ok(files)
+}
+
+/// The part of the published division that a question belongs to.
+fn part(record: &Value) -> Result<Split, String> {
+    match filled(record, "set")? {
+        "train" => Ok(Split::Train),
+        "valid" | "validation" => Ok(Split::Validation),
+        "test" => Ok(Split::Test),
+        other => Err(format!("`set` is {other:?}, expected train, valid or test")),
+    }
 }
 
 type Documents = HashMap<String, (Arc<Document>, String)>;

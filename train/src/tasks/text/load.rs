@@ -1,0 +1,115 @@
+//! From files to the examples of each part.
+
+use super::document::{Example, Question};
+use super::formats;
+use super::layout::Layout;
+use super::lines::Problems;
+use super::render::Renderer;
+use super::split::{self, Parts};
+use crate::config::{Paths, TextConfig};
+use crate::results::{DataFile, Split};
+use crate::tasks::TaskError;
+use hankel_core::Random;
+use hankel_models::weights::WeightsError;
+use rayon::prelude::*;
+use std::collections::HashSet;
+
+/// Reads the files of a resolved configuration and divides their examples. Lines and examples that cannot be used are told
+/// on standard error and left out.
+///
+/// # Errors
+/// When a file cannot be read, nothing in it can be used, or a part is left with nothing.
+pub fn load(config: &TextConfig, layout: &Layout, renderer: &Renderer) -> Result<(Parts, Vec<DataFile>), TaskError> {
+    let mut files = Vec::new();
+    let mut part = |key, paths: Option<&Paths>| {
+        let examples = paths.map(|paths| examples(key, paths, config, (layout, renderer), &mut files));
+        examples.transpose()
+    };
+    let train = part("task.path", Some(&config.path))?.unwrap_or_default();
+    let (train, validation, test) = if config.official_split {
+        let of = |part: Split| train.iter().filter(|example| example.question.part == Some(part)).cloned().collect();
+        let parts: [Vec<Example>; 3] = [Split::Train, Split::Validation, Split::Test].map(of);
+        if let Some(empty) =
+            ["train", "valid"].iter().zip(&parts).find_map(|(name, part)| part.is_empty().then_some(name))
+        {
+            let problem = format!("`task.official_split`: no question that can be used has the set {empty:?}");
+            return Err(TaskError::Unusable(problem));
+        }
+        let [train, validation, test] = parts;
+        (train, Some(validation), Some(test))
+    } else {
+        let validation = part("task.validation_path", config.validation_path.as_ref())?;
+        (train, validation, part("task.test_path", config.test_path.as_ref())?)
+    };
+    let seed = config.data_seed.unwrap_or(0);
+    let mut parts = split::divide(train, validation, test, (config.format, config.validation_share, seed))
+        .map_err(|problem| TaskError::Unusable(format!("`task.path`: {problem}")))?;
+    if parts.left_out > 0 {
+        eprintln!("note: {} examples are left out: their documents are held out", parts.left_out);
+    }
+    for (name, part, limit) in [
+        ("train", &mut parts.train, config.train_sequences),
+        ("validation", &mut parts.validation, config.validation_sequences),
+        ("test", &mut parts.test, config.test_sequences),
+    ] {
+        let before = part.len();
+        part.retain(|example| example.fits);
+        if part.is_empty() && before > 0 {
+            let length = config.length;
+            return Err(TaskError::Unusable(format!(
+                "`task.length`: none of the {before} {name} examples fits into {length} tokens"
+            )));
+        }
+        if let Some(limit) = limit {
+            sample(part, limit, &Random::new(seed, &format!("text.sample.{name}"), 0));
+        }
+    }
+    Ok((parts, files))
+}
+
+/// The examples of some files, of which at least one fits into a sequence.
+fn examples(
+    key: &'static str,
+    paths: &Paths,
+    config: &TextConfig,
+    (layout, renderer): (&Layout, &Renderer),
+    files: &mut Vec<DataFile>,
+) -> Result<Vec<Example>, TaskError> {
+    let mut problems = Problems::default();
+    let (questions, own) = formats::read(key, paths, config, &mut problems)?;
+    files.extend(own);
+    // An example, what is wrong with it, or both: one that does not fit is told now and takes part in the division.
+    let made = |question: Question| -> Result<(Option<Example>, Option<String>), WeightsError> {
+        let place = format!("{}: ({})", question.origin, question.id);
+        Ok(match renderer.example(question) {
+            Err(problem) => (None, Some(format!("{place} {problem}"))),
+            Ok(example) => {
+                let problem = layout.objection(&example, layout.size(&example)?);
+                let example = Example { fits: problem.is_none(), ..example };
+                (Some(example), problem.map(|problem| format!("{place} {problem}")))
+            }
+        })
+    };
+    let found: Vec<_> = questions.into_par_iter().map(made).collect::<Result<_, _>>().map_err(TaskError::Tokenizer)?;
+    let mut examples = Vec::with_capacity(found.len());
+    for (example, problem) in found {
+        examples.extend(example);
+        problem.into_iter().for_each(|problem| problems.note(problem));
+    }
+    if !examples.iter().any(|example| example.fits) {
+        let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
+        let why = problems.first().map_or_else(|| "it holds no example".to_owned(), str::to_owned);
+        return Err(TaskError::Unusable(format!("`{key}`: nothing in {} can be used: {why}", names.join(", "))));
+    }
+    problems.warn();
+    Ok(examples)
+}
+
+/// Keeps `limit` examples, drawn at random, in their order.
+fn sample(examples: &mut Vec<Example>, limit: usize, random: &Random) {
+    if limit < examples.len() {
+        let chosen: HashSet<usize> = random.permutation(examples.len()).into_iter().take(limit).collect();
+        let mut index = 0..;
+        examples.retain(|_| index.next().is_some_and(|index| chosen.contains(&index)));
+    }
+}
