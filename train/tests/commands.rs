@@ -215,7 +215,7 @@ fn a_budget_is_solved_and_a_schedule_must_fit() {
         "up_proj",
     ]);
     dry("kind = \"adalora\"\ninit_rank = 2\ntinit = 6\ntfinal = 6")
-        .refused(&["`adapter.adalora` cannot be attached", "tinit = 6 and tfinal = 6 leave none of total_steps = 12"]);
+        .refused(&["`adapter.adalora` cannot be attached", "tinit = 6 and tfinal = 6 leave none of the 12 steps"]);
     dry("kind = \"ia3\"\ntargets = \"v_proj\"\nfeedforward = \"down_proj\"")
         .refused(&["adapter.ia3.feedforward", "\"down_proj\", which is not among `targets`"]);
 }

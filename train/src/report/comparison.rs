@@ -8,6 +8,7 @@ use super::html::{Cell, paragraph, table};
 use super::run::Run;
 use crate::metrics::TextMetric;
 use crate::results::{AdapterResult, RunResult, Scores, metric};
+use crate::tasks::text::LONGBENCH_SCORE;
 
 /// Metrics that have a place of their own in the report.
 fn in_table(name: &str) -> bool {
@@ -155,9 +156,11 @@ pub fn text_table(result: &RunResult) -> String {
     };
     let runs = [run];
     let of_other_software = |name: &str| name.parse().is_ok_and(TextMetric::is_of_other_software);
+    let of_one_data_set = |name: &str| name.strip_prefix(LONGBENCH_SCORE).is_some_and(|rest| !rest.is_empty());
     let mut names = metrics(&runs);
     // A terminal is narrow: these are in the report.
-    names.retain(|name| !of_other_software(name) || *name == result.task.primary_metric);
+    let in_report = |name: &str| of_other_software(name) || of_one_data_set(name);
+    names.retain(|name| *name == result.task.primary_metric || !in_report(name));
     let compared = result.rows.iter().any(|row| to_none(&runs[0], result, row).is_some());
     let mut headers = vec![("adapter".to_owned(), Align::Left), ("parameters".to_owned(), Align::Right)];
     for (i, name) in names.iter().enumerate() {

@@ -169,3 +169,19 @@ fn the_terminal_gets_the_same_figures() {
     assert!(lines[0].starts_with("adapter") && lines[0].contains("accuracy"), "{text}");
     assert!(lines[4].contains("lora") && lines[4].contains("0.6671") && lines[4].contains("+0.2531"), "{text}");
 }
+
+#[test]
+fn a_terminal_shows_the_usual_figures_of_texts() {
+    let mut run = result("r");
+    run.task.primary_metric = "rouge1".into();
+    run.rows.retain(|row| row.name != "none");
+    for row in &mut run.rows {
+        for name in ["rouge1", "rouge2", "released_rouge1_recall", "longbench_score_qmsum"] {
+            row.validation.metrics.insert(name.into(), 0.5);
+        }
+    }
+    let text = text_table(&run);
+    let header: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(header[..5], ["adapter", "parameters", "rouge1", "rouge2", "accuracy"], "{text}");
+    assert!(!text.contains("released") && !text.contains("qmsum") && !text.contains("to none"), "{text}");
+}

@@ -22,7 +22,7 @@ impl Progress {
     pub fn new(stage: &str, done: u64, steps: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style =
-                ProgressStyle::with_template("{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  ETA {eta}");
+                ProgressStyle::with_template("{prefix:>16} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  ETA {eta}");
             let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr_with_hz(5));
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.set_prefix(stage.to_owned());
@@ -42,7 +42,7 @@ impl Progress {
         } else if self.last_line.is_none_or(|last| last.elapsed() >= LINE_INTERVAL) || step == self.steps {
             let per_step = self.begun.elapsed().as_secs_f64() / (step - self.first_step).max(1) as f64;
             let left = per_step * (self.steps - step) as f64;
-            eprintln!("{:>10}  step {step}/{}  {message}  ETA {}", self.stage, self.steps, duration(left));
+            eprintln!("{:>16}  step {step}/{}  {message}  ETA {}", self.stage, self.steps, duration(left));
             self.last_line = Some(Instant::now());
         }
     }
@@ -50,8 +50,8 @@ impl Progress {
     /// A line that stays.
     pub fn note(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{:>10}  {text}", self.stage)),
-            None => eprintln!("{:>10}  {text}", self.stage),
+            Some(bar) => bar.suspend(|| eprintln!("{:>16}  {text}", self.stage)),
+            None => eprintln!("{:>16}  {text}", self.stage),
         }
     }
 }
