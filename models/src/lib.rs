@@ -27,3 +27,8 @@ pub use parameter::{Parameter, Role};
 pub use pass::{Pass, State, StepKey, Trajectory};
 pub use tiny_gpt::{TinyGpt, TinyGptConfig};
 pub use tokenizer::Tokenizer;
+
+/// The tutorial, so that its program is compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/sandbox.md")]
+struct Sandbox;

@@ -1,6 +1,6 @@
 //! What varies from one run through a model to the next: dropout, recompute, and the state of a stream.
 
-use crate::adapters::StreamSite;
+use crate::adapters::{Memory, StreamSite};
 use hankel_core::{DType, Error, Random, Result, Tensor, checkpoint_as, scope};
 use hankel_ops::{concat_time, narrow_time};
 use std::collections::BTreeMap;
@@ -177,6 +177,6 @@ impl State {
 pub struct LayerState {
     /// Keys and values `[batch, steps, width]` of the tokens seen.
     pub keys_values: Option<(Tensor, Tensor)>,
-    /// States `[batch, state_dim]` of stream adapters, by site.
-    pub streams: BTreeMap<&'static str, Tensor>,
+    /// What stream adapters remember, by site: for recurrent ones the states `[batch, state_dim]`.
+    pub streams: BTreeMap<&'static str, Memory>,
 }

@@ -1,8 +1,8 @@
 //! The end of a sub-layer, as every backbone has it: the projection back into the residual stream, and the stream adapter.
 
-use crate::adapters::{Hrm, LayerAdapters, StreamInputs, StreamSite};
+use crate::adapters::{HrmInput, LayerAdapters, StreamInputs, StreamSite};
 use crate::linear::Linear;
-use crate::pass::{Pass, Trajectory};
+use crate::pass::Pass;
 use hankel_core::{Result, Tensor, scope};
 use hankel_ops::{add, dropout};
 
@@ -36,7 +36,7 @@ impl Ending<'_> {
         let stream_adapter = adapters.stream(site);
         let drops = pass.training.filter(|_| self.dropout > 0.0);
         // The sum is one pass over memory unless something needs the sub-layer's output by itself.
-        let (output, sum) = if drops.is_some() || stream_adapter.is_some_and(Hrm::reads_sublayer) {
+        let (output, sum) = if drops.is_some() || stream_adapter.is_some_and(|a| a.input() == HrmInput::Sublayer) {
             let mut output = projection.forward(inner, linear_adapter, pass)?;
             if let Some(key) = drops {
                 output = dropout(&output, self.dropout, key.random(&format!("layers.{layer}.{name}")))?;
@@ -48,12 +48,6 @@ impl Ending<'_> {
         };
         let Some(adapter) = stream_adapter else { return Ok(sum) };
         let inputs = StreamInputs { residual: &sum, norm, sublayer: output.as_ref() };
-        scope("adapter", || {
-            let states = adapter.states(layer, inputs, pass)?;
-            if let Some(trajectories) = &mut pass.trajectories {
-                trajectories.push(Trajectory { layer, site, states: states.detach() });
-            }
-            adapter.output(&sum, &states)
-        })
+        scope("adapter", || adapter.forward(layer, inputs, pass))
     }
 }

@@ -29,7 +29,7 @@ pub use attention::{Heads, attention};
 pub use causal_conv::causal_conv;
 pub use cross_entropy::{Head, Targets, TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;
-pub use elementwise::{add, clamp, exp, expm1, multiply, scale, scale_columns, scale_rows, softplus};
+pub use elementwise::{add, add_scaled, clamp, exp, expm1, multiply, scale, scale_columns, scale_rows, softplus};
 pub use embedding::embedding;
 pub use gelu::gelu;
 pub use layer_norm::layer_norm;

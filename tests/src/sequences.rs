@@ -14,7 +14,7 @@ pub fn without_dropout(mut config: AdapterConfig) -> AdapterConfig {
     match &mut config {
         AdapterConfig::Lora(c) => c.dropout = 0.0,
         AdapterConfig::AdaLora(c) => c.dropout = 0.0,
-        AdapterConfig::None | AdapterConfig::Hrm(_) | AdapterConfig::Ia3(_) => {}
+        AdapterConfig::None | AdapterConfig::Hrm(_) | AdapterConfig::Ia3(_) | AdapterConfig::Stream(_) => {}
     }
     config
 }

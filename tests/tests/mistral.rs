@@ -3,7 +3,7 @@
 
 use hankel_core::{DType, Random, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLoraConfig, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamSite,
+    AdaLoraConfig, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamConfig, StreamSite,
 };
 use hankel_models::mistral::{Family, InitType, LoadOptions, init_model};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, State, StepKey};
@@ -58,6 +58,8 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("hrm at both sites", hrm(&|c| c.sites.clone_from(&both))),
         ("hrm of the norm at attention", hrm(&|c| (c.input, c.sites) = (HrmInput::Norm, vec![StreamSite::Attention]))),
         ("hrm of the sub-layers", hrm(&|c| (c.input, c.sites) = (HrmInput::Sublayer, both.clone()))),
+        ("selective", AdapterConfig::Stream(StreamConfig { sites: both, ..StreamConfig::new("selective", 11) })),
+        ("hankel-shared", AdapterConfig::Stream(StreamConfig::new("hankel-shared", 11))),
         ("lora q v", lora(&["q_proj", "v_proj"])),
         ("lora mlp", lora(&["gate_proj", "up_proj", "down_proj"])),
         ("lora all", lora(&["all-linear"])),

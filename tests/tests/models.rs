@@ -2,7 +2,8 @@
 
 use hankel_core::{DType, Random, Result, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLoraConfig, Discretization, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamSite,
+    AdaLoraConfig, Discretization, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamConfig,
+    StreamSite,
 };
 use hankel_models::linear::NormKind;
 use hankel_models::parameter::trainable_count;
@@ -63,6 +64,12 @@ fn adalora(dropout: f64) -> AdapterConfig {
     AdapterConfig::AdaLora(AdaLoraConfig { targets, lora_alpha: 5.0, dropout, ..AdaLoraConfig::new(3, 2, 20) })
 }
 
+fn kind(name: &str, change: impl FnOnce(&mut StreamConfig)) -> AdapterConfig {
+    let mut config = StreamConfig::new(name, 9);
+    change(&mut config);
+    AdapterConfig::Stream(config)
+}
+
 /// Every kind and setting that changes the equations.
 fn variants() -> Vec<(&'static str, AdapterConfig)> {
     let both = vec![StreamSite::Attention, StreamSite::Mlp];
@@ -79,6 +86,13 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("hrm zoh", hrm(Preset::Paper, |c| c.discretization = Discretization::Zoh)),
         ("hrm fft", hrm(Preset::Paper, |c| c.scan = ScanPath::Fft)),
         ("hrm chunked", hrm(Preset::Paper, |c| c.scan = ScanPath::Chunked)),
+        ("selective", kind("selective", |c| *c = c.clone().with("state_dim", 4).with("selection_rank", 2))),
+        ("selective at both sites", kind("selective", |c| c.sites.clone_from(&both))),
+        ("selective norm", kind("selective", |c| c.input = HrmInput::Norm)),
+        ("complex", kind("complex", |c| *c = c.clone().with("pairs", 3))),
+        ("hankel-shared", kind("hankel-shared", |c| c.sites.clone_from(&both))),
+        ("hankel-shared sublayer", kind("hankel-shared", |c| (c.input, c.train_gate) = (HrmInput::Sublayer, false))),
+        ("state-offset", kind("state-offset", |_| ())),
         ("lora q v", lora(&["q_proj", "v_proj"])),
         ("lora all", lora(&["all-linear"])),
         ("lora in one layer", lora(&["layers.1.self_attn.q_proj", "mlp.up_proj"])),

@@ -1,6 +1,6 @@
 //! Sizes from a number of parameters: the rank or the number of states whose adapters come nearest to it.
 
-use super::{AdaLoraConfig, AdapterConfig, HrmConfig, LoraConfig, Placement};
+use super::{AdaLoraConfig, AdapterConfig, AdapterSet, HrmConfig, LoraConfig, Placement, stream};
 use hankel_core::{Error, Result};
 
 /// A budget and what came of it.
@@ -30,7 +30,7 @@ impl AdapterConfig {
     /// keys and values of grouped queries included.
     ///
     /// # Errors
-    /// When a target matches nothing.
+    /// When a target matches nothing, or a setting of a registered kind is out of range.
     pub fn parameter_count(&self, placement: &Placement) -> Result<u64> {
         let over = |targets: &[String], count: &dyn Fn(usize, &super::LinearSite) -> usize| -> Result<u64> {
             let sites = placement.select(targets)?;
@@ -40,6 +40,15 @@ impl AdapterConfig {
             AdapterConfig::None => Ok(0),
             AdapterConfig::Hrm(c) => {
                 Ok((c.parameters_per_site(placement.d_model) * c.sites.len() * placement.layers) as u64)
+            }
+            AdapterConfig::Stream(_) => {
+                // Layers are alike, but may have parameters in common.
+                let of = |layers: usize| {
+                    let few = Placement { layers, ..placement.clone() };
+                    AdapterSet::new(self, &few, 0).map(|set| set.trainable_count() as u64)
+                };
+                let layers = placement.layers as u64;
+                if layers < 2 { of(placement.layers) } else { Ok(of(1)? + (layers - 1) * (of(2)? - of(1)?)) }
             }
             AdapterConfig::Lora(c) => over(&c.targets, &|_, site| {
                 c.rank * (site.inputs + site.outputs) + if c.dora { site.outputs } else { 0 }
@@ -53,7 +62,7 @@ impl AdapterConfig {
     /// stays as it is, but for AdaLoRA's `target_rank`, which is lowered to `init_rank` where it would exceed it.
     ///
     /// # Errors
-    /// When a target matches nothing, or the adapter has no size: IA3 and none.
+    /// When a target matches nothing, or the adapter has no size: IA3, none and kinds without one.
     pub fn solve_budget(&self, placement: &Placement, budget: u64) -> Result<Budget> {
         if budget == 0 {
             return Err(Error::invalid("budget", "a budget must be at least 1"));
@@ -61,6 +70,9 @@ impl AdapterConfig {
         let key = match self {
             AdapterConfig::Hrm(_) => "state_dim",
             AdapterConfig::Lora(_) => "rank",
+            AdapterConfig::Stream(c) => stream::kind(&c.kind)
+                .and_then(|kind| kind.size)
+                .ok_or_else(|| Error::invalid("budget", format!("kind {:?} has no size to solve for", c.kind)))?,
             AdapterConfig::AdaLora(_) => "init_rank",
             AdapterConfig::None => return Err(Error::invalid("budget", "no adapter has no size to solve for")),
             AdapterConfig::Ia3(_) => {
@@ -85,6 +97,10 @@ impl AdapterConfig {
     fn with_size(&self, size: usize) -> AdapterConfig {
         match self {
             AdapterConfig::Hrm(c) => AdapterConfig::Hrm(HrmConfig { state_dim: size, ..c.clone() }),
+            AdapterConfig::Stream(c) => {
+                let key = stream::kind(&c.kind).and_then(|kind| kind.size);
+                AdapterConfig::Stream(key.map_or_else(|| c.clone(), |key| c.clone().with(key, size)))
+            }
             AdapterConfig::Lora(c) => AdapterConfig::Lora(LoraConfig { rank: size, ..c.clone() }),
             AdapterConfig::AdaLora(c) => {
                 let target_rank = c.target_rank.min(size);

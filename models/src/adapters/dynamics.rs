@@ -64,6 +64,12 @@ pub struct Coefficients {
     pub b: Tensor,
 }
 
+/// Logarithms of `d` rates `-ln a`, log-spaced from those of `a_min` to those of `a_max`.
+pub(super) fn log_spaced(d: usize, a_min: f64, a_max: f64) -> Vec<f32> {
+    let (fast, slow) = ((-a_min.ln()).ln(), (-a_max.ln()).ln());
+    (0..d).map(|i| (fast + (slow - fast) * i as f64 / (d - 1).max(1) as f64) as f32).collect()
+}
+
 const STEP_MIN: f64 = 1e-4;
 const STEP_MAX: f64 = 0.1;
 
@@ -71,11 +77,7 @@ impl Dynamics {
     pub(crate) fn new(config: &HrmConfig, name: &str, seed: u64) -> Result<Self> {
         let d = config.state_dim;
         let (log_a, log_dt): (Vec<f32>, Vec<f32>) = match config.rate_init {
-            RateInit::LogSpaced => {
-                let (fast, slow) = ((-config.a_min.ln()).ln(), (-config.a_max.ln()).ln());
-                let log_rate = |i: usize| fast + (slow - fast) * i as f64 / (d - 1).max(1) as f64;
-                ((0..d).map(|i| log_rate(i) as f32).collect(), vec![0.0; d])
-            }
+            RateInit::LogSpaced => (log_spaced(d, config.a_min, config.a_max), vec![0.0; d]),
             RateInit::S4dReal => {
                 let random = Random::new(seed, &format!("{name}.log_dt"), 0);
                 let (low, high) = (STEP_MIN.ln(), STEP_MAX.ln());

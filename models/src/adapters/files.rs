@@ -1,7 +1,7 @@
 //! Adapter sets on disk, in the PEFT envelope: `adapter_config.json` and `adapter_model.safetensors`.
 
 use super::dynamics::Dynamics;
-use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, Placement, StreamSite};
+use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, Placement, Stream, StreamSite, stream};
 use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
 use crate::weights::arrays::Precision;
@@ -25,6 +25,7 @@ impl AdapterSet {
         match self.config() {
             AdapterConfig::None => Ok(()),
             AdapterConfig::Hrm(config) => self.to_hrm_file(config, base_model).save(directory),
+            AdapterConfig::Stream(config) => self.save_stream(config, directory, base_model),
             AdapterConfig::Lora(_) | AdapterConfig::AdaLora(_) | AdapterConfig::Ia3(_) => {
                 self.save_peft(directory, base_model)
             }
@@ -43,9 +44,10 @@ impl AdapterSet {
             serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
         match value.get("peft_type").and_then(Value::as_str) {
             Some("HRM") => Self::from_hrm_file(directory, placement, steps),
+            Some(stream::PEFT_TYPE) => Self::load_stream(directory, &value, placement),
             Some("LORA" | "ADALORA" | "IA3") => Self::load_peft(directory, &value, placement),
             Some(other) => {
-                let reason = format!("peft_type is {other:?}; HRM, LORA, ADALORA and IA3 are supported");
+                let reason = format!("peft_type is {other:?}; HRM, STREAM, LORA, ADALORA and IA3 are supported");
                 Err(WeightsError::content(&path, reason))
             }
             None => Err(WeightsError::content(&path, "there is no peft_type: this is not an adapter")),
@@ -72,7 +74,8 @@ impl AdapterSet {
         let double = self.parameters().iter().any(|p| p.tensor().dtype() == DType::F64);
         let mut layers = Vec::new();
         for (layer, adapters) in self.layers().iter().enumerate() {
-            layers.extend(adapters.streams().map(|(site, adapter)| adapter.to_layer_file(layer, site)));
+            let hrm = adapters.streams().filter_map(|(site, adapter)| Some((site, adapter.hrm()?)));
+            layers.extend(hrm.map(|(site, adapter)| adapter.to_layer_file(layer, site)));
         }
         HrmAdapterFile { config: file, layers, precision: if double { Precision::F64 } else { Precision::F32 } }
     }
@@ -112,7 +115,7 @@ impl AdapterSet {
                 return Err(format!("the adapter has width {}, the backbone {}", layer.width, placement.d_model));
             }
             let adapter = Hrm::from_layer_file(&config, layer).map_err(|e| format!("{}: {e}", layer.label()))?;
-            adapters.stream.insert(layer.site, adapter);
+            adapters.stream.insert(layer.site, Stream::Hrm(adapter));
         }
         set.config = AdapterConfig::Hrm(config);
         Ok(set)

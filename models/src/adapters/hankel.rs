@@ -17,7 +17,7 @@ impl AdapterSet {
     pub fn hankel_sum(&self) -> Result<Option<Tensor>> {
         let mut sum: Option<Tensor> = None;
         for (_, adapter) in self.layers().iter().flat_map(super::LayerAdapters::streams) {
-            let Some(term) = adapter.hankel_sum()? else { continue };
+            let Some(term) = adapter.hrm().map(Hrm::hankel_sum).transpose()?.flatten() else { continue };
             sum = Some(sum.map_or(Ok(term.clone()), |sum| add(&sum, &term))?);
         }
         Ok(sum)

@@ -110,7 +110,7 @@ impl HrmConfig {
     }
 }
 
-/// The three readings of a site; `sublayer` may be left out when [`Hrm::reads_sublayer`] is false.
+/// The three readings of a site; `sublayer` may be left out when nothing reads it.
 #[derive(Clone, Copy)]
 pub struct StreamInputs<'a> {
     /// The stream after the sub-layer, to which the output is added.
@@ -119,6 +119,19 @@ pub struct StreamInputs<'a> {
     pub norm: &'a Tensor,
     /// The output of the sub-layer.
     pub sublayer: Option<&'a Tensor>,
+}
+
+impl<'a> StreamInputs<'a> {
+    /// The reading that is asked for.
+    pub(crate) fn read(&self, input: HrmInput) -> Result<&'a Tensor> {
+        match input {
+            HrmInput::Residual => Ok(self.residual),
+            HrmInput::Norm => Ok(self.norm),
+            HrmInput::Sublayer => {
+                self.sublayer.ok_or_else(|| Error::invalid("adapter", "the output of the sub-layer was not given"))
+            }
+        }
+    }
 }
 
 /// One recurrent adapter. Cloning shares the parameters.
@@ -163,9 +176,14 @@ impl Hrm {
         Hrm { site, input: config.input, path: config.scan, b, c, gate, dynamics }
     }
 
-    /// Whether it needs the sub-layer's output by itself.
-    pub fn reads_sublayer(&self) -> bool {
-        self.input == HrmInput::Sublayer
+    /// Where it is.
+    pub(crate) fn site(&self) -> StreamSite {
+        self.site
+    }
+
+    /// What it reads.
+    pub fn input(&self) -> HrmInput {
+        self.input
     }
 
     /// Number of states.
@@ -181,23 +199,18 @@ impl Hrm {
     /// The states `s` `[batch, T, d]` in layer `layer`. A state in `pass` holds the final ones of what came before and gets
     /// those of this part.
     pub(crate) fn states(&self, layer: usize, inputs: StreamInputs, pass: &mut Pass) -> Result<Tensor> {
-        let x = match self.input {
-            HrmInput::Residual => inputs.residual,
-            HrmInput::Norm => inputs.norm,
-            HrmInput::Sublayer => {
-                inputs.sublayer.ok_or_else(|| Error::invalid("hrm", "the output of the sub-layer was not given"))?
-            }
-        };
+        let x = inputs.read(self.input)?;
         let coefficients = self.dynamics.coefficients(&self.b.tensor())?;
         let u = linear(x, &coefficients.b, None)?;
         let steps = u.shape()[1];
         let path = if steps == 1 { ScanPath::Sequential } else { self.path };
         let module = self.site.module();
-        let initial = pass.state.as_mut().and_then(|state| state.layer(layer).streams.get(module).cloned());
-        let states = pass.by_document(&[&u], |u| scan(u[0], &coefficients.poles, initial.as_ref(), path))?;
+        let memory = pass.state.as_mut().and_then(|state| state.layer(layer).streams.get(module).cloned());
+        let initial = memory.as_ref().and_then(|memory| memory.first());
+        let states = pass.by_document(&[&u], |u| scan(u[0], &coefficients.poles, initial, path))?;
         if let Some(state) = pass.state.as_mut().filter(|_| steps > 0) {
             let last = narrow_time(&states, steps - 1, 1)?.reshape([u.shape()[0], self.state_dim()])?;
-            state.layer(layer).streams.insert(module, last.detach());
+            state.layer(layer).streams.insert(module, vec![last.detach()]);
         }
         Ok(states)
     }

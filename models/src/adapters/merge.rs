@@ -114,14 +114,16 @@ impl AdapterSet {
     /// # Errors
     /// Says why not: a recurrent adapter has a state, which no weight can hold.
     pub fn check_mergeable(&self) -> Result<()> {
-        match self.config() {
-            AdapterConfig::Hrm(_) => Err(Error::invalid(
-                "merge",
-                "an HRM adapter cannot be merged: its output depends on all tokens before through its state, and a weight \
-                 acts on one token at a time; keep the adapter beside the model",
-            )),
-            _ => Ok(()),
-        }
+        let what = match self.config() {
+            AdapterConfig::Hrm(_) => "an HRM adapter".to_owned(),
+            AdapterConfig::Stream(c) => format!("an adapter of kind {:?}", c.kind),
+            _ => return Ok(()),
+        };
+        let problem = format!(
+            "{what} cannot be merged: its output depends on all tokens before through its state, and a weight acts on one \
+             token at a time; keep the adapter beside the model"
+        );
+        Err(Error::invalid("merge", problem))
     }
 }
 

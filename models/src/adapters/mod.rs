@@ -12,11 +12,13 @@ mod files;
 mod hankel;
 mod hrm;
 mod ia3;
+pub mod kinds;
 mod linear_adapter;
 mod lora;
 mod merge;
 mod peft;
 mod placement;
+pub mod stream;
 mod truncation;
 
 pub use crate::weights::{Discretization, HrmInput, HrmPreset as Preset, HrmSite as StreamSite};
@@ -30,13 +32,15 @@ pub use linear_adapter::LinearAdapter;
 pub use lora::{Lora, LoraConfig};
 pub use merge::{MergeReport, Merged};
 pub use placement::{LinearSite, Placement};
+pub use stream::{Memory, Place, Stream, StreamAdapter, StreamConfig, StreamKind, register};
 pub use truncation::Truncated;
 
 use crate::parameter::Parameter;
 use adalora::Allocator;
 use hankel_core::{DType, Error, Gradients, Result, Tensor};
 use hankel_ops::{add, scale};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use stream::{Attached, Shared};
 
 /// Which adapter is attached, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,13 +55,15 @@ pub enum AdapterConfig {
     AdaLora(AdaLoraConfig),
     /// Scales at linear sites.
     Ia3(Ia3Config),
+    /// A registered kind at stream sites.
+    Stream(StreamConfig),
 }
 
 /// The adapters of one layer.
 #[derive(Clone, Default)]
 pub struct LayerAdapters {
     linear: BTreeMap<String, LinearAdapter>,
-    stream: BTreeMap<StreamSite, Hrm>,
+    stream: BTreeMap<StreamSite, Stream>,
 }
 
 impl LayerAdapters {
@@ -67,12 +73,12 @@ impl LayerAdapters {
     }
 
     /// What is attached to a stream site.
-    pub fn stream(&self, site: StreamSite) -> Option<&Hrm> {
+    pub fn stream(&self, site: StreamSite) -> Option<&Stream> {
         self.stream.get(&site)
     }
 
     /// All stream adapters, by site.
-    pub fn streams(&self) -> impl Iterator<Item = (StreamSite, &Hrm)> {
+    pub fn streams(&self) -> impl Iterator<Item = (StreamSite, &Stream)> {
         self.stream.iter().map(|(site, adapter)| (*site, adapter))
     }
 
@@ -147,7 +153,20 @@ impl AdapterSet {
                 config.check().map_err(|problem| Error::invalid("hrm", problem))?;
                 for (layer, adapters) in set.layers.iter_mut().enumerate() {
                     for &site in &config.sites {
-                        adapters.stream.insert(site, Hrm::new(config, placement.d_model, layer, site, seed)?);
+                        let adapter = Hrm::new(config, placement.d_model, layer, site, seed)?;
+                        adapters.stream.insert(site, Stream::Hrm(adapter));
+                    }
+                }
+                &[]
+            }
+            AdapterConfig::Stream(config) => {
+                config.check().map_err(|problem| Error::invalid("adapter", problem))?;
+                let common = Shared::default();
+                for (layer, adapters) in set.layers.iter_mut().enumerate() {
+                    for &site in &config.sites {
+                        let sizes = [layer, placement.d_model, config.length];
+                        let place = Place::new(&config.kind, sizes, site, seed, &common);
+                        adapters.stream.insert(site, Stream::Attached(Attached::new(config, &place)?));
                     }
                 }
                 &[]
@@ -155,7 +174,7 @@ impl AdapterSet {
         };
         for (layer, site) in placement.select(targets)? {
             let adapter = match config {
-                AdapterConfig::None | AdapterConfig::Hrm(_) => continue,
+                AdapterConfig::None | AdapterConfig::Hrm(_) | AdapterConfig::Stream(_) => continue,
                 AdapterConfig::Lora(config) if config.dora => {
                     LinearAdapter::Dora(Dora::new(config, site, layer, seed)?)
                 }
@@ -246,13 +265,19 @@ impl AdapterSet {
         self.allocator.restore(&self.adalora(), saved)
     }
 
-    /// Every parameter, layer by layer.
+    /// Every parameter once, layer by layer.
     pub fn parameters(&self) -> Vec<Parameter> {
         let layer = |layer: &LayerAdapters| -> Vec<Parameter> {
             let linear = layer.linear.values().flat_map(LinearAdapter::parameters);
-            linear.chain(layer.stream.values().flat_map(Hrm::parameters)).collect()
+            linear.chain(layer.stream.values().flat_map(Stream::parameters)).collect()
         };
-        self.layers.iter().flat_map(layer).collect()
+        let mut all: Vec<Parameter> = self.layers.iter().flat_map(layer).collect();
+        if matches!(self.config, AdapterConfig::Stream(_)) {
+            // Layers may have parameters in common.
+            let mut seen = BTreeSet::new();
+            all.retain(|parameter| seen.insert(parameter.name().to_owned()));
+        }
+        all
     }
 
     /// Number of trainable values.

@@ -135,7 +135,7 @@ mod tests {
     fn gradients(set: &AdapterSet) -> Gradients {
         let x = noise("x", &[2, 9, WIDTH]);
         let inputs = StreamInputs { residual: &x, norm: &x, sublayer: None };
-        let adapter = set.layer(0).stream(StreamSite::Mlp).unwrap();
+        let adapter = set.layer(0).stream(StreamSite::Mlp).unwrap().hrm().unwrap();
         let out = adapter.output(&x, &adapter.states(0, inputs, &mut Pass::evaluation()).unwrap()).unwrap();
         out.backward_with(noise("seed", &[2, 9, WIDTH])).unwrap()
     }

@@ -1,6 +1,6 @@
 //! Cases and oracles.
 
-use super::{add, clamp, exp, expm1, multiply, scale, scale_columns, scale_rows, softplus};
+use super::{add, add_scaled, clamp, exp, expm1, multiply, scale, scale_columns, scale_rows, softplus};
 use crate::registry::{Array, Case, Dice, Input};
 use hankel_core::{Result, Tensor};
 
@@ -27,6 +27,15 @@ fn binary(
     }
 }
 
+fn gated(shape: &[usize]) -> Case {
+    Case {
+        name: format!("add_scaled {shape:?}"),
+        inputs: vec![Input::normal(shape, 1.0), Input::normal(shape, 1.0), Input::normal([1], 1.0)],
+        run: Box::new(|x| add_scaled(&x[0], &x[1], &x[2])),
+        oracle: Box::new(|x| x[0].data.iter().zip(&x[1].data).map(|(a, b)| a + x[2].data[0] * b).collect()),
+    }
+}
+
 fn limits(shape: &[usize]) -> Case {
     unary("clamp", shape, |x| clamp(x, -1.25, 0.5), |x| x.clamp(-1.25, 0.5))
 }
@@ -35,6 +44,7 @@ fn all(shape: &[usize]) -> Vec<Case> {
     vec![
         binary("add", shape, add, |x, y| x + y),
         binary("multiply", shape, multiply, |x, y| x * y),
+        gated(shape),
         unary("scale", shape, |x| scale(x, -0.7), |x| -0.7 * x),
         unary("exp", shape, exp, f64::exp),
         unary("expm1", shape, expm1, f64::exp_m1),

@@ -5,6 +5,7 @@
 //! | [`add`] | z = x + y, both `[...]` of one shape |
 //! | [`multiply`] | z = x * y |
 //! | [`scale`] | y = c x |
+//! | [`add_scaled`] | z = x + factor y, `factor` a tensor with one element |
 //! | [`scale_rows`] | y_ij = factor_i x_ij, `x` `[n, m]`, `factor` `[n]` |
 //! | [`scale_columns`] | y_ij = factor_j x_ij + bias_j, `x` `[..., m]`, `factor` and `bias` `[m]` |
 //! | [`exp`] | y = e^x |
@@ -88,6 +89,31 @@ pub fn scale(x: &Tensor, factor: f64) -> Result<Tensor> {
     for_float!(x, "scale", T => {
         let c = T::of(factor);
         map::<T>(x, |x| c * x)?.from_operator("scale", &[x], move |g, _| Ok(vec![Some(map::<T>(&g, |g| c * g)?)]))
+    })
+}
+
+/// `x + factor y`, `x` and `y` of one shape, `factor` a tensor with one element: a gate that learns.
+///
+/// # Errors
+/// When shapes or element types differ, or the factor has more than one element.
+pub fn add_scaled(x: &Tensor, y: &Tensor, factor: &Tensor) -> Result<Tensor> {
+    check::shape("add_scaled", "y", y, x.shape())?;
+    check::dtype("add_scaled", "y", y, x.dtype())?;
+    check::dtype("add_scaled", "factor", factor, x.dtype())?;
+    let c = factor.item()?;
+    for_float!(x, "add_scaled", T => {
+        let c = T::of(c);
+        let saved_y = autograd::needs_gradient(factor).then(|| y.detach());
+        let shape = factor.shape().clone();
+        zip::<T>(x, y, |x, y| x + c * y)?.from_operator("add_scaled", &[x, y, factor], move |g, wanted| {
+            let dy = wanted[1].then(|| map::<T>(&g, |g| c * g)).transpose()?;
+            let dot = |y: Tensor| -> Result<Tensor> {
+                let products = g.data::<T>()?.iter().zip(y.data::<T>()?).map(|(&g, &y)| (g * y).f64());
+                Ok(Tensor::full(&shape, T::of(products.sum())))
+            };
+            let dfactor = saved_y.map(dot).transpose()?;
+            Ok(vec![wanted[0].then(|| g.clone()), dy, dfactor])
+        })
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::check::Checks;
 use super::low_rank::{self, AdaLoraConfig, Ia3Config};
+use super::stream::StreamConfig;
 use super::training::TrainConfig;
 use hankel_models::adapters::{Discretization, HrmInput, Placement, Preset, RateInit, StreamSite};
 use hankel_models::lti::{Method, OrderRule};
@@ -31,7 +32,7 @@ pub struct AdapterConfig {
 /// Keys of `[[adapter]]` that every kind has.
 pub const COMMON_KEYS: &[&str] = &["kind", "name", "path", "truncate", "reduce", "hsv_regularization", "train"];
 
-/// Values of `adapter.kind`.
+/// Values of `adapter.kind`, beside the registered kinds.
 pub const KINDS: &[&str] = &["hrm", "lora", "dora", "adalora", "ia3", "none"];
 
 /// An adapter, by `kind`.
@@ -47,6 +48,8 @@ pub enum AdapterMethod {
     AdaLora(AdaLoraConfig),
     /// `kind = "ia3"`: scales.
     Ia3(Ia3Config),
+    /// Any registered kind.
+    Stream(StreamConfig),
     /// `kind = "none"`: the backbone alone, or its head and embeddings when those are trained.
     None(NoneConfig),
 }
@@ -190,6 +193,7 @@ impl AdapterMethod {
             AdapterMethod::Dora(_) => "dora",
             AdapterMethod::AdaLora(_) => "adalora",
             AdapterMethod::Ia3(_) => "ia3",
+            AdapterMethod::Stream(c) => c.kind,
             AdapterMethod::None(_) => "none",
         }
     }
@@ -215,16 +219,21 @@ impl HrmConfig {
         checks.not_negative("c_std", self.c_std.unwrap_or(0.0));
         checks.require("gate_init", self.gate_init.is_none_or(f64::is_finite), || "must be finite".to_owned());
         if let Some(sites) = &self.sites {
-            checks.require("sites", !sites.is_empty(), || "must name `mlp`, `attention` or both".to_owned());
-            let mut sorted = sites.clone();
-            sorted.sort_unstable();
-            sorted.dedup();
-            checks.require("sites", sites.len() == sorted.len(), || "names a site twice".to_owned());
-            checks.require("sites", sites.iter().all(|site| placement.stream.contains(site)), || {
-                "names a site that the backbone does not have".to_owned()
-            });
+            check_sites(sites, placement, checks);
         }
     }
+}
+
+/// At least one site, each once, all of the backbone's.
+pub(super) fn check_sites(sites: &[StreamSite], placement: &Placement, checks: &mut Checks<'_>) {
+    checks.require("sites", !sites.is_empty(), || "must name `mlp`, `attention` or both".to_owned());
+    let mut sorted = sites.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    checks.require("sites", sites.len() == sorted.len(), || "names a site twice".to_owned());
+    checks.require("sites", sites.iter().all(|site| placement.stream.contains(site)), || {
+        "names a site that the backbone does not have".to_owned()
+    });
 }
 
 impl LoraConfig {
@@ -250,7 +259,7 @@ fn one_size(checks: &mut Checks<'_>, key: &str, size: Option<usize>, budget: Opt
 }
 
 impl AdapterConfig {
-    pub(super) fn check(&self, placement: &Placement, checks: &mut Checks<'_>) {
+    pub(super) fn check(&self, length: usize, placement: &Placement, checks: &mut Checks<'_>) {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let reserved = ["pretrain", ".", ".."].contains(&self.name.as_str());
         checks.require("name", !self.name.is_empty() && self.name.chars().all(plain) && !reserved, || {
@@ -261,6 +270,7 @@ impl AdapterConfig {
             AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => c.is_bare(),
             AdapterMethod::AdaLora(c) => *c == AdaLoraConfig::default(),
             AdapterMethod::Ia3(c) => *c == Ia3Config::default(),
+            AdapterMethod::Stream(c) => c.is_bare(),
             AdapterMethod::None(_) => false,
         };
         match (&self.path, &self.method) {
@@ -274,6 +284,7 @@ impl AdapterConfig {
             (None, AdapterMethod::Lora(c) | AdapterMethod::Dora(c)) => c.check(placement, checks),
             (None, AdapterMethod::AdaLora(c)) => c.check(placement, checks),
             (None, AdapterMethod::Ia3(c)) => c.check(placement, checks),
+            (None, AdapterMethod::Stream(c)) => c.check(length, placement, checks),
             (None, AdapterMethod::None(_)) => {}
         }
         checks.require("truncate", self.truncate.is_empty() || matches!(self.method, AdapterMethod::Hrm(_)), || {

@@ -15,6 +15,7 @@ mod paths;
 mod proptests;
 mod read;
 mod sizes;
+mod stream;
 mod task;
 mod text;
 mod training;
@@ -28,6 +29,7 @@ pub use backbone::{BackboneConfig, MistralConfig, Quantize, Sizes, TinyGptConfig
 pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use low_rank::{AdaLoraConfig, Ia3Config};
 pub use paths::Paths;
+pub use stream::{StreamConfig, StreamSettings};
 pub use task::{BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, TableKind, TaskConfig};
 pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
@@ -165,7 +167,7 @@ impl Config {
             checks.require("name", !twice, || {
                 format!("{:?} is the name of two adapters; give each [[adapter]] its own `name`", adapter.name)
             });
-            adapter.check(&placement, &mut checks);
+            adapter.check(self.task.sequence_length(), &placement, &mut checks);
         }
         let (path, message) = match (problems.into_iter().next(), backbone) {
             (Some(problem), _) => problem,
@@ -277,6 +279,43 @@ lr = 2e-4
         assert_eq!((hrm.input, hrm.gate_init, hrm.b_std), (Some(HrmInput::Sublayer), Some(0.01), Some(1.0)));
     }
 
+    const KIND: &str = "\n[[adapter]]\nkind = \"selective\"\nselection_rank = 2\na_max = 0.9\n";
+
+    #[test]
+    fn registered_kinds_are_configured_like_the_others() {
+        let text = SMALL.to_owned() + KIND;
+        let config =
+            load(&text, &["adapter.selective.budget=50000", "adapter.selective.sites=[\"attention\"]"]).unwrap();
+        let AdapterMethod::Stream(stream) = &config.adapter[2].method else { panic!() };
+        let own = |key: &str| stream.own[key].clone();
+        assert_eq!((own("selection_rank"), own("a_max"), own("a_min")), (2.into(), 0.9.into(), 0.5.into()));
+        // 4 (2 d D + 2 d + 1 + 2 D + 6 d) with D = 128.
+        assert_eq!((own("state_dim"), stream.common.budget), (46.into(), None));
+        assert_eq!((stream.common.gate_init, stream.common.train_gate), (Some(0.1), Some(true)));
+        assert_eq!(Config::load(&config.to_toml(), "again.toml", &[]).unwrap().0, config);
+        for (overrides, expected) in [
+            (
+                &["adapter.selective.state_dim=x"][..],
+                "--set adapter.selective.state_dim=x: `adapter.selective.state_dim`: invalid type",
+            ),
+            (
+                &["adapter.selective.state_dim=0"],
+                "`adapter.selective.kind` cannot be made as configured: adapter: state_dim = 0 is out of range",
+            ),
+            (&["adapter.selective.a_max=1"], "a_min = 0.5 and a_max = 1 must be in this order between 0 and 1"),
+            (
+                &["adapter.selective.budget=9", "adapter.selective.state_dim=1"],
+                "and `state_dim` are both given: keep one",
+            ),
+            (&["adapter.selective.sites=[]"], "`adapter.selective.sites` must name `mlp`, `attention` or both"),
+            (&["adapter.selective.path=x"], "names a saved adapter, which has its own settings"),
+            (&["adapter.selective.truncate.order=2"], "is for recurrent adapters, not for `kind = \"selective\"`"),
+        ] {
+            let message = load(&text, overrides).unwrap_err();
+            assert!(message.contains(expected), "{overrides:?}: {message}");
+        }
+    }
+
     #[test]
     fn problems_name_place_and_key() {
         for (overrides, expected) in [
@@ -309,6 +348,11 @@ lr = 2e-4
             (&["pretrain.task.states=5"], "`pretrain.task` has a vocabulary of 7, but the adapters' task has one of 6"),
             (&["device=gpu"], "--set device=gpu: `device` must be \"cpu\", found \"gpu\""),
             (&["adapter=[]"], "`adapter` is missing"),
+            (&["adapter.lora.kind=selectve"], "found \"selectve\"; did you mean `selective`?"),
+            (
+                &["adapter.lora.kind=selective"],
+                ":22: unknown key `adapter.selective.rank`; did you mean `selection_rank`?",
+            ),
             (&["name=a/b"], "`name` must be made of letters"),
             (&["adapter.lora.targets=[\"q_prj\"]"], "target \"q_prj\" matches no projection; there are q_proj"),
             (&["adapter.hrm.path=x"], "`adapter.hrm.path` names a saved adapter, which has its own settings"),
@@ -323,7 +367,7 @@ lr = 2e-4
         assert_eq!(message, "dir/small.toml:22: `adapter.lora.rank` must be at least 1, found 0");
         let message = load(&SMALL.replace("kind = \"lora\"\n", ""), &[]).unwrap_err();
         assert!(
-            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3` or `none`"),
+            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3`, `none`, `selective`, `complex`, `hankel-shared` or `state-offset`"),
             "{message}"
         );
         assert!(load("", &[]).unwrap_err().contains("`task` is missing"));

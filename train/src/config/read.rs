@@ -3,9 +3,12 @@
 use super::de::{read, read_value, unknown_key};
 use super::error::{ConfigError, alternatives, nearest};
 use super::tree::{Node, Table, Value};
-use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config, PretrainConfig, TaskConfig, TextConfig};
+use super::{
+    AdapterConfig, AdapterMethod, BackboneConfig, Config, PretrainConfig, StreamConfig, TaskConfig, TextConfig,
+};
 use super::{adapter, backbone, task};
 use crate::tasks::text::TextFormat;
+use hankel_models::adapters::stream;
 use std::path::Path;
 
 const TOP_LEVEL: &[&str] = &["name", "seed", "device", "precision", "task", "backbone", "pretrain", "train", "adapter"];
@@ -136,7 +139,9 @@ fn adapters(node: &Node, train: &Node) -> Result<Vec<AdapterConfig>, ConfigError
 
 fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, ConfigError> {
     let (table, origin) = (node.as_table(path)?, &node.origin);
-    let kind = kind(node, path, adapter::KINDS, None)?;
+    let registered = stream::kinds();
+    let all: Vec<&str> = adapter::KINDS.iter().chain(&registered).copied().collect();
+    let kind = kind(node, path, &all, None)?;
     let inside = |key: &str| format!("{path}.{key}");
     let method = match kind {
         "hrm" => AdapterMethod::Hrm(read(table, origin, path, adapter::COMMON_KEYS)?),
@@ -144,7 +149,10 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
         "dora" => AdapterMethod::Dora(read(table, origin, path, adapter::COMMON_KEYS)?),
         "adalora" => AdapterMethod::AdaLora(read(table, origin, path, adapter::COMMON_KEYS)?),
         "ia3" => AdapterMethod::Ia3(read(table, origin, path, adapter::COMMON_KEYS)?),
-        _ => AdapterMethod::None(read(table, origin, path, adapter::COMMON_KEYS)?),
+        name => match stream::kind(name) {
+            Some(kind) => AdapterMethod::Stream(StreamConfig::read(node, path, kind)?),
+            None => AdapterMethod::None(read(table, origin, path, adapter::COMMON_KEYS)?),
+        },
     };
     let own_training = |over: &Node| {
         let merged = inherited(train.as_table("train")?, over.as_table(&inside("train"))?, &[]);

@@ -112,6 +112,7 @@ impl AdapterMethod {
             AdapterMethod::Hrm(c) => c.budget,
             AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => c.budget,
             AdapterMethod::AdaLora(c) => c.budget,
+            AdapterMethod::Stream(c) => c.common.budget,
             AdapterMethod::Ia3(_) | AdapterMethod::None(_) => None,
         }
     }
@@ -122,6 +123,7 @@ impl AdapterMethod {
             AdapterMethod::Hrm(c) => (c.state_dim, c.budget) = (Some(size), None),
             AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => (c.rank, c.budget) = (Some(size), None),
             AdapterMethod::AdaLora(c) => (c.init_rank, c.budget) = (Some(size), None),
+            AdapterMethod::Stream(c) => c.set_size(size),
             AdapterMethod::Ia3(_) | AdapterMethod::None(_) => {}
         }
     }
@@ -145,6 +147,7 @@ impl AdapterConfig {
             AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => c.resolve(),
             AdapterMethod::AdaLora(c) => c.resolve(steps),
             AdapterMethod::Ia3(c) => c.resolve(),
+            AdapterMethod::Stream(c) => c.resolve(length),
             AdapterMethod::None(_) => {}
         }
         solved.map(|solved| describe(&solved, &self.name))
@@ -158,6 +161,7 @@ impl AdapterConfig {
             AdapterMethod::Dora(c) => adapters::AdapterConfig::Lora(c.settings(true)),
             AdapterMethod::AdaLora(c) => adapters::AdapterConfig::AdaLora(c.settings(steps)),
             AdapterMethod::Ia3(c) => adapters::AdapterConfig::Ia3(c.settings()),
+            AdapterMethod::Stream(c) => adapters::AdapterConfig::Stream(c.settings(length)),
             AdapterMethod::None(_) => adapters::AdapterConfig::None,
         }
     }

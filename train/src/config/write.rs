@@ -48,6 +48,13 @@ fn adapter(adapter: &AdapterConfig) -> Table {
         AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => fields(c),
         AdapterMethod::AdaLora(c) => fields(c),
         AdapterMethod::Ia3(c) => fields(c),
+        AdapterMethod::Stream(c) => {
+            let mut table = fields(&c.common);
+            // A setting that is not there has no value in TOML.
+            let given = c.own.iter().filter(|(_, setting)| !setting.is_null());
+            table.extend(given.map(|(key, setting)| (key.clone(), value(setting))));
+            table
+        }
         AdapterMethod::None(c) => fields(c),
     };
     let mut table = Table::new();

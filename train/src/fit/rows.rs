@@ -4,7 +4,8 @@ use super::model::{Model, roles};
 use crate::config::{AdapterConfig, AdapterMethod};
 use crate::results::{LayerResult, LayerState, ParameterCounts};
 use anyhow::Result;
-use hankel_models::adapters::{AdapterConfig as Settings, LinearAdapter, StreamSite};
+use hankel_models::adapters::stream::kind;
+use hankel_models::adapters::{AdapterConfig as Settings, LinearAdapter, Stream, StreamSite};
 use hankel_models::reduce::analyse;
 use hankel_models::weights::HrmLayerFile;
 use hankel_models::{AdapterSet, Parameter};
@@ -37,9 +38,17 @@ pub fn count_parameters(model: &Model) -> ParameterCounts {
     counts
 }
 
-/// Gates and poles of every recurrent layer, for the log.
+/// Gates and poles of every stream adapter, for the log.
 pub fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
-    let Settings::Hrm(config) = adapters.config() else { return Vec::new() };
+    let Settings::Hrm(config) = adapters.config() else {
+        let gate = |(layer, site, adapter): (usize, StreamSite, &Stream)| LayerState {
+            layer,
+            site: site_name(site).to_owned(),
+            gate: Some(adapter.gate()),
+            ..LayerState::default()
+        };
+        return streams(adapters).map(gate).collect();
+    };
     let file = adapters.to_hrm_file(config, None);
     let state = |layer: &HrmLayerFile| {
         let modes = layer.system(file.config.discretization).ok().and_then(|system| system.a().modes());
@@ -54,6 +63,11 @@ pub fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
         }
     };
     file.layers.iter().map(state).collect()
+}
+
+fn streams(adapters: &AdapterSet) -> impl Iterator<Item = (usize, StreamSite, &Stream)> {
+    let layers = adapters.layers().iter().enumerate();
+    layers.flat_map(|(layer, attached)| attached.streams().map(move |(site, adapter)| (layer, site, adapter)))
 }
 
 /// Orders, gates and Hankel singular values of every adapted site.
@@ -75,6 +89,15 @@ pub fn layer_results(adapters: &AdapterSet) -> Result<Vec<LayerResult>> {
                 ..LayerResult::default()
             });
         }
+    }
+    if let Settings::Stream(_) = adapters.config() {
+        results.extend(streams(adapters).map(|(layer, site, adapter)| LayerResult {
+            layer,
+            site: site_name(site).to_owned(),
+            order: adapter.state_dim(),
+            gate: Some(adapter.gate()),
+            ..LayerResult::default()
+        }));
     }
     for (layer, attached) in adapters.layers().iter().enumerate() {
         let site = |(site, adapter): (&str, &LinearAdapter)| LayerResult {
@@ -105,6 +128,12 @@ pub fn describe(adapter: &AdapterConfig, adapters: &AdapterSet) -> String {
             format!("r = {}, mean {} at the end, {}", c.init_rank, c.target_rank, c.targets.join(" + "))
         }
         Settings::Ia3(c) => c.targets.join(" + "),
+        Settings::Stream(c) => {
+            let sites: Vec<&str> = c.sites.iter().map(|&site| site_name(site)).collect();
+            let size =
+                kind(&c.kind).and_then(|kind| kind.size).and_then(|key| Some(format!("{key} = {}, ", c.size(key)?)));
+            format!("{}{}", size.unwrap_or_default(), sites.join(" + "))
+        }
     };
     words + &loaded
 }

@@ -143,6 +143,7 @@ pub(super) fn attach(
         Settings::Lora(_) => "lora",
         Settings::AdaLora(_) => "adalora",
         Settings::Ia3(_) => "ia3",
+        Settings::Stream(c) => &c.kind,
         Settings::None => "none",
     };
     if kind != adapter.method.kind() {

@@ -48,7 +48,7 @@ const ADALORA: &[&str] = &[
 /// What PEFT reads back.
 pub(super) fn write(config: &AdapterConfig, kept: &RankPattern, base_model: Option<&str>) -> Value {
     let (kind, targets) = match config {
-        AdapterConfig::None | AdapterConfig::Hrm(_) => return Value::Null,
+        AdapterConfig::None | AdapterConfig::Hrm(_) | AdapterConfig::Stream(_) => return Value::Null,
         AdapterConfig::Lora(c) => ("LORA", &c.targets),
         AdapterConfig::AdaLora(c) => ("ADALORA", &c.targets),
         AdapterConfig::Ia3(c) => ("IA3", &c.targets),
@@ -86,7 +86,7 @@ pub(super) fn write(config: &AdapterConfig, kept: &RankPattern, base_model: Opti
         })
     };
     let rest = match config {
-        AdapterConfig::None | AdapterConfig::Hrm(_) => Value::Null,
+        AdapterConfig::None | AdapterConfig::Hrm(_) | AdapterConfig::Stream(_) => Value::Null,
         AdapterConfig::Lora(c) => {
             let mut rest = low_rank(c.rank, c.lora_alpha, c.dropout);
             rest["use_dora"] = json!(c.dora);

@@ -2,7 +2,7 @@
 
 use super::Activations;
 use hankel_core::DType;
-use hankel_models::adapters::{AdapterConfig as Settings, HrmInput, LinearAdapter};
+use hankel_models::adapters::{HrmInput, LinearAdapter};
 use hankel_models::{AdapterSet, MistralConfig};
 
 /// What is done with the layers' activations until the backward pass.
@@ -72,11 +72,11 @@ fn saved_per_token(adapters: &AdapterSet, config: &MistralConfig, layer: usize) 
         _ => adapter.parameters().first().map_or(0, |a| a.tensor().shape()[0] as u64),
     });
     saved += ranks.sum::<u64>();
-    if let Settings::Hrm(settings) = adapters.config() {
-        for (_, adapter) in own.streams() {
-            let states = adapter.state_dim() as u64;
-            saved += 2 * states + if settings.input == HrmInput::Residual && below { 0 } else { d };
-        }
+    for (_, adapter) in own.streams() {
+        let states = adapter.state_dim() as u64;
+        saved += if adapter.input() == HrmInput::Residual && below { 0 } else { d };
+        // Of a registered kind only its output is known, which the gate keeps; around ten values a state are usual.
+        saved += if adapter.hrm().is_some() { 2 * states } else { 10 * states + d };
     }
     saved
 }

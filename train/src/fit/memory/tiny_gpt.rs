@@ -15,7 +15,7 @@
 
 use super::Activations;
 use crate::fit::Model;
-use hankel_models::adapters::{AdapterConfig as Settings, HrmInput};
+use hankel_models::adapters::HrmInput;
 use hankel_models::{Parameter, TinyGpt, TinyGptConfig};
 
 /// What a step takes, `bytes` being those of one value for every token.
@@ -57,11 +57,11 @@ fn saved_per_token(model: &Model, config: &TinyGptConfig, layer: usize) -> u64 {
         saved +=
             d + adapters.linears().map(|(_, adapter)| adapter.parameters()[0].tensor().shape()[0] as u64).sum::<u64>();
     }
-    if let Settings::Hrm(settings) = model.adapters.config() {
-        for (_, adapter) in adapters.streams() {
-            let states = adapter.state_dim() as u64;
-            saved += 2 * states + if settings.input == HrmInput::Residual && below { 0 } else { d };
-        }
+    for (_, adapter) in adapters.streams() {
+        let states = adapter.state_dim() as u64;
+        saved += if adapter.input() == HrmInput::Residual && below { 0 } else { d };
+        // Of a registered kind only its output is known, which the gate keeps; around ten values a state are usual.
+        saved += if adapter.hrm().is_some() { 2 * states } else { 10 * states + d };
     }
     if config.dropout > 0.0 && below {
         saved += 2 * d;

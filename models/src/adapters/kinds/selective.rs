@@ -1,0 +1,114 @@
+//! `selective`: a recurrence that chooses, token by token, what to keep, what to take in and what to give out, after Mamba
+//! (A. Gu and T. Dao, 2023).
+//!
+//! ```text
+//! p_t    = P x_t                                   P [r, D]
+//! rate_t = exp(log_a + log_dt + W p_t)             W [d, r]       a_t = exp(-rate_t)
+//! u_t    = (B x_t) * (1 + S p_t)                   B [d, D], S [d, r]
+//! s_t    = a_t * s_{t-1} + u_t                     s_{-1} = 0
+//! y_t    = C (s_t * (1 + R p_t))                   C [D, d], R [d, r]
+//! ```
+//!
+//! `*` is the elementwise product. The three selection maps see the token through the same `r` numbers `p_t`, which makes them
+//! cheap: `r D + 3 d r` values more than HRM. `W`, `S` and `R` start at zero, so that the adapter starts as the time-invariant
+//! HRM of the same `B`, `C` and rates; frozen there, it is HRM.
+
+use super::last;
+use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind};
+use crate::parameter::{Parameter, Role};
+use hankel_core::{Result, Tensor};
+use hankel_ops::{ScanPath, add, clamp, exp, linear, multiply, scale, varying_scan};
+use serde::{Deserialize, Serialize};
+
+/// Logarithm of the fastest rate: beyond `exp(-exp(4.4))`, which is 5e-36, nothing is left of a state anyway, and the
+/// gradient of `exp(-rate)` would become infinity times zero.
+const FASTEST: f64 = 4.4;
+/// Logarithm of the slowest rate.
+const SLOWEST: f64 = -80.0;
+
+/// Settings of [`Selective`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Number of states d.
+    pub state_dim: usize,
+    /// Width r through which the selection maps see a token.
+    pub selection_rank: usize,
+    /// Fastest initial pole.
+    pub a_min: f64,
+    /// Slowest initial pole; 1 - 1/T when not given.
+    pub a_max: Option<f64>,
+    /// Standard deviation of the initial B.
+    pub b_std: f64,
+    /// Standard deviation of the initial C.
+    pub c_std: f64,
+    /// Standard deviation of the initial P.
+    pub p_std: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { state_dim: 16, selection_rank: 4, a_min: 0.5, a_max: None, b_std: 0.02, c_std: 0.02, p_std: 0.1 }
+    }
+}
+
+/// The adapter of one layer.
+pub struct Selective {
+    b: Parameter,
+    c: Parameter,
+    log_a: Parameter,
+    log_dt: Parameter,
+    p: Parameter,
+    /// W, S and R.
+    selection: [Parameter; 3],
+}
+
+impl StreamKind for Selective {
+    const KIND: &'static str = "selective";
+    const SIZE: Option<&'static str> = Some("state_dim");
+    type Settings = Settings;
+
+    fn new(settings: &Settings, place: &Place<'_>) -> Result<Self> {
+        let (d, r, width) = (settings.state_dim, settings.selection_rank, place.d_model);
+        Ok(Selective {
+            log_a: place.log_rates("log_a", d, settings.a_min, settings.a_max)?,
+            log_dt: place.parameter("log_dt", Role::Rate, &Tensor::zeros::<f32>([d]))?,
+            b: place.normal("b", [d, width], settings.b_std)?,
+            c: place.normal("c", [width, d], settings.c_std)?,
+            p: place.normal("p", [r, width], settings.p_std)?,
+            selection: [
+                place.zeros("select_rate", [d, r])?,
+                place.zeros("select_input", [d, r])?,
+                place.zeros("select_output", [d, r])?,
+            ],
+        })
+    }
+}
+
+impl StreamAdapter for Selective {
+    fn parameters(&self) -> Vec<Parameter> {
+        let Selective { b, c, log_a, log_dt, p, selection } = self;
+        [b, c, log_a, log_dt, p].into_iter().chain(selection).cloned().collect()
+    }
+
+    fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
+        let d = self.state_dim();
+        let one = Tensor::full([d], 1.0_f32).to_dtype(x.dtype())?;
+        let p = linear(x, &self.p.tensor(), None)?;
+        let selected = |i: usize, base: &Tensor| linear(&p, &self.selection[i].tensor(), Some(base));
+
+        let log_rate = selected(0, &add(&self.log_a.tensor(), &self.log_dt.tensor())?)?;
+        let rate = exp(&clamp(&log_rate, SLOWEST, FASTEST)?)?;
+        let a = exp(&scale(&rate, -1.0)?)?;
+        let u = multiply(&linear(x, &self.b.tensor(), None)?, &selected(1, &one)?)?;
+        let before = memory.and_then(|memory| memory.first());
+        let path = if x.shape()[1] == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
+        let s = varying_scan(&a, &u, before, path)?;
+        let y = linear(&multiply(&s, &selected(2, &one)?)?, &self.c.tensor(), None)?;
+        Ok((y, vec![last(&s, before)?]))
+    }
+
+    fn state_dim(&self) -> usize {
+        self.log_a.elements()
+    }
+}
