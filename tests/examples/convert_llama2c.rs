@@ -8,11 +8,11 @@
 //! pairs (0, 1), (2, 3) ... of a head, the Hugging Face layout its halves: the rows of the query and key projections are
 //! put in the other order.
 
+use hankel_core::Tensor;
 use hankel_models::mistral::{CONFIG_FILE, Family, MistralConfig};
 use hankel_models::tokenizer::TOKENIZER_FILE;
 use hankel_models::weights::ShardWriter;
 use hankel_models::weights::atomic::Existing;
-use safetensors::Dtype;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut writer = ShardWriter::create(Path::new(directory), Existing::Refuse, 1 << 30)?;
     for (name, shape) in config.tensors() {
         let data = tensors.remove(&name).ok_or_else(|| format!("{name} was not read"))?;
-        writer.push(name, Dtype::F32, shape, data.iter().flat_map(|x| x.to_le_bytes()).collect())?;
+        writer.push(&name, &Tensor::from_vec(data, shape)?)?;
     }
     writer.file(CONFIG_FILE, &serde_json::to_vec_pretty(&config.to_json("float32"))?)?;
     let tokenizer = tokenizer_json(&std::fs::read(tokenizer)?, vocabulary)?;

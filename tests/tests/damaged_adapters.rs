@@ -59,7 +59,7 @@ fn undamaged_adapters_are_read() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(hankel_tests::cases(300))]
     #[test]
     fn damaged_bytes_never_panic(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

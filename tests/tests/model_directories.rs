@@ -389,7 +389,7 @@ fn random_models_on_disk_are_those_in_memory() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(hankel_tests::cases(300))]
     /// Whatever is done to the bytes of a file, reading it ends with a model or an error.
     #[test]
     fn damaged_bytes_never_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

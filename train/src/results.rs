@@ -223,6 +223,9 @@ pub struct RunResult {
     /// Largest resident set of the process in bytes, where the system reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
+    /// Largest part of it that is not pages of mapped files, which the system can drop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_anonymous_bytes: Option<u64>,
 }
 
 /// The task of a run.

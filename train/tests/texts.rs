@@ -246,6 +246,23 @@ fn files_that_cannot_be_used() {
 }
 
 #[test]
+fn lines_that_cannot_be_used_are_named_and_the_others_used() {
+    let place = place();
+    let line = |n: usize| format!("{{\"prompt\": \"{n}+{n}=\", \"completion\": \" {}\"}}\n", 2 * n);
+    let blank = "{\"prompt\": \" \", \"completion\": \"y\"}\n";
+    place.write("own.jsonl", [&line(1), "{\"prompt\": \"cut off\n", &line(2), blank, &line(3)].concat());
+    place.write("config.toml", config("kind = \"jsonl\"\npath = \"own.jsonl\"", HRM));
+    let finished = place.run(&["fit", "config.toml", "--dry-run"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    for part in ["warning: own.jsonl:2: the line is no JSON", "own.jsonl:4: ", "`prompt` is missing or empty"] {
+        assert!(finished.stderr.contains(part), "{part} in {}", finished.stderr);
+    }
+    for part in ["training: 2 examples", "validation: 1 examples"] {
+        assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
+    }
+}
+
+#[test]
 fn scores_of_a_file() {
     let place = Place::new();
     let good = "{\"prediction\": \"the cat sat\", \"references\": [\"the cat\", \"a dog\"]}";

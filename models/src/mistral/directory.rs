@@ -2,11 +2,13 @@
 
 use super::config::CONFIG_FILE;
 use crate::weights::{Result, ShardWriter, WeightsError};
-use hankel_core::{CpuStorage, Storage, Tensor};
-use safetensors::Dtype;
+use hankel_core::DType;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+
+/// Bytes of a shard: two are held in memory at once.
+pub(super) const SHARD: usize = 512 << 20;
 
 /// Files beside the weights that stay as they are.
 const COMPANIONS: [&str; 5] =
@@ -30,13 +32,12 @@ pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
     Ok(())
 }
 
-/// Type, its name in `config.json`, and bytes of a weight that is not quantised.
-pub(super) fn raw(weight: &Tensor) -> Option<(Dtype, &'static str, &[u8])> {
-    let Storage::Cpu(storage) = weight.storage();
-    match storage {
-        CpuStorage::F32(data) => Some((Dtype::F32, "float32", bytemuck::cast_slice(data))),
-        CpuStorage::BF16(data) => Some((Dtype::BF16, "bfloat16", bytemuck::cast_slice(data))),
-        CpuStorage::F16(data) => Some((Dtype::F16, "float16", bytemuck::cast_slice(data))),
+/// The name in `config.json` of a type that weights are stored in; none for quantised ones.
+pub(super) fn type_name(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F32 => Some("float32"),
+        DType::BF16 => Some("bfloat16"),
+        DType::F16 => Some("float16"),
         _ => None,
     }
 }

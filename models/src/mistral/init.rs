@@ -3,16 +3,13 @@
 use super::MistralConfig;
 use super::block::Source;
 use super::config::CONFIG_FILE;
+use super::directory::SHARD;
 use crate::weights::atomic::Existing;
 use crate::weights::{Result, ShardWriter, WeightsError};
+use half::bf16;
 use hankel_core::{Tensor, parallel};
-use rayon::prelude::*;
-use safetensors::Dtype;
 use std::f32::consts::TAU;
 use std::path::Path;
-
-/// Bytes of a shard: what is held in memory at once, besides the tensor being drawn.
-const SHARD: usize = 1 << 30;
 
 /// Normal values of standard deviation `std`, drawn under the tensor's name; gains 1.
 pub(super) struct Random {
@@ -67,8 +64,8 @@ pub enum InitType {
     F32,
 }
 
-/// Writes a model with random weights of any size to the directory `path`: `config.json` and shards of 1 GiB. Memory stays
-/// below one shard and the largest tensor. The values are those of [`super::Mistral::new`], rounded to `kind`.
+/// Writes a model with random weights of any size to the directory `path`: `config.json` and shards of 512 MiB. Memory stays
+/// below two shards and the largest tensor. The values are those of [`super::Mistral::new`], rounded to `kind`.
 ///
 /// # Errors
 /// When the sizes do not fit together, the directory exists, or cannot be written.
@@ -78,20 +75,14 @@ pub fn init_model(config: &MistralConfig, seed: u64, kind: InitType, path: &Path
     let random = Random { std: config.init_std, seed };
     for (name, shape) in config.tensors() {
         let len = shape.iter().product();
-        let is_norm = shape.len() == 1;
-        let (dtype, bytes) = match kind {
-            InitType::Bf16 => {
-                let one = half::bf16::ONE.to_le_bytes();
-                let draw = || random.draw(&name, len, |x| half::bf16::from_f32(x).to_le_bytes());
-                (Dtype::BF16, if is_norm { one.repeat(len) } else { draw().into_par_iter().flatten_iter().collect() })
-            }
-            InitType::F32 => {
-                let draw = || random.draw(&name, len, f32::to_le_bytes);
-                let one = 1.0_f32.to_le_bytes();
-                (Dtype::F32, if is_norm { one.repeat(len) } else { draw().into_par_iter().flatten_iter().collect() })
-            }
+        let tensor = match (kind, shape.len()) {
+            (InitType::Bf16, 1) => Tensor::from_vec(vec![bf16::ONE; len], shape),
+            (InitType::Bf16, _) => Tensor::from_vec(random.draw(&name, len, bf16::from_f32), shape),
+            (InitType::F32, 1) => Tensor::from_vec(vec![1.0_f32; len], shape),
+            (InitType::F32, _) => Tensor::from_vec(random.draw(&name, len, |x| x), shape),
         };
-        writer.push(name, dtype, shape, bytes)?;
+        let tensor = tensor.map_err(|e| WeightsError::content(path, format!("tensor {name}: {e}")))?;
+        writer.push(&name, &tensor)?;
     }
     let dtype = if kind == InitType::Bf16 { "bfloat16" } else { "float32" };
     let text = serde_json::to_vec_pretty(&config.to_json(dtype)).expect("numbers and words");

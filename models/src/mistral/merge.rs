@@ -1,19 +1,16 @@
 //! Folding an adapter into a model directory.
 
 use super::MistralConfig;
-use super::directory::{copy_companions, raw, read_config};
+use super::directory::{SHARD, copy_companions, read_config, type_name};
 use crate::adapters::{AdapterSet, MergeReport};
 use crate::weights::atomic::Existing;
 use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
 use hankel_core::DType;
 use std::path::Path;
 
-/// Bytes of a shard: what is held in memory at once.
-const SHARD: usize = 1 << 30;
-
 /// Writes the model at `from` with `adapters` folded into its weights to the directory `to`: every tensor rounded to `dtype`
 /// (`bf16` or `f32`), or stored as it was when there is none; the files of the tokenizer and of generation are copied. Memory
-/// stays below one shard of 1 GiB and a few times the largest tensor.
+/// stays below two shards of 512 MiB and a few times the largest tensor.
 ///
 /// # Errors
 /// When the adapters cannot be merged ([`AdapterSet::check_mergeable`]) or are of another model, `from` cannot be read or is
@@ -41,11 +38,11 @@ pub fn merge_model(adapters: &AdapterSet, from: &Path, to: &Path, dtype: Option<
             }
             None => weight.to_dtype(stored).map_err(|e| fail(format!("tensor {name}: {e}")))?,
         };
-        let (kind, _, bytes) = raw(&weight).ok_or_else(|| fail(format!("tensor {name} is {}", weight.dtype())))?;
-        writer.push(name, kind, shape, bytes.to_vec())?;
+        type_name(weight.dtype()).ok_or_else(|| fail(format!("tensor {name} is {}", weight.dtype())))?;
+        writer.push(&name, &weight)?;
     }
     if let Some(dtype) = dtype {
-        let word = if dtype == DType::BF16 { "bfloat16" } else { "float32" };
+        let word = type_name(dtype).ok_or_else(|| fail(format!("nothing is merged into {dtype}")))?;
         // Under the new name and the old one, whichever the file has.
         let keys: Vec<&str> = ["dtype", "torch_dtype"].into_iter().filter(|key| json.get(key).is_some()).collect();
         for key in if keys.is_empty() { vec!["torch_dtype"] } else { keys } {

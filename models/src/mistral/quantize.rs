@@ -2,17 +2,13 @@
 
 use super::MistralConfig;
 use super::config::CONFIG_FILE;
-use super::directory::{copy_companions, raw, read_config};
+use super::directory::{SHARD, copy_companions, read_config, type_name};
 use super::load::is_quantized;
 use crate::weights::atomic::Existing;
-use crate::weights::quantized::parts;
 use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
 use hankel_ops::linear::nf4;
 use serde_json::json;
 use std::path::Path;
-
-/// Bytes of a shard: what is held in memory at once.
-const SHARD: usize = 1 << 30;
 
 /// What quantising did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,8 +22,8 @@ pub struct QuantizeReport {
 }
 
 /// Quantises the projections of the model at `from` to 4-bit normal floats and writes the directory `to`; what is not
-/// quantised is copied as it is, as are the files of the tokenizer and of generation. Memory stays below one shard of 1 GiB
-/// and the largest tensor.
+/// quantised is copied as it is, as are the files of the tokenizer and of generation. Memory stays below two shards of
+/// 512 MiB and the largest tensor.
 ///
 /// # Errors
 /// When `from` cannot be read (see [`super::Mistral::load`]) or is quantised already, or `to` exists or cannot be written.
@@ -43,21 +39,18 @@ pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeRe
     let mut dtype = "float32";
     for (name, shape) in config.tensors() {
         let weight = files.take(&name, &shape)?;
-        let (stored, word, bytes) = raw(&weight).ok_or_else(|| {
+        let word = type_name(weight.dtype()).ok_or_else(|| {
             WeightsError::content(from, format!("tensor {name} is {}; it cannot be quantised", weight.dtype()))
         })?;
         if is_quantized(&name) {
             let quantized = nf4::quantize(&weight, double)
                 .map_err(|e| WeightsError::content(from, format!("tensor {name}: {e}")))?;
-            let matrix = quantized.nf4().expect("what quantising gives");
             (report.matrices, dtype) = (report.matrices + 1, word);
             report.bytes_before += weight.bytes();
-            report.bytes_after += matrix.bytes();
-            for part in parts(&name, matrix, &shape) {
-                writer.push(part.name, part.dtype, part.shape, part.bytes)?;
-            }
+            report.bytes_after += quantized.bytes();
+            writer.push(&name, &quantized)?;
         } else {
-            writer.push(name, stored, shape, bytes.to_vec())?;
+            writer.push(&name, &weight)?;
         }
     }
     json["quantization_config"] = json!({

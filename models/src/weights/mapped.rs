@@ -36,6 +36,17 @@ impl Entry {
     pub fn bytes(&self) -> &[u8] {
         &(*self.map).as_ref()[self.range.clone()]
     }
+
+    /// Lets the system begin to read these bytes and as many after them, where the next tensor to be asked for usually is,
+    /// in one go instead of page by page as they are touched.
+    pub fn read_ahead(&self) {
+        #[cfg(unix)]
+        {
+            let len = (2 * self.range.len()).min(self.map.0.len() - self.range.start);
+            // A hint: without it everything is read as well, only later.
+            let _ = self.map.0.advise_range(memmap2::Advice::WillNeed, self.range.start, len);
+        }
+    }
 }
 
 /// Maps `path` and lists its tensors by name.

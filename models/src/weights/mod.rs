@@ -9,10 +9,11 @@ pub mod hrm_file;
 mod mapped;
 pub mod model_files;
 pub mod npz;
-pub(crate) mod quantized;
+mod quantized;
 mod recorded;
 mod shards;
 pub mod system_file;
+mod tensor_file;
 
 pub use error::{Result, WeightsError};
 pub use hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmInput, HrmPreset, HrmSite, HrmSites};
@@ -20,6 +21,7 @@ pub use hrm_file::{AdapterBytes, AdapterHashes, HrmAdapterFile, HrmDynamics, Hrm
 pub use model_files::ModelFiles;
 pub use recorded::{StateRecord, recorded_states};
 pub use shards::ShardWriter;
+pub use tensor_file::write_tensors;
 
 /// File beside an adapter with the parameters of the backbone that were trained with it (head, embeddings, or all).
 pub const TRAINED_BACKBONE_FILE: &str = "trained_backbone.safetensors";

@@ -75,6 +75,7 @@ impl ModelFiles {
         if entry.shape != shape {
             return fail(format!("has shape {:?}, expected {shape:?}", entry.shape));
         }
+        entry.read_ahead();
         let (tensor, bad) = match entry.dtype {
             Dtype::F32 => {
                 (tensor::<f32>(&entry), position(entry.bytes(), |b: [u8; 4]| b[3] & 0x7f == 0x7f && b[2] >= 0x80))

@@ -11,6 +11,7 @@
 use super::error::{Result, WeightsError};
 use super::mapped::Entry;
 use super::model_files::{ModelFiles, borrow, elements};
+use super::tensor_file::{Content, Part};
 use hankel_core::nf4::{Nf4, Scales};
 use hankel_core::{DType, Tensor};
 use safetensors::Dtype;
@@ -92,24 +93,15 @@ pub(super) fn take(files: &mut ModelFiles, name: &str, shape: &[usize]) -> Resul
     Tensor::from_nf4(matrix, shape).map(Some).map_err(|e| fail(e.to_string()))
 }
 
-/// A part of a quantised weight, ready to be written.
-pub(crate) struct Part {
-    pub name: String,
-    pub dtype: Dtype,
-    pub shape: Vec<usize>,
-    pub bytes: Vec<u8>,
-}
-
-/// The tensors that store `matrix` of shape `shape` under `name`.
-pub(crate) fn parts(name: &str, matrix: &Nf4, shape: &[usize]) -> Vec<Part> {
-    let part = |suffix: &str, dtype: Dtype, shape: Vec<usize>, bytes: &[u8]| Part {
+/// What stores `tensor`, which is `matrix`, under `name`.
+pub(super) fn parts(name: &str, tensor: &Tensor, matrix: &Nf4) -> Vec<Part> {
+    let bytes = |suffix: &str, dtype: Dtype, count: usize, bytes: &[u8]| Part {
         name: format!("{name}{suffix}"),
         dtype,
-        shape,
-        bytes: bytes.to_vec(),
+        shape: vec![count],
+        content: Content::Bytes(bytes.to_vec()),
     };
-    let floats =
-        |suffix: &str, values: &[f32]| part(suffix, Dtype::F32, vec![values.len()], bytemuck::cast_slice(values));
+    let floats = |suffix: &str, x: &[f32]| bytes(suffix, Dtype::F32, x.len(), bytemuck::cast_slice(x));
     let mut state = State {
         quant_type: "nf4".to_owned(),
         blocksize: matrix.block(),
@@ -119,25 +111,24 @@ pub(crate) fn parts(name: &str, matrix: &Nf4, shape: &[usize]) -> Vec<Part> {
             _ => "float32",
         }
         .to_owned(),
-        shape: shape.to_vec(),
+        shape: tensor.shape().to_vec(),
         nested_blocksize: None,
         nested_dtype: None,
         nested_offset: None,
     };
-    let mut parts =
-        vec![part("", Dtype::U8, vec![matrix.packed().len(), 1], matrix.packed()), floats(".quant_map", matrix.book())];
+    let mut parts = vec![Part::of(name, tensor), floats(".quant_map", matrix.book())];
     match matrix.scales() {
         Scales::Plain(scales) => parts.push(floats(".absmax", scales)),
         Scales::Double { codes, nested, book, offset, block } => {
             state.nested_blocksize = Some(*block);
             state.nested_dtype = Some("float32".to_owned());
             state.nested_offset = Some(f64::from(*offset));
-            parts.push(part(".absmax", Dtype::U8, vec![codes.len()], codes));
+            parts.push(bytes(".absmax", Dtype::U8, codes.len(), codes));
             parts.push(floats(".nested_absmax", nested));
             parts.push(floats(".nested_quant_map", &book[..]));
         }
     }
     let text = serde_json::to_vec(&state).expect("numbers and words");
-    parts.push(part(STATE, Dtype::U8, vec![text.len()], &text));
+    parts.push(bytes(STATE, Dtype::U8, text.len(), &text));
     parts
 }

@@ -1,48 +1,81 @@
-//! Writing a model directory in bounded memory: tensors are handed over one after the other, and a shard is written as soon
-//! as it is full.
+//! Writing a model directory in bounded memory: tensors are handed over one after the other, and a shard is written, by a
+//! thread of its own, as soon as it is full.
 
 use super::atomic::{Existing, PendingFolder};
 use super::error::{Result, WeightsError};
 use super::model_files::{INDEX_FILE, WEIGHTS_FILE};
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
+use super::quantized;
+use super::tensor_file::{Part, write};
+use hankel_core::Tensor;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
+use std::thread::{self, JoinHandle};
 
 /// A model directory that is being written. It appears when [`ShardWriter::finish`] succeeds, and not otherwise.
 pub struct ShardWriter {
+    /// Declared, and so dropped, before the folder that it writes to.
+    writing: Writing,
     folder: PendingFolder,
     limit: usize,
     held: usize,
-    pending: Vec<(String, Dtype, Vec<usize>, Vec<u8>)>,
-    /// Tensors of each shard written so far.
+    pending: Vec<Part>,
+    /// Tensors of each shard so far.
     shards: Vec<Vec<String>>,
     total: usize,
 }
 
+/// The shard that is being written, if one is.
+struct Writing(Option<JoinHandle<Result<()>>>);
+
+impl Writing {
+    fn wait(&mut self) -> Result<()> {
+        let Some(thread) = self.0.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // Dropped because of another error, which is the one to report.
+            let _ = thread.join();
+        }
+    }
+}
+
 impl ShardWriter {
-    /// Begins the directory `path`. No more than `limit` bytes of tensors are held, the largest tensor aside.
+    /// Begins the directory `path`. No more than twice `limit` bytes of tensors are held, the largest tensor aside: one shard
+    /// is filled while the one before it is written.
     ///
     /// # Errors
     /// When it exists and may not be replaced, or nothing can be written beside it.
     pub fn create(path: &Path, existing: Existing, limit: usize) -> Result<Self> {
         let folder = PendingFolder::create(path, existing)?;
-        Ok(ShardWriter { folder, limit, held: 0, pending: Vec::new(), shards: Vec::new(), total: 0 })
+        let (pending, shards) = (Vec::new(), Vec::new());
+        Ok(ShardWriter { writing: Writing(None), folder, limit, held: 0, pending, shards, total: 0 })
     }
 
-    /// Adds a tensor.
+    /// Adds a tensor as it is; quantised ones in the layout of bitsandbytes. Its memory is shared until it is written.
     ///
     /// # Errors
     /// When a shard cannot be written.
-    pub fn push(&mut self, name: String, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<()> {
-        if !self.pending.is_empty() && self.held + bytes.len() > self.limit {
+    pub fn push(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
+        if let Some(matrix) = tensor.nf4() {
+            return quantized::parts(name, tensor, matrix).into_iter().try_for_each(|part| self.push_part(part));
+        }
+        self.push_part(Part::of(name, tensor))
+    }
+
+    fn push_part(&mut self, part: Part) -> Result<()> {
+        let bytes = part.bytes().len();
+        if !self.pending.is_empty() && self.held + bytes > self.limit {
             self.flush()?;
         }
-        self.held += bytes.len();
-        self.total += bytes.len();
-        self.pending.push((name, dtype, shape, bytes));
+        self.held += bytes;
+        self.total += bytes;
+        self.pending.push(part);
         Ok(())
     }
 
@@ -58,24 +91,14 @@ impl ShardWriter {
         format!("shard-{shard}")
     }
 
+    /// Hands the full shard to a thread, once the one before it is on the disk.
     fn flush(&mut self) -> Result<()> {
+        self.writing.wait()?;
         let path = self.folder.temporary().join(Self::temporary_name(self.shards.len()));
-        let fail = |reason: String| WeightsError::content(&path, reason);
-        let mut views = Vec::with_capacity(self.pending.len());
-        for (name, dtype, shape, bytes) in &self.pending {
-            let view =
-                TensorView::new(*dtype, shape.clone(), bytes).map_err(|e| fail(format!("tensor {name}: {e}")))?;
-            views.push((name.as_str(), view));
-        }
-        // The file appears by a rename and would be readable by its owner only: it gets what a new file has here.
-        let usual = File::create(&path).and_then(|file| file.metadata()).map_err(WeightsError::io("create", &path))?;
-        safetensors::serialize_to_file(views, Some([("format".to_owned(), "pt".to_owned())].into()), &path)
-            .map_err(|e| fail(e.to_string()))?;
-        fs::set_permissions(&path, usual.permissions())
-            .and_then(|()| File::open(&path)?.sync_all())
-            .map_err(WeightsError::io("write", &path))?;
-        self.shards.push(self.pending.drain(..).map(|(name, ..)| name).collect());
+        let parts = std::mem::take(&mut self.pending);
+        self.shards.push(parts.iter().map(|part| part.name.clone()).collect());
         self.held = 0;
+        self.writing = Writing(Some(thread::spawn(move || write(&path, &parts))));
         Ok(())
     }
 
@@ -87,6 +110,7 @@ impl ShardWriter {
         if !self.pending.is_empty() || self.shards.is_empty() {
             self.flush()?;
         }
+        self.writing.wait()?;
         let count = self.shards.len();
         let name = |i: usize| {
             if count == 1 { WEIGHTS_FILE.to_owned() } else { format!("model-{:05}-of-{count:05}.safetensors", i + 1) }

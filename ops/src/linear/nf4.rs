@@ -130,25 +130,26 @@ fn absmax(x: &[f32]) -> f32 {
     f32::from_bits(lanes.into_iter().fold(0, u32::max))
 }
 
-/// Index of the nearest code value for each element: the number of midpoints below it.
+/// Index of the nearest code value for each element: a binary search among the midpoints, with selections in place of
+/// indices, so that the compiler searches for many elements at a time.
 #[inline(always)]
 fn encode(x: &[f32], absmax: f32, codes: &mut [u8]) {
+    const M: [f32; 15] = MIDPOINTS;
     // A block of zeros takes the code of 0.
     let inverse = if absmax > 0.0 { 1.0 / absmax } else { 0.0 };
-    for (x, codes) in x.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0) {
-        let mut scaled = [0.0_f32; GROUP];
-        for (y, x) in scaled.iter_mut().zip(x) {
-            *y = *x * inverse;
-        }
-        let mut counts = [0_i32; GROUP];
-        for midpoint in MIDPOINTS {
-            for (count, scaled) in counts.iter_mut().zip(&scaled) {
-                *count += i32::from(*scaled > midpoint);
-            }
-        }
-        for (code, count) in codes.iter_mut().zip(&counts) {
-            *code = *count as u8;
-        }
+    for (x, code) in x.iter().zip(codes) {
+        let x = *x * inverse;
+        let eight = x > M[7];
+        let half = if eight {
+            [M[8], M[9], M[10], M[11], M[12], M[13], M[14]]
+        } else {
+            [M[0], M[1], M[2], M[3], M[4], M[5], M[6]]
+        };
+        let four = x > half[3];
+        let quarter = if four { [half[4], half[5], half[6]] } else { [half[0], half[1], half[2]] };
+        let two = x > quarter[1];
+        let one = x > if two { quarter[2] } else { quarter[0] };
+        *code = u8::from(eight) << 3 | u8::from(four) << 2 | u8::from(two) << 1 | u8::from(one);
     }
 }
 

@@ -4,7 +4,7 @@ use super::output;
 use crate::config::Config;
 use crate::fit::{Prepared, dry_run, fit};
 use crate::report;
-use crate::run::{RunDirectory, duration, interrupt};
+use crate::run::{RunDirectory, duration, interrupt, memory};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,18 +114,17 @@ pub fn run(args: &Args) -> Result<()> {
         let directory = RunDirectory::create(&config.name, args.out.as_deref())?;
         (config, prepared, directory)
     };
+    memory::watch();
     interrupt::install().context("cannot take over Ctrl-C")?;
     eprintln!("run directory: {}", directory.path().display());
     let outcome = fit(&config, prepared, directory, args.resume)?;
     let run = outcome.directory.path().to_owned();
     let page = report::write(std::slice::from_ref(&run), &run)?;
-    output::line(&report::text_table(&outcome.result))?;
-    output::line(&format!(
-        "{} after {}: {}",
-        run.display(),
-        duration(outcome.result.wall_time_seconds),
-        page.display()
-    ))?;
+    let result = &outcome.result;
+    output::line(&report::text_table(result))?;
+    let memory = result.peak_anonymous_bytes.map_or_else(String::new, |peak| format!(" with {}", report::bytes(peak)));
+    let wall = duration(result.wall_time_seconds);
+    output::line(&format!("{} after {wall}{memory}: {}", run.display(), page.display()))?;
     if let Some(folder) = outcome.directory.existing_predictions() {
         output::line(&format!("every answer beside its references: {}", folder.display()))?;
     }

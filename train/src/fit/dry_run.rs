@@ -1,11 +1,12 @@
 //! `train fit --dry-run`: everything that can be said without training.
 
 use super::foundation::Foundation;
-use super::memory::{MAPPED, estimate, readable};
+use super::memory::{MAPPED, estimate};
 use super::rows::count_parameters;
 use super::training::Training;
 use super::whole::attach;
 use crate::config::{Config, TrainConfig};
+use crate::report;
 use crate::results::PRETRAIN;
 use crate::run::thousands;
 use crate::tasks::{self, Batch, Task};
@@ -79,12 +80,12 @@ fn stage(out: &mut String, name: &str, model: &super::Model, task: &dyn Task, se
     }
     let components = estimate(model, settings, task.sequence_length());
     for (what, bytes) in &components {
-        writeln!(out, "  {what:<40} {:>14}", readable(*bytes))?;
+        writeln!(out, "  {what:<40} {:>14}", report::bytes(*bytes))?;
     }
     let total = components.iter().filter(|(what, _)| *what != MAPPED).map(|(_, bytes)| bytes).sum();
     let is_mapped = components.iter().any(|(what, _)| *what == MAPPED);
     let name = if is_mapped { "memory in total without them, about" } else { "memory in total, about" };
-    writeln!(out, "  {name:<40} {:>14}\n", readable(total))?;
+    writeln!(out, "  {name:<40} {:>14}\n", report::bytes(total))?;
     Ok(())
 }
 

@@ -14,8 +14,10 @@ pub type Component = (&'static str, u64);
 
 /// The program itself, its threads and small buffers.
 const PROGRAM: u64 = 16 << 20;
-/// Logits that exist at once in the fused loss (see `hankel_ops::cross_entropy`).
+/// Logits that exist at once in the fused loss, and their rows at least where the head is compact (see
+/// `hankel_ops::cross_entropy`).
 const LOGITS: u64 = 1 << 20;
+const COMPACT_ROWS: u64 = 128;
 
 /// What a step takes besides parameters, in bytes.
 struct Activations {
@@ -53,6 +55,9 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
             mistral::activations(&model.adapters, backbone.config(), tokens, size, layers)
         }
     };
+    let vocabulary = model.backbone.vocabulary() as u64;
+    let least = if model.backbone.head().tensor().dtype().is_compact() { COMPACT_ROWS } else { 1 };
+    let rows = (LOGITS / vocabulary.max(1)).max(least);
     let mut components = vec![
         ("program", PROGRAM),
         ("frozen parameters", frozen),
@@ -61,7 +66,7 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
         ("optimizer moments", 2 * trained),
         ("activations kept for the backward pass", activations.kept),
         ("activations of the moment", activations.moment),
-        ("logits of a chunk", size * LOGITS.min(tokens * model.backbone.vocabulary() as u64)),
+        ("logits of a chunk", size * tokens.min(rows) * vocabulary),
         ("batches", 12 * tokens * settings.accumulation as u64),
     ];
     if mapped > 0 {
@@ -72,17 +77,6 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
 
 /// The component that is not the process's own: pages of files, which the system drops when memory is short.
 pub const MAPPED: &str = "mapped files (pages the system can drop)";
-
-/// Bytes as a person reads them.
-pub fn readable(bytes: u64) -> String {
-    let value = bytes as f64;
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{:.1} KiB", value / 1024.0),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", value / 1_048_576.0),
-        _ => format!("{:.2} GiB", value / 1_073_741_824.0),
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -107,7 +101,5 @@ mod tests {
         let twice = TrainConfig { batch_size: 64, ..training.clone() };
         let (one, two) = (total(&hrm, &training, 512), total(&hrm, &twice, 512));
         assert!(two > one * 3 / 2 && two < one * 2, "{one} {two}");
-        assert_eq!(readable(1536), "1.5 KiB");
-        assert_eq!(readable(3 << 30), "3.00 GiB");
     }
 }

@@ -10,7 +10,7 @@ use super::truncate::truncate;
 use crate::config::{AdapterConfig, Config, Scan, TrainConfig};
 use crate::results::{AdapterResult, BackboneResult, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
 use crate::run::checkpoint::{self, RunState, StageProgress};
-use crate::run::{EventLog, Progress, RunDirectory, environment, interrupt, peak_memory};
+use crate::run::{EventLog, Progress, RunDirectory, environment, interrupt, memory};
 use crate::tasks::Task;
 use anyhow::{Context, Result};
 use hankel_core::Tensor;
@@ -65,6 +65,11 @@ impl<'a> Session<'a> {
         Ok(Some(checkpoint::load(&newest)?.1))
     }
 
+    fn note_memory(&mut self) {
+        self.state.peak_memory_bytes = self.state.peak_memory_bytes.max(memory::peak_memory());
+        self.state.peak_anonymous_bytes = self.state.peak_anonymous_bytes.max(memory::peak_anonymous());
+    }
+
     fn seconds(&self) -> f64 {
         self.earlier_seconds + self.begun.elapsed().as_secs_f64()
     }
@@ -78,7 +83,7 @@ impl<'a> Session<'a> {
     pub(super) fn save(&mut self, stage: &str, tensors: &BTreeMap<String, Tensor>, keep: usize) -> Result<()> {
         stage.clone_into(&mut self.state.name);
         self.state.wall_time_seconds = self.seconds();
-        self.state.peak_memory_bytes = self.state.peak_memory_bytes.max(peak_memory());
+        self.note_memory();
         self.state.metrics_bytes = self.log.bytes()?;
         let path =
             checkpoint::save(&self.directory.checkpoints(), &self.state, tensors, keep).with_context(|| match self
@@ -209,6 +214,7 @@ impl<'a> Session<'a> {
 
     /// Writes the result.
     pub(super) fn finish(&mut self, task: &dyn Task, foundation: &Foundation) -> Result<RunResult> {
+        self.note_memory();
         let backbone = foundation.backbone();
         let placement = backbone.placement();
         let source = match (self.config.backbone.path(), &self.config.pretrain) {
@@ -234,7 +240,8 @@ impl<'a> Session<'a> {
             environment: environment(&self.config.device, &precision),
             data: task.data_files(),
             wall_time_seconds: self.seconds(),
-            peak_memory_bytes: self.state.peak_memory_bytes.max(peak_memory()),
+            peak_memory_bytes: self.state.peak_memory_bytes,
+            peak_anonymous_bytes: self.state.peak_anonymous_bytes,
         };
         let json = serde_json::to_string_pretty(&result)? + "\n";
         self.directory.write(&self.directory.result(), &json)?;

@@ -32,12 +32,11 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// `1.5 GiB`.
-pub(super) fn bytes(count: u64) -> String {
+/// `1.50 GiB`.
+pub(crate) fn bytes(count: u64) -> String {
     let mut value = count as f64;
-    for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
+    for (unit, decimals) in [("B", 0), ("KiB", 1), ("MiB", 1), ("GiB", 2), ("TiB", 2)] {
         if value < 1024.0 || unit == "TiB" {
-            let decimals = usize::from(unit != "B" && value < 100.0);
             return format!("{value:.decimals$} {unit}");
         }
         value /= 1024.0;
@@ -133,7 +132,7 @@ mod tests {
         assert_eq!(thousands(8_390_688), "8,390,688");
         assert_eq!(bytes(512), "512 B");
         assert_eq!(bytes(1536), "1.5 KiB");
-        assert_eq!(bytes(6 << 30), "6.0 GiB");
+        assert_eq!(bytes(6 << 30), "6.00 GiB");
     }
 
     #[test]

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 pub use comparison::text_table;
 pub use figure::{AnyChart, Figure};
+pub(crate) use format::bytes;
 pub use run::{Run, RunError};
 
 /// Why a report could not be made.

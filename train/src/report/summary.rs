@@ -81,7 +81,10 @@ fn run_facts(result: &RunResult) -> Vec<(String, String)> {
         ("Wall time", duration(result.wall_time_seconds)),
     ];
     if let Some(peak) = result.peak_memory_bytes {
-        out.push(("Peak memory", bytes(peak)));
+        let own = result
+            .peak_anonymous_bytes
+            .map_or_else(String::new, |own| format!(", {} without mapped files", bytes(own)));
+        out.push(("Peak memory", bytes(peak) + &own));
     }
     let environment = &result.environment;
     out.push(("Device", format!("{}, {} threads, {}", environment.device, environment.threads, environment.precision)));

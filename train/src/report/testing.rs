@@ -136,6 +136,7 @@ pub(super) fn result(name: &str) -> RunResult {
         data: vec![DataFile { path: "enwik8.gz".into(), bytes: 36_445_475, sha256: "0123456789abcdef".repeat(4) }],
         wall_time_seconds: 197.4,
         peak_memory_bytes: Some(412 << 20),
+        peak_anonymous_bytes: Some(390 << 20),
     }
 }
 

@@ -5,15 +5,14 @@
 //! name and step, so there is no generator state. A directory appears under its name only when it is complete.
 
 use crate::results::{AdapterResult, TrainingResult};
-use hankel_core::{DType, Tensor};
-use hankel_models::weights::WeightsError;
-use hankel_models::weights::atomic::{Existing, write_folder};
+use hankel_core::Tensor;
+use hankel_models::weights::atomic::{Existing, PendingFolder};
+use hankel_models::weights::{WeightsError, write_tensors};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 const STATE: &str = "state.json";
@@ -40,6 +39,9 @@ pub struct RunState {
     pub metrics_bytes: u64,
     /// Largest resident set so far, in bytes.
     pub peak_memory_bytes: Option<u64>,
+    /// Largest anonymous part of it so far, in bytes.
+    #[serde(default)]
+    pub peak_anonymous_bytes: Option<u64>,
 }
 
 /// What a stage has added up so far.
@@ -80,21 +82,11 @@ pub fn save(
     keep: usize,
 ) -> Result<PathBuf, WeightsError> {
     let path = directory.join(format!("{:02}-{}-step-{:06}", state.stage, state.name, state.step));
-    let failed = |source: io::Error| WeightsError::io("write", &path)(source);
-    let bytes: Vec<(&str, Dtype, Vec<u8>)> = tensors
-        .iter()
-        .map(|(name, tensor)| Ok((name.as_str(), dtype(tensor)?, little_endian(tensor)?)))
-        .collect::<io::Result<_>>()
-        .map_err(failed)?;
-    let views = bytes.iter().map(|(name, dtype, bytes)| {
-        TensorView::new(*dtype, tensors[*name].shape().to_vec(), bytes)
-            .map(|view| (*name, view))
-            .map_err(io::Error::other)
-    });
-    let views: Vec<(&str, TensorView)> = views.collect::<io::Result<_>>().map_err(failed)?;
-    let packed = safetensors::serialize(views, None).map_err(io::Error::other).map_err(failed)?;
-    let json = serde_json::to_vec_pretty(state).map_err(io::Error::other).map_err(failed)?;
-    write_folder(&path, &[(TENSORS, &packed), (STATE, &json)], Existing::Replace)?;
+    let json = serde_json::to_vec_pretty(state).map_err(|e| WeightsError::io("write", &path)(e.into()))?;
+    let folder = PendingFolder::create(&path, Existing::Replace)?;
+    write_tensors(&folder.temporary().join(TENSORS), tensors)?;
+    folder.write(STATE, &json)?;
+    folder.commit()?;
     for old in list(directory).into_iter().rev().skip(keep.max(1)) {
         let _ = fs::remove_dir_all(old);
     }
@@ -135,21 +127,6 @@ pub fn load(path: &Path) -> Result<(RunState, BTreeMap<String, Tensor>), Checkpo
         tensors.insert(name.to_owned(), tensor);
     }
     Ok((state, tensors))
-}
-
-fn dtype(tensor: &Tensor) -> io::Result<Dtype> {
-    match tensor.dtype() {
-        DType::F32 => Ok(Dtype::F32),
-        DType::F64 => Ok(Dtype::F64),
-        other => Err(io::Error::other(format!("a trained tensor of type {other}"))),
-    }
-}
-
-fn little_endian(tensor: &Tensor) -> io::Result<Vec<u8>> {
-    Ok(match tensor.dtype() {
-        DType::F64 => tensor.data::<f64>().map_err(io::Error::other)?.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        _ => tensor.data::<f32>().map_err(io::Error::other)?.iter().flat_map(|x| x.to_le_bytes()).collect(),
-    })
 }
 
 fn from_little_endian(view: &TensorView<'_>) -> Result<Tensor, String> {
@@ -203,7 +180,9 @@ mod tests {
             prop_assert_eq!(again.len(), tensors.len());
             for (name, tensor) in &tensors {
                 prop_assert_eq!(again[name].shape(), tensor.shape());
-                prop_assert_eq!(little_endian(&again[name]).unwrap(), little_endian(tensor).unwrap(), "same bits");
+                let bits = |tensor: &Tensor| tensor.to_f64_vec().iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
+                prop_assert_eq!(again[name].dtype(), tensor.dtype());
+                prop_assert_eq!(bits(&again[name]), bits(tensor), "same bits");
             }
         }
     }

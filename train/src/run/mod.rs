@@ -6,10 +6,11 @@ mod directory;
 mod environment;
 mod events;
 pub mod interrupt;
+pub mod memory;
 mod progress;
 
 pub use directory::{RunDirectory, RunError};
-pub use environment::{environment, peak_memory};
+pub use environment::environment;
 pub use events::EventLog;
 pub use progress::Progress;
 pub(crate) use progress::{duration, thousands};

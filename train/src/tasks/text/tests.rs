@@ -358,6 +358,28 @@ fn bad_input_is_named() {
     );
 }
 
+/// A document without a word is not something to ask about, whatever the format.
+#[test]
+fn empty_documents_are_left_out() {
+    let place = tempfile::tempdir().unwrap();
+    let quality = r#"{"article": " ", "questions": [{"question": "Who?", "options": ["a", "b"], "gold_label": 1}]}"#;
+    let meeting = r#"{"meeting_transcripts": [], "specific_query_list": [],
+        "general_query_list": [{"query": "What?", "answer": "This."}]}"#;
+    let longbench = r#"{"dataset": "qasper", "context": "", "input": "What?", "answers": ["This."], "_id": "1"}"#;
+    for (kind, line, expected) in [
+        ("quality", quality, "`article` is empty"),
+        ("qmsum", meeting, "`meeting_transcripts` is empty"),
+        ("longbench", longbench, "`context` is empty"),
+    ] {
+        let path = place.path().join(format!("{kind}.jsonl"));
+        std::fs::write(&path, line.replace('\n', " ")).unwrap();
+        let config = config(kind, &path.display().to_string(), &[]).unwrap();
+        let message = Text::open(&config).err().unwrap().to_string();
+        let named = format!("{kind}.jsonl:1: {expected}");
+        assert!(message.contains(&named), "{named:?} in {message}");
+    }
+}
+
 #[test]
 fn configurations_that_make_no_sense() {
     let path = fixture("quality.jsonl");
@@ -386,8 +408,18 @@ fn configurations_that_make_no_sense() {
     assert!(message.contains("`task.tokenizer` is missing: name a directory with tokenizer.json"), "{message}");
 }
 
+/// A number of cases, unless `PROPTEST_CASES` asks for another.
+fn cases(usual: u32) -> proptest::prelude::ProptestConfig {
+    let config = proptest::prelude::ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        config
+    } else {
+        proptest::prelude::ProptestConfig { cases: usual, ..config }
+    }
+}
+
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig { cases: 200, ..Default::default() })]
+    #![proptest_config(cases(200))]
 
     /// Files with bytes changed, cut off or doubled are read or refused, and never more than that.
     #[test]

@@ -1,0 +1,101 @@
+//! Writing tensors to a safetensors file from where they are in memory.
+
+use super::error::{Result, WeightsError};
+use hankel_core::{CpuStorage, Storage, Tensor};
+use safetensors::{Dtype, View};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+
+/// An entry of a file.
+pub(super) struct Part {
+    pub name: String,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub content: Content,
+}
+
+/// The bytes of an entry.
+pub(super) enum Content {
+    /// The elements of a tensor, or the codes of a quantised one, where they are.
+    Tensor(Tensor),
+    /// Small things.
+    Bytes(Vec<u8>),
+}
+
+impl Part {
+    /// A tensor as it is; of a quantised one, its codes.
+    pub fn of(name: &str, tensor: &Tensor) -> Self {
+        let Storage::Cpu(storage) = tensor.storage();
+        let dtype = match storage {
+            CpuStorage::F32(_) => Dtype::F32,
+            CpuStorage::F64(_) => Dtype::F64,
+            CpuStorage::F16(_) => Dtype::F16,
+            CpuStorage::BF16(_) => Dtype::BF16,
+            CpuStorage::U8(_) | CpuStorage::Nf4(_) => Dtype::U8,
+            CpuStorage::U32(_) => Dtype::U32,
+        };
+        let shape = tensor.nf4().map_or_else(|| tensor.shape().to_vec(), |matrix| vec![matrix.packed().len(), 1]);
+        Part { name: name.to_owned(), dtype, shape, content: Content::Tensor(tensor.detach()) }
+    }
+
+    /// Its bytes, little-endian as the machine's own.
+    pub fn bytes(&self) -> &[u8] {
+        let tensor = match &self.content {
+            Content::Bytes(bytes) => return bytes,
+            Content::Tensor(tensor) => tensor,
+        };
+        let Storage::Cpu(storage) = tensor.storage();
+        match storage {
+            CpuStorage::F32(data) => bytemuck::cast_slice(data),
+            CpuStorage::F64(data) => bytemuck::cast_slice(data),
+            CpuStorage::F16(data) => bytemuck::cast_slice(data),
+            CpuStorage::BF16(data) => bytemuck::cast_slice(data),
+            CpuStorage::U8(data) => data,
+            CpuStorage::U32(data) => bytemuck::cast_slice(data),
+            CpuStorage::Nf4(matrix) => matrix.packed(),
+        }
+    }
+}
+
+impl View for &Part {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        self.bytes().into()
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes().len()
+    }
+}
+
+/// Writes and syncs a file.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn write(path: &Path, parts: &[Part]) -> Result<()> {
+    // The file appears by a rename and would be readable by its owner only: it gets what a new file has here.
+    let usual = File::create(path).and_then(|file| file.metadata()).map_err(WeightsError::io("create", path))?;
+    let views = parts.iter().map(|part| (part.name.as_str(), part));
+    safetensors::serialize_to_file(views, Some([("format".to_owned(), "pt".to_owned())].into()), path)
+        .map_err(|e| WeightsError::content(path, e.to_string()))?;
+    fs::set_permissions(path, usual.permissions())
+        .and_then(|()| File::open(path)?.sync_all())
+        .map_err(WeightsError::io("write", path))
+}
+
+/// Writes and syncs a file of tensors without copying them.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_tensors(path: &Path, tensors: &BTreeMap<String, Tensor>) -> Result<()> {
+    write(path, &tensors.iter().map(|(name, tensor)| Part::of(name, tensor)).collect::<Vec<_>>())
+}
