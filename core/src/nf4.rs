@@ -144,9 +144,17 @@ impl Nf4 {
         self.packed.is_borrowed()
     }
 
-    /// Whether every scale is finite.
+    /// Whether every scale is finite. With double quantisation, whether every scale that codes could stand for is: the
+    /// codes, hundreds of times as many as nested scales, are not read for it.
     pub fn is_finite(&self) -> bool {
-        (0..self.scales.len()).all(|i| self.scales.get(i).is_finite())
+        match &self.scales {
+            Scales::Plain(scales) => scales.iter().all(|scale| scale.is_finite()),
+            Scales::Double { nested, book, offset, .. } => {
+                let largest = book.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+                book.iter().all(|x| x.is_finite())
+                    && nested.iter().all(|scale| (largest * scale.abs() + offset.abs()).is_finite())
+            }
+        }
     }
 
     /// What the 16 codes stand for in a block.
@@ -240,6 +248,23 @@ mod tests {
                 let expected: Vec<f32> = (start..end).map(element).collect();
                 assert_eq!(out, expected, "{start}..{end} {source}");
             }
+        }
+    }
+
+    #[test]
+    fn scales_that_are_not_finite_are_found() {
+        let double = |value: f32, nested: f32, offset: f32| {
+            let mut book = Box::new([0.5; 256]);
+            book[77] = value;
+            let scales =
+                Scales::Double { codes: vec![0; 3].into(), nested: vec![1.0, nested].into(), book, offset, block: 2 };
+            Nf4::new(vec![0; 5].into(), scales, [0.0; 16], [10, 4], DType::F32).unwrap().is_finite()
+        };
+        assert!(double(1.0, 2.0, 3.0) && double(-1.0, 0.0, -3.0));
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(!double(bad, 1.0, 0.0) && !double(1.0, bad, 0.0) && !double(1.0, 1.0, bad), "{bad}");
+            let plain = Scales::Plain(vec![1.0, bad, 1.0].into());
+            assert!(!Nf4::new(vec![0; 5].into(), plain, [0.0; 16], [10, 4], DType::F32).unwrap().is_finite());
         }
     }
 

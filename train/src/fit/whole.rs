@@ -5,11 +5,11 @@ use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config};
 use crate::results::{PRETRAIN, RunResult, Split};
-use crate::run::RunDirectory;
+use crate::run::{RunDirectory, thousands};
 use crate::tasks::{self, Task};
 use anyhow::{Context, Result, bail};
-use hankel_models::AdapterSet;
 use hankel_models::adapters::AdapterConfig as Settings;
+use hankel_models::{AdapterSet, Parameter};
 use std::time::Instant;
 
 /// A finished run.
@@ -25,6 +25,8 @@ pub struct Prepared {
     task: Box<dyn Task>,
     pretrain_task: Option<Box<dyn Task>>,
     foundation: Foundation,
+    /// Seconds that the backbone took.
+    seconds: f64,
 }
 
 impl Prepared {
@@ -36,7 +38,9 @@ impl Prepared {
         let task = tasks::build(&config.task)?;
         let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
         let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
+        let begun = Instant::now();
         let foundation = Foundation::new(config)?;
+        let seconds = begun.elapsed().as_secs_f64();
         for adapter in &config.adapter {
             foundation.with(attach(config, adapter, &foundation, &*task)?)?;
             if let Some(reduce) = adapter.reduce {
@@ -45,7 +49,7 @@ impl Prepared {
                     .with_context(|| format!("`adapter.{}`", adapter.name))?;
             }
         }
-        Ok(Prepared { task, pretrain_task, foundation })
+        Ok(Prepared { task, pretrain_task, foundation, seconds })
     }
 }
 
@@ -55,10 +59,13 @@ impl Prepared {
 /// Bad input, files that cannot be read or written, and `Stop`.
 pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
     let begun = Instant::now();
-    let Prepared { task, pretrain_task, mut foundation } = prepared;
+    let Prepared { task, pretrain_task, mut foundation, seconds } = prepared;
     let mut session = Session::open(config, directory, resume, begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
+    let parameters: usize = foundation.backbone().parameters().iter().map(Parameter::elements).sum();
+    let kind = config.backbone.kind();
+    eprintln!("backbone: {kind}, {} parameters, ready in {seconds:.2} s", thousands(parameters as f64));
 
     let mut number = 0;
     if let Some(pretrain) = &config.pretrain {
