@@ -149,7 +149,7 @@ fn a_backbone_of_other_shapes_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(hankel_tests::cases(300))]
     /// Whatever is done to the bytes of an adapter's files, reading them ends with an adapter or an error.
     #[test]
     fn damaged_bytes_never_panic(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
