@@ -37,6 +37,8 @@ pub struct Pass<'a> {
     pub trace: Option<&'a mut Vec<Tensor>>,
     /// Append the states of every recurrent adapter.
     pub trajectories: Option<&'a mut Vec<Trajectory>>,
+    /// Append what every stream adapter reads.
+    pub inputs: Option<&'a mut Vec<SiteInput>>,
     /// Where documents begin in a batch of one sequence that holds several, end to end; the first begins at 0. Positions,
     /// attention and recurrences start afresh at each. Not together with a state.
     pub documents: Option<Arc<[usize]>>,
@@ -50,6 +52,16 @@ pub struct Trajectory {
     pub site: StreamSite,
     /// `[batch, T, state_dim]`.
     pub states: Tensor,
+}
+
+/// What a stream adapter read.
+pub struct SiteInput {
+    /// Index of the layer.
+    pub layer: usize,
+    /// Its site.
+    pub site: StreamSite,
+    /// `[batch, T, d_model]`.
+    pub x: Tensor,
 }
 
 impl<'a> Pass<'a> {

@@ -367,6 +367,9 @@ pub struct LayerResult {
     /// Truncated rows: H-infinity norm of the full system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hinf_norm: Option<f64>,
+    /// Truncated rows of adapters that vary in time: relative error of the output measured on held-out data, not a bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_error: Option<f64>,
 }
 
 /// Software and hardware of a run.

@@ -8,8 +8,8 @@
 
 use hankel_core::{Result, Tensor};
 use hankel_models::Parameter;
-use hankel_models::adapters::{Memory, Place, StreamAdapter, StreamKind};
-use hankel_ops::{Poles, ScanPath, add, exp, expm1, linear, multiply, narrow_time, scale, scale_columns, scan};
+use hankel_models::adapters::stream::{Memory, Place, StreamAdapter, StreamKind, last_states};
+use hankel_ops::{Poles, ScanPath, add, exp, expm1, linear, multiply, scale, scale_columns, scan};
 use serde::{Deserialize, Serialize};
 
 /// What a configuration can set, with defaults.
@@ -63,9 +63,7 @@ impl StreamAdapter for Surprise {
         let m = scan(&scale_columns(&v, &one_minus_a, None)?, &Poles::Diagonal(a), before, ScanPath::Chunked)?;
         let difference = add(&v, &scale(&m, -1.0)?)?;
         let y = linear(&multiply(&difference, &difference)?, &self.c.tensor(), None)?;
-        let [batch, steps, d] = [m.shape()[0], m.shape()[1], m.shape()[2]];
-        let last = narrow_time(&m, steps.saturating_sub(1), steps.min(1))?.reshape([batch, d])?;
-        Ok((y, vec![last]))
+        Ok((y, vec![last_states(&m, before)?]))
     }
 
     fn state_dim(&self) -> usize {

@@ -62,7 +62,7 @@ fn the_tutorial_shows_the_files_that_are_here() {
     let source = include_str!("../src/lib.rs");
     let equation = |text: &str| {
         let (_, body) = text.split_once("let minus_rate").unwrap();
-        body.split_once("let [batch, steps, d]").unwrap().0.to_owned()
+        body.split_once("\n    }\n").unwrap().0.to_owned()
     };
     assert_eq!(equation(source), equation(TUTORIAL));
 }
@@ -80,4 +80,28 @@ fn what_cannot_be_is_refused_with_its_place() {
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && message.contains(expected), "{message}");
     }
+}
+
+/// `truncate` of an adapter that varies in time: a certificate of measured errors, and an adapter that can be used again.
+#[test]
+fn selective_is_truncated_along_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let (head, _) = CONFIG.split_once("[[adapter]]").unwrap();
+    let adapter = "[[adapter]]\nkind = \"selective\"\nstate_dim = 6\ntruncate = { order = 2 }\n";
+    fs::write(folder.path().join("x.toml"), head.to_owned() + adapter).unwrap();
+    let small = ["train.steps=3", "train.batch_size=4", "task.validation_sequences=8", "backbone.d_model=16"];
+    let mut arguments = vec!["fit", "x.toml", "--out", "run"];
+    arguments.extend(small.iter().flat_map(|assignment| ["--set", assignment]));
+    let output = run(folder.path(), &arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name: &str| fs::read_to_string(folder.path().join("run").join(name)).unwrap();
+    let certificate = read("adapters/selective-order-2/certificate.json");
+    for part in
+        ["\"order\": 2", "\"measured_tokens\": 512", "measured on held-out data", "\"calibration_tokens\": 4096"]
+    {
+        assert!(certificate.contains(part), "{part}: {certificate}");
+    }
+    assert!(!certificate.contains("error_bound") && read("result.json").contains("\"output_error\""));
+    let output = run(folder.path(), &["eval", "run", "--adapter", "selective-order-2"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

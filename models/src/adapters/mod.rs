@@ -265,6 +265,28 @@ impl AdapterSet {
         self.allocator.restore(&self.adalora(), saved)
     }
 
+    /// Whether adapters of a registered kind were truncated; such are for use, not for training.
+    pub fn is_truncated(&self) -> bool {
+        let mut streams = self.layers.iter().flat_map(LayerAdapters::streams);
+        streams.any(|(_, stream)| matches!(stream, Stream::Attached(attached) if attached.is_truncated()))
+    }
+
+    /// Whether there is something to truncate: HRM, or a kind that gives its system.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn can_be_truncated(&self) -> Result<bool> {
+        for (_, stream) in self.layers.iter().flat_map(LayerAdapters::streams) {
+            match stream {
+                Stream::Attached(attached) if attached.is_truncated() || attached.example()?.is_none() => {
+                    return Ok(false);
+                }
+                _ => {}
+            }
+        }
+        Ok(self.layers.iter().any(|layer| !layer.stream.is_empty()))
+    }
+
     /// Every parameter once, layer by layer.
     pub fn parameters(&self) -> Vec<Parameter> {
         let layer = |layer: &LayerAdapters| -> Vec<Parameter> {

@@ -26,6 +26,7 @@ pub mod poles;
 pub mod stein;
 pub mod system;
 pub mod truncation;
+pub mod varying;
 
 pub use certificate::SystemCertificate;
 pub use error::{LtiError, Result};

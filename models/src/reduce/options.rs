@@ -20,6 +20,9 @@ pub enum ReduceError {
     /// A failure that concerns no single layer.
     #[error(transparent)]
     System(#[from] LtiError),
+    /// An operator that failed.
+    #[error(transparent)]
+    Tensor(#[from] hankel_core::Error),
     /// Two adapters, or an adapter and a file, that do not belong together.
     #[error("{0}")]
     Mismatch(String),

@@ -287,12 +287,18 @@ impl AdapterConfig {
             (None, AdapterMethod::Stream(c)) => c.check(length, placement, checks),
             (None, AdapterMethod::None(_)) => {}
         }
-        checks.require("truncate", self.truncate.is_empty() || matches!(self.method, AdapterMethod::Hrm(_)), || {
-            format!("is for recurrent adapters, not for `kind = {:?}`", self.method.kind())
-        });
         let recurrent = matches!(self.method, AdapterMethod::Hrm(_));
         let kind = self.method.kind();
         let only = || format!("is for recurrent adapters, not for `kind = {kind:?}`");
+        let varying = match &self.method {
+            AdapterMethod::Stream(c) if !self.truncate.is_empty() => c.can_be_truncated(length, placement),
+            _ => false,
+        };
+        checks.require("truncate", self.truncate.is_empty() || recurrent || varying, only);
+        let plain = |rule: &TruncateConfig| rule.bound.is_none() && rule.method.is_none_or(|m| m == Method::Bt);
+        checks.require("truncate", !varying || self.truncate.iter().all(plain), || {
+            format!("has no bound and no other method than `bt` for `kind = {kind:?}`, which varies in time")
+        });
         checks.require("reduce", self.reduce.is_none() || recurrent, only);
         checks.require("hsv_regularization", self.hsv_regularization == 0.0 || recurrent, only);
         checks.not_negative("hsv_regularization", self.hsv_regularization);

@@ -30,7 +30,9 @@ pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use low_rank::{AdaLoraConfig, Ia3Config};
 pub use paths::Paths;
 pub use stream::{StreamConfig, StreamSettings};
-pub use task::{BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, TableKind, TaskConfig};
+pub use task::{
+    BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, SelectiveCopyConfig, TableKind, TaskConfig,
+};
 pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
@@ -309,7 +311,11 @@ lr = 2e-4
             ),
             (&["adapter.selective.sites=[]"], "`adapter.selective.sites` must name `mlp`, `attention` or both"),
             (&["adapter.selective.path=x"], "names a saved adapter, which has its own settings"),
-            (&["adapter.selective.truncate.order=2"], "is for recurrent adapters, not for `kind = \"selective\"`"),
+            (&["adapter.selective.truncate.bound=2"], "has no bound and no other method than `bt`"),
+            (
+                &["adapter.lora.kind=state-offset", "adapter.state-offset.truncate.order=2"],
+                "unknown key `adapter.state-offset.rank`",
+            ),
         ] {
             let message = load(&text, overrides).unwrap_err();
             assert!(message.contains(expected), "{overrides:?}: {message}");
@@ -330,7 +336,7 @@ lr = 2e-4
             ),
             (
                 &["task.kind=dfaa"],
-                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `bytes`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
+                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `bytes`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
                  `jsonl`, found \"dfaa\"; did you mean `dfa`?",
             ),
             (&["adapter.hrm.rank=3"], "--set adapter.hrm.rank=3: unknown key `adapter.hrm.rank`"),

@@ -69,6 +69,7 @@ fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
     Ok(match kind(node, path, task::KINDS, None)? {
         "dfa" => TaskConfig::Dfa(read(table, origin, path, SKIP)?),
         "parity" => TaskConfig::Parity(read(table, origin, path, SKIP)?),
+        "selective-copy" => TaskConfig::SelectiveCopy(read(table, origin, path, SKIP)?),
         "bytes" => TaskConfig::Bytes(read(table, origin, path, SKIP)?),
         name => {
             let format = TextFormat::ALL.into_iter().find(|format| format.name() == name).unwrap_or_default();

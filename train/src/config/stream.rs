@@ -90,6 +90,13 @@ impl StreamConfig {
         }
     }
 
+    /// Whether the kind gives its system.
+    pub(super) fn can_be_truncated(&self, length: usize, placement: &Placement) -> bool {
+        let one = Settings::Stream(self.settings(length));
+        let set = AdapterSet::new(&one, &Placement { layers: 1, ..placement.clone() }, 0);
+        set.and_then(|set| set.can_be_truncated()).unwrap_or(false)
+    }
+
     /// The settings of the model for sequences of `length` tokens.
     pub(super) fn settings(&self, length: usize) -> adapters::StreamConfig {
         let defaults = adapters::StreamConfig::new(self.kind, length);

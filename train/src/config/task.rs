@@ -12,6 +12,8 @@ pub enum TaskConfig {
     Dfa(DfaConfig),
     /// `kind = "parity"`.
     Parity(ParityConfig),
+    /// `kind = "selective-copy"`.
+    SelectiveCopy(SelectiveCopyConfig),
     /// `kind = "bytes"`.
     Bytes(BytesConfig),
     /// `kind = "quality"`, `"qmsum"`, `"narrativeqa"`, `"longbench"` or `"jsonl"`.
@@ -19,7 +21,8 @@ pub enum TaskConfig {
 }
 
 /// Values of `task.kind`.
-pub const KINDS: &[&str] = &["dfa", "parity", "bytes", "quality", "qmsum", "narrativeqa", "longbench", "jsonl"];
+pub const KINDS: &[&str] =
+    &["dfa", "parity", "selective-copy", "bytes", "quality", "qmsum", "narrativeqa", "longbench", "jsonl"];
 
 /// Where a sequence's targets are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -132,6 +135,40 @@ impl Default for ParityConfig {
     }
 }
 
+/// Symbols scattered among blanks, asked for in order after them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SelectiveCopyConfig {
+    /// Kinds of symbols.
+    pub symbols: usize,
+    /// Symbols in a sequence, and questions after it.
+    pub items: usize,
+    /// Symbols and blanks, before the questions.
+    pub length: usize,
+    /// Seed of the sequences; the run's seed if not given.
+    pub data_seed: Option<u64>,
+    /// Training sequences, drawn once.
+    pub train_sequences: usize,
+    /// Validation sequences.
+    pub validation_sequences: usize,
+    /// Test sequences.
+    pub test_sequences: usize,
+}
+
+impl Default for SelectiveCopyConfig {
+    fn default() -> Self {
+        SelectiveCopyConfig {
+            symbols: 8,
+            items: 4,
+            length: 60,
+            data_seed: None,
+            train_sequences: 10_000,
+            validation_sequences: 1000,
+            test_sequences: 1000,
+        }
+    }
+}
+
 /// The bytes of a file, the next one predicted at every position. The file is cut 90/5/5 into training, validation and
 /// test part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -174,6 +211,7 @@ impl TaskConfig {
         match self {
             TaskConfig::Dfa(_) => "dfa",
             TaskConfig::Parity(_) => "parity",
+            TaskConfig::SelectiveCopy(_) => "selective-copy",
             TaskConfig::Bytes(_) => "bytes",
             TaskConfig::Text(c) => c.format.name(),
         }
@@ -190,6 +228,7 @@ impl TaskConfig {
                 ParityVariant::PerPosition => c.length,
                 ParityVariant::Sequence => c.length.saturating_mul(2),
             },
+            TaskConfig::SelectiveCopy(c) => c.length.saturating_add(c.items),
             TaskConfig::Bytes(c) => c.length,
             TaskConfig::Text(c) => c.length,
         }
@@ -197,12 +236,14 @@ impl TaskConfig {
 
     /// Size of the vocabulary. DFA: a token for each state, then one for each symbol, then (final-state) the separator
     /// and one to spare, as released. Parity: the two parities, then the two bits, then (sequence) the separator.
+    /// Selective copying: the symbols, the blank, the question.
     pub fn vocabulary(&self) -> usize {
         match self {
             TaskConfig::Dfa(c) => {
                 c.states.saturating_add(c.symbols) + if c.variant == DfaVariant::FinalState { 2 } else { 0 }
             }
             TaskConfig::Parity(c) => 4 + usize::from(c.variant == ParityVariant::Sequence),
+            TaskConfig::SelectiveCopy(c) => c.symbols.saturating_add(2),
             TaskConfig::Bytes(_) => 256,
             TaskConfig::Text(c) => c.vocabulary(),
         }
@@ -213,6 +254,7 @@ impl TaskConfig {
         match self {
             TaskConfig::Dfa(c) => Some(c.train_sequences),
             TaskConfig::Parity(c) => Some(c.train_sequences),
+            TaskConfig::SelectiveCopy(c) => Some(c.train_sequences),
             TaskConfig::Bytes(c) => Some(c.train_sequences),
             TaskConfig::Text(_) => None,
         }
@@ -230,6 +272,7 @@ impl TaskConfig {
         let seeds: &mut [&mut Option<u64>] = match self {
             TaskConfig::Dfa(c) => &mut [&mut c.table_seed, &mut c.data_seed],
             TaskConfig::Parity(c) => &mut [&mut c.data_seed],
+            TaskConfig::SelectiveCopy(c) => &mut [&mut c.data_seed],
             TaskConfig::Bytes(c) => &mut [&mut c.data_seed],
             TaskConfig::Text(c) => return c.resolve(seed),
         };
@@ -242,6 +285,7 @@ impl TaskConfig {
         let (length, train, validation) = match self {
             TaskConfig::Dfa(c) => (c.length, c.train_sequences, c.validation_sequences),
             TaskConfig::Parity(c) => (c.length, c.train_sequences, c.validation_sequences),
+            TaskConfig::SelectiveCopy(c) => (c.length, c.train_sequences, c.validation_sequences),
             TaskConfig::Bytes(c) => (c.length, c.train_sequences, c.validation_sequences),
             TaskConfig::Text(c) => return c.check(checks),
         };
@@ -267,6 +311,13 @@ impl TaskConfig {
                     "is for `variant = \"per-position\"`: the other variant draws a table for each example".to_owned()
                 });
             }
+        }
+        if let TaskConfig::SelectiveCopy(c) = self {
+            checks.at_least("symbols", c.symbols, 1);
+            checks.at_most("symbols", c.symbols, 4096);
+            checks.at_least("items", c.items, 1);
+            checks
+                .require("items", c.items <= c.length, || format!("is {}, more than `length` = {}", c.items, c.length));
         }
         if let TaskConfig::Bytes(c) = self {
             checks.require("path", !c.path.as_os_str().is_empty(), || "must name a file".to_owned());

@@ -36,6 +36,7 @@ fn task(task: &TaskConfig) -> Table {
     match task {
         TaskConfig::Dfa(c) => tagged(task.kind(), c),
         TaskConfig::Parity(c) => tagged(task.kind(), c),
+        TaskConfig::SelectiveCopy(c) => tagged(task.kind(), c),
         TaskConfig::Bytes(c) => tagged(task.kind(), c),
         TaskConfig::Text(c) => tagged(task.kind(), &**c),
     }

@@ -6,7 +6,7 @@ use super::foundation::Foundation;
 use super::model::Model;
 use super::rows::{count_parameters, describe, layer_results, layer_states};
 use super::stage::Stage;
-use super::truncate::truncate;
+use super::truncate::{truncate, truncate_along_data};
 use crate::config::{AdapterConfig, Config, Scan, TrainConfig};
 use crate::results::{AdapterResult, BackboneResult, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
 use crate::run::checkpoint::{self, RunState, StageProgress};
@@ -200,7 +200,12 @@ impl<'a> Session<'a> {
             let name = super::truncate::row_name(&adapter.name, *rule);
             let directory = self.directory.adapter(&name);
             let length = stage.task.sequence_length();
-            let truncated = truncate(stage.model, &full, *rule, length, &directory, base_model)?;
+            let truncated = match stage.model.adapters.config() {
+                Settings::Stream(_) => {
+                    truncate_along_data(stage.model, stage.task, &full, *rule, &directory, base_model)?
+                }
+                _ => truncate(stage.model, &full, *rule, length, &directory, base_model)?,
+            };
             let (from, to) = truncated.orders;
             self.log.write(&Event::Truncation { stage: name.clone(), rule: rule.describe(), from, to })?;
             let judged = Stage { model: &truncated.model, name: &name, ..*stage };

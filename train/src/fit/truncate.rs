@@ -1,14 +1,19 @@
 //! Truncated versions of a trained adapter: saved beside it with a certificate, evaluated as rows of their own.
 
 use super::model::Model;
-use super::rows::{count_parameters, site_name};
+use super::rows::{count_parameters, layer_states, site_name};
 use crate::config::TruncateConfig;
-use crate::results::{AdapterResult, LayerResult};
+use crate::results::{AdapterResult, LayerResult, Split};
+use crate::tasks::Task;
 use anyhow::{Context, Result};
+use hankel_core::{Tensor, no_grad};
 use hankel_models::adapters::Truncated;
+use hankel_models::adapters::stream::Calibration;
+use hankel_models::lti::varying::Controllability;
 use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, OrderChoice, ReduceOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::atomic::{Existing, write_file};
+use hankel_models::{Pass, SiteInput};
 use std::path::Path;
 
 /// A truncated adapter on the same backbone, and what is known about it before evaluation.
@@ -36,13 +41,7 @@ pub fn truncate(
     let reduced = truncate_adapters(model, &full.name, rule, length, base_model)?;
     save_truncated(&reduced, directory)?;
     let truncated = Model { backbone: model.backbone.clone(), adapters: reduced.adapters.clone() };
-    if let Some(parameter) = model.backbone.parameters().iter().find(|parameter| parameter.is_trainable()) {
-        // The head or more was trained with the full adapter and belongs to the truncated one, too.
-        let from = directory.with_file_name(&full.name).join(TRAINED_BACKBONE_FILE);
-        let bytes =
-            std::fs::read(&from).with_context(|| format!("cannot read {} ({})", from.display(), parameter.name()))?;
-        write_file(&directory.join(TRAINED_BACKBONE_FILE), &bytes)?;
-    }
+    keep_trained_backbone(&truncated, &full.name, directory)?;
     let AdapterReduction { adapter, certificate, .. } = &reduced.reduction;
     let layers = adapter.layers.iter().zip(&certificate.layers).map(|(layer, certified)| {
         let facts = &certified.facts;
@@ -57,13 +56,20 @@ pub fn truncate(
             hinf_error: Some(facts.hinf_error),
             h2_error: Some(facts.h2_error),
             hinf_norm: Some(facts.hinf_norm),
+            output_error: None,
         }
     });
-    let layers: Vec<LayerResult> = layers.collect();
-    let mut parameters = count_parameters(&truncated);
+    let layers = layers.collect();
+    let row = row(&truncated, full, rule, layers);
+    Ok(TruncatedRow { model: truncated, row, orders: reduced.orders() })
+}
+
+/// What a row says about a truncated model, but for its scores.
+fn row(truncated: &Model, full: &AdapterResult, rule: TruncateConfig, layers: Vec<LayerResult>) -> AdapterResult {
+    let mut parameters = count_parameters(truncated);
     // What was trained together with the full adapter was not trained again.
     parameters.trainable = 0;
-    let row = AdapterResult {
+    AdapterResult {
         name: row_name(&full.name, rule),
         kind: full.kind.clone(),
         truncated_from: Some(full.name.clone()),
@@ -73,8 +79,78 @@ pub fn truncate(
         layers,
         settings: format!("{}, {}", full.settings, rule.describe()),
         ..AdapterResult::default()
-    };
-    Ok(TruncatedRow { model: truncated, row, orders: reduced.orders() })
+    }
+}
+
+/// The head or more that was trained with the full adapter belongs to the truncated one, too.
+fn keep_trained_backbone(model: &Model, full: &str, directory: &Path) -> Result<()> {
+    if let Some(parameter) = model.backbone.parameters().iter().find(|parameter| parameter.is_trainable()) {
+        let from = directory.with_file_name(full).join(TRAINED_BACKBONE_FILE);
+        let bytes =
+            std::fs::read(&from).with_context(|| format!("cannot read {} ({})", from.display(), parameter.name()))?;
+        write_file(&directory.join(TRAINED_BACKBONE_FILE), &bytes)?;
+    }
+    Ok(())
+}
+
+/// Sequences of the training split that Gramians are averaged along, and of the validation split for the error.
+const SEQUENCES: usize = 64;
+
+/// As [`truncate`] for adapters that vary in time: by Gramians averaged along training data, with the error of every layer's
+/// output measured on validation data.
+///
+/// # Errors
+/// When the kind gives no system, or the directory cannot be written.
+pub fn truncate_along_data(
+    model: &Model,
+    task: &dyn Task,
+    full: &AdapterResult,
+    rule: TruncateConfig,
+    directory: &Path,
+    base_model: &str,
+) -> Result<TruncatedRow> {
+    let explain = || format!("truncating `{}` by {}", full.name, rule.describe());
+    let mut calibration = Calibration::new(&model.adapters, Controllability::default()).with_context(explain)?;
+    read_inputs(model, task, Split::Train, |inputs| calibration.add(inputs))?;
+    let mut truncation = calibration.truncate(rule.rule()).with_context(explain)?;
+    read_inputs(model, task, Split::Validation, |inputs| truncation.measure(inputs))?;
+    truncation.adapters.save(directory, Some(base_model))?;
+    write_file(&directory.join(CERTIFICATE_FILE), &serde_json::to_vec_pretty(&truncation.certificate)?)?;
+    let truncated = Model { backbone: model.backbone.clone(), adapters: truncation.adapters.clone() };
+    keep_trained_backbone(&truncated, &full.name, directory)?;
+    let gates = layer_states(&truncated.adapters);
+    let layers = truncation.certificate.layers.iter().zip(gates).map(|(facts, state)| LayerResult {
+        layer: facts.layer,
+        site: site_name(facts.site).to_owned(),
+        order: facts.order,
+        gate: state.gate,
+        output_error: Some(facts.measured_error),
+        ..LayerResult::default()
+    });
+    let mut row = row(&truncated, full, rule, layers.collect());
+    let worst = truncation.certificate.layers.iter().fold(0.0, |worst: f64, layer| worst.max(layer.measured_error));
+    row.settings = format!("{}, output error up to {worst:.2e} measured on held-out data (not a bound)", row.settings);
+    Ok(TruncatedRow { model: truncated, row, orders: truncation.orders() })
+}
+
+/// Calls `f` with what the stream adapters read on the first sequences of a split, batch by batch.
+fn read_inputs(
+    model: &Model,
+    task: &dyn Task,
+    split: Split,
+    mut f: impl FnMut(&[SiteInput]) -> hankel_models::reduce::Result<()>,
+) -> Result<()> {
+    let indices: Vec<usize> = (0..SEQUENCES.min(task.sequences(split))).collect();
+    // Texts differ in length: each by itself, so that no padding is read.
+    for indices in indices.chunks(if task.as_text().is_some() { 1 } else { 16 }) {
+        let batch = task.batch(split, indices)?;
+        let tokens = Tensor::from_vec(batch.tokens, [batch.sequences, batch.length])?;
+        let mut inputs = Vec::new();
+        let mut pass = Pass { inputs: Some(&mut inputs), ..Pass::evaluation() };
+        no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
+        f(&inputs)?;
+    }
+    Ok(())
 }
 
 /// Truncates the adapters of `model`, trained under `name`.

@@ -10,6 +10,7 @@ mod dfa;
 mod file;
 mod order;
 mod parity;
+mod selective_copy;
 mod tally;
 pub mod text;
 
@@ -19,6 +20,7 @@ pub use bytes::Bytes;
 pub use dfa::Dfa;
 pub use order::Order;
 pub use parity::Parity;
+pub use selective_copy::SelectiveCopy;
 pub use tally::{Judged, Tally};
 pub use text::Text;
 
@@ -136,6 +138,7 @@ pub fn build(config: &TaskConfig) -> Result<Box<dyn Task>, TaskError> {
     Ok(match config {
         TaskConfig::Dfa(config) => Box::new(Dfa::new(config)),
         TaskConfig::Parity(config) => Box::new(Parity::new(config)),
+        TaskConfig::SelectiveCopy(config) => Box::new(SelectiveCopy::new(config)),
         TaskConfig::Bytes(config) => Box::new(Bytes::open(config)?),
         TaskConfig::Text(config) => Box::new(Text::open(config)?),
     })

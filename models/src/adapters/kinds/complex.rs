@@ -10,8 +10,7 @@
 //!
 //! The radii start as HRM's poles do, and the angles spread evenly between 0 and pi, slow and fast pairs everywhere among them.
 
-use super::last;
-use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind};
+use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind, last_states};
 use crate::parameter::{Parameter, Role};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{Poles, ScanPath, exp, linear, scale, scan};
@@ -82,7 +81,7 @@ impl StreamAdapter for Complex {
         let before = memory.and_then(|memory| memory.first());
         let path = if x.shape()[1] == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
         let s = scan(&linear(x, &self.b.tensor(), None)?, &poles, before, path)?;
-        Ok((linear(&s, &self.c.tensor(), None)?, vec![last(&s, before)?]))
+        Ok((linear(&s, &self.c.tensor(), None)?, vec![last_states(&s, before)?]))
     }
 
     fn state_dim(&self) -> usize {

@@ -8,8 +8,7 @@
 //! `B`, `C`, `log_a` and `log_dt` are the same in all layers (those of one site); states and gates are each layer's own. With L
 //! layers it has `2 d D + 2 d + L` parameters where HRM has `L (2 d D + 2 d + 1)`.
 
-use super::last;
-use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind};
+use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind, last_states};
 use crate::parameter::{Parameter, Role};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{Poles, ScanPath, add, exp, linear, scale, scan};
@@ -74,7 +73,7 @@ impl StreamAdapter for HankelShared {
         let before = memory.and_then(|memory| memory.first());
         let path = if x.shape()[1] == 1 { ScanPath::Sequential } else { self.path };
         let s = scan(&linear(x, &self.b.tensor(), None)?, &poles, before, path)?;
-        Ok((linear(&s, &self.c.tensor(), None)?, vec![last(&s, before)?]))
+        Ok((linear(&s, &self.c.tensor(), None)?, vec![last_states(&s, before)?]))
     }
 
     fn state_dim(&self) -> usize {

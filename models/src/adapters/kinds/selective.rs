@@ -13,11 +13,10 @@
 //! cheap: `r D + 3 d r` values more than HRM. `W`, `S` and `R` start at zero, so that the adapter starts as the time-invariant
 //! HRM of the same `B`, `C` and rates; frozen there, it is HRM.
 
-use super::last;
-use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind};
+use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind, VaryingSystem};
 use crate::parameter::{Parameter, Role};
 use hankel_core::{Result, Tensor};
-use hankel_ops::{ScanPath, add, clamp, exp, linear, multiply, scale, varying_scan};
+use hankel_ops::{add, clamp, exp, linear};
 use serde::{Deserialize, Serialize};
 
 /// Logarithm of the fastest rate: beyond `exp(-exp(4.4))`, which is 5e-36, nothing is left of a state anyway, and the
@@ -92,23 +91,30 @@ impl StreamAdapter for Selective {
     }
 
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
-        let d = self.state_dim();
-        let one = Tensor::full([d], 1.0_f32).to_dtype(x.dtype())?;
-        let p = linear(x, &self.p.tensor(), None)?;
-        let selected = |i: usize, base: &Tensor| linear(&p, &self.selection[i].tensor(), Some(base));
+        self.along(x)?.forward(x, memory)
+    }
 
-        let log_rate = selected(0, &add(&self.log_a.tensor(), &self.log_dt.tensor())?)?;
-        let rate = exp(&clamp(&log_rate, SLOWEST, FASTEST)?)?;
-        let a = exp(&scale(&rate, -1.0)?)?;
-        let u = multiply(&linear(x, &self.b.tensor(), None)?, &selected(1, &one)?)?;
-        let before = memory.and_then(|memory| memory.first());
-        let path = if x.shape()[1] == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
-        let s = varying_scan(&a, &u, before, path)?;
-        let y = linear(&multiply(&s, &selected(2, &one)?)?, &self.c.tensor(), None)?;
-        Ok((y, vec![last(&s, before)?]))
+    fn system(&self, x: &Tensor) -> Result<Option<VaryingSystem>> {
+        self.along(x).map(Some)
     }
 
     fn state_dim(&self) -> usize {
         self.log_a.elements()
+    }
+}
+
+impl Selective {
+    fn along(&self, x: &Tensor) -> Result<VaryingSystem> {
+        let one = Tensor::full([self.state_dim()], 1.0_f32).to_dtype(x.dtype())?;
+        let p = linear(x, &self.p.tensor(), None)?;
+        let selected = |i: usize, base: &Tensor| linear(&p, &self.selection[i].tensor(), Some(base));
+        let log_rate = selected(0, &add(&self.log_a.tensor(), &self.log_dt.tensor())?)?;
+        Ok(VaryingSystem {
+            rate: exp(&clamp(&log_rate, SLOWEST, FASTEST)?)?,
+            input: selected(1, &one)?,
+            output: selected(2, &one)?,
+            b: self.b.tensor(),
+            c: self.c.tensor(),
+        })
     }
 }

@@ -10,6 +10,8 @@ mod conformance;
 mod files;
 mod place;
 mod registry;
+mod system;
+mod truncation;
 
 pub use config::StreamConfig;
 pub use conformance::conformance;
@@ -17,18 +19,36 @@ pub(crate) use files::PEFT_TYPE;
 pub use place::Place;
 pub(crate) use place::Shared;
 pub use registry::{Kind, SettingsError, kind, kinds, register};
+pub use system::{Reduction, VaryingSystem};
+pub use truncation::{Calibration, StreamCertificate, StreamLayerCertificate, StreamTruncation};
 
 use super::hrm::{Hrm, StreamInputs};
 use crate::parameter::{Parameter, Role};
-use crate::pass::{Pass, Trajectory};
+use crate::pass::{Pass, SiteInput, Trajectory};
 use crate::weights::{HrmInput, HrmSite as StreamSite};
-use hankel_core::{Error, Result, Tensor};
-use hankel_ops::add_scaled;
+use hankel_core::{Error, Result, Tensor, no_grad};
+use hankel_ops::{add_scaled, narrow_time};
 use serde::{Serialize, de::DeserializeOwned};
 use std::sync::Arc;
 
 /// What a stream adapter remembers of the tokens it has read: tensors whose first dimension is the batch.
 pub type Memory = Vec<Tensor>;
+
+/// What a recurrence leaves behind: the states `[batch, d]` after the last step of `states` `[batch, T, d]`, or, if there was no
+/// step, those `before` it.
+///
+/// # Errors
+/// When `states` has another number of dimensions.
+pub fn last_states(states: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
+    let &[batch, steps, d] = &states.shape()[..] else {
+        return Err(Error::shape("last_states", format!("expected [batch, T, d], found {}", states.shape())));
+    };
+    match (steps, before) {
+        (0, Some(before)) => Ok(before.clone()),
+        (0, None) => Tensor::zeros_of(states.dtype(), [batch, d]),
+        _ => narrow_time(states, steps - 1, 1)?.reshape([batch, d]),
+    }
+}
 
 /// A map of sequences, causal and with a memory.
 pub trait StreamAdapter: Send + Sync {
@@ -42,6 +62,14 @@ pub trait StreamAdapter: Send + Sync {
     /// # Errors
     /// Those of the operators.
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)>;
+
+    /// The diagonal system with changing coefficients that the adapter is along `x`, if it is one: what truncation works on.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    fn system(&self, _x: &Tensor) -> Result<Option<VaryingSystem>> {
+        Ok(None)
+    }
 
     /// Number of states, for reports; 0 without any.
     fn state_dim(&self) -> usize {
@@ -75,6 +103,9 @@ pub struct Attached {
     input: HrmInput,
     gate: Parameter,
     adapter: Arc<dyn StreamAdapter>,
+    width: usize,
+    /// The smaller state, once truncated.
+    reduction: Option<Arc<Reduction>>,
 }
 
 impl Attached {
@@ -82,7 +113,8 @@ impl Attached {
         let gate = place.parameter("gate", Role::Gate, &Tensor::full([1], config.gate_init as f32))?;
         gate.set_trainable(config.train_gate)?;
         let kind = kind(&config.kind).ok_or_else(|| Error::invalid("adapter", registry::unknown(&config.kind)))?;
-        Ok(Attached { site: place.site, input: config.input, gate, adapter: kind.build(&config.settings, place)? })
+        let adapter = kind.build(&config.settings, place)?;
+        Ok(Attached { site: place.site, input: config.input, gate, adapter, width: place.d_model, reduction: None })
     }
 
     /// The adapter itself.
@@ -90,16 +122,34 @@ impl Attached {
         &*self.adapter
     }
 
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.reduction.is_some()
+    }
+
+    /// The system of the adapter on a single token of zeros, if it is one.
+    pub(crate) fn example(&self) -> Result<Option<VaryingSystem>> {
+        let x = Tensor::zeros_of(self.gate.tensor().dtype(), [1, 1, self.width])?;
+        no_grad(|| self.adapter.system(&x))
+    }
+
+    /// `y` and the memory, of the truncated adapter if it is one.
+    fn output(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
+        let Some(reduction) = &self.reduction else { return self.adapter.forward(x, memory) };
+        let system = self.adapter.system(x)?;
+        let system = system.ok_or_else(|| Error::invalid("truncated", "this kind gives no system along its input"))?;
+        reduction.forward(&system, x, memory)
+    }
+
     /// `h + gate y`.
     fn forward(&self, layer: usize, inputs: StreamInputs<'_>, pass: &mut Pass<'_>) -> Result<Tensor> {
         let x = inputs.read(self.input)?;
         let y = if let Some(state) = &mut pass.state {
             let memories = &mut state.layer(layer).streams;
-            let (y, memory) = self.adapter.forward(x, memories.get(self.site.module()))?;
+            let (y, memory) = self.output(x, memories.get(self.site.module()))?;
             memories.insert(self.site.module(), memory.iter().map(Tensor::detach).collect());
             y
         } else {
-            pass.by_document(&[x], |x| Ok(self.adapter.forward(x[0], None)?.0))?
+            pass.by_document(&[x], |x| Ok(self.output(x[0], None)?.0))?
         };
         add_scaled(inputs.residual, &y, &self.gate.tensor())
     }
@@ -132,7 +182,9 @@ impl Stream {
     pub fn state_dim(&self) -> usize {
         match self {
             Stream::Hrm(hrm) => hrm.state_dim(),
-            Stream::Attached(attached) => attached.adapter.state_dim(),
+            Stream::Attached(attached) => {
+                attached.reduction.as_ref().map_or_else(|| attached.adapter.state_dim(), |reduction| reduction.order())
+            }
         }
     }
 
@@ -159,6 +211,13 @@ impl Stream {
 
     /// The stream after the adapter in layer `layer`.
     pub(crate) fn forward(&self, layer: usize, inputs: StreamInputs<'_>, pass: &mut Pass<'_>) -> Result<Tensor> {
+        if let Some(read) = &mut pass.inputs {
+            let site = match self {
+                Stream::Hrm(hrm) => hrm.site(),
+                Stream::Attached(attached) => attached.site,
+            };
+            read.push(SiteInput { layer, site, x: inputs.read(self.input())?.detach() });
+        }
         let hrm = match self {
             Stream::Attached(attached) => return attached.forward(layer, inputs, pass),
             Stream::Hrm(hrm) => hrm,

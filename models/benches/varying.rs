@@ -1,0 +1,53 @@
+//! What truncating an adapter that varies in time costs beside running it: 16 states on a stream of width 128, 8 sequences of 512.
+//!
+//! `cargo bench -p hankel-models --bench varying`. The averaged Gramians are to cost no more than one pass of the adapter.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hankel_core::{Random, Tensor, no_grad};
+use hankel_models::SiteInput;
+use hankel_models::adapters::stream::{Calibration, Stream, StreamConfig};
+use hankel_models::adapters::{AdapterConfig, AdapterSet, Placement, StreamSite};
+use hankel_models::lti::OrderRule;
+use hankel_models::lti::varying::{Coefficients, Controllability, VaryingGramians};
+
+const WIDTH: usize = 128;
+const SHAPE: [usize; 3] = [8, 512, WIDTH];
+
+fn varying(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("varying");
+    group.sample_size(10).throughput(Throughput::Elements((SHAPE[0] * SHAPE[1]) as u64));
+    let placement = Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
+    let x = Random::new(0, "x", 0).normal_vec::<f32>(SHAPE.iter().product(), 1.0);
+    let x = Tensor::from_vec(x, SHAPE).expect("a batch");
+    for d in [16, 32] {
+        let config = AdapterConfig::Stream(StreamConfig::new("selective", SHAPE[1]).with("state_dim", d));
+        let set = AdapterSet::new(&config, &placement, 0).expect("adapters");
+        let Some(Stream::Attached(attached)) = set.layer(0).stream(StreamSite::Mlp) else { return };
+        group.bench_function(format!("the adapter, {d} states"), |bench| {
+            bench.iter(|| no_grad(|| attached.adapter().forward(&x, None)).expect("a pass"));
+        });
+        let n = SHAPE[1] * d;
+        let rate: Vec<f64> = (0..n).map(|i| 0.01 + 0.1 * (i % 7) as f64).collect();
+        let gain = vec![1.0; n];
+        group.bench_function(format!("both Gramians, {d} states"), |bench| {
+            bench.iter(|| {
+                let along = vec![Coefficients { rate: &rate, input: &gain, output: &gain }; SHAPE[0]];
+                let mut sums = VaryingGramians::new(d);
+                sums.add(&along).expect("finite");
+                sums
+            });
+        });
+        let inputs = [SiteInput { layer: 0, site: StreamSite::Mlp, x: x.clone() }];
+        group.bench_function(format!("calibration and truncation, {d} states"), |bench| {
+            bench.iter(|| {
+                let mut calibration = Calibration::new(&set, Controllability::White).expect("a kind with a system");
+                calibration.add(&inputs).expect("finite");
+                calibration.truncate(OrderRule::Order(4)).expect("four states")
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, varying);
+criterion_main!(benches);

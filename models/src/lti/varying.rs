@@ -1,0 +1,265 @@
+//! Gramians of diagonal systems that vary in time, averaged along recorded trajectories (R7).
+//!
+//! ```text
+//! s_t = a_t * s_{t-1} + b_t * (B x_t)        a_t, b_t, c_t [d], * elementwise
+//! y_t = C (c_t * s_t)
+//! ```
+//!
+//! The Gramians of such a system depend on time. With white input, and for the outputs from `t` on,
+//!
+//! ```text
+//! Wc(t) = (B B^T) * P(t)     P(t) = b_t b_t^T + (a_t a_t^T) * P(t-1)
+//! Wo(t) = (C^T C) * M(t)     M(t) = c_t c_t^T + (a_{t+1} a_{t+1}^T) * M(t+1)
+//! ```
+//!
+//! so that B and C, and with them the width of the stream, stay outside the recursion: it costs `d^2` multiplications a step where
+//! the adapter itself costs `2 d D`. What is balanced is the pair of their means over time and trajectories (S. Lall, J. E.
+//! Marsden and S. Glavaški 2002 do so with recorded states). Before and after a trajectory the system is taken to go on with its
+//! mean coefficients, so that a system that does not vary has its ordinary Gramians, whatever the length.
+//!
+//! A truncation by an averaged pair has no error bound.
+
+use super::empirical::EmpiricalFactor;
+use super::gramians::GramianFactors;
+use super::linalg::compress_columns;
+use super::poles::MIN_RATE;
+use super::{LtiError, Result};
+use faer::{Mat, MatRef, Side};
+use rayon::prelude::*;
+
+/// Which controllability Gramian is averaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Controllability {
+    /// That of the varying system with white input: what could be excited.
+    #[default]
+    White,
+    /// The second moment of the recorded states: what was excited (R7).
+    Recorded,
+}
+
+/// Coefficients of a system along one trajectory of T steps, each row-major `[T, d]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Coefficients<'a> {
+    /// `-ln a_t`.
+    pub rate: &'a [f64],
+    /// `b_t`.
+    pub input: &'a [f64],
+    /// `c_t`.
+    pub output: &'a [f64],
+}
+
+impl Coefficients<'_> {
+    fn check(&self, d: usize) -> Result<()> {
+        let rate = self.rate.len();
+        for (what, values) in [("rates", self.rate), ("input gains", self.input), ("output gains", self.output)] {
+            if values.len() != rate || d == 0 || !rate.is_multiple_of(d) {
+                let (expected, got) = ((rate / d.max(1), d), (values.len() / d.max(1), d));
+                return Err(LtiError::Shape { what: what.into(), expected, got });
+            }
+            if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+                let (row, column, value) = (at / d, at % d, values[at]);
+                return Err(LtiError::NotFinite { what: what.into(), row, column, value });
+            }
+        }
+        Ok(())
+    }
+
+    /// `sum_t P(t)` and `sum_t M(t)`.
+    fn sums(&self, d: usize) -> [Vec<f64>; 2] {
+        let a: Vec<f64> = self.rate.iter().map(|r| (-r).exp()).collect();
+        let mean = mean_rates(self.rate, d);
+        let (mut p, mut sum_p) = (at_rest(self.input, &mean), vec![0.0; d * d]);
+        for (a, gain) in a.chunks(d).zip(self.input.chunks(d)) {
+            advance(&mut p, a, gain);
+            accumulate(&mut sum_p, &p);
+        }
+        let (mut m, mut sum_m) = (at_rest(self.output, &mean), vec![0.0; d * d]);
+        // After the last step come the mean poles.
+        let tail: Vec<f64> = mean.iter().map(|r| (-r).exp()).collect();
+        for (t, gain) in self.output.chunks(d).enumerate().rev() {
+            let next = a.get((t + 1) * d..(t + 2) * d).unwrap_or(&tail);
+            advance(&mut m, next, gain);
+            accumulate(&mut sum_m, &m);
+        }
+        [sum_p, sum_m]
+    }
+}
+
+/// Sums of `P(t)` and `M(t)` over time and trajectories, in d x d memory.
+#[derive(Debug, Clone)]
+pub struct VaryingGramians {
+    d: usize,
+    count: usize,
+    p: Vec<f64>,
+    m: Vec<f64>,
+    states: EmpiricalFactor,
+}
+
+impl VaryingGramians {
+    /// Empty sums for `d` states.
+    pub fn new(d: usize) -> Self {
+        VaryingGramians { d, count: 0, p: vec![0.0; d * d], m: vec![0.0; d * d], states: EmpiricalFactor::new(d) }
+    }
+
+    /// Adds trajectories, in parallel.
+    ///
+    /// # Errors
+    /// Coefficients of other sizes, or not finite.
+    pub fn add(&mut self, trajectories: &[Coefficients<'_>]) -> Result<()> {
+        trajectories.iter().try_for_each(|along| along.check(self.d))?;
+        let sums: Vec<[Vec<f64>; 2]> = trajectories.par_iter().map(|along| along.sums(self.d)).collect();
+        for ([p, m], along) in sums.iter().zip(trajectories) {
+            accumulate(&mut self.p, p);
+            accumulate(&mut self.m, m);
+            self.count += along.rate.len() / self.d;
+        }
+        Ok(())
+    }
+
+    /// Adds recorded states, `[n, d]`, for [`Controllability::Recorded`].
+    ///
+    /// # Errors
+    /// States of another number or not finite.
+    pub fn add_states(&mut self, states: MatRef<'_, f64>) -> Result<()> {
+        self.states.add(states)
+    }
+
+    /// The averaged pair of a system with input matrix `b` [d, D] and output matrix `c` [D, d].
+    ///
+    /// # Errors
+    /// When nothing was added.
+    pub fn finish(self, b: MatRef<'_, f64>, c: MatRef<'_, f64>, which: Controllability) -> Result<GramianFactors> {
+        if self.count == 0 {
+            return Err(LtiError::Unsupported("there are no trajectories to form Gramians from".into()));
+        }
+        let lc = match which {
+            Controllability::White => hadamard_factor(b, &self.p, self.count)?,
+            Controllability::Recorded => self.states.finish(self.count)?,
+        };
+        let lo = hadamard_factor(c.transpose(), &self.m, self.count)?;
+        // The sums are no factors: their small directions are known to the rounding of the large ones, squared.
+        Ok(GramianFactors::without_equation(lc, lo, 1.0 / f64::EPSILON.sqrt()))
+    }
+}
+
+/// Rates whose poles are held before and after the trajectory.
+fn mean_rates(rate: &[f64], d: usize) -> Vec<f64> {
+    let steps = (rate.len() / d).max(1) as f64;
+    let mut mean = vec![0.0; d];
+    for row in rate.chunks(d) {
+        mean.iter_mut().zip(row).for_each(|(m, r)| *m += r / steps);
+    }
+    mean
+}
+
+/// `mean_t(g_t g_t^T) / (1 - a a^T)`: the fixed point with mean coefficients.
+fn at_rest(gains: &[f64], rates: &[f64]) -> Vec<f64> {
+    let d = rates.len();
+    let steps = (gains.len() / d).max(1) as f64;
+    let mut moment = vec![0.0; d * d];
+    for g in gains.chunks(d) {
+        for (row, gi) in moment.chunks_mut(d).zip(g) {
+            row.iter_mut().zip(g).for_each(|(m, gj)| *m += gi * gj / steps);
+        }
+    }
+    for (row, ri) in moment.chunks_mut(d).zip(rates) {
+        row.iter_mut().zip(rates).for_each(|(m, rj)| *m /= -(-(ri.max(MIN_RATE) + rj.max(MIN_RATE))).exp_m1());
+    }
+    moment
+}
+
+/// `w = g g^T + (a a^T) * w`.
+fn advance(w: &mut [f64], a: &[f64], g: &[f64]) {
+    for ((row, ai), gi) in w.chunks_mut(a.len()).zip(a).zip(g) {
+        for ((w, aj), gj) in row.iter_mut().zip(a).zip(g) {
+            *w = gi * gj + ai * aj * *w;
+        }
+    }
+}
+
+fn accumulate(sum: &mut [f64], w: &[f64]) {
+    sum.iter_mut().zip(w).for_each(|(s, w)| *s += w);
+}
+
+/// Factor L, [d, k], of `(B B^T) * (sum / count)`: rows of the Khatri-Rao product of the two factors.
+fn hadamard_factor(b: MatRef<'_, f64>, sum: &[f64], count: usize) -> Result<Mat<f64>> {
+    let d = b.nrows();
+    let weights = Mat::from_fn(d, d, |i, j| 0.5 * (sum[i * d + j] + sum[j * d + i]) / count as f64);
+    let decomposed =
+        weights.self_adjoint_eigen(Side::Lower).map_err(|_| LtiError::NoConvergence("the eigenvalues of a Gramian"))?;
+    let (values, vectors) = (decomposed.S().column_vector(), decomposed.U());
+    let root = Mat::from_fn(d, d, |i, j| vectors[(i, j)] * values[j].max(0.0).sqrt());
+    let b = compress_columns(b);
+    let width = b.ncols();
+    let rows = Mat::from_fn(d, width * d, |i, k| b[(i, k / d)] * root[(i, k % d)]);
+    Ok(compress_columns(rows.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Means of both Gramians over one trajectory by matrices of full size, the mean coefficients going on before and after.
+    fn naive(along: Coefficients<'_>, b: &Mat<f64>, c: &Mat<f64>) -> (Mat<f64>, Mat<f64>) {
+        let d = b.nrows();
+        let steps = along.rate.len() / d;
+        let diagonal = |v: &[f64], t: usize| Mat::from_fn(d, d, |i, j| if i == j { v[t * d + i] } else { 0.0 });
+        let a: Vec<f64> = along.rate.iter().map(|r| (-r).exp()).collect();
+        let mean_rate = |i: usize| (0..steps).map(|t| along.rate[t * d + i]).sum::<f64>() / steps as f64;
+        let tail = diagonal(&(0..d).map(|i| (-mean_rate(i)).exp()).collect::<Vec<_>>(), 0);
+        let scale = faer::Scale(1.0 / steps as f64);
+        let input = |t: usize| diagonal(along.input, t) * b * b.transpose() * diagonal(along.input, t);
+        let output = |t: usize| diagonal(along.output, t) * c.transpose() * c * diagonal(along.output, t);
+        let mean =
+            |of: &dyn Fn(usize) -> Mat<f64>| (0..steps).fold(Mat::zeros(d, d), |sum: Mat<f64>, t| sum + of(t)) * scale;
+        let at_rest = |q: &Mat<f64>| (0..400).fold(Mat::zeros(d, d), |w: Mat<f64>, _| &tail * w * &tail + q);
+        let (mut wc, mut wo) = (at_rest(&mean(&input)), at_rest(&mean(&output)));
+        let (mut sum_c, mut sum_o) = (Mat::<f64>::zeros(d, d), Mat::<f64>::zeros(d, d));
+        for t in 0..steps {
+            wc = diagonal(&a, t) * wc * diagonal(&a, t) + input(t);
+            sum_c += &wc;
+        }
+        for t in (0..steps).rev() {
+            let next = if t + 1 < steps { diagonal(&a, t + 1) } else { tail.clone() };
+            wo = &next * wo * &next + output(t);
+            sum_o += &wo;
+        }
+        (sum_c * scale, sum_o * scale)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #[test]
+        fn averages_are_those_of_the_definition(
+            (steps, d) in (1_usize..12, 1_usize..4),
+            rates in proptest::collection::vec(0.1..2.0_f64, 48),
+            values in proptest::collection::vec(-1.0..1.0_f64, 120),
+        ) {
+            let n = steps * d;
+            let along = Coefficients { rate: &rates[..n], input: &values[..n], output: &values[48..48 + n] };
+            let b = Mat::from_fn(d, 3, |i, j| values[96 + 3 * i + j]);
+            let c = Mat::from_fn(3, d, |i, j| values[108 + 3 * i + j]);
+            let mut gramians = VaryingGramians::new(d);
+            gramians.add(&[along]).unwrap();
+            let got = gramians.finish(b.as_ref(), c.as_ref(), Controllability::White).unwrap();
+            let (wc, wo) = naive(along, &b, &c);
+            for (got, expected) in [(got.controllability(), wc), (got.observability(), wo)] {
+                let scale = expected.norm_max().max(1e-3);
+                prop_assert!((&got - &expected).norm_max() < 1e-11 * scale, "{got:?} {expected:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut gramians = VaryingGramians::new(2);
+        let bad = Coefficients { rate: &[1.0, 1.0], input: &[1.0], output: &[1.0, 1.0] };
+        assert!(gramians.add(&[bad]).unwrap_err().to_string().contains("input gains"));
+        let bad = Coefficients { rate: &[1.0, f64::NAN], input: &[1.0; 2], output: &[1.0; 2] };
+        assert!(gramians.add(&[bad]).is_err());
+        let (b, c) = (Mat::zeros(2, 1), Mat::zeros(1, 2));
+        assert!(gramians.finish(b.as_ref(), c.as_ref(), Controllability::White).is_err());
+    }
+}
