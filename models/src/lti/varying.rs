@@ -12,7 +12,7 @@
 //! Wo(t) = (C^T C) * M(t)     M(t) = c_t c_t^T + (a_{t+1} a_{t+1}^T) * M(t+1)
 //! ```
 //!
-//! so that B and C, and with them the width of the stream, stay outside the recursion: it costs `d^2` multiplications a step where
+//! so that B and C, and with them the width of the stream, stay outside the recursion: it costs `2 d^2` multiplications a step where
 //! the adapter itself costs `2 d D`. What is balanced is the pair of their means over time and trajectories (S. Lall, J. E.
 //! Marsden and S. Glavaški 2002 do so with recorded states). Before and after a trajectory the system is taken to go on with its
 //! mean coefficients, so that a system that does not vary has its ordinary Gramians, whatever the length.
@@ -21,10 +21,11 @@
 
 use super::empirical::EmpiricalFactor;
 use super::gramians::GramianFactors;
-use super::linalg::compress_columns;
+use super::linalg::{compress_columns, product};
 use super::poles::MIN_RATE;
 use super::{LtiError, Result};
 use faer::{Mat, MatRef, Side};
+use hankel_ops::kernels::simd::vectorized;
 use rayon::prelude::*;
 
 /// Which controllability Gramian is averaged.
@@ -65,25 +66,70 @@ impl Coefficients<'_> {
         Ok(())
     }
 
-    /// `sum_t P(t)` and `sum_t M(t)`.
+    /// Lower triangles of `sum_t P(t)` and `sum_t M(t)`.
     fn sums(&self, d: usize) -> [Vec<f64>; 2] {
-        let a: Vec<f64> = self.rate.iter().map(|r| (-r).exp()).collect();
         let mean = mean_rates(self.rate, d);
-        let (mut p, mut sum_p) = (at_rest(self.input, &mean), vec![0.0; d * d]);
-        for (a, gain) in a.chunks(d).zip(self.input.chunks(d)) {
-            advance(&mut p, a, gain);
-            accumulate(&mut sum_p, &p);
-        }
-        let (mut m, mut sum_m) = (at_rest(self.output, &mean), vec![0.0; d * d]);
-        // After the last step come the mean poles.
-        let tail: Vec<f64> = mean.iter().map(|r| (-r).exp()).collect();
-        for (t, gain) in self.output.chunks(d).enumerate().rev() {
-            let next = a.get((t + 1) * d..(t + 2) * d).unwrap_or(&tail);
-            advance(&mut m, next, gain);
-            accumulate(&mut sum_m, &m);
-        }
-        [sum_p, sum_m]
+        let poles: Vec<f64> = self.rate.iter().chain(&mean).map(|r| (-r).exp()).collect();
+        // A step of M takes the poles of the step after it; after the last one come the mean poles.
+        let (a, next) = (padded(&poles[..poles.len() - d], d), padded(&poles[d..], d));
+        let (input, output) = (padded(self.input, d), padded(self.output, d));
+        let width = d.next_multiple_of(LANES);
+        let forwards = a.chunks(width).zip(input.chunks(width));
+        let backwards = next.chunks(width).zip(output.chunks(width)).rev();
+        [recursion(&at_rest(self.input, &mean), d, &forwards), recursion(&at_rest(self.output, &mean), d, &backwards)]
     }
+}
+
+/// Columns that are computed together, and rows.
+const LANES: usize = 8;
+const ROWS: usize = 4;
+
+/// Rows of `d` values with zeros up to a multiple of [`LANES`].
+fn padded(values: &[f64], d: usize) -> Vec<f64> {
+    let mut out = Vec::with_capacity(values.len() / d * d.next_multiple_of(LANES));
+    for row in values.chunks(d) {
+        out.extend_from_slice(row);
+        out.resize(out.len().next_multiple_of(LANES), 0.0);
+    }
+    out
+}
+
+/// Sum over the steps of `w = g g^T + (a a^T) * w`, lower triangle, for padded rows (a, g) and a first `w` [d, d]. A block of
+/// the matrix stays in registers over all steps.
+fn recursion<'a>(first: &[f64], d: usize, steps: &(impl Iterator<Item = (&'a [f64], &'a [f64])> + Clone)) -> Vec<f64> {
+    let mut sum = vec![0.0; d * d];
+    for i in (0..d).step_by(ROWS) {
+        for j in (0..(i + ROWS).min(d)).step_by(LANES) {
+            let place = |r: usize, l: usize| (i + r < d && j + l < d).then(|| (i + r) * d + j + l);
+            let start = |r, l| place(r, l).map_or(0.0, |at| first[at]);
+            let mut w: [[f64; LANES]; ROWS] = std::array::from_fn(|r| std::array::from_fn(|l| start(r, l)));
+            let mut block = [[0.0; LANES]; ROWS];
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (a, g) in steps.clone() {
+                        let (Some(aj), Some(gj)) = (a[j..].first_chunk::<LANES>(), g[j..].first_chunk::<LANES>())
+                        else {
+                            continue;
+                        };
+                        for r in 0..ROWS {
+                            let (ai, gi) = (a[i + r], g[i + r]);
+                            for l in 0..LANES {
+                                w[r][l] = gi * gj[l] + ai * aj[l] * w[r][l];
+                                block[r][l] += w[r][l];
+                            }
+                        }
+                    }
+                },
+            );
+            for (r, l) in (0..ROWS).flat_map(|r| (0..LANES).map(move |l| (r, l))) {
+                if let Some(at) = place(r, l) {
+                    sum[at] = block[r][l];
+                }
+            }
+        }
+    }
+    sum
 }
 
 /// Sums of `P(t)` and `M(t)` over time and trajectories, in d x d memory.
@@ -156,26 +202,14 @@ fn mean_rates(rate: &[f64], d: usize) -> Vec<f64> {
 /// `mean_t(g_t g_t^T) / (1 - a a^T)`: the fixed point with mean coefficients.
 fn at_rest(gains: &[f64], rates: &[f64]) -> Vec<f64> {
     let d = rates.len();
-    let steps = (gains.len() / d).max(1) as f64;
-    let mut moment = vec![0.0; d * d];
-    for g in gains.chunks(d) {
-        for (row, gi) in moment.chunks_mut(d).zip(g) {
-            row.iter_mut().zip(g).for_each(|(m, gj)| *m += gi * gj / steps);
-        }
-    }
+    let steps = gains.len() / d;
+    let gains = MatRef::from_row_major_slice(gains, steps, d);
+    let gram = product(gains.transpose(), gains);
+    let mut moment: Vec<f64> = (0..d * d).map(|i| gram[(i / d, i % d)] / steps.max(1) as f64).collect();
     for (row, ri) in moment.chunks_mut(d).zip(rates) {
         row.iter_mut().zip(rates).for_each(|(m, rj)| *m /= -(-(ri.max(MIN_RATE) + rj.max(MIN_RATE))).exp_m1());
     }
     moment
-}
-
-/// `w = g g^T + (a a^T) * w`.
-fn advance(w: &mut [f64], a: &[f64], g: &[f64]) {
-    for ((row, ai), gi) in w.chunks_mut(a.len()).zip(a).zip(g) {
-        for ((w, aj), gj) in row.iter_mut().zip(a).zip(g) {
-            *w = gi * gj + ai * aj * *w;
-        }
-    }
 }
 
 fn accumulate(sum: &mut [f64], w: &[f64]) {
@@ -185,7 +219,7 @@ fn accumulate(sum: &mut [f64], w: &[f64]) {
 /// Factor L, [d, k], of `(B B^T) * (sum / count)`: rows of the Khatri-Rao product of the two factors.
 fn hadamard_factor(b: MatRef<'_, f64>, sum: &[f64], count: usize) -> Result<Mat<f64>> {
     let d = b.nrows();
-    let weights = Mat::from_fn(d, d, |i, j| 0.5 * (sum[i * d + j] + sum[j * d + i]) / count as f64);
+    let weights = Mat::from_fn(d, d, |i, j| sum[i.max(j) * d + i.min(j)] / count as f64);
     let decomposed =
         weights.self_adjoint_eigen(Side::Lower).map_err(|_| LtiError::NoConvergence("the eigenvalues of a Gramian"))?;
     let (values, vectors) = (decomposed.S().column_vector(), decomposed.U());
