@@ -1,8 +1,12 @@
 //! Whatever is done to the bytes of an adapter's files, reading them ends with an adapter or an error.
 
-use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
+use hankel_core::{Random, Tensor};
+use hankel_models::adapters::stream::Calibration;
+use hankel_models::adapters::{HrmConfig, LoraConfig, Preset, StreamConfig, StreamSite};
+use hankel_models::lti::OrderRule;
+use hankel_models::lti::varying::Controllability;
 use hankel_models::weights::HrmAdapterFile;
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, SiteInput};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -33,6 +37,16 @@ fn originals() -> &'static TempDir {
             let set = AdapterSet::new(&config, &model.placement(), 0).unwrap();
             set.save(&folder.path().join(name), Some("base")).unwrap();
         }
+        // Truncated ones have projections of their own.
+        let config = AdapterConfig::Stream(StreamConfig::new("selective", 16).with("state_dim", 3));
+        let set = AdapterSet::new(&config, &model.placement(), 0).unwrap();
+        let mut calibration = Calibration::new(&set, Controllability::White).unwrap();
+        let x = Random::new(0, "x", 0).normal_vec::<f32>(5 * 8, 1.0);
+        let x = Tensor::from_vec(x, [1, 5, 8]).unwrap();
+        let read = |layer| SiteInput { layer, site: StreamSite::Mlp, x: x.clone() };
+        calibration.add(&[read(0), read(1)]).unwrap();
+        let truncated = calibration.truncate(OrderRule::Order(2)).unwrap().adapters;
+        truncated.save(&folder.path().join("stream"), None).unwrap();
         folder
     })
 }
@@ -53,7 +67,7 @@ fn read(folder: &Path) -> bool {
 
 #[test]
 fn undamaged_adapters_are_read() {
-    for name in ["hrm", "lora"] {
+    for name in ["hrm", "lora", "stream"] {
         assert!(read(&originals().path().join(name)), "{name}");
     }
 }
@@ -64,7 +78,7 @@ proptest! {
     fn damaged_bytes_never_panic(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         cut in prop::option::of(any::<prop::sample::Index>()),
-        kind in prop::sample::select(vec!["hrm", "lora"]),
+        kind in prop::sample::select(vec!["hrm", "lora", "stream"]),
         file in prop::sample::select(vec!["adapter_config.json", "adapter_model.safetensors"]),
     ) {
         let folder = copy(&originals().path().join(kind));

@@ -50,7 +50,18 @@ fn tasks() -> impl Strategy<Value = TaskConfig> {
             test_sequences: test,
         })
     });
-    prop_oneof![dfa, parity, bytes]
+    let copying = (sizes(), 1_usize..9).prop_map(|((length, data_seed, train, validation, test), symbols)| {
+        TaskConfig::SelectiveCopy(SelectiveCopyConfig {
+            symbols,
+            items: 1,
+            length,
+            data_seed,
+            train_sequences: train,
+            validation_sequences: validation,
+            test_sequences: test,
+        })
+    });
+    prop_oneof![dfa, parity, copying, bytes]
 }
 
 fn training() -> impl Strategy<Value = TrainConfig> {

@@ -59,9 +59,10 @@ impl<'a> Place<'a> {
     /// A matrix of normal values with standard deviation `std`.
     ///
     /// # Errors
-    /// When `std` is not a number.
+    /// When `std` is not a number, or the matrix is out of all proportion.
     pub fn normal(&self, name: &str, shape: [usize; 2], std: f64) -> Result<Parameter> {
         let name = format!("{}.{name}", self.prefix);
+        check_size(&name, shape)?;
         if !std.is_finite() {
             return Err(Error::invalid("adapter", format!("the standard deviation of {name} is {std}")));
         }
@@ -71,8 +72,9 @@ impl<'a> Place<'a> {
     /// A matrix of zeros.
     ///
     /// # Errors
-    /// Never.
+    /// When the matrix is out of all proportion.
     pub fn zeros(&self, name: &str, shape: [usize; 2]) -> Result<Parameter> {
+        check_size(name, shape)?;
         self.parameter(name, Role::Matrix, &Tensor::zeros::<f32>(shape))
     }
 
@@ -104,4 +106,12 @@ impl<'a> Place<'a> {
         }
         Ok(parameter)
     }
+}
+
+/// Refuses what could only be a mistake, or a damaged file, before memory is asked for.
+fn check_size(name: &str, [rows, columns]: [usize; 2]) -> Result<()> {
+    if rows.checked_mul(columns).is_some_and(|elements| elements <= 1 << 28) {
+        return Ok(());
+    }
+    Err(Error::invalid("adapter", format!("{name} would be a matrix of {rows} x {columns}")))
 }

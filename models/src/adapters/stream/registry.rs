@@ -156,3 +156,74 @@ fn settings<K: StreamKind>(given: &Map<String, Value>) -> std::result::Result<Ma
     let all = parse::<K>(all).map_err(|problem| fail("settings", problem))?;
     written(&all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::stream::Memory;
+    use crate::adapters::{AdapterConfig, AdapterSet, Placement, StreamConfig, StreamSite};
+    use crate::parameter::Parameter;
+    use hankel_core::Tensor;
+    use serde::{Deserialize, Serialize};
+
+    struct Named<const I: usize>;
+
+    #[derive(Default, Serialize, Deserialize)]
+    struct Settings {
+        gate_init: f64,
+    }
+
+    impl<const I: usize> StreamAdapter for Named<I> {
+        fn parameters(&self) -> Vec<Parameter> {
+            Vec::new()
+        }
+        fn forward(&self, x: &Tensor, _: Option<&Memory>) -> Result<(Tensor, Memory)> {
+            Ok((x.clone(), Memory::new()))
+        }
+    }
+
+    macro_rules! kind {
+        ($number:literal, $name:literal, $settings:ty) => {
+            impl StreamKind for Named<$number> {
+                const KIND: &'static str = $name;
+                type Settings = $settings;
+                fn new(_: &$settings, _: &Place<'_>) -> Result<Self> {
+                    Ok(Named)
+                }
+            }
+        };
+    }
+    kind!(0, "one-of-its-kind", Map<String, Value>);
+    kind!(1, "selective", Map<String, Value>);
+    kind!(2, "lora", Map<String, Value>);
+    kind!(3, "a.b", Map<String, Value>);
+    kind!(4, "another", Settings);
+
+    #[test]
+    fn names_are_taken_once() {
+        let placement = Placement { layers: 1, d_model: 4, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
+        let config = AdapterConfig::Stream(StreamConfig::new("one-of-its-kind", 9));
+        let unknown = AdapterSet::new(&config, &placement, 0).err().unwrap().to_string();
+        assert!(unknown.contains("\"one-of-its-kind\" is not registered; there are selective, complex"), "{unknown}");
+        register::<Named<0>>().unwrap();
+        register::<Named<0>>().unwrap();
+        assert_eq!(AdapterSet::new(&config, &placement, 0).unwrap().trainable_count(), 1);
+        let refused = |result: Result<()>, expected: &str| {
+            let message = result.unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        };
+        refused(register::<Named<1>>(), "another type has this name");
+        refused(register::<Named<2>>(), "another adapter has this name");
+        refused(register::<Named<3>>(), "letters, digits and `-`");
+        refused(register::<Named<4>>(), "every adapter has a setting \"gate_init\"");
+    }
+
+    #[test]
+    fn sizes_beyond_reason_are_refused() {
+        let placement = Placement { layers: 1, d_model: 4, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
+        for (key, value) in [("state_dim", u64::MAX), ("selection_rank", u64::MAX), ("selection_rank", 1 << 62)] {
+            let config = AdapterConfig::Stream(StreamConfig::new("selective", 9).with(key, value));
+            assert!(AdapterSet::new(&config, &placement, 0).is_err(), "{key} = {value}");
+        }
+    }
+}
