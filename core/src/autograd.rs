@@ -276,7 +276,7 @@ impl Tensor {
             return Err(Error::NotScalar(self.shape().clone()));
         }
         let seed = match self.dtype() {
-            DType::F32 => Tensor::full(self.shape(), f32::of(1.0)),
+            DType::F32 => Tensor::full(self.shape(), f32::of(1.0)).to_device(self.device())?,
             _ => Tensor::full(self.shape(), 1.0_f64),
         };
         self.backward_with(seed)

@@ -51,6 +51,22 @@ pub enum Error {
         /// `forward` or `backward`.
         phase: &'static str,
     },
+    /// A GPU could not be used, or failed.
+    #[error("{device}: {problem}")]
+    Gpu {
+        /// Its name, or what was asked for.
+        device: String,
+        /// What went wrong.
+        problem: String,
+    },
+    /// Tensors of one operator are on different devices, or it cannot run where they are.
+    #[error("{operator}: {problem}")]
+    Placement {
+        /// The operator that refused.
+        operator: &'static str,
+        /// What is where.
+        problem: String,
+    },
     /// Anything else that a caller can mend.
     #[error("{operator}: {problem}")]
     Invalid {

@@ -5,6 +5,7 @@ mod device;
 mod dtype;
 mod error;
 mod float;
+pub mod gpu;
 pub mod nf4;
 pub mod parallel;
 pub mod pool;

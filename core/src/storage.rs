@@ -1,5 +1,6 @@
 //! The memory behind a tensor. Each operator matches on it in its own folder.
 
+use crate::gpu::GpuStorage;
 use crate::nf4::Nf4;
 use crate::pool::Buffer;
 use crate::{DType, Device};
@@ -9,6 +10,8 @@ use half::{bf16, f16};
 pub enum Storage {
     /// In main memory.
     Cpu(CpuStorage),
+    /// In the memory of a GPU.
+    Gpu(GpuStorage),
 }
 
 impl Storage {
@@ -16,6 +19,7 @@ impl Storage {
     pub fn device(&self) -> Device {
         match self {
             Storage::Cpu(_) => Device::Cpu,
+            Storage::Gpu(storage) => Device::Gpu(storage.buffer.gpu()),
         }
     }
 
@@ -23,6 +27,7 @@ impl Storage {
     pub fn dtype(&self) -> DType {
         match self {
             Storage::Cpu(storage) => storage.dtype(),
+            Storage::Gpu(storage) => storage.dtype,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `Tensor`: an immutable value with a shape, an element type, a device and, when tracked, a node of the graph.
 
 use crate::autograd::{self, Node};
+use crate::gpu::{Gpu, GpuStorage};
 use crate::nf4::Nf4;
 use crate::pool::Buffer;
 use crate::storage::{CpuStorage, Storage};
@@ -8,6 +9,9 @@ use crate::{DType, Device, Element, Error, Float, Result, Shape};
 use half::{bf16, f16};
 use std::fmt;
 use std::sync::Arc;
+
+/// Why elements cannot be read.
+const ELSEWHERE: &str = "the elements are not in main memory";
 
 /// A contiguous row-major array. Cloning shares the elements.
 ///
@@ -107,15 +111,36 @@ impl Tensor {
         self.0.storage.device()
     }
 
+    /// The GPU it is on, if it is on one.
+    pub fn gpu(&self) -> Option<&'static Gpu> {
+        match self.storage() {
+            Storage::Cpu(_) => None,
+            Storage::Gpu(storage) => Some(storage.buffer.gpu()),
+        }
+    }
+
     /// The memory behind the tensor.
     pub fn storage(&self) -> &Storage {
         &self.0.storage
     }
 
+    /// The elements in main memory, for `operator`.
+    ///
+    /// # Errors
+    /// When they are elsewhere.
+    pub fn cpu_storage(&self, operator: &'static str) -> Result<&CpuStorage> {
+        match self.storage() {
+            Storage::Cpu(storage) => Ok(storage),
+            Storage::Gpu(_) => Err(self.elsewhere(operator)),
+        }
+    }
+
     /// Bytes of the elements.
     pub fn bytes(&self) -> usize {
-        let Storage::Cpu(storage) = self.storage();
-        storage.bytes()
+        match self.storage() {
+            Storage::Cpu(storage) => storage.bytes(),
+            Storage::Gpu(storage) => storage.bytes(),
+        }
     }
 
     /// The elements.
@@ -123,7 +148,7 @@ impl Tensor {
     /// # Errors
     /// When the elements are of another type.
     pub fn data<T: Element>(&self) -> Result<&[T]> {
-        let Storage::Cpu(storage) = self.storage();
+        let storage = self.cpu_storage("data")?;
         T::slice(storage).ok_or(Error::DType { operator: "data", expected: T::ELEMENT.name(), found: self.dtype() })
     }
 
@@ -131,7 +156,7 @@ impl Tensor {
     pub fn nf4(&self) -> Option<&Nf4> {
         match self.storage() {
             Storage::Cpu(CpuStorage::Nf4(data)) => Some(data),
-            Storage::Cpu(_) => None,
+            _ => None,
         }
     }
 
@@ -146,20 +171,29 @@ impl Tensor {
         }
         let inner = Arc::make_mut(&mut self.0);
         if Arc::get_mut(&mut inner.storage).is_none() {
-            let Storage::Cpu(storage) = &*inner.storage;
+            let Storage::Cpu(storage) = &*inner.storage else {
+                return Err(Error::Placement { operator: "data_mut", problem: ELSEWHERE.to_owned() });
+            };
             let data =
                 T::slice(storage).ok_or(Error::DType { operator: "data_mut", expected: T::ELEMENT.name(), found })?;
             inner.storage = Arc::new(Storage::Cpu(T::wrap(data.to_vec().into())));
         }
         let Some(Storage::Cpu(storage)) = Arc::get_mut(&mut inner.storage) else {
-            return Err(Error::invalid("data_mut", "the elements are shared"));
+            return Err(Error::Placement { operator: "data_mut", problem: ELSEWHERE.to_owned() });
         };
         T::slice_mut(storage).ok_or(Error::DType { operator: "data_mut", expected: T::ELEMENT.name(), found })
     }
 
-    /// A copy of the elements as doubles, whatever their type.
+    /// A copy of the elements as doubles, whatever their type. Of a GPU that has failed they are not numbers;
+    /// [`Tensor::to_device`] says why.
     pub fn to_f64_vec(&self) -> Vec<f64> {
-        let Storage::Cpu(storage) = self.storage();
+        let storage = match self.storage() {
+            Storage::Cpu(storage) => storage,
+            Storage::Gpu(_) => match self.to_device(Device::Cpu) {
+                Ok(here) => return here.to_f64_vec(),
+                Err(_) => return vec![f64::NAN; self.elements()],
+            },
+        };
         match storage {
             CpuStorage::F32(data) => data.iter().map(|&x| f64::from(x)).collect(),
             CpuStorage::F64(data) => data.to_vec(),
@@ -179,7 +213,7 @@ impl Tensor {
         if self.elements() != 1 {
             return Err(Error::shape("item", format!("expected one element, found shape {}", self.shape())));
         }
-        Ok(self.to_f64_vec()[0])
+        Ok(self.to_device(Device::Cpu)?.to_f64_vec()[0])
     }
 
     /// The same elements under another shape. Its gradient is the gradient under the old shape.
@@ -203,8 +237,7 @@ impl Tensor {
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         fn through<T: Element>(source: &Tensor, convert: impl Fn(f64) -> T) -> Result<Tensor> {
             let mut data = Buffer::unspecified(source.elements());
-            let Storage::Cpu(storage) = source.storage();
-            match storage {
+            match source.cpu_storage("to_dtype")? {
                 CpuStorage::F32(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(f64::from(x))),
                 CpuStorage::F64(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(x)),
                 CpuStorage::F16(x) => data.iter_mut().zip(x.iter()).for_each(|(y, &x)| *y = convert(x.to_f64())),
@@ -231,6 +264,63 @@ impl Tensor {
                 Err(Error::invalid("to_dtype", format!("floats do not convert to {dtype}")))
             }
         }
+    }
+
+    /// The same elements on another device, untracked; the tensor itself when they are there already.
+    ///
+    /// # Errors
+    /// When there is no room for them, the device has failed, or it cannot hold their type: `f64` is for the CPU alone.
+    pub fn to_device(&self, device: Device) -> Result<Self> {
+        if device == self.device() {
+            return Ok(self.detach());
+        }
+        let storage = match (self.storage(), device) {
+            (Storage::Cpu(storage), Device::Gpu(gpu)) => Storage::Gpu(GpuStorage::upload(gpu, storage)?),
+            (Storage::Gpu(storage), Device::Cpu) => Storage::Cpu(storage.download()?),
+            (Storage::Gpu(_), Device::Gpu(_)) | (Storage::Cpu(_), Device::Cpu) => {
+                return self.to_device(Device::Cpu)?.to_device(device);
+            }
+        };
+        Ok(Self::new(self.shape().clone(), Arc::new(storage), None))
+    }
+
+    /// A tensor of what a kernel has written.
+    ///
+    /// # Errors
+    /// When the number of elements is not that of the shape.
+    pub fn from_gpu(storage: GpuStorage, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if storage.elements != shape.elements() {
+            return Err(Error::shape("tensor", format!("{} elements do not fill shape {shape}", storage.elements)));
+        }
+        Ok(Self::new(shape, Arc::new(Storage::Gpu(storage)), None))
+    }
+
+    /// The elements for an update in place on a GPU, copied first if another tensor shares them.
+    ///
+    /// # Errors
+    /// When they are not on a GPU, or the tensor is the tracked output of an operator.
+    pub fn gpu_mut(&mut self, operator: &'static str) -> Result<&GpuStorage> {
+        if self.node().is_some_and(|node| !node.is_leaf()) {
+            return Err(Error::invalid(operator, "the output of an operator cannot be changed in place"));
+        }
+        let inner = Arc::make_mut(&mut self.0);
+        let Storage::Gpu(storage) = &*inner.storage else {
+            let problem = "its tensors are on different devices".to_owned();
+            return Err(Error::Placement { operator, problem });
+        };
+        if Arc::strong_count(&inner.storage) > 1 {
+            inner.storage = Arc::new(Storage::Gpu(storage.duplicate()?));
+        }
+        match &*inner.storage {
+            Storage::Gpu(storage) => Ok(storage),
+            Storage::Cpu(_) => unreachable!("it was on a GPU"),
+        }
+    }
+
+    fn elsewhere(&self, operator: &'static str) -> Error {
+        let problem = format!("{ELSEWHERE} ({})", self.device());
+        Error::Placement { operator, problem }
     }
 
     /// The same elements as a leaf of the graph: gradients are wanted for it.
@@ -277,6 +367,10 @@ impl Tensor {
         if self.shape() != other.shape() {
             return Err(Error::shape("backward", format!("gradients {} and {} meet", self.shape(), other.shape())));
         }
+        if let Storage::Gpu(addend) = other.storage() {
+            self.gpu_mut("backward")?.add(addend)?;
+            return Ok(self);
+        }
         match self.dtype() {
             DType::F32 => add::<f32>(&mut self, other)?,
             DType::F64 => add::<f64>(&mut self, other)?,
@@ -287,7 +381,10 @@ impl Tensor {
 
     /// Whether every element is finite.
     pub fn is_finite(&self) -> bool {
-        let Storage::Cpu(storage) = self.storage();
+        let storage = match self.storage() {
+            Storage::Cpu(storage) => storage,
+            Storage::Gpu(_) => return self.to_device(Device::Cpu).is_ok_and(|here| here.is_finite()),
+        };
         match storage {
             CpuStorage::F32(x) => x.iter().all(|x| x.is_finite()),
             CpuStorage::F64(x) => x.iter().all(|x| x.is_finite()),

@@ -6,6 +6,10 @@ use hankel_core::{DType, Error, Result, Tensor};
 macro_rules! for_float {
     ($tensor:expr, $operator:expr, $T:ident => $body:expr) => {
         match $tensor.dtype() {
+            _ if $tensor.gpu().is_some() => {
+                let problem = "it has no kernel for a GPU".to_owned();
+                Err(hankel_core::Error::Placement { operator: $operator, problem })
+            }
             hankel_core::DType::F32 => {
                 type $T = f32;
                 $body

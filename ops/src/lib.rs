@@ -11,6 +11,7 @@ pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
 pub mod gelu;
+mod gpu;
 pub mod kernels;
 pub mod layer_norm;
 pub mod linear;

@@ -15,7 +15,7 @@
 use super::{AdapterConfig, AdapterSet, LinearAdapter};
 use crate::parameter::Parameter;
 use half::{bf16, f16};
-use hankel_core::{CpuStorage, DType, Element, Error, Float, Result, Storage, Tensor, parallel};
+use hankel_core::{CpuStorage, DType, Element, Error, Float, Result, Tensor, parallel};
 
 /// What merging did to one tensor.
 #[derive(Debug, Clone, PartialEq)]
@@ -210,7 +210,7 @@ impl Change {
         round: impl Fn(f64) -> T + Sync,
         widen: impl Fn(T) -> f64 + Sync,
     ) -> Result<(Tensor, f64, f64)> {
-        let Storage::Cpu(storage) = tensor.storage();
+        let storage = tensor.cpu_storage("merge")?;
         let at: Box<dyn Fn(usize) -> f64 + Sync + '_> = match storage {
             CpuStorage::F64(data) => Box::new(|i| data[i]),
             CpuStorage::F32(data) => Box::new(|i| f64::from(data[i])),

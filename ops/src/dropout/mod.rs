@@ -6,6 +6,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod gpu;
 
 use crate::check::for_float;
 use hankel_core::{Buffer, Error, Float, Random, Result, Tensor, parallel};
@@ -20,6 +21,9 @@ pub fn dropout(x: &Tensor, p: f64, random: Random) -> Result<Tensor> {
     }
     if p == 0.0 {
         return Ok(x.clone());
+    }
+    if let Some(gpu) = x.gpu() {
+        return gpu::dropout(gpu, x, p, random);
     }
     for_float!(x, "dropout", T => {
         let out = Tensor::from_buffer(apply::<T>(x.data()?, p, &random), x.shape())?;

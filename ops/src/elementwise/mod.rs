@@ -15,6 +15,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod gpu;
 
 use crate::check::{self, for_float};
 use hankel_core::{Buffer, Error, Float, Result, Tensor, autograd, parallel};
@@ -61,6 +62,9 @@ fn unary<T: Float>(
 pub fn add(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     check::shape("add", "y", y, x.shape())?;
     check::dtype("add", "y", y, x.dtype())?;
+    if let Some(gpu) = x.gpu() {
+        return gpu::add(gpu, x, y);
+    }
     for_float!(x, "add", T => zip::<T>(x, y, |x, y| x + y))?
         .from_operator("add", &[x, y], |g, wanted| Ok(wanted.iter().map(|&w| w.then(|| g.clone())).collect()))
 }
@@ -72,6 +76,9 @@ pub fn add(x: &Tensor, y: &Tensor) -> Result<Tensor> {
 pub fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     check::shape("multiply", "y", y, x.shape())?;
     check::dtype("multiply", "y", y, x.dtype())?;
+    if let Some(gpu) = x.gpu() {
+        return gpu::multiply(gpu, x, y);
+    }
     let (saved_x, saved_y) = (x.detach(), y.detach());
     for_float!(x, "multiply", T => {
         zip::<T>(x, y, |x, y| x * y)?.from_operator("multiply", &[x, y], move |g, wanted| {
@@ -86,6 +93,9 @@ pub fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn scale(x: &Tensor, factor: f64) -> Result<Tensor> {
+    if let Some(gpu) = x.gpu() {
+        return gpu::map(gpu, "scale", gpu::Function::Scale, [factor, 0.0], x);
+    }
     for_float!(x, "scale", T => {
         let c = T::of(factor);
         map::<T>(x, |x| c * x)?.from_operator("scale", &[x], move |g, _| Ok(vec![Some(map::<T>(&g, |g| c * g)?)]))
@@ -127,6 +137,9 @@ pub fn scale_rows(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
     };
     check::shape("scale_rows", "factor", factor, &[n])?;
     check::dtype("scale_rows", "factor", factor, x.dtype())?;
+    if let Some(gpu) = x.gpu() {
+        return gpu::scale_rows(gpu, x, factor);
+    }
     for_float!(x, "scale_rows", T => {
         fn rows<T: Float>(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
             let m = x.shape().last().max(1);
@@ -157,6 +170,9 @@ pub fn scale_columns(x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Resu
             check::shape("scale_columns", name, vector, &[m])?;
             check::dtype("scale_columns", name, vector, x.dtype())?;
         }
+    }
+    if let Some(gpu) = x.gpu() {
+        return gpu::scale_columns(gpu, x, factor, bias);
     }
     for_float!(x, "scale_columns", T => {
         let out = columns::<T>(x, factor, bias)?;
@@ -212,6 +228,9 @@ fn column_sums<T: Float>(g: &[T], x: Option<&[T]>, m: usize) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn exp(x: &Tensor) -> Result<Tensor> {
+    if let Some(gpu) = x.gpu() {
+        return gpu::map(gpu, "exp", gpu::Function::Exp, [0.0; 2], x);
+    }
     for_float!(x, "exp", T => unary::<T>("exp", x, T::exp, |_, y| y))
 }
 
@@ -220,6 +239,9 @@ pub fn exp(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn expm1(x: &Tensor) -> Result<Tensor> {
+    if let Some(gpu) = x.gpu() {
+        return gpu::map(gpu, "expm1", gpu::Function::Expm1, [0.0; 2], x);
+    }
     for_float!(x, "expm1", T => unary::<T>("expm1", x, T::exp_m1, |_, y| y + 1.0))
 }
 
@@ -228,6 +250,9 @@ pub fn expm1(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn softplus(x: &Tensor) -> Result<Tensor> {
+    if let Some(gpu) = x.gpu() {
+        return gpu::map(gpu, "softplus", gpu::Function::Softplus, [0.0; 2], x);
+    }
     for_float!(x, "softplus", T => unary::<T>(
         "softplus",
         x,
@@ -241,6 +266,9 @@ pub fn softplus(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn clamp(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
+    if let Some(gpu) = x.gpu() {
+        return gpu::map(gpu, "clamp", gpu::Function::Clamp, [low, high], x);
+    }
     for_float!(x, "clamp", T => {
         let (low, high) = (T::of(low), T::of(high));
         let inside = move |x: T, _| if x >= low && x <= high { 1.0 } else { 0.0 };

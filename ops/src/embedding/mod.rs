@@ -5,6 +5,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod gpu;
 
 use crate::check::for_float;
 use half::{bf16, f16};
@@ -28,6 +29,9 @@ pub fn embedding(tokens: &Tensor, table: &Tensor) -> Result<Tensor> {
     }
     let mut shape = tokens.shape().to_vec();
     shape.push(width);
+    if let Some(gpu) = table.gpu() {
+        return gpu::embedding(gpu, ids, table, shape);
+    }
     if let Storage::Cpu(CpuStorage::BF16(data)) = table.storage() {
         return Tensor::from_buffer(gather(ids, data, width, bf16::to_f32), shape);
     }

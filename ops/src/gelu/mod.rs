@@ -4,6 +4,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod gpu;
 
 use crate::check::for_float;
 use crate::kernels::elementary::Elementary;
@@ -15,6 +16,9 @@ use hankel_core::{Buffer, Result, Tensor, autograd, parallel};
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    if let Some(gpu) = x.gpu() {
+        return gpu::gelu(gpu, x);
+    }
     for_float!(x, "gelu", T => {
         let source = x.data::<T>()?;
         let mut out = Buffer::<T>::unspecified(source.len());

@@ -6,6 +6,7 @@
 #[doc(hidden)]
 pub mod cases;
 mod cpu;
+mod gpu;
 
 use crate::check::{self, for_float};
 use crate::linear::column_sums;
@@ -22,6 +23,9 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, eps: f64) 
             check::shape("layer_norm", name, tensor, &[width])?;
             check::dtype("layer_norm", name, tensor, x.dtype())?;
         }
+    }
+    if let Some(gpu) = x.gpu() {
+        return gpu::layer_norm(gpu, x, weight, bias, eps);
     }
     for_float!(x, "layer_norm", T => {
         let bias_data = bias.map(Tensor::data::<T>).transpose()?;

@@ -3,7 +3,7 @@
 use super::{Gate, add_linear, linear, nf4};
 use crate::registry::{Array, Case, Dice, Input};
 use half::{bf16, f16};
-use hankel_core::{DType, Result, Tensor};
+use hankel_core::{DType, Device, Result, Tensor};
 
 /// `x W^T`, row by row.
 fn product(x: &Array, weight: &Array) -> Vec<f64> {
@@ -68,13 +68,16 @@ enum Stored {
 }
 
 impl Stored {
+    /// Weights are quantised in main memory, whichever device they are for.
     fn store(self, weight: &Tensor) -> Result<Tensor> {
-        match self {
-            Stored::Bf16 => weight.to_dtype(DType::BF16),
-            Stored::F16 => weight.to_dtype(DType::F16),
-            Stored::Nf4 => nf4::quantize(&weight.to_dtype(DType::F32)?, false),
-            Stored::DoubleNf4 => nf4::quantize(&weight.to_dtype(DType::BF16)?, true),
-        }
+        let here = weight.to_device(Device::Cpu)?;
+        let stored = match self {
+            Stored::Bf16 => here.to_dtype(DType::BF16),
+            Stored::F16 => here.to_dtype(DType::F16),
+            Stored::Nf4 => nf4::quantize(&here.to_dtype(DType::F32)?, false),
+            Stored::DoubleNf4 => nf4::quantize(&here.to_dtype(DType::BF16)?, true),
+        };
+        stored?.to_device(weight.device())
     }
 
     /// The values that the product should use.

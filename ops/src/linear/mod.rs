@@ -16,6 +16,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+pub(crate) mod gpu;
 mod matvec;
 pub mod nf4;
 mod nf4_decode;
@@ -56,6 +57,9 @@ fn sizes(operator: &'static str, x: &Tensor, weight: &Tensor, bias: Option<&Tens
 /// When shapes or element types do not fit.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let Sizes { rows, inputs, outputs } = sizes("linear", x, weight, bias)?;
+    if let Some(gpu) = x.gpu() {
+        return gpu::linear(gpu, x, weight, bias);
+    }
     for_float!(x, "linear", T => {
         let mut out = Buffer::<T>::unspecified(rows * outputs);
         let how = match bias {
@@ -100,6 +104,9 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
     let Sizes { rows, inputs, outputs } = sizes("add_linear", x, weight, bias)?;
     check::shape("add_linear", "base", base, &x.shape().with_last(outputs))?;
     check::dtype("add_linear", "base", base, x.dtype())?;
+    if let Some(gpu) = x.gpu() {
+        return gpu::add_linear(gpu, base, x, weight, bias, gate);
+    }
     for_float!(x, "add_linear", T => {
         let unlearned = Tensor::zeros::<T>([0]);
         let (factor, gate) = match gate {

@@ -8,7 +8,7 @@
 use super::weight::Source;
 use crate::kernels::simd::vectorized;
 use hankel_core::nf4::Scales;
-use hankel_core::{CpuStorage, DType, Error, Nf4, Result, Storage, Tensor};
+use hankel_core::{CpuStorage, DType, Error, Nf4, Result, Tensor};
 use rayon::prelude::*;
 
 /// Elements that share a scale.
@@ -58,8 +58,7 @@ pub fn quantize_blocks(matrix: &Tensor, double: bool, block: usize) -> Result<Te
             format!("blocks of {block} elements; their size must be even, at most 4096"),
         ));
     }
-    let Storage::Cpu(storage) = matrix.storage();
-    let source = match storage {
+    let source = match matrix.cpu_storage("nf4")? {
         CpuStorage::F32(data) => Source::F32(data),
         CpuStorage::BF16(data) => Source::Bf16(data),
         CpuStorage::F16(data) => Source::F16(data),

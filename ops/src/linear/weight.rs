@@ -6,7 +6,7 @@ use crate::kernels::simd::vectorized;
 use crate::kernels::{Mat, Real};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use hankel_core::{CpuStorage, Error, Nf4, Result, Storage, Tensor};
+use hankel_core::{CpuStorage, Error, Nf4, Result, Tensor};
 use std::ops::Range;
 
 /// A matrix `[out, in]`, or its transpose.
@@ -32,8 +32,7 @@ impl<'a, T: Real> Weight<'a, T> {
         let &[rows, cols] = &tensor.shape()[..] else {
             return Err(Error::shape("linear", format!("weight has shape {}, expected [out, in]", tensor.shape())));
         };
-        let Storage::Cpu(storage) = tensor.storage();
-        match Source::of(storage) {
+        match Source::of(tensor.cpu_storage("linear")?) {
             Some(source) => Ok(Weight::Compact { source, rows, cols, transposed: false }),
             None => Ok(Weight::Same(Mat::new(tensor.data()?, rows, cols))),
         }

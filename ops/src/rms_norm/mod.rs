@@ -6,6 +6,7 @@
 #[doc(hidden)]
 pub mod cases;
 mod cpu;
+mod gpu;
 
 use crate::check::{self, for_float};
 use crate::linear::column_sums;
@@ -19,6 +20,9 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     let width = x.shape().last();
     check::shape("rms_norm", "weight", weight, &[width])?;
     check::dtype("rms_norm", "weight", weight, x.dtype())?;
+    if let Some(gpu) = x.gpu() {
+        return gpu::rms_norm(gpu, x, weight, eps);
+    }
     for_float!(x, "rms_norm", T => {
         let mut out = Buffer::unspecified(x.elements());
         cpu::forward(x.data::<T>()?, weight.data()?, eps as T, &mut out);

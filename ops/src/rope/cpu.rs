@@ -8,8 +8,8 @@ use rayon::prelude::*;
 
 /// Cosines and sines `[T, head_dim / 2]`.
 pub struct Turns<T> {
-    cos: Vec<T>,
-    sin: Vec<T>,
+    pub(super) cos: Vec<T>,
+    pub(super) sin: Vec<T>,
     head_dim: usize,
     steps: usize,
 }

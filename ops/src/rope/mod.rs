@@ -15,6 +15,7 @@
 #[doc(hidden)]
 pub mod cases;
 mod cpu;
+mod gpu;
 
 use crate::check::for_float;
 use cpu::Turns;
@@ -46,6 +47,9 @@ pub fn rope(x: &Tensor, rotation: Rotation) -> Result<Tensor> {
     }
     if !(theta > 0.0 && theta.is_finite()) {
         return Err(Error::invalid("rope", format!("theta = {theta} is not a positive number")));
+    }
+    if let Some(gpu) = x.gpu() {
+        return gpu::rope(gpu, x, rotation);
     }
     for_float!(x, "rope", T => {
         let mut out = Buffer::<T>::unspecified(x.elements());

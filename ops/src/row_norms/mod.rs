@@ -15,7 +15,7 @@ pub mod cases;
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, gemm};
 use crate::linear::weight::Source;
-use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Storage, Tensor, parallel};
+use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Tensor, parallel};
 
 /// `||w_i||^2` of each row of `weight` `[out, in]`: `[out]`, in `f64` for a weight in `f64` and in `f32` for any other.
 ///
@@ -39,7 +39,7 @@ pub fn row_squares(weight: &Tensor) -> Result<Tensor> {
         row.iter().map(|x| x.f64().powi(2)).sum()
     }
     let sizes = [outputs, inputs];
-    let Storage::Cpu(storage) = weight.storage();
+    let storage = weight.cpu_storage("row_squares")?;
     match storage {
         CpuStorage::F64(data) => each::<f64>(sizes, |i| sum(&data[i * inputs..(i + 1) * inputs])),
         CpuStorage::F32(data) => each::<f32>(sizes, |i| sum(&data[i * inputs..(i + 1) * inputs])),

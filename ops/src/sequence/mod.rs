@@ -2,6 +2,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod gpu;
 
 use crate::check::{self, for_float};
 use hankel_core::{Buffer, Error, Float, Result, Tensor};
@@ -22,6 +23,9 @@ pub fn narrow_time(x: &Tensor, first: usize, steps: usize) -> Result<Tensor> {
     if first + steps > total {
         let problem = format!("steps {first}..{} of a sequence of {total}", first + steps);
         return Err(Error::shape("narrow_time", problem));
+    }
+    if let Some(gpu) = x.gpu() {
+        return gpu::narrow(gpu, x, [batch, total, width], first, steps);
     }
     for_float!(x, "narrow_time", T => {
         let mut out = Buffer::<T>::unspecified(batch * steps * width);
@@ -49,6 +53,9 @@ pub fn concat_time(parts: &[&Tensor]) -> Result<Tensor> {
         check::dtype("concat_time", "a part", part, first.dtype())?;
         places.push((total, steps));
         total += steps;
+    }
+    if let Some(gpu) = first.gpu() {
+        return gpu::concat(gpu, parts, [batch, total, width], places);
     }
     for_float!(first, "concat_time", T => {
         let mut out = Buffer::<T>::unspecified(batch * total * width);

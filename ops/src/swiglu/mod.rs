@@ -4,6 +4,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod gpu;
 
 use crate::check::{self, for_float};
 use crate::kernels::elementary::Elementary;
@@ -17,6 +18,9 @@ use hankel_core::{Buffer, Result, Tensor, parallel};
 pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     check::shape("swiglu", "up", up, gate.shape())?;
     check::dtype("swiglu", "up", up, gate.dtype())?;
+    if let Some(gpu) = gate.gpu() {
+        return gpu::swiglu(gpu, gate, up);
+    }
     for_float!(gate, "swiglu", T => {
         let (a, b) = (gate.data::<T>()?, up.data::<T>()?);
         let mut out = Buffer::<T>::unspecified(a.len());

@@ -6,7 +6,7 @@ mod tiny_gpt;
 use super::model::Model;
 use super::transformer::Transformer;
 use crate::config::TrainConfig;
-use hankel_core::{DType, Storage};
+use hankel_core::{CpuStorage, DType};
 use hankel_models::Parameter;
 
 /// A component and its bytes.
@@ -40,8 +40,7 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
     let trained = bytes(&Parameter::is_trainable);
     let is_mapped = |parameter: &Parameter| {
         let tensor = parameter.tensor();
-        let Storage::Cpu(storage) = tensor.storage();
-        storage.is_borrowed()
+        tensor.cpu_storage("memory").is_ok_and(CpuStorage::is_borrowed)
     };
     let frozen = bytes(&|parameter| !parameter.is_trainable() && !is_mapped(parameter));
     let mapped = bytes(&is_mapped);

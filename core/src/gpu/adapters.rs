@@ -1,0 +1,172 @@
+//! Which GPUs there are, and opening one.
+
+use super::Gpu;
+use crate::{Error, Result};
+use std::sync::{Mutex, OnceLock};
+
+/// What a kernel may use of a workgroup's memory on every card (bytes), and its immediates.
+const WORKGROUP_STORAGE: u32 = 16 << 10;
+const IMMEDIATES: u32 = 64;
+
+/// A GPU and what its driver says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdapterFacts {
+    /// The card's name.
+    pub name: String,
+    /// `vulkan`, `metal` or `dx12`.
+    pub backend: String,
+    /// The driver's name and version.
+    pub driver: String,
+    /// `discrete`, `integrated`, `virtual`, `software` or `other`.
+    pub kind: &'static str,
+    /// The largest buffer that a kernel can see, in bytes.
+    pub max_binding: u64,
+    /// Workgroups in one dimension of a launch.
+    pub max_workgroups: u32,
+    /// Memory of a workgroup, in bytes.
+    pub workgroup_storage: u32,
+    /// Whether kernels may compute in 16-bit floats.
+    pub f16: bool,
+    /// Shapes `M x N x K` of cooperative matrix products with 16-bit operands and 32-bit sums.
+    pub cooperative: Vec<[u32; 3]>,
+    /// What it lacks, when it cannot be used.
+    pub lacks: Option<String>,
+}
+
+impl AdapterFacts {
+    fn of(adapter: &wgpu::Adapter) -> Self {
+        let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+        let half = wgpu::CooperativeScalarType::F16;
+        let cooperative = adapter.cooperative_matrix_properties();
+        let cooperative = cooperative
+            .iter()
+            .filter(|p| p.ab_type == half && p.cr_type == wgpu::CooperativeScalarType::F32)
+            .map(|p| [p.m_size, p.n_size, p.k_size])
+            .collect();
+        let lacks = if !features.contains(wgpu::Features::IMMEDIATES) || limits.max_immediate_size < IMMEDIATES {
+            Some("immediates (push constants)".to_owned())
+        } else if limits.max_compute_workgroup_storage_size < WORKGROUP_STORAGE {
+            Some(format!("{WORKGROUP_STORAGE} bytes of workgroup memory"))
+        } else {
+            None
+        };
+        AdapterFacts {
+            name: info.name,
+            backend: info.backend.to_str().to_owned(),
+            driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+            kind: match info.device_type {
+                wgpu::DeviceType::DiscreteGpu => "discrete",
+                wgpu::DeviceType::IntegratedGpu => "integrated",
+                wgpu::DeviceType::VirtualGpu => "virtual",
+                wgpu::DeviceType::Cpu => "software",
+                wgpu::DeviceType::Other => "other",
+            },
+            max_binding: limits.max_storage_buffer_binding_size,
+            max_workgroups: limits.max_compute_workgroups_per_dimension,
+            workgroup_storage: limits.max_compute_workgroup_storage_size,
+            f16: features.contains(wgpu::Features::SHADER_F16),
+            cooperative,
+            lacks,
+        }
+    }
+
+    /// Real cards come first, software last.
+    fn rank(&self) -> u8 {
+        match self.kind {
+            "discrete" => 0,
+            "integrated" => 1,
+            "virtual" => 2,
+            "other" => 3,
+            _ => 4,
+        }
+    }
+}
+
+struct Found {
+    adapter: wgpu::Adapter,
+    facts: AdapterFacts,
+    opened: Mutex<Option<&'static Gpu>>,
+}
+
+/// All adapters, real cards first; asked of the drivers once.
+fn found() -> &'static [Found] {
+    static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
+        let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        descriptor.backends = backends;
+        let instance = wgpu::Instance::new(descriptor);
+        let adapters = pollster::block_on(instance.enumerate_adapters(backends));
+        let mut found: Vec<Found> = adapters
+            .into_iter()
+            .map(|adapter| Found { facts: AdapterFacts::of(&adapter), adapter, opened: Mutex::new(None) })
+            .collect();
+        found.sort_by_key(|found| found.facts.rank());
+        found
+    })
+}
+
+/// The GPUs of this machine, in the order of `gpu:0`, `gpu:1` ...
+pub fn adapters() -> Vec<&'static AdapterFacts> {
+    found().iter().map(|found| &found.facts).collect()
+}
+
+pub(super) fn open(name: &str) -> Result<&'static Gpu> {
+    let fail = |problem: String| Err(Error::Gpu { device: name.to_owned(), problem });
+    let all = found();
+    if all.is_empty() {
+        let how = if cfg!(target_os = "linux") {
+            "install the driver of your card, or Mesa's (on Debian and Ubuntu: apt install mesa-vulkan-drivers libvulkan1)"
+        } else {
+            "install the driver of your card"
+        };
+        return fail(format!("there is no GPU: no Vulkan, Metal or Direct3D 12 driver was found; {how}"));
+    }
+    let wanted = match name.strip_prefix("gpu").map(|rest| rest.strip_prefix(':').unwrap_or(rest)) {
+        Some("") => all.first(),
+        Some(rest) if rest.chars().all(|c| c.is_ascii_digit()) => rest.parse().ok().and_then(|i: usize| all.get(i)),
+        _ => all.iter().find(|found| found.facts.name.to_lowercase().contains(&name.to_lowercase())),
+    };
+    let Some(found) = wanted else {
+        let list: Vec<String> = all.iter().enumerate().map(|(i, f)| format!("gpu:{i} is {}", f.facts.name)).collect();
+        return fail(format!("there is no such GPU: {}", list.join(", ")));
+    };
+    let mut opened = found.opened.lock().expect("no panic while a device is opened");
+    if let Some(gpu) = *opened {
+        return Ok(gpu);
+    }
+    if let Some(lack) = &found.facts.lacks {
+        return fail(format!("{} lacks {lack}", found.facts.name));
+    }
+    let optional = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
+    let descriptor = wgpu::DeviceDescriptor {
+        label: Some("hankel"),
+        required_features: wgpu::Features::IMMEDIATES | (optional & found.adapter.features()),
+        required_limits: found.adapter.limits(),
+        memory_hints: wgpu::MemoryHints::Performance,
+        ..wgpu::DeviceDescriptor::default()
+    };
+    let (device, queue) = match pollster::block_on(found.adapter.request_device(&descriptor)) {
+        Ok(pair) => pair,
+        Err(e) => return fail(format!("{} cannot be opened: {e}", found.facts.name)),
+    };
+    let gpu: &'static Gpu = Box::leak(Box::new(Gpu::new(found.facts.clone(), device, queue)));
+    *opened = Some(gpu);
+    Ok(gpu)
+}
+
+/// The GPU for a test, `None` where there is none. With `HANKEL_REQUIRE_GPU=1`, as in CI, that is a failure instead.
+///
+/// # Panics
+/// When a GPU is required and cannot be opened.
+#[doc(hidden)]
+pub fn for_tests() -> Option<&'static Gpu> {
+    match Gpu::open("gpu") {
+        Ok(gpu) => Some(gpu),
+        Err(error) => {
+            assert!(std::env::var_os("HANKEL_REQUIRE_GPU").is_none_or(|value| value != "1"), "{error}");
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Memory of a GPU, and moving bytes there and back.
+
+use super::Gpu;
+use super::pool::{Memory, size_class};
+use crate::Result;
+use std::sync::mpsc;
+
+/// Memory of a GPU. It goes back to the pool when it is dropped.
+pub struct GpuBuffer {
+    gpu: &'static Gpu,
+    /// `None` only while it is being dropped.
+    buffer: Option<wgpu::Buffer>,
+}
+
+impl GpuBuffer {
+    /// The GPU it is of.
+    pub fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
+    pub(super) fn raw(&self) -> &wgpu::Buffer {
+        self.buffer.as_ref().expect("not dropped yet")
+    }
+}
+
+impl Drop for GpuBuffer {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.gpu.pool().give_back(buffer);
+        }
+    }
+}
+
+impl Gpu {
+    /// Memory for `bytes` bytes of unspecified value.
+    ///
+    /// # Errors
+    /// When it is more than a kernel can see at once, more than the budget leaves, or more than the card has.
+    pub fn allocate(&'static self, bytes: u64) -> Result<GpuBuffer> {
+        let size = size_class(bytes);
+        if size > self.facts().max_binding {
+            let limit = self.facts().max_binding;
+            return Err(self.error(format!("a tensor of {bytes} bytes, where a kernel sees at most {limit} at once")));
+        }
+        let mut pool = self.pool();
+        if let Some(buffer) = pool.take(size) {
+            return Ok(GpuBuffer { gpu: self, buffer: Some(buffer) });
+        }
+        if !pool.fits(size) {
+            drop(pool);
+            self.trim();
+            pool = self.pool();
+        }
+        if !pool.fits(size) {
+            let Memory { used, budget, .. } = pool.memory;
+            let budget = budget.unwrap_or_default();
+            return Err(self.error(format!(
+                "{size} bytes are needed beside the {used} in use, over the budget of {budget}: raise `gpu_memory`, or make the \
+                 batch or the sequences smaller"
+            )));
+        }
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size,
+            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        if pollster::block_on(scope.pop()).is_some() {
+            let used = pool.memory.used;
+            return Err(self.error(format!("out of memory: {size} bytes beside the {used} in use")));
+        }
+        pool.count(size);
+        Ok(GpuBuffer { gpu: self, buffer: Some(buffer) })
+    }
+
+    /// Copies `bytes` to the device; what is beyond them up to a multiple of 4 is zero.
+    ///
+    /// # Errors
+    /// As [`Gpu::allocate`].
+    pub fn upload(&'static self, bytes: &[u8]) -> Result<GpuBuffer> {
+        let buffer = self.allocate(bytes.len() as u64)?;
+        // Written before anything that is recorded but not submitted, which may still use this memory.
+        self.flush();
+        let whole = bytes.len() & !3;
+        if whole > 0 {
+            self.queue.write_buffer(buffer.raw(), 0, &bytes[..whole]);
+        }
+        if whole < bytes.len() {
+            let mut last = [0; 4];
+            last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
+            self.queue.write_buffer(buffer.raw(), whole as u64, &last);
+        }
+        self.check()?;
+        Ok(buffer)
+    }
+
+    /// The first `bytes` bytes of `buffer`. Waits for everything recorded.
+    ///
+    /// # Errors
+    /// When something that was launched, or the device, failed.
+    pub fn download(&self, buffer: &GpuBuffer, bytes: usize) -> Result<Vec<u8>> {
+        if bytes == 0 {
+            self.check()?;
+            return Ok(Vec::new());
+        }
+        let size = bytes.next_multiple_of(4) as u64;
+        let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("read back"),
+            size,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let mut state = self.state();
+        state.recorder.copy(&self.device, &self.queue, buffer.raw(), &staging, size);
+        state.recorder.submit(&self.queue);
+        drop(state);
+        let (sender, receiver) = mpsc::channel();
+        staging.map_async(wgpu::MapMode::Read, .., move |mapped| {
+            let _ = sender.send(mapped);
+        });
+        self.synchronize()?;
+        match receiver.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => return Err(self.error(format!("reading back failed: {e}"))),
+            Err(_) => return Err(self.error("reading back was given up: the device is gone")),
+        }
+        let view = staging.get_mapped_range(..).map_err(|e| self.error(format!("reading back failed: {e}")))?;
+        Ok(view[..bytes].to_vec())
+    }
+
+    /// Copies the first `bytes` bytes of `from` to new memory.
+    ///
+    /// # Errors
+    /// As [`Gpu::allocate`].
+    pub fn duplicate(&'static self, from: &GpuBuffer, bytes: u64) -> Result<GpuBuffer> {
+        let to = self.allocate(bytes)?;
+        let size = bytes.next_multiple_of(4).min(from.raw().size());
+        self.state().recorder.copy(&self.device, &self.queue, from.raw(), to.raw(), size);
+        Ok(to)
+    }
+
+    /// What the tensors on this GPU take.
+    pub fn memory(&self) -> Memory {
+        self.pool().memory
+    }
+
+    /// Limits what tensors may take, in bytes; `None` for no limit but the card's.
+    pub fn set_budget(&self, bytes: Option<u64>) {
+        self.pool().memory.budget = bytes;
+    }
+
+    /// Gives freed memory back to the driver.
+    pub fn trim(&self) {
+        let mut state = self.state();
+        state.recorder.submit(&self.queue);
+        state.pipelines.forget_bindings();
+        drop(state);
+        self.pool().trim();
+    }
+}

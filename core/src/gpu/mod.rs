@@ -1,0 +1,159 @@
+//! GPUs by way of wgpu: any Vulkan, Metal or Direct3D 12 card.
+//!
+//! A [`Gpu`] is opened once and lives as long as the program. Operators hand it a [`Kernel`], buffers, parameters and a grid;
+//! it records the launch into one open compute pass, which is submitted in batches and whenever something is read back, so
+//! nothing waits for the device but [`Gpu::download`]. One queue runs everything in the order of recording: memory that is
+//! freed goes to the next buffer of its size at once.
+
+mod adapters;
+mod buffer;
+mod kernel;
+mod pool;
+mod recorder;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+#[doc(hidden)]
+pub use adapters::for_tests;
+pub use adapters::{AdapterFacts, adapters};
+pub use buffer::GpuBuffer;
+pub use kernel::{Kernel, groups};
+pub use pool::Memory;
+pub use storage::{GpuNf4, GpuStorage};
+
+use crate::{Error, Result};
+use kernel::Pipelines;
+use pool::Pool;
+use recorder::Recorder;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// An opened GPU.
+pub struct Gpu {
+    facts: AdapterFacts,
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    state: Mutex<State>,
+    pool: Mutex<Pool>,
+    /// The first thing that went wrong behind our back.
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+struct State {
+    recorder: Recorder,
+    pipelines: Pipelines,
+}
+
+impl Gpu {
+    /// The GPU that `name` stands for: `gpu` (the first, a real card before a software driver), `gpu:1` (by number, see
+    /// [`adapters`]) or part of an adapter's name. It is opened at the first call.
+    ///
+    /// # Errors
+    /// When there is none such, or it cannot be opened or lacks what kernels need.
+    pub fn open(name: &str) -> Result<&'static Gpu> {
+        adapters::open(name)
+    }
+
+    fn new(facts: AdapterFacts, device: wgpu::Device, queue: wgpu::Queue) -> Self {
+        let failure = Arc::new(Mutex::new(None));
+        let note = |failure: &Arc<Mutex<Option<String>>>, problem: String| {
+            failure.lock().expect("no panic under this lock").get_or_insert(problem);
+        };
+        let of_errors = failure.clone();
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| note(&of_errors, error.to_string())));
+        let of_loss = failure.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            note(&of_loss, format!("the device was lost ({reason:?}): {message}"));
+        });
+        let state = State { recorder: Recorder::default(), pipelines: Pipelines::default() };
+        Gpu { facts, device, queue, state: Mutex::new(state), pool: Mutex::new(Pool::default()), failure }
+    }
+
+    /// What it is and can do.
+    pub fn facts(&self) -> &AdapterFacts {
+        &self.facts
+    }
+
+    /// Runs `kernel` on `buffers`, which its bindings take in order, with `parameters` as its immediates and `constants` for
+    /// its overrides, in `grid` workgroups. Returns before it has run.
+    ///
+    /// # Errors
+    /// When the kernel does not compile, or an earlier launch or the device failed.
+    pub fn launch<P: bytemuck::NoUninit>(
+        &self,
+        kernel: &'static Kernel,
+        constants: &[(&'static str, f64)],
+        buffers: &[&GpuBuffer],
+        parameters: &P,
+        grid: [u32; 3],
+    ) -> Result<()> {
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        if let Some(size) = grid.iter().find(|&&size| size > self.facts.max_workgroups) {
+            return Err(
+                self.error(format!("{size} workgroups in one dimension, of {} that can be", self.facts.max_workgroups))
+            );
+        }
+        let mut state = self.state();
+        let State { recorder, pipelines } = &mut *state;
+        let pipeline = pipelines.get(&self.device, kernel, constants);
+        let group = pipelines.bind(&self.device, kernel, buffers);
+        recorder.dispatch(&self.device, &self.queue, &pipeline, &group, bytemuck::bytes_of(parameters), grid);
+        drop(state);
+        self.check()
+    }
+
+    /// Hands everything recorded to the device without waiting for it.
+    pub fn flush(&self) {
+        self.state().recorder.submit(&self.queue);
+    }
+
+    /// Waits until everything recorded has run.
+    ///
+    /// # Errors
+    /// When something that was launched, or the device, failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.flush();
+        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.check()?;
+        waited.map(|_| ()).map_err(|e| self.error(e.to_string()))
+    }
+
+    /// Fails with the first error that the device has reported.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn check(&self) -> Result<()> {
+        match &*self.failure.lock().expect("no panic under this lock") {
+            Some(problem) => Err(self.error(problem.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the device up, as if it had been pulled out: everything that uses it fails from now on.
+    #[doc(hidden)]
+    pub fn destroy(&self) {
+        self.flush();
+        self.device.destroy();
+    }
+
+    fn error(&self, problem: impl Into<String>) -> Error {
+        Error::Gpu { device: self.facts.name.clone(), problem: problem.into() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a thread panicked while it recorded a launch")
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().expect("a thread panicked while it held the buffer pool")
+    }
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gpu").field(&self.facts.name).finish()
+    }
+}

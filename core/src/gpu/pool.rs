@@ -1,0 +1,66 @@
+//! Buffers by size class, and a budget.
+
+use std::collections::BTreeMap;
+
+/// The smallest buffer: nothing of size 0 can be bound.
+const SMALLEST: u64 = 256;
+
+/// Device memory of the tensors, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// In use.
+    pub used: u64,
+    /// Freed, and kept for the next buffer of its size.
+    pub held: u64,
+    /// The most that was in use.
+    pub peak: u64,
+    /// What used and held together may come to; `None` for no limit but the card's.
+    pub budget: Option<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Pool {
+    free: BTreeMap<u64, Vec<wgpu::Buffer>>,
+    pub(super) memory: Memory,
+}
+
+/// The size of the buffer for `bytes`: four sizes to each power of two, so at most a quarter is wasted.
+pub(super) fn size_class(bytes: u64) -> u64 {
+    let bytes = bytes.max(SMALLEST);
+    let step = (1 << (63 - (bytes - 1).leading_zeros())).max(SMALLEST) / 4;
+    bytes.div_ceil(step) * step
+}
+
+impl Pool {
+    /// A freed buffer of this size class.
+    pub(super) fn take(&mut self, size: u64) -> Option<wgpu::Buffer> {
+        let buffer = self.free.get_mut(&size)?.pop()?;
+        self.memory.held -= size;
+        self.count(size);
+        Some(buffer)
+    }
+
+    /// Counts a buffer as used.
+    pub(super) fn count(&mut self, size: u64) {
+        self.memory.used += size;
+        self.memory.peak = self.memory.peak.max(self.memory.used);
+    }
+
+    pub(super) fn give_back(&mut self, buffer: wgpu::Buffer) {
+        let size = buffer.size();
+        self.memory.used -= size;
+        self.memory.held += size;
+        self.free.entry(size).or_default().push(buffer);
+    }
+
+    /// Whether `size` more bytes are within the budget.
+    pub(super) fn fits(&self, size: u64) -> bool {
+        self.memory.budget.is_none_or(|budget| self.memory.used + self.memory.held + size <= budget)
+    }
+
+    /// Lets go of everything freed.
+    pub(super) fn trim(&mut self) {
+        self.free.clear();
+        self.memory.held = 0;
+    }
+}

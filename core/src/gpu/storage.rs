@@ -1,0 +1,126 @@
+//! Elements in the memory of a GPU.
+
+use super::{Gpu, GpuBuffer, Kernel, groups};
+use crate::nf4::Nf4;
+use crate::pool::Buffer;
+use crate::storage::CpuStorage;
+use crate::{DType, Element, Error, Result};
+
+/// Contiguous row-major elements in the memory of a GPU. Elements of 16 bits lie two to a word, the first in the low half.
+pub struct GpuStorage {
+    /// The elements.
+    pub buffer: GpuBuffer,
+    /// Their type.
+    pub dtype: DType,
+    /// Number of elements.
+    pub elements: usize,
+    /// What is needed to decode 4-bit floats.
+    pub nf4: Option<GpuNf4>,
+}
+
+/// Scales and code values of 4-bit floats; see [`crate::Nf4`]. Their elements are decoded as they are multiplied.
+pub struct GpuNf4 {
+    /// One float for each block.
+    pub scales: GpuBuffer,
+    /// The 16 code values.
+    pub book: GpuBuffer,
+    /// Elements in a block.
+    pub block: usize,
+    /// The type to which decoded values are rounded.
+    pub source: DType,
+}
+
+static ADD: Kernel = Kernel { name: "accumulate", source: include_str!("accumulate.wgsl"), bindings: "wr" };
+static FILL: Kernel = Kernel { name: "fill", source: include_str!("fill.wgsl"), bindings: "w" };
+
+impl GpuStorage {
+    /// Room for floats of unspecified value.
+    ///
+    /// # Errors
+    /// As [`Gpu::allocate`].
+    pub fn floats(gpu: &'static Gpu, elements: usize) -> Result<Self> {
+        Ok(GpuStorage { buffer: gpu.allocate(4 * elements as u64)?, dtype: DType::F32, elements, nf4: None })
+    }
+
+    /// Floats of one value.
+    ///
+    /// # Errors
+    /// As [`Gpu::allocate`] and [`Gpu::launch`].
+    pub fn filled(gpu: &'static Gpu, elements: usize, value: f32) -> Result<Self> {
+        let storage = Self::floats(gpu, elements)?;
+        gpu.launch(&FILL, &[], &[&storage.buffer], &[elements as u32, value.to_bits()], groups(elements, 256))?;
+        Ok(storage)
+    }
+
+    /// Bytes of the elements.
+    pub fn bytes(&self) -> usize {
+        match self.dtype {
+            DType::F32 | DType::U32 => 4 * self.elements,
+            DType::F16 | DType::BF16 => 2 * self.elements,
+            DType::F64 => 8 * self.elements,
+            DType::U8 => self.elements,
+            DType::Nf4 => self.elements.div_ceil(2),
+        }
+    }
+
+    pub(crate) fn upload(gpu: &'static Gpu, from: &CpuStorage) -> Result<Self> {
+        let (bytes, dtype, elements): (&[u8], _, _) = match from {
+            CpuStorage::F32(data) => (bytemuck::cast_slice(data), DType::F32, data.len()),
+            CpuStorage::F16(data) => (bytemuck::cast_slice(data), DType::F16, data.len()),
+            CpuStorage::BF16(data) => (bytemuck::cast_slice(data), DType::BF16, data.len()),
+            CpuStorage::U8(data) => (data, DType::U8, data.len()),
+            CpuStorage::U32(data) => (bytemuck::cast_slice(data), DType::U32, data.len()),
+            CpuStorage::F64(_) => return Err(unheld(DType::F64)),
+            CpuStorage::Nf4(matrix) => return Self::upload_nf4(gpu, matrix),
+        };
+        Ok(GpuStorage { buffer: gpu.upload(bytes)?, dtype, elements, nf4: None })
+    }
+
+    fn upload_nf4(gpu: &'static Gpu, matrix: &Nf4) -> Result<Self> {
+        let (block, elements) = (matrix.block(), matrix.elements());
+        let scales: Vec<f32> = (0..elements.div_ceil(block)).map(|i| matrix.scales().get(i)).collect();
+        let nf4 = GpuNf4 {
+            scales: gpu.upload(bytemuck::cast_slice(&scales))?,
+            book: gpu.upload(bytemuck::cast_slice(matrix.book()))?,
+            block,
+            source: matrix.source(),
+        };
+        Ok(GpuStorage { buffer: gpu.upload(matrix.packed())?, dtype: DType::Nf4, elements, nf4: Some(nf4) })
+    }
+
+    pub(crate) fn download(&self) -> Result<CpuStorage> {
+        fn elements<T: Element>(bytes: &[u8]) -> CpuStorage {
+            T::wrap(Buffer::from(bytemuck::pod_collect_to_vec::<u8, T>(bytes)))
+        }
+        let bytes = self.buffer.gpu().download(&self.buffer, self.bytes())?;
+        Ok(match self.dtype {
+            DType::F32 => elements::<f32>(&bytes),
+            DType::F16 => elements::<half::f16>(&bytes),
+            DType::BF16 => elements::<half::bf16>(&bytes),
+            DType::U8 => elements::<u8>(&bytes),
+            DType::U32 => elements::<u32>(&bytes),
+            DType::F64 | DType::Nf4 => return Err(unheld(self.dtype)),
+        })
+    }
+
+    pub(crate) fn duplicate(&self) -> Result<Self> {
+        if self.nf4.is_some() {
+            return Err(Error::invalid("duplicate", "4-bit floats are never written to"));
+        }
+        let buffer = self.buffer.gpu().duplicate(&self.buffer, self.bytes() as u64)?;
+        Ok(GpuStorage { buffer, dtype: self.dtype, elements: self.elements, nf4: None })
+    }
+
+    /// `self += other`, where nothing else uses `self`.
+    pub(crate) fn add(&self, other: &GpuStorage) -> Result<()> {
+        if self.dtype != DType::F32 || other.dtype != DType::F32 {
+            return Err(Error::DType { operator: "backward", expected: "f32", found: other.dtype });
+        }
+        let (n, buffers) = (self.elements, [&self.buffer, &other.buffer]);
+        self.buffer.gpu().launch(&ADD, &[], &buffers, &[n as u32], groups(n, 256))
+    }
+}
+
+fn unheld(dtype: DType) -> Error {
+    Error::Placement { operator: "to_device", problem: format!("{dtype} does not move between a GPU and main memory") }
+}

@@ -1,0 +1,32 @@
+struct Parameters { elements: u32, a: f32, b: f32 }
+var<immediate> p: Parameters;
+override OP: u32;
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+
+// By its series where exp(x) - 1 would cancel.
+fn expm1(x: f32) -> f32 {
+    if abs(x) > 0.35 { return exp(x) - 1.0; }
+    return x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0 + x * (1.0 / 720.0))))));
+}
+
+// ln(1 + x) for 0 <= x <= 1.
+fn log1p(x: f32) -> f32 {
+    let u = 1.0 + x;
+    if u == 1.0 { return x; }
+    return log(u) * (x / (u - 1.0));
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let i = flat(group, groups) * 256u + lane;
+    if i >= p.elements { return; }
+    let v = x[i];
+    switch OP {
+        case 0u: { y[i] = p.a * v; }
+        case 1u: { y[i] = exp(v); }
+        case 2u: { y[i] = expm1(v); }
+        case 3u: { y[i] = max(v, 0.0) + log1p(exp(-abs(v))); }
+        default: { y[i] = min(max(v, p.a), p.b); }
+    }
+}

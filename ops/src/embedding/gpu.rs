@@ -1,0 +1,46 @@
+//! Rows of a table on a GPU. Tokens come from the host, where they were checked.
+
+use crate::gpu::{Output, floats, stored, words, zeros};
+use hankel_core::gpu::{Gpu, Kernel, groups};
+use hankel_core::{DType, Error, Result, Shape, Tensor};
+use std::collections::BTreeMap;
+
+static GATHER: Kernel = Kernel { name: "embedding", source: include_str!("gather.wgsl"), bindings: "rrw" };
+static SCATTER: Kernel = Kernel { name: "embedding gradient", source: include_str!("scatter.wgsl"), bindings: "rrrrw" };
+
+pub(super) fn embedding(gpu: &'static Gpu, ids: &[u32], table: &Tensor, shape: impl Into<Shape>) -> Result<Tensor> {
+    let (vocabulary, width) = (table.shape()[0], table.shape()[1]);
+    let storage = stored("embedding", "table", table, gpu)?;
+    let narrow = match storage.dtype {
+        DType::F32 => 0.0,
+        DType::BF16 => 1.0,
+        DType::F16 => 2.0,
+        found => return Err(Error::DType { operator: "embedding", expected: "f32, bf16 or f16", found }),
+    };
+    let n = ids.len() * width;
+    let y = Output::new(gpu, n)?;
+    let parameters = [n as u32, width as u32];
+    let buffers = [&words(gpu, ids)?, &storage.buffer, y.buffer()];
+    gpu.launch(&GATHER, &[("NARROW", narrow)], &buffers, &parameters, groups(n, 256))?;
+    let ids = ids.to_vec();
+    y.finish(shape)?.from_operator("embedding", &[table], move |g, _| {
+        let mut of_row: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (place, &id) in (0..).zip(&ids) {
+            of_row.entry(id).or_default().push(place);
+        }
+        let rows: Vec<u32> = of_row.keys().copied().collect();
+        let mut starts = vec![0];
+        starts.extend(of_row.values().scan(0, |end, places| {
+            *end += places.len() as u32;
+            Some(*end)
+        }));
+        let places: Vec<u32> = of_row.into_values().flatten().collect();
+        let mut sum = zeros(gpu, &[vocabulary, width])?;
+        let target = &sum.gpu_mut("embedding")?.buffer;
+        let g = floats("embedding", "gradient", &g, gpu)?;
+        let buffers = [&words(gpu, &rows)?, &words(gpu, &starts)?, &words(gpu, &places)?, g, target];
+        let parameters = [rows.len() as u32, width as u32];
+        gpu.launch(&SCATTER, &[], &buffers, &parameters, groups(rows.len() * width, 256))?;
+        Ok(vec![Some(sum)])
+    })
+}

@@ -1,0 +1,22 @@
+// A lane to each plane: (x0, x1) turned by the angle of its token and dimension.
+struct Parameters { planes: u32, half: u32, steps: u32, width: u32 }
+var<immediate> p: Parameters;
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> cosines: array<f32>;
+@group(0) @binding(2) var<storage, read> sines: array<f32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let i = flat(group, groups) * 256u + lane;
+    if i >= p.planes { return; }
+    let k = i % p.half;
+    let at = (i / p.half) * 2u * p.half + k;
+    let step = (at / p.width) % p.steps;
+    let c = cosines[step * p.half + k];
+    let s = sines[step * p.half + k];
+    let x0 = x[at];
+    let x1 = x[at + p.half];
+    y[at] = x0 * c - x1 * s;
+    y[at + p.half] = x0 * s + x1 * c;
+}
