@@ -6,8 +6,7 @@ use hankel_ops::registry::{Case, Dice, OPERATORS, Values};
 use hankel_tests::operators::inputs;
 
 /// Operators that a GPU does not have yet: they are refused by name.
-const WITHOUT_KERNEL: &[&str] =
-    &["attention", "causal_conv", "cross_entropy", "orthogonality", "row_norms", "scan", "varying_scan"];
+const WITHOUT_KERNEL: &[&str] = &["causal_conv", "orthogonality", "row_norms"];
 
 /// Largest difference from the CPU, relative to the largest value.
 const TOLERANCE: f64 = 1e-5;

@@ -11,6 +11,7 @@
 #[doc(hidden)]
 pub mod cases;
 pub mod cpu;
+mod gpu;
 #[doc(hidden)]
 pub mod oracle;
 
@@ -60,6 +61,9 @@ fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>
 /// When shapes or element types do not fit.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>) -> Result<Tensor> {
     let shape = sizes(q, k, v, heads, window)?;
+    if let Some(gpu) = q.gpu() {
+        return gpu::attention(gpu, q, k, v, shape);
+    }
     for_float!(q, "attention", T => {
         fn view<T: Copy>(data: &[T], tokens: usize, heads: usize, head_dim: usize) -> View<'_, T> {
             View::contiguous(data, tokens, heads, head_dim)

@@ -14,11 +14,12 @@
 #[doc(hidden)]
 pub mod cases;
 mod cpu;
+mod gpu;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use crate::linear::Weight;
-use hankel_core::{Buffer, Error, Result, Tensor, autograd};
+use hankel_core::{Buffer, Device, Error, Result, Tensor, autograd};
 
 /// Logits that exist at once.
 const CHUNK: usize = 1 << 20;
@@ -47,6 +48,7 @@ pub struct Targets<'a> {
     pub normalizer: f64,
 }
 
+#[derive(Clone, Copy)]
 struct Sizes {
     rows: usize,
     width: usize,
@@ -82,7 +84,8 @@ fn sizes(hidden: &Tensor, head: Head, tokens: &Tensor) -> Result<Sizes> {
 /// # Errors
 /// When shapes or element types do not fit, a target is not a class, or a setting is out of range.
 pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Tensor> {
-    let Sizes { rows, width, classes } = sizes(hidden, head, targets.tokens)?;
+    let sizes = sizes(hidden, head, targets.tokens)?;
+    let Sizes { rows, width, classes } = sizes;
     check::shape("cross_entropy", "weights", targets.weights, targets.tokens.shape())?;
     check::dtype("cross_entropy", "weights", targets.weights, hidden.dtype())?;
     let Targets { smoothing, normalizer, .. } = targets;
@@ -94,6 +97,11 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
             "cross_entropy",
             format!("the weights of the tokens sum to {normalizer}: nothing to learn from"),
         ));
+    }
+    if let Some(gpu) = hidden.gpu() {
+        let weights = targets.weights.to_device(Device::Cpu)?;
+        let counting = (targets.tokens.data()?, weights.data()?);
+        return gpu::cross_entropy(gpu, hidden, head, counting, (smoothing, normalizer), sizes);
     }
     for_float!(hidden, "cross_entropy", T => {
         let placeholder = Tensor::zeros::<T>([0]);
@@ -196,9 +204,13 @@ pub struct TokenScores {
 /// # Errors
 /// When shapes or element types do not fit, a target is not a class, or there is no such row.
 pub fn token_scores(hidden: &Tensor, head: Head, targets: &Tensor, places: &[usize]) -> Result<TokenScores> {
-    let Sizes { rows, classes, .. } = sizes(hidden, head, targets)?;
+    let sizes = sizes(hidden, head, targets)?;
+    let Sizes { rows, classes, .. } = sizes;
     if let Some(place) = places.iter().find(|place| **place >= rows) {
         return Err(Error::shape("token_scores", format!("row {place} of {rows}")));
+    }
+    if let Some(gpu) = hidden.gpu() {
+        return gpu::token_scores(gpu, hidden, head, targets.data()?, places, sizes);
     }
     for_float!(hidden, "token_scores", T => {
         let Packed { x, tokens, .. } = Packed::of(places, hidden.data::<T>()?, targets.data()?, &vec![1.0; rows]);

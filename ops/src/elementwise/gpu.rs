@@ -131,3 +131,13 @@ pub(super) fn scale_columns(gpu: &'static Gpu, x: &Tensor, factor: &Tensor, bias
         Ok(vec![dx, dfactor, dbias])
     })
 }
+
+/// All elements of `x` times the single one of `factor`.
+pub(crate) fn times_scalar(gpu: &'static Gpu, operator: &'static str, x: &Tensor, factor: &Tensor) -> Result<Tensor> {
+    let n = x.elements();
+    let y = Output::new(gpu, n)?;
+    let factor = floats(operator, "factor", factor, gpu)?;
+    let buffers = [floats(operator, "x", x, gpu)?, factor, factor, y.buffer()];
+    gpu.launch(&BROADCAST, &[("ROWS", 1.0), ("BIAS", 0.0)], &buffers, &[n as u32, n as u32], groups(n, 256))?;
+    y.finish(x.shape())
+}

@@ -17,6 +17,8 @@
 pub mod cases;
 mod gpu;
 
+pub(crate) use gpu::times_scalar;
+
 use crate::check::{self, for_float};
 use hankel_core::{Buffer, Error, Float, Result, Tensor, autograd, parallel};
 

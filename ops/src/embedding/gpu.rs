@@ -8,22 +8,51 @@ use std::collections::BTreeMap;
 static GATHER: Kernel = Kernel { name: "embedding", source: include_str!("gather.wgsl"), bindings: "rrw" };
 static SCATTER: Kernel = Kernel { name: "embedding gradient", source: include_str!("scatter.wgsl"), bindings: "rrrrw" };
 
-pub(super) fn embedding(gpu: &'static Gpu, ids: &[u32], table: &Tensor, shape: impl Into<Shape>) -> Result<Tensor> {
-    let (vocabulary, width) = (table.shape()[0], table.shape()[1]);
-    let storage = stored("embedding", "table", table, gpu)?;
+/// Rows `ids` of `table` `[rows, width]`.
+pub(crate) fn gather(
+    gpu: &'static Gpu,
+    name: &'static str,
+    ids: &[u32],
+    table: &Tensor,
+    width: usize,
+    shape: impl Into<Shape>,
+) -> Result<Tensor> {
+    let storage = stored(name, "table", table, gpu)?;
     let narrow = match storage.dtype {
         DType::F32 => 0.0,
         DType::BF16 => 1.0,
         DType::F16 => 2.0,
-        found => return Err(Error::DType { operator: "embedding", expected: "f32, bf16 or f16", found }),
+        found => return Err(Error::DType { operator: name, expected: "f32, bf16 or f16", found }),
     };
     let n = ids.len() * width;
     let y = Output::new(gpu, n)?;
-    let parameters = [n as u32, width as u32];
     let buffers = [&words(gpu, ids)?, &storage.buffer, y.buffer()];
-    gpu.launch(&GATHER, &[("NARROW", narrow)], &buffers, &parameters, groups(n, 256))?;
+    gpu.launch(&GATHER, &[("NARROW", narrow)], &buffers, &[n as u32, width as u32], groups(n, 256))?;
+    y.finish(shape)
+}
+
+/// Zeros `[rows, width]`, but in row `rows[k]` the sum of the rows `places[starts[k] .. starts[k + 1]]` of `g`, in that order.
+pub(crate) fn scatter(
+    gpu: &'static Gpu,
+    name: &'static str,
+    (rows, starts, places): (&[u32], &[u32], &[u32]),
+    g: &Tensor,
+    shape: [usize; 2],
+) -> Result<Tensor> {
+    let width = shape[1];
+    let mut sum = zeros(gpu, &shape)?;
+    let target = &sum.gpu_mut(name)?.buffer;
+    let g = floats(name, "gradient", g, gpu)?;
+    let buffers = [&words(gpu, rows)?, &words(gpu, starts)?, &words(gpu, places)?, g, target];
+    gpu.launch(&SCATTER, &[], &buffers, &[rows.len() as u32, width as u32], groups(rows.len() * width, 256))?;
+    Ok(sum)
+}
+
+pub(super) fn embedding(gpu: &'static Gpu, ids: &[u32], table: &Tensor, shape: impl Into<Shape>) -> Result<Tensor> {
+    let (vocabulary, width) = (table.shape()[0], table.shape()[1]);
+    let y = gather(gpu, "embedding", ids, table, width, shape)?;
     let ids = ids.to_vec();
-    y.finish(shape)?.from_operator("embedding", &[table], move |g, _| {
+    y.from_operator("embedding", &[table], move |g, _| {
         let mut of_row: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (place, &id) in (0..).zip(&ids) {
             of_row.entry(id).or_default().push(place);
@@ -35,12 +64,6 @@ pub(super) fn embedding(gpu: &'static Gpu, ids: &[u32], table: &Tensor, shape: i
             Some(*end)
         }));
         let places: Vec<u32> = of_row.into_values().flatten().collect();
-        let mut sum = zeros(gpu, &[vocabulary, width])?;
-        let target = &sum.gpu_mut("embedding")?.buffer;
-        let g = floats("embedding", "gradient", &g, gpu)?;
-        let buffers = [&words(gpu, &rows)?, &words(gpu, &starts)?, &words(gpu, &places)?, g, target];
-        let parameters = [rows.len() as u32, width as u32];
-        gpu.launch(&SCATTER, &[], &buffers, &parameters, groups(rows.len() * width, 256))?;
-        Ok(vec![Some(sum)])
+        Ok(vec![Some(scatter(gpu, "embedding", (&rows, &starts, &places), &g, [vocabulary, width])?)])
     })
 }

@@ -7,6 +7,8 @@
 pub mod cases;
 mod gpu;
 
+pub(crate) use gpu::{gather as gather_rows, scatter as scatter_rows};
+
 use crate::check::for_float;
 use half::{bf16, f16};
 use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Storage, Tensor, parallel};

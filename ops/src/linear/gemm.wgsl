@@ -4,7 +4,7 @@
 struct Parameters {
     m: u32, n: u32, k: u32,
     a_row: u32, a_column: u32, a_first: u32,
-    b_row: u32, b_column: u32,
+    b_row: u32, b_column: u32, b_first: u32,
     c_first: u32,
     block: u32,
     factor: f32,
@@ -79,7 +79,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if p.b_column != 1u { j = at / STEPS; t = at % STEPS; }
             value = 0.0;
             if column + j < p.n && first + t < p.k {
-                value = element((first + t) * p.b_row + (column + j) * p.b_column);
+                value = element(p.b_first + (first + t) * p.b_row + (column + j) * p.b_column);
             }
             b_slice[t * ROW + j] = value;
         }

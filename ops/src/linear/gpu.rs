@@ -24,6 +24,8 @@ pub(crate) struct Left<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Right<'a> {
     pub(crate) storage: &'a GpuStorage,
+    /// Row of the stored matrix at which it begins.
+    pub(crate) first: usize,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) transposed: bool,
@@ -51,7 +53,7 @@ impl Default for Epilogue<'_> {
 struct Parameters {
     sizes: [u32; 3],
     a: [u32; 3],
-    b: [u32; 2],
+    b: [u32; 3],
     c_first: u32,
     block: u32,
     factor: f32,
@@ -95,7 +97,7 @@ pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     let parameters = Parameters {
         sizes: [m as u32, n as u32, k as u32],
         a: [a[0] as u32, a[1] as u32, (left.first * left.cols) as u32],
-        b: [b[0] as u32, b[1] as u32],
+        b: [b[0] as u32, b[1] as u32, (right.first * right.cols) as u32],
         c_first: how.first as u32,
         block: block as u32,
         factor: how.factor,
@@ -122,7 +124,13 @@ fn rows<'a>(data: &'a GpuBuffer, like: &Tensor) -> Left<'a> {
 fn project(gpu: &'static Gpu, name: &'static str, x: &Tensor, weight: &Tensor, how: Epilogue) -> Result<Tensor> {
     let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
     let out = Output::new(gpu, x.shape().rows() * outputs)?;
-    let right = Right { storage: stored(name, "weight", weight, gpu)?, rows: outputs, cols: inputs, transposed: true };
+    let right = Right {
+        storage: stored(name, "weight", weight, gpu)?,
+        first: 0,
+        rows: outputs,
+        cols: inputs,
+        transposed: true,
+    };
     gemm(gpu, rows(floats(name, "x", x, gpu)?, x), right, how, out.buffer())?;
     out.finish(x.shape().with_last(outputs))
 }
@@ -131,7 +139,13 @@ fn project(gpu: &'static Gpu, name: &'static str, x: &Tensor, weight: &Tensor, h
 fn times_weight(gpu: &'static Gpu, name: &'static str, g: &Tensor, weight: &Tensor, how: Epilogue) -> Result<Tensor> {
     let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
     let out = Output::new(gpu, g.shape().rows() * inputs)?;
-    let right = Right { storage: stored(name, "weight", weight, gpu)?, rows: outputs, cols: inputs, transposed: false };
+    let right = Right {
+        storage: stored(name, "weight", weight, gpu)?,
+        first: 0,
+        rows: outputs,
+        cols: inputs,
+        transposed: false,
+    };
     gemm(gpu, rows(floats(name, "gradient", g, gpu)?, g), right, how, out.buffer())?;
     out.finish(g.shape().with_last(inputs))
 }
@@ -141,7 +155,13 @@ fn weight_gradient(gpu: &'static Gpu, name: &'static str, g: &Tensor, x: &Tensor
     let (outputs, inputs) = (g.shape().last(), x.shape().last());
     let out = Output::new(gpu, outputs * inputs)?;
     let left = Left { transposed: true, ..rows(floats(name, "gradient", g, gpu)?, g) };
-    let right = Right { storage: stored(name, "x", x, gpu)?, rows: x.shape().rows(), cols: inputs, transposed: false };
+    let right = Right {
+        storage: stored(name, "x", x, gpu)?,
+        first: 0,
+        rows: x.shape().rows(),
+        cols: inputs,
+        transposed: false,
+    };
     gemm(gpu, left, right, how, out.buffer())?;
     out.finish([outputs, inputs])
 }

@@ -16,6 +16,7 @@
 pub mod cases;
 pub mod cpu;
 mod dense;
+pub(crate) mod gpu;
 mod matrix;
 mod poles;
 
@@ -43,6 +44,9 @@ pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath)
     }
     for pole in poles.parents() {
         check::dtype("scan", "the poles", pole, u.dtype())?;
+    }
+    if let Some(gpu) = u.gpu() {
+        return gpu::scan(gpu, u, poles, initial);
     }
     for_float!(u, "scan", T => {
         let matrix = Matrix::<T>::new(poles)?;

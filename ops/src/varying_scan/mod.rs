@@ -14,6 +14,7 @@
 #[doc(hidden)]
 pub mod cases;
 pub mod cpu;
+mod gpu;
 
 use crate::check::{self, for_float};
 use crate::scan::ScanPath;
@@ -42,6 +43,9 @@ pub fn varying_scan(a: &Tensor, u: &Tensor, initial: Option<&Tensor>, path: Scan
             return Err(Error::invalid("varying_scan", problem));
         }
     };
+    if let Some(gpu) = u.gpu() {
+        return gpu::varying_scan(gpu, a, u, initial);
+    }
     for_float!(u, "varying_scan", T => {
         let rows = Rows { steps, dim: d, chunk };
         let start = initial.map(Tensor::data::<T>).transpose()?;

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod devices;
 mod eval;
 mod fit;
 mod forward;
@@ -48,6 +49,8 @@ enum Command {
     Score(score::Args),
     /// Write one report about one or several runs
     Report(report::Args),
+    /// List the GPUs of this machine
+    Devices(devices::Args),
 }
 
 /// Values of `--quantize`.
@@ -90,6 +93,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Devices(args) => devices::run(&args),
     }
 }
 

@@ -1,0 +1,247 @@
+//! Recurrences on a GPU, in chunks whichever evaluation was asked for: step by step most of the card would wait, and all
+//! evaluations agree within rounding.
+
+use super::Poles;
+use crate::gpu::{Output, column_sums, floats, stored};
+use crate::linear::gpu::{Epilogue, Left, Right, gemm};
+use crate::sequence::{concat_time, narrow_time};
+use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
+use hankel_core::{Device, Error, Result, Tensor, autograd, no_grad};
+
+const NAME: &str = "scan";
+static SCAN: Kernel = Kernel { name: NAME, source: include_str!("scan.wgsl"), bindings: "rrrww" };
+static POLES: Kernel = Kernel { name: "poles", source: include_str!("poles.wgsl"), bindings: "rrrwww" };
+static POLE_SUMS: Kernel = Kernel { name: "pole_sums", source: include_str!("pole_sums.wgsl"), bindings: "rrrw" };
+static DENSE: Kernel = Kernel { name: "dense_scan", source: include_str!("dense.wgsl"), bindings: "rrrw" };
+
+/// Steps in a chunk.
+const CHUNK: usize = 64;
+/// The largest state of a dense matrix: what the memory of a workgroup holds.
+const DENSE_STATES: usize = 1024;
+
+/// The shape of a recurrence: `dim` states, of which the first `real` are modes of their own and the others pairs.
+#[derive(Clone, Copy)]
+pub(crate) struct Modes {
+    pub(crate) batch: usize,
+    pub(crate) steps: usize,
+    pub(crate) dim: usize,
+    pub(crate) real: usize,
+}
+
+impl Modes {
+    fn count(&self) -> usize {
+        self.real + (self.dim - self.real) / 2
+    }
+}
+
+/// The directions of time.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Time {
+    Forward,
+    Backward,
+}
+
+fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
+}
+
+/// All states driven by `u`: poles of the modes as complex numbers, or `varying` ones, a real number for each element of `u`.
+pub(crate) fn run(
+    gpu: &'static Gpu,
+    modes: Modes,
+    time: Time,
+    (poles, varying): (&GpuBuffer, bool),
+    u: &GpuBuffer,
+    start: Option<&GpuBuffer>,
+) -> Result<Tensor> {
+    let Modes { batch, steps, dim, real } = modes;
+    let states = Output::new(gpu, batch * steps * dim)?;
+    let (chunks, count) = (steps.div_ceil(CHUNK), modes.count());
+    let ends = Output::new(gpu, 4 * batch * chunks * count)?;
+    let parameters = [batch, steps, dim, real, count, CHUNK, chunks].map(|size| size as u32);
+    let buffers = [poles, u, start.unwrap_or(u), ends.buffer(), states.buffer()];
+    // One chunk from rest is all there is.
+    let passes = if chunks == 1 && start.is_none() { 1 } else { 3 };
+    for pass in 0..if chunks * count * batch == 0 { 0 } else { passes } {
+        let lanes = if pass == 1 { batch * count } else { batch * chunks * count };
+        let constants = [
+            ("PASS", f64::from(pass)),
+            ("REVERSED", flag(time == Time::Backward)),
+            ("VARYING", flag(varying)),
+            ("START", flag(start.is_some())),
+        ];
+        gpu.launch(&SCAN, &constants, &buffers, &parameters, groups(lanes, 64))?;
+    }
+    states.finish([batch, steps, dim])
+}
+
+/// Complex poles from the learned tensors, or the gradients of those from that of the poles.
+fn convert(gpu: &'static Gpu, poles: &Poles, complex: &GpuBuffer, gradient: bool) -> Result<Vec<Option<Tensor>>> {
+    let (radius, angle, sign) = match poles {
+        Poles::Diagonal(a) => (a, None, None),
+        Poles::Modal { radius, angle, sign } => (radius, Some(angle), Some(sign)),
+        Poles::Dense(_) => unreachable!("a dense matrix has no modes here"),
+    };
+    let pairs = angle.map_or(0, Tensor::elements);
+    let real = radius.elements() - pairs;
+    let r = floats(NAME, "the poles", radius, gpu)?;
+    // Signs are constants, which may have stayed in main memory.
+    let sign = sign.map(|sign| sign.to_device(Device::Gpu(gpu))).transpose()?;
+    let of_sign = sign.as_ref().map_or(Ok(r), |sign| floats(NAME, "the signs", sign, gpu))?;
+    let of_angle = angle.map_or(Ok(r), |angle| floats(NAME, "the angles", angle, gpu))?;
+    let d_radius = Output::new(gpu, radius.elements())?;
+    let d_angle = Output::new(gpu, pairs)?;
+    let buffers = [r, of_angle, of_sign, complex, d_radius.buffer(), d_angle.buffer()];
+    let constants = [("GRADIENT", flag(gradient)), ("DIAGONAL", flag(sign.is_none()))];
+    gpu.launch(&POLES, &constants, &buffers, &[real as u32, pairs as u32], groups(real + pairs, 64))?;
+    let mut gradients = vec![Some(d_radius.finish(radius.shape())?)];
+    if let Some(angle) = angle {
+        gradients.push(Some(d_angle.finish(angle.shape())?));
+    }
+    Ok(gradients)
+}
+
+/// The first step of every sequence, `[batch, dim]`.
+pub(crate) fn first_step(states: &Tensor) -> Result<Tensor> {
+    let [batch, dim] = [states.shape()[0], states.shape()[2]];
+    narrow_time(states, 0, 1)?.reshape([batch, dim])
+}
+
+/// The state before each step.
+pub(crate) fn before(gpu: &'static Gpu, states: &Tensor, start: Option<&Tensor>) -> Result<Tensor> {
+    let [batch, steps, dim] = [states.shape()[0], states.shape()[1], states.shape()[2]];
+    if steps == 0 {
+        return Ok(states.clone());
+    }
+    let first = match start {
+        Some(start) => start.reshape([batch, 1, dim])?,
+        None => crate::gpu::zeros(gpu, &[batch, 1, dim])?,
+    };
+    concat_time(&[&first, &narrow_time(states, 0, steps - 1)?])
+}
+
+pub(super) fn scan(gpu: &'static Gpu, u: &Tensor, poles: &Poles, initial: Option<&Tensor>) -> Result<Tensor> {
+    if let Poles::Dense(a) = poles {
+        return dense(gpu, u, a, initial);
+    }
+    let [batch, steps, dim] = [u.shape()[0], u.shape()[1], u.shape()[2]];
+    let real = match poles {
+        Poles::Modal { sign, .. } => sign.elements(),
+        _ => dim,
+    };
+    let modes = Modes { batch, steps, dim, real };
+    let complex = Output::new(gpu, 2 * modes.count())?;
+    convert(gpu, poles, complex.buffer(), false)?;
+    let start = initial.map(|initial| floats(NAME, "the initial state", initial, gpu)).transpose()?;
+    let states = run(gpu, modes, Time::Forward, (complex.buffer(), false), floats(NAME, "u", u, gpu)?, start)?;
+
+    let placeholder = Tensor::zeros::<f32>([0]);
+    let mut parents = vec![u, initial.unwrap_or(&placeholder)];
+    parents.extend(poles.parents());
+    let learns = poles.parents().iter().any(|pole| autograd::needs_gradient(pole));
+    let saved_states = learns.then(|| states.clone());
+    let saved_initial = initial.filter(|_| learns).map(Tensor::detach);
+    let saved_poles = poles.detach();
+    states.from_operator(NAME, &parents, move |g, wanted| {
+        let g = floats(NAME, "gradient", &g, gpu)?;
+        let adjoint = run(gpu, modes, Time::Backward, (complex.buffer(), false), g, None)?;
+        let mut gradients = vec![None, None];
+        if wanted[1] && steps > 0 {
+            // One more step backwards, from the first adjoint state: the recurrence driven by nothing.
+            let lam = first_step(&adjoint)?;
+            let rest = crate::gpu::zeros(gpu, &[batch, 1, dim])?;
+            let one = Modes { steps: 1, ..modes };
+            let lam = floats(NAME, "adjoint", &lam, gpu)?;
+            let rest = floats(NAME, "nothing", &rest, gpu)?;
+            let next = run(gpu, one, Time::Backward, (complex.buffer(), false), rest, Some(lam))?;
+            gradients[1] = Some(next.reshape([batch, dim])?);
+        } else if wanted[1] {
+            gradients[1] = Some(crate::gpu::zeros(gpu, &[batch, dim])?);
+        }
+        match &saved_states {
+            Some(states) => {
+                let start = saved_initial.as_ref();
+                let sums = pole_sums(gpu, modes, &adjoint, states, start)?;
+                gradients.extend(convert(gpu, &saved_poles, floats(NAME, "sums", &sums, gpu)?, true)?);
+            }
+            None => gradients.resize(wanted.len(), None),
+        }
+        gradients[0] = wanted[0].then_some(adjoint);
+        Ok(gradients)
+    })
+}
+
+/// Derivatives by the real and imaginary parts of the poles, `[2 modes]`.
+fn pole_sums(
+    gpu: &'static Gpu,
+    modes: Modes,
+    adjoint: &Tensor,
+    states: &Tensor,
+    start: Option<&Tensor>,
+) -> Result<Tensor> {
+    const PIECE: usize = 128;
+    let Modes { batch, steps, dim, real } = modes;
+    let (count, pieces) = (modes.count(), (batch * steps).div_ceil(PIECE));
+    let sums = Output::new(gpu, 2 * count * pieces)?;
+    let states = floats(NAME, "states", states, gpu)?;
+    let first = start.map_or(Ok(states), |start| floats(NAME, "the initial state", start, gpu))?;
+    let buffers = [floats(NAME, "adjoint", adjoint, gpu)?, states, first, sums.buffer()];
+    let parameters = [batch, steps, dim, real, count, PIECE].map(|size| size as u32);
+    let grid = [count.div_ceil(64) as u32, pieces as u32, 1];
+    gpu.launch(&POLE_SUMS, &[("START", flag(start.is_some()))], &buffers, &parameters, grid)?;
+    column_sums(gpu, sums.buffer(), None, pieces, 2 * count)
+}
+
+fn dense(gpu: &'static Gpu, u: &Tensor, a: &Tensor, initial: Option<&Tensor>) -> Result<Tensor> {
+    let [batch, steps, dim] = [u.shape()[0], u.shape()[1], u.shape()[2]];
+    if dim > DENSE_STATES {
+        let problem = format!("{dim} states of a dense matrix, where a GPU takes at most {DENSE_STATES}");
+        return Err(Error::Placement { operator: NAME, problem });
+    }
+    let run = move |a: &Tensor, u: &Tensor, start: Option<&Tensor>, time: Time| {
+        let states = Output::new(gpu, batch * steps * dim)?;
+        let u = floats(NAME, "u", u, gpu)?;
+        let first = start.map_or(Ok(u), |start| floats(NAME, "the initial state", start, gpu))?;
+        let constants = [("REVERSED", flag(time == Time::Backward)), ("START", flag(start.is_some()))];
+        let buffers = [floats(NAME, "the matrix", a, gpu)?, u, first, states.buffer()];
+        if steps * dim > 0 {
+            gpu.launch(&DENSE, &constants, &buffers, &[steps as u32, dim as u32], [batch as u32, 1, 1])?;
+        }
+        states.finish([batch, steps, dim])
+    };
+    let states = run(a, u, initial, Time::Forward)?;
+    let placeholder = Tensor::zeros::<f32>([0]);
+    let saved_states = autograd::needs_gradient(a).then(|| states.clone());
+    let (saved_a, saved_initial) = (a.detach(), initial.map(Tensor::detach));
+    states.from_operator(NAME, &[u, initial.unwrap_or(&placeholder), a], move |g, wanted| {
+        let adjoint = run(&saved_a, &g, None, Time::Backward)?;
+        let mut of_initial = None;
+        if wanted[1] {
+            let out = Output::new(gpu, batch * dim)?;
+            if steps > 0 {
+                let lam = first_step(&adjoint)?;
+                let lam = floats(NAME, "adjoint", &lam, gpu)?;
+                let left = Left { data: lam, first: 0, rows: batch, cols: dim, transposed: false };
+                let storage = stored(NAME, "the matrix", &saved_a, gpu)?;
+                let right = Right { storage, first: 0, rows: dim, cols: dim, transposed: false };
+                gemm(gpu, left, right, Epilogue::default(), out.buffer())?;
+                of_initial = Some(out.finish([batch, dim])?);
+            } else {
+                of_initial = Some(crate::gpu::zeros(gpu, &[batch, dim])?);
+            }
+        }
+        let mut of_a = None;
+        if let Some(states) = &saved_states {
+            let before = no_grad(|| before(gpu, states, saved_initial.as_ref()))?;
+            let out = Output::new(gpu, dim * dim)?;
+            let rows = batch * steps;
+            let data = floats(NAME, "adjoint", &adjoint, gpu)?;
+            let left = Left { data, first: 0, rows, cols: dim, transposed: true };
+            let storage = stored(NAME, "states", &before, gpu)?;
+            let right = Right { storage, first: 0, rows, cols: dim, transposed: false };
+            gemm(gpu, left, right, Epilogue::default(), out.buffer())?;
+            of_a = Some(out.finish([dim, dim])?);
+        }
+        Ok(vec![wanted[0].then_some(adjoint), of_initial, of_a])
+    })
+}

@@ -1,0 +1,57 @@
+//! `train devices`.
+
+use super::output;
+use anyhow::Result;
+use hankel_core::gpu::{AdapterFacts, adapters};
+use serde_json::json;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print the facts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let all = adapters();
+    if args.json {
+        let facts: Vec<serde_json::Value> = all.iter().enumerate().map(|(i, facts)| to_json(i, facts)).collect();
+        return output::line(&serde_json::to_string_pretty(&json!({ "cpu_threads": threads, "gpus": facts }))?);
+    }
+    output::line(&format!("cpu     {threads} threads"))?;
+    if all.is_empty() {
+        return output::line("no GPU: no Vulkan, Metal or Direct3D 12 driver was found");
+    }
+    all.iter().enumerate().try_for_each(|(i, facts)| output::line(&describe(i, facts)))
+}
+
+fn describe(i: usize, facts: &AdapterFacts) -> String {
+    let AdapterFacts { name, backend, driver, kind, max_binding, workgroup_storage, .. } = facts;
+    let shapes: Vec<String> = facts.cooperative.iter().map(|[m, n, k]| format!("{m}x{n}x{k}")).collect();
+    let shapes = if shapes.is_empty() { "none".to_owned() } else { shapes.join(", ") };
+    let lacks = facts.lacks.as_ref().map_or(String::new(), |lack| format!("\n        cannot be used: it lacks {lack}"));
+    format!(
+        "gpu:{i}   {name} ({kind}, {backend}, {driver})\n        tensors of up to {:.2} GiB, {} KiB of workgroup memory, \
+         16-bit floats: {}, cooperative matrices: {shapes}{lacks}",
+        *max_binding as f64 / f64::from(1 << 30),
+        workgroup_storage / 1024,
+        if facts.f16 { "yes" } else { "no" },
+    )
+}
+
+fn to_json(i: usize, facts: &AdapterFacts) -> serde_json::Value {
+    json!({
+        "device": format!("gpu:{i}"),
+        "name": facts.name,
+        "kind": facts.kind,
+        "backend": facts.backend,
+        "driver": facts.driver,
+        "max_tensor_bytes": facts.max_binding,
+        "max_workgroups": facts.max_workgroups,
+        "workgroup_storage_bytes": facts.workgroup_storage,
+        "f16": facts.f16,
+        "cooperative_matrices": facts.cooperative,
+        "lacks": facts.lacks,
+    })
+}
