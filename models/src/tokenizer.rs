@@ -105,6 +105,11 @@ impl Tokenizer {
         Ok(encoding.map_err(|e| WeightsError::content(&self.path, e.to_string()))?.get_ids().to_vec())
     }
 
+    /// The token of an id as the vocabulary has it: `▁the` (a space at its beginning shown as `▁` or `Ġ`), `<0x0A>`, `</s>`.
+    pub fn piece(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
     /// The text of some ids; special tokens are left out.
     ///
     /// # Errors

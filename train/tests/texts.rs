@@ -190,6 +190,32 @@ fn a_real_model_learns_from_real_meetings() {
 }
 
 #[test]
+fn the_example_of_the_documentation() {
+    let place = Place::new();
+    let page = fs::read_to_string(root("../docs/data.md")).unwrap();
+    let (_, rest) = page.split_once("    name = \"colours\"").unwrap();
+    let (config, _) = rest.split_once("**3.").unwrap();
+    let mut lines = String::new();
+    for name in ["Lily", "Tom", "Ben", "Sue", "Max", "Anna", "Sam", "Mia", "Tim", "Zoe"] {
+        for thing in ["ball", "hat", "car", "box", "cup"] {
+            for colour in ["red", "blue", "green", "yellow", "black", "white"] {
+                let prompt = format!("{name} has a {colour} {thing}. What is it like? The {thing} is");
+                lines += &format!("{{\"prompt\": {prompt:?}, \"completion\": \" {colour}.\"}}\n");
+            }
+        }
+    }
+    place.write("colours.jsonl", lines);
+    let model = format!("backbone.model={}", root("../tests/fixtures/stories260k"));
+    place.fit(&format!("name = \"colours\"{config}"), "run", &["--set", &model]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let right = |row: usize| result["rows"][row]["validation"]["metrics"]["exact_match"].as_f64().unwrap();
+    assert!(right(0) < 0.1 && (1..4).all(|row| right(row) > 0.9), "{result}");
+    let prompt = "Ava has a yellow kite. What is it like? The kite is";
+    let arguments = ["generate", "run", "--adapter", "hrm", "--temperature", "0", "--stop", ".", "--prompt", prompt];
+    assert_eq!(place.run(&arguments).stdout, format!("{prompt} yellow\n"));
+}
+
+#[test]
 fn dry_run_shows_an_example_with_what_is_learned() {
     let place = place();
     let task = format!("kind = \"quality\"\npath = {:?}", fixture("quality.jsonl"));
@@ -316,6 +342,8 @@ fn texts_and_ids() {
     let found = json(&run(&["--json", "text"]));
     assert_eq!(found["ids"].as_array().unwrap().len(), ids.split_whitespace().count());
     assert_eq!(found["text"], text);
+    assert_eq!(found["tokens"][0], "\u{2581}Hello", "as the vocabulary has it");
+    assert_eq!(found["tokens"][5], "<0x0A>");
     assert_eq!(run(&["--decode", "--special", "--text", "[1, 2]"]), "<s></s>\n");
     place.run(&["tokenize", "model", "--decode", "--text", "32000"]).refused(&["32000 is no token: there are 32000"]);
     place.run(&["tokenize", "nowhere", "--text", "x"]).refused(&["cannot read nowhere/tokenizer.json"]);

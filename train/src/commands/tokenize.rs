@@ -55,8 +55,7 @@ pub fn run(args: &Args) -> Result<()> {
         (ids, input)
     };
     if args.json {
-        let token = |&id: &u32| tokenizer.decode_with_special(&[id]);
-        let tokens: Vec<String> = ids.iter().map(token).collect::<Result<_, _>>()?;
+        let tokens: Vec<Option<String>> = ids.iter().map(|&id| tokenizer.piece(id)).collect();
         output::line(&json!({ "ids": ids, "tokens": tokens, "text": text }).to_string())
     } else if args.decode {
         output::line(&text)

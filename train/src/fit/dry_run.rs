@@ -112,12 +112,12 @@ fn decode(task: &dyn Task, batch: &Batch) -> String {
         let glue = if read.iter().all(|text| text.chars().count() == 1 || text.starts_with('\\')) { "" } else { " " };
         lines.push(format!("first sequence: {}", read.join(glue)));
     }
-    lines.push("\n position  reads       predicts    weight".to_owned());
+    lines.push(format!("\n position  {:<14}  {:<14}  weight", "reads", "predicts"));
     let with_targets: Vec<usize> = (0..batch.length).filter(|&place| batch.weights[place] > 0.0).collect();
     lines.extend(with_targets.iter().take(SHOWN).map(|&place| {
         let (reads, predicts) = (task.text(batch.tokens[place]), task.text(batch.targets[place]));
         let weight = batch.weights[place];
-        format!(" {place:>8}  {:<10}  {:<10}  {weight:.3}", visible(&reads), visible(&predicts))
+        format!(" {place:>8}  {:<14}  {:<14}  {weight:.3}", visible(&reads), visible(&predicts))
     }));
     if with_targets.len() > SHOWN {
         lines.push(format!(" ... and {} more", with_targets.len() - SHOWN));

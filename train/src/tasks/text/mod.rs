@@ -136,8 +136,8 @@ impl Task for Text {
     }
 
     fn text(&self, token: u32) -> String {
-        let text = self.layout.tokenizer().decode_with_special(&[token]);
-        text.map_or_else(|_| format!("<{token}>"), |text| text.escape_debug().to_string())
+        let piece = self.layout.tokenizer().piece(token);
+        piece.map_or_else(|| format!("<{token}>"), |piece| piece.escape_debug().to_string())
     }
 
     fn show(&self, batch: &Batch) -> Option<String> {
