@@ -33,8 +33,10 @@ pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
             ("answer".to_owned(), label.clone()),
             ("answer_text".to_owned(), right),
         ]);
+        // An article can be on several lines, with other questions on each.
+        let own = question.get("question_unique_id").and_then(Value::as_str).map(str::to_owned);
         Ok(Question {
-            id: format!("{}/{number}", document.id),
+            id: own.unwrap_or_else(|| format!("{}/{number}", document.id)),
             document: Arc::clone(&document),
             fields,
             references: vec![label.clone()],
@@ -43,4 +45,25 @@ pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
         })
     };
     list(record, "questions")?.iter().enumerate().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_published() {
+        let line = |id: &str| {
+            format!(
+                "{{\"article_id\": \"52845\", \"set_unique_id\": \"52845_{id}\", \"title\": \"T\", \"article\": \"Once.\", \
+                 \"questions\": [{{\"question\": \"Who?\", \"question_unique_id\": \"52845_{id}_1\", \"options\": [\"a\", \
+                 \"b\", \"c\", \"d\"], \"gold_label\": 3, \"writer_label\": 3, \"difficult\": 1}}]}}"
+            )
+        };
+        let read = |id| questions(&serde_json::from_str(&line(id)).unwrap(), "train/1").unwrap().remove(0);
+        let (one, other) = (read("A1"), read("B2"));
+        assert_eq!((&one.id[..], &other.id[..]), ("52845_A1_1", "52845_B2_1"));
+        assert_eq!((&one.document.id[..], &one.references[..]), ("52845", &["C".to_owned()][..]));
+        assert_eq!(one.fields["options"], "A: a\nB: b\nC: c\nD: d");
+    }
 }
