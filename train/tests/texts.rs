@@ -195,16 +195,16 @@ fn the_example_of_the_documentation() {
     let page = fs::read_to_string(root("../docs/data.md")).unwrap();
     let (_, rest) = page.split_once("    name = \"colours\"").unwrap();
     let (config, _) = rest.split_once("**3.").unwrap();
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     for name in ["Lily", "Tom", "Ben", "Sue", "Max", "Anna", "Sam", "Mia", "Tim", "Zoe"] {
         for thing in ["ball", "hat", "car", "box", "cup"] {
             for colour in ["red", "blue", "green", "yellow", "black", "white"] {
                 let prompt = format!("{name} has a {colour} {thing}. What is it like? The {thing} is");
-                lines += &format!("{{\"prompt\": {prompt:?}, \"completion\": \" {colour}.\"}}\n");
+                lines.push(format!("{{\"prompt\": {prompt:?}, \"completion\": \" {colour}.\"}}\n"));
             }
         }
     }
-    place.write("colours.jsonl", lines);
+    place.write("colours.jsonl", lines.concat());
     let model = format!("backbone.model={}", root("../tests/fixtures/stories260k"));
     place.fit(&format!("name = \"colours\"{config}"), "run", &["--set", &model]);
     let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
