@@ -27,7 +27,7 @@ pub(super) struct Pool {
 /// The size of the buffer for `bytes`: four sizes to each power of two, so at most a quarter is wasted.
 pub(super) fn size_class(bytes: u64) -> u64 {
     let bytes = bytes.max(SMALLEST);
-    let step = (1 << (63 - (bytes - 1).leading_zeros())).max(SMALLEST) / 4;
+    let step = (1 << (bytes - 1).ilog2()).max(SMALLEST) / 4;
     bytes.div_ceil(step) * step
 }
 

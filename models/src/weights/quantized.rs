@@ -94,7 +94,7 @@ pub(super) fn take(files: &mut ModelFiles, name: &str, shape: &[usize]) -> Resul
 }
 
 /// What stores `tensor`, which is `matrix`, under `name`.
-pub(super) fn parts(name: &str, tensor: &Tensor, matrix: &Nf4) -> Vec<Part> {
+pub(super) fn parts(name: &str, tensor: &Tensor, matrix: &Nf4) -> Result<Vec<Part>> {
     let bytes = |suffix: &str, dtype: Dtype, count: usize, bytes: &[u8]| Part {
         name: format!("{name}{suffix}"),
         dtype,
@@ -116,7 +116,7 @@ pub(super) fn parts(name: &str, tensor: &Tensor, matrix: &Nf4) -> Vec<Part> {
         nested_dtype: None,
         nested_offset: None,
     };
-    let mut parts = vec![Part::of(name, tensor), floats(".quant_map", matrix.book())];
+    let mut parts = vec![Part::of(name, tensor)?, floats(".quant_map", matrix.book())];
     match matrix.scales() {
         Scales::Plain(scales) => parts.push(floats(".absmax", scales)),
         Scales::Double { codes, nested, book, offset, block } => {
@@ -130,5 +130,5 @@ pub(super) fn parts(name: &str, tensor: &Tensor, matrix: &Nf4) -> Vec<Part> {
     }
     let text = serde_json::to_vec(&state).expect("numbers and words");
     parts.push(bytes(STATE, Dtype::U8, text.len(), &text));
-    parts
+    Ok(parts)
 }

@@ -63,9 +63,9 @@ impl ShardWriter {
     /// When a shard cannot be written.
     pub fn push(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
         if let Some(matrix) = tensor.nf4() {
-            return quantized::parts(name, tensor, matrix).into_iter().try_for_each(|part| self.push_part(part));
+            return quantized::parts(name, tensor, matrix)?.into_iter().try_for_each(|part| self.push_part(part));
         }
-        self.push_part(Part::of(name, tensor))
+        self.push_part(Part::of(name, tensor)?)
     }
 
     fn push_part(&mut self, part: Part) -> Result<()> {

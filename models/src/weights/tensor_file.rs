@@ -1,7 +1,7 @@
 //! Writing tensors to a safetensors file from where they are in memory.
 
 use super::error::{Result, WeightsError};
-use hankel_core::{CpuStorage, Storage, Tensor};
+use hankel_core::{CpuStorage, Device, Tensor};
 use safetensors::{Dtype, View};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,10 +25,11 @@ pub(super) enum Content {
 }
 
 impl Part {
-    /// A tensor as it is; of a quantised one, its codes.
-    pub fn of(name: &str, tensor: &Tensor) -> Self {
-        let Storage::Cpu(storage) = tensor.storage();
-        let dtype = match storage {
+    /// A tensor as it is, brought to main memory; of a quantised one, its codes.
+    pub fn of(name: &str, tensor: &Tensor) -> Result<Self> {
+        let fail = |e: hankel_core::Error| WeightsError::content(name, e.to_string());
+        let tensor = tensor.to_device(Device::Cpu).map_err(fail)?;
+        let dtype = match tensor.cpu_storage("safetensors").map_err(fail)? {
             CpuStorage::F32(_) => Dtype::F32,
             CpuStorage::F64(_) => Dtype::F64,
             CpuStorage::F16(_) => Dtype::F16,
@@ -37,7 +38,7 @@ impl Part {
             CpuStorage::U32(_) => Dtype::U32,
         };
         let shape = tensor.nf4().map_or_else(|| tensor.shape().to_vec(), |matrix| vec![matrix.packed().len(), 1]);
-        Part { name: name.to_owned(), dtype, shape, content: Content::Tensor(tensor.detach()) }
+        Ok(Part { name: name.to_owned(), dtype, shape, content: Content::Tensor(tensor) })
     }
 
     /// Its bytes, little-endian as the machine's own.
@@ -46,8 +47,7 @@ impl Part {
             Content::Bytes(bytes) => return bytes,
             Content::Tensor(tensor) => tensor,
         };
-        let Storage::Cpu(storage) = tensor.storage();
-        match storage {
+        match tensor.cpu_storage("safetensors").expect("in main memory since the part was made") {
             CpuStorage::F32(data) => bytemuck::cast_slice(data),
             CpuStorage::F64(data) => bytemuck::cast_slice(data),
             CpuStorage::F16(data) => bytemuck::cast_slice(data),
@@ -97,5 +97,5 @@ pub(super) fn write(path: &Path, parts: &[Part]) -> Result<()> {
 /// # Errors
 /// When it cannot be written.
 pub fn write_tensors(path: &Path, tensors: &BTreeMap<String, Tensor>) -> Result<()> {
-    write(path, &tensors.iter().map(|(name, tensor)| Part::of(name, tensor)).collect::<Vec<_>>())
+    write(path, &tensors.iter().map(|(name, tensor)| Part::of(name, tensor)).collect::<Result<Vec<_>>>()?)
 }

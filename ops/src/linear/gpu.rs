@@ -61,14 +61,9 @@ struct Parameters {
 
 /// `out = base + factor gate left right + bias`.
 pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, out: &GpuBuffer) -> Result<()> {
-    let (m, k, a) = match left.transposed {
-        false => (left.rows, left.cols, [left.cols, 1]),
-        true => (left.cols, left.rows, [1, left.cols]),
-    };
-    let (n, b) = match right.transposed {
-        false => (right.cols, [right.cols, 1]),
-        true => (right.rows, [1, right.cols]),
-    };
+    let (m, k, a) =
+        if left.transposed { (left.cols, left.rows, [1, left.cols]) } else { (left.rows, left.cols, [left.cols, 1]) };
+    let (n, b) = if right.transposed { (right.rows, [1, right.cols]) } else { (right.cols, [right.cols, 1]) };
     if m == 0 || n == 0 {
         return Ok(());
     }
