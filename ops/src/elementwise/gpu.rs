@@ -79,6 +79,23 @@ pub(super) fn multiply(gpu: &'static Gpu, x: &Tensor, y: &Tensor) -> Result<Tens
     })
 }
 
+pub(super) fn add_scaled(gpu: &'static Gpu, x: &Tensor, y: &Tensor, factor: &Tensor) -> Result<Tensor> {
+    const NAME: &str = "add_scaled";
+    let n = y.elements();
+    let saved_y = autograd::needs_gradient(factor).then(|| y.detach());
+    let saved_factor = factor.detach();
+    let z = zip(gpu, NAME, false, x, &times_scalar(gpu, NAME, y, factor)?)?;
+    z.from_operator(NAME, &[x, y, factor], move |g, wanted| {
+        let dy = wanted[1].then(|| times_scalar(gpu, NAME, &g, &saved_factor)).transpose()?;
+        let dot = |y: Tensor| {
+            let (g, y) = (floats(NAME, "gradient", &g, gpu)?, floats(NAME, "y", &y, gpu)?);
+            column_sums(gpu, g, Some(y), n, 1)?.reshape(saved_factor.shape())
+        };
+        let dfactor = saved_y.map(dot).transpose()?;
+        Ok(vec![wanted[0].then_some(g), dy, dfactor])
+    })
+}
+
 /// `x_ij f_i`, or `x_ij f_j + b_j`.
 fn broadcast(
     gpu: &'static Gpu,

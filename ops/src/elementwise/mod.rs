@@ -112,6 +112,9 @@ pub fn add_scaled(x: &Tensor, y: &Tensor, factor: &Tensor) -> Result<Tensor> {
     check::shape("add_scaled", "y", y, x.shape())?;
     check::dtype("add_scaled", "y", y, x.dtype())?;
     check::dtype("add_scaled", "factor", factor, x.dtype())?;
+    if let (Some(gpu), 1) = (x.gpu(), factor.elements()) {
+        return gpu::add_scaled(gpu, x, y, factor);
+    }
     let c = factor.item()?;
     for_float!(x, "add_scaled", T => {
         let c = T::of(c);
