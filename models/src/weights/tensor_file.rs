@@ -2,7 +2,7 @@
 
 use super::error::{Result, WeightsError};
 use hankel_core::{CpuStorage, Device, Tensor};
-use safetensors::{Dtype, View};
+use safetensors::{Dtype, SafeTensorError, View};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -85,8 +85,12 @@ pub(super) fn write(path: &Path, parts: &[Part]) -> Result<()> {
     // The file appears by a rename and would be readable by its owner only: it gets what a new file has here.
     let usual = File::create(path).and_then(|file| file.metadata()).map_err(WeightsError::io("create", path))?;
     let views = parts.iter().map(|part| (part.name.as_str(), part));
-    safetensors::serialize_to_file(views, Some([("format".to_owned(), "pt".to_owned())].into()), path)
-        .map_err(|e| WeightsError::content(path, e.to_string()))?;
+    safetensors::serialize_to_file(views, Some([("format".to_owned(), "pt".to_owned())].into()), path).map_err(
+        |e| match e {
+            SafeTensorError::IoError(e) => WeightsError::io("write", path)(e),
+            other => WeightsError::content(path, other.to_string()),
+        },
+    )?;
     fs::set_permissions(path, usual.permissions())
         .and_then(|()| File::open(path)?.sync_all())
         .map_err(WeightsError::io("write", path))
