@@ -18,6 +18,7 @@ use hankel_models::adapters::stream::{Calibration, Stream, StreamConfig};
 use hankel_models::adapters::{AdapterConfig, AdapterSet, Placement, StreamSite};
 use hankel_models::lti::OrderRule;
 use hankel_models::lti::varying::{Coefficients, Controllability, VaryingGramians};
+use hankel_ops::{Poles, ScanPath, scan};
 
 const WIDTH: usize = 128;
 const SHAPE: [usize; 3] = [8, 512, WIDTH];
@@ -34,6 +35,13 @@ fn varying(criterion: &mut Criterion) {
         let Some(Stream::Attached(attached)) = set.layer(0).stream(StreamSite::Mlp) else { return };
         group.bench_function(format!("the adapter, {d} states"), |bench| {
             bench.iter(|| no_grad(|| attached.adapter().forward(&x, None)).expect("a pass"));
+        });
+        let u = Random::new(0, "u", 0).normal_vec::<f32>(SHAPE[0] * SHAPE[1] * d, 1.0);
+        let u = Tensor::from_vec(u, [SHAPE[0], SHAPE[1], d]).expect("a drive");
+        let a: Vec<f32> = (0..d).map(|i| 0.5 + 0.499 * i as f32 / d as f32).collect();
+        let poles = Poles::Diagonal(Tensor::from_vec(a, [d]).expect("poles"));
+        group.bench_function(format!("a scan by FFT, {d} states"), |bench| {
+            bench.iter(|| scan(&u, &poles, None, ScanPath::Fft).expect("states"));
         });
         let n = SHAPE[1] * d;
         let rate: Vec<f64> = (0..n).map(|i| 0.01 + 0.1 * (i % 7) as f64).collect();
