@@ -24,12 +24,12 @@ pub enum PlotError {
         path: PathBuf,
     },
     /// A file could not be written.
-    #[error("could not write the chart {}: {source}", path.display())]
+    #[error("could not write the chart {}: {reason}", path.display())]
     Write {
         /// The file that was to be written.
         path: PathBuf,
         /// Why the system refused.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The drawing library refused a shape or the embedded font.
     #[error("drawing failed: {0}")]
@@ -40,7 +40,7 @@ pub enum PlotError {
 }
 
 impl PlotError {
-    pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
-        Self::Write { path: path.to_path_buf(), source }
+    pub(crate) fn write(path: &Path, reason: std::io::Error) -> Self {
+        Self::Write { path: path.to_path_buf(), reason }
     }
 }

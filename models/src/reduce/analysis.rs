@@ -27,7 +27,7 @@ impl LayerAnalysis {
     /// Analyses a system.
     pub fn new(label: impl Into<String>, system: LinearSystem, gate: f64) -> Result<Self> {
         let label = label.into();
-        let of_layer = |source| ReduceError::Layer { label: label.clone(), source };
+        let of_layer = |reason| ReduceError::Layer { label: label.clone(), reason };
         if system.states() == 0 {
             return Err(of_layer(LtiError::NoStates));
         }
@@ -58,7 +58,7 @@ pub fn analyse(adapter: &HrmAdapterFile) -> Result<Vec<LayerAnalysis>> {
 }
 
 pub(super) fn layer_system(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Result<LinearSystem> {
-    layer.system(adapter.config.discretization).map_err(|source| ReduceError::Layer { label: layer.label(), source })
+    layer.system(adapter.config.discretization).map_err(|reason| ReduceError::Layer { label: layer.label(), reason })
 }
 
 pub(super) fn analyse_layer(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Result<LayerAnalysis> {
@@ -112,7 +112,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
                     bound.ok().flatten().map_or(f64::INFINITY, |b| b * layer.gate.abs())
                 };
                 rule.choose(sigma, layer.rank(), bound)
-                    .map_err(|source| ReduceError::Layer { label: layer.label.clone(), source })
+                    .map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
             })
             .collect(),
     }

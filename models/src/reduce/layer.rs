@@ -44,7 +44,7 @@ pub fn reduce_system(
     allow_direct_term: bool,
 ) -> Result<LayerReduction> {
     reduce_inner(layer, method, order, gramians, allow_direct_term)
-        .map_err(|source| ReduceError::Layer { label: layer.label.clone(), source })
+        .map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
 }
 
 fn reduce_inner(

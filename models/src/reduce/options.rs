@@ -10,12 +10,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ReduceError {
     /// A failure in one layer.
-    #[error("{label}: {source}")]
+    #[error("{label}: {reason}")]
     Layer {
         /// `layer 3`.
         label: String,
         /// What happened there.
-        source: LtiError,
+        reason: LtiError,
     },
     /// A failure that concerns no single layer.
     #[error(transparent)]

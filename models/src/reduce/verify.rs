@@ -62,7 +62,7 @@ pub fn verify(
             let system = layer_system(reduced, &reduced.layers[i])?;
             let claim = certificate.map(|c| &c.layers[i].facts);
             verify_layer(&analysis, &system, reduced.layers[i].gate, claim)
-                .map_err(|source| ReduceError::Layer { label: analysis.label.clone(), source })
+                .map_err(|reason| ReduceError::Layer { label: analysis.label.clone(), reason })
         })
         .collect::<Result<_>>()?;
     let measured: Vec<LayerCertificate> =

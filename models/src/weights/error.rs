@@ -5,14 +5,14 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum WeightsError {
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {reason}", path.display())]
     Io {
         /// What was attempted: "read", "write" ...
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
         /// The system's reason.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// A file that is not what its name says.
     #[error("{} is not a readable {kind}: {reason}", path.display())]
@@ -44,7 +44,7 @@ impl WeightsError {
     /// Wraps an I/O error with the action and path it belongs to.
     pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io { action, path, source }
+        move |reason| Self::Io { action, path, reason }
     }
 
     /// A file of the right kind with the wrong content.

@@ -15,12 +15,12 @@ pub enum RunError {
     #[error("{0} holds no run to resume: it has no config.toml")]
     NothingToResume(PathBuf),
     /// The directory cannot be made or read.
-    #[error("cannot use {path} as a run directory: {source}")]
+    #[error("cannot use {path} as a run directory: {reason}")]
     Unusable {
         /// The directory.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -41,7 +41,7 @@ impl RunDirectory {
     pub fn create(name: &str, out: Option<&Path>) -> Result<Self, RunError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
-            move |source| RunError::Unusable { path, source }
+            move |reason| RunError::Unusable { path, reason }
         };
         if let Some(out) = out {
             if MARKS.iter().any(|mark| out.join(mark).exists()) {
@@ -57,7 +57,7 @@ impl RunDirectory {
             match fs::create_dir(&path) {
                 Ok(()) => return Ok(RunDirectory { path }),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(RunError::Unusable { path, source }),
+                Err(reason) => return Err(RunError::Unusable { path, reason }),
             }
         }
         unreachable!("there are more numbers than directories")

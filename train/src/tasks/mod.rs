@@ -124,7 +124,7 @@ pub enum TaskError {
     },
     /// The tokenizer fails.
     #[error("`task.tokenizer`: {0}")]
-    Tokenizer(#[source] WeightsError),
+    Tokenizer(WeightsError),
     /// Files that can be read but not used.
     #[error("{0}")]
     Unusable(String),

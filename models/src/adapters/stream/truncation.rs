@@ -121,7 +121,7 @@ impl Calibration {
                 return Err(ReduceError::Mismatch(format!("{}: this kind gives no system to truncate", label())));
             };
             let d = system.rate.shape()[2];
-            let of_layer = |source| ReduceError::Layer { label: label(), source };
+            let of_layer = |reason| ReduceError::Layer { label: label(), reason };
             let (sum, tokens) = self.sums.entry((*layer, *site)).or_insert_with(|| (VaryingGramians::new(d), 0));
             let sequences = system.along();
             sum.add(&sequences.iter().map(coefficients).collect::<Vec<_>>()).map_err(of_layer)?;
@@ -155,7 +155,7 @@ impl Calibration {
         };
         let mut adapters = self.set.clone();
         for ((layer, site), (sum, tokens)) in self.sums {
-            let of_layer = |source: LtiError| ReduceError::Layer { label: layer_label(layer, site), source };
+            let of_layer = |reason: LtiError| ReduceError::Layer { label: layer_label(layer, site), reason };
             let attached = attached(&self.set, layer, site)?;
             let Some(system) = attached.example()? else { continue };
             let (b, c) = (system.b.to_f64_vec(), system.c.to_f64_vec());
