@@ -10,6 +10,9 @@
 //! | 32 | 3.45 | 3.39 | 17.3 |
 //!
 //! The adapter grows with the width of the stream, the Gramians do not; the truncation is done once, whatever the data.
+//!
+//! A scan by FFT alone is far cheaper, d numbers a step where the Gramians are d^2: in one run on busy cores 0.4 and 1.0 ms
+//! beside 4.0 and 8.9 ms for both Gramians and 3.1 and 5.1 ms for the adapter. Averaging over fewer steps is the way below it.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hankel_core::{Random, Tensor, no_grad};
