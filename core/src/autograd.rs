@@ -5,7 +5,7 @@
 //! them by falling number is a reverse topological order: [`Tensor::backward`] is a loop over a heap, visits only nodes on
 //! a path to a leaf, and drops each rule, with the tensors it saved, as soon as it has run.
 
-use crate::{DType, Error, Float, Result, Tensor};
+use crate::{DType, Error, Result, Tensor};
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,6 +93,8 @@ enum Mode {
 thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Record) };
     static SEARCHING: Cell<bool> = const { Cell::new(false) };
+    /// The operator whose rule is running.
+    static BACKWARD: Cell<Option<&'static str>> = const { Cell::new(None) };
     static SCOPES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -137,6 +139,17 @@ pub fn scope<R>(name: impl Into<String>, f: impl FnOnce() -> R) -> R {
 
 fn scope_path() -> String {
     SCOPES.with_borrow(|scopes| if scopes.is_empty() { "model".to_owned() } else { scopes.join(".") })
+}
+
+/// What is being computed, in words.
+pub(crate) fn place() -> String {
+    let scopes = SCOPES.with_borrow(|scopes| scopes.join("."));
+    match (scopes.is_empty(), BACKWARD.get()) {
+        (true, None) => "a tensor".to_owned(),
+        (true, Some(operator)) => format!("the backward pass of {operator}"),
+        (false, None) => scopes,
+        (false, Some(_)) => format!("the backward pass of {scopes}"),
+    }
 }
 
 /// Runs `f` and fails with [`Error::NonFinite`] at the first operator whose output is not finite, forward or backward.
@@ -275,11 +288,7 @@ impl Tensor {
         if self.elements() != 1 {
             return Err(Error::NotScalar(self.shape().clone()));
         }
-        let seed = match self.dtype() {
-            DType::F32 => Tensor::full(self.shape(), f32::of(1.0)).to_device(self.device())?,
-            _ => Tensor::full(self.shape(), 1.0_f64),
-        };
-        self.backward_with(seed)
+        self.backward_with(self.full_like(self.shape(), 1.0)?)
     }
 
     /// As [`Tensor::backward`], for the sum of the elements weighted by `seed`, which has this tensor's shape.
@@ -314,11 +323,11 @@ fn run(output: &Tensor, seed: Tensor, gradients: &mut Gradients, first_inside: u
             return Err(Error::CapturedOutside(node.operator));
         }
         let wanted: Vec<bool> = node.parents.iter().map(Option::is_some).collect();
-        let results = match node.take() {
-            Kind::Operator(rule) => rule(gradient, &wanted)?,
-            Kind::Recompute(rule) => rule(gradient, gradients)?,
-            Kind::Leaf | Kind::Spent => return Err(Error::Consumed(node.operator)),
-        };
+        let results = with_cell(&BACKWARD, Some(node.operator), || match node.take() {
+            Kind::Operator(rule) => rule(gradient, &wanted),
+            Kind::Recompute(rule) => rule(gradient, gradients),
+            Kind::Leaf | Kind::Spent => Err(Error::Consumed(node.operator)),
+        })?;
         for (parent, result) in node.parents.iter().zip(results) {
             if let (Some(parent), Some(result)) = (parent, result) {
                 if !pending.0.contains_key(&parent.id) {

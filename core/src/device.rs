@@ -23,6 +23,19 @@ impl Device {
     pub fn open(name: &str) -> Result<Self> {
         if name == "cpu" { Ok(Device::Cpu) } else { Gpu::open(name).map(Device::Gpu) }
     }
+
+    /// The GPU, if it is one.
+    pub fn gpu(self) -> Option<&'static Gpu> {
+        if let Device::Gpu(gpu) = self { Some(gpu) } else { None }
+    }
+
+    /// Fails if the device has failed: whatever was read from it before is then to be thrown away.
+    ///
+    /// # Errors
+    /// As said; never for the CPU.
+    pub fn check(self) -> Result<()> {
+        self.gpu().map_or(Ok(()), Gpu::check)
+    }
 }
 
 impl PartialEq for Device {

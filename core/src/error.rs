@@ -59,6 +59,26 @@ pub enum Error {
         /// What went wrong.
         problem: String,
     },
+    /// A GPU has no room for a tensor.
+    #[error(
+        "{device}: {} for {place}, beside {} in use, are {}", amount(*.bytes), amount(*.used),
+        .budget.map_or_else(
+            || "more than the card has".to_owned(),
+            |budget| format!("over the budget of {}: raise `gpu_memory`", amount(budget)),
+        )
+    )]
+    GpuMemory {
+        /// Its name.
+        device: String,
+        /// What needs it.
+        place: String,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes in use.
+        used: u64,
+        /// The limit that was set; `None` when the card itself has no more.
+        budget: Option<u64>,
+    },
     /// Tensors of one operator are on different devices, or it cannot run where they are.
     #[error("{operator}: {problem}")]
     Placement {
@@ -75,6 +95,10 @@ pub enum Error {
         /// What was wrong.
         problem: String,
     },
+}
+
+fn amount(bytes: u64) -> String {
+    if bytes < 1 << 20 { format!("{bytes} bytes") } else { format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)) }
 }
 
 impl Error {

@@ -86,6 +86,20 @@ impl Tensor {
         }
     }
 
+    /// A tensor with every element `value`, of the type and on the device of `self`.
+    ///
+    /// # Errors
+    /// When the type is not `f32` or `f64`, or the device has no room for it.
+    pub fn full_like(&self, shape: impl Into<Shape>, value: f64) -> Result<Self> {
+        let shape = shape.into();
+        match (self.dtype(), self.gpu()) {
+            (DType::F32, Some(gpu)) => Self::from_gpu(GpuStorage::filled(gpu, shape.elements(), value as f32)?, shape),
+            (DType::F32, None) => Ok(Self::full(shape, value as f32)),
+            (DType::F64, None) => Ok(Self::full(shape, value)),
+            (found, _) => Err(Error::DType { operator: "full_like", expected: "f32 or f64", found }),
+        }
+    }
+
     /// A tensor with one element and no dimensions.
     pub fn scalar<T: Element>(value: T) -> Self {
         Self::full([], value)

@@ -1,7 +1,7 @@
 //! The context of a GPU: memory, launches, read-back and failures. Skipped, with a word, where there is no GPU.
 
 use hankel_core::gpu::{Gpu, Kernel, adapters, for_tests, groups};
-use hankel_core::{DType, Device, Tensor};
+use hankel_core::{DType, Device, Tensor, scope};
 use proptest::prelude::*;
 
 fn floats(n: usize) -> Vec<f32> {
@@ -56,9 +56,9 @@ fn freed_memory_is_used_again_and_a_budget_holds() {
     let again = gpu.allocate(size - 100).unwrap();
     assert!(gpu.memory().held <= held - size);
     gpu.set_budget(Some(gpu.memory().used + (1 << 20)));
-    let refused = gpu.allocate(size).map(|_| ()).unwrap_err().to_string();
+    let refused = scope("layers.3", || gpu.allocate(size)).map(|_| ()).unwrap_err().to_string();
     gpu.set_budget(None);
-    for part in ["bytes are needed", "over the budget of", "`gpu_memory`"] {
+    for part in ["48.0 MiB for layers.3, beside", "over the budget of", "raise `gpu_memory`"] {
         assert!(refused.contains(part), "{refused}");
     }
     drop(again);

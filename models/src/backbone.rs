@@ -3,7 +3,7 @@
 use crate::adapters::{AdapterSet, Placement};
 use crate::parameter::Parameter;
 use crate::pass::Pass;
-use hankel_core::{DType, Result, Tensor, no_grad, scope};
+use hankel_core::{DType, Device, Result, Tensor, no_grad, scope};
 use hankel_ops::{Head, Targets, TokenScores, cross_entropy, linear, token_scores};
 
 /// A transformer that adapters can be attached to. Implementations share their parameters when cloned.
@@ -78,5 +78,18 @@ pub trait Backbone: Send + Sync {
     /// When the type is not a float.
     fn to_dtype(&self, dtype: DType) -> Result<()> {
         self.parameters().iter().try_for_each(|parameter| parameter.to_dtype(dtype))
+    }
+
+    /// Moves every parameter to `device`.
+    ///
+    /// # Errors
+    /// As [`Parameter::to_device`].
+    fn to_device(&self, device: Device) -> Result<()> {
+        self.parameters().iter().try_for_each(|parameter| parameter.to_device(device))
+    }
+
+    /// Where it computes.
+    fn device(&self) -> Device {
+        self.head().tensor().device()
     }
 }

@@ -1,6 +1,6 @@
 //! Named tensors that a model owns and an optimizer may change.
 
-use hankel_core::{DType, Result, Tensor};
+use hankel_core::{DType, Device, Result, Tensor, scope};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// How an optimizer treats a parameter.
@@ -63,7 +63,7 @@ impl Parameter {
         })
     }
 
-    /// Gives it another value of the same shape; trainable or frozen as before.
+    /// Gives it another value of the same shape; trainable or frozen, of its type and where it was before.
     ///
     /// # Errors
     /// When shapes differ.
@@ -73,7 +73,7 @@ impl Parameter {
                 let problem = format!("{} has shape {}, the new value {}", self.name, value.shape(), new.shape());
                 return Err(hankel_core::Error::shape("parameter", problem));
             }
-            let new = new.to_dtype(value.dtype())?;
+            let new = new.to_dtype(value.dtype())?.to_device(value.device())?;
             *value = if value.is_tracked() { new.parameter()? } else { new };
             Ok(())
         })
@@ -87,6 +87,20 @@ impl Parameter {
         self.update(|value| {
             let converted = value.to_dtype(dtype)?;
             *value = if value.is_tracked() { converted.parameter()? } else { converted };
+            Ok(())
+        })
+    }
+
+    /// Moves it to another device; trainable or frozen as before.
+    ///
+    /// # Errors
+    /// When there is no room for it, or the device cannot hold its type.
+    pub fn to_device(&self, device: Device) -> Result<()> {
+        self.update(|value| {
+            if value.device() != device {
+                let moved = scope(&*self.name, || value.to_device(device))?;
+                *value = if value.is_tracked() { moved.parameter()? } else { moved };
+            }
             Ok(())
         })
     }

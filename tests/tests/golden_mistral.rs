@@ -242,7 +242,8 @@ fn shards_are_the_same_model() {
 #[test]
 fn lora_over_four_bits() {
     let golden = Golden::read("peft/qlora/io");
-    let model = Mistral::load(&path("mistral/window/hf"), LoadOptions { quantize: true }).unwrap();
+    let model =
+        Mistral::load(&path("mistral/window/hf"), LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
     let adapters = AdapterSet::load(&path("peft/qlora/adapter"), &model.placement(), 32).unwrap();
     let tokens = golden.tokens("input_ids");
     let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();

@@ -63,7 +63,7 @@ const MIB: usize = 1 << 20;
 
 /// Bytes of the worst moment of a step of LoRA on a model whose frozen weights are stored compactly.
 fn peak_of_compact_step(directory: &std::path::Path, quantize: bool) -> usize {
-    let model = Mistral::load(directory, LoadOptions { quantize }).unwrap();
+    let model = Mistral::load(directory, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
     let adapters = AdapterSet::new(&AdapterConfig::Lora(LoraConfig::new(2)), &model.placement(), 0).unwrap();
     let tokens = Tensor::from_vec(vec![1_u32, 2, 3, 4], [1, 4]).unwrap();
     let weights = Tensor::full([1, 4], 1.0_f32);

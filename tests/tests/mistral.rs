@@ -178,8 +178,8 @@ fn adapters_on_weights_of(quantize: bool, kind: DType) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
     init_model(tiny(Some(5)).config(), 7, InitType::Bf16, &path).unwrap();
-    let packed = Mistral::load(&path, LoadOptions { quantize }).unwrap();
-    let wide = Mistral::load(&path, LoadOptions { quantize }).unwrap();
+    let packed = Mistral::load(&path, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
+    let wide = Mistral::load(&path, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
     assert!(packed.parameters().iter().any(|p| p.tensor().dtype() == kind));
     wide.to_dtype(DType::F32).unwrap();
     for (name, config) in variants() {

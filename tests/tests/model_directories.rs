@@ -318,10 +318,11 @@ fn quantised_directories_load_and_compute_as_quantising_on_the_fly() {
             let stored = load(&to).unwrap();
             assert_eq!(report.matrices, 7 * stored.config().layers);
             if double {
-                let quantized = Mistral::load(&golden(name), LoadOptions { quantize: true }).unwrap();
+                let quantized =
+                    Mistral::load(&golden(name), LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
                 assert_eq!(logits(&stored), logits(&quantized), "{name}");
                 // What is quantised already stays as it is.
-                let again = Mistral::load(&to, LoadOptions { quantize: true }).unwrap();
+                let again = Mistral::load(&to, LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
                 assert_eq!(logits(&again), logits(&stored), "{name}");
             }
             let nf4 = stored.parameters().iter().filter(|p| p.tensor().dtype() == DType::Nf4).count();

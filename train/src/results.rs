@@ -92,6 +92,9 @@ pub enum Event {
         version: String,
         /// Whether the run continues an earlier one.
         resumed: bool,
+        /// Device that computes from here on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
     },
     /// A stage begins at optimizer step `step` (0 unless resumed).
     Stage {
@@ -226,6 +229,9 @@ pub struct RunResult {
     /// Largest part of it that is not pages of mapped files, which the system can drop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_anonymous_bytes: Option<u64>,
+    /// Most bytes that tensors took on a GPU at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_device_bytes: Option<u64>,
 }
 
 /// The task of a run.
@@ -388,7 +394,7 @@ pub struct Environment {
     /// Bytes of main memory, where the system tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Device that computed (`cpu`).
+    /// Device that computed (`cpu`, `gpu (NAME)`), the last one if there were several.
     pub device: String,
     /// `f32`, `bf16` ...
     pub precision: String,

@@ -2,8 +2,12 @@
 
 use super::Gpu;
 use super::pool::{Memory, size_class};
-use crate::Result;
+use crate::{Error, Result, autograd};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+
+/// Bytes on their way to the device at once.
+const WRITTEN: usize = 128 << 20;
 
 /// Memory of a GPU. It goes back to the pool when it is dropped.
 pub struct GpuBuffer {
@@ -52,12 +56,7 @@ impl Gpu {
             pool = self.pool();
         }
         if !pool.fits(size) {
-            let Memory { used, budget, .. } = pool.memory;
-            let budget = budget.unwrap_or_default();
-            return Err(self.error(format!(
-                "{size} bytes are needed beside the {used} in use, over the budget of {budget}: raise `gpu_memory`, or make the \
-                 batch or the sequences smaller"
-            )));
+            return Err(self.no_room(size, pool.memory));
         }
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
@@ -67,11 +66,14 @@ impl Gpu {
             mapped_at_creation: false,
         });
         if pollster::block_on(scope.pop()).is_some() {
-            let used = pool.memory.used;
-            return Err(self.error(format!("out of memory: {size} bytes beside the {used} in use")));
+            return Err(self.no_room(size, Memory { budget: None, ..pool.memory }));
         }
         pool.count(size);
         Ok(GpuBuffer { gpu: self, buffer: Some(buffer) })
+    }
+
+    fn no_room(&self, bytes: u64, Memory { used, budget, .. }: Memory) -> Error {
+        Error::GpuMemory { device: self.facts().name.clone(), place: autograd::place(), bytes, used, budget }
     }
 
     /// Copies `bytes` to the device; what is beyond them up to a multiple of 4 is zero.
@@ -90,6 +92,13 @@ impl Gpu {
             let mut last = [0; 4];
             last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
             self.queue.write_buffer(buffer.raw(), whole as u64, &last);
+        }
+        // What was written waits in main memory until the device has taken it.
+        if self.written.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len() > WRITTEN {
+            self.written.store(0, Ordering::Relaxed);
+            self.queue.submit([]);
+            let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
+            waited.map_err(|e| self.error(e.to_string()))?;
         }
         self.check()?;
         Ok(buffer)

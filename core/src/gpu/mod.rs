@@ -27,6 +27,7 @@ use kernel::Pipelines;
 use pool::Pool;
 use recorder::Recorder;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An opened GPU.
@@ -36,6 +37,8 @@ pub struct Gpu {
     queue: wgpu::Queue,
     state: Mutex<State>,
     pool: Mutex<Pool>,
+    /// Bytes written since the device was last waited for.
+    written: AtomicUsize,
     /// The first thing that went wrong behind our back.
     failure: Arc<Mutex<Option<String>>>,
 }
@@ -67,7 +70,8 @@ impl Gpu {
             note(&of_loss, format!("the device was lost ({reason:?}): {message}"));
         });
         let state = State { recorder: Recorder::default(), pipelines: Pipelines::default() };
-        Gpu { facts, device, queue, state: Mutex::new(state), pool: Mutex::new(Pool::default()), failure }
+        let (state, pool, written) = (Mutex::new(state), Mutex::new(Pool::default()), AtomicUsize::new(0));
+        Gpu { facts, device, queue, state, pool, written, failure }
     }
 
     /// What it is and can do.

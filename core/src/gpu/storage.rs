@@ -52,8 +52,12 @@ impl GpuStorage {
         Ok(storage)
     }
 
-    /// Bytes of the elements.
+    /// Bytes of the elements, and of what is needed to decode them.
     pub fn bytes(&self) -> usize {
+        self.element_bytes() + self.nf4.as_ref().map_or(0, |nf4| 4 * self.elements.div_ceil(nf4.block) + 64)
+    }
+
+    fn element_bytes(&self) -> usize {
         match self.dtype {
             DType::F32 | DType::U32 => 4 * self.elements,
             DType::F16 | DType::BF16 => 2 * self.elements,
@@ -92,7 +96,7 @@ impl GpuStorage {
         fn elements<T: Element>(bytes: &[u8]) -> CpuStorage {
             T::wrap(Buffer::from(bytemuck::pod_collect_to_vec::<u8, T>(bytes)))
         }
-        let bytes = self.buffer.gpu().download(&self.buffer, self.bytes())?;
+        let bytes = self.buffer.gpu().download(&self.buffer, self.element_bytes())?;
         Ok(match self.dtype {
             DType::F32 => elements::<f32>(&bytes),
             DType::F16 => elements::<half::f16>(&bytes),
@@ -107,7 +111,7 @@ impl GpuStorage {
         if self.nf4.is_some() {
             return Err(Error::invalid("duplicate", "4-bit floats are never written to"));
         }
-        let buffer = self.buffer.gpu().duplicate(&self.buffer, self.bytes() as u64)?;
+        let buffer = self.buffer.gpu().duplicate(&self.buffer, self.element_bytes() as u64)?;
         Ok(GpuStorage { buffer, dtype: self.dtype, elements: self.elements, nf4: None })
     }
 

@@ -24,7 +24,12 @@ impl AdapterSet {
     pub fn save(&self, directory: &Path, base_model: Option<&str>) -> Result<()> {
         match self.config() {
             AdapterConfig::None => Ok(()),
-            AdapterConfig::Hrm(config) => self.to_hrm_file(config, base_model).save(directory),
+            AdapterConfig::Hrm(config) => {
+                let file = self.to_hrm_file(config, base_model);
+                // What was read from a device that has failed is worth nothing.
+                self.device().check().map_err(|e| WeightsError::content(directory, e.to_string()))?;
+                file.save(directory)
+            }
             AdapterConfig::Stream(config) => self.save_stream(config, directory, base_model),
             AdapterConfig::Lora(_) | AdapterConfig::AdaLora(_) | AdapterConfig::Ia3(_) => {
                 self.save_peft(directory, base_model)

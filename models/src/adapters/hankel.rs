@@ -45,13 +45,15 @@ impl Hrm {
         let failed = |error: LtiError| Error::invalid("hankel_sum", error.to_string());
         let sum = hankel_sum(&system.map_err(failed)?).map_err(failed)?;
         let g = gate.to_f64_vec()[0];
-        let dtype = b.dtype();
-        let value = Tensor::scalar(g.abs() * sum.value).to_dtype(dtype)?;
+        let (dtype, device) = (b.dtype(), b.device());
+        // What was read from a device that has failed is worth nothing.
+        device.check()?;
+        let value = Tensor::scalar(g.abs() * sum.value).to_dtype(dtype)?.to_device(device)?;
         let value = value.from_operator("hankel_sum", &[a, b, c, gate], move |upstream, _| {
             let scale = upstream.to_f64_vec()[0];
             let to_tensor = |values: Vec<f64>, shape: &[usize], factor: f64| {
                 let values: Vec<f64> = values.into_iter().map(|x| x * factor * scale).collect();
-                Tensor::from_vec(values, shape)?.to_dtype(dtype).map(Some)
+                Tensor::from_vec(values, shape)?.to_dtype(dtype)?.to_device(device).map(Some)
             };
             let of_gate = if g == 0.0 { 0.0 } else { g.signum() * sum.value };
             Ok(vec![

@@ -37,7 +37,7 @@ pub use truncation::Truncated;
 
 use crate::parameter::Parameter;
 use adalora::Allocator;
-use hankel_core::{DType, Error, Gradients, Result, Tensor};
+use hankel_core::{DType, Device, Error, Gradients, Result, Tensor};
 use hankel_ops::{add, scale};
 use std::collections::{BTreeMap, BTreeSet};
 use stream::{Attached, Shared};
@@ -313,5 +313,18 @@ impl AdapterSet {
     /// When the type is not a float.
     pub fn to_dtype(&self, dtype: DType) -> Result<()> {
         self.parameters().iter().try_for_each(|parameter| parameter.to_dtype(dtype))
+    }
+
+    /// Moves every parameter to `device`.
+    ///
+    /// # Errors
+    /// As [`Parameter::to_device`].
+    pub fn to_device(&self, device: Device) -> Result<()> {
+        self.parameters().iter().try_for_each(|parameter| parameter.to_device(device))
+    }
+
+    /// Where the parameters are; the CPU without any.
+    pub fn device(&self) -> Device {
+        self.parameters().first().map_or(Device::Cpu, |parameter| parameter.tensor().device())
     }
 }

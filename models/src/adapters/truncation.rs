@@ -5,12 +5,12 @@ use super::{AdapterConfig, AdapterSet, Placement};
 use crate::reduce::{AdapterReduction, LayerReduction, ReduceError, ReduceOptions, reduce_adapter};
 use crate::weights::{Discretization, HrmAdapterFile, HrmDynamics, HrmLayerFile};
 use faer::{Mat, MatRef};
-use hankel_core::{Result, Tensor};
+use hankel_core::{Error, Result, Tensor};
 use std::collections::BTreeMap;
 
 /// Truncated adapters beside what they came from.
 pub struct Truncated {
-    /// The adapters, of the same element type as before, trainable.
+    /// The adapters, of the same element type and on the same device as before, trainable.
     pub adapters: AdapterSet,
     /// The reduction with its certificate, hashes of the full adapter included.
     pub reduction: AdapterReduction,
@@ -33,12 +33,15 @@ impl AdapterSet {
             return Err(ReduceError::Mismatch("only recurrent adapters can be truncated".into()));
         };
         let full = self.to_hrm_file(config, base_model);
+        let (device, failed) = (self.device(), |e: Error| ReduceError::Mismatch(e.to_string()));
+        device.check().map_err(failed)?;
         let mut reduction = reduce_adapter(&full, options)?;
         reduction.certificate.full = Some(full.to_bytes().hashes());
         let adapters = Self::of_hrm_file(&reduction.adapter, placement, steps).map_err(ReduceError::Mismatch)?;
         if let Some(parameter) = self.parameters().first() {
-            adapters.to_dtype(parameter.tensor().dtype()).map_err(|e| ReduceError::Mismatch(e.to_string()))?;
+            adapters.to_dtype(parameter.tensor().dtype()).map_err(failed)?;
         }
+        adapters.to_device(device).map_err(failed)?;
         Ok(Truncated { adapters, reduction, full })
     }
 }
@@ -81,8 +84,11 @@ impl Truncated {
                 let moments = project(full, small, layer, self.full.config.discretization, [&b, &c]);
                 let Some((new_b, new_c)) = moments else { continue };
                 let (d, width) = (small.state_dim, small.width);
-                carried.insert(name("b"), Tensor::from_vec(new_b, [d, width])?.to_dtype(b.dtype())?);
-                carried.insert(name("c"), Tensor::from_vec(new_c, [width, d])?.to_dtype(c.dtype())?);
+                let like = |values, shape, moment: &Tensor| {
+                    Tensor::from_vec(values, shape)?.to_dtype(moment.dtype())?.to_device(moment.device())
+                };
+                carried.insert(name("b"), like(new_b, [d, width], &b)?);
+                carried.insert(name("c"), like(new_c, [width, d], &c)?);
             }
         }
         Ok(carried)

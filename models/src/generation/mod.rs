@@ -12,7 +12,7 @@ pub use stop::StopFilter;
 use crate::adapters::AdapterSet;
 use crate::backbone::Backbone;
 use crate::pass::{Pass, State};
-use hankel_core::{Error, Random, Result, Tensor, no_grad};
+use hankel_core::{Device, Error, Random, Result, Tensor, no_grad};
 use hankel_ops::{linear, narrow_time};
 
 /// Tokens of a prompt that are read at once: what is kept of the rest is small.
@@ -92,7 +92,7 @@ impl<'a> Generator<'a> {
             linear(&last, &self.backbone.head().tensor(), None)
         })?;
         self.read = self.tokens.len();
-        let logits: Vec<f32> = logits.to_f64_vec().into_iter().map(|x| x as f32).collect();
+        let logits: Vec<f32> = logits.to_device(Device::Cpu)?.to_f64_vec().into_iter().map(|x| x as f32).collect();
         self.next = Some(logits.clone());
         Ok(logits)
     }

@@ -5,7 +5,7 @@ use crate::parameter::Parameter;
 use crate::weights::arrays::{Array, NamedArrays, Precision, parse, serialize};
 use crate::weights::atomic::{Existing, write_folder};
 use crate::weights::{Result, WeightsError};
-use hankel_core::{DType, Tensor};
+use hankel_core::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,8 @@ impl TinyGpt {
         };
         let envelope = Envelope { model_type: MODEL_TYPE.to_owned(), config };
         let config = serde_json::to_vec_pretty(&envelope).map_err(malformed)?;
-        let weights = serialize(&to_arrays(&self.parameters()));
+        let arrays = to_arrays(&self.parameters()).map_err(|e| WeightsError::content(directory, e.to_string()))?;
+        let weights = serialize(&arrays);
         write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &weights)], Existing::Replace)
     }
 
@@ -73,11 +74,14 @@ impl TinyGpt {
 }
 
 /// The values of `parameters` by name.
-pub(crate) fn to_arrays(parameters: &[Parameter]) -> NamedArrays {
+///
+/// # Errors
+/// When they are on a device that has failed.
+pub(crate) fn to_arrays(parameters: &[Parameter]) -> hankel_core::Result<NamedArrays> {
     let array = |parameter: &Parameter| {
-        let tensor = parameter.tensor();
+        let tensor = parameter.tensor().to_device(Device::Cpu)?;
         let precision = if tensor.dtype() == DType::F64 { Precision::F64 } else { Precision::F32 };
-        (parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), precision))
+        Ok((parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), precision)))
     };
     parameters.iter().map(array).collect()
 }

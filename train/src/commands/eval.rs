@@ -1,6 +1,7 @@
 //! `train eval`.
 
 use super::CheckFailed;
+use super::device::DeviceArgs;
 use super::fit::load_run;
 use super::output;
 use crate::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
@@ -35,6 +36,8 @@ pub struct Args {
     /// empirical --states FILE`: 4 bytes a state, layer and token
     #[arg(long, value_name = "FILE.safetensors")]
     record_states: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Print the scores as JSON
     #[arg(long)]
     json: bool,
@@ -67,7 +70,8 @@ impl SplitArg {
 
 pub fn run(args: &Args) -> Result<()> {
     let checks: Vec<Check> = args.expect.iter().map(|text| Check::parse(text)).collect::<Result<_>>()?;
-    let config = load_run(&args.run)?;
+    let mut config = load_run(&args.run)?;
+    args.device.apply(&mut config)?;
     let task = tasks::build(&config.task)?;
     let foundation = Foundation::of_saved_run(&config, &args.run)?;
     let split = args.split.split();

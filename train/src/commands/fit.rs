@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 const QUICKSTART: &str = include_str!("../../experiments/quickstart.toml");
 const QUICKSTART_NAME: &str = "quickstart.toml";
 
+/// Keys of a configuration that say where it is computed, not what.
+const OF_DEVICE: [&str; 2] = ["device", "gpu_memory"];
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Configuration file; the embedded quickstart when left out
@@ -23,7 +26,8 @@ pub struct Args {
     /// Run directory, instead of the first free one of runs/NAME, runs/NAME-2 ...
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Continue a run from its newest checkpoint: that of --out, or the newest of this name under runs/
+    /// Continue a run from its newest checkpoint: that of --out, or the newest of this name under runs/; it may change its
+    /// device
     #[arg(long)]
     resume: bool,
     /// Print the resolved configuration, parameters, memory and the first batch, and train nothing
@@ -47,13 +51,15 @@ impl Args {
         Ok(config)
     }
 
-    /// The configuration of a run to resume, which must be the one that is asked for if one is.
+    /// The configuration of a run to resume, which must be the one that is asked for if one is, but for the device.
     fn load_resumed(&self) -> Result<(Config, RunDirectory)> {
-        let asked = if self.config.is_some() || !self.overrides.is_empty() || self.out.is_none() {
-            Some(self.load()?)
-        } else {
-            None
+        let is_of_device = |assignment: &&String| {
+            let key = assignment.split('=').next().unwrap_or_default().trim();
+            OF_DEVICE.contains(&key)
         };
+        let (of_device, others): (Vec<&String>, Vec<&String>) = self.overrides.iter().partition(is_of_device);
+        let asked =
+            if self.config.is_some() || !others.is_empty() || self.out.is_none() { Some(self.load()?) } else { None };
         let path = match (&self.out, &asked) {
             (Some(out), _) => out.clone(),
             (None, Some(asked)) => RunDirectory::newest(&asked.name).with_context(|| {
@@ -62,15 +68,23 @@ impl Args {
             (None, None) => bail!("name the run to resume with --out"),
         };
         let directory = RunDirectory::open(&path)?;
-        let own = load_run(directory.path())?;
-        if let Some(asked) = asked
-            && (asked != own)
-        {
-            bail!(
-                "{} was begun with another configuration ({}): resume it with --out alone, or begin a new run",
-                path.display(),
-                difference(&own.to_toml(), &asked.to_toml())
-            );
+        let before = load_run(directory.path())?;
+        let mut own = load_run_with(directory.path(), &of_device.into_iter().cloned().collect::<Vec<_>>())?;
+        if let Some(mut asked) = asked {
+            if self.config.is_some() {
+                (own.device, own.gpu_memory) = (asked.device.clone(), asked.gpu_memory);
+            }
+            (asked.device, asked.gpu_memory) = (own.device.clone(), own.gpu_memory);
+            if asked != own {
+                bail!(
+                    "{} was begun with another configuration ({}): resume it with --out alone, or begin a new run",
+                    path.display(),
+                    difference(&own.to_toml(), &asked.to_toml())
+                );
+            }
+        }
+        if own.device != before.device {
+            eprintln!("the run goes on with device = {:?}; it was {:?} before", own.device, before.device);
         }
         Ok((own, directory))
     }
@@ -78,9 +92,13 @@ impl Args {
 
 /// The resolved configuration of a run.
 pub fn load_run(directory: &Path) -> Result<Config> {
+    load_run_with(directory, &[])
+}
+
+fn load_run_with(directory: &Path, overrides: &[String]) -> Result<Config> {
     let path = directory.join("config.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(Config::load(&text, &path.display().to_string(), &[])?.0)
+    Ok(Config::load(&text, &path.display().to_string(), overrides)?.0)
 }
 
 /// The first line in which two resolved configurations differ.
@@ -122,7 +140,11 @@ pub fn run(args: &Args) -> Result<()> {
     let page = report::write(std::slice::from_ref(&run), &run)?;
     let result = &outcome.result;
     output::line(&report::text_table(result))?;
-    let memory = result.peak_anonymous_bytes.map_or_else(String::new, |peak| format!(" with {}", report::bytes(peak)));
+    let own = result.peak_anonymous_bytes.map(report::bytes);
+    let of_device =
+        result.peak_device_bytes.map(|peak| format!("{} on {}", report::bytes(peak), result.environment.device));
+    let memory: Vec<String> = own.into_iter().chain(of_device).collect();
+    let memory = if memory.is_empty() { String::new() } else { format!(" with {}", memory.join(" and ")) };
     let wall = duration(result.wall_time_seconds);
     output::line(&format!("{} after {wall}{memory}: {}", run.display(), page.display()))?;
     if let Some(folder) = outcome.directory.existing_predictions() {

@@ -1,13 +1,14 @@
 //! `train forward`: what a model computes, in a file, for comparison with other software.
 
 use super::Quantize;
+use super::device::DeviceArgs;
 use super::generate::{LENGTH, attach};
 use super::output;
 use crate::config::Precision;
 use crate::fit::{Foundation, Model, Transformer};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use hankel_core::{DType, Gradients, Tensor, no_grad};
+use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, serialize};
 use hankel_models::weights::atomic::write_file;
 use hankel_models::{Parameter, Pass};
@@ -35,6 +36,8 @@ pub struct Args {
     /// Element type that is computed in
     #[arg(long, value_enum, default_value_t = Compute::F32)]
     precision: Compute,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Integers: `input_ids` [batch, T]; `labels` of the same shape (-100 counts nothing; `input_ids` when left out);
     /// `attention_mask`, whose zeros must be at the end of a row
     #[arg(long, value_name = "FILE.safetensors")]
@@ -63,7 +66,8 @@ pub fn run(args: &Args) -> Result<()> {
         Compute::F32 => Precision::F32,
         Compute::F64 => Precision::F64,
     };
-    let foundation = Foundation::open(&args.model, args.quantize.is_some(), precision)?;
+    let device = args.device.open(precision)?;
+    let foundation = Foundation::open(&args.model, args.quantize.is_some(), precision, device)?;
     let model = attach(&foundation, args.adapter.as_deref(), LENGTH)?;
     let (arrays, loss) = compute(&model, &input, args.gradients)?;
     let count = arrays.len();
@@ -113,7 +117,7 @@ fn compute(model: &Model, input: &Input, gradients: bool) -> Result<(NamedArrays
         let hidden = match backbone {
             Transformer::Mistral { model, .. } if gradients => {
                 let x = model.embed(&input.tokens)?;
-                let zeros = Tensor::zeros::<f32>(x.shape()).to_dtype(x.dtype())?.parameter()?;
+                let zeros = x.full_like(x.shape(), 0.0)?.parameter()?;
                 let x = add(&x, &zeros)?;
                 offset = Some(zeros);
                 model.hidden_of(&x, adapters, &mut pass)?
@@ -135,25 +139,29 @@ fn compute(model: &Model, input: &Input, gradients: bool) -> Result<(NamedArrays
     let gradients = if gradients { loss.backward()? } else { Gradients::default() };
 
     let mut arrays = NamedArrays::new();
-    let mut put = |name: String, tensor: &Tensor| {
+    let mut put = |name: String, tensor: &Tensor| -> Result<()> {
+        let tensor = tensor.to_device(Device::Cpu)?;
         let stored = if tensor.dtype() == DType::F64 { Stored::F64 } else { Stored::F32 };
         arrays.insert(name, Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), stored));
+        Ok(())
     };
-    put("logits".to_owned(), &logits);
+    put("logits".to_owned(), &logits)?;
     let number = |value: f64| Tensor::full([1], value).to_dtype(logits.dtype());
-    put("loss".to_owned(), &number(value)?);
+    put("loss".to_owned(), &number(value)?)?;
     if let Some(value) = without_penalty {
-        put("loss_lm".to_owned(), &number(value)?);
+        put("loss_lm".to_owned(), &number(value)?)?;
     }
-    trace.iter().enumerate().for_each(|(layer, hidden)| put(format!("hidden.layer{layer}"), hidden));
-    put("hidden.final_norm".to_owned(), &hidden);
+    for (layer, hidden) in trace.iter().enumerate() {
+        put(format!("hidden.layer{layer}"), hidden)?;
+    }
+    put("hidden.final_norm".to_owned(), &hidden)?;
     for (name, parameter) in &trained {
         if let Some(gradient) = gradients.get(&parameter.tensor()) {
-            put(name.clone(), gradient);
+            put(name.clone(), gradient)?;
         }
     }
     if let Some(gradient) = offset.as_ref().and_then(|offset| gradients.get(offset)) {
-        put("grad.inputs_embeds".to_owned(), gradient);
+        put("grad.inputs_embeds".to_owned(), gradient)?;
     }
     Ok((arrays, value))
 }

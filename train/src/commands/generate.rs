@@ -1,6 +1,7 @@
 //! `train generate`.
 
 use super::Quantize;
+use super::device::DeviceArgs;
 use super::fit::load_run;
 use super::output;
 use crate::config::{Precision, TaskConfig};
@@ -47,6 +48,8 @@ pub struct Args {
     /// Seed of the drawing
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -87,13 +90,15 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn load(args: &Args) -> Result<(Model, Codec)> {
     if let Some(directory) = &args.model {
-        let foundation = Foundation::open(directory, args.quantize.is_some(), Precision::F32)?;
+        let device = args.device.open(Precision::F32)?;
+        let foundation = Foundation::open(directory, args.quantize.is_some(), Precision::F32, device)?;
         let codec = Codec::of_model(directory, &foundation)?;
         let model = attach(&foundation, args.adapter.as_deref().map(Path::new), LENGTH)?;
         return Ok((model, codec));
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
-    let config = load_run(run)?;
+    let mut config = load_run(run)?;
+    args.device.apply(&mut config)?;
     let foundation = Foundation::of_saved_run(&config, run)?;
     let codec = match (&config.task, config.backbone.path()) {
         (TaskConfig::Bytes(_), _) => Codec::Bytes,

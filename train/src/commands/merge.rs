@@ -6,7 +6,7 @@ use crate::config::Precision;
 use crate::fit::{Foundation, Transformer};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use hankel_core::DType;
+use hankel_core::{DType, Device};
 use hankel_models::adapters::MergeReport;
 use hankel_models::mistral::{MistralConfig, merge_model};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
@@ -65,7 +65,7 @@ fn load(directory: &Path, placement: &hankel_models::adapters::Placement) -> Res
 fn merge_tiny(args: &Args) -> Result<MergeReport> {
     ensure!(args.dtype != Some(Dtype::Bf16), "a tiny_gpt model is stored in f32: leave out `--dtype bf16`");
     ensure!(!args.output.exists(), "{} exists already", args.output.display());
-    let foundation = Foundation::open(&args.model, false, Precision::F32)?;
+    let foundation = Foundation::open(&args.model, false, Precision::F32, Device::Cpu)?;
     let model = attach(&foundation, Some(&args.adapter), LENGTH)?;
     let report = model.adapters.merge(&model.backbone.parameters())?;
     let Transformer::TinyGpt(backbone) = &model.backbone else { unreachable!("its configuration was read") };

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod device;
 mod devices;
 mod eval;
 mod fit;

@@ -56,6 +56,9 @@ pub enum Precision {
     Bf16,
 }
 
+/// Why a run in double precision does not begin on a GPU.
+pub const NO_DOUBLES: &str = "\"f64\" is for the CPU: a GPU computes in \"f32\"";
+
 /// A configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -63,8 +66,10 @@ pub struct Config {
     pub name: String,
     /// Seed of everything that is drawn.
     pub seed: u64,
-    /// Device that computes: `cpu`.
+    /// Device that computes: `cpu`, `gpu` (the first one), `gpu:1` (the second), or part of a GPU's name.
     pub device: String,
+    /// GiB that tensors may take on a GPU; whatever it has when not given. It has no effect on the CPU.
+    pub gpu_memory: Option<f64>,
     /// Element type that parameters and activations are computed in, and kept in.
     pub precision: Precision,
     /// What is learned.
@@ -129,7 +134,9 @@ impl Config {
             format!("must be made of letters, digits, `-`, `_` and `.`, found {:?}", self.name)
         });
         checks.at_most("seed", self.seed, i64::MAX as u64);
-        checks.require("device", self.device == "cpu", || format!("must be \"cpu\", found {:?}", self.device));
+        checks.require("device", !self.device.trim().is_empty(), || "must name a device, or `cpu`".to_owned());
+        checks.positive("gpu_memory", self.gpu_memory.unwrap_or(1.0));
+        checks.require("precision", self.device == "cpu" || self.precision != Precision::F64, || NO_DOUBLES.to_owned());
         self.task.check(&mut checks.inside("task"));
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
         if let (TaskConfig::Text(task), Some(Sizes::Mistral(model))) = (&self.task, &backbone) {
@@ -352,7 +359,9 @@ lr = 2e-4
             (&["backbone.heads=5"], "`backbone.heads` does not fit: d_model = 128 cannot be split over 5 heads"),
             (&["task.transitions=[[0, 1]]"], "`task.transitions` must have 4 rows (states) of 2 entries (symbols)"),
             (&["pretrain.task.states=5"], "`pretrain.task` has a vocabulary of 7, but the adapters' task has one of 6"),
-            (&["device=gpu"], "--set device=gpu: `device` must be \"cpu\", found \"gpu\""),
+            (&["device=gpu", "precision=f64"], "--set precision=f64: `precision` \"f64\" is for the CPU"),
+            (&["device="], "--set device=: `device` must name a device"),
+            (&["gpu_memory=0"], "--set gpu_memory=0: `gpu_memory` must be above 0, found 0"),
             (&["adapter=[]"], "`adapter` is missing"),
             (&["adapter.lora.kind=selectve"], "found \"selectve\"; did you mean `selective`?"),
             (

@@ -208,6 +208,7 @@ proptest! {
         pretrain in option(training()),
         adapter in adapters(),
         seed in 0..=i64::MAX as u64,
+        gpu_memory in option(0.5..100.0),
     ) {
         let pretrain = pretrain.map(|mut train| {
             if train.steps.is_none() && train.epochs.is_none() {
@@ -219,6 +220,7 @@ proptest! {
             name: "round-trip".into(),
             seed,
             device: "cpu".into(),
+            gpu_memory,
             precision: Precision::F64,
             task,
             backbone,
@@ -240,7 +242,7 @@ proptest! {
             prop_assert_eq!((&given.name, &given.path, &given.truncate), (&read.name, &read.path, &read.truncate));
             prop_assert_eq!((given.reduce, given.hsv_regularization), (read.reduce, read.hsv_regularization));
         }
-        prop_assert_eq!(config.train.lr, resolved.train.lr);
+        prop_assert_eq!((config.train.lr, config.gpu_memory), (resolved.train.lr, resolved.gpu_memory));
         prop_assert_eq!(config.task.sequence_length(), resolved.task.sequence_length());
     }
 }

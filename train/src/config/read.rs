@@ -11,7 +11,8 @@ use crate::tasks::text::TextFormat;
 use hankel_models::adapters::stream;
 use std::path::Path;
 
-const TOP_LEVEL: &[&str] = &["name", "seed", "device", "precision", "task", "backbone", "pretrain", "train", "adapter"];
+const TOP_LEVEL: &[&str] =
+    &["name", "seed", "device", "gpu_memory", "precision", "task", "backbone", "pretrain", "train", "adapter"];
 
 /// Reads the whole configuration; the run is named after `file` unless it names itself.
 pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
@@ -31,6 +32,7 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
         name: value(table, "name", named)?,
         seed: value(table, "seed", 0)?,
         device: value(table, "device", "cpu".to_owned())?,
+        gpu_memory: table.get("gpu_memory").map(|node| read_value(node, "gpu_memory")).transpose()?,
         precision: value(table, "precision", super::Precision::F32)?,
         task: task(task_node, "task")?,
         backbone: backbone(table.get("backbone").unwrap_or(&empty))?,

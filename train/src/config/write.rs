@@ -10,6 +10,9 @@ pub fn config(config: &Config) -> String {
     root.insert("name".into(), config.name.clone().into());
     root.insert("seed".into(), (config.seed as i64).into());
     root.insert("device".into(), config.device.clone().into());
+    if let Some(memory) = config.gpu_memory {
+        root.insert("gpu_memory".into(), memory.into());
+    }
     root.insert("precision".into(), value(&config.precision));
     root.insert("task".into(), task(&config.task).into());
     root.insert("backbone".into(), backbone(&config.backbone).into());

@@ -2,9 +2,9 @@
 
 use super::model::Model;
 use super::transformer::Transformer;
-use crate::config::{BackboneConfig, Config, Precision, model_directory};
-use anyhow::{Context, Result, bail};
-use hankel_core::{DType, Tensor};
+use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directory};
+use anyhow::{Context, Result, bail, ensure};
+use hankel_core::{DType, Device, Tensor};
 use hankel_models::mistral::{CONFIG_FILE, LoadOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, Mistral, TinyGpt, TinyGptConfig};
@@ -17,14 +17,29 @@ pub struct Foundation {
     backbone: Transformer,
     pristine: Vec<Tensor>,
     dtype: DType,
+    device: Device,
+}
+
+/// Opens the device `name` for computing in `precision`; a GPU's tensors may take `memory` GiB.
+///
+/// # Errors
+/// When there is no such device, or it does not compute in that type.
+pub fn open_device(name: &str, memory: Option<f64>, precision: Precision) -> Result<Device> {
+    let device = Device::open(name).context("`device` cannot be used")?;
+    if let Some(gpu) = device.gpu() {
+        ensure!(precision != Precision::F64, "`precision` {NO_DOUBLES}");
+        gpu.set_budget(memory.map(|memory| (memory * f64::from(1 << 30)) as u64));
+    }
+    Ok(device)
 }
 
 impl Foundation {
     /// The backbone of a resolved configuration: random, or loaded from the directory that it names.
     ///
     /// # Errors
-    /// When files are missing, damaged or of another model.
+    /// When files are missing, damaged or of another model; when the device cannot be used or has no room.
     pub fn new(config: &Config) -> Result<Self> {
+        let device = open_device(&config.device, config.gpu_memory, config.precision)?;
         let backbone = match &config.backbone {
             BackboneConfig::TinyGpt(c) => {
                 let settings = c
@@ -36,12 +51,12 @@ impl Foundation {
                 })
             }
             BackboneConfig::Mistral(c) => {
-                let model = Mistral::load(&c.model, c.load_options())?;
+                let model = Mistral::load(&c.model, c.load_options(device))?;
                 let kept = (config.precision == Precision::Bf16).then_some(DType::BF16);
                 Transformer::Mistral { model, recompute: c.recompute, kept }
             }
         };
-        Self::of(backbone, config.precision)
+        Self::of(backbone, config.precision, device)
     }
 
     /// The backbone that a run trained or drew, with the dropout of its configuration.
@@ -51,7 +66,8 @@ impl Foundation {
     pub fn of_run(config: &Config, directory: &Path) -> Result<Self> {
         let BackboneConfig::TinyGpt(c) = &config.backbone else { return Self::new(config) };
         let settings = TinyGptConfig { dropout: c.dropout, ..TinyGpt::load_config(directory)? };
-        Self::of(Transformer::TinyGpt(load(directory, &settings)?), config.precision)
+        let device = open_device(&config.device, config.gpu_memory, config.precision)?;
+        Self::of(Transformer::TinyGpt(load(directory, &settings)?), config.precision, device)
     }
 
     /// The backbone of a finished or unfinished run: the one in its directory, or the one it was loaded from.
@@ -67,29 +83,30 @@ impl Foundation {
     /// [`crate::config::MistralConfig`].
     ///
     /// # Errors
-    /// When files are missing, damaged or of an unknown kind.
-    pub fn open(directory: &Path, quantize: bool, precision: Precision) -> Result<Self> {
+    /// When files are missing, damaged or of an unknown kind, or the device has no room.
+    pub fn open(directory: &Path, quantize: bool, precision: Precision, device: Device) -> Result<Self> {
         let path = directory.join(CONFIG_FILE);
         let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let config: Value =
             serde_json::from_slice(&text).with_context(|| format!("{} is malformed", path.display()))?;
         if config["model_type"] != "tiny_gpt" {
-            let model = Mistral::load(directory, LoadOptions { quantize })?;
-            return Self::of(Transformer::Mistral { model, recompute: true, kept: None }, precision);
+            let model = Mistral::load(directory, LoadOptions { quantize, device })?;
+            return Self::of(Transformer::Mistral { model, recompute: true, kept: None }, precision, device);
         }
         if quantize {
             bail!("{}: only Mistral and Llama are quantised, this is a tiny_gpt", directory.display());
         }
-        Self::of(Transformer::TinyGpt(TinyGpt::load(directory)?), precision)
+        Self::of(Transformer::TinyGpt(TinyGpt::load(directory)?), precision, device)
     }
 
-    fn of(backbone: Transformer, precision: Precision) -> Result<Self> {
+    fn of(backbone: Transformer, precision: Precision, device: Device) -> Result<Self> {
         let dtype = match precision {
             Precision::F32 | Precision::Bf16 => DType::F32,
             Precision::F64 => DType::F64,
         };
         backbone.compute_in(dtype)?;
-        let mut foundation = Foundation { backbone, pristine: Vec::new(), dtype };
+        backbone.to_device(device)?;
+        let mut foundation = Foundation { backbone, pristine: Vec::new(), dtype, device };
         foundation.keep();
         Ok(foundation)
     }
@@ -98,6 +115,11 @@ impl Foundation {
     pub fn keep(&mut self) {
         // Shares the memory until a stage trains a parameter.
         self.pristine = self.backbone.parameters().iter().map(|parameter| parameter.tensor().detach()).collect();
+    }
+
+    /// Where everything is computed.
+    pub fn device(&self) -> Device {
+        self.device
     }
 
     /// The backbone itself.
@@ -124,6 +146,7 @@ impl Foundation {
     pub fn with(&self, adapters: AdapterSet) -> hankel_core::Result<Model> {
         self.reset()?;
         adapters.to_dtype(self.dtype)?;
+        adapters.to_device(self.device)?;
         Ok(Model { backbone: self.backbone.clone(), adapters })
     }
 

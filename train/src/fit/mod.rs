@@ -20,7 +20,7 @@ mod whole;
 
 pub use dry_run::dry_run;
 pub use evaluate::{evaluate, examine, to_lines};
-pub use foundation::Foundation;
+pub use foundation::{Foundation, open_device};
 pub use model::{Model, adapter_directory};
 pub use predict::predict;
 pub use record::record_states;

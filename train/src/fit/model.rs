@@ -4,7 +4,7 @@ use super::transformer::Transformer;
 use crate::config::BackboneConfig;
 use crate::tasks::{Batch, Judged};
 use anyhow::{Context, Result, bail};
-use hankel_core::{DType, Gradients, Tensor, no_grad};
+use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
 use hankel_models::weights::atomic::write_file;
@@ -153,11 +153,11 @@ impl Model {
         }
         fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let array = |parameter: &Parameter| {
-            let tensor = parameter.tensor();
+            let tensor = parameter.tensor().to_device(Device::Cpu)?;
             let stored = if tensor.dtype() == DType::F64 { Stored::F64 } else { Stored::F32 };
-            (parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), stored))
+            Ok((parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), stored)))
         };
-        let arrays: NamedArrays = trained.iter().map(array).collect();
+        let arrays: NamedArrays = trained.iter().map(array).collect::<hankel_core::Result<_>>()?;
         Ok(write_file(&directory.join(TRAINED_BACKBONE_FILE), &serialize(&arrays))?)
     }
 

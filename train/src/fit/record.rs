@@ -4,7 +4,7 @@ use super::model::Model;
 use crate::results::Split;
 use crate::tasks::Task;
 use anyhow::{Result, bail};
-use hankel_core::{Tensor, no_grad};
+use hankel_core::{Device, Tensor, no_grad};
 use hankel_models::Pass;
 use hankel_models::weights::{HrmSite, StateRecord};
 use std::collections::BTreeMap;
@@ -32,7 +32,8 @@ pub fn record_states(
         let mut pass = Pass { trajectories: Some(&mut trajectories), ..Pass::evaluation() };
         no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
         for trajectory in trajectories {
-            parts.entry((trajectory.layer, trajectory.site)).or_default().push(trajectory.states);
+            let states = trajectory.states.to_device(Device::Cpu)?;
+            parts.entry((trajectory.layer, trajectory.site)).or_default().push(states);
         }
     }
     if parts.is_empty() {

@@ -13,7 +13,7 @@ use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::{EventLog, Progress, RunDirectory, environment, interrupt, memory};
 use crate::tasks::Task;
 use anyhow::{Context, Result};
-use hankel_core::Tensor;
+use hankel_core::{Device, Tensor};
 use hankel_models::adapters::AdapterConfig as Settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,25 @@ pub struct Session<'a> {
     pub(super) directory: RunDirectory,
     pub(super) log: EventLog,
     pub(super) state: RunState,
+    device: Device,
     begun: Instant,
     earlier_seconds: f64,
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn open(config: &'a Config, directory: RunDirectory, resume: bool, begun: Instant) -> Result<Self> {
+    pub(super) fn open(
+        config: &'a Config,
+        directory: RunDirectory,
+        resume: bool,
+        device: Device,
+        begun: Instant,
+    ) -> Result<Self> {
         let checkpoints = checkpoint::list(&directory.checkpoints());
+        let resolved = config.to_toml();
+        if resume && std::fs::read_to_string(directory.config()).is_ok_and(|text| text != resolved) {
+            // It goes on with another device.
+            directory.write(&directory.config(), &resolved)?;
+        }
         let (log, state) = match checkpoints.last() {
             Some(newest) if resume => {
                 let (state, _) = checkpoint::load(newest)?;
@@ -40,17 +52,18 @@ impl<'a> Session<'a> {
             // Stopped before its first checkpoint: it begins again.
             _ if resume => (EventLog::reopen(&directory.metrics(), 0)?, RunState::default()),
             _ => {
-                directory.write(&directory.config(), &config.to_toml())?;
+                directory.write(&directory.config(), &resolved)?;
                 (EventLog::create(&directory.metrics())?, RunState::default())
             }
         };
         let earlier_seconds = state.wall_time_seconds;
-        let mut session = Session { config, directory, log, state, begun, earlier_seconds };
+        let mut session = Session { config, directory, log, state, device, begun, earlier_seconds };
         session.log.write(&Event::Start {
             name: config.name.clone(),
             seed: config.seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resumed: resume,
+            device: Some(device.to_string()),
         })?;
         Ok(session)
     }
@@ -68,6 +81,8 @@ impl<'a> Session<'a> {
     fn note_memory(&mut self) {
         self.state.peak_memory_bytes = self.state.peak_memory_bytes.max(memory::peak_memory());
         self.state.peak_anonymous_bytes = self.state.peak_anonymous_bytes.max(memory::peak_anonymous());
+        let of_device = self.device.gpu().map(|gpu| gpu.memory().peak);
+        self.state.peak_device_bytes = self.state.peak_device_bytes.max(of_device);
     }
 
     fn seconds(&self) -> f64 {
@@ -242,11 +257,12 @@ impl<'a> Session<'a> {
                 pretrain: self.state.pretrain.clone(),
             },
             rows: self.state.rows.clone(),
-            environment: environment(&self.config.device, &precision),
+            environment: environment(&self.device.to_string(), &precision),
             data: task.data_files(),
             wall_time_seconds: self.seconds(),
             peak_memory_bytes: self.state.peak_memory_bytes,
             peak_anonymous_bytes: self.state.peak_anonymous_bytes,
+            peak_device_bytes: self.state.peak_device_bytes,
         };
         let json = serde_json::to_string_pretty(&result)? + "\n";
         self.directory.write(&self.directory.result(), &json)?;

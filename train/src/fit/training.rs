@@ -7,7 +7,7 @@ use crate::results::Split;
 use crate::tasks::{Batch, Order, Task};
 use anyhow::{Context, Result, bail};
 use hankel_core::autograd::find_non_finite;
-use hankel_core::{Error, Gradients, Tensor};
+use hankel_core::{Device, Error, Gradients, Tensor};
 use hankel_models::adapters::Truncated;
 use hankel_models::{Parameter, Role, StepKey};
 use hankel_ops::scale;
@@ -227,10 +227,10 @@ impl<'a> Training<'a> {
         Ok((loss, gradients))
     }
 
-    /// Everything that changes during training, by name.
+    /// Everything that changes during training, by name, in main memory.
     ///
     /// # Errors
-    /// Never for a training made by [`Training::new`].
+    /// When the device has failed.
     pub fn tensors(&self) -> Result<BTreeMap<String, Tensor>> {
         let adapters = self.model.adapters.training_state()?.into_iter();
         let adapters = adapters.map(|(name, tensor)| (format!("{ADAPTERS}{name}"), tensor));
@@ -242,7 +242,8 @@ impl<'a> Training<'a> {
                 (format!("second/{name}"), trained.moments.second.clone()),
             ]
         });
-        Ok(entries.chain(adapters).collect())
+        let here = |(name, tensor): (String, Tensor)| Ok((name, tensor.to_device(Device::Cpu)?));
+        entries.chain(adapters).map(here).collect()
     }
 
     /// Goes back to a saved state after step `step`.
@@ -265,7 +266,8 @@ impl<'a> Training<'a> {
                         expected.shape()
                     );
                 }
-                Ok(tensor)
+                // Checkpoints are the same whatever device wrote them.
+                Ok(tensor.to_device(expected.device())?)
             };
             trained.parameter.set(&take("parameter")?)?;
             trained.moments = Moments { first: take("first")?, second: take("second")?, ..trained.moments };

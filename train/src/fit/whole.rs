@@ -60,7 +60,7 @@ impl Prepared {
 pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
     let begun = Instant::now();
     let Prepared { task, pretrain_task, mut foundation, seconds } = prepared;
-    let mut session = Session::open(config, directory, resume, begun)?;
+    let mut session = Session::open(config, directory, resume, foundation.device(), begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
     let parameters: usize = foundation.backbone().parameters().iter().map(Parameter::elements).sum();

@@ -86,6 +86,9 @@ fn run_facts(result: &RunResult) -> Vec<(String, String)> {
             .map_or_else(String::new, |own| format!(", {} without mapped files", bytes(own)));
         out.push(("Peak memory", bytes(peak) + &own));
     }
+    if let Some(peak) = result.peak_device_bytes {
+        out.push(("Peak memory of tensors on the GPU", bytes(peak)));
+    }
     let environment = &result.environment;
     out.push(("Device", format!("{}, {} threads, {}", environment.device, environment.threads, environment.precision)));
     out.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

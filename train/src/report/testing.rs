@@ -138,12 +138,14 @@ pub(super) fn result(name: &str) -> RunResult {
         wall_time_seconds: 197.4,
         peak_memory_bytes: Some(412 << 20),
         peak_anonymous_bytes: Some(390 << 20),
+        peak_device_bytes: None,
     }
 }
 
 /// The events of such a run.
 pub(super) fn events(name: &str) -> Vec<Event> {
-    let mut out = vec![Event::Start { name: name.into(), seed: 17, version: "0.1.0".into(), resumed: false }];
+    let mut out =
+        vec![Event::Start { name: name.into(), seed: 17, version: "0.1.0".into(), resumed: false, device: None }];
     for (s, (stage, end, speed)) in
         [("pretrain", 1.2, 4.0), ("none", 1.13, 9.0), ("hrm", 0.96, 3.0), ("lora", 0.75, 3.5)].into_iter().enumerate()
     {

@@ -42,6 +42,9 @@ pub struct RunState {
     /// Largest anonymous part of it so far, in bytes.
     #[serde(default)]
     pub peak_anonymous_bytes: Option<u64>,
+    /// Most bytes that tensors took on a GPU so far.
+    #[serde(default)]
+    pub peak_device_bytes: Option<u64>,
 }
 
 /// What a stage has added up so far.

@@ -9,7 +9,7 @@
 use super::schedule::Phase;
 use super::{AdaLora, AdaLoraConfig};
 use crate::parameter::Parameter;
-use hankel_core::{DType, Error, Float, Gradients, Result, Tensor};
+use hankel_core::{DType, Device, Error, Float, Gradients, Result, Tensor};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -167,14 +167,16 @@ impl State {
                 format!("no gradient of {}: allocate with those of the step's backward pass", parameter.name());
             Error::invalid("adalora", problem)
         })?;
+        // The scores are kept in main memory, whatever the device: a few matrices of low rank, once in a step.
+        let (value, gradient) = (value.to_device(Device::Cpu)?, gradient.to_device(Device::Cpu)?);
         if !self.scores.contains_key(parameter.name()) {
             let zeros = || Tensor::zeros_of(value.dtype(), value.shape());
             self.scores.insert(parameter.name().to_owned(), [zeros()?, zeros()?]);
         }
         let Some(scores) = self.scores.get_mut(parameter.name()) else { return Ok(()) };
         match value.dtype() {
-            DType::F32 => update::<f32>(scores, &value, gradient, factor, config),
-            _ => update::<f64>(scores, &value, gradient, factor, config),
+            DType::F32 => update::<f32>(scores, &value, &gradient, factor, config),
+            _ => update::<f64>(scores, &value, &gradient, factor, config),
         }
     }
 
@@ -219,10 +221,12 @@ impl State {
         }
         for adapter in adapters {
             let Some(kept) = self.kept.get(adapter.path()) else { continue };
-            adapter.e.update(|value| match value.dtype() {
-                DType::F32 => clear::<f32>(value, kept),
-                _ => clear::<f64>(value, kept),
-            })?;
+            let mut value = adapter.e.tensor().to_device(Device::Cpu)?;
+            match value.dtype() {
+                DType::F32 => clear::<f32>(&mut value, kept)?,
+                _ => clear::<f64>(&mut value, kept)?,
+            }
+            adapter.e.set(&value)?;
         }
         Ok(())
     }

@@ -105,7 +105,7 @@ impl StreamAdapter for Selective {
 
 impl Selective {
     fn along(&self, x: &Tensor) -> Result<VaryingSystem> {
-        let one = Tensor::full([self.state_dim()], 1.0_f32).to_dtype(x.dtype())?;
+        let one = x.full_like([self.state_dim()], 1.0)?;
         let p = linear(x, &self.p.tensor(), None)?;
         let selected = |i: usize, base: &Tensor| linear(&p, &self.selection[i].tensor(), Some(base));
         let log_rate = selected(0, &add(&self.log_a.tensor(), &self.log_dt.tensor())?)?;

@@ -40,7 +40,7 @@ impl StreamAdapter for StateOffset {
 
     fn forward(&self, x: &Tensor, _: Option<&Memory>) -> Result<(Tensor, Memory)> {
         let offset = self.offset.tensor();
-        let zeros = Tensor::zeros_of(x.dtype(), x.shape())?;
-        Ok((scale_columns(&zeros, &Tensor::zeros_of(x.dtype(), offset.shape())?, Some(&offset))?, Memory::new()))
+        let (zeros, factors) = (x.full_like(x.shape(), 0.0)?, x.full_like(offset.shape(), 0.0)?);
+        Ok((scale_columns(&zeros, &factors, Some(&offset))?, Memory::new()))
     }
 }

@@ -31,7 +31,8 @@ impl AdapterSet {
         let (kept, pruned) = self.allocator.kept();
         let config = config::write(self.config(), &kept, base_model);
         let config = serde_json::to_vec_pretty(&config).map_err(|e| WeightsError::content(directory, e.to_string()))?;
-        let mut arrays = to_arrays(&self.parameters());
+        let arrays = to_arrays(&self.parameters());
+        let mut arrays = arrays.map_err(|e| WeightsError::content(directory, e.to_string()))?;
         if !pruned {
             kept.iter().for_each(|(path, kept)| prune(&mut arrays, path, kept));
         }

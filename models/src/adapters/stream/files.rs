@@ -33,7 +33,8 @@ impl AdapterSet {
             fields.extend(settings);
         }
         let json = serde_json::to_vec_pretty(&fields).map_err(malformed)?;
-        let mut arrays = to_arrays(&self.parameters());
+        let arrays = to_arrays(&self.parameters());
+        let mut arrays = arrays.map_err(|e| WeightsError::content(directory, e.to_string()))?;
         for (name, stream) in self.attached() {
             let Some(reduction) = &stream.reduction else { continue };
             for (entry, matrix) in [("left", &reduction.left), ("right", &reduction.right)] {

@@ -45,7 +45,7 @@ pub fn last_states(states: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
     };
     match (steps, before) {
         (0, Some(before)) => Ok(before.clone()),
-        (0, None) => Tensor::zeros_of(states.dtype(), [batch, d]),
+        (0, None) => states.full_like([batch, d], 0.0),
         _ => narrow_time(states, steps - 1, 1)?.reshape([batch, d]),
     }
 }
@@ -128,7 +128,7 @@ impl Attached {
 
     /// The system of the adapter on a single token of zeros, if it is one.
     pub(crate) fn example(&self) -> Result<Option<VaryingSystem>> {
-        let x = Tensor::zeros_of(self.gate.tensor().dtype(), [1, 1, self.width])?;
+        let x = self.gate.tensor().full_like([1, 1, self.width], 0.0)?;
         no_grad(|| self.adapter.system(&x))
     }
 

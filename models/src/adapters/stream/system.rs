@@ -98,7 +98,7 @@ impl Reduction {
         x: &Tensor,
         memory: Option<&Memory>,
     ) -> Result<(Tensor, Memory)> {
-        let (r, d, dtype) = (self.order(), self.right.nrows(), x.dtype());
+        let (r, d) = (self.order(), self.right.nrows());
         let &[batch, steps, _] = &x.shape()[..] else {
             return Err(Error::shape("truncated", format!("expected [batch, T, D], found {}", x.shape())));
         };
@@ -122,10 +122,13 @@ impl Reduction {
             })
             .collect();
         let (states, last): (Vec<_>, Vec<_>) = sequences.into_iter().unzip();
-        let states = Tensor::from_vec(states.concat(), [batch, steps, d])?.to_dtype(dtype)?;
+        let of_type = |values: Vec<f64>, shape: &[usize]| {
+            Tensor::from_vec(values, shape)?.to_dtype(x.dtype())?.to_device(x.device())
+        };
+        let states = of_type(states.concat(), &[batch, steps, d])?;
         let states = states.from_untracked("truncated recurrence", &[&poles, &inputs])?;
         let y = linear(&multiply(&states, &system.output)?, &system.c, None)?;
-        Ok((y, vec![Tensor::from_vec(last.concat(), [batch, r])?.to_dtype(dtype)?]))
+        Ok((y, vec![of_type(last.concat(), &[batch, r])?]))
     }
 }
 

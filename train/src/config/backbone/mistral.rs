@@ -1,6 +1,7 @@
 //! `kind = "mistral"`.
 
 use super::Checks;
+use hankel_core::Device;
 use hankel_models::mistral::{self, LoadOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -33,9 +34,9 @@ impl MistralConfig {
         true
     }
 
-    /// How the files are read.
-    pub fn load_options(&self) -> LoadOptions {
-        LoadOptions { quantize: self.quantize.is_some() }
+    /// How the files are read, to `device`.
+    pub fn load_options(&self, device: Device) -> LoadOptions {
+        LoadOptions { quantize: self.quantize.is_some(), device }
     }
 
     pub(super) fn check(&self, vocabulary: usize, checks: &mut Checks<'_>) -> Option<mistral::MistralConfig> {
