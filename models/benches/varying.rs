@@ -1,18 +1,17 @@
 //! What truncating an adapter that varies in time costs beside running it: 16 or 32 states on a stream of
 //! width 128, 8 sequences of 512.
 //!
-//! `cargo bench -p hankel-models --bench varying`. The averaged Gramians are to cost no more than one pass of the adapter over
-//! the same tokens. Milliseconds on two cores of an AVX-512 EPYC, with optimisation level 2 (`--profile dev`):
+//! `cargo bench -p hankel-models --bench varying`. Milliseconds in one run, release build, on two busy cores of an AVX-512 EPYC:
 //!
-//! | states | the adapter | both Gramians | with the adapter's coefficients and the truncation itself |
-//! | --- | --- | --- | --- |
-//! | 16 | 2.15 | 1.20 | 4.8 |
-//! | 32 | 3.45 | 3.39 | 17.3 |
+//! | states | a pass of the adapter | a scan by FFT | its own scan | both Gramians |
+//! | --- | --- | --- | --- | --- |
+//! | 16 | 2.14 | 0.30 | 0.16 | 0.45 |
+//! | 32 | 3.95 | 0.54 | 0.13 | 1.10 |
 //!
-//! The adapter grows with the width of the stream, the Gramians do not; the truncation is done once, whatever the data.
-//!
-//! A scan by FFT alone is far cheaper, d numbers a step where the Gramians are d^2: in one run on busy cores 0.4 and 1.0 ms
-//! beside 4.0 and 8.9 ms for both Gramians and 3.1 and 5.1 ms for the adapter. Averaging over fewer steps is the way below it.
+//! The adapter grows with the width of the stream, the Gramians do not. They are d^2 / 2 numbers a step where a scan has d: they
+//! cost less than the adapter but about twice what a scan by FFT does. Larger windows (8 steps) do not change that; the
+//! covariance of simulated noise would cost as little as a scan, but of a memory of 1000 steps 4,096 tokens hold four
+//! independent samples.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hankel_core::{Random, Tensor, no_grad};
@@ -21,7 +20,7 @@ use hankel_models::adapters::stream::{Calibration, Stream, StreamConfig};
 use hankel_models::adapters::{AdapterConfig, AdapterSet, Placement, StreamSite};
 use hankel_models::lti::OrderRule;
 use hankel_models::lti::varying::{Coefficients, Controllability, VaryingGramians};
-use hankel_ops::{Poles, ScanPath, scan};
+use hankel_ops::{Poles, ScanPath, multiply, scan, varying_scan};
 
 const WIDTH: usize = 128;
 const SHAPE: [usize; 3] = [8, 512, WIDTH];
@@ -45,6 +44,15 @@ fn varying(criterion: &mut Criterion) {
         let poles = Poles::Diagonal(Tensor::from_vec(a, [d]).expect("poles"));
         group.bench_function(format!("a scan by FFT, {d} states"), |bench| {
             bench.iter(|| scan(&u, &poles, None, ScanPath::Fft).expect("states"));
+        });
+        let values = |value: f32| Tensor::from_vec(vec![value; u.elements()], u.shape()).expect("coefficients");
+        let (a, gain) = (values(0.9), values(1.0));
+        group.bench_function(format!("a varying scan, {d} states"), |bench| {
+            bench.iter(|| {
+                let driven = multiply(&gain, &u).expect("a drive");
+                multiply(&gain, &varying_scan(&a, &driven, None, ScanPath::Sequential).expect("states"))
+                    .expect("outputs")
+            });
         });
         let n = SHAPE[1] * d;
         let rate: Vec<f64> = (0..n).map(|i| 0.01 + 0.1 * (i % 7) as f64).collect();

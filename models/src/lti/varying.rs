@@ -12,10 +12,12 @@
 //! Wo(t) = (C^T C) * M(t)     M(t) = c_t c_t^T + (a_{t+1} a_{t+1}^T) * M(t+1)
 //! ```
 //!
-//! so that B and C, and with them the width of the stream, stay outside the recursion: it costs `2 d^2` multiplications a step where
-//! the adapter itself costs `2 d D`. What is balanced is the pair of their means over time and trajectories (S. Lall, J. E.
-//! Marsden and S. Glavaški 2002 do so with recorded states). Before and after a trajectory the system is taken to go on with its
-//! mean coefficients, so that a system that does not vary has its ordinary Gramians, whatever the length.
+//! so that B and C, and with them the width of the stream, stay outside the recursion, which is about `d^2 / 2` multiplications a
+//! step where the adapter itself costs `2 d D`. What is balanced is the pair of their means over time and trajectories (S. Lall,
+//! J. E. Marsden and S. Glavaški 2002 do so with recorded states). The recursion takes every step; the mean is over every fourth
+//! P(t) and M(t), which differ little from their neighbours and cost as much to add up as to compute. Before and after a
+//! trajectory the system is taken to go on with its mean coefficients, so that a system that does not vary has its ordinary
+//! Gramians, whatever the length.
 //!
 //! A truncation by an averaged pair has no error bound.
 
@@ -25,6 +27,7 @@ use super::linalg::{compress_columns, product};
 use super::poles::MIN_RATE;
 use super::{LtiError, Result};
 use faer::{Mat, MatRef, Side};
+use hankel_ops::kernels::Elementary;
 use hankel_ops::kernels::simd::vectorized;
 use rayon::prelude::*;
 
@@ -58,6 +61,10 @@ impl Coefficients<'_> {
                 let (expected, got) = ((rate / d.max(1), d), (values.len() / d.max(1), d));
                 return Err(LtiError::Shape { what: what.into(), expected, got });
             }
+            // Without an early end, which would keep the loop from being vectorised.
+            if values.iter().fold(true, |finite, v| finite & v.is_finite()) {
+                continue;
+            }
             if let Some(at) = values.iter().position(|v| !v.is_finite()) {
                 let (row, column, value) = (at / d, at % d, values[at]);
                 return Err(LtiError::NotFinite { what: what.into(), row, column, value });
@@ -66,70 +73,130 @@ impl Coefficients<'_> {
         Ok(())
     }
 
-    /// Lower triangles of `sum_t P(t)` and `sum_t M(t)`.
+    /// Lower triangles of the sums of P(t) and M(t), each that is computed standing for the steps of its window.
     fn sums(&self, d: usize) -> [Vec<f64>; 2] {
         let mean = mean_rates(self.rate, d);
-        let poles: Vec<f64> = self.rate.iter().chain(&mean).map(|r| (-r).exp()).collect();
+        let forwards = Windows::new(d, self.rate.chunks(d).zip(self.input.chunks(d)));
         // A step of M takes the poles of the step after it; after the last one come the mean poles.
-        let (a, next) = (padded(&poles[..poles.len() - d], d), padded(&poles[d..], d));
-        let (input, output) = (padded(self.input, d), padded(self.output, d));
-        let width = d.next_multiple_of(LANES);
-        let forwards = a.chunks(width).zip(input.chunks(width));
-        let backwards = next.chunks(width).zip(output.chunks(width)).rev();
-        [recursion(&at_rest(self.input, &mean), d, &forwards), recursion(&at_rest(self.output, &mean), d, &backwards)]
+        let next = std::iter::once(&mean[..]).chain(self.rate.chunks(d).skip(1).rev());
+        let backwards = Windows::new(d, next.zip(self.output.chunks(d).rev()));
+        [forwards.sum(at_rest(self.input, &mean)), backwards.sum(at_rest(self.output, &mean))]
     }
 }
 
 /// Columns that are computed together, and rows.
 const LANES: usize = 8;
 const ROWS: usize = 4;
+/// Steps of a window.
+const WINDOW: usize = 4;
 
-/// Rows of `d` values with zeros up to a multiple of [`LANES`].
-fn padded(values: &[f64], d: usize) -> Vec<f64> {
-    let mut out = Vec::with_capacity(values.len() / d * d.next_multiple_of(LANES));
-    for row in values.chunks(d) {
-        out.extend_from_slice(row);
-        out.resize(out.len().next_multiple_of(LANES), 0.0);
-    }
-    out
+/// The recursion `w = g g^T + (a a^T) * w`, several steps at once: for each window the product of its a, and the g of its steps
+/// multiplied by the a of the steps behind them, in rows of d numbers padded to a multiple of [`LANES`].
+struct Windows {
+    d: usize,
+    steps: usize,
+    rows: Vec<f64>,
 }
 
-/// Sum over the steps of `w = g g^T + (a a^T) * w`, lower triangle, for padded rows (a, g) and a first `w` [d, d]. A block of
-/// the matrix stays in registers over all steps.
-fn recursion<'a>(first: &[f64], d: usize, steps: &(impl Iterator<Item = (&'a [f64], &'a [f64])> + Clone)) -> Vec<f64> {
-    let mut sum = vec![0.0; d * d];
-    for i in (0..d).step_by(ROWS) {
-        for j in (0..(i + ROWS).min(d)).step_by(LANES) {
-            let place = |r: usize, l: usize| (i + r < d && j + l < d).then(|| (i + r) * d + j + l);
-            let start = |r, l| place(r, l).map_or(0.0, |at| first[at]);
-            let mut w: [[f64; LANES]; ROWS] = std::array::from_fn(|r| std::array::from_fn(|l| start(r, l)));
-            let mut block = [[0.0; LANES]; ROWS];
+impl Windows {
+    /// From rows (rate, g) with `a = exp(-rate)`.
+    fn new<'a>(d: usize, steps: impl Iterator<Item = (&'a [f64], &'a [f64])>) -> Self {
+        let width = d.next_multiple_of(LANES);
+        let mut windows = Windows {
+            d,
+            steps: 0,
+            rows: Vec::with_capacity(steps.size_hint().0.div_ceil(WINDOW) * (1 + WINDOW) * width),
+        };
+        let mut a = vec![0.0; d];
+        for (rate, g) in steps {
+            let place = windows.steps % WINDOW;
+            if place == 0 {
+                windows.rows.resize(windows.rows.len() + width, 1.0);
+                windows.rows.resize(windows.rows.len() + WINDOW * width, 0.0);
+            }
+            windows.steps += 1;
+            let begin = windows.rows.len() - (1 + WINDOW) * width;
+            let (before, rest) = windows.rows[begin..].split_at_mut((1 + place) * width);
             vectorized(
                 #[inline(always)]
                 || {
-                    for (a, g) in steps.clone() {
-                        let (Some(aj), Some(gj)) = (a[j..].first_chunk::<LANES>(), g[j..].first_chunk::<LANES>())
-                        else {
-                            continue;
-                        };
-                        for r in 0..ROWS {
-                            let (ai, gi) = (a[i + r], g[i + r]);
-                            for l in 0..LANES {
-                                w[r][l] = gi * gj[l] + ai * aj[l] * w[r][l];
-                                block[r][l] += w[r][l];
-                            }
-                        }
-                    }
+                    a.iter_mut().zip(rate).for_each(|(a, rate)| *a = (-rate).vexp());
+                    before.chunks_exact_mut(width).for_each(|row| row.iter_mut().zip(&a).for_each(|(x, a)| *x *= a));
                 },
             );
-            for (r, l) in (0..ROWS).flat_map(|r| (0..LANES).map(move |l| (r, l))) {
-                if let Some(at) = place(r, l) {
-                    sum[at] = block[r][l];
+            rest[..d].copy_from_slice(g);
+        }
+        windows
+    }
+
+    /// Sum over the windows of their steps times w at their end, lower triangle [d, d], from a first `w`. A block of the matrix
+    /// stays in registers over all windows.
+    fn sum(&self, first: Vec<f64>) -> Vec<f64> {
+        let (d, width) = (self.d, self.d.next_multiple_of(LANES));
+        let mut sum = first;
+        for i in (0..d).step_by(ROWS) {
+            for j in (0..(i + ROWS).min(d)).step_by(LANES) {
+                let place = |r: usize, l: usize| (i + r < d && j + l < d).then(|| (i + r) * d + j + l);
+                let start = |r, l| place(r, l).map_or(0.0, |at| sum[at]);
+                let w: [[f64; LANES]; ROWS] = std::array::from_fn(|r| std::array::from_fn(|l| start(r, l)));
+                let block = vectorized(
+                    #[inline(always)]
+                    || {
+                        let (mut w, mut block) = (w, [[0.0; LANES]; ROWS]);
+                        let mut left = self.steps;
+                        for window in self.rows.chunks_exact((1 + WINDOW) * width) {
+                            let steps = left.min(WINDOW) as f64;
+                            left = left.saturating_sub(WINDOW);
+                            let (Some(heads), Some(lanes)) =
+                                (part::<ROWS>(window, width, i), part::<LANES>(window, width, j))
+                            else {
+                                continue;
+                            };
+                            for r in 0..ROWS {
+                                let (mut keep, mut new) = ([0.0; LANES], [0.0; LANES]);
+                                multiply_add(&mut keep, heads[0][r], lanes[0]);
+                                multiply_add(&mut new, heads[1][r], lanes[1]);
+                                for k in 2..=WINDOW {
+                                    multiply_add(&mut new, heads[k][r], lanes[k]);
+                                }
+                                for l in 0..LANES {
+                                    keep[l] = keep[l].mul_add(w[r][l], new[l]);
+                                }
+                                w[r] = keep;
+                                multiply_add(&mut block[r], steps, &keep);
+                            }
+                        }
+                        block
+                    },
+                );
+                for (r, l) in (0..ROWS).flat_map(|r| (0..LANES).map(move |l| (r, l))) {
+                    if let Some(at) = place(r, l) {
+                        sum[at] = block[r][l];
+                    }
                 }
             }
         }
+        sum
     }
-    sum
+}
+
+/// Columns `at..at + N` of the rows of a window.
+#[inline(always)]
+fn part<const N: usize>(window: &[f64], width: usize, at: usize) -> Option<[&[f64; N]; 1 + WINDOW]> {
+    // Written out: an iterator would keep the pointers in memory.
+    let row = window.get(at..)?;
+    let (r0, r1) = (row.first_chunk()?, row.get(width..)?.first_chunk()?);
+    let row = row.get(2 * width..)?;
+    let (r2, r3) = (row.first_chunk()?, row.get(width..)?.first_chunk()?);
+    Some([r0, r1, r2, r3, row.get(2 * width..)?.first_chunk()?])
+}
+
+/// `sum += factor x`.
+#[inline(always)]
+fn multiply_add(sum: &mut [f64; LANES], factor: f64, x: &[f64; LANES]) {
+    for l in 0..LANES {
+        sum[l] = x[l].mul_add(factor, sum[l]);
+    }
 }
 
 /// Sums of `P(t)` and `M(t)` over time and trajectories, in d x d memory.
@@ -153,8 +220,8 @@ impl VaryingGramians {
     /// # Errors
     /// Coefficients of other sizes, or not finite.
     pub fn add(&mut self, trajectories: &[Coefficients<'_>]) -> Result<()> {
-        trajectories.iter().try_for_each(|along| along.check(self.d))?;
-        let sums: Vec<[Vec<f64>; 2]> = trajectories.par_iter().map(|along| along.sums(self.d)).collect();
+        let sums = |along: &Coefficients<'_>| along.check(self.d).map(|()| along.sums(self.d));
+        let sums: Vec<[Vec<f64>; 2]> = trajectories.par_iter().map(sums).collect::<Result<_>>()?;
         for ([p, m], along) in sums.iter().zip(trajectories) {
             accumulate(&mut self.p, p);
             accumulate(&mut self.m, m);
@@ -199,15 +266,17 @@ fn mean_rates(rate: &[f64], d: usize) -> Vec<f64> {
     mean
 }
 
-/// `mean_t(g_t g_t^T) / (1 - a a^T)`: the fixed point with mean coefficients.
+/// `mean(g g^T) / (1 - a a^T)` over the first step of every window: the fixed point with mean coefficients.
 fn at_rest(gains: &[f64], rates: &[f64]) -> Vec<f64> {
     let d = rates.len();
-    let steps = gains.len() / d;
-    let gains = MatRef::from_row_major_slice(gains, steps, d);
+    let steps = (gains.len() / d).div_ceil(WINDOW);
+    let gains = MatRef::from_row_major_slice_with_stride(gains, steps, d, WINDOW * d);
     let gram = product(gains.transpose(), gains);
     let mut moment: Vec<f64> = (0..d * d).map(|i| gram[(i / d, i % d)] / steps.max(1) as f64).collect();
-    for (row, ri) in moment.chunks_mut(d).zip(rates) {
-        row.iter_mut().zip(rates).for_each(|(m, rj)| *m /= -(-(ri.max(MIN_RATE) + rj.max(MIN_RATE))).exp_m1());
+    // 1 - a_i a_j = (1 - a_i) + a_i (1 - a_j), without cancellation.
+    let distances: Vec<f64> = rates.iter().map(|rate| -(-rate.max(MIN_RATE)).exp_m1()).collect();
+    for (row, i) in moment.chunks_mut(d).zip(&distances) {
+        row.iter_mut().zip(&distances).for_each(|(m, j)| *m /= i + (1.0 - i) * j);
     }
     moment
 }
@@ -246,19 +315,29 @@ mod tests {
         let scale = faer::Scale(1.0 / steps as f64);
         let input = |t: usize| diagonal(along.input, t) * b * b.transpose() * diagonal(along.input, t);
         let output = |t: usize| diagonal(along.output, t) * c.transpose() * c * diagonal(along.output, t);
-        let mean =
-            |of: &dyn Fn(usize) -> Mat<f64>| (0..steps).fold(Mat::zeros(d, d), |sum: Mat<f64>, t| sum + of(t)) * scale;
+        // The moment of the first steps of the windows.
+        let steps_seen = (0..steps).step_by(WINDOW).count() as f64;
+        let mean = |of: &dyn Fn(usize) -> Mat<f64>| {
+            (0..steps).step_by(WINDOW).fold(Mat::zeros(d, d), |sum: Mat<f64>, t| sum + of(t))
+                * faer::Scale(1.0 / steps_seen)
+        };
         let at_rest = |q: &Mat<f64>| (0..400).fold(Mat::zeros(d, d), |w: Mat<f64>, _| &tail * w * &tail + q);
         let (mut wc, mut wo) = (at_rest(&mean(&input)), at_rest(&mean(&output)));
         let (mut sum_c, mut sum_o) = (Mat::<f64>::zeros(d, d), Mat::<f64>::zeros(d, d));
+        // At the end of each window, for its steps.
+        let weight = |done: usize| match done % WINDOW {
+            0 => faer::Scale(WINDOW as f64),
+            rest if done == steps => faer::Scale(rest as f64),
+            _ => faer::Scale(0.0),
+        };
         for t in 0..steps {
             wc = diagonal(&a, t) * wc * diagonal(&a, t) + input(t);
-            sum_c += &wc;
+            sum_c += &wc * weight(t + 1);
         }
         for t in (0..steps).rev() {
             let next = if t + 1 < steps { diagonal(&a, t + 1) } else { tail.clone() };
             wo = &next * wo * &next + output(t);
-            sum_o += &wo;
+            sum_o += &wo * weight(steps - t);
         }
         (sum_c * scale, sum_o * scale)
     }
