@@ -4,6 +4,7 @@ use crate::autograd::{self, Node};
 use crate::gpu::{Gpu, GpuStorage};
 use crate::nf4::Nf4;
 use crate::pool::Buffer;
+use crate::read_back::ReadBack;
 use crate::storage::{CpuStorage, Storage};
 use crate::{DType, Device, Element, Error, Float, Result, Shape};
 use half::{bf16, f16};
@@ -28,7 +29,7 @@ struct Inner {
 }
 
 impl Tensor {
-    fn new(shape: Shape, storage: Arc<Storage>, node: Option<Arc<Node>>) -> Self {
+    pub(crate) fn new(shape: Shape, storage: Arc<Storage>, node: Option<Arc<Node>>) -> Self {
         Tensor(Arc::new(Inner { shape, storage, node }))
     }
 
@@ -268,6 +269,11 @@ impl Tensor {
         if dtype == self.dtype() {
             return Ok(self.detach());
         }
+        if let Storage::Gpu(storage) = self.storage()
+            && let Some(converted) = storage.convert(dtype)?
+        {
+            return Self::from_gpu(converted, self.shape());
+        }
         match dtype {
             DType::F32 => through(self, |x| x as f32),
             DType::F64 => through(self, |x| x),
@@ -290,12 +296,20 @@ impl Tensor {
         }
         let storage = match (self.storage(), device) {
             (Storage::Cpu(storage), Device::Gpu(gpu)) => Storage::Gpu(GpuStorage::upload(gpu, storage)?),
-            (Storage::Gpu(storage), Device::Cpu) => Storage::Cpu(storage.download()?),
+            (Storage::Gpu(_), Device::Cpu) => return self.read_back()?.wait(),
             (Storage::Gpu(_), Device::Gpu(_)) | (Storage::Cpu(_), Device::Cpu) => {
                 return self.to_device(Device::Cpu)?.to_device(device);
             }
         };
         Ok(Self::new(self.shape().clone(), Arc::new(storage), None))
+    }
+
+    /// Asks for the elements as they are now, without waiting for them; the tensor itself when they are in main memory already.
+    ///
+    /// # Errors
+    /// When the device has failed, or they are of a type that does not come back.
+    pub fn read_back(&self) -> Result<ReadBack> {
+        ReadBack::of(self)
     }
 
     /// A tensor of what a kernel has written.

@@ -29,6 +29,75 @@ fn elements_come_back_as_they_went() {
     assert!(there.data::<f32>().unwrap_err().to_string().contains("not in main memory"));
 }
 
+/// The bits of floats of 16 or 32 bits in main memory.
+fn bits(tensor: &Tensor) -> Vec<u32> {
+    let here = tensor.to_device(Device::Cpu).unwrap();
+    let short = |bits: u16| u32::from(bits);
+    match here.dtype() {
+        DType::F16 => here.data::<half::f16>().unwrap().iter().map(|x| short(x.to_bits())).collect(),
+        DType::BF16 => here.data::<half::bf16>().unwrap().iter().map(|x| short(x.to_bits())).collect(),
+        _ => here.data::<f32>().unwrap().iter().map(|x| x.to_bits()).collect(),
+    }
+}
+
+#[test]
+fn conversions_give_the_bits_of_the_cpu() {
+    let Some(gpu) = for_tests() else { return };
+    let mut wide: Vec<f32> = (0..1 << 16).map(|i: u32| f32::from_bits(i.wrapping_mul(65_537 * 13))).collect();
+    // Every float of 16 bits, what lies halfway to the next one, and both sides of that.
+    for i in 0..=u16::MAX {
+        for value in [half::f16::from_bits(i).to_f32(), half::bf16::from_bits(i).to_f32()] {
+            let around = [0, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001].map(|more| value.to_bits() | more);
+            wide.extend(around.map(f32::from_bits));
+        }
+    }
+    wide.retain(|x| !x.is_nan());
+    wide.push(1.0);
+    for n in [0, 1, 2, 3, wide.len() - 1, wide.len()] {
+        let here = Tensor::from_vec(wide[..n].to_vec(), [n]).unwrap();
+        let there = here.to_device(Device::Gpu(gpu)).unwrap();
+        for (first, second) in [(DType::F16, DType::BF16), (DType::BF16, DType::F16)] {
+            let (mut here, mut there) = (here.clone(), there.clone());
+            for dtype in [first, second, DType::F32] {
+                (here, there) = (here.to_dtype(dtype).unwrap(), there.to_dtype(dtype).unwrap());
+                assert_eq!((there.device(), there.dtype()), (Device::Gpu(gpu), dtype));
+                let (here, there) = (bits(&here), bits(&there));
+                let wrong = here.iter().zip(&there).position(|(a, b)| a != b);
+                assert_eq!(wrong.map(|i| (wide[i], here[i], there[i])), None, "{n} to {dtype}");
+            }
+        }
+    }
+    let nan = Tensor::from_vec(vec![f32::NAN, f32::from_bits(0x7f80_0001), f32::from_bits(0xffff_ffff)], [3]).unwrap();
+    let nan = nan.to_device(Device::Gpu(gpu)).unwrap();
+    for dtype in [DType::F16, DType::BF16] {
+        let short = nan.to_dtype(dtype).unwrap();
+        assert!(short.to_f64_vec().iter().chain(&short.to_dtype(DType::F32).unwrap().to_f64_vec()).all(|x| x.is_nan()));
+    }
+    let tokens = Tensor::zeros::<u32>([2]).to_device(Device::Gpu(gpu)).unwrap();
+    assert!(tokens.to_dtype(DType::F32).is_err());
+}
+
+#[test]
+fn what_is_asked_for_is_as_it_was_then() {
+    let Some(gpu) = for_tests() else { return };
+    let mut x = Tensor::from_vec(floats(1000), [1000]).unwrap().to_device(Device::Gpu(gpu)).unwrap();
+    let before = x.read_back().unwrap();
+    let mut later = Vec::new();
+    for _ in 0..20 {
+        // In place: the memory is written again while what was read from it is on its way.
+        let storage = x.gpu_mut("test").unwrap();
+        gpu.launch(&NUMBER, &[("FACTOR", 1.0)], &[&storage.buffer], &[1000_u32], groups(1000, 1)).unwrap();
+        later.push(x.read_back().unwrap());
+    }
+    let after = later.pop().unwrap().wait().unwrap();
+    drop(later);
+    assert_eq!(before.wait().unwrap().data::<f32>().unwrap(), floats(1000));
+    assert!(after.data::<f32>().unwrap().iter().zip(0..).all(|(x, i)| x.to_bits() == i));
+    let none = Tensor::zeros::<f32>([0]).to_device(Device::Gpu(gpu)).unwrap().read_back().unwrap().wait().unwrap();
+    assert_eq!((none.elements(), none.device()), (0, Device::Cpu));
+    assert_eq!(Tensor::scalar(2.5_f64).read_back().unwrap().wait().unwrap().item().unwrap(), 2.5);
+}
+
 #[test]
 fn gradients_meet_on_the_device() {
     let Some(gpu) = for_tests() else { return };

@@ -15,6 +15,7 @@ mod gpu;
 pub mod kernels;
 pub mod layer_norm;
 pub mod linear;
+pub mod optimizer;
 pub mod orthogonality;
 #[doc(hidden)]
 pub mod registry;

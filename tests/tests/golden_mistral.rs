@@ -8,8 +8,8 @@ use hankel_models::mistral::LoadOptions;
 use hankel_models::weights::HrmDynamics;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, Parameter, Pass, Role, State, StepKey};
 use hankel_ops::Targets;
+use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, gradient_norm};
 use hankel_tests::golden::Golden;
-use hankel_train::optim::{AdamW, Moments, Rate, clip_factor, global_norm};
 use std::path::PathBuf;
 
 const MODELS: [&str; 2] = ["window", "headdim"];
@@ -370,8 +370,9 @@ fn twenty_steps_of_training() {
             }
             let of = |p: &Parameter| gradients.get(&p.tensor()).unwrap().clone();
             let all: Vec<Tensor> = trained.iter().map(of).collect();
-            norms.push(global_norm(&all).unwrap());
-            let scale = clip_factor(norms[step], 1.0);
+            let norm = gradient_norm(&all).unwrap();
+            norms.push(norm.item().unwrap());
+            let scale = Scale::Clip { norm: &norm, limit: 1.0 };
             for ((parameter, gradient), moments) in trained.iter().zip(&all).zip(&mut moments) {
                 let weight_decay = if parameter.role() == Role::Gate { 0.0 } else { 0.01 };
                 let rate = Rate { lr: 5e-4, weight_decay };

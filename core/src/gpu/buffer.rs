@@ -4,7 +4,6 @@ use super::Gpu;
 use super::pool::{Memory, size_class};
 use crate::{Error, Result, autograd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
 
 /// Bytes on their way to the device at once.
 const WRITTEN: usize = 128 << 20;
@@ -102,40 +101,6 @@ impl Gpu {
         }
         self.check()?;
         Ok(buffer)
-    }
-
-    /// The first `bytes` bytes of `buffer`. Waits for everything recorded.
-    ///
-    /// # Errors
-    /// When something that was launched, or the device, failed.
-    pub fn download(&self, buffer: &GpuBuffer, bytes: usize) -> Result<Vec<u8>> {
-        if bytes == 0 {
-            self.check()?;
-            return Ok(Vec::new());
-        }
-        let size = bytes.next_multiple_of(4) as u64;
-        let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some("read back"),
-            size,
-            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
-        let mut state = self.state();
-        state.recorder.copy(&self.device, &self.queue, buffer.raw(), &staging, size);
-        state.recorder.submit(&self.queue);
-        drop(state);
-        let (sender, receiver) = mpsc::channel();
-        staging.map_async(wgpu::MapMode::Read, .., move |mapped| {
-            let _ = sender.send(mapped);
-        });
-        self.synchronize()?;
-        match receiver.recv() {
-            Ok(Ok(())) => {}
-            Ok(Err(e)) => return Err(self.error(format!("reading back failed: {e}"))),
-            Err(_) => return Err(self.error("reading back was given up: the device is gone")),
-        }
-        let view = staging.get_mapped_range(..).map_err(|e| self.error(format!("reading back failed: {e}")))?;
-        Ok(view[..bytes].to_vec())
     }
 
     /// Copies the first `bytes` bytes of `from` to new memory.

@@ -2,13 +2,14 @@
 //!
 //! A [`Gpu`] is opened once and lives as long as the program. Operators hand it a [`Kernel`], buffers, parameters and a grid;
 //! it records the launch into one open compute pass, which is submitted in batches and whenever something is read back, so
-//! nothing waits for the device but [`Gpu::download`]. One queue runs everything in the order of recording: memory that is
+//! nothing waits for the device but [`Gpu::download`] and [`Transfer::wait`]. One queue runs everything in the order of recording: memory that is
 //! freed goes to the next buffer of its size at once.
 
 mod adapters;
 mod buffer;
 mod kernel;
 mod pool;
+mod read_back;
 mod recorder;
 mod storage;
 #[cfg(test)]
@@ -20,6 +21,8 @@ pub use adapters::{AdapterFacts, adapters};
 pub use buffer::GpuBuffer;
 pub use kernel::{Kernel, groups};
 pub use pool::Memory;
+pub use read_back::Transfer;
+pub(crate) use storage::elements;
 pub use storage::{GpuNf4, GpuStorage};
 
 use crate::{Error, Result};

@@ -1,6 +1,6 @@
 //! One open compute pass, submitted in batches.
 
-use wgpu::{BindGroup, Buffer, CommandEncoder, ComputePass, ComputePipeline, Device, Queue};
+use wgpu::{BindGroup, Buffer, CommandEncoder, ComputePass, ComputePipeline, Device, Queue, SubmissionIndex};
 
 /// Launches after which a batch is submitted, so that the device begins while more is recorded.
 const BATCH: usize = 128;
@@ -58,20 +58,37 @@ impl Recorder {
     }
 
     pub(super) fn copy(&mut self, device: &Device, queue: &Queue, from: &Buffer, to: &Buffer, bytes: u64) {
+        if self.record_copy(device, from, to, bytes).launches >= BATCH {
+            self.submit(queue);
+        }
+    }
+
+    /// As [`Recorder::copy`], and submits it with all before it.
+    pub(super) fn copy_out(
+        &mut self,
+        device: &Device,
+        queue: &Queue,
+        from: &Buffer,
+        to: &Buffer,
+        bytes: u64,
+    ) -> SubmissionIndex {
+        self.record_copy(device, from, to, bytes);
+        self.submit(queue).expect("the copy is in it")
+    }
+
+    fn record_copy(&mut self, device: &Device, from: &Buffer, to: &Buffer, bytes: u64) -> &mut Open {
         let open = self.open(device);
         open.pass = None;
         open.pipeline = None;
         open.encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes);
         open.launches += 1;
-        if open.launches >= BATCH {
-            self.submit(queue);
-        }
+        open
     }
 
-    pub(super) fn submit(&mut self, queue: &Queue) {
-        if let Some(Open { pass, encoder, .. }) = self.open.take() {
-            drop(pass);
-            queue.submit([encoder.finish()]);
-        }
+    /// Hands everything recorded to the device; `None` when there is nothing.
+    pub(super) fn submit(&mut self, queue: &Queue) -> Option<SubmissionIndex> {
+        let Open { pass, encoder, .. } = self.open.take()?;
+        drop(pass);
+        Some(queue.submit([encoder.finish()]))
     }
 }

@@ -1,6 +1,6 @@
 //! Elements in the memory of a GPU.
 
-use super::{Gpu, GpuBuffer, Kernel, groups};
+use super::{Gpu, GpuBuffer, Kernel, Transfer, groups};
 use crate::nf4::Nf4;
 use crate::pool::Buffer;
 use crate::storage::CpuStorage;
@@ -31,6 +31,7 @@ pub struct GpuNf4 {
 }
 
 static ADD: Kernel = Kernel { name: "accumulate", source: include_str!("accumulate.wgsl"), bindings: "wr" };
+static CONVERT: Kernel = Kernel { name: "convert", source: include_str!("convert.wgsl"), bindings: "rw" };
 static FILL: Kernel = Kernel { name: "fill", source: include_str!("fill.wgsl"), bindings: "w" };
 
 impl GpuStorage {
@@ -92,19 +93,30 @@ impl GpuStorage {
         Ok(GpuStorage { buffer: gpu.upload(matrix.packed())?, dtype: DType::Nf4, elements, nf4: Some(nf4) })
     }
 
-    pub(crate) fn download(&self) -> Result<CpuStorage> {
-        fn elements<T: Element>(bytes: &[u8]) -> CpuStorage {
-            T::wrap(Buffer::from(bytemuck::pod_collect_to_vec::<u8, T>(bytes)))
-        }
-        let bytes = self.buffer.gpu().download(&self.buffer, self.element_bytes())?;
-        Ok(match self.dtype {
-            DType::F32 => elements::<f32>(&bytes),
-            DType::F16 => elements::<half::f16>(&bytes),
-            DType::BF16 => elements::<half::bf16>(&bytes),
-            DType::U8 => elements::<u8>(&bytes),
-            DType::U32 => elements::<u32>(&bytes),
-            DType::F64 | DType::Nf4 => return Err(unheld(self.dtype)),
-        })
+    /// Asks for the elements.
+    pub(crate) fn read_back(&self) -> Result<Transfer> {
+        self.buffer.gpu().read_back(&self.buffer, self.element_bytes())
+    }
+
+    /// Rounds or widens to another type; `None` where one of the two is no float of at most 32 bits.
+    pub(crate) fn convert(&self, to: DType) -> Result<Option<Self>> {
+        let (narrow, compact) = match (self.dtype, to) {
+            (DType::F32, DType::F16 | DType::BF16) => (true, to),
+            (DType::F16 | DType::BF16, DType::F32) => (false, self.dtype),
+            // By way of f32, which holds both.
+            (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => {
+                return match self.convert(DType::F32)? {
+                    Some(wide) => wide.convert(to),
+                    None => Ok(None),
+                };
+            }
+            _ => return Ok(None),
+        };
+        let (gpu, n) = (self.buffer.gpu(), self.elements);
+        let buffer = gpu.allocate(if narrow { 2 } else { 4 } * n as u64)?;
+        let constants = [("NARROW", flag(narrow)), ("HALF", flag(compact == DType::F16))];
+        gpu.launch(&CONVERT, &constants, &[&self.buffer, &buffer], &[n as u32], groups(n.div_ceil(2), 256))?;
+        Ok(Some(GpuStorage { buffer, dtype: to, elements: n, nf4: None }))
     }
 
     pub(crate) fn duplicate(&self) -> Result<Self> {
@@ -123,6 +135,25 @@ impl GpuStorage {
         let (n, buffers) = (self.elements, [&self.buffer, &other.buffer]);
         self.buffer.gpu().launch(&ADD, &[], &buffers, &[n as u32], groups(n, 256))
     }
+}
+
+/// Elements from their bytes.
+pub(crate) fn elements(bytes: &[u8], dtype: DType) -> Result<CpuStorage> {
+    fn of<T: Element>(bytes: &[u8]) -> CpuStorage {
+        T::wrap(Buffer::from(bytemuck::pod_collect_to_vec::<u8, T>(bytes)))
+    }
+    Ok(match dtype {
+        DType::F32 => of::<f32>(bytes),
+        DType::F16 => of::<half::f16>(bytes),
+        DType::BF16 => of::<half::bf16>(bytes),
+        DType::U8 => of::<u8>(bytes),
+        DType::U32 => of::<u32>(bytes),
+        DType::F64 | DType::Nf4 => return Err(unheld(dtype)),
+    })
+}
+
+fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
 }
 
 fn unheld(dtype: DType) -> Error {

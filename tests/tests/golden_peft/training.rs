@@ -7,9 +7,9 @@ use hankel_core::{DType, Gradients, Tensor, no_grad};
 use hankel_models::adapters::{AdaLoraConfig, AdapterConfig, LoraConfig, Schedule};
 use hankel_models::mistral::LoadOptions;
 use hankel_models::{AdapterSet, Backbone, Mistral, Parameter, Pass, StepKey};
+use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, clip_factor, gradient_norm};
 use hankel_ops::{Targets, add};
 use hankel_tests::golden::Golden;
-use hankel_train::optim::{AdamW, Moments, Rate, clip_factor, global_norm};
 use serde_json::Value;
 use std::path::Path;
 
@@ -87,14 +87,16 @@ fn follows(case: &str, dtype: DType) {
             gradients.accumulate(loss.backward().unwrap()).unwrap();
         }
         let mean = 1.0 / accumulation as f64;
-        let norm = mean * global_norm(parameters.iter().filter_map(|p| gradients.get(&p.tensor()))).unwrap();
+        let leaves: Vec<_> = parameters.iter().map(Parameter::tensor).collect();
+        let norm = gradient_norm(leaves.iter().filter_map(|leaf| gradients.get(leaf))).unwrap();
+        let norm = mean * norm.item().unwrap();
         norms.push(norm);
         let factor = mean * clip_factor(norm, limit);
         let rate = Rate { lr: rates[step], weight_decay: number("weight_decay") };
         for (parameter, moments) in parameters.iter().zip(&mut moments) {
             let gradient = gradients.get(&parameter.tensor()).unwrap().clone();
             parameter
-                .update(|value| optimizer.update(value, &gradient, moments, step as u64 + 1, factor, rate))
+                .update(|value| optimizer.update(value, &gradient, moments, step as u64 + 1, Scale::By(factor), rate))
                 .unwrap();
         }
         if let Some(allocation) = adapters.allocate(step, &gradients, factor).unwrap() {

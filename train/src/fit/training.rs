@@ -2,7 +2,7 @@
 
 use super::model::Model;
 use crate::config::TrainConfig;
-use crate::optim::{AdamW, Moments, Rate, clip_factor, factor, global_norm};
+use crate::optim::factor;
 use crate::results::Split;
 use crate::tasks::{Batch, Order, Task};
 use anyhow::{Context, Result, bail};
@@ -10,6 +10,7 @@ use hankel_core::autograd::find_non_finite;
 use hankel_core::{Device, Error, Gradients, Tensor};
 use hankel_models::adapters::Truncated;
 use hankel_models::{Parameter, Role, StepKey};
+use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, clip_factor, gradient_norm};
 use hankel_ops::scale;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -182,7 +183,7 @@ impl<'a> Training<'a> {
         }
         let leaves: Vec<Option<Tensor>> =
             self.trained.iter().map(|trained| gradients.get(&trained.parameter.tensor()).cloned()).collect();
-        let norm = global_norm(leaves.iter().flatten())?;
+        let norm = gradient_norm(leaves.iter().flatten())?.item()?;
         if !(loss.is_finite() && norm.is_finite()) {
             drop(leaves);
             for (number, batch) in &batches {
@@ -200,7 +201,7 @@ impl<'a> Training<'a> {
             let moments = &mut trained.moments;
             trained
                 .parameter
-                .update(|value| optimizer.update(value, gradient, moments, self.step, scale, rate))
+                .update(|value| optimizer.update(value, gradient, moments, self.step, Scale::By(scale), rate))
                 .with_context(|| trained.parameter.name().to_owned())?;
         }
         let ranks = self.model.adapters.allocate(self.step as usize - 1, &gradients, scale)?;
