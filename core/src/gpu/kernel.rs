@@ -17,7 +17,7 @@ pub struct Kernel {
     pub bindings: &'static str,
 }
 
-/// What every kernel starts with.
+/// What every kernel ends with; directives such as `enable` come first.
 const PRELUDE: &str = "
 fn flat(group: vec3<u32>, groups: vec3<u32>) -> u32 { return group.y * groups.x + group.x; }
 ";
@@ -88,7 +88,7 @@ impl Pipelines {
             return pipeline.clone();
         }
         let layout = self.layout(device, kernel.bindings).1.clone();
-        let source = format!("{PRELUDE}{}", kernel.source);
+        let source = format!("{}{PRELUDE}", kernel.source);
         let descriptor =
             wgpu::ShaderModuleDescriptor { label: Some(kernel.name), source: wgpu::ShaderSource::Wgsl(source.into()) };
         let module = if cfg!(debug_assertions) {

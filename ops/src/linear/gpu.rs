@@ -1,115 +1,16 @@
-//! Products on a GPU.
+//! Linear maps on a GPU.
+
+mod gemm;
+mod kernels;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use gemm::{Epilogue, Left, Right, gemm};
 
 use super::Gate;
 use crate::gpu::{Output, column_sums, floats, stored};
-use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel};
-use hankel_core::{DType, Error, Result, Tensor, autograd};
-
-static GEMM: Kernel = Kernel { name: "gemm", source: include_str!("gemm.wgsl"), bindings: "rrrrrrrw" };
-
-/// Rows and columns of tiles.
-const TILE: usize = 64;
-
-/// The left factor `[m, k]`, in rows from `first` on, or its transpose.
-#[derive(Clone, Copy)]
-pub(crate) struct Left<'a> {
-    pub(crate) data: &'a GpuBuffer,
-    pub(crate) first: usize,
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-    pub(crate) transposed: bool,
-}
-
-/// The right factor, a stored matrix `[rows, cols]` or its transpose.
-#[derive(Clone, Copy)]
-pub(crate) struct Right<'a> {
-    pub(crate) storage: &'a GpuStorage,
-    /// Row of the stored matrix at which it begins.
-    pub(crate) first: usize,
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-    pub(crate) transposed: bool,
-}
-
-/// What is added to a product, and how it is scaled.
-#[derive(Clone, Copy)]
-pub(crate) struct Epilogue<'a> {
-    pub(crate) factor: f32,
-    pub(crate) gate: Option<&'a GpuBuffer>,
-    pub(crate) base: Option<&'a GpuBuffer>,
-    pub(crate) bias: Option<&'a GpuBuffer>,
-    /// Where the result begins.
-    pub(crate) first: usize,
-}
-
-impl Default for Epilogue<'_> {
-    fn default() -> Self {
-        Epilogue { factor: 1.0, gate: None, base: None, bias: None, first: 0 }
-    }
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-struct Parameters {
-    sizes: [u32; 3],
-    a: [u32; 3],
-    b: [u32; 3],
-    c_first: u32,
-    block: u32,
-    factor: f32,
-}
-
-/// `out = base + factor gate left right + bias`.
-pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, out: &GpuBuffer) -> Result<()> {
-    let (m, k, a) =
-        if left.transposed { (left.cols, left.rows, [1, left.cols]) } else { (left.rows, left.cols, [left.cols, 1]) };
-    let (n, b) = if right.transposed { (right.rows, [1, right.cols]) } else { (right.cols, [right.cols, 1]) };
-    if m == 0 || n == 0 {
-        return Ok(());
-    }
-    let weight = &right.storage.buffer;
-    let (format, scales, book, block) = match (right.storage.dtype, &right.storage.nf4) {
-        (DType::F32, _) => (0, weight, weight, 1),
-        (DType::BF16, _) => (1, weight, weight, 1),
-        (DType::F16, _) => (2, weight, weight, 1),
-        (DType::Nf4, Some(nf4)) => {
-            let rounded = match nf4.source {
-                DType::BF16 => 4,
-                DType::F16 => 5,
-                _ => 3,
-            };
-            (rounded, &nf4.scales, &nf4.book, nf4.block)
-        }
-        (found, _) => return Err(Error::DType { operator: "linear", expected: "a float", found }),
-    };
-    let flag = |set: bool| f64::from(u8::from(set));
-    let constants = [
-        ("STORED", f64::from(format)),
-        ("BASE", flag(how.base.is_some())),
-        ("BIAS", flag(how.bias.is_some())),
-        ("GATED", flag(how.gate.is_some())),
-    ];
-    let parameters = Parameters {
-        sizes: [m as u32, n as u32, k as u32],
-        a: [a[0] as u32, a[1] as u32, (left.first * left.cols) as u32],
-        b: [b[0] as u32, b[1] as u32, (right.first * right.cols) as u32],
-        c_first: how.first as u32,
-        block: block as u32,
-        factor: how.factor,
-    };
-    let spare = left.data;
-    let buffers = [
-        left.data,
-        weight,
-        scales,
-        book,
-        how.base.unwrap_or(spare),
-        how.bias.unwrap_or(spare),
-        how.gate.unwrap_or(spare),
-        out,
-    ];
-    gpu.launch(&GEMM, &constants, &buffers, &parameters, [n.div_ceil(TILE) as u32, m.div_ceil(TILE) as u32, 1])
-}
+use hankel_core::gpu::{Gpu, GpuBuffer};
+use hankel_core::{Error, Result, Tensor, autograd};
 
 fn rows<'a>(data: &'a GpuBuffer, like: &Tensor) -> Left<'a> {
     Left { data, first: 0, rows: like.shape().rows(), cols: like.shape().last(), transposed: false }

@@ -1,0 +1,287 @@
+//! Products of matrices: the door, and which kernel suits which shape.
+
+use super::kernels::{self, Access, Format, Tile};
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, groups};
+use hankel_core::{DType, Error, Result};
+
+/// Rows of the left factor from which a 4-bit weight is decoded to memory before the product, and not again in every tile.
+///
+/// An estimate to be measured with `benches/gpu_matmul.rs`: decoding an element takes about 15 instructions, once for every
+/// 128 rows in tiles of the product, which at half the speed of a card with 60 TFLOP/s is 4 fs per row; writing and reading it
+/// as f32 takes 8.5 bytes, 2.8 ps at 3 TB/s. They meet near 700 rows.
+const DECODED_FROM: usize = 768;
+/// Rows up to which a product goes row by row.
+const FEW_ROWS: usize = 4;
+/// Tiles of 128 x 128 that keep a large card busy; with fewer of them smaller tiles do better. Also the number of workgroups to
+/// which products with few tiles are cut along the sum.
+const BUSY: usize = 128;
+/// The least steps of a sum that are worth a workgroup of their own.
+const PIECE: usize = 256;
+
+/// The left factor `[m, k]`, in rows from `first` on, or its transpose.
+#[derive(Clone, Copy)]
+pub(crate) struct Left<'a> {
+    pub(crate) data: &'a GpuBuffer,
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) transposed: bool,
+}
+
+/// The right factor, a stored matrix `[rows, cols]` or its transpose.
+#[derive(Clone, Copy)]
+pub(crate) struct Right<'a> {
+    pub(crate) storage: &'a GpuStorage,
+    /// Row of the stored matrix at which it begins.
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) transposed: bool,
+}
+
+/// What is added to a product, and how it is scaled.
+#[derive(Clone, Copy)]
+pub(crate) struct Epilogue<'a> {
+    pub(crate) factor: f32,
+    pub(crate) gate: Option<&'a GpuBuffer>,
+    pub(crate) base: Option<&'a GpuBuffer>,
+    pub(crate) bias: Option<&'a GpuBuffer>,
+    /// Where the result begins.
+    pub(crate) first: usize,
+}
+
+impl Default for Epilogue<'_> {
+    fn default() -> Self {
+        Epilogue { factor: 1.0, gate: None, base: None, bias: None, first: 0 }
+    }
+}
+
+/// Rows, columns and steps of a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+}
+
+impl Sizes {
+    pub(super) fn of(left: Left, right: Right) -> Self {
+        let (m, k) = if left.transposed { (left.cols, left.rows) } else { (left.rows, left.cols) };
+        Sizes { m, n: if right.transposed { right.rows } else { right.cols }, k }
+    }
+}
+
+/// How a product is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Row by row.
+    Rows,
+    /// In tiles, the sum over `k` in this many pieces.
+    Tiles(Tile, usize),
+}
+
+impl Plan {
+    fn choose(Sizes { m, n, k }: Sizes, left: Left, right: Right) -> Self {
+        if m <= FEW_ROWS && right.transposed && !left.transposed {
+            return Plan::Rows;
+        }
+        let tiles = |tile: Tile| m.div_ceil(tile.size()[0]) * n.div_ceil(tile.size()[1]);
+        let tile = match (m, n) {
+            _ if tiles(Tile::Large) >= BUSY && m.min(n) > 64 => Tile::Large,
+            (_, ..=32) => Tile::Tall,
+            (..=32, _) => Tile::Wide,
+            _ => Tile::Small,
+        };
+        let pieces = (2 * BUSY / tiles(tile)).min(k / PIECE).max(1);
+        Plan::Tiles(tile, pieces)
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Parameters {
+    sizes: [u32; 3],
+    a: [u32; 2],
+    b: [u32; 2],
+    c_first: u32,
+    block: u32,
+    factor: f32,
+    piece: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Sum {
+    elements: u32,
+    n: u32,
+    pieces: u32,
+    c_first: u32,
+    factor: f32,
+}
+
+/// How kernels see what a weight is stored in.
+#[derive(Clone, Copy)]
+struct Stored<'a> {
+    /// Their constant.
+    code: f64,
+    scales: &'a GpuBuffer,
+    book: &'a GpuBuffer,
+    block: usize,
+}
+
+impl<'a> Stored<'a> {
+    fn of(storage: &'a GpuStorage) -> Result<Self> {
+        let plain = |code| Stored { code, scales: &storage.buffer, book: &storage.buffer, block: 1 };
+        Ok(match (storage.dtype, &storage.nf4) {
+            (DType::F32, _) => plain(0.0),
+            (DType::BF16, _) => plain(1.0),
+            (DType::F16, _) => plain(2.0),
+            (DType::Nf4, Some(nf4)) => {
+                let code = match nf4.source {
+                    DType::BF16 => 4.0,
+                    DType::F16 => 5.0,
+                    _ => 3.0,
+                };
+                Stored { code, scales: &nf4.scales, book: &nf4.book, block: nf4.block }
+            }
+            (found, _) => return Err(Error::DType { operator: "linear", expected: "a float", found }),
+        })
+    }
+
+    /// Whether four elements have one scale, found by a shift.
+    fn in_vectors(self) -> bool {
+        self.block.is_power_of_two() && (self.block == 1 || self.block >= 4)
+    }
+}
+
+fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
+}
+
+/// `out = base + factor gate left right + bias`.
+pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, out: &GpuBuffer) -> Result<()> {
+    let sizes = Sizes::of(left, right);
+    if sizes.m == 0 || sizes.n == 0 {
+        return Ok(());
+    }
+    if sizes.m >= DECODED_FROM
+        && let Some(decoded) = decoded(gpu, right, DType::F32)?
+    {
+        let right = Right { storage: &decoded, ..right };
+        return planned(gpu, left, right, how, out, Plan::choose(sizes, left, right));
+    }
+    planned(gpu, left, right, how, out, Plan::choose(sizes, left, right))
+}
+
+/// A 4-bit weight in a type that products read faster, `None` where it is another or there is no room.
+fn decoded(gpu: &'static Gpu, right: Right, dtype: DType) -> Result<Option<GpuStorage>> {
+    let storage = right.storage;
+    if storage.dtype != DType::Nf4 {
+        return Ok(None);
+    }
+    decode(gpu, storage, dtype, None)
+}
+
+/// `storage` in f32 or f16, multiplied by `scale`, `None` where its form does not suit or there is no room.
+pub(super) fn decode(
+    gpu: &'static Gpu,
+    storage: &GpuStorage,
+    dtype: DType,
+    scale: Option<&GpuBuffer>,
+) -> Result<Option<GpuStorage>> {
+    let stored = Stored::of(storage)?;
+    let half = dtype == DType::F16;
+    let bytes = storage.elements * if half { 2 } else { 4 };
+    if !storage.elements.is_multiple_of(4) || !stored.in_vectors() {
+        return Ok(None);
+    }
+    let Ok(buffer) = gpu.allocate(bytes as u64) else { return Ok(None) };
+    let parameters = Parameters {
+        sizes: [0, 0, (storage.elements / 4) as u32],
+        a: [0, 0],
+        b: [0, 0],
+        c_first: 0,
+        block: stored.block.ilog2(),
+        factor: 1.0,
+        piece: 0,
+    };
+    let constants = [("STORED", stored.code), ("SCALED", flag(scale.is_some()))];
+    let buffers = [&buffer, &storage.buffer, stored.scales, stored.book, scale.unwrap_or(stored.scales)];
+    let kernel = kernels::decode(Format::of(storage.dtype), half);
+    gpu.launch(kernel, &constants, &buffers, &parameters, groups(storage.elements / 4, 256))?;
+    Ok(Some(GpuStorage { buffer, dtype, elements: storage.elements, nf4: None }))
+}
+
+/// As [`gemm`] for a result that is not empty, as `plan` has it.
+pub(super) fn planned(
+    gpu: &'static Gpu,
+    left: Left,
+    right: Right,
+    how: Epilogue,
+    out: &GpuBuffer,
+    plan: Plan,
+) -> Result<()> {
+    let Sizes { m, n, k } = Sizes::of(left, right);
+    let stored = Stored::of(right.storage)?;
+    let in_fours = [left.cols, left.first * left.cols, right.cols, right.first * right.cols, n, how.first];
+    let vectors = stored.in_vectors() && in_fours.iter().all(|size| size.is_multiple_of(4));
+    let access = if vectors { Access::Vector(Format::of(right.storage.dtype)) } else { Access::Scalar };
+    let (kernel, grid, pieces) = match plan {
+        Plan::Rows => {
+            let [x, y, _] = groups(n, 8);
+            (kernels::matvec(access), [x, y, m as u32], 1)
+        }
+        Plan::Tiles(tile, pieces) => {
+            let [x, y, _] = groups(m.div_ceil(tile.size()[0]) * n.div_ceil(tile.size()[1]), 1);
+            (kernels::gemm(tile, access), [x, y, pieces as u32], pieces)
+        }
+    };
+    // Whole slices, the longest of which are 16 steps.
+    let piece = k.div_ceil(pieces).next_multiple_of(16);
+    let partial = if pieces > 1 { Some(gpu.allocate(4 * (pieces * m * n) as u64)?) } else { None };
+    let now = if partial.is_some() { Epilogue::default() } else { how };
+    let turned = [("A_TURNED", flag(left.transposed)), ("B_TURNED", flag(right.transposed))];
+    let constants = [
+        ("STORED", stored.code),
+        ("BASE", flag(now.base.is_some())),
+        ("BIAS", flag(now.bias.is_some())),
+        ("GATED", flag(now.gate.is_some())),
+        turned[0],
+        turned[1],
+    ];
+    // Row by row neither is turned in a way that the kernel would ask for.
+    let constants = if plan == Plan::Rows { &constants[..4] } else { &constants[..] };
+    let parameters = Parameters {
+        sizes: [m as u32, n as u32, k as u32],
+        a: [left.cols as u32, (left.first * left.cols) as u32],
+        b: [right.cols as u32, (right.first * right.cols) as u32],
+        c_first: now.first as u32,
+        block: if vectors { stored.block.ilog2() } else { stored.block as u32 },
+        factor: now.factor,
+        piece: piece as u32,
+    };
+    let spare = left.data;
+    let buffers = [
+        left.data,
+        &right.storage.buffer,
+        stored.scales,
+        stored.book,
+        now.base.unwrap_or(spare),
+        now.bias.unwrap_or(spare),
+        now.gate.unwrap_or(spare),
+        partial.as_ref().unwrap_or(out),
+    ];
+    gpu.launch(kernel, constants, &buffers, &parameters, grid)?;
+    let Some(partial) = partial else { return Ok(()) };
+    let constants =
+        [("BASE", flag(how.base.is_some())), ("BIAS", flag(how.bias.is_some())), ("GATED", flag(how.gate.is_some()))];
+    let parameters = Sum {
+        elements: (m * n) as u32,
+        n: n as u32,
+        pieces: pieces as u32,
+        c_first: how.first as u32,
+        factor: how.factor,
+    };
+    let buffers = [&partial, how.base.unwrap_or(spare), how.bias.unwrap_or(spare), how.gate.unwrap_or(spare), out];
+    gpu.launch(&kernels::PIECES, &constants, &buffers, &parameters, groups(m * n, 256))
+}

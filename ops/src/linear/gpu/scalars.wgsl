@@ -1,0 +1,58 @@
+// Operands element by element, for rows of any length.
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<u32>;
+@group(0) @binding(2) var<storage, read> scales: array<f32>;
+@group(0) @binding(3) var<storage, read> book: array<f32>;
+@group(0) @binding(4) var<storage, read> base: array<f32>;
+@group(0) @binding(5) var<storage, read> bias: array<f32>;
+@group(0) @binding(6) var<storage, read> gate: array<f32>;
+@group(0) @binding(7) var<storage, read_write> c: array<f32>;
+
+// Up to four elements from `i` on, of which there are `inside`.
+fn left(i: u32, inside: u32) -> vec4<f32> {
+    var v = vec4(0.0);
+    if inside > 0u { v.x = a[i]; }
+    if inside > 1u { v.y = a[i + 1u]; }
+    if inside > 2u { v.z = a[i + 2u]; }
+    if inside > 3u { v.w = a[i + 3u]; }
+    return v;
+}
+
+fn element(i: u32) -> f32 {
+    switch STORED {
+        case 0u: { return bitcast<f32>(b[i]); }
+        case 1u: { return bitcast<f32>(((b[i / 2u] >> (16u * (i % 2u))) & 0xffffu) << 16u); }
+        case 2u: { return unpack2x16float(b[i / 2u])[i % 2u]; }
+        default: {
+            // Bytes in the order of memory, the first element of each in its high nibble.
+            let code = (b[i / 8u] >> (8u * ((i / 2u) % 4u) + select(0u, 4u, i % 2u == 0u))) & 0xfu;
+            return rounded(vec4(values[code] * scales[i / p.block])).x;
+        }
+    }
+}
+
+fn right(i: u32, inside: u32) -> vec4<f32> {
+    var v = vec4(0.0);
+    if inside > 0u { v.x = element(i); }
+    if inside > 1u { v.y = element(i + 1u); }
+    if inside > 2u { v.z = element(i + 2u); }
+    if inside > 3u { v.w = element(i + 3u); }
+    return v;
+}
+
+fn store(r: u32, q: u32, sums: vec4<f32>) {
+    if r < p.m {
+        if q < p.n { store_one(r, q, sums.x); }
+        if q + 1u < p.n { store_one(r, q + 1u, sums.y); }
+        if q + 2u < p.n { store_one(r, q + 2u, sums.z); }
+        if q + 3u < p.n { store_one(r, q + 3u, sums.w); }
+    }
+}
+
+fn store_one(r: u32, q: u32, sum: f32) {
+    let at = r * p.n + q;
+    var value = scaled() * sum;
+    if BASE { value += base[at]; }
+    if BIAS { value += bias[q]; }
+    c[first_out() + at] = value;
+}
