@@ -5,7 +5,7 @@
 //! them by falling number is a reverse topological order: [`Tensor::backward`] is a loop over a heap, visits only nodes on
 //! a path to a leaf, and drops each rule, with the tensors it saved, as soon as it has run.
 
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, precision, with_precision};
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,7 +98,11 @@ thread_local! {
     static SCOPES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-fn with_cell<V: Copy, R>(key: &'static std::thread::LocalKey<Cell<V>>, value: V, f: impl FnOnce() -> R) -> R {
+pub(crate) fn with_cell<V: Copy, R>(
+    key: &'static std::thread::LocalKey<Cell<V>>,
+    value: V,
+    f: impl FnOnce() -> R,
+) -> R {
     struct Restore<V: Copy + 'static>(&'static std::thread::LocalKey<Cell<V>>, V);
     impl<V: Copy> Drop for Restore<V> {
         fn drop(&mut self) {
@@ -235,10 +239,11 @@ pub fn checkpoint_as(
     if !output.is_tracked() {
         return Ok(output);
     }
+    let precision = precision();
     let rule: RecomputeRule = Box::new(move |gradient, gradients| {
         let again = leaves()?;
         let first_inside = NEXT_ID.load(Ordering::Relaxed);
-        let output = with_cell(&MODE, Mode::Record, || f(&again))?;
+        let output = with_precision(precision, || with_cell(&MODE, Mode::Record, || f(&again)))?;
         run(&output, gradient, gradients, first_inside)?;
         Ok(again.iter().map(|input| gradients.take(input)).collect())
     });

@@ -27,6 +27,8 @@ pub struct AdapterFacts {
     pub workgroup_storage: u32,
     /// Whether kernels may compute in 16-bit floats.
     pub f16: bool,
+    /// Least and most lanes of a subgroup.
+    pub subgroup: [u32; 2],
     /// Shapes `M x N x K` of cooperative matrix products with 16-bit operands and 32-bit sums.
     pub cooperative: Vec<[u32; 3]>,
     /// What it lacks, when it cannot be used.
@@ -65,6 +67,7 @@ impl AdapterFacts {
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             workgroup_storage: limits.max_compute_workgroup_storage_size,
             f16: features.contains(wgpu::Features::SHADER_F16),
+            subgroup: [info.subgroup_min_size, info.subgroup_max_size],
             cooperative,
             lacks,
         }
@@ -138,12 +141,20 @@ pub(super) fn open(name: &str) -> Result<&'static Gpu> {
     if let Some(lack) = &found.facts.lacks {
         return fail(format!("{} lacks {lack}", found.facts.name));
     }
-    let optional = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
+    let mut optional = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
+    let mut experimental = wgpu::ExperimentalFeatures::disabled();
+    if !found.facts.cooperative.is_empty() {
+        optional |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+        // SAFETY: experimental features may have bugs that lead to undefined behaviour. Only cooperative matrices are asked
+        // for, in shapes that the driver lists, by kernels that run only where a precision of f16 is chosen.
+        experimental = unsafe { wgpu::ExperimentalFeatures::enabled() };
+    }
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("hankel"),
         required_features: wgpu::Features::IMMEDIATES | (optional & found.adapter.features()),
         required_limits: found.adapter.limits(),
         memory_hints: wgpu::MemoryHints::Performance,
+        experimental_features: experimental,
         ..wgpu::DeviceDescriptor::default()
     };
     let (device, queue) = match pollster::block_on(found.adapter.request_device(&descriptor)) {

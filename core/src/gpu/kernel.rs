@@ -17,6 +17,13 @@ pub struct Kernel {
     pub bindings: &'static str,
 }
 
+impl Kernel {
+    /// All of its WGSL.
+    pub fn text(&self) -> String {
+        format!("{}{PRELUDE}", self.source)
+    }
+}
+
 /// What every kernel ends with; directives such as `enable` come first.
 const PRELUDE: &str = "
 fn flat(group: vec3<u32>, groups: vec3<u32>) -> u32 { return group.y * groups.x + group.x; }
@@ -88,9 +95,10 @@ impl Pipelines {
             return pipeline.clone();
         }
         let layout = self.layout(device, kernel.bindings).1.clone();
-        let source = format!("{}{PRELUDE}", kernel.source);
-        let descriptor =
-            wgpu::ShaderModuleDescriptor { label: Some(kernel.name), source: wgpu::ShaderSource::Wgsl(source.into()) };
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(kernel.name),
+            source: wgpu::ShaderSource::Wgsl(kernel.text().into()),
+        };
         let module = if cfg!(debug_assertions) {
             device.create_shader_module(descriptor)
         } else {

@@ -4,16 +4,19 @@ use super::{Head, Sizes, TokenScores};
 use crate::elementwise::{add, times_scalar};
 use crate::embedding::{gather_rows as gather, scatter_rows as scatter};
 use crate::gpu::{Output, column_sums, floats, stored, words, zeros};
-use crate::linear::gpu::{Epilogue, Left, Right, gemm};
-use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
-use hankel_core::{Result, Tensor, autograd, no_grad};
+use crate::linear::gpu::{Epilogue, Left, Right, gemm, in_half};
+use crate::linear::precision;
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
+use hankel_core::{Precision, Result, Tensor, autograd, no_grad};
 
 const NAME: &str = "cross_entropy";
 static ROWS: Kernel = Kernel { name: NAME, source: include_str!("rows.wgsl"), bindings: "wrrw" };
 static SCORES: Kernel = Kernel { name: "token_scores", source: include_str!("scores.wgsl"), bindings: "rrw" };
 
-/// Logits that exist at once.
-const CHUNK: usize = 1 << 22;
+/// Logits that exist at once. Each chunk of rows reads the head once, so that they should be hundreds.
+const CHUNK: usize = 1 << 24;
+/// Rows of a tile of the product, of which chunks are a multiple.
+const TILE: usize = 128;
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
@@ -25,25 +28,25 @@ struct Parameters {
     scale: f32,
 }
 
-/// Calls `f(first_row, rows, logits)` for chunks of rows of `x` `[rows, width]`.
+/// Calls `f(first_row, rows, logits)` for chunks of rows of `x` `[rows, width]`, with the head's weight as it is stored.
 fn for_chunks(
     gpu: &'static Gpu,
     x: &Tensor,
-    head: Head,
+    (head, weight): (Head, &GpuStorage),
     classes: usize,
+    precision: Precision,
     mut f: impl FnMut(usize, usize, &GpuBuffer) -> Result<()>,
 ) -> Result<()> {
     let (rows, width) = (x.shape()[0], x.shape()[1]);
-    let weight = stored(NAME, "head", head.weight, gpu)?;
     let right = Right { storage: weight, first: 0, rows: classes, cols: width, transposed: true };
     let bias = head.bias.map(|bias| floats(NAME, "bias", bias, gpu)).transpose()?;
-    let chunk = (CHUNK / classes.max(1)).max(1);
+    let chunk = (CHUNK / classes.max(1) / TILE).max(1) * TILE;
     for first in (0..rows).step_by(chunk) {
         let n = chunk.min(rows - first);
         let logits = Output::new(gpu, n * classes)?;
         let left =
             Left { data: floats(NAME, "hidden states", x, gpu)?, first, rows: n, cols: width, transposed: false };
-        gemm(gpu, left, right, Epilogue { bias, ..Epilogue::default() }, logits.buffer())?;
+        gemm(gpu, left, right, Epilogue { bias, precision, ..Epilogue::default() }, logits.buffer())?;
         f(first, n, logits.buffer())?;
     }
     Ok(())
@@ -80,7 +83,11 @@ pub(super) fn cross_entropy(
     let mut dw = if wants[1] { Some(zeros(gpu, &[classes, width])?) } else { None };
     let mut db = if wants[2] { Some(zeros(gpu, &[classes])?) } else { None };
     let constants = [("GRADIENT", f64::from(u8::from(wants.contains(&true))))];
-    for_chunks(gpu, &x, head, classes, |first, n, logits| {
+    let precision = precision::of_product(hidden, head.weight)?;
+    let plain = stored(NAME, "head", head.weight, gpu)?;
+    let half = in_half(gpu, plain, precision)?;
+    let weight = half.as_ref().unwrap_or(plain);
+    for_chunks(gpu, &x, (head, weight), classes, precision, |first, n, logits| {
         let parameters = Parameters {
             rows: n as u32,
             classes: classes as u32,
@@ -91,9 +98,8 @@ pub(super) fn cross_entropy(
         gpu.launch(&ROWS, &constants, &[logits, &targets, &weights, losses.buffer()], &parameters, groups(n, 1))?;
         let slopes = Left { data: logits, first: 0, rows: n, cols: classes, transposed: false };
         if wants[0] {
-            let weight = stored(NAME, "head", head.weight, gpu)?;
             let right = Right { storage: weight, first: 0, rows: classes, cols: width, transposed: false };
-            gemm(gpu, slopes, right, Epilogue { first: first * width, ..Epilogue::default() }, dx.buffer())?;
+            gemm(gpu, slopes, right, Epilogue { first: first * width, precision, ..Epilogue::default() }, dx.buffer())?;
         }
         if let Some(sum) = &mut dw {
             let next = Output::new(gpu, classes * width)?;
@@ -144,7 +150,11 @@ pub(super) fn token_scores(
     let targets: Vec<u32> = places.iter().map(|&i| tokens[i]).collect();
     let targets = words(gpu, &targets)?;
     let scores = Output::new(gpu, 3 * places.len())?;
-    for_chunks(gpu, &x, head, classes, |first, n, logits| {
+    let precision = precision::of_product(hidden, head.weight)?;
+    let plain = stored(NAME, "head", head.weight, gpu)?;
+    let half = in_half(gpu, plain, precision)?;
+    let weight = half.as_ref().unwrap_or(plain);
+    for_chunks(gpu, &x, (head, weight), classes, precision, |first, n, logits| {
         let parameters = [n as u32, classes as u32, first as u32];
         gpu.launch(&SCORES, &[], &[logits, &targets, scores.buffer()], &parameters, groups(n, 1))
     })?;

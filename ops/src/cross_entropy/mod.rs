@@ -18,8 +18,8 @@ mod gpu;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
-use crate::linear::Weight;
-use hankel_core::{Buffer, Device, Error, Result, Tensor, autograd};
+use crate::linear::{Weight, precision};
+use hankel_core::{Buffer, Device, Error, Precision, Result, Tensor, autograd};
 
 /// Logits that exist at once.
 const CHUNK: usize = 1 << 20;
@@ -109,7 +109,8 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
         let wants = [hidden, head.weight, bias].map(autograd::needs_gradient);
         let mut dw = wants[1].then(|| Buffer::<T>::zeros(classes * width));
         let mut db = wants[2].then(|| Buffer::<T>::zeros(classes));
-        let w = Weight::new(head.weight)?;
+        let precision = precision::of_product(hidden, head.weight)?;
+        let w = Weight::new(head.weight, precision)?;
         let all = targets.weights.data::<T>()?;
         let counted: Vec<usize> = (0..rows).filter(|&i| all[i] != 0.0).collect();
         let some = counted.len() < rows;
@@ -128,13 +129,15 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
             gradient: wants.contains(&true),
         };
         let mut loss = 0.0;
-        for_chunks(x, head, |first, logits: &mut [T]| {
+        for_chunks(x, head, precision, |first, logits: &mut [T]| {
             let n = logits.len() / classes;
             loss += cpu::rows(first, classes, &settings, logits);
-            let logits = Mat::new(logits, n, classes);
+            let slopes = &*logits;
+            let logits = Mat::new(slopes, n, classes);
             if let Some(dx) = &mut dx {
                 let out = &mut dx[first * width..(first + n) * width];
-                gemm(1.0, logits, &w, Accumulate::Overwrite, out, width);
+                let operand = precision::operand(slopes, precision);
+                gemm(1.0, Mat::new(&operand, n, classes), &w, Accumulate::Overwrite, out, width);
             }
             if let Some(dw) = &mut dw {
                 let x = Mat::new(&x[first * width..], n, width);
@@ -215,7 +218,8 @@ pub fn token_scores(hidden: &Tensor, head: Head, targets: &Tensor, places: &[usi
     for_float!(hidden, "token_scores", T => {
         let Packed { x, tokens, .. } = Packed::of(places, hidden.data::<T>()?, targets.data()?, &vec![1.0; rows]);
         let mut scores = Vec::with_capacity(places.len());
-        for_chunks(&x, head, |first, logits| {
+        let precision = precision::of_product(hidden, head.weight)?;
+        for_chunks(&x, head, precision, |first, logits| {
             scores.extend(cpu::scores(&tokens[first..], classes, logits));
         })?;
         Ok(TokenScores {
@@ -227,12 +231,12 @@ pub fn token_scores(hidden: &Tensor, head: Head, targets: &Tensor, places: &[usi
 }
 
 /// Calls `f(first_row, logits)` for chunks of rows.
-fn for_chunks<T: Real>(x: &[T], head: Head, mut f: impl FnMut(usize, &mut [T])) -> Result<()> {
+fn for_chunks<T: Real>(x: &[T], head: Head, precision: Precision, mut f: impl FnMut(usize, &mut [T])) -> Result<()> {
     let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
     let rows = x.len() / width.max(1);
     let least = if head.weight.dtype().is_compact() { COMPACT_ROWS } else { 1 };
     let chunk = (CHUNK / classes.max(1)).max(least);
-    let right = Weight::new(head.weight)?.t();
+    let right = Weight::new(head.weight, precision)?.t();
     let mut logits = Buffer::unspecified(chunk.min(rows) * classes);
     for first in (0..rows).step_by(chunk) {
         let n = chunk.min(rows - first);
@@ -240,7 +244,8 @@ fn for_chunks<T: Real>(x: &[T], head: Head, mut f: impl FnMut(usize, &mut [T])) 
             Some(bias) => Accumulate::Bias(bias.data()?),
             None => Accumulate::Overwrite,
         };
-        gemm(T::one(), Mat::new(&x[first * width..], n, width), &right, how, &mut logits, classes);
+        let x = precision::operand(&x[first * width..(first + n) * width], precision);
+        gemm(T::one(), Mat::new(&x, n, width), &right, how, &mut logits, classes);
         f(first, &mut logits[..n * classes]);
     }
     Ok(())

@@ -1,13 +1,15 @@
 //! Linear maps on a GPU.
 
+mod cooperative;
 mod gemm;
 mod kernels;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use gemm::{Epilogue, Left, Right, gemm};
+pub(crate) use cooperative::lacks as lacks_f16;
+pub(crate) use gemm::{Epilogue, Left, Right, gemm, in_half};
 
-use super::Gate;
+use super::{Gate, precision};
 use crate::gpu::{Output, column_sums, floats, stored};
 use hankel_core::gpu::{Gpu, GpuBuffer};
 use hankel_core::{Error, Result, Tensor, autograd};
@@ -64,15 +66,17 @@ fn weight_gradient(gpu: &'static Gpu, name: &'static str, g: &Tensor, x: &Tensor
 
 pub(super) fn linear(gpu: &'static Gpu, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     const NAME: &str = "linear";
+    let precision = precision::of_product(x, weight)?;
     let bias_buffer = bias.map(|bias| floats(NAME, "bias", bias, gpu)).transpose()?;
-    let out = project(gpu, NAME, x, weight, Epilogue { bias: bias_buffer, ..Epilogue::default() })?;
+    let how = Epilogue { bias: bias_buffer, precision, ..Epilogue::default() };
+    let out = project(gpu, NAME, x, weight, how)?;
     let saved_x = autograd::needs_gradient(weight).then(|| x.detach());
     let saved_weight = autograd::needs_gradient(x).then(|| weight.detach());
     let placeholder = Tensor::zeros::<f32>([0]);
     out.from_operator(NAME, &[x, weight, bias.unwrap_or(&placeholder)], move |g, wanted| {
-        let plain = Epilogue::default();
-        let dx = saved_weight.map(|w| times_weight(gpu, NAME, &g, &w, plain)).transpose()?;
-        let dw = saved_x.map(|x| weight_gradient(gpu, NAME, &g, &x, plain)).transpose()?;
+        let how = Epilogue { precision, ..Epilogue::default() };
+        let dx = saved_weight.map(|w| times_weight(gpu, NAME, &g, &w, how)).transpose()?;
+        let dw = saved_x.map(|x| weight_gradient(gpu, NAME, &g, &x, Epilogue::default())).transpose()?;
         let sums = || column_sums(gpu, floats(NAME, "gradient", &g, gpu)?, None, g.shape().rows(), g.shape().last());
         Ok(vec![dx, dw, wanted[2].then(sums).transpose()?])
     })
@@ -105,7 +109,9 @@ pub(super) fn add_linear(
         base: Some(floats(NAME, "base", base, gpu)?),
         bias: bias.map(|bias| floats(NAME, "bias", bias, gpu)).transpose()?,
         first: 0,
+        precision: precision::of_product(x, weight)?,
     };
+    let precision = how.precision;
     let out = project(gpu, NAME, x, weight, how)?;
 
     let gate_tensor = gate.unwrap_or(&unlearned);
@@ -131,7 +137,7 @@ pub(super) fn add_linear(
             }
         }
         let dx = match (&saved_weight, wanted[1]) {
-            (Some(weight), true) => Some(times_weight(gpu, NAME, &g, weight, scaled)?),
+            (Some(weight), true) => Some(times_weight(gpu, NAME, &g, weight, Epilogue { precision, ..scaled })?),
             _ => None,
         };
         let sums = || column_sums(gpu, floats(NAME, "gradient", &g, gpu)?, None, g.shape().rows(), g.shape().last());

@@ -3,7 +3,7 @@
 //! Nothing is packed: every weight is read once, in the order in which it lies in memory, and multiplied as it is decoded,
 //! so that the speed is that of the memory.
 
-use super::weight::{Source, Weight};
+use super::weight::{Operand, Weight};
 use crate::kernels::simd::{Real, dot, vectorized};
 use crate::kernels::{Accumulate, Mat};
 use pulp::{Simd, WithSimd};
@@ -70,7 +70,7 @@ impl<T: Real, W: FnMut(usize, T)> WithSimd for Rows<'_, T, W> {
 
 /// Inner product of `x` with the elements from `first` on.
 #[inline(always)]
-fn decoded_dot<T: Real>(source: Source, first: usize, x: &[T]) -> T {
+fn decoded_dot<T: Real>(source: Operand, first: usize, x: &[T]) -> T {
     let mut lanes = [T::zero(); BLOCK];
     let mut decoded = [T::zero(); BLOCK];
     let (blocks, tail) = x.as_chunks::<BLOCK>();
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::kernels::gemm;
     use crate::linear::nf4;
-    use hankel_core::{DType, Random, Tensor};
+    use hankel_core::{DType, Precision, Random, Tensor};
     use proptest::prelude::*;
 
     fn values(len: usize, name: &str) -> Vec<f64> {
@@ -119,8 +119,8 @@ mod tests {
         };
         let alpha = T::of(0.75);
         let (mut found, mut expected) = (before.clone(), before);
-        matvec(alpha, &x, &Weight::new(weight).unwrap(), how, &mut found);
-        gemm(alpha, Mat::new(&x, 1, cols), &Weight::new(weight).unwrap().t(), how, &mut expected, rows);
+        matvec(alpha, &x, &Weight::new(weight, Precision::F32).unwrap(), how, &mut found);
+        gemm(alpha, Mat::new(&x, 1, cols), &Weight::new(weight, Precision::F32).unwrap().t(), how, &mut expected, rows);
         let tolerance = 4.0 * T::epsilon().f64() * (cols as f64 + 4.0);
         for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let error = (found.f64() - expected.f64()).abs();

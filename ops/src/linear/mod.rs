@@ -11,8 +11,10 @@
 //! A frozen weight costs no product and nothing is saved for it: the input is kept only if the weight learns.
 //!
 //! Frozen weights may be `bf16`, `f16` or packed 4-bit floats ([`nf4`]). They are decoded tile by tile inside the product,
-//! forwards and for the input's gradient: a widened copy of a weight never exists. They have no gradient of their own;
-//! a tensor of these types cannot be a parameter in the first place.
+//! forwards and for the input's gradient; on a GPU products of many rows decode a weight once, to memory that they give back.
+//! They have no gradient of their own: a tensor of these types cannot be a parameter in the first place.
+//!
+//! Products with frozen weights are made in the thread's [`hankel_core::precision`].
 
 #[doc(hidden)]
 pub mod cases;
@@ -20,13 +22,15 @@ pub(crate) mod gpu;
 mod matvec;
 pub mod nf4;
 mod nf4_decode;
+pub(crate) mod precision;
 pub(crate) mod weight;
 
+pub use precision::{check_precision, default_precision};
 pub(crate) use weight::Weight;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
-use hankel_core::{Buffer, Error, Float, Result, Tensor, autograd, parallel};
+use hankel_core::{Buffer, Error, Float, Precision, Result, Tensor, autograd, parallel};
 use matvec::matvec;
 
 struct Sizes {
@@ -60,13 +64,15 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
     if let Some(gpu) = x.gpu() {
         return gpu::linear(gpu, x, weight, bias);
     }
+    let precision = precision::of_product(x, weight)?;
     for_float!(x, "linear", T => {
         let mut out = Buffer::<T>::unspecified(rows * outputs);
         let how = match bias {
             Some(bias) => Accumulate::Bias(bias.data()?),
             None => Accumulate::Overwrite,
         };
-        project(1.0, Mat::new(x.data::<T>()?, rows, inputs), weight, how, &mut out)?;
+        let operand = precision::operand(x.data::<T>()?, precision);
+        project(1.0, Mat::new(&operand, rows, inputs), weight, precision, how, &mut out)?;
         let out = Tensor::from_buffer(out, x.shape().with_last(outputs))?;
 
         let saved_x = autograd::needs_gradient(weight).then(|| x.detach());
@@ -76,7 +82,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
         parents.push(bias.unwrap_or(&placeholder));
         out.from_operator("linear", &parents, move |g, wanted| {
             let data = g.data::<T>()?;
-            let dx = saved_weight.map(|w| times_weight::<T>(1.0, &g, &w)).transpose()?;
+            let dx = saved_weight.map(|w| times_weight::<T>(1.0, &g, &w, precision)).transpose()?;
             let dw = saved_x.map(|x| weight_gradient::<T>(&g, &x)).transpose()?;
             let db = if wanted[2] { Some(Tensor::from_buffer(column_sums(data, outputs), [outputs])?) } else { None };
             Ok(vec![dx, dw, db])
@@ -107,6 +113,7 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
     if let Some(gpu) = x.gpu() {
         return gpu::add_linear(gpu, base, x, weight, bias, gate);
     }
+    let precision = precision::of_product(x, weight)?;
     for_float!(x, "add_linear", T => {
         let unlearned = Tensor::zeros::<T>([0]);
         let (factor, gate) = match gate {
@@ -135,7 +142,8 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
                 });
             }
         }
-        project(factor, Mat::new(x.data::<T>()?, rows, inputs), weight, Accumulate::Add, &mut out)?;
+        let operand = precision::operand(x.data::<T>()?, precision);
+        project(factor, Mat::new(&operand, rows, inputs), weight, precision, Accumulate::Add, &mut out)?;
         let out = Tensor::from_buffer(out, base.shape())?;
 
         let learns = autograd::needs_gradient(weight) || autograd::needs_gradient(gate);
@@ -158,7 +166,7 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
                 }
             }
             let dx = if let (true, Some(weight)) = (wanted[1], &saved_weight) {
-                Some(times_weight(factor, &g, weight)?)
+                Some(times_weight(factor, &g, weight, precision)?)
             } else {
                 None
             };
@@ -172,9 +180,16 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
     })
 }
 
-/// `out (+)= factor x W^T`.
-fn project<T: Real>(factor: T, x: Mat<T>, weight: &Tensor, how: Accumulate<T>, out: &mut [T]) -> Result<()> {
-    let weight = Weight::new(weight)?;
+/// `out (+)= factor x W^T`, with `x` rounded already.
+fn project<T: Real>(
+    factor: T,
+    x: Mat<T>,
+    weight: &Tensor,
+    precision: Precision,
+    how: Accumulate<T>,
+    out: &mut [T],
+) -> Result<()> {
+    let weight = Weight::new(weight, precision)?;
     if x.rows() == 1 {
         matvec(factor, x.row(0), &weight, how, out);
     } else {
@@ -185,12 +200,13 @@ fn project<T: Real>(factor: T, x: Mat<T>, weight: &Tensor, how: Accumulate<T>, o
 }
 
 /// `factor g W`.
-fn times_weight<T: Real>(factor: T, g: &Tensor, weight: &Tensor) -> Result<Tensor> {
+fn times_weight<T: Real>(factor: T, g: &Tensor, weight: &Tensor, precision: Precision) -> Result<Tensor> {
     let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
     let rows = g.shape().rows();
     let mut out = Buffer::unspecified(rows * inputs);
-    let right = Weight::new(weight)?;
-    gemm(factor, Mat::new(g.data::<T>()?, rows, outputs), &right, Accumulate::Overwrite, &mut out, inputs);
+    let right = Weight::new(weight, precision)?;
+    let operand = precision::operand(g.data::<T>()?, precision);
+    gemm(factor, Mat::new(&operand, rows, outputs), &right, Accumulate::Overwrite, &mut out, inputs);
     Tensor::from_buffer(out, g.shape().with_last(inputs))
 }
 

@@ -1,12 +1,12 @@
 //! A weight as the right factor of a product, from whatever it is stored in.
 
-use super::nf4_decode;
+use super::{nf4_decode, precision};
 use crate::kernels::gemm::RightFactor;
 use crate::kernels::simd::vectorized;
 use crate::kernels::{Mat, Real};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use hankel_core::{CpuStorage, Error, Nf4, Result, Tensor};
+use hankel_core::{CpuStorage, Error, Nf4, Precision, Result, Tensor};
 use std::ops::Range;
 
 /// A matrix `[out, in]`, or its transpose.
@@ -14,7 +14,25 @@ pub(crate) enum Weight<'a, T> {
     /// In the type of the product: read in place.
     Same(Mat<'a, T>),
     /// In another type: decoded into the panels that the product packs anyway.
-    Compact { source: Source<'a>, rows: usize, cols: usize, transposed: bool },
+    Compact { source: Operand<'a>, rows: usize, cols: usize, transposed: bool },
+}
+
+/// Elements that may be rounded to `bf16` as they are decoded.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    source: Source<'a>,
+    rounded: bool,
+}
+
+impl Operand<'_> {
+    /// Elements from `first` on.
+    #[inline(always)]
+    pub(crate) fn decode<T: Real>(&self, first: usize, out: &mut [T]) {
+        self.source.decode(first, out);
+        if self.rounded {
+            precision::round(out);
+        }
+    }
 }
 
 /// Elements in single precision or in fewer bits.
@@ -27,13 +45,22 @@ pub(crate) enum Source<'a> {
 }
 
 impl<'a, T: Real> Weight<'a, T> {
-    /// The matrix behind `tensor`.
-    pub(crate) fn new(tensor: &'a Tensor) -> Result<Self> {
+    /// The matrix behind `tensor`, for a product in `precision`.
+    pub(crate) fn new(tensor: &'a Tensor, precision: Precision) -> Result<Self> {
         let &[rows, cols] = &tensor.shape()[..] else {
             return Err(Error::shape("linear", format!("weight has shape {}, expected [out, in]", tensor.shape())));
         };
-        match Source::of(tensor.cpu_storage("linear")?) {
-            Some(source) => Ok(Weight::Compact { source, rows, cols, transposed: false }),
+        let storage = tensor.cpu_storage("linear")?;
+        let bf16 = precision == Precision::Bf16;
+        let source = match storage {
+            CpuStorage::F32(data) if bf16 => Some(Source::F32(data)),
+            storage => Source::of(storage),
+        };
+        match source {
+            Some(source) => {
+                let source = Operand { source, rounded: bf16 && !matches!(source, Source::Bf16(_)) };
+                Ok(Weight::Compact { source, rows, cols, transposed: false })
+            }
             None => Ok(Weight::Same(Mat::new(tensor.data()?, rows, cols))),
         }
     }

@@ -1,8 +1,9 @@
 //! Products of matrices: the door, and which kernel suits which shape.
 
+use super::cooperative;
 use super::kernels::{self, Access, Format, Tile};
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, groups};
-use hankel_core::{DType, Error, Result};
+use hankel_core::{DType, Error, Precision, Result};
 
 /// Rows of the left factor from which a 4-bit weight is decoded to memory before the product, and not again in every tile.
 ///
@@ -48,11 +49,13 @@ pub(crate) struct Epilogue<'a> {
     pub(crate) bias: Option<&'a GpuBuffer>,
     /// Where the result begins.
     pub(crate) first: usize,
+    /// In which the operands are multiplied, where the card and the shape allow it.
+    pub(crate) precision: Precision,
 }
 
 impl Default for Epilogue<'_> {
     fn default() -> Self {
-        Epilogue { factor: 1.0, gate: None, base: None, bias: None, first: 0 }
+        Epilogue { factor: 1.0, gate: None, base: None, bias: None, first: 0, precision: Precision::F32 }
     }
 }
 
@@ -164,52 +167,73 @@ pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     if sizes.m == 0 || sizes.n == 0 {
         return Ok(());
     }
-    if sizes.m >= DECODED_FROM
-        && let Some(decoded) = decoded(gpu, right, DType::F32)?
-    {
-        let right = Right { storage: &decoded, ..right };
-        return planned(gpu, left, right, how, out, Plan::choose(sizes, left, right));
+    if how.precision == Precision::F16 && cooperative::gemm(gpu, left, right, how, out)? {
+        return Ok(());
     }
+    let decoded = if right.storage.dtype == DType::Nf4 && sizes.m >= DECODED_FROM {
+        // Without room for it the weight is decoded in the tiles.
+        whole(gpu, right.storage, DType::F32).unwrap_or_default()
+    } else {
+        None
+    };
+    let right = Right { storage: decoded.as_ref().unwrap_or(right.storage), ..right };
     planned(gpu, left, right, how, out, Plan::choose(sizes, left, right))
 }
 
-/// A 4-bit weight in a type that products read faster, `None` where it is another or there is no room.
-fn decoded(gpu: &'static Gpu, right: Right, dtype: DType) -> Result<Option<GpuStorage>> {
-    let storage = right.storage;
-    if storage.dtype != DType::Nf4 {
-        return Ok(None);
-    }
-    decode(gpu, storage, dtype, None)
+/// A weight of many products in f16, so that they do not convert it each time; `None` where they would not.
+pub(crate) fn in_half(gpu: &'static Gpu, storage: &GpuStorage, precision: Precision) -> Result<Option<GpuStorage>> {
+    if precision != Precision::F16 || storage.dtype == DType::F16 { Ok(None) } else { whole(gpu, storage, DType::F16) }
 }
 
-/// `storage` in f32 or f16, multiplied by `scale`, `None` where its form does not suit or there is no room.
-pub(super) fn decode(
+/// All of `storage` in f32 or f16; `None` where its form does not suit.
+pub(super) fn whole(gpu: &'static Gpu, storage: &GpuStorage, dtype: DType) -> Result<Option<GpuStorage>> {
+    let stored = Stored::of(storage)?;
+    let part =
+        Part { buffer: &storage.buffer, format: Format::of(storage.dtype), first: 0, elements: storage.elements };
+    convert(gpu, part, stored, dtype, None)
+}
+
+/// A part of a left factor in f16, multiplied by `scale`; `None` where its form does not suit.
+pub(super) fn scaled_to_half(gpu: &'static Gpu, left: Left, scale: &GpuBuffer) -> Result<Option<GpuStorage>> {
+    let (first, elements) = (left.first * left.cols, left.rows * left.cols);
+    let part = Part { buffer: left.data, format: Format::F32, first, elements };
+    let stored = Stored { code: 0.0, scales: left.data, book: left.data, block: 1 };
+    convert(gpu, part, stored, DType::F16, Some(scale))
+}
+
+/// Elements from `first` on.
+struct Part<'a> {
+    buffer: &'a GpuBuffer,
+    format: Format,
+    first: usize,
+    elements: usize,
+}
+
+fn convert(
     gpu: &'static Gpu,
-    storage: &GpuStorage,
+    Part { buffer, format, first, elements }: Part,
+    stored: Stored,
     dtype: DType,
     scale: Option<&GpuBuffer>,
 ) -> Result<Option<GpuStorage>> {
-    let stored = Stored::of(storage)?;
     let half = dtype == DType::F16;
-    let bytes = storage.elements * if half { 2 } else { 4 };
-    if !storage.elements.is_multiple_of(4) || !stored.in_vectors() {
+    if !elements.is_multiple_of(4) || !first.is_multiple_of(4) || !stored.in_vectors() {
         return Ok(None);
     }
-    let Ok(buffer) = gpu.allocate(bytes as u64) else { return Ok(None) };
+    let out = gpu.allocate((elements * if half { 2 } else { 4 }) as u64)?;
     let parameters = Parameters {
-        sizes: [0, 0, (storage.elements / 4) as u32],
+        sizes: [0, 0, (elements / 4) as u32],
         a: [0, 0],
-        b: [0, 0],
+        b: [0, first as u32],
         c_first: 0,
         block: stored.block.ilog2(),
         factor: 1.0,
         piece: 0,
     };
     let constants = [("STORED", stored.code), ("SCALED", flag(scale.is_some()))];
-    let buffers = [&buffer, &storage.buffer, stored.scales, stored.book, scale.unwrap_or(stored.scales)];
-    let kernel = kernels::decode(Format::of(storage.dtype), half);
-    gpu.launch(kernel, &constants, &buffers, &parameters, groups(storage.elements / 4, 256))?;
-    Ok(Some(GpuStorage { buffer, dtype, elements: storage.elements, nf4: None }))
+    let buffers = [&out, buffer, stored.scales, stored.book, scale.unwrap_or(stored.scales)];
+    gpu.launch(kernels::convert(format, half), &constants, &buffers, &parameters, groups(elements / 4, 256))?;
+    Ok(Some(GpuStorage { buffer: out, dtype, elements, nf4: None }))
 }
 
 /// As [`gemm`] for a result that is not empty, as `plan` has it.

@@ -115,8 +115,8 @@ pub(super) static PIECES: Kernel =
     Kernel { name: "pieces of a product", source: include_str!("pieces.wgsl"), bindings: "rrrrw" };
 
 /// Elements as plain floats: in f16, or in f32.
-pub(super) fn decode(format: Format, half: bool) -> &'static Kernel {
-    macro_rules! decode {
+pub(super) fn convert(format: Format, half: bool) -> &'static Kernel {
+    macro_rules! convert {
         ($name:literal, $right:literal, $to:literal) => {
             kernel!(
                 $name,
@@ -124,16 +124,16 @@ pub(super) fn decode(format: Format, half: bool) -> &'static Kernel {
                 include_str!("common.wgsl"),
                 include_str!($right),
                 include_str!($to),
-                include_str!("decode.wgsl")
+                include_str!("convert.wgsl")
             )
         };
     }
     match (format, half) {
-        (Format::F32, false) => decode!("f32 to f32", "right_f32.wgsl", "to_f32.wgsl"),
-        (Format::F32, true) => decode!("f32 to f16", "right_f32.wgsl", "to_f16.wgsl"),
-        (Format::Half, false) => decode!("16 bits to f32", "right_half.wgsl", "to_f32.wgsl"),
-        (Format::Half, true) => decode!("16 bits to f16", "right_half.wgsl", "to_f16.wgsl"),
-        (Format::Nf4, false) => decode!("nf4 to f32", "right_nf4.wgsl", "to_f32.wgsl"),
-        (Format::Nf4, true) => decode!("nf4 to f16", "right_nf4.wgsl", "to_f16.wgsl"),
+        (Format::F32, false) => convert!("f32 to f32", "right_f32.wgsl", "to_f32.wgsl"),
+        (Format::F32, true) => convert!("f32 to f16", "right_f32.wgsl", "to_f16.wgsl"),
+        (Format::Half, false) => convert!("16 bits to f32", "right_half.wgsl", "to_f32.wgsl"),
+        (Format::Half, true) => convert!("16 bits to f16", "right_half.wgsl", "to_f16.wgsl"),
+        (Format::Nf4, false) => convert!("nf4 to f32", "right_nf4.wgsl", "to_f32.wgsl"),
+        (Format::Nf4, true) => convert!("nf4 to f16", "right_nf4.wgsl", "to_f16.wgsl"),
     }
 }

@@ -1,12 +1,14 @@
 //! Every kernel of products against sums in doubles.
 
-use super::gemm::{Plan, Sizes, decode, planned};
+use super::cooperative;
+use super::gemm::{Plan, Sizes, planned, whole};
 use super::kernels::Tile;
 use super::{Epilogue, Left, Right};
 use crate::gpu::{Output, floats, stored};
-use crate::linear::nf4;
+use crate::linear::{Gate, add_linear, nf4};
+use crate::{Head, Targets, cross_entropy};
 use hankel_core::gpu::{Gpu, for_tests};
-use hankel_core::{DType, Device, Random, Tensor};
+use hankel_core::{DType, Device, Precision, Random, Tensor, with_precision};
 
 /// A random matrix in main memory, stored in `dtype`.
 fn matrix(name: &str, rows: usize, cols: usize, dtype: DType) -> Tensor {
@@ -55,7 +57,7 @@ fn check(gpu: &'static Gpu, plan: Plan, sizes: Sizes, dtype: DType, turned: [boo
         gate: Some(floats("gate", "gate", &gate, gpu).unwrap()),
         base: Some(floats("base", "base", &base, gpu).unwrap()),
         bias: Some(floats("bias", "bias", &bias, gpu).unwrap()),
-        first: 0,
+        ..Epilogue::default()
     };
     for (how, expected) in [(Epilogue::default(), &expected), (all, &added)] {
         let out = Output::new(gpu, m * n).unwrap();
@@ -106,7 +108,7 @@ fn weights_are_decoded_to_plain_floats() {
         let weight = matrix("weight", 6, 130, dtype);
         let there = weight.to_device(Device::Gpu(gpu)).unwrap();
         for (to, tolerance) in [(DType::F32, 0.0), (DType::F16, 5e-4)] {
-            let decoded = decode(gpu, stored("weight", "weight", &there, gpu).unwrap(), to, None).unwrap().unwrap();
+            let decoded = whole(gpu, stored("weight", "weight", &there, gpu).unwrap(), to).unwrap().unwrap();
             let decoded = Tensor::from_gpu(decoded, [6, 130]).unwrap();
             close(&format!("{dtype} to {to}"), tolerance, &decoded, &weight.to_f64_vec());
         }
@@ -119,8 +121,126 @@ fn overflow_in_16_bits_is_not_a_number() {
     let Some(gpu) = for_tests() else { return };
     let values = vec![65504.0, -65504.0, 65536.0, -1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1.0];
     let there = Tensor::from_vec(values, [8]).unwrap().to_device(Device::Gpu(gpu)).unwrap();
-    let half = decode(gpu, stored("x", "x", &there, gpu).unwrap(), DType::F16, None).unwrap().unwrap();
+    let half = whole(gpu, stored("x", "x", &there, gpu).unwrap(), DType::F16).unwrap().unwrap();
     let half = Tensor::from_gpu(half, [8]).unwrap().to_device(Device::Cpu).unwrap().to_f64_vec();
     assert_eq!([half[0], half[1], half[7]], [65504.0, -65504.0, 1.0]);
     assert!(half[2..7].iter().all(|x| !x.is_finite()), "{half:?}");
+}
+
+/// Products in f16 against sums in doubles; `None` where the card has no matrix units for it.
+fn in_half(sizes: Sizes, turned: bool, dtype: DType, left: &dyn Fn(f32) -> f32) -> Option<(Tensor, Vec<f64>)> {
+    let gpu = for_tests()?;
+    if let Some(lack) = cooperative::lacks(gpu.facts()) {
+        eprintln!("SKIPPED: {} lacks {lack}", gpu.facts().name);
+        return None;
+    }
+    let Sizes { m, n, k } = sizes;
+    let a: Vec<f32> = Random::new(3, "a", 0).normal_vec::<f32>((m + 1) * k, 1.0).into_iter().map(left).collect();
+    let (rows, cols) = if turned { (n, k) } else { (k, n) };
+    let (a, b) = (Tensor::from_vec(a, [m + 1, k]).unwrap(), matrix("b", rows + 1, cols, dtype));
+    let expected = product(&a.to_f64_vec()[k..], &b.to_f64_vec()[cols..], sizes, [false, turned]);
+    let (a, b) = (a.to_device(Device::Gpu(gpu)).unwrap(), b.to_device(Device::Gpu(gpu)).unwrap());
+    let left = Left { data: floats("a", "a", &a, gpu).unwrap(), first: 1, rows: m, cols: k, transposed: false };
+    let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 1, rows, cols, transposed: turned };
+    let out = Output::new(gpu, m * n).unwrap();
+    assert!(cooperative::gemm(gpu, left, right, Epilogue::default(), out.buffer()).unwrap(), "{sizes:?}");
+    Some((out.finish([m, n]).unwrap(), expected))
+}
+
+#[test]
+fn products_by_cooperative_matrices() {
+    for (turned, dtype) in
+        [(true, DType::F16), (false, DType::F16), (true, DType::Nf4), (false, DType::BF16), (true, DType::F32)]
+    {
+        // Within one tile, and over several with edges inside.
+        for sizes in [Sizes { m: 64, n: 64, k: 64 }, Sizes { m: 141, n: 172, k: 100 }] {
+            let Some((found, expected)) = in_half(sizes, turned, dtype, &|x| x) else { return };
+            close(&format!("{sizes:?} {dtype} {turned}"), 2e-3, &found, &expected);
+        }
+    }
+}
+
+/// The left factor is brought into the range of f16, however small or large it is.
+#[test]
+fn tiny_and_huge_gradients_keep_their_digits() {
+    let sizes = Sizes { m: 70, n: 64, k: 64 };
+    for size in [1e-38, 1e-12, 6e-5, 1e8, 1e37] {
+        let Some((found, expected)) = in_half(sizes, false, DType::F16, &|x| x * size) else { return };
+        close(&format!("size {size:e}"), 2e-3, &found, &expected);
+    }
+    let Some((found, _)) = in_half(sizes, false, DType::F16, &|_| 0.0) else { return };
+    assert!(found.to_f64_vec().iter().all(|&x| x == 0.0));
+}
+
+/// A row with a value that is not finite has a result that is not; the other rows have theirs.
+#[test]
+fn what_is_not_finite_stays_so() {
+    let sizes = Sizes { m: 70, n: 64, k: 64 };
+    for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        // Drawn values that are this large are rare: a few rows have one.
+        let Some((found, expected)) = in_half(sizes, false, DType::F16, &|x| if x > 3.0 { broken } else { x * 1e-9 })
+        else {
+            return;
+        };
+        let (found, mut rows) = (found.to_f64_vec(), [0, 0]);
+        for (found, expected) in found.chunks(64).zip(expected.chunks(64)) {
+            let finite = expected.iter().all(|x| x.is_finite());
+            rows[usize::from(finite)] += 1;
+            assert!(found.iter().all(|x| x.is_finite() == finite));
+        }
+        assert!(rows[0] > 0 && rows[1] > 0, "{rows:?}");
+    }
+}
+
+/// Also where no card runs them: a mistake in their text does not wait for one.
+#[test]
+fn cooperative_kernels_compile() {
+    use naga::back::{pipeline_constants::process_overrides, spv};
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+    for kernel in cooperative::KERNELS {
+        let module = naga::front::wgsl::parse_str(&kernel.text()).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+        let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
+        let info = info.unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
+        for turned in [0.0, 1.0] {
+            let values = [("B_TURNED", turned), ("BASE", 1.0), ("BIAS", 1.0), ("GATED", 1.0)];
+            let constants = values.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+            let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
+            let options = spv::Options { lang_version: (1, 6), fake_missing_bindings: true, ..spv::Options::default() };
+            let words =
+                spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
+            assert!(words.len() > 1000);
+        }
+    }
+}
+
+/// Linear maps and the head of the loss with frozen weights: outputs and gradients, beside the CPU's.
+#[test]
+fn operators_in_16_bits_agree_with_the_cpu() {
+    let Some(gpu) = for_tests() else { return };
+    if let Some(lack) = cooperative::lacks(gpu.facts()) {
+        return eprintln!("SKIPPED: {} lacks {lack}", gpu.facts().name);
+    }
+    let (rows, width, outputs) = (96, 72, 104);
+    let [x, base, bias] = [(rows, width), (rows, outputs), (1, outputs)].map(|(m, n)| matrix("x", m, n, DType::F32));
+    let bias = bias.reshape([outputs]).unwrap();
+    let weight = matrix("w", outputs, width, DType::BF16);
+    let tokens = Tensor::from_vec((0..rows as u32).map(|i| i % outputs as u32).collect(), [rows]).unwrap();
+    let run = |device: Device, precision: Precision| {
+        let [x, base, bias, weight] = [&x, &base, &bias, &weight].map(|tensor| tensor.to_device(device).unwrap());
+        let x = x.parameter().unwrap();
+        let weights = Tensor::full([rows], 1.0_f32);
+        let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 1e6 };
+        let [sum, loss] = with_precision(precision, || {
+            let sum = add_linear(&base, &x, &weight, Some(&bias), Gate::Fixed(-0.5)).unwrap();
+            [sum, cross_entropy(&x, Head { weight: &weight, bias: Some(&bias) }, targets).unwrap()]
+        });
+        let seed = base.to_device(device).unwrap();
+        let gradients = [sum.backward_with(seed).unwrap(), loss.backward().unwrap()];
+        let [of_sum, of_loss] = gradients.map(|mut gradients| gradients.take(&x).unwrap());
+        [sum, loss, of_sum, of_loss]
+    };
+    let expected = run(Device::Cpu, Precision::F32);
+    for (i, (found, expected)) in run(Device::Gpu(gpu), Precision::F16).iter().zip(&expected).enumerate() {
+        close(&format!("result {i}"), 2e-3, found, &expected.to_f64_vec());
+    }
 }

@@ -1,4 +1,4 @@
-// Elements as plain floats, in f32 or f16 as `put` has it, four for each lane; `p.k` is how many times four.
+// Elements as plain floats, in f32 or f16 as `put` has it, four for each lane; `p.k` is how many times four, from `p.b_first` on.
 override SCALED: bool = false;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 @group(0) @binding(3) var<storage, read> book: array<f32>;
@@ -14,7 +14,7 @@ fn main(
     fill_values(lane);
     let i = flat(group, groups) * 256u + lane;
     if i >= p.k { return; }
-    var value = right(4u * i, 4u);
+    var value = right(p.b_first + 4u * i, 4u);
     if SCALED { value *= scale[0]; }
     put(i, value);
 }

@@ -1,0 +1,156 @@
+//! Products by cooperative matrices: operands in f16, sums in f32.
+//!
+//! Both operands are converted beforehand. The left one, activations or gradients, is multiplied by the power of two that
+//! brings its largest finite magnitude between 2^13 and 2^14, and the product by its inverse: gradients do not become
+//! subnormal and nothing finite overflows. The right one, a weight, is taken as it is. What f16 cannot hold, or was not
+//! finite, becomes a number that is not one.
+
+use super::gemm::{Epilogue, Left, Right, Sizes, scaled_to_half, whole};
+use hankel_core::gpu::{AdapterFacts, Gpu, GpuBuffer, Kernel, groups};
+use hankel_core::{DType, Result};
+
+/// Rows from which the matrix units are worth the conversion of the operands; products with fewer stay in f32.
+const ROWS: usize = 64;
+
+macro_rules! kernel {
+    ($name:literal, $head:literal, $cells:literal) => {
+        Kernel {
+            name: $name,
+            source: concat!(
+                "enable f16;\nenable wgpu_cooperative_matrix;\n",
+                $head,
+                include_str!($cells),
+                include_str!("cooperative.wgsl")
+            ),
+            bindings: "rrrrrrw",
+        }
+    };
+}
+
+static SQUARE_16: Kernel = kernel!(
+    "cooperative 16 x 16",
+    "const T = 16u; const WG = 128u; alias FA = coop_mat16x16<f16, A>; alias FB = coop_mat16x16<f16, B>; \
+     alias FC = coop_mat16x16<f32, C>;\n",
+    "cells_vector.wgsl"
+);
+static SQUARE_8: Kernel = kernel!(
+    "cooperative 8 x 8",
+    "const T = 8u; const WG = 128u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
+     alias FC = coop_mat8x8<f32, C>;\n",
+    "cells_vector.wgsl"
+);
+static SQUARE_8_METAL: Kernel = kernel!(
+    "cooperative 8 x 8",
+    "const T = 8u; const WG = 128u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
+     alias FC = coop_mat8x8<f32, C>;\n",
+    "cells_scalar.wgsl"
+);
+/// For subgroups of 8 lanes, which software has.
+static SQUARE_8_NARROW: Kernel = kernel!(
+    "cooperative 8 x 8 in 8 lanes",
+    "const T = 8u; const WG = 32u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
+     alias FC = coop_mat8x8<f32, C>;\n",
+    "cells_vector.wgsl"
+);
+static LARGEST: Kernel = Kernel { name: "largest magnitude", source: include_str!("largest.wgsl"), bindings: "rw" };
+
+/// All forms of the kernel.
+#[cfg(test)]
+pub(super) static KERNELS: [&Kernel; 4] = [&SQUARE_16, &SQUARE_8, &SQUARE_8_METAL, &SQUARE_8_NARROW];
+
+/// The kernel for a card and the edge of its tiles, or what the card lacks.
+fn kernel(facts: &AdapterFacts) -> Result<(&'static Kernel, usize), &'static str> {
+    let has = |edge: u32| facts.cooperative.contains(&[edge; 3]);
+    if !facts.f16 {
+        return Err("16-bit floats in kernels");
+    }
+    let found = match (facts.backend.as_str(), facts.subgroup) {
+        ("metal", _) if has(8) => (&SQUARE_8_METAL, 64),
+        (_, [32, 32]) if has(16) => (&SQUARE_16, 128),
+        (_, [32, 32]) if has(8) => (&SQUARE_8, 64),
+        (_, [8, 8]) if has(8) => (&SQUARE_8_NARROW, 64),
+        _ if has(8) || has(16) => return Err("subgroups of a fixed size, of 32 or 8 lanes"),
+        _ => return Err("cooperative matrices of 16 x 16 or 8 x 8 with 16-bit operands and 32-bit sums"),
+    };
+    // Two slices and the fragments on their way out, with T = edge / 8.
+    let edge = found.1;
+    if (facts.workgroup_storage as usize) < 2 * 2 * edge * (edge / 4 + 8) + 4 * edge * edge / 16 {
+        return Err("memory for a workgroup's tiles");
+    }
+    Ok(found)
+}
+
+/// What a card lacks for products in f16, `None` if nothing.
+pub fn lacks(facts: &AdapterFacts) -> Option<&'static str> {
+    kernel(facts).err()
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Parameters {
+    sizes: [u32; 3],
+    b: [u32; 2],
+    c_first: u32,
+    factor: f32,
+}
+
+/// `out = base + factor gate left right + bias` where that suits, and whether it was done.
+pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, out: &GpuBuffer) -> Result<bool> {
+    let Sizes { m, n, k } = Sizes::of(left, right);
+    let in_fours = [k, n, left.first * left.cols, right.cols, right.first * right.cols];
+    let Ok((kernel, edge)) = kernel(gpu.facts()) else { return Ok(false) };
+    if left.transposed || m < ROWS || n < ROWS || k < ROWS || !in_fours.iter().all(|size| size.is_multiple_of(4)) {
+        return Ok(false);
+    }
+    let converted;
+    let weight = if right.storage.dtype == DType::F16 {
+        right.storage
+    } else {
+        match whole(gpu, right.storage, DType::F16)? {
+            Some(storage) => {
+                converted = storage;
+                &converted
+            }
+            None => return Ok(false),
+        }
+    };
+    let scale = power_of_two(gpu, left)?;
+    let Some(a) = scaled_to_half(gpu, left, &scale)? else { return Ok(false) };
+    let flag = |set: bool| f64::from(u8::from(set));
+    let constants = [
+        ("B_TURNED", flag(right.transposed)),
+        ("BASE", flag(how.base.is_some())),
+        ("BIAS", flag(how.bias.is_some())),
+        ("GATED", flag(how.gate.is_some())),
+    ];
+    let parameters = Parameters {
+        sizes: [m as u32, n as u32, k as u32],
+        b: [right.cols as u32, (right.first * right.cols) as u32],
+        c_first: how.first as u32,
+        factor: how.factor,
+    };
+    let spare = &scale;
+    let buffers = [
+        &a.buffer,
+        &weight.buffer,
+        &scale,
+        how.base.unwrap_or(spare),
+        how.bias.unwrap_or(spare),
+        how.gate.unwrap_or(spare),
+        out,
+    ];
+    let grid = groups(m.div_ceil(edge) * n.div_ceil(edge), 1);
+    gpu.launch(kernel, &constants, &buffers, &parameters, grid)?;
+    Ok(true)
+}
+
+/// The power of two for a left factor, and its inverse.
+fn power_of_two(gpu: &'static Gpu, left: Left) -> Result<GpuBuffer> {
+    let count = left.rows * left.cols;
+    let pieces = (count / 8192).clamp(1, 512);
+    let (largest, scale) = (gpu.allocate(4 * pieces as u64)?, gpu.allocate(8)?);
+    let parameters = [(left.first * left.cols) as u32, count as u32];
+    gpu.launch(&LARGEST, &[("LAST", 0.0)], &[left.data, &largest], &parameters, [pieces as u32, 1, 1])?;
+    gpu.launch(&LARGEST, &[("LAST", 1.0)], &[&largest, &scale], &[0, pieces as u32], [1, 1, 1])?;
+    Ok(scale)
+}
