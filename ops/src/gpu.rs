@@ -2,6 +2,7 @@
 
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
 use hankel_core::{DType, Error, Result, Shape, Storage, Tensor};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The floats of `tensor`, which plays the role `name`, on `gpu`.
 pub(crate) fn floats<'a>(operator: &'static str, name: &str, tensor: &'a Tensor, gpu: &Gpu) -> Result<&'a GpuBuffer> {
@@ -50,7 +51,45 @@ pub(crate) fn words(gpu: &'static Gpu, words: &[u32]) -> Result<GpuBuffer> {
     gpu.upload(bytemuck::cast_slice(words))
 }
 
+/// Tables that kernels read, kept on their devices: the ones used last.
+pub(crate) struct Tables<K> {
+    most: usize,
+    kept: Mutex<Vec<(&'static Gpu, K, Arc<GpuBuffer>)>>,
+}
+
+impl<K: PartialEq> Tables<K> {
+    /// Keeps at most so many.
+    pub(crate) const fn new(most: usize) -> Self {
+        Tables { most, kept: Mutex::new(Vec::new()) }
+    }
+
+    /// The table of a key, made at the first call.
+    pub(crate) fn get(&self, gpu: &'static Gpu, key: K, make: impl FnOnce() -> Vec<f32>) -> Result<Arc<GpuBuffer>> {
+        // A list left by a thread that panicked is as good as before.
+        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock();
+        if let Some(i) = kept.iter().position(|(at, of, _)| std::ptr::eq(*at, gpu) && *of == key) {
+            let found = kept.remove(i);
+            let table = found.2.clone();
+            kept.push(found);
+            return Ok(table);
+        }
+        // Not while it is made, which may take other threads to help.
+        drop(kept);
+        let table = Arc::new(gpu.upload(bytemuck::cast_slice(&make()))?);
+        let mut kept = lock();
+        if kept.len() >= self.most {
+            kept.remove(0);
+        }
+        kept.push((gpu, key, table.clone()));
+        Ok(table)
+    }
+}
+
 static COLUMNS: Kernel = Kernel { name: "column_sums", source: include_str!("column_sums.wgsl"), bindings: "rrw" };
+
+/// Lanes of a workgroup of `column_sums.wgsl`.
+const LANES: usize = 256;
 
 /// `out_j = sum_i a_ij b_ij` over rows of `width` elements, or `sum_i a_ij`: in pieces of rows, then over the pieces, so that
 /// the order of the sum depends on the shape alone.
@@ -61,15 +100,15 @@ pub(crate) fn column_sums(
     rows: usize,
     width: usize,
 ) -> Result<Tensor> {
-    const PIECE: usize = 128;
-    let pieces = rows.div_ceil(PIECE).max(1);
+    // Columns side by side in a workgroup, and its rows, of which each lane takes 32.
+    let side = width.next_power_of_two().clamp(1, 64);
+    let piece = 32 * LANES / side;
+    let (pieces, blocks) = (rows.div_ceil(piece).max(1), width.div_ceil(side));
     let out = Output::new(gpu, pieces * width)?;
-    let constants = [("WEIGHED", f64::from(u8::from(b.is_some())))];
-    let parameters = [rows as u32, width as u32, PIECE as u32];
-    let [x, y, _] = groups(width, 64);
-    if width > 0 {
-        gpu.launch(&COLUMNS, &constants, &[a, b.unwrap_or(a), out.buffer()], &parameters, [x * y, pieces as u32, 1])?;
-    }
+    let constants = [("WEIGHED", f64::from(u8::from(b.is_some()))), ("SIDE", side as f64)];
+    let parameters = [rows, width, piece, pieces, blocks].map(|size| size as u32);
+    let buffers = [a, b.unwrap_or(a), out.buffer()];
+    gpu.launch(&COLUMNS, &constants, &buffers, &parameters, groups(pieces * blocks, 1))?;
     if pieces > 1 {
         return column_sums(gpu, out.buffer(), None, pieces, width);
     }

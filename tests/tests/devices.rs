@@ -2,13 +2,11 @@
 
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Random, Tensor};
-use hankel_ops::registry::{Array, Case, Dice, OPERATORS, Operator, Values};
+use hankel_ops::registry::{Array, Case, Dice, OPERATORS, Values};
+use hankel_ops::{Poles, ScanPath, causal_conv, scan};
 use hankel_tests::operators::inputs;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-
-/// Operators that a GPU does not have yet: they are refused by name.
-const WITHOUT_KERNEL: &[&str] = &["causal_conv", "orthogonality", "row_norms"];
 
 /// Largest difference from the CPU, relative to the largest value.
 const TOLERANCE: f64 = 1e-5;
@@ -67,14 +65,10 @@ fn compare(operator: &str, case: &Case, device: Device, tolerance: f64) {
     }
 }
 
-fn with_kernel() -> impl Iterator<Item = &'static Operator> {
-    OPERATORS.iter().filter(|operator| !WITHOUT_KERNEL.contains(&operator.name))
-}
-
 #[test]
 fn operators_agree_with_the_cpu() {
     let Some(gpu) = for_tests() else { return };
-    for operator in with_kernel() {
+    for operator in OPERATORS {
         (operator.cases)().iter().for_each(|case| compare(operator.name, case, Device::Gpu(gpu), TOLERANCE));
     }
 }
@@ -85,7 +79,7 @@ proptest! {
     #[test]
     fn random_shapes_agree_with_the_cpu(seed in any::<u64>()) {
         if let Some(gpu) = for_tests() {
-            for operator in with_kernel() {
+            for operator in OPERATORS {
                 compare(operator.name, &(operator.random)(&mut Dice::new(seed)), Device::Gpu(gpu), RANDOM_TOLERANCE);
             }
         }
@@ -93,19 +87,92 @@ proptest! {
 }
 
 #[test]
-fn what_has_no_kernel_is_refused_by_name() {
+fn tensors_on_different_devices_are_refused_by_name() {
     let Some(gpu) = for_tests() else { return };
-    for operator in OPERATORS.iter().filter(|operator| WITHOUT_KERNEL.contains(&operator.name)) {
+    let mut refused = 0;
+    for operator in OPERATORS {
         for case in (operator.cases)() {
-            let move_there = |tensor: Tensor| tensor.to_device(Device::Gpu(gpu)).unwrap();
-            let there: Vec<Tensor> = inputs(&case, DType::F32, false).unwrap().into_iter().map(move_there).collect();
-            let refused = (case.run)(&there).unwrap_err();
-            assert!(
-                matches!(refused, hankel_core::Error::Placement { .. }),
-                "{} {}: {refused}",
-                operator.name,
-                case.name
-            );
+            let here = inputs(&case, DType::F32, false).unwrap();
+            let floats = |i: &usize| !matches!(case.inputs[*i].values, Values::Tokens(_)) && here[*i].elements() > 0;
+            let (Some(one), true) = ((0..here.len()).find(floats), (0..here.len()).filter(floats).count() > 1) else {
+                continue;
+            };
+            for apart in [true, false] {
+                // One of them is elsewhere than the others; what a case does not use may be anywhere.
+                let place = |i: usize, tensor: &Tensor| {
+                    let there = floats(&i) && (i == one) == apart;
+                    if there { tensor.to_device(Device::Gpu(gpu)).unwrap() } else { tensor.clone() }
+                };
+                let mixed: Vec<Tensor> = here.iter().enumerate().map(|(i, tensor)| place(i, tensor)).collect();
+                match (case.run)(&mixed) {
+                    Ok(_) => {}
+                    Err(hankel_core::Error::Placement { .. }) => refused += 1,
+                    Err(e) => panic!("{} {}: {e}", operator.name, case.name),
+                }
+            }
+        }
+    }
+    assert!(refused > 2 * OPERATORS.len(), "{refused} refusals");
+}
+
+#[test]
+fn convolutions_of_any_length() {
+    let Some(gpu) = for_tests() else { return };
+    // One launch: radix 2, 4 and 8 alone and after 8. Then columns and rows, of the same length or not.
+    let short = [1, 2, 4, 8, 16, 1024].map(|steps| [1, steps, 1]);
+    let long = [[3, 1025, 3], [2, 5000, 2], [1, 131_072, 1]];
+    for [batch, steps, channels] in short.into_iter().chain(long) {
+        let name = format!("causal_conv {batch} x {steps} x {channels}");
+        let draw = |name: &'static str, shape: &[usize]| {
+            let values = Random::new(3, name, 0).normal_vec::<f32>(shape.iter().product(), 1.0);
+            Tensor::from_vec(values, shape).unwrap()
+        };
+        let here = [draw("u", &[batch, steps, channels]), draw("kernel", &[channels, steps])];
+        let seed = draw("seed", &[batch, steps, channels]);
+        let run = |device: Device| {
+            let [u, kernel] = here.each_ref().map(|x| x.to_device(device).unwrap().parameter().unwrap());
+            let y = causal_conv(&u, &kernel).unwrap();
+            let found = y.backward_with(seed.to_device(device).unwrap()).unwrap();
+            [y.detach(), found.get(&u).unwrap().clone(), found.get(&kernel).unwrap().clone()]
+        };
+        let (cpu, gpu) = (run(Device::Cpu), run(Device::Gpu(gpu)));
+        for (what, (cpu, gpu)) in ["output", "gradient of u", "gradient of the kernel"].iter().zip(cpu.iter().zip(&gpu))
+        {
+            close(&format!("{name}: {what}"), [TOLERANCE, 0.1], cpu, gpu);
+        }
+    }
+}
+
+/// A recurrence of slow poles over many steps: what is wrong in a pole adds up.
+#[test]
+fn long_recurrences_agree_on_every_path() {
+    let Some(gpu) = for_tests() else { return };
+    let (batch, steps, real, pairs) = (3, 2500, 3, 4);
+    let draw = |name: &'static str, shape: &[usize]| {
+        Tensor::from_vec(Random::new(4, name, 0).normal_vec::<f32>(shape.iter().product(), 1.0), shape).unwrap()
+    };
+    let radius = (0..real + pairs).map(|i| 1.0 - 0.1_f32.powf(0.5 + 0.4 * i as f32)).collect();
+    let angle = (0..pairs).map(|i| -3.0 + 1.7 * i as f32).collect();
+    let sign = (0..real).map(|i| if i % 2 == 0 { 1.0_f32 } else { -1.0 }).collect();
+    let [radius, angle, sign] = [(radius, real + pairs), (angle, pairs), (sign, real)]
+        .map(|(values, n): (Vec<f32>, usize)| Tensor::from_vec(values, [n]).unwrap());
+    let dim = real + 2 * pairs;
+    let (u, start, seed) =
+        (draw("u", &[batch, steps, dim]), draw("start", &[batch, dim]), draw("seed", &[batch, steps, dim]));
+    let run = |device: Device, dtype: DType, path: ScanPath| {
+        let leaf = |x: &Tensor| x.to_dtype(dtype).unwrap().to_device(device).unwrap().parameter().unwrap();
+        let leaves = [&u, &radius, &angle, &start].map(leaf);
+        let poles = Poles::modal(&leaves[1], &leaves[2], &sign.to_dtype(dtype).unwrap()).unwrap();
+        let states = scan(&leaves[0], &poles, Some(&leaves[3]), path).unwrap();
+        let seed = seed.to_dtype(dtype).unwrap().to_device(device).unwrap();
+        let gradients = states.backward_with(seed).unwrap();
+        let of_leaves = leaves.each_ref().map(|leaf| gradients.get(leaf).unwrap().clone());
+        std::iter::once(states.detach()).chain(of_leaves).collect::<Vec<_>>()
+    };
+    let exact = run(Device::Cpu, DType::F64, ScanPath::Sequential);
+    for path in [ScanPath::Sequential, ScanPath::Chunked, ScanPath::Fft] {
+        for (i, (exact, found)) in exact.iter().zip(run(Device::Gpu(gpu), DType::F32, path)).enumerate() {
+            close(&format!("{path:?}, tensor {i}"), [RANDOM_TOLERANCE, 1e-3], exact, &found);
         }
     }
 }

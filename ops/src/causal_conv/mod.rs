@@ -13,6 +13,8 @@
 #[doc(hidden)]
 pub mod cases;
 pub mod cpu;
+pub(crate) mod fft;
+mod gpu;
 
 use crate::check::{self, for_float};
 use crate::scan::cpu::Direction;
@@ -28,6 +30,9 @@ pub fn causal_conv(u: &Tensor, kernel: &Tensor) -> Result<Tensor> {
     };
     check::shape("causal_conv", "the kernel", kernel, &[channels, tokens])?;
     check::dtype("causal_conv", "the kernel", kernel, u.dtype())?;
+    if let Some(gpu) = u.gpu() {
+        return gpu::causal_conv(gpu, u, kernel);
+    }
     for_float!(u, "causal_conv", T => {
         let mut out = Buffer::<T>::unspecified(u.elements());
         let spectra = cpu::Spectra::of_kernels(kernel.data::<T>()?, tokens);

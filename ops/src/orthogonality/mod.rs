@@ -9,6 +9,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod gpu;
 
 use crate::check::for_float;
 use crate::kernels::{Accumulate, Mat, Real, gemm};
@@ -31,6 +32,9 @@ pub fn orthogonality(x: &Tensor, side: Side) -> Result<Tensor> {
     let &[m, n] = &x.shape()[..] else {
         return Err(Error::shape("orthogonality", format!("expected a matrix, found {}", x.shape())));
     };
+    if let Some(gpu) = x.gpu() {
+        return gpu::orthogonality(gpu, x, side);
+    }
     for_float!(x, "orthogonality", T => {
         let (matrix, size) = (Mat::new(x.data::<T>()?, m, n), if side == Side::Rows { m } else { n });
         let (left, right) = if side == Side::Rows { (matrix, matrix.t()) } else { (matrix.t(), matrix) };

@@ -11,6 +11,7 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod gpu;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, gemm};
@@ -25,6 +26,9 @@ pub fn row_squares(weight: &Tensor) -> Result<Tensor> {
     let &[outputs, inputs] = &weight.shape()[..] else {
         return Err(Error::shape("row_squares", format!("expected a matrix, found {}", weight.shape())));
     };
+    if let Some(gpu) = weight.gpu() {
+        return gpu::row_squares(gpu, weight);
+    }
     /// `square` of each row.
     fn each<T: Float>([outputs, inputs]: [usize; 2], square: impl Fn(usize) -> f64 + Sync) -> Result<Tensor> {
         let mut out = Buffer::<T>::unspecified(outputs);
@@ -81,6 +85,9 @@ pub fn inverse_row_norms(squares: &Tensor, product: &Tensor, a: &Tensor, b: &Ten
     for (name, tensor) in [("B", b), ("squares", squares), ("product", product)] {
         check::dtype("inverse_row_norms", name, tensor, a.dtype())?;
     }
+    if let Some(gpu) = a.gpu() {
+        return gpu::inverse_row_norms(gpu, squares, product, a, b, scale);
+    }
     for_float!(a, "inverse_row_norms", T => {
         let matrix = Mat::new(a.data::<T>()?, rank, inputs);
         let mut gram = Buffer::<T>::unspecified(rank * rank);
@@ -108,7 +115,8 @@ pub fn inverse_row_norms(squares: &Tensor, product: &Tensor, a: &Tensor, b: &Ten
 mod tests {
     use super::*;
     use crate::linear::nf4;
-    use hankel_core::{DType, Random};
+    use hankel_core::gpu::for_tests;
+    use hankel_core::{DType, Device, Random};
 
     #[test]
     fn squares_of_a_weight_in_any_storage() {
@@ -127,6 +135,12 @@ mod tests {
             let squares = row_squares(&weight).unwrap();
             assert_eq!(squares.dtype(), if weight.dtype() == DType::F64 { DType::F64 } else { DType::F32 });
             let values = weight.to_f64_vec();
+            if let (Some(gpu), true) = (for_tests(), weight.dtype() != DType::F64) {
+                let there = row_squares(&weight.to_device(Device::Gpu(gpu)).unwrap()).unwrap();
+                assert_eq!(there.device(), Device::Gpu(gpu));
+                let pairs = there.to_f64_vec().into_iter().zip(squares.to_f64_vec());
+                pairs.for_each(|(a, b)| assert!((a / b - 1.0).abs() < 1e-6, "{}: {a} {b}", weight.dtype()));
+            }
             for (row, square) in values.chunks(inputs).zip(squares.to_f64_vec()) {
                 let expected: f64 = row.iter().map(|x| x * x).sum();
                 assert!((square / expected - 1.0).abs() < 1e-6, "{}: {square} {expected}", weight.dtype());

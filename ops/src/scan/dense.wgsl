@@ -1,5 +1,5 @@
 // A workgroup to a sequence: s_t = A s_{t-1} + u_t step by step, or with REVERSED backwards in time with the transpose.
-struct Parameters { steps: u32, dim: u32 }
+struct Parameters { batch: u32, steps: u32, dim: u32 }
 var<immediate> p: Parameters;
 override REVERSED: bool;
 override START: bool;
@@ -11,8 +11,9 @@ const WIDEST = 1024u;
 var<workgroup> state: array<f32, 2048>;
 
 @compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let batch = group.x;
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let batch = flat(group, groups);
+    if batch >= p.batch { return; }
     for (var i = lane; i < p.dim; i += 64u) {
         state[i] = 0.0;
         if START { state[i] = start[batch * p.dim + i]; }

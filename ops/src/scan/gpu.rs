@@ -1,7 +1,8 @@
-//! Recurrences on a GPU, in chunks whichever evaluation was asked for: step by step most of the card would wait, and all
-//! evaluations agree within rounding.
+//! Recurrences on a GPU, in chunks or by Fourier transform. Step by step most of the card would wait, so that is done in chunks
+//! too: all evaluations agree within rounding.
 
-use super::Poles;
+use super::{Poles, ScanPath};
+use crate::causal_conv::fft::{Lines, Load, Plan};
 use crate::gpu::{Output, column_sums, floats, stored};
 use crate::linear::gpu::{Epilogue, Left, Right, gemm};
 use crate::sequence::{concat_time, narrow_time};
@@ -9,6 +10,7 @@ use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
 use hankel_core::{Device, Error, Result, Tensor, autograd, no_grad};
 
 const NAME: &str = "scan";
+static IMPULSE: Kernel = Kernel { name: "impulse", source: include_str!("impulse.wgsl"), bindings: "w" };
 static SCAN: Kernel = Kernel { name: NAME, source: include_str!("scan.wgsl"), bindings: "rrrww" };
 static POLES: Kernel = Kernel { name: "poles", source: include_str!("poles.wgsl"), bindings: "rrrwww" };
 static POLE_SUMS: Kernel = Kernel { name: "pole_sums", source: include_str!("pole_sums.wgsl"), bindings: "rrrw" };
@@ -75,6 +77,46 @@ pub(crate) fn run(
     states.finish([batch, steps, dim])
 }
 
+/// As [`run`] with constant poles, as a convolution with their powers, which are what the recurrence itself makes of an impulse.
+fn convolved(
+    gpu: &'static Gpu,
+    modes: Modes,
+    time: Time,
+    poles: &GpuBuffer,
+    u: &GpuBuffer,
+    start: Option<&GpuBuffer>,
+) -> Result<Tensor> {
+    let Modes { batch, steps, dim, real } = modes;
+    let out = Output::new(gpu, batch * steps * dim)?;
+    if batch * steps * dim == 0 {
+        return out.finish([batch, steps, dim]);
+    }
+    let impulse = Output::new(gpu, steps * dim)?;
+    let sizes = [steps * dim, dim, real].map(|size| size as u32);
+    gpu.launch(&IMPULSE, &[], &[impulse.buffer()], &sizes, groups(steps * dim, 256))?;
+    let powers = run(gpu, Modes { batch: 1, ..modes }, Time::Forward, (poles, false), impulse.buffer(), None)?;
+    let powers = floats(NAME, "powers", &powers, gpu)?;
+    // What the initial state adds to the first step: one step driven by nothing.
+    let first = match start {
+        Some(start) => {
+            let rest = crate::gpu::zeros(gpu, &[batch, 1, dim])?;
+            let rest = floats(NAME, "nothing", &rest, gpu)?;
+            Some(run(gpu, Modes { steps: 1, ..modes }, time, (poles, false), rest, Some(start))?)
+        }
+        None => None,
+    };
+    let first = first.as_ref().map(|first| floats(NAME, "the first step", first, gpu)).transpose()?;
+    let plan = Plan::new(gpu, NAME, steps)?;
+    for (column, count, pairs) in [(0, real, false), (real, (dim - real) / 2, true)] {
+        if count > 0 {
+            let lines = Lines { batch, steps, width: dim, column, count, pairs };
+            let spectrum = plan.spectrum(Lines { batch: 1, ..lines }, Load::Signal(powers))?;
+            plan.convolve(lines, u, first, (spectrum.buffer(), time == Time::Backward), out.buffer())?;
+        }
+    }
+    out.finish([batch, steps, dim])
+}
+
 /// Complex poles from the learned tensors, or the gradients of those from that of the poles.
 fn convert(gpu: &'static Gpu, poles: &Poles, complex: &GpuBuffer, gradient: bool) -> Result<Vec<Option<Tensor>>> {
     let (radius, angle, sign) = match poles {
@@ -120,7 +162,13 @@ pub(crate) fn before(gpu: &'static Gpu, states: &Tensor, start: Option<&Tensor>)
     concat_time(&[&first, &narrow_time(states, 0, steps - 1)?])
 }
 
-pub(super) fn scan(gpu: &'static Gpu, u: &Tensor, poles: &Poles, initial: Option<&Tensor>) -> Result<Tensor> {
+pub(super) fn scan(
+    gpu: &'static Gpu,
+    u: &Tensor,
+    poles: &Poles,
+    initial: Option<&Tensor>,
+    path: ScanPath,
+) -> Result<Tensor> {
     if let Poles::Dense(a) = poles {
         return dense(gpu, u, a, initial);
     }
@@ -133,7 +181,14 @@ pub(super) fn scan(gpu: &'static Gpu, u: &Tensor, poles: &Poles, initial: Option
     let complex = Output::new(gpu, 2 * modes.count())?;
     convert(gpu, poles, complex.buffer(), false)?;
     let start = initial.map(|initial| floats(NAME, "the initial state", initial, gpu)).transpose()?;
-    let states = run(gpu, modes, Time::Forward, (complex.buffer(), false), floats(NAME, "u", u, gpu)?, start)?;
+    let all = move |time: Time, poles: &GpuBuffer, u: &Tensor, start: Option<&GpuBuffer>| {
+        let u = floats(NAME, "u", u, gpu)?;
+        match path {
+            ScanPath::Fft => convolved(gpu, modes, time, poles, u, start),
+            ScanPath::Sequential | ScanPath::Chunked => run(gpu, modes, time, (poles, false), u, start),
+        }
+    };
+    let states = all(Time::Forward, complex.buffer(), u, start)?;
 
     let placeholder = Tensor::zeros::<f32>([0]);
     let mut parents = vec![u, initial.unwrap_or(&placeholder)];
@@ -143,8 +198,7 @@ pub(super) fn scan(gpu: &'static Gpu, u: &Tensor, poles: &Poles, initial: Option
     let saved_initial = initial.filter(|_| learns).map(Tensor::detach);
     let saved_poles = poles.detach();
     states.from_operator(NAME, &parents, move |g, wanted| {
-        let g = floats(NAME, "gradient", &g, gpu)?;
-        let adjoint = run(gpu, modes, Time::Backward, (complex.buffer(), false), g, None)?;
+        let adjoint = all(Time::Backward, complex.buffer(), &g, None)?;
         let mut gradients = vec![None, None];
         if wanted[1] && steps > 0 {
             // One more step backwards, from the first adjoint state: the recurrence driven by nothing.
@@ -186,8 +240,9 @@ fn pole_sums(
     let states = floats(NAME, "states", states, gpu)?;
     let first = start.map_or(Ok(states), |start| floats(NAME, "the initial state", start, gpu))?;
     let buffers = [floats(NAME, "adjoint", adjoint, gpu)?, states, first, sums.buffer()];
-    let parameters = [batch, steps, dim, real, count, PIECE].map(|size| size as u32);
-    let grid = [count.div_ceil(64) as u32, pieces as u32, 1];
+    let blocks = count.div_ceil(64);
+    let parameters = [batch, steps, dim, real, count, PIECE, blocks].map(|size| size as u32);
+    let grid = groups(pieces * blocks, 1);
     gpu.launch(&POLE_SUMS, &[("START", flag(start.is_some()))], &buffers, &parameters, grid)?;
     column_sums(gpu, sums.buffer(), None, pieces, 2 * count)
 }
@@ -205,7 +260,8 @@ fn dense(gpu: &'static Gpu, u: &Tensor, a: &Tensor, initial: Option<&Tensor>) ->
         let constants = [("REVERSED", flag(time == Time::Backward)), ("START", flag(start.is_some()))];
         let buffers = [floats(NAME, "the matrix", a, gpu)?, u, first, states.buffer()];
         if steps * dim > 0 {
-            gpu.launch(&DENSE, &constants, &buffers, &[steps as u32, dim as u32], [batch as u32, 1, 1])?;
+            let parameters = [batch, steps, dim].map(|size| size as u32);
+            gpu.launch(&DENSE, &constants, &buffers, &parameters, groups(batch, 1))?;
         }
         states.finish([batch, steps, dim])
     };

@@ -46,7 +46,7 @@ pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath)
         check::dtype("scan", "the poles", pole, u.dtype())?;
     }
     if let Some(gpu) = u.gpu() {
-        return gpu::scan(gpu, u, poles, initial);
+        return gpu::scan(gpu, u, poles, initial, path);
     }
     for_float!(u, "scan", T => {
         let matrix = Matrix::<T>::new(poles)?;

@@ -1,6 +1,6 @@
 // sums[piece, mode] = over the rows (sequence, step) of a piece, lam_t . s_{t-1} and the cross product, the derivatives by the
 // real and the imaginary part of the mode's pole.
-struct Parameters { batch: u32, steps: u32, dim: u32, real: u32, modes: u32, piece: u32 }
+struct Parameters { batch: u32, steps: u32, dim: u32, real: u32, modes: u32, piece: u32, blocks: u32 }
 var<immediate> p: Parameters;
 override START: bool;
 @group(0) @binding(0) var<storage, read> adjoint: array<f32>;
@@ -9,14 +9,16 @@ override START: bool;
 @group(0) @binding(3) var<storage, read_write> sums: array<vec2<f32>>;
 
 @compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let mode = group.x * 64u + lane;
-    if mode >= p.modes { return; }
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let id = flat(group, groups);
+    let piece = id / p.blocks;
+    let mode = (id % p.blocks) * 64u + lane;
+    if mode >= p.modes || piece * p.piece >= p.batch * p.steps { return; }
     let pair = mode >= p.real;
     let column = select(mode, 2u * mode - p.real, pair);
-    let last = min((group.y + 1u) * p.piece, p.batch * p.steps);
+    let last = min((piece + 1u) * p.piece, p.batch * p.steps);
     var sum = vec2(0.0);
-    for (var row = group.y * p.piece; row < last; row++) {
+    for (var row = piece * p.piece; row < last; row++) {
         let t = row % p.steps;
         let at = row * p.dim + column;
         var before = vec2(0.0);
@@ -32,5 +34,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if pair { lam.y = adjoint[at + 1u]; }
         sum += vec2(dot(lam, before), lam.y * before.x - lam.x * before.y);
     }
-    sums[group.y * p.modes + mode] = sum;
+    sums[piece * p.modes + mode] = sum;
 }

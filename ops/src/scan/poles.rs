@@ -3,23 +3,23 @@
 use hankel_core::{Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// How a recurrence is evaluated. All agree within rounding (R3).
+/// How a recurrence is evaluated. All agree within rounding (R3). Dense state matrices run step by step on any path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScanPath {
-    /// Step by step: the definition.
+    /// Step by step: the definition. On a GPU, most of which would wait, as [`ScanPath::Chunked`].
     #[default]
     Sequential,
     /// Chunks side by side, then the states between them.
     Chunked,
-    /// Causal convolution with the powers of the poles by FFT. Dense state matrices run step by step.
+    /// Causal convolution with the powers of the poles by FFT.
     Fft,
 }
 
 impl ScanPath {
     /// The evaluation that `auto` stands for, by a fixed rule on the length and the number of states.
     pub fn auto(_steps: usize, _state_dim: usize) -> Self {
-        // On a CPU the states fit the cache and the recurrence is vectorised over channels: one pass over memory, which
+        // On a GPU this runs in chunks. On a CPU the states fit the cache and the recurrence is vectorised over channels: one pass over memory, which
         // neither of the others can beat.
         ScanPath::Sequential
     }

@@ -1,0 +1,69 @@
+//! The kernels on a GPU.
+
+use crate::gpu::{Output, floats, stored};
+use crate::linear::gpu::{Epilogue, Left, Right, gemm};
+use hankel_core::gpu::{Gpu, Kernel, groups};
+use hankel_core::{DType, Error, Result, Tensor};
+
+static SQUARES: Kernel = Kernel { name: "row_squares", source: include_str!("row_squares.wgsl"), bindings: "rrrw" };
+static INVERSE: Kernel = Kernel { name: "inverse_row_norms", source: include_str!("inverse.wgsl"), bindings: "rrrrw" };
+
+pub(super) fn row_squares(gpu: &'static Gpu, weight: &Tensor) -> Result<Tensor> {
+    let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
+    let storage = stored("row_squares", "the weight", weight, gpu)?;
+    let buffer = &storage.buffer;
+    let (format, scales, book, block) = match (storage.dtype, &storage.nf4) {
+        (DType::F32, _) => (0, buffer, buffer, 1),
+        (DType::BF16, _) => (1, buffer, buffer, 1),
+        (DType::F16, _) => (2, buffer, buffer, 1),
+        (DType::Nf4, Some(nf4)) => {
+            let rounded = match nf4.source {
+                DType::BF16 => 4,
+                DType::F16 => 5,
+                _ => 3,
+            };
+            (rounded, &nf4.scales, &nf4.book, nf4.block)
+        }
+        (found, _) => return Err(Error::DType { operator: "row_squares", expected: "a float", found }),
+    };
+    let out = Output::new(gpu, outputs)?;
+    let parameters = [outputs, inputs, block].map(|size| size as u32);
+    let buffers = [buffer, scales, book, out.buffer()];
+    gpu.launch(&SQUARES, &[("STORED", f64::from(format))], &buffers, &parameters, groups(outputs, 1))?;
+    out.finish([outputs])
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Parameters {
+    rows: u32,
+    rank: u32,
+    scale: f32,
+}
+
+pub(super) fn inverse_row_norms(
+    gpu: &'static Gpu,
+    squares: &Tensor,
+    product: &Tensor,
+    a: &Tensor,
+    b: &Tensor,
+    scale: f64,
+) -> Result<Tensor> {
+    const NAME: &str = "inverse_row_norms";
+    let (outputs, rank, inputs) = (b.shape()[0], a.shape()[0], a.shape()[1]);
+    let gram = Output::new(gpu, rank * rank)?;
+    let left = Left { data: floats(NAME, "A", a, gpu)?, first: 0, rows: rank, cols: inputs, transposed: false };
+    let right = Right { storage: stored(NAME, "A", a, gpu)?, first: 0, rows: rank, cols: inputs, transposed: true };
+    gemm(gpu, left, right, Epilogue::default(), gram.buffer())?;
+    let out = Output::new(gpu, outputs)?;
+    let buffers = [
+        floats(NAME, "squares", squares, gpu)?,
+        floats(NAME, "product", product, gpu)?,
+        gram.buffer(),
+        floats(NAME, "B", b, gpu)?,
+        out.buffer(),
+    ];
+    let parameters = Parameters { rows: outputs as u32, rank: rank as u32, scale: scale as f32 };
+    gpu.launch(&INVERSE, &[], &buffers, &parameters, groups(outputs, 64))?;
+    out.finish([outputs])
+}
