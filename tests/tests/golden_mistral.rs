@@ -1,7 +1,8 @@
 //! Mistral against the library that defines its files: hidden states, logits, loss, gradients, generation, every layout of
 //! the weights; with LoRA over 4-bit weights; with the recurrent adapter at each of its inputs, and truncated.
 
-use hankel_core::{DType, Gradients, Tensor, no_grad};
+use hankel_core::gpu::for_tests;
+use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::adapters::{HrmConfig, HrmInput, LoraConfig, Preset};
 use hankel_models::lti::{GramianFactors, HankelSpectrum, Method, StateMatrix, reduce};
 use hankel_models::mistral::LoadOptions;
@@ -18,8 +19,18 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden")).join(name)
 }
 
-fn load(name: &str) -> Mistral {
-    Mistral::load(&path(name), LoadOptions::default()).unwrap()
+fn load(name: &str, device: Device) -> Mistral {
+    Mistral::load(&path(name), LoadOptions { device, ..LoadOptions::default() }).unwrap()
+}
+
+/// The CPU, and a GPU if there is one.
+fn devices() -> Vec<Device> {
+    [Some(Device::Cpu), for_tests().map(Device::Gpu)].into_iter().flatten().collect()
+}
+
+/// Element types with where they are computed in: a GPU has no doubles.
+fn everywhere() -> Vec<(DType, Device)> {
+    [(DType::F64, Device::Cpu)].into_iter().chain(devices().into_iter().map(|device| (DType::F32, device))).collect()
 }
 
 fn none(model: &Mistral) -> AdapterSet {
@@ -53,8 +64,8 @@ fn values(tensor: &Tensor) -> Vec<f64> {
 fn hidden_states_logits_and_loss() {
     for name in MODELS {
         let golden = Golden::read(&format!("mistral/{name}/io"));
-        for dtype in [DType::F32, DType::F64] {
-            let model = load(&format!("mistral/{name}/hf"));
+        for (dtype, device) in everywhere() {
+            let model = load(&format!("mistral/{name}/hf"), device);
             model.to_dtype(dtype).unwrap();
             let adapters = none(&model);
             let tokens = golden.tokens("input_ids");
@@ -79,9 +90,9 @@ fn hidden_states_logits_and_loss() {
 #[test]
 fn gradients_of_embeddings_and_every_weight() {
     for name in MODELS {
-        for recompute in [false, true] {
+        for (recompute, device) in [false, true].into_iter().flat_map(|r| devices().into_iter().map(move |d| (r, d))) {
             let golden = Golden::read(&format!("mistral/{name}/io"));
-            let model = load(&format!("mistral/{name}/hf"));
+            let model = load(&format!("mistral/{name}/hf"), device);
             model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
             let adapters = none(&model);
             let key = StepKey { seed: 0, step: 0 };
@@ -107,8 +118,8 @@ fn gradients_of_embeddings_and_every_weight() {
 fn padding_on_the_right_needs_no_mask() {
     for name in MODELS {
         let golden = Golden::read(&format!("mistral/{name}/io_padded"));
-        for dtype in [DType::F32, DType::F64] {
-            let model = load(&format!("mistral/{name}/hf"));
+        for (dtype, device) in everywhere() {
+            let model = load(&format!("mistral/{name}/hf"), device);
             model.to_dtype(dtype).unwrap();
             let adapters = none(&model);
             model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
@@ -167,9 +178,9 @@ fn greedy(model: &Mistral, adapters: &AdapterSet, prompt: &[f64], steps: usize) 
 
 #[test]
 fn greedy_generation_past_the_window() {
-    for name in MODELS {
+    for (name, device) in MODELS.into_iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
         let golden = Golden::read(&format!("mistral/{name}/generate"));
-        let model = load(&format!("mistral/{name}/hf"));
+        let model = load(&format!("mistral/{name}/hf"), device);
         let prompt = golden.values("prompt_ids");
         let steps = golden.values("output_ids").len() - prompt.len();
         let (ids, logits) = greedy(&model, &none(&model), prompt, steps);
@@ -180,9 +191,9 @@ fn greedy_generation_past_the_window() {
 
 #[test]
 fn half_precision_weights_are_widened_on_the_fly() {
-    for name in MODELS {
+    for (name, device) in MODELS.into_iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
         let golden = Golden::read(&format!("mistral/{name}/io_bf16"));
-        let model = load(&format!("mistral/{name}/hf_bf16"));
+        let model = load(&format!("mistral/{name}/hf_bf16"), device);
         let tokens = golden.tokens("input_ids");
         let logits = model.logits(&tokens, &none(&model), &mut Pass::evaluation()).unwrap();
         golden.check("logits", DType::F32, &values(&logits));
@@ -199,11 +210,12 @@ fn half_precision_weights_are_widened_on_the_fly() {
 /// What is kept in 16 bits between layers stays within what the library loses when it computes in 16 bits.
 #[test]
 fn inputs_of_layers_may_be_kept_in_bf16() {
-    for name in MODELS {
+    for (name, device) in MODELS.into_iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
         let golden = Golden::read(&format!("mistral/{name}/io_bf16"));
-        let model = load(&format!("mistral/{name}/hf_bf16"));
+        let model = load(&format!("mistral/{name}/hf_bf16"), device);
         let lora = AdapterConfig::Lora(LoraConfig::new(4));
         let adapters = AdapterSet::new(&lora, &model.placement(), 1).unwrap();
+        adapters.to_device(device).unwrap();
         let x = model.embed(&golden.tokens("input_ids")).unwrap();
         let step = |kept: Option<DType>| {
             let key = StepKey { seed: 0, step: 0 };
@@ -233,7 +245,7 @@ fn inputs_of_layers_may_be_kept_in_bf16() {
 fn shards_are_the_same_model() {
     let tokens = Golden::read("mistral/window/io").tokens("input_ids");
     let logits = |name: &str| {
-        let model = load(name);
+        let model = load(name, Device::Cpu);
         values(&model.logits(&tokens, &none(&model), &mut Pass::evaluation()).unwrap())
     };
     assert_eq!(logits("mistral/window/hf_sharded"), logits("mistral/window/hf"));
@@ -241,22 +253,24 @@ fn shards_are_the_same_model() {
 
 #[test]
 fn lora_over_four_bits() {
-    let golden = Golden::read("peft/qlora/io");
-    let model =
-        Mistral::load(&path("mistral/window/hf"), LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
-    let adapters = AdapterSet::load(&path("peft/qlora/adapter"), &model.placement(), 32).unwrap();
-    let tokens = golden.tokens("input_ids");
-    let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();
-    golden.check("logits", DType::F32, &values(&logits));
-    let x = model.embed(&tokens).unwrap();
-    let loss = loss_of(&model, &adapters, &x, golden.values("labels"), &mut Pass::evaluation());
-    golden.check("loss", DType::F32, &values(&loss));
-    let gradients = loss.backward().unwrap();
-    for parameter in adapters.parameters() {
-        let gradient = gradients.get(&parameter.tensor()).unwrap();
-        golden.check(&format!("grad.base_model.model.{}", parameter.name()), DType::F32, &values(gradient));
+    for device in devices() {
+        let golden = Golden::read("peft/qlora/io");
+        let model = Mistral::load(&path("mistral/window/hf"), LoadOptions { quantize: true, device }).unwrap();
+        let adapters = AdapterSet::load(&path("peft/qlora/adapter"), &model.placement(), 32).unwrap();
+        adapters.to_device(device).unwrap();
+        let tokens = golden.tokens("input_ids");
+        let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();
+        golden.check("logits", DType::F32, &values(&logits));
+        let x = model.embed(&tokens).unwrap();
+        let loss = loss_of(&model, &adapters, &x, golden.values("labels"), &mut Pass::evaluation());
+        golden.check("loss", DType::F32, &values(&loss));
+        let gradients = loss.backward().unwrap();
+        for parameter in adapters.parameters() {
+            let gradient = gradients.get(&parameter.tensor()).unwrap();
+            golden.check(&format!("grad.base_model.model.{}", parameter.name()), DType::F32, &values(gradient));
+        }
+        assert!(!model.parameters().iter().any(Parameter::is_trainable));
     }
-    assert!(!model.parameters().iter().any(Parameter::is_trainable));
 }
 
 /// The branches of a golden case.
@@ -276,6 +290,7 @@ fn branches(model: &Mistral, golden: &Golden, input: HrmInput, prefix: &str) -> 
         };
         parameter.set(&value).unwrap();
     }
+    adapters.to_device(model.device()).unwrap();
     adapters
 }
 
@@ -285,8 +300,8 @@ fn recurrent_branches_at_every_input() {
         [("site_residual", HrmInput::Residual), ("site_mlp_in", HrmInput::Norm), ("site_mlp_out", HrmInput::Sublayer)];
     for (case, input) in inputs {
         let golden = Golden::read(&format!("hrm_mistral/{case}"));
-        for dtype in [DType::F32, DType::F64] {
-            let model = load("mistral/window/hf");
+        for (dtype, device) in everywhere() {
+            let model = load("mistral/window/hf", device);
             let adapters = branches(&model, &golden, input, "");
             model.to_dtype(dtype).unwrap();
             adapters.to_dtype(dtype).unwrap();
@@ -309,50 +324,57 @@ fn recurrent_branches_at_every_input() {
 
 #[test]
 fn generation_carries_the_recurrent_state() {
-    let model = load("mistral/window/hf");
-    let adapters = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
-    let golden = Golden::read("hrm_mistral/generate");
-    let prompt = golden.values("prompt_ids");
-    let (ids, logits) = greedy(&model, &adapters, prompt, golden.values("output_ids").len() - prompt.len());
-    golden.check("output_ids", DType::F32, &ids);
-    golden.check("step_logits", DType::F32, &logits);
+    for device in devices() {
+        let model = load("mistral/window/hf", device);
+        let adapters = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
+        let golden = Golden::read("hrm_mistral/generate");
+        let prompt = golden.values("prompt_ids");
+        let (ids, logits) = greedy(&model, &adapters, prompt, golden.values("output_ids").len() - prompt.len());
+        golden.check("output_ids", DType::F32, &ids);
+        golden.check("step_logits", DType::F32, &logits);
+    }
 }
 
 #[test]
 fn truncated_branches() {
-    let golden = Golden::read("hrm_mistral/truncated");
-    let model = load("mistral/window/hf");
-    let full = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
-    let AdapterConfig::Hrm(config) = full.config() else { panic!("a recurrent adapter") };
-    let mut file = full.to_hrm_file(config, None);
-    for layer in &mut file.layers {
-        let system = layer.system(config.discretization).unwrap();
-        let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
-        golden.check(&format!("layers.{}.hsv", layer.layer), DType::F32, spectrum.values());
-        let reduced = reduce(&system, &spectrum, Method::Bt, 3).unwrap().system;
-        let StateMatrix::Dense(a) = reduced.a() else { panic!("truncation gives a dense matrix") };
-        let rows = |m: &dyn Fn(usize, usize) -> f64, rows: usize, cols: usize| {
-            (0..rows).flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| m(i, j)).collect::<Vec<f64>>()
-        };
-        layer.state_dim = 3;
-        layer.b = rows(&|i, j| reduced.b()[(i, j)], 3, layer.width);
-        layer.c = rows(&|i, j| reduced.c()[(i, j)], layer.width, 3);
-        layer.dynamics = HrmDynamics::Dense(rows(&|i, j| a[(i, j)], 3, 3));
+    for device in devices() {
+        let golden = Golden::read("hrm_mistral/truncated");
+        let model = load("mistral/window/hf", device);
+        let full = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
+        let AdapterConfig::Hrm(config) = full.config() else { panic!("a recurrent adapter") };
+        let mut file = full.to_hrm_file(config, None);
+        for layer in &mut file.layers {
+            let system = layer.system(config.discretization).unwrap();
+            let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
+            golden.check(&format!("layers.{}.hsv", layer.layer), DType::F32, spectrum.values());
+            let reduced = reduce(&system, &spectrum, Method::Bt, 3).unwrap().system;
+            let StateMatrix::Dense(a) = reduced.a() else { panic!("truncation gives a dense matrix") };
+            let rows = |m: &dyn Fn(usize, usize) -> f64, rows: usize, cols: usize| {
+                (0..rows).flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| m(i, j)).collect::<Vec<f64>>()
+            };
+            layer.state_dim = 3;
+            layer.b = rows(&|i, j| reduced.b()[(i, j)], 3, layer.width);
+            layer.c = rows(&|i, j| reduced.c()[(i, j)], layer.width, 3);
+            layer.dynamics = HrmDynamics::Dense(rows(&|i, j| a[(i, j)], 3, 3));
+        }
+        let adapters = AdapterSet::of_hrm_file(&file, &model.placement(), 32).unwrap();
+        adapters.to_device(device).unwrap();
+        let tokens = golden.tokens("input_ids");
+        let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();
+        golden.check("logits", DType::F32, &values(&logits));
+        let x = model.embed(&tokens).unwrap();
+        let loss = no_grad(|| loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut Pass::evaluation()));
+        golden.check("loss", DType::F32, &values(&loss));
     }
-    let adapters = AdapterSet::of_hrm_file(&file, &model.placement(), 32).unwrap();
-    let tokens = golden.tokens("input_ids");
-    let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();
-    golden.check("logits", DType::F32, &values(&logits));
-    let x = model.embed(&tokens).unwrap();
-    let loss = no_grad(|| loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut Pass::evaluation()));
-    golden.check("loss", DType::F32, &values(&loss));
 }
 
 #[test]
 fn twenty_steps_of_training() {
-    for case in ["train_log_a", "train_log_a_dt"] {
+    for (case, device) in
+        ["train_log_a", "train_log_a_dt"].into_iter().flat_map(|c| devices().into_iter().map(move |d| (c, d)))
+    {
         let golden = Golden::read(&format!("hrm_mistral/{case}"));
-        let model = load("mistral/window/hf");
+        let model = load("mistral/window/hf", device);
         let adapters = branches(&model, &golden, HrmInput::Residual, "init.");
         let trained: Vec<_> = adapters.parameters().into_iter().filter(Parameter::is_trainable).collect();
         let mut moments: Vec<_> = trained.iter().map(|p| Moments::new(&p.tensor()).unwrap()).collect();

@@ -1,6 +1,7 @@
 //! Whole models: parameter counts, gradients, streaming, recompute, files.
 
-use hankel_core::{DType, Random, Result, Tensor, no_grad};
+use hankel_core::gpu::for_tests;
+use hankel_core::{DType, Device, Random, Result, Tensor, no_grad};
 use hankel_models::adapters::{
     AdaLoraConfig, Discretization, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamConfig,
     StreamSite,
@@ -11,6 +12,7 @@ use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, State,
 use hankel_ops::{ScanPath, Targets};
 use hankel_tests::gradients::relative_error;
 use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state, without_dropout};
+use std::collections::BTreeMap;
 
 fn tiny() -> TinyGptConfig {
     TinyGptConfig {
@@ -113,6 +115,11 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
     ]
 }
 
+/// Those that a GPU can compute: there are no kernels yet for the norms of DoRA and the penalty of AdaLoRA.
+fn on_a_gpu(name: &str) -> bool {
+    !name.starts_with("dora") && !name.starts_with("adalora")
+}
+
 #[test]
 fn parameter_counts() {
     let count = |config: &TinyGptConfig| {
@@ -187,6 +194,46 @@ fn gradients_of_the_whole_model_with_each_adapter() {
     }
 }
 
+/// Loss and gradients in `f32` of a model with an adapter, by parameter.
+fn step_on(device: Device, config: &AdapterConfig, recompute: bool) -> BTreeMap<String, Vec<f64>> {
+    let sizes = TinyGptConfig { dropout: 0.1, init_std: 0.3, ..tiny() };
+    let model = TinyGpt::new(&sizes, 1).unwrap();
+    let adapters = shaken(config, &model, 2);
+    model.to_device(device).unwrap();
+    adapters.to_device(device).unwrap();
+    assert_eq!((model.device(), model.parameters()[3].tensor().device()), (device, device));
+    if adapters.parameters().is_empty() {
+        model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
+    }
+    let loss = loss_of(&model, &adapters, &[], &[], recompute).unwrap();
+    let mut all = BTreeMap::from([("loss".to_owned(), loss.to_f64_vec())]);
+    let gradients = loss.backward().unwrap();
+    for parameter in model.parameters().into_iter().chain(adapters.parameters()) {
+        if let Some(gradient) = gradients.get(&parameter.tensor()) {
+            assert_eq!(gradient.device(), device, "{}", parameter.name());
+            all.insert(parameter.name().to_owned(), gradient.to_f64_vec());
+        }
+    }
+    all
+}
+
+#[test]
+fn each_adapter_on_a_gpu() {
+    let Some(gpu) = for_tests() else { return };
+    for (name, config) in variants().into_iter().filter(|(name, _)| on_a_gpu(name)) {
+        let here = step_on(Device::Cpu, &config, false);
+        for recompute in [false, true] {
+            let there = step_on(Device::Gpu(gpu), &config, recompute);
+            assert_eq!(here.len(), there.len(), "{name}");
+            for (parameter, here) in &here {
+                let size = here.iter().fold(1e-3, |m: f64, x| m.max(x.abs()));
+                let close = here.iter().zip(&there[parameter]).all(|(a, b)| (a - b).abs() < 1e-4 * size);
+                assert!(close, "{name}: {parameter}: {here:?} {:?}", there[parameter]);
+            }
+        }
+    }
+}
+
 #[test]
 fn joint_training_has_the_right_gradients() {
     let config =
@@ -232,34 +279,42 @@ fn documents_and_parts() {
 
 #[test]
 fn streaming_equals_batch() {
+    let gpu = for_tests().map(Device::Gpu);
     for (name, config) in variants() {
-        let model = TinyGpt::new(&TinyGptConfig { init_std: 0.3, ..tiny() }, 1).unwrap();
-        let adapters = shaken(&config, &model, 2);
-        let ids = tokens([2, 13], 11, "stream");
-        no_grad(|| {
-            let whole = model.logits(&ids, &adapters, &mut Pass::evaluation()).unwrap();
-            let whole = whole.data::<f32>().unwrap();
-            for parts in [vec![1; 13], vec![5, 1, 7], vec![13]] {
-                let mut state = State::default();
-                let mut first = 0;
-                for steps in parts {
-                    let id = |b: usize, t: usize| ids.data::<u32>().unwrap()[b * 13 + first + t];
-                    let part: Vec<u32> =
-                        (0..2).flat_map(|b| (0..steps).map(move |t| (b, t))).map(|(b, t)| id(b, t)).collect();
-                    let part = Tensor::from_vec(part, [2, steps]).unwrap();
-                    let logits = model.logits(&part, &adapters, &mut Pass::streaming(&mut state)).unwrap();
-                    for b in 0..2 {
-                        let got = &logits.data::<f32>().unwrap()[b * steps * 11..(b + 1) * steps * 11];
-                        let expected = &whole[(b * 13 + first) * 11..][..steps * 11];
-                        let close = got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 2e-5);
-                        assert!(close, "{name}: steps {first}..{} of sequence {b}", first + steps);
-                    }
-                    first += steps;
-                }
-                assert_eq!(state.position, 13);
-            }
-        });
+        for device in [Some(Device::Cpu), gpu.filter(|_| on_a_gpu(name))].into_iter().flatten() {
+            streams_on(device, name, &config);
+        }
     }
+}
+
+fn streams_on(device: Device, name: &str, config: &AdapterConfig) {
+    let model = TinyGpt::new(&TinyGptConfig { init_std: 0.3, ..tiny() }, 1).unwrap();
+    let adapters = shaken(config, &model, 2);
+    model.to_device(device).unwrap();
+    adapters.to_device(device).unwrap();
+    let ids = tokens([2, 13], 11, "stream");
+    no_grad(|| {
+        let whole = model.logits(&ids, &adapters, &mut Pass::evaluation()).unwrap().to_f64_vec();
+        for parts in [vec![1; 13], vec![5, 1, 7], vec![13]] {
+            let mut state = State::default();
+            let mut first = 0;
+            for steps in parts {
+                let id = |b: usize, t: usize| ids.data::<u32>().unwrap()[b * 13 + first + t];
+                let part: Vec<u32> =
+                    (0..2).flat_map(|b| (0..steps).map(move |t| (b, t))).map(|(b, t)| id(b, t)).collect();
+                let part = Tensor::from_vec(part, [2, steps]).unwrap();
+                let logits = model.logits(&part, &adapters, &mut Pass::streaming(&mut state)).unwrap().to_f64_vec();
+                for b in 0..2 {
+                    let got = &logits[b * steps * 11..(b + 1) * steps * 11];
+                    let expected = &whole[(b * 13 + first) * 11..][..steps * 11];
+                    let close = got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 2e-5);
+                    assert!(close, "{name}: steps {first}..{} of sequence {b}", first + steps);
+                }
+                first += steps;
+            }
+            assert_eq!(state.position, 13);
+        }
+    });
 }
 
 #[test]
