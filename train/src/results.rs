@@ -125,6 +125,9 @@ pub enum Event {
         tokens_per_second: f64,
         /// Seconds of training in this stage, evaluation apart.
         seconds: f64,
+        /// Bytes of a GPU that tensors take or that are kept for the next ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device_bytes: Option<u64>,
     },
     /// One evaluation.
     Eval {

@@ -2,11 +2,9 @@
 
 mod common;
 
-use common::{Finished, Place, TINY};
+use common::{Finished, Place, TINY, stop_at};
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 fn configuration() -> String {
     let pretrain = "[pretrain]\nsteps = 40\ncheckpoint_every = 7\n\n[train]\ncheckpoint_every = 5\n";
@@ -49,29 +47,6 @@ fn same(left: &Path, right: &Path) {
     for ((name, left), (_, right)) in left.iter().zip(&right) {
         assert!(left == right, "{name} differs: {} {}", String::from_utf8_lossy(left), String::from_utf8_lossy(right));
     }
-}
-
-/// Starts a run and stops it by `signal` as soon as a checkpoint called `name` exists.
-#[cfg(unix)]
-fn stop_at(place: &Place, arguments: &[&str], run: &str, name: &str, signal: &str) -> Finished {
-    let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let checkpoints = place.path(run).join("checkpoints");
-    let begun = Instant::now();
-    loop {
-        let reached = fs::read_dir(&checkpoints)
-            .into_iter()
-            .flatten()
-            .any(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().contains(name)));
-        if reached {
-            break;
-        }
-        assert!(child.try_wait().unwrap().is_none(), "the run ended before {name}");
-        assert!(begun.elapsed() < Duration::from_secs(120), "{name} did not appear");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let id = child.id().to_string();
-    assert!(std::process::Command::new("kill").args([signal, &id]).status().unwrap().success());
-    Finished::new(&child.wait_with_output().unwrap())
 }
 
 #[cfg(unix)]

@@ -2,7 +2,7 @@
 
 use super::Gpu;
 use crate::{Error, Result};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// What a kernel may use of a workgroup's memory on every card (bytes), and its immediates.
 const WORKGROUP_STORAGE: u32 = 16 << 10;
@@ -91,9 +91,10 @@ struct Found {
     opened: Mutex<Option<&'static Gpu>>,
 }
 
+static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
+
 /// All adapters, real cards first; asked of the drivers once.
 fn found() -> &'static [Found] {
-    static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
     FOUND.get_or_init(|| {
         let backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
@@ -112,6 +113,18 @@ fn found() -> &'static [Found] {
 /// The GPUs of this machine, in the order of `gpu:0`, `gpu:1` ...
 pub fn adapters() -> Vec<&'static AdapterFacts> {
     found().iter().map(|found| &found.facts).collect()
+}
+
+/// Waits until no GPU that was opened has anything left to do, whatever became of it: there are drivers that crash when a
+/// process ends in the middle of their work. For the end of a program.
+pub fn finish() {
+    for found in FOUND.get().into_iter().flatten() {
+        let opened = *found.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gpu) = opened {
+            // It has been reported to whoever used it.
+            let _ = gpu.synchronize();
+        }
+    }
 }
 
 pub(super) fn open(name: &str) -> Result<&'static Gpu> {

@@ -17,7 +17,7 @@ mod tests;
 
 #[doc(hidden)]
 pub use adapters::for_tests;
-pub use adapters::{AdapterFacts, adapters};
+pub use adapters::{AdapterFacts, adapters, finish};
 pub use buffer::GpuBuffer;
 pub use kernel::{Kernel, groups};
 pub use pool::Memory;

@@ -237,6 +237,11 @@ impl AdapterSet {
         sum.map(|sum| scale(&sum, config.orth_reg_weight / f64::from(terms))).transpose()
     }
 
+    /// Whether [`AdapterSet::allocate`] does anything.
+    pub fn allocates(&self) -> bool {
+        matches!(self.config, AdapterConfig::AdaLora(_))
+    }
+
     /// AdaLoRA's part of a training step, called after each optimizer step (numbered from 0) with the gradients it used and
     /// the factor that it put on them (the mean over micro-batches, clipping): updates the scores and, by the schedule,
     /// gives the ranks to the projections that need them. `None` for any other adapter.

@@ -18,6 +18,7 @@ use crate::fit::Stop;
 use crate::run::interrupt;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use hankel_core::gpu;
 use std::process::ExitCode;
 
 /// Trains recurrent and low-rank adapters on frozen transformers, and compares them.
@@ -73,7 +74,9 @@ const BAD_INPUT: u8 = 2;
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let done = run(Cli::parse());
+    gpu::finish();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -105,7 +108,24 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
     match error.downcast_ref::<Stop>() {
         Some(Stop::Interrupted { .. }) => interrupt::EXIT_CODE,
-        Some(Stop::NonFinite { .. }) => CHECK_FAILED,
-        None => BAD_INPUT,
+        Some(Stop::NonFinite(_)) => CHECK_FAILED,
+        Some(Stop::Device(_)) | None => BAD_INPUT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fit::Failure;
+
+    #[test]
+    fn exit_codes() {
+        let failure = || Failure { stage: "hrm".into(), step: 3, cause: "it".into(), checkpoint: None, advice: "rest" };
+        let code = |stop: Stop| exit_code(&anyhow::Error::from(stop).context("on the way"));
+        assert_eq!(code(Stop::Device(failure())), 2);
+        assert_eq!(code(Stop::NonFinite(failure())), 1);
+        assert_eq!(code(Stop::Interrupted { stage: "hrm".into(), step: 3 }), 130);
+        let said = Stop::Device(failure()).to_string();
+        assert_eq!(said, "`hrm` stopped at step 3: it; no checkpoint had been saved yet; rest");
     }
 }

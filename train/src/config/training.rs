@@ -57,6 +57,9 @@ pub struct TrainConfig {
     pub warmup_ratio: Option<f64>,
     /// Probability mass spread over the vocabulary in the training loss.
     pub label_smoothing: f64,
+    /// Steps whose losses and gradient norms stay on a GPU and are read together, which is when their log lines are written and
+    /// one that is not finite is found. On the CPU every step is read at once.
+    pub read_every: u64,
     /// Steps between log lines.
     pub log_every: Option<u64>,
     /// Steps between evaluations.
@@ -90,6 +93,7 @@ impl Default for TrainConfig {
             warmup_steps: None,
             warmup_ratio: None,
             label_smoothing: 0.0,
+            read_every: 10,
             log_every: None,
             eval_every: None,
             eval_sequences: 256,
@@ -152,6 +156,7 @@ impl TrainConfig {
         }
         let intervals = [
             ("steps", self.steps),
+            ("read_every", Some(self.read_every)),
             ("log_every", self.log_every),
             ("eval_every", self.eval_every),
             ("checkpoint_every", self.checkpoint_every),

@@ -1,5 +1,6 @@
 //! `train fit --dry-run`: everything that can be said without training.
 
+use super::batches::Batches;
 use super::foundation::Foundation;
 use super::memory::{MAPPED, estimate};
 use super::rows::count_parameters;
@@ -46,9 +47,7 @@ pub fn dry_run(config: &Config) -> Result<String> {
         model.free_backbone(&config.backbone)?;
         stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter))?;
     }
-    let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
-    let mut training = Training::new(&model, &*task, &config.train, config.seed)?;
-    let batches = training.batches(0)?;
+    let batches = Batches::new(&*task, &config.train, config.seed).of_step(0)?;
     if let Some((_, batch)) = batches.first() {
         write!(out, "# First batch\n\n{}", decode(&*task, batch))?;
     }

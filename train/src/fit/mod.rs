@@ -3,8 +3,10 @@
 //! A run is a list of stages (pretraining, then one per adapter). A stage differs from another one in which parameters are
 //! trained, on which task and with which settings; the loop (`Stage`) and its step ([`Training`]) are the same.
 
+mod batches;
 mod dry_run;
 mod evaluate;
+mod figures;
 mod foundation;
 mod memory;
 mod model;
@@ -18,8 +20,10 @@ mod transformer;
 mod truncate;
 mod whole;
 
+pub use batches::{Ahead, Batches, StepBatches};
 pub use dry_run::dry_run;
 pub use evaluate::{evaluate, examine, to_lines};
+pub use figures::Figures;
 pub use foundation::{Foundation, open_device};
 pub use model::{Model, adapter_directory};
 pub use predict::predict;
@@ -29,6 +33,7 @@ pub use training::{Trained, Training};
 pub use transformer::Transformer;
 pub use whole::{Outcome, Prepared, fit};
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// Why training ended before its end.
@@ -43,22 +48,36 @@ pub enum Stop {
         step: u64,
     },
     /// A loss or gradient that is not finite.
-    #[error(
-        "`{stage}` stopped at step {step}: {cause}; {}; a lower `train.lr`, more `train.warmup_steps` or a smaller gate \
-         may help",
-        .checkpoint.as_ref().map_or_else(
-            || "no checkpoint had been saved yet".to_owned(),
-            |path| format!("the last good checkpoint is {}", path.display()),
-        )
-    )]
-    NonFinite {
-        /// The stage.
-        stage: String,
-        /// The step that failed.
-        step: u64,
-        /// Layer and operator that produced the first such value.
-        cause: String,
-        /// The newest checkpoint.
-        checkpoint: Option<PathBuf>,
-    },
+    #[error("{0}")]
+    NonFinite(Failure),
+    /// A GPU that was lost, or that has no room.
+    #[error("{0}")]
+    Device(Failure),
+}
+
+/// What went wrong in a step.
+#[derive(Debug)]
+pub struct Failure {
+    /// The stage.
+    pub stage: String,
+    /// The step that failed.
+    pub step: u64,
+    /// What happened, and where.
+    pub cause: String,
+    /// The newest checkpoint.
+    pub checkpoint: Option<PathBuf>,
+    /// What to do.
+    pub advice: &'static str,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { stage, step, cause, checkpoint, advice } = self;
+        write!(f, "`{stage}` stopped at step {step}: {cause}; ")?;
+        match checkpoint {
+            Some(path) => write!(f, "the last good checkpoint is {}; ", path.display())?,
+            None => f.write_str("no checkpoint had been saved yet; ")?,
+        }
+        f.write_str(advice)
+    }
 }

@@ -25,7 +25,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// The loss of a batch, the weighted sum over its targets divided by `normalizer`, and its gradient.
+    /// The loss of a batch, the weighted sum over its targets divided by `normalizer`, in parts that are to be added up, and its
+    /// gradient.
     ///
     /// With `chunk`, sequences are run in parts of so many tokens. The state is carried from part to part, so the loss is
     /// that of the whole; gradients do not flow back over the borders (truncated back-propagation).
@@ -38,12 +39,12 @@ impl Model {
         (smoothing, normalizer): (f64, f64),
         key: StepKey,
         chunk: Option<usize>,
-    ) -> hankel_core::Result<(f64, Gradients)> {
+    ) -> hankel_core::Result<(Vec<Tensor>, Gradients)> {
         let Some(chunk) = chunk.filter(|&chunk| chunk < batch.length) else {
             let loss = self.loss(batch, (smoothing, normalizer), self.training(batch, key))?;
-            return Ok((loss.item()?, loss.backward()?));
+            return Ok((vec![loss.detach()], loss.backward()?));
         };
-        let (mut total, mut gradients, mut number) = (0.0, Gradients::default(), 0);
+        let (mut losses, mut gradients, mut number) = (Vec::new(), Gradients::default(), 0);
         for document in batch.clone().apart() {
             let mut state = State::default();
             // What comes after the last target is not needed.
@@ -59,12 +60,12 @@ impl Model {
                     no_grad(|| self.read(&part, pass))?;
                 } else {
                     let loss = self.loss(&part, (smoothing, normalizer), pass)?;
-                    total += loss.item()?;
+                    losses.push(loss.detach());
                     gradients.accumulate(loss.backward()?)?;
                 }
             }
         }
-        Ok((total, gradients))
+        Ok((losses, gradients))
     }
 
     fn training(&self, batch: &Batch, key: StepKey) -> Pass<'static> {

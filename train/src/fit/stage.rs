@@ -1,21 +1,23 @@
 //! The loop of a stage: steps, log lines, evaluations, checkpoints, Ctrl-C.
 
-use super::Stop;
+use super::batches::Ahead;
 use super::evaluate::evaluate;
 use super::model::Model;
 use super::rows::layer_states;
 use super::session::Session;
-use super::training::Training;
+use super::training::{StepReport, Training};
 use super::truncate::{save_truncated, truncate_adapters};
+use super::{Failure, Stop};
 use crate::config::{ReduceConfig, TrainConfig};
 use crate::results::{Event, LayerState, Split, TrainingResult, metric};
 use crate::run::{Progress, interrupt};
 use crate::tasks::Task;
 use anyhow::{Context, Result};
-use hankel_core::{Error, Tensor};
+use hankel_core::{Device, Error, Tensor};
 use hankel_models::AdapterSet;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Instant;
 
 /// What is trained, on what, and how.
@@ -67,65 +69,53 @@ impl Stage<'_> {
         let log_every = every(settings.log_every);
         let eval_every = every(settings.eval_every);
         let checkpoint_every = every(settings.checkpoint_every);
+        let device = training.model().backbone.device();
+        let read_every = if device == Device::Cpu { 1 } else { settings.read_every as usize };
         let mut progress = Progress::new(self.name, step, steps);
-        let (mut window_seconds, mut window_tokens) = (0.0, 0);
         if session.state.progress.evaluation_due {
             self.look(session, &training, &progress)?;
         }
-        while training.step_number() < steps {
-            let begun = Instant::now();
-            let report = match training.step() {
-                Ok(report) => report,
-                Err(error) => return Err(self.explain(session, training.step_number(), error)),
+        let mut window = Window { log_every, last: steps, ..Window::default() };
+        thread::scope(|scope| -> Result<()> {
+            // On the CPU the kernels have every core already.
+            let ahead = match device {
+                Device::Cpu => None,
+                Device::Gpu(_) => Some(Ahead::begin(scope, training.batches().clone(), step..steps)?),
             };
-            let seconds = begun.elapsed().as_secs_f64();
-            let step = training.step_number();
-            let so_far = &mut session.state.progress;
-            session.state.step = step;
-            so_far.seconds += seconds;
-            so_far.tokens += report.tokens;
-            if let Some(ranks) = &report.ranks {
-                let layers = ranks.iter().map(|(path, rank)| rank_state(path, *rank)).collect();
-                session.log.write(&Event::Layers { stage: self.name.to_owned(), step, layers })?;
-            }
-            so_far.window_loss += report.loss;
-            so_far.window_steps += 1;
-            window_seconds += seconds;
-            window_tokens += report.tokens;
-            if step.is_multiple_of(log_every) || step == steps {
-                let loss = so_far.window_loss / so_far.window_steps as f64;
-                (so_far.window_loss, so_far.window_steps) = (0.0, 0);
-                so_far.last_loss = Some(loss);
-                let tokens_per_second = window_tokens as f64 / window_seconds;
-                (window_seconds, window_tokens) = (0.0, 0);
-                let event = Event::Step {
-                    stage: self.name.to_owned(),
-                    step,
-                    loss,
-                    learning_rate: report.learning_rate,
-                    gradient_norm: report.gradient_norm,
-                    tokens: so_far.tokens,
-                    tokens_per_second,
-                    seconds: so_far.seconds,
+            while training.step_number() < steps {
+                let begun = Instant::now();
+                let report = match &ahead {
+                    Some(ahead) => training.step_on(&ahead.next()?)?,
+                    None => training.step()?,
                 };
-                progress.step(step, loss, tokens_per_second);
-                session.log.write(&event)?;
+                window.steps.push(report);
+                window.begun.get_or_insert(begun);
+                let step = training.step_number();
+                let reduces = Some(step) == reduced_after;
+                let looks = step.is_multiple_of(eval_every) && step < steps;
+                let saves = step.is_multiple_of(checkpoint_every) || step == steps;
+                if window.steps.len() >= read_every || reduces || looks || saves || interrupt::requested() {
+                    self.account(session, &mut training, &mut window, &mut progress)?;
+                }
+                if reduces {
+                    self.reduce(session, &mut training, &progress)?;
+                }
+                if looks {
+                    session.state.progress.evaluation_due = true;
+                    self.look(session, &training, &progress)?;
+                }
+                let interrupted = interrupt::requested();
+                if saves || interrupted {
+                    self.account(session, &mut training, &mut window, &mut progress)?;
+                    session.save(self.name, &training.tensors()?, self.settings.keep_checkpoints)?;
+                }
+                if interrupted {
+                    return Err(session.interrupted(self.name));
+                }
             }
-            if Some(step) == reduced_after {
-                self.reduce(session, &mut training, &progress)?;
-            }
-            if step.is_multiple_of(eval_every) && step < steps {
-                session.state.progress.evaluation_due = true;
-                self.look(session, &training, &progress)?;
-            }
-            let interrupted = interrupt::requested();
-            if step.is_multiple_of(checkpoint_every) || step == steps || interrupted {
-                session.save(self.name, &training.tensors()?, self.settings.keep_checkpoints)?;
-            }
-            if interrupted {
-                return Err(session.interrupted(self.name));
-            }
-        }
+            Ok(())
+        })
+        .map_err(|error| self.explain(session, error))?;
         let done = &session.state.progress;
         let result = TrainingResult {
             steps,
@@ -135,6 +125,60 @@ impl Stage<'_> {
             ..TrainingResult::default()
         };
         Ok((result, training.model().clone()))
+    }
+
+    /// Reads the figures of the steps in `window` and writes down what they were.
+    fn account(
+        &self,
+        session: &mut Session<'_>,
+        training: &mut Training<'_>,
+        window: &mut Window,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let all = training.read()?;
+        let seconds = window.begun.take().map_or(0.0, |begun| begun.elapsed().as_secs_f64()) / all.len().max(1) as f64;
+        for (figures, report) in all.iter().zip(std::mem::take(&mut window.steps)) {
+            if !figures.is_finite() {
+                return Err(training.explain(figures));
+            }
+            let step = figures.step;
+            let so_far = &mut session.state.progress;
+            session.state.step = step;
+            so_far.seconds += seconds;
+            so_far.tokens += report.tokens;
+            if let Some(ranks) = &report.ranks {
+                let layers = ranks.iter().map(|(path, rank)| rank_state(path, *rank)).collect();
+                session.log.write(&Event::Layers { stage: self.name.to_owned(), step, layers })?;
+            }
+            so_far.window_loss += figures.loss;
+            so_far.window_steps += 1;
+            window.seconds += seconds;
+            window.tokens += report.tokens;
+            if step.is_multiple_of(window.log_every) || step == window.last {
+                let loss = so_far.window_loss / so_far.window_steps as f64;
+                (so_far.window_loss, so_far.window_steps) = (0.0, 0);
+                so_far.last_loss = Some(loss);
+                let tokens_per_second = window.tokens as f64 / window.seconds;
+                (window.seconds, window.tokens) = (0.0, 0);
+                let event = Event::Step {
+                    stage: self.name.to_owned(),
+                    step,
+                    loss,
+                    learning_rate: report.learning_rate,
+                    gradient_norm: figures.gradient_norm,
+                    tokens: so_far.tokens,
+                    tokens_per_second,
+                    seconds: so_far.seconds,
+                    device_bytes: training.model().backbone.device().gpu().map(|gpu| {
+                        let memory = gpu.memory();
+                        memory.used + memory.held
+                    }),
+                };
+                progress.step(step, loss, tokens_per_second);
+                session.log.write(&event)?;
+            }
+        }
+        Ok(())
     }
 
     /// The training as it was when the session's state was saved, or from the beginning.
@@ -151,6 +195,7 @@ impl Stage<'_> {
                 let adapters = AdapterSet::load(&reduction.directory, &self.model.backbone.placement(), length)
                     .context("the adapter as it was truncated in this training cannot be read")?;
                 adapters.to_dtype(self.model.dtype())?;
+                adapters.to_device(self.model.backbone.device())?;
                 let model = Model { adapters, ..self.model.clone() };
                 new(&model)?.reduced_at(at, reduction.config.warmup_steps)
             }
@@ -205,14 +250,45 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn explain(&self, session: &mut Session<'_>, done: u64, error: anyhow::Error) -> anyhow::Error {
-        let Some(Error::NonFinite { .. }) = error.downcast_ref::<Error>() else { return error };
-        let (stage, step, cause) = (self.name.to_owned(), done + 1, error.to_string());
-        let event = Event::Stopped { stage: stage.clone(), step: done, reason: cause.clone() };
+    /// An error of training with its step and what there is to go on from.
+    fn explain(&self, session: &mut Session<'_>, error: anyhow::Error) -> anyhow::Error {
+        let Some(cause) = error.downcast_ref::<Error>() else { return error };
+        let is_of_values = matches!(cause, Error::NonFinite { .. });
+        let advice = match cause {
+            Error::NonFinite { .. } => "a lower `train.lr`, more `train.warmup_steps` or a smaller gate may help",
+            Error::GpuMemory { .. } => {
+                "a smaller `train.batch_size` (with more `train.accumulation`), shorter sequences, a `train.chunk` or \
+                 `backbone.recompute` need less"
+            }
+            Error::Gpu { .. } => "continue with --resume, on another device with --set device=cpu",
+            _ => return error,
+        };
+        let (stage, done) = (self.name.to_owned(), session.state.step);
+        let event = Event::Stopped { stage: stage.clone(), step: done, reason: cause.to_string() };
         // The cause matters more than a log that cannot be written.
         let _ = session.log.write(&event);
-        Stop::NonFinite { stage, step, cause, checkpoint: session.last_checkpoint() }.into()
+        let failure = Failure {
+            stage,
+            step: done + 1,
+            cause: format!("{error:#}"),
+            checkpoint: session.last_checkpoint(),
+            advice,
+        };
+        if is_of_values { Stop::NonFinite(failure).into() } else { Stop::Device(failure).into() }
     }
+}
+
+/// Steps that have run but are not accounted for, and what was added up since the last log line.
+#[derive(Default)]
+struct Window {
+    log_every: u64,
+    /// The last step of the stage, which is logged too.
+    last: u64,
+    steps: Vec<StepReport>,
+    /// When the first of them began.
+    begun: Option<Instant>,
+    seconds: f64,
+    tokens: u64,
 }
 
 /// The rank of a projection, for the log: `model.layers.3.self_attn.q_proj` is `q_proj` of layer 3.

@@ -1,11 +1,13 @@
 //! One optimizer step, and what is needed to repeat it exactly.
 
+use super::batches::{Batches, StepBatches};
+use super::figures::{Figures, Unread};
 use super::model::Model;
 use crate::config::TrainConfig;
 use crate::optim::factor;
 use crate::results::Split;
-use crate::tasks::{Batch, Order, Task};
-use anyhow::{Context, Result, bail};
+use crate::tasks::{Batch, Task};
+use anyhow::{Context, Result, anyhow, bail};
 use hankel_core::autograd::find_non_finite;
 use hankel_core::{Device, Error, Gradients, Tensor};
 use hankel_models::adapters::Truncated;
@@ -32,20 +34,17 @@ pub struct Training<'a> {
     settings: &'a TrainConfig,
     seed: u64,
     trained: Vec<Trained>,
-    order: Order,
+    batches: Batches<'a>,
     step: u64,
+    unread: Unread,
     regularization: f64,
     /// The step after which the adapters were truncated, and the length of the warm-up after it.
     reduced: Option<(u64, u64)>,
 }
 
-/// What a step reports.
+/// What a step reports at once; its [`Figures`] are read later.
 #[derive(Debug, Clone)]
 pub struct StepReport {
-    /// The minimised loss, mean over the targets of the step.
-    pub loss: f64,
-    /// Global gradient norm before clipping.
-    pub gradient_norm: f64,
     /// Learning rate of the main group.
     pub learning_rate: f64,
     /// Sequence positions processed.
@@ -62,12 +61,13 @@ impl<'a> Training<'a> {
     pub fn new(model: &Model, task: &'a dyn Task, settings: &'a TrainConfig, seed: u64) -> Result<Self> {
         Ok(Training {
             trained: trained(model, settings)?,
-            order: Order::new(seed, task.sequences(Split::Train)),
+            batches: Batches::new(task, settings, seed),
             model: model.clone(),
             task,
             settings,
             seed,
             step: 0,
+            unread: Unread::default(),
             regularization: 0.0,
             reduced: None,
         })
@@ -153,67 +153,110 @@ impl<'a> Training<'a> {
         if self.is_empty() { 0 } else { self.settings.steps(self.task.sequences(Split::Train)) }
     }
 
-    /// The batches of a step, with their numbers since the beginning.
-    ///
-    /// # Errors
-    /// When an example cannot be made.
-    pub fn batches(&mut self, step: u64) -> Result<Vec<(u64, Batch)>> {
-        let accumulation = self.settings.accumulation as u64;
-        let numbers = step * accumulation..(step + 1) * accumulation;
-        let batch = |number| {
-            let indices = self.order.batch(number, self.settings.batch_size);
-            Ok((number, self.task.batch(Split::Train, &indices)?))
-        };
-        numbers.map(batch).collect()
+    /// What makes the batches of the steps.
+    pub fn batches(&self) -> &Batches<'a> {
+        &self.batches
+    }
+
+    /// Whether the figures of a step decide what it does, so that each is read at once: on the CPU, where it costs nothing, and
+    /// for adapters that look at the gradients themselves.
+    fn looks_at_once(&self) -> bool {
+        self.model.backbone.device() == Device::Cpu || self.model.adapters.allocates()
     }
 
     /// One optimizer step over `train.accumulation` batches, whose gradients are weighted by their target tokens.
     ///
     /// # Errors
-    /// [`Error::NonFinite`] when loss or gradient are not finite: the parameters are then those of the step before.
+    /// Those of [`Training::step_on`], and when an example cannot be made.
     pub fn step(&mut self) -> Result<StepReport> {
-        let batches = self.batches(self.step)?;
-        let weight: f64 = batches.iter().map(|(_, batch)| batch.weight()).sum();
+        let batches = self.batches.of_step(self.step)?;
+        self.step_on(&batches)
+    }
+
+    /// One optimizer step over the batches that [`Training::batches`] makes for it. On a GPU it returns before it has run: a step
+    /// whose loss or gradient is not finite shows when its figures are read, and neither it nor those after it change anything.
+    ///
+    /// # Errors
+    /// On the CPU, [`Error::NonFinite`] when loss or gradient are not finite: the parameters are then those of the step before.
+    pub fn step_on(&mut self, batches: &StepBatches) -> Result<StepReport> {
+        let weight = weight_of(batches);
         let mut gradients = Gradients::default();
-        let mut loss = 0.0;
-        for (number, batch) in &batches {
-            let (part, gradient) = self.differentiate(*number, batch, weight)?;
-            loss += part;
+        let mut losses = Vec::with_capacity(batches.len());
+        for (number, batch) in batches {
+            let (parts, gradient) = self.differentiate(*number, batch, weight)?;
+            losses.push(parts);
             gradients.accumulate(gradient)?;
         }
         let leaves: Vec<Option<Tensor>> =
             self.trained.iter().map(|trained| gradients.get(&trained.parameter.tensor()).cloned()).collect();
-        let norm = gradient_norm(leaves.iter().flatten())?.item()?;
-        if !(loss.is_finite() && norm.is_finite()) {
-            drop(leaves);
-            for (number, batch) in &batches {
-                find_non_finite(|| self.differentiate(*number, batch, weight))?;
+        let norm = gradient_norm(leaves.iter().flatten())?;
+        let step = self.step + 1;
+        let mut known = None;
+        if self.looks_at_once() {
+            let mut alone = Unread::default();
+            alone.push(step, losses.clone(), norm.clone())?;
+            for figures in alone.read()? {
+                if !figures.is_finite() {
+                    drop(leaves);
+                    return Err(self.explain(&figures));
+                }
+                known = Some(clip_factor(figures.gradient_norm, self.settings.clip));
             }
-            bail!("loss {loss} and gradient norm {norm} are not finite, though every operator's output is");
         }
+        let guard = self.unread.push(step, losses, norm)?;
+        let scaling = known.map_or(Scale::Clip { norm: &guard, limit: self.settings.clip }, Scale::By);
         let share = self.share();
-        let scale = clip_factor(norm, self.settings.clip);
         let optimizer = AdamW { betas: self.settings.betas, eps: self.settings.eps };
-        self.step += 1;
+        self.step = step;
         for (trained, gradient) in self.trained.iter_mut().zip(&leaves) {
             let Some(gradient) = gradient else { continue };
             let rate = Rate { lr: share * trained.peak_lr, weight_decay: trained.weight_decay };
             let moments = &mut trained.moments;
             trained
                 .parameter
-                .update(|value| optimizer.update(value, gradient, moments, self.step, Scale::By(scale), rate))
+                .update(|value| optimizer.update(value, gradient, moments, step, scaling, rate))
                 .with_context(|| trained.parameter.name().to_owned())?;
         }
-        let ranks = self.model.adapters.allocate(self.step as usize - 1, &gradients, scale)?;
-        let ranks = ranks.filter(|allocation| allocation.changed).map(|allocation| allocation.ranks);
+        let mut ranks = None;
+        if let Some(factor) = known {
+            let allocation = self.model.adapters.allocate(step as usize - 1, &gradients, factor)?;
+            ranks = allocation.filter(|allocation| allocation.changed).map(|allocation| allocation.ranks);
+        }
         let tokens = batches.iter().map(|(_, batch)| batch.tokens.len() as u64).sum();
-        Ok(StepReport { loss, gradient_norm: norm, learning_rate: share * self.settings.lr, tokens, ranks })
+        Ok(StepReport { learning_rate: share * self.settings.lr, tokens, ranks })
     }
 
-    fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(f64, Gradients), Error> {
+    /// The figures of every step since the last call, in their order. Waits for a GPU.
+    ///
+    /// # Errors
+    /// When the device has failed.
+    pub fn read(&mut self) -> Result<Vec<Figures>> {
+        Ok(self.unread.read()?)
+    }
+
+    /// Why the figures of a step are not finite: the operator that made the first such value, found by running the step's
+    /// batches once more. Parameters must be those that the step had.
+    pub fn explain(&mut self, figures: &Figures) -> anyhow::Error {
+        let Figures { loss, gradient_norm, .. } = figures;
+        self.find_non_finite(figures.step).err().unwrap_or_else(|| {
+            anyhow!("loss {loss} and gradient norm {gradient_norm} are not finite, though every operator's output is")
+        })
+    }
+
+    fn find_non_finite(&mut self, step: u64) -> Result<()> {
+        let batches = self.batches.of_step(step - 1)?;
+        let weight = weight_of(&batches);
+        for (number, batch) in &batches {
+            find_non_finite(|| self.differentiate(*number, batch, weight))?;
+        }
+        Ok(())
+    }
+
+    /// The parts of the loss of a batch, to be added up, and its gradient.
+    fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(Vec<Tensor>, Gradients), Error> {
         let key = StepKey { seed: self.seed, step: number };
         let smoothing = self.settings.label_smoothing;
-        let (mut loss, mut gradients) =
+        let (mut losses, mut gradients) =
             self.model.differentiate(batch, (smoothing, weight), key, self.settings.chunk)?;
         // What is added to the loss of a step is added once, not with every batch.
         if number.is_multiple_of(self.settings.accumulation as u64) {
@@ -221,11 +264,11 @@ impl<'a> Training<'a> {
             let sum = if self.regularization > 0.0 { adapters.hankel_sum()? } else { None };
             let sum = sum.map(|sum| scale(&sum, self.regularization)).transpose()?;
             for term in [sum, adapters.penalty()?].into_iter().flatten() {
-                loss += term.item()?;
+                losses.push(term.detach());
                 gradients.accumulate(term.backward()?)?;
             }
         }
-        Ok((loss, gradients))
+        Ok((losses, gradients))
     }
 
     /// Everything that changes during training, by name, in main memory.
@@ -284,6 +327,11 @@ impl<'a> Training<'a> {
     }
 }
 
+/// Sum of the weights of all targets of a step.
+fn weight_of(batches: &StepBatches) -> f64 {
+    batches.iter().map(|(_, batch)| batch.weight()).sum()
+}
+
 /// Whatever is trainable in `model`, with zero moments.
 fn trained(model: &Model, settings: &TrainConfig) -> Result<Vec<Trained>> {
     let trained = |parameter: Parameter| -> Result<Trained> {
@@ -325,7 +373,11 @@ mod tests {
         let model = foundation.with(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
         let task = tasks::build(&config.task).unwrap();
         let mut training = Training::new(&model, &*task, &config.train, config.seed).unwrap();
-        let losses = (0..steps).map(|_| training.step().unwrap().loss).collect();
+        let mut step = || {
+            training.step().unwrap();
+            training.read().unwrap()[0].loss
+        };
+        let losses = (0..steps).map(|_| step()).collect();
         let end = model.adapters.parameters().iter().flat_map(|parameter| parameter.tensor().to_f64_vec()).collect();
         (losses, end)
     }

@@ -163,6 +163,7 @@ pub(super) fn events(name: &str) -> Vec<Event> {
                 tokens: step * 2048,
                 tokens_per_second: 21_000.0,
                 seconds: t * 80.0,
+                device_bytes: None,
             });
             if step % 75 == 0 {
                 let (split, seconds) = (Split::Validation, 0.4);

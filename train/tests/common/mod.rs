@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A configuration that trains in a moment: HRM, with dropout, on a tiny frozen backbone with a trained head.
 pub const TINY: &str = r#"
@@ -119,6 +120,31 @@ impl Finished {
             assert!(self.stderr.contains(part), "expected {part:?} in:\n{}", self.stderr);
         }
     }
+}
+
+/// Starts a run and stops it by `signal` as soon as a checkpoint called `name` exists.
+#[cfg(unix)]
+pub fn stop_at(place: &Place, arguments: &[&str], run: &str, name: &str, signal: &str) -> Finished {
+    let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let checkpoints = place.path(run).join("checkpoints");
+    let begun = Instant::now();
+    loop {
+        let reached = fs::read_dir(&checkpoints)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            // One that is still being written is hidden.
+            .any(|entry| entry.contains(name) && !entry.starts_with('.'));
+        if reached {
+            break;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before {name}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{name} did not appear");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    Finished::new(&child.wait_with_output().unwrap())
 }
 
 /// The losses that a run logged for a stage.

@@ -1,0 +1,153 @@
+//! The batches of a stage: a pure function of the step, made when they are needed or ahead of time.
+
+use crate::config::TrainConfig;
+use crate::results::Split;
+use crate::tasks::{Batch, Order, Task};
+use anyhow::{Context, Result};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{Builder, Scope};
+
+/// The batches of one step, with their numbers since the beginning.
+pub type StepBatches = Vec<(u64, Batch)>;
+
+/// Steps whose batches are ready at most before they are needed.
+const AHEAD: usize = 2;
+
+/// What makes the batches of a stage.
+#[derive(Clone)]
+pub struct Batches<'a> {
+    task: &'a dyn Task,
+    order: Order,
+    batch_size: usize,
+    accumulation: u64,
+}
+
+impl<'a> Batches<'a> {
+    /// Those of training on `task` with these settings and the run's seed.
+    pub fn new(task: &'a dyn Task, settings: &TrainConfig, seed: u64) -> Self {
+        let order = Order::new(seed, task.sequences(Split::Train));
+        Batches { task, order, batch_size: settings.batch_size, accumulation: settings.accumulation as u64 }
+    }
+
+    /// Those of step `step`, from 0.
+    ///
+    /// # Errors
+    /// When an example cannot be made.
+    pub fn of_step(&mut self, step: u64) -> Result<StepBatches> {
+        let batch = |number| {
+            let indices = self.order.batch(number, self.batch_size);
+            Ok((number, self.task.batch(Split::Train, &indices)?))
+        };
+        (step * self.accumulation..(step + 1) * self.accumulation).map(batch).collect()
+    }
+}
+
+/// Batches that a thread of their own makes while the steps before run: on a GPU this thread only hands out work, and the CPU
+/// would wait otherwise. They come in the order of the steps, and so do errors.
+pub struct Ahead(Receiver<Result<StepBatches>>);
+
+impl Ahead {
+    /// Begins to make those of `steps`. Dropping it ends the thread.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn begin<'scope, 'a: 'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        mut batches: Batches<'a>,
+        steps: Range<u64>,
+    ) -> Result<Self> {
+        let (sender, receiver) = sync_channel(AHEAD);
+        let make = move || {
+            // Nobody listens any more once training has stopped.
+            let mut send = |step| sender.send(batches.of_step(step)).is_ok();
+            steps.into_iter().all(&mut send);
+        };
+        Builder::new().name("batches".to_owned()).spawn_scoped(scope, make).context("no thread for batches")?;
+        Ok(Ahead(receiver))
+    }
+
+    /// The batches of the next step.
+    ///
+    /// # Errors
+    /// When an example cannot be made, or when there are no more steps.
+    pub fn next(&self) -> Result<StepBatches> {
+        self.0.recv().context("the thread that makes batches has ended")?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::TaskResult;
+    use crate::tasks::{Row, TaskError};
+
+    /// A task whose tokens are the number of the example; the one called `broken` cannot be made.
+    struct Numbers {
+        broken: usize,
+    }
+
+    impl Task for Numbers {
+        fn vocabulary(&self) -> usize {
+            100
+        }
+        fn sequence_length(&self) -> usize {
+            2
+        }
+        fn sequences(&self, _: Split) -> usize {
+            30
+        }
+        fn example(&self, _: Split, index: usize, row: Row<'_>) {
+            row.tokens.fill(index as u32);
+        }
+        fn text(&self, token: u32) -> String {
+            token.to_string()
+        }
+        fn describe(&self) -> TaskResult {
+            TaskResult::default()
+        }
+        fn batch(&self, _: Split, indices: &[usize]) -> Result<Batch, TaskError> {
+            if indices.contains(&self.broken) {
+                return Err(TaskError::Unusable(format!("example {} is broken", self.broken)));
+            }
+            let mut batch = Batch::blank(indices.len(), 2);
+            for (row, &index) in batch.rows().zip(indices) {
+                self.example(Split::Train, index, row);
+            }
+            Ok(batch)
+        }
+    }
+
+    fn batches(task: &Numbers) -> Batches<'_> {
+        let settings = TrainConfig { batch_size: 3, accumulation: 2, ..TrainConfig::default() };
+        Batches::new(task, &settings, 7)
+    }
+
+    #[test]
+    fn those_made_ahead_are_those_made_on_demand() {
+        let task = Numbers { broken: 99 };
+        let mut now = batches(&task);
+        let expected: Vec<StepBatches> = (4..20).map(|step| now.of_step(step).unwrap()).collect();
+        assert_eq!(expected[0].iter().map(|(number, _)| *number).collect::<Vec<_>>(), [8, 9]);
+        std::thread::scope(|scope| {
+            let ahead = Ahead::begin(scope, batches(&task), 4..20).unwrap();
+            for expected in &expected {
+                assert_eq!(&ahead.next().unwrap(), expected);
+            }
+            assert!(ahead.next().unwrap_err().to_string().contains("has ended"));
+        });
+        // Stopping early does not hang.
+        std::thread::scope(|scope| drop(Ahead::begin(scope, batches(&task), 0..1_000_000).unwrap().next()));
+    }
+
+    #[test]
+    fn an_error_comes_with_its_step() {
+        let broken = batches(&Numbers { broken: 99 }).of_step(3).unwrap()[1].1.tokens[0] as usize;
+        let task = Numbers { broken };
+        std::thread::scope(|scope| {
+            let ahead = Ahead::begin(scope, batches(&task), 0..6).unwrap();
+            (0..3).for_each(|_| drop(ahead.next().unwrap()));
+            assert!(ahead.next().unwrap_err().to_string().contains("is broken"));
+        });
+    }
+}
