@@ -119,6 +119,12 @@ impl Gpu {
         self.pool().memory
     }
 
+    /// Begins to look for the most that is in use anew.
+    pub fn reset_peak(&self) {
+        let memory = &mut self.pool().memory;
+        memory.peak = memory.used;
+    }
+
     /// Limits what tensors may take, in bytes; `None` for no limit but the card's.
     pub fn set_budget(&self, bytes: Option<u64>) {
         self.pool().memory.budget = bytes;

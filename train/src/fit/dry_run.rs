@@ -1,7 +1,7 @@
 //! `train fit --dry-run`: everything that can be said without training.
 
 use super::batches::Batches;
-use super::foundation::Foundation;
+use super::foundation::{Foundation, open_device};
 use super::memory::{MAPPED, estimate};
 use super::rows::count_parameters;
 use super::training::Training;
@@ -12,6 +12,7 @@ use crate::results::PRETRAIN;
 use crate::run::thousands;
 use crate::tasks::{self, Batch, Task};
 use anyhow::Result;
+use hankel_core::Device;
 use hankel_models::AdapterSet;
 use std::fmt::Write;
 
@@ -25,7 +26,9 @@ const SHOWN: usize = 24;
 /// As training itself: files that cannot be read or do not fit.
 pub fn dry_run(config: &Config) -> Result<String> {
     let task = tasks::build(&config.task)?;
-    let foundation = Foundation::new(config)?;
+    let device = open_device(&config.device, config.gpu_memory, config.precision)?;
+    // Nothing is computed, so nothing goes there.
+    let foundation = Foundation::new(&Config { device: "cpu".to_owned(), ..config.clone() })?;
     let mut out = format!("# Resolved configuration\n\n{}\n", config.to_toml());
     let facts = task.describe();
     writeln!(out, "# Task\n\n{}", facts.description)?;
@@ -40,12 +43,12 @@ pub fn dry_run(config: &Config) -> Result<String> {
         let own = pretrain.task.as_ref().map(tasks::build).transpose()?;
         let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
         model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
-        stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train)?;
+        stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train, device)?;
     }
     for adapter in &config.adapter {
         let model = foundation.with(attach(config, adapter, &foundation, &*task)?)?;
         model.free_backbone(&config.backbone)?;
-        stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter))?;
+        stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter), device)?;
     }
     let batches = Batches::new(&*task, &config.train, config.seed).of_step(0)?;
     if let Some((_, batch)) = batches.first() {
@@ -54,7 +57,14 @@ pub fn dry_run(config: &Config) -> Result<String> {
     Ok(out)
 }
 
-fn stage(out: &mut String, name: &str, model: &super::Model, task: &dyn Task, settings: &TrainConfig) -> Result<()> {
+fn stage(
+    out: &mut String,
+    name: &str,
+    model: &super::Model,
+    task: &dyn Task,
+    settings: &TrainConfig,
+    device: Device,
+) -> Result<()> {
     let counts = count_parameters(model);
     let training = Training::new(model, task, settings, 0)?;
     writeln!(
@@ -77,14 +87,22 @@ fn stage(out: &mut String, name: &str, model: &super::Model, task: &dyn Task, se
     for (what, count) in rows.into_iter().filter(|(what, count)| *count > 0 || always.contains(what)) {
         writeln!(out, "  {what:<40} {:>14} parameters", thousands(count as f64))?;
     }
-    let components = estimate(model, settings, task.sequence_length());
+    let components = estimate(model, settings, task.sequence_length(), device != Device::Cpu);
     for (what, bytes) in &components {
         writeln!(out, "  {what:<40} {:>14}", report::bytes(*bytes))?;
     }
     let total = components.iter().filter(|(what, _)| *what != MAPPED).map(|(_, bytes)| bytes).sum();
     let is_mapped = components.iter().any(|(what, _)| *what == MAPPED);
-    let name = if is_mapped { "memory in total without them, about" } else { "memory in total, about" };
-    writeln!(out, "  {name:<40} {:>14}\n", report::bytes(total))?;
+    let name = match device {
+        Device::Gpu(_) => "memory on the GPU in total, about",
+        Device::Cpu if is_mapped => "memory in total without them, about",
+        Device::Cpu => "memory in total, about",
+    };
+    writeln!(out, "  {name:<40} {:>14}", report::bytes(total))?;
+    if let Some(budget) = device.gpu().and_then(|gpu| gpu.memory().budget).filter(|budget| *budget < total) {
+        writeln!(out, "  which is more than `gpu_memory`: {}", report::bytes(budget))?;
+    }
+    writeln!(out)?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ mod tiny_gpt;
 use super::model::Model;
 use super::transformer::Transformer;
 use crate::config::TrainConfig;
-use hankel_core::{CpuStorage, DType};
+use hankel_core::{CpuStorage, DType, Tensor};
 use hankel_models::Parameter;
 
 /// A component and its bytes.
@@ -18,6 +18,7 @@ const PROGRAM: u64 = 16 << 20;
 /// `hankel_ops::cross_entropy`).
 const LOGITS: u64 = 1 << 20;
 const COMPACT_ROWS: u64 = 128;
+const GPU_LOGITS: u64 = 1 << 22;
 
 /// What a step takes besides parameters, in bytes.
 struct Activations {
@@ -27,20 +28,26 @@ struct Activations {
     moment: u64,
 }
 
-/// What a step of training `model` keeps and needs on sequences of `length` tokens.
+/// What a step of training `model`, which is in main memory, keeps and needs on sequences of `length` tokens: there, or
+/// `on_gpu` if it were moved.
 ///
 /// Counted are the tensors that the operators save for the backward pass, layer by layer from the lowest trained
 /// parameter upwards (below it nothing is saved), and the largest ones that live only for a moment.
-pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Component> {
+pub fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_gpu: bool) -> Vec<Component> {
     let parameters = model.parameters();
     let bytes = |chosen: &dyn Fn(&Parameter) -> bool| -> u64 {
         let chosen = parameters.iter().filter(|parameter| chosen(parameter));
-        chosen.map(|parameter| parameter.tensor().bytes() as u64).sum()
+        let bytes = |tensor: &Tensor| match tensor.nf4() {
+            // Scales are floats there.
+            Some(matrix) if on_gpu => matrix.packed().len() + 4 * matrix.elements().div_ceil(matrix.block()),
+            _ => tensor.bytes(),
+        };
+        chosen.map(|parameter| bytes(&parameter.tensor()) as u64).sum()
     };
     let trained = bytes(&Parameter::is_trainable);
     let is_mapped = |parameter: &Parameter| {
         let tensor = parameter.tensor();
-        tensor.cpu_storage("memory").is_ok_and(CpuStorage::is_borrowed)
+        !on_gpu && tensor.cpu_storage("memory").is_ok_and(CpuStorage::is_borrowed)
     };
     let frozen = bytes(&|parameter| !parameter.is_trainable() && !is_mapped(parameter));
     let mapped = bytes(&is_mapped);
@@ -55,10 +62,14 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
         }
     };
     let vocabulary = model.backbone.vocabulary() as u64;
-    let least = if model.backbone.head().tensor().dtype().is_compact() { COMPACT_ROWS } else { 1 };
-    let rows = (LOGITS / vocabulary.max(1)).max(least);
+    let is_compact = model.backbone.head().tensor().dtype().is_compact();
+    let (logits, least) = match (on_gpu, is_compact) {
+        (true, _) => (GPU_LOGITS, 1),
+        (false, true) => (LOGITS, COMPACT_ROWS),
+        (false, false) => (LOGITS, 1),
+    };
+    let rows = (logits / vocabulary.max(1)).max(least);
     let mut components = vec![
-        ("program", PROGRAM),
         ("frozen parameters", frozen),
         ("trained parameters", trained),
         ("gradients", trained * if settings.accumulation > 1 { 2 } else { 1 }),
@@ -66,8 +77,11 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize) -> Vec<Com
         ("activations kept for the backward pass", activations.kept),
         ("activations of the moment", activations.moment),
         ("logits of a chunk", size * tokens.min(rows) * vocabulary),
-        ("batches", 12 * tokens * settings.accumulation as u64),
     ];
+    if !on_gpu {
+        components.insert(0, ("program", PROGRAM));
+        components.push(("batches", 12 * tokens * settings.accumulation as u64));
+    }
     if mapped > 0 {
         components.push((MAPPED, mapped));
     }
@@ -87,7 +101,7 @@ mod tests {
         let backbone = TinyGpt::new(&TinyGptConfig::default(), 0).unwrap();
         let adapters = AdapterSet::new(settings, &backbone.placement(), 0).unwrap();
         let backbone = Transformer::TinyGpt(backbone);
-        estimate(&Model { backbone, adapters }, training, length).iter().map(|(_, bytes)| bytes).sum()
+        estimate(&Model { backbone, adapters }, training, length, false).iter().map(|(_, bytes)| bytes).sum()
     }
 
     #[test]

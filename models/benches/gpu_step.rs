@@ -1,0 +1,147 @@
+//! Whole training steps on a GPU, as `train fit` runs them: forward, backward, gradient norm and AdamW, nothing read back
+//! between steps. TinyGPT with HRM and LoRA at equal parameters, and one layer of Mistral-7B's size in 4 bits with recompute.
+//!
+//! `cargo bench -p hankel-models --bench gpu_step`. Arguments behind `--`: parts of the names of cases (`T=512`, `mistral`);
+//! `--batch N` for batches of another size than 32 (TinyGPT) and 1 (Mistral), which a software driver needs; `--device NAME`.
+
+use hankel_core::gpu::Gpu;
+use hankel_core::{Device, Random, Tensor};
+use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
+use hankel_models::mistral::{InitType, LoadOptions, init_model};
+use hankel_models::{
+    AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig,
+};
+use hankel_ops::Targets;
+use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, gradient_norm};
+use std::time::{Duration, Instant};
+
+type Error = Box<dyn std::error::Error>;
+
+/// Steps before the clock runs: kernels are compiled and the pool fills.
+const WARM_UP: u64 = 3;
+/// The clock runs for about so long.
+const ENOUGH: Duration = Duration::from_secs(3);
+
+struct Arguments {
+    names: Vec<String>,
+    batch: Option<usize>,
+    device: String,
+}
+
+impl Arguments {
+    fn read() -> Result<Self, Error> {
+        let mut arguments = Arguments { names: Vec::new(), batch: None, device: "gpu".to_owned() };
+        let mut given = std::env::args().skip(1);
+        while let Some(argument) = given.next() {
+            match &argument[..] {
+                // What cargo adds.
+                "--bench" => {}
+                "--batch" => arguments.batch = Some(given.next().ok_or("--batch takes a number")?.parse()?),
+                "--device" => arguments.device = given.next().ok_or("--device takes a name")?,
+                _ => arguments.names.push(argument),
+            }
+        }
+        Ok(arguments)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|part| name.contains(part.as_str()))
+    }
+}
+
+fn adapters(width: usize, length: usize, rank: usize) -> [(&'static str, AdapterConfig); 2] {
+    [
+        ("hrm", AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 32, width, length))),
+        ("lora", AdapterConfig::Lora(LoraConfig::new(rank))),
+    ]
+}
+
+/// Seconds a step, and the most bytes of tensors at once.
+fn measure(
+    gpu: &'static Gpu,
+    backbone: &dyn Backbone,
+    adapters: &AdapterSet,
+    [batch, length]: [usize; 2],
+    recompute: bool,
+) -> Result<(f64, u64), Error> {
+    let random = Random::new(0, "tokens", 0);
+    let draw = |i| random.below(i, backbone.vocabulary()) as u32;
+    let tokens = Tensor::from_vec((0..(batch * length) as u64).map(draw).collect(), [batch, length])?;
+    let weights = Tensor::full([batch, length], 1.0_f32);
+    let trained: Vec<Parameter> = adapters.parameters();
+    let mut moments = trained.iter().map(|p| Moments::new(&p.tensor())).collect::<Result<Vec<_>, _>>()?;
+    let optimizer = AdamW { betas: [0.9, 0.999], eps: 1e-8 };
+    let mut step = |number: u64| -> Result<(), Error> {
+        let mut pass = Pass { recompute, ..Pass::training(StepKey { seed: 0, step: number }) };
+        let normalizer = (batch * length) as f64;
+        let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer };
+        let gradients = backbone.loss(&tokens, targets, adapters, &mut pass)?.backward()?;
+        let leaves: Vec<Tensor> = trained.iter().filter_map(|p| gradients.get(&p.tensor()).cloned()).collect();
+        let norm = gradient_norm(&leaves)?;
+        let scale = Scale::Clip { norm: &norm, limit: 1.0 };
+        for ((parameter, gradient), moments) in trained.iter().zip(&leaves).zip(&mut moments) {
+            let rate = Rate { lr: 1e-4, weight_decay: 0.01 };
+            parameter.update(|value| optimizer.update(value, gradient, moments, number, scale, rate))?;
+        }
+        Ok(())
+    };
+    (1..=WARM_UP).try_for_each(&mut step)?;
+    gpu.synchronize()?;
+    gpu.reset_peak();
+    let begun = Instant::now();
+    let mut done = 0;
+    // In rounds, so that a fast card is never without work.
+    let mut round = 1;
+    while begun.elapsed() < ENOUGH {
+        (0..round).try_for_each(|i| step(WARM_UP + 1 + done + i))?;
+        gpu.synchronize()?;
+        done += round;
+        round = (2 * round).min(32);
+    }
+    Ok((begun.elapsed().as_secs_f64() / done as f64, gpu.memory().peak))
+}
+
+fn report(name: &str, (seconds, peak): (f64, u64), tokens: usize) {
+    let (per_second, mebibytes) = (tokens as f64 / seconds, peak as f64 / f64::from(1 << 20));
+    println!("{name:<40} {seconds:>9.4} s/step {per_second:>12.0} tokens/s   peak {mebibytes:>9.1} MiB");
+}
+
+fn main() -> Result<(), Error> {
+    let arguments = Arguments::read()?;
+    let gpu = Gpu::open(&arguments.device)?;
+    println!("{} ({})", gpu.facts().name, gpu.facts().driver);
+    let batch = arguments.batch.unwrap_or(32);
+    for length in [512, 1024, 2048] {
+        for (kind, config) in adapters(128, length, 16) {
+            let name = format!("tiny_gpt {kind} T={length} B={batch}");
+            if arguments.wants(&name) {
+                let model = TinyGpt::new(&TinyGptConfig { context: length, ..TinyGptConfig::default() }, 0)?;
+                let adapters = AdapterSet::new(&config, &model.placement(), 0)?;
+                model.to_device(Device::Gpu(gpu))?;
+                adapters.to_device(Device::Gpu(gpu))?;
+                report(&name, measure(gpu, &model, &adapters, [batch, length], false)?, batch * length);
+            }
+        }
+    }
+    let batch = arguments.batch.unwrap_or(1);
+    let sizes = MistralConfig { layers: 1, vocabulary: 1024, ..MistralConfig::mistral_7b() };
+    let mut model: Option<Mistral> = None;
+    for length in [512, 4096] {
+        for (kind, config) in adapters(sizes.d_model, length, 16) {
+            let name = format!("mistral block nf4 {kind} T={length} B={batch}");
+            if arguments.wants(&name) {
+                if model.is_none() {
+                    let folder = tempfile::tempdir()?;
+                    let path = folder.path().join("block");
+                    init_model(&sizes, 0, InitType::Bf16, &path)?;
+                    model = Some(Mistral::load(&path, LoadOptions { quantize: true, device: Device::Gpu(gpu) })?);
+                }
+                let Some(model) = &model else { continue };
+                let adapters = AdapterSet::new(&config, &model.placement(), 0)?;
+                adapters.to_device(Device::Gpu(gpu))?;
+                report(&name, measure(gpu, model, &adapters, [batch, length], true)?, batch * length);
+            }
+        }
+    }
+    Ok(())
+}
