@@ -53,13 +53,14 @@ fn gather(id: u32, r: u32, radix: u32, span: u32) -> vec2<f32> {
     let side = ELEMENTS / M;
     let j = id / side;
     let element = data[(j + r * (M / radix)) * side + id % side];
-    return times(element, roots[(j % span) * r * (ELEMENTS / (radix * span))]);
+    // All lengths are powers of two.
+    return times(element, roots[(j & (span - 1u)) * r * (ELEMENTS / (radix * span))]);
 }
 
 fn scatter(id: u32, r: u32, radix: u32, span: u32, value: vec2<f32>) {
     let side = ELEMENTS / M;
     let j = id / side;
-    let k = j % span;
+    let k = j & (span - 1u);
     data[((j - k) * radix + k + r * span) * side + id % side] = value;
 }
 
