@@ -2,7 +2,8 @@
 //! between steps. TinyGPT with HRM and LoRA at equal parameters, and one layer of Mistral-7B's size in 4 bits with recompute.
 //!
 //! `cargo bench -p hankel-models --bench gpu_step`. Arguments behind `--`: parts of the names of cases (`T=512`, `mistral`);
-//! `--batch N` for batches of another size than 32 (TinyGPT) and 1 (Mistral), which a software driver needs; `--device NAME`.
+//! `--batch N` for batches of another size than 32 (TinyGPT) and 1 (Mistral) and `--length T` for sequences of another length, as
+//! a software driver needs them; `--device NAME`.
 
 use hankel_core::gpu::Gpu;
 use hankel_core::{Device, Random, Tensor};
@@ -25,23 +26,29 @@ const ENOUGH: Duration = Duration::from_secs(3);
 struct Arguments {
     names: Vec<String>,
     batch: Option<usize>,
+    length: Option<usize>,
     device: String,
 }
 
 impl Arguments {
     fn read() -> Result<Self, Error> {
-        let mut arguments = Arguments { names: Vec::new(), batch: None, device: "gpu".to_owned() };
+        let mut arguments = Arguments { names: Vec::new(), batch: None, length: None, device: "gpu".to_owned() };
         let mut given = std::env::args().skip(1);
         while let Some(argument) = given.next() {
             match &argument[..] {
                 // What cargo adds.
                 "--bench" => {}
                 "--batch" => arguments.batch = Some(given.next().ok_or("--batch takes a number")?.parse()?),
+                "--length" => arguments.length = Some(given.next().ok_or("--length takes a number")?.parse()?),
                 "--device" => arguments.device = given.next().ok_or("--device takes a name")?,
                 _ => arguments.names.push(argument),
             }
         }
         Ok(arguments)
+    }
+
+    fn lengths(&self, usual: &[usize]) -> Vec<usize> {
+        self.length.map_or_else(|| usual.to_vec(), |length| vec![length])
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -111,7 +118,7 @@ fn main() -> Result<(), Error> {
     let gpu = Gpu::open(&arguments.device)?;
     println!("{} ({})", gpu.facts().name, gpu.facts().driver);
     let batch = arguments.batch.unwrap_or(32);
-    for length in [512, 1024, 2048] {
+    for length in arguments.lengths(&[512, 1024, 2048]) {
         for (kind, config) in adapters(128, length, 16) {
             let name = format!("tiny_gpt {kind} T={length} B={batch}");
             if arguments.wants(&name) {
@@ -126,7 +133,7 @@ fn main() -> Result<(), Error> {
     let batch = arguments.batch.unwrap_or(1);
     let sizes = MistralConfig { layers: 1, vocabulary: 1024, ..MistralConfig::mistral_7b() };
     let mut model: Option<Mistral> = None;
-    for length in [512, 4096] {
+    for length in arguments.lengths(&[512, 4096]) {
         for (kind, config) in adapters(sizes.d_model, length, 16) {
             let name = format!("mistral block nf4 {kind} T={length} B={batch}");
             if arguments.wants(&name) {

@@ -1,7 +1,7 @@
 //! Memory of a GPU, and moving bytes there and back.
 
 use super::Gpu;
-use super::pool::{Memory, size_class};
+use super::pool::{Memory, Pool, size_class};
 use crate::{Error, Result, autograd};
 use std::sync::atomic::Ordering;
 
@@ -49,13 +49,28 @@ impl Gpu {
         if let Some(buffer) = pool.take(size) {
             return Ok(GpuBuffer { gpu: self, buffer: Some(buffer) });
         }
-        if !pool.fits(size) {
+        let mut buffer = self.create(size, &pool);
+        if buffer.is_none() && pool.memory.held > 0 {
+            // Buffers of other sizes that were freed go back to the driver before anything is refused.
             drop(pool);
             self.trim();
             pool = self.pool();
+            buffer = self.create(size, &pool);
         }
+        let Some(buffer) = buffer else {
+            let Memory { used, budget, .. } = pool.memory;
+            let budget = budget.filter(|_| !pool.fits(size));
+            let (device, place) = (self.facts().name.clone(), autograd::place());
+            return Err(Error::GpuMemory { device, place, bytes: size, used, budget });
+        };
+        pool.count(size);
+        Ok(GpuBuffer { gpu: self, buffer: Some(buffer) })
+    }
+
+    /// New memory; `None` when it is over the budget or the card has no more.
+    fn create(&self, size: u64, pool: &Pool) -> Option<wgpu::Buffer> {
         if !pool.fits(size) {
-            return Err(self.no_room(size, pool.memory));
+            return None;
         }
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
@@ -64,15 +79,7 @@ impl Gpu {
             usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
-        if pollster::block_on(scope.pop()).is_some() {
-            return Err(self.no_room(size, Memory { budget: None, ..pool.memory }));
-        }
-        pool.count(size);
-        Ok(GpuBuffer { gpu: self, buffer: Some(buffer) })
-    }
-
-    fn no_room(&self, bytes: u64, Memory { used, budget, .. }: Memory) -> Error {
-        Error::GpuMemory { device: self.facts().name.clone(), place: autograd::place(), bytes, used, budget }
+        pollster::block_on(scope.pop()).is_none().then_some(buffer)
     }
 
     /// Copies `bytes` to the device; what is beyond them up to a multiple of 4 is zero.
@@ -130,12 +137,14 @@ impl Gpu {
         self.pool().memory.budget = bytes;
     }
 
-    /// Gives freed memory back to the driver.
+    /// Gives freed memory back to the driver. Waits until the device has done with it.
     pub fn trim(&self) {
         let mut state = self.state();
         state.recorder.submit(&self.queue);
         state.pipelines.forget_bindings();
         drop(state);
         self.pool().trim();
+        // Where it fails, the next launch says so.
+        let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
     }
 }

@@ -12,8 +12,8 @@ use crate::results::{AdapterResult, BackboneResult, Event, RunResult, SCHEMA, Sc
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::{EventLog, Progress, RunDirectory, environment, interrupt, memory};
 use crate::tasks::Task;
-use anyhow::{Context, Result};
-use hankel_core::{Device, Tensor};
+use anyhow::{Context, Result, anyhow};
+use hankel_core::{Device, Error, Tensor};
 use hankel_models::adapters::AdapterConfig as Settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -92,6 +92,17 @@ impl<'a> Session<'a> {
     /// The directory of the newest checkpoint.
     pub(super) fn last_checkpoint(&self) -> Option<PathBuf> {
         checkpoint::list(&self.directory.checkpoints()).pop()
+    }
+
+    /// An error behind the steps of a stage: when it is the device's, with what there is to go on from.
+    pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        match (error.downcast_ref(), self.last_checkpoint()) {
+            (Some(Error::Gpu { .. } | Error::GpuMemory { .. }), Some(path)) => anyhow!(
+                "{error:#}; the last good checkpoint is {}: continue with --resume, on another device with --set device=cpu",
+                path.display()
+            ),
+            _ => error,
+        }
     }
 
     /// Saves the full state within or after a stage.

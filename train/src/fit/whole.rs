@@ -65,7 +65,8 @@ pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume:
     announce(&*task);
     let parameters: usize = foundation.backbone().parameters().iter().map(Parameter::elements).sum();
     let kind = config.backbone.kind();
-    eprintln!("backbone: {kind}, {} parameters, ready in {seconds:.2} s", thousands(parameters as f64));
+    let device = foundation.device();
+    eprintln!("backbone: {kind}, {} parameters, on {device}, ready in {seconds:.2} s", thousands(parameters as f64));
 
     let mut number = 0;
     if let Some(pretrain) = &config.pretrain {
@@ -76,7 +77,8 @@ pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume:
             let settings = &pretrain.train;
             let stage = Stage { name: PRETRAIN, model: &model, task, settings, reduction: None, regularization: 0.0 };
             let (mut result, _) = stage.run(&mut session, saved.take())?;
-            let mut scores = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation])?;
+            let judged = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation]);
+            let mut scores = judged.map_err(|error| session.explain(error))?;
             result.validation = scores.pop().unwrap_or_default();
             foundation.keep();
             model.backbone.save(&session.directory.backbone())?;
@@ -115,7 +117,8 @@ pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume:
             };
             let (training, model) = stage.run(&mut session, saved.take())?;
             let stage = Stage { model: &model, ..stage };
-            session.finish_adapter(adapter, &stage, &training, &base_model)?;
+            let finished = session.finish_adapter(adapter, &stage, &training, &base_model);
+            finished.map_err(|error| session.explain(error))?;
             session.finish_stage(settings.keep_checkpoints)?;
         }
         number += 1;
