@@ -114,3 +114,29 @@ pub(crate) fn column_sums(
     }
     out.finish([width])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hankel_core::gpu::for_tests;
+
+    #[test]
+    fn tables_are_made_once_and_the_oldest_is_given_up() {
+        let Some(gpu) = for_tests() else { return };
+        static TABLES: Tables<usize> = Tables::new(2);
+        let made = std::cell::Cell::new(0);
+        let get = |key: usize| {
+            let make = || {
+                made.set(made.get() + 1);
+                vec![key as f32; 3]
+            };
+            let table = TABLES.get(gpu, key, make).unwrap();
+            let bytes = gpu.download(&table, 12).unwrap();
+            assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&bytes), [key as f32; 3]);
+            made.get()
+        };
+        assert_eq!([get(5), get(6), get(5), get(6)], [1, 2, 2, 2]);
+        // 5 goes, 6 was used after it.
+        assert_eq!([get(7), get(6), get(5)], [3, 3, 4]);
+    }
+}

@@ -218,3 +218,19 @@ impl Plan {
         self.launch(one, (Axis::Columns, Way::Inverse), (Load::Complex(sums.buffer()), None), None, to)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_powers_of_two_up_to_a_limit() {
+        let Some(gpu) = hankel_core::gpu::for_tests() else { return };
+        for (steps, columns, rows) in [(1, 1, 2), (3, 1, 8), (1024, 1, 2048), (1025, 64, 64), (1 << 21, SIDE, SIDE)] {
+            let plan = Plan::new(gpu, "causal_conv", steps).unwrap();
+            assert_eq!((plan.columns, plan.rows), (columns, rows), "{steps}");
+        }
+        let refused = Plan::new(gpu, "causal_conv", (1 << 21) + 1).map(|_| ()).unwrap_err().to_string();
+        assert!(refused.contains("2097153 steps, where a GPU convolves at most 2097152"), "{refused}");
+    }
+}

@@ -10,7 +10,7 @@ use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
 use hankel_core::{Precision, Result, Tensor, autograd, no_grad};
 
 const NAME: &str = "cross_entropy";
-static ROWS: Kernel = Kernel { name: NAME, source: include_str!("rows.wgsl"), bindings: "wrrw" };
+static ROWS: Kernel = Kernel { name: NAME, source: include_str!("rows.wgsl"), bindings: "wrw" };
 static SCORES: Kernel = Kernel { name: "token_scores", source: include_str!("scores.wgsl"), bindings: "rrw" };
 
 /// Logits that exist at once. Each chunk of rows reads the head once, so that they should be hundreds.
@@ -24,6 +24,7 @@ struct Parameters {
     rows: u32,
     classes: u32,
     first: u32,
+    all: u32,
     smoothing: f32,
     scale: f32,
 }
@@ -75,9 +76,9 @@ pub(super) fn cross_entropy(
     let counted: Vec<usize> = (0..rows).filter(|&i| weights[i] != 0.0).collect();
     let x = packed(gpu, hidden, &counted, rows, width)?;
     let n_counted = counted.len();
-    let targets: Vec<u32> = counted.iter().map(|&i| tokens[i]).collect();
-    let weights: Vec<u32> = counted.iter().map(|&i| weights[i].to_bits()).collect();
-    let (targets, weights) = (words(gpu, &targets)?, words(gpu, &weights)?);
+    let weights = counted.iter().map(|&i| weights[i].to_bits());
+    let targets: Vec<u32> = counted.iter().map(|&i| tokens[i]).chain(weights).collect();
+    let targets = words(gpu, &targets)?;
     let losses = Output::new(gpu, n_counted)?;
     let dx = Output::new(gpu, if wants[0] { n_counted * width } else { 0 })?;
     let mut dw = if wants[1] { Some(zeros(gpu, &[classes, width])?) } else { None };
@@ -92,10 +93,11 @@ pub(super) fn cross_entropy(
             rows: n as u32,
             classes: classes as u32,
             first: first as u32,
+            all: n_counted as u32,
             smoothing: smoothing as f32,
             scale: (1.0 / normalizer) as f32,
         };
-        gpu.launch(&ROWS, &constants, &[logits, &targets, &weights, losses.buffer()], &parameters, groups(n, 1))?;
+        gpu.launch(&ROWS, &constants, &[logits, &targets, losses.buffer()], &parameters, groups(n, 1))?;
         let slopes = Left { data: logits, first: 0, rows: n, cols: classes, transposed: false };
         if wants[0] {
             let right = Right { storage: weight, first: 0, rows: classes, cols: width, transposed: false };

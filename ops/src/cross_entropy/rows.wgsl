@@ -1,11 +1,11 @@
 // A workgroup to a row of logits: its loss, and with GRADIENT the logits replaced by the gradient of it.
-struct Parameters { rows: u32, classes: u32, first: u32, smoothing: f32, scale: f32 }
+struct Parameters { rows: u32, classes: u32, first: u32, all: u32, smoothing: f32, scale: f32 }
 var<immediate> p: Parameters;
 override GRADIENT: bool;
 @group(0) @binding(0) var<storage, read_write> logits: array<f32>;
+// The targets of all rows, then their weights.
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
-@group(0) @binding(2) var<storage, read> weights: array<f32>;
-@group(0) @binding(3) var<storage, read_write> losses: array<f32>;
+@group(0) @binding(2) var<storage, read_write> losses: array<f32>;
 var<workgroup> shared_values: array<vec2<f32>, 128>;
 
 fn largest(lane: u32, own: f32) -> f32 {
@@ -47,7 +47,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     sums = total(lane, sums);
     let log_sum = log(sums.x);
     let goal = targets[p.first + row];
-    let weight = weights[p.first + row] * p.scale;
+    let weight = bitcast<f32>(targets[p.all + p.first + row]) * p.scale;
     if lane == 0u {
         let nll = log_sum - (logits[at + goal] - top);
         let even = log_sum - sums.y / f32(p.classes);

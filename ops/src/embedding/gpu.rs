@@ -6,7 +6,7 @@ use hankel_core::{DType, Error, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 
 static GATHER: Kernel = Kernel { name: "embedding", source: include_str!("gather.wgsl"), bindings: "rrw" };
-static SCATTER: Kernel = Kernel { name: "embedding gradient", source: include_str!("scatter.wgsl"), bindings: "rrrrw" };
+static SCATTER: Kernel = Kernel { name: "embedding gradient", source: include_str!("scatter.wgsl"), bindings: "rrw" };
 
 /// Rows `ids` of `table` `[rows, width]`.
 pub(crate) fn gather(
@@ -43,7 +43,8 @@ pub(crate) fn scatter(
     let mut sum = zeros(gpu, &shape)?;
     let target = &sum.gpu_mut(name)?.buffer;
     let g = floats(name, "gradient", g, gpu)?;
-    let buffers = [&words(gpu, rows)?, &words(gpu, starts)?, &words(gpu, places)?, g, target];
+    // At once: each upload costs as much as many launches.
+    let buffers = [&words(gpu, &[rows, starts, places].concat())?, g, target];
     gpu.launch(&SCATTER, &[], &buffers, &[rows.len() as u32, width as u32], groups(rows.len() * width, 256))?;
     Ok(sum)
 }

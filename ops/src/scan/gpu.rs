@@ -3,11 +3,11 @@
 
 use super::{Poles, ScanPath};
 use crate::causal_conv::fft::{Lines, Load, Plan};
-use crate::gpu::{Output, column_sums, floats, stored};
+use crate::gpu::{Output, Tables, column_sums, floats, stored};
 use crate::linear::gpu::{Epilogue, Left, Right, gemm};
 use crate::sequence::{concat_time, narrow_time};
 use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
-use hankel_core::{Device, Error, Result, Tensor, autograd, no_grad};
+use hankel_core::{Error, Result, Tensor, autograd, no_grad};
 
 const NAME: &str = "scan";
 static IMPULSE: Kernel = Kernel { name: "impulse", source: include_str!("impulse.wgsl"), bindings: "w" };
@@ -15,6 +15,9 @@ static SCAN: Kernel = Kernel { name: NAME, source: include_str!("scan.wgsl"), bi
 static POLES: Kernel = Kernel { name: "poles", source: include_str!("poles.wgsl"), bindings: "rrrwww" };
 static POLE_SUMS: Kernel = Kernel { name: "pole_sums", source: include_str!("pole_sums.wgsl"), bindings: "rrrw" };
 static DENSE: Kernel = Kernel { name: "dense_scan", source: include_str!("dense.wgsl"), bindings: "rrrw" };
+
+/// Signs of the poles of as many layers as a large model has.
+static SIGNS: Tables<Vec<u32>> = Tables::new(256);
 
 /// Steps in a chunk.
 const CHUNK: usize = 64;
@@ -127,9 +130,19 @@ fn convert(gpu: &'static Gpu, poles: &Poles, complex: &GpuBuffer, gradient: bool
     let pairs = angle.map_or(0, Tensor::elements);
     let real = radius.elements() - pairs;
     let r = floats(NAME, "the poles", radius, gpu)?;
-    // Signs are constants, which may have stayed in main memory.
-    let sign = sign.map(|sign| sign.to_device(Device::Gpu(gpu))).transpose()?;
-    let of_sign = sign.as_ref().map_or(Ok(r), |sign| floats(NAME, "the signs", sign, gpu))?;
+    // Signs are constants, which may have stayed in main memory: they are copied once.
+    let copy = match sign {
+        Some(sign) if sign.gpu().is_none() => {
+            let signs = sign.data::<f32>()?;
+            Some(SIGNS.get(gpu, signs.iter().map(|sign| sign.to_bits()).collect(), || signs.to_vec())?)
+        }
+        _ => None,
+    };
+    let of_sign = match (&copy, sign) {
+        (Some(copy), _) => copy,
+        (None, Some(sign)) => floats(NAME, "the signs", sign, gpu)?,
+        (None, None) => r,
+    };
     let of_angle = angle.map_or(Ok(r), |angle| floats(NAME, "the angles", angle, gpu))?;
     let d_radius = Output::new(gpu, radius.elements())?;
     let d_angle = Output::new(gpu, pairs)?;
