@@ -132,8 +132,13 @@ fn freed_memory_is_used_again_and_a_budget_holds() {
     }
     drop(again);
     let limit = gpu.facts().max_binding;
-    let refused = gpu.allocate(limit + 1).map(|_| ()).unwrap_err().to_string();
-    assert!(refused.contains("a kernel sees at most"), "{refused}");
+    let refused = scope("embedding", || gpu.allocate(limit + 1)).map(|_| ()).unwrap_err().to_string();
+    for part in [&format!("{} bytes for embedding", limit + 1), "a kernel sees at most", "smaller"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    // Up to it nothing is rounded over it.
+    let most = gpu.allocate(limit - 3).map(|_| ());
+    assert!(most.is_ok(), "{most:?}");
 }
 
 static NUMBER: Kernel = Kernel {

@@ -40,11 +40,15 @@ impl Gpu {
     /// # Errors
     /// When it is more than a kernel can see at once, more than the budget leaves, or more than the card has.
     pub fn allocate(&'static self, bytes: u64) -> Result<GpuBuffer> {
-        let size = size_class(bytes);
-        if size > self.facts().max_binding {
-            let limit = self.facts().max_binding;
-            return Err(self.error(format!("a tensor of {bytes} bytes, where a kernel sees at most {limit} at once")));
+        let limit = self.facts().max_binding;
+        if bytes > limit {
+            return Err(self.error(format!(
+                "{bytes} bytes for {}, where a kernel sees at most {limit} at once: make the batch or the sequences smaller, \
+                 or store a weight in fewer bits",
+                autograd::place()
+            )));
         }
+        let size = size_class(bytes).min(limit & !3);
         let mut pool = self.pool();
         if let Some(buffer) = pool.take(size) {
             return Ok(GpuBuffer { gpu: self, buffer: Some(buffer) });

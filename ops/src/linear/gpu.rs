@@ -5,6 +5,7 @@ mod gemm;
 mod kernels;
 #[cfg(test)]
 mod tests;
+pub mod ways;
 
 pub(crate) use cooperative::lacks as lacks_f16;
 pub(crate) use gemm::{Epilogue, Left, Right, gemm, in_half};

@@ -25,6 +25,8 @@ mod nf4_decode;
 pub(crate) mod precision;
 pub(crate) mod weight;
 
+#[doc(hidden)]
+pub use gpu::ways;
 pub use precision::{check_precision, default_precision};
 pub(crate) use weight::Weight;
 

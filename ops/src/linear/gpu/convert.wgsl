@@ -14,7 +14,7 @@ fn main(
     fill_values(lane);
     let i = flat(group, groups) * 256u + lane;
     if i >= p.k { return; }
-    var value = right(p.b_first + 4u * i, 4u);
+    var value = right(load_right(p.b_first + 4u * i, 4u));
     if SCALED { value *= scale[0]; }
     put(i, value);
 }

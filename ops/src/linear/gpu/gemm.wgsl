@@ -2,7 +2,7 @@
 //
 // A workgroup of 256 lanes makes a tile of TILE_M x TILE_N, each lane EDGE x EDGE of it in registers, from slices of STEPS
 // steps of k in its memory: both with k outermost, so that a lane reads its rows and columns as vectors. The next slice is
-// on its way to registers while one is multiplied.
+// on its way to registers while one is multiplied, and decoded only then: whoever decodes waits for it.
 override A_TURNED: bool = false;
 override B_TURNED: bool = false;
 
@@ -37,12 +37,12 @@ fn fetch_a(at: u32, row: u32, first: u32, end: u32) -> vec4<f32> {
     return left(p.a_first + select(i * p.a_stride + s, s * p.a_stride + i, A_TURNED), count);
 }
 
-fn fetch_b(at: u32, column: u32, first: u32, end: u32) -> vec4<f32> {
+fn fetch_b(at: u32, column: u32, first: u32, end: u32) -> vec4<u32> {
     let place = place(at, TILE_N, B_TURNED);
     let j = column + place.x;
     let s = first + place.y;
     let count = inside(j, p.n, s, end, B_TURNED);
-    return right(p.b_first + select(s * p.b_stride + j, j * p.b_stride + s, B_TURNED), count);
+    return load_right(p.b_first + select(s * p.b_stride + j, j * p.b_stride + s, B_TURNED), count);
 }
 
 fn put_a(at: u32, v: vec4<f32>) {
@@ -109,15 +109,15 @@ fn main(
     var a0 = fetch_a(lane, row, begin, end);
     var b0 = fetch_b(lane, column, begin, end);
     var a1 = vec4(0.0);
-    var b1 = vec4(0.0);
+    var b1 = vec4(0u);
     if A_VECTORS > 256u { a1 = fetch_a(lane + 256u, row, begin, end); }
     if B_VECTORS > 256u { b1 = fetch_b(lane + 256u, column, begin, end); }
     for (var first = begin; first < end; first += STEPS) {
         workgroupBarrier();
         if lane < A_VECTORS { put_a(lane, a0); }
-        if lane < B_VECTORS { put_b(lane, b0); }
+        if lane < B_VECTORS { put_b(lane, right(b0)); }
         if A_VECTORS > 256u { put_a(lane + 256u, a1); }
-        if B_VECTORS > 256u { put_b(lane + 256u, b1); }
+        if B_VECTORS > 256u { put_b(lane + 256u, right(b1)); }
         workgroupBarrier();
         let next = first + STEPS;
         if next < end {

@@ -16,7 +16,7 @@ fn main(
     var sum = 0.0;
     if q < p.n {
         for (var s = 4u * (lane % LANES); s < p.k; s += 4u * LANES) {
-            sum += dot(left(first_a + s, p.k - s), right(first_b + s, p.k - s));
+            sum += dot(left(first_a + s, p.k - s), right(load_right(first_b + s, p.k - s)));
         }
     }
     partial[lane] = sum;

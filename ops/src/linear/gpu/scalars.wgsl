@@ -31,13 +31,17 @@ fn element(i: u32) -> f32 {
     }
 }
 
-fn right(i: u32, inside: u32) -> vec4<f32> {
+fn load_right(i: u32, inside: u32) -> vec4<u32> {
     var v = vec4(0.0);
     if inside > 0u { v.x = element(i); }
     if inside > 1u { v.y = element(i + 1u); }
     if inside > 2u { v.z = element(i + 2u); }
     if inside > 3u { v.w = element(i + 3u); }
-    return v;
+    return bitcast<vec4<u32>>(v);
+}
+
+fn right(loaded: vec4<u32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(loaded);
 }
 
 fn store(r: u32, q: u32, sums: vec4<f32>) {

@@ -5,10 +5,10 @@ use super::gemm::{Plan, Sizes, planned, whole};
 use super::kernels::Tile;
 use super::{Epilogue, Left, Right};
 use crate::gpu::{Output, floats, stored};
-use crate::linear::{Gate, add_linear, nf4};
+use crate::linear::{Gate, add_linear, linear, nf4};
 use crate::{Head, Targets, cross_entropy};
-use hankel_core::gpu::{Gpu, for_tests};
-use hankel_core::{DType, Device, Precision, Random, Tensor, with_precision};
+use hankel_core::gpu::{Gpu, GpuStorage, for_tests};
+use hankel_core::{DType, Device, Precision, Random, Tensor, scope, with_precision};
 
 /// A random matrix in main memory, stored in `dtype`.
 fn matrix(name: &str, rows: usize, cols: usize, dtype: DType) -> Tensor {
@@ -92,6 +92,40 @@ fn products_row_by_row() {
             check(gpu, Plan::Rows, Sizes { m, n, k }, dtype, [false, true]);
         }
     }
+}
+
+/// More tiles than a grid has room for in one dimension, so that it is folded.
+#[test]
+fn more_tiles_than_one_dimension_of_a_grid() {
+    let Some(gpu) = for_tests() else { return };
+    let (m, n, k) = (64 * 65_600 + 3, 2, 1);
+    let a = Tensor::from_gpu(GpuStorage::filled(gpu, m, 1.5).unwrap(), [m, k]).unwrap();
+    let b = Tensor::from_vec(vec![2.0_f32, -4.0], [n, k]).unwrap().to_device(Device::Gpu(gpu)).unwrap();
+    let left = Left { data: floats("a", "a", &a, gpu).unwrap(), first: 0, rows: m, cols: k, transposed: false };
+    let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 0, rows: n, cols: k, transposed: true };
+    let out = Output::new(gpu, m * n).unwrap();
+    planned(gpu, left, right, Epilogue::default(), out.buffer(), Plan::Tiles(Tile::Small, 1)).unwrap();
+    let found = out.finish([m, n]).unwrap().to_device(Device::Cpu).unwrap();
+    assert!(found.data::<f32>().unwrap().chunks(2).all(|row| row == [3.0, -6.0]));
+}
+
+/// A result over what a kernel can see is refused before anything is launched, with its place, and later work goes on.
+#[test]
+fn results_over_the_limit_of_a_binding_are_refused() {
+    let Some(gpu) = for_tests() else { return };
+    let limit = gpu.facts().max_binding as usize / 4;
+    let rows = 1 << 14;
+    let outputs = limit / rows + 1;
+    let device = Device::Gpu(gpu);
+    let x = Tensor::zeros::<f32>([rows, 1]).to_device(device).unwrap();
+    let weight = Tensor::zeros::<f32>([outputs, 1]).to_device(device).unwrap();
+    let refused = scope("layers.3.mlp", || linear(&x, &weight, None)).unwrap_err().to_string();
+    let bytes = (4 * rows * outputs).to_string();
+    for part in ["layers.3.mlp", &bytes, &gpu.facts().max_binding.to_string(), "smaller"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    let few = Tensor::full([2, 1], 1.0_f32).to_device(device).unwrap();
+    assert_eq!(linear(&few, &few, None).unwrap().to_f64_vec(), [1.0; 4]);
 }
 
 /// Bands of 8 rows of tiles and a last one that is lower.
