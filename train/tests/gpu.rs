@@ -80,6 +80,19 @@ fn what_cannot_be_computed_is_refused_before_anything_is_written() {
     place
         .run(&[&fit[..], &["device=gpu", "--set", "precision=f64"]].concat())
         .refused(&["`precision` \"f64\" is for the CPU"]);
+    let on_gpu = |precision: &str| place.run(&[&fit[..], &["device=gpu", "--set", precision]].concat());
+    on_gpu("precision=bf16").refused(&["`precision` cannot be used", "bf16 is for the CPU", &gpu.facts().name]);
+    let devices = json(&place.run(&["devices", "--json"]).stdout);
+    let precisions: Vec<&str> =
+        devices["gpus"][0]["precisions"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let resolved = place.run(&["fit", "config.toml", "--dry-run", "--set", "device=gpu"]).stdout;
+    if precisions.contains(&"f16") {
+        assert!(resolved.contains("precision = \"f16\""), "{resolved}");
+    } else {
+        assert_eq!(precisions, ["f32"]);
+        assert!(resolved.contains("precision = \"f32\""), "{resolved}");
+        on_gpu("precision=f16").refused(&["`precision` cannot be used", "f16 needs", &gpu.facts().name]);
+    }
     let mut nowhere = place.command(&[&fit[..], &["device=gpu"]].concat());
     let nowhere = Finished::new(&nowhere.env("VK_DRIVER_FILES", "").output().unwrap());
     nowhere.refused(&["there is no GPU: no Vulkan, Metal or Direct3D 12 driver was found", "mesa-vulkan-drivers"]);

@@ -1,7 +1,7 @@
 struct Parameters { vectors: u32 }
 var<immediate> p: Parameters;
-@group(0) @binding(0) var<storage, read> from: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read_write> to: array<vec4<u32>>;
+@group(0) @binding(0) var<storage, read> source: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> sink: array<vec4<u32>>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -10,5 +10,5 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let i = flat(group, groups) * 256u + lane;
-    if i < p.vectors { to[i] = from[i]; }
+    if i < p.vectors { sink[i] = source[i]; }
 }

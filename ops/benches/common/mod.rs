@@ -27,7 +27,7 @@ pub fn matrix(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Tensor> {
     Tensor::from_vec(values, [rows, cols])?.to_device(Device::Gpu(gpu))
 }
 
-/// Seconds for one call of `f`, whose kernels are all on `gpu`: of enough calls to last a third of a second, after one that
+/// Seconds for one call of `f`, whose kernels are all on `gpu`: of enough calls to last a tenth of a second, after one that
 /// compiles.
 pub fn seconds<T>(gpu: &Gpu, mut f: impl FnMut() -> Result<T>) -> Result<f64> {
     let mut run = |calls: u32| -> Result<f64> {
@@ -42,10 +42,10 @@ pub fn seconds<T>(gpu: &Gpu, mut f: impl FnMut() -> Result<T>) -> Result<f64> {
     let mut calls = 1;
     loop {
         let elapsed = run(calls)?;
-        if elapsed > 0.3 {
+        if elapsed > 0.1 {
             return Ok(elapsed / f64::from(calls));
         }
-        calls = (calls * 2).max((f64::from(calls) * 0.4 / elapsed.max(1e-6)) as u32).min(1 << 16);
+        calls = (calls * 2).max((f64::from(calls) * 0.15 / elapsed.max(1e-6)) as u32).min(1 << 16);
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) mod weight;
 
 #[doc(hidden)]
 pub use gpu::ways;
-pub use precision::{check_precision, default_precision};
+pub use precision::{check_precision, default_precision, gpu_precisions};
 pub(crate) use weight::Weight;
 
 use crate::check::{self, for_float};

@@ -6,6 +6,7 @@
 use super::gpu::lacks_f16;
 use crate::kernels::Real;
 use crate::kernels::simd::vectorized;
+use hankel_core::gpu::AdapterFacts;
 use hankel_core::{DType, Device, Error, Precision, Result, Tensor, parallel, precision};
 use std::borrow::Cow;
 
@@ -33,6 +34,12 @@ pub fn check_precision(device: Device, precision: Precision) -> Result<()> {
 
 fn and_f16(device: Device) -> &'static str {
     if check_precision(device, Precision::F16).is_ok() { " and f16" } else { "" }
+}
+
+/// The precisions of products on a GPU.
+pub fn gpu_precisions(facts: &AdapterFacts) -> Vec<Precision> {
+    let half = lacks_f16(facts).is_none().then_some(Precision::F16);
+    [Precision::F32].into_iter().chain(half).collect()
 }
 
 /// The precision that suits `device` best: `f16` on GPUs that have it, otherwise `f32`.

@@ -14,6 +14,10 @@ pub struct DeviceArgs {
     /// GiB that tensors may take on a GPU; whatever it has when left out
     #[arg(long, value_name = "GIB")]
     gpu_memory: Option<f64>,
+    /// What to compute in: bf16 on the CPU and f16 on GPUs with cooperative matrices are for products with frozen weights;
+    /// what a run says, or f32, when left out
+    #[arg(long, value_enum)]
+    precision: Option<Precision>,
 }
 
 impl DeviceArgs {
@@ -24,13 +28,15 @@ impl DeviceArgs {
             config.device.clone_from(device);
         }
         config.gpu_memory = self.gpu_memory.or(config.gpu_memory);
+        config.precision = self.precision.unwrap_or(config.precision);
         Ok(())
     }
 
-    /// The device that is named, the CPU if none is.
-    pub fn open(&self, precision: Precision) -> Result<Device> {
+    /// The device that is named, the CPU if none is, and the precision, f32 if none is named.
+    pub fn open(&self) -> Result<(Device, Precision)> {
         self.check()?;
-        open_device(self.device.as_deref().unwrap_or("cpu"), self.gpu_memory, precision)
+        let precision = self.precision.unwrap_or_default();
+        Ok((open_device(self.device.as_deref().unwrap_or("cpu"), self.gpu_memory, precision)?, precision))
     }
 
     fn check(&self) -> Result<()> {

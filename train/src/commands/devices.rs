@@ -2,7 +2,9 @@
 
 use super::output;
 use anyhow::Result;
+use hankel_core::Precision;
 use hankel_core::gpu::{AdapterFacts, adapters};
+use hankel_ops::linear::gpu_precisions;
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]
@@ -19,7 +21,7 @@ pub fn run(args: &Args) -> Result<()> {
         let facts: Vec<serde_json::Value> = all.iter().enumerate().map(|(i, facts)| to_json(i, facts)).collect();
         return output::line(&serde_json::to_string_pretty(&json!({ "cpu_threads": threads, "gpus": facts }))?);
     }
-    output::line(&format!("cpu     {threads} threads"))?;
+    output::line(&format!("cpu     {threads} threads\n        precision: f32, f64, bf16"))?;
     if all.is_empty() {
         return output::line("no GPU: no Vulkan, Metal or Direct3D 12 driver was found");
     }
@@ -33,11 +35,16 @@ fn describe(i: usize, facts: &AdapterFacts) -> String {
     let lacks = facts.lacks.as_ref().map_or(String::new(), |lack| format!("\n        cannot be used: it lacks {lack}"));
     format!(
         "gpu:{i}   {name} ({kind}, {backend}, {driver})\n        tensors of up to {:.2} GiB, {} KiB of workgroup memory, \
-         16-bit floats: {}, cooperative matrices: {shapes}{lacks}",
+         16-bit floats: {}, cooperative matrices: {shapes}\n        precision: {}{lacks}",
         *max_binding as f64 / f64::from(1 << 30),
         workgroup_storage / 1024,
         if facts.f16 { "yes" } else { "no" },
+        precisions(facts).join(", "),
     )
+}
+
+fn precisions(facts: &AdapterFacts) -> Vec<&'static str> {
+    gpu_precisions(facts).into_iter().map(Precision::name).collect()
 }
 
 fn to_json(i: usize, facts: &AdapterFacts) -> serde_json::Value {
@@ -52,6 +59,7 @@ fn to_json(i: usize, facts: &AdapterFacts) -> serde_json::Value {
         "workgroup_storage_bytes": facts.workgroup_storage,
         "f16": facts.f16,
         "cooperative_matrices": facts.cooperative,
+        "precisions": precisions(facts),
         "lacks": facts.lacks,
     })
 }

@@ -4,6 +4,7 @@ use super::CheckFailed;
 use super::device::DeviceArgs;
 use super::fit::load_run;
 use super::output;
+use crate::config::Config;
 use crate::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
 use crate::report::Run;
 use crate::results::{Scores, Split};
@@ -12,6 +13,7 @@ use crate::tasks;
 use crate::tasks::text::Prediction;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
+use hankel_core::with_precision;
 use hankel_models::AdapterSet;
 use hankel_models::weights::atomic::write_file;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
@@ -72,8 +74,12 @@ pub fn run(args: &Args) -> Result<()> {
     let checks: Vec<Check> = args.expect.iter().map(|text| Check::parse(text)).collect::<Result<_>>()?;
     let mut config = load_run(&args.run)?;
     args.device.apply(&mut config)?;
+    with_precision(config.precision.of_products(), || evaluate(args, &checks, &config))
+}
+
+fn evaluate(args: &Args, checks: &[Check], config: &Config) -> Result<()> {
     let task = tasks::build(&config.task)?;
-    let foundation = Foundation::of_saved_run(&config, &args.run)?;
+    let foundation = Foundation::of_saved_run(config, &args.run)?;
     let split = args.split.split();
     let available = task.sequences(split);
     if available == 0 {
@@ -140,7 +146,7 @@ pub fn run(args: &Args) -> Result<()> {
         output::put(table(&all, split).as_bytes())?;
     }
     let mut failed = Vec::new();
-    for check in &checks {
+    for check in checks {
         for (name, scores) in &all {
             failed.extend(check.failure(name, scores, &args.run)?);
         }

@@ -4,11 +4,9 @@ use super::Quantize;
 use super::device::DeviceArgs;
 use super::generate::{LENGTH, attach};
 use super::output;
-use crate::config::Precision;
 use crate::fit::{Foundation, Model, Transformer};
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
-use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
+use hankel_core::{DType, Device, Gradients, Tensor, no_grad, with_precision};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, serialize};
 use hankel_models::weights::atomic::write_file;
 use hankel_models::{Parameter, Pass};
@@ -33,9 +31,6 @@ pub struct Args {
     /// Quantise the model while loading
     #[arg(long, value_enum)]
     quantize: Option<Quantize>,
-    /// Element type that is computed in
-    #[arg(long, value_enum, default_value_t = Compute::F32)]
-    precision: Compute,
     #[command(flatten)]
     device: DeviceArgs,
     /// Integers: `input_ids` [batch, T]; `labels` of the same shape (-100 counts nothing; `input_ids` when left out);
@@ -54,22 +49,12 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Compute {
-    F32,
-    F64,
-}
-
 pub fn run(args: &Args) -> Result<()> {
     let input = Input::read(&args.tokens)?;
-    let precision = match args.precision {
-        Compute::F32 => Precision::F32,
-        Compute::F64 => Precision::F64,
-    };
-    let device = args.device.open(precision)?;
+    let (device, precision) = args.device.open()?;
     let foundation = Foundation::open(&args.model, args.quantize.is_some(), precision, device)?;
     let model = attach(&foundation, args.adapter.as_deref(), LENGTH)?;
-    let (arrays, loss) = compute(&model, &input, args.gradients)?;
+    let (arrays, loss) = with_precision(precision.of_products(), || compute(&model, &input, args.gradients))?;
     let count = arrays.len();
     write_file(&args.output, &serialize(&arrays))?;
     if args.json {

@@ -7,6 +7,7 @@ use super::output;
 use crate::config::{Precision, TaskConfig};
 use crate::fit::{Foundation, Model, adapter_directory};
 use anyhow::{Context, Result, bail};
+use hankel_core::with_precision;
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
 use std::path::{Path, PathBuf};
@@ -62,7 +63,11 @@ pub fn run(args: &Args) -> Result<()> {
     if let Err(problem) = sampling.check() {
         bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
-    let (model, codec) = load(args)?;
+    let (model, codec, precision) = load(args)?;
+    with_precision(precision.of_products(), || generate(args, sampling, &model, &codec))
+}
+
+fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Result<()> {
     let prompt = codec.prompt(&args.prompt)?;
     let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
     let mut writer = codec.writer(&prompt)?;
@@ -88,13 +93,13 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn load(args: &Args) -> Result<(Model, Codec)> {
+fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
     if let Some(directory) = &args.model {
-        let device = args.device.open(Precision::F32)?;
-        let foundation = Foundation::open(directory, args.quantize.is_some(), Precision::F32, device)?;
+        let (device, precision) = args.device.open()?;
+        let foundation = Foundation::open(directory, args.quantize.is_some(), precision, device)?;
         let codec = Codec::of_model(directory, &foundation)?;
         let model = attach(&foundation, args.adapter.as_deref().map(Path::new), LENGTH)?;
-        return Ok((model, codec));
+        return Ok((model, codec, precision));
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let mut config = load_run(run)?;
@@ -111,7 +116,7 @@ fn load(args: &Args) -> Result<(Model, Codec)> {
         ),
     };
     let adapter = args.adapter.as_ref().map(|name| adapter_directory(run, name));
-    Ok((attach(&foundation, adapter.as_deref(), config.task.sequence_length())?, codec))
+    Ok((attach(&foundation, adapter.as_deref(), config.task.sequence_length())?, codec, config.precision))
 }
 
 /// The backbone with the adapter in a directory, or alone.

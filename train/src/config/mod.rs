@@ -37,23 +37,57 @@ pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
 use check::Checks;
+use hankel_core::{DType, Device};
 use hankel_models::TinyGptConfig as TinyGptSettings;
+use hankel_ops::linear::default_precision;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tree::Node;
 
-/// Element type that parameters and activations are computed in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What is computed in. In 16 bits that is products with frozen weights, their sums apart, and the inputs of layers that are
+/// kept for the backward pass of a Mistral with `recompute`: half the memory of long sequences. Adapters, their states and the
+/// optimizer stay in single precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// Single precision.
     #[default]
     F32,
-    /// Double precision.
+    /// Double precision, on the CPU.
     F64,
-    /// Single precision, but what is kept for the backward pass, the inputs of layers, in 16 bits: half the memory of long
-    /// sequences. Adapters, their states and the optimizer stay in single precision.
+    /// Operands of products rounded to bf16, on the CPU.
     Bf16,
+    /// Operands of products rounded to f16, on GPUs with cooperative matrices.
+    F16,
+}
+
+impl Precision {
+    /// What suits a device when nothing is said: f16 where it has it.
+    pub fn suited(device: Device) -> Self {
+        match default_precision(device) {
+            hankel_core::Precision::F16 => Precision::F16,
+            _ => Precision::F32,
+        }
+    }
+
+    /// That of products with frozen weights.
+    pub fn of_products(self) -> hankel_core::Precision {
+        match self {
+            Precision::F32 | Precision::F64 => hankel_core::Precision::F32,
+            Precision::Bf16 => hankel_core::Precision::Bf16,
+            Precision::F16 => hankel_core::Precision::F16,
+        }
+    }
+
+    /// Element type of activations, and of parameters that learn.
+    pub fn dtype(self) -> DType {
+        if self == Precision::F64 { DType::F64 } else { DType::F32 }
+    }
+
+    /// Element type in which the inputs of layers are kept, when it is not that of the activations.
+    pub fn kept(self) -> Option<DType> {
+        matches!(self, Precision::Bf16 | Precision::F16).then_some(DType::BF16)
+    }
 }
 
 /// Why a run in double precision does not begin on a GPU.
@@ -70,7 +104,7 @@ pub struct Config {
     pub device: String,
     /// GiB that tensors may take on a GPU; whatever it has when not given. It has no effect on the CPU.
     pub gpu_memory: Option<f64>,
-    /// Element type that parameters and activations are computed in, and kept in.
+    /// What is computed in; what suits the device when not given.
     pub precision: Precision,
     /// What is learned.
     pub task: TaskConfig,
@@ -143,12 +177,6 @@ impl Config {
             task.check_vocabulary(model.vocabulary, &mut checks.inside("task"));
         }
         let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
-        let keeps_inputs = matches!(&self.backbone, BackboneConfig::Mistral(c) if c.recompute);
-        checks.require("precision", self.precision != Precision::Bf16 || keeps_inputs, || {
-            "\"bf16\" is how the inputs of layers are kept under recompute: it is for `backbone.kind = \"mistral\"` with \
-             `backbone.recompute = true`"
-                .to_owned()
-        });
         self.train.check(&mut checks.inside("train"));
         if let Some(pretrain) = &self.pretrain {
             let mut checks = checks.inside("pretrain");

@@ -4,10 +4,12 @@ use super::de::{read, read_value, unknown_key};
 use super::error::{ConfigError, alternatives, nearest};
 use super::tree::{Node, Table, Value};
 use super::{
-    AdapterConfig, AdapterMethod, BackboneConfig, Config, PretrainConfig, StreamConfig, TaskConfig, TextConfig,
+    AdapterConfig, AdapterMethod, BackboneConfig, Config, Precision, PretrainConfig, StreamConfig, TaskConfig,
+    TextConfig,
 };
 use super::{adapter, backbone, task};
 use crate::tasks::text::TextFormat;
+use hankel_core::Device;
 use hankel_models::adapters::stream;
 use std::path::Path;
 
@@ -28,12 +30,18 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
     let train_node = table.get("train").unwrap_or(&empty);
     // Before the sections that inherit from it, so that its errors are reported under its own name.
     let train = read(train_node.as_table("train")?, &train_node.origin, "train", &[])?;
+    let device: String = value(table, "device", "cpu".to_owned())?;
+    let precision = match table.get("precision") {
+        Some(node) => read_value(node, "precision")?,
+        // A device that cannot be opened is refused where it is used.
+        None => Device::open(&device).map_or(Precision::F32, Precision::suited),
+    };
     Ok(Config {
         name: value(table, "name", named)?,
         seed: value(table, "seed", 0)?,
-        device: value(table, "device", "cpu".to_owned())?,
+        device,
         gpu_memory: table.get("gpu_memory").map(|node| read_value(node, "gpu_memory")).transpose()?,
-        precision: value(table, "precision", super::Precision::F32)?,
+        precision,
         task: task(task_node, "task")?,
         backbone: backbone(table.get("backbone").unwrap_or(&empty))?,
         pretrain: table.get("pretrain").map(|node| pretrain(node, train_node, task_node)).transpose()?,

@@ -6,7 +6,7 @@ use super::memory::{MAPPED, estimate};
 use super::rows::count_parameters;
 use super::training::Training;
 use super::whole::attach;
-use crate::config::{Config, TrainConfig};
+use crate::config::{Config, Precision, TrainConfig};
 use crate::report;
 use crate::results::PRETRAIN;
 use crate::run::thousands;
@@ -27,8 +27,9 @@ const SHOWN: usize = 24;
 pub fn dry_run(config: &Config) -> Result<String> {
     let task = tasks::build(&config.task)?;
     let device = open_device(&config.device, config.gpu_memory, config.precision)?;
-    // Nothing is computed, so nothing goes there.
-    let foundation = Foundation::new(&Config { device: "cpu".to_owned(), ..config.clone() })?;
+    // Nothing is computed, so nothing goes there; of 16 bits the CPU has the other kind, which takes as much.
+    let precision = if config.precision == Precision::F16 { Precision::Bf16 } else { config.precision };
+    let foundation = Foundation::new(&Config { device: "cpu".to_owned(), precision, ..config.clone() })?;
     let mut out = format!("# Resolved configuration\n\n{}\n", config.to_toml());
     let facts = task.describe();
     writeln!(out, "# Task\n\n{}", facts.description)?;

@@ -8,6 +8,7 @@ use hankel_core::{DType, Device, Tensor};
 use hankel_models::mistral::{CONFIG_FILE, LoadOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, Mistral, TinyGpt, TinyGptConfig};
+use hankel_ops::linear::check_precision;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -30,6 +31,7 @@ pub fn open_device(name: &str, memory: Option<f64>, precision: Precision) -> Res
         ensure!(precision != Precision::F64, "`precision` {NO_DOUBLES}");
         gpu.set_budget(memory.map(|memory| (memory * f64::from(1 << 30)) as u64));
     }
+    check_precision(device, precision.of_products()).context("`precision` cannot be used")?;
     Ok(device)
 }
 
@@ -52,8 +54,7 @@ impl Foundation {
             }
             BackboneConfig::Mistral(c) => {
                 let model = Mistral::load(&c.model, c.load_options(device))?;
-                let kept = (config.precision == Precision::Bf16).then_some(DType::BF16);
-                Transformer::Mistral { model, recompute: c.recompute, kept }
+                Transformer::Mistral { model, recompute: c.recompute, kept: config.precision.kept() }
             }
         };
         Self::of(backbone, config.precision, device)
@@ -100,10 +101,7 @@ impl Foundation {
     }
 
     fn of(backbone: Transformer, precision: Precision, device: Device) -> Result<Self> {
-        let dtype = match precision {
-            Precision::F32 | Precision::Bf16 => DType::F32,
-            Precision::F64 => DType::F64,
-        };
+        let dtype = precision.dtype();
         backbone.compute_in(dtype)?;
         backbone.to_device(device)?;
         let mut foundation = Foundation { backbone, pristine: Vec::new(), dtype, device };

@@ -8,6 +8,7 @@ use crate::results::{PRETRAIN, RunResult, Split};
 use crate::run::{RunDirectory, thousands};
 use crate::tasks::{self, Task};
 use anyhow::{Context, Result, bail};
+use hankel_core::with_precision;
 use hankel_models::adapters::AdapterConfig as Settings;
 use hankel_models::{AdapterSet, Parameter};
 use std::time::Instant;
@@ -58,6 +59,10 @@ impl Prepared {
 /// # Errors
 /// Bad input, files that cannot be read or written, and `Stop`.
 pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
+    with_precision(config.precision.of_products(), || stages(config, prepared, directory, resume))
+}
+
+fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
     let begun = Instant::now();
     let Prepared { task, pretrain_task, mut foundation, seconds } = prepared;
     let mut session = Session::open(config, directory, resume, foundation.device(), begun)?;
