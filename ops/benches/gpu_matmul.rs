@@ -1,31 +1,31 @@
-//! Products of matrices on a GPU at the sizes of TinyGPT and Mistral, each way beside the others and beside the card's ceiling.
-//!
-//! Arguments are parts of names: only lines that contain one of them are measured. On a software driver the larger shapes are
-//! left out; `all` asks for them.
+//! Products of matrices on a GPU at the sizes of TinyGPT and Mistral, each way beside the others and beside what the card can do:
+//! `cargo bench --bench gpu_matmul`, with a filter of names if wanted. What would take a card long is left out, so a software
+//! driver runs the small sizes.
 
-#[path = "common/mod.rs"]
-mod common;
+// Work in bytes is for the other benchmarks.
+#[allow(dead_code)]
+mod ceiling;
 
-use common::{Ceiling, gpu, is_software, matrix, seconds};
-use hankel_core::gpu::Gpu;
+use ceiling::{Ceiling, Work};
+use criterion::{Criterion, criterion_group, criterion_main};
+use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Precision, Result, Tensor};
-use hankel_ops::linear::nf4;
 use hankel_ops::linear::ways::{Tile, Way, product};
+use hankel_ops::linear::{check_precision, nf4};
+use std::cell::OnceCell;
+use std::time::Duration;
 
-/// Operations that a software driver does in some seconds.
-const SOFTWARE: f64 = 6e8;
-
-/// (what, rows of the result, its columns, steps).
+/// (what, rows of the result, its columns, steps of the sum).
 const SHAPES: &[(&str, usize, usize, usize)] = &[
+    ("small", 128, 128, 128),
+    ("small", 256, 256, 256),
+    ("square", 1024, 1024, 1024),
+    ("square", 4096, 4096, 4096),
     ("TinyGPT projection", 16384, 128, 128),
     ("TinyGPT up", 16384, 512, 128),
     ("TinyGPT down", 16384, 128, 512),
-    ("square", 512, 512, 512),
-    ("square", 1024, 1024, 1024),
-    ("square", 4096, 4096, 4096),
     ("Mistral q", 256, 4096, 4096),
     ("Mistral q", 1024, 4096, 4096),
-    ("Mistral q", 4096, 4096, 4096),
     ("Mistral k", 1024, 1024, 4096),
     ("Mistral up", 256, 14336, 4096),
     ("Mistral up", 1024, 14336, 4096),
@@ -33,94 +33,76 @@ const SHAPES: &[(&str, usize, usize, usize)] = &[
     ("Mistral down", 1024, 4096, 14336),
     ("LoRA in", 4096, 16, 4096),
     ("LoRA out", 4096, 4096, 16),
-    ("one token q", 1, 4096, 4096),
-    ("one token up", 1, 14336, 4096),
-    ("small", 128, 128, 128),
-    ("small", 256, 256, 256),
+    ("one token", 1, 4096, 4096),
+    ("one token", 1, 14336, 4096),
 ];
 
 /// How the factors are stored: the forward pass, the gradients of the input and of the weight.
 const FORMS: &[(&str, bool, bool)] = &[("NT", false, true), ("NN", false, false), ("TN", true, false)];
 
 const WAYS: &[(&str, Way)] = &[
-    ("f32, chosen", Way::Chosen(Precision::F32)),
+    ("f32, as chosen", Way::Chosen(Precision::F32)),
     ("f32, 64 x 64", Way::Tiles(Tile::Small)),
     ("f32, 128 x 128", Way::Tiles(Tile::Large)),
-    ("f32, 128 x 128, decoded first", Way::Decoded(Tile::Large)),
+    ("f32, 128 x 128, decoded before", Way::Decoded(Tile::Large)),
     ("f16, cooperative", Way::Chosen(Precision::F16)),
 ];
 
-fn stored(gpu: &'static Gpu, rows: usize, cols: usize, dtype: DType) -> Result<Tensor> {
-    let plain = matrix(gpu, rows, cols)?.to_device(Device::Cpu)?;
-    let stored = match dtype {
-        DType::Nf4 => nf4::quantize(&plain.to_dtype(DType::BF16)?, true)?,
-        dtype => plain.to_dtype(dtype)?,
-    };
-    stored.to_device(Device::Gpu(gpu))
+/// The right factor, quantised in main memory.
+fn stored(card: &Ceiling, shape: &[usize], dtype: DType) -> Result<Tensor> {
+    let plain = card.tensor(shape);
+    if dtype != DType::Nf4 {
+        return plain.to_dtype(dtype);
+    }
+    nf4::quantize(&plain.to_device(Device::Cpu)?.to_dtype(DType::BF16)?, true)?.to_device(plain.device())
 }
 
-fn run(gpu: &'static Gpu, wanted: &[String]) -> Result<()> {
-    let ceiling = Ceiling::measure(gpu)?;
-    ceiling.print(gpu);
-    println!(
-        "{:<24} {:>18}  {:<4} {:<5} {:<30} {:>10} {:>10} {:>9}",
-        "", "m x n x k", "", "b", "way", "ms", "GFLOP/s", "ceiling"
-    );
-    let all = wanted.iter().any(|word| word == "all");
+fn all(c: &mut Criterion) {
+    let Some(gpu) = for_tests() else { return };
+    let card = Ceiling::measure(gpu);
+    let half = check_precision(Device::Gpu(gpu), Precision::F16);
+    if let Err(lack) = &half {
+        println!("{lack}");
+    }
     for &(what, m, n, k) in SHAPES {
-        let flops = 2.0 * (m * n * k) as f64;
-        if is_software(gpu) && flops > SOFTWARE && !all {
+        let work = Work::Flops(2.0 * (m * n * k) as f64);
+        let label = format!("{what} {m} x {n} x {k}");
+        if !card.can(work) {
+            println!("{label}: left out, too much for this card");
             continue;
         }
         for &(form, turned_a, turned_b) in FORMS {
-            let a = if turned_a { matrix(gpu, k, m)? } else { matrix(gpu, m, k)? };
+            let mut group = c.benchmark_group(format!("{label} {form}"));
+            let a = OnceCell::new();
             // A weight's gradient has two factors in f32.
-            let formats: &[DType] =
-                if turned_a { &[DType::F32] } else { &[DType::F32, DType::BF16, DType::F16, DType::Nf4] };
-            for &dtype in formats {
-                let mut b = None;
+            let formats = [DType::F32, DType::BF16, DType::F16, DType::Nf4];
+            for &dtype in if turned_a { &formats[..1] } else { &formats[..] } {
+                let b = OnceCell::new();
                 for &(name, way) in WAYS {
-                    let line = format!(
-                        "{what:<24} {:>18}  {form:<4} {:<5} {name:<30}",
-                        format!("{m} x {n} x {k}"),
-                        dtype.name()
-                    );
-                    let asked = wanted.iter().all(|word| word == "all" || line.contains(word.as_str()));
-                    let useless = matches!(way, Way::Decoded(_)) && dtype != DType::Nf4;
-                    if !asked || useless {
+                    let half_suits = half.is_ok() && !turned_a && m.min(n).min(k) >= 64;
+                    if matches!(way, Way::Decoded(_)) && dtype != DType::Nf4
+                        || way == Way::Chosen(Precision::F16) && !half_suits
+                    {
                         continue;
                     }
-                    if b.is_none() {
-                        b = Some(if turned_b { stored(gpu, n, k, dtype)? } else { stored(gpu, k, n, dtype)? });
-                    }
-                    let Some(b) = &b else { continue };
-                    match product(way, (&a, turned_a), (b, turned_b)) {
-                        Ok(_) => {}
-                        // No matrix units, or a shape that is not for them.
-                        Err(hankel_core::Error::Placement { .. }) => continue,
-                        Err(problem) => return Err(problem),
-                    }
-                    let once = seconds(gpu, || product(way, (&a, turned_a), (b, turned_b)))?;
-                    println!(
-                        "{line} {:>10.3} {:>10.1} {:>8.1}%",
-                        1e3 * once,
-                        flops / once / 1e9,
-                        100.0 * flops / once / ceiling.flops
-                    );
+                    // Made in the first call, so that what is filtered out costs nothing.
+                    card.bench(&mut group, (name, &format!("{label} {form} {dtype}")), work, || {
+                        let a = a.get_or_init(|| card.tensor(&if turned_a { [k, m] } else { [m, k] }));
+                        let shape = if turned_b { [n, k] } else { [k, n] };
+                        let b = b.get_or_init(|| stored(&card, &shape, dtype).expect("room for a weight"));
+                        product(way, (a, turned_a), (b, turned_b))
+                    });
                 }
             }
+            group.finish();
         }
     }
-    Ok(())
 }
 
-fn main() {
-    // cargo passes `--bench`.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    if let Some(gpu) = gpu()
-        && let Err(problem) = run(gpu, &wanted)
-    {
-        println!("{problem}");
-        std::process::exit(1);
-    }
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(50))
+        .measurement_time(Duration::from_millis(200));
+    targets = all
 }
+criterion_main!(benches);

@@ -5,10 +5,12 @@ mod gemm;
 mod kernels;
 #[cfg(test)]
 mod tests;
+mod trial;
 pub mod ways;
 
 pub(crate) use cooperative::lacks as lacks_f16;
 pub(crate) use gemm::{Epilogue, Left, Right, gemm, in_half};
+pub(crate) use trial::f16_is_right;
 
 use super::{Gate, precision};
 use crate::gpu::{Output, column_sums, floats, stored};

@@ -3,7 +3,7 @@
 //! Products of values rounded to `bf16` are exact in `f32`, so rounding the operands and summing in `f32` is what a processor's
 //! own `bf16` instructions compute, up to the order of the sum. Without such instructions it saves no time.
 
-use super::gpu::lacks_f16;
+use super::gpu::{f16_is_right, lacks_f16};
 use crate::kernels::Real;
 use crate::kernels::simd::vectorized;
 use hankel_core::gpu::AdapterFacts;
@@ -26,7 +26,12 @@ pub fn check_precision(device: Device, precision: Precision) -> Result<()> {
             refuse(format!("bf16 is for the CPU, GPU kernels have no such type; {name} has f32{}", and_f16(device)))
         }
         (Device::Gpu(gpu), Precision::F16) => match lacks_f16(gpu.facts()) {
-            None => Ok(()),
+            None if f16_is_right(gpu)? => Ok(()),
+            None => refuse(format!(
+                "f16 is not for {}, whose driver ({}) gives wrong products by cooperative matrices; it has f32",
+                gpu.facts().name,
+                gpu.facts().driver
+            )),
             Some(lack) => refuse(format!("f16 needs {lack}, which {} lacks; it has f32", gpu.facts().name)),
         },
     }

@@ -9,8 +9,8 @@ use crate::fit::{Foundation, adapter_directory, examine, record_states, to_lines
 use crate::report::Run;
 use crate::results::{Scores, Split};
 use crate::run::interrupt;
-use crate::tasks;
 use crate::tasks::text::Prediction;
+use crate::tasks::{self, Task};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use hankel_core::with_precision;
@@ -74,12 +74,13 @@ pub fn run(args: &Args) -> Result<()> {
     let checks: Vec<Check> = args.expect.iter().map(|text| Check::parse(text)).collect::<Result<_>>()?;
     let mut config = load_run(&args.run)?;
     args.device.apply(&mut config)?;
-    with_precision(config.precision.of_products(), || evaluate(args, &checks, &config))
+    let task = tasks::build(&config.task)?;
+    let foundation = Foundation::of_saved_run(&config, &args.run)?;
+    let precision = config.precision.of_products(foundation.device());
+    with_precision(precision, || evaluate(args, &checks, &config, &*task, &foundation))
 }
 
-fn evaluate(args: &Args, checks: &[Check], config: &Config) -> Result<()> {
-    let task = tasks::build(&config.task)?;
-    let foundation = Foundation::of_saved_run(config, &args.run)?;
+fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, foundation: &Foundation) -> Result<()> {
     let split = args.split.split();
     let available = task.sequences(split);
     if available == 0 {
@@ -115,7 +116,7 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config) -> Result<()> {
         let sequences = args.sequences.unwrap_or(available);
         let smoothing = settings.label_smoothing;
         if let Some(file) = &args.record_states {
-            let records = record_states(&model, &*task, split, sequences, batch_size).with_context(|| name.clone())?;
+            let records = record_states(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
             StateRecord::save_all(file, &records)?;
             let [count, steps, _] = records[0].shape;
             let layers = records.len();
@@ -124,7 +125,7 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config) -> Result<()> {
                 file.display()
             );
         }
-        let examined = examine(&model, &*task, split, sequences, batch_size, smoothing)?;
+        let examined = examine(&model, task, split, sequences, batch_size, smoothing)?;
         let (scores, lines) = examined.ok_or_else(|| anyhow!("interrupted"))?;
         predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
         all.push((name, scores));

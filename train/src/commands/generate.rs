@@ -4,10 +4,10 @@ use super::Quantize;
 use super::device::DeviceArgs;
 use super::fit::load_run;
 use super::output;
-use crate::config::{Precision, TaskConfig};
+use crate::config::TaskConfig;
 use crate::fit::{Foundation, Model, adapter_directory};
 use anyhow::{Context, Result, bail};
-use hankel_core::with_precision;
+use hankel_core::{Precision, with_precision};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
     let (model, codec, precision) = load(args)?;
-    with_precision(precision.of_products(), || generate(args, sampling, &model, &codec))
+    with_precision(precision, || generate(args, sampling, &model, &codec))
 }
 
 fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Result<()> {
@@ -99,12 +99,13 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
         let foundation = Foundation::open(directory, args.quantize.is_some(), precision, device)?;
         let codec = Codec::of_model(directory, &foundation)?;
         let model = attach(&foundation, args.adapter.as_deref().map(Path::new), LENGTH)?;
-        return Ok((model, codec, precision));
+        return Ok((model, codec, precision.of_products(device)));
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let mut config = load_run(run)?;
     args.device.apply(&mut config)?;
     let foundation = Foundation::of_saved_run(&config, run)?;
+    let precision = config.precision.of_products(foundation.device());
     let codec = match (&config.task, config.backbone.path()) {
         (TaskConfig::Bytes(_), _) => Codec::Bytes,
         (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &foundation)?,
@@ -116,7 +117,7 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
         ),
     };
     let adapter = args.adapter.as_ref().map(|name| adapter_directory(run, name));
-    Ok((attach(&foundation, adapter.as_deref(), config.task.sequence_length())?, codec, config.precision))
+    Ok((attach(&foundation, adapter.as_deref(), config.task.sequence_length())?, codec, precision))
 }
 
 /// The backbone with the adapter in a directory, or alone.

@@ -55,7 +55,8 @@ pub enum Precision {
     F32,
     /// Double precision, on the CPU.
     F64,
-    /// Operands of products rounded to bf16, on the CPU.
+    /// Operands of products rounded to bf16, on the CPU; kernels of GPUs have no such type, so there it is only how inputs of
+    /// layers are kept.
     Bf16,
     /// Operands of products rounded to f16, on GPUs with cooperative matrices.
     F16,
@@ -70,11 +71,11 @@ impl Precision {
         }
     }
 
-    /// That of products with frozen weights.
-    pub fn of_products(self) -> hankel_core::Precision {
+    /// That of products with frozen weights on `device`.
+    pub fn of_products(self, device: Device) -> hankel_core::Precision {
         match self {
-            Precision::F32 | Precision::F64 => hankel_core::Precision::F32,
-            Precision::Bf16 => hankel_core::Precision::Bf16,
+            Precision::Bf16 if device == Device::Cpu => hankel_core::Precision::Bf16,
+            Precision::F32 | Precision::F64 | Precision::Bf16 => hankel_core::Precision::F32,
             Precision::F16 => hankel_core::Precision::F16,
         }
     }
