@@ -4,7 +4,7 @@ use hankel_core::gpu::{Gpu, for_tests};
 use hankel_core::{DType, Device, Random, Result, Tensor};
 use hankel_ops::registry::{Array, Case, Dice, OPERATORS, Values};
 use hankel_ops::{
-    Head, Poles, ScanPath, Targets, add, add_scaled, causal_conv, cross_entropy, layer_norm, rms_norm, scale_rows, scan,
+    Head, Heads, Poles, ScanPath, Targets, add, add_scaled, attention, causal_conv, cross_entropy, rms_norm, scan,
 };
 use hankel_tests::operators::inputs;
 use proptest::prelude::*;
@@ -163,9 +163,6 @@ fn more_workgroups_than_one_dimension_has() {
     // Of 256 elements, rows, sequences of a dense recurrence, pieces of 128 steps, rows of a loss.
     agree("add", TOLERANCE, gpu, &[noise("x", &[256 * N])], |x| add(&x[0], &x[0]));
     agree("rms_norm", TOLERANCE, gpu, &[noise("x", &[N, 3]), noise("w", &[3])], |x| rms_norm(&x[0], &x[1], 1e-5));
-    // Rows of three numbers, some all but equal.
-    agree("layer_norm", 1e-4, gpu, &[noise("x", &[N, 3]), noise("w", &[3])], |x| layer_norm(&x[0], &x[1], None, 1e-5));
-    agree("scale_rows", TOLERANCE, gpu, &[noise("x", &[N, 2]), noise("f", &[N])], |x| scale_rows(&x[0], &x[1]));
     agree("dense scan", TOLERANCE, gpu, &[noise("u", &[N, 1, 2]), noise("a", &[2, 2])], |x| {
         scan(&x[0], &Poles::Dense(x[1].clone()), None, ScanPath::Sequential)
     });
@@ -181,6 +178,10 @@ fn more_workgroups_than_one_dimension_has() {
     // The sum of a whole tensor: a gradient of a single number.
     let inputs = [noise("x", &[N]), noise("y", &[N]), noise("f", &[1])];
     agree("add_scaled", TOLERANCE, gpu, &inputs, |x| add_scaled(&x[0], &x[1], &x[2]));
+    // Sequences at once are what attention has no more dimensions for.
+    let x = noise("x", &[N, 1, 2]).to_device(Device::Gpu(gpu)).unwrap();
+    let refused = attention(&x, &x, &x, Heads { query: 1, key_value: 1 }, None).unwrap_err().to_string();
+    assert!(refused.contains("attention: 65537 workgroups"), "{refused}");
 }
 
 /// A recurrence of slow poles over many steps: what is wrong in a pole adds up.

@@ -99,9 +99,8 @@ impl Gpu {
             return Ok(());
         }
         if let Some(size) = grid.iter().find(|&&size| size > self.facts.max_workgroups) {
-            return Err(
-                self.error(format!("{size} workgroups in one dimension, of {} that can be", self.facts.max_workgroups))
-            );
+            let (name, most) = (kernel.name, self.facts.max_workgroups);
+            return Err(self.error(format!("{name}: {size} workgroups in one dimension, of {most} that can be")));
         }
         let mut state = self.state();
         let State { recorder, pipelines } = &mut *state;
