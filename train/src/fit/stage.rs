@@ -51,7 +51,7 @@ impl Stage<'_> {
     /// model, whose adapters are others than before if they were truncated on the way.
     ///
     /// # Errors
-    /// [`Stop`] after an interrupt or a value that is not finite; failures to write.
+    /// [`Stop`] after an interrupt, a value that is not finite or a failure of the device; failures to write.
     pub fn run(
         &self,
         session: &mut Session<'_>,
@@ -85,10 +85,14 @@ impl Stage<'_> {
             while training.step_number() < steps {
                 let begun = Instant::now();
                 let report = match &ahead {
-                    Some(ahead) => training.step_on(&ahead.next()?)?,
-                    None => training.step()?,
+                    Some(ahead) => ahead.next().and_then(|batches| training.step_on(&batches)),
+                    None => training.step(),
                 };
-                window.steps.push(report);
+                if report.is_err() {
+                    // What ran before is written down first, and may be where the trouble began.
+                    self.account(session, &mut training, &mut window, &mut progress)?;
+                }
+                window.steps.push(report?);
                 window.begun.get_or_insert(begun);
                 let step = training.step_number();
                 let reduces = Some(step) == reduced_after;
