@@ -1,7 +1,8 @@
 //! Adapters at linear sites of Mistral against PEFT: logits, loss and the gradient of every adapter parameter, and merging.
 
 use super::golden as golden_path;
-use hankel_core::{DType, Tensor, no_grad};
+use hankel_core::gpu::for_tests;
+use hankel_core::{DType, Device, Tensor, no_grad};
 use hankel_models::mistral::LoadOptions;
 use hankel_models::{AdapterSet, Backbone, Mistral, Pass, StepKey};
 use hankel_ops::{Targets, add};
@@ -28,12 +29,16 @@ fn loss_of(model: &Mistral, adapters: &AdapterSet, golden: &Golden, recompute: b
 fn logits_loss_and_gradients() {
     for case in CASES {
         let golden = Golden::read(&format!("peft/{case}/io"));
-        for (dtype, recompute) in [(DType::F32, false), (DType::F64, false), (DType::F32, true)] {
-            let model = Mistral::load(&golden_path("mistral/window/hf"), LoadOptions::default()).unwrap();
+        let cpu = [(DType::F32, false), (DType::F64, false), (DType::F32, true)].map(|(d, r)| (d, r, Device::Cpu));
+        let gpu = for_tests().map(|gpu| (DType::F32, true, Device::Gpu(gpu)));
+        for (dtype, recompute, device) in cpu.into_iter().chain(gpu) {
+            let options = LoadOptions { device, ..LoadOptions::default() };
+            let model = Mistral::load(&golden_path("mistral/window/hf"), options).unwrap();
             model.to_dtype(dtype).unwrap();
             let adapters =
                 AdapterSet::load(&golden_path(&format!("peft/{case}/adapter")), &model.placement(), 24).unwrap();
             adapters.to_dtype(dtype).unwrap();
+            adapters.to_device(device).unwrap();
             let expected = golden.fact("trainable_parameters").as_u64().unwrap() as usize;
             assert_eq!(adapters.trainable_count(), expected, "{case}");
             let count = adapters.config().parameter_count(&model.placement()).unwrap() as usize;

@@ -3,7 +3,8 @@
 //! saved adapter.
 
 use super::golden as golden_path;
-use hankel_core::{DType, Gradients, Tensor, no_grad};
+use hankel_core::gpu::for_tests;
+use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::adapters::{AdaLoraConfig, AdapterConfig, LoraConfig, Schedule};
 use hankel_models::mistral::LoadOptions;
 use hankel_models::{AdapterSet, Backbone, Mistral, Parameter, Pass, StepKey};
@@ -59,12 +60,23 @@ fn loss_of(model: &Mistral, adapters: &AdapterSet, tokens: &Tensor) -> Tensor {
     adapters.penalty().unwrap().map_or(loss.clone(), |penalty| add(&loss, &penalty).unwrap())
 }
 
-fn follows(case: &str, dtype: DType) {
+/// In both types on the CPU, and on a GPU if there is one.
+fn follows(case: &str) {
+    follows_on(case, DType::F64, Device::Cpu);
+    follows_on(case, DType::F32, Device::Cpu);
+    if let Some(gpu) = for_tests() {
+        follows_on(case, DType::F32, Device::Gpu(gpu));
+    }
+}
+
+fn follows_on(case: &str, dtype: DType, device: Device) {
     let golden = Golden::read(&format!("peft/{case}/train"));
-    let model = Mistral::load(&golden_path("mistral/window/hf"), LoadOptions::default()).unwrap();
+    let options = LoadOptions { device, ..LoadOptions::default() };
+    let model = Mistral::load(&golden_path("mistral/window/hf"), options).unwrap();
     model.to_dtype(dtype).unwrap();
     let adapters = AdapterSet::on(&config(&golden), &model.placement(), &model.parameters(), 0).unwrap();
     adapters.to_dtype(dtype).unwrap();
+    adapters.to_device(device).unwrap();
     let parameters = adapters.parameters();
     for parameter in &parameters {
         parameter.set(&golden.tensor(&format!("init.{}", file_name(parameter)), DType::F64)).unwrap();
@@ -143,6 +155,7 @@ fn saved_like_theirs(case: &str, golden: &Golden, model: &Mistral, adapters: &Ad
     let tokens = Tensor::from_vec(ids[ids.len() - batch * length..].to_vec(), [batch, length]).unwrap();
     for directory in [&saved, &theirs] {
         let loaded = AdapterSet::load(directory, &model.placement(), length).unwrap();
+        loaded.to_device(model.device()).unwrap();
         let logits = no_grad(|| model.logits(&tokens, &loaded, &mut Pass::evaluation())).unwrap();
         golden.check("eval_logits", DType::F32, &logits.to_f64_vec());
     }
@@ -150,24 +163,20 @@ fn saved_like_theirs(case: &str, golden: &Golden, model: &Mistral, adapters: &Ad
 
 #[test]
 fn lora() {
-    follows("train_lora", DType::F64);
-    follows("train_lora", DType::F32);
+    follows("train_lora");
 }
 
 #[test]
 fn lora_with_a_schedule_and_clipping() {
-    follows("train_lora_sched", DType::F64);
-    follows("train_lora_sched", DType::F32);
+    follows("train_lora_sched");
 }
 
 #[test]
 fn dora() {
-    follows("train_dora", DType::F64);
-    follows("train_dora", DType::F32);
+    follows("train_dora");
 }
 
 #[test]
 fn adalora() {
-    follows("train_adalora", DType::F64);
-    follows("train_adalora", DType::F32);
+    follows("train_adalora");
 }
