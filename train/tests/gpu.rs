@@ -153,6 +153,17 @@ fn sixty_steps_follow_the_cpu_and_a_run_may_change_its_device() {
     assert!(fs::read_to_string(place.path("run/config.toml")).unwrap().contains("device = \"cpu\""));
     // Anything else is as it was begun.
     place.run(&[&resume[..], &["train.lr=1"]].concat()).refused(&["was begun with another configuration"]);
+    place.run(&[&resume[..], &["precision=f64"]].concat()).refused(&["was begun in f32: it cannot go on in f64"]);
+    // From a card with matrix units to a CPU.
+    let config = fs::read_to_string(place.path("run/config.toml")).unwrap();
+    let other =
+        config.replace("device = \"cpu\"", "device = \"gpu\"").replace("precision = \"f32\"", "precision = \"f16\"");
+    assert!(other.contains("\"gpu\"") && other.contains("\"f16\""), "{other}");
+    place.write("run/config.toml", other);
+    let back = place.run(&[&resume[..], &["device=cpu"]].concat());
+    assert_eq!(back.code, Some(0), "{}", back.stderr);
+    assert!(back.stderr.contains("its products are made in f32 from here on"), "{}", back.stderr);
+    assert_eq!(fs::read_to_string(place.path("run/config.toml")).unwrap(), config);
 }
 
 #[test]

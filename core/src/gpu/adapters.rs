@@ -136,7 +136,9 @@ pub(super) fn open(name: &str) -> Result<&'static Gpu> {
         } else {
             "install the driver of your card"
         };
-        return fail(format!("there is no GPU: no Vulkan, Metal or Direct3D 12 driver was found; {how}"));
+        return fail(format!(
+            "there is no GPU: no Vulkan, Metal or Direct3D 12 driver was found; {how}; `cpu` is always there"
+        ));
     }
     let wanted = match name.strip_prefix("gpu").map(|rest| rest.strip_prefix(':').unwrap_or(rest)) {
         Some("") => all.first(),

@@ -1,11 +1,13 @@
 //! `train fit`.
 
 use super::output;
-use crate::config::Config;
+use crate::config::{Config, Precision};
 use crate::fit::{Prepared, dry_run, fit};
 use crate::report;
 use crate::run::{RunDirectory, duration, interrupt, memory};
 use anyhow::{Context, Result, bail};
+use hankel_core::Device;
+use hankel_ops::linear::check_precision;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +15,8 @@ use std::path::{Path, PathBuf};
 const QUICKSTART: &str = include_str!("../../experiments/quickstart.toml");
 const QUICKSTART_NAME: &str = "quickstart.toml";
 
-/// Keys of a configuration that say where it is computed, not what.
-const OF_DEVICE: [&str; 2] = ["device", "gpu_memory"];
+/// Keys of a configuration that say where and how exactly it is computed, not what.
+const OF_DEVICE: [&str; 3] = ["device", "gpu_memory", "precision"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -72,9 +74,9 @@ impl Args {
         let mut own = load_run_with(directory.path(), &of_device.into_iter().cloned().collect::<Vec<_>>())?;
         if let Some(mut asked) = asked {
             if self.config.is_some() {
-                (own.device, own.gpu_memory) = (asked.device.clone(), asked.gpu_memory);
+                (own.device, own.gpu_memory, own.precision) = (asked.device.clone(), asked.gpu_memory, asked.precision);
             }
-            (asked.device, asked.gpu_memory) = (own.device.clone(), own.gpu_memory);
+            (asked.device, asked.gpu_memory, asked.precision) = (own.device.clone(), own.gpu_memory, own.precision);
             if asked != own {
                 bail!(
                     "{} was begun with another configuration ({}): resume it with --out alone, or begin a new run",
@@ -83,8 +85,19 @@ impl Args {
                 );
             }
         }
+        if own.precision.dtype() != before.precision.dtype() {
+            let [was, asked] = [before.precision, own.precision].map(Precision::dtype);
+            bail!("{} was begun in {was}: it cannot go on in {asked}", path.display());
+        }
         if own.device != before.device {
             eprintln!("the run goes on with device = {:?}; it was {:?} before", own.device, before.device);
+            // What suited one device may not be there on another.
+            let lacks = |device| check_precision(device, own.precision.of_products(device)).err();
+            let lack = Device::open(&own.device).ok().and_then(lacks);
+            if let (Some(lack), true) = (lack, own.precision == before.precision) {
+                eprintln!("its products are made in f32 from here on ({lack})");
+                own.precision = Precision::F32;
+            }
         }
         Ok((own, directory))
     }
