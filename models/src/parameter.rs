@@ -120,3 +120,22 @@ impl Parameter {
 pub fn trainable_count(parameters: &[Parameter]) -> usize {
     parameters.iter().filter(|p| p.is_trainable()).map(Parameter::elements).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hankel_core::gpu::for_tests;
+
+    #[test]
+    fn what_a_kernel_cannot_see_at_once_is_refused_by_name() {
+        let Some(gpu) = for_tests() else { return };
+        let rows = gpu.facts().max_binding as usize / 4096 + 1;
+        let parameter = Parameter::new("model.embed_tokens.weight", Role::Matrix, &Tensor::zeros::<f32>([rows, 1024]));
+        let refused = parameter.to_device(Device::Gpu(gpu)).unwrap_err().to_string();
+        for part in ["model.embed_tokens.weight", &(4096 * rows).to_string(), &gpu.facts().max_binding.to_string()] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert_eq!(parameter.tensor().device(), Device::Cpu);
+        gpu.check().unwrap();
+    }
+}
