@@ -1,6 +1,7 @@
 //! A real pretrained model of the Llama architecture, end to end: its files, its tokenizer, its text.
 
-use hankel_core::{Tensor, no_grad};
+use hankel_core::gpu::for_tests;
+use hankel_core::{Device, Tensor, no_grad};
 use hankel_models::mistral::LoadOptions;
 use hankel_models::{AdapterSet, Backbone, Mistral, Pass, State, Tokenizer};
 use std::path::PathBuf;
@@ -11,7 +12,14 @@ fn folder() -> PathBuf {
 
 #[test]
 fn greedy_text_is_the_published_text() {
-    let model = Mistral::load(&folder(), LoadOptions::default()).unwrap();
+    writes_the_published_text(Device::Cpu);
+    if let Some(gpu) = for_tests() {
+        writes_the_published_text(Device::Gpu(gpu));
+    }
+}
+
+fn writes_the_published_text(device: Device) {
+    let model = Mistral::load(&folder(), LoadOptions { device, ..LoadOptions::default() }).unwrap();
     let tokenizer = Tokenizer::load(&folder()).unwrap();
     tokenizer.check(model.vocabulary()).unwrap();
     assert_eq!(model.config().parameters(), 260_032);
