@@ -8,4 +8,5 @@ pub mod optim;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod sweep;
 pub mod tasks;

@@ -173,3 +173,56 @@ fn the_seed_changes_everything() {
     assert!(adapter("a") == adapter("b"));
     assert!(adapter("a") != adapter("c"));
 }
+
+/// A sweep that is killed within a cell goes on with it, repeats no other, and ends with the bits of one that was not.
+#[cfg(unix)]
+#[test]
+fn a_killed_sweep_loses_nothing() {
+    let sweep = "[sweep.grid]\nseed = [3, 4]\n\"train.lr\" = [1e-2, 1e30]\n";
+    let experiment = TINY.replace("steps = 12", "steps = 60\ncheckpoint_every = 5").replace("seed = 3\n", "") + sweep;
+    let place = Place::new();
+    place.write("grid.toml", experiment);
+    let whole = place.run(&["sweep", "grid.toml", "--out", "whole"]);
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    assert!(whole.stdout.contains("2 of 4 cells done, 2 diverged"), "{}", whole.stdout);
+    assert!(place.path("whole/tiny/report.html").is_file());
+    let arguments = ["sweep", "grid.toml", "--out", "parts"];
+    let second = "parts/tiny/seed-4_lr-0.01";
+    assert_eq!(stop_at(&place, &arguments, second, "hrm-step-000020", "-KILL").code, None, "killed");
+    let first = place.snapshot("parts/tiny/seed-3_lr-0.01");
+    let list = place.run(&["sweep", "grid.toml", "--out", "parts", "--list", "--json"]);
+    let cells: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+    let states: Vec<&str> = cells.as_array().unwrap().iter().map(|cell| cell["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["done", "diverged", "begun", "open"]);
+    let rest = place.run(&["sweep", "grid.toml", "--out", "parts", "--shard", "1/1"]);
+    assert_eq!(rest.code, Some(0), "{}", rest.stderr);
+    assert!(rest.stderr.contains("cell 3 of 4") && !rest.stderr.contains("cell 1 of 4"), "{}", rest.stderr);
+    assert!(first == place.snapshot("parts/tiny/seed-3_lr-0.01"), "a finished cell is left alone");
+    for file in ["backbone/model.safetensors", "adapters/hrm/adapter_model.safetensors"] {
+        let read = |out: &str| fs::read(place.path(out).join("tiny/seed-4_lr-0.01").join(file)).unwrap();
+        assert!(read("whole") == read("parts"), "{file}");
+    }
+}
+
+/// A cell that cannot be run is written down, the others go on, and it is tried again when what was missing is there.
+#[test]
+fn a_failed_cell_does_not_stop_a_sweep() {
+    let place = Place::new();
+    let sweep = "[sweep.grid]\n\"task.path\" = [\"late.txt\", \"there.txt\"]\n";
+    place.write("grid.toml", TINY.replace("\"dfa\"", "\"bytes\"") + sweep);
+    let text = "a line of text\n".repeat(100);
+    place.write("there.txt", &text);
+    let arguments = ["sweep", "grid.toml"];
+    let first = place.run(&arguments);
+    assert_eq!(first.code, Some(1), "{}", first.stderr);
+    assert!(first.stderr.contains("1 of the cells failed") && first.stderr.contains("late.txt"), "{}", first.stderr);
+    assert!(place.path("runs/tiny/path-there.txt/result.json").is_file());
+    assert!(place.path("runs/tiny/path-late.txt/failed.json").is_file());
+    place.write("late.txt", &text);
+    let second = place.run(&arguments);
+    assert_eq!(second.code, Some(0), "{}", second.stderr);
+    assert!(second.stdout.contains("2 of 2 cells done"), "{}", second.stdout);
+    assert!(!place.path("runs/tiny/path-late.txt/failed.json").exists());
+    place.run(&["sweep", "grid.toml", "--set", "seed=9"]).refused(&["was run with another configuration"]);
+    place.run(&["sweep", "grid.toml", "--task-index", "2"]).refused(&["there are 2 cells"]);
+}

@@ -12,6 +12,7 @@ mod output;
 mod quantize;
 mod report;
 mod score;
+mod sweep;
 mod tokenize;
 
 use crate::fit::Stop;
@@ -49,6 +50,8 @@ enum Command {
     Tokenize(tokenize::Args),
     /// Score a file of answers without any model
     Score(score::Args),
+    /// Run the cells of experiments, each a configuration with a grid of values
+    Sweep(sweep::Args),
     /// Write one report about one or several runs
     Report(report::Args),
     /// List the GPUs of this machine
@@ -96,6 +99,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::InitModel(args) => init_model::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Score(args) => score::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Devices(args) => devices::run(&args),
     }

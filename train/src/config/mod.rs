@@ -16,6 +16,7 @@ mod proptests;
 mod read;
 mod sizes;
 mod stream;
+mod sweep;
 mod task;
 mod text;
 mod training;
@@ -30,6 +31,7 @@ pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use low_rank::{AdaLoraConfig, Ia3Config};
 pub use paths::Paths;
 pub use stream::{StreamConfig, StreamSettings};
+pub use sweep::{Cell, Experiment};
 pub use task::{
     BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, SelectiveCopyConfig, TableKind, TaskConfig,
 };
@@ -130,13 +132,17 @@ impl Config {
         for assignment in overrides {
             tree::set(&mut root, assignment)?;
         }
-        let mut config = read::config(&root, Path::new(file))?;
+        Self::resolved(&root, Path::new(file))
+    }
+
+    fn resolved(root: &Node, file: &Path) -> Result<(Self, Vec<String>), ConfigError> {
+        let mut config = read::config(root, file)?;
         let model = config.backbone.path().map(|path| model_directory(path));
         config.task.locate_tokenizer(model.as_deref());
         if let Some(task) = config.pretrain.as_mut().and_then(|pretrain| pretrain.task.as_mut()) {
             task.locate_tokenizer(model.as_deref());
         }
-        let backbone = config.check(&root)?;
+        let backbone = config.check(root)?;
         let notes = config.resolve(&backbone);
         Ok((config, notes))
     }

@@ -19,10 +19,13 @@ const TOP_LEVEL: &[&str] =
 /// Reads the whole configuration; the run is named after `file` unless it names itself.
 pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
     let table = root.as_table("")?;
+    if let Some(entry) = table.0.iter().find(|entry| entry.key == "sweep") {
+        let message = "[sweep] makes several runs of this configuration: they are for `train sweep`";
+        return Err(ConfigError::new(Some(entry.origin.clone()), message));
+    }
     if let Some(entry) = table.0.iter().find(|entry| !TOP_LEVEL.contains(&entry.key.as_str())) {
         return Err(unknown_key(&entry.key, &entry.origin, TOP_LEVEL));
     }
-    let named = file.file_stem().map_or_else(|| "run".to_owned(), |stem| stem.to_string_lossy().into_owned());
     let empty = Node { value: Value::Table(Table::default()), origin: root.origin.clone() };
     let task_node = table.get("task").ok_or_else(|| {
         ConfigError::new(None, format!("{}: `task` is missing: write a [task] table", file.display()))
@@ -37,7 +40,7 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
         None => Device::open(&device).map_or(Precision::F32, Precision::suited),
     };
     Ok(Config {
-        name: value(table, "name", named)?,
+        name: name(root, file)?,
         seed: value(table, "seed", 0)?,
         device,
         gpu_memory: table.get("gpu_memory").map(|node| read_value(node, "gpu_memory")).transpose()?,
@@ -48,6 +51,12 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
         train,
         adapter: table.get("adapter").map_or(Ok(Vec::new()), |node| adapters(node, train_node))?,
     })
+}
+
+/// The name that the configuration gives itself, or that of `file`.
+pub fn name(root: &Node, file: &Path) -> Result<String, ConfigError> {
+    let named = file.file_stem().map_or_else(|| "run".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    value(root.as_table("")?, "name", named)
 }
 
 fn value<T: serde::de::DeserializeOwned>(table: &Table, key: &str, default: T) -> Result<T, ConfigError> {

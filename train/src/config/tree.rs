@@ -184,17 +184,30 @@ fn node(source: &DeValue<'_>, origin: Origin, place: &dyn Fn(usize) -> Origin) -
     Ok(Node { value, origin })
 }
 
-/// Applies one `--set key=value`. The key is a dotted path; an element of an array of tables (`adapter`) is addressed by
-/// its name, its kind or its number. The value is TOML; what is not TOML is taken as a string.
-pub fn set(root: &mut Node, assignment: &str) -> Result<(), ConfigError> {
-    let origin = Origin::Override(assignment.into());
+/// The path and the value of a `--set key=value`. The value is TOML; what is not TOML is taken as a string.
+pub fn assignment(text: &str) -> Result<(&str, Node), ConfigError> {
+    let origin = Origin::Override(text.into());
+    let Some((path, value)) = text.split_once('=') else {
+        return Err(ConfigError::new(Some(origin), "expected key=value"));
+    };
+    Ok((path.trim(), override_value(value.trim(), &origin)?))
+}
+
+/// Applies one `--set key=value`, see [`assign`].
+pub fn set(root: &mut Node, text: &str) -> Result<(), ConfigError> {
+    let (path, value) = assignment(text)?;
+    assign(root, path, value)
+}
+
+/// Puts `value` at a dotted path; an element of an array of tables (`adapter`) is addressed by its name, its kind or its
+/// number.
+pub fn assign(root: &mut Node, path: &str, value: Node) -> Result<(), ConfigError> {
+    let origin = value.origin.clone();
     let refuse = |message: String| ConfigError::new(Some(origin.clone()), message);
-    let (path, text) = assignment.split_once('=').ok_or_else(|| refuse("expected key=value".to_owned()))?;
-    let segments: Vec<&str> = path.trim().split('.').map(str::trim).collect();
+    let segments: Vec<&str> = path.split('.').map(str::trim).collect();
     if segments.iter().any(|segment| segment.is_empty()) {
         return Err(refuse("expected key=value with a dotted path as key, for example train.lr=1e-3".to_owned()));
     }
-    let value = override_value(text.trim(), &origin)?;
     let (last, parents) = segments.split_last().expect("split gives at least one segment");
     let mut target = root;
     for (depth, segment) in parents.iter().enumerate() {

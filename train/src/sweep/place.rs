@@ -1,0 +1,135 @@
+//! The directory of a cell, and how far it is.
+
+use crate::config::{Cell, Config};
+use crate::fit::Stop;
+use crate::run::RunDirectory;
+use anyhow::{Context, Result, bail};
+use hankel_models::weights::atomic;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// A cell and its directory.
+#[derive(Debug)]
+pub struct Place {
+    /// The experiment it belongs to, its directory's name.
+    pub experiment: String,
+    /// Its name within the experiment.
+    pub slug: String,
+    /// What it runs.
+    pub config: Config,
+    path: PathBuf,
+}
+
+/// How far a cell is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// Nothing of it is there.
+    Open,
+    /// It was begun and not finished.
+    Begun,
+    /// It has a result.
+    Done,
+    /// Its training came to a value that is not finite: a result of its kind, which would come again.
+    Diverged(Failure),
+    /// It could not be run; a sweep tries it again.
+    Failed(Failure),
+}
+
+/// Contents of `failed.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What was wrong.
+    pub error: String,
+    /// Stage and step at which a value was not finite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diverged: Option<(String, u64)>,
+}
+
+const FAILED: &str = "failed.json";
+const LOCK: &str = ".lock";
+
+impl Place {
+    /// The place of `cell` in the directory `experiment` of `root`.
+    pub fn new(root: &Path, experiment: &str, cell: Cell) -> Self {
+        let path = root.join(experiment).join(&cell.slug);
+        Place { experiment: experiment.to_owned(), slug: cell.slug, config: cell.config, path }
+    }
+
+    /// Its run directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How far it is.
+    ///
+    /// # Errors
+    /// When the directory holds a run of another configuration, or what it holds cannot be read.
+    pub fn state(&self) -> Result<State> {
+        let at = |name: &str| self.path.join(name);
+        let begun = at("config.toml").is_file();
+        if begun {
+            let text = fs::read_to_string(at("config.toml")).with_context(|| self.path.display().to_string())?;
+            let (own, _) = Config::load(&text, &at("config.toml").display().to_string(), &[])?;
+            // A cell may be gone on with on another device.
+            let here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..self.config.clone() };
+            if own != here {
+                bail!("{} was run with another configuration: remove it, or choose another --out", self.path.display());
+            }
+        }
+        if begun && at("result.json").is_file() {
+            return Ok(State::Done);
+        }
+        match fs::read_to_string(at(FAILED)) {
+            Ok(text) => {
+                let failure: Failure =
+                    serde_json::from_str(&text).with_context(|| format!("cannot read {}", at(FAILED).display()))?;
+                Ok(if failure.diverged.is_some() { State::Diverged(failure) } else { State::Failed(failure) })
+            }
+            Err(_) if begun => Ok(State::Begun),
+            Err(_) => Ok(State::Open),
+        }
+    }
+
+    /// Takes the cell for this process until the file is dropped; `None` when another one has it.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn lock(&self) -> Result<Option<File>> {
+        let unusable = || format!("cannot use {}", self.path.display());
+        fs::create_dir_all(&self.path).with_context(unusable)?;
+        let file = File::create(self.path.join(LOCK)).with_context(unusable)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(None),
+            // A file system without locks: cells are shared out by --shard or --task-index there.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
+        }
+    }
+
+    /// The run directory, for a new run or one to go on with.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn directory(&self, state: &State) -> Result<RunDirectory> {
+        if let State::Failed(_) = state {
+            fs::remove_file(self.path.join(FAILED)).with_context(|| self.path.display().to_string())?;
+        }
+        let begun = self.path.join("config.toml").is_file();
+        Ok(if begun { RunDirectory::open(&self.path)? } else { RunDirectory::create("", Some(&self.path))? })
+    }
+
+    /// Writes down that it failed.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn record(&self, error: &anyhow::Error) -> Result<Failure> {
+        let diverged = match error.downcast_ref::<Stop>() {
+            Some(Stop::NonFinite(failure)) => Some((failure.stage.clone(), failure.step)),
+            _ => None,
+        };
+        let failure = Failure { error: format!("{error:#}"), diverged };
+        let text = serde_json::to_string_pretty(&failure).context("a failure as JSON")?;
+        atomic::write_file(&self.path.join(FAILED), text.as_bytes())?;
+        Ok(failure)
+    }
+}

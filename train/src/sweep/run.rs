@@ -1,0 +1,148 @@
+//! Running cells.
+
+use super::place::{Place, State};
+use crate::config::{AdapterConfig, Config};
+use crate::fit::{Prepared, Stop, fit};
+use crate::run::{duration, interrupt};
+use anyhow::{Context, Result};
+use std::time::Instant;
+
+/// Which cells of a sweep are this process's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// All that no other process is at.
+    All,
+    /// The one with this number, from 0.
+    Task(usize),
+    /// Part `part`, from 1, of `of`.
+    Shard {
+        /// Which part.
+        part: usize,
+        /// Of how many.
+        of: usize,
+    },
+}
+
+impl Share {
+    /// Whether cell `index` is in it.
+    pub fn has(self, index: usize) -> bool {
+        match self {
+            Share::All => true,
+            Share::Task(task) => task == index,
+            Share::Shard { part, of } => index % of == part - 1,
+        }
+    }
+}
+
+/// What became of the cells of a share.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Cells with a result, those from before included.
+    pub done: usize,
+    /// Cells that came to values that are not finite.
+    pub diverged: Vec<String>,
+    /// Cells that could not be run, with the reason.
+    pub failed: Vec<(String, String)>,
+    /// Cells that another process is at.
+    pub elsewhere: usize,
+}
+
+impl Outcome {
+    /// Cells of the share.
+    pub fn total(&self) -> usize {
+        self.done + self.diverged.len() + self.failed.len() + self.elsewhere
+    }
+}
+
+/// Runs the cells of `share` that have no result yet. One that fails is written down, and the rest go on.
+///
+/// # Errors
+/// Ctrl-C ([`Stop::Interrupted`]); a directory that holds something else, found before anything is run.
+pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
+    let own: Vec<&Place> = places.iter().enumerate().filter(|(i, _)| share.has(*i)).map(|(_, place)| place).collect();
+    let states = own.iter().map(|place| place.state()).collect::<Result<Vec<_>>>()?;
+    let is_left = |state: &State| !matches!(state, State::Done | State::Diverged(_));
+    let mut left: f64 = own.iter().zip(&states).filter(|(_, s)| is_left(s)).map(|(p, _)| work(&p.config)).sum();
+    let (mut outcome, mut done_work, begun) = (Outcome::default(), 0.0, Instant::now());
+    for (number, place) in own.iter().enumerate() {
+        let name = format!("{}/{}", place.experiment, place.slug);
+        let lock = place.lock()?;
+        // Another process may have finished it since.
+        match (&lock, place.state()?) {
+            (_, State::Done) => outcome.done += 1,
+            (_, State::Diverged(_)) => outcome.diverged.push(name),
+            (None, _) => {
+                eprintln!("{name}: another process is at it");
+                outcome.elsewhere += 1;
+                left -= work(&place.config);
+            }
+            (Some(_), state) => {
+                let spent = begun.elapsed().as_secs_f64();
+                let eta = if done_work > 0.0 {
+                    format!(", about {} left", duration(spent / done_work * left))
+                } else {
+                    String::new()
+                };
+                eprintln!("== cell {} of {}: {name}{eta}", number + 1, own.len());
+                match cell(place, &state) {
+                    Ok(()) => outcome.done += 1,
+                    Err(error) if matches!(error.downcast_ref::<Stop>(), Some(Stop::Interrupted { .. })) => {
+                        return Err(error.context("the same command goes on with the sweep"));
+                    }
+                    Err(error) => {
+                        let failure = place.record(&error)?;
+                        eprintln!("{name}: {}", failure.error);
+                        match failure.diverged {
+                            Some(_) => outcome.diverged.push(name),
+                            None => outcome.failed.push((name, failure.error)),
+                        }
+                    }
+                }
+                done_work += work(&place.config);
+                left -= work(&place.config);
+            }
+        }
+        if interrupt::requested() {
+            let stage = format!("{}/{}", place.experiment, place.slug);
+            return Err(Stop::Interrupted { stage, step: 0 }).context("the same command goes on with the sweep");
+        }
+    }
+    Ok(outcome)
+}
+
+fn cell(place: &Place, state: &State) -> Result<()> {
+    let prepared = Prepared::new(&place.config)?;
+    let directory = place.directory(state)?;
+    let resume = directory.config().is_file();
+    fit(&place.config, prepared, directory, resume).map(|_| ())
+}
+
+/// Tokens that a run trains on: how long it takes beside the others.
+fn work(config: &Config) -> f64 {
+    let tokens = |train: &crate::config::TrainConfig, length: usize| {
+        train.steps.unwrap_or(0) as f64 * (train.batch_size * train.accumulation * length) as f64
+    };
+    let length = config.task.sequence_length();
+    let adapters = |adapter: &AdapterConfig| tokens(config.training_of(adapter), length);
+    let pretrain = config
+        .pretrain
+        .as_ref()
+        .map_or(0.0, |pretrain| tokens(&pretrain.train, config.pretrain_task().sequence_length()));
+    pretrain + config.adapter.iter().map(adapters).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_divide_the_cells() {
+        for of in 1..5 {
+            for index in 0..20 {
+                let owners = (1..=of).filter(|&part| Share::Shard { part, of }.has(index)).count();
+                assert_eq!(owners, 1);
+            }
+        }
+        assert!(Share::Task(3).has(3) && !Share::Task(3).has(2) && Share::All.has(7));
+    }
+}
