@@ -4,13 +4,23 @@
 //! `cargo bench -p hankel-models --bench gpu_step`. Arguments behind `--`: parts of the names of cases (`T=512`, `mistral`);
 //! `--batch N` for batches of another size than 32 (TinyGPT) and 1 (Mistral) and `--length T` for sequences of another length, as
 //! a software driver needs them; `--device NAME`.
+//!
+//! The share of the ceiling counts the operations of the frozen matrices, forward and for gradients of inputs, of the causal half
+//! of attention, and of recompute where there is any, against multiply-adds in `f32` measured at the start; elementwise passes are
+//! not counted.
 
+// Criterion's part is for the other benchmarks.
+#[allow(dead_code)]
+#[path = "../../ops/benches/ceiling/mod.rs"]
+mod ceiling;
+
+use ceiling::Ceiling;
 use hankel_core::gpu::Gpu;
 use hankel_core::{Device, Random, Tensor};
 use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
 use hankel_models::mistral::{InitType, LoadOptions, init_model};
 use hankel_models::{
-    AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig,
+    AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, Role, StepKey, TinyGpt, TinyGptConfig,
 };
 use hankel_ops::Targets;
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, gradient_norm};
@@ -108,15 +118,46 @@ fn measure(
     Ok((begun.elapsed().as_secs_f64() / done as f64, gpu.memory().peak))
 }
 
-fn report(name: &str, (seconds, peak): (f64, u64), tokens: usize) {
+/// Operations of a step, a multiplication and an addition as two.
+fn operations(
+    backbone: &dyn Backbone,
+    adapters: &AdapterSet,
+    [batch, length]: [usize; 2],
+    heads_width: usize,
+    recompute: bool,
+) -> f64 {
+    let embeddings: Vec<String> = backbone.embeddings().iter().map(|p| p.name().to_owned()).collect();
+    let frozen = backbone.parameters().into_iter().filter(|p| {
+        // A head of its own is counted below with those that are tied to the embedding.
+        p.role() == Role::Matrix
+            && !embeddings.iter().any(|name| name == p.name())
+            && p.name() != backbone.head().name()
+    });
+    let (inner, head) = (frozen.map(|p| p.elements()).sum::<usize>() as f64, backbone.head().elements() as f64);
+    let own: usize = adapters.parameters().iter().map(Parameter::elements).sum();
+    let again = f64::from(u8::from(recompute));
+    let tokens = (batch * length) as f64;
+    let products = 2.0 * tokens * ((2.0 + again) * inner + 2.0 * head + (3.0 + again) * own as f64);
+    // Two products forward, five backward, over half of T x T.
+    let pairs = batch as f64 * (length * length) as f64 / 2.0;
+    let attention = 2.0 * pairs * heads_width as f64 * (2.0 * (1.0 + again) + 5.0);
+    products + attention * backbone.placement().layers as f64
+}
+
+fn report(name: &str, (seconds, peak): (f64, u64), tokens: usize, operations: f64, ceiling: &Ceiling) {
     let (per_second, mebibytes) = (tokens as f64 / seconds, peak as f64 / f64::from(1 << 20));
-    println!("{name:<40} {seconds:>9.4} s/step {per_second:>12.0} tokens/s   peak {mebibytes:>9.1} MiB");
+    let rate = operations / seconds;
+    println!(
+        "{name:<40} {seconds:>9.4} s/step {per_second:>12.0} tokens/s {:>10.1} GFLOP/s, {:>5.1} % of the ceiling   peak {mebibytes:>9.1} MiB",
+        rate * 1e-9,
+        100.0 * rate / ceiling.flops
+    );
 }
 
 fn main() -> Result<(), Error> {
     let arguments = Arguments::read()?;
     let gpu = Gpu::open(&arguments.device)?;
-    println!("{} ({})", gpu.facts().name, gpu.facts().driver);
+    let ceiling = Ceiling::measure(gpu);
     let batch = arguments.batch.unwrap_or(32);
     for length in arguments.lengths(&[512, 1024, 2048]) {
         for (kind, config) in adapters(128, length, 16) {
@@ -126,7 +167,9 @@ fn main() -> Result<(), Error> {
                 let adapters = AdapterSet::new(&config, &model.placement(), 0)?;
                 model.to_device(Device::Gpu(gpu))?;
                 adapters.to_device(Device::Gpu(gpu))?;
-                report(&name, measure(gpu, &model, &adapters, [batch, length], false)?, batch * length);
+                let measured = measure(gpu, &model, &adapters, [batch, length], false)?;
+                let operations = operations(&model, &adapters, [batch, length], 128, false);
+                report(&name, measured, batch * length, operations, &ceiling);
             }
         }
     }
@@ -146,7 +189,10 @@ fn main() -> Result<(), Error> {
                 let Some(model) = &model else { continue };
                 let adapters = AdapterSet::new(&config, &model.placement(), 0)?;
                 adapters.to_device(Device::Gpu(gpu))?;
-                report(&name, measure(gpu, model, &adapters, [batch, length], true)?, batch * length);
+                let measured = measure(gpu, model, &adapters, [batch, length], true)?;
+                let width = sizes.heads * sizes.head_dim;
+                let operations = operations(model, &adapters, [batch, length], width, true);
+                report(&name, measured, batch * length, operations, &ceiling);
             }
         }
     }

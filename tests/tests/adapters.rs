@@ -1,10 +1,8 @@
 //! Adapters at linear sites: what they compute, how AdaLoRA allocates, budgets, merging, and files that do not fit.
 
 use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
-use hankel_models::adapters::{
-    AdaLoraConfig, Ia3Config, LinearAdapter, LinearSite, LoraConfig, Placement, Preset, Schedule, StreamSite,
-};
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, TinyGpt, TinyGptConfig};
+use hankel_models::adapters::{AdaLoraConfig, Ia3Config, LinearAdapter, LoraConfig, Preset, Schedule};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, MistralConfig, Parameter, Pass, TinyGpt, TinyGptConfig};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -256,35 +254,11 @@ fn a_state_of_other_adapters_is_refused() {
     assert!(message.contains("no gradient of model.layers.0"), "{message}");
 }
 
-/// The shapes of Mistral-7B: 32 heads of 128, 8 of them for keys and values.
-fn mistral_7b() -> Placement {
-    let site = |name: &str, module: &'static str, inputs: usize, outputs: usize| LinearSite {
-        name: name.to_owned(),
-        module,
-        inputs,
-        outputs,
-    };
-    Placement {
-        layers: 32,
-        d_model: 4096,
-        linear: vec![
-            site("q_proj", "self_attn", 4096, 4096),
-            site("k_proj", "self_attn", 4096, 1024),
-            site("v_proj", "self_attn", 4096, 1024),
-            site("o_proj", "self_attn", 4096, 4096),
-            site("gate_proj", "mlp", 4096, 14336),
-            site("up_proj", "mlp", 4096, 14336),
-            site("down_proj", "mlp", 14336, 4096),
-        ],
-        stream: vec![StreamSite::Attention, StreamSite::Mlp],
-    }
-}
-
 #[test]
 fn counts_and_budgets_of_the_golden_file() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/counts.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let (mistral, tiny) = (mistral_7b(), TinyGptConfig::default().placement());
+    let (mistral, tiny) = (MistralConfig::mistral_7b().placement(), TinyGptConfig::default().placement());
     let mut seen = 0;
     for row in golden["counts"].as_array().unwrap() {
         let number = |key: &str| row[key].as_u64().map(|n| n as usize);
@@ -343,7 +317,7 @@ fn counts_and_budgets_of_the_golden_file() {
 
 #[test]
 fn budgets_say_what_they_come_to() {
-    let placement = mistral_7b();
+    let placement = MistralConfig::mistral_7b().placement();
     let lora = AdapterConfig::Lora(LoraConfig::new(1));
     let solved = lora.solve_budget(&placement, 8_400_000).unwrap();
     assert_eq!((solved.key, solved.size, solved.parameters), ("rank", 20, 8_519_680));

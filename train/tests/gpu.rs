@@ -94,6 +94,7 @@ fn what_cannot_be_computed_is_refused_before_anything_is_written() {
         assert!(resolved.contains("precision = \"f32\""), "{resolved}");
         on_gpu("precision=f16").refused(&["`precision` cannot be used", "f16 needs", &gpu.facts().name]);
     }
+    on_gpu("precision=bf16").refused(&["`precision` cannot be used", "bf16 is for the CPU", &gpu.facts().name]);
     let mut nowhere = place.command(&[&fit[..], &["device=gpu"]].concat());
     let nowhere = Finished::new(&nowhere.env("VK_DRIVER_FILES", "").output().unwrap());
     nowhere.refused(&["there is no GPU: no Vulkan, Metal or Direct3D 12 driver was found", "mesa-vulkan-drivers"]);
@@ -323,7 +324,7 @@ fn a_model_in_four_bits_trains_generates_and_computes_the_same() {
         assert!(difference < 1e-4, "{name}: losses differ by {difference:e}");
     }
     // Inputs of layers kept in 16 bits: nearly the same course.
-    place.fit(MISTRAL, "kept", &["--set", "device=gpu", "--set", "precision=bf16"]);
+    place.fit(MISTRAL, "kept", &["--set", "device=gpu", "--set", "backbone.kept_inputs=bf16"]);
     let difference = apart(&place, "gpu", "kept", "hrm");
     assert!(difference > 0.0 && difference < 2e-2, "{difference:e}");
     let generate = |run: &str, more: &[&str]| {

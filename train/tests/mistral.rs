@@ -122,11 +122,13 @@ fn recompute_and_where_weights_are_kept_change_nothing_but_memory() {
     for (a, b) in quantized.iter().flatten().zip(plain.iter().flatten()) {
         assert!((a - b).abs() < 0.5, "{a} {b}");
     }
-    // Operands of products, and inputs of layers that are kept, in 16 bits: nearly the same course.
-    let rounded = run("bf16", &["--set", "train.steps=3", "--set", "precision=bf16"]);
-    assert!(rounded != plain);
-    for (a, b) in rounded.iter().flatten().zip(plain.iter().flatten()) {
-        assert!((a / b - 1.0).abs() < 5e-3, "{a} {b}");
+    // Operands of products, or inputs of layers that are kept, in 16 bits: nearly the same course.
+    for change in ["precision=bf16", "backbone.kept_inputs=bf16"] {
+        let rounded = run(change, &["--set", "train.steps=3", "--set", change]);
+        assert!(rounded != plain);
+        for (a, b) in rounded.iter().flatten().zip(plain.iter().flatten()) {
+            assert!((a / b - 1.0).abs() < 5e-3, "{change}: {a} {b}");
+        }
     }
     let dry = place.run(&["fit", "config.toml", "--dry-run"]);
     assert_eq!(dry.code, Some(0), "{}", dry.stderr);
@@ -147,6 +149,7 @@ fn what_does_not_fit_is_refused() {
     refused(&["backbone.quantize=int3"], &["`backbone.quantize`", "nf4", "int3"]);
     refused(&["backbone.layers=3"], &["unknown key `backbone.layers`", "model, quantize, recompute"]);
     refused(&["pretrain.steps=3"], &["`pretrain` is not for `backbone.kind = \"mistral\"`"]);
+    refused(&["backbone.kept_inputs=bf16", "backbone.recompute=false"], &["`backbone.kept_inputs` is for"]);
     refused(&["precision=f16"], &["`precision` cannot be used", "the CPU has f32 and bf16"]);
     let narrow = MistralConfig { vocabulary: 255, ..small() };
     init_model(&narrow, 1, InitType::Bf16, &place.path("narrow")).unwrap();

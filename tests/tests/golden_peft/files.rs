@@ -2,7 +2,8 @@
 
 use super::golden;
 use hankel_core::{DType, Tensor};
-use hankel_models::adapters::{HrmConfig, LinearSite, Placement, Preset, StreamSite};
+use hankel_models::MistralConfig;
+use hankel_models::adapters::{HrmConfig, Placement, Preset};
 use hankel_models::{AdapterConfig, AdapterSet};
 use hankel_tests::golden::Golden;
 use proptest::prelude::*;
@@ -27,26 +28,16 @@ const ADAPTERS: [(&str, Option<&str>); 10] = [
 
 /// The sites of `mistral/window`.
 fn placement() -> Placement {
-    let site = |name: &str, module: &'static str, inputs: usize, outputs: usize| LinearSite {
-        name: name.to_owned(),
-        module,
-        inputs,
-        outputs,
-    };
-    Placement {
+    let sizes = MistralConfig {
         layers: 3,
         d_model: 64,
-        linear: vec![
-            site("q_proj", "self_attn", 64, 64),
-            site("k_proj", "self_attn", 64, 16),
-            site("v_proj", "self_attn", 64, 16),
-            site("o_proj", "self_attn", 64, 64),
-            site("gate_proj", "mlp", 64, 160),
-            site("up_proj", "mlp", 64, 160),
-            site("down_proj", "mlp", 160, 64),
-        ],
-        stream: vec![StreamSite::Attention, StreamSite::Mlp],
-    }
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 16,
+        d_ff: 160,
+        ..MistralConfig::mistral_7b()
+    };
+    sizes.placement()
 }
 
 fn json(path: &Path) -> Map<String, Value> {

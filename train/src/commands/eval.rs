@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.device.apply(&mut config)?;
     let task = tasks::build(&config.task)?;
     let foundation = Foundation::of_saved_run(&config, &args.run)?;
-    let precision = config.precision.of_products(foundation.device());
+    let precision = config.precision.of_products();
     with_precision(precision, || evaluate(args, &checks, &config, &*task, &foundation))
 }
 

@@ -92,7 +92,7 @@ impl Args {
         if own.device != before.device {
             eprintln!("the run goes on with device = {:?}; it was {:?} before", own.device, before.device);
             // What suited one device may not be there on another.
-            let lacks = |device| check_precision(device, own.precision.of_products(device)).err();
+            let lacks = |device| check_precision(device, own.precision.of_products()).err();
             let lack = Device::open(&own.device).ok().and_then(lacks);
             if let (Some(lack), true) = (lack, own.precision == before.precision) {
                 eprintln!("its products are made in f32 from here on ({lack})");

@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (device, precision) = args.device.open()?;
     let foundation = Foundation::open(&args.model, args.quantize.is_some(), precision, device)?;
     let model = attach(&foundation, args.adapter.as_deref(), LENGTH)?;
-    let (arrays, loss) = with_precision(precision.of_products(device), || compute(&model, &input, args.gradients))?;
+    let (arrays, loss) = with_precision(precision.of_products(), || compute(&model, &input, args.gradients))?;
     let count = arrays.len();
     write_file(&args.output, &serialize(&arrays))?;
     if args.json {

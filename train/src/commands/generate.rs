@@ -99,13 +99,13 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
         let foundation = Foundation::open(directory, args.quantize.is_some(), precision, device)?;
         let codec = Codec::of_model(directory, &foundation)?;
         let model = attach(&foundation, args.adapter.as_deref().map(Path::new), LENGTH)?;
-        return Ok((model, codec, precision.of_products(device)));
+        return Ok((model, codec, precision.of_products()));
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let mut config = load_run(run)?;
     args.device.apply(&mut config)?;
     let foundation = Foundation::of_saved_run(&config, run)?;
-    let precision = config.precision.of_products(foundation.device());
+    let precision = config.precision.of_products();
     let codec = match (&config.task, config.backbone.path()) {
         (TaskConfig::Bytes(_), _) => Codec::Bytes,
         (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &foundation)?,

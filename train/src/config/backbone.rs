@@ -3,7 +3,7 @@
 mod mistral;
 mod tiny_gpt;
 
-pub use mistral::{MistralConfig, Quantize};
+pub use mistral::{KeptInputs, MistralConfig, Quantize};
 pub use tiny_gpt::{TinyGptConfig, model_directory};
 
 use super::check::Checks;

@@ -26,7 +26,7 @@ mod write;
 pub use adapter::{
     AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, ReduceConfig, Scan, TruncateConfig,
 };
-pub use backbone::{BackboneConfig, MistralConfig, Quantize, Sizes, TinyGptConfig, model_directory};
+pub use backbone::{BackboneConfig, KeptInputs, MistralConfig, Quantize, Sizes, TinyGptConfig, model_directory};
 pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use low_rank::{AdaLoraConfig, Ia3Config};
 pub use paths::Paths;
@@ -46,8 +46,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tree::Node;
 
-/// What is computed in. In 16 bits that is products with frozen weights, their sums apart, and the inputs of layers that are
-/// kept for the backward pass of a Mistral with `recompute`: half the memory of long sequences. Adapters, their states and the
+/// What is computed in. In 16 bits that is products with frozen weights, their sums apart. Adapters, their states and the
 /// optimizer stay in single precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -57,8 +56,7 @@ pub enum Precision {
     F32,
     /// Double precision, on the CPU.
     F64,
-    /// Operands of products rounded to bf16, on the CPU; kernels of GPUs have no such type, so there it is only how inputs of
-    /// layers are kept.
+    /// Operands of products rounded to bf16, on the CPU: kernels of GPUs have no such type.
     Bf16,
     /// Operands of products rounded to f16, on GPUs with cooperative matrices.
     F16,
@@ -73,11 +71,11 @@ impl Precision {
         }
     }
 
-    /// That of products with frozen weights on `device`.
-    pub fn of_products(self, device: Device) -> hankel_core::Precision {
+    /// That of products with frozen weights.
+    pub fn of_products(self) -> hankel_core::Precision {
         match self {
-            Precision::Bf16 if device == Device::Cpu => hankel_core::Precision::Bf16,
-            Precision::F32 | Precision::F64 | Precision::Bf16 => hankel_core::Precision::F32,
+            Precision::F32 | Precision::F64 => hankel_core::Precision::F32,
+            Precision::Bf16 => hankel_core::Precision::Bf16,
             Precision::F16 => hankel_core::Precision::F16,
         }
     }
@@ -85,11 +83,6 @@ impl Precision {
     /// Element type of activations, and of parameters that learn.
     pub fn dtype(self) -> DType {
         if self == Precision::F64 { DType::F64 } else { DType::F32 }
-    }
-
-    /// Element type in which the inputs of layers are kept, when it is not that of the activations.
-    pub fn kept(self) -> Option<DType> {
-        matches!(self, Precision::Bf16 | Precision::F16).then_some(DType::BF16)
     }
 }
 

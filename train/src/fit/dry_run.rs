@@ -27,8 +27,8 @@ const SHOWN: usize = 24;
 pub fn dry_run(config: &Config) -> Result<String> {
     let task = tasks::build(&config.task)?;
     let device = open_device(&config.device, config.gpu_memory, config.precision)?;
-    // Nothing is computed, so nothing goes there; of 16 bits the CPU has the other kind, which takes as much.
-    let precision = if config.precision == Precision::F16 { Precision::Bf16 } else { config.precision };
+    // Nothing is computed, so nothing goes there; f16, which the CPU lacks, takes no less.
+    let precision = if config.precision == Precision::F16 { Precision::F32 } else { config.precision };
     let foundation = Foundation::new(&Config { device: "cpu".to_owned(), precision, ..config.clone() })?;
     let mut out = format!("# Resolved configuration\n\n{}\n", config.to_toml());
     let facts = task.describe();

@@ -31,7 +31,7 @@ pub fn open_device(name: &str, memory: Option<f64>, precision: Precision) -> Res
         ensure!(precision != Precision::F64, "`precision` {NO_DOUBLES}");
         gpu.set_budget(memory.map(|memory| (memory * f64::from(1 << 30)) as u64));
     }
-    check_precision(device, precision.of_products(device)).context("`precision` cannot be used")?;
+    check_precision(device, precision.of_products()).context("`precision` cannot be used")?;
     Ok(device)
 }
 
@@ -54,7 +54,7 @@ impl Foundation {
             }
             BackboneConfig::Mistral(c) => {
                 let model = Mistral::load(&c.model, c.load_options(device))?;
-                Transformer::Mistral { model, recompute: c.recompute, kept: config.precision.kept() }
+                Transformer::Mistral { model, recompute: c.recompute, kept: c.kept() }
             }
         };
         Self::of(backbone, config.precision, device)

@@ -59,9 +59,7 @@ impl Prepared {
 /// # Errors
 /// Bad input, files that cannot be read or written, and `Stop`.
 pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
-    with_precision(config.precision.of_products(prepared.foundation.device()), || {
-        stages(config, prepared, directory, resume)
-    })
+    with_precision(config.precision.of_products(), || stages(config, prepared, directory, resume))
 }
 
 fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {

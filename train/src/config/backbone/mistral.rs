@@ -1,7 +1,7 @@
 //! `kind = "mistral"`.
 
 use super::Checks;
-use hankel_core::Device;
+use hankel_core::{DType, Device};
 use hankel_models::mistral::{self, LoadOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -19,6 +19,18 @@ pub struct MistralConfig {
     /// third more time.
     #[serde(default = "MistralConfig::default_recompute")]
     pub recompute: bool,
+    /// Element type in which those inputs are kept: `bf16` is half the memory of long sequences. That of the activations when
+    /// not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_inputs: Option<KeptInputs>,
+}
+
+/// Values of `backbone.kept_inputs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeptInputs {
+    /// 8 bits of precision in the range of single precision.
+    Bf16,
 }
 
 /// Values of `backbone.quantize`.
@@ -39,7 +51,15 @@ impl MistralConfig {
         LoadOptions { quantize: self.quantize.is_some(), device }
     }
 
+    /// Element type in which the inputs of layers are kept, when it is not that of the activations.
+    pub fn kept(&self) -> Option<DType> {
+        self.kept_inputs.map(|KeptInputs::Bf16| DType::BF16)
+    }
+
     pub(super) fn check(&self, vocabulary: usize, checks: &mut Checks<'_>) -> Option<mistral::MistralConfig> {
+        checks.require("kept_inputs", self.recompute || self.kept_inputs.is_none(), || {
+            "is for `backbone.recompute = true`, without which more than the inputs of layers is kept".to_owned()
+        });
         match mistral::MistralConfig::load(&self.model) {
             Ok(settings) => {
                 let own = settings.vocabulary;
