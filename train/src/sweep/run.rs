@@ -87,7 +87,7 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
                 match cell(place, &state) {
                     Ok(()) => outcome.done += 1,
                     Err(error) if matches!(error.downcast_ref::<Stop>(), Some(Stop::Interrupted { .. })) => {
-                        return Err(error.context("the same command goes on with the sweep"));
+                        return Err(error.context("the same command, without --resume, goes on with the sweep"));
                     }
                     Err(error) => {
                         let failure = place.record(&error)?;
@@ -104,7 +104,8 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
         }
         if interrupt::requested() {
             let stage = format!("{}/{}", place.experiment, place.slug);
-            return Err(Stop::Interrupted { stage, step: 0 }).context("the same command goes on with the sweep");
+            return Err(Stop::Interrupted { stage, step: 0 })
+                .context("the same command, without --resume, goes on with the sweep");
         }
     }
     Ok(outcome)
