@@ -250,7 +250,9 @@ pub struct TaskResult {
     pub vocabulary: usize,
     /// One line of description.
     pub description: String,
-    /// Accuracy of predictors that need no training, by name (`window_0` ... `window_8`, `constant`), exact.
+    /// What predictors that need no training reach in `primary_metric`, by name: `constant`; the best that see the last 0 to 8
+    /// symbols, `window_0` ..., exact; those counted on the training part that see up to 3 tokens, `order_0` ... `order_3`, on
+    /// validation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub baselines: BTreeMap<String, f64>,
     /// The transition table of a run with one fixed table: `[state][symbol]`.

@@ -183,6 +183,7 @@ fn every_adapter_trains_as_on_the_cpu() {
         ("complex", "kind = \"complex\""),
         ("hankel-shared", "kind = \"hankel-shared\""),
         ("state-offset", "kind = \"state-offset\""),
+        ("full", "kind = \"full\""),
     ];
     let tables = adapters.map(|(name, text)| format!("[[adapter]]\nname = \"{name}\"\n{text}\n")).concat();
     let place = Place::new();

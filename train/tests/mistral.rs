@@ -138,6 +138,10 @@ fn recompute_and_where_weights_are_kept_change_nothing_but_memory() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let place = place();
+    place.write("full.toml", CONFIG.to_owned() + "[[adapter]]\nkind = \"full\"\n");
+    let parts = ["full.toml", "`adapter.full.kind` \"full\" trains every weight", "are held fixed"];
+    place.run(&["fit", "full.toml", "--out", "run"]).refused(&parts);
+    assert!(!place.path("run").exists());
     place.write("config.toml", CONFIG);
     let refused = |more: &[&str], parts: &[&str]| {
         let mut arguments = vec!["fit", "config.toml", "--out", "run"];

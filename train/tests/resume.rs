@@ -8,8 +8,8 @@ use std::path::Path;
 
 fn configuration() -> String {
     let pretrain = "[pretrain]\nsteps = 40\ncheckpoint_every = 7\n\n[train]\ncheckpoint_every = 5\n";
-    let lora = "\n[[adapter]]\nkind = \"lora\"\nrank = 2\ndropout = 0.2\n";
-    TINY.replace("[train]\n", pretrain).replace("steps = 12", "steps = 60") + lora
+    let more = "\n[[adapter]]\nkind = \"full\"\n\n[[adapter]]\nkind = \"lora\"\nrank = 2\ndropout = 0.2\n";
+    TINY.replace("[train]\n", pretrain).replace("steps = 12", "steps = 60") + more
 }
 
 /// What must not depend on interruptions: adapters and backbone as bytes, and the figures of every step.
@@ -20,6 +20,7 @@ fn essence(run: &Path) -> Vec<(String, Vec<u8>)> {
         "adapters/hrm/adapter_model.safetensors",
         "adapters/hrm/trained_backbone.safetensors",
         "adapters/hrm-order-2/adapter_model.safetensors",
+        "adapters/full/trained_backbone.safetensors",
         "adapters/lora/adapter_model.safetensors",
     ] {
         essence.push((file.to_owned(), fs::read(run.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))));
@@ -63,14 +64,16 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     let resume = ["fit", "--out", "run", "--resume"];
     let second = stop_at(&place, &resume, "run", "hrm-step-000010", "-KILL");
     assert_eq!(second.code, None, "killed");
-    let third = place.run(&resume);
-    assert_eq!(third.code, Some(0), "{}", third.stderr);
+    let third = stop_at(&place, &resume, "run", "full-step-000010", "-KILL");
     assert!(third.stderr.contains("resuming `hrm` after step"), "{}", third.stderr);
+    let last = place.run(&resume);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    assert!(last.stderr.contains("resuming `full` after step"), "{}", last.stderr);
     same(&place.path("whole"), &place.path("run"));
 
     // A finished run stays what it is.
-    let fourth = place.run(&resume);
-    assert_eq!(fourth.code, Some(0), "{}", fourth.stderr);
+    let again = place.run(&resume);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
     same(&place.path("whole"), &place.path("run"));
 }
 
@@ -161,6 +164,33 @@ fn the_number_of_threads_changes_nothing() {
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         same(&place.path("whole"), &place.path(&out));
     }
+}
+
+/// The backbone trained further is a row of its own, from which the rows behind it start no differently.
+#[test]
+fn full_training_is_a_row_and_leaves_the_backbone_as_it_was() {
+    let place = Place::new();
+    let lora = "\n[[adapter]]\nkind = \"lora\"\nrank = 2\n";
+    place.fit(&(TINY.to_owned() + lora), "without", &[]);
+    place.fit(&(TINY.to_owned() + "\n[[adapter]]\nkind = \"full\"\n" + lora), "with", &[]);
+    let file = |run: &str, file: &str| fs::read(place.path(run).join(file)).unwrap();
+    for name in ["backbone/model.safetensors", "adapters/lora/adapter_model.safetensors"] {
+        assert!(file("without", name) == file("with", name), "{name}");
+    }
+    let result: serde_json::Value = serde_json::from_slice(&file("with", "result.json")).unwrap();
+    let full = &result["rows"][2];
+    assert_eq!((&full["name"], &full["kind"]), (&"full".into(), &"full".into()));
+    let counts = &full["parameters"];
+    let [adapter, trainable, frozen] = ["adapter", "trainable", "frozen"].map(|role| counts[role].as_u64().unwrap());
+    assert_eq!((adapter, frozen), (0, 0));
+    assert_eq!(trainable, result["backbone"]["parameters"].as_u64().unwrap());
+    let parts = ["head", "embeddings", "backbone"].map(|role| counts[role].as_u64().unwrap());
+    assert!(parts.iter().all(|&part| part > 0) && parts.iter().sum::<u64>() == trainable, "{counts}");
+    assert_eq!(full["training"]["steps"], 12);
+    assert_ne!(full["validation"]["metrics"]["loss"], result["rows"][0]["validation"]["metrics"]["loss"]);
+    let saved = place.run(&["eval", "with", "--adapter", "full", "--json"]);
+    let saved: serde_json::Value = serde_json::from_str(&saved.stdout).unwrap();
+    assert_eq!(saved[0]["scores"], full["validation"]);
 }
 
 #[test]

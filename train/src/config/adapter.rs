@@ -33,7 +33,7 @@ pub struct AdapterConfig {
 pub const COMMON_KEYS: &[&str] = &["kind", "name", "path", "truncate", "reduce", "hsv_regularization", "train"];
 
 /// Values of `adapter.kind`, beside the registered kinds.
-pub const KINDS: &[&str] = &["hrm", "lora", "dora", "adalora", "ia3", "none"];
+pub const KINDS: &[&str] = &["hrm", "lora", "dora", "adalora", "ia3", "full", "none"];
 
 /// An adapter, by `kind`.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +50,8 @@ pub enum AdapterMethod {
     Ia3(Ia3Config),
     /// Any registered kind.
     Stream(StreamConfig),
+    /// `kind = "full"`: no adapter, but every parameter of the backbone trained further.
+    Full(NoneConfig),
     /// `kind = "none"`: the backbone alone, or its head and embeddings when those are trained.
     None(NoneConfig),
 }
@@ -127,7 +129,7 @@ pub struct LoraConfig {
     pub rslora: bool,
 }
 
-/// No adapter.
+/// No adapter: nothing to set.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NoneConfig {}
@@ -194,6 +196,7 @@ impl AdapterMethod {
             AdapterMethod::AdaLora(_) => "adalora",
             AdapterMethod::Ia3(_) => "ia3",
             AdapterMethod::Stream(c) => c.kind,
+            AdapterMethod::Full(_) => "full",
             AdapterMethod::None(_) => "none",
         }
     }
@@ -271,11 +274,13 @@ impl AdapterConfig {
             AdapterMethod::AdaLora(c) => *c == AdaLoraConfig::default(),
             AdapterMethod::Ia3(c) => *c == Ia3Config::default(),
             AdapterMethod::Stream(c) => c.is_bare(),
-            AdapterMethod::None(_) => false,
+            AdapterMethod::Full(_) | AdapterMethod::None(_) => false,
         };
         match (&self.path, &self.method) {
-            (Some(_), AdapterMethod::None(_)) => {
-                checks.require("path", false, || "is not for `kind = \"none\"`".to_owned());
+            (Some(_), AdapterMethod::Full(_) | AdapterMethod::None(_)) => {
+                checks.require("path", false, || {
+                    format!("is not for `kind = {:?}`, which has no adapter to load", self.method.kind())
+                });
             }
             (Some(_), _) => checks.require("path", bare, || {
                 "names a saved adapter, which has its own settings: leave out the others".to_owned()
@@ -285,7 +290,7 @@ impl AdapterConfig {
             (None, AdapterMethod::AdaLora(c)) => c.check(placement, checks),
             (None, AdapterMethod::Ia3(c)) => c.check(placement, checks),
             (None, AdapterMethod::Stream(c)) => c.check(length, placement, checks),
-            (None, AdapterMethod::None(_)) => {}
+            (None, AdapterMethod::Full(_) | AdapterMethod::None(_)) => {}
         }
         let recurrent = matches!(self.method, AdapterMethod::Hrm(_));
         let kind = self.method.kind();

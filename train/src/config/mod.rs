@@ -33,7 +33,8 @@ pub use paths::Paths;
 pub use stream::{StreamConfig, StreamSettings};
 pub use sweep::{Cell, Experiment};
 pub use task::{
-    BytesConfig, DfaConfig, DfaVariant, ParityConfig, ParityVariant, SelectiveCopyConfig, TableKind, TaskConfig,
+    BytesConfig, DfaConfig, DfaVariant, MaxWindow, ParityConfig, ParityVariant, SelectiveCopyConfig, TableKind,
+    TaskConfig,
 };
 pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
@@ -136,7 +137,9 @@ impl Config {
             task.locate_tokenizer(model.as_deref());
         }
         let backbone = config.check(root)?;
-        let notes = config.resolve(&backbone);
+        let notes = config
+            .resolve(&backbone)
+            .map_err(|(key, message)| ConfigError::new(root.origin_of(key), format!("`{key}` {message}")))?;
         Ok((config, notes))
     }
 
@@ -204,6 +207,14 @@ impl Config {
             checks.require("name", !twice, || {
                 format!("{:?} is the name of two adapters; give each [[adapter]] its own `name`", adapter.name)
             });
+            let full = matches!(adapter.method, AdapterMethod::Full(_));
+            checks.require("kind", !full || self.backbone.can_be_pretrained(), || {
+                format!(
+                    "\"full\" trains every weight of the backbone, but those of `backbone.kind = {:?}` are held fixed, \
+                     read from their files or quantised: train an adapter",
+                    self.backbone.kind()
+                )
+            });
             adapter.check(self.task.sequence_length(), &placement, &mut checks);
         }
         let (path, message) = match (problems.into_iter().next(), backbone) {
@@ -222,21 +233,23 @@ impl Config {
         Err(ConfigError::new(origin, format!("`{shown}` {message}")))
     }
 
-    fn resolve(&mut self, backbone: &Sizes) -> Vec<String> {
+    /// Writes out what was left open; what there is to tell, or the key that cannot be followed and why.
+    fn resolve(&mut self, backbone: &Sizes) -> Result<Vec<String>, (&'static str, String)> {
         let seed = self.seed;
         let (length, sequences) = (self.task.sequence_length(), self.task.train_sequences());
-        self.task.resolve(seed);
+        let mut notes = Vec::new();
+        notes.extend(self.task.resolve(seed).map_err(|message| ("task.max_window", message))?);
         self.backbone.resolve(backbone);
         if let Some(pretrain) = &mut self.pretrain {
             let sequences = pretrain.task.as_ref().map_or(sequences, TaskConfig::train_sequences);
             if let Some(task) = &mut pretrain.task {
-                task.resolve(seed);
+                let told = task.resolve(seed).map_err(|message| ("pretrain.task.max_window", message))?;
+                notes.extend(told.map(|told| format!("pretrain.{told}")));
             }
             pretrain.train.resolve(sequences);
         }
         self.train.resolve(sequences);
         let placement = backbone.placement();
-        let mut notes = Vec::new();
         for adapter in &mut self.adapter {
             if let Some(train) = &mut adapter.train {
                 train.resolve(sequences);
@@ -244,7 +257,7 @@ impl Config {
             let steps = adapter.train.as_ref().unwrap_or(&self.train).steps;
             notes.extend(adapter.resolve(length, &placement, steps));
         }
-        notes
+        Ok(notes)
     }
 }
 
@@ -303,6 +316,33 @@ lr = 2e-4
         assert_eq!((lora.lr, lora.rate_lr, lora.steps), (2e-4, Some(2e-4), Some(100)));
         let text = config.to_toml();
         assert_eq!(Config::load(&text, "again.toml", &[]).unwrap().0, config, "{text}");
+    }
+
+    #[test]
+    fn a_table_by_a_rule_is_written_out() {
+        let with = |more: &[&str]| load(SMALL, &[&["task.max_window={ symbols = 3, accuracy = 0.6 }"], more].concat());
+        let config = with(&["seed=3"]).unwrap();
+        let TaskConfig::Dfa(task) = &config.task else { panic!() };
+        let TaskConfig::Dfa(other) = config.pretrain_task() else { panic!() };
+        assert!(task.table_seed.is_some_and(|seed| seed % 1000 == 3) && task.data_seed == Some(3), "{task:?}");
+        assert!(other.table_seed.is_some_and(|seed| seed % 1000 == 7), "{other:?}");
+        let (again, notes) = Config::load(&config.to_toml(), "again.toml", &[]).unwrap();
+        assert_eq!(again, config);
+        assert!(notes[0].contains("; 0 tables from table_seed"), "{notes:?}");
+        for (setting, expected) in [
+            (
+                "task.max_window.accuracy=0.2",
+                "`task.max_window` allows none of 1000 tables, of table_seed = 0, 1000, ...",
+            ),
+            ("pretrain.task.max_window.accuracy=0.2", "`pretrain.task.max_window` allows none"),
+            ("task.max_window.accuracy=2", "`task.max_window.accuracy` must be above 0 and at most 1, found 2"),
+            ("task.max_window.symbols=30", "`task.max_window.symbols` = 30 makes every table take 4e12 transitions"),
+            ("task.max_window.length=3", "unknown key `task.max_window.length`"),
+            ("task.variant=final-state", "`task.max_window` is for a table that is drawn once"),
+        ] {
+            let message = with(&[setting]).unwrap_err();
+            assert!(message.contains(expected), "{setting}: {message}");
+        }
     }
 
     #[test]
@@ -399,6 +439,7 @@ lr = 2e-4
             (&["name=a/b"], "`name` must be made of letters"),
             (&["adapter.lora.targets=[\"q_prj\"]"], "target \"q_prj\" matches no projection; there are q_proj"),
             (&["adapter.hrm.path=x"], "`adapter.hrm.path` names a saved adapter, which has its own settings"),
+            (&["adapter.lora.kind=full"], "unknown key `adapter.full.rank`"),
             (&["backbone.path=nowhere"], "`backbone.path` cannot be used: cannot read nowhere/config.json"),
             (&["train.betas=[0.9, 1]"], "`train.betas` must be at least 0 and below 1, found 1"),
             (&["adapter.hrm.train.clip=-1"], "`adapter.hrm.train.clip` must be at least 0, found -1"),
@@ -410,7 +451,7 @@ lr = 2e-4
         assert_eq!(message, "dir/small.toml:22: `adapter.lora.rank` must be at least 1, found 0");
         let message = load(&SMALL.replace("kind = \"lora\"\n", ""), &[]).unwrap_err();
         assert!(
-            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3`, `none`, `selective`, `complex`, `hankel-shared` or `state-offset`"),
+            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3`, `full`, `none`, `selective`, `complex`, `hankel-shared` or `state-offset`"),
             "{message}"
         );
         assert!(load("", &[]).unwrap_err().contains("`task` is missing"));

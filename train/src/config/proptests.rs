@@ -21,6 +21,7 @@ fn tasks() -> impl Strategy<Value = TaskConfig> {
                 symbols,
                 table: if table { TableKind::Permutation } else { TableKind::Random },
                 table_seed,
+                max_window: (!variant && !table).then_some(MaxWindow { symbols: 1, accuracy: 1.0 }),
                 transitions: (table && !variant).then(|| vec![vec![0; symbols]; states]),
                 length,
                 data_seed,
@@ -131,7 +132,7 @@ fn methods() -> impl Strategy<Value = AdapterMethod> {
             rslora: false,
         })
     });
-    prop_oneof![hrm, lora, Just(AdapterMethod::None(NoneConfig {}))]
+    prop_oneof![hrm, lora, Just(AdapterMethod::None(NoneConfig {})), Just(AdapterMethod::Full(NoneConfig {}))]
 }
 
 fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
@@ -161,7 +162,8 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
             let recurrent = matches!(method, AdapterMethod::Hrm(_));
             AdapterConfig {
                 name: format!("{}-{index}", method.kind()),
-                path: (path && !matches!(method, AdapterMethod::None(_))).then(|| "some/where".into()),
+                path: (path && !matches!(method, AdapterMethod::None(_) | AdapterMethod::Full(_)))
+                    .then(|| "some/where".into()),
                 truncate: if recurrent { truncate } else { Vec::new() },
                 reduce: if recurrent { reduce } else { None },
                 hsv_regularization: if recurrent { hsv_regularization } else { 0.0 },

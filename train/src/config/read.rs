@@ -169,6 +169,7 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
         "dora" => AdapterMethod::Dora(read(table, origin, path, adapter::COMMON_KEYS)?),
         "adalora" => AdapterMethod::AdaLora(read(table, origin, path, adapter::COMMON_KEYS)?),
         "ia3" => AdapterMethod::Ia3(read(table, origin, path, adapter::COMMON_KEYS)?),
+        "full" => AdapterMethod::Full(read(table, origin, path, adapter::COMMON_KEYS)?),
         name => match stream::kind(name) {
             Some(kind) => AdapterMethod::Stream(StreamConfig::read(node, path, kind)?),
             None => AdapterMethod::None(read(table, origin, path, adapter::COMMON_KEYS)?),

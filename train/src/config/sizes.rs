@@ -113,7 +113,7 @@ impl AdapterMethod {
             AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => c.budget,
             AdapterMethod::AdaLora(c) => c.budget,
             AdapterMethod::Stream(c) => c.common.budget,
-            AdapterMethod::Ia3(_) | AdapterMethod::None(_) => None,
+            AdapterMethod::Ia3(_) | AdapterMethod::Full(_) | AdapterMethod::None(_) => None,
         }
     }
 
@@ -124,7 +124,7 @@ impl AdapterMethod {
             AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => (c.rank, c.budget) = (Some(size), None),
             AdapterMethod::AdaLora(c) => (c.init_rank, c.budget) = (Some(size), None),
             AdapterMethod::Stream(c) => c.set_size(size),
-            AdapterMethod::Ia3(_) | AdapterMethod::None(_) => {}
+            AdapterMethod::Ia3(_) | AdapterMethod::Full(_) | AdapterMethod::None(_) => {}
         }
     }
 }
@@ -148,7 +148,7 @@ impl AdapterConfig {
             AdapterMethod::AdaLora(c) => c.resolve(steps),
             AdapterMethod::Ia3(c) => c.resolve(),
             AdapterMethod::Stream(c) => c.resolve(length),
-            AdapterMethod::None(_) => {}
+            AdapterMethod::Full(_) | AdapterMethod::None(_) => {}
         }
         solved.map(|solved| describe(&solved, &self.name))
     }
@@ -162,7 +162,7 @@ impl AdapterConfig {
             AdapterMethod::AdaLora(c) => adapters::AdapterConfig::AdaLora(c.settings(steps)),
             AdapterMethod::Ia3(c) => adapters::AdapterConfig::Ia3(c.settings()),
             AdapterMethod::Stream(c) => adapters::AdapterConfig::Stream(c.settings(length)),
-            AdapterMethod::None(_) => adapters::AdapterConfig::None,
+            AdapterMethod::Full(_) | AdapterMethod::None(_) => adapters::AdapterConfig::None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::check::Checks;
 use super::text::TextConfig;
+use crate::tasks;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,9 @@ pub enum TaskConfig {
 /// Values of `task.kind`.
 pub const KINDS: &[&str] =
     &["dfa", "parity", "selective-copy", "bytes", "quality", "qmsum", "narrativeqa", "longbench", "jsonl"];
+
+/// Most transitions that the search for a table follows for each.
+const MOST_SEARCH: f64 = 2e7;
 
 /// Where a sequence's targets are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -47,6 +51,17 @@ pub enum TableKind {
     Permutation,
 }
 
+/// A rule for tables: the best predictor that sees the last `symbols` symbols must be right at `accuracy` of the positions at
+/// most. Many random tables forget within a few symbols, and then nothing is learned about memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaxWindow {
+    /// Symbols that the predictor sees, w.
+    pub symbols: usize,
+    /// Its accuracy at most.
+    pub accuracy: f64,
+}
+
 /// Deterministic finite automaton: predict its state from the symbols it reads. It starts in state 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -61,6 +76,10 @@ pub struct DfaConfig {
     pub table: TableKind,
     /// Seed of the table; the run's seed if not given. Tables and weights can thus vary apart.
     pub table_seed: Option<u64>,
+    /// Only a table that asks for a memory: `table_seed` is then the first to be tried, and in a resolved configuration the one
+    /// that was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_window: Option<MaxWindow>,
     /// The table itself, `[state][symbol]`, instead of a drawn one.
     pub transitions: Option<Vec<Vec<u32>>>,
     /// Symbols in a sequence, T.
@@ -83,6 +102,7 @@ impl Default for DfaConfig {
             symbols: 2,
             table: TableKind::Random,
             table_seed: None,
+            max_window: None,
             transitions: None,
             length: 64,
             data_seed: None,
@@ -267,18 +287,30 @@ impl TaskConfig {
         }
     }
 
-    /// Writes out the seeds that default to the run's.
-    pub(super) fn resolve(&mut self, seed: u64) {
+    /// Writes out the seeds that default to the run's, and looks for the table; what to tell about it.
+    ///
+    /// # Errors
+    /// When there is no such table: a message for `max_window`.
+    pub(super) fn resolve(&mut self, seed: u64) -> Result<Option<String>, String> {
         let seeds: &mut [&mut Option<u64>] = match self {
             TaskConfig::Dfa(c) => &mut [&mut c.table_seed, &mut c.data_seed],
             TaskConfig::Parity(c) => &mut [&mut c.data_seed],
             TaskConfig::SelectiveCopy(c) => &mut [&mut c.data_seed],
             TaskConfig::Bytes(c) => &mut [&mut c.data_seed],
-            TaskConfig::Text(c) => return c.resolve(seed),
+            TaskConfig::Text(c) => {
+                c.resolve(seed);
+                return Ok(None);
+            }
         };
         for slot in seeds {
             slot.get_or_insert(seed);
         }
+        let TaskConfig::Dfa(c) = self else { return Ok(None) };
+        let found = tasks::Dfa::choose_table(c)?;
+        Ok(found.map(|(table_seed, told)| {
+            c.table_seed = Some(table_seed);
+            told
+        }))
     }
 
     pub(super) fn check(&self, checks: &mut Checks<'_>) {
@@ -298,6 +330,21 @@ impl TaskConfig {
             checks.at_most("states", c.states, 4096);
             checks.at_least("symbols", c.symbols, 1);
             checks.at_most("symbols", c.symbols, 4096);
+            if let Some(rule) = c.max_window {
+                let mut checks = checks.inside("max_window");
+                let drawn = c.variant == DfaVariant::PerPosition && c.transitions.is_none();
+                checks.require("", drawn, || "is for a table that is drawn once for the run".to_owned());
+                checks.require("accuracy", rule.accuracy > 0.0 && rule.accuracy <= 1.0, || {
+                    format!("must be above 0 and at most 1, found {}", rule.accuracy)
+                });
+                let work = tasks::Automaton::window_work(c.states, c.symbols, c.length, rule.symbols);
+                checks.require("symbols", work <= MOST_SEARCH, || {
+                    format!(
+                        "= {} makes every table take {work:.0e} transitions: at most {MOST_SEARCH:.0e} are taken",
+                        rule.symbols
+                    )
+                });
+            }
             if let Some(table) = &c.transitions {
                 checks.require(
                     "transitions",

@@ -59,7 +59,7 @@ fn adapter(adapter: &AdapterConfig) -> Table {
             table.extend(given.map(|(key, setting)| (key.clone(), value(setting))));
             table
         }
-        AdapterMethod::None(c) => fields(c),
+        AdapterMethod::Full(c) | AdapterMethod::None(c) => fields(c),
     };
     let mut table = Table::new();
     table.insert("kind".into(), kind.into());

@@ -36,8 +36,9 @@ pub fn dry_run(config: &Config) -> Result<String> {
     if let Some(table) = &facts.transition_table {
         writeln!(out, "transition table [state][symbol]: {table:?}")?;
     }
-    for (name, accuracy) in &facts.baselines {
-        writeln!(out, "accuracy of {name} without learning: {accuracy:.4}")?;
+    let metric = facts.primary_metric.replace('_', " ");
+    for (name, value) in &facts.baselines {
+        writeln!(out, "{metric} of {name} without learning: {value:.4}")?;
     }
     writeln!(out, "\n# Parameters and memory\n")?;
     if let Some(pretrain) = &config.pretrain {
@@ -48,7 +49,7 @@ pub fn dry_run(config: &Config) -> Result<String> {
     }
     for adapter in &config.adapter {
         let model = foundation.with(attach(config, adapter, &foundation, &*task)?)?;
-        model.free_backbone(&config.backbone)?;
+        model.free_backbone(&config.backbone, &adapter.method)?;
         stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter), device)?;
     }
     let batches = Batches::new(&*task, &config.train, config.seed).of_step(0)?;

@@ -1,7 +1,7 @@
 //! The backbone with its adapters, as the loop sees them.
 
 use super::transformer::Transformer;
-use crate::config::BackboneConfig;
+use crate::config::{AdapterMethod, BackboneConfig};
 use crate::tasks::{Batch, Judged};
 use anyhow::{Context, Result, bail};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
@@ -124,13 +124,13 @@ impl Model {
         all
     }
 
-    /// Makes the backbone's parameters trainable as configured for adapter training; the adapters are so already.
+    /// Makes the backbone's parameters trainable as configured for the training of `adapter`; adapters are so already.
     ///
     /// # Errors
     /// When a parameter is of a type that cannot be trained.
-    pub fn free_backbone(&self, config: &BackboneConfig) -> hankel_core::Result<()> {
+    pub fn free_backbone(&self, config: &BackboneConfig, adapter: &AdapterMethod) -> hankel_core::Result<()> {
         let BackboneConfig::TinyGpt(c) = config else { return Ok(()) };
-        if !c.freeze {
+        if !c.freeze || matches!(adapter, AdapterMethod::Full(_)) {
             return self.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true));
         }
         if c.train_head {

@@ -116,6 +116,7 @@ pub fn describe(adapter: &AdapterConfig, adapters: &AdapterSet) -> String {
     let loaded = adapter.path.as_ref().map_or_else(String::new, |path| format!(", from {}", path.display()));
     let words = match adapters.config() {
         Settings::None => match adapter.method {
+            AdapterMethod::Full(_) => "every parameter of the backbone".to_owned(),
             AdapterMethod::None(_) => "backbone alone".to_owned(),
             _ => String::new(),
         },

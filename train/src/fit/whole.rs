@@ -105,7 +105,7 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
         if session.state.stage == number {
             let adapters = attach(config, adapter, &foundation, &*task)?;
             let model = foundation.with(adapters)?;
-            model.free_backbone(&config.backbone)?;
+            model.free_backbone(&config.backbone, &adapter.method)?;
             let settings = config.training_of(adapter);
             let reduction = adapter.reduce.map(|config| Reduction {
                 config,
@@ -181,6 +181,6 @@ fn announce(task: &dyn Task) {
     }
     if !facts.baselines.is_empty() {
         let shown: Vec<String> = facts.baselines.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
-        eprintln!("accuracy without learning: {}", shown.join("  "));
+        eprintln!("{} without learning: {}", facts.primary_metric.replace('_', " "), shown.join("  "));
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::Section;
 use super::curves::{figure_name, figure_title, ink};
 use super::figure::Figure;
+use super::format::metric_name;
 use super::html::{Text, paragraph, subheading};
 use super::run::Run;
 use crate::results::{TaskResult, metric};
@@ -34,7 +35,11 @@ pub(super) fn section(runs: &[Run]) -> Section {
 
 /// Bars of the predictors with the accuracy of every row as a line.
 fn baselines(runs: &[Run], index: usize, task: &TaskResult) -> Option<Figure> {
-    let window = |name: &str| name.strip_prefix("window_").and_then(|w| w.parse::<u64>().ok());
+    let primary = &task.primary_metric;
+    let window = |name: &str| {
+        let length = name.strip_prefix("window_").or_else(|| name.strip_prefix("order_"));
+        length.and_then(|w| w.parse::<u64>().ok())
+    };
     let mut bars: Vec<(Option<u64>, &str, f64)> =
         task.baselines.iter().map(|(name, value)| (window(name), name.as_str(), *value)).collect();
     if bars.is_empty() {
@@ -45,16 +50,21 @@ fn baselines(runs: &[Run], index: usize, task: &TaskResult) -> Option<Figure> {
     let names = bars.iter().map(|(w, name, _)| w.map_or_else(|| name.replace('_', " "), |w| w.to_string()));
     let mut chart = BarChart::new(figure_title(runs, index, "Predictors that see the last w symbols"), names)
         .x_label("window w (symbols)")
-        .y(Axis::new("accuracy"))
+        .y(Axis::new(metric_name(primary)))
         .bars("", bars.iter().map(|b| b.2))
         .show_values(3);
     for row in runs[index].rows() {
-        if let Some(value) = row.validation.get(metric::ACCURACY) {
+        if let Some(value) = row.validation.get(primary) {
             chart = chart.horizontal_line(value, format!("{} {value:.3}", row.name));
         }
     }
-    let caption = "Bars: the best accuracy that any predictor can have that sees the position and the last w symbols, \
-                   exact for this task. Lines: what the adapters reach on validation.";
+    let caption = if bars.iter().any(|(_, name, _)| name.starts_with("order_")) {
+        "Bars: what counting reaches on validation, by models of the training part that see up to w symbols. Lines: what the \
+         adapters reach there."
+    } else {
+        "Bars: the best accuracy that any predictor can have that sees the position and the last w symbols, exact for this \
+         task. Lines: what the adapters reach on validation."
+    };
     Some(Figure::bar(figure_name(runs, index, "window-predictors"), caption, chart))
 }
 

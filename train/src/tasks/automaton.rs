@@ -80,6 +80,12 @@ impl Automaton {
         total / length as f64
     }
 
+    /// Transitions that [`Automaton::window_accuracy`] follows, roughly.
+    pub fn window_work(states: usize, symbols: usize, length: usize, window: usize) -> f64 {
+        let words = (symbols as f64).powi(window.min(length) as i32);
+        length as f64 * words * states as f64 * (window + 1) as f64
+    }
+
     /// Accuracy of the best single guess for all positions.
     pub fn constant_accuracy(&self, length: usize) -> f64 {
         let mut states = vec![0.0; self.table.len()];

@@ -1,10 +1,13 @@
 //! The bytes of a file.
 
+use super::ngram::Ngrams;
 use super::{Row, Tally, Task, TaskError, file};
 use crate::config::BytesConfig;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_core::Random;
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// The task `bytes`: the first 90 % of a file are for training, then 5 % each for validation and test.
 pub struct Bytes {
@@ -12,6 +15,7 @@ pub struct Bytes {
     text: Vec<u8>,
     file: DataFile,
     data_seed: u64,
+    baselines: OnceLock<BTreeMap<String, f64>>,
 }
 
 impl Bytes {
@@ -21,7 +25,7 @@ impl Bytes {
     /// When it cannot be read, is empty, or has a part shorter than a window.
     pub fn open(config: &BytesConfig) -> Result<Self, TaskError> {
         let (text, file) = file::read("task.path", &config.path)?;
-        let task = Bytes { text, file, data_seed: config.data_seed.unwrap_or(0), config: config.clone() };
+        let task = Self::of(config, text, file);
         for split in [Split::Train, Split::Validation, Split::Test] {
             let part = task.part(split).len();
             if part <= config.length && task.sequences(split) > 0 {
@@ -38,6 +42,19 @@ impl Bytes {
         Ok(task)
     }
 
+    fn of(config: &BytesConfig, text: Vec<u8>, file: DataFile) -> Self {
+        let data_seed = config.data_seed.unwrap_or(0);
+        Bytes { config: config.clone(), text, file, data_seed, baselines: OnceLock::new() }
+    }
+
+    /// Bits per character of n-gram models of the whole training part, on the windows of the validation part.
+    fn baselines(&self) -> BTreeMap<String, f64> {
+        let counted = Ngrams::count(&[&self.text[self.part(Split::Train)]], 256);
+        let windows: Vec<&[u8]> =
+            (0..self.config.validation_sequences).map(|index| self.window(Split::Validation, index)).collect();
+        counted.baselines(&windows, |reached| reached.bits)
+    }
+
     /// Where a split lies in the file.
     pub fn part(&self, split: Split) -> Range<usize> {
         let all = self.text.len();
@@ -47,6 +64,10 @@ impl Bytes {
             Split::Validation => all - 2 * small..all - small,
             Split::Test => all - small..all,
         }
+    }
+
+    fn window(&self, split: Split, index: usize) -> &[u8] {
+        &self.text[self.start(split, index)..][..=self.config.length]
     }
 
     fn start(&self, split: Split, index: usize) -> usize {
@@ -82,7 +103,7 @@ impl Task for Bytes {
     }
 
     fn example(&self, split: Split, index: usize, row: Row<'_>) {
-        let window = &self.text[self.start(split, index)..][..=self.config.length];
+        let window = self.window(split, index);
         row.tokens.iter_mut().zip(window).for_each(|(token, &byte)| *token = u32::from(byte));
         row.targets.iter_mut().zip(&window[1..]).for_each(|(target, &byte)| *target = u32::from(byte));
         row.weights.fill(1.0);
@@ -107,6 +128,7 @@ impl Task for Bytes {
                 self.text.len(),
                 self.config.length
             ),
+            baselines: self.baselines.get_or_init(|| self.baselines()).clone(),
             ..TaskResult::default()
         }
     }
@@ -166,6 +188,10 @@ mod tests {
                 assert_eq!(batch.targets[19], u32::from(sample()[start + 20]));
             }
         }
+        // Two bytes say what the next one is, but those that came before are others than those that come.
+        let baselines = task.describe().baselines;
+        assert_eq!(baselines.keys().collect::<Vec<_>>(), ["order_0", "order_1", "order_2", "order_3"]);
+        assert!(baselines["order_0"] > 6.0 && baselines["order_0"] < 8.0, "{baselines:?}");
         assert_eq!(task.start(Split::Validation, 0), 1843);
         assert_eq!(task.start(Split::Validation, 6) + 21, 1945);
     }
@@ -173,7 +199,7 @@ mod tests {
     #[test]
     fn the_split_of_the_enwik8_prefix() {
         let text = vec![b'x'; 4_154_064];
-        let task = Bytes { text, file: DataFile::default(), data_seed: 0, config: config(Path::new("x"), 5) };
+        let task = Bytes::of(&config(Path::new("x"), 5), text, DataFile::default());
         assert_eq!(task.part(Split::Train).len(), 3_738_658);
         assert_eq!(task.part(Split::Validation).len(), 207_703);
         assert_eq!(task.part(Split::Test).len(), 207_703);
@@ -220,7 +246,7 @@ mod tests {
         (batch.targets[0], batch.weights[0]) = (1, 1.0);
         let ln2 = std::f64::consts::LN_2;
         tally.add(&batch, [super::super::tally::Judged { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
-        let task = Bytes { text: vec![], file: DataFile::default(), data_seed: 0, config: config(Path::new("x"), 5) };
+        let task = Bytes::of(&config(Path::new("x"), 5), vec![], DataFile::default());
         let scores = task.scores(&tally);
         assert_eq!(scores.get(metric::BITS_PER_CHARACTER), Some(2.0));
         assert_eq!(scores.get(metric::LABEL_SMOOTHED_BITS), Some(3.0));

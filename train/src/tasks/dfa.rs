@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 const WINDOWS: usize = 8;
 /// A window predictor is left out where it would take longer than this many transitions.
 const MOST_WORK: f64 = 2e8;
+/// Tables that are tried for `max_window`, and the distance of their seeds.
+const TRIED: u64 = 1000;
+const STRIDE: u64 = 1000;
 
 /// The task `dfa`. Tokens: the states 0..k, then the symbols; final-state adds a separator and a token to spare.
 pub struct Dfa {
@@ -25,12 +28,41 @@ impl Dfa {
         let automaton = match (config.variant, &config.transitions) {
             (DfaVariant::FinalState, _) => None,
             (DfaVariant::PerPosition, Some(table)) => Some(Automaton::new(table.clone())),
-            (DfaVariant::PerPosition, None) => {
-                let random = Random::new(config.table_seed.unwrap_or(0), "dfa.table", 0);
-                Some(Automaton::draw(config.table, config.states, config.symbols, &random))
-            }
+            (DfaVariant::PerPosition, None) => Some(drawn(config, config.table_seed.unwrap_or(0))),
         };
         Dfa { config: config.clone(), automaton, data_seed: config.data_seed.unwrap_or(0) }
+    }
+
+    /// The seed of the first table that `max_window` allows, when it is given, and a line that tells how it was found.
+    ///
+    /// Tried are `table_seed`, `table_seed + 1000`, `table_seed + 2000` and so on, so that seeds that differ by less than 1000 never
+    /// end with the same table; a seed that was found finds itself.
+    ///
+    /// # Errors
+    /// When none of 1000 tables is allowed.
+    pub fn choose_table(config: &DfaConfig) -> Result<Option<(u64, String)>, String> {
+        let Some(rule) = config.max_window else { return Ok(None) };
+        let (first, w) = (config.table_seed.unwrap_or(0), rule.symbols);
+        let mut least = f64::INFINITY;
+        for step in 0..TRIED {
+            let seed = first.saturating_add(step * STRIDE).min(i64::MAX as u64);
+            let accuracy = drawn(config, seed).window_accuracy(config.length, w);
+            if accuracy <= rule.accuracy {
+                let told = format!(
+                    "task.table_seed = {seed}: the best predictor from the last {w} symbols is right at {accuracy:.4} of the \
+                     positions, at most {} was asked for; {step} tables from table_seed = {first} were passed over",
+                    rule.accuracy
+                );
+                return Ok(Some((seed, told)));
+            }
+            least = least.min(accuracy);
+        }
+        Err(format!(
+            "allows none of {TRIED} tables, of table_seed = {first}, {}, ...: the best predictor from the last {w} symbols is \
+             right at {least:.4} of the positions or more, not {}; raise `accuracy`, or take more `states`",
+            first.saturating_add(STRIDE),
+            rule.accuracy
+        ))
     }
 
     /// The table of the run, when there is one.
@@ -48,6 +80,11 @@ impl Dfa {
         let random = Random::new(self.config.table_seed.unwrap_or(0), &name, index as u64);
         Automaton::draw(self.config.table, self.config.states, self.config.symbols, &random)
     }
+}
+
+/// The table that a seed draws for a run.
+fn drawn(config: &DfaConfig, seed: u64) -> Automaton {
+    Automaton::draw(config.table, config.states, config.symbols, &Random::new(seed, "dfa.table", 0))
 }
 
 /// Random symbols below `symbols` of example `index`.
@@ -148,11 +185,10 @@ impl Task for Dfa {
 
 /// Accuracies of the constant predictor and of windows of 0 to 8 symbols, exact.
 pub(super) fn baselines(automaton: &Automaton, length: usize) -> BTreeMap<String, f64> {
-    let (states, symbols) = (automaton.table().len() as f64, automaton.table()[0].len() as f64);
+    let (states, symbols) = (automaton.table().len(), automaton.table()[0].len());
     let mut baselines = BTreeMap::from([("constant".to_owned(), automaton.constant_accuracy(length))]);
     for window in 0..=WINDOWS {
-        let work = length as f64 * symbols.powi(window as i32) * states * (window + 1) as f64;
-        if work <= MOST_WORK {
+        if Automaton::window_work(states, symbols, length, window) <= MOST_WORK {
             baselines.insert(format!("window_{window}"), automaton.window_accuracy(length, window));
         }
     }
@@ -210,6 +246,30 @@ mod tests {
         assert_ne!(batch.tokens[..8], batch.tokens[20..28], "every example has its own table");
         let constant = task.describe().baselines["constant"];
         assert!(constant > 0.2 && constant < 0.6, "{constant}");
+    }
+
+    #[test]
+    fn tables_by_a_rule() {
+        let rule = |symbols, accuracy| Some(crate::config::MaxWindow { symbols, accuracy });
+        let mut config = DfaConfig { max_window: rule(4, 0.7), length: 32, ..DfaConfig::default() };
+        let base = config.clone();
+        let accuracy = |seed| drawn(&base, seed).window_accuracy(32, 4);
+        let mut taken = Vec::new();
+        for first in 0..5 {
+            config.table_seed = Some(first);
+            let (seed, told) = Dfa::choose_table(&config).unwrap().unwrap();
+            assert!(accuracy(seed) <= 0.7 && seed % STRIDE == first, "{told}");
+            assert!((first..seed).step_by(STRIDE as usize).all(|earlier| accuracy(earlier) > 0.7), "{told}");
+            assert!(told.contains(&format!("task.table_seed = {seed}: ")), "{told}");
+            // A seed that was found finds itself.
+            config.table_seed = Some(seed);
+            assert_eq!(Dfa::choose_table(&config).unwrap().unwrap().0, seed);
+            taken.push(seed);
+        }
+        assert!(taken.iter().any(|&seed| seed >= STRIDE), "some of the tables are trivial: {taken:?}");
+        config.max_window = rule(4, 0.2);
+        let message = Dfa::choose_table(&config).unwrap_err();
+        assert!(message.contains("allows none of 1000 tables") && message.contains("raise `accuracy`"), "{message}");
     }
 
     #[test]

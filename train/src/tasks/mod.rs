@@ -8,6 +8,7 @@ mod batch;
 mod bytes;
 mod dfa;
 mod file;
+mod ngram;
 mod order;
 mod parity;
 mod selective_copy;

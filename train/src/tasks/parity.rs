@@ -81,9 +81,10 @@ impl Task for Parity {
             description: format!("running parity of {length} random bits"),
             ..TaskResult::default()
         };
-        if self.config.variant == ParityVariant::PerPosition {
-            result.baselines = baselines(&Automaton::new(vec![vec![0, 1], vec![1, 0]]), length);
-        }
+        result.baselines = match self.config.variant {
+            ParityVariant::PerPosition => baselines(&Automaton::new(vec![vec![0, 1], vec![1, 0]]), length),
+            ParityVariant::Sequence => [("constant".to_owned(), 0.5)].into(),
+        };
         result
     }
 }

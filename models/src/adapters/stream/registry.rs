@@ -8,7 +8,7 @@ use std::any::TypeId;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// Kinds that are not stream adapters of this interface.
-const OTHERS: &[&str] = &["hrm", "lora", "dora", "adalora", "ia3", "none"];
+const OTHERS: &[&str] = &["hrm", "lora", "dora", "adalora", "ia3", "full", "none"];
 /// Settings that every kind has, or every `[[adapter]]`: a kind's own must have other names.
 const TAKEN: &[&str] = &[
     "kind",
