@@ -24,7 +24,7 @@ pub use backbone::Backbone;
 pub use generation::{Generator, Sampling, StopFilter};
 pub use mistral::{Mistral, MistralConfig};
 pub use parameter::{Parameter, Role};
-pub use pass::{Pass, SiteInput, State, StepKey, Trajectory};
+pub use pass::{Contribution, Pass, SiteInput, State, StepKey, Trajectory};
 pub use tiny_gpt::{TinyGpt, TinyGptConfig};
 pub use tokenizer::Tokenizer;
 

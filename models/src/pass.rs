@@ -2,7 +2,7 @@
 
 use crate::adapters::{Memory, StreamSite};
 use hankel_core::{DType, Error, Random, Result, Tensor, checkpoint_as, scope};
-use hankel_ops::{concat_time, narrow_time};
+use hankel_ops::{concat_time, narrow_time, row_squares};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,6 +39,8 @@ pub struct Pass<'a> {
     pub trajectories: Option<&'a mut Vec<Trajectory>>,
     /// Append what every stream adapter reads.
     pub inputs: Option<&'a mut Vec<SiteInput>>,
+    /// Append how large is what every stream adapter adds.
+    pub contributions: Option<&'a mut Vec<Contribution>>,
     /// Where documents begin in a batch of one sequence that holds several, end to end; the first begins at 0. Positions,
     /// attention and recurrences start afresh at each. Not together with a state.
     pub documents: Option<Arc<[usize]>>,
@@ -64,6 +66,18 @@ pub struct SiteInput {
     pub x: Tensor,
 }
 
+/// What a stream adapter adds to the stream, token by token.
+pub struct Contribution {
+    /// Index of the layer.
+    pub layer: usize,
+    /// Its site.
+    pub site: StreamSite,
+    /// `||y_t||^2`, before the gate: `[batch T]`.
+    pub output: Tensor,
+    /// `||h_t||^2` of the stream that `gate y_t` is added to: `[batch T]`.
+    pub stream: Tensor,
+}
+
 impl<'a> Pass<'a> {
     /// A run for evaluation.
     pub fn evaluation() -> Self {
@@ -78,6 +92,19 @@ impl<'a> Pass<'a> {
     /// A run that continues a stream.
     pub fn streaming(state: &'a mut State) -> Self {
         Pass { state: Some(state), ..Self::default() }
+    }
+
+    /// Records what a stream adapter adds to `h`, `y` before the gate (both `[batch, T, D]`), if that is asked for.
+    pub(crate) fn contribution(
+        &mut self,
+        (layer, site): (usize, StreamSite),
+        h: &Tensor,
+        y: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<()> {
+        let Some(contributions) = &mut self.contributions else { return Ok(()) };
+        let squares = |x: &Tensor| row_squares(&x.detach().reshape([x.shape().rows(), x.shape().last()])?);
+        contributions.push(Contribution { layer, site, output: squares(&y()?)?, stream: squares(h)? });
+        Ok(())
     }
 
     /// Checks the documents against tokens `[batch, T]`.

@@ -3,6 +3,7 @@
 //! Everything that is drawn or compared later (progress, reports, tables) is read back through these types, so they
 //! only grow: a new field is optional or has a default, a new metric is a new name in [`Scores::metrics`].
 
+use hankel_models::adapters::Exactness;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -218,7 +219,7 @@ pub struct RunResult {
     pub task: TaskResult,
     /// The backbone and, if it was pretrained here, its figures.
     pub backbone: BackboneResult,
-    /// One row per trained adapter, then (behind it) one per truncated version of it. `none` is a row too.
+    /// One row per trained adapter, then (behind it) one per truncated version and per probe of it. `none` is a row too.
     pub rows: Vec<AdapterResult>,
     /// Software and hardware.
     pub environment: Environment,
@@ -327,6 +328,12 @@ pub struct AdapterResult {
     /// For a truncated version: the rule (`epsilon = 0.01`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncation_rule: Option<String>,
+    /// For a probe: the name of the row of the adapter as it was trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probed_from: Option<String>,
+    /// For a probe: what was held (`gate = 0.1`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<String>,
     /// Numbers of values.
     pub parameters: ParameterCounts,
     /// Cost of training, absent for rows that were not trained.
@@ -348,6 +355,13 @@ pub struct AdapterResult {
     pub settings: String,
 }
 
+impl AdapterResult {
+    /// The row of the trained adapter that this one is a version of: truncated, or probed.
+    pub fn derived_from(&self) -> Option<&str> {
+        self.truncated_from.as_deref().or(self.probed_from.as_deref())
+    }
+}
+
 /// What is known of an adapted layer at the end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerResult {
@@ -360,6 +374,13 @@ pub struct LayerResult {
     /// The gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<f64>,
+    /// Size of what the adapter adds to the stream beside the stream: `||gate y|| / ||h||`, both root mean squares over the
+    /// tokens of the validation split up to the last target of each sequence. For adapters with a gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contribution: Option<f64>,
+    /// How exactly the recurrence is evaluated, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exactness: Option<Exactness>,
     /// Hankel singular values of `gate * C` (R6), largest first; of the full system also in a truncated row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hankel_singular_values: Vec<f64>,

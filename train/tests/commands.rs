@@ -42,6 +42,39 @@ fn a_run_leaves_what_it_should() {
 }
 
 #[test]
+fn a_trained_adapter_is_probed_and_measured() {
+    let place = Place::new();
+    let asked = "truncate = { total = 3 }\nprobe = [{ gate = 0.0 }, { gate = 0.5 }]\nexactness = { sequences = 3 }";
+    place.fit(&TINY.replace("truncate = { order = 2 }", asked), "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let rows = result["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["hrm", "hrm-total-3", "hrm-gate-0", "hrm-gate-0.5"]);
+    let layer = |row: usize, key: &str| rows[row]["layers"][0][key].as_f64().unwrap();
+    let orders = rows[1]["layers"].as_array().unwrap().iter().map(|layer| layer["order"].as_u64().unwrap());
+    assert_eq!(orders.sum::<u64>(), 3);
+    assert_eq!((&rows[3]["probed_from"], &rows[3]["probe"]), (&"hrm".into(), &"gate = 0.5".into()));
+    assert_eq!((layer(3, "gate"), layer(2, "contribution")), (0.5, 0.0));
+    // Nothing before the first adapter depends on its gate, so what it adds is proportional to it.
+    let ratio = layer(3, "contribution") / layer(0, "contribution") * layer(0, "gate").abs();
+    assert!(layer(0, "contribution") > 0.0 && (ratio - 0.5).abs() < 1e-6, "{ratio}");
+    assert!(rows[0]["validation"]["metrics"]["loss"] != rows[3]["validation"]["metrics"]["loss"]);
+    for layer in rows[0]["layers"].as_array().unwrap() {
+        let exactness = &layer["exactness"];
+        assert_eq!((&exactness["sequences"], &exactness["length"]), (&3.into(), &12.into()));
+        for path in ["sequential", "chunked", "fft"] {
+            let relative = exactness[path]["relative"].as_f64().unwrap();
+            assert!(relative > 0.0 && relative < 1e-5, "{path}: {relative}");
+        }
+    }
+    // The trained gates are still what they were.
+    assert_eq!(
+        place.run(&["eval", "run", "--adapter", "hrm", "--expect", "loss<=hrm+0", "--expect", "loss>=hrm-0"]).code,
+        Some(0)
+    );
+}
+
+#[test]
 fn regularization_lowers_the_singular_values() {
     let place = Place::new();
     let sum = |run: &str, more: &[&str]| {

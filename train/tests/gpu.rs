@@ -174,7 +174,10 @@ fn every_adapter_trains_as_on_the_cpu() {
     let adapters = [
         ("regularized", "kind = \"hrm\"\nstate_dim = 4\nhsv_regularization = 0.01\npreset = \"released\""),
         ("reduced", "kind = \"hrm\"\nstate_dim = 4\nreduce = { after_epoch = 1, order = 2, warmup_steps = 2 }"),
-        ("fft", "kind = \"hrm\"\nstate_dim = 4\nscan = \"fft\"\ntruncate = { order = 2 }"),
+        (
+            "fft",
+            "kind = \"hrm\"\nstate_dim = 4\nscan = \"fft\"\ntruncate = { total = 5 }\nprobe = { gate = 0.5 }\nexactness = { sequences = 2 }",
+        ),
         ("lora", "kind = \"lora\"\nrank = 2\ndropout = 0.1"),
         ("dora", "kind = \"dora\"\nrank = 2\ndropout = 0.1\ntargets = \"all-linear\""),
         ("adalora", "kind = \"adalora\"\ninit_rank = 3\ntarget_rank = 1\ntinit = 1\ntfinal = 2\ndelta_t = 2"),

@@ -8,6 +8,7 @@ pub mod adalora;
 mod budget;
 mod dora;
 mod dynamics;
+mod exactness;
 mod files;
 mod hankel;
 mod hrm;
@@ -26,6 +27,7 @@ pub use adalora::{AdaLora, AdaLoraConfig, Allocation, Schedule};
 pub use budget::Budget;
 pub use dora::Dora;
 pub use dynamics::{Coefficients, Dynamics, RateInit};
+pub use exactness::{Deviation, Exactness};
 pub use hrm::{Hrm, HrmConfig, StreamInputs};
 pub use ia3::{Ia3, Ia3Config};
 pub use linear_adapter::LinearAdapter;
@@ -305,6 +307,21 @@ impl AdapterSet {
             all.retain(|parameter| seen.insert(parameter.name().to_owned()));
         }
         all
+    }
+
+    /// The same adapters with every gate held at `gate`; everything else is shared with this set.
+    ///
+    /// # Errors
+    /// When there is no gate to hold.
+    pub fn with_gates(&self, gate: f64) -> Result<Self> {
+        let mut held = self.clone();
+        for stream in held.layers.iter_mut().flat_map(|layer| layer.stream.values_mut()) {
+            *stream = stream.with_gate(gate)?;
+        }
+        if held.layers.iter().all(|layer| layer.stream.is_empty()) {
+            return Err(Error::invalid("gates", "these adapters have no gate"));
+        }
+        Ok(held)
     }
 
     /// Number of trainable values.

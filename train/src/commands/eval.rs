@@ -125,7 +125,7 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
                 file.display()
             );
         }
-        let examined = examine(&model, task, split, sequences, batch_size, smoothing)?;
+        let examined = examine(&model, task, split, sequences, batch_size, smoothing, None)?;
         let (scores, lines) = examined.ok_or_else(|| anyhow!("interrupted"))?;
         predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
         all.push((name, scores));

@@ -2,10 +2,12 @@
 
 use super::check::Checks;
 use super::low_rank::{self, AdaLoraConfig, Ia3Config};
+use super::probe::{ExactnessConfig, ProbeConfig};
 use super::stream::StreamConfig;
 use super::training::TrainConfig;
 use hankel_models::adapters::{Discretization, HrmInput, Placement, Preset, RateInit, StreamSite};
 use hankel_models::lti::{Method, OrderRule};
+use hankel_models::reduce::OrderChoice;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -23,6 +25,10 @@ pub struct AdapterConfig {
     /// Weight λ of the sum of all layers' Hankel singular values in the training loss; 0 for none. Layers that were truncated
     /// already have no such term.
     pub hsv_regularization: f64,
+    /// Evaluations of the trained adapter under other gates, each a row of its own: one table or an array of them.
+    pub probe: Vec<ProbeConfig>,
+    /// Measures how exactly the recurrence of the trained adapter is evaluated.
+    pub exactness: Option<ExactnessConfig>,
     /// Settings of `[train]` that differ for this adapter, merged over them.
     pub train: Option<TrainConfig>,
     /// The adapter.
@@ -30,7 +36,8 @@ pub struct AdapterConfig {
 }
 
 /// Keys of `[[adapter]]` that every kind has.
-pub const COMMON_KEYS: &[&str] = &["kind", "name", "path", "truncate", "reduce", "hsv_regularization", "train"];
+pub const COMMON_KEYS: &[&str] =
+    &["kind", "name", "path", "truncate", "reduce", "hsv_regularization", "probe", "exactness", "train"];
 
 /// Values of `adapter.kind`, beside the registered kinds.
 pub const KINDS: &[&str] = &["hrm", "lora", "dora", "adalora", "ia3", "full", "none"];
@@ -150,6 +157,10 @@ pub struct TruncateConfig {
     /// Keep as few states as have an error bound of at most this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<f64>,
+    /// Keep this many states over all layers, those of the largest singular values, so that the sum of the layers' bounds is
+    /// least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<usize>,
     /// How the smaller systems are made; `bt` (balanced truncation) when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
@@ -178,11 +189,22 @@ pub struct ReduceConfig {
     /// As in `truncate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<f64>,
+    /// As in `truncate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<usize>,
 }
 
 impl Default for ReduceConfig {
     fn default() -> Self {
-        ReduceConfig { after_epoch: 1.0, warmup_steps: 20, epsilon: None, order: None, energy: None, bound: None }
+        ReduceConfig {
+            after_epoch: 1.0,
+            warmup_steps: 20,
+            epsilon: None,
+            order: None,
+            energy: None,
+            bound: None,
+            total: None,
+        }
     }
 }
 
@@ -300,10 +322,23 @@ impl AdapterConfig {
             _ => false,
         };
         checks.require("truncate", self.truncate.is_empty() || recurrent || varying, only);
-        let plain = |rule: &TruncateConfig| rule.bound.is_none() && rule.method.is_none_or(|m| m == Method::Bt);
+        let plain = |rule: &TruncateConfig| {
+            rule.bound.is_none() && rule.total.is_none() && rule.method.is_none_or(|m| m == Method::Bt)
+        };
         checks.require("truncate", !varying || self.truncate.iter().all(plain), || {
-            format!("has no bound and no other method than `bt` for `kind = {kind:?}`, which varies in time")
+            format!("has no bound, no total and no other method than `bt` for `kind = {kind:?}`, which varies in time")
         });
+        checks.require("exactness", self.exactness.is_none() || recurrent, only);
+        checks.at_least("exactness.sequences", self.exactness.map_or(1, |e| e.sequences), 1);
+        let gated = recurrent || matches!(self.method, AdapterMethod::Stream(_));
+        checks.require("probe", self.probe.is_empty() || gated, || {
+            format!("is for adapters with a gate, which `kind = {kind:?}` has not")
+        });
+        for (index, probe) in self.probe.iter().enumerate() {
+            checks.require("probe.gate", probe.gate.is_finite(), || "must be finite".to_owned());
+            checks
+                .require("probe", !self.probe[..index].contains(probe), || format!("has `{}` twice", probe.describe()));
+        }
         checks.require("reduce", self.reduce.is_none() || recurrent, only);
         checks.require("hsv_regularization", self.hsv_regularization == 0.0 || recurrent, only);
         checks.not_negative("hsv_regularization", self.hsv_regularization);
@@ -326,8 +361,8 @@ impl AdapterConfig {
 impl ReduceConfig {
     /// What is done.
     pub fn truncation(self) -> TruncateConfig {
-        let ReduceConfig { epsilon, order, energy, bound, .. } = self;
-        TruncateConfig { epsilon, order, energy, bound, method: None }
+        let ReduceConfig { epsilon, order, energy, bound, total, .. } = self;
+        TruncateConfig { epsilon, order, energy, bound, total, method: None }
     }
 
     /// The optimizer step after which it is done.
@@ -348,39 +383,48 @@ impl ReduceConfig {
 }
 
 impl TruncateConfig {
-    fn given(self) -> Vec<OrderRule> {
+    fn given(self) -> Vec<OrderChoice> {
         let rules = [
             self.epsilon.map(OrderRule::Epsilon),
             self.order.map(OrderRule::Order),
             self.energy.map(OrderRule::Energy),
             self.bound.map(OrderRule::Bound),
         ];
-        rules.into_iter().flatten().collect()
+        let per_layer = rules.into_iter().flatten().map(OrderChoice::PerLayer);
+        per_layer.chain(self.total.map(OrderChoice::Budget)).collect()
     }
 
-    /// The rule.
-    pub fn rule(self) -> OrderRule {
+    /// How the orders are chosen.
+    pub fn choice(self) -> OrderChoice {
         self.given().first().copied().unwrap_or_default()
     }
 
-    /// The rule in words: `epsilon = 0.01`, `order = 6, method = svd`.
+    /// The rule for each layer by itself, if it is one.
+    pub fn rule(self) -> Option<OrderRule> {
+        if let OrderChoice::PerLayer(rule) = self.choice() { Some(rule) } else { None }
+    }
+
+    /// The rule in words: `epsilon = 0.01`, `order = 6, method = svd`, `total = 24`.
     pub fn describe(self) -> String {
-        let rule = match self.rule() {
-            OrderRule::Epsilon(value) => format!("epsilon = {value}"),
-            OrderRule::Order(value) => format!("order = {value}"),
-            OrderRule::Energy(value) => format!("energy = {value}"),
-            OrderRule::Bound(value) => format!("bound = {value}"),
+        let rule = match self.choice() {
+            OrderChoice::PerLayer(OrderRule::Epsilon(value)) => format!("epsilon = {value}"),
+            OrderChoice::PerLayer(OrderRule::Order(value)) => format!("order = {value}"),
+            OrderChoice::PerLayer(OrderRule::Energy(value)) => format!("energy = {value}"),
+            OrderChoice::PerLayer(OrderRule::Bound(value)) => format!("bound = {value}"),
+            OrderChoice::Budget(value) => format!("total = {value}"),
+            OrderChoice::TotalBound(value) => format!("total bound = {value}"),
         };
         self.method.map_or(rule.clone(), |method| format!("{rule}, method = {}", method.name()))
     }
 
     fn check(self, checks: &mut Checks<'_>) {
         checks.require("", self.given().len() == 1, || {
-            "must hold exactly one of `epsilon`, `order`, `energy` and `bound`".to_owned()
+            "must hold exactly one of `epsilon`, `order`, `energy`, `bound` and `total`".to_owned()
         });
-        if let Err(error) = self.rule().check() {
+        if let Some(Err(error)) = self.rule().map(OrderRule::check) {
             checks.require("", false, || format!("cannot be used: {error}"));
         }
+        checks.at_least("total", self.total.unwrap_or(1), 1);
         checks.require("method", self.method != Some(Method::Spa), || {
             "`spa` makes a direct term, which the recurrence of an adapter has no place for".to_owned()
         });

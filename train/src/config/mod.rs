@@ -11,6 +11,7 @@ mod de;
 mod error;
 mod low_rank;
 mod paths;
+mod probe;
 #[cfg(test)]
 mod proptests;
 mod read;
@@ -30,6 +31,7 @@ pub use backbone::{BackboneConfig, KeptInputs, MistralConfig, Quantize, Sizes, T
 pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use low_rank::{AdaLoraConfig, Ia3Config};
 pub use paths::Paths;
+pub use probe::{ExactnessConfig, ProbeConfig};
 pub use stream::{StreamConfig, StreamSettings};
 pub use sweep::{Cell, Experiment};
 pub use task::{
@@ -386,7 +388,7 @@ lr = 2e-4
             ),
             (&["adapter.selective.sites=[]"], "`adapter.selective.sites` must name `mlp`, `attention` or both"),
             (&["adapter.selective.path=x"], "names a saved adapter, which has its own settings"),
-            (&["adapter.selective.truncate.bound=2"], "has no bound and no other method than `bt`"),
+            (&["adapter.selective.truncate.bound=2"], "has no bound, no total and no other method than `bt`"),
             (
                 &["adapter.lora.kind=state-offset", "adapter.state-offset.truncate.order=2"],
                 "unknown key `adapter.state-offset.rank`",
@@ -420,6 +422,14 @@ lr = 2e-4
             (&["adapter.lora.budget=10"], "`adapter.lora.budget` and `rank` are both given: keep one"),
             (&["adapter.lora.name=hrm"], "`adapter.hrm.name` \"hrm\" is the name of two adapters"),
             (&["adapter.hrm.truncate.order=4"], "`adapter.hrm.truncate` must hold exactly one of"),
+            (
+                &["adapter.lora.probe.gate=1"],
+                "`adapter.lora.probe` is for adapters with a gate, which `kind = \"lora\"` has",
+            ),
+            (&["adapter.hrm.probe=[{gate=1},{gate=1}]"], "`adapter.hrm.probe` has `gate = 1` twice"),
+            (&["adapter.hrm.probe.gat=1"], "unknown key `adapter.hrm.probe.gat`; did you mean `gate`?"),
+            (&["adapter.lora.exactness.sequences=1"], "`adapter.lora.exactness` is for recurrent adapters"),
+            (&["adapter.hrm.exactness.sequences=0"], "`adapter.hrm.exactness.sequences` must be at least 1, found 0"),
             (
                 &["backbone.context=16"],
                 "--set backbone.context=16: `backbone.context` is 16 tokens, but sequences of the task have 32: shorten `task.length`",

@@ -139,6 +139,7 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
     let truncate = prop_oneof![
         (0.0..1.0).prop_map(|x| TruncateConfig { epsilon: Some(x), ..TruncateConfig::default() }),
         (0_usize..9).prop_map(|n| TruncateConfig { order: Some(n), ..TruncateConfig::default() }),
+        (1_usize..9).prop_map(|n| TruncateConfig { total: Some(n), ..TruncateConfig::default() }),
         (0_usize..9).prop_map(|n| TruncateConfig {
             order: Some(n),
             method: Some(Method::Svd),
@@ -155,10 +156,12 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
         rules.dedup();
         rules
     });
-    let one = (methods(), rules, option(reduce), 0.0..1.0, option(training()), any::<bool>());
+    let probe = proptest::collection::vec((-1.0..1.0).prop_map(|gate| ProbeConfig { gate }), 0..3);
+    let exactness = option((1_usize..9).prop_map(|sequences| ExactnessConfig { sequences }));
+    let one = (methods(), rules, (option(reduce), probe, exactness), 0.0..1.0, option(training()), any::<bool>());
     proptest::collection::vec(one, 1..4).prop_map(|adapters| {
-        let build = |(index, one): (usize, (AdapterMethod, _, _, f64, _, bool))| {
-            let (method, truncate, reduce, hsv_regularization, train, path) = one;
+        let build = |(index, one): (usize, (AdapterMethod, _, (_, _, _), f64, _, bool))| {
+            let (method, truncate, (reduce, probe, exactness), hsv_regularization, train, path) = one;
             let recurrent = matches!(method, AdapterMethod::Hrm(_));
             AdapterConfig {
                 name: format!("{}-{index}", method.kind()),
@@ -167,6 +170,8 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
                 truncate: if recurrent { truncate } else { Vec::new() },
                 reduce: if recurrent { reduce } else { None },
                 hsv_regularization: if recurrent { hsv_regularization } else { 0.0 },
+                probe: if recurrent { probe } else { Vec::new() },
+                exactness: if recurrent { exactness } else { None },
                 train,
                 method: match (path, method) {
                     (true, AdapterMethod::Hrm(_)) => AdapterMethod::Hrm(HrmConfig::default()),
@@ -243,6 +248,7 @@ proptest! {
         for (given, read) in config.adapter.iter().zip(&resolved.adapter) {
             prop_assert_eq!((&given.name, &given.path, &given.truncate), (&read.name, &read.path, &read.truncate));
             prop_assert_eq!((given.reduce, given.hsv_regularization), (read.reduce, read.hsv_regularization));
+            prop_assert_eq!((&given.probe, given.exactness), (&read.probe, read.exactness));
         }
         prop_assert_eq!((config.train.lr, config.gpu_memory), (resolved.train.lr, resolved.gpu_memory));
         prop_assert_eq!(config.task.sequence_length(), resolved.task.sequence_length());

@@ -182,15 +182,23 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
     Ok(AdapterConfig {
         name: table.get("name").map_or_else(|| Ok(kind.to_owned()), |name| read_value(name, &inside("name")))?,
         path: table.get("path").map(|node| read_value(node, &inside("path"))).transpose()?,
-        truncate: table.get("truncate").map_or(Ok(Vec::new()), |node| match node.value {
-            Value::Array(_) => read_value(node, &inside("truncate")),
-            _ => read_value(node, &inside("truncate")).map(|rule| vec![rule]),
-        })?,
+        truncate: one_or_many(table, "truncate", path)?,
         reduce: table.get("reduce").map(|node| read_value(node, &inside("reduce"))).transpose()?,
         hsv_regularization: table
             .get("hsv_regularization")
             .map_or(Ok(0.0), |node| read_value(node, &inside("hsv_regularization")))?,
+        probe: one_or_many(table, "probe", path)?,
+        exactness: table.get("exactness").map(|node| read_value(node, &inside("exactness"))).transpose()?,
         train: table.get("train").map(own_training).transpose()?,
         method,
+    })
+}
+
+/// One table, or an array of them; none when the key is not there.
+fn one_or_many<T: serde::de::DeserializeOwned>(table: &Table, key: &str, path: &str) -> Result<Vec<T>, ConfigError> {
+    let path = format!("{path}.{key}");
+    table.get(key).map_or(Ok(Vec::new()), |node| match node.value {
+        Value::Array(_) => read_value(node, &path),
+        _ => read_value(node, &path).map(|one| vec![one]),
     })
 }

@@ -180,6 +180,8 @@ mod tests {
             truncate: Vec::new(),
             reduce: None,
             hsv_regularization: 0.0,
+            probe: Vec::new(),
+            exactness: None,
             train: None,
             method,
         };

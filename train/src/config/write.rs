@@ -68,10 +68,10 @@ fn adapter(adapter: &AdapterConfig) -> Table {
         table.insert("path".into(), value(path));
     }
     table.extend(own);
-    match &adapter.truncate[..] {
-        [] => {}
-        [rule] => drop(table.insert("truncate".into(), fields(rule).into())),
-        rules => drop(table.insert("truncate".into(), rules.iter().map(fields).collect::<Vec<_>>().into())),
+    one_or_many(&mut table, "truncate", &adapter.truncate);
+    one_or_many(&mut table, "probe", &adapter.probe);
+    if let Some(exactness) = &adapter.exactness {
+        table.insert("exactness".into(), fields(exactness).into());
     }
     if let Some(reduce) = &adapter.reduce {
         table.insert("reduce".into(), fields(reduce).into());
@@ -83,6 +83,15 @@ fn adapter(adapter: &AdapterConfig) -> Table {
         table.insert("train".into(), fields(train).into());
     }
     table
+}
+
+fn one_or_many<T: Serialize>(table: &mut Table, key: &str, settings: &[T]) {
+    let value: Value = match settings {
+        [] => return,
+        [one] => fields(one).into(),
+        many => many.iter().map(fields).collect::<Vec<_>>().into(),
+    };
+    table.insert(key.into(), value);
 }
 
 fn tagged<T: Serialize>(kind: &str, settings: &T) -> Table {

@@ -1,5 +1,6 @@
 //! Evaluation on a split.
 
+use super::contribution::Contributions;
 use super::model::Model;
 use super::predict::predict;
 use crate::results::{Scores, Split};
@@ -8,7 +9,8 @@ use crate::tasks::text::Prediction;
 use crate::tasks::{Tally, Task};
 use anyhow::Result;
 
-/// Scores the first `sequences` of a split in batches of `batch_size`; `None` when an interrupt was asked for meanwhile.
+/// Scores the first `sequences` of a split in batches of `batch_size`; `None` when an interrupt was asked for meanwhile. What
+/// the adapters add to the stream is measured where `contributions` are given.
 ///
 /// # Errors
 /// Those of the operators.
@@ -19,6 +21,7 @@ pub fn evaluate(
     sequences: usize,
     batch_size: usize,
     smoothing: f64,
+    mut contributions: Option<&mut Contributions>,
 ) -> Result<Option<Scores>> {
     let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
     let mut tally = Tally::with_smoothing(smoothing);
@@ -27,7 +30,11 @@ pub fn evaluate(
             return Ok(None);
         }
         let batch = task.batch(split, indices)?;
-        tally.add(&batch, model.judge(&batch, smoothing)?);
+        let mut recorded = contributions.is_some().then(Vec::new);
+        tally.add(&batch, model.judge(&batch, smoothing, recorded.as_mut())?);
+        if let (Some(contributions), Some(recorded)) = (&mut contributions, &recorded) {
+            contributions.add(&batch, recorded);
+        }
     }
     Ok(Some(task.scores(&tally)))
 }
@@ -43,8 +50,10 @@ pub fn examine(
     sequences: usize,
     batch_size: usize,
     smoothing: f64,
+    contributions: Option<&mut Contributions>,
 ) -> Result<Option<(Scores, Vec<Prediction>)>> {
-    let Some(mut scores) = evaluate(model, task, split, sequences, batch_size, smoothing)? else { return Ok(None) };
+    let scores = evaluate(model, task, split, sequences, batch_size, smoothing, contributions)?;
+    let Some(mut scores) = scores else { return Ok(None) };
     let Some(text) = task.as_text().filter(|text| text.scoring().generate) else {
         return Ok(Some((scores, Vec::new())));
     };

@@ -4,6 +4,7 @@
 //! trained, on which task and with which settings; the loop (`Stage`) and its step ([`Training`]) are the same.
 
 mod batches;
+mod contribution;
 mod dry_run;
 mod evaluate;
 mod figures;
@@ -11,6 +12,7 @@ mod foundation;
 mod memory;
 mod model;
 mod predict;
+mod probe;
 mod record;
 mod rows;
 mod session;
@@ -21,6 +23,7 @@ mod truncate;
 mod whole;
 
 pub use batches::{Ahead, Batches, StepBatches};
+pub use contribution::Contributions;
 pub use dry_run::dry_run;
 pub use evaluate::{evaluate, examine, to_lines};
 pub use figures::Figures;

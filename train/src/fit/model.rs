@@ -8,7 +8,7 @@ use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
 use hankel_models::weights::atomic::write_file;
-use hankel_models::{AdapterSet, Backbone, Parameter, Pass, State, StepKey};
+use hankel_models::{AdapterSet, Backbone, Contribution, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 use std::collections::BTreeSet;
 use std::fs;
@@ -91,16 +91,22 @@ impl Model {
         self.backbone.hidden(&tokens, &self.adapters, &mut pass)
     }
 
-    /// What the model says at every target of a batch with a weight above 0.
+    /// What the model says at every target of a batch with a weight above 0. Appends to `contributions` how large is what the
+    /// adapters add on the way.
     ///
     /// # Errors
     /// Those of the operators.
-    pub fn judge(&self, batch: &Batch, smoothing: f64) -> hankel_core::Result<Vec<Judged>> {
+    pub fn judge(
+        &self,
+        batch: &Batch,
+        smoothing: f64,
+        contributions: Option<&mut Vec<Contribution>>,
+    ) -> hankel_core::Result<Vec<Judged>> {
         let shape = [batch.sequences, batch.length];
         let tokens = Tensor::from_vec(batch.tokens.clone(), shape)?;
         let targets = Tensor::from_vec(batch.targets.clone(), shape)?;
         let places: Vec<usize> = (0..batch.weights.len()).filter(|&place| batch.weights[place] > 0.0).collect();
-        let mut pass = Pass { documents: documents(batch), ..Pass::evaluation() };
+        let mut pass = Pass { documents: documents(batch), contributions, ..Pass::evaluation() };
         let scores = self.backbone.scores(&tokens, &targets, &places, &self.adapters, &mut pass)?;
         let judged = |i: usize| Judged {
             loss: scores.nll[i],

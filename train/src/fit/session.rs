@@ -1,9 +1,11 @@
 //! The state of a run between and within its stages: log, checkpoints, rows, result.
 
 use super::Stop;
+use super::contribution::Contributions;
 use super::evaluate::{examine, to_lines};
 use super::foundation::Foundation;
 use super::model::Model;
+use super::probe::{hold_gates, measure_exactness};
 use super::rows::{count_parameters, describe, layer_results, layer_states};
 use super::stage::Stage;
 use super::truncate::{truncate, truncate_along_data};
@@ -154,8 +156,16 @@ impl<'a> Session<'a> {
         usize::from(self.config.pretrain.is_some()) + self.config.adapter.len()
     }
 
-    /// The final evaluation of a row on all sequences of `splits`; a split without any is left out.
-    pub(super) fn judge(&mut self, stage: &Stage<'_>, row: &str, step: u64, splits: &[Split]) -> Result<Vec<Scores>> {
+    /// The final evaluation of a row on all sequences of `splits`; a split without any is left out. What the adapters add to
+    /// the stream is measured on the validation split.
+    pub(super) fn judge(
+        &mut self,
+        stage: &Stage<'_>,
+        row: &str,
+        step: u64,
+        splits: &[Split],
+        contributions: &mut Contributions,
+    ) -> Result<Vec<Scores>> {
         let settings: &TrainConfig = stage.settings;
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
         let progress = Progress::new(row, 0, 0);
@@ -167,7 +177,8 @@ impl<'a> Session<'a> {
             }
             let begun = Instant::now();
             let smoothing = settings.label_smoothing;
-            let examined = examine(stage.model, stage.task, split, sequences, batch_size, smoothing)?;
+            let measured = (split == Split::Validation).then_some(&mut *contributions);
+            let examined = examine(stage.model, stage.task, split, sequences, batch_size, smoothing, measured)?;
             let Some((scores, predictions)) = examined else { return Err(self.interrupted(row)) };
             if !predictions.is_empty() {
                 let path = self.directory.predictions(row, split.name());
@@ -185,13 +196,16 @@ impl<'a> Session<'a> {
         Ok(all)
     }
 
-    /// Scores on validation and, if there is one, test split.
-    fn judge_finally(&mut self, stage: &Stage<'_>, step: u64) -> Result<(Scores, Option<Scores>)> {
-        let mut scores = self.judge(stage, stage.name, step, &[Split::Validation, Split::Test])?.into_iter();
-        Ok((scores.next().unwrap_or_default(), scores.next()))
+    /// `row` with its scores on validation and, if there is one, test split, and the contributions of its layers.
+    fn judge_finally(&mut self, stage: &Stage<'_>, step: u64, mut row: AdapterResult) -> Result<AdapterResult> {
+        let (name, splits) = (stage.name, [Split::Validation, Split::Test]);
+        let mut contributions = Contributions::default();
+        let mut scores = self.judge(stage, name, step, &splits, &mut contributions)?.into_iter();
+        contributions.put_into(&mut row.layers);
+        Ok(AdapterResult { validation: scores.next().unwrap_or_default(), test: scores.next(), ..row })
     }
 
-    /// Saves a trained adapter, evaluates it and its truncated versions.
+    /// Saves a trained adapter, evaluates it, its truncated versions and its probes.
     pub(super) fn finish_adapter(
         &mut self,
         adapter: &AdapterConfig,
@@ -206,21 +220,24 @@ impl<'a> Session<'a> {
         if !layers.is_empty() {
             self.log.write(&Event::Layers { stage: adapter.name.clone(), step: steps, layers })?;
         }
-        let (validation, test) = self.judge_finally(stage, steps)?;
         let relative = |path: &Path| path.strip_prefix(self.directory.path()).unwrap_or(path).display().to_string();
+        let mut layers = layer_results(&stage.model.adapters)?;
+        if let Some(exactness) = adapter.exactness {
+            let size = (exactness.sequences, stage.task.sequence_length());
+            measure_exactness(&stage.model.adapters, &mut layers, size, self.config.seed)?;
+        }
         let full = AdapterResult {
             name: adapter.name.clone(),
             kind: adapter.method.kind().to_owned(),
             path: directory.is_dir().then(|| relative(&directory)),
             parameters: count_parameters(stage.model),
-            training: (steps > 0).then(|| TrainingResult { validation: validation.clone(), ..training.clone() }),
-            validation,
-            test,
             scan: scan_of(stage.model).map(str::to_owned),
-            layers: layer_results(&stage.model.adapters)?,
+            layers,
             settings: describe(adapter, &stage.model.adapters),
             ..AdapterResult::default()
         };
+        let mut full = self.judge_finally(stage, steps, full)?;
+        full.training = (steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });
         let mut rows = vec![full.clone()];
         for rule in &adapter.truncate {
             let name = super::truncate::row_name(&adapter.name, *rule);
@@ -235,9 +252,15 @@ impl<'a> Session<'a> {
             let (from, to) = truncated.orders;
             self.log.write(&Event::Truncation { stage: name.clone(), rule: rule.describe(), from, to })?;
             let judged = Stage { model: &truncated.model, name: &name, ..*stage };
-            let (validation, test) = self.judge_finally(&judged, steps)?;
             let path = directory.strip_prefix(self.directory.path()).unwrap_or(&directory).display().to_string();
-            rows.push(AdapterResult { validation, test, path: Some(path), ..truncated.row });
+            let row = AdapterResult { path: Some(path), ..truncated.row };
+            rows.push(self.judge_finally(&judged, steps, row)?);
+        }
+        for probe in &adapter.probe {
+            let (model, row) = hold_gates(stage.model, &full, *probe)?;
+            let name = row.name.clone();
+            let judged = Stage { model: &model, name: &name, ..*stage };
+            rows.push(self.judge_finally(&judged, steps, row)?);
         }
         self.state.rows.extend(rows);
         Ok(())

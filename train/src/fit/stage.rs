@@ -235,7 +235,7 @@ impl Stage<'_> {
         let begun = Instant::now();
         let batch_size = self.settings.eval_batch_size.unwrap_or(self.settings.batch_size);
         let (sequences, smoothing) = (self.settings.eval_sequences, self.settings.label_smoothing);
-        let scores = evaluate(model, self.task, Split::Validation, sequences, batch_size, smoothing)?;
+        let scores = evaluate(model, self.task, Split::Validation, sequences, batch_size, smoothing, None)?;
         // None: an interrupt, which the loop is about to see. The evaluation stays due.
         let Some(scores) = scores else { return Ok(()) };
         session.state.progress.evaluation_due = false;

@@ -10,7 +10,7 @@ use hankel_core::{Tensor, no_grad};
 use hankel_models::adapters::Truncated;
 use hankel_models::adapters::stream::Calibration;
 use hankel_models::lti::varying::Controllability;
-use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, OrderChoice, ReduceOptions};
+use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, ReduceOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::atomic::{Existing, write_file};
 use hankel_models::{Pass, SiteInput};
@@ -56,7 +56,7 @@ pub fn truncate(
             hinf_error: Some(facts.hinf_error),
             h2_error: Some(facts.h2_error),
             hinf_norm: Some(facts.hinf_norm),
-            output_error: None,
+            ..LayerResult::default()
         }
     });
     let layers = layers.collect();
@@ -112,7 +112,9 @@ pub fn truncate_along_data(
     let explain = || format!("truncating `{}` by {}", full.name, rule.describe());
     let mut calibration = Calibration::new(&model.adapters, Controllability::default()).with_context(explain)?;
     read_inputs(model, task, Split::Train, |inputs| calibration.add(inputs))?;
-    let mut truncation = calibration.truncate(rule.rule()).with_context(explain)?;
+    let per_layer =
+        rule.rule().with_context(|| format!("{}: it has no total over layers, since it varies in time", explain()))?;
+    let mut truncation = calibration.truncate(per_layer).with_context(explain)?;
     read_inputs(model, task, Split::Validation, |inputs| truncation.measure(inputs))?;
     truncation.adapters.save(directory, Some(base_model))?;
     write_file(&directory.join(CERTIFICATE_FILE), &serde_json::to_vec_pretty(&truncation.certificate)?)?;
@@ -162,7 +164,7 @@ pub fn truncate_adapters(
     base_model: &str,
 ) -> Result<Truncated> {
     let method = rule.method.unwrap_or_default();
-    let options = ReduceOptions { method, orders: OrderChoice::PerLayer(rule.rule()), ..ReduceOptions::default() };
+    let options = ReduceOptions { method, orders: rule.choice(), ..ReduceOptions::default() };
     let truncated = model.adapters.truncate(&options, &model.backbone.placement(), length, Some(base_model));
     truncated.with_context(|| format!("truncating `{name}` by {}", rule.describe()))
 }

@@ -1,5 +1,6 @@
 //! A run from its first stage to its result.
 
+use super::contribution::Contributions;
 use super::foundation::Foundation;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
@@ -82,7 +83,8 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
             let settings = &pretrain.train;
             let stage = Stage { name: PRETRAIN, model: &model, task, settings, reduction: None, regularization: 0.0 };
             let (mut result, _) = stage.run(&mut session, saved.take())?;
-            let judged = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation]);
+            let nothing = &mut Contributions::default();
+            let judged = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation], nothing);
             let mut scores = judged.map_err(|error| session.explain(error))?;
             result.validation = scores.pop().unwrap_or_default();
             foundation.keep();

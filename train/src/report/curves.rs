@@ -14,7 +14,7 @@ type Points = Vec<(f64, f64)>;
 pub(super) fn ink(runs: &[Run], name: &str) -> Ink {
     let mut names: Vec<&str> = Vec::new();
     for run in runs {
-        let rows = run.rows().iter().filter(|row| row.truncated_from.is_none()).map(|row| row.name.as_str());
+        let rows = run.rows().iter().filter(|row| row.derived_from().is_none()).map(|row| row.name.as_str());
         let stages = run
             .events
             .iter()

@@ -37,7 +37,7 @@ fn final_gates(runs: &[Run], index: usize) -> Option<Figure> {
     let gated: Vec<&AdapterResult> = run
         .rows()
         .iter()
-        .filter(|row| row.truncated_from.is_none() && row.layers.iter().any(|layer| layer.gate.is_some()))
+        .filter(|row| row.derived_from().is_none() && row.layers.iter().any(|layer| layer.gate.is_some()))
         .collect();
     let mut places: Vec<Place> = Vec::new();
     for layer in gated.iter().flat_map(|row| &row.layers).filter(|layer| layer.gate.is_some()) {

@@ -20,7 +20,7 @@ pub(super) fn section(runs: &[Run]) -> Section {
     let mut figures = Vec::new();
     let mut details = String::new();
     for (i, run) in runs.iter().enumerate() {
-        let full = run.rows().iter().filter(|row| row.truncated_from.is_none());
+        let full = run.rows().iter().filter(|row| row.derived_from().is_none());
         for row in full.filter(|row| row.layers.iter().any(|layer| !layer.hankel_singular_values.is_empty())) {
             let title = figure_title(runs, i, &format!("Hankel singular values of {}", row.name));
             let truncated = run.truncated(&row.name);

@@ -44,8 +44,8 @@ fn layers(full: bool) -> Vec<LayerResult> {
             hinf_error: (!full).then_some(bound * 0.37),
             h2_error: (!full).then_some(bound * 0.11),
             hinf_norm: (!full).then_some(2.9),
-            output_error: None,
             hankel_singular_values: values,
+            ..LayerResult::default()
         }
     };
     (0..4).map(layer).collect()

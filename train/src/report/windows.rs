@@ -77,7 +77,7 @@ fn quarters(runs: &[Run], index: usize) -> Option<Figure> {
             .y(Axis::new("accuracy"))
             .show_values(2);
     let mut any = false;
-    for row in runs[index].rows().iter().filter(|row| row.truncated_from.is_none()) {
+    for row in runs[index].rows().iter().filter(|row| row.derived_from().is_none()) {
         let values: Vec<f64> = names.iter().map(|n| row.validation.get(n).unwrap_or(f64::NAN)).collect();
         if values.iter().any(|v| v.is_finite()) {
             chart = chart.inked_bars(&row.name, values, ink(runs, &row.name));

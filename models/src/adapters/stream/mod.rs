@@ -27,7 +27,7 @@ use crate::parameter::{Parameter, Role};
 use crate::pass::{Pass, SiteInput, Trajectory};
 use crate::weights::{HrmInput, HrmSite as StreamSite};
 use hankel_core::{Error, Result, Tensor, no_grad};
-use hankel_ops::{add_scaled, narrow_time};
+use hankel_ops::{add_scaled, linear, narrow_time};
 use serde::{Serialize, de::DeserializeOwned};
 use std::sync::Arc;
 
@@ -151,6 +151,7 @@ impl Attached {
         } else {
             pass.by_document(&[x], |x| Ok(self.output(x[0], None)?.0))?
         };
+        pass.contribution((layer, self.site), inputs.residual, || Ok(y.clone()))?;
         add_scaled(inputs.residual, &y, &self.gate.tensor())
     }
 }
@@ -197,6 +198,17 @@ impl Stream {
         gate.tensor().to_f64_vec()[0]
     }
 
+    /// The same adapter behind a gate of its own that holds `value`, frozen.
+    pub(super) fn with_gate(&self, value: f64) -> Result<Stream> {
+        let mut held = self.clone();
+        let gate = match &mut held {
+            Stream::Hrm(hrm) => &mut hrm.gate,
+            Stream::Attached(attached) => &mut attached.gate,
+        };
+        *gate = Parameter::new(gate.name(), Role::Gate, &gate.tensor().full_like([1], value)?);
+        Ok(held)
+    }
+
     /// What is learnt, the gate included.
     pub fn parameters(&self) -> Vec<Parameter> {
         match self {
@@ -226,6 +238,7 @@ impl Stream {
         if let Some(trajectories) = &mut pass.trajectories {
             trajectories.push(Trajectory { layer, site: hrm.site(), states: states.detach() });
         }
+        pass.contribution((layer, hrm.site()), inputs.residual, || linear(&states, &hrm.c.tensor(), None))?;
         hrm.output(inputs.residual, &states)
     }
 }

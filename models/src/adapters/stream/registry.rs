@@ -17,6 +17,8 @@ const TAKEN: &[&str] = &[
     "truncate",
     "reduce",
     "hsv_regularization",
+    "probe",
+    "exactness",
     "train",
     "sites",
     "input",

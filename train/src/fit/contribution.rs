@@ -1,0 +1,40 @@
+//! How much each adapter adds to the stream, measured in an evaluation.
+
+use super::rows::site_name;
+use crate::results::LayerResult;
+use crate::tasks::Batch;
+use hankel_models::Contribution;
+use std::collections::BTreeMap;
+
+/// Sums of `||y_t||^2` (before the gate) and `||h_t||^2` over tokens, by layer and site.
+#[derive(Debug, Default)]
+pub struct Contributions(BTreeMap<(usize, &'static str), [f64; 2]>);
+
+impl Contributions {
+    /// Adds what was recorded along a batch, up to the last target of each sequence: behind it is padding.
+    pub fn add(&mut self, batch: &Batch, recorded: &[Contribution]) {
+        let ends: Vec<usize> = batch
+            .weights
+            .chunks(batch.length.max(1))
+            .map(|weights| weights.iter().rposition(|weight| *weight != 0.0).map_or(0, |last| last + 1))
+            .collect();
+        for Contribution { layer, site, output, stream } in recorded {
+            let sums = self.0.entry((*layer, site_name(*site))).or_default();
+            for (sum, squares) in sums.iter_mut().zip([output, stream]) {
+                let squares = squares.to_f64_vec();
+                let counted = squares.chunks(batch.length.max(1)).zip(&ends).flat_map(|(row, &end)| &row[..end]);
+                *sum += counted.sum::<f64>();
+            }
+        }
+    }
+
+    /// Writes `||gate y|| / ||h||` into the layers that were measured.
+    pub fn put_into(&self, layers: &mut [LayerResult]) {
+        for layer in layers {
+            let found = self.0.iter().find(|((number, site), _)| *number == layer.layer && *site == layer.site);
+            if let (Some((_, [output, stream])), Some(gate)) = (found, layer.gate) {
+                layer.contribution = (*stream > 0.0).then(|| gate.abs() * (output / stream).sqrt());
+            }
+        }
+    }
+}
