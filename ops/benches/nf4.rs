@@ -1,8 +1,9 @@
-//! Quantising to 4 bits (bytes of bf16 input per second), products with a 4-bit weight beside f32 and bf16 ones, and the
+//! Quantising to 4 bits (bytes of bf16 input per second), products with a 4-bit weight beside f32 and bf16 ones in
+//! both precisions, and the
 //! product with one row (bytes of weights per second).
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use hankel_core::{DType, Random, Tensor};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use hankel_core::{DType, Precision, Random, Tensor, with_precision};
 use hankel_ops::linear;
 use hankel_ops::linear::nf4::quantize;
 use std::hint::black_box;
@@ -37,24 +38,30 @@ fn all(c: &mut Criterion) {
         });
         group.finish();
     }
-    for rows in [64, 512] {
-        let mut group = c.benchmark_group(format!("linear {rows} x {SIZE} x {SIZE}"));
-        group.throughput(Throughput::Elements(2 * (rows * SIZE * SIZE) as u64));
-        let x = matrix(rows, SIZE);
-        for weight in [&weight, &half, &quantized] {
-            group.bench_function(BenchmarkId::new("forward", weight.dtype()), |bench| {
-                bench.iter(|| linear(black_box(&x), weight, None).expect("shapes fit"));
-            });
-            group.bench_function(BenchmarkId::new("forward and input gradient", weight.dtype()), |bench| {
-                let x = x.parameter().expect("a float");
-                bench.iter(|| {
-                    let y = linear(black_box(&x), weight, None).expect("shapes fit");
-                    y.backward_with(Tensor::full([rows, SIZE], 1.0_f32)).expect("tracked")
-                });
+    mistral(c);
+}
+
+/// The largest product of a Mistral block, with 256 tokens: operations per second.
+fn mistral(c: &mut Criterion) {
+    const ROWS: usize = 256;
+    const OUTPUTS: usize = 14336;
+    let weight = matrix(OUTPUTS, SIZE);
+    let half = weight.to_dtype(DType::BF16).expect("a float");
+    let quantized = quantize(&half, true).expect("finite");
+    let (x, g) = (matrix(ROWS, SIZE).parameter().expect("a float"), matrix(ROWS, OUTPUTS));
+    let mut group = c.benchmark_group(format!("linear {ROWS} x {SIZE} x {OUTPUTS}"));
+    group.throughput(Throughput::Elements(2 * (ROWS * SIZE * OUTPUTS) as u64));
+    for weight in [&weight, &half, &quantized] {
+        for precision in [Precision::F32, Precision::Bf16] {
+            let label = format!("{} in {precision}", weight.dtype());
+            let forward = || with_precision(precision, || linear(black_box(&x), weight, None)).expect("shapes fit");
+            group.bench_function(BenchmarkId::new("forward", &label), |bench| bench.iter(forward));
+            group.bench_function(BenchmarkId::new("input gradient", &label), |bench| {
+                bench.iter_batched(forward, |y| y.backward_with(g.clone()).expect("tracked"), BatchSize::PerIteration);
             });
         }
-        group.finish();
     }
+    group.finish();
 }
 
 criterion_group! {

@@ -2,16 +2,25 @@
 //!
 //! The choice holds for the whole process, so this is one test in a file of its own.
 
-use hankel_core::DType;
+use hankel_core::{DType, Precision, Random, Tensor, with_precision};
 use hankel_ops::kernels::simd::{InstructionSet, limit};
+use hankel_ops::linear;
+use hankel_ops::linear::nf4::quantize;
 use hankel_ops::registry::OPERATORS;
 use hankel_tests::gradients::relative_error;
 use hankel_tests::operators::{against_oracle, inputs};
 
 #[test]
 fn every_instruction_set_gives_the_oracle_and_its_gradient() {
+    let best = in_bf16();
     for set in [InstructionSet::Avx2, InstructionSet::Scalar] {
         limit(set);
+        for (found, expected) in in_bf16().iter().zip(&best) {
+            assert!(
+                (found - expected).abs() <= 1e-5 * (1.0 + expected.abs()),
+                "bf16 with {set:?}: {found} for {expected}"
+            );
+        }
         for operator in OPERATORS {
             for case in (operator.cases)() {
                 let name = format!("{} with {set:?}", operator.name);
@@ -23,4 +32,19 @@ fn every_instruction_set_gives_the_oracle_and_its_gradient() {
             }
         }
     }
+}
+
+/// Products in `bf16` and gradients of their inputs: by dot products of pairs, or of rounded operands.
+fn in_bf16() -> Vec<f64> {
+    let matrix = |name, rows, cols| {
+        let values = Random::new(1, name, 0).normal_vec::<f32>(rows * cols, 1.0);
+        Tensor::from_vec(values, [rows, cols]).unwrap()
+    };
+    let (plain, x, g) = (matrix("w", 40, 96), matrix("x", 7, 96).parameter().unwrap(), matrix("g", 7, 40));
+    let weights = [plain.clone(), plain.to_dtype(DType::BF16).unwrap(), quantize(&plain, true).unwrap()];
+    let products = weights.iter().flat_map(|weight| {
+        let y = with_precision(Precision::Bf16, || linear(&x, weight, None)).unwrap();
+        [y.to_f64_vec(), y.backward_with(g.clone()).unwrap().take(&x).unwrap().to_f64_vec()]
+    });
+    products.flatten().collect()
 }

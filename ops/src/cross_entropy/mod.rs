@@ -18,7 +18,7 @@ mod gpu;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
-use crate::linear::{Weight, precision};
+use crate::linear::{Weight, precision, product};
 use hankel_core::{Buffer, Device, Error, Precision, Result, Tensor, autograd};
 
 /// Logits that exist at once.
@@ -132,12 +132,10 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
         for_chunks(x, head, precision, |first, logits: &mut [T]| {
             let n = logits.len() / classes;
             loss += cpu::rows(first, classes, &settings, logits);
-            let slopes = &*logits;
-            let logits = Mat::new(slopes, n, classes);
+            let logits = Mat::new(logits, n, classes);
             if let Some(dx) = &mut dx {
                 let out = &mut dx[first * width..(first + n) * width];
-                let operand = precision::operand(slopes, precision);
-                gemm(1.0, Mat::new(&operand, n, classes), &w, Accumulate::Overwrite, out, width);
+                product(1.0, logits, &w, Accumulate::Overwrite, out, width);
             }
             if let Some(dw) = &mut dw {
                 let x = Mat::new(&x[first * width..], n, width);
@@ -244,8 +242,7 @@ fn for_chunks<T: Real>(x: &[T], head: Head, precision: Precision, mut f: impl Fn
             Some(bias) => Accumulate::Bias(bias.data()?),
             None => Accumulate::Overwrite,
         };
-        let x = precision::operand(&x[first * width..(first + n) * width], precision);
-        gemm(T::one(), Mat::new(&x, n, width), &right, how, &mut logits, classes);
+        product(T::one(), Mat::new(&x[first * width..], n, width), &right, how, &mut logits, classes);
         f(first, &mut logits[..n * classes]);
     }
     Ok(())

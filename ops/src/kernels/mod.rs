@@ -8,6 +8,7 @@ pub mod fft;
 pub mod gemm;
 pub mod scratch;
 pub mod simd;
+pub(crate) mod transpose;
 
 pub use elementary::Elementary;
 pub use gemm::{Accumulate, Mat, gemm, gemm_serial};

@@ -141,6 +141,11 @@ pub fn limit(set: InstructionSet) {
     LIMIT.store(set as u8, Ordering::Relaxed);
 }
 
+/// Whether kernels may use every instruction of this processor.
+pub(crate) fn is_unlimited() -> bool {
+    !cfg!(debug_assertions) || LIMIT.load(Ordering::Relaxed) == InstructionSet::Best as u8
+}
+
 #[cfg(debug_assertions)]
 fn restriction() -> Option<InstructionSet> {
     match LIMIT.load(Ordering::Relaxed) {
@@ -179,6 +184,20 @@ pub fn vectorized<R>(f: impl FnOnce() -> R) -> R {
         }
     }
     dispatch(Call(f))
+}
+
+/// Asks for elements to be brought to the cache. What lies outside the slice does no harm.
+#[inline(always)]
+pub fn prefetch<T>(data: &[T], first: usize, count: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for byte in (0..count * size_of::<T>()).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let line = data.as_ptr().wrapping_add(first).cast::<i8>().wrapping_add(byte);
+        // SAFETY: a prefetch reads nothing and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (data, first, count);
 }
 
 /// Sum of `x`, in an order that depends on the length only.

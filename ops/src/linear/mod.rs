@@ -23,17 +23,20 @@ mod matvec;
 pub mod nf4;
 mod nf4_decode;
 pub(crate) mod precision;
+mod product;
 pub(crate) mod weight;
 
 #[doc(hidden)]
 pub use gpu::ways;
 pub use precision::{check_precision, default_precision, gpu_precisions};
+pub(crate) use product::product;
 pub(crate) use weight::Weight;
 
 use crate::check::{self, for_float};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use hankel_core::{Buffer, Error, Float, Precision, Result, Tensor, autograd, parallel};
 use matvec::matvec;
+use product::rounded;
 
 struct Sizes {
     rows: usize,
@@ -73,8 +76,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
             Some(bias) => Accumulate::Bias(bias.data()?),
             None => Accumulate::Overwrite,
         };
-        let operand = precision::operand(x.data::<T>()?, precision);
-        project(1.0, Mat::new(&operand, rows, inputs), weight, precision, how, &mut out)?;
+        project(1.0, Mat::new(x.data()?, rows, inputs), weight, precision, how, &mut out)?;
         let out = Tensor::from_buffer(out, x.shape().with_last(outputs))?;
 
         let saved_x = autograd::needs_gradient(weight).then(|| x.detach());
@@ -144,8 +146,7 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
                 });
             }
         }
-        let operand = precision::operand(x.data::<T>()?, precision);
-        project(factor, Mat::new(&operand, rows, inputs), weight, precision, Accumulate::Add, &mut out)?;
+        project(factor, Mat::new(x.data()?, rows, inputs), weight, precision, Accumulate::Add, &mut out)?;
         let out = Tensor::from_buffer(out, base.shape())?;
 
         let learns = autograd::needs_gradient(weight) || autograd::needs_gradient(gate);
@@ -182,7 +183,7 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
     })
 }
 
-/// `out (+)= factor x W^T`, with `x` rounded already.
+/// `out (+)= factor x W^T`.
 fn project<T: Real>(
     factor: T,
     x: Mat<T>,
@@ -193,10 +194,11 @@ fn project<T: Real>(
 ) -> Result<()> {
     let weight = Weight::new(weight, precision)?;
     if x.rows() == 1 {
-        matvec(factor, x.row(0), &weight, how, out);
+        let rounded = weight.is_rounded().then(|| rounded(x.row(0)));
+        matvec(factor, rounded.as_deref().unwrap_or(x.row(0)), &weight, how, out);
     } else {
         let outputs = weight.shape().0;
-        gemm(factor, x, &weight.t(), how, out, outputs);
+        product(factor, x, &weight.t(), how, out, outputs);
     }
     Ok(())
 }
@@ -207,8 +209,7 @@ fn times_weight<T: Real>(factor: T, g: &Tensor, weight: &Tensor, precision: Prec
     let rows = g.shape().rows();
     let mut out = Buffer::unspecified(rows * inputs);
     let right = Weight::new(weight, precision)?;
-    let operand = precision::operand(g.data::<T>()?, precision);
-    gemm(factor, Mat::new(&operand, rows, outputs), &right, Accumulate::Overwrite, &mut out, inputs);
+    product(factor, Mat::new(g.data()?, rows, outputs), &right, Accumulate::Overwrite, &mut out, inputs);
     Tensor::from_buffer(out, g.shape().with_last(inputs))
 }
 

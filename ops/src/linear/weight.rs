@@ -1,8 +1,11 @@
 //! A weight as the right factor of a product, from whatever it is stored in.
 
 use super::{nf4_decode, precision};
-use crate::kernels::gemm::RightFactor;
-use crate::kernels::simd::vectorized;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::gemm::bf16::{Bf16Factor, Bf16Source, DotProducts};
+use crate::kernels::gemm::{PanelShape, ROWS_AHEAD, RightFactor};
+use crate::kernels::simd::{prefetch, vectorized};
+use crate::kernels::transpose::{SIDE, transpose};
 use crate::kernels::{Mat, Real};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -21,7 +24,7 @@ pub(crate) enum Weight<'a, T> {
 #[derive(Clone, Copy)]
 pub(crate) struct Operand<'a> {
     source: Source<'a>,
-    rounded: bool,
+    precision: Precision,
 }
 
 impl Operand<'_> {
@@ -29,7 +32,7 @@ impl Operand<'_> {
     #[inline(always)]
     pub(crate) fn decode<T: Real>(&self, first: usize, out: &mut [T]) {
         self.source.decode(first, out);
-        if self.rounded {
+        if self.precision == Precision::Bf16 && !matches!(self.source, Source::Bf16(_)) {
             precision::round(out);
         }
     }
@@ -58,7 +61,7 @@ impl<'a, T: Real> Weight<'a, T> {
         };
         match source {
             Some(source) => {
-                let source = Operand { source, rounded: bf16 && !matches!(source, Source::Bf16(_)) };
+                let source = Operand { source, precision };
                 Ok(Weight::Compact { source, rows, cols, transposed: false })
             }
             None => Ok(Weight::Same(Mat::new(tensor.data()?, rows, cols))),
@@ -68,6 +71,23 @@ impl<'a, T: Real> Weight<'a, T> {
     /// Rows and columns.
     pub(crate) fn shape(&self) -> (usize, usize) {
         (self.rows(), self.cols())
+    }
+
+    /// Whether its products are of operands rounded to `bf16`.
+    pub(crate) fn is_rounded(&self) -> bool {
+        matches!(self, Weight::Compact { source, .. } if source.precision == Precision::Bf16)
+    }
+
+    /// The factor of dot products of `bf16`.
+    ///
+    /// # Panics
+    /// When the weight is for another precision.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn in_pairs(&self, dot: DotProducts) -> Bf16Factor<'_, Source<'a>> {
+        let Weight::Compact { source, rows, cols, transposed } = self else {
+            unreachable!("a weight for bf16 is never read in place");
+        };
+        Bf16Factor { source: &source.source, rows: *rows, cols: *cols, transposed: *transposed, dot }
     }
 
     /// The transpose, of the same elements.
@@ -89,6 +109,17 @@ impl<'a> Source<'a> {
             CpuStorage::BF16(data) => Some(Source::Bf16(data)),
             CpuStorage::Nf4(data) => Some(Source::Nf4(data)),
             _ => None,
+        }
+    }
+
+    /// Asks for elements to be brought to the cache.
+    #[inline(always)]
+    fn prefetch(&self, first: usize, count: usize) {
+        match self {
+            Source::F32(data) => prefetch(data, first, count),
+            Source::F16(data) => prefetch(data, first, count),
+            Source::Bf16(data) => prefetch(data, first, count),
+            Source::Nf4(data) => prefetch(data.packed(), first / 2, count / 2),
         }
     }
 
@@ -115,6 +146,31 @@ impl<'a> Source<'a> {
                 }
             }
             Source::Nf4(data) => nf4_decode::decode(data, first, out),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Bf16Source for Source<'_> {
+    #[inline(always)]
+    fn prefetch(&self, first: usize, count: usize) {
+        self.prefetch(first, count);
+    }
+
+    #[inline(always)]
+    fn decode(&self, dot: DotProducts, first: usize, out: &mut [u16]) {
+        let mut wide = [0.0_f32; 64];
+        match self {
+            Source::F32(data) => dot.round(&data[first..][..out.len()], out),
+            Source::Bf16(data) => out.copy_from_slice(data[first..][..out.len()].reinterpret_cast()),
+            Source::F16(data) => {
+                for (out, data) in out.chunks_mut(wide.len()).zip(data[first..].chunks(wide.len())) {
+                    let wide = &mut wide[..out.len()];
+                    data[..out.len()].convert_to_f32_slice(wide);
+                    dot.round(wide, out);
+                }
+            }
+            Source::Nf4(data) => nf4_decode::decode_bf16(dot, data, first, out),
         }
     }
 }
@@ -146,43 +202,98 @@ impl<T: Real> RightFactor<T> for Weight<'_, T> {
         }
     }
 
-    fn pack(&self, k: Range<usize>, j: Range<usize>, width: usize, out: &mut [T]) {
-        /// Steps of `k` decoded at a time: a block of the 4-bit format.
-        const STEPS: usize = 64;
-        /// Columns decoded before they are written side by side.
-        const COLUMNS: usize = 16;
-        let &Weight::Compact { source, cols: stride, transposed, .. } = self else {
-            let Weight::Same(matrix) = self else { unreachable!("the other variant was matched") };
-            return matrix.pack(k, j, width, out);
-        };
-        let cols = j.len();
-        if cols < width {
-            out.fill(T::zero());
+    fn pack(&self, k: Range<usize>, j: Range<usize>, shape: PanelShape, out: &mut [T]) {
+        match self {
+            Weight::Same(matrix) => matrix.pack(k, j, shape, out),
+            Weight::Compact { source, cols, transposed: true, .. } => vectorized(
+                #[inline(always)]
+                || pack_rows(source, *cols, k, j, shape, out),
+            ),
+            Weight::Compact { source, cols, transposed: false, .. } => vectorized(
+                #[inline(always)]
+                || pack_columns(source, *cols, k, j, shape, out),
+            ),
         }
-        if !transposed {
-            vectorized(|| {
-                for (p, out) in k.zip(out.chunks_exact_mut(width)) {
-                    source.decode(p * stride + j.start, &mut out[..cols]);
-                }
-            });
-            return;
-        }
-        vectorized(|| {
-            let mut decoded = [[T::zero(); STEPS]; COLUMNS];
-            for (block, out) in k.clone().step_by(STEPS).zip(out.chunks_mut(STEPS * width)) {
-                let steps = STEPS.min(k.end - block);
-                for first in (0..cols).step_by(COLUMNS) {
-                    let count = COLUMNS.min(cols - first);
-                    for (column, decoded) in decoded[..count].iter_mut().enumerate() {
-                        source.decode((j.start + first + column) * stride + block, &mut decoded[..steps]);
+    }
+}
+
+/// Rows of the source, `stride` elements each, are columns of the factor: some are decoded side by side and transposed.
+#[inline(always)]
+fn pack_rows<T: Real>(
+    source: &Operand,
+    stride: usize,
+    k: Range<usize>,
+    j: Range<usize>,
+    shape: PanelShape,
+    out: &mut [T],
+) {
+    /// Steps of `k` decoded at a time: a cache line of the 4-bit format.
+    const STEPS: usize = 128;
+    /// Room for whole squares and a line more, so that the rows fall on different lines of the cache.
+    const ROW: usize = STEPS + SIDE;
+    let mut decoded = [[T::zero(); ROW]; SIDE];
+    let mut rest = out;
+    for (column, width) in shape.columns(j.len()) {
+        let (panel, after) = rest.split_at_mut(k.len() * width);
+        rest = after;
+        for (block, panel) in k.clone().step_by(STEPS).zip(panel.chunks_mut(STEPS * width)) {
+            let steps = STEPS.min(k.end - block);
+            for first in (0..width).step_by(SIDE) {
+                let count = SIDE.min(width).min(j.len().saturating_sub(column + first));
+                for (i, row) in decoded.iter_mut().enumerate() {
+                    if i < count {
+                        let from = (j.start + column + first + i) * stride + block;
+                        source.source.prefetch(from + stride, steps);
+                        source.decode(from, &mut row[..steps]);
+                    } else {
+                        row.fill(T::zero());
                     }
-                    for (p, row) in out.chunks_exact_mut(width).enumerate() {
-                        for (y, decoded) in row[first..first + count].iter_mut().zip(&decoded) {
-                            *y = decoded[p];
-                        }
+                }
+                if width >= SIDE {
+                    for p in (0..steps).step_by(SIDE) {
+                        transpose(
+                            &decoded.as_flattened()[p..],
+                            ROW,
+                            &mut panel[p * width + first..],
+                            width,
+                            SIDE.min(steps - p),
+                        );
+                    }
+                } else {
+                    for (p, out) in panel.chunks_exact_mut(width).enumerate() {
+                        out.iter_mut().enumerate().for_each(|(i, y)| *y = decoded[i][p]);
                     }
                 }
             }
-        });
+        }
+    }
+}
+
+/// Rows of the source are rows of the factor.
+#[inline(always)]
+fn pack_columns<T: Real>(
+    source: &Operand,
+    stride: usize,
+    k: Range<usize>,
+    j: Range<usize>,
+    shape: PanelShape,
+    out: &mut [T],
+) {
+    /// Columns decoded at a time: whole blocks of the 4-bit format, and whole panels.
+    const COLUMNS: usize = 256;
+    let steps = k.len();
+    let mut decoded = [T::zero(); COLUMNS];
+    for (i, p) in k.enumerate() {
+        for first in (0..j.len()).step_by(COLUMNS) {
+            let cols = COLUMNS.min(j.len() - first);
+            let from = p * stride + j.start + first;
+            source.source.prefetch(from + ROWS_AHEAD * stride, cols);
+            source.decode(from, &mut decoded[..cols]);
+            decoded[cols..cols.next_multiple_of(shape.width).min(COLUMNS)].fill(T::zero());
+            for (column, width) in shape.columns(cols) {
+                let out = &mut out[(first + column) * steps + i * width..][..width];
+                out.copy_from_slice(&decoded[column..][..width]);
+            }
+        }
     }
 }

@@ -35,6 +35,17 @@ impl<'a, T: Copy> Mat<'a, T> {
         Mat { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
     }
 
+    /// The same shape over other data of the same length.
+    pub(crate) fn with_data<U>(self, data: &'a [U]) -> Mat<'a, U> {
+        assert_eq!(data.len(), self.data.len());
+        Mat { data, rows: self.rows, cols: self.cols, row_stride: self.row_stride, col_stride: self.col_stride }
+    }
+
+    /// The elements, gaps among them.
+    pub(crate) fn data(&self) -> &'a [T] {
+        self.data
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

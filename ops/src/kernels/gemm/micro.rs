@@ -33,7 +33,7 @@ pub(super) struct Strip<T> {
 
 /// Where a tile is written: row i starts at `data.add(i * row_stride)`, `cols` columns are written.
 #[derive(Clone, Copy)]
-pub(super) struct Target<T> {
+pub struct Target<T> {
     pub data: *mut T,
     pub row_stride: usize,
     pub cols: usize,

@@ -8,6 +8,8 @@
 //! the number of threads. Weight gradients (a small output, a long sum over tokens) are cut in chunks of [`K_CHUNK`]
 //! tokens that are added in order.
 
+#[cfg(target_arch = "x86_64")]
+pub mod bf16;
 mod mat;
 mod micro;
 mod pack;
@@ -22,8 +24,10 @@ pub use pack::RightFactor;
 use super::scratch::Scratch;
 use super::simd::Real;
 use micro::Target;
-use panels::{Panels, multiply, multiply_into};
+pub use panels::PanelShape;
+use panels::{Panels, multiply_into};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Steps of `k` for which panels are packed: a panel of 32 columns in `f32` fills the first-level cache.
 pub const K_BLOCK: usize = 512;
@@ -31,6 +35,8 @@ pub const K_BLOCK: usize = 512;
 pub const K_CHUNK: usize = 2048;
 /// Rows of the left factor multiplied by a panel while it stays in the cache.
 const ROW_BLOCK: usize = 64;
+/// Rows of a row-major right factor asked for in advance: they are far apart in memory, where no processor expects the next.
+pub(crate) const ROWS_AHEAD: usize = 8;
 /// Multiply-adds worth a task of their own.
 const TASK: usize = 1 << 21;
 /// Elements of a right factor that are packed once for all threads.
@@ -47,18 +53,49 @@ pub enum Accumulate<'a, T> {
     Bias(&'a [T]),
 }
 
+/// A right factor in the form in which it is multiplied with: packed in panels.
+pub trait Factor<T: Real>: Sync {
+    /// Columns, packed.
+    type Panels: Sync;
+    /// Rows: the length of the sum.
+    fn rows(&self) -> usize;
+    /// Columns of the output.
+    fn cols(&self) -> usize;
+    /// Packs rows `k` of columns `j`.
+    fn panels(&self, k: Range<usize>, j: Range<usize>) -> Self::Panels;
+    /// `alpha A B` to the rows of the target, `B` being what was packed.
+    ///
+    /// # Safety
+    /// The target is writable (and readable, when added to) for the rows of `a`, and nobody else uses it meanwhile.
+    unsafe fn multiply(alpha: T, a: Mat<T>, panels: &Self::Panels, how: Accumulate<T>, target: Target<T>);
+}
+
+impl<T: Real, B: RightFactor<T>> Factor<T> for B {
+    type Panels = Panels<T>;
+
+    fn rows(&self) -> usize {
+        RightFactor::rows(self)
+    }
+
+    fn cols(&self) -> usize {
+        RightFactor::cols(self)
+    }
+
+    fn panels(&self, k: Range<usize>, j: Range<usize>) -> Panels<T> {
+        Panels::pack(self, k, j)
+    }
+
+    unsafe fn multiply(alpha: T, a: Mat<T>, panels: &Panels<T>, how: Accumulate<T>, target: Target<T>) {
+        // SAFETY: the same promise.
+        unsafe { multiply_into(alpha, a, panels, how, target) }
+    }
+}
+
 /// `C (+)= alpha A B`, in parallel. `C` is `out`, its rows `out_stride` elements apart.
 ///
 /// # Panics
 /// When the shapes do not fit: that is the calling operator's to check.
-pub fn gemm<T: Real>(
-    alpha: T,
-    a: Mat<T>,
-    b: &impl RightFactor<T>,
-    how: Accumulate<T>,
-    out: &mut [T],
-    out_stride: usize,
-) {
+pub fn gemm<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
     let (m, k, n) = check(a, b, how, out, out_stride);
     if m == 0 || n == 0 {
         return;
@@ -72,11 +109,11 @@ pub fn gemm<T: Real>(
     }
     let task_rows = (TASK / (k * n)).max(1).next_multiple_of(ROW_BLOCK);
     if k * n <= SHARED {
-        let panels = Panels::pack(b, 0..k, 0..n);
+        let panels = b.panels(0..k, 0..n);
         out.par_chunks_mut(task_rows * out_stride).enumerate().for_each(|(i, out)| {
             let first = i * task_rows;
             let a = a.row_block(first, task_rows.min(m - first));
-            multiply(alpha, a, &panels, how, out, out_stride);
+            multiply::<T, B>(alpha, a, &panels, n, how, out, out_stride);
         });
         return;
     }
@@ -87,10 +124,10 @@ pub fn gemm<T: Real>(
 ///
 /// # Panics
 /// When the shapes do not fit.
-pub fn gemm_serial<T: Real>(
+pub fn gemm_serial<T: Real, B: Factor<T>>(
     alpha: T,
     a: Mat<T>,
-    b: &impl RightFactor<T>,
+    b: &B,
     how: Accumulate<T>,
     out: &mut [T],
     out_stride: usize,
@@ -99,13 +136,29 @@ pub fn gemm_serial<T: Real>(
     if m == 0 || n == 0 {
         return;
     }
-    let panels = Panels::pack(b, 0..k, 0..n);
-    multiply(alpha, a, &panels, how, out, out_stride);
+    let panels = b.panels(0..k, 0..n);
+    multiply::<T, B>(alpha, a, &panels, n, how, out, out_stride);
 }
 
-fn check<T: Real>(
+/// `alpha A B` to the first columns of the rows of `out`.
+fn multiply<T: Real, B: Factor<T>>(
+    alpha: T,
     a: Mat<T>,
-    b: &impl RightFactor<T>,
+    panels: &B::Panels,
+    cols: usize,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+) {
+    assert!(a.rows == 0 || cols == 0 || (a.rows - 1) * out_stride + cols <= out.len());
+    let target = Target { data: out.as_mut_ptr(), row_stride: out_stride, cols };
+    // SAFETY: the slice holds all rows of the target, as just checked.
+    unsafe { B::multiply(alpha, a, panels, how, target) }
+}
+
+fn check<T: Real, B: Factor<T>>(
+    a: Mat<T>,
+    b: &B,
     how: Accumulate<T>,
     out: &[T],
     out_stride: usize,
@@ -120,21 +173,14 @@ fn check<T: Real>(
 }
 
 /// A small output and a long sum: chunks of the sum side by side, added in order.
-fn long_sum<T: Real>(
-    alpha: T,
-    a: Mat<T>,
-    b: &impl RightFactor<T>,
-    how: Accumulate<T>,
-    out: &mut [T],
-    out_stride: usize,
-) {
+fn long_sum<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
     let (m, k, n) = (a.rows, a.cols, b.cols());
     let mut partial = Scratch::<T>::new(k.div_ceil(K_CHUNK) * m * n);
     partial.par_chunks_mut(m * n).enumerate().for_each(|(i, out)| {
         let range = i * K_CHUNK..k.min((i + 1) * K_CHUNK);
         let a = a.col_block(range.start, range.len());
-        let panels = Panels::pack(b, range, 0..n);
-        multiply(alpha, a, &panels, Accumulate::Overwrite, out, n);
+        let panels = b.panels(range, 0..n);
+        multiply::<T, B>(alpha, a, &panels, n, Accumulate::Overwrite, out, n);
     });
     for (i, row) in out.chunks_mut(out_stride).take(m).enumerate() {
         let row = &mut row[..n];
@@ -150,16 +196,17 @@ fn long_sum<T: Real>(
 }
 
 /// A right factor that is too large to be packed at once: each task packs the columns it multiplies with.
-fn wide<T: Real>(alpha: T, a: Mat<T>, b: &impl RightFactor<T>, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
-    /// Tasks that keep many cores busy.
-    const TASKS: usize = 64;
+fn wide<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
     let (m, k, n) = (a.rows, a.cols, b.cols());
+    // As large as leaves each thread a few: a block of columns is packed for each block of rows, and the other way round. Where
+    // the output is cut changes no bit of it.
+    let tasks = 8 * rayon::current_num_threads();
     let (mut rows, mut cols) = (1024.min(m.next_multiple_of(ROW_BLOCK)), 256);
-    while m.div_ceil(rows) * n.div_ceil(cols) < TASKS && (rows > 4 * ROW_BLOCK || cols > 64) {
-        if cols > 64 {
-            cols /= 2;
-        } else {
+    while m.div_ceil(rows) * n.div_ceil(cols) < tasks && (rows > 4 * ROW_BLOCK || cols > 64) {
+        if rows > 4 * ROW_BLOCK && (rows >= 4 * cols || cols == 64) {
             rows = (rows / 2).next_multiple_of(ROW_BLOCK);
+        } else {
+            cols /= 2;
         }
     }
     let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(cols));
@@ -176,11 +223,11 @@ fn wide<T: Real>(alpha: T, a: Mat<T>, b: &impl RightFactor<T>, how: Accumulate<T
             let range = first..k.min(first + K_BLOCK);
             let how = if first == 0 { how } else { Accumulate::Add };
             let a = a.row_block(i, rows).col_block(first, range.len());
-            let panels = Panels::pack(b, range, j..j + cols);
+            let panels = b.panels(range, j..j + cols);
             // SAFETY: `check` made sure that the output holds m rows of n columns; the tasks' rectangles are disjoint.
             unsafe {
                 let target = Target { data: target.0.add(i * out_stride + j), row_stride: out_stride, cols };
-                multiply_into(alpha, a, &panels, how, target);
+                B::multiply(alpha, a, &panels, how, target);
             }
         }
     });

@@ -1,19 +1,21 @@
 //! Copies of the factors in the order in which the tiles read them.
 
-use super::Mat;
 use super::micro::MAX_ROWS;
-use crate::kernels::simd::Real;
+use super::panels::PanelShape;
+use super::{Mat, ROWS_AHEAD};
+use crate::kernels::simd::{Real, prefetch};
+use crate::kernels::transpose::{SIDE, transpose};
 use std::ops::Range;
 
-/// The right factor of a product, from any storage: it is asked for panels of columns, which it may widen or
-/// dequantise on the way.
+/// The right factor of a product, from any storage: it is asked for panels, for which it may widen or dequantise elements.
 pub trait RightFactor<T>: Sync {
     /// Rows: the length of the sum.
     fn rows(&self) -> usize;
     /// Columns of the output.
     fn cols(&self) -> usize;
-    /// Writes rows `k` of columns `j` row-major into `out`, `width` elements to a row, zeros after the last column.
-    fn pack(&self, k: Range<usize>, j: Range<usize>, width: usize, out: &mut [T]);
+    /// Writes rows `k` of columns `j` into `out`, one panel after the other, each of them row-major and as wide as `shape` says;
+    /// zeros after the last column.
+    fn pack(&self, k: Range<usize>, j: Range<usize>, shape: PanelShape, out: &mut [T]);
 }
 
 impl<T: Real> RightFactor<T> for Mat<'_, T> {
@@ -25,27 +27,59 @@ impl<T: Real> RightFactor<T> for Mat<'_, T> {
         self.cols
     }
 
-    fn pack(&self, k: Range<usize>, j: Range<usize>, width: usize, out: &mut [T]) {
-        /// Steps of `k` transposed at a time: one cache line of each row of the source.
-        const BLOCK: usize = 16;
+    #[inline(always)]
+    fn pack(&self, k: Range<usize>, j: Range<usize>, shape: PanelShape, out: &mut [T]) {
+        if self.col_stride == 1 {
+            return self.pack_rows(k, j, shape, out);
+        }
+        let mut rest = out;
+        for (column, width) in shape.columns(j.len()) {
+            let (panel, after) = rest.split_at_mut(k.len() * width);
+            self.pack_panel(k.clone(), j.start + column..j.end.min(j.start + column + width), width, panel);
+            rest = after;
+        }
+    }
+}
+
+impl<T: Real> Mat<'_, T> {
+    /// Rows side by side in memory, each for all panels.
+    #[inline(always)]
+    fn pack_rows(&self, k: Range<usize>, j: Range<usize>, shape: PanelShape, out: &mut [T]) {
+        let steps = k.len();
+        for (i, p) in k.enumerate() {
+            prefetch(self.data, (p + ROWS_AHEAD) * self.row_stride + j.start, j.len());
+            let row = &self.data[p * self.row_stride..][j.clone()];
+            for (column, width) in shape.columns(row.len()) {
+                let row = &row[column..row.len().min(column + width)];
+                let out = &mut out[column * steps + i * width..][..width];
+                out[..row.len()].copy_from_slice(row);
+                out[row.len()..].fill(T::zero());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pack_panel(&self, k: Range<usize>, j: Range<usize>, width: usize, out: &mut [T]) {
         let cols = j.len();
         if cols < width {
             out.fill(T::zero());
         }
-        if self.col_stride == 1 {
-            for (p, out) in k.zip(out.chunks_exact_mut(width)) {
-                let from = p * self.row_stride + j.start;
-                out[..cols].copy_from_slice(&self.data[from..from + cols]);
+        if self.row_stride == 1 {
+            // Squares of a cache line of each of 16 columns, while there are so many.
+            let squares = if k.len() < SIDE { 0 } else { cols / SIDE * SIDE };
+            for first in (0..squares).step_by(SIDE) {
+                let columns = &self.data[(j.start + first) * self.col_stride..];
+                for block in (0..k.len()).step_by(SIDE) {
+                    // The last square overlaps the one before.
+                    let block = block.min(k.len() - SIDE);
+                    let out = &mut out[block * width + first..];
+                    transpose(&columns[k.start + block..], self.col_stride, out, width, SIDE);
+                }
             }
-        } else if self.row_stride == 1 {
-            for (block, out) in k.clone().step_by(BLOCK).zip(out.chunks_mut(BLOCK * width)) {
-                let steps = BLOCK.min(k.end - block);
-                for (column, j) in j.clone().enumerate() {
-                    let from = j * self.col_stride + block;
-                    let source = &self.data[from..from + steps];
-                    for (&x, row) in source.iter().zip(out.chunks_exact_mut(width)) {
-                        row[column] = x;
-                    }
+            for column in squares..cols {
+                let from = (j.start + column) * self.col_stride + k.start;
+                for (&x, row) in self.data[from..][..k.len()].iter().zip(out.chunks_exact_mut(width)) {
+                    row[column] = x;
                 }
             }
         } else {

@@ -13,7 +13,7 @@ use std::ops::Range;
 ///
 /// For each block of `k`, panel after panel, each `k` steps by the panel's width. Panels are as wide as the register
 /// tile; what remains goes to panels of one register, the last filled up with zeros.
-pub(super) struct Panels<T: Real> {
+pub struct Panels<T: Real> {
     data: Scratch<T>,
     k: usize,
     n: usize,
@@ -22,66 +22,65 @@ pub(super) struct Panels<T: Real> {
 impl<T: Real> Panels<T> {
     /// Packs rows `k` of columns `j`.
     pub(super) fn pack(b: &impl RightFactor<T>, k: Range<usize>, j: Range<usize>) -> Self {
-        let (width, lanes) = dispatch(PanelWidth::<T>(PhantomData));
+        let shape = dispatch(Shape::<T>(PhantomData));
         let n = j.len();
-        let mut panels = Panels { data: Scratch::new(k.len() * n.next_multiple_of(lanes)), k: k.len(), n };
+        let packed = n.next_multiple_of(shape.lanes);
+        let mut panels = Panels { data: Scratch::new(k.len() * packed), k: k.len(), n };
         let mut rest = &mut panels.data[..];
         for first in k.clone().step_by(K_BLOCK) {
             let range = first..k.end.min(first + K_BLOCK);
-            for (column, panel_width) in columns(n, width, lanes) {
-                let (panel, after) = rest.split_at_mut(range.len() * panel_width);
-                let cols = panel_width.min(n - column);
-                b.pack(range.clone(), j.start + column..j.start + column + cols, panel_width, panel);
-                rest = after;
-            }
+            let (block, after) = rest.split_at_mut(range.len() * packed);
+            b.pack(range, j.clone(), shape, block);
+            rest = after;
         }
         panels
     }
 }
 
-/// Columns of a whole panel and of a narrow one.
-struct PanelWidth<T>(PhantomData<T>);
+/// How wide panels are.
+#[derive(Clone, Copy)]
+pub struct PanelShape {
+    /// Columns of a whole panel.
+    pub width: usize,
+    /// Columns of a narrow one: a register.
+    pub lanes: usize,
+}
 
-impl<T: Real> WithSimd for PanelWidth<T> {
-    type Output = (usize, usize);
+impl PanelShape {
+    /// The shape that the register tile has.
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> (usize, usize) {
-        (tile_shape::<S>().1 * T::lanes::<S>(), T::lanes::<S>())
+    pub(super) fn of<S: Simd, T: Real>() -> Self {
+        PanelShape { width: tile_shape::<S>().1 * T::lanes::<S>(), lanes: T::lanes::<S>() }
+    }
+
+    /// First column and width of each panel of `n` columns.
+    #[inline(always)]
+    pub fn columns(self, n: usize) -> impl Iterator<Item = (usize, usize)> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let column = next;
+            let panel = match n - column {
+                0 => return None,
+                left if left > self.width - self.lanes => self.width,
+                _ => self.lanes,
+            };
+            next = n.min(column + panel);
+            Some((column, panel))
+        })
     }
 }
 
-/// First column and width of each panel of `n` columns.
-#[inline(always)]
-pub(super) fn columns(n: usize, width: usize, lanes: usize) -> impl Iterator<Item = (usize, usize)> {
-    let mut next = 0;
-    std::iter::from_fn(move || {
-        let column = next;
-        let panel = match n - column {
-            0 => return None,
-            left if left > width - lanes => width,
-            _ => lanes,
-        };
-        next = n.min(column + panel);
-        Some((column, panel))
-    })
+struct Shape<T>(PhantomData<T>);
+
+impl<T: Real> WithSimd for Shape<T> {
+    type Output = PanelShape;
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> PanelShape {
+        PanelShape::of::<S, T>()
+    }
 }
 
-/// `alpha A B` to the first columns of the rows of `out`.
-pub(super) fn multiply<T: Real>(
-    alpha: T,
-    a: Mat<T>,
-    panels: &Panels<T>,
-    how: Accumulate<T>,
-    out: &mut [T],
-    out_stride: usize,
-) {
-    assert!(a.rows == 0 || panels.n == 0 || (a.rows - 1) * out_stride + panels.n <= out.len());
-    let target = Target { data: out.as_mut_ptr(), row_stride: out_stride, cols: panels.n };
-    // SAFETY: the slice holds all rows of the target, as just checked.
-    unsafe { multiply_into(alpha, a, panels, how, target) }
-}
-
-/// As [`multiply`].
+/// `alpha A B` to the rows of the target.
 ///
 /// # Safety
 /// The target is writable (and readable, when added to) for the rows of `a`, and nobody else uses it meanwhile.
@@ -110,7 +109,7 @@ impl<T: Real> WithSimd for Product<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Product { a, target, panels, .. } = self;
-        let (mr, nv) = tile_shape::<S>();
+        let (mr, _) = tile_shape::<S>();
         let lanes = T::lanes::<S>();
         let packed_len = if a.col_stride == 1 { 0 } else { ROW_BLOCK.next_multiple_of(mr) * K_BLOCK.min(a.cols) };
         let mut packed = Scratch::<T>::new(packed_len);
@@ -126,7 +125,7 @@ impl<T: Real> WithSimd for Product<'_, T> {
                     let strips = rows.next_multiple_of(mr);
                     pack_left(block, k_first..k_first + k, mr, &mut packed[..strips * k]);
                 }
-                for (column, width) in columns(panels.n, nv * lanes, lanes) {
+                for (column, width) in PanelShape::of::<S, T>().columns(panels.n) {
                     let (panel, rest) = panel_data.split_at(k * width);
                     panel_data = rest;
                     let panel = T::split::<S>(panel).0;

@@ -82,21 +82,127 @@ fn every_plan_agrees_with_the_definition() {
     }
 }
 
+/// The same bits from any number of threads.
+fn is_the_same_in_parallel<B: Factor<f32>>(a: Mat<f32>, b: &B) {
+    let product = |threads| {
+        let mut out = vec![0.0; a.rows() * b.cols()];
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| gemm(1.0, a, b, Accumulate::Overwrite, &mut out, b.cols()));
+        out
+    };
+    let one = product(1);
+    for threads in [2, 3, 8] {
+        assert!(product(threads) == one);
+    }
+}
+
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     for (m, k, n) in [(1000, 128, 65), (40, 3 * K_CHUNK, 32), (200, 600, 700)] {
         let (a, b) = (values::<f32>(m * k, 5), values::<f32>(k * n, 6));
-        let product = |threads| {
-            let mut out = vec![0.0; m * n];
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| {
-                gemm(1.0, Mat::new(&a, m, k), &Mat::new(&b, k, n), Accumulate::Overwrite, &mut out, n);
-            });
-            out
+        is_the_same_in_parallel(Mat::new(&a, m, k), &Mat::new(&b, k, n));
+        #[cfg(target_arch = "x86_64")]
+        in_bf16::with(&b, k, n, false, |b| is_the_same_in_parallel(Mat::new(&a, m, k), b));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod in_bf16 {
+    use super::bf16::{Bf16Factor, Bf16Source, DotProducts};
+    use super::*;
+
+    pub(super) struct Plain<'a>(&'a [f32]);
+
+    impl Bf16Source for Plain<'_> {
+        #[inline(always)]
+        fn decode(&self, dot: DotProducts, first: usize, out: &mut [u16]) {
+            dot.round(&self.0[first..][..out.len()], out);
+        }
+    }
+
+    /// Calls `f` with the factor `[k, n]`, or its transpose in memory, if this processor can multiply by it.
+    pub(super) fn with<R>(
+        data: &[f32],
+        k: usize,
+        n: usize,
+        transposed: bool,
+        f: impl FnOnce(&Bf16Factor<Plain>) -> R,
+    ) -> Option<R> {
+        let dot = DotProducts::detect()?;
+        let (rows, cols) = if transposed { (n, k) } else { (k, n) };
+        Some(f(&Bf16Factor { source: &Plain(data), rows, cols, transposed, dot }))
+    }
+
+    fn rounded(x: f32) -> f32 {
+        half::bf16::from_f32(x).to_f32()
+    }
+
+    /// Against sums of rounded operands: they are exact in f64 but for 2^-53, ours are rounded `k` times.
+    fn matches_rounded(m: usize, k: usize, n: usize, layout: u8, how: u8, gap: usize) -> Result<(), TestCaseError> {
+        let a_data = values::<f32>((m + gap) * (k + gap), 1);
+        let b_data = values::<f32>(n * k, 2);
+        let transposed = layout & 1 == 1;
+        let a = if layout & 2 == 0 {
+            Mat::strided(&a_data, m, k, k + gap)
+        } else {
+            Mat::strided(&a_data, k, m, m + gap).t()
         };
-        let one = product(1);
-        for threads in [2, 3, 8] {
-            assert!(product(threads) == one);
+        let bias = values::<f32>(n, 3);
+        let how = [Accumulate::Overwrite, Accumulate::Add, Accumulate::Bias(&bias)][usize::from(how)];
+        let before = values::<f32>(m * (n + gap), 4);
+        let (a_rounded, b_rounded): (Vec<f32>, Vec<f32>) =
+            (a_data.iter().map(|&x| rounded(x)).collect(), b_data.iter().map(|&x| rounded(x)).collect());
+        let b = if transposed { Mat::new(&b_rounded, n, k).t() } else { Mat::new(&b_rounded, k, n) };
+        let expected = oracle(0.75, a.with_data(&a_rounded), b, how, &before, n + gap);
+        // Magnitudes are at most 1.
+        let tolerance = f64::from(f32::EPSILON) * (k as f64 + 4.0);
+        for parallel in [false, true] {
+            let mut out = before.clone();
+            with(&b_data, k, n, transposed, |b| {
+                if parallel {
+                    gemm(0.75, a, b, how, &mut out, n + gap);
+                } else {
+                    gemm_serial(0.75, a, b, how, &mut out, n + gap);
+                }
+                for (i, (&found, &expected)) in out.iter().zip(&expected).enumerate() {
+                    let error = (f64::from(found) - expected).abs();
+                    prop_assert!(error <= tolerance, "element {i}: {found} for {expected}, {m} x {k} x {n}");
+                }
+                Ok(())
+            })
+            .unwrap_or(Ok(()))?;
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(
+            m in 0_usize..40, k in 0_usize..70, n in 0_usize..70, layout in 0_u8..4, how in 0_u8..3, gap in 0_usize..3,
+        ) {
+            matches_rounded(m, k, n, layout, how, gap)?;
+        }
+
+        #[test]
+        fn rounds_as_the_type(values in prop::collection::vec(prop::num::f32::NORMAL | prop::num::f32::ZERO, 0..70)) {
+            let mut found = vec![0; values.len()];
+            if let Some(dot) = DotProducts::detect() {
+                dot.vectorized(|| dot.round(&values, &mut found));
+                for (found, x) in found.iter().zip(values) {
+                    prop_assert_eq!(*found, half::bf16::from_f32(x).to_bits());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_plan_agrees_with_the_definition() {
+        for layout in 0..4 {
+            for (how, (m, k, n)) in
+                [(70, 2 * K_BLOCK + 37, 49), (40, 2 * K_CHUNK + 5, 17), (66, 700, 401)].into_iter().enumerate()
+            {
+                matches_rounded(m, k, n, layout, how as u8, 1).unwrap();
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Products of small blocks inside a kernel that already runs with the vectors of the processor: attention's tiles.
 
 use super::micro::{Strip, Target, strip, tile_shape};
-use super::panels::columns;
+use super::panels::PanelShape;
 use super::{Accumulate, Mat, RightFactor};
 use crate::kernels::simd::Real;
 use pulp::Simd;
@@ -28,12 +28,7 @@ pub(crate) fn packed_cols<S: Simd, T: Real>(n: usize) -> usize {
 /// Packs all of `b` into the first `b.rows() * packed_cols(b.cols())` elements of `out`.
 #[inline(always)]
 pub(crate) fn pack<S: Simd, T: Real>(b: Mat<T>, out: &mut [T]) {
-    let mut rest = out;
-    for (column, width) in columns(b.cols, tile_cols::<S, T>(), T::lanes::<S>()) {
-        let (panel, after) = rest.split_at_mut(b.rows * width);
-        b.pack(0..b.rows, column..b.cols.min(column + width), width, panel);
-        rest = after;
-    }
+    b.pack(0..b.rows, 0..b.cols, PanelShape::of::<S, T>(), out);
 }
 
 /// A packed right factor.
@@ -67,7 +62,7 @@ pub(crate) fn product<S: Simd, T: Real>(
     assert!(a.rows == 0 || b.n == 0 || (a.rows - 1) * out_stride + b.n <= out.len());
     let how = if add { Accumulate::Add } else { Accumulate::Overwrite };
     let mut rest = b.data;
-    for (column, width) in columns(b.n, tile_cols::<S, T>(), lanes) {
+    for (column, width) in PanelShape::of::<S, T>().columns(b.n) {
         let (panel, after) = rest.split_at(b.k * width);
         rest = after;
         for i in (0..a.rows).step_by(mr) {

@@ -1,0 +1,369 @@
+//! Products of operands rounded to `bf16`, by the processor's own dot products of pairs (`avx512_bf16`).
+//!
+//! One instruction multiplies 32 pairs of factors and adds two of the products to each of 16 sums in `f32`: twice the work of a
+//! fused multiply-add. Factors lie in pairs along `k`: a packed panel holds, for each two steps of `k`, one 32-bit pair for each
+//! column, and a row of the left factor is one sequence of pairs. An odd `k` is filled up with a zero.
+//!
+//! The instruction rounds after each of the two additions and takes subnormal numbers for zero, so that results differ from
+//! those of rounded operands in `f32` by the rounding of the sum and by what is below 1e-38.
+
+use super::micro::Target;
+use super::panels::PanelShape;
+use super::{Accumulate, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD};
+use crate::kernels::scratch::Scratch;
+use crate::kernels::simd;
+use crate::kernels::transpose::transpose;
+use std::arch::x86_64::{
+    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtneps_pbh,
+    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_or_si512,
+    _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
+    _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+};
+use std::ops::Range;
+
+/// 32-bit lanes of a register.
+const LANES: usize = 16;
+/// Columns of a panel: two registers.
+const WIDTH: usize = 2 * LANES;
+const PANELS: PanelShape = PanelShape { width: WIDTH, lanes: LANES };
+/// Columns decoded at a time where rows of the weight are steps of `k`: whole blocks of the 4-bit format.
+const DECODED: usize = 256;
+/// Elements of a row decoded at a time, with room for a line more, so that 16 rows do not fall on the same lines of the cache.
+const ROW: usize = K_BLOCK + 2 * LANES;
+
+/// Proof that the processor has the instructions.
+#[derive(Clone, Copy)]
+pub struct DotProducts(());
+
+impl DotProducts {
+    /// `None` where the instructions are missing, or a test does without.
+    pub fn detect() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512bf16")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("f16c");
+        (has && simd::is_unlimited()).then_some(DotProducts(()))
+    }
+
+    /// Runs `f` compiled for these instructions. As [`simd::vectorized`]: what is not inlined is not.
+    #[inline]
+    pub fn vectorized<R>(self, f: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,f16c")]
+        fn call<R>(f: impl FnOnce() -> R) -> R {
+            f()
+        }
+        // SAFETY: the processor has them, which made `self`; those not asked for are part of any with AVX-512.
+        unsafe { call(f) }
+    }
+
+    /// Rounds to the nearest `bf16`, ties to even; subnormal numbers become zeros.
+    #[inline(always)]
+    pub fn round(self, x: &[f32], out: &mut [u16]) {
+        // SAFETY: as above.
+        unsafe { round(x, out) }
+    }
+
+    /// The high and the low nibble of every byte in turn, as the rounded values that they stand for.
+    #[inline(always)]
+    pub fn look_up(self, values: &[f32; 16], bytes: &[u8; 16], out: &mut [u16; 32]) {
+        // SAFETY: as above.
+        unsafe { look_up(values, bytes, out) }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+fn look_up(values: &[f32; 16], bytes: &[u8; 16], out: &mut [u16; 32]) {
+    // SAFETY: registers hold any bits, and are as long as the arrays.
+    unsafe {
+        let table = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(_mm512_loadu_ps(values.as_ptr())));
+        // Twice, as an index has five bits here, of which the fifth is another nibble's.
+        let table = _mm512_broadcast_i64x4(table);
+        let words = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+        let nibbles = _mm512_or_si512(_mm512_srli_epi32::<4>(words), _mm512_slli_epi32::<16>(words));
+        _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_permutexvar_epi16(nibbles, table));
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+fn round(x: &[f32], out: &mut [u16]) {
+    assert_eq!(x.len(), out.len());
+    let (x, x_tail) = x.as_chunks::<LANES>();
+    let (out, out_tail) = out.as_chunks_mut::<LANES>();
+    for (x, out) in x.iter().zip(out) {
+        // SAFETY: a register of input is 64 bytes; that of output is 32, as is its type.
+        *out =
+            unsafe { std::mem::transmute::<__m256bh, [u16; LANES]>(_mm512_cvtneps_pbh(_mm512_loadu_ps(x.as_ptr()))) };
+    }
+    let mut last = [0.0; LANES];
+    last[..x_tail.len()].copy_from_slice(x_tail);
+    // SAFETY: as above.
+    let last: [u16; LANES] = unsafe { std::mem::transmute(_mm512_cvtneps_pbh(_mm512_loadu_ps(last.as_ptr()))) };
+    out_tail.copy_from_slice(&last[..out_tail.len()]);
+}
+
+/// A row-major matrix whose elements can be had in `bf16`.
+pub trait Bf16Source: Sync {
+    /// The bits of the elements from `first` on. Runs inside [`DotProducts::vectorized`] and must be inlined there.
+    fn decode(&self, dot: DotProducts, first: usize, out: &mut [u16]);
+    /// Asks for elements to be brought to the cache, or what lies at their addresses.
+    fn prefetch(&self, _first: usize, _count: usize) {}
+}
+
+/// A right factor in `bf16`.
+pub struct Bf16Factor<'a, S> {
+    /// Its elements.
+    pub source: &'a S,
+    /// Rows of the source.
+    pub rows: usize,
+    /// Columns of the source.
+    pub cols: usize,
+    /// Whether the factor is the transpose of the source.
+    pub transposed: bool,
+    /// What it is multiplied with.
+    pub dot: DotProducts,
+}
+
+/// Columns of a right factor in pairs. The order is that of the panels in `f32`.
+pub struct Pairs {
+    data: Scratch<u32>,
+    k: usize,
+    n: usize,
+}
+
+impl<S: Bf16Source> super::Factor<f32> for Bf16Factor<'_, S> {
+    type Panels = Pairs;
+
+    fn rows(&self) -> usize {
+        if self.transposed { self.cols } else { self.rows }
+    }
+
+    fn cols(&self) -> usize {
+        if self.transposed { self.rows } else { self.cols }
+    }
+
+    fn panels(&self, k: Range<usize>, j: Range<usize>) -> Pairs {
+        let blocks = k.len().div_ceil(K_BLOCK);
+        // An odd block, which only the last can be, takes one step more.
+        let steps =
+            blocks.saturating_sub(1) * (K_BLOCK / 2) + (k.len() - blocks.saturating_sub(1) * K_BLOCK).div_ceil(2);
+        let data = Scratch::new(steps * j.len().next_multiple_of(LANES));
+        let mut pairs = Pairs { data, k: k.len(), n: j.len() };
+        let mut rest = &mut pairs.data[..];
+        for first in k.clone().step_by(K_BLOCK) {
+            let range = first..k.end.min(first + K_BLOCK);
+            let (block, after) = rest.split_at_mut(range.len().div_ceil(2) * j.len().next_multiple_of(LANES));
+            rest = after;
+            self.dot.vectorized(
+                #[inline(always)]
+                || {
+                    if self.transposed {
+                        self.pack_rows(range, j.clone(), block);
+                    } else {
+                        self.pack_columns(range, j.clone(), block);
+                    }
+                },
+            );
+        }
+        pairs
+    }
+
+    unsafe fn multiply(alpha: f32, a: Mat<f32>, panels: &Pairs, how: Accumulate<f32>, target: Target<f32>) {
+        assert!(a.cols == panels.k && target.cols == panels.n);
+        // SAFETY: the instructions are there, or there would be no panels; the rest is the caller's promise.
+        unsafe { multiply(alpha, a, panels, how, target) }
+    }
+}
+
+impl<S: Bf16Source> Bf16Factor<'_, S> {
+    /// Rows of the source are columns: 16 of them are decoded and transposed in squares of 16 x 16 pairs.
+    #[inline(always)]
+    fn pack_rows(&self, k: Range<usize>, j: Range<usize>, out: &mut [u32]) {
+        let steps = k.len().div_ceil(2);
+        let mut decoded = Scratch::<u32>::zeros(LANES * ROW / 2);
+        let mut rest = out;
+        for (column, width) in PANELS.columns(j.len()) {
+            let (panel, after) = rest.split_at_mut(steps * width);
+            rest = after;
+            for half in (0..width).step_by(LANES) {
+                let count = LANES.min(j.len() - column - half);
+                for (i, row) in decoded.chunks_exact_mut(ROW / 2).enumerate() {
+                    if i < count {
+                        let row = bytemuck::cast_slice_mut(row);
+                        self.source.decode(
+                            self.dot,
+                            (j.start + column + half + i) * self.cols + k.start,
+                            &mut row[..k.len()],
+                        );
+                    } else {
+                        row.fill(0);
+                    }
+                }
+                for p in (0..steps).step_by(LANES) {
+                    let out = &mut panel[p * width + half..];
+                    transpose(&decoded[p..], ROW / 2, out, width, LANES.min(steps - p));
+                }
+            }
+        }
+    }
+
+    /// Rows of the source are steps of `k`: the elements of two of them alternate.
+    #[inline(always)]
+    fn pack_columns(&self, k: Range<usize>, j: Range<usize>, out: &mut [u32]) {
+        let steps = k.len().div_ceil(2);
+        let mut decoded = [[0_u16; DECODED]; 2];
+        for (i, step) in k.clone().step_by(2).enumerate() {
+            for first in (0..j.len()).step_by(DECODED) {
+                let cols = DECODED.min(j.len() - first);
+                for (row, decoded) in decoded.iter_mut().enumerate() {
+                    if step + row < k.end {
+                        let from = (step + row) * self.cols + j.start + first;
+                        self.source.prefetch(from + ROWS_AHEAD * self.cols, cols);
+                        self.source.decode(self.dot, from, &mut decoded[..cols]);
+                        decoded[cols..].fill(0);
+                    } else {
+                        decoded.fill(0);
+                    }
+                }
+                for (column, width) in PANELS.columns(cols) {
+                    // Panels before this one are whole, and so are those of the columns before.
+                    let out = &mut out[(first + column) * steps + i * width..][..width];
+                    let (even, odd) = (&decoded[0][column..][..width], &decoded[1][column..][..width]);
+                    for ((out, &even), &odd) in out.iter_mut().zip(even).zip(odd) {
+                        *out = u32::from(even) | u32::from(odd) << 16;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// As [`super::panels::multiply_into`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn multiply(alpha: f32, a: Mat<f32>, panels: &Pairs, how: Accumulate<f32>, target: Target<f32>) {
+    /// Rows of a tile.
+    const ROWS: usize = 8;
+    // A line more than whole pairs, as for the weights.
+    let stride = K_BLOCK.min(a.cols).div_ceil(2).next_multiple_of(LANES) + LANES;
+    let mut rounded = Scratch::<u32>::new(ROW_BLOCK.min(a.rows) * stride);
+    for first_row in (0..a.rows).step_by(ROW_BLOCK) {
+        let rows = ROW_BLOCK.min(a.rows - first_row);
+        let mut panel_data = &panels.data[..];
+        let mut k_first = 0;
+        // A sum of nothing still writes the output: one pass with empty panels.
+        while k_first < a.cols.max(1) {
+            let k = K_BLOCK.min(a.cols - k_first);
+            let steps = k.div_ceil(2);
+            round_rows(a.row_block(first_row, rows).col_block(k_first, k), &mut rounded, stride);
+            for (column, width) in PANELS.columns(panels.n) {
+                let (panel, rest) = panel_data.split_at(steps * width);
+                panel_data = rest;
+                let panel = panel.as_chunks::<LANES>().0;
+                let cols = width.min(panels.n - column);
+                let how = match how {
+                    _ if k_first > 0 => Accumulate::Add,
+                    Accumulate::Bias(bias) => Accumulate::Bias(&bias[column..column + cols]),
+                    how => how,
+                };
+                let mut i = 0;
+                while i < rows {
+                    // SAFETY: the rows are rounded, `stride` apart; the target holds the rows of `a`, as promised.
+                    unsafe {
+                        let from = rounded.as_ptr().add(i * stride);
+                        let data = target.data.add((first_row + i) * target.row_stride + column);
+                        let to = Target { data, row_stride: target.row_stride, cols };
+                        i += match (rows - i, width) {
+                            (ROWS.., WIDTH) => tile::<ROWS, 2>(from, stride, panel, alpha, how, to),
+                            (4.., WIDTH) => tile::<4, 2>(from, stride, panel, alpha, how, to),
+                            (_, WIDTH) => tile::<1, 2>(from, stride, panel, alpha, how, to),
+                            (ROWS.., _) => tile::<ROWS, 1>(from, stride, panel, alpha, how, to),
+                            (4.., _) => tile::<4, 1>(from, stride, panel, alpha, how, to),
+                            _ => tile::<1, 1>(from, stride, panel, alpha, how, to),
+                        };
+                    }
+                }
+            }
+            k_first += K_BLOCK;
+        }
+    }
+}
+
+/// The rows of `a` in pairs, `stride` pairs apart.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+fn round_rows(a: Mat<f32>, out: &mut [u32], stride: usize) {
+    if a.cols == 0 {
+        return;
+    }
+    for (i, out) in out.chunks_exact_mut(stride).take(a.rows).enumerate() {
+        let out: &mut [u16] = bytemuck::cast_slice_mut(out);
+        if a.cols % 2 == 1 {
+            out[a.cols] = 0;
+        }
+        if a.col_stride == 1 {
+            round(a.row(i), &mut out[..a.cols]);
+        } else {
+            for (j, out) in out[..a.cols].iter_mut().enumerate() {
+                round(&[a.at(i, j)], std::slice::from_mut(out));
+            }
+        }
+    }
+}
+
+/// `MR` rows of one panel of `NV` registers per step; returns `MR`.
+///
+/// # Safety
+/// `a` must be readable for `MR` rows of as many pairs as the panel has steps, `c` readable and writable for `MR` rows of its
+/// columns, which the panel has; a bias has as many elements.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn tile<const MR: usize, const NV: usize>(
+    a: *const u32,
+    stride: usize,
+    panel: &[[u32; LANES]],
+    alpha: f32,
+    how: Accumulate<f32>,
+    c: Target<f32>,
+) -> usize {
+    let mut acc = [[_mm512_setzero_ps(); NV]; MR];
+    for (p, b) in panel.as_chunks::<NV>().0.iter().enumerate() {
+        // SAFETY: a register holds 16 pairs of any bits.
+        let b: [__m512bh; NV] = b.map(|b| unsafe { std::mem::transmute(b) });
+        for i in 0..MR {
+            // SAFETY: the caller's promise; a register holds any bits.
+            let a: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(*a.add(i * stride + p) as i32)) };
+            for j in 0..NV {
+                acc[i][j] = _mm512_dpbf16_ps(acc[i][j], a, b[j]);
+            }
+        }
+    }
+    let alpha = _mm512_set1_ps(alpha);
+    for (i, acc) in acc.into_iter().enumerate() {
+        for (j, acc) in acc.into_iter().enumerate() {
+            let first = j * LANES;
+            let left = c.cols.saturating_sub(first).min(LANES);
+            let mask = ((1_u32 << left) - 1) as u16;
+            // SAFETY: the mask leaves the columns of the target, and as many of the bias.
+            unsafe {
+                let out = c.data.add(i * c.row_stride).wrapping_add(first);
+                if left == LANES {
+                    let base = match how {
+                        Accumulate::Overwrite => _mm512_setzero_ps(),
+                        Accumulate::Add => _mm512_loadu_ps(out),
+                        Accumulate::Bias(bias) => _mm512_loadu_ps(bias.as_ptr().add(first)),
+                    };
+                    _mm512_storeu_ps(out, _mm512_fmadd_ps(alpha, acc, base));
+                    continue;
+                }
+                let base = match how {
+                    Accumulate::Overwrite => _mm512_setzero_ps(),
+                    Accumulate::Add => _mm512_maskz_loadu_ps(mask, out),
+                    Accumulate::Bias(bias) => _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first)),
+                };
+                _mm512_mask_storeu_ps(out, mask, _mm512_fmadd_ps(alpha, acc, base));
+            }
+        }
+    }
+    MR
+}
