@@ -1,0 +1,1 @@
+"""What is compared with what, one file per comparison."""

@@ -1,0 +1,1 @@
+"""What the other libraries do, one file per comparison."""
