@@ -21,6 +21,16 @@ class Report:
         self.seconds[name] = time.perf_counter() - begun
         return result
 
+    def mean(self, name, calls, function):
+        """The mean time of so many calls."""
+
+        def repeat():
+            for _ in range(calls):
+                function()
+
+        self.time(name, repeat)
+        self.seconds[name] /= calls
+
 
 def main():
     # Whatever libraries print goes to the error stream: the other one is for answers.

@@ -4,11 +4,13 @@ from harness import Entry
 from tables import Section
 
 BATCH, STATES = 32, 32
+# In a run, so that the shortest take a few milliseconds.
+CALLS = 5
 LENGTHS = [512, 1024, 2048]
 
 
 def entries(steps):
-    sizes = {"comparison": "conv", "batch": BATCH, "steps": steps, "states": STATES}
+    sizes = {"comparison": "conv", "batch": BATCH, "steps": steps, "states": STATES, "calls": CALLS}
 
     def ours(name, group, **others):
         return Entry(name, sizes | others, group=group)
@@ -36,7 +38,7 @@ def run(race, options):
             "states written; backward: gradient and states read, input's gradient written) at "
             f"{bandwidth / 1e9:.1f} GB/s, the best large copy of this run. What fits the cache can be faster than that.",
         )
-        section.add(race.run(options.chosen(entries(steps)), rounds=3 * options.rounds))
+        section.add(race.run(options.chosen(entries(steps))))
         moved = 4 * BATCH * steps * STATES
         for m in section.measured:
             if m.entry.group == "scan":

@@ -21,7 +21,7 @@ class Program:
         tensors = load_file(inputs)
         self.u, self.g, self.filter = tensors["u"].requires_grad_(True), tensors["g"], tensors["filter"]
         self.filter.requires_grad_(True)
-        self.way = settings["way"]
+        self.way, self.calls = settings["way"], settings["calls"]
 
     def forward(self):
         match self.way:
@@ -44,5 +44,5 @@ class Program:
 
     def run(self, report):
         with torch.no_grad():
-            report.time("forward", self.forward)
-        report.time("forward and backward", self.differentiate)
+            report.mean("forward", self.calls, self.forward)
+        report.mean("forward and backward", self.calls, self.differentiate)

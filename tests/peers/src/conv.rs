@@ -15,11 +15,14 @@ pub struct Settings {
     batch: usize,
     steps: usize,
     states: usize,
+    /// Calls in a run, whose mean time is reported: some are short.
+    calls: usize,
 }
 
 /// An input, the gradient of the output, and what the input is filtered by.
 pub struct Conv {
     scan: Option<ScanPath>,
+    calls: usize,
     u: Tensor,
     g: Tensor,
     /// Poles `[d]` or kernels `[d, T]`.
@@ -29,7 +32,7 @@ pub struct Conv {
 impl Conv {
     /// Everything is drawn from fixed seeds.
     pub fn new(settings: &Settings) -> Result<Self> {
-        let &Settings { scan, batch, steps, states } = settings;
+        let &Settings { scan, batch, steps, states, calls } = settings;
         let shape = [batch, steps, states];
         let normal = |name, count| Random::new(0, name, 0).normal_vec::<f32>(count, 1.0);
         let filter = if scan.is_some() {
@@ -41,6 +44,7 @@ impl Conv {
         };
         Ok(Conv {
             scan,
+            calls,
             u: Tensor::from_vec(normal("u", batch * steps * states), shape)?.parameter()?,
             g: Tensor::from_vec(normal("g", batch * steps * states), shape)?,
             filter: filter.parameter()?,
@@ -73,8 +77,8 @@ impl Program for Conv {
     }
 
     fn run(&mut self, report: &mut Report) -> Result<()> {
-        report.time("forward", || no_grad(|| self.forward()))?;
-        report.time("forward and backward", || self.differentiate())?;
+        report.mean("forward", self.calls, || no_grad(|| self.forward()))?;
+        report.mean("forward and backward", self.calls, || self.differentiate())?;
         Ok(())
     }
 }

@@ -55,6 +55,13 @@ impl Report {
         result
     }
 
+    /// Measures the mean wall time of so many calls of `f` under `name`.
+    pub fn mean<R>(&mut self, name: &'static str, calls: usize, f: impl Fn() -> Result<R>) -> Result<()> {
+        self.time(name, || (0..calls).try_for_each(|_| f().map(drop)))?;
+        self.seconds.entry(name).and_modify(|seconds| *seconds /= calls as f64);
+        Ok(())
+    }
+
     /// Notes a number that the other side finds, too.
     pub fn value(&mut self, name: &'static str, value: f64) {
         self.values.insert(name, value);
@@ -182,15 +189,16 @@ mod tests {
     #[test]
     fn everything_runs() {
         let folder = tempfile::tempdir().unwrap();
-        let linear = json!({"comparison": "nf4", "inputs": 64, "outputs": 6, "rows": 3, "precision": "bf16", "dense": false});
+        let linear =
+            json!({"comparison": "nf4", "inputs": 64, "outputs": 6, "rows": 3, "precision": "bf16", "dense": false});
         let block = json!({"comparison": "mistral", "steps": 3, "precision": "f32", "d_model": 64, "d_ff": 64, "heads": 2,
             "kv_heads": 1});
         let directory = folder.path().join("model");
         let load = json!({"comparison": "load", "directory": directory, "layers": 1, "d_model": 64, "d_ff": 32,
             "vocabulary": 4});
         for settings in [
-            json!({"comparison": "conv", "batch": 1, "steps": 4, "states": 2}),
-            json!({"comparison": "conv", "batch": 1, "steps": 4, "states": 2, "scan": "fft"}),
+            json!({"comparison": "conv", "batch": 1, "steps": 4, "states": 2, "calls": 2}),
+            json!({"comparison": "conv", "batch": 1, "steps": 4, "states": 2, "calls": 2, "scan": "fft"}),
             json!({"comparison": "peaks", "size": 3, "megabytes": 1}),
             json!({"comparison": "reduce", "layers": 2, "states": 3, "width": 4, "order": 1}),
             linear,
