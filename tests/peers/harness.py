@@ -45,6 +45,8 @@ class Measured:
     seconds: dict = field(default_factory=dict)
     values: dict = field(default_factory=dict)
     cpu: list = field(default_factory=list)
+    # Processor time of programs that are none of the comparison's, meanwhile, and how long that was.
+    foreign: tuple = (0.0, 0.0)
     memory: int = 0
     memory_before: int = 0
     differences: dict = field(default_factory=dict)
@@ -169,6 +171,7 @@ class Race:
             process.forget_memory()
             trails.append([process.ask(command="run")["values"] for _ in range(warm_up)])
         check_values(processes, trails)
+        before, begun = foreign_time(processes), time.monotonic()
         for number in range(rounds):
             # Every other round in the opposite order: whatever follows from the order cancels.
             order = list(zip(processes, measured, strict=True))
@@ -176,6 +179,7 @@ class Race:
                 self._turn(process, result, processes)
         for process, result in zip(processes, measured, strict=True):
             result.memory = process.memory()
+            result.foreign = foreign_time(processes) - before, time.monotonic() - begun
         return measured
 
     def _prepare(self, processes):
@@ -260,6 +264,12 @@ def check_values(processes, trails):
                         f"after {step} steps the loss of {entry.name} is {own['loss']}, that of {other.entry.name} "
                         f"{ours['loss']}: this is not the same work, so it is not timed"
                     )
+
+
+def foreign_time(processes):
+    """Processor time so far of all programs on the machine but these and this one."""
+    all, own = psutil.cpu_times(), psutil.Process().cpu_times()
+    return all.user + all.nice + all.system - own.user - own.system - sum(process.cpu() for process in processes)
 
 
 def machine():

@@ -2,6 +2,11 @@
 
 import statistics
 
+import psutil
+
+# Share of the processors that other programs may have.
+QUIET = 0.02
+
 
 def seconds(value):
     return f"{value:.3f}" if value >= 0.1 else f"{value * 1e3:.2f} ms" if value >= 1e-4 else f"{value * 1e6:.1f} us"
@@ -62,12 +67,22 @@ class Section:
                 shown = f"{value:.3g}{figure['unit']}"
                 rows.append((figure["text"], shown, "" if bar is None else f"{sign} {bar:g}", verdict))
             parts.append(markdown(rows))
+        share = self.foreign()
+        parts.append(
+            f"Other programs had {share:.1%} of the processors meanwhile."
+            + " **The machine was not quiet: measure again.**" * (share > QUIET)
+        )
         return "\n\n".join(parts)
+
+    def foreign(self):
+        """The share of the processors that other programs had."""
+        elapsed = sum(m.foreign[1] for m in self.measured)
+        return max(sum(m.foreign[0] for m in self.measured) / (elapsed * psutil.cpu_count()), 0.0) if elapsed else 0.0
 
     def table(self, name):
         measured = [m for m in self.measured if name in m.seconds]
         floors = any((m.entry.name, name) in self.floors for m in measured)
-        head = [name, "min", "median", "max", "times ours", "CPU", "peak memory", "(before)"]
+        head = [name, "min", "median", "max", "times ours", "CPU of a run", "peak memory", "(before)"]
         rows = [head + ["of the floor"] * floors]
         for m in measured:
             times = m.seconds[name]
@@ -76,8 +91,7 @@ class Section:
             row = [m.entry.name, seconds(min(times)), seconds(median), seconds(max(times))]
             row.append("" if ours in (None, m) else f"{median / ours.median(name):.2f}")
             # Of a run as a whole: it is not known of its parts.
-            whole = len(m.seconds) == 1
-            row.append(seconds(statistics.median(m.cpu)) if whole else "")
+            row.append(seconds(statistics.median(m.cpu)) if name == next(iter(m.seconds)) else "")
             row += [size(m.memory), size(m.memory_before)]
             if floors:
                 floor = self.floors.get((m.entry.name, name))
@@ -103,7 +117,7 @@ class Section:
                     "versions": m.versions,
                 }
             )
-        return {"title": self.title, "entries": entries, "figures": self.figures}
+        return {"title": self.title, "entries": entries, "figures": self.figures, "foreign": self.foreign()}
 
 
 def met(figure):
