@@ -5,7 +5,7 @@ import statistics
 import psutil
 
 # Share of the processors that other programs may have.
-QUIET = 0.02
+QUIET = 0.05
 
 
 def seconds(value):

@@ -11,7 +11,7 @@ def entries():
 
 def measure(race):
     """Operations per second of the best product, bytes per second (read and written) of the best copy."""
-    measured = race.run(entries(), rounds=5, warm_up=1)
+    measured = race.run(entries(), rounds=9, warm_up=1)
     found = rates(measured).values()
     return {"products": max(rate for rate, _ in found), "copies": max(rate for _, rate in found)}
 

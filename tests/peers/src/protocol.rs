@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use hankel_core::Tensor;
 use hankel_models::weights::write_tensors;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -42,29 +43,30 @@ pub trait Program {
 /// What a run took and found.
 #[derive(Default, Serialize)]
 pub struct Report {
-    seconds: BTreeMap<&'static str, f64>,
-    values: BTreeMap<&'static str, f64>,
+    seconds: Map<String, Value>,
+    values: Map<String, Value>,
 }
 
 impl Report {
     /// Measures the wall time of `f` under `name`.
-    pub fn time<R>(&mut self, name: &'static str, f: impl FnOnce() -> R) -> R {
+    pub fn time<R>(&mut self, name: &str, f: impl FnOnce() -> R) -> R {
         let begun = Instant::now();
         let result = f();
-        self.seconds.insert(name, begun.elapsed().as_secs_f64());
+        self.seconds.insert(name.to_owned(), begun.elapsed().as_secs_f64().into());
         result
     }
 
     /// Measures the mean wall time of so many calls of `f` under `name`.
-    pub fn mean<R>(&mut self, name: &'static str, calls: usize, f: impl Fn() -> Result<R>) -> Result<()> {
-        self.time(name, || (0..calls).try_for_each(|_| f().map(drop)))?;
-        self.seconds.entry(name).and_modify(|seconds| *seconds /= calls as f64);
+    pub fn mean<R>(&mut self, name: &str, calls: usize, f: impl Fn() -> Result<R>) -> Result<()> {
+        let begun = Instant::now();
+        (0..calls).try_for_each(|_| f().map(drop))?;
+        self.seconds.insert(name.to_owned(), (begun.elapsed().as_secs_f64() / calls as f64).into());
         Ok(())
     }
 
     /// Notes a number that the other side finds, too.
-    pub fn value(&mut self, name: &'static str, value: f64) {
-        self.values.insert(name, value);
+    pub fn value(&mut self, name: &str, value: f64) {
+        self.values.insert(name.to_owned(), value.into());
     }
 }
 
@@ -149,7 +151,7 @@ fn answer(line: &str, program: &mut Option<Box<dyn Program>>) -> Result<Answer> 
 mod tests {
     use super::*;
     use hankel_models::weights::arrays::parse;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use std::fs;
 
     fn ask(requests: &[Value]) -> Vec<Value> {
