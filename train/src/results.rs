@@ -23,6 +23,8 @@ pub mod metric {
     pub const TOKEN_ACCURACY: &str = "token_accuracy";
     /// True cross entropy per byte in bits: `loss / ln 2` of a byte-level task.
     pub const BITS_PER_CHARACTER: &str = "bits_per_character";
+    /// `loss / ln 2` of a task on events, such as those of a piano performance.
+    pub const BITS_PER_EVENT: &str = "bits_per_event";
     /// Label-smoothed cross entropy in nats; present when smoothing is on.
     pub const LABEL_SMOOTHED_LOSS: &str = "label_smoothed_loss";
     /// `label_smoothed_loss / ln 2`: what the released code prints as bits per character.

@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Place, TINY};
+use hankel_train::tasks::maestro::events::{Note, decode, quantize, token};
+use hankel_train::tasks::maestro::midi;
 use std::fs;
 
 fn json(text: &str) -> serde_json::Value {
@@ -333,6 +335,45 @@ state_dim = 4
     assert_eq!(drawn.stdout, generate(&["--temperature", "1", "--seed", "5"]).stdout);
     assert_ne!(drawn.stdout, generate(&["--temperature", "1", "--seed", "6"]).stdout);
     assert_eq!(generate(&["--top-p", "0"]).code, Some(2));
+}
+
+#[test]
+fn performances_are_learnt_and_played() {
+    let place = Place::new();
+    let mut table = "split,midi_filename\n".to_owned();
+    for (index, split) in ["train", "train", "validation"].into_iter().enumerate() {
+        let note = |i: u32| Note { on: 20 * i, off: 20 * i + 20, pitch: 60 + (i % 5) as u8, velocity: 6 };
+        let notes: Vec<Note> = (0..60 + 10 * index as u32).map(note).collect();
+        place.write(&format!("{index}.midi"), midi::write(&notes));
+        table += &[split, ",", &index.to_string(), ".midi\n"].concat();
+    }
+    place.write("maestro.csv", table);
+    let start = TINY.find("[backbone]").unwrap();
+    let config = "name = \"maestro\"\n[task]\nkind = \"maestro\"\npath = \".\"\nlength = 24\ntrain_sequences = 64\n\
+                  validation_sequences = 8\ntest_sequences = 0\n"
+        .to_owned()
+        + &TINY[start..].replace("train_head = true", "freeze = false").replace("steps = 12", "steps = 60");
+    let finished = place.fit(&config, "run", &[]);
+    assert!(finished.stderr.contains("accuracy without learning: order_0 "), "{}", finished.stderr);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let metrics = &result["rows"][0]["validation"]["metrics"];
+    let (bits, loss) = (metrics["bits_per_event"].as_f64().unwrap(), metrics["loss"].as_f64().unwrap());
+    assert!((bits - loss / std::f64::consts::LN_2).abs() < 1e-12 && bits < 8.0, "{bits}");
+    // on, +160ms, +40ms, off, and over again: one event of context is not enough, two are.
+    let baselines = &result["task"]["baselines"];
+    assert!(baselines["order_1"].as_f64().unwrap() < 0.95, "{baselines}");
+    assert!(baselines["order_3"].as_f64().unwrap() > 0.95, "{baselines}");
+    let generate = ["generate", "run", "--adapter", "hrm", "--max-tokens", "30", "--prompt", "velocity6 on60 +160ms"];
+    let play = |more: &[&str]| place.run(&[&generate[..], more].concat());
+    let printed = play(&["--midi", "out.mid"]);
+    assert_eq!(printed.code, Some(0), "{}", printed.stderr);
+    let tokens: Vec<u32> = printed.stdout.split_whitespace().map(|name| token(name).unwrap()).collect();
+    assert_eq!(tokens.len(), 33);
+    let notes = quantize(&midi::read(&fs::read(place.path("out.mid")).unwrap()).unwrap());
+    assert!(notes[0].pitch == 60 && notes == decode(tokens), "{notes:?}");
+    play(&["--midi", "out.mid"]).refused(&["out.mid: this file exists already"]);
+    place.run(&["generate", "run", "--prompt", "on60 on200"]).refused(&["--prompt: \"on200\" is no event"]);
+    assert!(place.run(&["generate", "run", "--max-tokens", "2"]).stdout.starts_with("velocity6 "));
 }
 
 #[test]

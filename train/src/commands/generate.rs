@@ -6,9 +6,12 @@ use super::fit::load_run;
 use super::output;
 use crate::config::TaskConfig;
 use crate::fit::{Foundation, Model, adapter_directory};
+use crate::tasks::maestro::events::{Event, decode, token};
+use crate::tasks::maestro::midi;
 use anyhow::{Context, Result, bail};
 use hankel_core::{Precision, with_precision};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
+use hankel_models::weights::atomic::write_file;
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
 use std::path::{Path, PathBuf};
 
@@ -28,10 +31,11 @@ pub struct Args {
     /// Adapter: a name of the run's or a directory; the backbone alone when left out
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Option<String>,
-    /// Text to continue; when left out or empty, the model begins a text, which takes a token that begins one
+    /// Text to continue; when left out or empty, the model begins a text, which takes a token that begins one. For a model of
+    /// performances, events: `velocity6 on60 +500ms off60`
     #[arg(long, default_value = "")]
     prompt: String,
-    /// Tokens to generate (bytes for a model of bytes)
+    /// Tokens to generate (bytes for a model of bytes, events for one of performances)
     #[arg(long, default_value_t = 256, alias = "length")]
     max_tokens: usize,
     /// Divides the logits; 0 always takes the most probable token
@@ -46,6 +50,9 @@ pub struct Args {
     /// Stop before this string; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
+    /// Write what a model of performances plays, the prompt included, as a MIDI file; it must not exist
+    #[arg(long, value_name = "FILE")]
+    midi: Option<PathBuf>,
     /// Seed of the drawing
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -63,7 +70,13 @@ pub fn run(args: &Args) -> Result<()> {
     if let Err(problem) = sampling.check() {
         bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
+    if let Some(file) = args.midi.as_ref().filter(|file| file.exists()) {
+        bail!("--midi {}: this file exists already", file.display());
+    }
     let (model, codec, precision) = load(args)?;
+    if args.midi.is_some() && !matches!(codec, Codec::Events) {
+        bail!("--midi: only a model that was trained on `task.kind = \"maestro\"` writes MIDI");
+    }
     with_precision(precision, || generate(args, sampling, &model, &codec))
 }
 
@@ -72,15 +85,17 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
     let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
     let mut writer = codec.writer(&prompt)?;
     let mut filter = StopFilter::new(&args.stop);
-    let mut open = output::put(args.prompt.as_bytes())?;
+    let mut open = output::put(codec.shown(&args.prompt).as_bytes())?;
+    let mut played = prompt.clone();
     for _ in 0..args.max_tokens {
-        if !open {
+        if !open && args.midi.is_none() {
             return Ok(());
         }
         let token = generator.step()?;
         if Some(token) == codec.end() {
             break;
         }
+        played.push(token);
         open = output::put(&filter.push(&writer.push(token)?))?;
         if filter.stopped() {
             break;
@@ -90,6 +105,11 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
     rest.extend(filter.finish());
     rest.push(b'\n');
     output::put(&rest)?;
+    if let Some(file) = &args.midi {
+        let notes = decode(played);
+        write_file(file, &midi::write(&notes))?;
+        eprintln!("{} notes written to {}", notes.len(), file.display());
+    }
     Ok(())
 }
 
@@ -108,10 +128,11 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
     let precision = config.precision.of_products();
     let codec = match (&config.task, config.backbone.path()) {
         (TaskConfig::Bytes(_), _) => Codec::Bytes,
+        (TaskConfig::Maestro(_), _) => Codec::Events,
         (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &foundation)?,
         (task, _) => bail!(
-            "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, and for models with a \
-             {TOKENIZER_FILE}",
+            "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, for performances, and \
+             for models with a {TOKENIZER_FILE}",
             run.display(),
             task.kind()
         ),
@@ -132,6 +153,8 @@ pub fn attach(foundation: &Foundation, adapter: Option<&Path>, length: usize) ->
 enum Codec {
     /// A token is a byte.
     Bytes,
+    /// A token is an event of a performance.
+    Events,
     Tokens(Box<Tokenizer>),
 }
 
@@ -157,6 +180,16 @@ impl Codec {
                  continue"
             ),
             Codec::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Codec::Events => {
+                let event = |name: &str| {
+                    token(name).with_context(|| {
+                        format!(
+                            "--prompt: {name:?} is no event; expected on60, off60, +120ms or velocity6, for example"
+                        )
+                    })
+                };
+                self.shown(text).split_whitespace().map(event).collect()
+            }
             Codec::Tokens(tokenizer) => {
                 let mut ids = tokenizer.encode(text)?;
                 match tokenizer.bos() {
@@ -172,36 +205,53 @@ impl Codec {
         }
     }
 
+    /// The prompt as it is written out: a performance begins with a velocity.
+    fn shown<'a>(&self, prompt: &'a str) -> &'a str {
+        if matches!(self, Codec::Events) && prompt.trim().is_empty() { "velocity6" } else { prompt }
+    }
+
     /// The token after which nothing comes.
     fn end(&self) -> Option<u32> {
         match self {
-            Codec::Bytes => None,
+            Codec::Bytes | Codec::Events => None,
             Codec::Tokens(tokenizer) => tokenizer.eos(),
         }
     }
 
     /// Turns what follows `prompt` into text.
     fn writer(&self, prompt: &[u32]) -> Result<TokenWriter<'_>> {
-        let Codec::Tokens(tokenizer) = self else { return Ok(TokenWriter(None)) };
+        let tokenizer = match self {
+            Codec::Bytes => return Ok(TokenWriter::Bytes),
+            Codec::Events => return Ok(TokenWriter::Events),
+            Codec::Tokens(tokenizer) => tokenizer,
+        };
         // What a token looks like depends on those before it; the prompt's own text is not written again.
         let mut stream = tokenizer.stream();
         prompt.iter().try_for_each(|&id| stream.push(id).map(drop))?;
-        Ok(TokenWriter(Some(stream)))
+        Ok(TokenWriter::Text(stream))
     }
 }
 
-/// Text as tokens come; without a stream they are bytes.
-struct TokenWriter<'a>(Option<TextStream<'a>>);
+/// Text as tokens come.
+enum TokenWriter<'a> {
+    Bytes,
+    Events,
+    Text(TextStream<'a>),
+}
 
 impl TokenWriter<'_> {
     fn push(&mut self, token: u32) -> Result<Vec<u8>> {
-        match &mut self.0 {
-            None => Ok(vec![token as u8]),
-            Some(stream) => Ok(stream.push(token)?.into_bytes()),
+        match self {
+            TokenWriter::Bytes => Ok(vec![token as u8]),
+            TokenWriter::Events => Ok(Event::of(token).map_or_else(Vec::new, |event| format!(" {event}").into_bytes())),
+            TokenWriter::Text(stream) => Ok(stream.push(token)?.into_bytes()),
         }
     }
 
     fn finish(self) -> Result<Vec<u8>> {
-        self.0.map_or(Ok(Vec::new()), |stream| Ok(stream.finish()?.into_bytes()))
+        match self {
+            TokenWriter::Text(stream) => Ok(stream.finish()?.into_bytes()),
+            TokenWriter::Bytes | TokenWriter::Events => Ok(Vec::new()),
+        }
     }
 }

@@ -35,8 +35,8 @@ pub use probe::{ExactnessConfig, ProbeConfig};
 pub use stream::{StreamConfig, StreamSettings};
 pub use sweep::{Cell, Experiment};
 pub use task::{
-    BytesConfig, DfaConfig, DfaVariant, MaxWindow, ParityConfig, ParityVariant, SelectiveCopyConfig, TableKind,
-    TaskConfig,
+    BytesConfig, DfaConfig, DfaVariant, MaestroConfig, MaxWindow, ParityConfig, ParityVariant, SelectiveCopyConfig,
+    TableKind, TaskConfig,
 };
 pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
@@ -330,7 +330,7 @@ lr = 2e-4
         assert!(other.table_seed.is_some_and(|seed| seed % 1000 == 7), "{other:?}");
         let (again, notes) = Config::load(&config.to_toml(), "again.toml", &[]).unwrap();
         assert_eq!(again, config);
-        assert!(notes[0].contains("; 0 tables from table_seed"), "{notes:?}");
+        assert!(notes[0].contains("; 0 of those from table_seed"), "{notes:?}");
         for (setting, expected) in [
             (
                 "task.max_window.accuracy=0.2",
@@ -413,7 +413,7 @@ lr = 2e-4
             ),
             (
                 &["task.kind=dfaa"],
-                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `bytes`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
+                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `bytes`, `maestro`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
                  `jsonl`, found \"dfaa\"; did you mean `dfa`?",
             ),
             (&["adapter.hrm.rank=3"], "--set adapter.hrm.rank=3: unknown key `adapter.hrm.rank`"),

@@ -51,6 +51,16 @@ fn tasks() -> impl Strategy<Value = TaskConfig> {
             test_sequences: test,
         })
     });
+    let maestro = (sizes(), "[a-z ]{1,12}").prop_map(|((length, data_seed, train, validation, test), path)| {
+        TaskConfig::Maestro(MaestroConfig {
+            path: path.into(),
+            length,
+            data_seed,
+            train_sequences: train,
+            validation_sequences: validation,
+            test_sequences: test,
+        })
+    });
     let copying = (sizes(), 1_usize..9).prop_map(|((length, data_seed, train, validation, test), symbols)| {
         TaskConfig::SelectiveCopy(SelectiveCopyConfig {
             symbols,
@@ -62,7 +72,7 @@ fn tasks() -> impl Strategy<Value = TaskConfig> {
             test_sequences: test,
         })
     });
-    prop_oneof![dfa, parity, copying, bytes]
+    prop_oneof![dfa, parity, copying, bytes, maestro]
 }
 
 fn training() -> impl Strategy<Value = TrainConfig> {

@@ -90,6 +90,7 @@ fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
         "parity" => TaskConfig::Parity(read(table, origin, path, SKIP)?),
         "selective-copy" => TaskConfig::SelectiveCopy(read(table, origin, path, SKIP)?),
         "bytes" => TaskConfig::Bytes(read(table, origin, path, SKIP)?),
+        "maestro" => TaskConfig::Maestro(read(table, origin, path, SKIP)?),
         name => {
             let format = TextFormat::ALL.into_iter().find(|format| format.name() == name).unwrap_or_default();
             TaskConfig::Text(Box::new(TextConfig { format, ..read(table, origin, path, SKIP)? }))

@@ -2,6 +2,7 @@
 
 use super::check::Checks;
 use super::text::TextConfig;
+use crate::results::Split;
 use crate::tasks;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -17,13 +18,15 @@ pub enum TaskConfig {
     SelectiveCopy(SelectiveCopyConfig),
     /// `kind = "bytes"`.
     Bytes(BytesConfig),
+    /// `kind = "maestro"`.
+    Maestro(MaestroConfig),
     /// `kind = "quality"`, `"qmsum"`, `"narrativeqa"`, `"longbench"` or `"jsonl"`.
     Text(Box<TextConfig>),
 }
 
 /// Values of `task.kind`.
 pub const KINDS: &[&str] =
-    &["dfa", "parity", "selective-copy", "bytes", "quality", "qmsum", "narrativeqa", "longbench", "jsonl"];
+    &["dfa", "parity", "selective-copy", "bytes", "maestro", "quality", "qmsum", "narrativeqa", "longbench", "jsonl"];
 
 /// Most transitions that the search for a table follows for each.
 const MOST_SEARCH: f64 = 2e7;
@@ -225,6 +228,40 @@ impl BytesConfig {
     }
 }
 
+/// The events of piano performances, the next one predicted at every position, in the splits of MAESTRO's table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaestroConfig {
+    /// The directory of MAESTRO, in which its table lies, or that table.
+    pub path: PathBuf,
+    /// Events read by the model in a window, T; one more is needed for the last target.
+    #[serde(default = "BytesConfig::default_length")]
+    pub length: usize,
+    /// Seed of the training windows; the run's seed if not given.
+    #[serde(default)]
+    pub data_seed: Option<u64>,
+    /// Training windows, drawn once.
+    #[serde(default = "BytesConfig::default_train")]
+    pub train_sequences: usize,
+    /// Validation windows, evenly spaced over the pieces of validation.
+    #[serde(default = "BytesConfig::default_evaluation")]
+    pub validation_sequences: usize,
+    /// Test windows, evenly spaced over the test pieces.
+    #[serde(default = "BytesConfig::default_evaluation")]
+    pub test_sequences: usize,
+}
+
+impl MaestroConfig {
+    /// Number of windows of a split.
+    pub fn sequences(&self, split: Split) -> usize {
+        match split {
+            Split::Train => self.train_sequences,
+            Split::Validation => self.validation_sequences,
+            Split::Test => self.test_sequences,
+        }
+    }
+}
+
 impl TaskConfig {
     /// The value of `task.kind`.
     pub fn kind(&self) -> &'static str {
@@ -233,6 +270,7 @@ impl TaskConfig {
             TaskConfig::Parity(_) => "parity",
             TaskConfig::SelectiveCopy(_) => "selective-copy",
             TaskConfig::Bytes(_) => "bytes",
+            TaskConfig::Maestro(_) => "maestro",
             TaskConfig::Text(c) => c.format.name(),
         }
     }
@@ -250,6 +288,7 @@ impl TaskConfig {
             },
             TaskConfig::SelectiveCopy(c) => c.length.saturating_add(c.items),
             TaskConfig::Bytes(c) => c.length,
+            TaskConfig::Maestro(c) => c.length,
             TaskConfig::Text(c) => c.length,
         }
     }
@@ -265,6 +304,7 @@ impl TaskConfig {
             TaskConfig::Parity(c) => 4 + usize::from(c.variant == ParityVariant::Sequence),
             TaskConfig::SelectiveCopy(c) => c.symbols.saturating_add(2),
             TaskConfig::Bytes(_) => 256,
+            TaskConfig::Maestro(_) => tasks::maestro::events::VOCABULARY,
             TaskConfig::Text(c) => c.vocabulary(),
         }
     }
@@ -276,6 +316,7 @@ impl TaskConfig {
             TaskConfig::Parity(c) => Some(c.train_sequences),
             TaskConfig::SelectiveCopy(c) => Some(c.train_sequences),
             TaskConfig::Bytes(c) => Some(c.train_sequences),
+            TaskConfig::Maestro(c) => Some(c.train_sequences),
             TaskConfig::Text(_) => None,
         }
     }
@@ -297,6 +338,7 @@ impl TaskConfig {
             TaskConfig::Parity(c) => &mut [&mut c.data_seed],
             TaskConfig::SelectiveCopy(c) => &mut [&mut c.data_seed],
             TaskConfig::Bytes(c) => &mut [&mut c.data_seed],
+            TaskConfig::Maestro(c) => &mut [&mut c.data_seed],
             TaskConfig::Text(c) => {
                 c.resolve(seed);
                 return Ok(None);
@@ -319,6 +361,7 @@ impl TaskConfig {
             TaskConfig::Parity(c) => (c.length, c.train_sequences, c.validation_sequences),
             TaskConfig::SelectiveCopy(c) => (c.length, c.train_sequences, c.validation_sequences),
             TaskConfig::Bytes(c) => (c.length, c.train_sequences, c.validation_sequences),
+            TaskConfig::Maestro(c) => (c.length, c.train_sequences, c.validation_sequences),
             TaskConfig::Text(c) => return c.check(checks),
         };
         checks.at_least("length", length, 1);
@@ -366,8 +409,8 @@ impl TaskConfig {
             checks
                 .require("items", c.items <= c.length, || format!("is {}, more than `length` = {}", c.items, c.length));
         }
-        if let TaskConfig::Bytes(c) = self {
-            checks.require("path", !c.path.as_os_str().is_empty(), || "must name a file".to_owned());
+        if let TaskConfig::Bytes(BytesConfig { path, .. }) | TaskConfig::Maestro(MaestroConfig { path, .. }) = self {
+            checks.require("path", !path.as_os_str().is_empty(), || "must name a file".to_owned());
         }
     }
 }

@@ -41,6 +41,7 @@ fn task(task: &TaskConfig) -> Table {
         TaskConfig::Parity(c) => tagged(task.kind(), c),
         TaskConfig::SelectiveCopy(c) => tagged(task.kind(), c),
         TaskConfig::Bytes(c) => tagged(task.kind(), c),
+        TaskConfig::Maestro(c) => tagged(task.kind(), c),
         TaskConfig::Text(c) => tagged(task.kind(), &**c),
     }
 }

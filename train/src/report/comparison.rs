@@ -31,7 +31,7 @@ fn metrics(runs: &[Run]) -> Vec<String> {
         }
     }
     let texts = TextMetric::ALL.into_iter().filter(|metric| !metric.is_of_other_software()).map(TextMetric::name);
-    for name in texts.chain([metric::ACCURACY, metric::BITS_PER_CHARACTER, metric::LOSS]) {
+    for name in texts.chain([metric::ACCURACY, metric::BITS_PER_CHARACTER, metric::BITS_PER_EVENT, metric::LOSS]) {
         if scores.iter().any(|s| s.get(name).is_some()) {
             add(name);
         }

@@ -50,7 +50,7 @@ impl Dfa {
             if accuracy <= rule.accuracy {
                 let told = format!(
                     "task.table_seed = {seed}: the best predictor from the last {w} symbols is right at {accuracy:.4} of the \
-                     positions, at most {} was asked for; {step} tables from table_seed = {first} were passed over",
+                     positions, at most {} was asked for; {step} of those from table_seed = {first} on were passed over",
                     rule.accuracy
                 );
                 return Ok(Some((seed, told)));

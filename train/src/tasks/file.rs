@@ -17,11 +17,7 @@ pub fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile), TaskE
         return Err(unreadable("it is a directory".to_owned()));
     }
     let stored = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-    let file = DataFile {
-        path: path.display().to_string(),
-        bytes: stored.len() as u64,
-        sha256: hexadecimal(&Sha256::digest(&stored)),
-    };
+    let file = DataFile { path: path.display().to_string(), bytes: stored.len() as u64, sha256: digest(&stored) };
     let content = if stored.starts_with(&[0x1f, 0x8b]) {
         let mut content = Vec::new();
         let unpacked = MultiGzDecoder::new(stored.as_slice()).read_to_end(&mut content);
@@ -36,9 +32,10 @@ pub fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile), TaskE
     Ok((content, file))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// SHA-256 as 64 hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    Sha256::digest(bytes).iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]
@@ -47,6 +44,6 @@ mod tests {
 
     #[test]
     fn digests() {
-        assert_eq!(hexadecimal(&Sha256::digest(b"abc"))[..16], *"ba7816bf8f01cfea");
+        assert_eq!(digest(b"abc")[..16], *"ba7816bf8f01cfea");
     }
 }

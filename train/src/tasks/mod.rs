@@ -8,6 +8,7 @@ mod batch;
 mod bytes;
 mod dfa;
 mod file;
+pub mod maestro;
 mod ngram;
 mod order;
 mod parity;
@@ -19,6 +20,7 @@ pub use automaton::Automaton;
 pub use batch::{Batch, Row, Sequence};
 pub use bytes::Bytes;
 pub use dfa::Dfa;
+pub use maestro::Maestro;
 pub use order::Order;
 pub use parity::Parity;
 pub use selective_copy::SelectiveCopy;
@@ -141,6 +143,7 @@ pub fn build(config: &TaskConfig) -> Result<Box<dyn Task>, TaskError> {
         TaskConfig::Parity(config) => Box::new(Parity::new(config)),
         TaskConfig::SelectiveCopy(config) => Box::new(SelectiveCopy::new(config)),
         TaskConfig::Bytes(config) => Box::new(Bytes::open(config)?),
+        TaskConfig::Maestro(config) => Box::new(Maestro::open(config)?),
         TaskConfig::Text(config) => Box::new(Text::open(config)?),
     })
 }
