@@ -7,8 +7,8 @@ use hankel_models::lti::{Mode, StateMatrix};
 use hankel_models::weights::arrays::Precision;
 use hankel_models::weights::hrm_file::CONFIG_FILE;
 use hankel_models::weights::{
-    Discretization, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmPreset, HrmSite,
-    HrmSites,
+    Discretization, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmMode, HrmPreset,
+    HrmSite, HrmSites,
 };
 use std::f64::consts::PI;
 use std::fs;
@@ -55,6 +55,30 @@ fn every_form_survives_a_round_trip() {
     assert_eq!(HrmAdapterFile::load(&path).unwrap(), loaded);
     assert_eq!(loaded.to_bytes().hashes(), HrmAdapterFile::load(&path).unwrap().to_bytes().hashes());
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+
+    let (log_a, log_dt) = (vec![0.5, -2.0], vec![0.25, 0.0]);
+    let signed = HrmDynamics::Signed { log_a: log_a.clone(), log_dt: log_dt.clone() };
+    let complex = HrmDynamics::Complex { log_a, log_dt, angle: vec![0.5, 3.0] };
+    for (mode, dynamics, states) in [(HrmMode::Signed, signed, 2), (HrmMode::Complex, complex, 4)] {
+        let modal = HrmDynamics::Modal(vec![Mode::Real(-0.25)]);
+        let layers = vec![layer(0, HrmSite::Mlp, dynamics, states), layer(1, HrmSite::Mlp, modal, 1)];
+        let config = HrmConfigFile { mode, ..HrmConfigFile::new(HrmPreset::Paper, states) };
+        let saved = HrmAdapterFile { config, precision: Precision::F64, layers };
+        saved.save(&path).unwrap();
+        let loaded = HrmAdapterFile::load(&path).unwrap();
+        assert_eq!((&loaded.layers, loaded.config.mode), (&saved.layers, mode));
+        let a = loaded.layers[0].system(Discretization::Free).unwrap().a().to_dense();
+        let radius = (-0.75_f64.exp()).exp();
+        let expected = if states == 2 { radius } else { radius * 0.5_f64.cos() };
+        assert!((a[(0, 0)] - expected).abs() < 1e-15 && (states == 4 || a[(1, 1)] == -(-(-2.0_f64).exp()).exp()));
+    }
+    let mut broken = HrmAdapterFile::load(&path).unwrap();
+    if let HrmDynamics::Complex { angle, .. } = &mut broken.layers[0].dynamics {
+        angle[1] = 3.2;
+    }
+    broken.save(&path).unwrap();
+    let message = HrmAdapterFile::load(&path).unwrap_err().to_string();
+    assert!(message.contains("angle holds 3.2; it must lie between 0 and pi"), "{message}");
 }
 
 #[test]

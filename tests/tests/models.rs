@@ -3,8 +3,8 @@
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Random, Result, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLoraConfig, Discretization, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamConfig,
-    StreamSite,
+    AdaLoraConfig, Discretization, HrmConfig, HrmInput, HrmMode, Ia3Config, LinearAdapter, LoraConfig, Preset,
+    StreamConfig, StreamSite,
 };
 use hankel_models::linear::NormKind;
 use hankel_models::parameter::trainable_count;
@@ -88,8 +88,13 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("hrm zoh", hrm(Preset::Paper, |c| c.discretization = Discretization::Zoh)),
         ("hrm fft", hrm(Preset::Paper, |c| c.scan = ScanPath::Fft)),
         ("hrm chunked", hrm(Preset::Paper, |c| c.scan = ScanPath::Chunked)),
+        ("hrm signed", hrm(Preset::Paper, |c| c.mode = HrmMode::Signed)),
+        ("hrm signed fft", hrm(Preset::Paper, |c| (c.mode, c.scan) = (HrmMode::Signed, ScanPath::Fft))),
+        ("hrm complex", hrm(Preset::Paper, |c| c.mode = HrmMode::Complex)),
+        ("hrm complex chunked", hrm(Preset::Paper, |c| (c.mode, c.scan) = (HrmMode::Complex, ScanPath::Chunked))),
         ("selective", kind("selective", |c| *c = c.clone().with("state_dim", 4).with("selection_rank", 2))),
         ("selective at both sites", kind("selective", |c| c.sites.clone_from(&both))),
+        ("selective signed", kind("selective", |c| *c = c.clone().with("state_dim", 4).with("mode", "signed"))),
         ("selective norm", kind("selective", |c| c.input = HrmInput::Norm)),
         ("complex", kind("complex", |c| *c = c.clone().with("pairs", 3))),
         ("hankel-shared", kind("hankel-shared", |c| c.sites.clone_from(&both))),
@@ -135,6 +140,13 @@ fn parameter_counts() {
         let frozen = HrmConfig { train_gate: false, train_log_dt: false, ..config };
         assert_eq!(adapter(AdapterConfig::Hrm(frozen.clone())), expected - 4 * (d + 1));
         assert_eq!(4 * frozen.parameters_per_site(128), expected - 4 * (d + 1));
+        let signed = HrmConfig { mode: HrmMode::Signed, ..HrmConfig::new(Preset::Paper, d, 128, 512) };
+        assert_eq!(adapter(AdapterConfig::Hrm(signed)), expected);
+        if d % 2 == 0 {
+            let complex = HrmConfig { mode: HrmMode::Complex, ..HrmConfig::new(Preset::Paper, d, 128, 512) };
+            assert_eq!(4 * complex.parameters_per_site(128), expected - 2 * d);
+            assert_eq!(adapter(AdapterConfig::Hrm(complex)), expected - 2 * d);
+        }
     }
     for (rank, expected) in [(8, 16_384), (16, 32_768), (32, 65_536)] {
         assert_eq!(adapter(AdapterConfig::Lora(LoraConfig::new(rank))), expected);

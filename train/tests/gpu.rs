@@ -178,6 +178,11 @@ fn every_adapter_trains_as_on_the_cpu() {
             "fft",
             "kind = \"hrm\"\nstate_dim = 4\nscan = \"fft\"\ntruncate = { total = 5 }\nprobe = { gate = 0.5 }\nexactness = { sequences = 2 }",
         ),
+        (
+            "signed",
+            "kind = \"hrm\"\nmode = \"signed\"\nstate_dim = 5\nhsv_regularization = 0.01\ntruncate = { order = 2 }",
+        ),
+        ("turning", "kind = \"hrm\"\nmode = \"complex\"\nstate_dim = 4\nscan = \"fft\"\ntruncate = { order = 3 }"),
         ("lora", "kind = \"lora\"\nrank = 2\ndropout = 0.1"),
         ("dora", "kind = \"dora\"\nrank = 2\ndropout = 0.1\ntargets = \"all-linear\""),
         ("adalora", "kind = \"adalora\"\ninit_rank = 3\ntarget_rank = 1\ntinit = 1\ntfinal = 2\ndelta_t = 2"),

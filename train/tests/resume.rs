@@ -81,7 +81,8 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
 #[test]
 fn a_truncation_in_training_survives_a_kill_before_and_behind_it() {
     // 8 steps are an epoch: truncation after step 16.
-    let reduce = "reduce = { after_epoch = 2, order = 2, warmup_steps = 3 }\nhsv_regularization = 0.01\n";
+    let reduce =
+        "reduce = { after_epoch = 2, order = 2, warmup_steps = 3 }\nhsv_regularization = 0.01\nmode = \"signed\"\n";
     let configuration =
         TINY.replace("steps = 12", "steps = 40\ncheckpoint_every = 5").replace("truncate = { order = 2 }\n", reduce);
     let place = Place::new();

@@ -1,6 +1,6 @@
 //! Sizes from a number of parameters: the rank or the number of states whose adapters come nearest to it.
 
-use super::{AdaLoraConfig, AdapterConfig, AdapterSet, HrmConfig, LoraConfig, Placement, stream};
+use super::{AdaLoraConfig, AdapterConfig, AdapterSet, HrmConfig, HrmMode, LoraConfig, Placement, stream};
 use hankel_core::{Error, Result};
 
 /// A budget and what came of it.
@@ -82,14 +82,20 @@ impl AdapterConfig {
                 ));
             }
         };
-        let count = |size: usize| self.with_size(size).parameter_count(placement);
+        // States in complex pairs come by twos.
+        let unit = match self {
+            AdapterConfig::Hrm(c) if c.mode == HrmMode::Complex => 2,
+            _ => 1,
+        };
+        let count = |units: usize| self.with_size(units * unit).parameter_count(placement);
         let (one, two) = (count(1)?, count(2)?);
         // The count is a straight line.
         let slope = (two - one).max(1);
         let below = ((budget.saturating_sub(one) / slope).saturating_add(1)).min(1 << 20) as usize;
         let (low, high) = (count(below)?, count(below + 1)?);
-        let (size, parameters) =
+        let (units, parameters) =
             if high.abs_diff(budget) < low.abs_diff(budget) { (below + 1, high) } else { (below, low) };
+        let size = units * unit;
         Ok(Budget { config: self.with_size(size), key, size, budget, parameters })
     }
 

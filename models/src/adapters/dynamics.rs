@@ -5,17 +5,24 @@
 //! | diagonal, `free` | `log_a`, `log_dt` | `a = exp(-rate)`, `rate = exp(log_a + log_dt)` | `B` |
 //! | diagonal, `zoh` | `log_a`, `log_dt` | as `free` | rows of `B` times `(1 - a) / exp(log_a)` |
 //! | diagonal, `zoh-clamped` | `log_a`, `log_dt` | `rate = exp(log_a) clamp(softplus(log_dt), 1e-4, 0.1)` | as `zoh` |
+//! | diagonal, mode `signed` | `log_a`, `log_dt` | `(-1)^i exp(-rate_i)` | `B` |
+//! | diagonal, mode `complex` | `log_a`, `log_dt`, `angle` of each pair | `exp(-rate) exp(+-i angle)` | `B` |
 //! | modal | `log_decay`, `angle` of each pole | radius `exp(-exp(log_decay))`, so that it is below 1 always | `B` |
 //! | dense | `a` | any | `B` |
+//!
+//! Signs are fixed. A pole could only change its own by passing through 0, where its state remembers nothing and has nothing to
+//! learn from, and a pole that can be both (a hyperbolic tangent) loses the even resolution of time scales that a logarithm of
+//! the rate has near 1 and -1. With both signs at every time scale, `C` chooses.
 //!
 //! `1 - a` is computed as `-expm1(-rate)`.
 
 use super::hrm::HrmConfig;
 use crate::parameter::{Parameter, Role};
-use crate::weights::Discretization;
+use crate::weights::{Discretization, HrmMode};
 use hankel_core::{Random, Result, Tensor};
 use hankel_ops::{Poles, add, clamp, exp, expm1, multiply, scale, scale_rows, softplus};
 use serde::{Deserialize, Serialize};
+use std::f64::consts::PI;
 
 /// Initial rates of the diagonal form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -39,6 +46,24 @@ pub enum Dynamics {
         log_dt: Parameter,
         /// How they act.
         discretization: Discretization,
+    },
+    /// Real poles in (-1, 1).
+    Signed {
+        /// `[d]`.
+        log_a: Parameter,
+        /// `[d]`.
+        log_dt: Parameter,
+        /// `[d]`: 1, -1, 1, -1 ...
+        sign: Tensor,
+    },
+    /// Complex pairs, each two states: blocks `exp(-rate) [cos -sin; sin cos]`.
+    Complex {
+        /// `[d / 2]`.
+        log_a: Parameter,
+        /// `[d / 2]`.
+        log_dt: Parameter,
+        /// `[d / 2]`, in radians, any number.
+        angle: Parameter,
     },
     /// Poles of a reduced adapter: `real` signed ones, then `pairs` of complex ones, each pair two states.
     Modal {
@@ -70,31 +95,63 @@ pub(super) fn log_spaced(d: usize, a_min: f64, a_max: f64) -> Vec<f32> {
     (0..d).map(|i| (fast + (slow - fast) * i as f64 / (d - 1).max(1) as f64) as f32).collect()
 }
 
+/// `exp(-exp(log_a + log_dt))`.
+fn radius(log_a: &Parameter, log_dt: &Parameter) -> Result<Tensor> {
+    exp(&scale(&exp(&add(&log_a.tensor(), &log_dt.tensor())?)?, -1.0)?)
+}
+
+/// `[d]`: 1, -1, 1, -1 ...
+pub(crate) fn alternating(d: usize) -> Result<Tensor> {
+    Tensor::from_vec((0..d).map(|i| if i % 2 == 0 { 1.0_f32 } else { -1.0 }).collect(), [d])
+}
+
+/// Angles from 0 to pi, slow and fast pairs everywhere among them: multiples of the golden ratio never cluster, however many
+/// are taken.
+pub(crate) fn spread_angles(pairs: usize) -> Vec<f32> {
+    /// `(sqrt 5 - 1) / 2`.
+    const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    (0..pairs).map(|i| (PI * (GOLDEN * i as f64).fract()) as f32).collect()
+}
+
 const STEP_MIN: f64 = 1e-4;
 const STEP_MAX: f64 = 0.1;
 
 impl Dynamics {
     pub(crate) fn new(config: &HrmConfig, name: &str, seed: u64) -> Result<Self> {
         let d = config.state_dim;
-        let (log_a, log_dt): (Vec<f32>, Vec<f32>) = match config.rate_init {
-            RateInit::LogSpaced => (log_spaced(d, config.a_min, config.a_max), vec![0.0; d]),
+        // Both signs, or both states of a pair, have the same time scale.
+        let rates = if config.mode == HrmMode::Positive { d } else { d.div_ceil(2) };
+        let (mut log_a, mut log_dt): (Vec<f32>, Vec<f32>) = match config.rate_init {
+            RateInit::LogSpaced => (log_spaced(rates, config.a_min, config.a_max), vec![0.0; rates]),
             RateInit::S4dReal => {
                 let random = Random::new(seed, &format!("{name}.log_dt"), 0);
                 let (low, high) = (STEP_MIN.ln(), STEP_MAX.ln());
                 let log_dt = |i: usize| (low + (high - low) * random.uniform(i as u64)) as f32;
-                ((0..d).map(|i| ((i + 1) as f64).ln() as f32).collect(), (0..d).map(log_dt).collect())
+                ((0..rates).map(|i| ((i + 1) as f64).ln() as f32).collect(), (0..rates).map(log_dt).collect())
             }
         };
-        Ok(Dynamics::Diagonal {
-            log_a: Parameter::new(format!("{name}.log_a"), Role::Rate, &Tensor::from_vec(log_a, [d])?),
-            log_dt: Parameter::new(format!("{name}.log_dt"), Role::Rate, &Tensor::from_vec(log_dt, [d])?),
-            discretization: config.discretization,
+        if config.mode == HrmMode::Signed {
+            for values in [&mut log_a, &mut log_dt] {
+                *values = (0..d).map(|i| values[i / 2]).collect();
+            }
+        }
+        let rate = |entry: &str, values: Vec<f32>| {
+            let shape = [values.len()];
+            Ok(Parameter::new(format!("{name}.{entry}"), Role::Rate, &Tensor::from_vec(values, shape)?))
+        };
+        let (log_a, log_dt) = (rate("log_a", log_a)?, rate("log_dt", log_dt)?);
+        Ok(match config.mode {
+            HrmMode::Positive => Dynamics::Diagonal { log_a, log_dt, discretization: config.discretization },
+            HrmMode::Signed => Dynamics::Signed { log_a, log_dt, sign: alternating(d)? },
+            HrmMode::Complex => Dynamics::Complex { log_a, log_dt, angle: rate("angle", spread_angles(rates))? },
         })
     }
 
     pub(crate) fn set_trainable_log_dt(&self, trainable: bool) -> Result<()> {
         match self {
-            Dynamics::Diagonal { log_dt, .. } => log_dt.set_trainable(trainable),
+            Dynamics::Diagonal { log_dt, .. } | Dynamics::Signed { log_dt, .. } | Dynamics::Complex { log_dt, .. } => {
+                log_dt.set_trainable(trainable)
+            }
             _ => Ok(()),
         }
     }
@@ -102,7 +159,8 @@ impl Dynamics {
     /// Number of states.
     pub fn state_dim(&self) -> usize {
         match self {
-            Dynamics::Diagonal { log_a, .. } => log_a.elements(),
+            Dynamics::Diagonal { log_a, .. } | Dynamics::Signed { log_a, .. } => log_a.elements(),
+            Dynamics::Complex { angle, .. } => 2 * angle.elements(),
             Dynamics::Modal { log_decay, angle, .. } => log_decay.elements() + angle.elements(),
             Dynamics::Dense { a } => a.tensor().shape()[0],
         }
@@ -111,7 +169,10 @@ impl Dynamics {
     /// What is learnt.
     pub fn parameters(&self) -> Vec<Parameter> {
         match self {
-            Dynamics::Diagonal { log_a, log_dt, .. } => vec![log_a.clone(), log_dt.clone()],
+            Dynamics::Diagonal { log_a, log_dt, .. } | Dynamics::Signed { log_a, log_dt, .. } => {
+                vec![log_a.clone(), log_dt.clone()]
+            }
+            Dynamics::Complex { log_a, log_dt, angle } => vec![log_a.clone(), log_dt.clone(), angle.clone()],
             Dynamics::Modal { log_decay, angle, .. } => vec![log_decay.clone(), angle.clone()],
             Dynamics::Dense { a } => vec![a.clone()],
         }
@@ -139,6 +200,17 @@ impl Dynamics {
                     scale_rows(b, &multiply(&one_minus_a, &exp(&scale(&log_a, -1.0)?)?)?)?
                 };
                 Ok(Coefficients { poles: Poles::Diagonal(exp(&minus_rate)?), b })
+            }
+            Dynamics::Signed { log_a, log_dt, sign } => {
+                let radius = radius(log_a, log_dt)?;
+                let no_angles = radius.full_like([0], 0.0)?;
+                let poles = Poles::modal(&radius, &no_angles, &sign.to_dtype(radius.dtype())?)?;
+                Ok(Coefficients { poles, b: b.clone() })
+            }
+            Dynamics::Complex { log_a, log_dt, angle } => {
+                let radius = radius(log_a, log_dt)?;
+                let no_signs = Tensor::zeros_of(radius.dtype(), [0])?;
+                Ok(Coefficients { poles: Poles::modal(&radius, &angle.tensor(), &no_signs)?, b: b.clone() })
             }
             Dynamics::Modal { log_decay, angle, sign } => {
                 let radius = exp(&scale(&exp(&log_decay.tensor())?, -1.0)?)?;

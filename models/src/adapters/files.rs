@@ -1,6 +1,6 @@
 //! Adapter sets on disk, in the PEFT envelope: `adapter_config.json` and `adapter_model.safetensors`.
 
-use super::dynamics::Dynamics;
+use super::dynamics::{Dynamics, alternating};
 use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, Placement, Stream, StreamSite, stream};
 use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
@@ -10,9 +10,12 @@ use crate::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, H
 use hankel_core::{DType, Tensor};
 use hankel_ops::ScanPath;
 use serde_json::{Map, Value, json};
+use std::f64::consts::{PI, TAU};
 use std::fs;
 use std::path::Path;
 
+/// The largest angle that is stored for a trained pair: the last f32 below pi.
+const BELOW_PI: f64 = 3.141_592_5;
 /// Slowest decay whose logarithm is kept: a pole at 0 is stored as `exp(-100)`.
 const MAX_RATE: f64 = 100.0;
 
@@ -62,6 +65,7 @@ impl AdapterSet {
     /// The recurrent adapters as a file holds them: what truncation works on.
     pub fn to_hrm_file(&self, config: &HrmConfig, base_model: Option<&str>) -> HrmAdapterFile {
         let mut file = HrmConfigFile::new(config.preset, config.state_dim);
+        file.mode = config.mode;
         file.input = config.input;
         file.discretization = config.discretization;
         file.site = match config.sites[..] {
@@ -102,6 +106,7 @@ impl AdapterSet {
         let other = |key: &str| file.config.other.get(key).cloned();
         let flag = |key: &str| other(key).and_then(|value| value.as_bool()).unwrap_or(true);
         let mut config = HrmConfig::new(file.config.preset, file.config.state_dim, placement.d_model, steps);
+        config.mode = file.config.mode;
         config.input = file.config.input;
         config.discretization = file.config.discretization;
         config.sites =
@@ -136,17 +141,26 @@ impl Hrm {
             Dynamics::Diagonal { log_a, log_dt, .. } => {
                 HrmDynamics::Diagonal { log_a: values(log_a), log_dt: values(log_dt) }
             }
+            Dynamics::Signed { log_a, log_dt, .. } => {
+                HrmDynamics::Signed { log_a: values(log_a), log_dt: values(log_dt) }
+            }
+            Dynamics::Complex { log_a, log_dt, angle } => {
+                let folded: Vec<(f64, bool)> = values(angle).into_iter().map(fold).collect();
+                let mirrored = folded.iter().enumerate().filter(|(_, (_, mirrored))| *mirrored);
+                mirrored.for_each(|(i, _)| mirror(2 * i + 1, &mut b, &mut c, d));
+                let angle = folded.iter().map(|(angle, _)| angle.clamp(1e-30, BELOW_PI)).collect();
+                HrmDynamics::Complex { log_a: values(log_a), log_dt: values(log_dt), angle }
+            }
             Dynamics::Modal { log_decay, angle, sign } => {
                 let radius: Vec<f64> = values(log_decay).iter().map(|l| (-l.exp()).exp()).collect();
                 let signs = sign.to_f64_vec();
                 let mut modes: Vec<Mode> = radius.iter().zip(&signs).map(|(r, s)| Mode::Real(r * s)).collect();
                 for (i, (&radius, angle)) in radius[signs.len()..].iter().zip(values(angle)).enumerate() {
-                    let (mode, mirrored) = pair(radius, angle);
-                    modes.push(mode);
+                    let (angle, mirrored) = fold(angle);
+                    // Two states must stay two states: an angle of exactly 0 or pi would be read as a single real pole.
+                    modes.push(Mode::Pair { radius, angle: angle.clamp(f64::MIN_POSITIVE, PI.next_down()) });
                     if mirrored {
-                        let second = signs.len() + 2 * i + 1;
-                        b[second * width..][..width].iter_mut().for_each(|b| *b = -*b);
-                        c.chunks_mut(d).for_each(|row| row[second] = -row[second]);
+                        mirror(signs.len() + 2 * i + 1, &mut b, &mut c, d);
                     }
                 }
                 HrmDynamics::Modal(modes)
@@ -178,6 +192,16 @@ impl Hrm {
                 log_dt: parameter("log_dt", Role::Rate, log_dt.clone(), &[d])?,
                 discretization: config.discretization,
             },
+            HrmDynamics::Signed { log_a, log_dt } => Dynamics::Signed {
+                log_a: parameter("log_a", Role::Rate, log_a.clone(), &[d])?,
+                log_dt: parameter("log_dt", Role::Rate, log_dt.clone(), &[d])?,
+                sign: alternating(d)?,
+            },
+            HrmDynamics::Complex { log_a, log_dt, angle } => Dynamics::Complex {
+                log_a: parameter("log_a", Role::Rate, log_a.clone(), &[d / 2])?,
+                log_dt: parameter("log_dt", Role::Rate, log_dt.clone(), &[d / 2])?,
+                angle: parameter("angle", Role::Rate, angle.clone(), &[d / 2])?,
+            },
             HrmDynamics::Modal(modes) => {
                 let real: Vec<f64> =
                     modes.iter().filter_map(|m| if let Mode::Real(a) = m { Some(*a) } else { None }).collect();
@@ -201,14 +225,18 @@ impl Hrm {
     }
 }
 
-/// A pair whose angle training may have moved out of (0, pi): the same two poles, and whether the block was mirrored, which
-/// turns the sign of its second state.
-fn pair(radius: f64, angle: f64) -> (Mode, bool) {
-    use std::f64::consts::{PI, TAU};
+/// An angle that training may have moved out of [0, pi]: that of the same two poles within, and whether the block was mirrored,
+/// which turns the sign of its second state.
+fn fold(angle: f64) -> (f64, bool) {
     let folded = angle.rem_euclid(TAU);
-    let angle = if folded > PI { TAU - folded } else { folded };
-    // Two states must stay two states: an angle of exactly 0 or pi would be read as a single real pole.
-    (Mode::Pair { radius, angle: angle.clamp(f64::MIN_POSITIVE, PI.next_down()) }, folded > PI)
+    if folded > PI { (TAU - folded, true) } else { (folded, false) }
+}
+
+/// Turns the sign of a state, in the row of `b` and the column of `c` `[D, d]`.
+fn mirror(state: usize, b: &mut [f64], c: &mut [f64], d: usize) {
+    let width = b.len() / d;
+    b[state * width..][..width].iter_mut().for_each(|b| *b = -*b);
+    c.chunks_mut(d).for_each(|row| row[state] = -row[state]);
 }
 
 /// Indices of the states: those of real modes, then those of pairs.

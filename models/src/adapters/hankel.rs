@@ -1,6 +1,6 @@
 //! The sum of the Hankel singular values as a term of the loss: adapters trained with it truncate to fewer states.
 
-use super::{AdapterSet, Hrm};
+use super::{AdapterSet, Dynamics, Hrm};
 use crate::lti::gradient::hankel_sum;
 use crate::lti::poles::MIN_RATE;
 use crate::lti::{LinearSystem, LtiError, StateMatrix};
@@ -10,10 +10,10 @@ use hankel_ops::{Poles, add};
 
 impl AdapterSet {
     /// `sum over the layers of |gate| sum_i sigma_i`, a scalar with gradients for everything it depends on; `None` without
-    /// recurrent adapters in diagonal form (a truncated adapter has had its small values removed).
+    /// recurrent adapters of real trained poles (a truncated adapter has had its small values removed).
     ///
     /// # Errors
-    /// Those of the operators; parameters that are not finite.
+    /// Those of the operators; parameters that are not finite; complex pairs, for which the gradient is not known.
     pub fn hankel_sum(&self) -> Result<Option<Tensor>> {
         let mut sum: Option<Tensor> = None;
         for (_, adapter) in self.layers().iter().flat_map(super::LayerAdapters::streams) {
@@ -29,12 +29,23 @@ impl Hrm {
     /// [`hankel_sum`] for the gradient.
     fn hankel_sum(&self) -> Result<Option<Tensor>> {
         let coefficients = self.dynamics.coefficients(&self.b.tensor())?;
-        let Poles::Diagonal(a) = &coefficients.poles else { return Ok(None) };
+        let d = self.state_dim();
+        // Poles are what is tracked times a sign.
+        let (a, signs) = match (&self.dynamics, &coefficients.poles) {
+            (Dynamics::Diagonal { .. }, Poles::Diagonal(a)) => (a, vec![1.0; d]),
+            (Dynamics::Signed { sign, .. }, Poles::Modal { radius, .. }) => (radius, sign.to_f64_vec()),
+            (Dynamics::Complex { .. }, _) => {
+                let problem =
+                    "the gradient of the Hankel singular values needs real poles: mode = \"complex\" has none";
+                return Err(Error::invalid("hankel_sum", problem));
+            }
+            _ => return Ok(None),
+        };
         let (b, c, gate) = (&coefficients.b, &self.c.tensor(), &self.gate.tensor());
-        let (d, width) = (b.shape()[0], b.shape()[1]);
+        let width = b.shape()[1];
         // A pole that is 1 in single precision is as slow as the Gramians take it to be.
         let slowest = (-MIN_RATE).exp();
-        let poles = a.to_f64_vec().into_iter().map(|a| a.min(slowest)).collect();
+        let poles = a.to_f64_vec().iter().zip(&signs).map(|(a, sign)| sign * a.min(slowest)).collect();
         let (b_values, c_values) = (b.to_f64_vec(), c.to_f64_vec());
         let system = LinearSystem::new(
             StateMatrix::Diagonal(poles),
@@ -57,7 +68,7 @@ impl Hrm {
             };
             let of_gate = if g == 0.0 { 0.0 } else { g.signum() * sum.value };
             Ok(vec![
-                to_tensor(sum.a, &[d], g.abs())?,
+                to_tensor(sum.a.iter().zip(&signs).map(|(d, sign)| d * sign).collect(), &[d], g.abs())?,
                 to_tensor(row_major(&sum.b), &[d, width], g.abs())?,
                 to_tensor(row_major(&sum.c), &[width, d], g.abs())?,
                 to_tensor(vec![of_gate], &[1], 1.0)?,
@@ -74,15 +85,15 @@ fn row_major(m: &Mat<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::{AdapterConfig, Discretization, HrmConfig, Placement, Preset, StreamSite};
+    use crate::adapters::{AdapterConfig, Discretization, HrmConfig, HrmMode, Placement, Preset, StreamSite};
     use crate::reduce::{LayerAnalysis, analyse};
     use hankel_core::DType;
 
-    fn set(discretization: Discretization) -> (AdapterSet, HrmConfig) {
+    fn set(discretization: Discretization, mode: HrmMode) -> (AdapterSet, HrmConfig) {
         let stream = vec![StreamSite::Mlp];
         let placement = Placement { layers: 2, d_model: 3, linear: Vec::new(), stream };
         let mut config = HrmConfig::new(Preset::Paper, 4, 3, 16);
-        (config.discretization, config.gate_init) = (discretization, -0.3);
+        (config.discretization, config.mode, config.gate_init) = (discretization, mode, -0.3);
         let set = AdapterSet::new(&AdapterConfig::Hrm(config.clone()), &placement, 7).unwrap();
         set.to_dtype(DType::F64).unwrap();
         (set, config)
@@ -90,17 +101,25 @@ mod tests {
 
     #[test]
     fn the_sum_is_that_of_the_analysis() {
-        let (set, config) = set(Discretization::Zoh);
-        let sum = set.hankel_sum().unwrap().unwrap().item().unwrap();
-        let analyses = analyse(&set.to_hrm_file(&config, None)).unwrap();
-        let expected: f64 = analyses.iter().flat_map(LayerAnalysis::hankel_singular_values).sum();
-        assert!((sum - expected).abs() < 1e-12 * expected, "{sum} {expected}");
+        for (discretization, mode) in
+            [(Discretization::Zoh, HrmMode::Positive), (Discretization::Free, HrmMode::Signed)]
+        {
+            let (set, config) = set(discretization, mode);
+            let sum = set.hankel_sum().unwrap().unwrap().item().unwrap();
+            let analyses = analyse(&set.to_hrm_file(&config, None)).unwrap();
+            let expected: f64 = analyses.iter().flat_map(LayerAnalysis::hankel_singular_values).sum();
+            assert!((sum - expected).abs() < 1e-12 * expected, "{sum} {expected}");
+        }
+        let refused = set(Discretization::Free, HrmMode::Complex).0.hankel_sum().unwrap_err().to_string();
+        assert!(refused.contains("needs real poles"), "{refused}");
     }
 
     #[test]
     fn gradients_match_central_differences_down_to_what_is_learnt() {
-        for discretization in [Discretization::Free, Discretization::Zoh, Discretization::ZohClamped] {
-            let (set, _) = set(discretization);
+        let positive = [Discretization::Free, Discretization::Zoh, Discretization::ZohClamped];
+        let all = positive.map(|discretization| (discretization, HrmMode::Positive));
+        for (discretization, mode) in all.into_iter().chain([(Discretization::Free, HrmMode::Signed)]) {
+            let (set, _) = set(discretization, mode);
             let value = || set.hankel_sum().unwrap().unwrap();
             let gradients = value().backward().unwrap();
             for parameter in set.parameters() {

@@ -13,7 +13,7 @@ use super::dynamics::{Dynamics, RateInit};
 use crate::linear::normal;
 use crate::parameter::{Parameter, Role};
 use crate::pass::Pass;
-use crate::weights::{Discretization, HrmInput, HrmPreset as Preset, HrmSite as StreamSite};
+use crate::weights::{Discretization, HrmInput, HrmMode, HrmPreset as Preset, HrmSite as StreamSite};
 use hankel_core::{Error, Result, Tensor};
 use hankel_ops::{Gate, ScanPath, add_linear, linear, narrow_time, scan};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 pub struct HrmConfig {
     /// Where the defaults came from.
     pub preset: Preset,
+    /// Which poles it can have.
+    pub mode: HrmMode,
     /// Number of states d.
     pub state_dim: usize,
     /// Where the adapters are.
@@ -59,6 +61,7 @@ impl HrmConfig {
         let a_max = 1.0 - 1.0 / steps.max(2) as f64;
         HrmConfig {
             preset,
+            mode: HrmMode::Positive,
             state_dim,
             sites: vec![StreamSite::Mlp],
             input: if released { HrmInput::Norm } else { HrmInput::Residual },
@@ -83,6 +86,15 @@ impl HrmConfig {
         if self.state_dim == 0 || self.state_dim > 1 << 20 {
             return Err(format!("state_dim = {} is out of range", self.state_dim));
         }
+        if self.mode == HrmMode::Complex && !self.state_dim.is_multiple_of(2) {
+            return Err(format!("state_dim = {} is odd: mode complex has two states in a pair", self.state_dim));
+        }
+        if self.mode != HrmMode::Positive && self.discretization != Discretization::Free {
+            let mode = self.mode.name();
+            return Err(format!(
+                "mode = {mode:?} goes with discretization = \"free\" only: a hold of real decay rates has positive poles"
+            ));
+        }
         for (key, a) in [("a_min", self.a_min), ("a_max", self.a_max)] {
             if !(a > 0.0 && a < 1.0) {
                 return Err(format!("{key} = {a} is not between 0 and 1"));
@@ -103,10 +115,12 @@ impl HrmConfig {
     }
 
     /// Trainable values of one adapter on a stream of width `d_model` in the diagonal form: `2 d D + 2 d + 1` with
-    /// everything trained (R1).
+    /// everything trained (R1), and `2 d D + 3 d / 2 + 1` with complex pairs, which have a rate, a step and an angle each.
     pub fn parameters_per_site(&self, d_model: usize) -> usize {
         let d = self.state_dim;
-        2 * d * d_model + d + if self.train_log_dt { d } else { 0 } + usize::from(self.train_gate)
+        let (rates, angles) = if self.mode == HrmMode::Complex { (d / 2, d / 2) } else { (d, 0) };
+        let steps = if self.train_log_dt { rates } else { 0 };
+        2 * d * d_model + rates + steps + angles + usize::from(self.train_gate)
     }
 }
 

@@ -22,7 +22,7 @@ mod placement;
 pub mod stream;
 mod truncation;
 
-pub use crate::weights::{Discretization, HrmInput, HrmPreset as Preset, HrmSite as StreamSite};
+pub use crate::weights::{Discretization, HrmInput, HrmMode, HrmPreset as Preset, HrmSite as StreamSite};
 pub use adalora::{AdaLora, AdaLoraConfig, Allocation, Schedule};
 pub use budget::Budget;
 pub use dora::Dora;

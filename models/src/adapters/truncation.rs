@@ -57,8 +57,8 @@ impl Truncated {
     /// `moment` gives it for a parameter of the full adapters, with its shape.
     ///
     /// Gates keep theirs; B and C are carried by [`LayerReduction::carry_gradients`]; layers that lost nothing keep
-    /// everything. Poles of the modal form have no counterpart among the trained ones and are left out, as are layers that
-    /// were not in diagonal form before.
+    /// everything. Poles of the modal form have no counterpart among the trained ones and are left out, as are layers whose
+    /// states were not real modes before.
     ///
     /// # Errors
     /// When a moment is not of its parameter's shape.
@@ -69,7 +69,10 @@ impl Truncated {
         {
             let name = |entry: &str| format!("model.layers.{}.{}.hrm.{entry}", full.layer, full.site.module());
             let unchanged: &[&str] = match (&full.dynamics, &small.dynamics) {
-                (HrmDynamics::Diagonal { .. }, HrmDynamics::Diagonal { .. }) if small.state_dim == full.state_dim => {
+                (HrmDynamics::Diagonal { .. }, HrmDynamics::Diagonal { .. })
+                | (HrmDynamics::Signed { .. }, HrmDynamics::Signed { .. })
+                    if small.state_dim == full.state_dim =>
+                {
                     &["gate", "b", "c", "log_a", "log_dt"]
                 }
                 _ => &["gate"],
@@ -79,7 +82,8 @@ impl Truncated {
                     carried.insert(name, moment);
                 }
             }
-            let projected = unchanged.len() == 1 && matches!(full.dynamics, HrmDynamics::Diagonal { .. });
+            let real = matches!(full.dynamics, HrmDynamics::Diagonal { .. } | HrmDynamics::Signed { .. });
+            let projected = unchanged.len() == 1 && real;
             if let (true, Some(b), Some(c)) = (projected, moment(&name("b")), moment(&name("c"))) {
                 let moments = project(full, small, layer, self.full.config.discretization, [&b, &c]);
                 let Some((new_b, new_c)) = moments else { continue };
@@ -122,7 +126,7 @@ fn project(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::{HrmConfig, Preset, StreamInputs, StreamSite};
+    use crate::adapters::{HrmConfig, HrmMode, Preset, StreamInputs, StreamSite};
     use crate::lti::OrderRule;
     use crate::parameter::Parameter;
     use crate::pass::Pass;
@@ -150,13 +154,53 @@ mod tests {
         set.parameters().into_iter().find(|parameter| parameter.name() == name)
     }
 
+    /// Signed poles and complex pairs, with angles that training has moved beyond a half turn on both sides.
+    #[test]
+    fn every_mode_is_truncated_within_its_bound() {
+        let placement = Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
+        for mode in [HrmMode::Signed, HrmMode::Complex] {
+            let config = HrmConfig { mode, ..HrmConfig::new(Preset::Paper, 6, WIDTH, 9) };
+            let set = AdapterSet::new(&AdapterConfig::Hrm(config), &placement, 1).unwrap();
+            set.to_dtype(DType::F64).unwrap();
+            for parameter in set.parameters().iter().filter(|parameter| parameter.name().ends_with("angle")) {
+                parameter.set(&Tensor::from_vec(vec![-0.5, 4.0, 7.0], [3]).unwrap()).unwrap();
+            }
+            let output = |set: &AdapterSet| {
+                let x = noise("x", &[1, 40, WIDTH]);
+                let adapter = set.layer(0).stream(StreamSite::Mlp).unwrap().hrm().unwrap();
+                let inputs = StreamInputs { residual: &x, norm: &x, sublayer: None };
+                let states = adapter.states(0, inputs, &mut Pass::evaluation()).unwrap();
+                adapter.output(&x, &states).unwrap().to_f64_vec()
+            };
+            let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+            let full = output(&set);
+            let with_order = |order: usize| {
+                let orders = OrderChoice::PerLayer(OrderRule::Order(order));
+                set.truncate(&ReduceOptions { orders, ..ReduceOptions::default() }, &placement, 9, None).unwrap()
+            };
+            // All states are the adapter itself, as it was trained: only the angles are told from others.
+            let same = with_order(6);
+            assert!(!matches!(same.reduction.adapter.layers[0].dynamics, HrmDynamics::Modal(_)), "{mode:?}");
+            assert!(distance(&full, &output(&same.adapters)) < 1e-5, "{mode:?}");
+            let truncated = with_order(3);
+            let facts = &truncated.reduction.certificate.layers[0].facts;
+            let bound = facts.error_bound.unwrap();
+            assert!(facts.hinf_error > 0.0 && facts.hinf_error <= bound * (1.0 + 1e-6), "{mode:?}");
+            let input = noise("x", &[1, 40, WIDTH]).to_f64_vec();
+            let size = distance(&input, &vec![0.0; input.len()]);
+            let error = distance(&full, &output(&truncated.adapters));
+            assert!(error > 1e-9 && error <= facts.hinf_error * size * (1.0 + 1e-3), "{mode:?}: {error}");
+        }
+    }
+
     /// Where the discarded states do nothing, the carried gradient is the gradient of the truncated adapter.
     #[test]
     fn gradients_are_carried_exactly_when_nothing_is_lost() {
         let placement = Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
-        for discretization in [Discretization::Free, Discretization::Zoh] {
+        let positive = [Discretization::Free, Discretization::Zoh].map(|d| (d, HrmMode::Positive));
+        for (discretization, mode) in positive.into_iter().chain([(Discretization::Free, HrmMode::Signed)]) {
             let mut config = HrmConfig::new(Preset::Paper, 4, WIDTH, 9);
-            config.discretization = discretization;
+            (config.discretization, config.mode) = (discretization, mode);
             let set = AdapterSet::new(&AdapterConfig::Hrm(config), &placement, 1).unwrap();
             set.to_dtype(DType::F64).unwrap();
             // States 2 and 3 repeat the pole and the input of states 0 and 1.

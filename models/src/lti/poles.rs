@@ -99,6 +99,9 @@ mod tests {
         let p = Pole::real(1.0 - tiny);
         let exact = 2.0 * tiny - tiny * tiny;
         assert!((p.one_minus_product(p).re / exact - 1.0).abs() < 1e-15);
+        let negative = Pole::real(tiny - 1.0);
+        assert!((negative.one_minus_product(negative).re / exact - 1.0).abs() < 1e-15);
+        assert!((negative.one_minus_product(p).re - (2.0 - exact)).abs() < 1e-15);
         let q = Pole::real(1.0 - 2.0 * tiny);
         assert_eq!(p.minus(q), c64::new(tiny, 0.0));
         let turned = Pole::polar(0.5, 1.0).minus(Pole::polar(0.5, 1.0 + 1e-12));

@@ -76,6 +76,9 @@ fn reduced_layer(full: &HrmLayerFile, reduction: &LayerReduction) -> HrmLayerFil
             ..full.clone()
         };
     }
+    if reduction.kept.as_ref().is_some_and(|kept| kept.len() == full.state_dim) {
+        return full.clone();
+    }
     let system = &reduction.system;
     HrmLayerFile {
         state_dim: system.states(),

@@ -40,6 +40,30 @@ pub enum Discretization {
     ZohClamped,
 }
 
+/// Which poles the recurrence can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HrmMode {
+    /// The paper's: real poles between 0 and 1, which decay.
+    #[default]
+    Positive,
+    /// Real poles of either sign: those of the odd states are negative, so that they alternate as they decay.
+    Signed,
+    /// Complex pairs, two states each, with learned angles: they turn as they decay.
+    Complex,
+}
+
+impl HrmMode {
+    /// The name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Positive => "positive",
+            Self::Signed => "signed",
+            Self::Complex => "complex",
+        }
+    }
+}
+
 /// Where in a block the adapter sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -89,7 +113,7 @@ impl HrmSites {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HrmForm {
-    /// Trained parameters `log_a`, `log_dt`.
+    /// Trained parameters `log_a`, `log_dt` and, in mode `complex`, `angle`.
     Diagonal,
     /// Poles as `pole_radius`, `pole_angle`.
     Modal,
@@ -107,6 +131,8 @@ pub struct HrmConfigFile {
     pub state_dim: usize,
     /// Source of the defaults.
     pub preset: HrmPreset,
+    /// Which poles the trained parameters stand for.
+    pub mode: HrmMode,
     /// What the adapter reads.
     pub input: HrmInput,
     /// How the system follows from the parameters.
@@ -137,6 +163,7 @@ impl HrmConfigFile {
             peft_type: "HRM".into(),
             state_dim,
             preset,
+            mode: HrmMode::Positive,
             input: if released { HrmInput::Norm } else { HrmInput::Residual },
             discretization: if released { Discretization::ZohClamped } else { Discretization::Free },
             site: HrmSites::Mlp,
@@ -156,6 +183,8 @@ struct RawConfig {
     state_dim: usize,
     #[serde(default)]
     preset: HrmPreset,
+    #[serde(default)]
+    mode: HrmMode,
     input: Option<HrmInput>,
     discretization: Option<Discretization>,
     #[serde(default)]
@@ -181,6 +210,7 @@ impl From<RawConfig> for HrmConfigFile {
         let layers = raw.state_dims.as_ref().map_or(0, Vec::len);
         Self {
             peft_type: raw.peft_type,
+            mode: raw.mode,
             input: raw.input.unwrap_or(defaults.input),
             discretization: raw.discretization.unwrap_or(defaults.discretization),
             site: raw.site,

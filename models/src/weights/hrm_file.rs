@@ -3,7 +3,7 @@
 use super::arrays::{Array, NamedArrays, Precision, parse, serialize};
 use super::atomic::{Existing, write_folder};
 use super::error::{Result, WeightsError};
-use super::hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmSite};
+use super::hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmMode, HrmSite};
 use crate::lti::{LinearSystem, LtiError, Mode, StateMatrix};
 use faer::Mat;
 use sha2::{Digest, Sha256};
@@ -28,6 +28,22 @@ pub enum HrmDynamics {
         /// Logarithm (or, before the softplus, the raw value) of the steps, `[d]`.
         log_dt: Vec<f64>,
     },
+    /// The same with poles of both signs: that of state i is `(-1)^i exp(-rate_i)`.
+    Signed {
+        /// Logarithm of the rates, `[d]`.
+        log_a: Vec<f64>,
+        /// Logarithm of the steps, `[d]`.
+        log_dt: Vec<f64>,
+    },
+    /// Trained parameters of complex pairs, two states each: `exp(-rate_i) exp(+-i angle_i)`.
+    Complex {
+        /// Logarithm of the rates, `[d / 2]`.
+        log_a: Vec<f64>,
+        /// Logarithm of the steps, `[d / 2]`.
+        log_dt: Vec<f64>,
+        /// Angles strictly between 0 and pi, `[d / 2]`.
+        angle: Vec<f64>,
+    },
     /// Poles of a reduced layer, in the order of its states.
     Modal(Vec<Mode>),
     /// State matrix of a reduced layer, row-major [d, d].
@@ -38,7 +54,7 @@ impl HrmDynamics {
     /// The form as named in the configuration.
     pub fn form(&self) -> HrmForm {
         match self {
-            Self::Diagonal { .. } => HrmForm::Diagonal,
+            Self::Diagonal { .. } | Self::Signed { .. } | Self::Complex { .. } => HrmForm::Diagonal,
             Self::Modal(_) => HrmForm::Modal,
             Self::Dense(_) => HrmForm::Dense,
         }
@@ -186,6 +202,15 @@ impl HrmLayerFile {
         let a = match &self.dynamics {
             HrmDynamics::Modal(modes) => StateMatrix::Modal(modes.clone()),
             HrmDynamics::Dense(a) => StateMatrix::Dense(Mat::from_fn(d, d, |i, j| a[i * d + j])),
+            HrmDynamics::Signed { log_a, log_dt } => {
+                let radius = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
+                StateMatrix::Diagonal(radius.enumerate().map(|(i, r)| if i % 2 == 0 { r } else { -r }).collect())
+            }
+            HrmDynamics::Complex { log_a, log_dt, angle } => {
+                let radius = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
+                let pair = |(radius, &angle)| Mode::Pair { radius, angle };
+                StateMatrix::Modal(radius.zip(angle).map(pair).collect())
+            }
             HrmDynamics::Diagonal { log_a, log_dt } => {
                 let mut poles = Vec::with_capacity(d);
                 for (i, (log_a, log_dt)) in log_a.iter().zip(log_dt).enumerate() {
@@ -221,9 +246,14 @@ impl HrmLayerFile {
         put("c", vec![width, d], self.c.clone());
         put("gate", vec![1], vec![self.gate]);
         match &self.dynamics {
-            HrmDynamics::Diagonal { log_a, log_dt } => {
+            HrmDynamics::Diagonal { log_a, log_dt } | HrmDynamics::Signed { log_a, log_dt } => {
                 put("log_a", vec![d], log_a.clone());
                 put("log_dt", vec![d], log_dt.clone());
+            }
+            HrmDynamics::Complex { log_a, log_dt, angle } => {
+                for (entry, values) in [("log_a", log_a), ("log_dt", log_dt), ("angle", angle)] {
+                    put(entry, vec![values.len()], values.clone());
+                }
             }
             HrmDynamics::Modal(modes) => {
                 let (radius, angle): (Vec<f64>, Vec<f64>) = modes.iter().map(|m| m.polar()).unzip();
@@ -260,6 +290,11 @@ pub fn discretize(log_a: f64, log_dt: f64, discretization: Discretization) -> (f
             (rate, zoh_gain(rate, step))
         }
     }
+}
+
+/// Radius of a pole whose rate is `exp(log_a + log_dt)`.
+fn free_radius(log_a: f64, log_dt: f64) -> f64 {
+    (-discretize(log_a, log_dt, Discretization::Free).0).exp()
 }
 
 fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
@@ -314,7 +349,7 @@ fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Resul
         let form = config.form.as_ref().map_or(HrmForm::Diagonal, |f| f[i]);
         let states = config.state_dims.as_ref().map_or(config.state_dim, |s| s[i]);
         let reader = LayerReader { path, prefix: format!("{PREFIX}{layer}.{}.hrm.", site.module()), group };
-        let (read, stored) = reader.read(layer, site, form, states)?;
+        let (read, stored) = reader.read(layer, site, (form, config.mode), states)?;
         if form == HrmForm::Diagonal {
             precision = stored;
         }
@@ -349,8 +384,15 @@ struct LayerReader<'a> {
 }
 
 impl LayerReader<'_> {
-    fn read(mut self, layer: usize, site: HrmSite, form: HrmForm, states: usize) -> Result<(HrmLayerFile, Precision)> {
+    fn read(
+        mut self,
+        layer: usize,
+        site: HrmSite,
+        (form, mode): (HrmForm, HrmMode),
+        states: usize,
+    ) -> Result<(HrmLayerFile, Precision)> {
         let expected: &[&str] = match form {
+            HrmForm::Diagonal if mode == HrmMode::Complex => &["b", "c", "gate", "log_a", "log_dt", "angle"],
             HrmForm::Diagonal => &["b", "c", "gate", "log_a", "log_dt"],
             HrmForm::Modal => &["b", "c", "gate", "pole_radius", "pole_angle"],
             HrmForm::Dense => &["b", "c", "gate", "a"],
@@ -368,10 +410,7 @@ impl LayerReader<'_> {
         let c = self.take("c", &[Some(width), Some(states)])?.data;
         let gate = self.take("gate", &[Some(1)])?.data[0];
         let dynamics = match form {
-            HrmForm::Diagonal => HrmDynamics::Diagonal {
-                log_a: self.take("log_a", &[Some(states)])?.data,
-                log_dt: self.take("log_dt", &[Some(states)])?.data,
-            },
+            HrmForm::Diagonal => self.trained(mode, states)?,
             HrmForm::Modal => HrmDynamics::Modal(self.modes(states)?),
             HrmForm::Dense => {
                 let a = self.take("a", &[Some(states), Some(states)])?;
@@ -380,6 +419,27 @@ impl LayerReader<'_> {
             }
         };
         Ok((HrmLayerFile { layer, site, state_dim: states, width, b: b.data, c, gate, dynamics }, precision))
+    }
+
+    fn trained(&mut self, mode: HrmMode, states: usize) -> Result<HrmDynamics> {
+        let poles = if mode == HrmMode::Complex { states / 2 } else { states };
+        let log_a = self.take("log_a", &[Some(poles)])?.data;
+        let log_dt = self.take("log_dt", &[Some(poles)])?.data;
+        Ok(match mode {
+            HrmMode::Positive => HrmDynamics::Diagonal { log_a, log_dt },
+            HrmMode::Signed => HrmDynamics::Signed { log_a, log_dt },
+            HrmMode::Complex => {
+                let angle = self.take("angle", &[Some(poles)])?.data;
+                let name = &self.prefix;
+                if !states.is_multiple_of(2) {
+                    return Err(self.fail(format!("{name}b has {states} states, which are no complex pairs")));
+                }
+                if let Some(bad) = angle.iter().find(|angle| !(**angle > 0.0 && **angle < std::f64::consts::PI)) {
+                    return Err(self.fail(format!("{name}angle holds {bad}; it must lie between 0 and pi")));
+                }
+                HrmDynamics::Complex { log_a, log_dt, angle }
+            }
+        })
     }
 
     fn modes(&mut self, states: usize) -> Result<Vec<Mode>> {

@@ -16,7 +16,7 @@ pub mod system_file;
 mod tensor_file;
 
 pub use error::{Result, WeightsError};
-pub use hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmInput, HrmPreset, HrmSite, HrmSites};
+pub use hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmInput, HrmMode, HrmPreset, HrmSite, HrmSites};
 pub use hrm_file::{AdapterBytes, AdapterHashes, HrmAdapterFile, HrmDynamics, HrmLayerFile};
 pub use model_files::ModelFiles;
 pub use recorded::{StateRecord, recorded_states};

@@ -5,7 +5,7 @@ use super::low_rank::{self, AdaLoraConfig, Ia3Config};
 use super::probe::{ExactnessConfig, ProbeConfig};
 use super::stream::StreamConfig;
 use super::training::TrainConfig;
-use hankel_models::adapters::{Discretization, HrmInput, Placement, Preset, RateInit, StreamSite};
+use hankel_models::adapters::{Discretization, HrmInput, HrmMode, Placement, Preset, RateInit, StreamSite};
 use hankel_models::lti::{Method, OrderRule};
 use hankel_models::reduce::OrderChoice;
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,8 @@ pub enum Scan {
 pub struct HrmConfig {
     /// Where the defaults of the fields below come from.
     pub preset: Preset,
+    /// Which poles it can have: `positive`, `signed` or `complex`.
+    pub mode: HrmMode,
     /// State dimension d of every layer.
     pub state_dim: Option<usize>,
     /// Number of parameters to solve the state dimension for, instead of giving it.
@@ -232,6 +234,19 @@ impl HrmConfig {
 
     fn check(&self, placement: &Placement, checks: &mut Checks<'_>) {
         one_size(checks, "state_dim", self.state_dim, self.budget);
+        let mode = self.mode.name();
+        checks.require(
+            "state_dim",
+            self.mode != HrmMode::Complex || self.state_dim.is_none_or(|d| d.is_multiple_of(2)),
+            || format!("must be even for `mode = {mode:?}`, which has two states in a pair"),
+        );
+        let default = if self.preset == Preset::Released { Discretization::ZohClamped } else { Discretization::Free };
+        let free = self.discretization.unwrap_or(default) == Discretization::Free;
+        checks.require("mode", self.mode == HrmMode::Positive || free, || {
+            format!(
+                "{mode:?} goes with `discretization = \"free\"` only: a hold of real decay rates has positive poles"
+            )
+        });
         for (key, value) in [("a_min", self.a_min), ("a_max", self.a_max)] {
             checks.require(key, value.is_none_or(|a| a > 0.0 && a < 1.0), || {
                 format!("must be above 0 and below 1, found {}", value.unwrap_or_default())
@@ -342,6 +357,10 @@ impl AdapterConfig {
         checks.require("reduce", self.reduce.is_none() || recurrent, only);
         checks.require("hsv_regularization", self.hsv_regularization == 0.0 || recurrent, only);
         checks.not_negative("hsv_regularization", self.hsv_regularization);
+        let complex = matches!(&self.method, AdapterMethod::Hrm(c) if c.mode == HrmMode::Complex);
+        checks.require("hsv_regularization", self.hsv_regularization == 0.0 || !complex, || {
+            "needs real poles, which `mode = \"complex\"` has not".to_owned()
+        });
         if let Some(reduce) = &self.reduce {
             let mut checks = checks.inside("reduce");
             checks.positive("after_epoch", reduce.after_epoch);

@@ -421,6 +421,22 @@ lr = 2e-4
             (&["adapter.lora.rank=0"], "--set adapter.lora.rank=0: `adapter.lora.rank` must be at least 1, found 0"),
             (&["adapter.lora.budget=10"], "`adapter.lora.budget` and `rank` are both given: keep one"),
             (&["adapter.lora.name=hrm"], "`adapter.hrm.name` \"hrm\" is the name of two adapters"),
+            (
+                &["adapter.hrm.mode=complex", "adapter.hrm.state_dim=7"],
+                "`adapter.hrm.state_dim` must be even for `mode",
+            ),
+            (
+                &["adapter.hrm.mode=signed", "adapter.hrm.preset=released"],
+                "\"signed\" goes with `discretization = \"free\"`",
+            ),
+            (
+                &["adapter.hrm.mode=complex", "adapter.hrm.hsv_regularization=1"],
+                "needs real poles, which `mode = \"com",
+            ),
+            (
+                &["adapter.hrm.mode=negative"],
+                "`adapter.hrm.mode`: unknown variant `negative`, expected one of `positive`",
+            ),
             (&["adapter.hrm.truncate.order=4"], "`adapter.hrm.truncate` must hold exactly one of"),
             (
                 &["adapter.lora.probe.gate=1"],

@@ -36,6 +36,7 @@ impl HrmConfig {
         let defaults = adapters::HrmConfig::new(self.preset, d, placement.d_model, length);
         let a_max = self.a_max.unwrap_or(defaults.a_max);
         adapters::HrmConfig {
+            mode: self.mode,
             sites: self.sites.clone().unwrap_or(defaults.sites),
             input: self.input.unwrap_or(defaults.input),
             discretization: self.discretization.unwrap_or(defaults.discretization),
@@ -171,6 +172,7 @@ impl AdapterConfig {
 mod tests {
     use super::*;
     use hankel_models::TinyGptConfig;
+    use hankel_models::adapters::HrmMode;
 
     fn solve(method: AdapterMethod) -> (AdapterConfig, Option<String>) {
         let placement = TinyGptConfig::default().placement();
@@ -198,6 +200,15 @@ mod tests {
             let (lora, _) = solve(AdapterMethod::Lora(LoraConfig { budget: Some(budget), ..LoraConfig::default() }));
             let AdapterMethod::Lora(lora) = lora.method else { panic!() };
             assert_eq!((lora.rank, lora.lora_alpha), (Some(rank), Some(rank as f64)));
+        }
+    }
+
+    #[test]
+    fn states_in_pairs_are_solved_for_by_twos() {
+        for (mode, state_dim) in [(HrmMode::Signed, 15), (HrmMode::Complex, 16)] {
+            let config = HrmConfig { mode, budget: Some(15_600), ..HrmConfig::default() };
+            let AdapterMethod::Hrm(hrm) = solve(AdapterMethod::Hrm(config)).0.method else { panic!() };
+            assert_eq!((hrm.state_dim, hrm.mode), (Some(state_dim), mode));
         }
     }
 

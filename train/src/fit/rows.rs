@@ -5,7 +5,7 @@ use crate::config::{AdapterConfig, AdapterMethod};
 use crate::results::{LayerResult, LayerState, ParameterCounts};
 use anyhow::Result;
 use hankel_models::adapters::stream::kind;
-use hankel_models::adapters::{AdapterConfig as Settings, LinearAdapter, Stream, StreamSite};
+use hankel_models::adapters::{AdapterConfig as Settings, HrmMode, LinearAdapter, Stream, StreamSite};
 use hankel_models::reduce::analyse;
 use hankel_models::weights::HrmLayerFile;
 use hankel_models::{AdapterSet, Parameter};
@@ -122,7 +122,8 @@ pub fn describe(adapter: &AdapterConfig, adapters: &AdapterSet) -> String {
         },
         Settings::Hrm(c) => {
             let sites: Vec<&str> = c.sites.iter().map(|&site| site_name(site)).collect();
-            format!("d = {}, {:?} preset, {}", c.state_dim, c.preset, sites.join(" + ")).to_lowercase()
+            let mode = if c.mode == HrmMode::Positive { String::new() } else { format!("{} poles, ", c.mode.name()) };
+            format!("d = {}, {:?} preset, {mode}{}", c.state_dim, c.preset, sites.join(" + ")).to_lowercase()
         }
         Settings::Lora(c) => format!("r = {}, {}", c.rank, c.targets.join(" + ")),
         Settings::AdaLora(c) => {

@@ -10,15 +10,12 @@
 //!
 //! The radii start as HRM's poles do, and the angles spread evenly between 0 and pi, slow and fast pairs everywhere among them.
 
+use crate::adapters::dynamics::spread_angles;
 use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind, last_states};
 use crate::parameter::{Parameter, Role};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{Poles, ScanPath, exp, linear, scale, scan};
 use serde::{Deserialize, Serialize};
-use std::f64::consts::PI;
-
-/// `(sqrt 5 - 1) / 2`.
-const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
 /// Settings of [`Complex`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,11 +55,9 @@ impl StreamKind for Complex {
     fn new(settings: &Settings, place: &Place<'_>) -> Result<Self> {
         let (pairs, d, width) = (settings.pairs, settings.pairs.saturating_mul(2), place.d_model);
         let log_decay = place.log_rates("log_decay", pairs, settings.a_min, settings.a_max)?;
-        // Multiples of the golden ratio never cluster, however many are taken.
-        let angles: Vec<f32> = (0..pairs).map(|i| (PI * (GOLDEN * i as f64).fract()) as f32).collect();
         Ok(Complex {
             log_decay,
-            angle: place.parameter("angle", Role::Rate, &Tensor::from_vec(angles, [pairs])?)?,
+            angle: place.parameter("angle", Role::Rate, &Tensor::from_vec(spread_angles(pairs), [pairs])?)?,
             b: place.normal("b", [d, width], settings.b_std)?,
             c: place.normal("c", [width, d], settings.c_std)?,
         })

@@ -12,11 +12,18 @@
 //! `*` is the elementwise product. The three selection maps see the token through the same `r` numbers `p_t`, which makes them
 //! cheap: `r D + 3 d r` values more than HRM. `W`, `S` and `R` start at zero, so that the adapter starts as the time-invariant
 //! HRM of the same `B`, `C` and rates; frozen there, it is HRM.
+//!
+//! `mode = "signed"` lets a token turn the sign of what is kept: `a_t = exp(-rate_t) tanh(v + V p_t)` lies in (-1, 1), with `v`
+//! `[d]` and `V` `[d, r]` (`d + d r` values more). With it one state can count modulo two: flipped by one token, kept by another,
+//! it is the parity, which no recurrence with constant poles or with positive ones can hold (R. Grazzi et al., Unlocking
+//! state-tracking in linear RNNs through negative eigenvalues, 2024). `v` starts at 1 and -1 in turn and `V` at zero. There is no
+//! truncation in this mode: the averaged Gramians are for positive poles.
 
+use crate::adapters::dynamics::alternating;
 use crate::adapters::stream::{Memory, Place, StreamAdapter, StreamKind, VaryingSystem};
 use crate::parameter::{Parameter, Role};
 use hankel_core::{Result, Tensor};
-use hankel_ops::{add, clamp, exp, linear};
+use hankel_ops::{add, clamp, exp, linear, multiply, scale, softplus};
 use serde::{Deserialize, Serialize};
 
 /// Logarithm of the fastest rate: beyond `exp(-exp(4.4))`, which is 5e-36, nothing is left of a state anyway, and the
@@ -43,11 +50,33 @@ pub struct Settings {
     pub c_std: f64,
     /// Standard deviation of the initial P.
     pub p_std: f64,
+    /// Which poles it can have.
+    pub mode: Mode,
+}
+
+/// The sign of the poles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Between 0 and 1.
+    #[default]
+    Positive,
+    /// Between -1 and 1, by the token.
+    Signed,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { state_dim: 16, selection_rank: 4, a_min: 0.5, a_max: None, b_std: 0.02, c_std: 0.02, p_std: 0.1 }
+        Settings {
+            state_dim: 16,
+            selection_rank: 4,
+            a_min: 0.5,
+            a_max: None,
+            b_std: 0.02,
+            c_std: 0.02,
+            p_std: 0.1,
+            mode: Mode::Positive,
+        }
     }
 }
 
@@ -60,6 +89,8 @@ pub struct Selective {
     p: Parameter,
     /// W, S and R.
     selection: [Parameter; 3],
+    /// v and V.
+    sign: Option<[Parameter; 2]>,
 }
 
 impl StreamKind for Selective {
@@ -80,22 +111,33 @@ impl StreamKind for Selective {
                 place.zeros("select_input", [d, r])?,
                 place.zeros("select_output", [d, r])?,
             ],
+            sign: match settings.mode {
+                Mode::Positive => None,
+                Mode::Signed => {
+                    let start = place.parameter("sign", Role::Rate, &alternating(d)?)?;
+                    Some([start, place.zeros("select_sign", [d, r])?])
+                }
+            },
         })
     }
 }
 
 impl StreamAdapter for Selective {
     fn parameters(&self) -> Vec<Parameter> {
-        let Selective { b, c, log_a, log_dt, p, selection } = self;
-        [b, c, log_a, log_dt, p].into_iter().chain(selection).cloned().collect()
+        let Selective { b, c, log_a, log_dt, p, selection, sign } = self;
+        [b, c, log_a, log_dt, p].into_iter().chain(selection).chain(sign.iter().flatten()).cloned().collect()
     }
 
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
-        self.along(x)?.forward(x, memory)
+        let p = self.seen(x)?;
+        let system = self.along(x, &p)?;
+        let Some([start, selection]) = &self.sign else { return system.forward(x, memory) };
+        let sign = tanh(&linear(&p, &selection.tensor(), Some(&start.tensor()))?)?;
+        system.forward_with(&multiply(&system.poles()?, &sign)?, x, memory)
     }
 
     fn system(&self, x: &Tensor) -> Result<Option<VaryingSystem>> {
-        self.along(x).map(Some)
+        if self.sign.is_some() { Ok(None) } else { self.along(x, &self.seen(x)?).map(Some) }
     }
 
     fn state_dim(&self) -> usize {
@@ -104,10 +146,14 @@ impl StreamAdapter for Selective {
 }
 
 impl Selective {
-    fn along(&self, x: &Tensor) -> Result<VaryingSystem> {
+    /// `p_t`.
+    fn seen(&self, x: &Tensor) -> Result<Tensor> {
+        linear(x, &self.p.tensor(), None)
+    }
+
+    fn along(&self, x: &Tensor, p: &Tensor) -> Result<VaryingSystem> {
         let one = x.full_like([self.state_dim()], 1.0)?;
-        let p = linear(x, &self.p.tensor(), None)?;
-        let selected = |i: usize, base: &Tensor| linear(&p, &self.selection[i].tensor(), Some(base));
+        let selected = |i: usize, base: &Tensor| linear(p, &self.selection[i].tensor(), Some(base));
         let log_rate = selected(0, &add(&self.log_a.tensor(), &self.log_dt.tensor())?)?;
         Ok(VaryingSystem {
             rate: exp(&clamp(&log_rate, SLOWEST, FASTEST)?)?,
@@ -117,4 +163,10 @@ impl Selective {
             c: self.c.tensor(),
         })
     }
+}
+
+/// `tanh x = 2 exp(-softplus(-2 x)) - 1`.
+fn tanh(x: &Tensor) -> Result<Tensor> {
+    let sigmoid = exp(&scale(&softplus(&scale(x, -2.0)?)?, -1.0)?)?;
+    add(&scale(&sigmoid, 2.0)?, &x.full_like(x.shape(), -1.0)?)
 }

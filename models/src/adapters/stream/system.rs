@@ -27,7 +27,7 @@ pub struct VaryingSystem {
 }
 
 impl VaryingSystem {
-    fn poles(&self) -> Result<Tensor> {
+    pub(crate) fn poles(&self) -> Result<Tensor> {
         exp(&scale(&self.rate, -1.0)?)
     }
 
@@ -40,8 +40,12 @@ impl VaryingSystem {
     /// # Errors
     /// Those of the operators.
     pub fn states(&self, x: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
+        self.states_with(&self.poles()?, x, before)
+    }
+
+    fn states_with(&self, poles: &Tensor, x: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
         let path = if x.shape()[1] == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
-        varying_scan(&self.poles()?, &self.inputs(x)?, before, path)
+        varying_scan(poles, &self.inputs(x)?, before, path)
     }
 
     /// The output for `x` and the memory, as [`StreamAdapter::forward`](super::StreamAdapter::forward) gives them.
@@ -49,8 +53,13 @@ impl VaryingSystem {
     /// # Errors
     /// Those of the operators.
     pub fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
+        self.forward_with(&self.poles()?, x, memory)
+    }
+
+    /// The same with other poles `[batch, T, d]` than `exp(-rate_t)`.
+    pub(crate) fn forward_with(&self, poles: &Tensor, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
         let before = memory.and_then(|memory| memory.first());
-        let s = self.states(x, before)?;
+        let s = self.states_with(poles, x, before)?;
         Ok((linear(&multiply(&s, &self.output)?, &self.c, None)?, vec![last_states(&s, before)?]))
     }
 
