@@ -7,7 +7,7 @@ use crate::palette::{Ink, PAPER, TEXT};
 use crate::reference::{self, Reference};
 use crate::scene::{Anchor, Area, Scene, Stroke};
 use crate::ticks::number;
-use crate::{Chart, chart, font};
+use crate::{Chart, chart, csv, font};
 
 #[derive(Clone, Debug)]
 struct Bars {
@@ -104,6 +104,23 @@ impl BarChart {
     pub fn size(mut self, width: u32, height: u32) -> Self {
         self.size = (width, height);
         self
+    }
+
+    /// The numbers: a line per bar with its series, category, value and deviation, then the reference lines.
+    pub fn to_csv(&self) -> String {
+        let mut out = String::new();
+        let (x, y) = (csv::column(&self.x_label, "category"), csv::column(&self.y.label, "value"));
+        csv::line(&mut out, &["series", x, y, "deviation"]);
+        for bars in &self.bars {
+            for (i, (category, value)) in self.categories.iter().zip(&bars.values).enumerate() {
+                let deviation = bars.deviations.get(i).copied().map(csv::number).unwrap_or_default();
+                csv::line(&mut out, &[&bars.label, category, &csv::number(*value), &deviation]);
+            }
+        }
+        for line in &self.horizontal {
+            csv::line(&mut out, &[&line.label, "", &csv::number(line.value), ""]);
+        }
+        out
     }
 
     fn mapping(&self) -> Option<Mapping> {

@@ -22,6 +22,7 @@ mod axis;
 mod bar;
 mod chart;
 mod clip;
+mod csv;
 mod error;
 mod font;
 mod frame;

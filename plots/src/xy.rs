@@ -7,7 +7,7 @@ use crate::header::{Entry, Sample};
 use crate::palette::Ink;
 use crate::reference::{self, Reference};
 use crate::scene::{Point, Scene, Stroke};
-use crate::{Chart, chart};
+use crate::{Chart, chart, csv};
 
 pub(crate) const BAND_ALPHA: f64 = 0.18;
 const RADIUS: f64 = 3.4;
@@ -157,6 +157,27 @@ impl XyChart {
         self
     }
 
+    /// The numbers: a line per point with its series, x, y and the ends of its band, then the reference lines.
+    pub fn to_csv(&self) -> String {
+        let mut out = String::new();
+        let (x, y) = (csv::column(&self.x.label, "x"), csv::column(&self.y.label, "y"));
+        csv::line(&mut out, &["series", x, y, "low", "high"]);
+        for series in &self.series {
+            for (i, point) in series.points.iter().enumerate() {
+                let band = series.band.get(i).map(|(low, high)| (csv::number(*low), csv::number(*high)));
+                let (low, high) = band.unwrap_or_default();
+                csv::line(&mut out, &[&series.label, &csv::number(point.0), &csv::number(point.1), &low, &high]);
+            }
+        }
+        for line in &self.horizontal {
+            csv::line(&mut out, &[&line.label, "", &csv::number(line.value), "", ""]);
+        }
+        for line in &self.vertical {
+            csv::line(&mut out, &[&line.label, &csv::number(line.value), "", "", ""]);
+        }
+        out
+    }
+
     fn ink(&self, index: usize) -> Ink {
         self.series[index].ink.unwrap_or(Ink::Slot(index))
     }
@@ -278,3 +299,19 @@ impl XyChart {
 }
 
 impl Chart for XyChart {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_whole() {
+        let chart = XyChart::new("t")
+            .x(Axis::new("T"))
+            .y(Axis::new("accuracy, all"))
+            .series(Series::line("a \"b\"", [(1.0, 0.1), (2.0, f64::NAN)]).deviations(&[0.5]))
+            .horizontal_line(0.25, "chance");
+        let expected = "series,T,\"accuracy, all\",low,high\n\"a \"\"b\"\"\",1,0.1,-0.4,0.6\n\"a \"\"b\"\"\",2,,,\nchance,,0.25,,\n";
+        assert_eq!(chart.to_csv(), expected);
+    }
+}

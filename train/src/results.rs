@@ -411,6 +411,9 @@ pub struct LayerResult {
 pub struct Environment {
     /// Version of the software.
     pub hankel: String,
+    /// Commit of its source, where it was run beside that; `-dirty` behind it when files differed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// Operating system and architecture, for example `linux x86_64`.
     pub platform: String,
     /// Name of the processor, where the system tells it.

@@ -1,8 +1,10 @@
 //! The command line.
 
+mod audit;
 mod device;
 mod devices;
 mod eval;
+mod export;
 mod fit;
 mod forward;
 mod generate;
@@ -54,6 +56,10 @@ enum Command {
     Sweep(sweep::Args),
     /// Write one report about one or several runs
     Report(report::Args),
+    /// Write the audit of the paper's claims from figures of earlier runs
+    Audit(audit::Args),
+    /// Write what a run logged for other programs
+    Export(export::Args),
     /// List the GPUs of this machine
     Devices(devices::Args),
 }
@@ -101,6 +107,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Score(args) => score::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Audit(args) => audit::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Devices(args) => devices::run(&args),
     }
 }

@@ -2,24 +2,38 @@
 
 use super::output;
 use crate::report;
-use anyhow::{Context, Result};
+use crate::study::{Cell, write_results};
+use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Run directories
+    /// Run directories, and directories of sweeps
     #[arg(required = true)]
     runs: Vec<PathBuf>,
     /// The page; plots go to the directory plots/ beside it
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
+    /// Write the figures of all cells of sweeps to DIR/EXPERIMENT-SCALE.jsonl, for `train audit`
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    let runs = report::read(&args.runs)?;
+    if let Some(directory) = &args.results {
+        let cells: Vec<Cell> = runs.iter().filter_map(|run| run.cell.clone()).collect();
+        if cells.is_empty() {
+            bail!("--results is for cells of sweeps, and none of these runs is a finished one");
+        }
+        for file in write_results(&cells, directory)? {
+            output::line(&file.display().to_string())?;
+        }
+    }
     let directory = args.output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let page = report::write(&args.runs, directory)?;
+    let page = report::write_runs(&runs, directory)?;
     if page.file_name() != args.output.file_name() {
         fs::rename(&page, &args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
     }

@@ -56,7 +56,8 @@ impl Args {
             if places.iter().any(|place| place.experiment == directory) {
                 bail!("two experiments are called {directory}: give {} another `name`", path.display());
             }
-            places.extend(experiment.cells()?.into_iter().map(|cell| Place::new(&self.out, &directory, cell)));
+            let cells = experiment.cells()?;
+            places.extend(cells.into_iter().map(|cell| Place::new(&self.out, &experiment, cell)));
         }
         Ok(places)
     }

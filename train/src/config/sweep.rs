@@ -41,6 +41,8 @@ pub struct Experiment {
 pub struct Cell {
     /// Name of its directory: `length-64_seed-0`.
     pub slug: String,
+    /// The axes by their short names, and what this cell has of each: `("length", "64")`.
+    pub axes: Vec<(String, String)>,
     /// The resolved configuration.
     pub config: Config,
 }
@@ -127,8 +129,9 @@ impl Experiment {
         let names = short_names(&self.axes);
         let mut seen = BTreeSet::new();
         let cell = |choice: Vec<&Choice>| {
-            let parts: Vec<String> =
-                names.iter().zip(&choice).map(|(name, value)| format!("{name}-{}", plain(&value.label))).collect();
+            let axes: Vec<(String, String)> =
+                names.iter().zip(&choice).map(|(name, value)| (name.clone(), value.label.clone())).collect();
+            let parts: Vec<String> = axes.iter().map(|(name, label)| format!("{name}-{}", plain(label))).collect();
             let slug = if parts.is_empty() { "run".to_owned() } else { parts.join("_") };
             if !seen.insert(slug.clone()) {
                 let problem = format!("{}: two cells are called {slug}: give the values of an axis labels", self.file);
@@ -140,7 +143,7 @@ impl Experiment {
             }
             let name = Node { value: Value::String(format!("{}_{slug}", self.name)), origin: root.origin.clone() };
             tree::assign(&mut root, "name", name)?;
-            Config::resolved(&root, Path::new(&self.file)).map(|(config, _)| Cell { slug, config })
+            Config::resolved(&root, Path::new(&self.file)).map(|(config, _)| Cell { slug, axes, config })
         };
         choices.into_iter().map(cell).collect()
     }
@@ -281,6 +284,8 @@ kind = "lora"
         assert_eq!(all.len(), 12);
         assert_eq!(all[0].slug, "length-64_tier-1_seed-0");
         assert_eq!(all[1].slug, "length-64_tier-1_seed-1");
+        let axes: Vec<(&str, &str)> = all[1].axes.iter().map(|(name, label)| (name.as_str(), label.as_str())).collect();
+        assert_eq!(axes, [("length", "64"), ("tier", "1"), ("seed", "1")]);
         assert_eq!(all[11].slug, "length-128_tier-2_seed-2");
         let last = &all[11].config;
         assert_eq!((last.name.as_str(), last.seed, last.train.steps), ("grid_length-128_tier-2_seed-2", 2, Some(30)));

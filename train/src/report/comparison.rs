@@ -153,6 +153,7 @@ pub fn text_table(result: &RunResult) -> String {
         events: Vec::new(),
         config: None,
         notes: Vec::new(),
+        cell: None,
     };
     let runs = [run];
     let of_other_software = |name: &str| name.parse().is_ok_and(TextMetric::is_of_other_software);

@@ -1,8 +1,10 @@
 //! A chart with a caption, in the page and as files.
 
 use hankel_plots::{BarChart, Chart, PlotError, XyChart};
+use std::fs;
 use std::path::Path;
 
+use super::ReportError;
 use super::html::Text;
 
 /// Size of the files and of the drawing in the page, and of the drawing for narrow screens.
@@ -49,11 +51,17 @@ impl Figure {
         Self { name: name.into(), caption: caption.into(), chart: AnyChart::Bar(chart) }
     }
 
-    /// Writes `NAME.svg` and `NAME.png` into `directory`.
-    pub(super) fn save(&self, directory: &Path) -> Result<(), PlotError> {
+    /// Writes `NAME.svg`, `NAME.png` and, with its numbers, `NAME.csv` into `directory`.
+    pub(super) fn save(&self, directory: &Path) -> Result<(), ReportError> {
         let chart = self.chart.sized(WIDE);
-        chart.save(&directory.join(format!("{}.svg", self.name)))?;
-        chart.save(&directory.join(format!("{}.png", self.name)))
+        let at = |extension: &str| directory.join(format!("{}.{extension}", self.name));
+        chart.save(&at("svg"))?;
+        chart.save(&at("png"))?;
+        let numbers = match &self.chart {
+            AnyChart::Xy(chart) => chart.to_csv(),
+            AnyChart::Bar(chart) => chart.to_csv(),
+        };
+        fs::write(at("csv"), numbers).map_err(|source| ReportError::Write { path: at("csv"), source })
     }
 
     /// The figure drawn twice, for wide and narrow screens; the style sheet shows one of them.

@@ -59,7 +59,7 @@ pub(super) fn difference(value: f64) -> String {
 }
 
 /// Four significant digits, with a power of ten where the number would be long.
-pub(super) fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     let magnitude = value.abs();
     let text = if magnitude == 0.0 {
         "0".to_owned()

@@ -15,18 +15,21 @@ mod html;
 mod provenance;
 mod run;
 mod singular_values;
+mod study;
 mod summary;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod windows;
 
+use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
+use crate::study::expand;
 pub use comparison::text_table;
 pub use figure::{AnyChart, Figure};
-pub(crate) use format::bytes;
+pub(crate) use format::{bytes, significant};
 pub use run::{Run, RunError};
 
 /// Why a report could not be made.
@@ -38,6 +41,9 @@ pub enum ReportError {
     /// A run directory could not be read.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// There are no runs where they should be.
+    #[error("{0:#}")]
+    Directories(anyhow::Error),
     /// A figure could not be drawn or written.
     #[error(transparent)]
     Plot(#[from] hankel_plots::PlotError),
@@ -72,8 +78,18 @@ impl Section {
     }
 }
 
-/// All sections in reading order; those without content are left out of the page.
+/// All sections in reading order; those without content are left out of the page. Cells of sweeps are shown as means over seeds,
+/// other runs, and one by itself, one by one.
 fn sections(runs: &[Run]) -> Vec<Section> {
+    if runs.len() > 1 && runs.iter().any(|run| run.cell.is_some()) {
+        let (cells, others): (Vec<Run>, Vec<Run>) = runs.iter().cloned().partition(|run| run.cell.is_some());
+        let mut all = vec![study::claims(&cells)];
+        all.extend(study::sections(&cells));
+        if !others.is_empty() {
+            all.extend(sections(&others));
+        }
+        return all;
+    }
     vec![
         comparison::section(runs),
         curves::section(runs),
@@ -84,14 +100,22 @@ fn sections(runs: &[Run]) -> Vec<Section> {
     ]
 }
 
-/// Reads run directories and writes `report.html` and `plots/` into `out` (the run directory itself for a single run).
+/// Reads run directories, or those in directories of sweeps, and writes `report.html` and `plots/` into `out` (the run directory itself for a single run).
 /// Returns the path of the page.
 ///
 /// # Errors
 /// When a run directory cannot be read (see `Run::load`) or a file cannot be written.
 pub fn write(run_dirs: &[PathBuf], out: &Path) -> Result<PathBuf, ReportError> {
-    let runs = run_dirs.iter().map(|dir| Run::load(dir)).collect::<Result<Vec<_>, _>>()?;
-    write_runs(&runs, out)
+    write_runs(&read(run_dirs)?, out)
+}
+
+/// The runs in directories of runs and of sweeps.
+///
+/// # Errors
+/// When there is none in one of them, or it cannot be read.
+pub fn read(directories: &[PathBuf]) -> Result<Vec<Run>, ReportError> {
+    let directories = expand(directories).map_err(ReportError::Directories)?;
+    Ok(directories.iter().map(|dir| Run::load(dir)).collect::<Result<Vec<_>, _>>()?)
 }
 
 /// `write` for runs that are already read.
@@ -109,9 +133,8 @@ pub fn write_runs(runs: &[Run], out: &Path) -> Result<PathBuf, ReportError> {
     let sections: Vec<Section> = sections(runs).into_iter().filter(|s| !s.is_empty()).collect();
     let plots = out.join("plots");
     std::fs::create_dir_all(&plots).map_err(failed(&plots))?;
-    for figure in sections.iter().flat_map(|s| &s.figures) {
-        figure.save(&plots)?;
-    }
+    let figures: Vec<&Figure> = sections.iter().flat_map(|s| &s.figures).collect();
+    figures.par_iter().try_for_each(|figure| figure.save(&plots))?;
     let page = html::page(&summary::title(runs), &summary::header(runs), &sections)?;
     let path = out.join("report.html");
     std::fs::write(&path, page).map_err(failed(&path))?;

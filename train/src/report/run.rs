@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::results::{AdapterResult, Event, RunResult, SCHEMA};
+use crate::study::{Cell, cell_of};
 
 /// Why a run directory could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,9 @@ pub enum RunError {
         /// What was wrong.
         source: serde_json::Error,
     },
+    /// The files that a sweep leaves in a run directory are not what this version writes.
+    #[error("{0:#}")]
+    Sweep(anyhow::Error),
     /// The run was made by a newer version, with another layout.
     #[error("{} has layout {found}, this version reads layouts up to {SCHEMA}; use the version that made the run", path.display())]
     Schema {
@@ -53,6 +57,8 @@ pub struct Run {
     pub config: Option<String>,
     /// What was missing or not understood, one sentence each.
     pub notes: Vec<String>,
+    /// Where it lies in an experiment, when it is a finished (or diverged) cell of a sweep.
+    pub cell: Option<Cell>,
 }
 
 impl Run {
@@ -84,7 +90,8 @@ impl Run {
             events.iter().find_map(|e| if let Event::Start { name, .. } = e { Some(name.clone()) } else { None });
         let directory = dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = result.as_ref().map(|r| r.name.clone()).or(started).or(directory).unwrap_or_else(|| "run".into());
-        Ok(Self { name, result, events, config, notes })
+        let cell = cell_of(dir, result.as_ref()).map_err(RunError::Sweep)?;
+        Ok(Self { name, result, events, config, notes, cell })
     }
 
     /// Rows of the comparison; none while the run is unfinished.

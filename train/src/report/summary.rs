@@ -1,5 +1,6 @@
 //! The head of the page: what was run, in one screen.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::format::{bytes, duration, metric_name, score, thousands};
@@ -9,8 +10,12 @@ use crate::results::RunResult;
 
 /// The title of the page.
 pub(super) fn title(runs: &[Run]) -> String {
+    let experiments: BTreeSet<&str> =
+        runs.iter().filter_map(|run| Some(run.cell.as_ref()?.place.experiment.as_str())).collect();
     match runs {
         [run] => run.name.clone(),
+        _ if experiments.len() == 1 => experiments.first().map(|name| (*name).to_owned()).unwrap_or_default(),
+        _ if !experiments.is_empty() => format!("{} experiments", experiments.len()),
         _ => format!("Comparison of {} runs", runs.len()),
     }
 }
@@ -18,7 +23,13 @@ pub(super) fn title(runs: &[Run]) -> String {
 /// The header: title, what the runs were, and notes on what is missing.
 pub(super) fn header(runs: &[Run]) -> String {
     let mut out = format!("<h1>{}</h1>\n", Text(title(runs)));
-    for run in runs {
+    let single = runs.len() == 1;
+    let cells: Vec<&RunResult> =
+        runs.iter().filter(|run| !single && run.cell.is_some()).filter_map(|run| run.result.as_ref()).collect();
+    if !cells.is_empty() {
+        out += &facts(&study_facts(&cells));
+    }
+    for run in runs.iter().filter(|run| single || run.cell.is_none()) {
         if runs.len() > 1 {
             out += &subheading(&run.name);
         }
@@ -38,6 +49,39 @@ pub(super) fn header(runs: &[Run]) -> String {
         }
     }
     out
+}
+
+/// What is common to the cells of sweeps: software, hardware, data.
+fn study_facts(results: &[&RunResult]) -> Vec<(String, String)> {
+    let distinct = |of: fn(&RunResult) -> String| {
+        let values: BTreeSet<String> = results.iter().map(|result| of(result)).collect();
+        values.into_iter().filter(|value| !value.is_empty()).collect::<Vec<_>>().join("; ")
+    };
+    let software = distinct(|result| {
+        let commit = result.environment.commit.as_ref();
+        format!("hankel {}{}", result.environment.hankel, commit.map_or_else(String::new, |c| format!(", commit {c}")))
+    });
+    let machine = distinct(|result| {
+        let e = &result.environment;
+        format!("{}, {} threads, device {}, {}", e.cpu, e.threads, e.device, e.precision)
+    });
+    let data = distinct(|result| {
+        result
+            .data
+            .iter()
+            .map(|file| format!("{} (SHA-256 {:.12}…)", file.path, file.sha256))
+            .collect::<Vec<_>>()
+            .join("; ")
+    });
+    let seconds: f64 = results.iter().map(|result| result.wall_time_seconds).sum();
+    let out = [
+        ("Runs", results.len().to_string()),
+        ("Wall time of all", duration(seconds)),
+        ("Software", software),
+        ("Machine", machine),
+        ("Data", data),
+    ];
+    out.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The primary metric of every row in one sentence, without a verdict.

@@ -57,7 +57,7 @@ fn trained(steps: u64, seconds: f64, accuracy: f64, loss: f64) -> TrainingResult
 }
 
 /// A finished DFA run with the rows none, hrm, lora and hrm-truncated.
-pub(super) fn result(name: &str) -> RunResult {
+pub(crate) fn result(name: &str) -> RunResult {
     let counts = |adapter: u64| ParameterCounts {
         adapter,
         head: 768,
@@ -126,6 +126,7 @@ pub(super) fn result(name: &str) -> RunResult {
         rows: vec![row("none", "none", 0, 0.414, 1.138), hrm, lora, truncated],
         environment: Environment {
             hankel: "0.1.0".into(),
+            commit: None,
             platform: "linux x86_64".into(),
             cpu: "Example CPU 9000".into(),
             cpu_features: vec!["avx2".into(), "fma".into()],
@@ -143,7 +144,7 @@ pub(super) fn result(name: &str) -> RunResult {
 }
 
 /// The events of such a run.
-pub(super) fn events(name: &str) -> Vec<Event> {
+pub(crate) fn events(name: &str) -> Vec<Event> {
     let mut out =
         vec![Event::Start { name: name.into(), seed: 17, version: "0.1.0".into(), resumed: false, device: None }];
     for (s, (stage, end, speed)) in

@@ -51,7 +51,8 @@ fn a_run_gets_a_page_with_tables_and_plots() {
         "validation",
         "window-predictors",
     ];
-    let mut expected: Vec<String> = figures.iter().flat_map(|f| [format!("{f}.png"), format!("{f}.svg")]).collect();
+    let mut expected: Vec<String> =
+        figures.iter().flat_map(|f| ["csv", "png", "svg"].map(|extension| format!("{f}.{extension}"))).collect();
     expected.sort();
     assert_eq!(plots(dir.path()), expected);
     assert_eq!(html.matches("<figure>").count(), figures.len());

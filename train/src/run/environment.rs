@@ -7,6 +7,7 @@ use std::fs;
 pub fn environment(device: &str, precision: &str) -> Environment {
     Environment {
         hankel: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: commit(),
         platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         cpu: cpu_name().unwrap_or_else(|| "unknown".to_owned()),
         cpu_features: cpu_features(),
@@ -15,6 +16,17 @@ pub fn environment(device: &str, precision: &str) -> Environment {
         device: device.to_owned(),
         precision: precision.to_owned(),
     }
+}
+
+/// The commit that is checked out where this was built, if that is still there.
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let git = std::process::Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output();
+        git.ok().filter(|output| output.status.success()).and_then(|output| String::from_utf8(output.stdout).ok())
+    };
+    let head = git(&["rev-parse", "--short=12", "HEAD"])?.trim().to_owned();
+    let differs = git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|files| !files.trim().is_empty());
+    (!head.is_empty()).then(|| if differs { format!("{head}-dirty") } else { head })
 }
 
 fn cpu_name() -> Option<String> {

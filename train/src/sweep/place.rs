@@ -1,8 +1,9 @@
 //! The directory of a cell, and how far it is.
 
-use crate::config::{Cell, Config};
+use crate::config::{Cell, Config, Experiment};
 use crate::fit::Stop;
 use crate::run::RunDirectory;
+use crate::study::{self, CELL_FILE};
 use anyhow::{Context, Result, bail};
 use hankel_models::weights::atomic;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ pub struct Place {
     pub slug: String,
     /// What it runs.
     pub config: Config,
+    /// Where it lies in the experiment's grid.
+    grid: study::Place,
     path: PathBuf,
 }
 
@@ -50,10 +53,13 @@ const FAILED: &str = "failed.json";
 const LOCK: &str = ".lock";
 
 impl Place {
-    /// The place of `cell` in the directory `experiment` of `root`.
-    pub fn new(root: &Path, experiment: &str, cell: Cell) -> Self {
-        let path = root.join(experiment).join(&cell.slug);
-        Place { experiment: experiment.to_owned(), slug: cell.slug, config: cell.config, path }
+    /// The place of `cell` of an experiment in its directory below `root`.
+    pub fn new(root: &Path, experiment: &Experiment, cell: Cell) -> Self {
+        let directory = experiment.directory_name();
+        let path = root.join(&directory).join(&cell.slug);
+        let (name, scale) = (experiment.name.clone(), experiment.scale.clone());
+        let grid = study::Place { experiment: name, scale, axes: cell.axes };
+        Place { experiment: directory, slug: cell.slug, config: cell.config, grid, path }
     }
 
     /// Its run directory.
@@ -114,6 +120,8 @@ impl Place {
         if let State::Failed(_) = state {
             fs::remove_file(self.path.join(FAILED)).with_context(|| self.path.display().to_string())?;
         }
+        let grid = serde_json::to_string_pretty(&self.grid).context("a place in a grid as JSON")?;
+        atomic::write_file(&self.path.join(CELL_FILE), grid.as_bytes())?;
         let begun = self.path.join("config.toml").is_file();
         Ok(if begun { RunDirectory::open(&self.path)? } else { RunDirectory::create("", Some(&self.path))? })
     }

@@ -1,0 +1,131 @@
+//! What a run logged, for other programs: comma-separated values, and event files of TensorBoard.
+
+mod events;
+
+use crate::results::Event;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// One figure at one step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scalar {
+    /// Stage: `pretrain`, or the name of a row.
+    pub stage: String,
+    /// Optimizer step of the stage.
+    pub step: u64,
+    /// Seconds of training in this stage until then.
+    pub seconds: f64,
+    /// Name: `train/loss`, `validation/accuracy`, `layers/0 mlp/gate`.
+    pub name: String,
+    /// The value.
+    pub value: f64,
+}
+
+/// The figures of a run's events, in their order.
+pub fn scalars(events: &[Event]) -> Vec<Scalar> {
+    let mut out = Vec::new();
+    let mut clock: BTreeMap<&str, f64> = BTreeMap::new();
+    for event in events {
+        let mut add = |stage: &str, step: u64, seconds: f64, name: String, value: f64| {
+            out.push(Scalar { stage: stage.to_owned(), step, seconds, name, value });
+        };
+        match event {
+            Event::Step { stage, step, loss, learning_rate, gradient_norm, tokens_per_second, seconds, .. } => {
+                clock.insert(stage, *seconds);
+                for (name, value) in [
+                    ("loss", *loss),
+                    ("learning_rate", *learning_rate),
+                    ("gradient_norm", *gradient_norm),
+                    ("tokens_per_second", *tokens_per_second),
+                ] {
+                    add(stage, *step, *seconds, format!("train/{name}"), value);
+                }
+            }
+            Event::Eval { stage, step, split, scores, .. } => {
+                let seconds = clock.get(stage.as_str()).copied().unwrap_or(0.0);
+                for (name, value) in &scores.metrics {
+                    add(stage, *step, seconds, format!("{}/{name}", split.name()), *value);
+                }
+            }
+            Event::Layers { stage, step, layers } => {
+                let seconds = clock.get(stage.as_str()).copied().unwrap_or(0.0);
+                for layer in layers {
+                    let mut own = |name: &str, value: Option<f64>| {
+                        if let Some(value) = value {
+                            let place = format!("layers/{} {}/{name}", layer.layer, layer.site);
+                            add(stage, *step, seconds, place, value);
+                        }
+                    };
+                    own("gate", layer.gate);
+                    own("fastest_pole", layer.pole_range.map(|range| range.0));
+                    own("slowest_pole", layer.pole_range.map(|range| range.1));
+                    own("rank", layer.rank.map(|rank| rank as f64));
+                }
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// A line per figure: `stage,step,seconds,name,value`.
+pub fn to_csv(scalars: &[Scalar]) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    // Writing to memory does not fail.
+    let _ = writer.write_record(["stage", "step", "seconds", "name", "value"]);
+    for scalar in scalars {
+        let (step, seconds, value) = (scalar.step.to_string(), scalar.seconds.to_string(), scalar.value.to_string());
+        let _ = writer.write_record([&scalar.stage, &step, &seconds, &scalar.name, &value]);
+    }
+    writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+}
+
+/// Writes `DIR/STAGE/events.out.tfevents.BEGUN.hankel` for every stage, with times counted from `begun` (seconds since 1970). Run
+/// again it writes the same files again.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn tensorboard(scalars: &[Scalar], begun: f64, directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut stages: BTreeMap<&str, Vec<&Scalar>> = BTreeMap::new();
+    for scalar in scalars {
+        stages.entry(&scalar.stage).or_default().push(scalar);
+    }
+    let mut written = Vec::new();
+    for (stage, scalars) in stages {
+        let place = directory.join(stage);
+        fs::create_dir_all(&place)?;
+        let path = place.join(format!("events.out.tfevents.{}.hankel", begun as u64));
+        fs::write(&path, events::file(&scalars, begun))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::events;
+
+    #[test]
+    fn every_figure_is_a_line() {
+        let scalars = scalars(&events("r"));
+        let text = to_csv(&scalars);
+        assert_eq!(text.lines().count(), scalars.len() + 1);
+        let line =
+            text.lines().find(|line| line.starts_with("hrm,75,") && line.contains("validation/accuracy,")).unwrap();
+        let value: f64 = line.rsplit(',').next().unwrap().parse().unwrap();
+        assert!(value > 0.0 && scalars.iter().any(|s| s.value == value && s.stage == "hrm" && s.step == 75), "{line}");
+        assert!(text.contains("hrm,75,8,layers/3 mlp/gate,"), "times of layers are those of the last step");
+    }
+
+    #[test]
+    fn a_directory_per_stage() {
+        let place = tempfile::tempdir().unwrap();
+        let files = tensorboard(&scalars(&events("r")), 1.7e9, place.path()).unwrap();
+        let names: Vec<String> =
+            files.iter().map(|file| file.strip_prefix(place.path()).unwrap().display().to_string()).collect();
+        assert_eq!(names.len(), 4);
+        assert!(names.contains(&"hrm/events.out.tfevents.1700000000.hankel".to_owned()), "{names:?}");
+    }
+}

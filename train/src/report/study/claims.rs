@@ -1,0 +1,46 @@
+//! The table of claims: paper, ours, verdict.
+
+use crate::report::Section;
+use crate::report::html::{Cell as Html, Text, paragraph, table};
+use crate::report::run::Run;
+use crate::study::Cell;
+use crate::study::audit::brief;
+use crate::study::claims::{self, Verdict};
+
+/// Every claim on an experiment that is among the runs.
+pub(in crate::report) fn section(runs: &[Run]) -> Section {
+    let cells: Vec<Cell> = runs.iter().filter_map(|run| run.cell.clone()).collect();
+    let mut all = claims::all();
+    all.retain(|claim| cells.iter().any(|cell| cell.place.experiment == claim.experiment));
+    let mut rows = Vec::new();
+    for claim in &all {
+        let outcome = claim.judge(&cells);
+        let groups = outcome.measured.groups.iter();
+        let figures = groups.map(|group| format!("<div>{}</div>", Text(brief(group)))).collect::<Vec<_>>().concat();
+        let figures = format!("<small>{}</small>{figures}", Text(&claim.ours));
+        let class = match outcome.verdict {
+            Verdict::Confirmed => "good",
+            Verdict::NotConfirmed(_) => "bad",
+            Verdict::NotTestable(_) | Verdict::NotMeasured(_) => "open",
+        };
+        let name = format!("<span class=\"verdict {class}\">{}</span>", Text(outcome.verdict.name()));
+        let place = match &outcome.scale {
+            Some(scale) => format!("{}, {scale}", claim.experiment),
+            None => claim.experiment.clone(),
+        };
+        rows.push(vec![
+            Html::text(&claim.id).with_note(&place),
+            Html::text(&claim.paper),
+            Html::html(figures),
+            Html::html(name).with_note(outcome.verdict.reason()),
+        ]);
+    }
+    if rows.is_empty() {
+        return Section::default();
+    }
+    let headers = ["claim", "paper", "ours: mean ± standard deviation", "verdict"].map(Html::text);
+    let note = "A claimed difference is confirmed when the 95 % interval of Student's t for the mean of paired differences is on the claimed \
+                side at every point of the grid; pairs share seed, data and backbone.";
+    let html = paragraph(note) + &table(&headers, &rows).replacen("<table>", "<table class=\"claims\">", 1);
+    Section { title: "Claims".into(), html, ..Section::default() }
+}

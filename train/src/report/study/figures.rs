@@ -1,0 +1,149 @@
+//! Figures of truncation thresholds and sizes, and what compares experiments: the decay of Hankel singular values.
+
+use super::{Experiment, Group};
+use crate::report::Section;
+use crate::report::figure::Figure;
+use crate::report::format::{file_stem, metric_label, metric_name};
+use crate::results::{AdapterResult, metric};
+use crate::statistics::Summary;
+use crate::study::measure::quantity;
+use hankel_plots::{Axis, Ink, Scale, Series, XyChart};
+use std::collections::BTreeMap;
+
+/// Figures of a kind for the first points of the grid.
+const DRAWN: usize = 3;
+
+/// The decay of the Hankel singular values in every experiment that has some.
+pub(super) fn across(experiments: &[Experiment]) -> Section {
+    let mut chart = XyChart::new("Hankel singular values of trained adapters")
+        .x(Axis::new("index i").integers())
+        .y(Axis::new("σᵢ / σ₁").scale(Scale::Log10));
+    let (mut slot, mut seen) = (0, Vec::new());
+    for experiment in experiments {
+        let Some(result) = experiment.runs.iter().find_map(|run| run.result.as_ref()) else { continue };
+        // One line per task, of the first experiment that has it.
+        if seen.contains(&&result.task.kind) {
+            continue;
+        }
+        let line = decay(experiment);
+        if !line.is_empty() {
+            seen.push(&result.task.kind);
+            chart = chart.series(Series::line_and_points(&experiment.name, line).ink(Ink::Slot(slot)));
+            slot += 1;
+        }
+    }
+    if slot == 0 {
+        return Section::default();
+    }
+    let caption = "Of gate · C relative to the largest of each layer: geometric mean over layers, seeds and the points of the grid, of the first \
+                   adapter with singular values.";
+    let figures = vec![Figure::xy("singular-values-by-task", caption, chart.horizontal_line(0.01, "ε = 0.01"))];
+    Section { title: "Decay of the Hankel singular values".into(), figures, ..Section::default() }
+}
+
+fn decay(experiment: &Experiment) -> Vec<(f64, f64)> {
+    let full = |row: &&AdapterResult| row.truncated_from.is_none();
+    let rows = experiment.runs.iter().flat_map(|run| run.rows()).filter(full);
+    let has = |row: &AdapterResult| row.layers.iter().any(|layer| !layer.hankel_singular_values.is_empty());
+    let Some(name) = rows.clone().find(|row| has(row)).map(|row| &row.name) else { return Vec::new() };
+    let mut logs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for layer in rows.filter(|row| row.name == *name).flat_map(|row| &row.layers) {
+        let largest = layer.hankel_singular_values.first().copied().unwrap_or(0.0);
+        for (i, value) in layer.hankel_singular_values.iter().enumerate() {
+            logs.entry(i + 1).or_default().push((value / largest).ln());
+        }
+    }
+    let mean = |(i, values): (&usize, &Vec<f64>)| Some((*i as f64, Summary::of(values)?.mean.exp()));
+    logs.iter().filter_map(mean).collect()
+}
+
+/// Thresholds and sizes of an experiment.
+pub(super) fn of(experiment: &Experiment) -> Vec<Figure> {
+    let mut out = Vec::new();
+    out.extend(thresholds(experiment, "order", "Order left by the threshold", "mean order per layer"));
+    let primary = experiment.primary();
+    let label = format!("{}, truncated less full", metric_label(primary));
+    out.extend(thresholds(
+        experiment,
+        primary,
+        &format!("What the threshold costs in {}", metric_name(primary)),
+        &label,
+    ));
+    for group in experiment.groups(&[]).iter().take(DRAWN) {
+        out.extend(sizes(experiment, group));
+    }
+    out
+}
+
+/// The value of `epsilon = 0.01` in a rule.
+fn epsilon(row: &AdapterResult) -> Option<f64> {
+    let value = row.truncation_rule.as_deref()?.strip_prefix("epsilon = ")?;
+    value.parse().ok()
+}
+
+/// A quantity over the thresholds of truncated rows, a line per point of the grid; when there are three thresholds or more.
+fn thresholds(experiment: &Experiment, what: &str, title: &str, label: &str) -> Option<Figure> {
+    let axis = Axis::new("threshold ε of σᵢ / σ₁").scale(Scale::Log10);
+    let mut chart = XyChart::new(title).x(axis).y(Axis::new(label));
+    let mut drawn = 0;
+    for (slot, group) in experiment.groups(&[]).iter().enumerate() {
+        let mut points: Vec<(f64, Vec<f64>)> = Vec::new();
+        for run in &group.runs {
+            let Some(result) = &run.result else { continue };
+            for row in &result.rows {
+                let (Some(threshold), Some(full)) = (epsilon(row), &row.truncated_from) else { continue };
+                let own = quantity(result, &row.name, what);
+                let value =
+                    if what == "order" { own } else { own.zip(quantity(result, full, what)).map(|(a, b)| a - b) };
+                match points.iter_mut().find(|(x, _)| *x == threshold) {
+                    Some((_, values)) => values.extend(value),
+                    None => points.push((threshold, value.into_iter().collect())),
+                }
+            }
+        }
+        if points.len() < 3 {
+            continue;
+        }
+        drawn += 1;
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let line: Vec<(f64, Summary)> =
+            points.iter().filter_map(|(x, values)| Some((*x, Summary::of(values)?))).collect();
+        let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(0.0)).collect();
+        let name = if group.label.is_empty() { "all cells" } else { &group.label };
+        let series = Series::line_and_points(name, line.iter().map(|(x, summary)| (*x, summary.mean)));
+        chart = chart.series(series.deviations(&deviations).ink(Ink::Slot(slot)));
+    }
+    let name = format!("{}-threshold-{}", experiment.stem(), file_stem(what));
+    let caption = "Mean over layers and seeds ± one standard deviation over seeds.";
+    (drawn > 0).then(|| Figure::xy(name, caption, chart))
+}
+
+/// The primary metric over rank or state dimension; when a kind of adapter comes in three sizes or more.
+fn sizes(experiment: &Experiment, group: &Group) -> Option<Figure> {
+    let primary = experiment.primary();
+    let mut kinds: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
+    for row in group.runs.iter().flat_map(|run| run.rows()).filter(|row| row.truncated_from.is_none()) {
+        let order = row.layers.first().map_or(0, |layer| layer.order) as u64;
+        if order > 0 {
+            kinds.entry(&row.kind).or_default().entry(order).or_default().extend(row.validation.get(primary));
+        }
+    }
+    kinds.retain(|_, sizes| sizes.len() > 2);
+    if kinds.is_empty() {
+        return None;
+    }
+    let at = if group.label.is_empty() { String::new() } else { format!(" · {}", group.label) };
+    let mut chart = XyChart::new(format!("Validation {} by size{at}", metric_name(primary)))
+        .x(Axis::new("rank, or number of states").scale(Scale::Log2))
+        .y(Axis::new(metric_label(primary)));
+    for (slot, (kind, sizes)) in kinds.iter().enumerate() {
+        let line: Vec<(f64, Summary)> =
+            sizes.iter().filter_map(|(size, values)| Some((*size as f64, Summary::of(values)?))).collect();
+        let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(0.0)).collect();
+        let series = Series::line_and_points(*kind, line.iter().map(|(x, summary)| (*x, summary.mean)));
+        chart = chart.series(series.deviations(&deviations).ink(Ink::Slot(slot)));
+    }
+    let caption =
+        if primary == metric::ACCURACY { "Mean over seeds ± one standard deviation." } else { "Mean over seeds." };
+    Some(Figure::xy(format!("{}-sizes-{}", experiment.stem(), file_stem(&group.label)), caption, chart))
+}

@@ -1,0 +1,157 @@
+//! `docs/reproduction.md`: the claims one by one, written from the files of results.
+
+use super::claims::{Claim, Expect, Outcome, Verdict};
+use super::measure::Group;
+use super::{Cell, files, measure};
+use crate::statistics::Summary;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// The audit of `claims` on `cells`, as Markdown.
+pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
+    let outcomes: Vec<Outcome> = claims.iter().map(|claim| claim.judge(cells)).collect();
+    let mut out = String::from(HEAD);
+    let names = ["confirmed", "not confirmed", "not testable here", "not measured"];
+    let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
+    let counts: Vec<String> = names.iter().map(|name| format!("{} {name}", count(name))).collect();
+    let _ = write!(out, "\nOf {} claims: {}.\n\n", outcomes.len(), counts.join(", "));
+    out += "| claim | paper | ours (mean ± sd, n) | verdict |\n| --- | --- | --- | --- |\n";
+    for outcome in &outcomes {
+        let claim = outcome.claim;
+        let verdict = match outcome.verdict.reason() {
+            "" => outcome.verdict.name().to_owned(),
+            why => format!("{}: {why}", outcome.verdict.name()),
+        };
+        let figures: Vec<String> = outcome.measured.groups.iter().map(brief).collect();
+        let figures = if figures.is_empty() { "–".to_owned() } else { figures.join("<br>") };
+        let _ = writeln!(out, "| [{0}](#{0}) | {1} | {figures} | {verdict} |", claim.id, claim.paper);
+    }
+    let mut experiment = "";
+    for outcome in &outcomes {
+        if outcome.claim.experiment != experiment {
+            experiment = &outcome.claim.experiment;
+            let _ = write!(out, "\n## {experiment}\n\n{}", runs(experiment, cells));
+        }
+        out += &one(outcome);
+    }
+    out
+}
+
+const HEAD: &str = "# Reproduction of the paper's claims
+
+Written by `train audit` from the figures in [results](results) and the list of claims in `train/src/study/claims.toml`; no number or verdict here is
+typed by hand. A figure is the mean over runs ± its standard deviation. Differences are taken between rows of the same run (same seed, data,
+table and backbone), and a claim of a difference is *confirmed* when the 95 % interval of Student's t for the mean difference is on the claimed side of
+zero at every point of the grid, *not confirmed* otherwise: *undecided* where the interval includes it, *the contrary* where it is on the other side.
+";
+
+/// Which cells there are of an experiment.
+fn runs(experiment: &str, cells: &[Cell]) -> String {
+    let own: Vec<&Cell> = cells.iter().filter(|cell| cell.place.experiment == experiment).collect();
+    let scales: BTreeSet<&Option<String>> = own.iter().map(|cell| &cell.place.scale).collect();
+    let file = format!("`train/experiments/paper/{experiment}.toml`");
+    if scales.is_empty() {
+        return format!("{file} has not been run.\n");
+    }
+    let mut out = String::new();
+    for scale in scales {
+        let here: Vec<&Cell> = own.iter().copied().filter(|cell| cell.place.scale == *scale).collect();
+        let results: Vec<_> = here.iter().filter_map(|cell| cell.result.as_ref()).collect();
+        let hours = results.iter().map(|result| result.wall_time_seconds).sum::<f64>();
+        let mut facts = BTreeSet::new();
+        for result in &results {
+            let e = &result.environment;
+            let commit = e.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+            facts.insert(format!(
+                "{} with {} threads, device {}, hankel {}{commit}",
+                e.cpu, e.threads, e.device, e.hankel
+            ));
+        }
+        let name = scale.as_deref().map_or_else(String::new, |scale| format!(" at scale `{scale}`"));
+        let _ = write!(out, "{file}{name}: {} cells, {} seeds", here.len(), files::seeds(&here).max(1));
+        for (axis, values) in measure::axes(&here) {
+            let _ = write!(out, ", {} {}", axis.replace('-', " "), values.join("/"));
+        }
+        let _ = writeln!(out, "; {hours:.0} s in all. {}.\n", facts.into_iter().collect::<Vec<_>>().join("; "));
+    }
+    out
+}
+
+fn one(outcome: &Outcome) -> String {
+    let claim = outcome.claim;
+    let mut out = format!("\n### {}\n\n- Paper: {}.\n", claim.id, claim.paper);
+    if !claim.released.is_empty() {
+        let _ = writeln!(out, "- Its released code: {}.", claim.released);
+    }
+    let _ = writeln!(out, "- Ours: {}. It stands if {}.", claim.ours, claim.expect.describe());
+    for group in &outcome.measured.groups {
+        let _ = writeln!(out, "  - {}", detail(group, claim.expect));
+    }
+    if outcome.measured.diverged > 0 && claim.measure.of != "diverged" {
+        let _ = writeln!(
+            out,
+            "  - {} runs came to values that are not finite and are not in these figures.",
+            outcome.measured.diverged
+        );
+    }
+    let scale =
+        outcome.scale.as_ref().filter(|_| matches!(outcome.verdict, Verdict::Confirmed | Verdict::NotConfirmed(_)));
+    let scale = scale.map_or_else(String::new, |scale| format!(" (at scale `{scale}`)"));
+    let why = match outcome.verdict.reason() {
+        "" => String::new(),
+        why => format!(": {why}"),
+    };
+    let _ = writeln!(out, "- **{}**{why}{scale}.", capitalised(outcome.verdict.name()));
+    out
+}
+
+fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+/// Four significant digits.
+pub(crate) fn number(value: f64) -> String {
+    crate::report::significant(value)
+}
+
+/// `0.5123 ± 0.0040 (3)`.
+pub(crate) fn summary(summary: &Summary) -> String {
+    let sd = summary.sd.map_or_else(String::new, |sd| format!(" ± {}", number(sd)));
+    format!("{}{sd} (n = {})", number(summary.mean), summary.n)
+}
+
+/// A group in a cell of a table.
+pub(crate) fn brief(group: &Group) -> String {
+    let label = if group.label.is_empty() { String::new() } else { format!("{}: ", group.label) };
+    format!("{label}{}", summary(&group.summary))
+}
+
+/// A group in a line: both sides, interval, test and size of the effect.
+fn detail(group: &Group, expect: Expect) -> String {
+    let mut out = brief(group);
+    if let Some([own, other]) = &group.sides {
+        let side = |(name, s): &(String, Summary)| {
+            let sd = s.sd.map_or_else(String::new, |sd| format!(" ± {}", number(sd)));
+            format!("{name} {}{sd}", number(s.mean))
+        };
+        let _ = write!(out, "; {}, {}", side(own), side(other));
+    }
+    if let Some(e) = group.estimate.filter(|_| !matches!(expect, Expect::AtMost(_))) {
+        let _ = write!(
+            out,
+            "; 95 % {} to {}, bootstrap {} to {}",
+            number(e.interval.0),
+            number(e.interval.1),
+            number(e.bootstrap.0),
+            number(e.bootstrap.1)
+        );
+        if group.sides.is_some() && matches!(expect, Expect::Above(_) | Expect::Below(_)) {
+            let _ = write!(out, "; t = {}, p = {}, Hedges' g = {}", number(e.t), number(e.p), number(e.hedges_g));
+        }
+    }
+    if matches!(expect, Expect::AtMost(_)) {
+        let _ = write!(out, "; largest {}", number(group.largest));
+    }
+    out
+}

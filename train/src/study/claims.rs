@@ -1,0 +1,273 @@
+//! Claims: what the paper says, how it is measured here, and what the measurement must show for it to stand.
+//!
+//! They are data (`claims.toml`). No outcome is written down anywhere: verdicts are computed from cells.
+
+use super::measure::{Group, Measured};
+use super::{Cell, SMOKE, measure};
+use crate::statistics::CONFIDENCE;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A claim.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Its name, unique.
+    pub id: String,
+    /// The experiment whose cells it is measured on.
+    pub experiment: String,
+    /// What the paper says; for what it leaves open, the question.
+    pub paper: String,
+    /// What the code does that the author released, where it differs.
+    #[serde(default)]
+    pub released: String,
+    /// What is compared with what, in words.
+    pub ours: String,
+    /// What it takes to measure it that is not to be had everywhere.
+    #[serde(default)]
+    pub needs: String,
+    /// Scales that can tell.
+    #[serde(default = "Claim::default_scales")]
+    pub scales: Vec<String>,
+    /// How it is measured.
+    pub measure: Measure,
+    /// What the measurement must show.
+    pub expect: Expect,
+}
+
+/// A figure of every cell: of a row, or of one row against another.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// A metric of the validation split, or one of [`measure::QUANTITIES`].
+    pub of: String,
+    /// The row; of several, the best on average.
+    #[serde(deserialize_with = "one_or_many")]
+    pub row: Vec<String>,
+    /// The row it is compared with in the same cell, or the cell that `against_where` names.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub against: Vec<String>,
+    /// How they are compared.
+    #[serde(default)]
+    pub combine: Combine,
+    /// Cells that count: values of axes.
+    #[serde(default, rename = "where", deserialize_with = "values")]
+    pub filter: BTreeMap<String, Vec<String>>,
+    /// Values of axes in which the partner's cell differs.
+    #[serde(default)]
+    pub against_where: BTreeMap<String, String>,
+    /// Axes by whose values cells are judged apart. All groups have to show what is expected.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub by: Vec<String>,
+    /// Axis along which the slope of the figure is taken, per doubling.
+    #[serde(default)]
+    pub trend: Option<String>,
+}
+
+/// How two rows are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Combine {
+    /// The row less the other.
+    #[default]
+    Difference,
+    /// The row over the other.
+    Ratio,
+}
+
+/// What a measurement must show.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Expect {
+    /// The whole interval of the mean is above this.
+    Above(f64),
+    /// The whole interval of the mean is below this.
+    Below(f64),
+    /// The whole interval of the mean is between these.
+    Within(f64, f64),
+    /// The mean is between these.
+    MeanWithin(f64, f64),
+    /// No value is above this.
+    AtMost(f64),
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// The measurement shows it.
+    Confirmed,
+    /// It does not, and what it shows instead.
+    NotConfirmed(String),
+    /// It cannot be measured here, and why.
+    NotTestable(String),
+    /// Nothing that could tell was run, and what is missing.
+    NotMeasured(String),
+}
+
+/// A claim with what was measured of it.
+#[derive(Debug, Clone)]
+pub struct Outcome<'a> {
+    /// The claim.
+    pub claim: &'a Claim,
+    /// Scale of the cells that were used.
+    pub scale: Option<String>,
+    /// The figures, by group.
+    pub measured: Measured,
+    /// What they say.
+    pub verdict: Verdict,
+}
+
+/// One string, or several.
+fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Either::deserialize(deserializer)? {
+        Either::One(one) => vec![one],
+        Either::Many(many) => many,
+    })
+}
+
+fn values<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Values(#[serde(deserialize_with = "one_or_many")] Vec<String>);
+    let map = BTreeMap::<String, Values>::deserialize(deserializer)?;
+    Ok(map.into_iter().map(|(axis, Values(values))| (axis, values)).collect())
+}
+
+/// All claims, in the order of the report.
+///
+/// # Panics
+/// Never: a test reads the file.
+pub fn all() -> Vec<Claim> {
+    #[derive(Deserialize)]
+    struct File {
+        claim: Vec<Claim>,
+    }
+    let file: File = toml::from_str(include_str!("claims.toml")).expect("claims.toml is read by a test");
+    file.claim
+}
+
+impl Claim {
+    fn default_scales() -> Vec<String> {
+        vec!["full".to_owned(), "small".to_owned()]
+    }
+
+    /// The claim measured on the cells of its experiment, those of the first of its scales that has any; on those of another
+    /// scale there are figures but no verdict.
+    pub fn judge<'a>(&'a self, cells: &[Cell]) -> Outcome<'a> {
+        let own: Vec<&Cell> = cells.iter().filter(|cell| cell.place.experiment == self.experiment).collect();
+        let at = |scale: &Option<String>| -> Vec<&Cell> {
+            own.iter().copied().filter(|cell| cell.place.scale == *scale).collect()
+        };
+        let judged = self.scales.iter().map(|scale| Some(scale.clone())).find(|scale| !at(scale).is_empty());
+        let scale = judged.clone().or_else(|| own.first().map(|cell| cell.place.scale.clone())).flatten();
+        let measured = measure::measure(&self.measure, &at(&scale));
+        let verdict = match (&judged, &scale) {
+            (Some(_), _) => self.verdict(&measured),
+            (None, _) if !self.needs.is_empty() => Verdict::NotTestable(self.needs.clone()),
+            (None, Some(scale)) if scale == SMOKE => {
+                Verdict::NotMeasured("a smoke test shows that the experiment runs, nothing else".into())
+            }
+            (None, Some(scale)) => Verdict::NotMeasured(format!("the scale `{scale}` cannot tell")),
+            (None, None) => Verdict::NotMeasured("not run yet".into()),
+        };
+        Outcome { claim: self, scale, measured, verdict }
+    }
+
+    fn verdict(&self, measured: &Measured) -> Verdict {
+        if measured.groups.is_empty() {
+            return Verdict::NotMeasured("the cells have no such rows".into());
+        }
+        let findings: Vec<(&Group, Finding)> =
+            measured.groups.iter().map(|group| (group, self.expect.judge(group))).collect();
+        if findings.iter().any(|(_, finding)| *finding == Finding::TooFew) {
+            return Verdict::NotMeasured("one run of each kind has no interval: more seeds are needed".into());
+        }
+        let failed: Vec<String> = findings
+            .iter()
+            .filter_map(|(group, finding)| {
+                let words = match finding {
+                    Finding::Shown | Finding::TooFew => return None,
+                    Finding::Undecided => "undecided",
+                    Finding::Contrary => "the contrary",
+                };
+                Some(if group.label.is_empty() { words.to_owned() } else { format!("{words} at {}", group.label) })
+            })
+            .collect();
+        if failed.is_empty() { Verdict::Confirmed } else { Verdict::NotConfirmed(failed.join("; ")) }
+    }
+}
+
+/// What a group of cells says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finding {
+    Shown,
+    Contrary,
+    Undecided,
+    TooFew,
+}
+
+impl Expect {
+    fn judge(self, group: &Group) -> Finding {
+        let mean = group.summary.mean;
+        let decide = |shown: bool| if shown { Finding::Shown } else { Finding::Contrary };
+        match self {
+            Expect::MeanWithin(low, high) => return decide((low..=high).contains(&mean)),
+            Expect::AtMost(limit) => return decide(group.largest <= limit),
+            _ => {}
+        }
+        let Some(estimate) = &group.estimate else { return Finding::TooFew };
+        let (low, high) = estimate.interval;
+        let (shown, contrary) = match self {
+            Expect::Above(limit) => (low > limit, high < limit),
+            Expect::Below(limit) => (high < limit, low > limit),
+            Expect::Within(least, most) => (low >= least && high <= most, high < least || low > most),
+            Expect::MeanWithin(..) | Expect::AtMost(_) => unreachable!("decided above"),
+        };
+        match (shown, contrary) {
+            (true, _) => Finding::Shown,
+            (_, true) => Finding::Contrary,
+            _ => Finding::Undecided,
+        }
+    }
+
+    /// In words.
+    pub fn describe(self) -> String {
+        let interval = format!("the {:.0} % interval of the mean", 100.0 * CONFIDENCE);
+        match self {
+            Expect::Above(limit) => format!("{interval} is above {limit}"),
+            Expect::Below(limit) => format!("{interval} is below {limit}"),
+            Expect::Within(low, high) => format!("{interval} is within {low} to {high}"),
+            Expect::MeanWithin(low, high) if low == high => format!("the mean is {low}"),
+            Expect::MeanWithin(low, high) => format!("the mean is within {low} to {high}"),
+            Expect::AtMost(limit) => format!("no value is above {limit:e}"),
+        }
+    }
+}
+
+impl Verdict {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Confirmed => "confirmed",
+            Verdict::NotConfirmed(_) => "not confirmed",
+            Verdict::NotTestable(_) => "not testable here",
+            Verdict::NotMeasured(_) => "not measured",
+        }
+    }
+
+    /// What there is to say beside the name.
+    pub fn reason(&self) -> &str {
+        match self {
+            Verdict::Confirmed => "",
+            Verdict::NotConfirmed(why) | Verdict::NotTestable(why) | Verdict::NotMeasured(why) => why,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

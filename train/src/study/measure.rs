@@ -1,0 +1,180 @@
+//! The figures that claims are about, from cells.
+
+use super::claims::{Combine, Measure};
+use super::{Cell, SEED};
+use crate::results::{AdapterResult, LayerResult, RunResult, metric};
+use crate::statistics::{Estimate, Summary, slope};
+
+/// Figures of a row beside its metrics.
+pub const QUANTITIES: &[&str] = &["order", "gate", "largest_pole", "parameters", "seconds_per_step", "diverged"];
+
+/// What a claim's measure gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Measured {
+    /// One per value of the axes it is judged by, or a single one without a label.
+    pub groups: Vec<Group>,
+    /// Cells that came to values that are not finite, and are not among the figures.
+    pub diverged: usize,
+}
+
+/// Cells that are judged together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// `length 64`; empty when there is one group.
+    pub label: String,
+    /// Of the figures.
+    pub summary: Summary,
+    /// With their uncertainty, from two on.
+    pub estimate: Option<Estimate>,
+    /// The largest figure.
+    pub largest: f64,
+    /// The row and what it is compared with, when there is such.
+    pub sides: Option<[(String, Summary); 2]>,
+}
+
+/// A quantity of a row: a metric of the validation split, or one of [`QUANTITIES`].
+pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
+    // Predictors without training stand among the rows.
+    if let Some(value) = result.task.baselines.get(row) {
+        return (name == metric::ACCURACY).then_some(*value);
+    }
+    let row = result.rows.iter().find(|candidate| candidate.name == row)?;
+    let mean = |value: fn(&LayerResult) -> Option<f64>| {
+        Summary::of(&row.layers.iter().filter_map(value).collect::<Vec<_>>()).map(|summary| summary.mean)
+    };
+    match name {
+        "order" => mean(|layer| Some(layer.order as f64)),
+        "gate" => mean(|layer| layer.gate.map(f64::abs)),
+        "largest_pole" => row.layers.iter().filter_map(|layer| layer.spectral_radius).reduce(f64::max),
+        "parameters" => Some(row.parameters.adapter as f64),
+        "seconds_per_step" => seconds_per_step(row),
+        metric => row.validation.get(metric),
+    }
+}
+
+/// Seconds of an optimizer step, evaluation apart.
+pub fn seconds_per_step(row: &AdapterResult) -> Option<f64> {
+    row.training.as_ref().filter(|training| training.steps > 0).map(|t| t.seconds / t.steps as f64)
+}
+
+/// The figures of a measure on cells of one experiment and scale.
+pub fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
+    let allowed = |cell: &&&Cell| {
+        measure.filter.iter().all(|(axis, values)| {
+            let own = cell.place.axis(axis);
+            // An axis that this scale does not have cannot exclude a cell.
+            own.is_none_or(|own| values.iter().any(|value| value == own))
+        })
+    };
+    let counted: Vec<&Cell> = cells.iter().filter(allowed).copied().collect();
+    let mut groups: Vec<(Vec<Option<&str>>, Vec<&Cell>)> = Vec::new();
+    for &cell in &counted {
+        let key: Vec<Option<&str>> = measure.by.iter().map(|axis| cell.place.axis(axis)).collect();
+        match groups.iter_mut().find(|(own, _)| *own == key) {
+            Some((_, members)) => members.push(cell),
+            None => groups.push((key, vec![cell])),
+        }
+    }
+    let label = |key: &[Option<&str>]| {
+        let parts = measure.by.iter().zip(key.iter().copied());
+        let part = |(axis, value): (&String, Option<&str>)| Some(format!("{} {}", axis.replace('-', " "), value?));
+        parts.filter_map(part).collect::<Vec<_>>().join(", ")
+    };
+    let mut made: Vec<(Vec<f64>, Group)> = groups
+        .iter()
+        .filter_map(|(key, members)| {
+            let order = key.iter().map(|value| value.and_then(|v| v.parse().ok()).unwrap_or(0.0)).collect();
+            Some((order, group(measure, label(key), members, cells)?))
+        })
+        .collect();
+    made.sort_by(|a, b| {
+        a.0.iter().zip(&b.0).map(|(x, y)| x.total_cmp(y)).find(|o| o.is_ne()).unwrap_or(a.0.len().cmp(&b.0.len()))
+    });
+    let diverged = counted.iter().filter(|cell| cell.diverged.is_some()).count();
+    Measured { groups: made.into_iter().map(|(_, group)| group).collect(), diverged }
+}
+
+fn group(measure: &Measure, label: String, members: &[&Cell], all: &[&Cell]) -> Option<Group> {
+    if measure.of == "diverged" {
+        let values: Vec<f64> = members.iter().map(|cell| f64::from(u8::from(cell.diverged.is_some()))).collect();
+        return finish(label, &values, None);
+    }
+    let row = best(measure, &measure.row, members)?;
+    if measure.against.is_empty() {
+        let points = members.iter().filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?)));
+        return finish(label, &along(measure, points.collect()), None);
+    }
+    let partner = |cell: &Cell| all.iter().copied().find(|other| is_partner(measure, cell, other));
+    let partners: Vec<&Cell> = members.iter().filter_map(|cell| partner(cell)).collect();
+    let against = best(measure, &measure.against, &partners)?;
+    let pairs: Vec<(&Cell, f64, f64)> = members
+        .iter()
+        .filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?, value(partner(cell)?, against, &measure.of)?)))
+        .collect();
+    let combined = |own: f64, other: f64| match measure.combine {
+        Combine::Difference => own - other,
+        Combine::Ratio => own / other,
+    };
+    let points = pairs.iter().map(|&(cell, own, other)| (cell, combined(own, other))).collect();
+    let side = |name: &str, pick: fn(&(&Cell, f64, f64)) -> f64| {
+        Some((name.to_owned(), Summary::of(&pairs.iter().map(pick).collect::<Vec<_>>())?))
+    };
+    let sides = [side(row, |pair| pair.1)?, side(against, |pair| pair.2)?];
+    finish(label, &along(measure, points), Some(sides))
+}
+
+fn finish(label: String, values: &[f64], sides: Option<[(String, Summary); 2]>) -> Option<Group> {
+    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    Some(Group { label, summary: Summary::of(values)?, estimate: Estimate::of(values), largest, sides })
+}
+
+/// The values themselves, or of each cell that differs only along the axis of the trend the slope per doubling.
+fn along(measure: &Measure, points: Vec<(&Cell, f64)>) -> Vec<f64> {
+    let Some(axis) = &measure.trend else { return points.into_iter().map(|(_, value)| value).collect() };
+    let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    for (cell, value) in points {
+        let Some(x) = cell.place.axis(axis).and_then(|x| x.parse::<f64>().ok()).filter(|x| *x > 0.0) else { continue };
+        let key = cell.place.describe(&[axis]);
+        match lines.iter_mut().find(|(own, _)| *own == key) {
+            Some((_, line)) => line.push((x.log2(), value)),
+            None => lines.push((key, vec![(x.log2(), value)])),
+        }
+    }
+    lines.iter().filter_map(|(_, line)| slope(line)).collect()
+}
+
+fn value(cell: &Cell, row: &str, of: &str) -> Option<f64> {
+    quantity(cell.result.as_ref()?, row, of)
+}
+
+/// Whether `other` is `cell` itself, or what the measure compares it with.
+fn is_partner(measure: &Measure, cell: &Cell, other: &Cell) -> bool {
+    let wanted = |axis: &str| measure.against_where.get(axis).map(String::as_str).or(cell.place.axis(axis));
+    other.place.axes.len() == cell.place.axes.len()
+        && other.place.axes.iter().all(|(axis, value)| wanted(axis) == Some(value))
+}
+
+/// The row of `names` that is best on average, among those that are there.
+fn best<'a>(measure: &Measure, names: &'a [String], cells: &[&Cell]) -> Option<&'a str> {
+    let mean = |name: &str| {
+        let values: Vec<f64> = cells.iter().filter_map(|cell| value(cell, name, &measure.of)).collect();
+        Summary::of(&values).map(|summary| summary.mean)
+    };
+    let sign = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
+    let known = names.iter().filter_map(|name| Some((name.as_str(), sign * mean(name)?)));
+    known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
+}
+
+/// The axes of `cells` that have several values, seeds apart, with their values in order of appearance.
+pub fn axes(cells: &[&Cell]) -> Vec<(String, Vec<String>)> {
+    let mut axes: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, value) in cells.iter().flat_map(|cell| &cell.place.axes).filter(|(name, _)| name != SEED) {
+        match axes.iter_mut().find(|(own, _)| own == name) {
+            Some((_, values)) if !values.contains(value) => values.push(value.clone()),
+            Some(_) => {}
+            None => axes.push((name.clone(), vec![value.clone()])),
+        }
+    }
+    axes.retain(|(_, values)| values.len() > 1);
+    axes
+}

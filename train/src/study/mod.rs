@@ -1,0 +1,68 @@
+//! Experiments as a whole: the cells of sweeps, what they measured, and what that says about the paper's claims.
+//!
+//! A sweep leaves in each cell's run directory which experiment it belongs to and where it lies in the grid ([`Place`],
+//! `cell.json`). [`Cell`] is that with the run's result; cells are gathered from run directories or read from the files of
+//! `docs/results`, one line of JSON each, and everything else (tables, claims, the audit) is computed from them.
+
+pub mod audit;
+pub mod claims;
+mod files;
+mod gather;
+pub mod measure;
+
+pub use files::{FileError, read_results, write_results};
+pub use gather::{cell_of, expand};
+
+use crate::results::RunResult;
+use serde::{Deserialize, Serialize};
+
+/// Name of the file in a cell's run directory.
+pub const CELL_FILE: &str = "cell.json";
+/// The axis over which repetitions differ.
+pub const SEED: &str = "seed";
+/// The scale that shows that an experiment runs, and nothing else.
+pub const SMOKE: &str = "smoke";
+
+/// Where a cell lies: contents of `cell.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Its scale, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<String>,
+    /// The axes of the grid by their short names, and this cell's value of each.
+    pub axes: Vec<(String, String)>,
+}
+
+/// A cell and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Where it lies.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Why training could not go on, when it came to a value that is not finite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diverged: Option<String>,
+    /// The figures; absent when it diverged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<RunResult>,
+}
+
+impl Place {
+    /// This cell's value of an axis.
+    pub fn axis(&self, name: &str) -> Option<&str> {
+        self.axes.iter().find(|(axis, _)| axis == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The axes other than those in `but` in a few words: `length 64, protocol frozen`; empty when there are none.
+    pub fn describe(&self, but: &[&str]) -> String {
+        let others = self.axes.iter().filter(|(name, _)| !but.contains(&name.as_str()));
+        others.map(|(name, value)| format!("{} {value}", name.replace('-', " "))).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Name of the directory of its experiment at this scale.
+    pub fn directory(&self) -> String {
+        self.scale.as_ref().map_or_else(|| self.experiment.clone(), |scale| format!("{}-{scale}", self.experiment))
+    }
+}
