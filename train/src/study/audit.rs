@@ -155,3 +155,19 @@ fn detail(group: &Group, expect: Expect) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::{claims, read_results};
+    use std::path::Path;
+
+    /// `train audit` was run after the last change of results, claims or words.
+    #[test]
+    fn the_page_is_what_the_results_say() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let page = std::fs::read_to_string(docs.join("reproduction.md")).unwrap();
+        let cells = read_results(&docs.join("results")).unwrap();
+        assert!(page == audit(&claims::all(), &cells), "docs/reproduction.md is not up to date: run `train audit`");
+    }
+}

@@ -4,9 +4,11 @@ use super::claims::{Combine, Measure};
 use super::{Cell, SEED};
 use crate::results::{AdapterResult, LayerResult, RunResult, metric};
 use crate::statistics::{Estimate, Summary, slope};
+use hankel_models::adapters::Exactness;
 
 /// Figures of a row beside its metrics.
-pub const QUANTITIES: &[&str] = &["order", "gate", "largest_pole", "parameters", "seconds_per_step", "diverged"];
+pub const QUANTITIES: &[&str] =
+    &["order", "gate", "contribution", "largest_pole", "parameters", "seconds_per_step", "diverged"];
 
 /// What a claim's measure gave.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -36,7 +38,7 @@ pub struct Group {
 pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
     // Predictors without training stand among the rows.
     if let Some(value) = result.task.baselines.get(row) {
-        return (name == metric::ACCURACY).then_some(*value);
+        return (name == result.task.primary_metric).then_some(*value);
     }
     let row = result.rows.iter().find(|candidate| candidate.name == row)?;
     let mean = |value: fn(&LayerResult) -> Option<f64>| {
@@ -45,10 +47,31 @@ pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
     match name {
         "order" => mean(|layer| Some(layer.order as f64)),
         "gate" => mean(|layer| layer.gate.map(f64::abs)),
+        "contribution" => mean(|layer| layer.contribution),
         "largest_pole" => row.layers.iter().filter_map(|layer| layer.spectral_radius).reduce(f64::max),
         "parameters" => Some(row.parameters.adapter as f64),
         "seconds_per_step" => seconds_per_step(row),
+        // `fft_absolute_error`, `chunked_relative_error`: the largest over layers.
+        error if error.ends_with("_error") => {
+            let (scan, kind) = error.strip_suffix("_error")?.split_once('_')?;
+            let errors = row.layers.iter().filter_map(|layer| layer.exactness.as_ref());
+            errors.filter_map(|exactness| error_of(exactness, scan, kind)).reduce(f64::max)
+        }
         metric => row.validation.get(metric),
+    }
+}
+
+fn error_of(exactness: &Exactness, scan: &str, kind: &str) -> Option<f64> {
+    let deviation = match scan {
+        "fft" => exactness.fft,
+        "sequential" => exactness.sequential,
+        "chunked" => exactness.chunked,
+        _ => return None,
+    };
+    match kind {
+        "absolute" => Some(deviation.absolute),
+        "relative" => Some(deviation.relative),
+        _ => None,
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn across(experiments: &[Experiment]) -> Section {
 }
 
 fn decay(experiment: &Experiment) -> Vec<(f64, f64)> {
-    let full = |row: &&AdapterResult| row.truncated_from.is_none();
+    let full = |row: &&AdapterResult| row.derived_from().is_none();
     let rows = experiment.runs.iter().flat_map(|run| run.rows()).filter(full);
     let has = |row: &AdapterResult| row.layers.iter().any(|layer| !layer.hankel_singular_values.is_empty());
     let Some(name) = rows.clone().find(|row| has(row)).map(|row| &row.name) else { return Vec::new() };
@@ -72,8 +72,43 @@ pub(super) fn of(experiment: &Experiment) -> Vec<Figure> {
     for group in experiment.groups(&[]).iter().take(DRAWN) {
         out.extend(sizes(experiment, group));
     }
+    out.extend(exactness(experiment));
     out
 }
+
+/// Largest errors of the evaluations of the recurrence over the length of the sequences.
+fn exactness(experiment: &Experiment) -> Option<Figure> {
+    let mut chart = XyChart::new("Errors of the recurrence against double precision")
+        .x(Axis::new("length").scale(Scale::Log2))
+        .y(Axis::new("largest error").scale(Scale::Log10));
+    let mut drawn = 0;
+    for (slot, (what, label)) in ERRORS.into_iter().enumerate() {
+        let mut lengths: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for result in experiment.runs.iter().filter_map(|run| run.result.as_ref()) {
+            let errors = result.rows.iter().filter_map(|row| quantity(result, &row.name, what));
+            lengths.entry(result.task.sequence_length).or_default().extend(errors);
+        }
+        let worst = |(length, errors): (&usize, &Vec<f64>)| {
+            Some((*length as f64, errors.iter().copied().reduce(f64::max).filter(|error| *error > 0.0)?))
+        };
+        let line: Vec<(f64, f64)> = lengths.iter().filter_map(worst).collect();
+        drawn += line.len();
+        chart = chart.series(Series::line_and_points(label, line).ink(Ink::Slot(slot)));
+    }
+    let chart = chart.horizontal_line(5e-6, "5e-6");
+    let caption = "The largest over layers, random sequences and seeds: absolute, and relative to the largest output of the sequence.";
+    (drawn > 0).then(|| Figure::xy(format!("{}-exactness", experiment.stem()), caption, chart))
+}
+
+/// What is drawn of exactness.
+const ERRORS: [(&str, &str); 6] = [
+    ("fft_absolute_error", "FFT, absolute"),
+    ("sequential_absolute_error", "step by step, absolute"),
+    ("chunked_absolute_error", "in chunks, absolute"),
+    ("fft_relative_error", "FFT, relative"),
+    ("sequential_relative_error", "step by step, relative"),
+    ("chunked_relative_error", "in chunks, relative"),
+];
 
 /// The value of `epsilon = 0.01` in a rule.
 fn epsilon(row: &AdapterResult) -> Option<f64> {
@@ -122,7 +157,7 @@ fn thresholds(experiment: &Experiment, what: &str, title: &str, label: &str) -> 
 fn sizes(experiment: &Experiment, group: &Group) -> Option<Figure> {
     let primary = experiment.primary();
     let mut kinds: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
-    for row in group.runs.iter().flat_map(|run| run.rows()).filter(|row| row.truncated_from.is_none()) {
+    for row in group.runs.iter().flat_map(|run| run.rows()).filter(|row| row.derived_from().is_none()) {
         let order = row.layers.first().map_or(0, |layer| layer.order) as u64;
         if order > 0 {
             kinds.entry(&row.kind).or_default().entry(order).or_default().extend(row.validation.get(primary));

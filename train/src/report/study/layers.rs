@@ -1,4 +1,4 @@
-//! What is known of every layer: gates.
+//! What is known of every layer: gates, and what they let through.
 
 use super::{Experiment, Group};
 use crate::report::figure::Figure;
@@ -16,6 +16,11 @@ pub(super) fn figures(experiment: &Experiment) -> Vec<Figure> {
     let Some(group) = groups.first() else { return Vec::new() };
     let mut out = Vec::new();
     out.extend(bars(experiment, group, "Gates after training", "gate α", |layer| layer.gate));
+    let caption = "||gate y|| / ||h||, root mean squares over the validation tokens.";
+    out.extend(bars(experiment, group, "Contribution of each layer", "||α y|| / ||h||", |layer| layer.contribution));
+    if let Some(figure) = out.last_mut().filter(|figure| figure.name.ends_with("contribution-of-each-layer")) {
+        figure.caption = format!("{caption} {}", figure.caption);
+    }
     out
 }
 
@@ -26,7 +31,8 @@ fn bars(
     label: &str,
     value: fn(&LayerResult) -> Option<f64>,
 ) -> Option<Figure> {
-    let rows = experiment.rows(false);
+    // Probes are rows of their own here.
+    let rows: Vec<&str> = experiment.rows(true).into_iter().filter(|row| !row.contains("-epsilon-")).collect();
     let of = |name: &str| {
         let rows = group.runs.iter().flat_map(|run| run.rows()).filter(move |row| row.name == name);
         rows.flat_map(|row| &row.layers)

@@ -69,7 +69,7 @@ impl<'a> Experiment<'a> {
     fn rows(&self, truncated: bool) -> Vec<&'a str> {
         let mut names: Vec<&str> = Vec::new();
         let rows = self.runs.iter().flat_map(|run| run.rows());
-        for row in rows.filter(|row| truncated || row.truncated_from.is_none()) {
+        for row in rows.filter(|row| truncated || row.derived_from().is_none()) {
             if !names.contains(&row.name.as_str()) {
                 names.push(&row.name);
             }

@@ -12,7 +12,11 @@ fn cell(length: u32, seed: u32, rows: &[(&str, f64)]) -> Cell {
     };
     let mut result = crate::report::testing::result("r");
     result.rows = rows.iter().map(row).collect();
-    result.task = TaskResult { baselines: BTreeMap::from([("window_1".into(), 0.4)]), ..TaskResult::default() };
+    result.task = TaskResult {
+        baselines: BTreeMap::from([("window_1".into(), 0.4)]),
+        primary_metric: "accuracy".into(),
+        ..TaskResult::default()
+    };
     let axes = vec![("length".to_owned(), length.to_string()), ("seed".to_owned(), seed.to_string())];
     Cell {
         place: Place { experiment: "e".into(), scale: Some("small".into()), axes },
