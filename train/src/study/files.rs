@@ -59,7 +59,7 @@ pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, F
     fs::create_dir_all(directory).map_err(access(directory))?;
     let mut written = Vec::new();
     for (name, mut cells) in files {
-        cells.sort_by_key(|cell| cell.place.axes.iter().map(|(_, value)| order(value)).collect::<Vec<_>>());
+        cells.sort_by_key(|cell| cell.place.order());
         let mut text = String::new();
         for cell in cells {
             let slim = Cell { result: cell.result.as_ref().map(slim), ..cell.clone() };
@@ -71,12 +71,6 @@ pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, F
         written.push(path);
     }
     Ok(written)
-}
-
-/// Numbers by size, before words.
-fn order(value: &str) -> (u64, String) {
-    let number = value.parse::<f64>().ok().filter(|number| *number >= 0.0);
-    (number.map_or(u64::MAX, f64::to_bits), value.to_owned())
 }
 
 /// What is kept of a result: no spectra twice, and no more digits of them than a figure shows.

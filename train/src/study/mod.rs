@@ -61,6 +61,16 @@ impl Place {
         others.map(|(name, value)| format!("{} {value}", name.replace('-', " "))).collect::<Vec<_>>().join(", ")
     }
 
+    /// What cells of an experiment are sorted by: numbers by size, before words.
+    pub fn order(&self) -> Vec<(u64, String)> {
+        let of = |value: &str| {
+            let number = value.parse::<f64>().ok().filter(|number| *number >= 0.0);
+            // The bits of numbers that are not negative are in their order.
+            (number.map_or(u64::MAX, f64::to_bits), value.to_owned())
+        };
+        self.axes.iter().map(|(_, value)| of(value)).collect()
+    }
+
     /// Name of the directory of its experiment at this scale.
     pub fn directory(&self) -> String {
         self.scale.as_ref().map_or_else(|| self.experiment.clone(), |scale| format!("{}-{scale}", self.experiment))

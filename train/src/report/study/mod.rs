@@ -38,6 +38,9 @@ impl<'a> Experiment<'a> {
                 None => experiments.push(Experiment { name, runs: vec![run] }),
             }
         }
+        for experiment in &mut experiments {
+            experiment.runs.sort_by_key(|run| run.cell.as_ref().map(|cell| cell.place.order()));
+        }
         experiments
     }
 
