@@ -435,7 +435,7 @@ lr = 2e-4
             ),
             (
                 &["adapter.hrm.mode=negative"],
-                "`adapter.hrm.mode`: unknown variant `negative`, expected one of `positive`",
+                "`adapter.hrm.mode` must be `positive`, `signed` or `complex`, found \"negative\"",
             ),
             (&["adapter.hrm.truncate.order=4"], "`adapter.hrm.truncate` must hold exactly one of"),
             (
