@@ -215,10 +215,21 @@ fn times_weight<T: Real>(factor: T, g: &Tensor, weight: &Tensor, precision: Prec
 
 /// `g^T x` summed over rows, `[out, in]`.
 fn weight_gradient<T: Real>(g: &Tensor, x: &Tensor) -> Result<Tensor> {
+    /// Inputs below which a row of the gradient is a small part of the registers of a tile: LoRA's ranks, states of an HRM.
+    const NARROW: usize = 64;
     let (rows, outputs, inputs) = (g.shape().rows(), g.shape().last(), x.shape().last());
+    let (g, x) = (Mat::new(g.data::<T>()?, rows, outputs), Mat::new(x.data::<T>()?, rows, inputs));
     let mut out = Buffer::unspecified(outputs * inputs);
-    let left = Mat::new(g.data::<T>()?, rows, outputs).t();
-    gemm(T::one(), left, &Mat::new(x.data::<T>()?, rows, inputs), Accumulate::Overwrite, &mut out, inputs);
+    if inputs < outputs && inputs <= NARROW {
+        // Its transpose has the wider rows, and the longer factor is copied line by line.
+        let mut transposed = Buffer::unspecified(inputs * outputs);
+        gemm(T::one(), x.t(), &g, Accumulate::Overwrite, &mut transposed, outputs);
+        for (i, row) in out.chunks_exact_mut(inputs.max(1)).enumerate() {
+            row.iter_mut().enumerate().for_each(|(j, y)| *y = transposed[j * outputs + i]);
+        }
+    } else {
+        gemm(T::one(), g.t(), &x, Accumulate::Overwrite, &mut out, inputs);
+    }
     Tensor::from_buffer(out, [outputs, inputs])
 }
 

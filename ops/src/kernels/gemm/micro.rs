@@ -117,6 +117,9 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
             product::<S, T, MR, NV>(simd, Strip { row_stride: 1, ..a }, panel)
         }
     };
+    // The rows below are indexed at run time, so the sums go through memory: once, here. Without this the compiler may write
+    // them to memory in each step of the loop above.
+    let acc = std::hint::black_box(acc);
     let lanes = T::lanes::<S>();
     let alpha = T::splat(simd, alpha);
     for (i, acc) in acc.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::micro::{Strip, Target, strip, tile_shape};
 use super::pack::pack_left;
 use super::{Accumulate, K_BLOCK, Mat, ROW_BLOCK, RightFactor};
 use crate::kernels::scratch::Scratch;
-use crate::kernels::simd::{Real, dispatch};
+use crate::kernels::simd::{Real, dispatch, prefetch};
 use pulp::{Simd, WithSimd};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -136,6 +136,12 @@ impl<T: Real> WithSimd for Product<'_, T> {
                         how => how,
                     };
                     for i in (0..rows).step_by(mr) {
+                        if column == 0 && a.col_stride == 1 {
+                            // The next strip, whose rows are as many short streams.
+                            for row in first_row + i + mr..first_row + i + 2 * mr {
+                                prefetch(a.data, row * a.row_stride + k_first, k);
+                            }
+                        }
                         let strip_of_a = if a.col_stride == 1 {
                             let data = block.data[i * a.row_stride + k_first..].as_ptr();
                             Strip { data, row_stride: a.row_stride, k_stride: 1 }
