@@ -12,7 +12,8 @@ pub enum Precision {
     /// As the tensors are.
     #[default]
     F32,
-    /// Both operands rounded to `bf16`: on the CPU.
+    /// Both operands rounded to `bf16`: on the CPU, by its own dot products of `bf16` where it has them and in `f32` where not, which
+    /// saves no time; last bits may differ between the two.
     Bf16,
     /// Both operands rounded to `f16`, the left one scaled so that it fits: on GPUs with cooperative matrices.
     F16,
