@@ -16,16 +16,63 @@
 
 use super::poles::Pole;
 use faer::{Mat, c64};
+use std::ops::{Add, AddAssign, Div, Mul, MulAssign, SubAssign};
 
-/// Factor L, [d, k], with `L L^H = W` for the rows b_i of `rows` [d, m] and the given poles; k is the rank.
-pub fn cauchy_factor(poles: &[Pole], mut rows: Mat<c64>) -> Mat<c64> {
+/// The numbers of the coordinates in which A is diagonal: real where all poles are.
+pub trait Number:
+    faer::traits::ComplexField
+    + Copy
+    + From<f64>
+    + Add<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+{
+    /// Of a complex number, which is real if this type is.
+    fn of(value: c64) -> Self;
+    /// The complex conjugate.
+    fn conjugate(self) -> Self;
+    /// The square of the modulus.
+    fn square(self) -> f64;
+}
+
+impl Number for f64 {
+    fn of(value: c64) -> Self {
+        value.re
+    }
+    fn conjugate(self) -> Self {
+        self
+    }
+    fn square(self) -> f64 {
+        self * self
+    }
+}
+
+impl Number for c64 {
+    fn of(value: c64) -> Self {
+        value
+    }
+    fn conjugate(self) -> Self {
+        self.conj()
+    }
+    fn square(self) -> f64 {
+        self.norm_sqr()
+    }
+}
+
+/// Factor L, [d, k], with `L L^H = W` for the given poles and input rows; k is the rank. `inputs` is [m, d], its column i the
+/// row b_i.
+pub fn cauchy_factor<N: Number>(poles: &[Pole], mut inputs: Mat<N>) -> Mat<N> {
     let d = poles.len();
+    let zero = N::from(0.0);
     let defects: Vec<f64> = poles.iter().map(|p| p.one_minus_product(*p).re).collect();
-    let mut columns: Vec<Vec<c64>> = Vec::new();
+    let mut columns: Vec<Vec<N>> = Vec::new();
     let mut remaining: Vec<usize> = (0..d).collect();
     while let Some((position, weight)) = remaining
         .iter()
-        .map(|&i| rows.row(i).norm_l2() / defects[i].sqrt())
+        .map(|&i| norm(inputs.col_as_slice(i)) / defects[i].sqrt())
         .enumerate()
         .max_by(|a, b| a.1.total_cmp(&b.1))
     {
@@ -33,37 +80,51 @@ pub fn cauchy_factor(poles: &[Pole], mut rows: Mat<c64>) -> Mat<c64> {
             break;
         }
         let p = remaining.swap_remove(position);
-        rotate_row_to_first_column(&mut rows, p, &remaining);
-        let mut column = vec![c64::new(0.0, 0.0); d];
-        column[p] = c64::new(weight, 0.0);
-        let defect = defects[p].sqrt();
+        rotate_to_first_entry(&mut inputs, p, &remaining);
+        let mut column = vec![zero; d];
+        column[p] = N::from(weight);
+        let defect = N::from(defects[p].sqrt());
         for &j in &remaining {
-            let denominator = poles[j].one_minus_product(poles[p]);
-            column[j] = rows[(j, 0)] * defect / denominator;
-            rows[(j, 0)] *= poles[j].minus(poles[p]) / denominator;
+            let denominator = N::of(poles[j].one_minus_product(poles[p]));
+            let first = &mut inputs.col_as_slice_mut(j)[0];
+            column[j] = *first * defect / denominator;
+            *first *= N::of(poles[j].minus(poles[p])) / denominator;
         }
         columns.push(column);
     }
     Mat::from_fn(d, columns.len(), |i, k| columns[k][i])
 }
 
-/// Applies to the rows `p` and `others` the unitary transformation of columns that maps row p to `(norm, 0, ..., 0)`.
-fn rotate_row_to_first_column(rows: &mut Mat<c64>, p: usize, others: &[usize]) {
-    let m = rows.ncols();
-    let norm = rows.row(p).norm_l2();
-    let first = rows[(p, 0)];
-    let phase = if first == c64::new(0.0, 0.0) { c64::new(1.0, 0.0) } else { first / first.norm() };
+/// Euclidean norm, without overflow or underflow.
+fn norm<N: Number>(x: &[N]) -> f64 {
+    let squares: f64 = x.iter().map(|x| x.square()).sum();
+    if (1e-280..1e280).contains(&squares) {
+        return squares.sqrt();
+    }
+    let largest = x.iter().map(|x| x.square().sqrt()).fold(0.0, f64::max);
+    if largest == 0.0 {
+        return 0.0;
+    }
+    largest * x.iter().map(|&x| (x / N::from(largest)).square()).sum::<f64>().sqrt()
+}
+
+/// Applies to the rows `p` and `others` the unitary transformation that maps row p to `(norm, 0, ..., 0)`.
+fn rotate_to_first_entry<N: Number>(inputs: &mut Mat<N>, p: usize, others: &[usize]) {
+    let row = inputs.col_as_slice(p);
+    let (length, first) = (N::from(norm(row)), row[0]);
+    let phase = if first.square() == 0.0 { N::from(1.0) } else { first / N::from(norm(&[first])) };
     // Householder vector v = row^H + phase^* norm e_0: the sign that does not cancel. It maps the row to -phase norm e_0^T.
-    let mut v: Vec<c64> = (0..m).map(|k| rows[(p, k)].conj() / norm).collect();
-    v[0] += phase.conj();
-    let scale = 2.0 / v.iter().map(c64::norm_sqr).sum::<f64>();
+    let mut v: Vec<N> = row.iter().map(|x| x.conjugate() / length).collect();
+    v[0] += phase.conjugate();
+    let scale = N::from(2.0 / v.iter().map(|v| v.square()).sum::<f64>());
+    let turn = N::from(-1.0) * phase.conjugate();
     for &j in others {
-        let dot: c64 = (0..m).map(|k| rows[(j, k)] * v[k]).sum::<c64>() * scale;
-        for k in 0..m {
-            let change = dot * v[k].conj();
-            rows[(j, k)] -= change;
+        let row = inputs.col_as_slice_mut(j);
+        let dot = row.iter().zip(&v).fold(N::from(0.0), |sum, (&x, &v)| sum + x * v) * scale;
+        for (x, v) in row.iter_mut().zip(&v) {
+            *x -= dot * v.conjugate();
         }
-        rows[(j, 0)] *= -phase.conj();
+        row[0] *= turn;
     }
 }
 
@@ -76,7 +137,7 @@ mod tests {
     }
 
     fn check(poles: &[Pole], b: &Mat<c64>, rank: usize) {
-        let l = cauchy_factor(poles, b.clone());
+        let l = cauchy_factor(poles, b.transpose().to_owned());
         assert_eq!(l.ncols(), rank);
         let gram = &l * l.adjoint();
         let bb = b * b.adjoint();
@@ -92,6 +153,19 @@ mod tests {
         check(&poles, &rows(6, 6), 6);
     }
 
+    /// Real poles in real and in complex numbers: the same factor.
+    #[test]
+    fn real_numbers_do_for_real_poles() {
+        let poles: Vec<Pole> = [0.3, -0.4, 0.999, -0.9999, 0.0, 0.7].map(Pole::real).to_vec();
+        let inputs = Mat::from_fn(4, 6, |k, i| ((3 * i + k) as f64).sin() * 10_f64.powi(-3 * i as i32));
+        let complex = cauchy_factor(&poles, Mat::from_fn(4, 6, |k, i| c64::new(inputs[(k, i)], 0.0)));
+        let real = cauchy_factor(&poles, inputs);
+        for (i, k) in (0..6).flat_map(|i| (0..6).map(move |k| (i, k))) {
+            let (found, expected) = (real[(i, k)], complex[(i, k)]);
+            assert!((found - expected.re).abs() <= 1e-14 * real.row(i).norm_l2() && expected.im == 0.0);
+        }
+    }
+
     #[test]
     fn repeated_poles_and_zero_rows_lower_the_rank() {
         let mut b = rows(5, 2);
@@ -101,6 +175,6 @@ mod tests {
         check(&poles, &b, 4);
         // Four states at one pole and two inputs: rank 2.
         check(&[Pole::real(0.5); 4], &rows(4, 1), 1);
-        assert_eq!(cauchy_factor(&poles, Mat::zeros(5, 2)).ncols(), 0);
+        assert_eq!(cauchy_factor::<c64>(&poles, Mat::zeros(2, 5)).ncols(), 0);
     }
 }

@@ -167,25 +167,26 @@ impl Spectrum {
 
     /// Real factor, [d, k], of the Gramian driven by `rows` [d, m] (B, or C^T for the output side).
     fn factor(&self, rows: MatRef<'_, f64>, side: Side) -> Mat<f64> {
+        if self.modes.iter().all(|m| m.states() == 1) {
+            return cauchy_factor(&self.poles, rows.transpose().to_owned());
+        }
         // Wc has the poles of A, Wo those of A^T = A^H: in the same coordinates their conjugates.
         let poles: Vec<Pole> = self.poles.iter().map(|p| if side == Side::Output { p.conj() } else { *p }).collect();
         let mut l = cauchy_factor(&poles, self.to_complex(rows));
         self.back(&mut l);
-        let (re, im) = (Mat::from_fn(l.nrows(), l.ncols(), |i, k| l[(i, k)].re), |i, k| l[(i, k)].im);
-        if self.modes.iter().all(|m| m.states() == 1) {
-            return re;
-        }
         // W is real, so W = Re(L L^H) = Re L Re L^T + Im L Im L^T.
-        compress_columns(beside(re.as_ref(), Mat::from_fn(l.nrows(), l.ncols(), im).as_ref()).as_ref())
+        let part = |of: fn(c64) -> f64| Mat::from_fn(l.nrows(), l.ncols(), |i, k| of(l[(i, k)]));
+        compress_columns(beside(part(|z| z.re).as_ref(), part(|z| z.im).as_ref()).as_ref())
     }
 
+    /// Inputs, [m, d], of the complex states.
     fn to_complex(&self, rows: MatRef<'_, f64>) -> Mat<c64> {
-        let mut out = Mat::from_fn(rows.nrows(), rows.ncols(), |i, k| c64::new(rows[(i, k)], 0.0));
+        let mut out = Mat::from_fn(rows.ncols(), rows.nrows(), |k, i| c64::new(rows[(i, k)], 0.0));
         self.for_each_pair(|i| {
             for k in 0..rows.ncols() {
                 let z = c64::new(rows[(i, k)], rows[(i + 1, k)]) * FRAC_1_SQRT_2;
-                out[(i, k)] = z;
-                out[(i + 1, k)] = z.conj();
+                out[(k, i)] = z;
+                out[(k, i + 1)] = z.conj();
             }
         });
         out

@@ -5,6 +5,7 @@
 //! well-conditioned core), for which a pivoted QR followed by Jacobi rotations keeps the digits of every value:
 //! Z. Drmač and K. Veselić, New fast and accurate Jacobi SVD algorithm I, SIAM J. Matrix Anal. Appl. 29 (2008).
 
+use super::linalg::product;
 use super::{LtiError, Result};
 use faer::{Mat, MatRef};
 
@@ -35,14 +36,17 @@ pub fn jacobi_svd(m: MatRef<'_, f64>) -> Result<JacobiSvd> {
     let q = qr.compute_thin_Q();
     let (forward, _) = qr.P().arrays();
     let r = qr.thin_R();
-    let mut x = Mat::from_fn(n, n, |i, j| if j <= i { r[(j, i)] } else { 0.0 });
-    let mut j = Mat::<f64>::identity(n, n);
+    let columns = |entry: &dyn Fn(usize, usize) -> f64| -> Vec<Vec<f64>> {
+        (0..n).map(|j| (0..n).map(|i| entry(i, j)).collect()).collect()
+    };
+    let mut x = columns(&|i, j| if j <= i { r[(j, i)] } else { 0.0 });
+    let mut j = columns(&|i, j| if i == j { 1.0 } else { 0.0 });
     rotate_to_orthogonality(&mut x, &mut j)?;
 
-    let norms: Vec<f64> = (0..n).map(|k| x.col(k).norm_l2()).collect();
+    let norms: Vec<f64> = x.iter().map(|x| norm(x)).collect();
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&a, &b| norms[b].total_cmp(&norms[a]));
-    let qj = &q * &j;
+    let qj = product(q.as_ref(), Mat::from_fn(n, n, |row, k| j[k][row]).as_ref());
     let values: Vec<f64> = order.iter().map(|&k| norms[k]).collect();
     let mut u = Mat::zeros(m.nrows(), n);
     let mut v = Mat::zeros(n, n);
@@ -52,26 +56,27 @@ pub fn jacobi_svd(m: MatRef<'_, f64>) -> Result<JacobiSvd> {
         }
         u.col_mut(to).copy_from(qj.col(from));
         for (row, &original) in forward.iter().enumerate() {
-            v[(original, to)] = x[(row, from)] / norms[from];
+            v[(original, to)] = x[from][row] / norms[from];
         }
     }
     Ok(JacobiSvd { u, values, v })
 }
 
 /// Rotates pairs of columns of `x` (and of `j` with them) until all are orthogonal to working precision.
-fn rotate_to_orthogonality(x: &mut Mat<f64>, j: &mut Mat<f64>) -> Result<()> {
-    let n = x.ncols();
+fn rotate_to_orthogonality(x: &mut [Vec<f64>], j: &mut [Vec<f64>]) -> Result<()> {
+    let n = x.len();
     let tolerance = f64::EPSILON * (n as f64).sqrt();
     for _ in 0..MAX_SWEEPS {
         let mut rotated = false;
         for p in 0..n {
             for q in p + 1..n {
-                let (np, nq) = (x.col(p).norm_l2(), x.col(q).norm_l2());
+                let [xp, xq] = x.get_disjoint_mut([p, q]).expect("two columns");
+                let (np, nq) = (norm(xp), norm(xq));
                 if np == 0.0 || nq == 0.0 {
                     continue;
                 }
                 // Cosine of the angle between the columns, formed so that tiny columns do not underflow.
-                let cosine: f64 = x.col(p).iter().zip(x.col(q).iter()).map(|(a, b)| (a / np) * (b / nq)).sum();
+                let cosine = sum(xp, xq, |a, b| (a / np) * (b / nq));
                 if cosine.abs() <= tolerance {
                     continue;
                 }
@@ -82,8 +87,9 @@ fn rotate_to_orthogonality(x: &mut Mat<f64>, j: &mut Mat<f64>) -> Result<()> {
                 rotated = true;
                 let t = zeta.signum() / (zeta.abs() + zeta.hypot(1.0));
                 let cos = 1.0 / t.hypot(1.0);
-                rotate(x, p, q, cos, cos * t);
-                rotate(j, p, q, cos, cos * t);
+                rotate(xp, xq, cos, cos * t);
+                let [jp, jq] = j.get_disjoint_mut([p, q]).expect("two columns");
+                rotate(jp, jq, cos, cos * t);
             }
         }
         if !rotated {
@@ -93,12 +99,33 @@ fn rotate_to_orthogonality(x: &mut Mat<f64>, j: &mut Mat<f64>) -> Result<()> {
     Err(LtiError::NoConvergence("the Jacobi singular value decomposition"))
 }
 
-fn rotate(m: &mut Mat<f64>, p: usize, q: usize, cos: f64, sin: f64) {
-    for i in 0..m.nrows() {
-        let (a, b) = (m[(i, p)], m[(i, q)]);
-        m[(i, p)] = cos * a - sin * b;
-        m[(i, q)] = sin * a + cos * b;
+fn rotate(p: &mut [f64], q: &mut [f64], cos: f64, sin: f64) {
+    for (p, q) in p.iter_mut().zip(q) {
+        (*p, *q) = (cos * *p - sin * *q, sin * *p + cos * *q);
     }
+}
+
+fn norm(x: &[f64]) -> f64 {
+    let squares = sum(x, x, |a, b| a * b);
+    if (1e-280..1e280).contains(&squares) {
+        return squares.sqrt();
+    }
+    let largest = x.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
+    if largest == 0.0 { 0.0 } else { largest * sum(x, x, |a, b| (a / largest) * (b / largest)).sqrt() }
+}
+
+/// The sum of `f` over pairs, in eight chains that the processor runs side by side.
+#[inline(always)]
+fn sum(a: &[f64], b: &[f64], f: impl Fn(f64, f64) -> f64) -> f64 {
+    let (a, b) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let mut chains = [0.0; 8];
+    for (a, b) in a.0.iter().zip(b.0) {
+        for (chain, (&a, &b)) in chains.iter_mut().zip(a.iter().zip(b)) {
+            *chain += f(a, b);
+        }
+    }
+    let rest: f64 = a.1.iter().zip(b.1).map(|(&a, &b)| f(a, b)).sum();
+    chains.iter().sum::<f64>() + rest
 }
 
 #[cfg(test)]

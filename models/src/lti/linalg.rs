@@ -1,16 +1,44 @@
 //! Thin wrappers over faer for the few dense computations needed here.
 
 use super::{LtiError, Result};
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::qr::no_pivoting::factor::{qr_in_place, qr_in_place_scratch, recommended_block_size};
 use faer::{Mat, MatRef, Par, c64};
 
-/// Lower-triangular-like `L` of shape [d, min(d, m)] with `L L^T = B B^T`, by a QR decomposition of B^T.
+/// Columns of B that are folded into the triangle at once: with them it stays in the cache.
+const FOLD: usize = 224;
+
+/// Lower-triangular-like `L` of shape [d, min(d, m)] with `L L^T = B B^T`, by QR decompositions of B^T: of some columns of B,
+/// then of the triangle on top of the next ones, and so on.
 ///
 /// Every row of L carries an error relative to that row of B alone, so rows of very different size keep their digits.
 pub fn compress_columns(b: MatRef<'_, f64>) -> Mat<f64> {
-    if b.ncols() <= b.nrows() {
+    let (d, m) = b.shape();
+    if m <= d {
         return b.to_owned();
     }
-    b.transpose().qr().thin_R().transpose().to_owned()
+    let fold = FOLD.max(d);
+    let rows = (d + fold).min(m);
+    let block = recommended_block_size::<f64>(rows, d);
+    let mut memory = MemBuffer::new(qr_in_place_scratch::<f64>(rows, d, block, Par::Seq, Default::default()));
+    let mut coefficients = Mat::zeros(block, d);
+    let mut stacked = Mat::<f64>::zeros(rows, d);
+    stacked.copy_from(b.subcols(0, rows).transpose());
+    let mut next = rows;
+    loop {
+        let (stack, parameters) = (MemStack::new(&mut memory), Default::default());
+        // On this thread: layers are what is shared out.
+        qr_in_place(stacked.as_mut(), coefficients.as_mut(), Par::Seq, stack, parameters);
+        if next == m {
+            return Mat::from_fn(d, d, |i, j| if j <= i { stacked[(j, i)] } else { 0.0 });
+        }
+        let taken = fold.min(m - next);
+        for j in 0..d {
+            stacked.col_as_slice_mut(j)[j + 1..].fill(0.0);
+        }
+        stacked.submatrix_mut(d, 0, taken, d).copy_from(b.subcols(next, taken).transpose());
+        next += taken;
+    }
 }
 
 /// As [`compress_columns`], dropping directions below rounding: shape [d, numerical rank of B].
