@@ -109,9 +109,10 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// A report of each experiment that has results, and one of all if there are several.
+/// A report of each experiment that has outcomes, and one of all if there are several.
 fn reports(places: &[Place], out: &Path) -> Result<Vec<PathBuf>> {
-    let finished: Vec<&Place> = places.iter().filter(|place| matches!(place.state(), Ok(State::Done))).collect();
+    let is_over = |place: &&Place| matches!(place.state(), Ok(State::Done | State::Diverged(_)));
+    let finished: Vec<&Place> = places.iter().filter(is_over).collect();
     let mut experiments: Vec<&str> = finished.iter().map(|place| place.experiment.as_str()).collect();
     experiments.dedup();
     let paths = |wanted: Option<&str>| -> Vec<PathBuf> {

@@ -26,7 +26,7 @@ mod windows;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
-use crate::study::expand;
+use crate::study::{CELL_FILE, expand};
 pub use comparison::text_table;
 pub use figure::{AnyChart, Figure};
 pub(crate) use format::{bytes, significant};
@@ -114,8 +114,12 @@ pub fn write(run_dirs: &[PathBuf], out: &Path) -> Result<PathBuf, ReportError> {
 /// # Errors
 /// When there is none in one of them, or it cannot be read.
 pub fn read(directories: &[PathBuf]) -> Result<Vec<Run>, ReportError> {
-    let directories = expand(directories).map_err(ReportError::Directories)?;
-    Ok(directories.iter().map(|dir| Run::load(dir)).collect::<Result<Vec<_>, _>>()?)
+    let found = expand(directories).map_err(ReportError::Directories)?;
+    let several = found.len() > 1;
+    let runs = found.iter().map(|dir| Ok((Run::load(dir)?, dir.join(CELL_FILE).is_file())));
+    let runs = runs.collect::<Result<Vec<_>, RunError>>()?.into_iter();
+    // Among others, a cell that is still running is left out.
+    Ok(runs.filter(|(run, of_sweep)| !several || !of_sweep || run.cell.is_some()).map(|(run, _)| run).collect())
 }
 
 /// `write` for runs that are already read.

@@ -57,7 +57,7 @@ fn runs(experiment: &str, cells: &[Cell]) -> String {
     for scale in scales {
         let here: Vec<&Cell> = own.iter().copied().filter(|cell| cell.place.scale == *scale).collect();
         let results: Vec<_> = here.iter().filter_map(|cell| cell.result.as_ref()).collect();
-        let hours = results.iter().map(|result| result.wall_time_seconds).sum::<f64>();
+        let seconds = results.iter().map(|result| result.wall_time_seconds).sum::<f64>();
         let mut facts = BTreeSet::new();
         for result in &results {
             let e = &result.environment;
@@ -72,7 +72,7 @@ fn runs(experiment: &str, cells: &[Cell]) -> String {
         for (axis, values) in measure::axes(&here) {
             let _ = write!(out, ", {} {}", axis.replace('-', " "), values.join("/"));
         }
-        let _ = writeln!(out, "; {hours:.0} s in all. {}.\n", facts.into_iter().collect::<Vec<_>>().join("; "));
+        let _ = writeln!(out, "; {seconds:.0} s in all. {}.\n", facts.into_iter().collect::<Vec<_>>().join("; "));
     }
     out
 }

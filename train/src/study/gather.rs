@@ -29,7 +29,7 @@ pub fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
 }
 
 fn descend(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
-    if ["result.json", "metrics.jsonl", "failed.json"].iter().any(|mark| path.join(mark).is_file()) {
+    if ["result.json", "metrics.jsonl"].iter().any(|mark| path.join(mark).is_file()) {
         found.push(path.to_owned());
         return Ok(());
     }
