@@ -9,12 +9,11 @@ use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 #[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false, args = ["csv", "tensorboard"])]
 pub struct Args {
     /// Run directory
     run: PathBuf,
     /// Print every logged figure as a line of comma-separated values
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tensorboard", required_unless_present = "tensorboard")]
     csv: bool,
     /// Write event files for TensorBoard, one directory per stage
     #[arg(long, value_name = "DIR")]
