@@ -24,14 +24,14 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
         let mut out = Buffer::<T>::unspecified(source.len());
         parallel::for_rows(&mut out, 1, |first, piece| vectorized(#[inline(always)] || value(&source[first..], piece)));
         let saved = autograd::needs_gradient(x).then(|| x.detach());
-        Tensor::from_buffer(out, x.shape())?.from_operator("gelu", &[x], move |g, _| {
+        Tensor::from_buffer(out, x.shape())?.from_operator("gelu", &[x], move |mut g, _| {
             let Some(x) = saved else { return Ok(vec![None]) };
-            let (g, source) = (g.data::<T>()?, x.data::<T>()?);
-            let mut dx = Buffer::<T>::unspecified(source.len());
-            parallel::for_rows(&mut dx, 1, |first, piece| {
-                vectorized(#[inline(always)] || gradient(&source[first..], &g[first..], piece));
+            // In place: the widest gradients of a transformer are these, when all that the backward pass needs still exists.
+            let source = x.data::<T>()?;
+            parallel::for_rows(g.data_mut::<T>()?, 1, |first, piece| {
+                vectorized(#[inline(always)] || gradient(&source[first..], piece));
             });
-            Ok(vec![Some(Tensor::from_buffer(dx, x.shape())?)])
+            Ok(vec![Some(g)])
         })
     })
 }
@@ -44,9 +44,9 @@ fn value<T: Elementary>(x: &[T], y: &mut [T]) {
 }
 
 #[inline(always)]
-fn gradient<T: Elementary>(x: &[T], g: &[T], dx: &mut [T]) {
-    for ((dx, &x), &g) in dx.iter_mut().zip(x).zip(g) {
+fn gradient<T: Elementary>(x: &[T], g: &mut [T]) {
+    for (g, &x) in g.iter_mut().zip(x) {
         let (below, density) = x.gaussian();
-        *dx = g * x.mul_add(density, below);
+        *g *= x.mul_add(density, below);
     }
 }

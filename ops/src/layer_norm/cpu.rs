@@ -34,30 +34,32 @@ fn forward_rows<T: Real>(x: &[T], weight: &[T], bias: Option<&[T]>, eps: T, y: &
     }
 }
 
-/// `dx` gets the gradient of the input; `gain`, if wanted, the rows whose sum is the gradient of the weight.
-pub fn backward<T: Real>(x: &[T], weight: &[T], g: &[T], eps: T, dx: &mut [T], gain: Option<&mut [T]>) {
+/// The gradient of the output in `g` becomes that of the input.
+pub fn backward<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
     let width = weight.len();
-    parallel::for_rows(dx, width, |first, dx| {
+    parallel::for_rows(g, width, |first, g| {
         vectorized(
             #[inline(always)]
-            || input_rows(&x[first * width..], weight, &g[first * width..], eps, dx),
+            || input_rows(&x[first * width..], weight, eps, g),
         );
     });
-    if let Some(gain) = gain {
-        parallel::for_rows(gain, width, |first, gain| {
-            vectorized(
-                #[inline(always)]
-                || gain_rows(&x[first * width..], width, &g[first * width..], eps, gain),
-            );
-        });
-    }
+}
+
+/// `gain` gets the rows whose sum is the gradient of the weight.
+pub fn gain<T: Real>(x: &[T], width: usize, g: &[T], eps: T, gain: &mut [T]) {
+    parallel::for_rows(gain, width, |first, gain| {
+        vectorized(
+            #[inline(always)]
+            || gain_rows(&x[first * width..], width, &g[first * width..], eps, gain),
+        );
+    });
 }
 
 #[inline(always)]
-fn input_rows<T: Real>(x: &[T], weight: &[T], g: &[T], eps: T, dx: &mut [T]) {
+fn input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
     let width = weight.len();
     let scale = T::of(1.0 / width as f64);
-    for ((dx, x), g) in dx.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
+    for (x, g) in x.chunks_exact(width).zip(g.chunks_exact_mut(width)) {
         let (mean, inverse) = moments(x, eps);
         let (mut sum_h, mut sum_hx) = ([T::zero(); LANES], [T::zero(); LANES]);
         for ((x, g), w) in x.chunks(LANES).zip(g.chunks(LANES)).zip(weight.chunks(LANES)) {
@@ -69,8 +71,8 @@ fn input_rows<T: Real>(x: &[T], weight: &[T], g: &[T], eps: T, dx: &mut [T]) {
         }
         let mean_h = total(sum_h) * scale;
         let mean_hn = total(sum_hx) * inverse * scale;
-        for (((dx, &x), &g), &w) in dx.iter_mut().zip(x).zip(g).zip(weight) {
-            *dx = (g * w - mean_h - (x - mean) * inverse * mean_hn) * inverse;
+        for ((g, &x), &w) in g.iter_mut().zip(x).zip(weight) {
+            *g = (*g * w - mean_h - (x - mean) * inverse * mean_hn) * inverse;
         }
     }
 }

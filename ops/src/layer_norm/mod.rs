@@ -36,18 +36,20 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, eps: f64) 
         let placeholder = Tensor::zeros::<T>([0]);
         let saved_x = (autograd::needs_gradient(x) || autograd::needs_gradient(weight)).then(|| x.detach());
         let saved_weight = weight.detach();
-        out.from_operator("layer_norm", &[x, weight, bias.unwrap_or(&placeholder)], move |g, wanted| {
+        out.from_operator("layer_norm", &[x, weight, bias.unwrap_or(&placeholder)], move |mut g, wanted| {
             let (mut dx, mut dw, mut db) = (None, None, None);
-            if let Some(x) = saved_x {
-                let mut input = Buffer::unspecified(x.elements());
-                let mut gain = wanted[1].then(|| Buffer::unspecified(x.elements()));
-                let (x, eps) = (x.data::<T>()?, eps as T);
-                cpu::backward(x, saved_weight.data()?, g.data()?, eps, &mut input, gain.as_deref_mut());
-                dx = Some(Tensor::from_buffer(input, g.shape())?);
-                dw = gain.map(|gain| Tensor::from_buffer(column_sums(&gain, width), [width])).transpose()?;
-            }
             if wanted[2] {
                 db = Some(Tensor::from_buffer(column_sums(g.data::<T>()?, width), [width])?);
+            }
+            if let Some(x) = saved_x {
+                let (x, eps) = (x.data::<T>()?, eps as T);
+                if wanted[1] {
+                    let mut gain = Buffer::unspecified(x.len());
+                    cpu::gain(x, width, g.data()?, eps, &mut gain);
+                    dw = Some(Tensor::from_buffer(column_sums(&gain, width), [width])?);
+                }
+                cpu::backward(x, saved_weight.data()?, eps, g.data_mut()?);
+                dx = Some(g);
             }
             Ok(vec![dx, dw, db])
         })
