@@ -5,7 +5,7 @@ use super::atomic::{Existing, write_folder};
 use super::error::{Result, WeightsError};
 use super::hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmMode, HrmSite};
 use crate::lti::{LinearSystem, LtiError, Mode, StateMatrix};
-use faer::Mat;
+use faer::{Mat, MatRef};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
@@ -197,8 +197,8 @@ impl HrmLayerFile {
     /// Poles on or outside the unit circle.
     pub fn system(&self, discretization: Discretization) -> std::result::Result<LinearSystem, LtiError> {
         let (d, width) = (self.state_dim, self.width);
-        let mut b = Mat::from_fn(d, width, |i, j| self.b[i * width + j]);
-        let c = Mat::from_fn(width, d, |i, j| self.c[i * d + j]);
+        let mut b = MatRef::from_row_major_slice(&self.b, d, width).to_owned();
+        let c = MatRef::from_row_major_slice(&self.c, width, d).to_owned();
         let a = match &self.dynamics {
             HrmDynamics::Modal(modes) => StateMatrix::Modal(modes.clone()),
             HrmDynamics::Dense(a) => StateMatrix::Dense(Mat::from_fn(d, d, |i, j| a[i * d + j])),
