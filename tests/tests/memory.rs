@@ -170,7 +170,10 @@ fn a_step_allocates_for_activations_and_adapters_only() {
         // a thread of attention has of its head, copies of queries, keys and values, grows with T.
         let config = TinyGptConfig { context: 4096, ..small.clone() };
         let [short, long] = [(16, 256), (1, 4096)].map(|(b, t)| peak_of_step(&config, adapter, b, t, false));
-        assert!(long < short + short / 10 + 2 * MIB, "{name}: {short} bytes for short sequences, {long} for a long one");
+        assert!(
+            long < short + short / 10 + 2 * MIB,
+            "{name}: {short} bytes for short sequences, {long} for a long one"
+        );
 
         // Recompute keeps one block's activations at a time, so deeper models cost their block inputs only.
         let deep = TinyGptConfig { layers: 9, ..config };
