@@ -20,7 +20,7 @@ use std::ops::{Add, AddAssign, Div, Mul, MulAssign, SubAssign};
 
 /// The numbers of the coordinates in which A is diagonal: real where all poles are.
 pub trait Number:
-    faer::traits::ComplexField
+    faer::traits::ComplexField<Real = f64>
     + Copy
     + From<f64>
     + Add<Output = Self>
@@ -34,8 +34,8 @@ pub trait Number:
     fn of(value: c64) -> Self;
     /// The complex conjugate.
     fn conjugate(self) -> Self;
-    /// The square of the modulus.
-    fn square(self) -> f64;
+    /// The modulus.
+    fn modulus(self) -> f64;
 }
 
 impl Number for f64 {
@@ -45,8 +45,8 @@ impl Number for f64 {
     fn conjugate(self) -> Self {
         self
     }
-    fn square(self) -> f64 {
-        self * self
+    fn modulus(self) -> f64 {
+        self.abs()
     }
 }
 
@@ -57,8 +57,8 @@ impl Number for c64 {
     fn conjugate(self) -> Self {
         self.conj()
     }
-    fn square(self) -> f64 {
-        self.norm_sqr()
+    fn modulus(self) -> f64 {
+        self.norm()
     }
 }
 
@@ -72,7 +72,7 @@ pub fn cauchy_factor<N: Number>(poles: &[Pole], mut inputs: Mat<N>) -> Mat<N> {
     let mut remaining: Vec<usize> = (0..d).collect();
     while let Some((position, weight)) = remaining
         .iter()
-        .map(|&i| norm(inputs.col_as_slice(i)) / defects[i].sqrt())
+        .map(|&i| inputs.col(i).norm_l2() / defects[i].sqrt())
         .enumerate()
         .max_by(|a, b| a.1.total_cmp(&b.1))
     {
@@ -95,28 +95,15 @@ pub fn cauchy_factor<N: Number>(poles: &[Pole], mut inputs: Mat<N>) -> Mat<N> {
     Mat::from_fn(d, columns.len(), |i, k| columns[k][i])
 }
 
-/// Euclidean norm, without overflow or underflow.
-fn norm<N: Number>(x: &[N]) -> f64 {
-    let squares: f64 = x.iter().map(|x| x.square()).sum();
-    if (1e-280..1e280).contains(&squares) {
-        return squares.sqrt();
-    }
-    let largest = x.iter().map(|x| x.square().sqrt()).fold(0.0, f64::max);
-    if largest == 0.0 {
-        return 0.0;
-    }
-    largest * x.iter().map(|&x| (x / N::from(largest)).square()).sum::<f64>().sqrt()
-}
-
 /// Applies to the rows `p` and `others` the unitary transformation that maps row p to `(norm, 0, ..., 0)`.
 fn rotate_to_first_entry<N: Number>(inputs: &mut Mat<N>, p: usize, others: &[usize]) {
     let row = inputs.col_as_slice(p);
-    let (length, first) = (N::from(norm(row)), row[0]);
-    let phase = if first.square() == 0.0 { N::from(1.0) } else { first / N::from(norm(&[first])) };
+    let (length, first) = (N::from(inputs.col(p).norm_l2()), row[0]);
+    let phase = if first.modulus() == 0.0 { N::from(1.0) } else { first / N::from(first.modulus()) };
     // Householder vector v = row^H + phase^* norm e_0: the sign that does not cancel. It maps the row to -phase norm e_0^T.
     let mut v: Vec<N> = row.iter().map(|x| x.conjugate() / length).collect();
     v[0] += phase.conjugate();
-    let scale = N::from(2.0 / v.iter().map(|v| v.square()).sum::<f64>());
+    let scale = N::from(2.0 / v.iter().map(|v| v.modulus().powi(2)).sum::<f64>());
     let turn = N::from(-1.0) * phase.conjugate();
     for &j in others {
         let row = inputs.col_as_slice_mut(j);
@@ -164,6 +151,19 @@ mod tests {
             let (found, expected) = (real[(i, k)], complex[(i, k)]);
             assert!((found - expected.re).abs() <= 1e-14 * real.row(i).norm_l2() && expected.im == 0.0);
         }
+    }
+
+    #[test]
+    fn tiny_rows_keep_their_rank_and_broken_ones_are_not_taken_for_zeros() {
+        let poles = [0.5, 0.9].map(Pole::real);
+        let l = cauchy_factor(&poles, Mat::from_fn(3, 2, |k, i| 1e-200 * (1 + k + 2 * i) as f64));
+        assert_eq!(l.ncols(), 2);
+        for (row, squares, defect) in [(0, 14_f64, 0.75_f64), (1, 50.0, 0.19)] {
+            let length = l[(row, 0)].hypot(l[(row, 1)]);
+            assert!((length / (1e-200 * squares.sqrt() / defect.sqrt()) - 1.0).abs() < 1e-14, "{length}");
+        }
+        let l = cauchy_factor(&poles, Mat::from_fn(3, 2, |k, _| if k == 0 { f64::NAN } else { 1.0 }));
+        assert!(l.as_ref().norm_max().is_nan() || l.row(0).iter().any(|x| x.is_nan()));
     }
 
     #[test]

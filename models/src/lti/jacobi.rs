@@ -105,9 +105,10 @@ fn rotate(p: &mut [f64], q: &mut [f64], cos: f64, sin: f64) {
     }
 }
 
+/// Euclidean norm, without overflow or underflow; not a number if an entry is none.
 fn norm(x: &[f64]) -> f64 {
     let squares = sum(x, x, |a, b| a * b);
-    if (1e-280..1e280).contains(&squares) {
+    if (1e-280..1e280).contains(&squares) || squares.is_nan() {
         return squares.sqrt();
     }
     let largest = x.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
@@ -151,6 +152,17 @@ mod tests {
         assert_eq!(check(Mat::<f64>::zeros(3, 3).as_ref()), [0.0; 3]);
         let rank_one = check(Mat::from_fn(4, 4, |i, j| ((i + 1) * (j + 1)) as f64).as_ref());
         assert!((rank_one[0] - 30.0).abs() < 1e-13 && rank_one[1] < 1e-13);
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_an_error_and_not_a_zero() {
+        for broken in [f64::NAN, f64::INFINITY] {
+            let m = Mat::from_fn(3, 3, |i, j| if (i, j) == (1, 2) { broken } else { (i + 2 * j) as f64 });
+            let values = jacobi_svd(m.as_ref()).map(|svd| svd.values);
+            assert!(values.is_err() || values.is_ok_and(|values| values.iter().any(|s| s.is_nan())));
+        }
+        let tiny = jacobi_svd(Mat::from_fn(2, 2, |i, j| 1e-200 * (1 + i * j) as f64).as_ref()).unwrap();
+        assert!(tiny.values[1] > 0.3e-200 && tiny.values[0] < 3e-200);
     }
 
     #[test]
