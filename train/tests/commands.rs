@@ -491,8 +491,12 @@ fn the_papers_experiments_run() {
     let dfa = format!("{out}/dfa-smoke");
     let finished = place.run(&["report", &dfa, "-o", &page, "--results", &results]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    let finished = place.run(&["audit", &results, "-o", "audit.md"]);
+    fs::create_dir(place.path("experiments")).unwrap();
+    fs::copy(root.join("train/experiments/paper/dfa.toml"), place.path("experiments/dfa.toml")).unwrap();
+    let finished = place.run(&["audit", &results, "-o", "audit.md", "--experiments", "experiments"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let head = fs::read_to_string(place.path("experiments/dfa.toml")).unwrap();
+    assert!(head.contains("\n# Measured at scale `smoke`: 4 cells, 2 seeds") && !head.contains("not yet"), "{head}");
     let audit = fs::read_to_string(place.path("audit.md")).unwrap();
     assert!(
         audit.contains("at scale `smoke`: 4 cells, 2 seeds, length 8/16") && audit.contains("0 confirmed"),

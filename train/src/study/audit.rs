@@ -14,7 +14,12 @@ pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
     let names = ["confirmed", "not confirmed", "not testable here", "not measured"];
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
     let counts: Vec<String> = names.iter().map(|name| format!("{} {name}", count(name))).collect();
-    let _ = write!(out, "\nOf {} claims: {}.\n\n", outcomes.len(), counts.join(", "));
+    let contrary = outcomes.iter().filter(|outcome| outcome.verdict.is_contrary()).count();
+    let _ = write!(out, "\nOf {} claims: {}. ", outcomes.len(), counts.join(", "));
+    let _ = write!(
+        out,
+        "Of those not confirmed, {contrary} came out the contrary somewhere, the others are undecided.\n\n"
+    );
     out += "| claim | paper | ours (mean ± sd, n) | verdict |\n| --- | --- | --- | --- |\n";
     for outcome in &outcomes {
         let claim = outcome.claim;
@@ -30,7 +35,7 @@ pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
     for outcome in &outcomes {
         if outcome.claim.experiment != experiment {
             experiment = &outcome.claim.experiment;
-            let _ = write!(out, "\n## {experiment}\n\n{}", runs(experiment, cells));
+            let _ = write!(out, "\n## {experiment}\n\n{}", section(experiment, cells));
         }
         out += &one(outcome);
     }
@@ -45,16 +50,21 @@ table and backbone), and a claim of a difference is *confirmed* when the 95 % in
 zero at every point of the grid, *not confirmed* otherwise: *undecided* where the interval includes it, *the contrary* where it is on the other side.
 ";
 
-/// Which cells there are of an experiment.
-fn runs(experiment: &str, cells: &[Cell]) -> String {
-    let own: Vec<&Cell> = cells.iter().filter(|cell| cell.place.experiment == experiment).collect();
-    let scales: BTreeSet<&Option<String>> = own.iter().map(|cell| &cell.place.scale).collect();
+/// Which cells there are of an experiment, as a section of the page.
+fn section(experiment: &str, cells: &[Cell]) -> String {
     let file = format!("`train/experiments/paper/{experiment}.toml`");
-    if scales.is_empty() {
+    let runs = runs(experiment, cells);
+    if runs.is_empty() {
         return format!("{file} has not been run.\n");
     }
-    let mut out = String::new();
-    for scale in scales {
+    runs.iter().map(|run| format!("{file} {run}\n")).collect::<Vec<_>>().join("\n")
+}
+
+/// Which cells there are of an experiment, a sentence for each scale: how many, of what, where and how long.
+pub(super) fn runs(experiment: &str, cells: &[Cell]) -> Vec<String> {
+    let own: Vec<&Cell> = cells.iter().filter(|cell| cell.place.experiment == experiment).collect();
+    let scales: BTreeSet<&Option<String>> = own.iter().map(|cell| &cell.place.scale).collect();
+    let run = |scale: &Option<String>| {
         let here: Vec<&Cell> = own.iter().copied().filter(|cell| cell.place.scale == *scale).collect();
         let results: Vec<_> = here.iter().filter_map(|cell| cell.result.as_ref()).collect();
         let seconds = results.iter().map(|result| result.wall_time_seconds).sum::<f64>();
@@ -67,14 +77,15 @@ fn runs(experiment: &str, cells: &[Cell]) -> String {
                 e.cpu, e.threads, e.device, e.hankel
             ));
         }
-        let name = scale.as_deref().map_or_else(String::new, |scale| format!(" at scale `{scale}`"));
-        let _ = write!(out, "{file}{name}: {} cells, {} seeds", here.len(), files::seeds(&here).max(1));
+        let mut out = scale.as_deref().map_or_else(|| "whole".to_owned(), |scale| format!("at scale `{scale}`"));
+        let _ = write!(out, ": {} cells, {} seeds", here.len(), files::seeds(&here).max(1));
         for (axis, values) in measure::axes(&here) {
             let _ = write!(out, ", {} {}", axis.replace('-', " "), values.join("/"));
         }
-        let _ = writeln!(out, "; {seconds:.0} s in all. {}.\n", facts.into_iter().collect::<Vec<_>>().join("; "));
-    }
-    out
+        let _ = write!(out, "; {seconds:.0} s in all. {}.", facts.into_iter().collect::<Vec<_>>().join("; "));
+        out
+    };
+    scales.into_iter().map(run).collect()
 }
 
 fn one(outcome: &Outcome) -> String {
@@ -127,8 +138,8 @@ pub(crate) fn brief(group: &Group) -> String {
     format!("{label}{}", summary(&group.summary))
 }
 
-/// A group in a line: both sides, interval, test and size of the effect.
-fn detail(group: &Group, expect: Expect) -> String {
+/// A group with both sides of its comparison.
+pub(super) fn compared(group: &Group) -> String {
     let mut out = brief(group);
     if let Some([own, other]) = &group.sides {
         let side = |(name, s): &(String, Summary)| {
@@ -137,6 +148,12 @@ fn detail(group: &Group, expect: Expect) -> String {
         };
         let _ = write!(out, "; {}, {}", side(own), side(other));
     }
+    out
+}
+
+/// A group in a line: both sides, interval, test and size of the effect.
+fn detail(group: &Group, expect: Expect) -> String {
+    let mut out = compared(group);
     if let Some(e) = group.estimate.filter(|_| !matches!(expect, Expect::AtMost(_))) {
         let _ = write!(
             out,
@@ -154,20 +171,4 @@ fn detail(group: &Group, expect: Expect) -> String {
         let _ = write!(out, "; largest {}", number(group.largest));
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::study::{claims, read_results};
-    use std::path::Path;
-
-    /// `train audit` was run after the last change of results, claims or words.
-    #[test]
-    fn the_page_is_what_the_results_say() {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-        let page = std::fs::read_to_string(docs.join("reproduction.md")).unwrap();
-        let cells = read_results(&docs.join("results")).unwrap();
-        assert!(page == audit(&claims::all(), &cells), "docs/reproduction.md is not up to date: run `train audit`");
-    }
 }

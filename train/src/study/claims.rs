@@ -91,6 +91,9 @@ pub enum Expect {
     AtMost(f64),
 }
 
+/// What a group shows whose interval is on the wrong side.
+const CONTRARY: &str = "the contrary";
+
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
@@ -193,7 +196,7 @@ impl Claim {
                 let words = match finding {
                     Finding::Shown | Finding::TooFew => return None,
                     Finding::Undecided => "undecided",
-                    Finding::Contrary => "the contrary",
+                    Finding::Contrary => CONTRARY,
                 };
                 Some(if group.label.is_empty() { words.to_owned() } else { format!("{words} at {}", group.label) })
             })
@@ -258,6 +261,11 @@ impl Verdict {
             Verdict::NotTestable(_) => "not testable here",
             Verdict::NotMeasured(_) => "not measured",
         }
+    }
+
+    /// Whether the measurement shows the contrary, in one group at least.
+    pub fn is_contrary(&self) -> bool {
+        matches!(self, Verdict::NotConfirmed(why) if why.contains(CONTRARY))
     }
 
     /// What there is to say beside the name.

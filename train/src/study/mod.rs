@@ -8,6 +8,7 @@ pub mod audit;
 pub mod claims;
 mod files;
 mod gather;
+pub mod head;
 pub mod measure;
 
 pub use files::{FileError, read_results, write_results};
@@ -74,5 +75,28 @@ impl Place {
     /// Name of the directory of its experiment at this scale.
     pub fn directory(&self) -> String {
         self.scale.as_ref().map_or_else(|| self.experiment.clone(), |scale| format!("{}-{scale}", self.experiment))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// `train audit` was run after the last change of results, claims or words.
+    #[test]
+    fn pages_are_what_the_results_say() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let cells = read_results(&root.join("docs/results")).unwrap();
+        let claims = claims::all();
+        let page = fs::read_to_string(root.join("docs/reproduction.md")).unwrap();
+        assert!(page == audit::audit(&claims, &cells), "docs/reproduction.md is not up to date: run `train audit`");
+        for entry in fs::read_dir(root.join("train/experiments/paper")).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            let rewritten = head::rewrite(&text, &claims, &cells);
+            assert!(rewritten == Some(text), "the head of {} is not up to date: run `train audit`", path.display());
+        }
     }
 }
