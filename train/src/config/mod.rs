@@ -338,7 +338,7 @@ lr = 2e-4
             ),
             ("pretrain.task.max_window.accuracy=0.2", "`pretrain.task.max_window` allows none"),
             ("task.max_window.accuracy=2", "`task.max_window.accuracy` must be above 0 and at most 1, found 2"),
-            ("task.max_window.symbols=30", "`task.max_window.symbols` = 30 makes every table take 4e12 transitions"),
+            ("task.max_window.symbols=30", "`task.max_window.symbols` = 30 makes every table take 3e13 transitions"),
             ("task.max_window.length=3", "unknown key `task.max_window.length`"),
             ("task.variant=final-state", "`task.max_window` is for a table that is drawn once"),
         ] {

@@ -380,7 +380,7 @@ impl TaskConfig {
                 checks.require("accuracy", rule.accuracy > 0.0 && rule.accuracy <= 1.0, || {
                     format!("must be above 0 and at most 1, found {}", rule.accuracy)
                 });
-                let work = tasks::Automaton::window_work(c.states, c.symbols, c.length, rule.symbols);
+                let work = tasks::Automaton::window_work(c.states, c.symbols, tasks::RULE_LENGTH, rule.symbols);
                 checks.require("symbols", work <= MOST_SEARCH, || {
                     format!(
                         "= {} makes every table take {work:.0e} transitions: at most {MOST_SEARCH:.0e} are taken",

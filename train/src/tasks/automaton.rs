@@ -80,10 +80,32 @@ impl Automaton {
         total / length as f64
     }
 
-    /// Transitions that [`Automaton::window_accuracy`] follows, roughly.
+    /// Transitions that [`Automaton::window_accuracy`] follows, roughly; with `window = 0` also those of
+    /// [`Automaton::constant_accuracy`].
     pub fn window_work(states: usize, symbols: usize, length: usize, window: usize) -> f64 {
         let words = (symbols as f64).powi(window.min(length) as i32);
-        length as f64 * words * states as f64 * (window + 1) as f64
+        length as f64 * states as f64 * (symbols as f64 + words * (window + 1) as f64)
+    }
+
+    /// Whether all states that it comes to have a state in common that each of them leads to. If not, symbols near the beginning
+    /// decide for good where it moves from then on.
+    pub fn forgets_its_beginning(&self) -> bool {
+        let mut predecessors = vec![Vec::new(); self.table.len()];
+        for (state, row) in self.table.iter().enumerate() {
+            row.iter().for_each(|&to| predecessors[to as usize].push(state));
+        }
+        let successors = |state: usize| self.table[state].iter().map(|&to| to as usize).collect::<Vec<_>>();
+        let reached = closure(0, &vec![false; self.table.len()], successors);
+        // Backwards, the last state from which something new was found is the only one that can lead to all.
+        let (mut found, mut last) = (vec![false; self.table.len()], 0);
+        for state in (0..self.table.len()).filter(|&state| reached[state]) {
+            if !found[state] {
+                found = closure(state, &found, |state| predecessors[state].clone());
+                last = state;
+            }
+        }
+        let leading = closure(last, &vec![false; self.table.len()], |state| predecessors[state].clone());
+        (0..self.table.len()).all(|state| leading[state] || !reached[state])
     }
 
     /// Accuracy of the best single guess for all positions.
@@ -109,6 +131,20 @@ impl Automaton {
         }
         next
     }
+}
+
+/// `marked` with all states marked too that `neighbours` lead to from `start`.
+fn closure(start: usize, marked: &[bool], neighbours: impl Fn(usize) -> Vec<usize>) -> Vec<bool> {
+    let (mut marked, mut open) = (marked.to_vec(), vec![start]);
+    marked[start] = true;
+    while let Some(state) = open.pop() {
+        for next in neighbours(state) {
+            if !std::mem::replace(&mut marked[next], true) {
+                open.push(next);
+            }
+        }
+    }
+    marked
 }
 
 #[cfg(test)]
@@ -161,6 +197,25 @@ mod tests {
         for (window, expected, slack) in [(0, 0.549, 0.14), (1, 0.689, 0.12)] {
             let mean = tables.iter().map(|table| table.window_accuracy(64, window)).sum::<f64>() / 100.0;
             assert!((mean - expected).abs() < slack, "w = {window}: {mean}");
+        }
+    }
+
+    #[test]
+    fn what_the_first_symbols_decide_for_good() {
+        let settles = |table: &[[u32; 2]]| Automaton::new(table.iter().map(|row| row.to_vec()).collect());
+        assert!(!settles(&[[1, 2], [1, 1], [2, 2], [0, 0]]).forgets_its_beginning());
+        assert!(table_0().forgets_its_beginning());
+        // A beginning that does not come back, and states that are never reached.
+        assert!(settles(&[[1, 2], [2, 1], [1, 2], [3, 3]]).forgets_its_beginning());
+        assert!(settles(&[[0, 0]]).forgets_its_beginning());
+        // By the definition, on small tables.
+        for seed in 0..300 {
+            let automaton = Automaton::draw(TableKind::Random, 5, 2, &Random::new(seed, "t", 0));
+            let successors = |state: usize| automaton.table()[state].iter().map(|&to| to as usize).collect::<Vec<_>>();
+            let from = |state| closure(state, &[false; 5], successors);
+            let reached = from(0);
+            let common = (0..5).any(|to| (0..5).all(|state| !reached[state] || from(state)[to]));
+            assert_eq!(automaton.forgets_its_beginning(), common, "{:?}", automaton.table());
         }
     }
 

@@ -5,6 +5,7 @@ use crate::config::{DfaConfig, DfaVariant};
 use crate::results::{Split, TaskResult, metric};
 use hankel_core::Random;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// Largest window of the window predictors reported with a table.
 const WINDOWS: usize = 8;
@@ -13,6 +14,8 @@ const MOST_WORK: f64 = 2e8;
 /// Tables that are tried for `max_window`, and the distance of their seeds.
 const TRIED: u64 = 1000;
 const STRIDE: u64 = 1000;
+/// Symbols over which `max_window` is judged, whatever `length` is: runs that differ in length have the same table.
+pub(crate) const RULE_LENGTH: usize = 256;
 
 /// The task `dfa`. Tokens: the states 0..k, then the symbols; final-state adds a separator and a token to spare.
 pub struct Dfa {
@@ -20,6 +23,7 @@ pub struct Dfa {
     /// The table of a run, or none when every example has its own.
     automaton: Option<Automaton>,
     data_seed: u64,
+    description: OnceLock<TaskResult>,
 }
 
 impl Dfa {
@@ -30,13 +34,15 @@ impl Dfa {
             (DfaVariant::PerPosition, Some(table)) => Some(Automaton::new(table.clone())),
             (DfaVariant::PerPosition, None) => Some(drawn(config, config.table_seed.unwrap_or(0))),
         };
-        Dfa { config: config.clone(), automaton, data_seed: config.data_seed.unwrap_or(0) }
+        let (data_seed, description) = (config.data_seed.unwrap_or(0), OnceLock::new());
+        Dfa { config: config.clone(), automaton, data_seed, description }
     }
 
-    /// The seed of the first table that `max_window` allows, when it is given, and a line that tells how it was found.
+    /// The seed of the first table that `max_window` allows, when it is given, and a line that tells how it was found. Tables whose
+    /// state the first symbols decide for good are not allowed either.
     ///
     /// Tried are `table_seed`, `table_seed + 1000`, `table_seed + 2000` and so on, so that seeds that differ by less than 1000 never
-    /// end with the same table; a seed that was found finds itself.
+    /// end with the same one; a seed that was found finds itself.
     ///
     /// # Errors
     /// When none of 1000 tables is allowed.
@@ -46,11 +52,16 @@ impl Dfa {
         let mut least = f64::INFINITY;
         for step in 0..TRIED {
             let seed = first.saturating_add(step * STRIDE).min(i64::MAX as u64);
-            let accuracy = drawn(config, seed).window_accuracy(config.length, w);
+            let table = drawn(config, seed);
+            if !table.forgets_its_beginning() {
+                continue;
+            }
+            let accuracy = table.window_accuracy(RULE_LENGTH, w);
             if accuracy <= rule.accuracy {
                 let told = format!(
-                    "task.table_seed = {seed}: the best predictor from the last {w} symbols is right at {accuracy:.4} of the \
-                     positions, at most {} was asked for; {step} of those from table_seed = {first} on were passed over",
+                    "task.table_seed = {seed}: the best predictor from the last {w} symbols is right at {accuracy:.4} of \
+                     {RULE_LENGTH} positions, at most {} was asked for; {step} of those from table_seed = {first} on were \
+                     passed over",
                     rule.accuracy
                 );
                 return Ok(Some((seed, told)));
@@ -59,15 +70,41 @@ impl Dfa {
         }
         Err(format!(
             "allows none of {TRIED} tables, of table_seed = {first}, {}, ...: the best predictor from the last {w} symbols is \
-             right at {least:.4} of the positions or more, not {}; raise `accuracy`, or take more `states`",
+             right at {least:.4} of {RULE_LENGTH} positions or more, not {}; raise `accuracy`, or take more `states`",
             first.saturating_add(STRIDE),
             rule.accuracy
         ))
     }
 
-    /// The table of the run, when there is one.
-    pub fn automaton(&self) -> Option<&Automaton> {
-        self.automaton.as_ref()
+    /// What is known of the task without learning.
+    fn facts(&self) -> TaskResult {
+        let (k, length) = (self.config.states, self.config.length);
+        let mut result = TaskResult {
+            kind: "dfa".to_owned(),
+            primary_metric: metric::ACCURACY.to_owned(),
+            sequence_length: self.sequence_length(),
+            vocabulary: self.vocabulary(),
+            ..TaskResult::default()
+        };
+        if let Some(automaton) = &self.automaton {
+            result.description =
+                format!("state of a DFA with {k} states after every one of {length} symbols, one table for the run");
+            result.baselines = baselines(automaton, length);
+            result.transition_table = Some(automaton.table().to_vec());
+        } else {
+            result.description = format!("last state of a DFA with {k} states, a table per example, {length} symbols");
+            let sequences = self.config.validation_sequences;
+            let finals = (0..sequences).map(|index| {
+                let automaton = self.own_table(Split::Validation, index);
+                let drawn = symbols(self.data_seed, "dfa", Split::Validation, index, self.config.symbols);
+                drawn.take(length).fold(0, |state, symbol| automaton.step(state, symbol))
+            });
+            let mut counts = vec![0_usize; k];
+            finals.for_each(|state| counts[state as usize] += 1);
+            let best = counts.into_iter().max().unwrap_or(0);
+            result.baselines.insert("constant".to_owned(), best as f64 / sequences as f64);
+        }
+        result
     }
 
     fn separator(&self) -> u32 {
@@ -153,42 +190,20 @@ impl Task for Dfa {
     }
 
     fn describe(&self) -> TaskResult {
-        let (k, length) = (self.config.states, self.config.length);
-        let mut result = TaskResult {
-            kind: "dfa".to_owned(),
-            primary_metric: metric::ACCURACY.to_owned(),
-            sequence_length: self.sequence_length(),
-            vocabulary: self.vocabulary(),
-            ..TaskResult::default()
-        };
-        if let Some(automaton) = &self.automaton {
-            result.description =
-                format!("state of a DFA with {k} states after every one of {length} symbols, one table for the run");
-            result.baselines = baselines(automaton, length);
-            result.transition_table = Some(automaton.table().to_vec());
-        } else {
-            result.description = format!("last state of a DFA with {k} states, a table per example, {length} symbols");
-            let sequences = self.config.validation_sequences;
-            let finals = (0..sequences).map(|index| {
-                let automaton = self.own_table(Split::Validation, index);
-                let drawn = symbols(self.data_seed, "dfa", Split::Validation, index, self.config.symbols);
-                drawn.take(length).fold(0, |state, symbol| automaton.step(state, symbol))
-            });
-            let mut counts = vec![0_usize; k];
-            finals.for_each(|state| counts[state as usize] += 1);
-            let best = counts.into_iter().max().unwrap_or(0);
-            result.baselines.insert("constant".to_owned(), best as f64 / sequences as f64);
-        }
-        result
+        self.description.get_or_init(|| self.facts()).clone()
     }
 }
 
 /// Accuracies of the constant predictor and of windows of 0 to 8 symbols, exact.
 pub(super) fn baselines(automaton: &Automaton, length: usize) -> BTreeMap<String, f64> {
     let (states, symbols) = (automaton.table().len(), automaton.table()[0].len());
-    let mut baselines = BTreeMap::from([("constant".to_owned(), automaton.constant_accuracy(length))]);
+    let mut baselines = BTreeMap::new();
+    let feasible = |window| Automaton::window_work(states, symbols, length, window) <= MOST_WORK;
+    if feasible(0) {
+        baselines.insert("constant".to_owned(), automaton.constant_accuracy(length));
+    }
     for window in 0..=WINDOWS {
-        if Automaton::window_work(states, symbols, length, window) <= MOST_WORK {
+        if feasible(window) {
             baselines.insert(format!("window_{window}"), automaton.window_accuracy(length, window));
         }
     }
@@ -205,7 +220,7 @@ mod tests {
         let task = Dfa::new(&config);
         let batch = task.batch(Split::Train, &[3, 5]).unwrap();
         assert_eq!((task.vocabulary(), batch.tokens.len(), batch.weight()), (6, 40, 40.0));
-        let automaton = task.automaton().unwrap();
+        let automaton = task.automaton.as_ref().unwrap();
         for (tokens, targets) in batch.tokens.chunks(20).zip(batch.targets.chunks(20)) {
             let mut state = 0;
             for (&token, &target) in tokens.iter().zip(targets) {
@@ -220,7 +235,7 @@ mod tests {
         // Another table on the same sequences.
         let other = Dfa::new(&DfaConfig { table_seed: Some(3), ..config });
         assert_eq!(other.batch(Split::Train, &[3, 5]).unwrap().tokens, batch.tokens);
-        assert_ne!(other.automaton(), task.automaton());
+        assert_ne!(other.automaton, task.automaton);
     }
 
     #[test]
@@ -253,7 +268,11 @@ mod tests {
         let rule = |symbols, accuracy| Some(crate::config::MaxWindow { symbols, accuracy });
         let mut config = DfaConfig { max_window: rule(4, 0.7), length: 32, ..DfaConfig::default() };
         let base = config.clone();
-        let accuracy = |seed| drawn(&base, seed).window_accuracy(32, 4);
+        // A table whose first symbol decides for good counts as one that asks for no memory.
+        let accuracy = |seed| {
+            let table = drawn(&base, seed);
+            if table.forgets_its_beginning() { table.window_accuracy(RULE_LENGTH, 4) } else { 1.0 }
+        };
         let mut taken = Vec::new();
         for first in 0..5 {
             config.table_seed = Some(first);
@@ -264,6 +283,8 @@ mod tests {
             // A seed that was found finds itself.
             config.table_seed = Some(seed);
             assert_eq!(Dfa::choose_table(&config).unwrap().unwrap().0, seed);
+            let longer = DfaConfig { length: 512, table_seed: Some(first), ..config.clone() };
+            assert_eq!(Dfa::choose_table(&longer).unwrap().unwrap().0, seed, "every length has the same table");
             taken.push(seed);
         }
         assert!(taken.iter().any(|&seed| seed >= STRIDE), "some of the tables are trivial: {taken:?}");

@@ -20,6 +20,7 @@ pub use automaton::Automaton;
 pub use batch::{Batch, Row, Sequence};
 pub use bytes::Bytes;
 pub use dfa::Dfa;
+pub(crate) use dfa::RULE_LENGTH;
 pub use maestro::Maestro;
 pub use order::Order;
 pub use parity::Parity;
