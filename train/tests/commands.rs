@@ -496,6 +496,9 @@ fn the_papers_experiments_run() {
     let finished = place.run(&["audit", &results, "-o", "audit.md", "--experiments", "experiments"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let head = fs::read_to_string(place.path("experiments/dfa.toml")).unwrap();
+    let finished = place.run(&["audit", "no-such-directory", "-o", "audit.md", "--experiments", "experiments"]);
+    assert_eq!(finished.code, Some(2), "{}", finished.stdout);
+    assert_eq!(fs::read_to_string(place.path("experiments/dfa.toml")).unwrap(), head);
     assert!(head.contains("\n# Measured at scale `smoke`: 4 cells, 2 seeds") && !head.contains("not yet"), "{head}");
     let audit = fs::read_to_string(place.path("audit.md")).unwrap();
     assert!(

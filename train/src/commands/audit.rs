@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
     files.sort();
     for path in files {
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        match head::rewrite(&text, &claims, &cells) {
+        match head::rewrite(&text, &claims, &cells).with_context(|| path.display().to_string())? {
             Some(new) if new != text => write(&path, &new)?,
             _ => {}
         }

@@ -49,22 +49,27 @@ pub struct Estimate {
     pub interval: (f64, f64),
     /// Interval of the bootstrap for the mean.
     pub bootstrap: (f64, f64),
-    /// Student's t of the mean against 0; infinite when all values are the same and not 0.
+    /// Student's t of the mean against a limit; infinite when all values are the same and not that.
     pub t: f64,
-    /// Two-sided probability of such a t when the true mean is 0.
+    /// Two-sided probability of such a t when the true mean is the limit.
     pub p: f64,
-    /// Mean over standard deviation: Cohen's d_z.
+    /// Distance of the mean from the limit over the standard deviation: Cohen's d_z.
     pub cohen_dz: f64,
-    /// The same corrected for small samples: Hedges' g_z.
-    pub hedges_g: f64,
+    /// The same corrected for small samples: Hedges' g_z; absent for two values, where it does not exist.
+    pub hedges_g: Option<f64>,
 }
 
 impl Estimate {
-    /// Of at least two finite values; `None` with fewer, since one run has no uncertainty to tell.
+    /// Of at least two finite values, tested against 0; `None` with fewer, since one run has no uncertainty to tell.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        Self::against(values, 0.0)
+    }
+
+    /// Of at least two finite values, tested against `limit`.
     ///
     /// # Panics
     /// Never: the degrees of freedom are positive.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn against(values: &[f64], limit: f64) -> Option<Self> {
         let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         let summary = Summary::of(&values)?;
         let sd = summary.sd?;
@@ -72,13 +77,14 @@ impl Estimate {
         let student = StudentsT::new(0.0, 1.0, degrees).expect("positive degrees of freedom");
         let error = sd / (summary.n as f64).sqrt();
         let reach = student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * error;
+        let distance = summary.mean - limit;
         let (t, p, cohen_dz) = if sd > 0.0 {
-            let t = summary.mean / error;
-            (t, (2.0 * student.cdf(-t.abs())).min(1.0), summary.mean / sd)
-        } else if summary.mean == 0.0 {
+            let t = distance / error;
+            (t, (2.0 * student.cdf(-t.abs())).min(1.0), distance / sd)
+        } else if distance == 0.0 {
             (0.0, 1.0, 0.0)
         } else {
-            let sign = summary.mean.signum();
+            let sign = distance.signum();
             (sign * f64::INFINITY, 0.0, sign * f64::INFINITY)
         };
         Some(Estimate {
@@ -88,7 +94,7 @@ impl Estimate {
             t,
             p,
             cohen_dz,
-            hedges_g: cohen_dz * small_sample_correction(degrees),
+            hedges_g: (summary.n > 2).then(|| cohen_dz * small_sample_correction(degrees)),
         })
     }
 
@@ -98,12 +104,8 @@ impl Estimate {
     }
 }
 
-/// Hedges' J: the exact factor `Γ(m/2) / (sqrt(m/2) Γ((m-1)/2))` (Hedges, 1981); 0 for one degree of freedom, where the
-/// bias-free estimate does not exist.
+/// Hedges' J for more than one degree of freedom: the exact factor `Γ(m/2) / (sqrt(m/2) Γ((m-1)/2))` (Hedges, 1981).
 fn small_sample_correction(degrees: f64) -> f64 {
-    if degrees <= 1.0 {
-        return 0.0;
-    }
     (ln_gamma(degrees / 2.0) - ln_gamma((degrees - 1.0) / 2.0) - 0.5 * (degrees / 2.0).ln()).exp()
 }
 
@@ -151,7 +153,13 @@ mod tests {
         near(estimate.interval.0, -0.002_697_163_449_568_281);
         near(estimate.interval.1, 0.044_697_163_449_568_28);
         // With two degrees of freedom J is 1 / Γ(1/2).
-        near(estimate.hedges_g, estimate.cohen_dz / std::f64::consts::PI.sqrt());
+        near(estimate.hedges_g.unwrap(), estimate.cohen_dz / std::f64::consts::PI.sqrt());
+        // Against a limit, what is tested is the distance from it; the interval stays.
+        let against = Estimate::against(&[0.012, 0.031, 0.02], 0.02).unwrap();
+        let moved = Estimate::of(&[-0.008, 0.011, 0.0]).unwrap();
+        near(against.t, moved.t);
+        near(against.p, moved.p);
+        assert_eq!(against.interval, estimate.interval);
     }
 
     #[test]
@@ -170,7 +178,7 @@ mod tests {
         let same = Estimate::of(&[0.5; 4]).unwrap();
         assert_eq!((same.t, same.p, same.interval, same.bootstrap), (f64::INFINITY, 0.0, (0.5, 0.5), (0.5, 0.5)));
         let zero = Estimate::of(&[0.0; 2]).unwrap();
-        assert_eq!((zero.t, zero.p, zero.cohen_dz), (0.0, 1.0, 0.0));
+        assert_eq!((zero.t, zero.p, zero.cohen_dz, zero.hedges_g), (0.0, 1.0, 0.0, None));
     }
 
     #[test]

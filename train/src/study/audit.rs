@@ -3,6 +3,7 @@
 use super::claims::{Claim, Expect, Outcome, Verdict};
 use super::measure::Group;
 use super::{Cell, files, measure};
+use crate::report::significant as number;
 use crate::statistics::Summary;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,12 +15,9 @@ pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
     let names = ["confirmed", "not confirmed", "not testable here", "not measured"];
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
     let counts: Vec<String> = names.iter().map(|name| format!("{} {name}", count(name))).collect();
-    let contrary = outcomes.iter().filter(|outcome| outcome.verdict.is_contrary()).count();
+    let undecided = outcomes.iter().filter(|outcome| outcome.verdict.is_undecided()).count();
     let _ = write!(out, "\nOf {} claims: {}. ", outcomes.len(), counts.join(", "));
-    let _ = write!(
-        out,
-        "Of those not confirmed, {contrary} came out the contrary somewhere, the others are undecided.\n\n"
-    );
+    let _ = write!(out, "Of those not confirmed {undecided} are undecided, so that more runs might confirm them.\n\n");
     out += "| claim | paper | ours (mean ± sd, n) | verdict |\n| --- | --- | --- | --- |\n";
     for outcome in &outcomes {
         let claim = outcome.claim;
@@ -47,7 +45,9 @@ const HEAD: &str = "# Reproduction of the paper's claims
 Written by `train audit` from the figures in [results](results) and the list of claims in `train/src/study/claims.toml`; no number or verdict here is
 typed by hand. A figure is the mean over runs ± its standard deviation. Differences are taken between rows of the same run (same seed, data,
 table and backbone), and a claim of a difference is *confirmed* when the 95 % interval of Student's t for the mean difference is on the claimed side of
-zero at every point of the grid, *not confirmed* otherwise: *undecided* where the interval includes it, *the contrary* where it is on the other side.
+zero at every point of the grid that was run, *not confirmed* otherwise: *undecided* where the interval includes it, *the contrary* where it is on the
+other side. A claim of a size is confirmed when the mean is in the stated range, *outside* when it is not; t, p and Hedges' g are of the distance from what
+is claimed. Confirmed at some of the points that a claim is about is not confirmed at all of them: the verdict tells how many.
 ";
 
 /// Which cells there are of an experiment, as a section of the page.
@@ -78,7 +78,7 @@ pub(super) fn runs(experiment: &str, cells: &[Cell]) -> Vec<String> {
             ));
         }
         let mut out = scale.as_deref().map_or_else(|| "whole".to_owned(), |scale| format!("at scale `{scale}`"));
-        let _ = write!(out, ": {} cells, {} seeds", here.len(), files::seeds(&here).max(1));
+        let _ = write!(out, ": {}, {}", counted(here.len(), "cell"), counted(files::seeds(&here).max(1), "seed"));
         for (axis, values) in measure::axes(&here) {
             let _ = write!(out, ", {} {}", axis.replace('-', " "), values.join("/"));
         }
@@ -88,9 +88,22 @@ pub(super) fn runs(experiment: &str, cells: &[Cell]) -> Vec<String> {
     scales.into_iter().map(run).collect()
 }
 
+/// `1 cell`, `2 cells`.
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Who says it, and what.
+fn source(claim: &Claim) -> String {
+    let kinds = [("(open) ", "Question"), ("(left out) ", "Left out by the paper"), ("(control) ", "Control")];
+    let own = kinds.iter().find_map(|(mark, kind)| Some((*kind, claim.paper.strip_prefix(mark)?)));
+    let (kind, words) = own.unwrap_or(("Paper", &claim.paper));
+    format!("{kind}: {words}{}", if words.ends_with('?') { "" } else { "." })
+}
+
 fn one(outcome: &Outcome) -> String {
     let claim = outcome.claim;
-    let mut out = format!("\n### {}\n\n- Paper: {}.\n", claim.id, claim.paper);
+    let mut out = format!("\n### {}\n\n- {}\n", claim.id, source(claim));
     if !claim.released.is_empty() {
         let _ = writeln!(out, "- Its released code: {}.", claim.released);
     }
@@ -101,12 +114,12 @@ fn one(outcome: &Outcome) -> String {
     if outcome.measured.diverged > 0 && claim.measure.of != "diverged" {
         let _ = writeln!(
             out,
-            "  - {} runs came to values that are not finite and are not in these figures.",
-            outcome.measured.diverged
+            "  - {} came to values that are not finite and left out of these figures.",
+            counted(outcome.measured.diverged, "run")
         );
     }
     let scale =
-        outcome.scale.as_ref().filter(|_| matches!(outcome.verdict, Verdict::Confirmed | Verdict::NotConfirmed(_)));
+        outcome.scale.as_ref().filter(|_| matches!(outcome.verdict, Verdict::Confirmed(_) | Verdict::NotConfirmed(_)));
     let scale = scale.map_or_else(String::new, |scale| format!(" (at scale `{scale}`)"));
     let why = match outcome.verdict.reason() {
         "" => String::new(),
@@ -121,13 +134,8 @@ fn capitalised(text: &str) -> String {
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
-/// Four significant digits.
-pub(crate) fn number(value: f64) -> String {
-    crate::report::significant(value)
-}
-
-/// `0.5123 ± 0.0040 (3)`.
-pub(crate) fn summary(summary: &Summary) -> String {
+/// `0.5123 ± 0.0040 (n = 3)`.
+fn summary(summary: &Summary) -> String {
     let sd = summary.sd.map_or_else(String::new, |sd| format!(" ± {}", number(sd)));
     format!("{}{sd} (n = {})", number(summary.mean), summary.n)
 }
@@ -154,21 +162,16 @@ pub(super) fn compared(group: &Group) -> String {
 /// A group in a line: both sides, interval, test and size of the effect.
 fn detail(group: &Group, expect: Expect) -> String {
     let mut out = compared(group);
-    if let Some(e) = group.estimate.filter(|_| !matches!(expect, Expect::AtMost(_))) {
-        let _ = write!(
-            out,
-            "; 95 % {} to {}, bootstrap {} to {}",
-            number(e.interval.0),
-            number(e.interval.1),
-            number(e.bootstrap.0),
-            number(e.bootstrap.1)
-        );
-        if group.sides.is_some() && matches!(expect, Expect::Above(_) | Expect::Below(_)) {
-            let _ = write!(out, "; t = {}, p = {}, Hedges' g = {}", number(e.t), number(e.p), number(e.hedges_g));
+    if let Expect::AtMost(_) = expect {
+        let _ = write!(out, "; largest {}", number(group.largest()));
+    } else if let Some(e) = group.estimate(expect.limit().unwrap_or(0.0)) {
+        let ((low, high), (least, most)) = (e.interval, e.bootstrap);
+        let _ = write!(out, "; 95 % {} to {}", number(low), number(high));
+        let _ = write!(out, ", bootstrap {} to {}", number(least), number(most));
+        if group.sides.is_some() && expect.limit().is_some() {
+            let _ = write!(out, "; t = {}, p = {}", number(e.t), number(e.p));
+            let _ = e.hedges_g.map(|g| write!(out, ", Hedges' g = {}", number(g)));
         }
-    }
-    if matches!(expect, Expect::AtMost(_)) {
-        let _ = write!(out, "; largest {}", number(group.largest));
     }
     out
 }

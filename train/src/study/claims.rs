@@ -26,6 +26,9 @@ pub struct Claim {
     /// What it takes to measure it that is not to be had everywhere.
     #[serde(default)]
     pub needs: String,
+    /// At how many values of the axes in `measure.by` it is claimed, where a scale may have fewer.
+    #[serde(default)]
+    pub points: usize,
     /// Scales that can tell.
     #[serde(default = "Claim::default_scales")]
     pub scales: Vec<String>,
@@ -39,7 +42,7 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// A metric of the validation split, or one of [`measure::QUANTITIES`].
+    /// A metric of the validation split, or what else [`measure::quantity`] knows.
     pub of: String,
     /// The row; of several, the best on average.
     #[serde(deserialize_with = "one_or_many")]
@@ -91,14 +94,14 @@ pub enum Expect {
     AtMost(f64),
 }
 
-/// What a group shows whose interval is on the wrong side.
-const CONTRARY: &str = "the contrary";
+/// What a group shows whose interval has the limit in it.
+const UNDECIDED: &str = "undecided";
 
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The measurement shows it.
-    Confirmed,
+    /// The measurement shows it; at how many of its points, when not at all.
+    Confirmed(String),
     /// It does not, and what it shows instead.
     NotConfirmed(String),
     /// It cannot be measured here, and why.
@@ -159,31 +162,50 @@ impl Claim {
         vec!["full".to_owned(), "small".to_owned()]
     }
 
-    /// The claim measured on the cells of its experiment, those of the first of its scales that has any; on those of another
-    /// scale there are figures but no verdict.
+    /// The claim measured on the cells of its experiment, those of the first of its scales on which it can be judged; on those of
+    /// another scale there are figures but no verdict.
     pub fn judge<'a>(&'a self, cells: &[Cell]) -> Outcome<'a> {
         let own: Vec<&Cell> = cells.iter().filter(|cell| cell.place.experiment == self.experiment).collect();
         let at = |scale: &Option<String>| -> Vec<&Cell> {
             own.iter().copied().filter(|cell| cell.place.scale == *scale).collect()
         };
-        let judged = self.scales.iter().map(|scale| Some(scale.clone())).find(|scale| !at(scale).is_empty());
-        let scale = judged.clone().or_else(|| own.first().map(|cell| cell.place.scale.clone())).flatten();
+        let judged = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
+        let mut outcomes: Vec<Outcome> = judged
+            .map(|scale| {
+                let measured = measure::measure(&self.measure, &at(&scale));
+                let verdict = self.verdict(&measured);
+                Outcome { claim: self, scale, measured, verdict }
+            })
+            .collect();
+        let decided = outcomes.iter().position(|outcome| !matches!(outcome.verdict, Verdict::NotMeasured(_)));
+        if !outcomes.is_empty() {
+            return outcomes.swap_remove(decided.unwrap_or(0));
+        }
+        let scale = own.first().and_then(|cell| cell.place.scale.clone());
         let measured = measure::measure(&self.measure, &at(&scale));
-        let verdict = match (&judged, &scale) {
-            (Some(_), _) => self.verdict(&measured),
-            (None, _) if !self.needs.is_empty() => Verdict::NotTestable(self.needs.clone()),
-            (None, Some(scale)) if scale == SMOKE => {
+        let verdict = match &scale {
+            _ if !self.needs.is_empty() => Verdict::NotTestable(self.needs.clone()),
+            Some(scale) if scale == SMOKE => {
                 Verdict::NotMeasured("a smoke test shows that the experiment runs, nothing else".into())
             }
-            (None, Some(scale)) => Verdict::NotMeasured(format!("the scale `{scale}` cannot tell")),
-            (None, None) => Verdict::NotMeasured("not run yet".into()),
+            Some(scale) => Verdict::NotMeasured(format!("the scale `{scale}` cannot tell")),
+            None => Verdict::NotMeasured("not run yet".into()),
         };
         Outcome { claim: self, scale, measured, verdict }
     }
 
     fn verdict(&self, measured: &Measured) -> Verdict {
+        let diverged =
+            if measured.diverged > 0 { format!(", {} runs diverged", measured.diverged) } else { String::new() };
         if measured.groups.is_empty() {
-            return Verdict::NotMeasured("the cells have no such rows".into());
+            let why = match &self.measure.trend {
+                Some(axis) => format!("a slope takes several values of {axis}"),
+                None => "the cells have no such rows".to_owned(),
+            };
+            return Verdict::NotMeasured(why + &diverged);
+        }
+        if !measured.missing.is_empty() {
+            return Verdict::NotMeasured(format!("no figures at {}{diverged}", measured.missing.join("; ")));
         }
         let findings: Vec<(&Group, Finding)> =
             measured.groups.iter().map(|group| (group, self.expect.judge(group))).collect();
@@ -195,13 +217,21 @@ impl Claim {
             .filter_map(|(group, finding)| {
                 let words = match finding {
                     Finding::Shown | Finding::TooFew => return None,
-                    Finding::Undecided => "undecided",
-                    Finding::Contrary => CONTRARY,
+                    Finding::Undecided => UNDECIDED,
+                    Finding::Contrary => "the contrary",
+                    Finding::Outside => "outside",
                 };
                 Some(if group.label.is_empty() { words.to_owned() } else { format!("{words} at {}", group.label) })
             })
             .collect();
-        if failed.is_empty() { Verdict::Confirmed } else { Verdict::NotConfirmed(failed.join("; ")) }
+        if !failed.is_empty() {
+            return Verdict::NotConfirmed(failed.join("; "));
+        }
+        let points = measured.groups.len();
+        Verdict::Confirmed(match self.points {
+            all if all > points => format!("at {points} of {all} points"),
+            _ => String::new(),
+        })
     }
 }
 
@@ -210,6 +240,7 @@ impl Claim {
 enum Finding {
     Shown,
     Contrary,
+    Outside,
     Undecided,
     TooFew,
 }
@@ -217,13 +248,13 @@ enum Finding {
 impl Expect {
     fn judge(self, group: &Group) -> Finding {
         let mean = group.summary.mean;
-        let decide = |shown: bool| if shown { Finding::Shown } else { Finding::Contrary };
+        let decide = |shown: bool| if shown { Finding::Shown } else { Finding::Outside };
         match self {
             Expect::MeanWithin(low, high) => return decide((low..=high).contains(&mean)),
-            Expect::AtMost(limit) => return decide(group.largest <= limit),
+            Expect::AtMost(limit) => return decide(group.largest() <= limit),
             _ => {}
         }
-        let Some(estimate) = &group.estimate else { return Finding::TooFew };
+        let Some(estimate) = group.estimate(0.0) else { return Finding::TooFew };
         let (low, high) = estimate.interval;
         let (shown, contrary) = match self {
             Expect::Above(limit) => (low > limit, high < limit),
@@ -238,17 +269,27 @@ impl Expect {
         }
     }
 
+    /// What the mean is tested against, where a side of something is claimed.
+    pub fn limit(self) -> Option<f64> {
+        match self {
+            Expect::Above(limit) | Expect::Below(limit) => Some(limit),
+            Expect::Within(..) | Expect::MeanWithin(..) | Expect::AtMost(_) => None,
+        }
+    }
+
     /// In words.
     pub fn describe(self) -> String {
         let interval = format!("the {:.0} % interval of the mean", 100.0 * CONFIDENCE);
-        match self {
+        let words = match self {
             Expect::Above(limit) => format!("{interval} is above {limit}"),
             Expect::Below(limit) => format!("{interval} is below {limit}"),
             Expect::Within(low, high) => format!("{interval} is within {low} to {high}"),
             Expect::MeanWithin(low, high) if low == high => format!("the mean is {low}"),
             Expect::MeanWithin(low, high) => format!("the mean is within {low} to {high}"),
-            Expect::AtMost(limit) => format!("no value is above {limit:e}"),
-        }
+            Expect::AtMost(limit) if limit < 1e-3 => format!("no value is above {limit:e}"),
+            Expect::AtMost(limit) => format!("no value is above {limit}"),
+        };
+        words.replace('-', "−")
     }
 }
 
@@ -256,22 +297,22 @@ impl Verdict {
     /// Its name.
     pub fn name(&self) -> &'static str {
         match self {
-            Verdict::Confirmed => "confirmed",
+            Verdict::Confirmed(_) => "confirmed",
             Verdict::NotConfirmed(_) => "not confirmed",
             Verdict::NotTestable(_) => "not testable here",
             Verdict::NotMeasured(_) => "not measured",
         }
     }
 
-    /// Whether the measurement shows the contrary, in one group at least.
-    pub fn is_contrary(&self) -> bool {
-        matches!(self, Verdict::NotConfirmed(why) if why.contains(CONTRARY))
+    /// Whether more runs could still confirm it: nothing is against it but the width of intervals.
+    pub fn is_undecided(&self) -> bool {
+        matches!(self, Verdict::NotConfirmed(why) if why.split("; ").all(|group| group.starts_with(UNDECIDED)))
     }
 
     /// What there is to say beside the name.
     pub fn reason(&self) -> &str {
         match self {
-            Verdict::Confirmed => "",
+            Verdict::Confirmed(at) => at,
             Verdict::NotConfirmed(why) | Verdict::NotTestable(why) | Verdict::NotMeasured(why) => why,
         }
     }

@@ -2,8 +2,10 @@
 
 use super::{Cell, SEED};
 use crate::results::{RunResult, SCHEMA};
+use hankel_models::weights::atomic;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Significant digits of Hankel singular values in these files.
@@ -18,7 +20,7 @@ pub enum FileError {
         /// The file or directory.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A line of it is not a cell.
     #[error("{}, line {line}: {source}", path.display())]
@@ -42,15 +44,16 @@ pub enum FileError {
     },
 }
 
-fn access(path: &Path) -> impl FnOnce(std::io::Error) -> FileError {
+fn access(path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
     move |source| FileError::Access { path, source }
 }
 
-/// Writes `DIR/EXPERIMENT-SCALE.jsonl` for each experiment among `cells`, in place of what was there, and gives their paths.
+/// Writes `DIR/EXPERIMENT-SCALE.jsonl` for each experiment among `cells`, and gives their paths. Cells that such a file has
+/// already are replaced by those of the same place, and stay otherwise.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// When a file cannot be written, or one that is there cannot be read.
 pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, FileError> {
     let mut files: BTreeMap<String, Vec<&Cell>> = BTreeMap::new();
     for cell in cells {
@@ -58,16 +61,15 @@ pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, F
     }
     fs::create_dir_all(directory).map_err(access(directory))?;
     let mut written = Vec::new();
-    for (name, mut cells) in files {
-        cells.sort_by_key(|cell| cell.place.order());
-        let mut text = String::new();
-        for cell in cells {
-            let slim = Cell { result: cell.result.as_ref().map(slim), ..cell.clone() };
-            text += &serde_json::to_string(&slim).expect("a result is JSON");
-            text.push('\n');
-        }
+    for (name, new) in files {
         let path = directory.join(format!("{name}.jsonl"));
-        fs::write(&path, text).map_err(access(&path))?;
+        let mut cells = if path.exists() { read_file(&path)? } else { Vec::new() };
+        cells.retain(|cell| new.iter().all(|other| other.place != cell.place));
+        cells.extend(new.iter().map(|&cell| Cell { result: cell.result.as_ref().map(slim), ..cell.clone() }));
+        cells.sort_by_key(|cell| cell.place.order());
+        let lines = cells.iter().map(|cell| serde_json::to_string(cell).expect("a result is JSON") + "\n");
+        let source = |error| io::Error::other(format!("{error:#}"));
+        atomic::write_file(&path, lines.collect::<String>().as_bytes()).map_err(source).map_err(access(&path))?;
         written.push(path);
     }
     Ok(written)
@@ -91,36 +93,35 @@ fn slim(result: &RunResult) -> RunResult {
     result
 }
 
-/// Reads all `*.jsonl` of a directory, in the order of their names; none when the directory is not there.
+/// Reads all `*.jsonl` of a directory, in the order of their names.
 ///
 /// # Errors
 /// When a file cannot be read, or a line is not a cell.
 pub fn read_results(directory: &Path) -> Result<Vec<Cell>, FileError> {
-    if !directory.exists() {
-        return Ok(Vec::new());
-    }
-    let entries = fs::read_dir(directory).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let entries = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let mut paths: Vec<PathBuf> = entries.map_err(access(directory))?.iter().map(fs::DirEntry::path).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     paths.sort();
-    let mut cells = Vec::new();
-    for path in paths {
-        let text = fs::read_to_string(&path).map_err(access(&path))?;
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let (line_number, at) = (number + 1, path.clone());
-            let cell: Cell = serde_json::from_str(line).map_err(|source| FileError::Line {
-                path: at.clone(),
-                line: line_number,
-                source,
-            })?;
-            let found = cell.result.as_ref().map_or(SCHEMA, |result| result.schema);
-            if found > SCHEMA {
-                return Err(FileError::Schema { path: at, line: line_number, found });
-            }
-            cells.push(cell);
-        }
+    let files = paths.iter().map(|path| read_file(path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(files.into_iter().flatten().collect())
+}
+
+fn read_file(path: &Path) -> Result<Vec<Cell>, FileError> {
+    let text = fs::read_to_string(path).map_err(access(path))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.map(|(index, line)| read_line(line, path, index + 1)).collect()
+}
+
+fn read_line(text: &str, path: &Path, line: usize) -> Result<Cell, FileError> {
+    let path = path.to_owned();
+    let cell: Cell = match serde_json::from_str(text) {
+        Ok(cell) => cell,
+        Err(source) => return Err(FileError::Line { path, line, source }),
+    };
+    match cell.result.as_ref().map_or(SCHEMA, |result| result.schema) {
+        found if found > SCHEMA => Err(FileError::Schema { path, line, found }),
+        _ => Ok(cell),
     }
-    Ok(cells)
 }
 
 /// The seeds that `cells` have, each once.
@@ -129,4 +130,33 @@ pub(super) fn seeds(cells: &[&Cell]) -> usize {
     seeds.sort_unstable();
     seeds.dedup();
     seeds.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::Place;
+
+    fn cell(seed: u32, seconds: f64) -> Cell {
+        let axes = vec![("seed".to_owned(), seed.to_string())];
+        let result = RunResult { wall_time_seconds: seconds, ..crate::report::testing::result("r") };
+        let place = Place { experiment: "e".into(), scale: Some("small".into()), axes };
+        Cell { place, diverged: None, result: Some(result) }
+    }
+
+    #[test]
+    fn new_cells_join_those_that_are_there() {
+        let directory = tempfile::tempdir().unwrap();
+        write_results(&[cell(1, 1.0), cell(0, 2.0)], directory.path()).unwrap();
+        write_results(&[cell(2, 3.0), cell(1, 4.0)], directory.path()).unwrap();
+        let cells = read_results(directory.path()).unwrap();
+        let seconds: Vec<f64> = cells.iter().map(|cell| cell.result.as_ref().unwrap().wall_time_seconds).collect();
+        assert_eq!(seconds, [2.0, 4.0, 3.0]);
+        let file = directory.path().join("e-small.jsonl");
+        fs::write(&file, "{}\n").unwrap();
+        let before = fs::read(&file).unwrap();
+        assert!(write_results(&[cell(3, 1.0)], directory.path()).is_err(), "what cannot be read is not replaced");
+        assert_eq!(fs::read(&file).unwrap(), before);
+        assert!(matches!(read_results(&directory.path().join("none")), Err(FileError::Access { .. })));
+    }
 }

@@ -10,21 +10,20 @@ use std::fmt::Write as _;
 const MARK: &str = "# Measured";
 
 /// The text of an experiment file with the measured part of its head as `cells` have it; `None` when it has no such part.
-pub fn rewrite(text: &str, claims: &[Claim], cells: &[Cell]) -> Option<String> {
+///
+/// # Errors
+/// When the file has no name of an experiment.
+pub fn rewrite(text: &str, claims: &[Claim], cells: &[Cell]) -> Result<Option<String>, toml::de::Error> {
     #[derive(Deserialize)]
     struct Named {
         name: String,
     }
-    let experiment = toml::from_str::<Named>(text).ok()?.name;
     let lines: Vec<&str> = text.lines().collect();
-    let end = lines.iter().position(|line| !line.starts_with('#'))?;
-    let start = lines[..end].iter().position(|line| line.starts_with(MARK))?;
-    let mut out = lines[..start].join("\n");
-    let _ = write!(out, "\n{}", measured(&experiment, claims, cells));
-    for line in &lines[end..] {
-        let _ = writeln!(out, "{line}");
-    }
-    Some(out)
+    let end = lines.iter().position(|line| !line.starts_with('#')).unwrap_or(lines.len());
+    let Some(start) = lines[..end].iter().position(|line| line.starts_with(MARK)) else { return Ok(None) };
+    let experiment = toml::from_str::<Named>(text)?.name;
+    let whole = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
+    Ok(Some(whole(&lines[..start]) + &measured(&experiment, claims, cells) + &whole(&lines[end..])))
 }
 
 fn measured(experiment: &str, claims: &[Claim], cells: &[Cell]) -> String {
@@ -58,9 +57,11 @@ mod tests {
     fn only_the_measured_part_changes() {
         let text = "# What the paper says.\n#\n# Measured: years ago\n#   all of it\nname = \"e\"\n\n# Measured by hand.\n[task]\n";
         let expected = "# What the paper says.\n#\n# Measured: not yet.\nname = \"e\"\n\n# Measured by hand.\n[task]\n";
-        assert_eq!(rewrite(text, &[], &[]).as_deref(), Some(expected));
-        assert_eq!(rewrite(expected, &[], &[]).as_deref(), Some(expected));
-        assert_eq!(rewrite("# Nothing.\nname = \"e\"\n# Measured\n", &[], &[]), None);
-        assert_eq!(rewrite("# Measured\nname = 1\n", &[], &[]), None);
+        let rewritten = |text: &str| rewrite(text, &[], &[]).unwrap();
+        assert_eq!(rewritten(text).as_deref(), Some(expected));
+        assert_eq!(rewritten(expected).as_deref(), Some(expected));
+        assert_eq!(rewritten("# Nothing.\nname = \"e\"\n# Measured\n"), None);
+        assert_eq!(rewritten("# Measured\nname = \"e\"\n").as_deref(), Some("# Measured: not yet.\nname = \"e\"\n"));
+        assert!(rewrite("# Measured\nname = 1\n", &[], &[]).is_err());
     }
 }

@@ -6,15 +6,13 @@ use crate::results::{AdapterResult, LayerResult, RunResult, metric};
 use crate::statistics::{Estimate, Summary, slope};
 use hankel_models::adapters::Exactness;
 
-/// Figures of a row beside its metrics.
-pub const QUANTITIES: &[&str] =
-    &["order", "gate", "contribution", "largest_pole", "parameters", "seconds_per_step", "diverged"];
-
 /// What a claim's measure gave.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Measured {
     /// One per value of the axes it is judged by, or a single one without a label.
     pub groups: Vec<Group>,
+    /// Labels of those for which there are cells, but no figures.
+    pub missing: Vec<String>,
     /// Cells that came to values that are not finite, and are not among the figures.
     pub diverged: usize,
 }
@@ -24,17 +22,30 @@ pub struct Measured {
 pub struct Group {
     /// `length 64`; empty when there is one group.
     pub label: String,
-    /// Of the figures.
+    /// The figures.
+    pub values: Vec<f64>,
+    /// What they are together.
     pub summary: Summary,
-    /// With their uncertainty, from two on.
-    pub estimate: Option<Estimate>,
-    /// The largest figure.
-    pub largest: f64,
     /// The row and what it is compared with, when there is such.
     pub sides: Option<[(String, Summary); 2]>,
 }
 
-/// A quantity of a row: a metric of the validation split, or one of [`QUANTITIES`].
+impl Group {
+    /// The mean with its uncertainty, tested against `limit`; `None` for a single figure.
+    pub fn estimate(&self, limit: f64) -> Option<Estimate> {
+        Estimate::against(&self.values, limit)
+    }
+
+    /// The largest figure.
+    pub fn largest(&self) -> f64 {
+        self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+}
+
+/// A quantity of a row: a metric of the validation split; `order`, `gate`, `contribution` (means over layers), `largest_pole`,
+/// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound;
+/// `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest over layers. (`diverged` is
+/// of cells.)
 pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
     // Predictors without training stand among the rows.
     if let Some(value) = result.task.baselines.get(row) {
@@ -51,7 +62,11 @@ pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
         "largest_pole" => row.layers.iter().filter_map(|layer| layer.spectral_radius).reduce(f64::max),
         "parameters" => Some(row.parameters.adapter as f64),
         "seconds_per_step" => seconds_per_step(row),
-        // `fft_absolute_error`, `chunked_relative_error`: the largest over layers.
+        // The largest over the layers that lost states.
+        "error_over_bound" => {
+            let shares = row.layers.iter().filter_map(|layer| Some(layer.hinf_error? / layer.error_bound?));
+            shares.filter(|share| share.is_finite()).reduce(f64::max)
+        }
         error if error.ends_with("_error") => {
             let (scan, kind) = error.strip_suffix("_error")?.split_once('_')?;
             let errors = row.layers.iter().filter_map(|layer| layer.exactness.as_ref());
@@ -103,18 +118,25 @@ pub fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
         let part = |(axis, value): (&String, Option<&str>)| Some(format!("{} {}", axis.replace('-', " "), value?));
         parts.filter_map(part).collect::<Vec<_>>().join(", ")
     };
-    let mut made: Vec<(Vec<f64>, Group)> = groups
+    let mut made: Vec<(Vec<f64>, Result<Group, String>)> = groups
         .iter()
-        .filter_map(|(key, members)| {
+        .map(|(key, members)| {
             let order = key.iter().map(|value| value.and_then(|v| v.parse().ok()).unwrap_or(0.0)).collect();
-            Some((order, group(measure, label(key), members, cells)?))
+            (order, group(measure, label(key), members, cells).ok_or_else(|| label(key)))
         })
         .collect();
     made.sort_by(|a, b| {
         a.0.iter().zip(&b.0).map(|(x, y)| x.total_cmp(y)).find(|o| o.is_ne()).unwrap_or(a.0.len().cmp(&b.0.len()))
     });
     let diverged = counted.iter().filter(|cell| cell.diverged.is_some()).count();
-    Measured { groups: made.into_iter().map(|(_, group)| group).collect(), diverged }
+    let mut measured = Measured { diverged, ..Measured::default() };
+    for (_, group) in made {
+        match group {
+            Ok(group) => measured.groups.push(group),
+            Err(label) => measured.missing.push(label),
+        }
+    }
+    measured
 }
 
 fn group(measure: &Measure, label: String, members: &[&Cell], all: &[&Cell]) -> Option<Group> {
@@ -147,8 +169,7 @@ fn group(measure: &Measure, label: String, members: &[&Cell], all: &[&Cell]) -> 
 }
 
 fn finish(label: String, values: &[f64], sides: Option<[(String, Summary); 2]>) -> Option<Group> {
-    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    Some(Group { label, summary: Summary::of(values)?, estimate: Estimate::of(values), largest, sides })
+    Some(Group { label, values: values.to_vec(), summary: Summary::of(values)?, sides })
 }
 
 /// The values themselves, or of each cell that differs only along the axis of the trend the slope per doubling.

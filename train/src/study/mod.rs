@@ -95,7 +95,7 @@ mod tests {
         for entry in fs::read_dir(root.join("train/experiments/paper")).unwrap() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();
-            let rewritten = head::rewrite(&text, &claims, &cells);
+            let rewritten = head::rewrite(&text, &claims, &cells).unwrap();
             assert!(rewritten == Some(text), "the head of {} is not up to date: run `train audit`", path.display());
         }
     }

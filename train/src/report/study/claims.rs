@@ -19,7 +19,7 @@ pub(in crate::report) fn section(runs: &[Run]) -> Section {
         let figures = groups.map(|group| format!("<div>{}</div>", Text(brief(group)))).collect::<Vec<_>>().concat();
         let figures = format!("<small>{}</small>{figures}", Text(&claim.ours));
         let class = match outcome.verdict {
-            Verdict::Confirmed => "good",
+            Verdict::Confirmed(_) => "good",
             Verdict::NotConfirmed(_) => "bad",
             Verdict::NotTestable(_) | Verdict::NotMeasured(_) => "open",
         };

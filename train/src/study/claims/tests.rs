@@ -60,7 +60,7 @@ fn the_list_is_sound() {
 fn pairs_decide() {
     let claim = claim(AHEAD);
     let verdict = |gaps: &[(u32, &[f64])]| claim.judge(&cells(gaps)).verdict;
-    assert_eq!(verdict(&[(64, &[0.02, 0.021, 0.019]), (128, &[0.03, 0.031, 0.03])]), Verdict::Confirmed);
+    assert_eq!(verdict(&[(64, &[0.02, 0.021, 0.019]), (128, &[0.03, 0.031, 0.03])]), Verdict::Confirmed(String::new()));
     assert_eq!(
         verdict(&[(64, &[0.02, 0.021, 0.019]), (128, &[-0.03, -0.031, -0.03])]),
         Verdict::NotConfirmed("the contrary at length 128".into())
@@ -85,7 +85,7 @@ fn trends_ratios_baselines_and_other_cells() {
     let (groups, verdict) = judged(
         "measure = { of = \"accuracy\", row = \"hrm\", against = \"lora\", trend = \"length\" }\nexpect = { above = 0.0 }",
     );
-    assert_eq!((groups.len(), verdict), (1, Verdict::Confirmed));
+    assert_eq!((groups.len(), verdict), (1, Verdict::Confirmed(String::new())));
     assert!((groups[0].summary.mean - 0.02).abs() < 1e-12, "two doublings, 0.04 more");
     let (groups, _) = judged(
         "measure = { of = \"accuracy\", row = \"lora\", against = \"window_1\", combine = \"ratio\", where = { length = \"64\" } }\n\
@@ -97,12 +97,12 @@ fn trends_ratios_baselines_and_other_cells() {
         "measure = { of = \"accuracy\", row = \"hrm\", against = \"hrm\", where = { length = \"256\" }, against_where = { length = \"64\" } }\n\
          expect = { within = [0.03, 0.05] }",
     );
-    assert_eq!(verdict, Verdict::Confirmed);
+    assert_eq!(verdict, Verdict::Confirmed(String::new()));
     assert!((groups[0].summary.mean - 0.04).abs() < 1e-12);
     let (groups, verdict) =
         judged("measure = { of = \"accuracy\", row = [\"lora\", \"hrm\"] }\nexpect = { at_most = 0.6 }");
-    assert_eq!(verdict, Verdict::NotConfirmed("the contrary".into()));
-    assert!((groups[0].largest - 0.77).abs() < 1e-12);
+    assert_eq!(verdict, Verdict::NotConfirmed("outside".into()));
+    assert!((groups[0].largest() - 0.77).abs() < 1e-12);
     let (_, verdict) = judged("measure = { of = \"accuracy\", row = \"dora\" }\nexpect = { above = 0.0 }");
     assert!(matches!(verdict, Verdict::NotMeasured(_)));
 }
@@ -116,4 +116,40 @@ fn divergence_is_an_outcome() {
     assert_eq!((outcome.measured.groups[0].summary.mean, outcome.measured.diverged), (0.5, 1));
     assert!(matches!(outcome.verdict, Verdict::NotConfirmed(_)));
     assert!(matches!(claim(AHEAD).judge(&cells).verdict, Verdict::NotMeasured(_)), "one pair is left");
+}
+
+/// A point of the grid where every run diverged is not passed over, and one that was not run is counted.
+#[test]
+fn points_without_figures() {
+    let mut cells = cells(&[(64, &[0.02, 0.021, 0.019]), (128, &[0.03, 0.031, 0.03])]);
+    let nine = claim(&format!("points = 9\n{AHEAD}"));
+    let verdict = nine.judge(&cells).verdict;
+    assert_eq!(verdict, Verdict::Confirmed("at 2 of 9 points".into()));
+    assert_eq!(claim(&format!("points = 2\n{AHEAD}")).judge(&cells).verdict, Verdict::Confirmed(String::new()));
+    for cell in cells.iter_mut().filter(|cell| cell.place.axis("length") == Some("128")) {
+        *cell = Cell { diverged: Some("not finite".into()), result: None, ..cell.clone() };
+    }
+    let verdict = nine.judge(&cells).verdict;
+    assert_eq!(verdict, Verdict::NotMeasured("no figures at length 128, 3 runs diverged".into()));
+    let slope = "measure = { of = \"accuracy\", row = \"hrm\", against = \"lora\", trend = \"length\" }\nexpect = { above = 0.0 }";
+    let verdict = claim(slope).judge(&cells).verdict;
+    assert_eq!(verdict, Verdict::NotMeasured("a slope takes several values of length, 3 runs diverged".into()));
+}
+
+#[test]
+fn a_scale_that_is_not_finished_does_not_hide_one_that_is() {
+    let mut cells = cells(&[(64, &[0.02, 0.021, 0.019])]);
+    let mut first = cells[0].clone();
+    first.place.scale = Some("full".into());
+    cells.push(first);
+    let judged = claim(AHEAD);
+    let outcome = judged.judge(&cells);
+    assert_eq!((outcome.scale.as_deref(), outcome.verdict), (Some("small"), Verdict::Confirmed(String::new())));
+}
+
+#[test]
+fn what_is_undecided_and_what_is_not() {
+    let undecided = |verdict: &str| Verdict::NotConfirmed(verdict.into()).is_undecided();
+    assert!(undecided("undecided") && undecided("undecided at length 64; undecided at length 128"));
+    assert!(!undecided("undecided at length 64; the contrary at length 128") && !undecided("outside"));
 }
