@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use crate::study::{CELL_FILE, expand};
 pub use comparison::text_table;
 pub use figure::{AnyChart, Figure};
-pub(crate) use format::{bytes, significant};
+pub(crate) use format::{bytes, duration, significant, thousands};
 pub use run::{Run, RunError};
 
 /// Why a report could not be made.
