@@ -458,7 +458,7 @@ fn the_papers_experiments_run() {
         let row = html.split(&format!("<th scope=\"row\" class=\"\">{}<", claim.id)).nth(1);
         let row = row.unwrap_or_else(|| panic!("no row for {}", claim.id)).split("</tr>").next().unwrap();
         let (figures, verdict) = row.split_once("class=\"verdict open\"").unwrap_or_else(|| panic!("{row}"));
-        assert!(figures.contains("(n = "), "{} has no figure: {row}", claim.id);
+        assert!(figures.contains("(n\u{a0}=\u{a0}"), "{} has no figure: {row}", claim.id);
         assert!(verdict.contains("not measured") || verdict.contains("not testable here"), "{row}");
     }
     let plots: Vec<String> = fs::read_dir(place.path("runs/plots"))
