@@ -24,8 +24,9 @@ pub(super) fn figures(experiment: &Experiment) -> Vec<Figure> {
         }
     }
     for (axis, values) in experiment.axes().iter().filter(|(axis, _)| axis == "length") {
-        let group = &Group { label: String::new(), runs: experiment.runs.clone() };
-        out.extend(Along { experiment, group, axis, values, what: "seconds_per_step" }.figures());
+        out.extend(figures_of(&experiment.groups(&[axis]), DRAWN, |group| {
+            Along { experiment, group, axis, values, what: "seconds_per_step" }.figures()
+        }));
     }
     out
 }
@@ -106,13 +107,15 @@ impl Along<'_> {
         }
         if self.what == metric::ACCURACY {
             for window in ["window_1", "window_4"] {
-                let line = line_of(window);
-                if !line.is_empty() {
-                    let line = line.iter().map(|(x, summary)| (*x, summary.mean));
-                    let line = Series::line(window.replace('_', " "), line).ink(Ink::Muted);
-                    // Of two lines in grey one has to be pale.
-                    chart = chart.series(if window == "window_1" { line.faint() } else { line });
+                let line: Vec<(f64, f64)> = line_of(window).iter().map(|(x, summary)| (*x, summary.mean)).collect();
+                if line.is_empty() {
+                    continue;
                 }
+                let label = window.replace('_', " ");
+                // Both are grey: only one has points.
+                let line =
+                    if window == "window_1" { Series::line(label, line) } else { Series::line_and_points(label, line) };
+                chart = chart.series(line.ink(Ink::Muted));
             }
         }
         Figure::xy(self.name(part), CAPTION, chart)

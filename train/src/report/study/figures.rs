@@ -31,8 +31,8 @@ pub(super) fn across(experiments: &[Experiment]) -> Section {
         return Section::default();
     }
     let caption = format!(
-        "Of gate · C relative to the largest of each layer: geometric mean over layers, seeds and the points of the grid, of the first HRM \
-         adapter with positive poles. From {}.",
+        "Of gate · C relative to the largest of each layer: geometric mean over layers, seeds and the points of the grid with the most \
+         states, of the first HRM adapter with positive poles. From {}.",
         sources.join(", ")
     );
     let figures = vec![Figure::xy("singular-values-by-task", caption, chart.horizontal_line(0.01, "ε = 0.01"))];
@@ -72,7 +72,10 @@ fn decay(experiment: &Experiment, task: &str) -> Option<Vec<(f64, f64)>> {
     let rows = runs.flat_map(|run| run.rows()).filter(counts);
     let name = &rows.clone().next()?.name;
     let mut logs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for layer in rows.filter(|row| row.name == *name).flat_map(|row| &row.layers) {
+    let layers = rows.filter(|row| row.name == *name).flat_map(|row| &row.layers);
+    // A mean over systems of different sizes would jump where the smaller ones end.
+    let most = layers.clone().map(|layer| layer.hankel_singular_values.len()).max();
+    for layer in layers.filter(|layer| Some(layer.hankel_singular_values.len()) == most) {
         let Some(largest) = layer.hankel_singular_values.first().filter(|largest| **largest > 0.0) else { continue };
         for (i, value) in layer.hankel_singular_values.iter().enumerate() {
             logs.entry(i + 1).or_default().push((value / largest).ln());

@@ -79,12 +79,11 @@ impl<'a> Experiment<'a> {
         for &run in &self.runs {
             let Some(result) = &run.result else { continue };
             let metric = result.task.primary_metric.as_str();
-            match parts.iter_mut().find(|(own, _)| *own == metric) {
-                Some((_, part)) => part.runs.push(run),
-                None => {
-                    let part = Experiment { name: self.name.clone(), runs: vec![run], varying: self.varying.clone() };
-                    parts.push((metric, part));
-                }
+            if let Some((_, part)) = parts.iter_mut().find(|(own, _)| *own == metric) {
+                part.runs.push(run);
+            } else {
+                let part = Experiment { name: self.name.clone(), runs: vec![run], varying: self.varying.clone() };
+                parts.push((metric, part));
             }
         }
         parts

@@ -86,7 +86,7 @@ fn paint(chart: &mut [Row]) {
 }
 
 /// Rows with the same key together, in order of appearance.
-fn families<'a>(rows: Vec<Row<'a>>, key: fn(&AdapterResult) -> &str) -> Vec<Vec<Row<'a>>> {
+fn families(rows: Vec<Row<'_>>, key: fn(&AdapterResult) -> &str) -> Vec<Vec<Row<'_>>> {
     let mut families: Vec<Vec<Row>> = Vec::new();
     for row in rows {
         match families.iter_mut().find(|family| key(family[0].first) == key(row.first)) {

@@ -147,12 +147,19 @@ fn singular_values_have_a_line_per_task() {
         signed.layers[0].hankel_singular_values = vec![1.0, 1.0];
         result.rows.insert(1, signed);
         for layer in &mut result.rows[2].layers {
-            *layer = LayerResult { hankel_singular_values: vec![2.0, 0.5], ..layer.clone() };
+            *layer = LayerResult { hankel_singular_values: vec![2.0, 0.5, 0.5], ..layer.clone() };
         }
     };
     let mut runs = cells("data", &[("task", "dfa")], task("dfa"));
     runs.extend(cells("data", &[("task", "parity")], task("parity")));
-    runs.extend(cells("dfa", &[], twice));
+    runs.extend(cells("dfa", &[("states", "4")], twice));
+    // A smaller system is not mixed with the larger ones.
+    runs.extend(cells("dfa", &[("states", "5")], |result| {
+        on_task(result, "dfa", "accuracy");
+        for layer in result.rows.iter_mut().flat_map(|row| &mut row.layers) {
+            layer.hankel_singular_values = vec![1.0, 1.0];
+        }
+    }));
     runs.extend(cells("enwik8", &[], task("bytes")));
     runs.extend(cells("longbench", &[("task", "quality")], task("quality")));
     runs.extend(cells("longbench", &[("task", "qmsum")], task("qmsum")));
@@ -243,4 +250,18 @@ fn odd_names_of_metrics_make_a_page() {
         let sections = sections(&runs.concat());
         assert!(!of(&sections, "odd").figures.is_empty(), "{metric:?}");
     }
+}
+
+#[test]
+fn times_belong_to_one_point_of_the_other_axes() {
+    let mut runs = Vec::new();
+    for tier in ["1", "2"] {
+        for length in ["8", "16"] {
+            runs.extend(cells("bytes", &[("tier", tier), ("length", length)], |_| {}));
+        }
+    }
+    let sections = sections(&runs);
+    let drawn = figures(of(&sections, "bytes"), "bytes-seconds-per-step-by-length");
+    let names: Vec<&str> = drawn.iter().map(|figure| figure.name.as_str()).collect();
+    assert_eq!(names, ["1", "2"].map(|tier| format!("bytes-seconds-per-step-by-length-tier-{tier}")));
 }
