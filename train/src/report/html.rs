@@ -30,9 +30,9 @@ impl<T: fmt::Display> fmt::Display for Text<T> {
     }
 }
 
-/// A figure with its deviation and count, `0.51 ± 0.01 (n = 3)`, of which these stay on one line.
+/// Text in which a figure stays on one line with its deviation or sign, and a count with its name: `0.51 ± 0.01 (n = 3)`, `5 %`.
 pub(super) fn unbroken(text: &str) -> String {
-    text.replace(" ± ", "\u{a0}±\u{a0}").replace(" = ", "\u{a0}=\u{a0}")
+    text.replace(" ± ", "\u{a0}±\u{a0}").replace(" = ", "\u{a0}=\u{a0}").replace(" %", "\u{a0}%")
 }
 
 /// A table cell: its HTML and whether it is a number.

@@ -31,7 +31,7 @@ pub(in crate::report) fn section(runs: &[Run]) -> Section {
         };
         rows.push(vec![
             Html::text(&claim.id).with_note(&place),
-            Html::text(&claim.paper),
+            Html::text(unbroken(&claim.paper)),
             Html::html(figures),
             Html::html(name).with_note(outcome.verdict.reason()),
         ]);

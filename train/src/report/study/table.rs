@@ -33,7 +33,7 @@ pub(super) fn section(experiment: &Experiment) -> (String, String) {
     for (metric, part) in experiment.by_metric() {
         let lines: Vec<Vec<Html>> = part.groups(&[]).iter().flat_map(|group| lines(&part, group, metric)).collect();
         total += lines.len();
-        html += &table(&headers(metric), &lines);
+        html += &table(&headers(metric), &lines).replacen("<table>", "<table class=\"grid\">", 1);
     }
     if total > LONG {
         (paragraph(facts), format!("<details><summary>All numbers</summary>{html}</details>\n"))
@@ -50,10 +50,10 @@ fn count(count: usize, what: &str) -> String {
 fn headers(metric: &str) -> [Html; 7] {
     [
         Html::text("row"),
-        Html::number("parameters"),
-        Html::number("runs"),
         Html::number(metric_name(metric)).with_note("mean ± sd"),
         Html::number("to none").with_note("95 %"),
+        Html::number("runs"),
+        Html::number("parameters"),
         Html::number("order").with_note("mean"),
         Html::number("s / step"),
     ]
@@ -92,10 +92,10 @@ fn line(group: &Group, name: &str, metric: &str) -> Option<Vec<Html>> {
     };
     Some(vec![
         Html::text(name.replace("window_", "window ")).with_note(&group.label),
-        optional(of("parameters"), |mean| thousands(mean.round() as u64)),
-        Html::number(figure.n),
         Html::number(score(figure.mean) + &sd),
         to_none,
+        Html::number(figure.n),
+        optional(of("parameters"), |mean| thousands(mean.round() as u64)),
         optional(of("order").filter(|order| order.mean > 0.0), |mean| format!("{mean:.1}")),
         optional(of("seconds_per_step"), significant),
     ])
