@@ -458,7 +458,7 @@ fn the_papers_experiments_run() {
         let row = html.split(&format!("<th scope=\"row\" class=\"\">{}<", claim.id)).nth(1);
         let row = row.unwrap_or_else(|| panic!("no row for {}", claim.id)).split("</tr>").next().unwrap();
         let (figures, verdict) = row.split_once("class=\"verdict open\"").unwrap_or_else(|| panic!("{row}"));
-        assert!(figures.contains("(n = "), "{} has no figure: {row}", claim.id);
+        assert!(figures.contains("(n\u{a0}=\u{a0}"), "{} has no figure: {row}", claim.id);
         assert!(verdict.contains("not measured") || verdict.contains("not testable here"), "{row}");
     }
     let plots: Vec<String> = fs::read_dir(place.path("runs/plots"))
@@ -478,11 +478,26 @@ fn the_papers_experiments_run() {
         "gates-smoke-gates-after-training",
         "gates-smoke-contribution-of-each-layer",
         "exactness-smoke-exactness",
+        "rank-smoke-curves-1",
+        "rank-smoke-curves-2",
+        "threshold-smoke-accuracy-by-length-3",
+        "frozen-gates-smoke-curves-task-dfa",
+        "frozen-gates-smoke-curves-task-enwik8",
+        "diverge-smoke-bits-per-character-by-gate-task-enwik8",
+        "diverge-smoke-gates-after-training-gate-1-0-task-enwik8",
+        "longbench-smoke-gates-after-training-task-quality",
+        "longbench-smoke-gates-after-training-task-qmsum",
+        "longbench-smoke-gates-after-training-task-narrativeqa",
     ] {
         for extension in ["svg", "png", "csv"] {
             let found = |name: &&String| name.starts_with(figure) && name.ends_with(extension);
             assert!(plots.iter().any(|name| found(&name)), "no {figure}*.{extension} in {plots:?}");
         }
+    }
+
+    for metric in ["accuracy", "rouge1", "token f1"] {
+        let section = html.split("<h2>longbench-smoke</h2>").nth(1).unwrap().split("</section>").next().unwrap();
+        assert!(section.contains(&format!("{metric}<small>mean ± sd")), "no table of {metric}");
     }
 
     // The figures go from the runs into files, and from those into the audit.

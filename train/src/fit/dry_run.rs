@@ -7,9 +7,8 @@ use super::rows::count_parameters;
 use super::training::Training;
 use super::whole::attach;
 use crate::config::{Config, Precision, TrainConfig};
-use crate::report;
+use crate::report::{self, thousands};
 use crate::results::PRETRAIN;
-use crate::run::thousands;
 use crate::tasks::{self, Batch, Task};
 use anyhow::Result;
 use hankel_core::Device;
@@ -72,7 +71,7 @@ fn stage(
     writeln!(
         out,
         "{name}: {} steps of {} x {} sequences of {} tokens",
-        thousands(training.steps() as f64),
+        thousands(training.steps()),
         settings.accumulation,
         settings.batch_size,
         task.sequence_length()
@@ -87,7 +86,7 @@ fn stage(
     ];
     let always = ["adapter", "trained in total", "frozen"];
     for (what, count) in rows.into_iter().filter(|(what, count)| *count > 0 || always.contains(what)) {
-        writeln!(out, "  {what:<40} {:>14} parameters", thousands(count as f64))?;
+        writeln!(out, "  {what:<40} {:>14} parameters", thousands(count))?;
     }
     let components = estimate(model, settings, task.sequence_length(), device != Device::Cpu);
     for (what, bytes) in &components {

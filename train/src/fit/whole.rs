@@ -5,8 +5,9 @@ use super::foundation::Foundation;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config};
+use crate::report::thousands;
 use crate::results::{PRETRAIN, RunResult, Split};
-use crate::run::{RunDirectory, thousands};
+use crate::run::RunDirectory;
 use crate::tasks::{self, Task};
 use anyhow::{Context, Result, bail};
 use hankel_core::with_precision;
@@ -72,7 +73,7 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
     let parameters: usize = foundation.backbone().parameters().iter().map(Parameter::elements).sum();
     let kind = config.backbone.kind();
     let device = foundation.device();
-    eprintln!("backbone: {kind}, {} parameters, on {device}, ready in {seconds:.2} s", thousands(parameters as f64));
+    eprintln!("backbone: {kind}, {} parameters, on {device}, ready in {seconds:.2} s", thousands(parameters as u64));
 
     let mut number = 0;
     if let Some(pretrain) = &config.pretrain {

@@ -1,6 +1,7 @@
 //! A chart with a caption, in the page and as files.
 
 use hankel_plots::{BarChart, Chart, PlotError, XyChart};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -32,12 +33,25 @@ impl AnyChart {
 /// A chart of the report.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// Stem of its file names, unique in the report.
+    /// Stem of its file names; a report numbers those that it has several times.
     pub name: String,
     /// What the reader sees in it, as plain text.
     pub caption: String,
     /// The chart.
     pub chart: AnyChart,
+}
+
+/// Numbers names that are there already: names of rows and points of the grid that differ can be the same in a file name, and
+/// files are written at the same time.
+pub(super) fn number_repeated_names<'a>(figures: impl Iterator<Item = &'a mut Figure>) {
+    let mut taken = BTreeSet::new();
+    for figure in figures {
+        let mut numbered = (2..).map(|n| format!("{}-{n}", figure.name));
+        let is_free = taken.insert(figure.name.clone());
+        if !is_free && let Some(name) = numbered.find(|name| taken.insert(name.clone())) {
+            figure.name = name;
+        }
+    }
 }
 
 impl Figure {
@@ -51,17 +65,21 @@ impl Figure {
         Self { name: name.into(), caption: caption.into(), chart: AnyChart::Bar(chart) }
     }
 
+    /// Its numbers as comma-separated values.
+    pub(super) fn to_csv(&self) -> String {
+        match &self.chart {
+            AnyChart::Xy(chart) => chart.to_csv(),
+            AnyChart::Bar(chart) => chart.to_csv(),
+        }
+    }
+
     /// Writes `NAME.svg`, `NAME.png` and, with its numbers, `NAME.csv` into `directory`.
     pub(super) fn save(&self, directory: &Path) -> Result<(), ReportError> {
         let chart = self.chart.sized(WIDE);
         let at = |extension: &str| directory.join(format!("{}.{extension}", self.name));
         chart.save(&at("svg"))?;
         chart.save(&at("png"))?;
-        let numbers = match &self.chart {
-            AnyChart::Xy(chart) => chart.to_csv(),
-            AnyChart::Bar(chart) => chart.to_csv(),
-        };
-        fs::write(at("csv"), numbers).map_err(|source| ReportError::Write { path: at("csv"), source })
+        fs::write(at("csv"), self.to_csv()).map_err(|source| ReportError::Write { path: at("csv"), source })
     }
 
     /// The figure drawn twice, for wide and narrow screens; the style sheet shows one of them.
@@ -74,5 +92,19 @@ impl Figure {
             format!("<figcaption>{}</figcaption>", Text(&self.caption))
         };
         Ok(format!("<figure><div class=\"wide\">{wide}</div><div class=\"narrow\">{narrow}</div>{caption}</figure>\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_names_are_numbered() {
+        let mut figures: Vec<Figure> =
+            ["a", "b", "a", "a-2", "a"].map(|name| Figure::xy(name, "", XyChart::new(""))).into();
+        number_repeated_names(figures.iter_mut());
+        let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "a-2", "a-2-2", "a-3"]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::results::metric;
 
 /// `33,028`.
-pub(super) fn thousands(value: u64) -> String {
+pub(crate) fn thousands(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -16,7 +16,7 @@ pub(super) fn thousands(value: u64) -> String {
 }
 
 /// `0.8 s`, `2 min 05 s`, `3 h 20 min`.
-pub(super) fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "–".to_owned();
     }
@@ -72,6 +72,12 @@ pub(crate) fn significant(value: f64) -> String {
         "–".to_owned()
     };
     text.replace('-', "−")
+}
+
+/// Text with a capital at its beginning.
+pub(crate) fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 /// The name of a metric in words.
@@ -158,6 +164,14 @@ mod tests {
         assert_eq!(orders(&[12, 11, 9]), "12 11 9");
         assert_eq!(orders(&[]), "");
         assert_eq!(orders(&[5, 4, 4, 4, 9, 4, 4, 4, 6]), "4 to 9");
+    }
+
+    #[test]
+    fn capitals() {
+        let cases = [("accuracy", "Accuracy"), ("émoi", "Émoi"), ("", ""), ("σ", "Σ")];
+        for (text, capital) in cases {
+            assert_eq!(capitalised(text), capital);
+        }
     }
 
     #[test]

@@ -30,6 +30,11 @@ impl<T: fmt::Display> fmt::Display for Text<T> {
     }
 }
 
+/// Text in which a figure stays on one line with its deviation or sign, and a count with its name: `0.51 ± 0.01 (n = 3)`, `5 %`.
+pub(super) fn unbroken(text: &str) -> String {
+    text.replace(" ± ", "\u{a0}±\u{a0}").replace(" = ", "\u{a0}=\u{a0}").replace(" %", "\u{a0}%")
+}
+
 /// A table cell: its HTML and whether it is a number.
 pub(super) struct Cell {
     html: String,

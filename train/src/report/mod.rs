@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use crate::study::{CELL_FILE, expand};
 pub use comparison::text_table;
 pub use figure::{AnyChart, Figure};
-pub(crate) use format::{bytes, significant};
+pub(crate) use format::{bytes, duration, significant, thousands};
 pub use run::{Run, RunError};
 
 /// Why a report could not be made.
@@ -134,7 +134,8 @@ pub fn write_runs(runs: &[Run], out: &Path) -> Result<PathBuf, ReportError> {
         let path = path.to_path_buf();
         move |source| ReportError::Write { path, source }
     };
-    let sections: Vec<Section> = sections(runs).into_iter().filter(|s| !s.is_empty()).collect();
+    let mut sections: Vec<Section> = sections(runs).into_iter().filter(|s| !s.is_empty()).collect();
+    figure::number_repeated_names(sections.iter_mut().flat_map(|section| &mut section.figures));
     let plots = out.join("plots");
     std::fs::create_dir_all(&plots).map_err(failed(&plots))?;
     let figures: Vec<&Figure> = sections.iter().flat_map(|s| &s.figures).collect();

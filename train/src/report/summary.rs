@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::format::{bytes, duration, metric_name, score, thousands};
+use super::format::{bytes, capitalised, duration, metric_name, score, thousands};
 use super::html::{Text, facts, paragraph, subheading};
 use super::run::Run;
 use crate::results::RunResult;
@@ -95,10 +95,7 @@ fn headline(run: &Run, result: &RunResult) -> String {
     if figures.is_empty() {
         return "No row has been evaluated.".to_owned();
     }
-    let mut name = metric_name(primary);
-    if let Some(first) = name.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
+    let name = capitalised(&metric_name(primary));
     format!("{name} on validation: {}.", figures.join(", "))
 }
 

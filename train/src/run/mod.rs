@@ -9,8 +9,8 @@ pub mod interrupt;
 pub mod memory;
 mod progress;
 
+pub(crate) use crate::report::duration;
 pub use directory::{RunDirectory, RunError};
 pub use environment::environment;
 pub use events::EventLog;
 pub use progress::Progress;
-pub(crate) use progress::{duration, thousands};

@@ -1,5 +1,6 @@
 //! Progress of a stage on stderr: a bar on a terminal, plain lines elsewhere.
 
+use crate::report::{duration, thousands};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ impl Progress {
 
     /// After step `step`: the loss and the speed since the last report.
     pub fn step(&mut self, step: u64, loss: f64, tokens_per_second: f64) {
-        let message = format!("loss {loss:.4}  {} tokens/s", thousands(tokens_per_second));
+        let message = format!("loss {loss:.4}  {} tokens/s", thousands(tokens_per_second.round() as u64));
         if let Some(bar) = &self.bar {
             bar.set_position(step);
             bar.set_message(message);
@@ -61,42 +62,5 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-    }
-}
-
-/// `12,345`.
-pub(crate) fn thousands(value: f64) -> String {
-    let digits = format!("{:.0}", value.max(0.0));
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `7s`, `3m05s`, `2h03m`.
-pub(crate) fn duration(seconds: f64) -> String {
-    let s = seconds.round().max(0.0) as u64;
-    match s {
-        0..60 => format!("{s}s"),
-        60..3600 => format!("{}m{:02}s", s / 60, s % 60),
-        _ => format!("{}h{:02}m", s / 3600, s / 60 % 60),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_for_people() {
-        assert_eq!(thousands(1_234_567.4), "1,234,567");
-        assert_eq!(thousands(999.0), "999");
-        assert_eq!(duration(59.4), "59s");
-        assert_eq!(duration(185.0), "3m05s");
-        assert_eq!(duration(7380.0), "2h03m");
     }
 }

@@ -1,7 +1,7 @@
 //! The table of claims: paper, ours, verdict.
 
 use crate::report::Section;
-use crate::report::html::{Cell as Html, Text, paragraph, table};
+use crate::report::html::{Cell as Html, Text, paragraph, table, unbroken};
 use crate::report::run::Run;
 use crate::study::Cell;
 use crate::study::audit::brief;
@@ -16,7 +16,8 @@ pub(in crate::report) fn section(runs: &[Run]) -> Section {
     for claim in &all {
         let outcome = claim.judge(&cells);
         let groups = outcome.measured.groups.iter();
-        let figures = groups.map(|group| format!("<div>{}</div>", Text(brief(group)))).collect::<Vec<_>>().concat();
+        let figures =
+            groups.map(|group| format!("<div>{}</div>", Text(unbroken(&brief(group))))).collect::<Vec<_>>().concat();
         let figures = format!("<small>{}</small>{figures}", Text(&claim.ours));
         let class = match outcome.verdict {
             Verdict::Confirmed(_) => "good",
@@ -30,7 +31,7 @@ pub(in crate::report) fn section(runs: &[Run]) -> Section {
         };
         rows.push(vec![
             Html::text(&claim.id).with_note(&place),
-            Html::text(&claim.paper),
+            Html::text(unbroken(&claim.paper)),
             Html::html(figures),
             Html::html(name).with_note(outcome.verdict.reason()),
         ]);

@@ -1,76 +1,101 @@
 //! Figures of truncation thresholds and sizes, and what compares experiments: the decay of Hankel singular values.
 
-use super::{Experiment, Group};
+use super::{Experiment, Group, figures_of};
 use crate::report::Section;
 use crate::report::figure::Figure;
-use crate::report::format::{file_stem, metric_label, metric_name};
-use crate::results::{AdapterResult, metric};
+use crate::report::format::{metric_label, metric_name};
+use crate::results::AdapterResult;
 use crate::statistics::Summary;
 use crate::study::measure::quantity;
 use hankel_plots::{Axis, Ink, Scale, Series, XyChart};
 use std::collections::BTreeMap;
 
-/// Figures of a kind for the first points of the grid.
-const DRAWN: usize = 3;
+/// Points of the grid that are drawn one by one, of those with the same metric.
+const DRAWN: usize = 12;
 
-/// The decay of the Hankel singular values in every experiment that has some.
+/// The decay of the Hankel singular values in every task.
 pub(super) fn across(experiments: &[Experiment]) -> Section {
     let mut chart = XyChart::new("Hankel singular values of trained adapters")
         .x(Axis::new("index i").integers())
         .y(Axis::new("σᵢ / σ₁").scale(Scale::Log10));
-    let (mut slot, mut seen) = (0, Vec::new());
-    for experiment in experiments {
-        let Some(result) = experiment.runs.iter().find_map(|run| run.result.as_ref()) else { continue };
-        // One line per task, of the first experiment that has it.
-        if seen.contains(&&result.task.kind) {
-            continue;
-        }
-        let line = decay(experiment);
-        if !line.is_empty() {
-            seen.push(&result.task.kind);
-            chart = chart.series(Series::line_and_points(&experiment.name, line).ink(Ink::Slot(slot)));
-            slot += 1;
+    let mut sources: Vec<&str> = Vec::new();
+    for (slot, (task, experiment, line)) in decays(experiments).into_iter().enumerate() {
+        // Bytes can be of any file; the experiment says of which.
+        let label = if experiment.is_named("enwik8") { "enwik8" } else { task };
+        chart = chart.series(Series::line_and_points(label, line).ink(Ink::Slot(slot)));
+        if !sources.contains(&experiment.name.as_str()) {
+            sources.push(&experiment.name);
         }
     }
-    if slot == 0 {
+    if sources.is_empty() {
         return Section::default();
     }
-    let caption = "Of gate · C relative to the largest of each layer: geometric mean over layers, seeds and the points of the grid, of the first \
-                   adapter with singular values.";
+    let caption = format!(
+        "Of gate · C relative to the largest of each layer: geometric mean over layers, seeds and the points of the grid with the most \
+         states, of the first HRM adapter with positive poles. From {}.",
+        sources.join(", ")
+    );
     let figures = vec![Figure::xy("singular-values-by-task", caption, chart.horizontal_line(0.01, "ε = 0.01"))];
     Section { title: "Decay of the Hankel singular values".into(), figures, ..Section::default() }
 }
 
-fn decay(experiment: &Experiment) -> Vec<(f64, f64)> {
-    let full = |row: &&AdapterResult| row.derived_from().is_none();
-    let rows = experiment.runs.iter().flat_map(|run| run.rows()).filter(full);
-    let has = |row: &AdapterResult| row.layers.iter().any(|layer| !layer.hankel_singular_values.is_empty());
-    let Some(name) = rows.clone().find(|row| has(row)).map(|row| &row.name) else { return Vec::new() };
+/// Tasks in order of appearance, each with its decay in the experiment that is named after it, or the first that has one.
+fn decays<'a>(experiments: &'a [Experiment]) -> Vec<(&'a str, &'a Experiment<'a>, Vec<(f64, f64)>)> {
+    let mut tasks: Vec<&str> = Vec::new();
+    for result in experiments.iter().flat_map(|experiment| &experiment.runs).filter_map(|run| run.result.as_ref()) {
+        if !tasks.contains(&result.task.kind.as_str()) {
+            tasks.push(&result.task.kind);
+        }
+    }
+    let of = |task| {
+        let home = match task {
+            "bytes" => "enwik8",
+            "quality" | "qmsum" | "narrativeqa" => "longbench",
+            task => task,
+        };
+        let (own, others): (Vec<_>, Vec<_>) =
+            experiments.iter().partition(|experiment: &&Experiment| experiment.is_named(home));
+        own.into_iter().chain(others).find_map(|experiment| Some((task, experiment, decay(experiment, task)?)))
+    };
+    tasks.into_iter().filter_map(of).collect()
+}
+
+fn decay(experiment: &Experiment, task: &str) -> Option<Vec<(f64, f64)>> {
+    // The settings of a row name its poles where they are not positive.
+    let counts = |row: &&AdapterResult| {
+        row.kind == "hrm"
+            && row.derived_from().is_none()
+            && !row.settings.contains(" poles")
+            && row.layers.iter().any(|layer| !layer.hankel_singular_values.is_empty())
+    };
+    let runs = experiment.runs.iter().filter(|run| run.result.as_ref().is_some_and(|result| result.task.kind == task));
+    let rows = runs.flat_map(|run| run.rows()).filter(counts);
+    let name = &rows.clone().next()?.name;
     let mut logs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for layer in rows.filter(|row| row.name == *name).flat_map(|row| &row.layers) {
-        let largest = layer.hankel_singular_values.first().copied().unwrap_or(0.0);
+    let layers = rows.filter(|row| row.name == *name).flat_map(|row| &row.layers);
+    // A mean over systems of different sizes would jump where the smaller ones end.
+    let most = layers.clone().map(|layer| layer.hankel_singular_values.len()).max();
+    for layer in layers.filter(|layer| Some(layer.hankel_singular_values.len()) == most) {
+        let Some(largest) = layer.hankel_singular_values.first().filter(|largest| **largest > 0.0) else { continue };
         for (i, value) in layer.hankel_singular_values.iter().enumerate() {
             logs.entry(i + 1).or_default().push((value / largest).ln());
         }
     }
     let mean = |(i, values): (&usize, &Vec<f64>)| Some((*i as f64, Summary::of(values)?.mean.exp()));
-    logs.iter().filter_map(mean).collect()
+    Some(logs.iter().filter_map(mean).collect()).filter(|line: &Vec<_>| !line.is_empty())
 }
 
 /// Thresholds and sizes of an experiment.
 pub(super) fn of(experiment: &Experiment) -> Vec<Figure> {
     let mut out = Vec::new();
     out.extend(thresholds(experiment, "order", "Order left by the threshold", "mean order per layer"));
-    let primary = experiment.primary();
-    let label = format!("{}, truncated less full", metric_label(primary));
-    out.extend(thresholds(
-        experiment,
-        primary,
-        &format!("What the threshold costs in {}", metric_name(primary)),
-        &label,
-    ));
-    for group in experiment.groups(&[]).iter().take(DRAWN) {
-        out.extend(sizes(experiment, group));
+    for (metric, part) in experiment.by_metric() {
+        let title = format!("What the threshold costs in {}", metric_name(metric));
+        let label = format!("{}, truncated less full", metric_label(metric));
+        out.extend(thresholds(&part, metric, &title, &label));
+        out.extend(figures_of(&part.groups(&[]), DRAWN, |group| {
+            sizes(experiment, group, metric).into_iter().collect()
+        }));
     }
     out.extend(exactness(experiment));
     out
@@ -97,7 +122,7 @@ fn exactness(experiment: &Experiment) -> Option<Figure> {
     }
     let chart = chart.horizontal_line(5e-6, "5e-6");
     let caption = "The largest over layers, random sequences and seeds: absolute, and relative to the largest output of the sequence.";
-    (drawn > 0).then(|| Figure::xy(format!("{}-exactness", experiment.stem()), caption, chart))
+    (drawn > 0).then(|| Figure::xy(experiment.figure_name(&["exactness"]), caption, chart))
 }
 
 /// What is drawn of exactness.
@@ -148,29 +173,26 @@ fn thresholds(experiment: &Experiment, what: &str, title: &str, label: &str) -> 
         let series = Series::line_and_points(name, line.iter().map(|(x, summary)| (*x, summary.mean)));
         chart = chart.series(series.deviations(&deviations).ink(Ink::Slot(slot)));
     }
-    let name = format!("{}-threshold-{}", experiment.stem(), file_stem(what));
     let caption = "Mean over layers and seeds ± one standard deviation over seeds.";
-    (drawn > 0).then(|| Figure::xy(name, caption, chart))
+    (drawn > 0).then(|| Figure::xy(experiment.figure_name(&["threshold", what]), caption, chart))
 }
 
 /// The primary metric over rank or state dimension; when a kind of adapter comes in three sizes or more.
-fn sizes(experiment: &Experiment, group: &Group) -> Option<Figure> {
-    let primary = experiment.primary();
+fn sizes(experiment: &Experiment, group: &Group, metric: &str) -> Option<Figure> {
     let mut kinds: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
     for row in group.runs.iter().flat_map(|run| run.rows()).filter(|row| row.derived_from().is_none()) {
         let order = row.layers.first().map_or(0, |layer| layer.order) as u64;
         if order > 0 {
-            kinds.entry(&row.kind).or_default().entry(order).or_default().extend(row.validation.get(primary));
+            kinds.entry(&row.kind).or_default().entry(order).or_default().extend(row.validation.get(metric));
         }
     }
     kinds.retain(|_, sizes| sizes.len() > 2);
     if kinds.is_empty() {
         return None;
     }
-    let at = if group.label.is_empty() { String::new() } else { format!(" · {}", group.label) };
-    let mut chart = XyChart::new(format!("Validation {} by size{at}", metric_name(primary)))
+    let mut chart = XyChart::new(format!("Validation {} by size{}", metric_name(metric), group.title()))
         .x(Axis::new("rank, or number of states").scale(Scale::Log2))
-        .y(Axis::new(metric_label(primary)));
+        .y(Axis::new(metric_label(metric)));
     for (slot, (kind, sizes)) in kinds.iter().enumerate() {
         let line: Vec<(f64, Summary)> =
             sizes.iter().filter_map(|(size, values)| Some((*size as f64, Summary::of(values)?))).collect();
@@ -178,7 +200,6 @@ fn sizes(experiment: &Experiment, group: &Group) -> Option<Figure> {
         let series = Series::line_and_points(*kind, line.iter().map(|(x, summary)| (*x, summary.mean)));
         chart = chart.series(series.deviations(&deviations).ink(Ink::Slot(slot)));
     }
-    let caption =
-        if primary == metric::ACCURACY { "Mean over seeds ± one standard deviation." } else { "Mean over seeds." };
-    Some(Figure::xy(format!("{}-sizes-{}", experiment.stem(), file_stem(&group.label)), caption, chart))
+    let name = experiment.figure_name(&["sizes", &group.label]);
+    Some(Figure::xy(name, "Mean over seeds ± one standard deviation.", chart))
 }

@@ -1,66 +1,91 @@
 //! What is known of every layer: gates, and what they let through.
 
-use super::{Experiment, Group};
+use super::rows::{Row, Share, share};
+use super::{Experiment, Group, figures_of};
 use crate::report::figure::Figure;
-use crate::report::format::file_stem;
 use crate::results::LayerResult;
 use crate::statistics::Summary;
 use hankel_plots::{Axis, BarChart, Ink};
 
-/// Rows that are told apart in one figure.
-const ROWS: usize = 6;
+/// Points of the grid that are drawn.
+const DRAWN: usize = 9;
 
-/// Gates, for the first point of the grid.
-pub(super) fn figures(experiment: &Experiment) -> Vec<Figure> {
-    let groups = experiment.groups(&[]);
-    let Some(group) = groups.first() else { return Vec::new() };
-    let mut out = Vec::new();
-    out.extend(bars(experiment, group, "Gates after training", "gate α", |layer| layer.gate));
-    let caption = "||gate y|| / ||h||, root mean squares over the validation tokens.";
-    out.extend(bars(experiment, group, "Contribution of each layer", "||α y|| / ||h||", |layer| layer.contribution));
-    if let Some(figure) = out.last_mut().filter(|figure| figure.name.ends_with("contribution-of-each-layer")) {
-        figure.caption = format!("{caption} {}", figure.caption);
-    }
-    out
+/// Something that layers have.
+struct Quantity {
+    title: &'static str,
+    label: &'static str,
+    caption: &'static str,
+    of: fn(&LayerResult) -> Option<f64>,
 }
 
-fn bars(
-    experiment: &Experiment,
-    group: &Group,
-    title: &str,
-    label: &str,
-    value: fn(&LayerResult) -> Option<f64>,
-) -> Option<Figure> {
-    // Probes are rows of their own here.
-    let rows: Vec<&str> = experiment.rows(true).into_iter().filter(|row| !row.contains("-epsilon-")).collect();
-    let of = |name: &str| {
-        let rows = group.runs.iter().flat_map(|run| run.rows()).filter(move |row| row.name == name);
-        rows.flat_map(|row| &row.layers)
-            .filter_map(|layer| Some(((layer.layer, layer.site.clone()), value(layer)?)))
-            .collect::<Vec<_>>()
+const QUANTITIES: [Quantity; 2] = [
+    Quantity {
+        title: "Gates after training",
+        label: "gate α",
+        caption: "Mean over seeds ± one standard deviation.",
+        of: |layer| layer.gate,
+    },
+    Quantity {
+        title: "Contribution of each layer",
+        label: "||α y|| / ||h||",
+        caption: "||gate y|| / ||h||, root mean squares over the validation tokens. Mean over seeds ± one standard deviation.",
+        of: |layer| layer.contribution,
+    },
+];
+
+pub(super) fn figures(experiment: &Experiment) -> Vec<Figure> {
+    let groups = experiment.groups(&[]);
+    let of = |quantity| figures_of(&groups, DRAWN, |group| of_group(experiment, group, quantity));
+    QUANTITIES.iter().flat_map(of).collect()
+}
+
+/// A layer's number and site, and its value in one run.
+type Value = ((usize, String), f64);
+
+fn of_group(experiment: &Experiment, group: &Group, quantity: &Quantity) -> Vec<Figure> {
+    // A truncated adapter has the gates of the full one; a probe has its own.
+    let rows = experiment.rows().into_iter().filter(|row| row.first.truncated_from.is_none());
+    let of = |row: &Row| -> Vec<Value> {
+        let here = group.runs.iter().flat_map(|run| run.rows()).filter(|own| own.name == row.first.name);
+        let layers = here.flat_map(|row| &row.layers);
+        layers.filter_map(|layer| Some(((layer.layer, layer.site.clone()), (quantity.of)(layer)?))).collect()
     };
-    let found: Vec<(&str, Vec<((usize, String), f64)>)> =
-        rows.into_iter().map(|name| (name, of(name))).filter(|(_, values)| !values.is_empty()).take(ROWS).collect();
-    let mut places: Vec<(usize, String)> =
-        found.iter().flat_map(|(_, values)| values.iter().map(|(place, _)| place.clone())).collect();
+    let known = rows.map(|row| (row, of(&row))).filter(|(_, values)| !values.is_empty());
+    // A gate that is held at 0 gives bars that nobody sees.
+    let (zero, found): (Vec<_>, Vec<(Row, Vec<Value>)>) =
+        known.partition(|(_, values)| values.iter().all(|(_, value)| *value == 0.0));
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<&str> = zero.iter().map(|(row, _)| row.first.name.as_str()).collect();
+    let note = if names.is_empty() { String::new() } else { format!(" Everywhere 0: {}.", names.join(", ")) };
+    let figure = |part: Share| {
+        let title = format!("{}{}{}", quantity.title, group.title(), part.title);
+        let drawn: Vec<(Ink, &(Row, Vec<Value>))> =
+            found.iter().filter_map(|known| Some((part.ink(&known.0)?, known))).collect();
+        let name = experiment.figure_name(&[quantity.title, &group.label, &part.file]);
+        Figure::bar(name, format!("{}{note}", quantity.caption), bars(title, quantity.label, &drawn))
+    };
+    share(found.iter().map(|(row, _)| *row).collect()).into_iter().map(figure).collect()
+}
+
+fn bars(title: String, label: &str, rows: &[(Ink, &(Row, Vec<Value>))]) -> BarChart {
+    let mut places: Vec<&(usize, String)> =
+        rows.iter().flat_map(|(_, (_, values))| values.iter().map(|(place, _)| place)).collect();
     places.sort();
     places.dedup();
     let several = places.iter().any(|(_, site)| *site != places[0].1);
     let names = places.iter().map(|(layer, site)| if several { format!("{layer} {site}") } else { layer.to_string() });
-    let at = if group.label.is_empty() { String::new() } else { format!(" · {}", group.label) };
-    let mut chart = BarChart::new(format!("{title}{at}"), names).x_label("layer").y(Axis::new(label));
-    for (slot, (name, values)) in found.iter().enumerate() {
-        let summaries: Vec<Option<Summary>> = places
-            .iter()
-            .map(|place| {
-                Summary::of(&values.iter().filter(|(own, _)| own == place).map(|(_, v)| *v).collect::<Vec<_>>())
-            })
-            .collect();
+    let mut chart = BarChart::new(title, names).x_label("layer").y(Axis::new(label));
+    for (ink, (row, values)) in rows {
+        let at = |place: &&(usize, String)| {
+            Summary::of(&values.iter().filter(|(own, _)| own == *place).map(|(_, v)| *v).collect::<Vec<_>>())
+        };
+        let summaries: Vec<Option<Summary>> = places.iter().map(at).collect();
         let means = summaries.iter().map(|s| s.map_or(f64::NAN, |s| s.mean));
         chart = chart
-            .inked_bars(*name, means, Ink::Slot(slot))
+            .inked_bars(&row.first.name, means, *ink)
             .deviations(summaries.iter().map(|s| s.and_then(|s| s.sd).unwrap_or(0.0)));
     }
-    let name = format!("{}-{}", experiment.stem(), file_stem(title));
-    (!found.is_empty()).then(|| Figure::bar(name, "Mean over seeds ± one standard deviation.", chart))
+    chart
 }

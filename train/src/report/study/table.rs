@@ -1,4 +1,4 @@
-//! The table of an experiment: means over seeds of every row at every point of the grid.
+//! The tables of an experiment, one for each metric: means over seeds of every row at every point of the grid.
 
 use super::{Experiment, Group};
 use crate::report::format::{difference, metric_name, score, significant, thousands};
@@ -20,51 +20,60 @@ pub(super) fn section(experiment: &Experiment) -> (String, String) {
     let seconds: f64 = results.iter().map(|result| result.wall_time_seconds).sum();
     let diverged = experiment.cells().iter().filter(|cell| cell.diverged.is_some()).count();
     let mut facts = format!(
-        "{} cells at {} points of the grid, {} in all.",
-        experiment.runs.len(),
-        groups.len(),
+        "{} at {} of the grid, {} in all.",
+        count(experiment.runs.len(), "cell"),
+        count(groups.len(), "point"),
         crate::report::format::duration(seconds)
     );
     if diverged > 0 {
         let _ = write!(facts, " {diverged} came to values that are not finite.");
     }
-    let lines: Vec<Vec<Html>> = groups.iter().flat_map(|group| lines(experiment, group)).collect();
-    let primary = metric_name(experiment.primary());
-    let headers = [
-        Html::text("row"),
-        Html::text("at"),
-        Html::number("parameters"),
-        Html::number("runs"),
-        Html::number(&primary).with_note("mean ± sd"),
-        Html::number("to none").with_note("95 %"),
-        Html::number("order").with_note("mean"),
-        Html::number("s / step"),
-    ];
-    let long = lines.len() > LONG;
-    let html = table(&headers, &lines);
-    if long {
-        (paragraph(facts), format!("<details><summary>All figures</summary>{html}</details>\n"))
+    let mut html = String::new();
+    let mut total = 0;
+    for (metric, part) in experiment.by_metric() {
+        let lines: Vec<Vec<Html>> = part.groups(&[]).iter().flat_map(|group| lines(&part, group, metric)).collect();
+        total += lines.len();
+        html += &table(&headers(metric), &lines).replacen("<table>", "<table class=\"grid\">", 1);
+    }
+    if total > LONG {
+        (paragraph(facts), format!("<details><summary>All numbers</summary>{html}</details>\n"))
     } else {
         (paragraph(facts) + &html, String::new())
     }
 }
 
-fn lines(experiment: &Experiment, group: &Group) -> Vec<Vec<Html>> {
-    let predictors = PREDICTORS.into_iter().filter(|_| experiment.primary() == metric::ACCURACY);
-    let names = experiment.rows(true).into_iter().chain(predictors);
-    names.filter_map(|name| line(experiment, group, name)).collect()
+/// `1 cell`, `2 cells`.
+fn count(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn line(experiment: &Experiment, group: &Group, name: &str) -> Option<Vec<Html>> {
-    let primary = experiment.primary();
+fn headers(metric: &str) -> [Html; 7] {
+    [
+        Html::text("row"),
+        Html::number(metric_name(metric)).with_note("mean ± sd"),
+        Html::number("to none").with_note("95 %"),
+        Html::number("runs"),
+        Html::number("parameters"),
+        Html::number("order").with_note("mean"),
+        Html::number("s / step"),
+    ]
+}
+
+fn lines(experiment: &Experiment, group: &Group, metric: &str) -> Vec<Vec<Html>> {
+    let predictors = PREDICTORS.into_iter().filter(|_| metric == metric::ACCURACY);
+    let rows = experiment.rows().into_iter().map(|row| row.first.name.as_str());
+    rows.chain(predictors).filter_map(|name| line(group, name, metric)).collect()
+}
+
+fn line(group: &Group, name: &str, metric: &str) -> Option<Vec<Html>> {
     let results = || group.runs.iter().filter_map(|run| run.result.as_ref());
     let of = |what: &str| Summary::of(&results().filter_map(|result| quantity(result, name, what)).collect::<Vec<_>>());
-    let figure = of(primary)?;
+    let figure = of(metric)?;
     let sd = figure.sd.map_or_else(String::new, |sd| format!(" ± {}", score(sd)));
     let pairs: Vec<(f64, f64)> = results()
         .filter_map(|result| {
             let none = result.rows.iter().find(|row| row.kind == "none")?;
-            Some((quantity(result, name, primary)?, none.validation.get(primary)?))
+            Some((quantity(result, name, metric)?, none.validation.get(metric)?))
         })
         .collect();
     let is_none = results().any(|result| result.rows.iter().any(|row| row.name == name && row.kind == "none"));
@@ -82,12 +91,11 @@ fn line(experiment: &Experiment, group: &Group, name: &str) -> Option<Vec<Html>>
         Html::number(value.map_or_else(|| "–".to_owned(), |summary| write(summary.mean)))
     };
     Some(vec![
-        Html::text(name.replace("window_", "window ")),
-        Html::text(&group.label),
-        optional(of("parameters"), |mean| thousands(mean.round() as u64)),
-        Html::number(figure.n),
+        Html::text(name.replace("window_", "window ")).with_note(&group.label),
         Html::number(score(figure.mean) + &sd),
         to_none,
+        Html::number(figure.n),
+        optional(of("parameters"), |mean| thousands(mean.round() as u64)),
         optional(of("order").filter(|order| order.mean > 0.0), |mean| format!("{mean:.1}")),
         optional(of("seconds_per_step"), significant),
     ])

@@ -10,8 +10,8 @@ mod tests;
 use super::ngram::Ngrams;
 use super::{Row, Tally, Task, TaskError};
 use crate::config::MaestroConfig;
+use crate::report::thousands;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
-use crate::run::thousands;
 use archive::Archive;
 use events::{Event, VOCABULARY};
 use hankel_core::Random;
@@ -120,7 +120,7 @@ impl Task for Maestro {
         let of = |split: Split| {
             let pieces = self.archive.of(split);
             let events: usize = pieces.iter().map(Vec::len).sum();
-            format!("{} {} pieces with {}", pieces.len(), split.name(), thousands(events as f64))
+            format!("{} {} pieces with {}", pieces.len(), split.name(), thousands(events as u64))
         };
         let used: Vec<String> =
             SPLITS.into_iter().filter(|&split| !self.archive.of(split).is_empty()).map(of).collect();
