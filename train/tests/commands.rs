@@ -150,6 +150,19 @@ fn eval_repeats_the_figures_of_the_run() {
     let check = |expectation: &str| place.run(&["eval", "run", "--adapter", "hrm", "--expect", expectation]);
     assert_eq!(check("accuracy>=hrm-0.001").code, Some(0));
     assert_eq!(check("loss<=hrm + 0.001").code, Some(0));
+    // A row is a name, a sign and a number; one that is not there is told before anything is evaluated.
+    check("loss<=hrm32").refused(&["--expect loss<=hrm32", "neither a number nor a row (hrm, hrm-order-2)"]);
+    place.fit(TINY, "tested", &["--set", "task.test_sequences=8"]);
+    let result = json(&fs::read_to_string(place.path("tested/result.json")).unwrap());
+    let loss = |split: &str| result["rows"][0][split]["metrics"]["loss"].as_f64().unwrap();
+    assert!((loss("test") - loss("validation")).abs() > 0.01, "the splits can be told apart");
+    for (split, sign) in [("test", ">="), ("test", "<="), ("validation", ">="), ("validation", "<=")] {
+        let expectation = format!("loss{sign}hrm{}1e-5", if sign == ">=" { "-" } else { "+" });
+        let finished = place.run(&["eval", "tested", "--split", split, "--adapter", "hrm", "--expect", &expectation]);
+        assert_eq!(finished.code, Some(0), "{split} {expectation}: {}", finished.stderr);
+    }
+    let train = place.run(&["eval", "tested", "--split", "train", "--adapter", "hrm", "--expect", "loss<=hrm"]);
+    train.refused(&["no figures on training data"]);
     let failed = check("accuracy>=hrm+0.001");
     assert_eq!(failed.code, Some(1));
     assert!(
