@@ -6,6 +6,10 @@ use common::{Place, TINY};
 use hankel_train::tasks::maestro::events::{Note, decode, quantize, token};
 use hankel_train::tasks::maestro::midi;
 use std::fs;
+#[cfg(unix)]
+use std::io::{BufRead, BufReader, Read};
+#[cfg(unix)]
+use std::process::{Command, Stdio};
 
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -169,6 +173,35 @@ fn eval_repeats_the_figures_of_the_run() {
         failed.stderr.contains("hrm: accuracy is") && failed.stderr.contains("expected at least"),
         "{}",
         failed.stderr
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_evaluation_prints_what_is_finished() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    place.run(&["eval", "run", "--sequences", "0"]).refused(&["--sequences"]);
+    let config = fs::read_to_string(place.path("run/config.toml")).unwrap();
+    let more = config.replace("validation_sequences = 16", "validation_sequences = 3000");
+    assert!(config != more);
+    place.write("run/config.toml", more);
+    let mut command = place.command(&["eval", "run", "--adapter", "hrm", "--adapter", "none", "--expect", "loss<=0"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Of the second adapter it is told, as it begins, that it comes without the trained head.
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("`none` comes without"), "{line}");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    told.read_to_string(&mut line).unwrap();
+    let finished = child.wait_with_output().unwrap();
+    assert_eq!(finished.status.code(), Some(130), "{line}");
+    assert!(line.contains("interrupted while `none` was evaluated") && !line.contains("saving"), "{line}");
+    let printed = String::from_utf8(finished.stdout).unwrap();
+    assert!(
+        printed.starts_with("hrm ") && printed.contains("3000 sequences") && !printed.contains("none"),
+        "{printed}"
     );
 }
 

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
 use crate::report::Run;
 use crate::results::{Scores, Split};
-use crate::run::interrupt;
+use crate::run::interrupt::{self, Interrupted};
 use crate::tasks::text::Prediction;
 use crate::tasks::{self, Task};
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,6 +18,7 @@ use hankel_models::AdapterSet;
 use hankel_models::weights::atomic::write_file;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use serde_json::json;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -32,7 +33,7 @@ pub struct Args {
     split: SplitArg,
     /// Sequences to evaluate, from the first; all when left out
     #[arg(long, value_name = "N")]
-    sequences: Option<usize>,
+    sequences: Option<NonZeroUsize>,
     /// Write the states that the adapter (one, recurrent) runs through on these sequences, for `bt reduce --gramians
     /// empirical --states FILE`: 4 bytes a state, layer and token
     #[arg(long, value_name = "FILE.safetensors")]
@@ -95,9 +96,10 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
         }
     }
     let names = if args.adapter.is_empty() { saved(&args.run)? } else { args.adapter.clone() };
-    interrupt::install().context("cannot take over Ctrl-C")?;
+    interrupt::install("ending after this batch").context("cannot take over Ctrl-C")?;
     let mut all: Vec<(String, Scores)> = Vec::new();
     let mut predictions = Vec::new();
+    let mut interrupted = None;
     for name in names {
         let directory = adapter_directory(&args.run, &name);
         let model = if name == "none" && !directory.is_dir() {
@@ -113,7 +115,7 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
         }
         let settings = &config.train;
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
-        let sequences = args.sequences.unwrap_or(available);
+        let sequences = args.sequences.map_or(available, NonZeroUsize::get);
         let smoothing = settings.label_smoothing;
         if let Some(file) = &args.record_states {
             let records = record_states(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
@@ -126,7 +128,10 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
             );
         }
         let examined = examine(&model, task, split, sequences, batch_size, smoothing, None)?;
-        let (scores, lines) = examined.ok_or_else(|| anyhow!("interrupted"))?;
+        let Some((scores, lines)) = examined else {
+            interrupted = Some(Interrupted(format!("while `{name}` was evaluated, of which there are no scores")));
+            break;
+        };
         predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
         all.push((name, scores));
     }
@@ -145,6 +150,9 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
         output::line(&serde_json::to_string_pretty(&rows)?)?;
     } else {
         output::put(table(&all, split).as_bytes())?;
+    }
+    if let Some(interrupted) = interrupted {
+        return Err(interrupted.into());
     }
     let mut failed = Vec::new();
     for check in checks {
@@ -238,7 +246,9 @@ fn relative(metric: &str, reference: &str, run: &Path, split: Split) -> Result<f
         Split::Test => row.test.as_ref(),
     };
     let value = scores.and_then(|scores| scores.get(metric));
-    value.map(|value| value + offset).with_context(|| format!("row `{}` has no `{metric}` on {}", row.name, split.name()))
+    value
+        .map(|value| value + offset)
+        .with_context(|| format!("row `{}` has no `{metric}` on {}", row.name, split.name()))
 }
 
 /// What is behind the name of a row: nothing, or a sign and a number.
@@ -269,7 +279,8 @@ mod tests {
 
     #[test]
     fn offsets_have_a_sign() {
-        for (text, expected) in [("", Some(0.0)), ("-0.5", Some(-0.5)), (" + 2", Some(2.0)), ("32", None), ("-x", None)] {
+        for (text, expected) in [("", Some(0.0)), ("-0.5", Some(-0.5)), (" + 2", Some(2.0)), ("32", None), ("-x", None)]
+        {
             assert_eq!(offset(text), expected, "{text}");
         }
     }

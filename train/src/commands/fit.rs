@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result<()> {
         (config, prepared, directory)
     };
     memory::watch();
-    interrupt::install().context("cannot take over Ctrl-C")?;
+    interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
     eprintln!("run directory: {}", directory.path().display());
     let outcome = fit(&config, prepared, directory, args.resume)?;
     let run = outcome.directory.path().to_owned();

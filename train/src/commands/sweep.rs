@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
         return list(&places, share, args.json);
     }
     memory::watch();
-    interrupt::install().context("cannot take over Ctrl-C")?;
+    interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
     let outcome = run_cells(&places, share)?;
     for page in reports(&places, &args.out)? {
         output::line(&page.display().to_string())?;
