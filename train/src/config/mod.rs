@@ -117,6 +117,13 @@ pub struct Config {
     pub adapter: Vec<AdapterConfig>,
 }
 
+/// Why a directory is not called `name`, if it should not be.
+fn problem_of_name(name: &str) -> Option<String> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_name = name.chars().all(plain) && name.chars().any(char::is_alphanumeric);
+    (!is_name).then(|| format!("must be made of letters, digits, `-`, `_` and `.`, found {name:?}"))
+}
+
 impl Config {
     /// Reads a configuration from the text of a file, called `file` in messages, with the `key=value` in `overrides` on
     /// top; checks it and writes out its defaults. Beside it, what there is to tell: how budgets were solved.
@@ -168,10 +175,8 @@ impl Config {
     fn check(&self, root: &Node) -> Result<Sizes, ConfigError> {
         let mut problems = Vec::new();
         let mut checks = Checks::new("", &mut problems);
-        let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-        checks.require("name", self.name.chars().all(plain) && self.name.chars().any(char::is_alphanumeric), || {
-            format!("must be made of letters, digits, `-`, `_` and `.`, found {:?}", self.name)
-        });
+        let problem = problem_of_name(&self.name);
+        checks.require("name", problem.is_none(), || problem.unwrap_or_default());
         checks.at_most("seed", self.seed, i64::MAX as u64);
         checks.require("device", !self.device.trim().is_empty(), || "must name a device, or `cpu`".to_owned());
         checks.positive("gpu_memory", self.gpu_memory.unwrap_or(1.0));
