@@ -254,6 +254,11 @@ fn a_failed_cell_does_not_stop_a_sweep() {
     assert_eq!(second.code, Some(0), "{}", second.stderr);
     assert!(second.stdout.contains("2 of 2 cells done"), "{}", second.stdout);
     assert!(!place.path("runs/tiny/path-late.txt/failed.json").exists());
+    // Elsewhere products may be made in another precision.
+    let elsewhere = place.run(&["sweep", "grid.toml", "--set", "precision=bf16"]);
+    assert_eq!(elsewhere.code, Some(0), "{}", elsewhere.stderr);
+    assert!(elsewhere.stdout.contains("2 of 2 cells done"), "{}", elsewhere.stdout);
+    place.run(&["sweep", "grid.toml", "--set", "precision=f64"]).refused(&["was run with another configuration"]);
     place.run(&["sweep", "grid.toml", "--set", "seed=9"]).refused(&["was run with another configuration"]);
     place.run(&["sweep", "grid.toml", "--task-index", "2"]).refused(&["there are 2 cells"]);
 }

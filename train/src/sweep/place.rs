@@ -77,8 +77,12 @@ impl Place {
         if begun {
             let text = fs::read_to_string(at("config.toml")).with_context(|| self.path.display().to_string())?;
             let (own, _) = Config::load(&text, &at("config.toml").display().to_string(), &[])?;
-            // A cell may be gone on with on another device.
-            let here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..self.config.clone() };
+            // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
+            // none is asked for; what is stored in doubles stays in doubles.
+            let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..self.config.clone() };
+            if here.precision.dtype() == own.precision.dtype() {
+                here.precision = own.precision;
+            }
             if own != here {
                 bail!("{} was run with another configuration: remove it, or choose another --out", self.path.display());
             }
