@@ -482,8 +482,14 @@ fn one_report_of_several_runs() {
     let place = Place::new();
     place.fit(TINY, "a", &[]);
     place.fit(TINY, "b", &["--set", "seed=9"]);
+    fs::create_dir(place.path("both")).unwrap();
+    place.write("both/report.html", "another page");
     let finished = place.run(&["report", "a", "b", "-o", "both/page.html"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_eq!(fs::read_to_string(place.path("both/report.html")).unwrap(), "another page");
+    let before = place.snapshot("both");
+    place.run(&["report", "a", "-o", "both"]).refused(&["both is a directory", "both/report.html"]);
+    assert!(before == place.snapshot("both"));
     let page = fs::read_to_string(place.path("both/page.html")).unwrap();
     assert!(page.contains("hrm-order-2") && page.contains("</html>"));
 }

@@ -106,7 +106,9 @@ fn sections(runs: &[Run]) -> Vec<Section> {
 /// # Errors
 /// When a run directory cannot be read (see `Run::load`) or a file cannot be written.
 pub fn write(run_dirs: &[PathBuf], out: &Path) -> Result<PathBuf, ReportError> {
-    write_runs(&read(run_dirs)?, out)
+    let page = out.join("report.html");
+    write_runs(&read(run_dirs)?, &page)?;
+    Ok(page)
 }
 
 /// The runs in directories of runs and of sweeps.
@@ -122,11 +124,11 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<Run>, ReportError> {
     Ok(runs.filter(|(run, of_sweep)| !several || !of_sweep || run.cell.is_some()).map(|(run, _)| run).collect())
 }
 
-/// `write` for runs that are already read.
+/// Writes the report of runs that are read already to `page`, and `plots/` beside it.
 ///
 /// # Errors
 /// When `runs` is empty or a file cannot be written.
-pub fn write_runs(runs: &[Run], out: &Path) -> Result<PathBuf, ReportError> {
+pub fn write_runs(runs: &[Run], page: &Path) -> Result<(), ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);
     }
@@ -135,12 +137,10 @@ pub fn write_runs(runs: &[Run], out: &Path) -> Result<PathBuf, ReportError> {
         move |source| ReportError::Write { path, source }
     };
     let sections: Vec<Section> = sections(runs).into_iter().filter(|s| !s.is_empty()).collect();
-    let plots = out.join("plots");
+    let plots = page.with_file_name("plots");
     std::fs::create_dir_all(&plots).map_err(failed(&plots))?;
     let figures: Vec<&Figure> = sections.iter().flat_map(|s| &s.figures).collect();
     figures.par_iter().try_for_each(|figure| figure.save(&plots))?;
-    let page = html::page(&summary::title(runs), &summary::header(runs), &sections)?;
-    let path = out.join("report.html");
-    std::fs::write(&path, page).map_err(failed(&path))?;
-    Ok(path)
+    let html = html::page(&summary::title(runs), &summary::header(runs), &sections)?;
+    std::fs::write(page, html).map_err(failed(page))
 }
