@@ -4,6 +4,8 @@ mod common;
 
 use common::{Finished, Place, TINY, stop_at};
 use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
 use std::path::Path;
 
 fn configuration() -> String {
@@ -254,6 +256,15 @@ fn a_failed_cell_does_not_stop_a_sweep() {
     assert_eq!(second.code, Some(0), "{}", second.stderr);
     assert!(second.stdout.contains("2 of 2 cells done"), "{}", second.stdout);
     assert!(!place.path("runs/tiny/path-late.txt/failed.json").exists());
+    // One process at a time makes a report, of what is there when its turn comes.
+    fs::remove_file(place.path("runs/tiny/report.html")).unwrap();
+    let held = fs::File::create(place.path("runs/tiny/.lock")).unwrap();
+    held.lock().unwrap();
+    let mut waiting = place.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(waiting.try_wait().unwrap().is_none() && !place.path("runs/tiny/report.html").exists());
+    drop(held);
+    assert!(waiting.wait().unwrap().success() && place.path("runs/tiny/report.html").is_file());
     // Elsewhere products may be made in another precision.
     let elsewhere = place.run(&["sweep", "grid.toml", "--set", "precision=bf16"]);
     assert_eq!(elsewhere.code, Some(0), "{}", elsewhere.stderr);

@@ -23,6 +23,8 @@ pub(crate) mod testing;
 mod tests;
 mod windows;
 
+use hankel_models::weights::WeightsError;
+use hankel_models::weights::atomic::write_file;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +49,10 @@ pub enum ReportError {
     /// A figure could not be drawn or written.
     #[error(transparent)]
     Plot(#[from] hankel_plots::PlotError),
-    /// The page or the directory of the plots could not be written.
+    /// The page could not be written.
+    #[error(transparent)]
+    Page(#[from] WeightsError),
+    /// The numbers of a plot or the directory of the plots could not be written.
     #[error("could not write {}: {source}", path.display())]
     Write {
         /// The file or directory.
@@ -142,5 +147,5 @@ pub fn write_runs(runs: &[Run], page: &Path) -> Result<(), ReportError> {
     let figures: Vec<&Figure> = sections.iter().flat_map(|s| &s.figures).collect();
     figures.par_iter().try_for_each(|figure| figure.save(&plots))?;
     let html = html::page(&summary::title(runs), &summary::header(runs), &sections)?;
-    std::fs::write(page, html).map_err(failed(page))
+    Ok(write_file(page, html.as_bytes())?)
 }

@@ -49,6 +49,24 @@ pub struct Failure {
     pub diverged: Option<(String, u64)>,
 }
 
+/// Waits until no other process holds `directory`, and holds it until the file is dropped: what is made from the states of cells is
+/// made by one process at a time, so that the last one leaves the page on which all are.
+///
+/// # Errors
+/// When the directory cannot be made.
+pub fn hold(directory: &Path) -> Result<File> {
+    let file = lock_file(directory)?;
+    // Without locks in the file system pages are written as a whole all the same.
+    let _ = file.lock();
+    Ok(file)
+}
+
+fn lock_file(directory: &Path) -> Result<File> {
+    let unusable = || format!("cannot use {}", directory.display());
+    fs::create_dir_all(directory).with_context(unusable)?;
+    File::create(directory.join(LOCK)).with_context(unusable)
+}
+
 const FAILED: &str = "failed.json";
 const LOCK: &str = ".lock";
 
@@ -106,9 +124,7 @@ impl Place {
     /// # Errors
     /// When the directory cannot be made.
     pub fn lock(&self) -> Result<Option<File>> {
-        let unusable = || format!("cannot use {}", self.path.display());
-        fs::create_dir_all(&self.path).with_context(unusable)?;
-        let file = File::create(self.path.join(LOCK)).with_context(unusable)?;
+        let file = lock_file(&self.path)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(None),
             // A file system without locks: cells are shared out by --shard or --task-index there.
