@@ -494,6 +494,26 @@ fn one_report_of_several_runs() {
     assert!(page.contains("hrm-order-2") && page.contains("</html>"));
 }
 
+/// Names of files need not be text; those in JSON are as near to it as can be.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_path_that_is_not_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    place.write("grid.toml", TINY);
+    let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/stories260k/config.json");
+    let model = model.display().to_string();
+    for (arguments, option) in
+        [(&["sweep", "grid.toml", "--list", "--json"][..], "--out"), (&["init-model", &model, "--json"], "--output")]
+    {
+        let mut command = place.command(arguments);
+        let finished = common::Finished::new(&command.arg(option).arg(OsStr::from_bytes(b"\xff")).output().unwrap());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert!(json(&finished.stdout).to_string().contains('\u{fffd}'), "{}", finished.stdout);
+    }
+}
+
 /// Every experiment of the paper, as small as can be: each runs from its file, and the page has every figure and a verdict for each
 /// claim.
 #[test]

@@ -4,9 +4,9 @@ mod common;
 
 use common::{Finished, Place, TINY, stop_at};
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
-use std::path::Path;
 
 fn configuration() -> String {
     let pretrain = "[pretrain]\nsteps = 40\ncheckpoint_every = 7\n\n[train]\ncheckpoint_every = 5\n";

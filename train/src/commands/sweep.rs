@@ -150,7 +150,7 @@ fn list(places: &[Place], share: Share, json: bool) -> Result<()> {
         if json {
             rows.push(serde_json::json!({
                 "index": index, "experiment": place.experiment, "cell": place.slug, "state": state,
-                "note": note, "directory": place.path(),
+                "note": note, "directory": place.path().display().to_string(),
             }));
         } else {
             let line = format!("{index:>5}  {state:<8}  {}/{}  {note}", place.experiment, place.slug);
