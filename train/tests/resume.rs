@@ -237,6 +237,27 @@ fn a_killed_sweep_loses_nothing() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn an_interrupted_sweep_says_how_it_goes_on() {
+    let place = Place::new();
+    let experiment = TINY.replace("steps = 12", "steps = 60\ncheckpoint_every = 5").replace("seed = 3\n", "");
+    place.write("grid.toml", experiment + "[sweep.grid]\nseed = [3, 4]\n");
+    let within = stop_at(&place, &["sweep", "grid.toml"], "runs/tiny/seed-3", "hrm-step-000010", "-INT");
+    assert_eq!(within.code, Some(130), "{}", within.stderr);
+    assert!(within.stderr.contains("of `hrm` in tiny/seed-3; the full state is saved"), "{}", within.stderr);
+    assert!(
+        within.stderr.contains("the same command goes on") && !within.stderr.contains("--resume"),
+        "{}",
+        within.stderr
+    );
+    // With its last cell a sweep is done, whatever was asked for meanwhile.
+    let only = ["sweep", "grid.toml", "--task-index", "1"];
+    let behind = stop_at(&place, &only, "runs/tiny/seed-4", "-next-", "-INT");
+    assert_eq!(behind.code, Some(0), "{}", behind.stderr);
+    assert!(behind.stdout.contains("1 of 1 cells done") && place.path("runs/tiny/report.html").exists());
+}
+
 /// A cell that cannot be run is written down, the others go on, and it is tried again when what was missing is there.
 #[test]
 fn a_failed_cell_does_not_stop_a_sweep() {
