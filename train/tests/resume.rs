@@ -237,6 +237,41 @@ fn a_killed_sweep_loses_nothing() {
     }
 }
 
+/// A model that is not there is the failure of the cells that name it, and of no other.
+#[test]
+fn a_missing_model_stops_no_other_cell() {
+    let place = Place::new();
+    place.fit(TINY, "base", &[]);
+    let file = "backbone.toml";
+    place.write(
+        file,
+        TINY.to_owned() + "[sweep.grid]\n\"backbone.path\" = [\"nowhere\", \"base\"]\n[sweep.scales.full]\n",
+    );
+    let paper = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/paper/longbench.toml");
+    let list = place.run(&["sweep", paper, file, "--set", "scale=full", "--list"]);
+    assert_eq!(list.code, Some(0), "{}", list.stderr);
+    let of = |name: &str| list.stdout.lines().filter(|line| line.contains(name)).collect::<Vec<_>>();
+    for line in of("longbench-full/") {
+        assert!(
+            line.contains("failed") && line.contains("longbench.toml:61: `backbone.model` has no tokenizer"),
+            "{line}"
+        );
+        assert!(line.contains("docs/data.md"), "{line}");
+    }
+    assert!(!of("longbench-full/").is_empty());
+    let own = of("tiny-full/");
+    assert!(
+        own[0].contains("failed") && own[0].contains("`backbone.path` cannot be used") && own[1].contains("open"),
+        "{own:?}"
+    );
+    let finished = place.run(&["sweep", file]);
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    assert!(finished.stdout.contains("1 of 2 cells done, 1 failed"), "{}", finished.stdout);
+    assert!(!place.path("runs/tiny/path-nowhere").exists() && place.path("runs/tiny/path-base/result.json").exists());
+    // What no other file would mend is refused before anything is run.
+    place.run(&["sweep", file, "--set", "train.lrr=1"]).refused(&["unknown key `train.lrr`"]);
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_sweep_says_how_it_goes_on() {

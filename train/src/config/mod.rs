@@ -41,7 +41,7 @@ pub use task::{
 pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
-use check::Checks;
+use check::{Checks, Problem};
 use hankel_core::{DType, Device};
 use hankel_models::TinyGptConfig as TinyGptSettings;
 use hankel_ops::linear::default_precision;
@@ -181,6 +181,7 @@ impl Config {
         checks.require("device", !self.device.trim().is_empty(), || "must name a device, or `cpu`".to_owned());
         checks.positive("gpu_memory", self.gpu_memory.unwrap_or(1.0));
         checks.require("precision", self.device == "cpu" || self.precision != Precision::F64, || NO_DOUBLES.to_owned());
+        self.check_tokenizer_of_model(&mut checks);
         self.task.check(&mut checks.inside("task"));
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
         if let (TaskConfig::Text(task), Some(Sizes::Mistral(model))) = (&self.task, &backbone) {
@@ -224,10 +225,10 @@ impl Config {
             });
             adapter.check(self.task.sequence_length(), &placement, &mut checks);
         }
-        let (path, message) = match (problems.into_iter().next(), backbone) {
+        let Problem { key: path, message, of_files } = match (problems.into_iter().next(), backbone) {
             (Some(problem), _) => problem,
             (None, Some(backbone)) => return Ok(backbone),
-            (None, None) => ("backbone".to_owned(), "cannot be used".to_owned()),
+            (None, None) => Problem { key: "backbone".into(), message: "cannot be used".into(), of_files: false },
         };
         let origin = root.origin_of(&path);
         // Adapters are addressed by number inside and by name outside.
@@ -237,7 +238,24 @@ impl Config {
                 shown = format!("adapter.{}.{rest}", adapter.name);
             }
         }
-        Err(ConfigError::new(origin, format!("`{shown}` {message}")))
+        Err(ConfigError { of_files, ..ConfigError::new(origin, format!("`{shown}` {message}")) })
+    }
+
+    /// A tokenizer that was looked for beside the weights is missing there, where nobody wrote `task.tokenizer`.
+    fn check_tokenizer_of_model(&self, checks: &mut Checks<'_>) {
+        let key = if matches!(self.backbone, BackboneConfig::Mistral(_)) { "backbone.model" } else { "backbone.path" };
+        let (TaskConfig::Text(task), Some(model)) = (&self.task, self.backbone.path()) else { return };
+        let directory = model_directory(model);
+        if task.tokenizer.as_ref() == Some(&directory)
+            && let Some(error) = task.tokenizer_problem()
+        {
+            checks.unusable_files(
+                key,
+                format!(
+                    "has no tokenizer that can be used: {error}; docs/data.md says where to get models and tokenizers"
+                ),
+            );
+        }
     }
 
     /// Writes out what was left open; what there is to tell, or the key that cannot be followed and why.

@@ -43,8 +43,8 @@ pub struct Cell {
     pub slug: String,
     /// The axes by their short names, and what this cell has of each: `("length", "64")`.
     pub axes: Vec<(String, String)>,
-    /// The resolved configuration.
-    pub config: Config,
+    /// The resolved configuration, or which of the files that it names cannot be used: those of another cell may be there.
+    pub config: Result<Config, ConfigError>,
 }
 
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Experiment {
         self.scale.as_ref().map_or_else(|| self.name.clone(), |scale| format!("{}-{scale}", self.name))
     }
 
-    /// The cells, the last axis changing fastest, every one checked and resolved. Without a grid there is one.
+    /// The cells, the last axis changing fastest, every one checked and, if its files are there, resolved. Without a grid there is one.
     ///
     /// # Errors
     /// The first problem of the first cell that has one, with its place and key; two cells of one name.
@@ -165,7 +165,10 @@ impl Experiment {
             }
             let name = Node { value: Value::String(format!("{}_{slug}", self.name)), origin: root.origin.clone() };
             tree::assign(&mut root, "name", name)?;
-            Config::resolved(&root, Path::new(&self.file)).map(|(config, _)| Cell { slug, axes, config })
+            match Config::resolved(&root, Path::new(&self.file)) {
+                Err(error) if !error.of_files => Err(error),
+                resolved => Ok(Cell { slug, axes, config: resolved.map(|(config, _)| config) }),
+            }
         };
         choices.into_iter().map(cell).collect()
     }
@@ -330,12 +333,12 @@ kind = "lora"
         let axes: Vec<(&str, &str)> = all[1].axes.iter().map(|(name, label)| (name.as_str(), label.as_str())).collect();
         assert_eq!(axes, [("length", "64"), ("tier", "1"), ("seed", "1")]);
         assert_eq!(all[11].slug, "length-128_tier-2_seed-2");
-        let last = &all[11].config;
+        let last = all[11].config.as_ref().unwrap();
         assert_eq!((last.name.as_str(), last.seed, last.train.steps), ("grid_length-128_tier-2_seed-2", 2, Some(30)));
         assert!(last.to_toml().contains("state_dim = 32"));
         let smoke = cells(&["scale=smoke", "task.length=32"]).unwrap();
         assert_eq!(smoke.iter().map(|cell| cell.slug.as_str()).collect::<Vec<_>>(), ["length-32_tier-1_seed-0"]);
-        assert_eq!(smoke[0].config.train.steps, Some(2));
+        assert_eq!(smoke[0].config.as_ref().unwrap().train.steps, Some(2));
         assert_eq!(cells(&["tier=2", "seed=[7, 8]"]).unwrap()[1].slug, "length-64_tier-2_seed-8");
     }
 

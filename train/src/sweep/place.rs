@@ -1,6 +1,6 @@
 //! The directory of a cell, and how far it is.
 
-use crate::config::{Cell, Config, Experiment};
+use crate::config::{Cell, Config, ConfigError, Experiment};
 use crate::fit::Stop;
 use crate::run::RunDirectory;
 use crate::study::{self, CELL_FILE};
@@ -17,8 +17,8 @@ pub struct Place {
     pub experiment: String,
     /// Its name within the experiment.
     pub slug: String,
-    /// What it runs.
-    pub config: Config,
+    /// What it runs, or which of the files for that cannot be used.
+    pub config: Result<Config, ConfigError>,
     /// Where it lies in the experiment's grid.
     grid: study::Place,
     path: PathBuf,
@@ -91,13 +91,17 @@ impl Place {
     /// When the directory holds a run of another configuration, or what it holds cannot be read.
     pub fn state(&self) -> Result<State> {
         let at = |name: &str| self.path.join(name);
+        let config = match &self.config {
+            Ok(config) => config,
+            Err(error) => return Ok(State::Failed(Failure { error: error.to_string(), diverged: None })),
+        };
         let begun = at("config.toml").is_file();
         if begun {
             let text = fs::read_to_string(at("config.toml")).with_context(|| self.path.display().to_string())?;
             let (own, _) = Config::load(&text, &at("config.toml").display().to_string(), &[])?;
             // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
             // none is asked for; what is stored in doubles stays in doubles.
-            let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..self.config.clone() };
+            let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..config.clone() };
             if here.precision.dtype() == own.precision.dtype() {
                 here.precision = own.precision;
             }

@@ -69,6 +69,14 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
     let (mut outcome, mut done_work, begun) = (Outcome::default(), 0.0, Instant::now());
     for (number, place) in own.iter().enumerate() {
         let name = format!("{}/{}", place.experiment, place.slug);
+        let config = match &place.config {
+            Ok(config) => config,
+            Err(error) => {
+                eprintln!("{name}: {error}");
+                outcome.failed.push((name, error.to_string()));
+                continue;
+            }
+        };
         let lock = place.lock()?;
         // Another process may have finished it since.
         match (&lock, place.state()?) {
@@ -83,7 +91,11 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
                     return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
                 }
                 let rest = own[number..].iter().zip(&states[number..]);
-                let left: f64 = rest.filter(|(_, state)| is_left(state)).map(|(place, _)| work(&place.config)).sum();
+                let left: f64 = rest
+                    .filter(|(_, state)| is_left(state))
+                    .filter_map(|(place, _)| place.config.as_ref().ok())
+                    .map(work)
+                    .sum();
                 let spent = begun.elapsed().as_secs_f64();
                 let eta = if done_work > 0.0 {
                     format!(", about {} left", duration(spent / done_work * left))
@@ -91,7 +103,7 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
                     String::new()
                 };
                 eprintln!("== cell {} of {}: {name}{eta}", number + 1, own.len());
-                match cell(place, &state) {
+                match cell(place, config, &state) {
                     Ok(()) => outcome.done += 1,
                     Err(error) => {
                         if let Some(Stop::Interrupted { stage, step }) = error.downcast_ref() {
@@ -106,18 +118,18 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
                         }
                     }
                 }
-                done_work += work(&place.config);
+                done_work += work(config);
             }
         }
     }
     Ok(outcome)
 }
 
-fn cell(place: &Place, state: &State) -> Result<()> {
-    let prepared = Prepared::new(&place.config)?;
+fn cell(place: &Place, config: &Config, state: &State) -> Result<()> {
+    let prepared = Prepared::new(config)?;
     let directory = place.directory(state)?;
     let resume = directory.config().is_file();
-    fit(&place.config, prepared, directory, resume).map(|_| ())
+    fit(config, prepared, directory, resume).map(|_| ())
 }
 
 /// Tokens that a run trains on: how long it takes beside the others.
