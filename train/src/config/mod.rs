@@ -474,6 +474,12 @@ lr = 2e-4
                 "--set backbone.context=16: `backbone.context` is 16 tokens, but sequences of the task have 32: shorten `task.length`",
             ),
             (&["backbone.heads=5"], "`backbone.heads` does not fit: d_model = 128 cannot be split over 5 heads"),
+            (
+                &["task.train_sequences=1000000000000000000"],
+                "`task.train_sequences` must be at most 100000000 (shuffling",
+            ),
+            (&["task.validation_sequences=100000001"], "`task.validation_sequences` must be at most 100000000"),
+            (&["task.test_sequences=100000001"], "`task.test_sequences` must be at most 100000000"),
             (&["task.transitions=[[0, 1]]"], "`task.transitions` must have 4 rows (states) of 2 entries (symbols)"),
             (&["pretrain.task.states=5"], "`pretrain.task` has a vocabulary of 7, but the adapters' task has one of 6"),
             (&["device=gpu", "precision=f64"], "--set precision=f64: `precision` \"f64\" is for the CPU"),
