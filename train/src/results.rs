@@ -4,7 +4,7 @@
 //! only grow: a new field is optional or has a default, a new metric is a new name in [`Scores::metrics`].
 
 use hankel_models::adapters::Exactness;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the layout of `result.json` and `metrics.jsonl`; raised when a reader of older files would be misled.
@@ -64,12 +64,19 @@ impl Split {
 /// Figures of one evaluation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
-    /// Metric name (see [`metric`]) to value.
+    /// Metric name (see [`metric`]) to value. One that is not finite is `null` in a file, and not a number when it is read back.
+    #[serde(deserialize_with = "figures")]
     pub metrics: BTreeMap<String, f64>,
     /// Number of target tokens with a weight above zero.
     pub tokens: u64,
     /// Number of sequences.
     pub sequences: u64,
+}
+
+/// JSON has no number that is not finite: `null` stands for it.
+fn figures<'de, D: Deserializer<'de>>(source: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let figures = BTreeMap::<String, Option<f64>>::deserialize(source)?;
+    Ok(figures.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
 }
 
 impl Scores {
@@ -453,6 +460,14 @@ mod tests {
         let line = serde_json::to_string(&event).unwrap();
         assert!(line.starts_with(r#"{"event":"eval","stage":"hrm","step":7,"split":"validation""#), "{line}");
         assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
+    }
+
+    #[test]
+    fn what_is_not_finite_can_be_read_back() {
+        let metrics = [(metric::LOSS, f64::INFINITY), (metric::ACCURACY, 0.5)].map(|(name, x)| (name.to_owned(), x));
+        let scores = Scores { metrics: metrics.into(), ..Scores::default() };
+        let read: Scores = serde_json::from_str(&serde_json::to_string(&scores).unwrap()).unwrap();
+        assert!(read.metrics[metric::LOSS].is_nan() && read.metrics[metric::ACCURACY] == 0.5);
     }
 
     #[test]

@@ -6,6 +6,10 @@ use common::{Place, TINY};
 use hankel_train::tasks::maestro::events::{Note, decode, quantize, token};
 use hankel_train::tasks::maestro::midi;
 use std::fs;
+#[cfg(unix)]
+use std::io::{BufRead, BufReader, Read};
+#[cfg(unix)]
+use std::process::{Command, Stdio};
 
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -46,12 +50,18 @@ fn a_run_leaves_what_it_should() {
 #[test]
 fn a_trained_adapter_is_probed_and_measured() {
     let place = Place::new();
-    let asked = "truncate = { total = 3 }\nprobe = [{ gate = 0.0 }, { gate = 0.5 }]\nexactness = { sequences = 3 }";
+    let asked = "truncate = { total = 3 }\nprobe = [{ gate = 0.0 }, { gate = 0.5 }, { gate = 1e38 }]\nexactness = { sequences = 3 }";
     place.fit(&TINY.replace("truncate = { order = 2 }", asked), "run", &[]);
     let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
     let rows = result["rows"].as_array().unwrap();
     let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["hrm", "hrm-total-3", "hrm-gate-0", "hrm-gate-0.5"]);
+    assert_eq!(names[..4], ["hrm", "hrm-total-3", "hrm-gate-0", "hrm-gate-0.5"]);
+    // What is too large to compute with leaves figures that are not numbers, and a run that can be read.
+    assert_eq!(rows[4]["validation"]["metrics"]["loss"], serde_json::Value::Null);
+    for again in [&["fit", "--out", "run", "--resume"][..], &["report", "run"], &["export", "run", "--csv"]] {
+        let finished = place.run(again);
+        assert_eq!(finished.code, Some(0), "{again:?}: {}", finished.stderr);
+    }
     let layer = |row: usize, key: &str| rows[row]["layers"][0][key].as_f64().unwrap();
     let orders = rows[1]["layers"].as_array().unwrap().iter().map(|layer| layer["order"].as_u64().unwrap());
     assert_eq!(orders.sum::<u64>(), 3);
@@ -144,12 +154,54 @@ fn eval_repeats_the_figures_of_the_run() {
     let check = |expectation: &str| place.run(&["eval", "run", "--adapter", "hrm", "--expect", expectation]);
     assert_eq!(check("accuracy>=hrm-0.001").code, Some(0));
     assert_eq!(check("loss<=hrm + 0.001").code, Some(0));
+    // A row is a name, a sign and a number; one that is not there is told before anything is evaluated.
+    check("loss<=hrm32").refused(&["--expect loss<=hrm32", "neither a number nor a row (hrm, hrm-order-2)"]);
+    place.fit(TINY, "tested", &["--set", "task.test_sequences=8"]);
+    let result = json(&fs::read_to_string(place.path("tested/result.json")).unwrap());
+    let loss = |split: &str| result["rows"][0][split]["metrics"]["loss"].as_f64().unwrap();
+    assert!((loss("test") - loss("validation")).abs() > 0.01, "the splits can be told apart");
+    for (split, sign) in [("test", ">="), ("test", "<="), ("validation", ">="), ("validation", "<=")] {
+        let expectation = format!("loss{sign}hrm{}1e-5", if sign == ">=" { "-" } else { "+" });
+        let finished = place.run(&["eval", "tested", "--split", split, "--adapter", "hrm", "--expect", &expectation]);
+        assert_eq!(finished.code, Some(0), "{split} {expectation}: {}", finished.stderr);
+    }
+    let train = place.run(&["eval", "tested", "--split", "train", "--adapter", "hrm", "--expect", "loss<=hrm"]);
+    train.refused(&["no figures on training data"]);
     let failed = check("accuracy>=hrm+0.001");
     assert_eq!(failed.code, Some(1));
     assert!(
         failed.stderr.contains("hrm: accuracy is") && failed.stderr.contains("expected at least"),
         "{}",
         failed.stderr
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_evaluation_prints_what_is_finished() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    place.run(&["eval", "run", "--sequences", "0"]).refused(&["--sequences"]);
+    let config = fs::read_to_string(place.path("run/config.toml")).unwrap();
+    let more = config.replace("validation_sequences = 16", "validation_sequences = 3000");
+    assert!(config != more);
+    place.write("run/config.toml", more);
+    let mut command = place.command(&["eval", "run", "--adapter", "hrm", "--adapter", "none", "--expect", "loss<=0"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Of the second adapter it is told, as it begins, that it comes without the trained head.
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("`none` comes without"), "{line}");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    told.read_to_string(&mut line).unwrap();
+    let finished = child.wait_with_output().unwrap();
+    assert_eq!(finished.status.code(), Some(130), "{line}");
+    assert!(line.contains("interrupted while `none` was evaluated") && !line.contains("saving"), "{line}");
+    let printed = String::from_utf8(finished.stdout).unwrap();
+    assert!(
+        printed.starts_with("hrm ") && printed.contains("3000 sequences") && !printed.contains("none"),
+        "{printed}"
     );
 }
 
@@ -430,10 +482,36 @@ fn one_report_of_several_runs() {
     let place = Place::new();
     place.fit(TINY, "a", &[]);
     place.fit(TINY, "b", &["--set", "seed=9"]);
+    fs::create_dir(place.path("both")).unwrap();
+    place.write("both/report.html", "another page");
     let finished = place.run(&["report", "a", "b", "-o", "both/page.html"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_eq!(fs::read_to_string(place.path("both/report.html")).unwrap(), "another page");
+    let before = place.snapshot("both");
+    place.run(&["report", "a", "-o", "both"]).refused(&["both is a directory", "both/report.html"]);
+    assert!(before == place.snapshot("both"));
     let page = fs::read_to_string(place.path("both/page.html")).unwrap();
     assert!(page.contains("hrm-order-2") && page.contains("</html>"));
+}
+
+/// Names of files need not be text; those in JSON are as near to it as can be.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_path_that_is_not_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    place.write("grid.toml", TINY);
+    let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/stories260k/config.json");
+    let model = model.display().to_string();
+    for (arguments, option) in
+        [(&["sweep", "grid.toml", "--list", "--json"][..], "--out"), (&["init-model", &model, "--json"], "--output")]
+    {
+        let mut command = place.command(arguments);
+        let finished = common::Finished::new(&command.arg(option).arg(OsStr::from_bytes(b"\xff")).output().unwrap());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert!(json(&finished.stdout).to_string().contains('\u{fffd}'), "{}", finished.stdout);
+    }
 }
 
 /// Every experiment of the paper, as small as can be: each runs from its file, and the page has every figure and a verdict for each

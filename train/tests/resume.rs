@@ -5,6 +5,8 @@ mod common;
 use common::{Finished, Place, TINY, stop_at};
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 fn configuration() -> String {
     let pretrain = "[pretrain]\nsteps = 40\ncheckpoint_every = 7\n\n[train]\ncheckpoint_every = 5\n";
@@ -235,6 +237,62 @@ fn a_killed_sweep_loses_nothing() {
     }
 }
 
+/// A model that is not there is the failure of the cells that name it, and of no other.
+#[test]
+fn a_missing_model_stops_no_other_cell() {
+    let place = Place::new();
+    place.fit(TINY, "base", &[]);
+    let file = "backbone.toml";
+    place.write(
+        file,
+        TINY.to_owned() + "[sweep.grid]\n\"backbone.path\" = [\"nowhere\", \"base\"]\n[sweep.scales.full]\n",
+    );
+    let paper = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/paper/longbench.toml");
+    let list = place.run(&["sweep", paper, file, "--set", "scale=full", "--list"]);
+    assert_eq!(list.code, Some(0), "{}", list.stderr);
+    let of = |name: &str| list.stdout.lines().filter(|line| line.contains(name)).collect::<Vec<_>>();
+    for line in of("longbench-full/") {
+        assert!(
+            line.contains("failed") && line.contains("longbench.toml:61: `backbone.model` has no tokenizer"),
+            "{line}"
+        );
+        assert!(line.contains("docs/data.md"), "{line}");
+    }
+    assert!(!of("longbench-full/").is_empty());
+    let own = of("tiny-full/");
+    assert!(
+        own[0].contains("failed") && own[0].contains("`backbone.path` cannot be used") && own[1].contains("open"),
+        "{own:?}"
+    );
+    let finished = place.run(&["sweep", file]);
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    assert!(finished.stdout.contains("1 of 2 cells done, 1 failed"), "{}", finished.stdout);
+    assert!(!place.path("runs/tiny/path-nowhere").exists() && place.path("runs/tiny/path-base/result.json").exists());
+    // What no other file would mend is refused before anything is run.
+    place.run(&["sweep", file, "--set", "train.lrr=1"]).refused(&["unknown key `train.lrr`"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_sweep_says_how_it_goes_on() {
+    let place = Place::new();
+    let experiment = TINY.replace("steps = 12", "steps = 60\ncheckpoint_every = 5").replace("seed = 3\n", "");
+    place.write("grid.toml", experiment + "[sweep.grid]\nseed = [3, 4]\n");
+    let within = stop_at(&place, &["sweep", "grid.toml"], "runs/tiny/seed-3", "hrm-step-000010", "-INT");
+    assert_eq!(within.code, Some(130), "{}", within.stderr);
+    assert!(within.stderr.contains("of `hrm` in tiny/seed-3; the full state is saved"), "{}", within.stderr);
+    assert!(
+        within.stderr.contains("the same command goes on") && !within.stderr.contains("--resume"),
+        "{}",
+        within.stderr
+    );
+    // With its last cell a sweep is done, whatever was asked for meanwhile.
+    let only = ["sweep", "grid.toml", "--task-index", "1"];
+    let behind = stop_at(&place, &only, "runs/tiny/seed-4", "-next-", "-INT");
+    assert_eq!(behind.code, Some(0), "{}", behind.stderr);
+    assert!(behind.stdout.contains("1 of 1 cells done") && place.path("runs/tiny/report.html").exists());
+}
+
 /// A cell that cannot be run is written down, the others go on, and it is tried again when what was missing is there.
 #[test]
 fn a_failed_cell_does_not_stop_a_sweep() {
@@ -254,6 +312,20 @@ fn a_failed_cell_does_not_stop_a_sweep() {
     assert_eq!(second.code, Some(0), "{}", second.stderr);
     assert!(second.stdout.contains("2 of 2 cells done"), "{}", second.stdout);
     assert!(!place.path("runs/tiny/path-late.txt/failed.json").exists());
+    // One process at a time makes a report, of what is there when its turn comes.
+    fs::remove_file(place.path("runs/tiny/report.html")).unwrap();
+    let held = fs::File::create(place.path("runs/tiny/.lock")).unwrap();
+    held.lock().unwrap();
+    let mut waiting = place.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(waiting.try_wait().unwrap().is_none() && !place.path("runs/tiny/report.html").exists());
+    drop(held);
+    assert!(waiting.wait().unwrap().success() && place.path("runs/tiny/report.html").is_file());
+    // Elsewhere products may be made in another precision.
+    let elsewhere = place.run(&["sweep", "grid.toml", "--set", "precision=bf16"]);
+    assert_eq!(elsewhere.code, Some(0), "{}", elsewhere.stderr);
+    assert!(elsewhere.stdout.contains("2 of 2 cells done"), "{}", elsewhere.stdout);
+    place.run(&["sweep", "grid.toml", "--set", "precision=f64"]).refused(&["was run with another configuration"]);
     place.run(&["sweep", "grid.toml", "--set", "seed=9"]).refused(&["was run with another configuration"]);
     place.run(&["sweep", "grid.toml", "--task-index", "2"]).refused(&["there are 2 cells"]);
 }

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
 use crate::report::Run;
 use crate::results::{Scores, Split};
-use crate::run::interrupt;
+use crate::run::interrupt::{self, Interrupted};
 use crate::tasks::text::Prediction;
 use crate::tasks::{self, Task};
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,8 +18,8 @@ use hankel_models::AdapterSet;
 use hankel_models::weights::atomic::write_file;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,7 +33,7 @@ pub struct Args {
     split: SplitArg,
     /// Sequences to evaluate, from the first; all when left out
     #[arg(long, value_name = "N")]
-    sequences: Option<usize>,
+    sequences: Option<NonZeroUsize>,
     /// Write the states that the adapter (one, recurrent) runs through on these sequences, for `bt reduce --gramians
     /// empirical --states FILE`: 4 bytes a state, layer and token
     #[arg(long, value_name = "FILE.safetensors")]
@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Exit with code 1 unless METRIC>=REFERENCE or METRIC<=REFERENCE holds for every adapter; the reference is a number or
-    /// a row of the run's result, plus or minus a number: accuracy>=0.9, accuracy>=hrm-0.01, loss<=lora+0.05
+    /// a row of the run's result on the same data, plus or minus a number: accuracy>=0.9, accuracy>=hrm-0.01, loss<=lora+0.05
     #[arg(long, value_name = "CHECK")]
     expect: Vec<String>,
 }
@@ -71,7 +71,8 @@ impl SplitArg {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let checks: Vec<Check> = args.expect.iter().map(|text| Check::parse(text)).collect::<Result<_>>()?;
+    let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, args.split.split()));
+    let checks = checks.collect::<Result<Vec<_>>>()?;
     let mut config = load_run(&args.run)?;
     args.device.apply(&mut config)?;
     let task = tasks::build(&config.task)?;
@@ -95,9 +96,10 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
         }
     }
     let names = if args.adapter.is_empty() { saved(&args.run)? } else { args.adapter.clone() };
-    interrupt::install().context("cannot take over Ctrl-C")?;
+    interrupt::install("ending after this batch").context("cannot take over Ctrl-C")?;
     let mut all: Vec<(String, Scores)> = Vec::new();
     let mut predictions = Vec::new();
+    let mut interrupted = None;
     for name in names {
         let directory = adapter_directory(&args.run, &name);
         let model = if name == "none" && !directory.is_dir() {
@@ -113,7 +115,7 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
         }
         let settings = &config.train;
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
-        let sequences = args.sequences.unwrap_or(available);
+        let sequences = args.sequences.map_or(available, NonZeroUsize::get);
         let smoothing = settings.label_smoothing;
         if let Some(file) = &args.record_states {
             let records = record_states(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
@@ -126,7 +128,10 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
             );
         }
         let examined = examine(&model, task, split, sequences, batch_size, smoothing, None)?;
-        let (scores, lines) = examined.ok_or_else(|| anyhow!("interrupted"))?;
+        let Some((scores, lines)) = examined else {
+            interrupted = Some(Interrupted(format!("while `{name}` was evaluated, of which there are no scores")));
+            break;
+        };
         predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
         all.push((name, scores));
     }
@@ -146,17 +151,20 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
     } else {
         output::put(table(&all, split).as_bytes())?;
     }
+    if let Some(interrupted) = interrupted {
+        return Err(interrupted.into());
+    }
     let mut failed = Vec::new();
     for check in checks {
         for (name, scores) in &all {
-            failed.extend(check.failure(name, scores, &args.run)?);
+            failed.extend(check.failure(name, scores)?);
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(CheckFailed(failed.join("; ")).into()) }
 }
 
 /// The adapters of a run, and the backbone alone.
-fn saved(run: &std::path::Path) -> Result<Vec<String>> {
+fn saved(run: &Path) -> Result<Vec<String>> {
     let directory = run.join("adapters");
     let mut names = vec!["none".to_owned()];
     if directory.is_dir() {
@@ -188,11 +196,12 @@ struct Check {
     text: String,
     metric: String,
     at_least: bool,
-    reference: String,
+    limit: f64,
 }
 
 impl Check {
-    fn parse(text: &str) -> Result<Self> {
+    /// A row stands for its figure on `split` in the result of `run`.
+    fn parse(text: &str, run: &Path, split: Split) -> Result<Self> {
         let parts = text.split_once(">=").map(|(m, r)| (m, true, r)).or_else(|| {
             let (metric, reference) = text.split_once("<=")?;
             Some((metric, false, reference))
@@ -200,60 +209,79 @@ impl Check {
         let Some((metric, at_least, reference)) = parts else {
             bail!("--expect {text}: expected METRIC>=REFERENCE or METRIC<=REFERENCE, for example accuracy>=0.9");
         };
-        let (metric, reference) = (metric.trim().to_owned(), reference.trim().to_owned());
-        Ok(Check { text: text.to_owned(), metric, at_least, reference })
+        let (metric, reference) = (metric.trim().to_owned(), reference.trim());
+        let limit = match reference.parse() {
+            Ok(number) => number,
+            Err(_) => relative(&metric, reference, run, split).with_context(|| format!("--expect {text}"))?,
+        };
+        Ok(Check { text: text.to_owned(), metric, at_least, limit })
     }
 
     /// What is wrong with an adapter's scores, if the check fails.
-    fn failure(&self, name: &str, scores: &Scores, run: &std::path::Path) -> Result<Option<String>> {
+    fn failure(&self, name: &str, scores: &Scores) -> Result<Option<String>> {
         let found = scores.get(&self.metric).ok_or_else(|| {
             let known: Vec<&str> = scores.metrics.keys().map(String::as_str).collect();
             anyhow!("--expect {}: there is no metric `{}`; there are {}", self.text, self.metric, known.join(", "))
         })?;
-        let limit = match self.reference.parse() {
-            Ok(number) => number,
-            Err(_) => self.relative(run)?,
-        };
+        let limit = self.limit;
         let holds = if self.at_least { found >= limit } else { found <= limit };
         let sign = if self.at_least { "at least" } else { "at most" };
         Ok((!holds)
             .then(|| format!("{name}: {} is {found:.6}, expected {sign} {limit:.6} ({})", self.metric, self.text)))
     }
+}
 
-    /// `hrm`, `hrm-0.01`, `lora+0.05`: a row of the run's result and a number.
-    fn relative(&self, run: &std::path::Path) -> Result<f64> {
-        let run = Run::load(run)?;
-        let rows: BTreeMap<&str, Option<f64>> =
-            run.rows().iter().map(|row| (row.name.as_str(), row.validation.get(&self.metric))).collect();
-        // Names may hold a minus themselves: the longest one that fits is meant.
-        let row = rows.keys().filter(|name| self.reference.starts_with(**name)).max_by_key(|name| name.len());
-        let unknown = || {
-            let names: Vec<&str> = rows.keys().copied().collect();
-            anyhow!("--expect {}: `{}` is neither a number nor a row ({})", self.text, self.reference, names.join(", "))
-        };
-        let row = row.ok_or_else(unknown)?;
-        let rest = self.reference[row.len()..].replace(' ', "");
-        let offset: f64 = if rest.is_empty() { 0.0 } else { rest.parse().map_err(|_| unknown())? };
-        let value = rows[row].ok_or_else(|| anyhow!("--expect {}: row `{row}` has no `{}`", self.text, self.metric))?;
-        Ok(value + offset)
+/// `hrm`, `hrm-0.01`, `lora+0.05`: a row of the run's result and a number.
+fn relative(metric: &str, reference: &str, run: &Path, split: Split) -> Result<f64> {
+    let run = Run::load(run)?;
+    // Names may hold a minus themselves: the longest one that fits is meant.
+    let fitting = run.rows().iter().filter_map(|row| Some((row, offset(reference.strip_prefix(&row.name)?)?)));
+    let Some((row, offset)) = fitting.max_by_key(|(row, _)| row.name.len()) else {
+        let names: Vec<&str> = run.rows().iter().map(|row| row.name.as_str()).collect();
+        bail!("`{reference}` is neither a number nor a row ({}) plus or minus a number", names.join(", "));
+    };
+    let scores = match split {
+        Split::Train => bail!("a result has no figures on training data: name a number, or another --split"),
+        Split::Validation => Some(&row.validation),
+        Split::Test => row.test.as_ref(),
+    };
+    let value = scores.and_then(|scores| scores.get(metric));
+    value
+        .map(|value| value + offset)
+        .with_context(|| format!("row `{}` has no `{metric}` on {}", row.name, split.name()))
+}
+
+/// What is behind the name of a row: nothing, or a sign and a number.
+fn offset(text: &str) -> Option<f64> {
+    let text = text.replace(' ', "");
+    if text.is_empty() {
+        return Some(0.0);
     }
+    text.starts_with(['+', '-']).then(|| text.parse().ok())?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn checks() {
         let scores = Scores { metrics: BTreeMap::from([("accuracy".to_owned(), 0.7)]), ..Scores::default() };
-        let failure = |text: &str| {
-            let check = Check::parse(text).unwrap();
-            check.failure("hrm", &scores, std::path::Path::new("nowhere")).map(|failure| failure.is_some())
-        };
+        let parse = |text: &str| Check::parse(text, Path::new("nowhere"), Split::Validation);
+        let failure = |text: &str| parse(text).unwrap().failure("hrm", &scores).map(|failure| failure.is_some());
         assert!(!failure("accuracy>=0.69").unwrap());
         assert!(failure("accuracy >= 0.71").unwrap());
         assert!(failure("accuracy<=0.69").unwrap());
         assert!(failure("loss<=1").unwrap_err().to_string().contains("there are accuracy"));
-        assert!(Check::parse("accuracy=1").unwrap_err().to_string().contains("expected METRIC>=REFERENCE"));
+        assert!(parse("accuracy=1").unwrap_err().to_string().contains("expected METRIC>=REFERENCE"));
+    }
+
+    #[test]
+    fn offsets_have_a_sign() {
+        for (text, expected) in [("", Some(0.0)), ("-0.5", Some(-0.5)), (" + 2", Some(2.0)), ("32", None), ("-x", None)]
+        {
+            assert_eq!(offset(text), expected, "{text}");
+        }
     }
 }

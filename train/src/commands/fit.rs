@@ -3,8 +3,8 @@
 use super::output;
 use crate::config::{Config, Precision};
 use crate::fit::{Prepared, dry_run, fit};
-use crate::report;
-use crate::run::{RunDirectory, duration, interrupt, memory};
+use crate::report::{self, duration};
+use crate::run::{RunDirectory, interrupt, memory};
 use anyhow::{Context, Result, bail};
 use hankel_core::Device;
 use hankel_ops::linear::check_precision;
@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result<()> {
         (config, prepared, directory)
     };
     memory::watch();
-    interrupt::install().context("cannot take over Ctrl-C")?;
+    interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
     eprintln!("run directory: {}", directory.path().display());
     let outcome = fit(&config, prepared, directory, args.resume)?;
     let run = outcome.directory.path().to_owned();

@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
     let count = arrays.len();
     write_file(&args.output, &serialize(&arrays))?;
     if args.json {
-        let facts = json!({ "output": args.output, "loss": loss, "targets": input.targets(), "tensors": count });
+        let facts = json!({ "output": args.output.display().to_string(), "loss": loss, "targets": input.targets(), "tensors": count });
         output::line(&serde_json::to_string_pretty(&facts)?)?;
     } else {
         output::line(&format!(

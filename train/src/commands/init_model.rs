@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<()> {
     init_model(&config, args.seed, kind, &args.output)?;
     let parameters = config.parameters();
     if args.json {
-        let facts = json!({ "output": args.output, "parameters": parameters, "bytes": size * parameters });
+        let facts = json!({ "output": args.output.display().to_string(), "parameters": parameters, "bytes": size * parameters });
         output::line(&serde_json::to_string_pretty(&facts)?)?;
     } else {
         let bytes = (size * parameters) as f64 / 1e9;

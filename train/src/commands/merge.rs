@@ -79,7 +79,7 @@ fn print(args: &Args, report: &MergeReport) -> Result<()> {
     };
     let text = if args.json {
         let facts = json!({
-            "output": args.output,
+            "output": args.output.display().to_string(),
             "merged": report.tensors.len(),
             "largest_drift": { "tensor": worst.name, "drift": worst.drift, "update": worst.update,
                 "relative": worst.relative_drift() },

@@ -18,7 +18,7 @@ mod sweep;
 mod tokenize;
 
 use crate::fit::Stop;
-use crate::run::interrupt;
+use crate::run::interrupt::{self, Interrupted};
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use hankel_core::gpu;
@@ -117,6 +117,9 @@ fn run(cli: Cli) -> Result<()> {
 fn exit_code(error: &anyhow::Error) -> u8 {
     if error.downcast_ref::<CheckFailed>().is_some() {
         return CHECK_FAILED;
+    }
+    if error.downcast_ref::<Interrupted>().is_some() {
+        return interrupt::EXIT_CODE;
     }
     match error.downcast_ref::<Stop>() {
         Some(Stop::Interrupted { .. }) => interrupt::EXIT_CODE,

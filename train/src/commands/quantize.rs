@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> Result<()> {
     let rate = report.bytes_before as f64 / seconds / 1e9;
     if args.json {
         let facts = json!({
-            "output": args.output,
+            "output": args.output.display().to_string(),
             "matrices": report.matrices,
             "bytes_before": report.bytes_before,
             "bytes_after": report.bytes_after,

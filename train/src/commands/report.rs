@@ -3,9 +3,8 @@
 use super::output;
 use crate::report;
 use crate::study::{Cell, write_results};
-use anyhow::{Context, Result, bail};
-use std::fs;
-use std::path::{Path, PathBuf};
+use anyhow::{Result, bail};
+use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -21,6 +20,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    if args.output.is_dir() {
+        bail!("--output {} is a directory: name the page, {0}/report.html", args.output.display());
+    }
     let runs = report::read(&args.runs)?;
     if let Some(directory) = &args.results {
         let cells: Vec<Cell> = runs.iter().filter_map(|run| run.cell.clone()).collect();
@@ -31,12 +33,7 @@ pub fn run(args: &Args) -> Result<()> {
             output::line(&file.display().to_string())?;
         }
     }
-    let directory = args.output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let page = report::write_runs(&runs, directory)?;
-    if page.file_name() != args.output.file_name() {
-        fs::rename(&page, &args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
-    }
+    report::write_runs(&runs, &args.output)?;
     output::line(&args.output.display().to_string())?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::{CheckFailed, output};
 use crate::config::Experiment;
 use crate::report;
 use crate::run::{interrupt, memory};
-use crate::sweep::{Place, Share, State, run as run_cells};
+use crate::sweep::{Place, Share, State, hold, run as run_cells};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 use std::fs;
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
         return list(&places, share, args.json);
     }
     memory::watch();
-    interrupt::install().context("cannot take over Ctrl-C")?;
+    interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
     let outcome = run_cells(&places, share)?;
     for page in reports(&places, &args.out)? {
         output::line(&page.display().to_string())?;
@@ -111,22 +111,30 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// A report of each experiment that has outcomes, and one of all if there are several.
 fn reports(places: &[Place], out: &Path) -> Result<Vec<PathBuf>> {
-    let is_over = |place: &&Place| matches!(place.state(), Ok(State::Done | State::Diverged(_)));
-    let finished: Vec<&Place> = places.iter().filter(is_over).collect();
-    let mut experiments: Vec<&str> = finished.iter().map(|place| place.experiment.as_str()).collect();
+    let mut experiments: Vec<&str> = places.iter().map(|place| place.experiment.as_str()).collect();
     experiments.dedup();
-    let paths = |wanted: Option<&str>| -> Vec<PathBuf> {
-        let is_wanted = |place: &&&Place| wanted.is_none_or(|name| place.experiment == name);
-        finished.iter().filter(is_wanted).map(|place| place.path().to_owned()).collect()
-    };
     let mut pages = Vec::new();
     for &experiment in &experiments {
-        pages.push(report::write(&paths(Some(experiment)), &out.join(experiment))?);
+        pages.extend(page(places.iter().filter(|place| place.experiment == experiment), &out.join(experiment))?);
     }
-    if experiments.len() > 1 {
-        pages.push(report::write(&paths(None), out)?);
+    if pages.len() > 1 {
+        pages.extend(page(places.iter(), out)?);
     }
     Ok(pages)
+}
+
+/// The report of those of `places` that have an outcome, in `directory`.
+fn page<'a>(places: impl Iterator<Item = &'a Place>, directory: &Path) -> Result<Option<PathBuf>> {
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    let _held = hold(directory)?;
+    let is_over = |place: &&Place| matches!(place.state(), Ok(State::Done | State::Diverged(_)));
+    let paths: Vec<PathBuf> = places.filter(is_over).map(|place| place.path().to_owned()).collect();
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(report::write(&paths, directory)?))
 }
 
 fn list(places: &[Place], share: Share, json: bool) -> Result<()> {
@@ -142,7 +150,7 @@ fn list(places: &[Place], share: Share, json: bool) -> Result<()> {
         if json {
             rows.push(serde_json::json!({
                 "index": index, "experiment": place.experiment, "cell": place.slug, "state": state,
-                "note": note, "directory": place.path(),
+                "note": note, "directory": place.path().display().to_string(),
             }));
         } else {
             let line = format!("{index:>5}  {state:<8}  {}/{}  {note}", place.experiment, place.slug);

@@ -2,15 +2,25 @@
 
 use std::fmt::Display;
 
+/// What is wrong with the value of a key.
+pub struct Problem {
+    /// Dotted path of the key.
+    pub key: String,
+    /// What is wrong, to be read behind the key.
+    pub message: String,
+    /// Whether the value could be right, but the files that it names cannot be used.
+    pub of_files: bool,
+}
+
 /// Collects the problems of a section, in the order in which they are found.
 pub struct Checks<'a> {
     section: String,
-    problems: &'a mut Vec<(String, String)>,
+    problems: &'a mut Vec<Problem>,
 }
 
 impl<'a> Checks<'a> {
-    /// Checks of the section with this dotted path (empty for the top level); problems are (key, message).
-    pub fn new(section: impl Into<String>, problems: &'a mut Vec<(String, String)>) -> Self {
+    /// Checks of the section with this dotted path (empty for the top level).
+    pub fn new(section: impl Into<String>, problems: &'a mut Vec<Problem>) -> Self {
         Checks { section: section.into(), problems }
     }
 
@@ -30,9 +40,13 @@ impl<'a> Checks<'a> {
     /// Reports `message` for `key` unless `condition` holds.
     pub fn require(&mut self, key: &str, condition: bool, message: impl FnOnce() -> String) {
         if !condition {
-            let path = self.path(key);
-            self.problems.push((path, message()));
+            self.problems.push(Problem { key: self.path(key), message: message(), of_files: false });
         }
+    }
+
+    /// Reports that the files which `key` names cannot be used.
+    pub fn unusable_files(&mut self, key: &str, message: String) {
+        self.problems.push(Problem { key: self.path(key), message, of_files: true });
     }
 
     /// `value >= least`.

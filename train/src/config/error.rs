@@ -29,12 +29,14 @@ pub struct ConfigError {
     pub origin: Option<Origin>,
     /// What is wrong and what to do.
     pub message: String,
+    /// Whether it is that of files which the configuration names, and could be used with others.
+    pub of_files: bool,
 }
 
 impl ConfigError {
     /// An error at `origin`.
     pub fn new(origin: Option<Origin>, message: impl Into<String>) -> Self {
-        ConfigError { origin, message: message.into() }
+        ConfigError { origin, message: message.into(), of_files: false }
     }
 }
 

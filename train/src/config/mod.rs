@@ -41,7 +41,7 @@ pub use task::{
 pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
-use check::Checks;
+use check::{Checks, Problem};
 use hankel_core::{DType, Device};
 use hankel_models::TinyGptConfig as TinyGptSettings;
 use hankel_ops::linear::default_precision;
@@ -117,6 +117,13 @@ pub struct Config {
     pub adapter: Vec<AdapterConfig>,
 }
 
+/// Why a directory is not called `name`, if it should not be.
+fn problem_of_name(name: &str) -> Option<String> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_name = name.chars().all(plain) && name.chars().any(char::is_alphanumeric);
+    (!is_name).then(|| format!("must be made of letters, digits, `-`, `_` and `.`, found {name:?}"))
+}
+
 impl Config {
     /// Reads a configuration from the text of a file, called `file` in messages, with the `key=value` in `overrides` on
     /// top; checks it and writes out its defaults. Beside it, what there is to tell: how budgets were solved.
@@ -168,14 +175,13 @@ impl Config {
     fn check(&self, root: &Node) -> Result<Sizes, ConfigError> {
         let mut problems = Vec::new();
         let mut checks = Checks::new("", &mut problems);
-        let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-        checks.require("name", self.name.chars().all(plain) && self.name.chars().any(char::is_alphanumeric), || {
-            format!("must be made of letters, digits, `-`, `_` and `.`, found {:?}", self.name)
-        });
+        let problem = problem_of_name(&self.name);
+        checks.require("name", problem.is_none(), || problem.unwrap_or_default());
         checks.at_most("seed", self.seed, i64::MAX as u64);
         checks.require("device", !self.device.trim().is_empty(), || "must name a device, or `cpu`".to_owned());
         checks.positive("gpu_memory", self.gpu_memory.unwrap_or(1.0));
         checks.require("precision", self.device == "cpu" || self.precision != Precision::F64, || NO_DOUBLES.to_owned());
+        self.check_tokenizer_of_model(&mut checks);
         self.task.check(&mut checks.inside("task"));
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
         if let (TaskConfig::Text(task), Some(Sizes::Mistral(model))) = (&self.task, &backbone) {
@@ -219,10 +225,10 @@ impl Config {
             });
             adapter.check(self.task.sequence_length(), &placement, &mut checks);
         }
-        let (path, message) = match (problems.into_iter().next(), backbone) {
+        let Problem { key: path, message, of_files } = match (problems.into_iter().next(), backbone) {
             (Some(problem), _) => problem,
             (None, Some(backbone)) => return Ok(backbone),
-            (None, None) => ("backbone".to_owned(), "cannot be used".to_owned()),
+            (None, None) => Problem { key: "backbone".into(), message: "cannot be used".into(), of_files: false },
         };
         let origin = root.origin_of(&path);
         // Adapters are addressed by number inside and by name outside.
@@ -232,7 +238,24 @@ impl Config {
                 shown = format!("adapter.{}.{rest}", adapter.name);
             }
         }
-        Err(ConfigError::new(origin, format!("`{shown}` {message}")))
+        Err(ConfigError { of_files, ..ConfigError::new(origin, format!("`{shown}` {message}")) })
+    }
+
+    /// A tokenizer that was looked for beside the weights is missing there, where nobody wrote `task.tokenizer`.
+    fn check_tokenizer_of_model(&self, checks: &mut Checks<'_>) {
+        let key = if matches!(self.backbone, BackboneConfig::Mistral(_)) { "backbone.model" } else { "backbone.path" };
+        let (TaskConfig::Text(task), Some(model)) = (&self.task, self.backbone.path()) else { return };
+        let directory = model_directory(model);
+        if task.tokenizer.as_ref() == Some(&directory)
+            && let Some(error) = task.tokenizer_problem()
+        {
+            checks.unusable_files(
+                key,
+                format!(
+                    "has no tokenizer that can be used: {error}; docs/data.md says where to get models and tokenizers"
+                ),
+            );
+        }
     }
 
     /// Writes out what was left open; what there is to tell, or the key that cannot be followed and why.
@@ -451,6 +474,12 @@ lr = 2e-4
                 "--set backbone.context=16: `backbone.context` is 16 tokens, but sequences of the task have 32: shorten `task.length`",
             ),
             (&["backbone.heads=5"], "`backbone.heads` does not fit: d_model = 128 cannot be split over 5 heads"),
+            (
+                &["task.train_sequences=1000000000000000000"],
+                "`task.train_sequences` must be at most 100000000 (shuffling",
+            ),
+            (&["task.validation_sequences=100000001"], "`task.validation_sequences` must be at most 100000000"),
+            (&["task.test_sequences=100000001"], "`task.test_sequences` must be at most 100000000"),
             (&["task.transitions=[[0, 1]]"], "`task.transitions` must have 4 rows (states) of 2 entries (symbols)"),
             (&["pretrain.task.states=5"], "`pretrain.task` has a vocabulary of 7, but the adapters' task has one of 6"),
             (&["device=gpu", "precision=f64"], "--set precision=f64: `precision` \"f64\" is for the CPU"),

@@ -20,7 +20,7 @@
 
 use super::error::{ConfigError, alternatives, nearest};
 use super::tree::{self, Node, Value};
-use super::{Config, read};
+use super::{Config, problem_of_name, read};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -43,8 +43,8 @@ pub struct Cell {
     pub slug: String,
     /// The axes by their short names, and what this cell has of each: `("length", "64")`.
     pub axes: Vec<(String, String)>,
-    /// The resolved configuration.
-    pub config: Config,
+    /// The resolved configuration, or which of the files that it names cannot be used: those of another cell may be there.
+    pub config: Result<Config, ConfigError>,
 }
 
 #[derive(Debug)]
@@ -90,6 +90,12 @@ impl Experiment {
             scale = Some((text_of(&value), value.origin));
         }
         let scales = table("scales")?;
+        for scale in &scales.0 {
+            if let Some(problem) = problem_of_name(&scale.key) {
+                let problem = format!("the name of a scale {problem}");
+                return Err(ConfigError::new(Some(scale.origin.clone()), problem));
+            }
+        }
         if let Some((name, origin)) = &scale {
             let names: Vec<&str> = scales.0.iter().map(|entry| entry.key.as_str()).collect();
             let settings = scales.get(name).ok_or_else(|| {
@@ -99,6 +105,9 @@ impl Experiment {
                 ConfigError::new(Some(origin.clone()), format!("{file} has no scale `{name}`; it has {known}{hint}"))
             })?;
             for entry in &settings.as_table(&format!("sweep.scales.{name}"))?.0 {
+                if axes.iter().all(|axis| axis.name != entry.key) {
+                    no_whole_section(&base, &entry.key, &entry.node)?;
+                }
                 apply(&mut base, &mut axes, &entry.key, &entry.node)?;
             }
         }
@@ -106,7 +115,20 @@ impl Experiment {
             let (path, value) = tree::assignment(assignment)?;
             apply(&mut base, &mut axes, path, &value)?;
         }
+        for (index, axis) in axes.iter().enumerate() {
+            for (path, value) in axis.values.iter().flat_map(|value| &value.settings) {
+                no_whole_section(&base, path, value)?;
+                if let Some(other) = axes[..index].iter().find(|other| other.sets(path)) {
+                    let problem =
+                        format!("`{path}` is set by two axes of the grid, `{}` and `{}`", other.name, axis.name);
+                    return Err(ConfigError::new(Some(value.origin.clone()), problem));
+                }
+            }
+        }
         let named = read::name(&base, Path::new(file))?;
+        if let Some(problem) = problem_of_name(&named) {
+            return Err(ConfigError::new(base.origin_of("name"), format!("`name` {problem}")));
+        }
         Ok(Experiment { name: named, scale: scale.map(|(name, _)| name), file: file.to_owned(), base, axes })
     }
 
@@ -115,7 +137,7 @@ impl Experiment {
         self.scale.as_ref().map_or_else(|| self.name.clone(), |scale| format!("{}-{scale}", self.name))
     }
 
-    /// The cells, the last axis changing fastest, every one checked and resolved. Without a grid there is one.
+    /// The cells, the last axis changing fastest, every one checked and, if its files are there, resolved. Without a grid there is one.
     ///
     /// # Errors
     /// The first problem of the first cell that has one, with its place and key; two cells of one name.
@@ -143,7 +165,10 @@ impl Experiment {
             }
             let name = Node { value: Value::String(format!("{}_{slug}", self.name)), origin: root.origin.clone() };
             tree::assign(&mut root, "name", name)?;
-            Config::resolved(&root, Path::new(&self.file)).map(|(config, _)| Cell { slug, axes, config })
+            match Config::resolved(&root, Path::new(&self.file)) {
+                Err(error) if !error.of_files => Err(error),
+                resolved => Ok(Cell { slug, axes, config: resolved.map(|(config, _)| config) }),
+            }
         };
         choices.into_iter().map(cell).collect()
     }
@@ -154,15 +179,36 @@ fn apply(base: &mut Node, axes: &mut [Axis], path: &str, value: &Node) -> Result
     if let Some(axis) = axes.iter_mut().find(|axis| axis.name == path) {
         return axis.replace(value);
     }
-    let sets = |choice: &Choice| choice.settings.iter().any(|(own, _)| own == path);
-    if let Some(axis) = axes.iter().find(|axis| axis.values.iter().any(sets)) {
+    if let Some(axis) = axes.iter().find(|axis| axis.sets(path)) {
         let problem = format!("`{path}` is set by the axis `{}` of the grid: choose among its labels", axis.name);
         return Err(ConfigError::new(Some(value.origin.clone()), problem));
     }
     tree::assign(base, path, value.clone())
 }
 
+/// Refuses a table in place of a section of the configuration, which an unquoted `train.steps = 300` is: all other keys of the
+/// section would be lost.
+fn no_whole_section(base: &Node, path: &str, node: &Node) -> Result<(), ConfigError> {
+    let Value::Table(table) = &node.value else { return Ok(()) };
+    let is_section =
+        base.as_table("")?.get(path).is_some_and(|own| matches!(own.value, Value::Table(_) | Value::Array(_)));
+    if !is_section {
+        return Ok(());
+    }
+    let key = table.0.first().map_or("KEY", |entry| entry.key.as_str());
+    let problem = format!(
+        "a table here would replace all of `{path}`: set its keys one by one, \"{path}.{key}\" = ... (a dotted key is written \
+         in quotes here)"
+    );
+    Err(ConfigError::new(Some(node.origin.clone()), problem))
+}
+
 impl Axis {
+    /// Whether one of its values sets the key at `path`.
+    fn sets(&self, path: &str) -> bool {
+        self.values.iter().any(|value| value.settings.iter().any(|(own, _)| own == path))
+    }
+
     fn read(name: &str, node: &Node) -> Result<Self, ConfigError> {
         let values = items(name, node)?.iter().map(|item| Choice::read(name, item)).collect::<Result<_, _>>()?;
         Ok(Axis { name: name.to_owned(), values })
@@ -287,12 +333,12 @@ kind = "lora"
         let axes: Vec<(&str, &str)> = all[1].axes.iter().map(|(name, label)| (name.as_str(), label.as_str())).collect();
         assert_eq!(axes, [("length", "64"), ("tier", "1"), ("seed", "1")]);
         assert_eq!(all[11].slug, "length-128_tier-2_seed-2");
-        let last = &all[11].config;
+        let last = all[11].config.as_ref().unwrap();
         assert_eq!((last.name.as_str(), last.seed, last.train.steps), ("grid_length-128_tier-2_seed-2", 2, Some(30)));
         assert!(last.to_toml().contains("state_dim = 32"));
         let smoke = cells(&["scale=smoke", "task.length=32"]).unwrap();
         assert_eq!(smoke.iter().map(|cell| cell.slug.as_str()).collect::<Vec<_>>(), ["length-32_tier-1_seed-0"]);
-        assert_eq!(smoke[0].config.train.steps, Some(2));
+        assert_eq!(smoke[0].config.as_ref().unwrap().train.steps, Some(2));
         assert_eq!(cells(&["tier=2", "seed=[7, 8]"]).unwrap()[1].slug, "length-64_tier-2_seed-8");
     }
 
@@ -313,6 +359,28 @@ kind = "lora"
         let wrong = TEXT.replace("[sweep.grid]", "[sweep.gird]");
         let message = Experiment::load(&wrong, "grid.toml", &[]).unwrap_err().to_string();
         assert!(message.contains("grid.toml:4: unknown key `sweep.gird`; did you mean `grid`?"), "{message}");
+        for (replaced, by, expected) in [
+            ("\"train.steps\" = 30", "train.steps = 30", "grid.toml:12: a table here would replace all of `train`"),
+            (
+                "\"adapter.lora.rank\" = 8",
+                "adapter.lora.rank = 8",
+                "grid.toml:7: a table here would replace all of `adapter`",
+            ),
+            (
+                "seed = [0, 1, 2]",
+                "\"adapter.lora.rank\" = [4]",
+                "`adapter.lora.rank` is set by two axes of the grid, `tier`",
+            ),
+            ("scales.smoke", "scales.\"a/b\"", "grid.toml:13: the name of a scale must be made of letters"),
+            ("[sweep]", "name = \"..\"\n[sweep]", "grid.toml:2: `name` must be made of letters"),
+        ] {
+            let wrong = TEXT.replacen(replaced, by, 1).replace("kind = \"dfa\"", "kind = \"dfa\"\n[train]\nlr = 1.0");
+            let message = Experiment::load(&wrong, "grid.toml", &[]).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        // The table of a key that takes one is quoted, and stays.
+        let rule = "\"task.max_window\" = { symbols = 2, accuracy = 0.9 }";
+        Experiment::load(&TEXT.replace("\"train.steps\" = 30", rule), "grid.toml", &[]).unwrap();
         let message = Config::load(TEXT, "grid.toml", &[]).unwrap_err().to_string();
         assert!(message.contains("train sweep"), "{message}");
     }

@@ -28,6 +28,9 @@ pub enum TaskConfig {
 pub const KINDS: &[&str] =
     &["dfa", "parity", "selective-copy", "bytes", "maestro", "quality", "qmsum", "narrativeqa", "longbench", "jsonl"];
 
+/// Most sequences of a part: 8 bytes of memory are taken for each, to shuffle them.
+const MOST_SEQUENCES: usize = 100_000_000;
+
 /// Most transitions that the search for a table follows for each.
 const MOST_SEARCH: f64 = 2e7;
 
@@ -356,18 +359,28 @@ impl TaskConfig {
     }
 
     pub(super) fn check(&self, checks: &mut Checks<'_>) {
-        let (length, train, validation) = match self {
-            TaskConfig::Dfa(c) => (c.length, c.train_sequences, c.validation_sequences),
-            TaskConfig::Parity(c) => (c.length, c.train_sequences, c.validation_sequences),
-            TaskConfig::SelectiveCopy(c) => (c.length, c.train_sequences, c.validation_sequences),
-            TaskConfig::Bytes(c) => (c.length, c.train_sequences, c.validation_sequences),
-            TaskConfig::Maestro(c) => (c.length, c.train_sequences, c.validation_sequences),
+        let (length, train, validation, test) = match self {
+            TaskConfig::Dfa(c) => (c.length, c.train_sequences, c.validation_sequences, c.test_sequences),
+            TaskConfig::Parity(c) => (c.length, c.train_sequences, c.validation_sequences, c.test_sequences),
+            TaskConfig::SelectiveCopy(c) => (c.length, c.train_sequences, c.validation_sequences, c.test_sequences),
+            TaskConfig::Bytes(c) => (c.length, c.train_sequences, c.validation_sequences, c.test_sequences),
+            TaskConfig::Maestro(c) => (c.length, c.train_sequences, c.validation_sequences, c.test_sequences),
+            // Numbers of examples are bounded by those in the files.
             TaskConfig::Text(c) => return c.check(checks),
         };
         checks.at_least("length", length, 1);
         checks.at_most("length", length, 1 << 24);
         checks.at_least("train_sequences", train, 1);
         checks.at_least("validation_sequences", validation, 1);
+        for (key, sequences) in
+            [("train_sequences", train), ("validation_sequences", validation), ("test_sequences", test)]
+        {
+            checks.require(key, sequences <= MOST_SEQUENCES, || {
+                format!(
+                    "must be at most {MOST_SEQUENCES} (shuffling so many takes 800 MB of memory), found {sequences}"
+                )
+            });
+        }
         if let TaskConfig::Dfa(c) = self {
             checks.at_least("states", c.states, 1);
             checks.at_most("states", c.states, 4096);

@@ -6,6 +6,7 @@ use crate::metrics::TextMetric;
 use crate::tasks::text::{Template, TextFormat};
 use hankel_models::Tokenizer;
 use hankel_models::tokenizer::TOKENIZER_FILE;
+use hankel_models::weights::WeightsError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -142,6 +143,11 @@ impl TextConfig {
         }
     }
 
+    /// Why the tokenizer cannot be used, if it cannot.
+    pub(super) fn tokenizer_problem(&self) -> Option<WeightsError> {
+        Tokenizer::load(&self.tokenizer_directory()).err()
+    }
+
     /// The metrics of generated answers.
     ///
     /// # Panics
@@ -209,13 +215,12 @@ impl TextConfig {
                 "and `official_split` are both given: keep one".to_owned()
             });
         }
-        let problem = if self.tokenizer.is_some() {
-            let loaded = Tokenizer::load(&self.tokenizer_directory());
-            loaded.err().map(|error| format!("cannot be used: {error}"))
-        } else {
-            Some(format!("is missing: name a directory with {TOKENIZER_FILE} (there is no backbone's to look in)"))
-        };
-        checks.require("tokenizer", problem.is_none(), || problem.unwrap_or_default());
+        checks.require("tokenizer", self.tokenizer.is_some(), || {
+            format!("is missing: name a directory with {TOKENIZER_FILE} (there is no backbone's to look in)")
+        });
+        if let Some(error) = self.tokenizer.as_ref().and_then(|_| self.tokenizer_problem()) {
+            checks.unusable_files("tokenizer", format!("cannot be used: {error}"));
+        }
         checks.at_least("length", self.length, 8);
         checks.at_most("length", self.length, 1 << 24);
         let new_tokens = self.max_new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);

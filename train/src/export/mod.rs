@@ -81,8 +81,8 @@ pub fn to_csv(scalars: &[Scalar]) -> String {
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// Writes `DIR/STAGE/events.out.tfevents.BEGUN.hankel` for every stage, with times counted from `begun` (seconds since 1970). Run
-/// again it writes the same files again.
+/// Writes `DIR/STAGE/events.out.tfevents.hankel` for every stage, with times counted from `begun` (seconds since 1970). Run again it
+/// writes the same files again, also when the run has gone on meanwhile: a second one would show every figure twice.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -95,7 +95,7 @@ pub fn tensorboard(scalars: &[Scalar], begun: f64, directory: &Path) -> io::Resu
     for (stage, scalars) in stages {
         let place = directory.join(stage);
         fs::create_dir_all(&place)?;
-        let path = place.join(format!("events.out.tfevents.{}.hankel", begun as u64));
+        let path = place.join("events.out.tfevents.hankel");
         fs::write(&path, events::file(&scalars, begun))?;
         written.push(path);
     }
@@ -126,6 +126,8 @@ mod tests {
         let names: Vec<String> =
             files.iter().map(|file| file.strip_prefix(place.path()).unwrap().display().to_string()).collect();
         assert_eq!(names.len(), 4);
-        assert!(names.contains(&"hrm/events.out.tfevents.1700000000.hankel".to_owned()), "{names:?}");
+        assert!(names.contains(&"hrm/events.out.tfevents.hankel".to_owned()), "{names:?}");
+        // Going on with another device writes the configuration anew, whose time is that of the beginning.
+        assert_eq!(tensorboard(&scalars(&events("r")), 1.8e9, place.path()).unwrap(), files);
     }
 }

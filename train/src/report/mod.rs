@@ -23,13 +23,15 @@ pub(crate) mod testing;
 mod tests;
 mod windows;
 
+use hankel_models::weights::WeightsError;
+use hankel_models::weights::atomic::write_file;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
 use crate::study::{CELL_FILE, expand};
 pub use comparison::text_table;
 pub use figure::{AnyChart, Figure};
-pub(crate) use format::{bytes, duration, significant, thousands};
+pub(crate) use format::{bytes, capitalised, duration, significant, thousands};
 pub use run::{Run, RunError};
 
 /// Why a report could not be made.
@@ -47,7 +49,10 @@ pub enum ReportError {
     /// A figure could not be drawn or written.
     #[error(transparent)]
     Plot(#[from] hankel_plots::PlotError),
-    /// The page or the directory of the plots could not be written.
+    /// The page could not be written.
+    #[error(transparent)]
+    Page(#[from] WeightsError),
+    /// The numbers of a plot or the directory of the plots could not be written.
     #[error("could not write {}: {source}", path.display())]
     Write {
         /// The file or directory.
@@ -106,7 +111,9 @@ fn sections(runs: &[Run]) -> Vec<Section> {
 /// # Errors
 /// When a run directory cannot be read (see `Run::load`) or a file cannot be written.
 pub fn write(run_dirs: &[PathBuf], out: &Path) -> Result<PathBuf, ReportError> {
-    write_runs(&read(run_dirs)?, out)
+    let page = out.join("report.html");
+    write_runs(&read(run_dirs)?, &page)?;
+    Ok(page)
 }
 
 /// The runs in directories of runs and of sweeps.
@@ -122,11 +129,11 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<Run>, ReportError> {
     Ok(runs.filter(|(run, of_sweep)| !several || !of_sweep || run.cell.is_some()).map(|(run, _)| run).collect())
 }
 
-/// `write` for runs that are already read.
+/// Writes the report of runs that are read already to `page`, and `plots/` beside it.
 ///
 /// # Errors
 /// When `runs` is empty or a file cannot be written.
-pub fn write_runs(runs: &[Run], out: &Path) -> Result<PathBuf, ReportError> {
+pub fn write_runs(runs: &[Run], page: &Path) -> Result<(), ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);
     }
@@ -136,12 +143,10 @@ pub fn write_runs(runs: &[Run], out: &Path) -> Result<PathBuf, ReportError> {
     };
     let mut sections: Vec<Section> = sections(runs).into_iter().filter(|s| !s.is_empty()).collect();
     figure::number_repeated_names(sections.iter_mut().flat_map(|section| &mut section.figures));
-    let plots = out.join("plots");
+    let plots = page.with_file_name("plots");
     std::fs::create_dir_all(&plots).map_err(failed(&plots))?;
     let figures: Vec<&Figure> = sections.iter().flat_map(|s| &s.figures).collect();
     figures.par_iter().try_for_each(|figure| figure.save(&plots))?;
-    let page = html::page(&summary::title(runs), &summary::header(runs), &sections)?;
-    let path = out.join("report.html");
-    std::fs::write(&path, page).map_err(failed(&path))?;
-    Ok(path)
+    let html = html::page(&summary::title(runs), &summary::header(runs), &sections)?;
+    Ok(write_file(page, html.as_bytes())?)
 }

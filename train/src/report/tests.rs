@@ -143,10 +143,14 @@ fn figures_survive_values_that_are_not_numbers() {
         }
     }
     result.rows[1].layers[1].hankel_singular_values = vec![1.0, 1e-30, 0.0];
+    for value in result.rows[2].validation.metrics.values_mut() {
+        *value = f64::NAN;
+    }
     result.wall_time_seconds = -1.0;
     write_run(dir.path(), Some(&result), &events("odd")[..3]);
     let html = read(&write(&[dir.path().to_path_buf()], dir.path()).unwrap());
     assert!(html.contains("Hankel singular values of hrm"));
+    assert!(html.contains("lora –") && !html.contains("NaN"));
 }
 
 #[test]

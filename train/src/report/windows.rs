@@ -54,7 +54,7 @@ fn baselines(runs: &[Run], index: usize, task: &TaskResult) -> Option<Figure> {
         .bars("", bars.iter().map(|b| b.2))
         .show_values(3);
     for row in runs[index].rows() {
-        if let Some(value) = row.validation.get(primary) {
+        if let Some(value) = row.validation.get(primary).filter(|value| value.is_finite()) {
             chart = chart.horizontal_line(value, format!("{} {value:.3}", row.name));
         }
     }

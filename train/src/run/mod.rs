@@ -9,7 +9,6 @@ pub mod interrupt;
 pub mod memory;
 mod progress;
 
-pub(crate) use crate::report::duration;
 pub use directory::{RunDirectory, RunError};
 pub use environment::environment;
 pub use events::EventLog;

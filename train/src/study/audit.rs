@@ -3,7 +3,7 @@
 use super::claims::{Claim, Expect, Outcome, Verdict};
 use super::measure::Group;
 use super::{Cell, files, measure};
-use crate::report::significant as number;
+use crate::report::{capitalised, significant as number};
 use crate::statistics::Summary;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -127,11 +127,6 @@ fn one(outcome: &Outcome) -> String {
     };
     let _ = writeln!(out, "- **{}**{why}{scale}.", capitalised(outcome.verdict.name()));
     out
-}
-
-fn capitalised(text: &str) -> String {
-    let mut characters = text.chars();
-    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 /// `0.5123 ± 0.0040 (n = 3)`.

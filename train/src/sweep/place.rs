@@ -1,6 +1,6 @@
 //! The directory of a cell, and how far it is.
 
-use crate::config::{Cell, Config, Experiment};
+use crate::config::{Cell, Config, ConfigError, Experiment};
 use crate::fit::Stop;
 use crate::run::RunDirectory;
 use crate::study::{self, CELL_FILE};
@@ -17,8 +17,8 @@ pub struct Place {
     pub experiment: String,
     /// Its name within the experiment.
     pub slug: String,
-    /// What it runs.
-    pub config: Config,
+    /// What it runs, or which of the files for that cannot be used.
+    pub config: Result<Config, ConfigError>,
     /// Where it lies in the experiment's grid.
     grid: study::Place,
     path: PathBuf,
@@ -49,6 +49,24 @@ pub struct Failure {
     pub diverged: Option<(String, u64)>,
 }
 
+/// Waits until no other process holds `directory`, and holds it until the file is dropped: what is made from the states of cells is
+/// made by one process at a time, so that the last one leaves the page on which all are.
+///
+/// # Errors
+/// When the directory cannot be made.
+pub fn hold(directory: &Path) -> Result<File> {
+    let file = lock_file(directory)?;
+    // Without locks in the file system pages are written as a whole all the same.
+    let _ = file.lock();
+    Ok(file)
+}
+
+fn lock_file(directory: &Path) -> Result<File> {
+    let unusable = || format!("cannot use {}", directory.display());
+    fs::create_dir_all(directory).with_context(unusable)?;
+    File::create(directory.join(LOCK)).with_context(unusable)
+}
+
 const FAILED: &str = "failed.json";
 const LOCK: &str = ".lock";
 
@@ -73,12 +91,20 @@ impl Place {
     /// When the directory holds a run of another configuration, or what it holds cannot be read.
     pub fn state(&self) -> Result<State> {
         let at = |name: &str| self.path.join(name);
+        let config = match &self.config {
+            Ok(config) => config,
+            Err(error) => return Ok(State::Failed(Failure { error: error.to_string(), diverged: None })),
+        };
         let begun = at("config.toml").is_file();
         if begun {
             let text = fs::read_to_string(at("config.toml")).with_context(|| self.path.display().to_string())?;
             let (own, _) = Config::load(&text, &at("config.toml").display().to_string(), &[])?;
-            // A cell may be gone on with on another device.
-            let here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..self.config.clone() };
+            // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
+            // none is asked for; what is stored in doubles stays in doubles.
+            let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..config.clone() };
+            if here.precision.dtype() == own.precision.dtype() {
+                here.precision = own.precision;
+            }
             if own != here {
                 bail!("{} was run with another configuration: remove it, or choose another --out", self.path.display());
             }
@@ -102,9 +128,7 @@ impl Place {
     /// # Errors
     /// When the directory cannot be made.
     pub fn lock(&self) -> Result<Option<File>> {
-        let unusable = || format!("cannot use {}", self.path.display());
-        fs::create_dir_all(&self.path).with_context(unusable)?;
-        let file = File::create(self.path.join(LOCK)).with_context(unusable)?;
+        let file = lock_file(&self.path)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(None),
             // A file system without locks: cells are shared out by --shard or --task-index there.

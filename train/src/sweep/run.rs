@@ -3,8 +3,9 @@
 use super::place::{Place, State};
 use crate::config::{AdapterConfig, Config};
 use crate::fit::{Prepared, Stop, fit};
-use crate::run::{duration, interrupt};
-use anyhow::{Context, Result};
+use crate::report::duration;
+use crate::run::interrupt::{self, Interrupted};
+use anyhow::Result;
 use std::time::Instant;
 
 /// Which cells of a sweep are this process's.
@@ -34,6 +35,9 @@ impl Share {
     }
 }
 
+/// What there is to do after Ctrl-C.
+const GOES_ON: &str = "the same command goes on with the sweep";
+
 /// What became of the cells of a share.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -57,15 +61,22 @@ impl Outcome {
 /// Runs the cells of `share` that have no result yet. One that fails is written down, and the rest go on.
 ///
 /// # Errors
-/// Ctrl-C ([`Stop::Interrupted`]); a directory that holds something else, found before anything is run.
+/// Ctrl-C before all are through ([`Interrupted`]); a directory that holds something else, found before anything is run.
 pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
     let own: Vec<&Place> = places.iter().enumerate().filter(|(i, _)| share.has(*i)).map(|(_, place)| place).collect();
     let states = own.iter().map(|place| place.state()).collect::<Result<Vec<_>>>()?;
     let is_left = |state: &State| !matches!(state, State::Done | State::Diverged(_));
-    let mut left: f64 = own.iter().zip(&states).filter(|(_, s)| is_left(s)).map(|(p, _)| work(&p.config)).sum();
     let (mut outcome, mut done_work, begun) = (Outcome::default(), 0.0, Instant::now());
     for (number, place) in own.iter().enumerate() {
         let name = format!("{}/{}", place.experiment, place.slug);
+        let config = match &place.config {
+            Ok(config) => config,
+            Err(error) => {
+                eprintln!("{name}: {error}");
+                outcome.failed.push((name, error.to_string()));
+                continue;
+            }
+        };
         let lock = place.lock()?;
         // Another process may have finished it since.
         match (&lock, place.state()?) {
@@ -74,9 +85,17 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
             (None, _) => {
                 eprintln!("{name}: another process is at it");
                 outcome.elsewhere += 1;
-                left -= work(&place.config);
             }
             (Some(_), state) => {
+                if interrupt::requested() {
+                    return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
+                }
+                let rest = own[number..].iter().zip(&states[number..]);
+                let left: f64 = rest
+                    .filter(|(_, state)| is_left(state))
+                    .filter_map(|(place, _)| place.config.as_ref().ok())
+                    .map(work)
+                    .sum();
                 let spent = begun.elapsed().as_secs_f64();
                 let eta = if done_work > 0.0 {
                     format!(", about {} left", duration(spent / done_work * left))
@@ -84,12 +103,13 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
                     String::new()
                 };
                 eprintln!("== cell {} of {}: {name}{eta}", number + 1, own.len());
-                match cell(place, &state) {
+                match cell(place, config, &state) {
                     Ok(()) => outcome.done += 1,
-                    Err(error) if matches!(error.downcast_ref::<Stop>(), Some(Stop::Interrupted { .. })) => {
-                        return Err(error.context("the same command, without --resume, goes on with the sweep"));
-                    }
                     Err(error) => {
+                        if let Some(Stop::Interrupted { stage, step }) = error.downcast_ref() {
+                            let place = format!("after step {step} of `{stage}` in {name}");
+                            return Err(Interrupted(format!("{place}; the full state is saved: {GOES_ON}")).into());
+                        }
                         let failure = place.record(&error)?;
                         eprintln!("{name}: {}", failure.error);
                         match failure.diverged {
@@ -98,24 +118,18 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
                         }
                     }
                 }
-                done_work += work(&place.config);
-                left -= work(&place.config);
+                done_work += work(config);
             }
-        }
-        if interrupt::requested() {
-            let stage = format!("{}/{}", place.experiment, place.slug);
-            return Err(Stop::Interrupted { stage, step: 0 })
-                .context("the same command, without --resume, goes on with the sweep");
         }
     }
     Ok(outcome)
 }
 
-fn cell(place: &Place, state: &State) -> Result<()> {
-    let prepared = Prepared::new(&place.config)?;
+fn cell(place: &Place, config: &Config, state: &State) -> Result<()> {
+    let prepared = Prepared::new(config)?;
     let directory = place.directory(state)?;
     let resume = directory.config().is_file();
-    fit(&place.config, prepared, directory, resume).map(|_| ())
+    fit(config, prepared, directory, resume).map(|_| ())
 }
 
 /// Tokens that a run trains on: how long it takes beside the others.

@@ -69,7 +69,7 @@ impl MistralConfig {
                 Some(settings)
             }
             Err(error) => {
-                checks.require("model", false, || format!("cannot be used: {error}"));
+                checks.unusable_files("model", format!("cannot be used: {error}"));
                 None
             }
         }

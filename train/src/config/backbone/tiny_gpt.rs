@@ -149,7 +149,13 @@ impl TinyGptConfig {
         let settings = match self.settings(vocabulary, longest) {
             Ok(settings) => settings,
             Err((key, problem)) => {
-                checks.require(key, false, || problem);
+                let missing =
+                    self.path.as_ref().is_some_and(|path| TinyGpt::load_config(&model_directory(path)).is_err());
+                if missing {
+                    checks.unusable_files(key, problem);
+                } else {
+                    checks.require(key, false, || problem);
+                }
                 return None;
             }
         };
