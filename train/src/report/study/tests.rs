@@ -234,7 +234,7 @@ fn all_rows_and_points_are_drawn() {
 fn points_with_the_same_file_name_keep_their_figures() {
     let gates = ["-0.1", "0.1"].map(|gate| cells("signs", &[("gate-init", gate)], |_| {}));
     let out = tempfile::tempdir().unwrap();
-    write_runs(&gates.concat(), out.path()).unwrap();
+    write_runs(&gates.concat(), &out.path().join("report.html")).unwrap();
     let html = std::fs::read_to_string(out.path().join("report.html")).unwrap();
     assert_eq!(html.matches("<svg ").count() % 2, 0);
     let files = std::fs::read_dir(out.path().join("plots")).unwrap();
