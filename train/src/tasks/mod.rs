@@ -63,7 +63,7 @@ pub trait Task: Send + Sync {
     /// Facts for the result file, with what can be reached without any training.
     fn describe(&self) -> TaskResult;
 
-    /// Names of the metrics made of a tally, the one by which adapters are compared first.
+    /// The figures that a tally comes to.
     fn scores(&self, tally: &Tally) -> Scores {
         tally.scores()
     }
