@@ -41,7 +41,12 @@ fn measured(experiment: &str, claims: &[Claim], cells: &[Cell]) -> String {
             let _ = writeln!(out, "# {}: {}, {}", claim.id, outcome.verdict.name(), outcome.verdict.reason());
             continue;
         }
-        let _ = writeln!(out, "# {}: {}. {}", claim.id, outcome.verdict.name(), claim.ours);
+        let more = match &outcome.verdict {
+            Verdict::Confirmed(at) if !at.is_empty() => format!(" {at}"),
+            verdict if verdict.is_undecided() => ", undecided".to_owned(),
+            _ => String::new(),
+        };
+        let _ = writeln!(out, "# {}: {}{more}. {}", claim.id, outcome.verdict.name(), claim.ours);
         for group in &outcome.measured.groups {
             let _ = writeln!(out, "#   {}", compared(group));
         }

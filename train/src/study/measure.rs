@@ -43,9 +43,9 @@ impl Group {
 }
 
 /// A quantity of a row: a metric of the validation split; `order`, `gate`, `contribution` (means over layers), `largest_pole`,
-/// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound;
-/// `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest over layers. (`diverged` is
-/// of cells.)
+/// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
+/// 0 where nothing was discarded; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
+/// over layers. (`diverged` is of cells.)
 pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
     // Predictors without training stand among the rows.
     if let Some(value) = result.task.baselines.get(row) {
@@ -62,10 +62,12 @@ pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
         "largest_pole" => row.layers.iter().filter_map(|layer| layer.spectral_radius).reduce(f64::max),
         "parameters" => Some(row.parameters.adapter as f64),
         "seconds_per_step" => seconds_per_step(row),
-        // The largest over the layers that lost states.
         "error_over_bound" => {
-            let shares = row.layers.iter().filter_map(|layer| Some(layer.hinf_error? / layer.error_bound?));
-            shares.filter(|share| share.is_finite()).reduce(f64::max)
+            let share = |layer: &LayerResult| match (layer.hinf_error?, layer.error_bound?) {
+                (_, 0.0) => Some(0.0),
+                (error, bound) => Some(error / bound),
+            };
+            row.layers.iter().filter_map(share).reduce(f64::max)
         }
         error if error.ends_with("_error") => {
             let (scan, kind) = error.strip_suffix("_error")?.split_once('_')?;
