@@ -6,6 +6,7 @@
 pub mod elementary;
 pub mod fft;
 pub mod gemm;
+pub mod rows;
 pub mod scratch;
 pub mod simd;
 pub(crate) mod transpose;

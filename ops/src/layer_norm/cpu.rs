@@ -1,6 +1,7 @@
 //! Kernels over rows.
 
 use crate::kernels::Real;
+use crate::kernels::rows::{LANES, sum_of_squares, total};
 use crate::kernels::simd::vectorized;
 use hankel_core::parallel;
 
@@ -87,14 +88,6 @@ fn gain_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, gain: &mut [T]) {
     }
 }
 
-/// Accumulators side by side: a sum in vector registers, in an order that depends on the length only.
-const LANES: usize = 32;
-
-#[inline(always)]
-fn total<T: Real>(lanes: [T; LANES]) -> T {
-    lanes.into_iter().fold(T::zero(), |sum, x| sum + x)
-}
-
 /// Mean, and the reciprocal of the standard deviation.
 #[inline(always)]
 fn moments<T: Real>(x: &[T], eps: T) -> (T, T) {
@@ -106,11 +99,5 @@ fn moments<T: Real>(x: &[T], eps: T) -> (T, T) {
         }
     }
     let mean = total(sums) * scale;
-    let mut squares = [T::zero(); LANES];
-    for x in x.chunks(LANES) {
-        for (sum, &x) in squares.iter_mut().zip(x) {
-            *sum += (x - mean) * (x - mean);
-        }
-    }
-    (mean, T::one() / (total(squares) * scale + eps).sqrt())
+    (mean, T::one() / (sum_of_squares(x, mean) * scale + eps).sqrt())
 }

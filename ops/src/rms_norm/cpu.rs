@@ -1,6 +1,7 @@
 //! Kernels over rows.
 
 use crate::kernels::Real;
+use crate::kernels::rows::{LANES, sum_of_squares, total};
 use crate::kernels::simd::vectorized;
 use hankel_core::parallel;
 
@@ -73,21 +74,7 @@ fn gain_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, gain: &mut [T]) {
     }
 }
 
-/// Accumulators side by side: a sum in vector registers, in an order that depends on the length only.
-const LANES: usize = 32;
-
-#[inline(always)]
-fn total<T: Real>(lanes: [T; LANES]) -> T {
-    lanes.into_iter().fold(T::zero(), |sum, x| sum + x)
-}
-
 #[inline(always)]
 fn inverse_deviation<T: Real>(x: &[T], eps: T) -> T {
-    let mut squares = [T::zero(); LANES];
-    for x in x.chunks(LANES) {
-        for (sum, &x) in squares.iter_mut().zip(x) {
-            *sum += x * x;
-        }
-    }
-    T::one() / (total(squares) * T::of(1.0 / x.len() as f64) + eps).sqrt()
+    T::one() / (sum_of_squares(x, T::zero()) * T::of(1.0 / x.len() as f64) + eps).sqrt()
 }
