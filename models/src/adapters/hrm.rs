@@ -78,7 +78,7 @@ impl HrmConfig {
             gate_init: 0.1,
             train_gate: true,
             train_log_dt: true,
-            scan: ScanPath::auto(steps, state_dim),
+            scan: ScanPath::auto(),
         }
     }
 

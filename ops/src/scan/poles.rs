@@ -17,8 +17,8 @@ pub enum ScanPath {
 }
 
 impl ScanPath {
-    /// The evaluation that `auto` stands for, by a fixed rule on the length and the number of states.
-    pub fn auto(_steps: usize, _state_dim: usize) -> Self {
+    /// The evaluation that `auto` stands for, for any length and number of states.
+    pub fn auto() -> Self {
         // On a GPU this runs in chunks. On a CPU the states fit the cache and the recurrence is vectorised over channels: one pass over memory, which
         // neither of the others can beat.
         ScanPath::Sequential

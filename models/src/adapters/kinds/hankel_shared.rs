@@ -57,7 +57,7 @@ impl StreamKind for HankelShared {
             log_dt: common.parameter("log_dt", Role::Rate, &Tensor::zeros::<f32>([d]))?,
             b: common.normal("b", [d, width], settings.b_std)?,
             c: common.normal("c", [width, d], settings.c_std)?,
-            path: ScanPath::auto(place.length, d),
+            path: ScanPath::auto(),
         })
     }
 }
