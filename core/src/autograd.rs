@@ -217,8 +217,16 @@ pub fn checkpoint_as(
     f: impl Fn(&[Tensor]) -> Result<Tensor> + Send + 'static,
 ) -> Result<Tensor> {
     if MODE.get() != Mode::Record {
-        let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
-        return f(&inputs);
+        // Inside another checkpoint, whose second run rounds, the first one has to.
+        let kept = kept.filter(|_| MODE.get() == Mode::Probe);
+        let seen = |input: &&Tensor| match kept {
+            Some(dtype) => {
+                let rounded = input.to_dtype(dtype)?.to_dtype(input.dtype())?;
+                if input.is_tracked() { rounded.parameter() } else { Ok(rounded) }
+            }
+            None => Ok((*input).clone()),
+        };
+        return f(&inputs.iter().map(seen).collect::<Result<Vec<_>>>()?);
     }
     // What is kept of each input, its own type, and whether it is tracked.
     let keep = |input: &&Tensor| -> Result<(Tensor, DType, bool)> {

@@ -8,9 +8,9 @@ use std::ops::Deref;
 pub struct Shape(Box<[usize]>);
 
 impl Shape {
-    /// Number of elements.
+    /// Number of elements; the largest number there is where they cannot be counted.
     pub fn elements(&self) -> usize {
-        self.0.iter().product()
+        product(&self.0)
     }
 
     /// Size of the last dimension, 1 for a scalar.
@@ -20,7 +20,7 @@ impl Shape {
 
     /// Number of rows when all but the last dimension are flattened: `elements / last`.
     pub fn rows(&self) -> usize {
-        self.0.iter().rev().skip(1).product()
+        product(&self.0[..self.0.len().saturating_sub(1)])
     }
 
     /// The same shape with another last dimension.
@@ -32,6 +32,10 @@ impl Shape {
         }
         dims.into()
     }
+}
+
+fn product(sizes: &[usize]) -> usize {
+    sizes.iter().fold(1, |n: usize, &size| n.saturating_mul(size))
 }
 
 impl Deref for Shape {

@@ -278,8 +278,8 @@ impl Tensor {
             DType::F32 => through(self, |x| x as f32),
             DType::F64 => through(self, |x| x),
             // By way of f32: the crate's conversions from f64 drop its low bits before they round to nearest.
-            DType::F16 => through(self, |x| f16::from_f32(x as f32)),
-            DType::BF16 => through(self, |x| bf16::from_f32(x as f32)),
+            DType::F16 => through(self, |x| f16::from_f32(to_odd(x))),
+            DType::BF16 => through(self, |x| bf16::from_f32(to_odd(x))),
             DType::U8 | DType::U32 | DType::Nf4 => {
                 Err(Error::invalid("to_dtype", format!("floats do not convert to {dtype}")))
             }
@@ -452,6 +452,18 @@ impl Tensor {
         }
         Ok(self)
     }
+}
+
+/// `x` in single precision, rounded to odd: where bits are lost the last one that is kept is 1. Rounding that once more to fewer bits gives what
+/// rounding `x` to them would have given.
+fn to_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let wide = f64::from(nearest);
+    if wide == x || !nearest.is_finite() {
+        return nearest;
+    }
+    let towards_zero = if wide.abs() > x.abs() { nearest.to_bits() - 1 } else { nearest.to_bits() };
+    f32::from_bits(towards_zero | 1)
 }
 
 impl fmt::Debug for Tensor {

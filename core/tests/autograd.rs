@@ -182,6 +182,16 @@ fn updates_in_place_keep_the_leaf() {
     assert!(autograd::needs_gradient(&x));
 }
 
+/// Inside another region as well: what is computed first is what is differentiated.
+#[test]
+fn rounding_inside_a_recomputed_region() {
+    let x = Tensor::from_vec(vec![1.0 + 1.0 / 512.0, -3.0], [2]).unwrap().parameter().unwrap();
+    let inner = |x: &[Tensor]| checkpoint_as(Some(DType::BF16), &[&x[0]], |x| multiply(&x[0], &x[0]));
+    let y = checkpoint(&[&x], inner).unwrap();
+    assert_eq!(y.to_f64_vec(), [1.0, 9.0]);
+    assert_eq!(gradient(&y, &x), [2.0, -6.0]);
+}
+
 #[test]
 fn inputs_of_a_recomputed_region_may_be_kept_in_fewer_bits() {
     let x = Tensor::from_vec(vec![1.0 + 1.0 / 512.0, -3.0, 0.1], [3]).unwrap().parameter().unwrap();

@@ -63,7 +63,7 @@ impl AdapterFacts {
                 wgpu::DeviceType::Cpu => "software",
                 wgpu::DeviceType::Other => "other",
             },
-            max_binding: limits.max_storage_buffer_binding_size,
+            max_binding: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size),
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             workgroup_storage: limits.max_compute_workgroup_storage_size,
             f16: features.contains(wgpu::Features::SHADER_F16),

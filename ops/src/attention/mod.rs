@@ -52,6 +52,8 @@ fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>
     for (name, tensor) in [("keys", k), ("values", v)] {
         check::dtype("attention", name, tensor, q.dtype())?;
     }
+    // One that no key falls out of is none.
+    let window = window.filter(|&window| window < keys);
     Ok(Shape { batch, heads: query, kv_heads: key_value, head_dim, queries, keys, offset: keys - queries, window })
 }
 

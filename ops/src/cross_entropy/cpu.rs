@@ -29,8 +29,10 @@ pub fn rows<T: Real + Elementary>(first: usize, classes: usize, settings: &Setti
             }
             let (log_sum, sum) = log_sum_exp(row);
             let nll = log_sum - row[target].f64();
-            let even = log_sum - sum / classes as f64;
-            let loss = (1.0 - settings.smoothing.f64()) * nll + settings.smoothing.f64() * even;
+            let smoothing = settings.smoothing.f64();
+            // A class of no probability makes the mean over all infinite, which counts only where it is asked for.
+            let even = if smoothing > 0.0 { log_sum - sum / classes as f64 } else { 0.0 };
+            let loss = (1.0 - smoothing) * nll + smoothing * even;
             if settings.gradient {
                 let (log_sum, share) = (T::of(log_sum), settings.smoothing / T::of(classes as f64));
                 vectorized(

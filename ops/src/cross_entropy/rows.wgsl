@@ -50,8 +50,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let weight = bitcast<f32>(targets[p.all + p.first + row]) * p.scale;
     if lane == 0u {
         let nll = log_sum - (logits[at + goal] - top);
-        let even = log_sum - sums.y / f32(p.classes);
-        losses[p.first + row] = weight * ((1.0 - p.smoothing) * nll + p.smoothing * even);
+        var loss = nll;
+        // A class of no probability makes the mean over all infinite, which counts only where it is asked for.
+        if p.smoothing > 0.0 { loss = (1.0 - p.smoothing) * nll + p.smoothing * (log_sum - sums.y / f32(p.classes)); }
+        losses[p.first + row] = weight * loss;
     }
     if !GRADIENT { return; }
     // The target's logit has been read.

@@ -277,6 +277,7 @@ pub fn clamp(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
     for_float!(x, "clamp", T => {
         let (low, high) = (T::of(low), T::of(high));
         let inside = move |x: T, _| if x >= low && x <= high { 1.0 } else { 0.0 };
-        unary::<T>("clamp", x, |x| x.max(low).min(high), inside)
+        // What is no number stays so.
+        unary::<T>("clamp", x, |x| if x < low { low } else if x > high { high } else { x }, inside)
     })
 }

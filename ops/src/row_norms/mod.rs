@@ -98,7 +98,7 @@ pub fn inverse_row_norms(squares: &Tensor, product: &Tensor, a: &Tensor, b: &Ten
             for (i, inverse) in (first..).zip(piece) {
                 let row = &b[i * rank..(i + 1) * rank];
                 let cross: f64 = row.iter().enumerate().map(|(k, &b)| (b * product[k * outputs + i]).f64()).sum();
-                let own: f64 = row.iter().zip(gram.chunks(rank)).map(|(&b, gram)| {
+                let own: f64 = row.iter().zip(gram.chunks(rank.max(1))).map(|(&b, gram)| {
                     b.f64() * gram.iter().zip(row).map(|(&g, &b)| g.f64() * b.f64()).sum::<f64>()
                 }).sum();
                 let terms = [squares[i].f64(), 2.0 * scale * cross, scale * scale * own];

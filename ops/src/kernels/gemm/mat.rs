@@ -10,6 +10,12 @@ pub struct Mat<'a, T> {
     pub(super) col_stride: usize,
 }
 
+/// Elements from the first to the last one of a row-major matrix; the largest number there is where they cannot be counted, so that no
+/// slice is found long enough.
+pub(super) fn extent(rows: usize, cols: usize, row_stride: usize) -> usize {
+    if rows == 0 || cols == 0 { 0 } else { (rows - 1).saturating_mul(row_stride).saturating_add(cols) }
+}
+
 impl<'a, T: Copy> Mat<'a, T> {
     /// A row-major matrix without gaps.
     ///
@@ -24,9 +30,7 @@ impl<'a, T: Copy> Mat<'a, T> {
     /// # Panics
     /// When `data` ends before the last element.
     pub fn strided(data: &'a [T], rows: usize, cols: usize, row_stride: usize) -> Self {
-        if rows > 0 && cols > 0 {
-            assert!((rows - 1) * row_stride + cols <= data.len(), "a {rows} x {cols} matrix needs more elements");
-        }
+        assert!(extent(rows, cols, row_stride) <= data.len(), "a {rows} x {cols} matrix needs more elements");
         Mat { data, rows, cols, row_stride, col_stride: 1 }
     }
 
@@ -79,7 +83,8 @@ impl<'a, T: Copy> Mat<'a, T> {
     /// Rows `first..first + rows`.
     pub(super) fn row_block(self, first: usize, rows: usize) -> Self {
         debug_assert!(first + rows <= self.rows);
-        let data = if rows == 0 { &[] } else { &self.data[first * self.row_stride..] };
+        // Of a matrix without columns there are no elements to begin at.
+        let data = if rows == 0 || self.cols == 0 { &[] } else { &self.data[first * self.row_stride..] };
         Mat { data, rows, ..self }
     }
 

@@ -19,6 +19,7 @@ mod tests;
 pub(crate) mod tiles;
 
 pub use mat::Mat;
+use mat::extent;
 pub use pack::RightFactor;
 
 use super::scratch::Scratch;
@@ -150,7 +151,7 @@ fn multiply<T: Real, B: Factor<T>>(
     out: &mut [T],
     out_stride: usize,
 ) {
-    assert!(a.rows == 0 || cols == 0 || (a.rows - 1) * out_stride + cols <= out.len());
+    assert!(extent(a.rows, cols, out_stride) <= out.len());
     let target = Target { data: out.as_mut_ptr(), row_stride: out_stride, cols };
     // SAFETY: the slice holds all rows of the target, as just checked.
     unsafe { B::multiply(alpha, a, panels, how, target) }
@@ -165,7 +166,7 @@ fn check<T: Real, B: Factor<T>>(
 ) -> (usize, usize, usize) {
     let (m, k, n) = (a.rows, a.cols, b.cols());
     assert_eq!(k, b.rows(), "the factors of a product do not fit");
-    assert!(n <= out_stride && (m == 0 || n == 0 || (m - 1) * out_stride + n <= out.len()), "the output is too small");
+    assert!(n <= out_stride && extent(m, n, out_stride) <= out.len(), "the output is too small");
     if let Accumulate::Bias(bias) = how {
         assert_eq!(bias.len(), n, "the bias is not as long as a row of the output");
     }

@@ -82,6 +82,21 @@ fn every_plan_agrees_with_the_definition() {
     }
 }
 
+#[test]
+fn sums_of_nothing() {
+    for layout in 0..4 {
+        for how in 0..3 {
+            matches::<f32>(70, 0, 100, layout, how, 0).unwrap();
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "needs more elements")]
+fn a_matrix_too_large_to_be_counted() {
+    Mat::<f32>::new(&[], 1 << 62, 4);
+}
+
 /// The same bits from any number of threads.
 fn is_the_same_in_parallel<B: Factor<f32>>(a: Mat<f32>, b: &B) {
     let product = |threads| {
