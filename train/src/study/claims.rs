@@ -76,6 +76,8 @@ pub enum Combine {
     Difference,
     /// The row over the other.
     Ratio,
+    /// The row's distance from its mean over the runs less that of the other from its own, as Levene tests variances.
+    Spread,
 }
 
 /// What a measurement must show.

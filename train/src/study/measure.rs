@@ -158,15 +158,17 @@ fn group(measure: &Measure, label: String, members: &[&Cell], all: &[&Cell]) -> 
         .iter()
         .filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?, value(partner(cell)?, against, &measure.of)?)))
         .collect();
-    let combined = |own: f64, other: f64| match measure.combine {
-        Combine::Difference => own - other,
-        Combine::Ratio => own / other,
-    };
-    let points = pairs.iter().map(|&(cell, own, other)| (cell, combined(own, other))).collect();
     let side = |name: &str, pick: fn(&(&Cell, f64, f64)) -> f64| {
         Some((name.to_owned(), Summary::of(&pairs.iter().map(pick).collect::<Vec<_>>())?))
     };
     let sides = [side(row, |pair| pair.1)?, side(against, |pair| pair.2)?];
+    let means = sides.each_ref().map(|(_, summary)| summary.mean);
+    let combined = |own: f64, other: f64| match measure.combine {
+        Combine::Difference => own - other,
+        Combine::Ratio => own / other,
+        Combine::Spread => (own - means[0]).abs() - (other - means[1]).abs(),
+    };
+    let points = pairs.iter().map(|&(cell, own, other)| (cell, combined(own, other))).collect();
     finish(label, &along(measure, points), Some(sides))
 }
 

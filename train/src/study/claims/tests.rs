@@ -87,6 +87,16 @@ fn trends_ratios_baselines_and_other_cells() {
     );
     assert_eq!((groups.len(), verdict), (1, Verdict::Confirmed(String::new())));
     assert!((groups[0].summary.mean - 0.02).abs() < 1e-12, "two doublings, 0.04 more");
+    let (groups, verdict) = judged(
+        "measure = { of = \"accuracy\", row = \"lora\", against = \"window_1\", combine = \"spread\", where = { length = \"64\" } }\n\
+         expect = { above = 0.0 }",
+    );
+    assert_eq!(
+        verdict,
+        Verdict::NotConfirmed("undecided".into()),
+        "distances of 0.1, 0 and 0.1 from their mean, and none"
+    );
+    assert!((groups[0].summary.mean - 0.2 / 3.0).abs() < 1e-12);
     let (groups, _) = judged(
         "measure = { of = \"accuracy\", row = \"lora\", against = \"window_1\", combine = \"ratio\", where = { length = \"64\" } }\n\
          expect = { mean_within = [1.5, 1.5] }",
