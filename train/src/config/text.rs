@@ -250,6 +250,12 @@ impl TextConfig {
             let problem = text.as_ref().and_then(|text| Template::parse(text, fields).err());
             checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
         }
+        let labels = self.answer.as_ref().and_then(|answer| Template::parse(answer, None).ok());
+        checks.require(
+            "answer",
+            format != TextFormat::Quality || labels.is_none_or(|answer| answer.names("answer")),
+            || "must name {answer}, the label of the right option, by which answers are scored".to_owned(),
+        );
         if let Some(roles) = &self.roles {
             for (key, text) in
                 [("roles.system", &roles.system), ("roles.user", &roles.user), ("roles.assistant", &roles.assistant)]

@@ -42,9 +42,9 @@ impl Problems {
 
     /// Tells the first few on standard error.
     pub fn warn(&self) {
-        self.messages.iter().take(SHOWN).for_each(|message| eprintln!("warning: {message}; left out"));
+        self.messages.iter().take(SHOWN).for_each(|message| tell!("warning: {message}; left out"));
         if let Some(more) = self.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            eprintln!("warning: {more} more were left out");
+            tell!("warning: {more} more were left out");
         }
     }
 }

@@ -45,7 +45,7 @@ pub fn load(config: &TextConfig, layout: &Layout, renderer: &Renderer) -> Result
     let mut parts = split::divide(train, validation, test, (config.format, config.validation_share, seed))
         .map_err(|problem| TaskError::Unusable(format!("`task.path`: {problem}")))?;
     if parts.left_out > 0 {
-        eprintln!("note: {} examples are left out: their documents are held out", parts.left_out);
+        tell!("note: {} examples are left out: their documents are held out", parts.left_out);
     }
     for (name, part, limit) in [
         ("train", &mut parts.train, config.train_sequences),

@@ -96,6 +96,11 @@ impl Renderer {
             ));
         }
         pieces.retain(|piece| *piece != Piece::Text(String::new()));
+        if question.document.text.trim().is_empty() {
+            // A prompt without a document: what tells which examples are the same is all of it.
+            let text = pieces.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "" }).collect();
+            question.document = Arc::new(Document { id: question.document.id.clone(), text });
+        }
         pieces.push(Piece::Answer(answer.clone()));
         if question.references.is_empty() {
             question.references.push(answer.trim().to_owned());

@@ -85,6 +85,11 @@ impl Template {
         &self.parts
     }
 
+    /// Whether it has a place for `field`.
+    pub fn names(&self, field: &str) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Field(name) if name == field))
+    }
+
     /// The text with every field put in.
     ///
     /// # Errors

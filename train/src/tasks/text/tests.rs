@@ -215,6 +215,8 @@ fn the_published_division() {
     assert!(both.contains("`task.test_path` and `official_split` are both given"), "{both}");
     let other = config("quality", &fixture("quality.jsonl"), &["task.official_split=true"]).unwrap_err();
     assert!(other.contains("`task.official_split` is not for `kind = \"quality\"`"), "{other}");
+    let other = config("quality", &fixture("quality.jsonl"), &["task.answer=\" {answer_text}\""]).unwrap_err();
+    assert!(other.contains("`task.answer` must name {answer}, the label"), "{other}");
 }
 
 #[test]
@@ -272,6 +274,13 @@ fn ones_own_lines() {
     let example = all(&text).find(|example| example.question.fields["n"] == "1").unwrap();
     assert_eq!(halves(&text, example), ("<s> Note 1: The sky is blue.\nQ: Colour?\nA:".into(), " blue</s>".into()));
     assert_eq!(example.question.references, ["blue"]);
+
+    // Without a document the prompt tells which examples are the same.
+    let lines = "{\"q\": \"2+2\", \"a\": \"4\"}\n{\"q\": \"3+3\", \"a\": \"6\"}\n{\"q\": \"2+2\", \"a\": \"four\"}\n";
+    let text = own(lines, &["task.prompt=\"Q: {q}\\nA:\"", "task.answer=\" {a}\""]).unwrap();
+    let [train, validation] = [Split::Train, Split::Validation].map(|split| text.examples(split));
+    let questions = |part: &[Example]| part.iter().map(|e| e.question.fields["q"].clone()).collect::<HashSet<_>>();
+    assert!(questions(train).is_disjoint(&questions(validation)) && train.len() + validation.len() == 3);
 }
 
 #[test]
