@@ -1,5 +1,15 @@
 //! The train binary: configuration, tasks, training loop, evaluation and reports.
 
+#![warn(clippy::print_stderr)]
+
+/// As `eprintln!`, but a reader that has gone away (`2>&1 | head`) does not end the training.
+macro_rules! tell {
+    ($($message:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($message)*);
+    }};
+}
+
 pub mod commands;
 pub mod config;
 pub mod export;

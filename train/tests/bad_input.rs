@@ -146,7 +146,7 @@ fn a_directory_that_holds_a_run() {
     place.fit(TINY, "run", &[]);
     let before = place.snapshot("run");
     let again = place.run(&["fit", "config.toml", "--out", "run"]);
-    again.refused(&["run already holds a run: continue it with --resume, or choose another --out"]);
+    again.refused(&["run already holds config.toml of a run: continue it with --resume, or choose another --out"]);
     assert!(before == place.snapshot("run"), "nothing in the run was changed");
 
     let other = place.run(&["fit", "config.toml", "--out", "run", "--resume", "--set", "train.lr=0.5"]);
@@ -155,6 +155,28 @@ fn a_directory_that_holds_a_run() {
 
     place.run(&["fit", "config.toml", "--out", "nothing", "--resume"]).refused(&["nothing holds no run to resume"]);
     place.run(&["fit", "config.toml", "--resume"]).refused(&["no run of `tiny` under runs/ to resume"]);
+}
+
+#[test]
+fn a_run_that_another_process_is_at() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let before = place.snapshot("run");
+    let held = hankel_train::run::lock::try_hold(&place.path("run")).unwrap().unwrap();
+    place.run(&["fit", "--out", "run", "--resume"]).refused(&["another process is at the run in run: wait until"]);
+    assert!(before == place.snapshot("run"));
+    drop(held);
+    assert_eq!(place.run(&["fit", "--out", "run", "--resume"]).code, Some(0));
+}
+
+#[test]
+fn a_run_without_its_backbone() {
+    let place = Place::new();
+    place.fit(&TINY.replace("[train]", "[pretrain]\nsteps = 3\n[train]"), "run", &[]);
+    fs::remove_dir_all(place.path("run/backbone")).unwrap();
+    for command in [["eval", "run"], ["generate", "run"]] {
+        place.run(&command).refused(&["run has no backbone yet, since its pretraining has not ended"]);
+    }
 }
 
 #[test]

@@ -167,6 +167,14 @@ fn eval_repeats_the_figures_of_the_run() {
     }
     let train = place.run(&["eval", "tested", "--split", "train", "--adapter", "hrm", "--expect", "loss<=hrm"]);
     train.refused(&["no figures on training data"]);
+    // An adapter is scored by its own settings, not by those of the others.
+    let own = TINY.replace("truncate = {", "train = { label_smoothing = 0.1 }\ntruncate = {");
+    place.fit(&own, "smoothed", &[]);
+    for row in ["hrm", "hrm-order-2"] {
+        let expectation = format!("label_smoothed_loss<={row}+1e-5");
+        let finished = place.run(&["eval", "smoothed", "--adapter", row, "--expect", &expectation]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    }
     let failed = check("accuracy>=hrm+0.001");
     assert_eq!(failed.code, Some(1));
     assert!(
@@ -276,6 +284,13 @@ fn every_kind_of_adapter() {
         let now = loss(&result["rows"][0]["validation"]);
         assert!((now - then).abs() < 1e-5 * then, "{name} merged: {now} {then}");
     }
+    // A head that was trained alone is merged by itself.
+    place.fit(&format!("{}[[adapter]]\nkind = \"none\"\n", &TINY[..start]), "head", &[]);
+    let merged = place.run(&["merge", "head/adapters/none", "--model", "head/backbone", "-o", "merged-head"]);
+    assert_eq!(merged.code, Some(0), "{}", merged.stderr);
+    assert!(merged.stdout.contains("there is no update to fold in"), "{}", merged.stdout);
+    let head = |path: &str| fs::read(place.path(path).join("model.safetensors")).unwrap();
+    assert!(head("merged-head") != head("head/backbone"));
     let ranks: Vec<u64> =
         result["rows"][4]["layers"].as_array().unwrap().iter().map(|l| l["order"].as_u64().unwrap()).collect();
     assert!(ranks.len() == 4 && ranks.iter().sum::<u64>() <= 4 * 3, "{ranks:?}");
@@ -475,6 +490,19 @@ fn a_loss_that_is_not_finite_stops_the_run() {
     }
     let metrics = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap();
     assert!(metrics.lines().last().unwrap().contains("\"event\":\"stopped\""));
+}
+
+/// `2>&1 | head` ends what reads, not what trains.
+#[cfg(unix)]
+#[test]
+fn a_reader_that_has_gone_away() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    let mut command = place.command(&["fit", "config.toml", "--out", "run"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(place.path("run/report.html").is_file());
 }
 
 #[test]

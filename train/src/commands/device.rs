@@ -4,6 +4,16 @@ use crate::config::{Config, Precision};
 use crate::fit::open_device;
 use anyhow::{Result, ensure};
 use hankel_core::Device;
+use hankel_ops::linear::check_precision;
+
+/// What suited one device may not be there on another: products are made in f32 then, and that is said.
+pub fn fall_back_to_f32(config: &mut Config) {
+    let lacks = |device| check_precision(device, config.precision.of_products()).err();
+    if let Some(lack) = Device::open(&config.device).ok().and_then(lacks) {
+        tell!("products are made in f32 here ({lack})");
+        config.precision = Precision::F32;
+    }
+}
 
 #[derive(Debug, clap::Args)]
 pub struct DeviceArgs {
@@ -28,7 +38,11 @@ impl DeviceArgs {
             config.device.clone_from(device);
         }
         config.gpu_memory = self.gpu_memory.or(config.gpu_memory);
-        config.precision = self.precision.unwrap_or(config.precision);
+        match (self.precision, &self.device) {
+            (Some(precision), _) => config.precision = precision,
+            (None, Some(_)) => fall_back_to_f32(config),
+            (None, None) => {}
+        }
         Ok(())
     }
 

@@ -108,12 +108,14 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
             foundation.with_saved(&directory, config.task.sequence_length())?
         };
         if config.backbone.trains_with_adapter() && !directory.join(TRAINED_BACKBONE_FILE).is_file() {
-            eprintln!(
+            tell!(
                 "warning: `{name}` comes without {TRAINED_BACKBONE_FILE}: it is evaluated on the backbone as it was before \
                  adapters were trained"
             );
         }
-        let settings = &config.train;
+        // As the run scored it.
+        let own = config.adapter.iter().find(|adapter| adapter.names().contains(&name));
+        let settings = own.map_or(&config.train, |adapter| config.training_of(adapter));
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
         let sequences = args.sequences.map_or(available, NonZeroUsize::get);
         let smoothing = settings.label_smoothing;
@@ -122,10 +124,7 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
             StateRecord::save_all(file, &records)?;
             let [count, steps, _] = records[0].shape;
             let layers = records.len();
-            eprintln!(
-                "states of {layers} layers along {count} sequences of {steps} steps written to {}",
-                file.display()
-            );
+            tell!("states of {layers} layers along {count} sequences of {steps} steps written to {}", file.display());
         }
         let examined = examine(&model, task, split, sequences, batch_size, smoothing, None)?;
         let Some((scores, lines)) = examined else {
@@ -140,7 +139,7 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
         std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
         let path = out.join("predictions.jsonl");
         write_file(&path, to_lines(&predictions)?.as_bytes())?;
-        eprintln!("every answer beside its references: {}", path.display());
+        tell!("every answer beside its references: {}", path.display());
     }
     if args.json {
         let rows: Vec<_> = all

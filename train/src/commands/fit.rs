@@ -1,14 +1,13 @@
 //! `train fit`.
 
+use super::device::fall_back_to_f32;
 use super::output;
 use crate::config::{Config, Precision};
 use crate::fit::{Prepared, dry_run, fit};
 use crate::report::{self, duration};
-use crate::run::{RunDirectory, interrupt, memory};
+use crate::run::{RunDirectory, interrupt, lock, memory};
 use anyhow::{Context, Result, bail};
-use hankel_core::Device;
-use hankel_ops::linear::check_precision;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// The configuration used when none is named.
@@ -48,13 +47,13 @@ impl Args {
         };
         let (config, notes) = Config::load(&text, &name, &self.overrides)?;
         for note in notes {
-            eprintln!("{note}");
+            tell!("{note}");
         }
         Ok(config)
     }
 
     /// The configuration of a run to resume, which must be the one that is asked for if one is, but for the device.
-    fn load_resumed(&self) -> Result<(Config, RunDirectory)> {
+    fn load_resumed(&self) -> Result<(Config, RunDirectory, File)> {
         let is_of_device = |assignment: &&String| {
             let key = assignment.split('=').next().unwrap_or_default().trim();
             OF_DEVICE.contains(&key)
@@ -70,6 +69,7 @@ impl Args {
             (None, None) => bail!("name the run to resume with --out"),
         };
         let directory = RunDirectory::open(&path)?;
+        let lock = held(&directory)?;
         let before = load_run(directory.path())?;
         let mut own = load_run_with(directory.path(), &of_device.into_iter().cloned().collect::<Vec<_>>())?;
         if let Some(mut asked) = asked {
@@ -90,17 +90,20 @@ impl Args {
             bail!("{} was begun in {was}: it cannot go on in {asked}", path.display());
         }
         if own.device != before.device {
-            eprintln!("the run goes on with device = {:?}; it was {:?} before", own.device, before.device);
-            // What suited one device may not be there on another.
-            let lacks = |device| check_precision(device, own.precision.of_products()).err();
-            let lack = Device::open(&own.device).ok().and_then(lacks);
-            if let (Some(lack), true) = (lack, own.precision == before.precision) {
-                eprintln!("its products are made in f32 from here on ({lack})");
-                own.precision = Precision::F32;
+            tell!("the run goes on with device = {:?}; it was {:?} before", own.device, before.device);
+            if own.precision == before.precision {
+                fall_back_to_f32(&mut own);
             }
         }
-        Ok((own, directory))
+        Ok((own, directory, lock))
     }
+}
+
+/// Takes a run's directory for this process until the file is dropped.
+fn held(run: &RunDirectory) -> Result<File> {
+    let path = run.path();
+    lock::try_hold(path)?
+        .with_context(|| format!("another process is at the run in {}: wait until it has ended", path.display()))
 }
 
 /// The resolved configuration of a run.
@@ -134,20 +137,21 @@ pub fn run(args: &Args) -> Result<()> {
         output::put(dry_run(&args.load()?)?.as_bytes())?;
         return Ok(());
     }
-    let (config, prepared, directory) = if args.resume {
-        let (config, directory) = args.load_resumed()?;
+    let (config, prepared, directory, _lock) = if args.resume {
+        let (config, directory, lock) = args.load_resumed()?;
         let prepared = Prepared::new(&config)?;
-        (config, prepared, directory)
+        (config, prepared, directory, lock)
     } else {
         let config = args.load()?;
         // Whatever cannot be set up fails before a directory is made.
         let prepared = Prepared::new(&config)?;
         let directory = RunDirectory::create(&config.name, args.out.as_deref())?;
-        (config, prepared, directory)
+        let lock = held(&directory)?;
+        (config, prepared, directory, lock)
     };
     memory::watch();
     interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
-    eprintln!("run directory: {}", directory.path().display());
+    tell!("run directory: {}", directory.path().display());
     let outcome = fit(&config, prepared, directory, args.resume)?;
     let run = outcome.directory.path().to_owned();
     let page = report::write(std::slice::from_ref(&run), &run)?;

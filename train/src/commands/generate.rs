@@ -108,7 +108,7 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
     if let Some(file) = &args.midi {
         let notes = decode(played);
         write_file(file, &midi::write(&notes))?;
-        eprintln!("{} notes written to {}", notes.len(), file.display());
+        tell!("{} notes written to {}", notes.len(), file.display());
     }
     Ok(())
 }

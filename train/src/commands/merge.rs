@@ -51,6 +51,7 @@ fn merge_files(args: &Args) -> Result<MergeReport> {
     let placement = MistralConfig::load(&args.model)?.placement();
     let adapters = load(&args.adapter, &placement)?;
     let trained = args.adapter.join(TRAINED_BACKBONE_FILE);
+    ensure!(!adapters.merged_names().is_empty(), "{} changes no weight", args.adapter.display());
     ensure!(!trained.exists(), "{} holds weights of another kind of model", trained.display());
     let dtype = args.dtype.map(|dtype| if dtype == Dtype::Bf16 { DType::BF16 } else { DType::F32 });
     Ok(merge_model(&adapters, &args.model, &args.output, dtype)?)
@@ -68,33 +69,30 @@ fn merge_tiny(args: &Args) -> Result<MergeReport> {
     let foundation = Foundation::open(&args.model, false, Precision::F32, Device::Cpu)?;
     let model = attach(&foundation, Some(&args.adapter), LENGTH)?;
     let report = model.adapters.merge(&model.backbone.parameters())?;
+    let trained = args.adapter.join(TRAINED_BACKBONE_FILE).is_file();
+    ensure!(trained || !report.tensors.is_empty(), "{} changes no weight", args.adapter.display());
     let Transformer::TinyGpt(backbone) = &model.backbone else { unreachable!("its configuration was read") };
     backbone.save(&args.output)?;
     Ok(report)
 }
 
 fn print(args: &Args, report: &MergeReport) -> Result<()> {
-    let Some(worst) = report.largest_drift() else {
-        anyhow::bail!("{} changes no weight", args.adapter.display());
-    };
+    let (written, merged, worst) = (args.output.display().to_string(), report.tensors.len(), report.largest_drift());
     let text = if args.json {
-        let facts = json!({
-            "output": args.output.display().to_string(),
-            "merged": report.tensors.len(),
-            "largest_drift": { "tensor": worst.name, "drift": worst.drift, "update": worst.update,
-                "relative": worst.relative_drift() },
+        let worst = worst.map(|worst| {
+            json!({ "tensor": worst.name, "drift": worst.drift, "update": worst.update, "relative": worst.relative_drift() })
         });
-        serde_json::to_string_pretty(&facts)?
-    } else {
+        serde_json::to_string_pretty(&json!({ "output": written, "merged": merged, "largest_drift": worst }))?
+    } else if let Some(worst) = worst {
         format!(
-            "{}: {} tensors merged; largest drift by rounding: {:.3e} where the largest update is {:.3e} ({:.3} %), in {}",
-            args.output.display(),
-            report.tensors.len(),
+            "{written}: {merged} tensors merged; largest drift by rounding: {:.3e} where the largest update is {:.3e} ({:.3} %), in {}",
             worst.drift,
             worst.update,
             100.0 * worst.relative_drift(),
             worst.name
         )
+    } else {
+        format!("{written}: the weights of the backbone that were trained; there is no update to fold in")
     };
     output::line(&text)
 }

@@ -3,8 +3,8 @@
 use super::{CheckFailed, output};
 use crate::config::Experiment;
 use crate::report;
-use crate::run::{interrupt, memory};
-use crate::sweep::{Place, Share, State, hold, run as run_cells};
+use crate::run::{interrupt, lock, memory};
+use crate::sweep::{Place, Share, State, run as run_cells};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 use std::fs;
@@ -128,7 +128,8 @@ fn page<'a>(places: impl Iterator<Item = &'a Place>, directory: &Path) -> Result
     if !directory.is_dir() {
         return Ok(None);
     }
-    let _held = hold(directory)?;
+    // One process at a time, so that the last one leaves the page on which all cells are.
+    let _held = lock::hold(directory)?;
     let is_over = |place: &&Place| matches!(place.state(), Ok(State::Done | State::Diverged(_)));
     let paths: Vec<PathBuf> = places.filter(is_over).map(|place| place.path().to_owned()).collect();
     if paths.is_empty() {

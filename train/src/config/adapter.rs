@@ -67,7 +67,7 @@ pub enum AdapterMethod {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scan {
-    /// Chosen once by length, state size and device, and written into the resolved configuration.
+    /// Step by step, which a GPU does in chunks.
     #[default]
     Auto,
     /// FFT convolution.
@@ -299,7 +299,27 @@ fn one_size(checks: &mut Checks<'_>, key: &str, size: Option<usize>, budget: Opt
 }
 
 impl AdapterConfig {
-    pub(super) fn check(&self, length: usize, placement: &Placement, checks: &mut Checks<'_>) {
+    /// Names of the rows that are made of it, and of the directories under `adapters/`.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec![self.name.clone()];
+        names.extend(self.truncate.iter().map(|rule| rule.row_name(&self.name)));
+        names.extend(self.probe.iter().map(|probe| probe.row_name(&self.name)));
+        names.extend(self.reduce.map(|_| self.name_in_training()));
+        names
+    }
+
+    /// Name under `adapters/` of what `reduce` left in the middle of training.
+    pub fn name_in_training(&self) -> String {
+        format!("{}-reduced-in-training", self.name)
+    }
+
+    /// Checks the adapter for a task of sequences of a `length`, and of a number of them if that is known.
+    pub(super) fn check(
+        &self,
+        (length, sequences): (usize, Option<usize>),
+        placement: &Placement,
+        checks: &mut Checks<'_>,
+    ) {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let reserved = ["pretrain", ".", ".."].contains(&self.name.as_str());
         checks.require("name", !self.name.is_empty() && self.name.chars().all(plain) && !reserved, || {
@@ -372,7 +392,7 @@ impl AdapterConfig {
             rule.check(&mut checks.inside("truncate"));
         }
         if let Some(train) = &self.train {
-            train.check(&mut checks.inside("train"));
+            train.check(sequences, &mut checks.inside("train"));
         }
     }
 }
@@ -434,6 +454,12 @@ impl TruncateConfig {
             OrderChoice::TotalBound(value) => format!("total bound = {value}"),
         };
         self.method.map_or(rule.clone(), |method| format!("{rule}, method = {}", method.name()))
+    }
+
+    /// Name of the row and directory: `hrm-epsilon-0.01`, `hrm-order-6-svd`.
+    pub fn row_name(self, full: &str) -> String {
+        let rule = self.describe().replace(" = ", "-").replace(", method", "");
+        format!("{full}-{rule}")
     }
 
     fn check(self, checks: &mut Checks<'_>) {

@@ -15,6 +15,8 @@ mod probe;
 #[cfg(test)]
 mod proptests;
 mod read;
+#[cfg(test)]
+mod reference;
 mod sizes;
 mod stream;
 mod sweep;
@@ -188,13 +190,14 @@ impl Config {
             task.check_vocabulary(model.vocabulary, &mut checks.inside("task"));
         }
         let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
-        self.train.check(&mut checks.inside("train"));
+        let sequences = self.task.train_sequences();
+        self.train.check(sequences, &mut checks.inside("train"));
         if let Some(pretrain) = &self.pretrain {
             let mut checks = checks.inside("pretrain");
             checks.require("", self.backbone.can_be_pretrained(), || {
                 format!("is not for `backbone.kind = {:?}`, which is held fixed: leave it out", self.backbone.kind())
             });
-            pretrain.train.check(&mut checks);
+            pretrain.train.check(self.pretrain_task().train_sequences(), &mut checks);
             checks.require("steps", pretrain.train.steps.is_some() || pretrain.train.epochs.is_some(), || {
                 "or `epochs` must be given".to_owned()
             });
@@ -210,10 +213,16 @@ impl Config {
             "is missing: write at least one [[adapter]] table (kind = \"none\" for the backbone alone)".to_owned()
         });
         for (index, adapter) in self.adapter.iter().enumerate() {
-            let twice = self.adapter[..index].iter().any(|earlier| earlier.name == adapter.name);
+            let own = adapter.names();
+            let others = |earlier: &AdapterConfig| earlier.names().into_iter().find(|name| own.contains(name));
+            let taken = self.adapter[..index].iter().find_map(others);
             let mut checks = checks.inside(&format!("adapter.{index}"));
-            checks.require("name", !twice, || {
-                format!("{:?} is the name of two adapters; give each [[adapter]] its own `name`", adapter.name)
+            checks.require("name", taken.is_none(), || {
+                let name = taken.unwrap_or_default();
+                format!(
+                    "makes {name:?} the name of two rows (truncated and probed ones have names of their own); give each \
+                     [[adapter]] its own `name`"
+                )
             });
             let full = matches!(adapter.method, AdapterMethod::Full(_));
             checks.require("kind", !full || self.backbone.can_be_pretrained(), || {
@@ -223,7 +232,7 @@ impl Config {
                     self.backbone.kind()
                 )
             });
-            adapter.check(self.task.sequence_length(), &placement, &mut checks);
+            adapter.check((self.task.sequence_length(), sequences), &placement, &mut checks);
         }
         let Problem { key: path, message, of_files } = match (problems.into_iter().next(), backbone) {
             (Some(problem), _) => problem,
@@ -443,7 +452,11 @@ lr = 2e-4
             (&["adapter.hrm.truncat=3"], "unknown key `adapter.hrm.truncat`; did you mean `truncate`?"),
             (&["adapter.lora.rank=0"], "--set adapter.lora.rank=0: `adapter.lora.rank` must be at least 1, found 0"),
             (&["adapter.lora.budget=10"], "`adapter.lora.budget` and `rank` are both given: keep one"),
-            (&["adapter.lora.name=hrm"], "`adapter.hrm.name` \"hrm\" is the name of two adapters"),
+            (&["adapter.lora.name=hrm"], "`adapter.hrm.name` makes \"hrm\" the name of two rows"),
+            (
+                &["adapter.lora.name=hrm-epsilon-0.01"],
+                "`adapter.hrm-epsilon-0.01.name` makes \"hrm-epsilon-0.01\" the name of two rows",
+            ),
             (
                 &["adapter.hrm.mode=complex", "adapter.hrm.state_dim=7"],
                 "`adapter.hrm.state_dim` must be even for `mode",
@@ -496,6 +509,9 @@ lr = 2e-4
             (&["adapter.hrm.path=x"], "`adapter.hrm.path` names a saved adapter, which has its own settings"),
             (&["adapter.lora.kind=full"], "unknown key `adapter.full.rank`"),
             (&["backbone.path=nowhere"], "`backbone.path` cannot be used: cannot read nowhere/config.json"),
+            (&["train.warmup_steps=101"], "`train.warmup_steps` is 101, more than the 100 steps of the whole training"),
+            (&["pretrain.warmup_steps=2000"], "`pretrain.warmup_steps` is 2000, more than the 1250 steps of the whole"),
+            (&["adapter.lora.train.epochs=1e17"], "`adapter.lora.train.epochs` makes more steps than can be counted"),
             (&["train.betas=[0.9, 1]"], "`train.betas` must be at least 0 and below 1, found 1"),
             (&["adapter.hrm.train.clip=-1"], "`adapter.hrm.train.clip` must be at least 0, found -1"),
         ] {

@@ -13,7 +13,7 @@ use hankel_core::Device;
 use hankel_models::adapters::stream;
 use std::path::Path;
 
-const TOP_LEVEL: &[&str] =
+pub const TOP_LEVEL: &[&str] =
     &["name", "seed", "device", "gpu_memory", "precision", "task", "backbone", "pretrain", "train", "adapter"];
 
 /// Reads the whole configuration; the run is named after `file` unless it names itself.

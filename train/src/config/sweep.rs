@@ -43,6 +43,8 @@ pub struct Cell {
     pub slug: String,
     /// The axes by their short names, and what this cell has of each: `("length", "64")`.
     pub axes: Vec<(String, String)>,
+    /// Whether `precision` is asked for, and not left to what suits the device.
+    pub asks_for_precision: bool,
     /// The resolved configuration, or which of the files that it names cannot be used: those of another cell may be there.
     pub config: Result<Config, ConfigError>,
 }
@@ -165,9 +167,10 @@ impl Experiment {
             }
             let name = Node { value: Value::String(format!("{}_{slug}", self.name)), origin: root.origin.clone() };
             tree::assign(&mut root, "name", name)?;
+            let asks_for_precision = root.as_table("")?.get("precision").is_some();
             match Config::resolved(&root, Path::new(&self.file)) {
                 Err(error) if !error.of_files => Err(error),
-                resolved => Ok(Cell { slug, axes, config: resolved.map(|(config, _)| config) }),
+                resolved => Ok(Cell { slug, axes, asks_for_precision, config: resolved.map(|(config, _)| config) }),
             }
         };
         choices.into_iter().map(cell).collect()

@@ -123,6 +123,17 @@ impl TrainConfig {
         self.steps.unwrap_or_else(|| passes(self.epochs.unwrap_or(1.0)))
     }
 
+    /// What cannot work in a training on `sequences`, if something cannot: a key, and what is to be said behind it.
+    pub fn problem_on(&self, sequences: usize) -> Option<(&'static str, String)> {
+        let steps = self.steps(sequences);
+        // Whole numbers of TOML are of 64 bits with a sign.
+        if i64::try_from(steps).is_err() {
+            return Some(("epochs", "makes more steps than can be counted".to_owned()));
+        }
+        let warmup = self.warmup_steps.filter(|&warmup| warmup > steps)?;
+        Some(("warmup_steps", format!("is {warmup}, more than the {steps} steps of the whole training")))
+    }
+
     /// Warm-up steps: as given, or 10 % of the steps and at most 500, as released.
     pub fn warmup(&self, steps: u64) -> u64 {
         let share = |ratio: f64| (ratio * steps as f64).round() as u64;
@@ -143,7 +154,8 @@ impl TrainConfig {
         self.checkpoint_every.get_or_insert(steps.div_ceil(5).max(1));
     }
 
-    pub(super) fn check(&self, checks: &mut Checks<'_>) {
+    /// Checks the settings of a training on `sequences`, if their number is known.
+    pub(super) fn check(&self, sequences: Option<usize>, checks: &mut Checks<'_>) {
         checks.require("epochs", self.steps.is_none() || self.epochs.is_none(), || {
             "and `steps` are both given: keep one".to_owned()
         });
@@ -167,10 +179,10 @@ impl TrainConfig {
         checks.positive("epochs", self.epochs.unwrap_or(1.0));
         let ratio = self.warmup_ratio.unwrap_or(0.0);
         checks.require("warmup_ratio", (0.0..=1.0).contains(&ratio), || format!("must be 0 to 1, found {ratio}"));
-        if let (Some(warmup), Some(steps)) = (self.warmup_steps, self.steps) {
-            checks.require("warmup_steps", warmup <= steps, || {
-                format!("is {warmup}, more than the {steps} steps of the whole training")
-            });
+        // Steps that are given need no number of sequences.
+        let known = sequences.or(self.steps.map(|_| 0));
+        if let Some((key, problem)) = known.and_then(|sequences| self.problem_on(sequences)) {
+            checks.require(key, false, || problem);
         }
         checks.at_least("batch_size", self.batch_size, 1);
         checks.at_most("batch_size", self.batch_size, 1 << 20);
@@ -192,6 +204,16 @@ impl TrainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trainings_that_cannot_be() {
+        let config = TrainConfig { warmup_steps: Some(100), batch_size: 32, ..TrainConfig::default() };
+        let (key, problem) = config.problem_on(1000).unwrap();
+        assert_eq!((key, &problem[..]), ("warmup_steps", "is 100, more than the 31 steps of the whole training"));
+        assert_eq!(config.problem_on(10_000), None);
+        let endless = TrainConfig { epochs: Some(1e17), ..TrainConfig::default() };
+        assert_eq!(endless.problem_on(10_000).unwrap().0, "epochs");
+    }
 
     #[test]
     fn epochs_and_warmup_in_steps() {

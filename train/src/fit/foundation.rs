@@ -77,6 +77,11 @@ impl Foundation {
     /// As [`Foundation::new`].
     pub fn of_saved_run(config: &Config, run: &Path) -> Result<Self> {
         let own = run.join("backbone");
+        ensure!(
+            own.is_dir() || config.pretrain.is_none(),
+            "{} has no backbone yet, since its pretraining has not ended: continue it with `train fit --resume`",
+            run.display()
+        );
         if own.is_dir() { Self::of_run(config, &own) } else { Self::new(config) }
     }
 

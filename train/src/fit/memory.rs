@@ -18,7 +18,7 @@ const PROGRAM: u64 = 16 << 20;
 /// `hankel_ops::cross_entropy`).
 const LOGITS: u64 = 1 << 20;
 const COMPACT_ROWS: u64 = 128;
-const GPU_LOGITS: u64 = 1 << 22;
+const GPU_LOGITS: u64 = 1 << 24;
 
 /// What a step takes besides parameters, in bytes.
 struct Activations {

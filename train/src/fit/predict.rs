@@ -24,7 +24,7 @@ pub fn predict(model: &Model, text: &Text, split: Split, sequences: usize) -> Re
     let mut told = Instant::now();
     for example in examples {
         if told.elapsed() >= INTERVAL {
-            eprintln!("{} of {} questions answered", predictions.len(), examples.len());
+            tell!("{} of {} questions answered", predictions.len(), examples.len());
             told = Instant::now();
         }
         if interrupt::requested() {

@@ -40,6 +40,9 @@ impl<'a> Session<'a> {
         device: Device,
         begun: Instant,
     ) -> Result<Self> {
+        if resume {
+            directory.clean();
+        }
         let checkpoints = checkpoint::list(&directory.checkpoints());
         let resolved = config.to_toml();
         if resume && std::fs::read_to_string(directory.config()).is_ok_and(|text| text != resolved) {
@@ -76,7 +79,7 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let Some(newest) = checkpoint::list(&self.directory.checkpoints()).pop() else { return Ok(None) };
-        eprintln!("resuming `{}` after step {} from {}", self.state.name, self.state.step, newest.display());
+        tell!("resuming `{}` after step {} from {}", self.state.name, self.state.step, newest.display());
         Ok(Some(checkpoint::load(&newest)?.1))
     }
 
@@ -240,7 +243,7 @@ impl<'a> Session<'a> {
         full.training = (steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });
         let mut rows = vec![full.clone()];
         for rule in &adapter.truncate {
-            let name = super::truncate::row_name(&adapter.name, *rule);
+            let name = rule.row_name(&adapter.name);
             let directory = self.directory.adapter(&name);
             let length = stage.task.sequence_length();
             let truncated = match stage.model.adapters.config() {

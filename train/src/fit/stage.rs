@@ -74,6 +74,9 @@ impl Stage<'_> {
         let mut progress = Progress::new(self.name, step, steps);
         if session.state.progress.evaluation_due {
             self.look(session, &training, &progress)?;
+            if session.state.progress.evaluation_due {
+                return Err(session.interrupted(self.name));
+            }
         }
         let mut window = Window { log_every, last: steps, ..Window::default() };
         thread::scope(|scope| -> Result<()> {

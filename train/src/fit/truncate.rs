@@ -70,7 +70,7 @@ fn row(truncated: &Model, full: &AdapterResult, rule: TruncateConfig, layers: Ve
     // What was trained together with the full adapter was not trained again.
     parameters.trainable = 0;
     AdapterResult {
-        name: row_name(&full.name, rule),
+        name: rule.row_name(&full.name),
         kind: full.kind.clone(),
         truncated_from: Some(full.name.clone()),
         truncation_rule: Some(rule.describe()),
@@ -173,10 +173,4 @@ pub fn truncate_adapters(
 pub fn save_truncated(truncated: &Truncated, directory: &Path) -> Result<()> {
     let json = serde_json::to_vec_pretty(&truncated.reduction.certificate)?;
     Ok(truncated.reduction.adapter.save_with(directory, &[(CERTIFICATE_FILE, &json)], Existing::Replace)?)
-}
-
-/// Name of the row and directory: `hrm-epsilon-0.01`, `hrm-order-6-svd`.
-pub fn row_name(full: &str, rule: TruncateConfig) -> String {
-    let rule = rule.describe().replace(" = ", "-").replace(", method", "");
-    format!("{full}-{rule}")
 }

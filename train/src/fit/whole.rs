@@ -4,7 +4,7 @@ use super::contribution::Contributions;
 use super::foundation::Foundation;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
-use crate::config::{AdapterConfig, Config};
+use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::report::thousands;
 use crate::results::{PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
@@ -44,11 +44,22 @@ impl Prepared {
         let begun = Instant::now();
         let foundation = Foundation::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
+        let sequences = task.sequences(Split::Train);
+        // Where only the files tell how many sequences there are, this is not known before.
+        let can_be = |settings: &TrainConfig, sequences: usize, what: &str| match settings.problem_on(sequences) {
+            Some((key, problem)) => bail!("`{key}` of the training of `{what}` {problem}"),
+            None => Ok(()),
+        };
+        if let Some(pretrain) = &config.pretrain {
+            let sequences = pretrain_task.as_ref().map_or(sequences, |task| task.sequences(Split::Train));
+            can_be(&pretrain.train, sequences, PRETRAIN)?;
+        }
         for adapter in &config.adapter {
             foundation.with(attach(config, adapter, &foundation, &*task)?)?;
+            can_be(config.training_of(adapter), sequences, &adapter.name)?;
             if let Some(reduce) = adapter.reduce {
                 reduce
-                    .step_within(config.training_of(adapter), task.sequences(Split::Train))
+                    .step_within(config.training_of(adapter), sequences)
                     .with_context(|| format!("`adapter.{}`", adapter.name))?;
             }
         }
@@ -73,7 +84,7 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
     let parameters: usize = foundation.backbone().parameters().iter().map(Parameter::elements).sum();
     let kind = config.backbone.kind();
     let device = foundation.device();
-    eprintln!("backbone: {kind}, {} parameters, on {device}, ready in {seconds:.2} s", thousands(parameters as u64));
+    tell!("backbone: {kind}, {} parameters, on {device}, ready in {seconds:.2} s", thousands(parameters as u64));
 
     let mut number = 0;
     if let Some(pretrain) = &config.pretrain {
@@ -100,10 +111,9 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
         // A random backbone is kept as well: its adapters mean nothing without it.
         foundation.backbone().save(&session.directory.backbone())?;
     }
-    let base_model = config
-        .backbone
-        .path()
-        .map_or_else(|| session.directory.backbone().display().to_string(), |path| path.display().to_string());
+    // What was loaded and then pretrained further is the run's own.
+    let loaded = config.backbone.path().filter(|_| config.pretrain.is_none());
+    let base_model = loaded.map_or_else(|| session.directory.backbone(), |path| path.to_owned()).display().to_string();
     for adapter in &config.adapter {
         if session.state.stage == number {
             let adapters = attach(config, adapter, &foundation, &*task)?;
@@ -112,7 +122,7 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
             let settings = config.training_of(adapter);
             let reduction = adapter.reduce.map(|config| Reduction {
                 config,
-                directory: session.directory.adapter(&format!("{}-reduced-in-training", adapter.name)),
+                directory: session.directory.adapter(&adapter.name_in_training()),
                 base_model: &base_model,
             });
             let stage = Stage {
@@ -178,12 +188,12 @@ pub(super) fn attach(
 /// Tells what is known about the task before anything is learnt.
 fn announce(task: &dyn Task) {
     let facts = task.describe();
-    eprintln!("task: {}", facts.description);
+    tell!("task: {}", facts.description);
     if let Some(table) = &facts.transition_table {
-        eprintln!("transition table [state][symbol]: {table:?}");
+        tell!("transition table [state][symbol]: {table:?}");
     }
     if !facts.baselines.is_empty() {
         let shown: Vec<String> = facts.baselines.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
-        eprintln!("{} without learning: {}", facts.primary_metric.replace('_', " "), shown.join("  "));
+        tell!("{} without learning: {}", facts.primary_metric.replace('_', " "), shown.join("  "));
     }
 }

@@ -9,8 +9,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// `--out` names a directory with a run in it.
-    #[error("{0} already holds a run: continue it with --resume, or choose another --out")]
-    Occupied(PathBuf),
+    #[error("{} already holds {mark} of a run: continue it with --resume, or choose another --out", .path.display())]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+        /// What is in it.
+        mark: &'static str,
+    },
     /// `--resume` found nothing to go on from.
     #[error("{0} holds no run to resume: it has no config.toml")]
     NothingToResume(PathBuf),
@@ -31,7 +36,8 @@ pub struct RunDirectory {
 }
 
 /// What marks a directory as holding a run.
-const MARKS: [&str; 5] = ["config.toml", "metrics.jsonl", "result.json", "checkpoints", "adapters"];
+const MARKS: [&str; 7] =
+    ["config.toml", "metrics.jsonl", "result.json", "checkpoints", "adapters", "backbone", "predictions"];
 
 impl RunDirectory {
     /// A new run's directory: `out`, or the first free one of `runs/NAME`, `runs/NAME-2` ...
@@ -44,8 +50,8 @@ impl RunDirectory {
             move |reason| RunError::Unusable { path, reason }
         };
         if let Some(out) = out {
-            if MARKS.iter().any(|mark| out.join(mark).exists()) {
-                return Err(RunError::Occupied(out.to_owned()));
+            if let Some(mark) = MARKS.into_iter().find(|mark| out.join(mark).exists()) {
+                return Err(RunError::Occupied { path: out.to_owned(), mark });
             }
             fs::create_dir_all(out).map_err(unusable(out))?;
             return Ok(RunDirectory { path: out.to_owned() });
@@ -71,11 +77,14 @@ impl RunDirectory {
         if !path.join("config.toml").is_file() {
             return Err(RunError::NothingToResume(path.to_owned()));
         }
-        let run = RunDirectory { path: path.to_owned() };
-        for directory in [run.path.clone(), run.checkpoints(), run.path.join("adapters")] {
+        Ok(RunDirectory { path: path.to_owned() })
+    }
+
+    /// Removes what killed processes left behind. No other process may be at the run.
+    pub fn clean(&self) {
+        for directory in [self.path.clone(), self.checkpoints(), self.path.join("adapters")] {
             clean(&directory);
         }
-        Ok(run)
     }
 
     /// The newest of `runs/NAME`, `runs/NAME-2` ...: what `--resume` without `--out` continues.
@@ -161,10 +170,15 @@ mod tests {
         RunDirectory::create("x", Some(&out)).expect("an empty directory is free");
         run.write(&run.config(), "seed = 1").unwrap();
         let error = RunDirectory::create("x", Some(&out)).unwrap_err();
-        assert!(error.to_string().contains("already holds a run: continue it with --resume"), "{error}");
+        assert!(error.to_string().contains("already holds config.toml of a run: continue it with --resume"), "{error}");
         assert_eq!(fs::read_to_string(run.config()).unwrap(), "seed = 1");
+        let model = directory.path().join("model");
+        fs::create_dir_all(model.join("backbone")).unwrap();
+        assert!(matches!(RunDirectory::create("x", Some(&model)), Err(RunError::Occupied { mark: "backbone", .. })));
         fs::create_dir_all(out.join("checkpoints/.00-hrm-step-000003.tmp-77")).unwrap();
-        assert_eq!(RunDirectory::open(&out).unwrap().path(), out);
+        let run = RunDirectory::open(&out).unwrap();
+        assert_eq!(run.path(), out);
+        run.clean();
         assert_eq!(fs::read_dir(out.join("checkpoints")).unwrap().count(), 0, "leftovers are removed");
     }
 }

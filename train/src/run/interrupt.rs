@@ -24,7 +24,7 @@ pub fn install(told: &'static str) -> Result<(), ctrlc::Error> {
         if REQUESTED.swap(true, Ordering::SeqCst) {
             std::process::exit(i32::from(EXIT_CODE));
         }
-        eprintln!("\ninterrupted: {told} (again to stop at once)");
+        tell!("\ninterrupted: {told} (again to stop at once)");
     })
 }
 

@@ -6,6 +6,7 @@ mod directory;
 mod environment;
 mod events;
 pub mod interrupt;
+pub mod lock;
 pub mod memory;
 mod progress;
 

@@ -43,7 +43,7 @@ impl Progress {
         } else if self.last_line.is_none_or(|last| last.elapsed() >= LINE_INTERVAL) || step == self.steps {
             let per_step = self.begun.elapsed().as_secs_f64() / (step - self.first_step).max(1) as f64;
             let left = per_step * (self.steps - step) as f64;
-            eprintln!("{:>16}  step {step}/{}  {message}  ETA {}", self.stage, self.steps, duration(left));
+            tell!("{:>16}  step {step}/{}  {message}  ETA {}", self.stage, self.steps, duration(left));
             self.last_line = Some(Instant::now());
         }
     }
@@ -51,8 +51,8 @@ impl Progress {
     /// A line that stays.
     pub fn note(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{:>16}  {text}", self.stage)),
-            None => eprintln!("{:>16}  {text}", self.stage),
+            Some(bar) => bar.suspend(|| tell!("{:>16}  {text}", self.stage)),
+            None => tell!("{:>16}  {text}", self.stage),
         }
     }
 }

@@ -7,5 +7,5 @@
 mod place;
 mod run;
 
-pub use place::{Failure, Place, State, hold};
+pub use place::{Failure, Place, State};
 pub use run::{Outcome, Share, run};

@@ -2,12 +2,12 @@
 
 use crate::config::{Cell, Config, ConfigError, Experiment};
 use crate::fit::Stop;
-use crate::run::RunDirectory;
+use crate::run::{RunDirectory, lock};
 use crate::study::{self, CELL_FILE};
 use anyhow::{Context, Result, bail};
 use hankel_models::weights::atomic;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// A cell and its directory.
@@ -19,6 +19,7 @@ pub struct Place {
     pub slug: String,
     /// What it runs, or which of the files for that cannot be used.
     pub config: Result<Config, ConfigError>,
+    asks_for_precision: bool,
     /// Where it lies in the experiment's grid.
     grid: study::Place,
     path: PathBuf,
@@ -49,26 +50,7 @@ pub struct Failure {
     pub diverged: Option<(String, u64)>,
 }
 
-/// Waits until no other process holds `directory`, and holds it until the file is dropped: what is made from the states of cells is
-/// made by one process at a time, so that the last one leaves the page on which all are.
-///
-/// # Errors
-/// When the directory cannot be made.
-pub fn hold(directory: &Path) -> Result<File> {
-    let file = lock_file(directory)?;
-    // Without locks in the file system pages are written as a whole all the same.
-    let _ = file.lock();
-    Ok(file)
-}
-
-fn lock_file(directory: &Path) -> Result<File> {
-    let unusable = || format!("cannot use {}", directory.display());
-    fs::create_dir_all(directory).with_context(unusable)?;
-    File::create(directory.join(LOCK)).with_context(unusable)
-}
-
 const FAILED: &str = "failed.json";
-const LOCK: &str = ".lock";
 
 impl Place {
     /// The place of `cell` of an experiment in its directory below `root`.
@@ -77,7 +59,14 @@ impl Place {
         let path = root.join(&directory).join(&cell.slug);
         let (name, scale) = (experiment.name.clone(), experiment.scale.clone());
         let grid = study::Place { experiment: name, scale, axes: cell.axes };
-        Place { experiment: directory, slug: cell.slug, config: cell.config, grid, path }
+        Place {
+            experiment: directory,
+            slug: cell.slug,
+            config: cell.config,
+            asks_for_precision: cell.asks_for_precision,
+            grid,
+            path,
+        }
     }
 
     /// Its run directory.
@@ -102,7 +91,7 @@ impl Place {
             // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
             // none is asked for; what is stored in doubles stays in doubles.
             let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..config.clone() };
-            if here.precision.dtype() == own.precision.dtype() {
+            if !self.asks_for_precision && here.precision.dtype() == own.precision.dtype() {
                 here.precision = own.precision;
             }
             if own != here {
@@ -128,12 +117,7 @@ impl Place {
     /// # Errors
     /// When the directory cannot be made.
     pub fn lock(&self) -> Result<Option<File>> {
-        let file = lock_file(&self.path)?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => Ok(None),
-            // A file system without locks: cells are shared out by --shard or --task-index there.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
-        }
+        lock::try_hold(&self.path)
     }
 
     /// The run directory, for a new run or one to go on with.

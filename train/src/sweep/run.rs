@@ -72,7 +72,7 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
         let config = match &place.config {
             Ok(config) => config,
             Err(error) => {
-                eprintln!("{name}: {error}");
+                tell!("{name}: {error}");
                 outcome.failed.push((name, error.to_string()));
                 continue;
             }
@@ -83,7 +83,7 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
             (_, State::Done) => outcome.done += 1,
             (_, State::Diverged(_)) => outcome.diverged.push(name),
             (None, _) => {
-                eprintln!("{name}: another process is at it");
+                tell!("{name}: another process is at it");
                 outcome.elsewhere += 1;
             }
             (Some(_), state) => {
@@ -102,7 +102,7 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
                 } else {
                     String::new()
                 };
-                eprintln!("== cell {} of {}: {name}{eta}", number + 1, own.len());
+                tell!("== cell {} of {}: {name}{eta}", number + 1, own.len());
                 match cell(place, config, &state) {
                     Ok(()) => outcome.done += 1,
                     Err(error) => {
@@ -111,7 +111,7 @@ pub fn run(places: &[Place], share: Share) -> Result<Outcome> {
                             return Err(Interrupted(format!("{place}; the full state is saved: {GOES_ON}")).into());
                         }
                         let failure = place.record(&error)?;
-                        eprintln!("{name}: {}", failure.error);
+                        tell!("{name}: {}", failure.error);
                         match failure.diverged {
                             Some(_) => outcome.diverged.push(name),
                             None => outcome.failed.push((name, failure.error)),
