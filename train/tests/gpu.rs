@@ -161,9 +161,11 @@ fn sixty_steps_follow_the_cpu_and_a_run_may_change_its_device() {
         config.replace("device = \"cpu\"", "device = \"gpu\"").replace("precision = \"f32\"", "precision = \"f16\"");
     assert!(other.contains("\"gpu\"") && other.contains("\"f16\""), "{other}");
     place.write("run/config.toml", other);
-    let back = place.run(&[&resume[..], &["device=cpu"]].concat());
-    assert_eq!(back.code, Some(0), "{}", back.stderr);
-    assert!(back.stderr.contains("its products are made in f32 from here on"), "{}", back.stderr);
+    for elsewhere in [&["eval", "run", "--device", "cpu"][..], &[&resume[..], &["device=cpu"]].concat()] {
+        let back = place.run(elsewhere);
+        assert_eq!(back.code, Some(0), "{}", back.stderr);
+        assert!(back.stderr.contains("products are made in f32 here"), "{}", back.stderr);
+    }
     assert_eq!(fs::read_to_string(place.path("run/config.toml")).unwrap(), config);
 }
 

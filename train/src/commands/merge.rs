@@ -51,6 +51,7 @@ fn merge_files(args: &Args) -> Result<MergeReport> {
     let placement = MistralConfig::load(&args.model)?.placement();
     let adapters = load(&args.adapter, &placement)?;
     let trained = args.adapter.join(TRAINED_BACKBONE_FILE);
+    adapters.check_mergeable().with_context(|| args.adapter.display().to_string())?;
     ensure!(!adapters.merged_names().is_empty(), "{} changes no weight", args.adapter.display());
     ensure!(!trained.exists(), "{} holds weights of another kind of model", trained.display());
     let dtype = args.dtype.map(|dtype| if dtype == Dtype::Bf16 { DType::BF16 } else { DType::F32 });

@@ -113,7 +113,7 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
     }
     // What was loaded and then pretrained further is the run's own.
     let loaded = config.backbone.path().filter(|_| config.pretrain.is_none());
-    let base_model = loaded.map_or_else(|| session.directory.backbone(), |path| path.to_owned()).display().to_string();
+    let base_model = loaded.cloned().unwrap_or_else(|| session.directory.backbone()).display().to_string();
     for adapter in &config.adapter {
         if session.state.stage == number {
             let adapters = attach(config, adapter, &foundation, &*task)?;

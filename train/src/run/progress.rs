@@ -50,10 +50,8 @@ impl Progress {
 
     /// A line that stays.
     pub fn note(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| tell!("{:>16}  {text}", self.stage)),
-            None => tell!("{:>16}  {text}", self.stage),
-        }
+        let line = || tell!("{:>16}  {text}", self.stage);
+        self.bar.as_ref().map_or_else(line, |bar| bar.suspend(line));
     }
 }
 
