@@ -14,6 +14,7 @@ use hankel_models::weights::hrm_file::sha256;
 use hankel_models::weights::system_file::{ArrayFormat, system_to_bytes};
 use hankel_models::weights::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_states};
 use hankel_plots::{Align, Table};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Where the certificate of a reduced system file goes: for `NAME.npz`, `NAME.npz.certificate.json` beside it.
@@ -154,10 +155,19 @@ pub fn report(certificate: &Certificate) -> String {
         String::new(),
         holds(total.holds).into(),
     ]);
-    format!(
+    let mut out = format!(
         "H-infinity errors, measured and guaranteed, of every layer's gated system. The sum over the layers is no guarantee\n\
          for the network's output.\n\n{table}"
-    )
+    );
+    for layer in certificate.layers.iter().filter(|l| l.facts.clamped_poles > 0 && l.facts.error_bound.is_none()) {
+        let _ = writeln!(
+            out,
+            "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one, and\n\
+             bound the error of another system",
+            layer.layer, layer.facts.clamped_poles
+        );
+    }
+    out
 }
 
 /// The last column: a guarantee that was checked, one that failed, or none.

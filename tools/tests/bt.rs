@@ -2,6 +2,7 @@
 
 use faer::Mat;
 use hankel_models::reduce::Certificate;
+use hankel_models::weights::arrays::Precision;
 use hankel_models::weights::system_file::{parse_arrays, system_from_arrays, write_arrays};
 use hankel_models::weights::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, StateRecord, TRAINED_BACKBONE_FILE,
@@ -41,7 +42,7 @@ fn adapter(layers: usize, states: usize, width: usize) -> HrmAdapterFile {
     HrmAdapterFile {
         config: HrmConfigFile::new(HrmPreset::Paper, states),
         layers: (0..layers).map(layer).collect(),
-        precision: hankel_models::weights::arrays::Precision::default(),
+        precision: Precision::default(),
     }
 }
 
@@ -76,6 +77,10 @@ fn fail(folder: &Path, args: &[&str], code: i32, words: &[&str]) {
     assert_eq!(listing(), before, "{args:?} left something behind");
 }
 
+fn read_certificate(adapter: &Path) -> Certificate {
+    serde_json::from_slice(&fs::read(adapter.join("certificate.json")).unwrap()).unwrap()
+}
+
 #[test]
 fn a_reduced_adapter_is_certified_and_verifies() {
     let root = tempfile::tempdir().unwrap();
@@ -106,8 +111,7 @@ fn a_reduced_adapter_is_certified_and_verifies() {
         args.extend(&rule);
         let table = succeed(dir, &args);
         assert!(!table.contains("NO"), "{table}");
-        let certificate: Certificate =
-            serde_json::from_slice(&fs::read(dir.join(name).join("certificate.json")).unwrap()).unwrap();
+        let certificate = read_certificate(&dir.join(name));
         let guaranteed = !["svd", "limited"].contains(&name);
         assert_eq!(certificate.total.holds, guaranteed.then_some(true), "{name}");
         if name == "budget" {
@@ -327,9 +331,40 @@ fn an_unreachable_bound_is_refused() {
     if let HrmDynamics::Diagonal { log_a, .. } = &mut full.layers[0].dynamics {
         log_a[1] = log_a[0];
     }
-    full.precision = hankel_models::weights::arrays::Precision::F64;
+    full.precision = Precision::F64;
     full.save(&dir.join("full")).unwrap();
     fail(dir, &["reduce", "full", "-o", "out", "--bound", "0"], 2, &["layer 0", "cannot be reached"]);
+}
+
+#[test]
+fn poles_too_slow_for_gramians_have_no_guarantee() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(1, 1, 1);
+    let layer = &mut full.layers[0];
+    (layer.b, layer.c, layer.gate) = (vec![1.0], vec![1.0], 1.0);
+    layer.dynamics = HrmDynamics::Diagonal { log_a: vec![1e-9_f64.ln()], log_dt: vec![0.0] };
+    full.precision = Precision::F64;
+    full.save(&dir.join("full")).unwrap();
+    // By the Gramians' pole the error of dropping it is 1e6, but it is 1e9.
+    assert!(succeed(dir, &["inspect", "full"]).contains("no guarantee"));
+    for rule in ["--bound", "--total-bound"] {
+        fail(dir, &["reduce", "full", "-o", "out", rule, "1.1e6"], 2, &["layer 0", "1 of its poles", "no error bound"]);
+    }
+    let table = succeed(dir, &["reduce", "full", "-o", "small", "--order", "0"]);
+    assert!(table.contains("no guarantee") && table.contains("1 poles"), "{table}");
+    let facts = &read_certificate(&dir.join("small")).layers[0].facts;
+    assert_eq!((facts.error_bound, facts.holds, facts.clamped_poles), (None, None, 1));
+    assert!((facts.hinf_error * 1e-9 - 1.0).abs() < 1e-6 && (facts.h2_norm * 2e-9_f64.sqrt() - 1.0).abs() < 1e-6);
+    assert_eq!(facts.h2_error, facts.h2_norm);
+    succeed(dir, &["verify", "full", "small"]);
+    // Modes are bounded by their own gains, and what is kept whole has no error.
+    succeed(dir, &["reduce", "full", "-o", "mode", "--order", "0", "--method", "modal"]);
+    assert_eq!(read_certificate(&dir.join("mode")).total.holds, Some(true));
+    succeed(dir, &["verify", "full", "mode"]);
+    succeed(dir, &["reduce", "full", "-o", "whole", "--order", "1"]);
+    assert_eq!(read_certificate(&dir.join("whole")).total.holds, Some(true));
+    succeed(dir, &["verify", "full", "whole"]);
 }
 
 #[test]

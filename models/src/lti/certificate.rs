@@ -29,9 +29,9 @@ pub struct SystemCertificate {
     pub hankel_singular_values: Vec<f64>,
     /// How many of them are above rounding.
     pub numerical_rank: usize,
-    /// `sigma_{order+1}`: no system of this order comes closer than this.
+    /// `sigma_{order+1}`: no system of this order comes closer than this, if there are no clamped poles.
     pub lower_bound: f64,
-    /// Guaranteed bound of the H-infinity error; absent where theory gives none.
+    /// Guaranteed bound of the H-infinity error; absent where theory gives none, as for values from clamped poles.
     pub error_bound: Option<f64>,
     /// Measured H-infinity norm of the difference of both systems: frequency sweep with local refinement, raised by the
     /// bounded-real test if the sweep missed a peak.

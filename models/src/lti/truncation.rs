@@ -77,7 +77,7 @@ pub struct Reduced {
 
 /// Reduces `system` to `order` states; `spectrum` are its Hankel singular values.
 ///
-/// The bound holds if `spectrum` comes from the analytic Gramians; with others there is no guarantee.
+/// There is a bound if `spectrum` comes from the analytic Gramians of the system as it is ([`HankelSpectrum::guarantee`]).
 ///
 /// # Errors
 /// An order above the numerical rank (for `modal` and `svd`: above the number of states), a reduced system that is not
@@ -89,7 +89,7 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
     match method {
         Method::Bt => {
             let (left, right) = spectrum.projections(order)?;
-            project(system, left, right, Some(spectrum.bound(order)))
+            project(system, left, right, spectrum.guarantee(order))
         }
         Method::Bfsr => balancing_free(system, spectrum, order),
         Method::Spa => singular_perturbation(system, spectrum, order),
@@ -98,7 +98,7 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
         Method::Hankel => Ok(Reduced {
             system: optimal_hankel_norm(system, spectrum, order)?,
             projection: None,
-            bound: Some(spectrum.bound(order)),
+            bound: spectrum.guarantee(order),
             kept: None,
         }),
     }
@@ -120,7 +120,7 @@ fn balancing_free(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize
     let (left, right) = spectrum.directions(order);
     let (w, v) = (left.qr().compute_thin_Q(), right.qr().compute_thin_Q());
     let left = product(w.transpose(), v.as_ref()).partial_piv_lu().solve(w.transpose());
-    project(system, left, v, Some(spectrum.bound(order)))
+    project(system, left, v, spectrum.guarantee(order))
 }
 
 fn singular_perturbation(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
@@ -161,7 +161,7 @@ fn singular_perturbation(system: &LinearSystem, spectrum: &HankelSpectrum, order
             left: left.subrows(0, order).to_owned(),
             right: right.subcols(0, order).to_owned(),
         }),
-        bound: Some(spectrum.bound(order)),
+        bound: spectrum.guarantee(order),
         kept: None,
     })
 }
@@ -259,7 +259,7 @@ pub fn error_bound(
     order: usize,
 ) -> Result<Option<f64>> {
     Ok(match method {
-        Method::Bt | Method::Bfsr | Method::Spa | Method::Hankel => Some(spectrum.bound(order)),
+        Method::Bt | Method::Bfsr | Method::Spa | Method::Hankel => spectrum.guarantee(order),
         Method::Modal => modal_truncation(system, order)?.bound,
         Method::Svd => None,
     })
