@@ -229,6 +229,26 @@ fn empirical_gramians_come_from_recorded_states() {
 }
 
 #[test]
+fn whatever_the_gramians_a_layer_kept_whole_is_within_its_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 6, 8).save(&dir.join("full")).unwrap();
+    let limited = ["--gramians", "time-limited", "--horizon", "64"];
+    let reduce = |full, name, rule: [_; 2]| [&["reduce", full, "-o", name][..], &rule, &limited].concat();
+    succeed(dir, &reduce("full", "whole", ["--order", "6"]));
+    assert_eq!(read_certificate(&dir.join("whole")).total.error_bound, Some(0.0));
+    succeed(dir, &["verify", "full", "whole"]);
+    // A layer that has no states left is whole, too.
+    let mut gone = HrmAdapterFile::load(&dir.join("full")).unwrap();
+    gone.layers[1].gate = 0.0;
+    gone.save(&dir.join("gone")).unwrap();
+    succeed(dir, &["reduce", "gone", "-o", "once", "--order", "5"]);
+    succeed(dir, &reduce("once", "twice", ["--epsilon", "0.2"]));
+    assert_eq!(read_certificate(&dir.join("twice")).layers[1].facts.error_bound, Some(0.0));
+    succeed(dir, &["verify", "once", "twice"]);
+}
+
+#[test]
 fn a_closed_gate_has_order_zero() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
