@@ -294,6 +294,42 @@ fn false_claims_and_broken_bounds_exit_1_and_name_the_layer() {
 }
 
 #[test]
+fn claims_about_the_sum_are_checked_where_there_is_no_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 6, 8).save(&dir.join("full")).unwrap();
+    write_system(&dir.join("full.npz"));
+    for (full, small, certificate) in
+        [("full", "small", "small/certificate.json"), ("full.npz", "small.npz", "small.npz.certificate.json")]
+    {
+        succeed(dir, &["reduce", full, "-o", small, "--order", "2", "--method", "svd"]);
+        let path = dir.join(certificate);
+        let honest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for (key, value) in [("holds", Value::from(true)), ("error_bound", 100.0.into()), ("hinf_error", 0.0.into())] {
+            let mut changed = honest.clone();
+            changed["total"][key] = value;
+            fs::write(&path, changed.to_string()).unwrap();
+            fail(dir, &["verify", full, small], 1, &["total: "]);
+        }
+        let mut changed = honest;
+        changed["layers"][0]["holds"] = true.into();
+        fs::write(&path, changed.to_string()).unwrap();
+        fail(dir, &["verify", full, small], 1, &["claimed to hold"]);
+    }
+}
+
+#[test]
+fn without_a_certificate_there_must_be_a_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_system(&dir.join("full.npz"));
+    succeed(dir, &["reduce", "full.npz", "-o", "small.npz", "--order", "2"]);
+    fs::remove_file(dir.join("small.npz.certificate.json")).unwrap();
+    assert!(succeed(dir, &["verify", "full.npz", "small.npz"]).contains("there is no certificate"));
+    fail(dir, &["verify", "small.npz", "full.npz"], 1, &["4 states", "swapped", "neither a certificate nor a bound"]);
+}
+
+#[test]
 fn a_certificate_about_other_files_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
@@ -378,6 +414,8 @@ fn poles_too_slow_for_gramians_have_no_guarantee() {
     assert!((facts.hinf_error * 1e-9 - 1.0).abs() < 1e-6 && (facts.h2_norm * 2e-9_f64.sqrt() - 1.0).abs() < 1e-6);
     assert_eq!(facts.h2_error, facts.h2_norm);
     succeed(dir, &["verify", "full", "small"]);
+    fs::remove_file(dir.join("small/certificate.json")).unwrap();
+    fail(dir, &["verify", "full", "small"], 1, &["layer 0", "neither a certificate nor a bound"]);
     // Modes are bounded by their own gains, and what is kept whole has no error.
     succeed(dir, &["reduce", "full", "-o", "mode", "--order", "0", "--method", "modal"]);
     assert_eq!(read_certificate(&dir.join("mode")).total.holds, Some(true));
