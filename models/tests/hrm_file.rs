@@ -4,8 +4,8 @@ mod common;
 
 use common::Golden;
 use hankel_models::lti::{Mode, StateMatrix};
-use hankel_models::weights::arrays::Precision;
-use hankel_models::weights::hrm_file::CONFIG_FILE;
+use hankel_models::weights::arrays::{Precision, parse, serialize};
+use hankel_models::weights::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
 use hankel_models::weights::{
     Discretization, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmMode, HrmPreset,
     HrmSite, HrmSites,
@@ -99,6 +99,49 @@ fn an_unreduced_adapter_in_f32_keeps_its_bits_and_lists_no_forms() {
     assert_eq!((loaded.layers, loaded.precision), (file.layers, Precision::F32));
     let config = fs::read_to_string(path.join(CONFIG_FILE)).unwrap();
     assert!(!config.contains("state_dims") && !config.contains("form"), "{config}");
+}
+
+#[test]
+fn an_adapter_of_several_precisions_keeps_every_value() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("adapter");
+    let mut file = mixed();
+    file.layers.truncate(1);
+    file.config.site = HrmSites::Mlp;
+    file.save(&path).unwrap();
+    let weights = path.join(WEIGHTS_FILE);
+    let original = parse(&weights, &fs::read(&weights).unwrap()).unwrap();
+    let with = |types: &[(&str, Precision)]| {
+        let mut arrays = original.clone();
+        for (name, array) in &mut arrays {
+            let own = types.iter().find(|(entry, _)| name.ends_with(&format!(".{entry}")));
+            array.precision = own.map_or(Precision::Bf16, |(_, precision)| *precision);
+        }
+        fs::write(&weights, serialize(&arrays)).unwrap();
+        HrmAdapterFile::load(&path).unwrap()
+    };
+    for (types, precision) in [
+        (vec![], Precision::Bf16),
+        (vec![("log_a", Precision::F32)], Precision::F32),
+        (vec![("log_dt", Precision::F16)], Precision::F32),
+        (vec![("c", Precision::F32), ("log_a", Precision::F64)], Precision::F64),
+        (vec![("gate", Precision::F64)], Precision::F64),
+    ] {
+        let read = with(&types);
+        assert_eq!(read.precision, precision, "{types:?}");
+        read.save(&path).unwrap();
+        assert_eq!(HrmAdapterFile::load(&path).unwrap().layers, read.layers, "{types:?}");
+    }
+    // The type of one layer is not that of the next.
+    let mut file = mixed();
+    file.config.site = HrmSites::Mlp;
+    file.layers = [0, 1].map(|i| HrmLayerFile { layer: i, ..file.layers[0].clone() }).to_vec();
+    file.save(&path).unwrap();
+    let mut arrays = parse(&weights, &fs::read(&weights).unwrap()).unwrap();
+    let last = arrays.iter_mut().filter(|(name, _)| name.contains("layers.1."));
+    last.for_each(|(_, array)| array.precision = Precision::F32);
+    fs::write(&weights, serialize(&arrays)).unwrap();
+    assert_eq!(HrmAdapterFile::load(&path).unwrap().precision, Precision::F64);
 }
 
 #[test]

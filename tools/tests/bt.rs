@@ -2,7 +2,7 @@
 
 use faer::Mat;
 use hankel_models::reduce::Certificate;
-use hankel_models::weights::arrays::Precision;
+use hankel_models::weights::arrays::{Precision, parse, serialize};
 use hankel_models::weights::system_file::{parse_arrays, system_from_arrays, write_arrays};
 use hankel_models::weights::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, StateRecord, TRAINED_BACKBONE_FILE,
@@ -246,6 +246,30 @@ fn whatever_the_gramians_a_layer_kept_whole_is_within_its_bound() {
     succeed(dir, &reduce("once", "twice", ["--epsilon", "0.2"]));
     assert_eq!(read_certificate(&dir.join("twice")).layers[1].facts.error_bound, Some(0.0));
     succeed(dir, &["verify", "once", "twice"]);
+}
+
+#[test]
+fn parameters_of_several_precisions_are_stored_as_they_were_certified() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(2, 4, 6);
+    full.precision = Precision::F64;
+    full.save(&dir.join("full")).unwrap();
+    let weights = dir.join("full/adapter_model.safetensors");
+    let mut arrays = parse(&weights, &fs::read(&weights).unwrap()).unwrap();
+    for (name, array) in &mut arrays {
+        let rate = name.ends_with("log_a") || name.ends_with("log_dt");
+        array.precision = if rate { Precision::F32 } else { Precision::Bf16 };
+        if name.ends_with("log_a") {
+            array.data[3] = f64::from(-6.2377_f32);
+        }
+    }
+    fs::write(&weights, serialize(&arrays)).unwrap();
+    for rule in [&["--order", "4"][..], &["--order", "2", "--method", "modal"]] {
+        succeed(dir, &[&["reduce", "full", "-o", "small"][..], rule].concat());
+        succeed(dir, &["verify", "full", "small"]);
+        fs::remove_dir_all(dir.join("small")).unwrap();
+    }
 }
 
 #[test]

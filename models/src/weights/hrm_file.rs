@@ -89,7 +89,7 @@ pub struct HrmAdapterFile {
     pub config: HrmConfigFile,
     /// The layers, ascending by layer and site.
     pub layers: Vec<HrmLayerFile>,
-    /// Element type of trained parameters; reduced layers are always stored in f64.
+    /// Element type of trained parameters, one that holds all of them as they were read; reduced layers are always stored in f64.
     pub precision: Precision,
 }
 
@@ -344,14 +344,14 @@ fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Resul
         }
     }
     let mut layers = Vec::with_capacity(groups.len());
-    let mut precision = Precision::F64;
+    let mut precision: Option<Precision> = None;
     for (i, ((layer, site), group)) in groups.into_iter().enumerate() {
         let form = config.form.as_ref().map_or(HrmForm::Diagonal, |f| f[i]);
         let states = config.state_dims.as_ref().map_or(config.state_dim, |s| s[i]);
         let reader = LayerReader { path, prefix: format!("{PREFIX}{layer}.{}.hrm.", site.module()), group };
         let (read, stored) = reader.read(layer, site, (form, config.mode), states)?;
         if form == HrmForm::Diagonal {
-            precision = stored;
+            precision = Some(precision.map_or(stored, |others| others.join(stored)));
         }
         if let Some(first) = layers.first().filter(|f: &&HrmLayerFile| f.width != read.width) {
             return Err(fail(format!(
@@ -364,7 +364,7 @@ fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Resul
         }
         layers.push(read);
     }
-    Ok(HrmAdapterFile { config, layers, precision })
+    Ok(HrmAdapterFile { config, layers, precision: precision.unwrap_or(Precision::F64) })
 }
 
 /// `base_model.model.model.layers.N.mlp.hrm.b` as (N, site, "b").
@@ -384,6 +384,7 @@ struct LayerReader<'a> {
 }
 
 impl LayerReader<'_> {
+    /// The layer, and a type that holds all of its values.
     fn read(
         mut self,
         layer: usize,
@@ -405,8 +406,9 @@ impl LayerReader<'_> {
                 expected.join(", ")
             )));
         }
+        let precision = self.group.values().map(|array| array.precision).reduce(Precision::join).unwrap_or_default();
         let b = self.take("b", &[Some(states), None])?;
-        let (width, precision) = (b.shape[1], b.precision);
+        let width = b.shape[1];
         let c = self.take("c", &[Some(width), Some(states)])?.data;
         let gate = self.take("gate", &[Some(1)])?.data[0];
         let dynamics = match form {
