@@ -414,6 +414,7 @@ fn an_unreachable_bound_is_refused() {
     full.precision = Precision::F64;
     full.save(&dir.join("full")).unwrap();
     fail(dir, &["reduce", "full", "-o", "out", "--bound", "0"], 2, &["layer 0", "cannot be reached"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--total-bound", "0"], 2, &["cannot be reached", "5 states"]);
 }
 
 #[test]

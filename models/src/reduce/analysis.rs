@@ -102,17 +102,16 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         return Err(ReduceError::Layer { label: layer.label.clone(), reason });
     }
     let spectra: Vec<Vec<f64>> = layers.iter().map(LayerAnalysis::hankel_singular_values).collect();
-    let ranks = layers.iter().map(LayerAnalysis::rank);
-    let clip = |orders: Vec<usize>| orders.into_iter().zip(ranks).map(|(order, rank)| order.min(rank)).collect();
+    let ranks: Vec<usize> = layers.iter().map(LayerAnalysis::rank).collect();
     match options.orders {
-        OrderChoice::Budget(budget) => Ok(clip(allocate_budget(&spectra, budget))),
+        OrderChoice::Budget(budget) => Ok(allocate_budget(&spectra, &ranks, budget)),
         OrderChoice::TotalBound(_) if options.method == Method::Modal => Err(LtiError::Unsupported(
             "a total bound is allocated by Hankel singular values, which do not bound modal truncation; \
              use --bound per layer"
                 .into(),
         )
         .into()),
-        OrderChoice::TotalBound(tolerance) => Ok(clip(allocate_total_bound(&spectra, tolerance)?)),
+        OrderChoice::TotalBound(tolerance) => Ok(allocate_total_bound(&spectra, &ranks, tolerance)?),
         OrderChoice::PerLayer(rule) => layers
             .iter()
             .zip(&spectra)
