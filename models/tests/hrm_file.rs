@@ -175,6 +175,24 @@ fn poles_outside_the_disc_and_miscounted_states_are_named() {
 }
 
 #[test]
+fn poles_are_stable_for_every_value_of_the_parameters() {
+    for log_a in [-800.0, -60.0, -38.0, 0.0, 800.0] {
+        let (log_a, log_dt) = (vec![log_a; 2], vec![0.0; 2]);
+        let diagonal = HrmDynamics::Diagonal { log_a: log_a.clone(), log_dt: log_dt.clone() };
+        let signed = HrmDynamics::Signed { log_a: log_a.clone(), log_dt: log_dt.clone() };
+        let complex =
+            HrmDynamics::Complex { log_a: log_a[..1].to_vec(), log_dt: log_dt[..1].to_vec(), angle: vec![0.5] };
+        for dynamics in [diagonal, signed, complex] {
+            let layer = layer(0, HrmSite::Mlp, dynamics, 2);
+            for discretization in [Discretization::Free, Discretization::Zoh, Discretization::ZohClamped] {
+                let system = layer.system(discretization).unwrap();
+                assert!(system.spectral_radius().unwrap() < 1.0);
+            }
+        }
+    }
+}
+
+#[test]
 fn systems_follow_the_discretization() {
     for (name, discretization) in [
         ("param_log_a_dt", Discretization::Free),

@@ -441,6 +441,12 @@ fn poles_too_slow_for_gramians_have_no_guarantee() {
     succeed(dir, &["verify", "full", "small"]);
     fs::remove_file(dir.join("small/certificate.json")).unwrap();
     fail(dir, &["verify", "full", "small"], 1, &["layer 0", "neither a certificate nor a bound"]);
+    // Nor has a pole that rounds to 1.
+    full.layers[0].dynamics = HrmDynamics::Diagonal { log_a: vec![-60.0], log_dt: vec![0.0] };
+    full.save(&dir.join("constant")).unwrap();
+    succeed(dir, &["inspect", "constant"]);
+    succeed(dir, &["reduce", "constant", "-o", "nothing", "--order", "0"]);
+    succeed(dir, &["verify", "constant", "nothing"]);
     // Modes are bounded by their own gains, and what is kept whole has no error.
     succeed(dir, &["reduce", "full", "-o", "mode", "--order", "0", "--method", "modal"]);
     assert_eq!(read_certificate(&dir.join("mode")).total.holds, Some(true));
@@ -495,12 +501,10 @@ fn damaged_adapters_exit_2_and_name_what_is_wrong() {
     broken.save(&dir.join("full")).unwrap();
     fs::write(&config, good_config).unwrap();
     check(&["[0, 1]", "[0, 2]"]);
-    let mut broken = adapter(1, 4, 6);
-    if let HrmDynamics::Diagonal { log_a, .. } = &mut broken.layers[0].dynamics {
-        log_a[2] = -60.0;
-    }
+    let mut broken = adapter(1, 2, 6);
+    broken.layers[0].dynamics = HrmDynamics::Dense(vec![0.5, 0.0, 0.0, -1.25]);
     broken.save(&dir.join("full")).unwrap();
-    check(&["layer 0", "not stable", "eigenvalue 1", "state 2"]);
+    check(&["layer 0", "not stable", "eigenvalue -1.25"]);
     // No states at all.
     let mut broken = adapter(1, 4, 6);
     broken.config.state_dim = 0;

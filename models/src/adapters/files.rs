@@ -5,7 +5,7 @@ use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, Placement, Stream, Stream
 use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
 use crate::weights::arrays::Precision;
-use crate::weights::hrm_file::CONFIG_FILE;
+use crate::weights::hrm_file::{CONFIG_FILE, radius};
 use crate::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmSites, Result, WeightsError};
 use hankel_core::{DType, Tensor};
 use hankel_ops::ScanPath;
@@ -152,10 +152,10 @@ impl Hrm {
                 HrmDynamics::Complex { log_a: values(log_a), log_dt: values(log_dt), angle }
             }
             Dynamics::Modal { log_decay, angle, sign } => {
-                let radius: Vec<f64> = values(log_decay).iter().map(|l| (-l.exp()).exp()).collect();
+                let radii: Vec<f64> = values(log_decay).iter().map(|l| radius(l.exp())).collect();
                 let signs = sign.to_f64_vec();
-                let mut modes: Vec<Mode> = radius.iter().zip(&signs).map(|(r, s)| Mode::Real(r * s)).collect();
-                for (i, (&radius, angle)) in radius[signs.len()..].iter().zip(values(angle)).enumerate() {
+                let mut modes: Vec<Mode> = radii.iter().zip(&signs).map(|(r, s)| Mode::Real(r * s)).collect();
+                for (i, (&radius, angle)) in radii[signs.len()..].iter().zip(values(angle)).enumerate() {
                     let (angle, mirrored) = fold(angle);
                     // Two states must stay two states: an angle of exactly 0 or pi would be read as a single real pole.
                     modes.push(Mode::Pair { radius, angle: angle.clamp(f64::MIN_POSITIVE, PI.next_down()) });
@@ -252,4 +252,36 @@ pub(super) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
     }
     real.extend(pairs);
     real
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::Preset;
+
+    /// A layer of a positive and a negative pole and a pair.
+    fn reduced() -> (HrmAdapterFile, Placement) {
+        let modes = vec![Mode::Real(0.9), Mode::Real(-0.3), Mode::Pair { radius: 0.999, angle: 1.1 }];
+        let values = |k: usize| (0..4 * 3).map(|i| ((i + k) as f64).sin()).collect();
+        let (layer, site, dynamics) = (0, StreamSite::Mlp, HrmDynamics::Modal(modes));
+        let layer = HrmLayerFile { layer, site, state_dim: 4, width: 3, b: values(1), c: values(2), gate: 0.3, dynamics };
+        let config = HrmConfigFile::new(Preset::Paper, 4);
+        let placement = Placement { layers: 1, d_model: 3, linear: Vec::new(), stream: vec![site] };
+        (HrmAdapterFile { config, layers: vec![layer], precision: Precision::F64 }, placement)
+    }
+
+    #[test]
+    fn trained_poles_that_round_to_1_are_read_again() {
+        let (file, placement) = reduced();
+        let set = AdapterSet::of_hrm_file(&file, &placement, 16).unwrap();
+        for parameter in set.parameters().iter().filter(|parameter| parameter.name().ends_with("log_decay")) {
+            parameter.set(&Tensor::full([3], -60.0_f64)).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adapter");
+        set.save(&path, None).unwrap();
+        let saved = HrmAdapterFile::load(&path).unwrap();
+        assert!(saved.layers[0].system(saved.config.discretization).unwrap().spectral_radius().unwrap() < 1.0);
+        AdapterSet::load(&path, &placement, 16).unwrap();
+    }
 }

@@ -203,19 +203,19 @@ impl HrmLayerFile {
             HrmDynamics::Modal(modes) => StateMatrix::Modal(modes.clone()),
             HrmDynamics::Dense(a) => StateMatrix::Dense(Mat::from_fn(d, d, |i, j| a[i * d + j])),
             HrmDynamics::Signed { log_a, log_dt } => {
-                let radius = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
-                StateMatrix::Diagonal(radius.enumerate().map(|(i, r)| if i % 2 == 0 { r } else { -r }).collect())
+                let radii = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
+                StateMatrix::Diagonal(radii.enumerate().map(|(i, r)| if i % 2 == 0 { r } else { -r }).collect())
             }
             HrmDynamics::Complex { log_a, log_dt, angle } => {
-                let radius = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
+                let radii = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
                 let pair = |(radius, &angle)| Mode::Pair { radius, angle };
-                StateMatrix::Modal(radius.zip(angle).map(pair).collect())
+                StateMatrix::Modal(radii.zip(angle).map(pair).collect())
             }
             HrmDynamics::Diagonal { log_a, log_dt } => {
                 let mut poles = Vec::with_capacity(d);
                 for (i, (log_a, log_dt)) in log_a.iter().zip(log_dt).enumerate() {
                     let (rate, gain) = discretize(*log_a, *log_dt, discretization);
-                    poles.push((-rate).exp());
+                    poles.push(radius(rate));
                     for j in 0..width {
                         b[(i, j)] *= gain;
                     }
@@ -294,7 +294,14 @@ pub fn discretize(log_a: f64, log_dt: f64, discretization: Discretization) -> (f
 
 /// Radius of a pole whose rate is `exp(log_a + log_dt)`.
 fn free_radius(log_a: f64, log_dt: f64) -> f64 {
-    (-discretize(log_a, log_dt, Discretization::Free).0).exp()
+    radius(discretize(log_a, log_dt, Discretization::Free).0)
+}
+
+/// `exp(-rate)`, below 1 for rates below rounding, too: for every value of the parameters the pole is stable (R1).
+pub(crate) fn radius(rate: f64) -> f64 {
+    let radius = (-rate).exp();
+    // Not `min`, which would make a stable pole of a NaN.
+    if radius < 1.0 || radius.is_nan() { radius } else { 1.0_f64.next_down() }
 }
 
 fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
