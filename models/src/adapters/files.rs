@@ -6,7 +6,9 @@ use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
 use crate::weights::arrays::Precision;
 use crate::weights::hrm_file::{CONFIG_FILE, radius};
-use crate::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmSites, Result, WeightsError};
+use crate::weights::{
+    HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmLayerFile, HrmSites, Result, WeightsError,
+};
 use hankel_core::{DType, Tensor};
 use hankel_ops::ScanPath;
 use serde_json::{Map, Value, json};
@@ -41,7 +43,8 @@ impl AdapterSet {
     }
 
     /// Reads a directory for a backbone with the sites of `placement`; `steps` is the length the scan's path is chosen for
-    /// when the file does not say. Everything is trainable afterwards.
+    /// when the file does not say. Everything is trainable afterwards. What is stored in f64 is f64, so that an adapter with reduced
+    /// layers is; other parameters are f32. [`AdapterSet::to_dtype`] rounds to the type that is computed in.
     ///
     /// # Errors
     /// When a file is missing or malformed, the adapter is of an unknown kind, or it was made for another backbone.
@@ -116,6 +119,8 @@ impl AdapterSet {
         if let Some(scan) = other("scan") {
             config.scan = serde_json::from_value::<ScanPath>(scan).map_err(|e| format!("scan: {e}"))?;
         }
+        let reduced = file.layers.iter().any(|layer| layer.dynamics.form() != HrmForm::Diagonal);
+        let dtype = if reduced || file.precision == Precision::F64 { DType::F64 } else { DType::F32 };
         let mut set = Self::none(placement);
         for layer in &file.layers {
             let adapters = set.layers.get_mut(layer.layer).ok_or_else(|| {
@@ -124,7 +129,7 @@ impl AdapterSet {
             if layer.width != placement.d_model {
                 return Err(format!("the adapter has width {}, the backbone {}", layer.width, placement.d_model));
             }
-            let adapter = Hrm::from_layer_file(&config, layer).map_err(|e| format!("{}: {e}", layer.label()))?;
+            let adapter = Hrm::from_layer_file(&config, layer, dtype).map_err(|e| format!("{}: {e}", layer.label()))?;
             adapters.stream.insert(layer.site, Stream::Hrm(adapter));
         }
         set.config = AdapterConfig::Hrm(config);
@@ -170,7 +175,7 @@ impl Hrm {
         HrmLayerFile { layer, site, state_dim: d, width, b, c, gate: self.gate(), dynamics }
     }
 
-    fn from_layer_file(config: &HrmConfig, file: &HrmLayerFile) -> hankel_core::Result<Self> {
+    fn from_layer_file(config: &HrmConfig, file: &HrmLayerFile, dtype: DType) -> hankel_core::Result<Self> {
         let (d, width) = (file.state_dim, file.width);
         let name = |entry: &str| format!("model.layers.{}.{}.hrm.{entry}", file.layer, file.site.module());
         // Reduced layers are stored in the order of their modes; the scan wants real poles first.
@@ -178,7 +183,7 @@ impl Hrm {
         let b: Vec<f64> = order.iter().flat_map(|&i| file.b[i * width..(i + 1) * width].to_vec()).collect();
         let c: Vec<f64> = file.c.chunks(d.max(1)).flat_map(|row| order.iter().map(|&i| row[i])).collect();
         let parameter = |entry: &str, role, data: Vec<f64>, shape: &[usize]| -> hankel_core::Result<Parameter> {
-            let parameter = Parameter::new(name(entry), role, &Tensor::from_vec(data, shape)?.to_dtype(DType::F32)?);
+            let parameter = Parameter::new(name(entry), role, &Tensor::from_vec(data, shape)?.to_dtype(dtype)?);
             parameter.set_trainable(true)?;
             Ok(parameter)
         };
@@ -268,6 +273,32 @@ mod tests {
         let config = HrmConfigFile::new(Preset::Paper, 4);
         let placement = Placement { layers: 1, d_model: 3, linear: Vec::new(), stream: vec![site] };
         (HrmAdapterFile { config, layers: vec![layer], precision: Precision::F64 }, placement)
+    }
+
+    /// Truncated, saved and read again in doubles, nothing is rounded to singles on the way.
+    #[test]
+    fn doubles_stay_doubles() {
+        let (file, placement) = reduced();
+        let set = AdapterSet::of_hrm_file(&file, &placement, 16).unwrap();
+        let AdapterConfig::Hrm(config) = set.config() else { unreachable!() };
+        let kept = set.to_hrm_file(config, None);
+        assert_eq!(kept.precision, Precision::F64);
+        assert_eq!((&kept.layers[0].b, &kept.layers[0].c), (&file.layers[0].b, &file.layers[0].c));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adapter");
+        set.save(&path, None).unwrap();
+        let read = AdapterSet::load(&path, &placement, 16).unwrap();
+        for (one, other) in set.parameters().iter().zip(read.parameters()) {
+            assert_eq!(other.tensor().dtype(), DType::F64);
+            let (one, other) = (one.tensor().to_f64_vec(), other.tensor().to_f64_vec());
+            // A radius is stored, not its logarithm: a pole of 0.3 comes back within some roundings.
+            assert!(one.iter().zip(&other).all(|(a, b)| (a - b).abs() <= 1e-12 * a.abs()), "{one:?} {other:?}");
+        }
+        // Singles are asked for by name, and come from one rounding.
+        read.to_dtype(DType::F32).unwrap();
+        let single = |x: &f64| f64::from(*x as f32);
+        let b = read.layer(0).stream(StreamSite::Mlp).unwrap().hrm().unwrap().b.tensor();
+        assert_eq!(b.to_f64_vec(), file.layers[0].b.iter().map(single).collect::<Vec<_>>());
     }
 
     #[test]
