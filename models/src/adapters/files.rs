@@ -43,8 +43,9 @@ impl AdapterSet {
     }
 
     /// Reads a directory for a backbone with the sites of `placement`; `steps` is the length the scan's path is chosen for
-    /// when the file does not say. Everything is trainable afterwards. What is stored in f64 is f64, so that an adapter with reduced
-    /// layers is; other parameters are f32. [`AdapterSet::to_dtype`] rounds to the type that is computed in.
+    /// when the file does not say. Everything is trainable afterwards but state matrices in dense form. What is stored in f64
+    /// is f64, and so are recurrent adapters with a reduced layer; other parameters are f32. [`AdapterSet::to_dtype`] rounds to
+    /// the type that is computed in.
     ///
     /// # Errors
     /// When a file is missing or malformed, the adapter is of an unknown kind, or it was made for another backbone.
@@ -223,8 +224,13 @@ impl Hrm {
                     sign: Tensor::from_vec(sign, [real.len()])?,
                 }
             }
-            HrmDynamics::Dense(a) => Dynamics::Dense { a: parameter("a", Role::Rate, a.clone(), &[d, d])? },
+            HrmDynamics::Dense(a) => {
+                let a = parameter("a", Role::Rate, a.clone(), &[d, d])?;
+                a.set_trainable(false)?;
+                Dynamics::Dense { a }
+            }
         };
+        dynamics.check_stable()?;
         dynamics.set_trainable_log_dt(config.train_log_dt)?;
         Ok(Hrm::from_parts(config, file.site, [b, c, gate], dynamics))
     }
@@ -269,7 +275,8 @@ mod tests {
         let modes = vec![Mode::Real(0.9), Mode::Real(-0.3), Mode::Pair { radius: 0.999, angle: 1.1 }];
         let values = |k: usize| (0..4 * 3).map(|i| ((i + k) as f64).sin()).collect();
         let (layer, site, dynamics) = (0, StreamSite::Mlp, HrmDynamics::Modal(modes));
-        let layer = HrmLayerFile { layer, site, state_dim: 4, width: 3, b: values(1), c: values(2), gate: 0.3, dynamics };
+        let layer =
+            HrmLayerFile { layer, site, state_dim: 4, width: 3, b: values(1), c: values(2), gate: 0.3, dynamics };
         let config = HrmConfigFile::new(Preset::Paper, 4);
         let placement = Placement { layers: 1, d_model: 3, linear: Vec::new(), stream: vec![site] };
         (HrmAdapterFile { config, layers: vec![layer], precision: Precision::F64 }, placement)
@@ -299,6 +306,27 @@ mod tests {
         let single = |x: &f64| f64::from(*x as f32);
         let b = read.layer(0).stream(StreamSite::Mlp).unwrap().hrm().unwrap().b.tensor();
         assert_eq!(b.to_f64_vec(), file.layers[0].b.iter().map(single).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_dense_matrix_is_not_trained_and_stays_stable() {
+        let (mut file, placement) = reduced();
+        let layer = &mut file.layers[0];
+        (layer.state_dim, layer.b, layer.c) = (2, vec![0.5; 6], vec![0.5; 6]);
+        // A double pole with a coupling of 1, turned: rounding moves its poles by the root of what it moves the entries.
+        let with = |pole: f64| {
+            let (sin, cos) = 1.1_f64.sin_cos();
+            vec![pole - sin * cos, cos * cos, -sin * sin, pole + sin * cos]
+        };
+        layer.dynamics = HrmDynamics::Dense(with(0.9));
+        let set = AdapterSet::of_hrm_file(&file, &placement, 16).unwrap();
+        set.to_dtype(DType::F32).unwrap();
+        let frozen = set.parameters().into_iter().filter(|parameter| !parameter.is_trainable());
+        assert_eq!(frozen.map(|p| p.name().to_owned()).collect::<Vec<_>>(), ["model.layers.0.mlp.hrm.a"]);
+        file.layers[0].dynamics = HrmDynamics::Dense(with(0.9999));
+        let set = AdapterSet::of_hrm_file(&file, &placement, 16).unwrap();
+        let refused = set.to_dtype(DType::F32).unwrap_err().to_string();
+        assert!(refused.contains("layers.0.mlp.hrm.a in f32") && refused.contains("modulus 1.0"), "{refused}");
     }
 
     #[test]
