@@ -7,11 +7,11 @@ use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_models::reduce::{
     CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, ReduceOptions, choose_orders, reduce_adapter,
-    reduce_system,
+    reduce_system, verify_layer,
 };
 use hankel_models::weights::atomic::{Existing, write_file};
 use hankel_models::weights::hrm_file::sha256;
-use hankel_models::weights::system_file::{ArrayFormat, system_to_bytes};
+use hankel_models::weights::system_file::{ArrayFormat, parse_arrays, system_from_arrays, system_to_bytes};
 use hankel_models::weights::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_states};
 use hankel_plots::{Align, Table};
 use std::fmt::Write;
@@ -88,7 +88,11 @@ fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) ->
     let order = choose_orders(&layers, options)?[0];
     let reduction = reduce_system(layer, options.method, order, &options.gramians, true)?;
     let bytes = system_to_bytes(&args.output, &reduction.system)?;
-    let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: reduction.certificate };
+    // Certified is what is read from the file: a pair written out as a matrix has its rounding in the pole.
+    let stored = system_from_arrays(&args.output, parse_arrays(&args.output, &bytes)?)?
+        .with_context(|| format!("{} as it would be written", args.output.display()))?;
+    let measured = verify_layer(layer, &stored, 1.0, Some(&reduction.certificate))?.measured;
+    let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: measured };
     let mut certificate = Certificate::new(options.orders, vec![facts]);
     certificate.full = Some(subject.hashes());
     certificate.reduced = Some(AdapterHashes { config: String::new(), weights: sha256(&bytes) });
@@ -96,7 +100,7 @@ fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) ->
     write_file(&args.output, &bytes)?;
     write_file(&beside, &json)?;
     if let Some(folder) = &args.plots {
-        pictures::save_all(folder, &[(layer.system.clone(), reduction.system)], &certificate)?;
+        pictures::save_all(folder, &[(layer.system.clone(), stored)], &certificate)?;
     }
     Ok(certificate)
 }
