@@ -4,8 +4,8 @@ mod common;
 
 use common::Golden;
 use hankel_models::lti::{Mode, StateMatrix};
-use hankel_models::weights::arrays::Precision;
-use hankel_models::weights::hrm_file::CONFIG_FILE;
+use hankel_models::weights::arrays::{Precision, parse, serialize};
+use hankel_models::weights::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
 use hankel_models::weights::{
     Discretization, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmMode, HrmPreset,
     HrmSite, HrmSites,
@@ -102,6 +102,49 @@ fn an_unreduced_adapter_in_f32_keeps_its_bits_and_lists_no_forms() {
 }
 
 #[test]
+fn an_adapter_of_several_precisions_keeps_every_value() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("adapter");
+    let mut file = mixed();
+    file.layers.truncate(1);
+    file.config.site = HrmSites::Mlp;
+    file.save(&path).unwrap();
+    let weights = path.join(WEIGHTS_FILE);
+    let original = parse(&weights, &fs::read(&weights).unwrap()).unwrap();
+    let with = |types: &[(&str, Precision)]| {
+        let mut arrays = original.clone();
+        for (name, array) in &mut arrays {
+            let own = types.iter().find(|(entry, _)| name.ends_with(&format!(".{entry}")));
+            array.precision = own.map_or(Precision::Bf16, |(_, precision)| *precision);
+        }
+        fs::write(&weights, serialize(&arrays)).unwrap();
+        HrmAdapterFile::load(&path).unwrap()
+    };
+    for (types, precision) in [
+        (vec![], Precision::Bf16),
+        (vec![("log_a", Precision::F32)], Precision::F32),
+        (vec![("log_dt", Precision::F16)], Precision::F32),
+        (vec![("c", Precision::F32), ("log_a", Precision::F64)], Precision::F64),
+        (vec![("gate", Precision::F64)], Precision::F64),
+    ] {
+        let read = with(&types);
+        assert_eq!(read.precision, precision, "{types:?}");
+        read.save(&path).unwrap();
+        assert_eq!(HrmAdapterFile::load(&path).unwrap().layers, read.layers, "{types:?}");
+    }
+    // The type of one layer is not that of the next.
+    let mut file = mixed();
+    file.config.site = HrmSites::Mlp;
+    file.layers = [0, 1].map(|i| HrmLayerFile { layer: i, ..file.layers[0].clone() }).to_vec();
+    file.save(&path).unwrap();
+    let mut arrays = parse(&weights, &fs::read(&weights).unwrap()).unwrap();
+    let last = arrays.iter_mut().filter(|(name, _)| name.contains("layers.1."));
+    last.for_each(|(_, array)| array.precision = Precision::F32);
+    fs::write(&weights, serialize(&arrays)).unwrap();
+    assert_eq!(HrmAdapterFile::load(&path).unwrap().precision, Precision::F64);
+}
+
+#[test]
 fn defaults_follow_the_preset_and_one_form_may_stand_for_all() {
     let parse = |text: &str| serde_json::from_str::<HrmConfigFile>(text);
     let config = parse(r#"{"peft_type": "HRM", "state_dim": 8, "preset": "released"}"#).unwrap();
@@ -129,6 +172,24 @@ fn poles_outside_the_disc_and_miscounted_states_are_named() {
     assert!(error.contains("pole_angle holds 4 at [0]"), "{error}");
     let error = message(vec![Mode::Real(0.5), Mode::Real(0.5), Mode::Real(0.5)]);
     assert!(error.contains("describes 3 states") && error.contains("expected 2"), "{error}");
+}
+
+#[test]
+fn poles_are_stable_for_every_value_of_the_parameters() {
+    for log_a in [-800.0, -60.0, -38.0, 0.0, 800.0] {
+        let (log_a, log_dt) = (vec![log_a; 2], vec![0.0; 2]);
+        let diagonal = HrmDynamics::Diagonal { log_a: log_a.clone(), log_dt: log_dt.clone() };
+        let signed = HrmDynamics::Signed { log_a: log_a.clone(), log_dt: log_dt.clone() };
+        let complex =
+            HrmDynamics::Complex { log_a: log_a[..1].to_vec(), log_dt: log_dt[..1].to_vec(), angle: vec![0.5] };
+        for dynamics in [diagonal, signed, complex] {
+            let layer = layer(0, HrmSite::Mlp, dynamics, 2);
+            for discretization in [Discretization::Free, Discretization::Zoh, Discretization::ZohClamped] {
+                let system = layer.system(discretization).unwrap();
+                assert!(system.spectral_radius().unwrap() < 1.0);
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use faer::Mat;
 use hankel_models::lti::certificate::bound_holds;
-use hankel_models::lti::modal::{to_diagonal, to_modal};
+use hankel_models::lti::modal::{to_dense, to_diagonal, to_modal};
 use hankel_models::lti::norms::{FrequencyResponse, deviation, hinf_norm, hinf_sweep};
 use hankel_models::lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, Mode, StateMatrix, reduce};
 use proptest::prelude::*;
@@ -240,7 +240,23 @@ fn amplification(system: &LinearSystem) -> f64 {
     1.0 / (1.0 - system.spectral_radius().unwrap())
 }
 
-/// Hankel singular values do not depend on the coordinates of the state.
+/// The same system with its states in other units; the two states of a pair share one.
+fn in_other_units(system: &LinearSystem) -> Option<LinearSystem> {
+    let blocks = system.a().modes().map_or(vec![1; system.states()], |m| m.iter().map(|m| m.states()).collect());
+    let unit = |block: usize| 2f64.powi([27, -30, 12, -9, 0][block % 5]);
+    let units: Vec<f64> = (0..).zip(blocks).flat_map(|(block, states)| vec![unit(block); states]).collect();
+    let a = match system.a() {
+        StateMatrix::Dense(a) => {
+            StateMatrix::Dense(Mat::from_fn(a.nrows(), a.ncols(), |i, j| a[(i, j)] * units[i] / units[j]))
+        }
+        other => other.clone(),
+    };
+    let b = Mat::from_fn(system.states(), system.inputs(), |i, j| system.b()[(i, j)] * units[i]);
+    let c = Mat::from_fn(system.outputs(), system.states(), |i, j| system.c()[(i, j)] / units[j]);
+    LinearSystem::new(a, b, c, None).ok() // rounding may carry a pole near the circle across it
+}
+
+/// Hankel singular values do not depend on the coordinates of the state, nor norms on its units.
 fn invariance(system: &LinearSystem, full: &HankelSpectrum) -> Result<(), TestCaseError> {
     let d = system.states();
     let rotate = |i: usize, j: usize| {
@@ -256,7 +272,31 @@ fn invariance(system: &LinearSystem, full: &HankelSpectrum) -> Result<(), TestCa
     for (a, b) in full.values().iter().zip(spectrum(&turned).values()) {
         prop_assert!((a - b).abs() <= tolerance, "{a:e} {b:e}");
     }
+    if let Some(other) = in_other_units(system) {
+        let reduced = reduce(system, full, Method::Bt, full.rank() / 2).unwrap().system;
+        let norm = |system: &LinearSystem| hinf_norm(&FrequencyResponse::new(system).unwrap()).unwrap().0.value;
+        let [here, there] = [system, &other].map(|system| norm(&system.difference(&reduced).unwrap()));
+        let tolerance = 1e-6 * here + 1e-9 * norm(system) + noise(system);
+        prop_assert!((here - there).abs() <= tolerance, "error {here:e} in these units, {there:e} in others");
+    }
     Ok(())
+}
+
+#[test]
+fn states_in_units_far_apart_are_measured_alike() {
+    // 1 / (z - 0.5) and 1 / (z - 0.4), side by side.
+    let diagonal = |x: f64, y: f64| Mat::from_fn(2, 2, |i, j| if i == j { [x, y][i] } else { 0.0 });
+    let poles = StateMatrix::Diagonal(vec![0.5, 0.4]);
+    let system = LinearSystem::new(poles, diagonal(1e9, 1e-9), diagonal(1e-9, 1e9), None).unwrap();
+    for dense in [false, true] {
+        let system = if dense { to_dense(&system).unwrap() } else { system.clone() };
+        let full = spectrum(&system);
+        let reduced = reduce(&system, &full, Method::Bt, 1).unwrap().system;
+        let (error, check) =
+            hinf_norm(&FrequencyResponse::new(&system.difference(&reduced).unwrap()).unwrap()).unwrap();
+        assert!((error.value - 1.0 / 0.6).abs() < 1e-9 && error.value >= full.values()[1], "{error:?}");
+        assert!((1.0..1.0 + 1e-6).contains(&(check.upper / error.value)));
+    }
 }
 
 fn run(cases: u32, rng_seed: RngSeed) {

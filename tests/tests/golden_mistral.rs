@@ -358,6 +358,7 @@ fn truncated_branches() {
             layer.dynamics = HrmDynamics::Dense(rows(&|i, j| a[(i, j)], 3, 3));
         }
         let adapters = AdapterSet::of_hrm_file(&file, &model.placement(), 32).unwrap();
+        adapters.to_dtype(DType::F32).unwrap();
         adapters.to_device(device).unwrap();
         let tokens = golden.tokens("input_ids");
         let logits = no_grad(|| model.logits(&tokens, &adapters, &mut Pass::evaluation())).unwrap();

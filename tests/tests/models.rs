@@ -347,6 +347,36 @@ fn files_keep_every_bit() {
 }
 
 #[test]
+fn files_keep_every_bit_of_doubles() {
+    let folder = tempfile::tempdir().unwrap();
+    // Values that no single holds.
+    let widen = |parameters: &[Parameter]| {
+        for parameter in parameters {
+            parameter.to_dtype(DType::F64).unwrap();
+            parameter.update(|t| t.data_mut::<f64>().unwrap().iter_mut().for_each(|x| *x += 1e-12));
+        }
+    };
+    let same = |one: &[Parameter], other: &[Parameter], name: &str| {
+        assert_eq!(one.len(), other.len());
+        for (one, other) in one.iter().zip(other) {
+            assert_eq!(other.tensor().dtype(), DType::F64, "{name}: {}", other.name());
+            assert_eq!(one.tensor().to_f64_vec(), other.tensor().to_f64_vec(), "{name}: {}", one.name());
+        }
+    };
+    let model = TinyGpt::new(&tiny(), 1).unwrap();
+    widen(&model.parameters());
+    model.save(&folder.path().join("backbone")).unwrap();
+    same(&model.parameters(), &TinyGpt::load(&folder.path().join("backbone")).unwrap().parameters(), "backbone");
+    for (name, config) in variants().into_iter().skip(1) {
+        let adapters = AdapterSet::on(&config, &model.placement(), &model.parameters(), 2).unwrap();
+        widen(&adapters.parameters());
+        let path = folder.path().join(name.replace(' ', "-"));
+        adapters.save(&path, None).unwrap();
+        same(&adapters.parameters(), &AdapterSet::load(&path, &model.placement(), 9).unwrap().parameters(), name);
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
     let none = AdapterSet::none(&model.placement());

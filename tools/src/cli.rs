@@ -21,7 +21,7 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Write a smaller adapter or system with a certificate
     Reduce(ReduceArgs),
-    /// Recompute everything a certificate claims; exit code 1 if a claim is false
+    /// Measure again what a certificate claims; exit code 1 if a claim is false
     Verify(VerifyArgs),
 }
 

@@ -165,7 +165,8 @@ fn report(facts: &[LayerFacts]) -> String {
     for f in facts.iter().filter(|f| f.clamped_poles > 0) {
         let _ = writeln!(
             out,
-            "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one",
+            "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one, and\n\
+             its bounds are no guarantee",
             f.layer, f.clamped_poles
         );
     }

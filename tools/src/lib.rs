@@ -3,7 +3,7 @@
 //! ```text
 //! bt inspect ADAPTER            Hankel singular values, orders at usual thresholds, time constants
 //! bt reduce  ADAPTER -o OUT     a smaller adapter with a certificate
-//! bt verify  FULL REDUCED       recomputes everything the certificate claims; exit code 1 if a claim is false
+//! bt verify  FULL REDUCED       measures again what the certificate claims; exit code 1 if a claim is false
 //! ```
 //!
 //! In place of an adapter directory each command takes a file with the matrices of any stable discrete-time system:

@@ -7,13 +7,14 @@ use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_models::reduce::{
     CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, ReduceOptions, choose_orders, reduce_adapter,
-    reduce_system,
+    reduce_system, verify_layer,
 };
 use hankel_models::weights::atomic::{Existing, write_file};
 use hankel_models::weights::hrm_file::sha256;
-use hankel_models::weights::system_file::{ArrayFormat, system_to_bytes};
+use hankel_models::weights::system_file::{ArrayFormat, parse_arrays, system_from_arrays, system_to_bytes};
 use hankel_models::weights::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_states};
 use hankel_plots::{Align, Table};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Where the certificate of a reduced system file goes: for `NAME.npz`, `NAME.npz.certificate.json` beside it.
@@ -87,7 +88,11 @@ fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) ->
     let order = choose_orders(&layers, options)?[0];
     let reduction = reduce_system(layer, options.method, order, &options.gramians, true)?;
     let bytes = system_to_bytes(&args.output, &reduction.system)?;
-    let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: reduction.certificate };
+    // Certified is what is read from the file: a pair written out as a matrix has its rounding in the pole.
+    let stored = system_from_arrays(&args.output, parse_arrays(&args.output, &bytes)?)?
+        .with_context(|| format!("{} as it would be written", args.output.display()))?;
+    let measured = verify_layer(layer, &stored, 1.0, Some(&reduction.certificate))?.measured;
+    let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: measured };
     let mut certificate = Certificate::new(options.orders, vec![facts]);
     certificate.full = Some(subject.hashes());
     certificate.reduced = Some(AdapterHashes { config: String::new(), weights: sha256(&bytes) });
@@ -95,7 +100,7 @@ fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) ->
     write_file(&args.output, &bytes)?;
     write_file(&beside, &json)?;
     if let Some(folder) = &args.plots {
-        pictures::save_all(folder, &[(layer.system.clone(), reduction.system)], &certificate)?;
+        pictures::save_all(folder, &[(layer.system.clone(), stored)], &certificate)?;
     }
     Ok(certificate)
 }
@@ -154,10 +159,19 @@ pub fn report(certificate: &Certificate) -> String {
         String::new(),
         holds(total.holds).into(),
     ]);
-    format!(
+    let mut out = format!(
         "H-infinity errors, measured and guaranteed, of every layer's gated system. The sum over the layers is no guarantee\n\
          for the network's output.\n\n{table}"
-    )
+    );
+    for layer in certificate.layers.iter().filter(|l| l.facts.clamped_poles > 0 && l.facts.error_bound.is_none()) {
+        let _ = writeln!(
+            out,
+            "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one, and\n\
+             bound the error of another system",
+            layer.layer, layer.facts.clamped_poles
+        );
+    }
+    out
 }
 
 /// The last column: a guarantee that was checked, one that failed, or none.

@@ -5,9 +5,7 @@ use crate::reduce::{certificate_beside, holds};
 use crate::subject::Subject;
 use crate::text::number;
 use anyhow::{Context, Result, bail};
-use hankel_models::reduce::{
-    CERTIFICATE_FILE, Certificate, LayerCertificate, Verification, total, verify, verify_layer,
-};
+use hankel_models::reduce::{CERTIFICATE_FILE, Certificate, Verification, verify, verify_layer};
 use hankel_plots::{Align, Table};
 use std::fs;
 use std::path::Path;
@@ -37,13 +35,7 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
                 Some(c) => bail!("{} is about {} systems, not one", certificate_path.display(), c.layers.len()),
             };
             let layer = verify_layer(&layers[0], system, 1.0, claimed)?;
-            let facts = LayerCertificate { layer: layer.layer.clone(), facts: layer.measured.clone() };
-            Verification {
-                passed: layer.problems.is_empty(),
-                problems: Vec::new(),
-                total: total(&[facts]),
-                layers: vec![layer],
-            }
+            Verification::new(vec![layer], certificate.as_ref())
         }
         _ => bail!("one of {} and {} is an adapter, the other is not", args.full.display(), args.reduced.display()),
     };
@@ -116,7 +108,7 @@ fn report(verification: &Verification, certified: bool) -> String {
         ]);
     }
     let verdict = match (verification.passed, certified) {
-        (true, true) => "every claim of the certificate is true",
+        (true, true) => "what the certificate claims was measured again and is true",
         (true, false) => "there is no certificate; every layer is within the bound of balanced truncation at its order",
         (false, _) => "FAILED",
     };

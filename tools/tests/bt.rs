@@ -2,6 +2,7 @@
 
 use faer::Mat;
 use hankel_models::reduce::Certificate;
+use hankel_models::weights::arrays::{Precision, parse, serialize};
 use hankel_models::weights::system_file::{parse_arrays, system_from_arrays, write_arrays};
 use hankel_models::weights::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, StateRecord, TRAINED_BACKBONE_FILE,
@@ -41,7 +42,7 @@ fn adapter(layers: usize, states: usize, width: usize) -> HrmAdapterFile {
     HrmAdapterFile {
         config: HrmConfigFile::new(HrmPreset::Paper, states),
         layers: (0..layers).map(layer).collect(),
-        precision: hankel_models::weights::arrays::Precision::default(),
+        precision: Precision::default(),
     }
 }
 
@@ -76,6 +77,10 @@ fn fail(folder: &Path, args: &[&str], code: i32, words: &[&str]) {
     assert_eq!(listing(), before, "{args:?} left something behind");
 }
 
+fn read_certificate(adapter: &Path) -> Certificate {
+    serde_json::from_slice(&fs::read(adapter.join("certificate.json")).unwrap()).unwrap()
+}
+
 #[test]
 fn a_reduced_adapter_is_certified_and_verifies() {
     let root = tempfile::tempdir().unwrap();
@@ -106,8 +111,7 @@ fn a_reduced_adapter_is_certified_and_verifies() {
         args.extend(&rule);
         let table = succeed(dir, &args);
         assert!(!table.contains("NO"), "{table}");
-        let certificate: Certificate =
-            serde_json::from_slice(&fs::read(dir.join(name).join("certificate.json")).unwrap()).unwrap();
+        let certificate = read_certificate(&dir.join(name));
         let guaranteed = !["svd", "limited"].contains(&name);
         assert_eq!(certificate.total.holds, guaranteed.then_some(true), "{name}");
         if name == "budget" {
@@ -197,6 +201,24 @@ fn any_system_in_a_file_is_reduced_and_verified() {
 }
 
 #[test]
+fn a_slow_pair_is_certified_as_it_is_stored() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let (b, c) = (Mat::from_fn(3, 1, |_, _| 1.0), Mat::from_fn(1, 3, |_, _| 1.0));
+    for angle in [0.7_f64, 1.0, 1.3, 2.0] {
+        let (re, im) = ((1.0 - 1e-9) * angle.cos(), (1.0 - 1e-9) * angle.sin());
+        let a = Mat::from_fn(3, 3, |i, j| [[re, -im, 0.0], [im, re, 0.0], [0.0, 0.0, 0.5]][i][j]);
+        let (full, pair) = (format!("full-{angle}.npz"), format!("pair-{angle}.npz"));
+        write_arrays(&dir.join(&full), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]).unwrap();
+        succeed(dir, &["reduce", &full, "-o", &pair, "--order", "2", "--method", "modal"]);
+        // The rounding of such a pole may be above the bound; the certificate says so, too.
+        let output = bt(dir, &["verify", &full, &pair]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!error.contains("is claimed to be"), "{angle}: {error}");
+    }
+}
+
+#[test]
 fn empirical_gramians_come_from_recorded_states() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
@@ -222,6 +244,50 @@ fn empirical_gramians_come_from_recorded_states() {
     fail(dir, &with("wide.safetensors"), 2, &["layer 1", "(48, 6)"]);
     fail(dir, &with("full"), 2, &["full"]);
     fail(dir, &arguments[..8], 2, &["--states"]);
+}
+
+#[test]
+fn whatever_the_gramians_a_layer_kept_whole_is_within_its_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 6, 8).save(&dir.join("full")).unwrap();
+    let limited = ["--gramians", "time-limited", "--horizon", "64"];
+    let reduce = |full, name, rule: [_; 2]| [&["reduce", full, "-o", name][..], &rule, &limited].concat();
+    succeed(dir, &reduce("full", "whole", ["--order", "6"]));
+    assert_eq!(read_certificate(&dir.join("whole")).total.error_bound, Some(0.0));
+    succeed(dir, &["verify", "full", "whole"]);
+    // A layer that has no states left is whole, too.
+    let mut gone = HrmAdapterFile::load(&dir.join("full")).unwrap();
+    gone.layers[1].gate = 0.0;
+    gone.save(&dir.join("gone")).unwrap();
+    succeed(dir, &["reduce", "gone", "-o", "once", "--order", "5"]);
+    succeed(dir, &reduce("once", "twice", ["--epsilon", "0.2"]));
+    assert_eq!(read_certificate(&dir.join("twice")).layers[1].facts.error_bound, Some(0.0));
+    succeed(dir, &["verify", "once", "twice"]);
+}
+
+#[test]
+fn parameters_of_several_precisions_are_stored_as_they_were_certified() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(2, 4, 6);
+    full.precision = Precision::F64;
+    full.save(&dir.join("full")).unwrap();
+    let weights = dir.join("full/adapter_model.safetensors");
+    let mut arrays = parse(&weights, &fs::read(&weights).unwrap()).unwrap();
+    for (name, array) in &mut arrays {
+        let rate = name.ends_with("log_a") || name.ends_with("log_dt");
+        array.precision = if rate { Precision::F32 } else { Precision::Bf16 };
+        if name.ends_with("log_a") {
+            array.data[3] = f64::from(-6.2377_f32);
+        }
+    }
+    fs::write(&weights, serialize(&arrays)).unwrap();
+    for rule in [&["--order", "4"][..], &["--order", "2", "--method", "modal"]] {
+        succeed(dir, &[&["reduce", "full", "-o", "small"][..], rule].concat());
+        succeed(dir, &["verify", "full", "small"]);
+        fs::remove_dir_all(dir.join("small")).unwrap();
+    }
 }
 
 #[test]
@@ -267,6 +333,42 @@ fn false_claims_and_broken_bounds_exit_1_and_name_the_layer() {
     wrong.layers[1].c.iter_mut().for_each(|c| *c = -*c);
     wrong.save(&dir.join("wrong")).unwrap();
     fail(dir, &["verify", "full", "wrong"], 1, &["layer 1", "exceeds the bound"]);
+}
+
+#[test]
+fn claims_about_the_sum_are_checked_where_there_is_no_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 6, 8).save(&dir.join("full")).unwrap();
+    write_system(&dir.join("full.npz"));
+    for (full, small, certificate) in
+        [("full", "small", "small/certificate.json"), ("full.npz", "small.npz", "small.npz.certificate.json")]
+    {
+        succeed(dir, &["reduce", full, "-o", small, "--order", "2", "--method", "svd"]);
+        let path = dir.join(certificate);
+        let honest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for (key, value) in [("holds", Value::from(true)), ("error_bound", 100.0.into()), ("hinf_error", 0.0.into())] {
+            let mut changed = honest.clone();
+            changed["total"][key] = value;
+            fs::write(&path, changed.to_string()).unwrap();
+            fail(dir, &["verify", full, small], 1, &["total: "]);
+        }
+        let mut changed = honest;
+        changed["layers"][0]["holds"] = true.into();
+        fs::write(&path, changed.to_string()).unwrap();
+        fail(dir, &["verify", full, small], 1, &["claimed to hold"]);
+    }
+}
+
+#[test]
+fn without_a_certificate_there_must_be_a_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_system(&dir.join("full.npz"));
+    succeed(dir, &["reduce", "full.npz", "-o", "small.npz", "--order", "2"]);
+    fs::remove_file(dir.join("small.npz.certificate.json")).unwrap();
+    assert!(succeed(dir, &["verify", "full.npz", "small.npz"]).contains("there is no certificate"));
+    fail(dir, &["verify", "small.npz", "full.npz"], 1, &["4 states", "swapped", "neither a certificate nor a bound"]);
 }
 
 #[test]
@@ -327,9 +429,49 @@ fn an_unreachable_bound_is_refused() {
     if let HrmDynamics::Diagonal { log_a, .. } = &mut full.layers[0].dynamics {
         log_a[1] = log_a[0];
     }
-    full.precision = hankel_models::weights::arrays::Precision::F64;
+    full.precision = Precision::F64;
     full.save(&dir.join("full")).unwrap();
     fail(dir, &["reduce", "full", "-o", "out", "--bound", "0"], 2, &["layer 0", "cannot be reached"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--total-bound", "0"], 2, &["cannot be reached", "5 states"]);
+}
+
+#[test]
+fn poles_too_slow_for_gramians_have_no_guarantee() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(1, 1, 1);
+    let layer = &mut full.layers[0];
+    (layer.b, layer.c, layer.gate) = (vec![1.0], vec![1.0], 1.0);
+    layer.dynamics = HrmDynamics::Diagonal { log_a: vec![1e-9_f64.ln()], log_dt: vec![0.0] };
+    full.precision = Precision::F64;
+    full.save(&dir.join("full")).unwrap();
+    // By the Gramians' pole the error of dropping it is 1e6, but it is 1e9.
+    assert!(succeed(dir, &["inspect", "full"]).contains("no guarantee"));
+    for rule in ["--bound", "--total-bound"] {
+        fail(dir, &["reduce", "full", "-o", "out", rule, "1.1e6"], 2, &["layer 0", "1 of its poles", "no error bound"]);
+    }
+    let table = succeed(dir, &["reduce", "full", "-o", "small", "--order", "0"]);
+    assert!(table.contains("no guarantee") && table.contains("1 poles"), "{table}");
+    let facts = &read_certificate(&dir.join("small")).layers[0].facts;
+    assert_eq!((facts.error_bound, facts.holds, facts.clamped_poles), (None, None, 1));
+    assert!((facts.hinf_error * 1e-9 - 1.0).abs() < 1e-6 && (facts.h2_norm * 2e-9_f64.sqrt() - 1.0).abs() < 1e-6);
+    assert_eq!(facts.h2_error, facts.h2_norm);
+    succeed(dir, &["verify", "full", "small"]);
+    fs::remove_file(dir.join("small/certificate.json")).unwrap();
+    fail(dir, &["verify", "full", "small"], 1, &["layer 0", "neither a certificate nor a bound"]);
+    // Nor has a pole that rounds to 1.
+    full.layers[0].dynamics = HrmDynamics::Diagonal { log_a: vec![-60.0], log_dt: vec![0.0] };
+    full.save(&dir.join("constant")).unwrap();
+    succeed(dir, &["inspect", "constant"]);
+    succeed(dir, &["reduce", "constant", "-o", "nothing", "--order", "0"]);
+    succeed(dir, &["verify", "constant", "nothing"]);
+    // Modes are bounded by their own gains, and what is kept whole has no error.
+    succeed(dir, &["reduce", "full", "-o", "mode", "--order", "0", "--method", "modal"]);
+    assert_eq!(read_certificate(&dir.join("mode")).total.holds, Some(true));
+    succeed(dir, &["verify", "full", "mode"]);
+    succeed(dir, &["reduce", "full", "-o", "whole", "--order", "1"]);
+    assert_eq!(read_certificate(&dir.join("whole")).total.holds, Some(true));
+    succeed(dir, &["verify", "full", "whole"]);
 }
 
 #[test]
@@ -377,12 +519,10 @@ fn damaged_adapters_exit_2_and_name_what_is_wrong() {
     broken.save(&dir.join("full")).unwrap();
     fs::write(&config, good_config).unwrap();
     check(&["[0, 1]", "[0, 2]"]);
-    let mut broken = adapter(1, 4, 6);
-    if let HrmDynamics::Diagonal { log_a, .. } = &mut broken.layers[0].dynamics {
-        log_a[2] = -60.0;
-    }
+    let mut broken = adapter(1, 2, 6);
+    broken.layers[0].dynamics = HrmDynamics::Dense(vec![0.5, 0.0, 0.0, -1.25]);
     broken.save(&dir.join("full")).unwrap();
-    check(&["layer 0", "not stable", "eigenvalue 1", "state 2"]);
+    check(&["layer 0", "not stable", "eigenvalue -1.25"]);
     // No states at all.
     let mut broken = adapter(1, 4, 6);
     broken.config.state_dim = 0;

@@ -8,7 +8,7 @@
 //! | diagonal, mode `signed` | `log_a`, `log_dt` | `(-1)^i exp(-rate_i)` | `B` |
 //! | diagonal, mode `complex` | `log_a`, `log_dt`, `angle` of each pair | `exp(-rate) exp(+-i angle)` | `B` |
 //! | modal | `log_decay`, `angle` of each pole | radius `exp(-exp(log_decay))`, so that it is below 1 always | `B` |
-//! | dense | `a` | any | `B` |
+//! | dense | nothing | those of `a`, stable when it was made | `B` |
 //!
 //! Signs are fixed. A pole could only change its own by passing through 0, where its state remembers nothing and has nothing to
 //! learn from, and a pole that can be both (a hyperbolic tangent) loses the even resolution of time scales that a logarithm of
@@ -17,9 +17,11 @@
 //! `1 - a` is computed as `-expm1(-rate)`.
 
 use super::hrm::HrmConfig;
+use crate::lti::StateMatrix;
 use crate::parameter::{Parameter, Role};
 use crate::weights::{Discretization, HrmMode};
-use hankel_core::{Random, Result, Tensor};
+use faer::MatRef;
+use hankel_core::{Error, Random, Result, Tensor};
 use hankel_ops::{Poles, add, clamp, exp, expm1, multiply, scale, scale_rows, softplus};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
@@ -74,9 +76,10 @@ pub enum Dynamics {
         /// `[real]`: 1 or -1.
         sign: Tensor,
     },
-    /// The state matrix of a reduced adapter whose eigenvectors are too ill-conditioned for the modal form.
+    /// The state matrix of a reduced adapter whose eigenvectors are too ill-conditioned for the modal form. It is not trained:
+    /// a step could carry a pole out of the unit circle.
     Dense {
-        /// `[d, d]`.
+        /// `[d, d]`, frozen.
         a: Parameter,
     },
 }
@@ -156,6 +159,27 @@ impl Dynamics {
         }
     }
 
+    /// Refuses a state matrix that is not stable in the element type it is held in.
+    pub(crate) fn check_stable(&self) -> Result<()> {
+        let Dynamics::Dense { a } = self else { return Ok(()) };
+        let (value, d) = (a.tensor(), self.state_dim());
+        let values = value.to_f64_vec();
+        let matrix = StateMatrix::Dense(MatRef::from_row_major_slice(&values, d, d).to_owned());
+        match matrix.spectral_radius() {
+            Ok(radius) if radius < 1.0 => Ok(()),
+            Ok(radius) => {
+                let problem = format!(
+                    "{} in {} has an eigenvalue of modulus {radius}, which must be below 1: rounding carried it there; compute \
+                     in f64, or keep another number of states",
+                    a.name(),
+                    value.dtype()
+                );
+                Err(Error::invalid("hrm", problem))
+            }
+            Err(error) => Err(Error::invalid("hrm", format!("{}: {error}", a.name()))),
+        }
+    }
+
     /// Number of states.
     pub fn state_dim(&self) -> usize {
         match self {
@@ -166,7 +190,7 @@ impl Dynamics {
         }
     }
 
-    /// What is learnt.
+    /// What determines the poles.
     pub fn parameters(&self) -> Vec<Parameter> {
         match self {
             Dynamics::Diagonal { log_a, log_dt, .. } | Dynamics::Signed { log_a, log_dt, .. } => {

@@ -5,8 +5,10 @@ use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, Placement, Stream, Stream
 use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
 use crate::weights::arrays::Precision;
-use crate::weights::hrm_file::CONFIG_FILE;
-use crate::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmSites, Result, WeightsError};
+use crate::weights::hrm_file::{CONFIG_FILE, radius};
+use crate::weights::{
+    HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmLayerFile, HrmSites, Result, WeightsError,
+};
 use hankel_core::{DType, Tensor};
 use hankel_ops::ScanPath;
 use serde_json::{Map, Value, json};
@@ -41,7 +43,9 @@ impl AdapterSet {
     }
 
     /// Reads a directory for a backbone with the sites of `placement`; `steps` is the length the scan's path is chosen for
-    /// when the file does not say. Everything is trainable afterwards.
+    /// when the file does not say. Everything is trainable afterwards but state matrices in dense form. What is stored in f64
+    /// is f64, and so are recurrent adapters with a reduced layer; other parameters are f32. [`AdapterSet::to_dtype`] rounds to
+    /// the type that is computed in.
     ///
     /// # Errors
     /// When a file is missing or malformed, the adapter is of an unknown kind, or it was made for another backbone.
@@ -116,6 +120,8 @@ impl AdapterSet {
         if let Some(scan) = other("scan") {
             config.scan = serde_json::from_value::<ScanPath>(scan).map_err(|e| format!("scan: {e}"))?;
         }
+        let reduced = file.layers.iter().any(|layer| layer.dynamics.form() != HrmForm::Diagonal);
+        let dtype = if reduced || file.precision == Precision::F64 { DType::F64 } else { DType::F32 };
         let mut set = Self::none(placement);
         for layer in &file.layers {
             let adapters = set.layers.get_mut(layer.layer).ok_or_else(|| {
@@ -124,7 +130,7 @@ impl AdapterSet {
             if layer.width != placement.d_model {
                 return Err(format!("the adapter has width {}, the backbone {}", layer.width, placement.d_model));
             }
-            let adapter = Hrm::from_layer_file(&config, layer).map_err(|e| format!("{}: {e}", layer.label()))?;
+            let adapter = Hrm::from_layer_file(&config, layer, dtype).map_err(|e| format!("{}: {e}", layer.label()))?;
             adapters.stream.insert(layer.site, Stream::Hrm(adapter));
         }
         set.config = AdapterConfig::Hrm(config);
@@ -152,10 +158,10 @@ impl Hrm {
                 HrmDynamics::Complex { log_a: values(log_a), log_dt: values(log_dt), angle }
             }
             Dynamics::Modal { log_decay, angle, sign } => {
-                let radius: Vec<f64> = values(log_decay).iter().map(|l| (-l.exp()).exp()).collect();
+                let radii: Vec<f64> = values(log_decay).iter().map(|l| radius(l.exp())).collect();
                 let signs = sign.to_f64_vec();
-                let mut modes: Vec<Mode> = radius.iter().zip(&signs).map(|(r, s)| Mode::Real(r * s)).collect();
-                for (i, (&radius, angle)) in radius[signs.len()..].iter().zip(values(angle)).enumerate() {
+                let mut modes: Vec<Mode> = radii.iter().zip(&signs).map(|(r, s)| Mode::Real(r * s)).collect();
+                for (i, (&radius, angle)) in radii[signs.len()..].iter().zip(values(angle)).enumerate() {
                     let (angle, mirrored) = fold(angle);
                     // Two states must stay two states: an angle of exactly 0 or pi would be read as a single real pole.
                     modes.push(Mode::Pair { radius, angle: angle.clamp(f64::MIN_POSITIVE, PI.next_down()) });
@@ -170,7 +176,7 @@ impl Hrm {
         HrmLayerFile { layer, site, state_dim: d, width, b, c, gate: self.gate(), dynamics }
     }
 
-    fn from_layer_file(config: &HrmConfig, file: &HrmLayerFile) -> hankel_core::Result<Self> {
+    fn from_layer_file(config: &HrmConfig, file: &HrmLayerFile, dtype: DType) -> hankel_core::Result<Self> {
         let (d, width) = (file.state_dim, file.width);
         let name = |entry: &str| format!("model.layers.{}.{}.hrm.{entry}", file.layer, file.site.module());
         // Reduced layers are stored in the order of their modes; the scan wants real poles first.
@@ -178,7 +184,7 @@ impl Hrm {
         let b: Vec<f64> = order.iter().flat_map(|&i| file.b[i * width..(i + 1) * width].to_vec()).collect();
         let c: Vec<f64> = file.c.chunks(d.max(1)).flat_map(|row| order.iter().map(|&i| row[i])).collect();
         let parameter = |entry: &str, role, data: Vec<f64>, shape: &[usize]| -> hankel_core::Result<Parameter> {
-            let parameter = Parameter::new(name(entry), role, &Tensor::from_vec(data, shape)?.to_dtype(DType::F32)?);
+            let parameter = Parameter::new(name(entry), role, &Tensor::from_vec(data, shape)?.to_dtype(dtype)?);
             parameter.set_trainable(true)?;
             Ok(parameter)
         };
@@ -218,8 +224,13 @@ impl Hrm {
                     sign: Tensor::from_vec(sign, [real.len()])?,
                 }
             }
-            HrmDynamics::Dense(a) => Dynamics::Dense { a: parameter("a", Role::Rate, a.clone(), &[d, d])? },
+            HrmDynamics::Dense(a) => {
+                let a = parameter("a", Role::Rate, a.clone(), &[d, d])?;
+                a.set_trainable(false)?;
+                Dynamics::Dense { a }
+            }
         };
+        dynamics.check_stable()?;
         dynamics.set_trainable_log_dt(config.train_log_dt)?;
         Ok(Hrm::from_parts(config, file.site, [b, c, gate], dynamics))
     }
@@ -252,4 +263,84 @@ pub(super) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
     }
     real.extend(pairs);
     real
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::Preset;
+
+    /// A layer of a positive and a negative pole and a pair.
+    fn reduced() -> (HrmAdapterFile, Placement) {
+        let modes = vec![Mode::Real(0.9), Mode::Real(-0.3), Mode::Pair { radius: 0.999, angle: 1.1 }];
+        let values = |k: usize| (0..4 * 3).map(|i| ((i + k) as f64).sin()).collect();
+        let (layer, site, dynamics) = (0, StreamSite::Mlp, HrmDynamics::Modal(modes));
+        let layer =
+            HrmLayerFile { layer, site, state_dim: 4, width: 3, b: values(1), c: values(2), gate: 0.3, dynamics };
+        let config = HrmConfigFile::new(Preset::Paper, 4);
+        let placement = Placement { layers: 1, d_model: 3, linear: Vec::new(), stream: vec![site] };
+        (HrmAdapterFile { config, layers: vec![layer], precision: Precision::F64 }, placement)
+    }
+
+    /// Truncated, saved and read again in doubles, nothing is rounded to singles on the way.
+    #[test]
+    fn doubles_stay_doubles() {
+        let (file, placement) = reduced();
+        let set = AdapterSet::of_hrm_file(&file, &placement, 16).unwrap();
+        let AdapterConfig::Hrm(config) = set.config() else { unreachable!() };
+        let kept = set.to_hrm_file(config, None);
+        assert_eq!(kept.precision, Precision::F64);
+        assert_eq!((&kept.layers[0].b, &kept.layers[0].c), (&file.layers[0].b, &file.layers[0].c));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adapter");
+        set.save(&path, None).unwrap();
+        let read = AdapterSet::load(&path, &placement, 16).unwrap();
+        for (one, other) in set.parameters().iter().zip(read.parameters()) {
+            assert_eq!(other.tensor().dtype(), DType::F64);
+            let (one, other) = (one.tensor().to_f64_vec(), other.tensor().to_f64_vec());
+            // A radius is stored, not its logarithm: a pole of 0.3 comes back within some roundings.
+            assert!(one.iter().zip(&other).all(|(a, b)| (a - b).abs() <= 1e-12 * a.abs()), "{one:?} {other:?}");
+        }
+        // Singles are asked for by name, and come from one rounding.
+        read.to_dtype(DType::F32).unwrap();
+        let single = |x: &f64| f64::from(*x as f32);
+        let b = read.layer(0).stream(StreamSite::Mlp).unwrap().hrm().unwrap().b.tensor();
+        assert_eq!(b.to_f64_vec(), file.layers[0].b.iter().map(single).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_dense_matrix_is_not_trained_and_stays_stable() {
+        let (mut file, placement) = reduced();
+        let layer = &mut file.layers[0];
+        (layer.state_dim, layer.b, layer.c) = (2, vec![0.5; 6], vec![0.5; 6]);
+        // A double pole with a coupling of 1, turned: rounding moves its poles by the root of what it moves the entries.
+        let with = |pole: f64| {
+            let (sin, cos) = 1.1_f64.sin_cos();
+            vec![pole - sin * cos, cos * cos, -sin * sin, pole + sin * cos]
+        };
+        layer.dynamics = HrmDynamics::Dense(with(0.9));
+        let set = AdapterSet::of_hrm_file(&file, &placement, 16).unwrap();
+        set.to_dtype(DType::F32).unwrap();
+        let frozen = set.parameters().into_iter().filter(|parameter| !parameter.is_trainable());
+        assert_eq!(frozen.map(|p| p.name().to_owned()).collect::<Vec<_>>(), ["model.layers.0.mlp.hrm.a"]);
+        file.layers[0].dynamics = HrmDynamics::Dense(with(0.9999));
+        let set = AdapterSet::of_hrm_file(&file, &placement, 16).unwrap();
+        let refused = set.to_dtype(DType::F32).unwrap_err().to_string();
+        assert!(refused.contains("layers.0.mlp.hrm.a in f32") && refused.contains("modulus 1.0"), "{refused}");
+    }
+
+    #[test]
+    fn trained_poles_that_round_to_1_are_read_again() {
+        let (file, placement) = reduced();
+        let set = AdapterSet::of_hrm_file(&file, &placement, 16).unwrap();
+        for parameter in set.parameters().iter().filter(|parameter| parameter.name().ends_with("log_decay")) {
+            parameter.set(&Tensor::full([3], -60.0_f64)).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adapter");
+        set.save(&path, None).unwrap();
+        let saved = HrmAdapterFile::load(&path).unwrap();
+        assert!(saved.layers[0].system(saved.config.discretization).unwrap().spectral_radius().unwrap() < 1.0);
+        AdapterSet::load(&path, &placement, 16).unwrap();
+    }
 }

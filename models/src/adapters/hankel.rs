@@ -43,9 +43,10 @@ impl Hrm {
         };
         let (b, c, gate) = (&coefficients.b, &self.c.tensor(), &self.gate.tensor());
         let width = b.shape()[1];
-        // A pole that is 1 in single precision is as slow as the Gramians take it to be.
+        // A pole that is 1 in single precision is as slow as the Gramians take it to be; one that is no number stays none.
         let slowest = (-MIN_RATE).exp();
-        let poles = a.to_f64_vec().iter().zip(&signs).map(|(a, sign)| sign * a.min(slowest)).collect();
+        let clamped = |a: f64| if a > slowest { slowest } else { a };
+        let poles = a.to_f64_vec().iter().zip(&signs).map(|(&a, sign)| sign * clamped(a)).collect();
         let (b_values, c_values) = (b.to_f64_vec(), c.to_f64_vec());
         let system = LinearSystem::new(
             StateMatrix::Diagonal(poles),
@@ -112,6 +113,19 @@ mod tests {
         }
         let refused = set(Discretization::Free, HrmMode::Complex).0.hankel_sum().unwrap_err().to_string();
         assert!(refused.contains("needs real poles"), "{refused}");
+    }
+
+    #[test]
+    fn a_pole_that_is_no_number_is_not_taken_for_a_slow_one() {
+        for (value, refused) in [(f64::NAN, true), (-60.0, false)] {
+            let (set, _) = set(Discretization::Free, HrmMode::Positive);
+            let log_a = set.parameters().into_iter().find(|parameter| parameter.name().ends_with("log_a")).unwrap();
+            log_a.update(|t| t.data_mut::<f64>().unwrap()[1] = value);
+            match set.hankel_sum() {
+                Ok(sum) => assert!(!refused && sum.unwrap().item().unwrap().is_finite()),
+                Err(error) => assert!(refused && error.to_string().contains("A holds NaN"), "{error}"),
+            }
+        }
     }
 
     #[test]

@@ -332,9 +332,11 @@ impl AdapterSet {
     /// Converts every parameter to `dtype` (`f64` for gradient checks).
     ///
     /// # Errors
-    /// When the type is not a float.
+    /// When the type is not a float, or a dense state matrix is not stable once it is rounded to it.
     pub fn to_dtype(&self, dtype: DType) -> Result<()> {
-        self.parameters().iter().try_for_each(|parameter| parameter.to_dtype(dtype))
+        self.parameters().iter().try_for_each(|parameter| parameter.to_dtype(dtype))?;
+        let streams = self.layers.iter().flat_map(LayerAdapters::streams);
+        streams.filter_map(|(_, stream)| stream.hrm()).try_for_each(|hrm| hrm.dynamics.check_stable())
     }
 
     /// Moves every parameter to `device`.

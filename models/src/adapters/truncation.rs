@@ -181,7 +181,7 @@ mod tests {
             // All states are the adapter itself, as it was trained: only the angles are told from others.
             let same = with_order(6);
             assert!(!matches!(same.reduction.adapter.layers[0].dynamics, HrmDynamics::Modal(_)), "{mode:?}");
-            assert!(distance(&full, &output(&same.adapters)) < 1e-5, "{mode:?}");
+            assert!(distance(&full, &output(&same.adapters)) < 1e-12, "{mode:?}");
             let truncated = with_order(3);
             let facts = &truncated.reduction.certificate.layers[0].facts;
             let bound = facts.error_bound.unwrap();
@@ -227,7 +227,7 @@ mod tests {
                 assert_eq!(moment.shape(), expected.shape());
                 let size = expected.to_f64_vec().iter().fold(0.0, |m: f64, x| m.max(x.abs()));
                 for (a, b) in moment.to_f64_vec().iter().zip(expected.to_f64_vec()) {
-                    assert!((a - b).abs() < 1e-5 * size, "{discretization:?} {name}: {a} {b}");
+                    assert!((a - b).abs() < 1e-9 * size, "{discretization:?} {name}: {a} {b}");
                 }
             }
         }

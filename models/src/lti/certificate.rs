@@ -29,9 +29,9 @@ pub struct SystemCertificate {
     pub hankel_singular_values: Vec<f64>,
     /// How many of them are above rounding.
     pub numerical_rank: usize,
-    /// `sigma_{order+1}`: no system of this order comes closer than this.
+    /// `sigma_{order+1}`: no system of this order comes closer than this, if there are no clamped poles.
     pub lower_bound: f64,
-    /// Guaranteed bound of the H-infinity error; absent where theory gives none.
+    /// Guaranteed bound of the H-infinity error; absent where theory gives none, as for values from clamped poles.
     pub error_bound: Option<f64>,
     /// Measured H-infinity norm of the difference of both systems: frequency sweep with local refinement, raised by the
     /// bounded-real test if the sweep missed a peak.
@@ -124,7 +124,10 @@ impl SystemCertificate {
         })
     }
 
-    /// Differences between these claims and a fresh measurement, in words; empty if every claim is true.
+    /// Claims that a fresh measurement contradicts, in words.
+    ///
+    /// Not compared is what says how the system was reduced (`method`, `gramians`, `dtype`, `modal_condition`), where the error is
+    /// largest, which may be at several frequencies, and the numerical rank, which rounding decides.
     pub fn contradictions(&self, measured: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let scale = measured.hinf_norm;
@@ -163,15 +166,77 @@ impl SystemCertificate {
             (Some(a), None) => number("error_bound (for which there is no theory)", a, f64::NAN, 0.0),
             (None, _) => {}
         }
-        for (what, claimed, got) in [("order", self.order, measured.order), ("states", self.states, measured.states)] {
+        for (what, claimed, got) in [
+            ("order", self.order, measured.order),
+            ("states", self.states, measured.states),
+            ("clamped_poles", self.clamped_poles, measured.clamped_poles),
+        ] {
             number(what, claimed as f64, got as f64, 0.0);
+        }
+        if let (Some((c, o)), Some((got_c, got_o))) = (self.lyapunov_residuals, measured.lyapunov_residuals) {
+            // They are rounding, which another machine does otherwise: only a claim that is far too small is false.
+            for (i, claimed, got) in [(0, c, got_c), (1, o, got_o)] {
+                if got > 10.0 * claimed + 1e-12 {
+                    found.push(format!("lyapunov_residuals[{i}] is claimed to be {claimed:e}, measured {got:e}"));
+                }
+            }
         }
         if self.form != measured.form {
             found.push(format!("form is claimed to be {}, it is {}", self.form, measured.form));
         }
-        if self.holds == Some(true) && measured.holds == Some(false) {
+        if self.holds == Some(true) && measured.holds != Some(true) {
             found.push("the bound is claimed to hold".into());
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lti::{StateMatrix, reduce};
+    use faer::Mat;
+
+    /// Two states truncated to one.
+    fn measured() -> SystemCertificate {
+        let (b, c) = (Mat::from_fn(2, 1, |i, _| 1.0 + i as f64), Mat::from_fn(1, 2, |_, j| 2.0 - j as f64));
+        let system = LinearSystem::new(StateMatrix::Diagonal(vec![0.9, 0.5]), b, c, None).unwrap();
+        let factors = GramianFactors::analytic(&system).unwrap();
+        let spectrum = HankelSpectrum::new(&factors).unwrap();
+        let reduced = reduce(&system, &spectrum, Method::Bt, 1).unwrap();
+        let claim = Claim {
+            method: Method::Bt,
+            gramians: GramianSource::Analytic,
+            gate: 1.0,
+            bound: reduced.bound,
+            spectrum: &spectrum,
+            factors: &factors,
+            modal_condition: None,
+            dtype: "f64".into(),
+        };
+        SystemCertificate::measure(&system, &reduced.system, &claim).unwrap()
+    }
+
+    #[test]
+    fn claims_that_a_measurement_does_not_confirm_are_named() {
+        let honest = measured();
+        assert_eq!((honest.holds, honest.contradictions(&measured())), (Some(true), vec![]));
+        let contradicts = |claimed: &SystemCertificate, measured: &SystemCertificate, word: &str| {
+            let found = claimed.contradictions(measured);
+            assert!(found.len() == 1 && found[0].contains(word), "{word}: {found:?}");
+        };
+        let unknown = SystemCertificate { error_bound: None, holds: None, ..honest.clone() };
+        let claimed = SystemCertificate { error_bound: None, ..honest.clone() };
+        contradicts(&claimed, &unknown, "claimed to hold");
+        let claimed = SystemCertificate { holds: None, ..honest.clone() };
+        contradicts(&claimed, &unknown, "error_bound");
+        // To claim less than what is true is no false claim.
+        assert_eq!(unknown.contradictions(&honest), Vec::<String>::new());
+        let claimed = SystemCertificate { clamped_poles: 1, ..honest.clone() };
+        contradicts(&claimed, &honest, "clamped_poles");
+        let inexact = SystemCertificate { lyapunov_residuals: Some((1e-15, 1e-9)), ..honest.clone() };
+        contradicts(&honest, &inexact, "lyapunov_residuals[1]");
+        let claimed = SystemCertificate { lyapunov_residuals: Some((1e-15, 2e-10)), ..honest.clone() };
+        assert_eq!(claimed.contradictions(&inexact), Vec::<String>::new());
     }
 }

@@ -50,7 +50,7 @@ impl GramianFactors {
     pub fn analytic(system: &LinearSystem) -> Result<Self> {
         let (b, c) = (compress_columns(system.b()), compress_columns(system.c().transpose()));
         let (lc, lo, sensitivity, clamped_poles) = if let Some(modes) = system.a().modes() {
-            let spectrum = Spectrum::of(&modes);
+            let spectrum = Spectrum::of(&modes, Pole::clamped);
             let lc = spectrum.factor(b.as_ref(), Side::Input);
             let lo = spectrum.factor(c.as_ref(), Side::Output);
             (lc, lo, 1.0, modes.iter().map(|m| if m.pole() == m.pole().clamped() { 0 } else { m.states() }).sum())
@@ -125,6 +125,16 @@ pub fn gramians(system: &LinearSystem) -> Result<(Mat<f64>, Mat<f64>)> {
     Ok((factors.controllability(), factors.observability()))
 }
 
+/// Factor of the controllability Gramian with every pole as slow as it is: what a norm is measured with, where
+/// [`GramianFactors::analytic`] is for choosing what to keep.
+pub(super) fn unclamped_controllability(system: &LinearSystem) -> Result<Mat<f64>> {
+    let b = compress_columns(system.b());
+    match system.a().modes() {
+        Some(modes) => Ok(Spectrum::of(&modes, |pole| pole).factor(b.as_ref(), Side::Input)),
+        None => stein_factor(system.a().to_dense().as_ref(), b.as_ref()),
+    }
+}
+
 fn clamped_matrix(a: &StateMatrix) -> Mat<f64> {
     match a.modes() {
         None => a.to_dense(),
@@ -154,11 +164,11 @@ struct Spectrum {
 }
 
 impl Spectrum {
-    fn of(modes: &[Mode]) -> Self {
+    fn of(modes: &[Mode], treat: impl Fn(Pole) -> Pole) -> Self {
         let poles = modes
             .iter()
             .flat_map(|mode| {
-                let pole = mode.pole().clamped();
+                let pole = treat(mode.pole());
                 std::iter::once(pole).chain((mode.states() == 2).then(|| pole.conj()))
             })
             .collect();

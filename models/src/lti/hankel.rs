@@ -14,6 +14,8 @@ use faer::linalg::solvers::Solve;
 pub struct HankelSpectrum {
     values: Vec<f64>,
     rank: usize,
+    /// Whether they are the values of the system itself.
+    exact: bool,
     /// `Lo U` and `Lc V`, [d, k]: unscaled left and right directions.
     left: Mat<f64>,
     right: Mat<f64>,
@@ -34,6 +36,7 @@ impl HankelSpectrum {
         let rank = values.iter().take_while(|&&s| s > threshold).count();
         Ok(Self {
             rank,
+            exact: factors.residual_c.is_some() && factors.clamped_poles == 0,
             left: product(factors.lo.as_ref(), svd.u.as_ref()),
             right: product(factors.lc.as_ref(), svd.v.as_ref()),
             values,
@@ -54,6 +57,12 @@ impl HankelSpectrum {
     /// `2 (sigma_{order+1} + ... + sigma_d)`, the Glover bound of a truncation to `order` states.
     pub fn bound(&self, order: usize) -> f64 {
         glover_bound(&self.values, order)
+    }
+
+    /// The bound as a guarantee. Values from other Gramians than the analytic ones, or with poles taken for faster than they
+    /// are, bound the error of another system: they give none, unless all states are kept.
+    pub fn guarantee(&self, order: usize) -> Option<f64> {
+        (self.exact || order == self.values.len()).then(|| self.bound(order))
     }
 
     /// The balancing projections `(T_l, T_r)`, [r, d] and [d, r], `T_l T_r = I`: `A_r = T_l A T_r`, `B_r = T_l B`,

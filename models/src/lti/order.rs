@@ -76,28 +76,32 @@ impl OrderRule {
 /// Orders of several systems that together keep `budget` states and make the sum of their Glover bounds least.
 ///
 /// The sum is separable and each system's tail is convex in its order, so keeping the `budget` largest values of all
-/// systems together is optimal. `spectra` are the gated values, each descending; values that are zero are never kept.
-pub fn allocate_budget(spectra: &[Vec<f64>], budget: usize) -> Vec<usize> {
-    let mut all = pooled(spectra);
-    all.retain(|&(value, _)| value > 0.0);
+/// systems together is optimal. `spectra` are the gated values, each descending; of each the first of `ranks` are above
+/// rounding, and others are never kept.
+pub fn allocate_budget(spectra: &[Vec<f64>], ranks: &[usize], budget: usize) -> Vec<usize> {
     let mut orders = vec![0; spectra.len()];
-    for &(_, system) in all.iter().take(budget) {
+    for &(_, system) in pooled(spectra, ranks).iter().take(budget) {
         orders[system] += 1;
     }
     orders
 }
 
-/// Fewest states in total such that the sum of the Glover bounds of all systems is at most `tolerance`.
+/// Fewest states in total such that the sum of the Glover bounds of all systems is at most `tolerance`; `spectra` and `ranks`
+/// as in [`allocate_budget`].
 ///
 /// # Errors
-/// A tolerance that is negative or not finite.
-pub fn allocate_total_bound(spectra: &[Vec<f64>], tolerance: f64) -> Result<Vec<usize>> {
+/// A tolerance that is negative or not finite, or below the sum of the bounds at the ranks.
+pub fn allocate_total_bound(spectra: &[Vec<f64>], ranks: &[usize], tolerance: f64) -> Result<Vec<usize>> {
     if !(tolerance >= 0.0 && tolerance.is_finite()) {
         return Err(LtiError::OutOfRange { name: "total-bound", value: tolerance, range: "finite and not negative" });
     }
-    let mut orders: Vec<usize> = spectra.iter().map(Vec::len).collect();
-    let mut tail = 0.0;
-    for &(value, system) in pooled(spectra).iter().rev() {
+    let mut orders = ranks.to_vec();
+    // What is below rounding is discarded in any case.
+    let mut tail: f64 = spectra.iter().zip(ranks).map(|(values, &rank)| glover_bound(values, rank)).sum();
+    if tail > tolerance {
+        return Err(LtiError::UnreachableBound { tolerance, best: tail, rank: ranks.iter().sum() });
+    }
+    for &(value, system) in pooled(spectra, ranks).iter().rev() {
         tail += 2.0 * value;
         if tail > tolerance {
             break;
@@ -107,10 +111,11 @@ pub fn allocate_total_bound(spectra: &[Vec<f64>], tolerance: f64) -> Result<Vec<
     Ok(orders)
 }
 
-/// All values with their system, descending; equal values in the order of the systems.
-fn pooled(spectra: &[Vec<f64>]) -> Vec<(f64, usize)> {
+/// All values above rounding with their system, descending; equal values in the order of the systems.
+fn pooled(spectra: &[Vec<f64>], ranks: &[usize]) -> Vec<(f64, usize)> {
+    let ranked = spectra.iter().zip(ranks).enumerate();
     let mut all: Vec<(f64, usize)> =
-        spectra.iter().enumerate().flat_map(|(system, values)| values.iter().map(move |&v| (v, system))).collect();
+        ranked.flat_map(|(system, (values, &rank))| values[..rank].iter().map(move |&value| (value, system))).collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     all
 }
@@ -169,11 +174,23 @@ mod tests {
 
     #[test]
     fn allocation_keeps_the_largest_values_of_all() {
-        let spectra = [vec![10.0, 1.0, 0.1], vec![5.0, 4.0, 0.0], vec![0.0, 0.0, 0.0]];
-        assert_eq!(allocate_budget(&spectra, 3), [1, 2, 0]);
-        assert_eq!(allocate_budget(&spectra, 100), [3, 2, 0]);
-        assert_eq!(allocate_total_bound(&spectra, 2.2).unwrap(), [1, 2, 0]);
-        assert_eq!(allocate_total_bound(&spectra, 2.19).unwrap(), [2, 2, 0]);
-        assert_eq!(allocate_total_bound(&spectra, 1e9).unwrap(), [0, 0, 0]);
+        let (spectra, ranks) = ([vec![10.0, 1.0, 0.1], vec![5.0, 4.0, 0.0], vec![0.0, 0.0, 0.0]], [3, 2, 0]);
+        assert_eq!(allocate_budget(&spectra, &ranks, 3), [1, 2, 0]);
+        assert_eq!(allocate_budget(&spectra, &ranks, 100), [3, 2, 0]);
+        assert_eq!(allocate_total_bound(&spectra, &ranks, 2.2).unwrap(), [1, 2, 0]);
+        assert_eq!(allocate_total_bound(&spectra, &ranks, 2.19).unwrap(), [2, 2, 0]);
+        assert_eq!(allocate_total_bound(&spectra, &ranks, 1e9).unwrap(), [0, 0, 0]);
+        assert_eq!(allocate_total_bound(&spectra, &ranks, 0.0).unwrap(), [3, 2, 0]);
+    }
+
+    /// Rounding of a large system beside true values of a small one: the first is neither kept nor forgotten.
+    #[test]
+    fn allocation_keeps_nothing_below_rounding() {
+        let (spectra, ranks) = ([vec![1e6, 1e-3, 1e-3], vec![1e-2, 1e-4]], [1, 2]);
+        assert_eq!(allocate_budget(&spectra, &ranks, 3), [1, 2]);
+        assert_eq!(allocate_total_bound(&spectra, &ranks, 4e-3 + 1e-5).unwrap(), [1, 2]);
+        assert_eq!(allocate_total_bound(&spectra, &ranks, 4e-3 + 3e-4).unwrap(), [1, 1]);
+        let refused = allocate_total_bound(&spectra, &ranks, 3.9e-3);
+        assert_eq!(refused, Err(LtiError::UnreachableBound { tolerance: 3.9e-3, best: 4e-3, rank: 3 }));
     }
 }

@@ -74,7 +74,7 @@ pub(super) fn analyse_layer(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> R
 /// Orders for all layers.
 ///
 /// # Errors
-/// Parameters out of range; a bound asked of a method without one.
+/// Parameters out of range; a bound asked of a method without one, or of a layer whose Gramians are not those of its poles.
 pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Result<Vec<usize>> {
     let no_guarantee = options.gramians.source() != GramianSource::Analytic || options.method == Method::Svd;
     let asks_for_bound =
@@ -91,18 +91,27 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         ))
         .into());
     }
+    // What modes contribute is known from their true poles; Hankel singular values are not.
+    let clamped = layers.iter().find(|l| l.factors.clamped_poles > 0);
+    if let (true, Some(layer)) = (asks_for_bound && options.method != Method::Modal, clamped) {
+        let reason = LtiError::Unsupported(format!(
+            "{} of its poles have a memory above 1e6 steps and are taken for faster ones in its Gramians, so that no error \
+             bound is known; choose the order by another rule, or truncate by modes",
+            layer.factors.clamped_poles
+        ));
+        return Err(ReduceError::Layer { label: layer.label.clone(), reason });
+    }
     let spectra: Vec<Vec<f64>> = layers.iter().map(LayerAnalysis::hankel_singular_values).collect();
-    let ranks = layers.iter().map(LayerAnalysis::rank);
-    let clip = |orders: Vec<usize>| orders.into_iter().zip(ranks).map(|(order, rank)| order.min(rank)).collect();
+    let ranks: Vec<usize> = layers.iter().map(LayerAnalysis::rank).collect();
     match options.orders {
-        OrderChoice::Budget(budget) => Ok(clip(allocate_budget(&spectra, budget))),
+        OrderChoice::Budget(budget) => Ok(allocate_budget(&spectra, &ranks, budget)),
         OrderChoice::TotalBound(_) if options.method == Method::Modal => Err(LtiError::Unsupported(
             "a total bound is allocated by Hankel singular values, which do not bound modal truncation; \
              use --bound per layer"
                 .into(),
         )
         .into()),
-        OrderChoice::TotalBound(tolerance) => Ok(clip(allocate_total_bound(&spectra, tolerance)?)),
+        OrderChoice::TotalBound(tolerance) => Ok(allocate_total_bound(&spectra, &ranks, tolerance)?),
         OrderChoice::PerLayer(rule) => layers
             .iter()
             .zip(&spectra)

@@ -86,11 +86,7 @@ fn reduce_inner(
                 Some(HankelSpectrum::new(&factors)?)
             }
         };
-        let mut reduced = reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)?;
-        if spectrum.is_some() && method != Method::Modal {
-            reduced.bound = None;
-        }
-        into_modal(reduced)?
+        into_modal(reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)?)?
     };
     let claim = Claim {
         method,

@@ -34,9 +34,24 @@ pub struct Verification {
     pub layers: Vec<LayerVerification>,
 }
 
-/// Recomputes everything a certificate claims from the two adapters.
+impl Verification {
+    /// Puts together what was found in the layers, and compares their sum with that of the certificate.
+    pub fn new(layers: Vec<LayerVerification>, certificate: Option<&Certificate>) -> Self {
+        let measured: Vec<LayerCertificate> =
+            layers.iter().map(|l| LayerCertificate { layer: l.layer.clone(), facts: l.measured.clone() }).collect();
+        let total = total(&measured);
+        let norms: f64 = layers.iter().map(|l| l.measured.hinf_norm).sum();
+        let problems = certificate.map_or_else(Vec::new, |c| total_problems(&c.total, &total, norms));
+        let passed = problems.is_empty() && layers.iter().all(|l| l.problems.is_empty());
+        Self { passed, problems, total, layers }
+    }
+}
+
+/// Measures two adapters and compares what a certificate claims of them; [`SystemCertificate::contradictions`] says which claims
+/// can be compared.
 ///
-/// Without a certificate the reduced adapter is held to the bound of balanced truncation at its orders.
+/// Without a certificate the reduced adapter is held to the bound of balanced truncation at its orders, and fails where there is
+/// none.
 ///
 /// # Errors
 /// Adapters that do not belong together; a certificate with other layers.
@@ -65,15 +80,10 @@ pub fn verify(
                 .map_err(|reason| ReduceError::Layer { label: analysis.label.clone(), reason })
         })
         .collect::<Result<_>>()?;
-    let measured: Vec<LayerCertificate> =
-        layers.iter().map(|l| LayerCertificate { layer: l.layer.clone(), facts: l.measured.clone() }).collect();
-    let total = total(&measured);
-    let problems = certificate.map_or_else(Vec::new, |c| total_problems(&c.total, &total));
-    let passed = problems.is_empty() && layers.iter().all(|l| l.problems.is_empty());
-    Ok(Verification { passed, problems, total, layers })
+    Ok(Verification::new(layers, certificate))
 }
 
-/// Recomputes the facts about one reduced system and compares them with what was claimed.
+/// As [`verify`] for one system.
 pub fn verify_layer(
     full: &LayerAnalysis,
     reduced: &LinearSystem,
@@ -81,12 +91,11 @@ pub fn verify_layer(
     claimed: Option<&SystemCertificate>,
 ) -> crate::lti::Result<LayerVerification> {
     let (method, gramians) = claimed.map_or((Method::Bt, GramianSource::Analytic), |c| (c.method, c.gramians));
-    let guaranteed = gramians == GramianSource::Analytic || method == Method::Modal;
-    let bound = if guaranteed && reduced.states() <= full.system.states() {
-        error_bound(&full.system, &full.spectrum, method, reduced.states())?
-    } else {
-        None
-    };
+    let (order, states) = (reduced.states(), full.system.states());
+    // What keeps all states is bounded by 0, whatever the Gramians.
+    let guaranteed = gramians == GramianSource::Analytic || method == Method::Modal || order == states;
+    let bound =
+        if guaranteed && order <= states { error_bound(&full.system, &full.spectrum, method, order)? } else { None };
     let claim = Claim {
         method,
         gramians,
@@ -102,6 +111,12 @@ pub fn verify_layer(
     if reduced_gate != full.gate {
         problems.push(format!("the gate changed from {} to {reduced_gate}", full.gate));
     }
+    if order > states {
+        problems.push(format!("it has {order} states, the full system only {states}; are the two swapped?"));
+    }
+    if claimed.is_none() && measured.holds.is_none() {
+        problems.push("there is neither a certificate nor a bound that it could be held to".into());
+    }
     if measured.holds == Some(false) {
         problems.push(format!(
             "the measured H-infinity error {:e} exceeds the bound {:e}",
@@ -112,17 +127,21 @@ pub fn verify_layer(
     Ok(LayerVerification { layer: full.label.clone(), measured, problems })
 }
 
-fn total_problems(claimed: &CertificateTotal, measured: &CertificateTotal) -> Vec<String> {
+/// `norms` is the sum of the layers' norms, which rounding is relative to.
+fn total_problems(claimed: &CertificateTotal, measured: &CertificateTotal, norms: f64) -> Vec<String> {
     let mut problems = Vec::new();
-    let differ = |a: f64, b: f64| (a - b).abs() > 1e-6 * b.abs() + 1e-12;
+    let differ = |a: f64, b: f64| (a - b).abs() > 1e-6 * b.abs() + 1e-9 * norms;
     if claimed.order != measured.order || claimed.states != measured.states {
         problems.push(format!(
             "the total is claimed to be {} of {} states, it is {} of {}",
             claimed.order, claimed.states, measured.order, measured.states
         ));
     }
-    if claimed.error_bound.zip(measured.error_bound).is_some_and(|(a, b)| differ(a, b)) {
+    if claimed.error_bound.is_some_and(|a| measured.error_bound.is_none_or(|b| differ(a, b))) {
         problems.push("the total of the error bounds is not the sum of the layers'".into());
+    }
+    if claimed.holds == Some(true) && measured.holds != Some(true) {
+        problems.push("the bounds of all layers are claimed to hold".into());
     }
     if differ(claimed.hinf_error, measured.hinf_error) {
         problems.push("the total of the H-infinity errors is not the sum of the layers'".into());

@@ -58,7 +58,7 @@ impl TinyGpt {
         Ok(config)
     }
 
-    /// Reads a model. Every tensor must be there with its shape, and no other.
+    /// Reads a model. Every tensor must be there with its shape, and no other. Parameters stored in f64 are f64, others f32.
     ///
     /// # Errors
     /// When a file is missing or malformed, or a tensor is missing, superfluous, misshapen or not finite.
@@ -86,7 +86,7 @@ pub(crate) fn to_arrays(parameters: &[Parameter]) -> hankel_core::Result<NamedAr
     parameters.iter().map(array).collect()
 }
 
-/// Gives every parameter the array that `file_name` maps its name to; nothing may be left over.
+/// Gives every parameter the array that `file_name` maps its name to, and makes it f64 where that is; nothing may be left over.
 pub(crate) fn fill(
     path: &Path,
     parameters: &[Parameter],
@@ -102,8 +102,14 @@ pub(crate) fn fill(
             let reason = format!("tensor {name} has shape {:?}, expected {expected}", array.shape);
             return Err(WeightsError::content(path, reason));
         }
+        let double = array.precision == Precision::F64;
         let value = Tensor::from_vec(array.data, array.shape);
-        let stored = value.and_then(|value| parameter.set(&value));
+        let stored = value.and_then(|value| {
+            if double {
+                parameter.to_dtype(DType::F64)?;
+            }
+            parameter.set(&value)
+        });
         stored.map_err(|e| WeightsError::content(path, format!("tensor {name}: {e}")))?;
     }
     match arrays.keys().next() {

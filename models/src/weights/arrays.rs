@@ -30,6 +30,16 @@ impl Precision {
         }
     }
 
+    /// The narrowest type that holds every value of both.
+    pub fn join(self, other: Self) -> Self {
+        match (self, other) {
+            _ if self == other => self,
+            (Self::F64, _) | (_, Self::F64) => Self::F64,
+            // The 16-bit types do not hold each other.
+            _ => Self::F32,
+        }
+    }
+
     /// `"bf16"`, `"f16"`, `"f32"` or `"f64"`.
     pub fn name(self) -> &'static str {
         match self {

@@ -89,7 +89,7 @@ pub struct HrmAdapterFile {
     pub config: HrmConfigFile,
     /// The layers, ascending by layer and site.
     pub layers: Vec<HrmLayerFile>,
-    /// Element type of trained parameters; reduced layers are always stored in f64.
+    /// Element type of trained parameters, one that holds all of them as they were read; reduced layers are always stored in f64.
     pub precision: Precision,
 }
 
@@ -203,19 +203,19 @@ impl HrmLayerFile {
             HrmDynamics::Modal(modes) => StateMatrix::Modal(modes.clone()),
             HrmDynamics::Dense(a) => StateMatrix::Dense(Mat::from_fn(d, d, |i, j| a[i * d + j])),
             HrmDynamics::Signed { log_a, log_dt } => {
-                let radius = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
-                StateMatrix::Diagonal(radius.enumerate().map(|(i, r)| if i % 2 == 0 { r } else { -r }).collect())
+                let radii = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
+                StateMatrix::Diagonal(radii.enumerate().map(|(i, r)| if i % 2 == 0 { r } else { -r }).collect())
             }
             HrmDynamics::Complex { log_a, log_dt, angle } => {
-                let radius = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
+                let radii = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
                 let pair = |(radius, &angle)| Mode::Pair { radius, angle };
-                StateMatrix::Modal(radius.zip(angle).map(pair).collect())
+                StateMatrix::Modal(radii.zip(angle).map(pair).collect())
             }
             HrmDynamics::Diagonal { log_a, log_dt } => {
                 let mut poles = Vec::with_capacity(d);
                 for (i, (log_a, log_dt)) in log_a.iter().zip(log_dt).enumerate() {
                     let (rate, gain) = discretize(*log_a, *log_dt, discretization);
-                    poles.push((-rate).exp());
+                    poles.push(radius(rate));
                     for j in 0..width {
                         b[(i, j)] *= gain;
                     }
@@ -294,7 +294,14 @@ pub fn discretize(log_a: f64, log_dt: f64, discretization: Discretization) -> (f
 
 /// Radius of a pole whose rate is `exp(log_a + log_dt)`.
 fn free_radius(log_a: f64, log_dt: f64) -> f64 {
-    (-discretize(log_a, log_dt, Discretization::Free).0).exp()
+    radius(discretize(log_a, log_dt, Discretization::Free).0)
+}
+
+/// `exp(-rate)`, below 1 for rates below rounding, too: for every value of the parameters the pole is stable (R1).
+pub(crate) fn radius(rate: f64) -> f64 {
+    let radius = (-rate).exp();
+    // Not `min`, which would make a stable pole of a NaN.
+    if radius < 1.0 || radius.is_nan() { radius } else { 1.0_f64.next_down() }
 }
 
 fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
@@ -344,14 +351,14 @@ fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Resul
         }
     }
     let mut layers = Vec::with_capacity(groups.len());
-    let mut precision = Precision::F64;
+    let mut precision: Option<Precision> = None;
     for (i, ((layer, site), group)) in groups.into_iter().enumerate() {
         let form = config.form.as_ref().map_or(HrmForm::Diagonal, |f| f[i]);
         let states = config.state_dims.as_ref().map_or(config.state_dim, |s| s[i]);
         let reader = LayerReader { path, prefix: format!("{PREFIX}{layer}.{}.hrm.", site.module()), group };
         let (read, stored) = reader.read(layer, site, (form, config.mode), states)?;
         if form == HrmForm::Diagonal {
-            precision = stored;
+            precision = Some(precision.map_or(stored, |others| others.join(stored)));
         }
         if let Some(first) = layers.first().filter(|f: &&HrmLayerFile| f.width != read.width) {
             return Err(fail(format!(
@@ -364,7 +371,7 @@ fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Resul
         }
         layers.push(read);
     }
-    Ok(HrmAdapterFile { config, layers, precision })
+    Ok(HrmAdapterFile { config, layers, precision: precision.unwrap_or(Precision::F64) })
 }
 
 /// `base_model.model.model.layers.N.mlp.hrm.b` as (N, site, "b").
@@ -384,6 +391,7 @@ struct LayerReader<'a> {
 }
 
 impl LayerReader<'_> {
+    /// The layer, and a type that holds all of its values.
     fn read(
         mut self,
         layer: usize,
@@ -405,8 +413,9 @@ impl LayerReader<'_> {
                 expected.join(", ")
             )));
         }
+        let precision = self.group.values().map(|array| array.precision).reduce(Precision::join).unwrap_or_default();
         let b = self.take("b", &[Some(states), None])?;
-        let (width, precision) = (b.shape[1], b.precision);
+        let width = b.shape[1];
         let c = self.take("c", &[Some(width), Some(states)])?.data;
         let gate = self.take("gate", &[Some(1)])?.data[0];
         let dynamics = match form {

@@ -1,7 +1,7 @@
 //! The H2 norm: root of the summed squares of the impulse response.
 
 use crate::lti::Result;
-use crate::lti::gramians::GramianFactors;
+use crate::lti::gramians::unclamped_controllability;
 use crate::lti::linalg::product;
 use crate::lti::system::LinearSystem;
 
@@ -10,7 +10,31 @@ use crate::lti::system::LinearSystem;
 /// With the factor in place of the Gramian nothing is squared, so that the norm of an error system is accurate relative to
 /// the system and not only to the root of it.
 pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
-    let factors = GramianFactors::analytic(system)?;
+    let factor = unclamped_controllability(system)?;
     let direct = system.d().map_or(0.0, |d| d.norm_l2());
-    Ok(product(system.c(), factors.lc.as_ref()).norm_l2().hypot(direct))
+    Ok(product(system.c(), factor.as_ref()).norm_l2().hypot(direct))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lti::{Mode, StateMatrix};
+    use faer::Mat;
+
+    /// `1 / (1 - a^2)` is the energy of the impulse response of `1 / (z - a)`, however slow.
+    #[test]
+    fn slow_poles_count_as_they_are() {
+        for rate in [1e-3_f64, 1e-9, 1e-12] {
+            let a = (-rate).exp();
+            // What the rounded pole stands for.
+            let expected = 1.0 / (-(2.0 * a.ln()).exp_m1()).sqrt();
+            for mode in [Mode::Real(a), Mode::Real(-a), Mode::Pair { radius: a, angle: 1.0 }] {
+                let d = mode.states();
+                let b = Mat::from_fn(d, 1, |i, _| f64::from(u8::from(i == 0)));
+                let system = LinearSystem::new(StateMatrix::Modal(vec![mode]), b, Mat::identity(d, d), None).unwrap();
+                let found = h2_norm(&system).unwrap();
+                assert!((found / expected - 1.0).abs() < 1e-12, "{mode:?}: {found} {expected}");
+            }
+        }
+    }
 }

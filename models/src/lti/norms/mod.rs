@@ -1,5 +1,6 @@
 //! Norms of transfer functions on the unit circle.
 
+mod balance;
 mod bounded_real;
 mod h2;
 mod hinf;

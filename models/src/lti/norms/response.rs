@@ -1,14 +1,18 @@
 //! Evaluation of a transfer function on the unit circle in compressed coordinates.
 
+use super::balance::balance;
 use crate::lti::Result;
-use crate::lti::linalg::{above, beside, complex_spectral_norm, compress_columns_to_rank, eigenvalues, product};
+use crate::lti::linalg::{
+    above, beside, complex_spectral_norm, compress_columns, compress_columns_to_rank, eigenvalues, product,
+};
 use crate::lti::poles::{Pole, sin_cos};
 use crate::lti::system::{LinearSystem, Mode};
 use faer::linalg::solvers::Solve;
-use faer::{Mat, MatRef, c64};
+use faer::{Mat, MatRef, Scale, c64};
 
 /// A transfer function whose inputs and outputs were compressed to at most d (+ the size of D) by orthogonal
-/// transformations: all singular values at every frequency are those of the original, and no D x D matrix is formed.
+/// transformations: all singular values at every frequency are those of the original, and no D x D matrix is formed. The states
+/// are in units of their own.
 #[derive(Debug, Clone)]
 pub struct FrequencyResponse {
     a: Mat<f64>,
@@ -22,38 +26,45 @@ pub struct FrequencyResponse {
 }
 
 impl FrequencyResponse {
-    /// Compresses B (with D below it) from the right and C (with D beside it) from the left.
+    /// Compresses B (with D below it) from the right and C (with D beside it) from the left, and balances the states: no
+    /// result depends on the units they came in.
     pub fn new(system: &LinearSystem) -> Result<Self> {
         let n = system.states();
-        let (b, d) = match system.d() {
+        // Row by row and column by column this loses nothing, whatever their sizes.
+        let (mut b, mut c, d) = match system.d() {
             None => {
-                let b = compress_columns_to_rank(system.b());
-                let d = Mat::zeros(system.outputs(), b.ncols());
-                (b, d)
+                let b = compress_columns(system.b());
+                let c = compress_columns(system.c().transpose()).transpose().to_owned();
+                let d = Mat::zeros(c.nrows(), b.ncols());
+                (b, c, d)
             }
             Some(d) => {
-                let both = compress_columns_to_rank(above(system.b(), d).as_ref());
-                (both.subrows(0, n).to_owned(), both.subrows(n, d.nrows()).to_owned())
+                let both = compress_columns(above(system.b(), d).as_ref());
+                let (b, d) = (both.subrows(0, n), both.subrows(n, d.nrows()));
+                let both = compress_columns(beside(system.c(), d).transpose()).transpose().to_owned();
+                (b.to_owned(), both.subcols(0, n).to_owned(), both.subcols(n, d.ncols()).to_owned())
             }
         };
-        let (c, d) = if system.d().is_none() {
-            let c = compress_columns_to_rank(system.c().transpose()).transpose().to_owned();
-            let d = Mat::zeros(c.nrows(), b.ncols());
-            (c, d)
-        } else {
-            let both = compress_columns_to_rank(beside(system.c(), d.as_ref()).transpose()).transpose().to_owned();
-            (both.subcols(0, n).to_owned(), both.subcols(n, b.ncols()).to_owned())
-        };
         let modes = system.a().modes();
+        let mut a = system.a().to_dense();
+        let blocks = modes.as_ref().map_or_else(|| vec![1; n], |modes| modes.iter().map(|m| m.states()).collect());
+        balance(&mut a, &mut b, &mut c, &blocks);
+        // What is below rounding beside B or beside C is so in their product only if both are of one size, and D of its square.
+        let largest = b.norm_max().max(c.norm_max()).max(d.norm_max().sqrt());
+        let unit = if largest > f64::MIN_POSITIVE { largest.log2().floor().exp2() } else { 1.0 };
+        let both = compress_columns_to_rank(above(b.as_ref(), (d * Scale(1.0 / unit)).as_ref()).as_ref());
+        let (b, d) = (both.subrows(0, n).to_owned(), both.subrows(n, c.nrows()));
+        let both = compress_columns_to_rank(beside(c.as_ref(), d).transpose()).transpose().to_owned();
+        let (c, d) = (both.subcols(0, n).to_owned(), both.subcols(n, b.ncols()) * Scale(unit));
         let poles = match &modes {
             Some(modes) => modes.iter().map(|m| m.pole()).collect(),
-            None => eigenvalues(system.a().to_dense().as_ref())?
+            None => eigenvalues(a.as_ref())?
                 .iter()
                 .filter(|l| l.im >= 0.0)
                 .map(|l| Pole::polar(l.norm(), l.im.atan2(l.re)))
                 .collect(),
         };
-        Ok(Self { a: system.a().to_dense(), modes, b, c, d, poles })
+        Ok(Self { a, modes, b, c, d, poles })
     }
 
     /// Number of states.
@@ -61,7 +72,7 @@ impl FrequencyResponse {
         self.b.nrows()
     }
 
-    /// The matrices A, B, C, D in compressed coordinates.
+    /// The matrices A, B, C, D in compressed coordinates and balanced units.
     pub(super) fn matrices(&self) -> [MatRef<'_, f64>; 4] {
         [self.a.as_ref(), self.b.as_ref(), self.c.as_ref(), self.d.as_ref()]
     }
