@@ -79,6 +79,20 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     same(&place.path("whole"), &place.path("run"));
 }
 
+/// What lies in files between the stages is not rounded.
+#[cfg(unix)]
+#[test]
+fn runs_in_doubles_end_with_the_same_bits() {
+    let place = Place::new();
+    let configuration = configuration().replace("seed = 3", "seed = 3\nprecision = \"f64\"");
+    place.fit(&configuration, "whole", &[]);
+    let killed = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "hrm-step-000010", "-KILL");
+    assert_eq!(killed.code, None, "killed");
+    let last = place.run(&["fit", "--out", "run", "--resume"]);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    same(&place.path("whole"), &place.path("run"));
+}
+
 #[cfg(unix)]
 #[test]
 fn a_truncation_in_training_survives_a_kill_before_and_behind_it() {

@@ -177,6 +177,8 @@ fn load(directory: &Path, settings: &TinyGptConfig) -> Result<TinyGpt> {
     }
     let model = TinyGpt::new(settings, 0)?;
     for (parameter, value) in model.parameters().iter().zip(stored.parameters()) {
+        // Doubles stay doubles.
+        parameter.to_dtype(value.tensor().dtype())?;
         parameter.set(&value.tensor())?;
     }
     Ok(model)
