@@ -77,7 +77,7 @@ impl<'a, T: Copy> Mat<'a, T> {
     #[inline]
     pub fn row(&self, i: usize) -> &'a [T] {
         assert!(i < self.rows && self.col_stride == 1);
-        &self.data[i * self.row_stride..][..self.cols]
+        if self.cols == 0 { &[] } else { &self.data[i * self.row_stride..][..self.cols] }
     }
 
     /// Rows `first..first + rows`.

@@ -143,7 +143,9 @@ impl<T: Real> WithSimd for Product<'_, T> {
                             }
                         }
                         let strip_of_a = if a.col_stride == 1 {
-                            let data = block.data[i * a.row_stride + k_first..].as_ptr();
+                            // A sum of nothing reads nothing.
+                            let from = if k == 0 { 0 } else { i * a.row_stride + k_first };
+                            let data = block.data[from..].as_ptr();
                             Strip { data, row_stride: a.row_stride, k_stride: 1 }
                         } else {
                             Strip { data: packed[i * k..].as_ptr(), row_stride: 1, k_stride: mr }

@@ -2,7 +2,7 @@
 
 use super::micro::{Strip, Target, strip, tile_shape};
 use super::panels::PanelShape;
-use super::{Accumulate, Mat, RightFactor};
+use super::{Accumulate, Mat, RightFactor, extent};
 use crate::kernels::simd::Real;
 use pulp::Simd;
 use std::ops::Range;
@@ -59,7 +59,7 @@ pub(crate) fn product<S: Simd, T: Real>(
     let (mr, _) = tile_shape::<S>();
     let lanes = T::lanes::<S>();
     assert!(a.cols == b.k && (a.col_stride == 1 || a.row_stride == 1));
-    assert!(a.rows == 0 || b.n == 0 || (a.rows - 1) * out_stride + b.n <= out.len());
+    assert!(extent(a.rows, b.n, out_stride) <= out.len());
     let how = if add { Accumulate::Add } else { Accumulate::Overwrite };
     let mut rest = b.data;
     for (column, width) in PanelShape::of::<S, T>().columns(b.n) {
