@@ -1,0 +1,4 @@
+//! Every test of this crate's surface but those that need a process of their own.
+
+mod autograd;
+mod gpu;

@@ -1,0 +1,96 @@
+//! Empirical and finite-horizon Gramians (R7).
+
+use crate::common::{Golden, row_major};
+use faer::Mat;
+use hankel_models::lti::empirical::{controllability_factor, observability_factor};
+use hankel_models::lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, StateMatrix, reduce};
+
+fn case() -> (Golden, LinearSystem) {
+    let case = Golden::load("hrm", "empirical_gramian");
+    let a = StateMatrix::Diagonal(case.values("a"));
+    let system = LinearSystem::new(a, case.matrix("b"), case.matrix("c"), None).unwrap();
+    (case, system)
+}
+
+/// States of every sequence of the case from rest, [N T, d].
+fn trajectories(case: &Golden, system: &LinearSystem) -> Mat<f64> {
+    let shape = case.shape("h");
+    let (sequences, steps, width) = (shape[0], shape[1], shape[2]);
+    let inputs = case.values("h");
+    let mut states = Mat::zeros(sequences * steps, system.states());
+    for sequence in 0..sequences {
+        let mut state = Mat::zeros(system.states(), 1);
+        for step in 0..steps {
+            let row = sequence * steps + step;
+            let input = Mat::from_fn(width, 1, |j, _| inputs[row * width + j]);
+            state = system.a().apply(state.as_ref()) + system.b() * input;
+            for i in 0..system.states() {
+                states[(row, i)] = state[(i, 0)];
+            }
+        }
+    }
+    states
+}
+
+#[test]
+fn gramians_from_data_match_the_reference() {
+    let (case, system) = case();
+    let states = trajectories(&case, &system);
+    let steps = case.shape("h")[1];
+    let factors = GramianFactors::empirical(&system, states.as_ref(), steps).unwrap();
+    case.check("Wc_emp", &row_major(&factors.controllability()));
+    case.check("Wo_T", &row_major(&factors.observability()));
+    let analytic = GramianFactors::analytic(&system).unwrap();
+    case.check("Wc", &row_major(&analytic.controllability()));
+    case.check("Wo", &row_major(&analytic.observability()));
+    let gap = (factors.controllability() - analytic.controllability()).norm_l2() / analytic.controllability().norm_l2();
+    let want = case.json["relative_gap_of_empirical_to_analytic"].as_f64().unwrap();
+    assert!(gap < 2.0 * want, "white input of unit covariance gives nearly the analytic Gramian: {gap}");
+}
+
+#[test]
+fn responses_to_unit_initial_states_give_the_observability_gramian() {
+    let (case, system) = case();
+    let steps = 64;
+    // Y_k = C A^k, recorded twice: the mean over conditions of equal responses is the response itself.
+    let mut power = Mat::<f64>::identity(system.states(), system.states());
+    let response: Vec<Mat<f64>> = (0..steps)
+        .map(|_| {
+            let y = system.c() * &power;
+            power = system.a().apply(power.as_ref());
+            y
+        })
+        .collect();
+    let factor = observability_factor(system.states(), &[response.clone(), response]).unwrap();
+    let limited = GramianFactors::time_limited(&system, steps).unwrap().observability();
+    let got = &factor * factor.transpose();
+    assert!((&got - &limited).norm_l2() < 1e-13 * limited.norm_l2());
+    // Not divided by the number of steps: close to the infinite-horizon Gramian after many steps.
+    let infinite = case.matrix("Wo");
+    assert!((&got - &infinite).norm_l2() < 1e-3 * infinite.norm_l2());
+}
+
+#[test]
+fn a_reduction_by_data_follows_what_the_data_excites() {
+    // Data that never moves the slowest state: it is dropped although the analytic Gramians rank it first.
+    let a = StateMatrix::Diagonal(vec![0.99, 0.5, 0.2]);
+    let system = LinearSystem::new(a, Mat::identity(3, 3), Mat::identity(3, 3), None).unwrap();
+    let states = Mat::from_fn(30, 3, |i, j| if j == 0 { 0.0 } else { ((i * (j + 1)) as f64).sin() });
+    let factors = GramianFactors::empirical(&system, states.as_ref(), 30).unwrap();
+    let spectrum = HankelSpectrum::new(&factors).unwrap();
+    assert_eq!(spectrum.rank(), 2);
+    let reduced = reduce(&system, &spectrum, Method::Bt, 2).unwrap().system;
+    let mut poles: Vec<f64> = reduced.eigenvalues().unwrap().iter().map(|l| l.re).collect();
+    poles.sort_by(f64::total_cmp);
+    assert!((poles[0] - 0.2).abs() < 1e-10 && (poles[1] - 0.5).abs() < 1e-10, "{poles:?}");
+}
+
+#[test]
+fn nothing_recorded_and_nonsense_are_refused() {
+    let error = |m: Mat<f64>| controllability_factor(3, m.as_ref()).unwrap_err().to_string();
+    assert!(error(Mat::zeros(0, 3)).contains("no recorded states"));
+    assert!(error(Mat::zeros(5, 2)).contains("(5, 2)"));
+    assert!(error(Mat::from_fn(2, 3, |_, j| if j == 1 { f64::NAN } else { 0.0 })).contains("column 1"));
+    let (_, system) = case();
+    assert!(GramianFactors::time_limited(&system, 0).unwrap_err().to_string().contains("at least 1 step"));
+}

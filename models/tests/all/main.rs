@@ -1,0 +1,7 @@
+//! Every test of this crate's surface, in one program.
+
+mod common;
+mod empirical;
+mod golden_bt;
+mod hrm_file;
+mod lti_properties;

@@ -1,0 +1,17 @@
+//! What crosses crates, in one program; tests that need a process of their own stand beside it.
+
+mod adapters;
+mod damaged_adapters;
+mod devices;
+mod exactness;
+mod extremes;
+mod golden_hrm;
+mod golden_mistral;
+mod golden_nf4;
+mod golden_peft;
+mod golden_tokenizer;
+mod mistral;
+mod model_directories;
+mod models;
+mod operators;
+mod stories260k;

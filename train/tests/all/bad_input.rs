@@ -1,0 +1,251 @@
+//! Bad input: a message that says what, where and what to do, exit code 2, and nothing written over.
+
+use crate::common::{Finished, Place, TINY};
+use std::fs;
+
+/// Runs `fit` on a configuration and expects that no run directory was made.
+#[track_caller]
+fn refused(place: &Place, config: &str, more: &[&str], parts: &[&str]) {
+    place.write("config.toml", config);
+    let mut arguments = vec!["fit", "config.toml"];
+    arguments.extend(more);
+    place.run(&arguments).refused(parts);
+    assert!(!place.path("runs").exists(), "a run that cannot begin leaves no directory");
+}
+
+#[test]
+fn unknown_key() {
+    let config = TINY.replace("batch_size", "batchsize");
+    refused(
+        &Place::new(),
+        &config,
+        &[],
+        &["config.toml:21: unknown key `train.batchsize`; did you mean `batch_size`?"],
+    );
+}
+
+#[test]
+fn unknown_key_on_the_command_line() {
+    let parts = ["--set adapter.hrm.state_dims=3: unknown key `adapter.hrm.state_dims`; did you mean `state_dim`?"];
+    refused(&Place::new(), TINY, &["--set", "adapter.hrm.state_dims=3"], &parts);
+}
+
+#[test]
+fn wrong_type() {
+    let config = TINY.replace("lr = 1e-2", "lr = \"fast\"");
+    refused(&Place::new(), &config, &[], &["config.toml:23: `train.lr` must be a number, found the string \"fast\""]);
+}
+
+#[test]
+fn missing_configuration() {
+    Place::new().run(&["fit", "nowhere.toml"]).refused(&["cannot read nowhere.toml", "No such file"]);
+}
+
+fn bytes(place: &Place, content: Option<&[u8]>) -> String {
+    if let Some(content) = content {
+        place.write("text", content);
+    }
+    let task = "[task]\nkind = \"bytes\"\npath = \"text\"\nlength = 50\n";
+    let rest = TINY.find("[backbone]").unwrap();
+    format!("{task}{}", &TINY[rest..])
+}
+
+#[test]
+fn missing_data_file() {
+    let place = Place::new();
+    let config = bytes(&place, None);
+    refused(&place, &config, &[], &["`task.path`: cannot read text", "No such file"]);
+}
+
+#[test]
+fn empty_data_file() {
+    let place = Place::new();
+    let config = bytes(&place, Some(b""));
+    refused(&place, &config, &[], &["`task.path`: text is empty"]);
+}
+
+#[test]
+fn data_file_shorter_than_a_window() {
+    let place = Place::new();
+    let config = bytes(&place, Some(&[65; 900]));
+    let parts = ["text has 900 bytes, so its validation part has 45", "`task.length` = 50 needs 51"];
+    refused(&place, &config, &[], &parts);
+}
+
+#[test]
+fn sequences_longer_than_the_context() {
+    let place = Place::new();
+    place.fit(TINY, "short", &[]);
+    let config = TINY
+        .replace("layers = 2\nd_model = 16\nheads = 2\n", "path = \"short\"\n")
+        .replace("length = 12", "length = 13");
+    let parts = [
+        "config.toml:13: `backbone.path` holds a model with a context of 12 tokens, but sequences of the task have 13",
+        "shorten `task.length`",
+    ];
+    refused(&place, &config, &[], &parts);
+}
+
+/// A configuration that goes on from a saved adapter.
+fn with_adapter(path: &str) -> String {
+    let start = TINY.find("[[adapter]]").unwrap();
+    format!("{}[[adapter]]\nkind = \"hrm\"\npath = \"{path}\"\n", &TINY[..start])
+}
+
+#[test]
+fn adapter_for_another_width() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let config = with_adapter("run/adapters/hrm");
+    let set = ["--set", "backbone.d_model=32"];
+    refused(&place, &config, &set, &["`adapter.hrm.path` cannot be used", "the adapter has width 16, the backbone 32"]);
+    let config = config.replace("kind = \"hrm\"", "kind = \"lora\"");
+    refused(&place, &config, &[], &["holds an adapter of kind \"hrm\", not \"lora\""]);
+}
+
+#[test]
+fn damaged_adapters_and_models() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let adapter = "run/adapters/hrm/adapter_model.safetensors";
+    let whole = fs::read(place.path(adapter)).unwrap();
+    let config = with_adapter("run/adapters/hrm");
+
+    fs::write(place.path(adapter), &whole[..whole.len() - 10]).unwrap();
+    refused(&place, &config, &[], &["adapter_model.safetensors is not a readable safetensors file"]);
+    place.run(&["eval", "run"]).refused(&["adapter_model.safetensors is not a readable safetensors file"]);
+
+    let mut corrupt = whole.clone();
+    corrupt[9..20].fill(b'#');
+    fs::write(place.path(adapter), &corrupt).unwrap();
+    refused(&place, &config, &[], &["adapter_model.safetensors is not a readable safetensors file"]);
+
+    // The last four bytes are a number: not one any more.
+    let mut poisoned = whole.clone();
+    let end = poisoned.len();
+    poisoned[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(place.path(adapter), &poisoned).unwrap();
+    place.run(&["eval", "run"]).refused(&["holds NaN at", "every value must be finite"]);
+
+    fs::remove_file(place.path(adapter)).unwrap();
+    refused(&place, &config, &[], &["`adapter.hrm.path` cannot be used", "adapter_model.safetensors", "No such file"]);
+
+    fs::write(place.path(adapter), &whole).unwrap();
+    let model = place.path("run/backbone/model.safetensors");
+    let bytes = fs::read(&model).unwrap();
+    fs::write(&model, &bytes[..bytes.len() / 2]).unwrap();
+    let config = TINY.replace("layers = 2\nd_model = 16\nheads = 2\n", "path = \"run\"\n");
+    refused(&place, &config, &[], &["model.safetensors is not a readable safetensors file"]);
+}
+
+#[test]
+fn a_directory_that_holds_a_run() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let before = place.snapshot("run");
+    let again = place.run(&["fit", "config.toml", "--out", "run"]);
+    again.refused(&["run already holds config.toml of a run: continue it with --resume, or choose another --out"]);
+    assert!(before == place.snapshot("run"), "nothing in the run was changed");
+
+    let other = place.run(&["fit", "config.toml", "--out", "run", "--resume", "--set", "train.lr=0.5"]);
+    other.refused(&["begun with another configuration (it has [train] lr = 0.01, asked for is lr = 0.5)"]);
+    assert!(before == place.snapshot("run"));
+
+    place.run(&["fit", "config.toml", "--out", "nothing", "--resume"]).refused(&["nothing holds no run to resume"]);
+    place.run(&["fit", "config.toml", "--resume"]).refused(&["no run of `tiny` under runs/ to resume"]);
+}
+
+#[test]
+fn a_run_that_another_process_is_at() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let before = place.snapshot("run");
+    let held = hankel_train::run::lock::try_hold(&place.path("run")).unwrap().unwrap();
+    place.run(&["fit", "--out", "run", "--resume"]).refused(&["another process is at the run in run: wait until"]);
+    assert!(before == place.snapshot("run"));
+    drop(held);
+    assert_eq!(place.run(&["fit", "--out", "run", "--resume"]).code, Some(0));
+}
+
+#[test]
+fn a_run_without_its_backbone() {
+    let place = Place::new();
+    place.fit(&TINY.replace("[train]", "[pretrain]\nsteps = 3\n[train]"), "run", &[]);
+    fs::remove_dir_all(place.path("run/backbone")).unwrap();
+    for command in [["eval", "run"], ["generate", "run"]] {
+        place.run(&command).refused(&["run has no backbone yet, since its pretraining has not ended"]);
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let newest = fs::read_dir(place.path("run/checkpoints")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    fs::write(newest.join("state.json"), "{").unwrap();
+    place.run(&["fit", "--out", "run", "--resume"]).refused(&["cannot go on from", "state.json"]);
+}
+
+#[test]
+fn commands_on_what_is_no_run() {
+    let place = Place::new();
+    place.run(&["eval", "nowhere"]).refused(&["cannot read nowhere/config.toml"]);
+    place.run(&["report", "nowhere"]).refused(&["nowhere is not a run directory"]);
+    place.run(&["generate", "nowhere"]).refused(&["cannot read nowhere/config.toml"]);
+    place.fit(TINY, "run", &[]);
+    place.run(&["generate", "run"]).refused(&["which is not text: generation is for bytes"]);
+    place.run(&["eval", "run", "--split", "test"]).refused(&["has no test sequences"]);
+    place.run(&["eval", "run", "--adapter", "hrn"]).refused(&["hrn"]);
+    place.run(&["eval", "run", "--expect", "accuracy=1"]).refused(&["expected METRIC>=REFERENCE"]);
+    place.run(&["fit", "--unknown"]).refused(&["unexpected argument '--unknown'"]);
+}
+
+/// A full disk: files may not grow beyond a limit, which a write then runs into as it would into the end of a disk.
+#[cfg(unix)]
+#[test]
+fn disk_full_while_saving_a_checkpoint() {
+    use std::process::Command;
+    let place = Place::new();
+    // Rank 32 on a width of 16: the state of the optimizer is by far the largest file.
+    let start = TINY.find("[[adapter]]").unwrap();
+    let config = format!("{}[[adapter]]\nkind = \"lora\"\nrank = 32\n", &TINY[..start]);
+    place.fit(&config, "whole", &[]);
+    let binary = env!("CARGO_BIN_EXE_train");
+    let limited = |arguments: &str| {
+        let script = format!("trap '' XFSZ; ulimit -f 48; exec {binary} fit {arguments}");
+        let mut command = Command::new("bash");
+        Finished::new(&command.args(["-c", &script]).current_dir(place.path("")).output().unwrap())
+    };
+    let first = limited("config.toml --out run --set train.checkpoint_every=5");
+    first.refused(&[
+        "the state after step 5 of `lora` was not saved",
+        "cannot write",
+        "state.safetensors",
+        "File too large",
+    ]);
+    let left: Vec<_> = fs::read_dir(place.path("run/checkpoints")).into_iter().flatten().collect();
+    assert!(left.is_empty(), "no half-written checkpoint is left: {left:?}");
+
+    // With a checkpoint to fall back on, it is named, kept, and enough to finish the run.
+    place.fit(&config, "other", &["--set", "train.checkpoint_every=4", "--set", "train.keep_checkpoints=9"]);
+    for entry in fs::read_dir(place.path("other/checkpoints")).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.ends_with("00-lora-step-000004") {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    let before = place.snapshot("other/checkpoints");
+    let second = limited("--out other --resume");
+    second.refused(&[
+        "the state after step 8 of `lora` was not saved",
+        "last complete checkpoint is other/checkpoints/00-lora-step-000004",
+        "continue with --resume",
+    ]);
+    assert!(before == place.snapshot("other/checkpoints"));
+    let third = place.run(&["fit", "--out", "other", "--resume"]);
+    assert_eq!(third.code, Some(0), "{}", third.stderr);
+    let adapter = "adapters/lora/adapter_model.safetensors";
+    assert!(
+        fs::read(place.path("other").join(adapter)).unwrap() == fs::read(place.path("whole").join(adapter)).unwrap()
+    );
+}

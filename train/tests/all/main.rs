@@ -1,0 +1,10 @@
+//! Every test of the `train` program, in one program of its own.
+
+mod bad_input;
+mod commands;
+mod common;
+mod gpu;
+mod mistral;
+mod paper;
+mod resume;
+mod texts;

@@ -1,0 +1,349 @@
+//! A run that is stopped and continued ends with the same bits as one that was not.
+
+use crate::common::{Finished, Place, TINY, stop_at};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+fn configuration() -> String {
+    let pretrain = "[pretrain]\nsteps = 40\ncheckpoint_every = 7\n\n[train]\ncheckpoint_every = 5\n";
+    let more = "\n[[adapter]]\nkind = \"full\"\n\n[[adapter]]\nkind = \"lora\"\nrank = 2\ndropout = 0.2\n";
+    TINY.replace("[train]\n", pretrain).replace("steps = 12", "steps = 60") + more
+}
+
+/// What must not depend on interruptions: adapters and backbone as bytes, and the figures of every step.
+fn essence(run: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut essence = Vec::new();
+    for file in [
+        "backbone/model.safetensors",
+        "adapters/hrm/adapter_model.safetensors",
+        "adapters/hrm/trained_backbone.safetensors",
+        "adapters/hrm-order-2/adapter_model.safetensors",
+        "adapters/full/trained_backbone.safetensors",
+        "adapters/lora/adapter_model.safetensors",
+    ] {
+        essence.push((file.to_owned(), fs::read(run.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))));
+    }
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    for line in metrics.lines() {
+        let mut event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let kind = event["event"].as_str().unwrap().to_owned();
+        if kind != "step" && kind != "eval" {
+            continue;
+        }
+        let event = event.as_object_mut().unwrap();
+        for clock in ["seconds", "tokens_per_second"] {
+            event.remove(clock);
+        }
+        essence.push((kind, serde_json::to_vec(event).unwrap()));
+    }
+    essence
+}
+
+#[track_caller]
+fn same(left: &Path, right: &Path) {
+    let (left, right) = (essence(left), essence(right));
+    assert_eq!(left.len(), right.len());
+    for ((name, left), (_, right)) in left.iter().zip(&right) {
+        assert!(left == right, "{name} differs: {} {}", String::from_utf8_lossy(left), String::from_utf8_lossy(right));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn interrupted_and_killed_runs_end_with_the_same_bits() {
+    let place = Place::new();
+    place.fit(&configuration(), "whole", &[]);
+    place.write("config.toml", configuration());
+
+    // Ctrl-C in the pretraining stage, then a kill in the adapter's, then to the end.
+    let first = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "pretrain-step-000007", "-INT");
+    assert_eq!(first.code, Some(130), "{}", first.stderr);
+    assert!(first.stderr.contains("continue with --resume"), "{}", first.stderr);
+    let resume = ["fit", "--out", "run", "--resume"];
+    let second = stop_at(&place, &resume, "run", "hrm-step-000010", "-KILL");
+    assert_eq!(second.code, None, "killed");
+    let third = stop_at(&place, &resume, "run", "full-step-000010", "-KILL");
+    assert!(third.stderr.contains("resuming `hrm` after step"), "{}", third.stderr);
+    let last = place.run(&resume);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    assert!(last.stderr.contains("resuming `full` after step"), "{}", last.stderr);
+    same(&place.path("whole"), &place.path("run"));
+
+    // A finished run stays what it is.
+    let again = place.run(&resume);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    same(&place.path("whole"), &place.path("run"));
+}
+
+/// What lies in files between the stages is not rounded.
+#[cfg(unix)]
+#[test]
+fn runs_in_doubles_end_with_the_same_bits() {
+    let place = Place::new();
+    let configuration = configuration().replace("seed = 3", "seed = 3\nprecision = \"f64\"");
+    place.fit(&configuration, "whole", &[]);
+    let killed = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "hrm-step-000010", "-KILL");
+    assert_eq!(killed.code, None, "killed");
+    let last = place.run(&["fit", "--out", "run", "--resume"]);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    same(&place.path("whole"), &place.path("run"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_truncation_in_training_survives_a_kill_before_and_behind_it() {
+    // 8 steps are an epoch: truncation after step 16.
+    let reduce =
+        "reduce = { after_epoch = 2, order = 2, warmup_steps = 3 }\nhsv_regularization = 0.01\nmode = \"signed\"\n";
+    let configuration =
+        TINY.replace("steps = 12", "steps = 40\ncheckpoint_every = 5").replace("truncate = { order = 2 }\n", reduce);
+    let place = Place::new();
+    let whole = place.fit(&configuration, "whole", &[]);
+    assert!(whole.stderr.contains("truncated by order = 2: 4 4 states to 2 2"), "{}", whole.stderr);
+    let arguments = ["fit", "config.toml", "--out", "run"];
+    assert_eq!(stop_at(&place, &arguments, "run", "hrm-step-000010", "-KILL").code, None, "killed");
+    let resume = ["fit", "--out", "run", "--resume"];
+    assert_eq!(stop_at(&place, &resume, "run", "hrm-step-000020", "-KILL").code, None, "killed");
+    let last = place.run(&resume);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    for file in ["adapters/hrm", "adapters/hrm-reduced-in-training"] {
+        let file = format!("{file}/adapter_model.safetensors");
+        let read = |run: &str| fs::read(place.path(run).join(&file)).unwrap();
+        assert!(read("whole") == read("run"), "{file}");
+    }
+    assert!(place.path("run/adapters/hrm-reduced-in-training/certificate.json").is_file());
+    let result = fs::read_to_string(place.path("run/result.json")).unwrap();
+    let result: serde_json::Value = serde_json::from_str(&result).unwrap();
+    assert!(result["rows"][0]["layers"].as_array().unwrap().iter().all(|layer| layer["order"] == 2));
+}
+
+/// AdaLoRA between two allocations, with its scores and masks; DoRA with dropout.
+#[cfg(unix)]
+#[test]
+fn adapters_with_a_memory_survive_a_kill() {
+    let start = TINY.find("[[adapter]]").unwrap();
+    let configuration = TINY[..start].replace("steps = 12", "steps = 40\ncheckpoint_every = 5")
+        + "[[adapter]]\nkind = \"adalora\"\ninit_rank = 4\ntarget_rank = 2\ntargets = \"all-linear\"\ndropout = 0.1\n\
+           tinit = 4\ntfinal = 10\ndelta_t = 3\n\
+           [[adapter]]\nkind = \"dora\"\nrank = 2\ndropout = 0.1\n";
+    let place = Place::new();
+    place.fit(&configuration, "whole", &[]);
+    let arguments = ["fit", "config.toml", "--out", "run"];
+    // Allocations come after steps 7, 10, ... 28 and, the last, 31.
+    assert_eq!(stop_at(&place, &arguments, "run", "adalora-step-000015", "-KILL").code, None, "killed");
+    let resume = ["fit", "--out", "run", "--resume"];
+    assert_eq!(stop_at(&place, &resume, "run", "adalora-step-000035", "-KILL").code, None, "killed");
+    assert_eq!(stop_at(&place, &resume, "run", "dora-step-000020", "-KILL").code, None, "killed");
+    let last = place.run(&resume);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    for name in ["adalora", "dora"] {
+        for file in ["adapter_model.safetensors", "adapter_config.json", "trained_backbone.safetensors"] {
+            let read = |run: &str| fs::read_to_string(place.path(run).join("adapters").join(name).join(file));
+            let bytes = |run: &str| fs::read(place.path(run).join("adapters").join(name).join(file)).unwrap();
+            // The configuration names the backbone of its own run.
+            let named = |run: &str| read(run).unwrap().replace(&format!("{run}/backbone"), "backbone");
+            let same =
+                if file.ends_with("json") { named("whole") == named("run") } else { bytes("whole") == bytes("run") };
+            assert!(same, "{name}: {file}");
+        }
+    }
+    let ranks = |run: &str| -> Vec<(u64, u64)> {
+        let text = fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();
+        let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let allocations = events.filter(|event| event["event"] == "layers" && event["layers"][0]["rank"].is_u64());
+        allocations
+            .map(|event| {
+                let ranks = event["layers"].as_array().unwrap().iter().map(|layer| layer["rank"].as_u64().unwrap());
+                (event["step"].as_u64().unwrap(), ranks.sum())
+            })
+            .collect()
+    };
+    let whole = ranks("whole");
+    assert_eq!(whole, ranks("run"));
+    let steps: Vec<u64> = whole.iter().map(|&(step, _)| step).collect();
+    assert_eq!(steps, [7, 10, 13, 16, 19, 22, 25, 28, 31]);
+    // 12 projections, from rank 4 each to 2 on average.
+    assert!(whole.iter().all(|&(_, sum)| sum < 48) && whole.last().unwrap().1 <= 24, "{whole:?}");
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let place = Place::new();
+    place.fit(&configuration(), "whole", &[]);
+    for threads in ["1", "3"] {
+        let out = format!("threads-{threads}");
+        let mut command = place.command(&["fit", "config.toml", "--out", &out]);
+        let finished = Finished::new(&command.env("RAYON_NUM_THREADS", threads).output().unwrap());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        same(&place.path("whole"), &place.path(&out));
+    }
+}
+
+/// The backbone trained further is a row of its own, from which the rows behind it start no differently.
+#[test]
+fn full_training_is_a_row_and_leaves_the_backbone_as_it_was() {
+    let place = Place::new();
+    let lora = "\n[[adapter]]\nkind = \"lora\"\nrank = 2\n";
+    place.fit(&(TINY.to_owned() + lora), "without", &[]);
+    place.fit(&(TINY.to_owned() + "\n[[adapter]]\nkind = \"full\"\n" + lora), "with", &[]);
+    let file = |run: &str, file: &str| fs::read(place.path(run).join(file)).unwrap();
+    for name in ["backbone/model.safetensors", "adapters/lora/adapter_model.safetensors"] {
+        assert!(file("without", name) == file("with", name), "{name}");
+    }
+    let result: serde_json::Value = serde_json::from_slice(&file("with", "result.json")).unwrap();
+    let full = &result["rows"][2];
+    assert_eq!((&full["name"], &full["kind"]), (&"full".into(), &"full".into()));
+    let counts = &full["parameters"];
+    let [adapter, trainable, frozen] = ["adapter", "trainable", "frozen"].map(|role| counts[role].as_u64().unwrap());
+    assert_eq!((adapter, frozen), (0, 0));
+    assert_eq!(trainable, result["backbone"]["parameters"].as_u64().unwrap());
+    let parts = ["head", "embeddings", "backbone"].map(|role| counts[role].as_u64().unwrap());
+    assert!(parts.iter().all(|&part| part > 0) && parts.iter().sum::<u64>() == trainable, "{counts}");
+    assert_eq!(full["training"]["steps"], 12);
+    assert_ne!(full["validation"]["metrics"]["loss"], result["rows"][0]["validation"]["metrics"]["loss"]);
+    let saved = place.run(&["eval", "with", "--adapter", "full", "--json"]);
+    let saved: serde_json::Value = serde_json::from_str(&saved.stdout).unwrap();
+    assert_eq!(saved[0]["scores"], full["validation"]);
+}
+
+#[test]
+fn the_seed_changes_everything() {
+    let place = Place::new();
+    place.fit(TINY, "a", &[]);
+    place.fit(TINY, "b", &[]);
+    place.fit(TINY, "c", &["--set", "seed=4"]);
+    let adapter = |run: &str| fs::read(place.path(run).join("adapters/hrm/adapter_model.safetensors")).unwrap();
+    assert!(adapter("a") == adapter("b"));
+    assert!(adapter("a") != adapter("c"));
+}
+
+/// A sweep that is killed within a cell goes on with it, repeats no other, and ends with the bits of one that was not.
+#[cfg(unix)]
+#[test]
+fn a_killed_sweep_loses_nothing() {
+    let sweep = "[sweep.grid]\nseed = [3, 4]\n\"train.lr\" = [1e-2, 1e30]\n";
+    let experiment = TINY.replace("steps = 12", "steps = 60\ncheckpoint_every = 5").replace("seed = 3\n", "") + sweep;
+    let place = Place::new();
+    place.write("grid.toml", experiment);
+    let whole = place.run(&["sweep", "grid.toml", "--out", "whole"]);
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    assert!(whole.stdout.contains("2 of 4 cells done, 2 diverged"), "{}", whole.stdout);
+    assert!(place.path("whole/tiny/report.html").is_file());
+    let arguments = ["sweep", "grid.toml", "--out", "parts"];
+    let second = "parts/tiny/seed-4_lr-0.01";
+    assert_eq!(stop_at(&place, &arguments, second, "hrm-step-000020", "-KILL").code, None, "killed");
+    let first = place.snapshot("parts/tiny/seed-3_lr-0.01");
+    let list = place.run(&["sweep", "grid.toml", "--out", "parts", "--list", "--json"]);
+    let cells: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+    let states: Vec<&str> = cells.as_array().unwrap().iter().map(|cell| cell["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["done", "diverged", "begun", "open"]);
+    let rest = place.run(&["sweep", "grid.toml", "--out", "parts", "--shard", "1/1"]);
+    assert_eq!(rest.code, Some(0), "{}", rest.stderr);
+    assert!(rest.stderr.contains("cell 3 of 4") && !rest.stderr.contains("cell 1 of 4"), "{}", rest.stderr);
+    assert!(first == place.snapshot("parts/tiny/seed-3_lr-0.01"), "a finished cell is left alone");
+    for file in ["backbone/model.safetensors", "adapters/hrm/adapter_model.safetensors"] {
+        let read = |out: &str| fs::read(place.path(out).join("tiny/seed-4_lr-0.01").join(file)).unwrap();
+        assert!(read("whole") == read("parts"), "{file}");
+    }
+}
+
+/// A model that is not there is the failure of the cells that name it, and of no other.
+#[test]
+fn a_missing_model_stops_no_other_cell() {
+    let place = Place::new();
+    place.fit(TINY, "base", &[]);
+    let file = "backbone.toml";
+    place.write(
+        file,
+        TINY.to_owned() + "[sweep.grid]\n\"backbone.path\" = [\"nowhere\", \"base\"]\n[sweep.scales.full]\n",
+    );
+    let paper = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/paper/longbench.toml");
+    let list = place.run(&["sweep", paper, file, "--set", "scale=full", "--list"]);
+    assert_eq!(list.code, Some(0), "{}", list.stderr);
+    // The line at which the file names the model.
+    let model = fs::read_to_string(paper).unwrap().lines().position(|line| line.starts_with("model = ")).unwrap() + 1;
+    let problem = format!("longbench.toml:{model}: `backbone.model` has no tokenizer");
+    let of = |name: &str| list.stdout.lines().filter(|line| line.contains(name)).collect::<Vec<_>>();
+    for line in of("longbench-full/") {
+        assert!(line.contains("failed") && line.contains(&problem) && line.contains("docs/data.md"), "{line}");
+    }
+    assert!(!of("longbench-full/").is_empty());
+    let own = of("tiny-full/");
+    assert!(
+        own[0].contains("failed") && own[0].contains("`backbone.path` cannot be used") && own[1].contains("open"),
+        "{own:?}"
+    );
+    let finished = place.run(&["sweep", file]);
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    assert!(finished.stdout.contains("1 of 2 cells done, 1 failed"), "{}", finished.stdout);
+    assert!(!place.path("runs/tiny/path-nowhere").exists() && place.path("runs/tiny/path-base/result.json").exists());
+    // What no other file would mend is refused before anything is run.
+    place.run(&["sweep", file, "--set", "train.lrr=1"]).refused(&["unknown key `train.lrr`"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_sweep_says_how_it_goes_on() {
+    let place = Place::new();
+    let experiment = TINY.replace("steps = 12", "steps = 60\ncheckpoint_every = 5").replace("seed = 3\n", "");
+    place.write("grid.toml", experiment + "[sweep.grid]\nseed = [3, 4]\n");
+    let within = stop_at(&place, &["sweep", "grid.toml"], "runs/tiny/seed-3", "hrm-step-000010", "-INT");
+    assert_eq!(within.code, Some(130), "{}", within.stderr);
+    assert!(within.stderr.contains("of `hrm` in tiny/seed-3; the full state is saved"), "{}", within.stderr);
+    assert!(
+        within.stderr.contains("the same command goes on") && !within.stderr.contains("--resume"),
+        "{}",
+        within.stderr
+    );
+    // With its last cell a sweep is done, whatever was asked for meanwhile.
+    let only = ["sweep", "grid.toml", "--task-index", "1"];
+    let behind = stop_at(&place, &only, "runs/tiny/seed-4", "-next-", "-INT");
+    assert_eq!(behind.code, Some(0), "{}", behind.stderr);
+    assert!(behind.stdout.contains("1 of 1 cells done") && place.path("runs/tiny/report.html").exists());
+}
+
+/// A cell that cannot be run is written down, the others go on, and it is tried again when what was missing is there.
+#[test]
+fn a_failed_cell_does_not_stop_a_sweep() {
+    let place = Place::new();
+    let sweep = "[sweep.grid]\n\"task.path\" = [\"late.txt\", \"there.txt\"]\n";
+    place.write("grid.toml", TINY.replace("\"dfa\"", "\"bytes\"") + sweep);
+    let text = "a line of text\n".repeat(100);
+    place.write("there.txt", &text);
+    let arguments = ["sweep", "grid.toml"];
+    let first = place.run(&arguments);
+    assert_eq!(first.code, Some(1), "{}", first.stderr);
+    assert!(first.stderr.contains("1 of the cells failed") && first.stderr.contains("late.txt"), "{}", first.stderr);
+    assert!(place.path("runs/tiny/path-there.txt/result.json").is_file());
+    assert!(place.path("runs/tiny/path-late.txt/failed.json").is_file());
+    place.write("late.txt", &text);
+    let second = place.run(&arguments);
+    assert_eq!(second.code, Some(0), "{}", second.stderr);
+    assert!(second.stdout.contains("2 of 2 cells done"), "{}", second.stdout);
+    assert!(!place.path("runs/tiny/path-late.txt/failed.json").exists());
+    // One process at a time makes a report, of what is there when its turn comes.
+    fs::remove_file(place.path("runs/tiny/report.html")).unwrap();
+    let held = fs::File::create(place.path("runs/tiny/.lock")).unwrap();
+    held.lock().unwrap();
+    let mut waiting = place.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(waiting.try_wait().unwrap().is_none() && !place.path("runs/tiny/report.html").exists());
+    drop(held);
+    assert!(waiting.wait().unwrap().success() && place.path("runs/tiny/report.html").is_file());
+    // Elsewhere products may have been made in another precision, if none is asked for.
+    for cell in ["path-late.txt", "path-there.txt"] {
+        let config = place.path(&format!("runs/tiny/{cell}/config.toml"));
+        let text = fs::read_to_string(&config).unwrap();
+        assert!(text.contains("precision = \"f32\""), "{text}");
+        fs::write(&config, text.replace("precision = \"f32\"", "precision = \"bf16\"")).unwrap();
+    }
+    let elsewhere = place.run(&["sweep", "grid.toml"]);
+    assert_eq!(elsewhere.code, Some(0), "{}", elsewhere.stderr);
+    assert!(elsewhere.stdout.contains("2 of 2 cells done"), "{}", elsewhere.stdout);
+    place.run(&["sweep", "grid.toml", "--set", "precision=f32"]).refused(&["was run with another configuration"]);
+    place.run(&["sweep", "grid.toml", "--set", "precision=f64"]).refused(&["was run with another configuration"]);
+    place.run(&["sweep", "grid.toml", "--set", "seed=9"]).refused(&["was run with another configuration"]);
+    place.run(&["sweep", "grid.toml", "--task-index", "2"]).refused(&["there are 2 cells"]);
+}
