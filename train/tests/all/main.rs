@@ -8,3 +8,4 @@ mod mistral;
 mod paper;
 mod resume;
 mod texts;
+mod version_0_1;
