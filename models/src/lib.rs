@@ -1,15 +1,14 @@
 //! Backbones, adapters, linear systems and files of weights.
 //!
 //! [`tiny_gpt`] is the backbone of the small experiments, [`mistral`] that of the large ones, and [`backbone`] what both
-//! offer; [`adapters`] what is trained on them; [`lti`] the control theory behind truncation, ignorant of both;
-//! [`mod@reduce`] applies it to whole adapters; [`weights`] the files; [`tokenizer`] turns text into token ids;
+//! offer; [`adapters`] what is trained on them; [`mod@reduce`] applies the control theory of [`hankel_lti`] to whole
+//! adapters; [`weights`] the files; [`tokenizer`] turns text into token ids;
 //! [`generation`] continues a sequence.
 
 pub mod adapters;
 pub mod backbone;
 pub mod generation;
 pub mod linear;
-pub mod lti;
 pub mod mistral;
 pub mod parameter;
 pub mod pass;
@@ -18,6 +17,9 @@ mod sublayer;
 pub mod tiny_gpt;
 pub mod tokenizer;
 pub mod weights;
+
+/// The control theory behind truncation.
+pub use hankel_lti as lti;
 
 pub use adapters::{AdapterConfig, AdapterSet};
 pub use backbone::Backbone;

@@ -1,7 +1,5 @@
 //! Every test of this crate's surface, in one program.
 
+#[path = "../../lti/tests/all/common/mod.rs"]
 mod common;
-mod empirical;
-mod golden_bt;
 mod hrm_file;
-mod lti_properties;

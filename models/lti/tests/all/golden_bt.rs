@@ -2,13 +2,11 @@
 
 use crate::common::{Golden, row_major};
 use faer::{Mat, MatRef, c64};
-use hankel_models::lti::hankel::glover_bound;
-use hankel_models::lti::modal::to_modal;
-use hankel_models::lti::norms::{FrequencyResponse, h2_norm, hinf_norm};
-use hankel_models::lti::order::choose_order;
-use hankel_models::lti::{
-    GramianFactors, HankelSpectrum, LinearSystem, Method, OrderRule, StateMatrix, gramians, reduce,
-};
+use hankel_lti::hankel::glover_bound;
+use hankel_lti::modal::to_modal;
+use hankel_lti::norms::{FrequencyResponse, h2_norm, hinf_norm};
+use hankel_lti::order::choose_order;
+use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, OrderRule, StateMatrix, gramians, reduce};
 
 const CASES: [&str; 13] = [
     "bench_msd16",

@@ -8,8 +8,8 @@
 
 use super::hinf::HinfNorm;
 use super::response::FrequencyResponse;
-use crate::lti::linalg::{eigenvalues, product, spectral_norm};
-use crate::lti::{LtiError, Result};
+use crate::linalg::{eigenvalues, product, spectral_norm};
+use crate::{LtiError, Result};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, Scale};
 use std::f64::consts::PI;

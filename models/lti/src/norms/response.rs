@@ -1,12 +1,12 @@
 //! Evaluation of a transfer function on the unit circle in compressed coordinates.
 
 use super::balance::balance;
-use crate::lti::Result;
-use crate::lti::linalg::{
+use crate::Result;
+use crate::linalg::{
     above, beside, complex_spectral_norm, compress_columns, compress_columns_to_rank, eigenvalues, product,
 };
-use crate::lti::poles::{Pole, sin_cos};
-use crate::lti::system::{LinearSystem, Mode};
+use crate::poles::{Pole, sin_cos};
+use crate::system::{LinearSystem, Mode};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale, c64};
 

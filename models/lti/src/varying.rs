@@ -27,8 +27,7 @@ use super::linalg::{compress_columns, product};
 use super::poles::MIN_RATE;
 use super::{LtiError, Result};
 use faer::{Mat, MatRef, Side};
-use hankel_ops::kernels::Elementary;
-use hankel_ops::kernels::simd::vectorized;
+use pulp::Arch;
 use rayon::prelude::*;
 
 /// Which controllability Gramian is averaged.
@@ -76,9 +75,11 @@ impl Coefficients<'_> {
     /// Lower triangles of the sums of P(t) and M(t), each that is computed standing for the steps of its window.
     fn sums(&self, d: usize) -> [Vec<f64>; 2] {
         let mean = mean_rates(self.rate, d);
-        let forwards = Windows::new(d, self.rate.chunks(d).zip(self.input.chunks(d)));
+        let poles = |rates: &[f64]| -> Vec<f64> { rates.iter().map(|rate| (-rate).exp()).collect() };
+        let (a, after) = (poles(self.rate), poles(&mean));
+        let forwards = Windows::new(d, a.chunks(d).zip(self.input.chunks(d)));
         // A step of M takes the poles of the step after it; after the last one come the mean poles.
-        let next = std::iter::once(&mean[..]).chain(self.rate.chunks(d).skip(1).rev());
+        let next = std::iter::once(&after[..]).chain(a.chunks(d).skip(1).rev());
         let backwards = Windows::new(d, next.zip(self.output.chunks(d).rev()));
         [forwards.sum(at_rest(self.input, &mean)), backwards.sum(at_rest(self.output, &mean))]
     }
@@ -99,7 +100,7 @@ struct Windows {
 }
 
 impl Windows {
-    /// From rows (rate, g) with `a = exp(-rate)`.
+    /// From rows (a, g).
     fn new<'a>(d: usize, steps: impl Iterator<Item = (&'a [f64], &'a [f64])>) -> Self {
         let width = d.next_multiple_of(LANES);
         let mut windows = Windows {
@@ -107,8 +108,7 @@ impl Windows {
             steps: 0,
             rows: Vec::with_capacity(steps.size_hint().0.div_ceil(WINDOW) * (1 + WINDOW) * width),
         };
-        let mut a = vec![0.0; d];
-        for (rate, g) in steps {
+        for (a, g) in steps {
             let place = windows.steps % WINDOW;
             if place == 0 {
                 windows.rows.resize(windows.rows.len() + width, 1.0);
@@ -117,13 +117,7 @@ impl Windows {
             windows.steps += 1;
             let begin = windows.rows.len() - (1 + WINDOW) * width;
             let (before, rest) = windows.rows[begin..].split_at_mut((1 + place) * width);
-            vectorized(
-                #[inline(always)]
-                || {
-                    a.iter_mut().zip(rate).for_each(|(a, rate)| *a = (-rate).vexp());
-                    before.chunks_exact_mut(width).for_each(|row| row.iter_mut().zip(&a).for_each(|(x, a)| *x *= a));
-                },
-            );
+            before.chunks_exact_mut(width).for_each(|row| row.iter_mut().zip(a).for_each(|(x, a)| *x *= a));
             rest[..d].copy_from_slice(g);
         }
         windows
@@ -139,7 +133,7 @@ impl Windows {
                 let place = |r: usize, l: usize| (i + r < d && j + l < d).then(|| (i + r) * d + j + l);
                 let start = |r, l| place(r, l).map_or(0.0, |at| sum[at]);
                 let w: [[f64; LANES]; ROWS] = std::array::from_fn(|r| std::array::from_fn(|l| start(r, l)));
-                let block = vectorized(
+                let block = Arch::new().dispatch(
                     #[inline(always)]
                     || {
                         let (mut w, mut block) = (w, [[0.0; LANES]; ROWS]);

@@ -16,7 +16,7 @@ pub struct Golden {
 
 /// Folder of the golden files.
 pub fn folder(group: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden").join(group)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(group)
 }
 
 impl Golden {

@@ -1,10 +1,10 @@
 //! What must hold for every stable system: 500 random ones here, 10,000 with `cargo test -- --ignored`.
 
 use faer::Mat;
-use hankel_models::lti::certificate::bound_holds;
-use hankel_models::lti::modal::{to_dense, to_diagonal, to_modal};
-use hankel_models::lti::norms::{FrequencyResponse, deviation, hinf_norm, hinf_sweep};
-use hankel_models::lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, Mode, StateMatrix, reduce};
+use hankel_lti::certificate::bound_holds;
+use hankel_lti::modal::{to_dense, to_diagonal, to_modal};
+use hankel_lti::norms::{FrequencyResponse, deviation, hinf_norm, hinf_sweep};
+use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, Mode, StateMatrix, reduce};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 

@@ -194,7 +194,7 @@ impl SystemCertificate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lti::{StateMatrix, reduce};
+    use crate::{StateMatrix, reduce};
     use faer::Mat;
 
     /// Two states truncated to one.

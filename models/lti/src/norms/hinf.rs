@@ -2,7 +2,7 @@
 
 use super::bounded_real::{BoundedReal, bounded_real_check};
 use super::response::FrequencyResponse;
-use crate::lti::Result;
+use crate::Result;
 use std::f64::consts::PI;
 
 /// An H-infinity norm with the frequency at which it is attained.

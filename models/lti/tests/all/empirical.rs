@@ -2,8 +2,8 @@
 
 use crate::common::{Golden, row_major};
 use faer::Mat;
-use hankel_models::lti::empirical::{controllability_factor, observability_factor};
-use hankel_models::lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, StateMatrix, reduce};
+use hankel_lti::empirical::{controllability_factor, observability_factor};
+use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, StateMatrix, reduce};
 
 fn case() -> (Golden, LinearSystem) {
     let case = Golden::load("hrm", "empirical_gramian");

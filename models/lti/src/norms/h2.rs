@@ -1,9 +1,9 @@
 //! The H2 norm: root of the summed squares of the impulse response.
 
-use crate::lti::Result;
-use crate::lti::gramians::unclamped_controllability;
-use crate::lti::linalg::product;
-use crate::lti::system::LinearSystem;
+use crate::Result;
+use crate::gramians::unclamped_controllability;
+use crate::linalg::product;
+use crate::system::LinearSystem;
 
 /// `||G||_2 = sqrt(trace(C Wc C^T) + ||D||_F^2)`, as the Frobenius norm of `C Lc`.
 ///
@@ -18,7 +18,7 @@ pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lti::{Mode, StateMatrix};
+    use crate::{Mode, StateMatrix};
     use faer::Mat;
 
     /// `1 / (1 - a^2)` is the energy of the impulse response of `1 / (z - a)`, however slow.

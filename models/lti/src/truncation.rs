@@ -269,7 +269,7 @@ pub fn error_bound(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lti::norms::hinf_sweep;
+    use crate::norms::hinf_sweep;
 
     #[test]
     fn the_score_of_a_pair_is_an_upper_bound() {

@@ -1,0 +1,6 @@
+//! Every test of this crate's surface, in one program.
+
+mod common;
+mod empirical;
+mod golden_bt;
+mod properties;
