@@ -1,25 +1,149 @@
-//! The train binary: configuration, tasks, training loop, evaluation and reports.
+//! The `train` command: every subcommand is a module with its arguments and what it does.
 
 #![warn(clippy::print_stderr)]
 
-/// As `eprintln!`, but a reader that has gone away (`2>&1 | head`) does not end the training.
-macro_rules! tell {
-    ($($message:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($message)*);
-    }};
+mod audit;
+mod device;
+mod devices;
+mod eval;
+mod export;
+mod fit;
+mod forward;
+mod generate;
+mod init_model;
+mod merge;
+mod output;
+mod quantize;
+mod report;
+mod score;
+mod sweep;
+mod tokenize;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+use hankel_core::gpu;
+use hankel_trainer::fit::Stop;
+use hankel_trainer::run::interrupt::{self, Interrupted};
+use hankel_trainer::tell;
+use std::process::ExitCode;
+
+/// Trains recurrent and low-rank adapters on frozen transformers, and compares them.
+#[derive(Debug, Parser)]
+#[command(name = "train", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
 }
 
-pub mod commands;
-pub mod config;
-pub mod export;
-pub mod fit;
-pub mod metrics;
-pub mod optim;
-pub mod report;
-pub mod results;
-pub mod run;
-pub mod statistics;
-pub mod study;
-pub mod sweep;
-pub mod tasks;
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train the adapters of a configuration in turn on one backbone, evaluate and compare them
+    Fit(fit::Args),
+    /// Evaluate adapters on the backbone and task of a run
+    Eval(eval::Args),
+    /// Write what a model computes on given tokens: logits, loss, hidden states, gradients
+    Forward(forward::Args),
+    /// Continue a text with the model of a run or of a directory
+    Generate(generate::Args),
+    /// Quantise a model's projections to 4 bits, in the layout of bitsandbytes
+    Quantize(quantize::Args),
+    /// Fold an adapter into the weights of its model
+    Merge(merge::Args),
+    /// Write a model with random weights of any size, to try things at scale
+    InitModel(init_model::Args),
+    /// Turn a text into token ids, or ids into a text
+    Tokenize(tokenize::Args),
+    /// Score a file of answers without any model
+    Score(score::Args),
+    /// Run the cells of experiments, each a configuration with a grid of values
+    Sweep(sweep::Args),
+    /// Write one report about one or several runs
+    Report(report::Args),
+    /// Write the audit of the paper's claims from figures of earlier runs
+    Audit(audit::Args),
+    /// Write what a run logged for other programs
+    Export(export::Args),
+    /// List the GPUs of this machine
+    Devices(devices::Args),
+}
+
+/// Values of `--quantize`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Quantize {
+    /// 4-bit normal floats
+    Nf4,
+}
+
+/// A check that was asked for (`--expect`) and failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CheckFailed(pub String);
+
+/// Exit code of a failed check.
+const CHECK_FAILED: u8 = 1;
+/// Exit code of bad usage or input.
+const BAD_INPUT: u8 = 2;
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let done = run(Cli::parse());
+    gpu::finish();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell!("error: {error:#}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::Fit(args) => fit::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Forward(args) => forward::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
+        Command::Merge(args) => merge::run(&args),
+        Command::InitModel(args) => init_model::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Audit(args) => audit::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Devices(args) => devices::run(&args),
+    }
+}
+
+/// 1 a check failed (a value that is not finite is one), 2 bad usage or input, 130 interrupted.
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.downcast_ref::<CheckFailed>().is_some() {
+        return CHECK_FAILED;
+    }
+    if error.downcast_ref::<Interrupted>().is_some() {
+        return interrupt::EXIT_CODE;
+    }
+    match error.downcast_ref::<Stop>() {
+        Some(Stop::Interrupted { .. }) => interrupt::EXIT_CODE,
+        Some(Stop::NonFinite(_)) => CHECK_FAILED,
+        Some(Stop::Device(_)) | None => BAD_INPUT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hankel_trainer::fit::Failure;
+
+    #[test]
+    fn exit_codes() {
+        let failure = || Failure { stage: "hrm".into(), step: 3, cause: "it".into(), checkpoint: None, advice: "rest" };
+        let code = |stop: Stop| exit_code(&anyhow::Error::from(stop).context("on the way"));
+        assert_eq!(code(Stop::Device(failure())), 2);
+        assert_eq!(code(Stop::NonFinite(failure())), 1);
+        assert_eq!(code(Stop::Interrupted { stage: "hrm".into(), step: 3 }), 130);
+        let said = Stop::Device(failure()).to_string();
+        assert_eq!(said, "`hrm` stopped at step 3: it; no checkpoint had been saved yet; rest");
+    }
+}

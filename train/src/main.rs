@@ -1,5 +1,5 @@
 //! The `train` command.
 
 fn main() -> std::process::ExitCode {
-    hankel_train::commands::main()
+    hankel_train::main()
 }

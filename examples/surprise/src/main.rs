@@ -6,7 +6,7 @@ use surprise::Surprise;
 
 fn main() -> ExitCode {
     match register::<Surprise>() {
-        Ok(()) => hankel_train::commands::main(),
+        Ok(()) => hankel_train::main(),
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(2)

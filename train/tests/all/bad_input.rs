@@ -160,7 +160,7 @@ fn a_run_that_another_process_is_at() {
     let place = Place::new();
     place.fit(TINY, "run", &[]);
     let before = place.snapshot("run");
-    let held = hankel_train::run::lock::try_hold(&place.path("run")).unwrap().unwrap();
+    let held = hankel_trainer::run::lock::try_hold(&place.path("run")).unwrap().unwrap();
     place.run(&["fit", "--out", "run", "--resume"]).refused(&["another process is at the run in run: wait until"]);
     assert!(before == place.snapshot("run"));
     drop(held);

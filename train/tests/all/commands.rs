@@ -1,8 +1,8 @@
 //! The commands on small runs: what they write, print and exit with.
 
 use crate::common::{Finished, Place, TINY};
-use hankel_train::tasks::maestro::events::{Note, decode, quantize, token};
-use hankel_train::tasks::maestro::midi;
+use hankel_trainer::tasks::maestro::events::{Note, decode, quantize, token};
+use hankel_trainer::tasks::maestro::midi;
 use std::fs;
 #[cfg(unix)]
 use std::io::{BufRead, BufReader, Read};

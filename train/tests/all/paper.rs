@@ -19,7 +19,7 @@ fn the_papers_experiments_run() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
 
     let html = fs::read_to_string(place.path("runs/report.html")).unwrap();
-    for claim in hankel_train::study::claims::all() {
+    for claim in hankel_study::claims::all() {
         let file = root.join(format!("train/experiments/paper/{}.toml", claim.experiment));
         assert!(file.exists(), "{} is measured on {}", claim.id, file.display());
         let row = html.split(&format!("<th scope=\"row\" class=\"\">{}<", claim.id)).nth(1);

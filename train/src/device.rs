@@ -1,0 +1,62 @@
+//! `--device` and `--gpu-memory` of the commands that compute.
+
+use anyhow::{Result, ensure};
+use hankel_core::Device;
+use hankel_ops::linear::check_precision;
+use hankel_trainer::config::{Config, Precision};
+use hankel_trainer::fit::open_device;
+use hankel_trainer::tell;
+
+/// What suited one device may not be there on another: products are made in f32 then, and that is said.
+pub fn fall_back_to_f32(config: &mut Config) {
+    let lacks = |device| check_precision(device, config.precision.of_products()).err();
+    if let Some(lack) = Device::open(&config.device).ok().and_then(lacks) {
+        tell!("products are made in f32 here ({lack})");
+        config.precision = Precision::F32;
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DeviceArgs {
+    /// Where to compute: cpu, gpu (the first), gpu:1 or part of a GPU's name (see `train devices`); what a run says, or the
+    /// CPU, when left out
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// GiB that tensors may take on a GPU; whatever it has when left out
+    #[arg(long, value_name = "GIB")]
+    gpu_memory: Option<f64>,
+    /// What to compute in: bf16 on the CPU and f16 on GPUs with cooperative matrices are for products with frozen weights;
+    /// what a run says, or f32, when left out
+    #[arg(long, value_enum)]
+    precision: Option<Precision>,
+}
+
+impl DeviceArgs {
+    /// Puts what was given in the place of what a run says.
+    pub fn apply(&self, config: &mut Config) -> Result<()> {
+        self.check()?;
+        if let Some(device) = &self.device {
+            config.device.clone_from(device);
+        }
+        config.gpu_memory = self.gpu_memory.or(config.gpu_memory);
+        match (self.precision, &self.device) {
+            (Some(precision), _) => config.precision = precision,
+            (None, Some(_)) => fall_back_to_f32(config),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// The device that is named, the CPU if none is, and the precision, f32 if none is named.
+    pub fn open(&self) -> Result<(Device, Precision)> {
+        self.check()?;
+        let precision = self.precision.unwrap_or_default();
+        Ok((open_device(self.device.as_deref().unwrap_or("cpu"), self.gpu_memory, precision)?, precision))
+    }
+
+    fn check(&self) -> Result<()> {
+        let memory = self.gpu_memory.unwrap_or(1.0);
+        ensure!(memory.is_finite() && memory > 0.0, "--gpu-memory must be above 0, found {memory}");
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! `train eval`.
+
+use super::CheckFailed;
+use super::device::DeviceArgs;
+use super::fit::load_run;
+use super::output;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use hankel_core::with_precision;
+use hankel_models::AdapterSet;
+use hankel_models::weights::atomic::write_file;
+use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
+use hankel_trainer::config::Config;
+use hankel_trainer::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
+use hankel_trainer::report::Run;
+use hankel_trainer::results::{Scores, Split};
+use hankel_trainer::run::interrupt::{self, Interrupted};
+use hankel_trainer::tasks::text::Prediction;
+use hankel_trainer::tasks::{self, Task};
+use hankel_trainer::tell;
+use serde_json::json;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Run directory: its backbone and task
+    run: PathBuf,
+    /// Adapter to evaluate: a name of the run's, a directory, or `none`; all of the run's when left out
+    #[arg(long, value_name = "NAME|DIR")]
+    adapter: Vec<String>,
+    /// Data to evaluate on
+    #[arg(long, value_enum, default_value_t = SplitArg::Validation)]
+    split: SplitArg,
+    /// Sequences to evaluate, from the first; all when left out
+    #[arg(long, value_name = "N")]
+    sequences: Option<NonZeroUsize>,
+    /// Write the states that the adapter (one, recurrent) runs through on these sequences, for `bt reduce --gramians
+    /// empirical --states FILE`: 4 bytes a state, layer and token
+    #[arg(long, value_name = "FILE.safetensors")]
+    record_states: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Print the scores as JSON
+    #[arg(long)]
+    json: bool,
+    /// Directory for predictions.jsonl, the answers to every question beside their references (tasks on texts only);
+    /// RUN/eval-SPLIT when left out
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Exit with code 1 unless METRIC>=REFERENCE or METRIC<=REFERENCE holds for every adapter; the reference is a number or
+    /// a row of the run's result on the same data, plus or minus a number: accuracy>=0.9, accuracy>=hrm-0.01, loss<=lora+0.05
+    #[arg(long, value_name = "CHECK")]
+    expect: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SplitArg {
+    Train,
+    Validation,
+    Test,
+}
+
+impl SplitArg {
+    fn split(self) -> Split {
+        match self {
+            SplitArg::Train => Split::Train,
+            SplitArg::Validation => Split::Validation,
+            SplitArg::Test => Split::Test,
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, args.split.split()));
+    let checks = checks.collect::<Result<Vec<_>>>()?;
+    let mut config = load_run(&args.run)?;
+    args.device.apply(&mut config)?;
+    let task = tasks::build(&config.task)?;
+    let foundation = Foundation::of_saved_run(&config, &args.run)?;
+    let precision = config.precision.of_products();
+    with_precision(precision, || evaluate(args, &checks, &config, &*task, &foundation))
+}
+
+fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, foundation: &Foundation) -> Result<()> {
+    let split = args.split.split();
+    let available = task.sequences(split);
+    if available == 0 {
+        bail!("the task of {} has no {} sequences", args.run.display(), split.name());
+    }
+    if let Some(file) = &args.record_states {
+        if args.adapter.len() != 1 {
+            bail!("--record-states records one adapter: name it with --adapter");
+        }
+        if file.extension().is_none_or(|extension| extension != "safetensors") || file.exists() {
+            bail!("--record-states {}: expected the name of a new file ending in .safetensors", file.display());
+        }
+    }
+    let names = if args.adapter.is_empty() { saved(&args.run)? } else { args.adapter.clone() };
+    interrupt::install("ending after this batch").context("cannot take over Ctrl-C")?;
+    let mut all: Vec<(String, Scores)> = Vec::new();
+    let mut predictions = Vec::new();
+    let mut interrupted = None;
+    for name in names {
+        let directory = adapter_directory(&args.run, &name);
+        let model = if name == "none" && !directory.is_dir() {
+            foundation.with(AdapterSet::none(&foundation.backbone().placement()))?
+        } else {
+            foundation.with_saved(&directory, config.task.sequence_length())?
+        };
+        if config.backbone.trains_with_adapter() && !directory.join(TRAINED_BACKBONE_FILE).is_file() {
+            tell!(
+                "warning: `{name}` comes without {TRAINED_BACKBONE_FILE}: it is evaluated on the backbone as it was before \
+                 adapters were trained"
+            );
+        }
+        // As the run scored it.
+        let own = config.adapter.iter().find(|adapter| adapter.names().contains(&name));
+        let settings = own.map_or(&config.train, |adapter| config.training_of(adapter));
+        let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
+        let sequences = args.sequences.map_or(available, NonZeroUsize::get);
+        let smoothing = settings.label_smoothing;
+        if let Some(file) = &args.record_states {
+            let records = record_states(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
+            StateRecord::save_all(file, &records)?;
+            let [count, steps, _] = records[0].shape;
+            let layers = records.len();
+            tell!("states of {layers} layers along {count} sequences of {steps} steps written to {}", file.display());
+        }
+        let examined = examine(&model, task, split, sequences, batch_size, smoothing, None)?;
+        let Some((scores, lines)) = examined else {
+            interrupted = Some(Interrupted(format!("while `{name}` was evaluated, of which there are no scores")));
+            break;
+        };
+        predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
+        all.push((name, scores));
+    }
+    if !predictions.is_empty() {
+        let out = args.out.clone().unwrap_or_else(|| args.run.join(format!("eval-{}", split.name())));
+        std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+        let path = out.join("predictions.jsonl");
+        write_file(&path, to_lines(&predictions)?.as_bytes())?;
+        tell!("every answer beside its references: {}", path.display());
+    }
+    if args.json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|(name, scores)| json!({ "adapter": name, "split": split.name(), "scores": scores }))
+            .collect();
+        output::line(&serde_json::to_string_pretty(&rows)?)?;
+    } else {
+        output::put(table(&all, split).as_bytes())?;
+    }
+    if let Some(interrupted) = interrupted {
+        return Err(interrupted.into());
+    }
+    let mut failed = Vec::new();
+    for check in checks {
+        for (name, scores) in &all {
+            failed.extend(check.failure(name, scores)?);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(CheckFailed(failed.join("; ")).into()) }
+}
+
+/// The adapters of a run, and the backbone alone.
+fn saved(run: &Path) -> Result<Vec<String>> {
+    let directory = run.join("adapters");
+    let mut names = vec!["none".to_owned()];
+    if directory.is_dir() {
+        let entries = std::fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+        let mut found: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| !name.starts_with('.') && name != "none")
+            .collect();
+        found.sort();
+        names.extend(found);
+    }
+    Ok(names)
+}
+
+fn table(all: &[(String, Scores)], split: Split) -> String {
+    let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(8);
+    let block = |(name, scores): &(String, Scores)| {
+        let title =
+            format!("{name:<width$}  {} of {} sequences, {} targets\n", split.name(), scores.sequences, scores.tokens);
+        let line = |(metric, value): (&String, &f64)| format!("{:<width$}    {metric:<36} {value:.4}\n", "");
+        title + &scores.metrics.iter().map(line).collect::<Vec<_>>().concat()
+    };
+    all.iter().map(block).collect::<Vec<_>>().concat()
+}
+
+/// `METRIC>=REFERENCE` or `METRIC<=REFERENCE`.
+#[derive(Debug, PartialEq)]
+struct Check {
+    text: String,
+    metric: String,
+    at_least: bool,
+    limit: f64,
+}
+
+impl Check {
+    /// A row stands for its figure on `split` in the result of `run`.
+    fn parse(text: &str, run: &Path, split: Split) -> Result<Self> {
+        let parts = text.split_once(">=").map(|(m, r)| (m, true, r)).or_else(|| {
+            let (metric, reference) = text.split_once("<=")?;
+            Some((metric, false, reference))
+        });
+        let Some((metric, at_least, reference)) = parts else {
+            bail!("--expect {text}: expected METRIC>=REFERENCE or METRIC<=REFERENCE, for example accuracy>=0.9");
+        };
+        let (metric, reference) = (metric.trim().to_owned(), reference.trim());
+        let limit = match reference.parse() {
+            Ok(number) => number,
+            Err(_) => relative(&metric, reference, run, split).with_context(|| format!("--expect {text}"))?,
+        };
+        Ok(Check { text: text.to_owned(), metric, at_least, limit })
+    }
+
+    /// What is wrong with an adapter's scores, if the check fails.
+    fn failure(&self, name: &str, scores: &Scores) -> Result<Option<String>> {
+        let found = scores.get(&self.metric).ok_or_else(|| {
+            let known: Vec<&str> = scores.metrics.keys().map(String::as_str).collect();
+            anyhow!("--expect {}: there is no metric `{}`; there are {}", self.text, self.metric, known.join(", "))
+        })?;
+        let limit = self.limit;
+        let holds = if self.at_least { found >= limit } else { found <= limit };
+        let sign = if self.at_least { "at least" } else { "at most" };
+        Ok((!holds)
+            .then(|| format!("{name}: {} is {found:.6}, expected {sign} {limit:.6} ({})", self.metric, self.text)))
+    }
+}
+
+/// `hrm`, `hrm-0.01`, `lora+0.05`: a row of the run's result and a number.
+fn relative(metric: &str, reference: &str, run: &Path, split: Split) -> Result<f64> {
+    let run = Run::load(run)?;
+    // Names may hold a minus themselves: the longest one that fits is meant.
+    let fitting = run.rows().iter().filter_map(|row| Some((row, offset(reference.strip_prefix(&row.name)?)?)));
+    let Some((row, offset)) = fitting.max_by_key(|(row, _)| row.name.len()) else {
+        let names: Vec<&str> = run.rows().iter().map(|row| row.name.as_str()).collect();
+        bail!("`{reference}` is neither a number nor a row ({}) plus or minus a number", names.join(", "));
+    };
+    let scores = match split {
+        Split::Train => bail!("a result has no figures on training data: name a number, or another --split"),
+        Split::Validation => Some(&row.validation),
+        Split::Test => row.test.as_ref(),
+    };
+    let value = scores.and_then(|scores| scores.get(metric));
+    value
+        .map(|value| value + offset)
+        .with_context(|| format!("row `{}` has no `{metric}` on {}", row.name, split.name()))
+}
+
+/// What is behind the name of a row: nothing, or a sign and a number.
+fn offset(text: &str) -> Option<f64> {
+    let text = text.replace(' ', "");
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    text.starts_with(['+', '-']).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn checks() {
+        let scores = Scores { metrics: BTreeMap::from([("accuracy".to_owned(), 0.7)]), ..Scores::default() };
+        let parse = |text: &str| Check::parse(text, Path::new("nowhere"), Split::Validation);
+        let failure = |text: &str| parse(text).unwrap().failure("hrm", &scores).map(|failure| failure.is_some());
+        assert!(!failure("accuracy>=0.69").unwrap());
+        assert!(failure("accuracy >= 0.71").unwrap());
+        assert!(failure("accuracy<=0.69").unwrap());
+        assert!(failure("loss<=1").unwrap_err().to_string().contains("there are accuracy"));
+        assert!(parse("accuracy=1").unwrap_err().to_string().contains("expected METRIC>=REFERENCE"));
+    }
+
+    #[test]
+    fn offsets_have_a_sign() {
+        for (text, expected) in [("", Some(0.0)), ("-0.5", Some(-0.5)), (" + 2", Some(2.0)), ("32", None), ("-x", None)]
+        {
+            assert_eq!(offset(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `train generate`.
+
+use super::Quantize;
+use super::device::DeviceArgs;
+use super::fit::load_run;
+use super::output;
+use anyhow::{Context, Result, bail};
+use hankel_core::{Precision, with_precision};
+use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
+use hankel_models::weights::atomic::write_file;
+use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
+use hankel_trainer::config::TaskConfig;
+use hankel_trainer::fit::{Foundation, Model, adapter_directory};
+use hankel_trainer::tasks::maestro::events::{Event, decode, token};
+use hankel_trainer::tasks::maestro::midi;
+use hankel_trainer::tell;
+use std::path::{Path, PathBuf};
+
+/// Length for which the scan of an adapter that does not say is chosen.
+pub const LENGTH: usize = 512;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Run directory: its backbone
+    run: Option<PathBuf>,
+    /// Model directory instead of a run
+    #[arg(long, value_name = "DIR", conflicts_with = "run")]
+    model: Option<PathBuf>,
+    /// Quantise the model while loading
+    #[arg(long, value_enum, requires = "model")]
+    quantize: Option<Quantize>,
+    /// Adapter: a name of the run's or a directory; the backbone alone when left out
+    #[arg(long, value_name = "NAME|DIR")]
+    adapter: Option<String>,
+    /// Text to continue; when left out or empty, the model begins a text, which takes a token that begins one. For a model of
+    /// performances, events: `velocity6 on60 +500ms off60`
+    #[arg(long, default_value = "")]
+    prompt: String,
+    /// Tokens to generate (bytes for a model of bytes, events for one of performances)
+    #[arg(long, default_value_t = 256, alias = "length")]
+    max_tokens: usize,
+    /// Divides the logits; 0 always takes the most probable token
+    #[arg(long, default_value_t = 0.8)]
+    temperature: f64,
+    /// Draw from the fewest tokens whose probabilities sum to this
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    /// Divide the positive logits of tokens that are there already by this, and multiply the negative ones
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f64,
+    /// Stop before this string; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Write what a model of performances plays, the prompt included, as a MIDI file; it must not exist
+    #[arg(long, value_name = "FILE")]
+    midi: Option<PathBuf>,
+    /// Seed of the drawing
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let sampling = Sampling {
+        temperature: args.temperature,
+        top_p: args.top_p,
+        repetition_penalty: args.repetition_penalty,
+        seed: args.seed,
+    };
+    if let Err(problem) = sampling.check() {
+        bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
+    }
+    if let Some(file) = args.midi.as_ref().filter(|file| file.exists()) {
+        bail!("--midi {}: this file exists already", file.display());
+    }
+    let (model, codec, precision) = load(args)?;
+    if args.midi.is_some() && !matches!(codec, Codec::Events) {
+        bail!("--midi: only a model that was trained on `task.kind = \"maestro\"` writes MIDI");
+    }
+    with_precision(precision, || generate(args, sampling, &model, &codec))
+}
+
+fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Result<()> {
+    let prompt = codec.prompt(&args.prompt)?;
+    let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
+    let mut writer = codec.writer(&prompt)?;
+    let mut filter = StopFilter::new(&args.stop);
+    let mut open = output::put(codec.shown(&args.prompt).as_bytes())?;
+    let mut played = prompt.clone();
+    for _ in 0..args.max_tokens {
+        if !open && args.midi.is_none() {
+            return Ok(());
+        }
+        let token = generator.step()?;
+        if Some(token) == codec.end() {
+            break;
+        }
+        played.push(token);
+        open = output::put(&filter.push(&writer.push(token)?))?;
+        if filter.stopped() {
+            break;
+        }
+    }
+    let mut rest = filter.push(&writer.finish()?);
+    rest.extend(filter.finish());
+    rest.push(b'\n');
+    output::put(&rest)?;
+    if let Some(file) = &args.midi {
+        let notes = decode(played);
+        write_file(file, &midi::write(&notes))?;
+        tell!("{} notes written to {}", notes.len(), file.display());
+    }
+    Ok(())
+}
+
+fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
+    if let Some(directory) = &args.model {
+        let (device, precision) = args.device.open()?;
+        let foundation = Foundation::open(directory, args.quantize.is_some(), precision, device)?;
+        let codec = Codec::of_model(directory, &foundation)?;
+        let model = attach(&foundation, args.adapter.as_deref().map(Path::new), LENGTH)?;
+        return Ok((model, codec, precision.of_products()));
+    }
+    let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
+    let mut config = load_run(run)?;
+    args.device.apply(&mut config)?;
+    let foundation = Foundation::of_saved_run(&config, run)?;
+    let precision = config.precision.of_products();
+    let codec = match (&config.task, config.backbone.path()) {
+        (TaskConfig::Bytes(_), _) => Codec::Bytes,
+        (TaskConfig::Maestro(_), _) => Codec::Events,
+        (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &foundation)?,
+        (task, _) => bail!(
+            "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, for performances, and \
+             for models with a {TOKENIZER_FILE}",
+            run.display(),
+            task.kind()
+        ),
+    };
+    let adapter = args.adapter.as_ref().map(|name| adapter_directory(run, name));
+    Ok((attach(&foundation, adapter.as_deref(), config.task.sequence_length())?, codec, precision))
+}
+
+/// The backbone with the adapter in a directory, or alone.
+pub fn attach(foundation: &Foundation, adapter: Option<&Path>, length: usize) -> Result<Model> {
+    match adapter {
+        Some(directory) => foundation.with_saved(directory, length),
+        None => Ok(foundation.with(AdapterSet::none(&foundation.backbone().placement()))?),
+    }
+}
+
+/// How tokens and text belong together.
+enum Codec {
+    /// A token is a byte.
+    Bytes,
+    /// A token is an event of a performance.
+    Events,
+    Tokens(Box<Tokenizer>),
+}
+
+impl Codec {
+    fn of_model(directory: &Path, foundation: &Foundation) -> Result<Self> {
+        let vocabulary = foundation.backbone().vocabulary();
+        if directory.join(TOKENIZER_FILE).is_file() {
+            let tokenizer = Tokenizer::load(directory)?;
+            tokenizer.check(vocabulary)?;
+            return Ok(Codec::Tokens(Box::new(tokenizer)));
+        }
+        if vocabulary == 256 {
+            return Ok(Codec::Bytes);
+        }
+        bail!("{} has no {TOKENIZER_FILE}, and with {vocabulary} tokens it is no model of bytes", directory.display())
+    }
+
+    /// What the model reads first.
+    fn prompt(&self, text: &str) -> Result<Vec<u32>> {
+        match self {
+            Codec::Bytes if text.is_empty() => bail!(
+                "--prompt is missing: a model of bytes has no token that begins a text, so it needs at least one byte to \
+                 continue"
+            ),
+            Codec::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Codec::Events => {
+                let event = |name: &str| {
+                    token(name).with_context(|| {
+                        format!(
+                            "--prompt: {name:?} is no event; expected on60, off60, +120ms or velocity6, for example"
+                        )
+                    })
+                };
+                self.shown(text).split_whitespace().map(event).collect()
+            }
+            Codec::Tokens(tokenizer) => {
+                let mut ids = tokenizer.encode(text)?;
+                match tokenizer.bos() {
+                    Some(bos) => ids.insert(0, bos),
+                    None if ids.is_empty() => bail!(
+                        "--prompt is missing: the tokenizer has no token that begins a text, so the model needs something \
+                         to continue"
+                    ),
+                    None => {}
+                }
+                Ok(ids)
+            }
+        }
+    }
+
+    /// The prompt as it is written out: a performance begins with a velocity.
+    fn shown<'a>(&self, prompt: &'a str) -> &'a str {
+        if matches!(self, Codec::Events) && prompt.trim().is_empty() { "velocity6" } else { prompt }
+    }
+
+    /// The token after which nothing comes.
+    fn end(&self) -> Option<u32> {
+        match self {
+            Codec::Bytes | Codec::Events => None,
+            Codec::Tokens(tokenizer) => tokenizer.eos(),
+        }
+    }
+
+    /// Turns what follows `prompt` into text.
+    fn writer(&self, prompt: &[u32]) -> Result<TokenWriter<'_>> {
+        let tokenizer = match self {
+            Codec::Bytes => return Ok(TokenWriter::Bytes),
+            Codec::Events => return Ok(TokenWriter::Events),
+            Codec::Tokens(tokenizer) => tokenizer,
+        };
+        // What a token looks like depends on those before it; the prompt's own text is not written again.
+        let mut stream = tokenizer.stream();
+        prompt.iter().try_for_each(|&id| stream.push(id).map(drop))?;
+        Ok(TokenWriter::Text(stream))
+    }
+}
+
+/// Text as tokens come.
+enum TokenWriter<'a> {
+    Bytes,
+    Events,
+    Text(TextStream<'a>),
+}
+
+impl TokenWriter<'_> {
+    fn push(&mut self, token: u32) -> Result<Vec<u8>> {
+        match self {
+            TokenWriter::Bytes => Ok(vec![token as u8]),
+            TokenWriter::Events => Ok(Event::of(token).map_or_else(Vec::new, |event| format!(" {event}").into_bytes())),
+            TokenWriter::Text(stream) => Ok(stream.push(token)?.into_bytes()),
+        }
+    }
+
+    fn finish(self) -> Result<Vec<u8>> {
+        match self {
+            TokenWriter::Text(stream) => Ok(stream.finish()?.into_bytes()),
+            TokenWriter::Bytes | TokenWriter::Events => Ok(Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `train merge`.
+
+use super::generate::{LENGTH, attach};
+use super::output;
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use hankel_core::{DType, Device};
+use hankel_models::adapters::MergeReport;
+use hankel_models::mistral::{MistralConfig, merge_model};
+use hankel_models::weights::TRAINED_BACKBONE_FILE;
+use hankel_models::{AdapterSet, TinyGpt};
+use hankel_trainer::config::Precision;
+use hankel_trainer::fit::{Foundation, Transformer};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Adapter directory: LoRA, rsLoRA, DoRA, AdaLoRA or IA3
+    adapter: PathBuf,
+    /// Directory of the model it was trained on, not quantised
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// Directory to write; it must not exist
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Element type of all weights written; as in the model when left out
+    #[arg(long, value_enum)]
+    dtype: Option<Dtype>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Dtype {
+    Bf16,
+    F32,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    for directory in [&args.adapter, &args.model] {
+        ensure!(directory.is_dir(), "{} is not a directory", directory.display());
+    }
+    let report = if TinyGpt::load_config(&args.model).is_ok() { merge_tiny(args)? } else { merge_files(args)? };
+    print(args, &report)
+}
+
+/// Tensor by tensor, from file to file.
+fn merge_files(args: &Args) -> Result<MergeReport> {
+    let placement = MistralConfig::load(&args.model)?.placement();
+    let adapters = load(&args.adapter, &placement)?;
+    let trained = args.adapter.join(TRAINED_BACKBONE_FILE);
+    adapters.check_mergeable().with_context(|| args.adapter.display().to_string())?;
+    ensure!(!adapters.merged_names().is_empty(), "{} changes no weight", args.adapter.display());
+    ensure!(!trained.exists(), "{} holds weights of another kind of model", trained.display());
+    let dtype = args.dtype.map(|dtype| if dtype == Dtype::Bf16 { DType::BF16 } else { DType::F32 });
+    Ok(merge_model(&adapters, &args.model, &args.output, dtype)?)
+}
+
+fn load(directory: &Path, placement: &hankel_models::adapters::Placement) -> Result<AdapterSet> {
+    AdapterSet::load(directory, placement, LENGTH)
+        .with_context(|| format!("{} cannot be merged into this model", directory.display()))
+}
+
+/// A small GPT, in memory; with the head that was trained with the adapter, if there is one.
+fn merge_tiny(args: &Args) -> Result<MergeReport> {
+    ensure!(args.dtype != Some(Dtype::Bf16), "a tiny_gpt model is stored in f32: leave out `--dtype bf16`");
+    ensure!(!args.output.exists(), "{} exists already", args.output.display());
+    let foundation = Foundation::open(&args.model, false, Precision::F32, Device::Cpu)?;
+    let model = attach(&foundation, Some(&args.adapter), LENGTH)?;
+    let report = model.adapters.merge(&model.backbone.parameters())?;
+    let trained = args.adapter.join(TRAINED_BACKBONE_FILE).is_file();
+    ensure!(trained || !report.tensors.is_empty(), "{} changes no weight", args.adapter.display());
+    let Transformer::TinyGpt(backbone) = &model.backbone else { unreachable!("its configuration was read") };
+    backbone.save(&args.output)?;
+    Ok(report)
+}
+
+fn print(args: &Args, report: &MergeReport) -> Result<()> {
+    let (written, merged, worst) = (args.output.display().to_string(), report.tensors.len(), report.largest_drift());
+    let text = if args.json {
+        let worst = worst.map(|worst| {
+            json!({ "tensor": worst.name, "drift": worst.drift, "update": worst.update, "relative": worst.relative_drift() })
+        });
+        serde_json::to_string_pretty(&json!({ "output": written, "merged": merged, "largest_drift": worst }))?
+    } else if let Some(worst) = worst {
+        format!(
+            "{written}: {merged} tensors merged; largest drift by rounding: {:.3e} where the largest update is {:.3e} ({:.3} %), in {}",
+            worst.drift,
+            worst.update,
+            100.0 * worst.relative_drift(),
+            worst.name
+        )
+    } else {
+        format!("{written}: the weights of the backbone that were trained; there is no update to fold in")
+    };
+    output::line(&text)
+}

@@ -1,0 +1,112 @@
+//! `train score`.
+
+use super::output;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use hankel_trainer::metrics::TextMetric;
+use hankel_trainer::tasks::text::lines::{Problems, each_line, text, texts};
+use hankel_trainer::tasks::text::{Prediction, Scoring, TextFormat};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// JSON lines with `prediction` and `references` (or one `reference`), as `train eval` writes them
+    predictions: PathBuf,
+    /// What the answers are to; decides the metrics
+    #[arg(long, value_enum)]
+    task: TaskArg,
+    /// Metrics instead of those usual for the task, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    metrics: Vec<TextMetric>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum TaskArg {
+    Quality,
+    Qmsum,
+    Narrativeqa,
+    Longbench,
+    Jsonl,
+}
+
+impl TaskArg {
+    fn format(self) -> TextFormat {
+        match self {
+            TaskArg::Quality => TextFormat::Quality,
+            TaskArg::Qmsum => TextFormat::QmSum,
+            TaskArg::Narrativeqa => TextFormat::NarrativeQa,
+            TaskArg::Longbench => TextFormat::LongBench,
+            TaskArg::Jsonl => TextFormat::Jsonl,
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let path = &args.predictions;
+    let content = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let format = args.task.format();
+    let metrics = if args.metrics.is_empty() { format.metrics().to_vec() } else { args.metrics.clone() };
+    let scoring = Scoring { format, metrics, generate: true };
+    let (mut problems, mut lines) = (Problems::default(), Vec::new());
+    each_line(&content, path, &mut problems, |_, value| {
+        let mut line = prediction(value, format)?;
+        line.scores = scoring.score(&line);
+        lines.push(line);
+        Ok(())
+    });
+    problems.warn();
+    if lines.is_empty() {
+        let why = problems.first().unwrap_or("it is empty");
+        bail!("{}: there is nothing to score: {why}", path.display());
+    }
+    // `train eval` writes the answers of several adapters into one file.
+    let mut groups: Vec<(Option<&str>, Vec<&Prediction>)> = Vec::new();
+    for line in &lines {
+        let name = line.adapter.as_deref();
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, group)) => group.push(line),
+            None => groups.push((name, vec![line])),
+        }
+    }
+    let means = |group: &[&Prediction]| scoring.means(group.iter().copied());
+    if args.json {
+        let mut found = json!({ "task": format.name(), "predictions": lines.len(), "left_out": problems.len() });
+        if let [(_, group)] = &groups[..] {
+            found["scores"] = json!(means(group));
+        } else {
+            let rows = groups
+                .iter()
+                .map(|(name, group)| json!({ "adapter": name, "predictions": group.len(), "scores": means(group) }));
+            found["adapters"] = rows.collect();
+        }
+        return output::line(&serde_json::to_string_pretty(&found)?);
+    }
+    let block = |(name, group): &(Option<&str>, Vec<&Prediction>)| {
+        let of = name.map_or_else(|| path.display().to_string(), |name| format!("{name} in {}", path.display()));
+        let rows = means(group).into_iter().map(|(name, value)| format!("\n  {name:<36} {value:.4}"));
+        format!("{} predictions of {of}", group.len()) + &rows.collect::<String>()
+    };
+    output::line(&groups.iter().map(block).collect::<Vec<_>>().join("\n"))
+}
+
+fn prediction(value: &Value, format: TextFormat) -> Result<Prediction, String> {
+    let mut object = value.clone();
+    if value.get("references").is_none() {
+        let reference = text(value, "reference").map_err(|_| "has no `references`".to_owned())?;
+        object["references"] = json!([reference]);
+    }
+    // For their messages: what serde says names no key.
+    text(&object, "prediction")?;
+    if texts(&object, "references")?.is_empty() {
+        return Err("`references` is empty".to_owned());
+    }
+    let line: Prediction = serde_json::from_value(object).map_err(|error| error.to_string())?;
+    if format == TextFormat::LongBench && line.dataset.is_none() {
+        return Err("has no `dataset`, which decides the metric".to_owned());
+    }
+    Ok(line)
+}

@@ -1,0 +1,180 @@
+//! `train sweep`.
+
+use super::{CheckFailed, output};
+use anyhow::{Context, Result, bail};
+use hankel_study::report;
+use hankel_study::sweep::{CellDirectory, Share, State, run as run_cells};
+use hankel_trainer::config::Experiment;
+use hankel_trainer::run::{interrupt, lock, memory};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Experiments: configurations with a [sweep] table
+    #[arg(required = true)]
+    experiments: Vec<PathBuf>,
+    /// Change a key of every configuration, the values of an axis (seed=[0,1]) or the scale (scale=smoke)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Where each experiment has its directory of cells
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    out: PathBuf,
+    /// List the cells with their numbers and how far they are, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// With --list: a JSON array
+    #[arg(long, requires = "list")]
+    json: bool,
+    /// Run only the cell of this number, from 0: a job of an array
+    #[arg(long, value_name = "I", conflicts_with = "shard")]
+    task_index: Option<usize>,
+    /// Run only every N-th cell, beginning with the I-th, from 1
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    shard: Option<Share>,
+}
+
+fn shard(text: &str) -> Result<Share, String> {
+    let parse = || {
+        let (part, of) = text.split_once('/')?;
+        Some((part.trim().parse::<usize>().ok()?, of.trim().parse::<usize>().ok()?))
+    };
+    match parse() {
+        Some((part, of)) if (1..=of).contains(&part) => Ok(Share::Shard { part, of }),
+        _ => Err("expected I/N with I from 1 to N, for example 2/8".to_owned()),
+    }
+}
+
+impl Args {
+    fn cells(&self) -> Result<Vec<CellDirectory>> {
+        let mut cells: Vec<CellDirectory> = Vec::new();
+        for path in &self.experiments {
+            let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let experiment = Experiment::load(&text, &path.display().to_string(), &self.overrides)?;
+            let directory = experiment.directory_name();
+            if cells.iter().any(|cell| cell.experiment == directory) {
+                bail!("two experiments are called {directory}: give {} another `name`", path.display());
+            }
+            let of_experiment = experiment.cells()?.into_iter();
+            cells.extend(of_experiment.map(|cell| CellDirectory::new(&self.out, &experiment, cell)));
+        }
+        Ok(cells)
+    }
+
+    fn share(&self, cells: usize) -> Result<Share> {
+        match (self.task_index, self.shard) {
+            (Some(index), _) if index >= cells => bail!("--task-index {index}: there are {cells} cells, from 0"),
+            (Some(index), _) => Ok(Share::Task(index)),
+            (None, Some(shard)) => Ok(shard),
+            (None, None) => Ok(Share::All),
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let cells = args.cells()?;
+    let share = args.share(cells.len())?;
+    if args.list {
+        return list(&cells, share, args.json);
+    }
+    memory::watch();
+    interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
+    let outcome = run_cells(&cells, share)?;
+    for page in reports(&cells, &args.out)? {
+        output::line(&page.display().to_string())?;
+    }
+    let diverged = outcome.diverged.len();
+    let mut line = format!("{} of {} cells done", outcome.done, outcome.total());
+    for (count, what) in
+        [(diverged, "diverged"), (outcome.failed.len(), "failed"), (outcome.elsewhere, "in other processes")]
+    {
+        if count > 0 {
+            let _ = write!(line, ", {count} {what}");
+        }
+    }
+    output::line(&line)?;
+    outcome.diverged.iter().try_for_each(|name| output::line(&format!("{name} diverged")))?;
+    match &outcome.failed[..] {
+        [] => Ok(()),
+        failed => {
+            let lines: Vec<String> = failed.iter().map(|(name, error)| format!("\n  {name}: {error}")).collect();
+            Err(CheckFailed(format!(
+                "{} of the cells failed; the same command tries them again:{}",
+                failed.len(),
+                lines.concat()
+            ))
+            .into())
+        }
+    }
+}
+
+/// A report of each experiment that has outcomes, and one of all if there are several.
+fn reports(cells: &[CellDirectory], out: &Path) -> Result<Vec<PathBuf>> {
+    let mut experiments: Vec<&str> = cells.iter().map(|cell| cell.experiment.as_str()).collect();
+    experiments.dedup();
+    let mut pages = Vec::new();
+    for &experiment in &experiments {
+        pages.extend(page(cells.iter().filter(|cell| cell.experiment == experiment), &out.join(experiment))?);
+    }
+    if pages.len() > 1 {
+        pages.extend(page(cells.iter(), out)?);
+    }
+    Ok(pages)
+}
+
+/// The report of those of `cells` that have an outcome, in `directory`.
+fn page<'a>(cells: impl Iterator<Item = &'a CellDirectory>, directory: &Path) -> Result<Option<PathBuf>> {
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    // One process at a time, so that the last one leaves the page on which all cells are.
+    let _held = lock::hold(directory)?;
+    let is_over = |cell: &&CellDirectory| matches!(cell.state(), Ok(State::Done | State::Diverged(_)));
+    let paths: Vec<PathBuf> = cells.filter(is_over).map(|cell| cell.path().to_owned()).collect();
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let page = directory.join("report.html");
+    report::write(report::read(&paths)?, &page)?;
+    Ok(Some(page))
+}
+
+fn list(cells: &[CellDirectory], share: Share, json: bool) -> Result<()> {
+    let mut rows = Vec::new();
+    for (index, cell) in cells.iter().enumerate().filter(|(index, _)| share.has(*index)) {
+        let (state, note) = match cell.state()? {
+            State::Open => ("open", String::new()),
+            State::Begun => ("begun", String::new()),
+            State::Done => ("done", String::new()),
+            State::Diverged(failure) => ("diverged", failure.error),
+            State::Failed(failure) => ("failed", failure.error),
+        };
+        if json {
+            rows.push(serde_json::json!({
+                "index": index, "experiment": cell.experiment, "cell": cell.slug, "state": state,
+                "note": note, "directory": cell.path().display().to_string(),
+            }));
+        } else {
+            let line = format!("{index:>5}  {state:<8}  {}/{}  {note}", cell.experiment, cell.slug);
+            output::line(line.trim_end())?;
+        }
+    }
+    if json {
+        output::line(&serde_json::to_string_pretty(&rows)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_checked() {
+        assert_eq!(shard("2/8"), Ok(Share::Shard { part: 2, of: 8 }));
+        for wrong in ["0/3", "4/3", "1", "a/b", "1/0"] {
+            assert!(shard(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `docs/reproduction.md`: the claims one by one, written from the files of results.
+
+use crate::claims::{Claim, Expect, Outcome, Verdict};
+use crate::measure::Group;
+use crate::statistics::Summary;
+use crate::{Cell, files, measure};
+use hankel_trainer::format::{capitalised, significant as number};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// The audit of `claims` on `cells`, as Markdown.
+pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
+    let outcomes: Vec<Outcome> = claims.iter().map(|claim| claim.judge(cells)).collect();
+    let mut out = String::from(HEAD);
+    let names = ["confirmed", "not confirmed", "not testable here", "not measured"];
+    let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
+    let counts: Vec<String> = names.iter().map(|name| format!("{} {name}", count(name))).collect();
+    let undecided = outcomes.iter().filter(|outcome| outcome.verdict.is_undecided()).count();
+    let _ = write!(out, "\nOf {} claims: {}. ", outcomes.len(), counts.join(", "));
+    let _ = write!(out, "Of those not confirmed {undecided} are undecided, so that more runs might confirm them.\n\n");
+    out += "| claim | paper | ours (mean ± sd, n) | verdict |\n| --- | --- | --- | --- |\n";
+    for outcome in &outcomes {
+        let claim = outcome.claim;
+        let verdict = match outcome.verdict.reason() {
+            "" => outcome.verdict.name().to_owned(),
+            why => format!("{}: {why}", outcome.verdict.name()),
+        };
+        let figures: Vec<String> = outcome.measured.groups.iter().map(brief).collect();
+        let figures = if figures.is_empty() { "–".to_owned() } else { figures.join("<br>") };
+        let _ = writeln!(out, "| [{0}](#{0}) | {1} | {figures} | {verdict} |", claim.id, claim.paper);
+    }
+    let mut experiment = "";
+    for outcome in &outcomes {
+        if outcome.claim.experiment != experiment {
+            experiment = &outcome.claim.experiment;
+            let _ = write!(out, "\n## {experiment}\n\n{}", section(experiment, cells));
+        }
+        out += &one(outcome);
+    }
+    out
+}
+
+const HEAD: &str = "# Reproduction of the paper's claims
+
+Written by `train audit` from the figures in [results](results) and the list of claims in `train/study/src/claims.toml`; no number or verdict here is
+typed by hand. A figure is the mean over runs ± its standard deviation. Differences are taken between rows of the same run (same seed, data,
+table and backbone), and a claim of a difference is *confirmed* when the 95 % interval of Student's t for the mean difference is on the claimed side of
+zero at every point of the grid that was run, *not confirmed* otherwise: *undecided* where the interval includes it, *the contrary* where it is on the
+other side. A claim of a size is confirmed when the mean is in the stated range, *outside* when it is not; t, p and Hedges' g are of the distance from what
+is claimed. Confirmed at some of the points that a claim is about is not confirmed at all of them: the verdict tells how many.
+";
+
+/// Which cells there are of an experiment, as a section of the page.
+fn section(experiment: &str, cells: &[Cell]) -> String {
+    let file = format!("`train/experiments/paper/{experiment}.toml`");
+    let runs = runs(experiment, cells);
+    if runs.is_empty() {
+        return format!("{file} has not been run.\n");
+    }
+    runs.iter().map(|run| format!("{file} {run}\n")).collect::<Vec<_>>().join("\n")
+}
+
+/// Which cells there are of an experiment, a sentence for each scale: how many, of what, where and how long.
+pub(super) fn runs(experiment: &str, cells: &[Cell]) -> Vec<String> {
+    let own: Vec<&Cell> = cells.iter().filter(|cell| cell.id.experiment == experiment).collect();
+    let scales: BTreeSet<&Option<String>> = own.iter().map(|cell| &cell.id.scale).collect();
+    let run = |scale: &Option<String>| {
+        let here: Vec<&Cell> = own.iter().copied().filter(|cell| cell.id.scale == *scale).collect();
+        let results: Vec<_> = here.iter().filter_map(|cell| cell.result.as_ref()).collect();
+        let seconds = results.iter().map(|result| result.wall_time_seconds).sum::<f64>();
+        let mut facts = BTreeSet::new();
+        for result in &results {
+            let e = &result.environment;
+            let commit = e.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+            facts.insert(format!(
+                "{} with {} threads, device {}, hankel {}{commit}",
+                e.cpu, e.threads, e.device, e.hankel
+            ));
+        }
+        let mut out = scale.as_deref().map_or_else(|| "whole".to_owned(), |scale| format!("at scale `{scale}`"));
+        let _ = write!(out, ": {}, {}", counted(here.len(), "cell"), counted(files::seeds(&here).max(1), "seed"));
+        for (axis, values) in measure::axes(&here) {
+            let _ = write!(out, ", {} {}", axis.replace('-', " "), values.join("/"));
+        }
+        let _ = write!(out, "; {seconds:.0} s in all. {}.", facts.into_iter().collect::<Vec<_>>().join("; "));
+        out
+    };
+    scales.into_iter().map(run).collect()
+}
+
+/// `1 cell`, `2 cells`.
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Who says it, and what.
+fn source(claim: &Claim) -> String {
+    let kinds = [("(open) ", "Question"), ("(left out) ", "Left out by the paper"), ("(control) ", "Control")];
+    let own = kinds.iter().find_map(|(mark, kind)| Some((*kind, claim.paper.strip_prefix(mark)?)));
+    let (kind, words) = own.unwrap_or(("Paper", &claim.paper));
+    format!("{kind}: {words}{}", if words.ends_with('?') { "" } else { "." })
+}
+
+fn one(outcome: &Outcome) -> String {
+    let claim = outcome.claim;
+    let mut out = format!("\n### {}\n\n- {}\n", claim.id, source(claim));
+    if !claim.released.is_empty() {
+        let _ = writeln!(out, "- Its released code: {}.", claim.released);
+    }
+    let _ = writeln!(out, "- Ours: {}. It stands if {}.", claim.ours, claim.expect.describe());
+    for group in &outcome.measured.groups {
+        let _ = writeln!(out, "  - {}", detail(group, claim.expect));
+    }
+    if outcome.measured.diverged > 0 && claim.measure.of != "diverged" {
+        let _ = writeln!(
+            out,
+            "  - {} came to values that are not finite and left out of these figures.",
+            counted(outcome.measured.diverged, "run")
+        );
+    }
+    let scale =
+        outcome.scale.as_ref().filter(|_| matches!(outcome.verdict, Verdict::Confirmed(_) | Verdict::NotConfirmed(_)));
+    let scale = scale.map_or_else(String::new, |scale| format!(" (at scale `{scale}`)"));
+    let why = match outcome.verdict.reason() {
+        "" => String::new(),
+        why => format!(": {why}"),
+    };
+    let _ = writeln!(out, "- **{}**{why}{scale}.", capitalised(outcome.verdict.name()));
+    out
+}
+
+/// `0.5123 ± 0.0040 (n = 3)`.
+fn summary(summary: &Summary) -> String {
+    let sd = summary.sd.map_or_else(String::new, |sd| format!(" ± {}", number(sd)));
+    format!("{}{sd} (n = {})", number(summary.mean), summary.n)
+}
+
+/// A group in a cell of a table.
+pub(crate) fn brief(group: &Group) -> String {
+    let label = if group.label.is_empty() { String::new() } else { format!("{}: ", group.label) };
+    format!("{label}{}", summary(&group.summary))
+}
+
+/// A group with both sides of its comparison.
+pub(super) fn compared(group: &Group) -> String {
+    let mut out = brief(group);
+    if let Some([own, other]) = &group.sides {
+        let side = |(name, s): &(String, Summary)| {
+            let sd = s.sd.map_or_else(String::new, |sd| format!(" ± {}", number(sd)));
+            format!("{name} {}{sd}", number(s.mean))
+        };
+        let _ = write!(out, "; {}, {}", side(own), side(other));
+    }
+    out
+}
+
+/// A group in a line: both sides, interval, test and size of the effect.
+fn detail(group: &Group, expect: Expect) -> String {
+    let mut out = compared(group);
+    if let Expect::AtMost(_) = expect {
+        let _ = write!(out, "; largest {}", number(group.largest()));
+    } else if let Some(e) = group.estimate(expect.limit().unwrap_or(0.0)) {
+        let ((low, high), (least, most)) = (e.interval, e.bootstrap);
+        let _ = write!(out, "; 95 % {} to {}", number(low), number(high));
+        let _ = write!(out, ", bootstrap {} to {}", number(least), number(most));
+        if group.sides.is_some() && expect.limit().is_some() {
+            let _ = write!(out, "; t = {}, p = {}", number(e.t), number(e.p));
+            let _ = e.hedges_g.map(|g| write!(out, ", Hedges' g = {}", number(g)));
+        }
+    }
+    out
+}

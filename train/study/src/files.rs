@@ -1,0 +1,163 @@
+//! The files of `docs/results`: one per experiment and scale, a cell a line.
+
+use crate::{Cell, SEED};
+use hankel_models::weights::atomic;
+use hankel_trainer::results::{RunResult, SCHEMA};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Significant digits of Hankel singular values in these files.
+const DIGITS: usize = 4;
+
+/// A file of results that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read or written.
+    #[error("cannot use {}: {source}", path.display())]
+    Access {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line of it is not a cell.
+    #[error("{}, line {line}: {source}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// It was written by a newer version.
+    #[error("{}, line {line} has layout {found}, this version reads layouts up to {SCHEMA}", path.display())]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        line: usize,
+        /// The layout it states.
+        found: u32,
+    },
+}
+
+fn access(path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    let path = path.to_owned();
+    move |source| FileError::Access { path, source }
+}
+
+/// Writes `DIR/EXPERIMENT-SCALE.jsonl` for each experiment among `cells`, and gives their paths. Cells that such a file has
+/// already are replaced by those of the same grid point, and stay otherwise.
+///
+/// # Errors
+/// When a file cannot be written, or one that is there cannot be read.
+pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let mut files: BTreeMap<String, Vec<&Cell>> = BTreeMap::new();
+    for cell in cells {
+        files.entry(cell.id.directory()).or_default().push(cell);
+    }
+    fs::create_dir_all(directory).map_err(access(directory))?;
+    let mut written = Vec::new();
+    for (name, new) in files {
+        let path = directory.join(format!("{name}.jsonl"));
+        let mut cells = if path.exists() { read_file(&path)? } else { Vec::new() };
+        cells.retain(|cell| new.iter().all(|other| other.id != cell.id));
+        cells.extend(new.iter().map(|&cell| Cell { result: cell.result.as_ref().map(slim), ..cell.clone() }));
+        cells.sort_by_key(|cell| cell.id.order());
+        let lines = cells.iter().map(|cell| serde_json::to_string(cell).expect("a result is JSON") + "\n");
+        let source = |error| io::Error::other(format!("{error:#}"));
+        atomic::write_file(&path, lines.collect::<String>().as_bytes()).map_err(source).map_err(access(&path))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// What is kept of a result: no spectra twice, and no more digits of them than a figure shows.
+fn slim(result: &RunResult) -> RunResult {
+    let mut result = result.clone();
+    for row in &mut result.rows {
+        let truncated = row.truncated_from.is_some();
+        for layer in &mut row.layers {
+            if truncated {
+                layer.hankel_singular_values.clear();
+            }
+            for value in &mut layer.hankel_singular_values {
+                *value = format!("{value:.*e}", DIGITS - 1).parse().unwrap_or(*value);
+            }
+        }
+    }
+    result.environment.cpu_features.clear();
+    result
+}
+
+/// Reads all `*.jsonl` of a directory, in the order of their names.
+///
+/// # Errors
+/// When a file cannot be read, or a line is not a cell.
+pub fn read_results(directory: &Path) -> Result<Vec<Cell>, FileError> {
+    let entries = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let mut paths: Vec<PathBuf> = entries.map_err(access(directory))?.iter().map(fs::DirEntry::path).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    paths.sort();
+    let files = paths.iter().map(|path| read_file(path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(files.into_iter().flatten().collect())
+}
+
+fn read_file(path: &Path) -> Result<Vec<Cell>, FileError> {
+    let text = fs::read_to_string(path).map_err(access(path))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.map(|(index, line)| read_line(line, path, index + 1)).collect()
+}
+
+fn read_line(text: &str, path: &Path, line: usize) -> Result<Cell, FileError> {
+    let path = path.to_owned();
+    let cell: Cell = match serde_json::from_str(text) {
+        Ok(cell) => cell,
+        Err(source) => return Err(FileError::Line { path, line, source }),
+    };
+    match cell.result.as_ref().map_or(SCHEMA, |result| result.schema) {
+        found if found > SCHEMA => Err(FileError::Schema { path, line, found }),
+        _ => Ok(cell),
+    }
+}
+
+/// The seeds that `cells` have, each once.
+pub(super) fn seeds(cells: &[&Cell]) -> usize {
+    let mut seeds: Vec<&str> = cells.iter().filter_map(|cell| cell.id.axis(SEED)).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    seeds.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CellId;
+    use crate::testing::result;
+
+    fn cell(seed: u32, seconds: f64) -> Cell {
+        let axes = vec![("seed".to_owned(), seed.to_string())];
+        let result = RunResult { wall_time_seconds: seconds, ..result() };
+        let id = CellId { experiment: "e".into(), scale: Some("small".into()), axes };
+        Cell { id, diverged: None, result: Some(result) }
+    }
+
+    #[test]
+    fn new_cells_join_those_that_are_there() {
+        let directory = tempfile::tempdir().unwrap();
+        write_results(&[cell(1, 1.0), cell(0, 2.0)], directory.path()).unwrap();
+        write_results(&[cell(2, 3.0), cell(1, 4.0)], directory.path()).unwrap();
+        let cells = read_results(directory.path()).unwrap();
+        let seconds: Vec<f64> = cells.iter().map(|cell| cell.result.as_ref().unwrap().wall_time_seconds).collect();
+        assert_eq!(seconds, [2.0, 4.0, 3.0]);
+        let file = directory.path().join("e-small.jsonl");
+        fs::write(&file, "{}\n").unwrap();
+        let before = fs::read(&file).unwrap();
+        assert!(write_results(&[cell(3, 1.0)], directory.path()).is_err(), "what cannot be read is not replaced");
+        assert_eq!(fs::read(&file).unwrap(), before);
+        assert!(matches!(read_results(&directory.path().join("none")), Err(FileError::Access { .. })));
+    }
+}

@@ -1,0 +1,65 @@
+//! Cells from run directories.
+
+use crate::sweep::Failure;
+use crate::{CELL_FILE, Cell, CellId};
+use anyhow::{Context, Result, bail};
+use hankel_trainer::results::RunResult;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Levels of directories between what is given and a run: `runs`, an experiment, a cell.
+const DEPTH: usize = 3;
+
+/// The run directories among and below `given`, each once: a run itself, a sweep's directory, or one with several of them.
+///
+/// # Errors
+/// When a directory cannot be read, or has no run in it.
+pub(crate) fn run_directories(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    for path in given {
+        let before = found.len();
+        descend(path, DEPTH, &mut found)?;
+        if found.len() == before {
+            bail!("{} is not a run directory, and has none in it", path.display());
+        }
+    }
+    found.retain(|path| seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    Ok(found)
+}
+
+fn descend(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+    if ["result.json", "metrics.jsonl"].iter().any(|mark| path.join(mark).is_file()) {
+        found.push(path.to_owned());
+        return Ok(());
+    }
+    if depth == 0 || !path.is_dir() {
+        return Ok(());
+    }
+    let unreadable = || format!("cannot read {}", path.display());
+    let entries =
+        fs::read_dir(path).with_context(unreadable)?.collect::<Result<Vec<_>, _>>().with_context(unreadable)?;
+    let mut below: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(|path| path.is_dir()).collect();
+    below.sort();
+    below.iter().try_for_each(|path| descend(path, depth - 1, found))
+}
+
+/// The cell of a run directory, with the run's `result`; `None` when no sweep made it, or it is neither finished nor diverged.
+///
+/// # Errors
+/// When a file of the sweep cannot be understood.
+pub(crate) fn cell_of(run: &Path, result: Option<&RunResult>) -> Result<Option<Cell>> {
+    let Some(id) = read::<CellId>(&run.join(CELL_FILE))? else { return Ok(None) };
+    let failure = read::<Failure>(&run.join("failed.json"))?;
+    let diverged =
+        failure.filter(|failure| failure.diverged.is_some() && result.is_none()).map(|failure| failure.error);
+    Ok((result.is_some() || diverged.is_some()).then(|| Cell { id, diverged, result: result.cloned() }))
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not what a sweep writes", path.display())).map(Some)
+}

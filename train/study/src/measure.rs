@@ -1,0 +1,291 @@
+//! The figures that claims are about, from cells.
+
+use crate::statistics::{Estimate, Summary, slope};
+use crate::{Cell, SEED};
+use hankel_models::adapters::Exactness;
+use hankel_trainer::results::{AdapterResult, LayerResult, RunResult, metric};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A figure of every cell: of a row, or of one row against another.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// A metric of the validation split, or what else [`quantity`] knows.
+    pub of: String,
+    /// The row; of several, the best on average.
+    #[serde(deserialize_with = "one_or_many")]
+    pub row: Vec<String>,
+    /// The row it is compared with in the same cell, or the cell that `against_where` names.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub against: Vec<String>,
+    /// How they are compared.
+    #[serde(default)]
+    pub combine: Combine,
+    /// Cells that count: values of axes.
+    #[serde(default, rename = "where", deserialize_with = "values")]
+    pub filter: BTreeMap<String, Vec<String>>,
+    /// Values of axes in which the partner's cell differs.
+    #[serde(default)]
+    pub against_where: BTreeMap<String, String>,
+    /// Axes by whose values cells are judged apart. All groups have to show what is expected.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub by: Vec<String>,
+    /// Axis along which the slope of the figure is taken, per doubling.
+    #[serde(default)]
+    pub trend: Option<String>,
+}
+
+/// How two rows are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Combine {
+    /// The row less the other.
+    #[default]
+    Difference,
+    /// The row over the other.
+    Ratio,
+    /// The row's distance from its mean over the runs less that of the other from its own, as Levene tests variances.
+    Spread,
+}
+
+/// One string, or several.
+fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Either::deserialize(deserializer)? {
+        Either::One(one) => vec![one],
+        Either::Many(many) => many,
+    })
+}
+
+fn values<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Values(#[serde(deserialize_with = "one_or_many")] Vec<String>);
+    let map = BTreeMap::<String, Values>::deserialize(deserializer)?;
+    Ok(map.into_iter().map(|(axis, Values(values))| (axis, values)).collect())
+}
+
+/// What a claim's measure gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Measured {
+    /// One per value of the axes it is judged by, or a single one without a label.
+    pub groups: Vec<Group>,
+    /// Labels of those for which there are cells, but no figures.
+    pub missing: Vec<String>,
+    /// Cells that came to values that are not finite, and are not among the figures.
+    pub diverged: usize,
+}
+
+/// Cells that are judged together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// `length 64`; empty when there is one group.
+    pub label: String,
+    /// The figures.
+    pub values: Vec<f64>,
+    /// What they are together.
+    pub summary: Summary,
+    /// The row and what it is compared with, when there is such.
+    pub sides: Option<[(String, Summary); 2]>,
+}
+
+impl Group {
+    /// The mean with its uncertainty, tested against `limit`; `None` for a single figure.
+    pub fn estimate(&self, limit: f64) -> Option<Estimate> {
+        Estimate::against(&self.values, limit)
+    }
+
+    /// The largest figure.
+    pub fn largest(&self) -> f64 {
+        self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+}
+
+/// A quantity of a row: a metric of the validation split; `order`, `gate`, `contribution` (means over layers), `largest_pole`,
+/// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
+/// 0 where nothing was discarded; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
+/// over layers. (`diverged` is of cells.)
+pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
+    // Predictors without training stand among the rows.
+    if let Some(value) = result.task.baselines.get(row) {
+        return (name == result.task.primary_metric).then_some(*value);
+    }
+    let row = result.rows.iter().find(|candidate| candidate.name == row)?;
+    let mean = |value: fn(&LayerResult) -> Option<f64>| {
+        Summary::of(&row.layers.iter().filter_map(value).collect::<Vec<_>>()).map(|summary| summary.mean)
+    };
+    match name {
+        "order" => mean(|layer| Some(layer.order as f64)),
+        "gate" => mean(|layer| layer.gate.map(f64::abs)),
+        "contribution" => mean(|layer| layer.contribution),
+        "largest_pole" => row.layers.iter().filter_map(|layer| layer.spectral_radius).reduce(f64::max),
+        "parameters" => Some(row.parameters.adapter as f64),
+        "seconds_per_step" => seconds_per_step(row),
+        "error_over_bound" => {
+            let share = |layer: &LayerResult| match (layer.hinf_error?, layer.error_bound?) {
+                (_, 0.0) => Some(0.0),
+                (error, bound) => Some(error / bound),
+            };
+            row.layers.iter().filter_map(share).reduce(f64::max)
+        }
+        error if error.ends_with("_error") => {
+            let (scan, kind) = error.strip_suffix("_error")?.split_once('_')?;
+            let errors = row.layers.iter().filter_map(|layer| layer.exactness.as_ref());
+            errors.filter_map(|exactness| error_of(exactness, scan, kind)).reduce(f64::max)
+        }
+        metric => row.validation.get(metric),
+    }
+}
+
+fn error_of(exactness: &Exactness, scan: &str, kind: &str) -> Option<f64> {
+    let deviation = match scan {
+        "fft" => exactness.fft,
+        "sequential" => exactness.sequential,
+        "chunked" => exactness.chunked,
+        _ => return None,
+    };
+    match kind {
+        "absolute" => Some(deviation.absolute),
+        "relative" => Some(deviation.relative),
+        _ => None,
+    }
+}
+
+/// Seconds of an optimizer step, evaluation apart.
+pub fn seconds_per_step(row: &AdapterResult) -> Option<f64> {
+    row.training.as_ref().filter(|training| training.steps > 0).map(|t| t.seconds / t.steps as f64)
+}
+
+/// The figures of a measure on cells of one experiment and scale.
+pub fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
+    let allowed = |cell: &&&Cell| {
+        measure.filter.iter().all(|(axis, values)| {
+            let own = cell.id.axis(axis);
+            // An axis that this scale does not have cannot exclude a cell.
+            own.is_none_or(|own| values.iter().any(|value| value == own))
+        })
+    };
+    let counted: Vec<&Cell> = cells.iter().filter(allowed).copied().collect();
+    let mut groups: Vec<(Vec<Option<&str>>, Vec<&Cell>)> = Vec::new();
+    for &cell in &counted {
+        let key: Vec<Option<&str>> = measure.by.iter().map(|axis| cell.id.axis(axis)).collect();
+        match groups.iter_mut().find(|(own, _)| *own == key) {
+            Some((_, members)) => members.push(cell),
+            None => groups.push((key, vec![cell])),
+        }
+    }
+    let label = |key: &[Option<&str>]| {
+        let parts = measure.by.iter().zip(key.iter().copied());
+        let part = |(axis, value): (&String, Option<&str>)| Some(format!("{} {}", axis.replace('-', " "), value?));
+        parts.filter_map(part).collect::<Vec<_>>().join(", ")
+    };
+    let mut made: Vec<(Vec<f64>, Result<Group, String>)> = groups
+        .iter()
+        .map(|(key, members)| {
+            let order = key.iter().map(|value| value.and_then(|v| v.parse().ok()).unwrap_or(0.0)).collect();
+            (order, group(measure, label(key), members, cells).ok_or_else(|| label(key)))
+        })
+        .collect();
+    made.sort_by(|a, b| {
+        a.0.iter().zip(&b.0).map(|(x, y)| x.total_cmp(y)).find(|o| o.is_ne()).unwrap_or(a.0.len().cmp(&b.0.len()))
+    });
+    let diverged = counted.iter().filter(|cell| cell.diverged.is_some()).count();
+    let mut measured = Measured { diverged, ..Measured::default() };
+    for (_, group) in made {
+        match group {
+            Ok(group) => measured.groups.push(group),
+            Err(label) => measured.missing.push(label),
+        }
+    }
+    measured
+}
+
+fn group(measure: &Measure, label: String, members: &[&Cell], all: &[&Cell]) -> Option<Group> {
+    if measure.of == "diverged" {
+        let values: Vec<f64> = members.iter().map(|cell| f64::from(u8::from(cell.diverged.is_some()))).collect();
+        return finish(label, &values, None);
+    }
+    let row = best(measure, &measure.row, members)?;
+    if measure.against.is_empty() {
+        let points = members.iter().filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?)));
+        return finish(label, &along(measure, points.collect()), None);
+    }
+    let partner = |cell: &Cell| all.iter().copied().find(|other| is_partner(measure, cell, other));
+    let partners: Vec<&Cell> = members.iter().filter_map(|cell| partner(cell)).collect();
+    let against = best(measure, &measure.against, &partners)?;
+    let pairs: Vec<(&Cell, f64, f64)> = members
+        .iter()
+        .filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?, value(partner(cell)?, against, &measure.of)?)))
+        .collect();
+    let side = |name: &str, pick: fn(&(&Cell, f64, f64)) -> f64| {
+        Some((name.to_owned(), Summary::of(&pairs.iter().map(pick).collect::<Vec<_>>())?))
+    };
+    let sides = [side(row, |pair| pair.1)?, side(against, |pair| pair.2)?];
+    let means = sides.each_ref().map(|(_, summary)| summary.mean);
+    let combined = |own: f64, other: f64| match measure.combine {
+        Combine::Difference => own - other,
+        Combine::Ratio => own / other,
+        Combine::Spread => (own - means[0]).abs() - (other - means[1]).abs(),
+    };
+    let points = pairs.iter().map(|&(cell, own, other)| (cell, combined(own, other))).collect();
+    finish(label, &along(measure, points), Some(sides))
+}
+
+fn finish(label: String, values: &[f64], sides: Option<[(String, Summary); 2]>) -> Option<Group> {
+    Some(Group { label, values: values.to_vec(), summary: Summary::of(values)?, sides })
+}
+
+/// The values themselves, or of each cell that differs only along the axis of the trend the slope per doubling.
+fn along(measure: &Measure, points: Vec<(&Cell, f64)>) -> Vec<f64> {
+    let Some(axis) = &measure.trend else { return points.into_iter().map(|(_, value)| value).collect() };
+    let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    for (cell, value) in points {
+        let Some(x) = cell.id.axis(axis).and_then(|x| x.parse::<f64>().ok()).filter(|x| *x > 0.0) else { continue };
+        let key = cell.id.describe(&[axis]);
+        match lines.iter_mut().find(|(own, _)| *own == key) {
+            Some((_, line)) => line.push((x.log2(), value)),
+            None => lines.push((key, vec![(x.log2(), value)])),
+        }
+    }
+    lines.iter().filter_map(|(_, line)| slope(line)).collect()
+}
+
+fn value(cell: &Cell, row: &str, of: &str) -> Option<f64> {
+    quantity(cell.result.as_ref()?, row, of)
+}
+
+/// Whether `other` is `cell` itself, or what the measure compares it with.
+fn is_partner(measure: &Measure, cell: &Cell, other: &Cell) -> bool {
+    let wanted = |axis: &str| measure.against_where.get(axis).map(String::as_str).or(cell.id.axis(axis));
+    other.id.axes.len() == cell.id.axes.len() && other.id.axes.iter().all(|(axis, value)| wanted(axis) == Some(value))
+}
+
+/// The row of `names` that is best on average, among those that are there.
+fn best<'a>(measure: &Measure, names: &'a [String], cells: &[&Cell]) -> Option<&'a str> {
+    let mean = |name: &str| {
+        let values: Vec<f64> = cells.iter().filter_map(|cell| value(cell, name, &measure.of)).collect();
+        Summary::of(&values).map(|summary| summary.mean)
+    };
+    let sign = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
+    let known = names.iter().filter_map(|name| Some((name.as_str(), sign * mean(name)?)));
+    known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
+}
+
+/// The axes of `cells` that have several values, seeds apart, with their values in order of appearance.
+pub fn axes(cells: &[&Cell]) -> Vec<(String, Vec<String>)> {
+    let mut axes: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, value) in cells.iter().flat_map(|cell| &cell.id.axes).filter(|(name, _)| name != SEED) {
+        match axes.iter_mut().find(|(own, _)| own == name) {
+            Some((_, values)) if !values.contains(value) => values.push(value.clone()),
+            Some(_) => {}
+            None => axes.push((name.clone(), vec![value.clone()])),
+        }
+    }
+    axes.retain(|(_, values)| values.len() > 1);
+    axes
+}

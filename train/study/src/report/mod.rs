@@ -1,0 +1,148 @@
+//! The report of sweeps: cells of experiments, repeated over seeds, as means with their deviations.
+//!
+//! Runs that no sweep made, and one run by itself, are shown as [`hankel_trainer::report`] shows them.
+
+mod axes;
+mod claims;
+mod curves;
+mod experiment;
+mod figures;
+mod layers;
+mod rows;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use crate::gather::{cell_of, run_directories};
+use crate::{CELL_FILE, Cell};
+use anyhow::Result;
+use experiment::Experiment;
+use hankel_trainer::format::duration;
+use hankel_trainer::report::html::{Text, facts, subheading};
+use hankel_trainer::report::{ReportError, Run, Section, run_header, write as write_runs, write_page};
+use hankel_trainer::results::{AdapterResult, Event, RunResult};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A cell of a sweep with what it logged.
+#[derive(Debug, Clone)]
+struct CellRun {
+    cell: Cell,
+    events: Vec<Event>,
+}
+
+impl CellRun {
+    /// Rows of its result; none when it diverged.
+    fn rows(&self) -> &[AdapterResult] {
+        self.cell.result.as_ref().map_or(&[], |result| &result.rows)
+    }
+}
+
+/// The runs in directories of runs and of sweeps, each with its cell when it is a finished or diverged cell of a sweep.
+///
+/// # Errors
+/// When there is none in one of them, or it cannot be read.
+pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
+    let found = run_directories(directories)?;
+    let mut runs = Vec::new();
+    for directory in &found {
+        let run = Run::load(directory)?;
+        let cell = cell_of(directory, run.result.as_ref())?;
+        // Among others, a cell that is still running is left out.
+        if found.len() == 1 || cell.is_some() || !directory.join(CELL_FILE).is_file() {
+            runs.push((run, cell));
+        }
+    }
+    Ok(runs)
+}
+
+/// Writes the report of `runs` to `page`, and `plots/` beside it. Cells of sweeps are shown as means over seeds; other runs,
+/// and one by itself, one by one.
+///
+/// # Errors
+/// When `runs` is empty or a file cannot be written.
+pub fn write(runs: Vec<(Run, Option<Cell>)>, page: &Path) -> Result<(), ReportError> {
+    let is_study = runs.len() > 1 && runs.iter().any(|(_, cell)| cell.is_some());
+    let (mut cells, mut others) = (Vec::new(), Vec::new());
+    for (run, cell) in runs {
+        match cell {
+            Some(cell) if is_study => cells.push(CellRun { cell, events: run.events }),
+            _ => others.push(run),
+        }
+    }
+    if !is_study {
+        return write_runs(&others, page);
+    }
+    let title = title(&cells);
+    let results: Vec<&RunResult> = cells.iter().filter_map(|run| run.cell.result.as_ref()).collect();
+    let mut header = format!("<h1>{}</h1>\n", Text(&title));
+    if !results.is_empty() {
+        header += &facts(&study_facts(&results));
+    }
+    for run in &others {
+        header += &subheading(&run.name);
+        header += &run_header(run);
+    }
+    let mut all = vec![claims::section(&cells)];
+    all.extend(sections(&cells));
+    if !others.is_empty() {
+        all.extend(hankel_trainer::report::sections(&others));
+    }
+    write_page(page, &title, &header, all)
+}
+
+fn title(cells: &[CellRun]) -> String {
+    let experiments: BTreeSet<&str> = cells.iter().map(|run| run.cell.id.experiment.as_str()).collect();
+    match experiments.first() {
+        Some(name) if experiments.len() == 1 => (*name).to_owned(),
+        _ => format!("{} experiments", experiments.len()),
+    }
+}
+
+/// What is common to the cells of sweeps: software, hardware, data.
+fn study_facts(results: &[&RunResult]) -> Vec<(String, String)> {
+    let distinct = |of: fn(&RunResult) -> String| {
+        let values: BTreeSet<String> = results.iter().map(|result| of(result)).collect();
+        values.into_iter().filter(|value| !value.is_empty()).collect::<Vec<_>>().join("; ")
+    };
+    let software = distinct(|result| {
+        let commit = result.environment.commit.as_ref();
+        format!("hankel {}{}", result.environment.hankel, commit.map_or_else(String::new, |c| format!(", commit {c}")))
+    });
+    let machine = distinct(|result| {
+        let e = &result.environment;
+        format!("{}, {} threads, device {}, {}", e.cpu, e.threads, e.device, e.precision)
+    });
+    let data = distinct(|result| {
+        result
+            .data
+            .iter()
+            .map(|file| format!("{} (SHA-256 {:.12}…)", file.path, file.sha256))
+            .collect::<Vec<_>>()
+            .join("; ")
+    });
+    let seconds: f64 = results.iter().map(|result| result.wall_time_seconds).sum();
+    let out = [
+        ("Runs", results.len().to_string()),
+        ("Wall time of all", duration(seconds)),
+        ("Software", software),
+        ("Machine", machine),
+        ("Data", data),
+    ];
+    out.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A section per experiment, and before them what compares experiments.
+fn sections(runs: &[CellRun]) -> Vec<Section> {
+    let experiments = Experiment::all(runs);
+    let mut sections = vec![figures::across(&experiments)];
+    for experiment in &experiments {
+        let (html, details) = table::section(experiment);
+        let mut drawn = curves::figures(experiment);
+        drawn.extend(axes::figures(experiment));
+        drawn.extend(figures::of(experiment));
+        drawn.extend(layers::figures(experiment));
+        sections.push(Section { title: experiment.name.clone(), html, figures: drawn, details });
+    }
+    sections
+}

@@ -1,0 +1,102 @@
+//! The tables of an experiment, one for each metric: means over seeds of every row at every point of the grid.
+
+use super::experiment::{Experiment, Group};
+use crate::measure::quantity;
+use crate::statistics::{Estimate, Summary};
+use hankel_trainer::format::{difference, metric_name, score, significant, thousands};
+use hankel_trainer::report::html::{Cell as Html, paragraph, table};
+use hankel_trainer::results::metric;
+use std::fmt::Write as _;
+
+/// Predictors without training that are shown beside the rows.
+const PREDICTORS: [&str; 4] = ["constant", "window_1", "window_4", "window_8"];
+/// A table with more lines than this is folded.
+const LONG: usize = 24;
+
+/// Facts and table, and what is folded below the figures.
+pub(super) fn section(experiment: &Experiment) -> (String, String) {
+    let groups = experiment.groups(&[]);
+    let results: Vec<_> = experiment.runs.iter().filter_map(|run| run.cell.result.as_ref()).collect();
+    let seconds: f64 = results.iter().map(|result| result.wall_time_seconds).sum();
+    let diverged = experiment.cells().iter().filter(|cell| cell.diverged.is_some()).count();
+    let mut facts = format!(
+        "{} at {} of the grid, {} in all.",
+        count(experiment.runs.len(), "cell"),
+        count(groups.len(), "point"),
+        hankel_trainer::format::duration(seconds)
+    );
+    if diverged > 0 {
+        let _ = write!(facts, " {diverged} came to values that are not finite.");
+    }
+    let mut html = String::new();
+    let mut total = 0;
+    for (metric, part) in experiment.by_metric() {
+        let lines: Vec<Vec<Html>> = part.groups(&[]).iter().flat_map(|group| lines(&part, group, metric)).collect();
+        total += lines.len();
+        html += &table(&headers(metric), &lines).replacen("<table>", "<table class=\"grid\">", 1);
+    }
+    if total > LONG {
+        (paragraph(facts), format!("<details><summary>All numbers</summary>{html}</details>\n"))
+    } else {
+        (paragraph(facts) + &html, String::new())
+    }
+}
+
+/// `1 cell`, `2 cells`.
+fn count(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn headers(metric: &str) -> [Html; 7] {
+    [
+        Html::text("row"),
+        Html::number(metric_name(metric)).with_note("mean ± sd"),
+        Html::number("to none").with_note("95 %"),
+        Html::number("runs"),
+        Html::number("parameters"),
+        Html::number("order").with_note("mean"),
+        Html::number("s / step"),
+    ]
+}
+
+fn lines(experiment: &Experiment, group: &Group, metric: &str) -> Vec<Vec<Html>> {
+    let predictors = PREDICTORS.into_iter().filter(|_| metric == metric::ACCURACY);
+    let rows = experiment.rows().into_iter().map(|row| row.first.name.as_str());
+    rows.chain(predictors).filter_map(|name| line(group, name, metric)).collect()
+}
+
+fn line(group: &Group, name: &str, metric: &str) -> Option<Vec<Html>> {
+    let results = || group.runs.iter().filter_map(|run| run.cell.result.as_ref());
+    let of = |what: &str| Summary::of(&results().filter_map(|result| quantity(result, name, what)).collect::<Vec<_>>());
+    let figure = of(metric)?;
+    let sd = figure.sd.map_or_else(String::new, |sd| format!(" ± {}", score(sd)));
+    let pairs: Vec<(f64, f64)> = results()
+        .filter_map(|result| {
+            let none = result.rows.iter().find(|row| row.kind == "none")?;
+            Some((quantity(result, name, metric)?, none.validation.get(metric)?))
+        })
+        .collect();
+    let is_none = results().any(|result| result.rows.iter().any(|row| row.name == name && row.kind == "none"));
+    let to_none = match (Estimate::paired(&pairs), &pairs[..]) {
+        _ if is_none => Html::number("–"),
+        (Some(e), _) => Html::number(difference(e.summary.mean)).with_note(&format!(
+            "{} to {}",
+            difference(e.interval.0),
+            difference(e.interval.1)
+        )),
+        (None, [(own, none)]) => Html::number(difference(own - none)),
+        _ => Html::number("–"),
+    };
+    let optional = |value: Option<Summary>, write: fn(f64) -> String| {
+        Html::number(value.map_or_else(|| "–".to_owned(), |summary| write(summary.mean)))
+    };
+    Some(vec![
+        Html::text(name.replace("window_", "window ")).with_note(&group.label),
+        Html::number(score(figure.mean) + &sd),
+        to_none,
+        Html::number(figure.n),
+        optional(of("parameters"), |mean| thousands(mean.round() as u64)),
+        optional(of("order").filter(|order| order.mean > 0.0), |mean| format!("{mean:.1}")),
+        optional(of("seconds_per_step"), significant),
+    ])
+}

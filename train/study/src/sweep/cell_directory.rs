@@ -1,0 +1,150 @@
+//! The directory of a cell, and how far it is.
+
+use crate::{CELL_FILE, CellId};
+use anyhow::{Context, Result, bail};
+use hankel_models::weights::atomic;
+use hankel_trainer::config::{Cell, Config, ConfigError, Experiment};
+use hankel_trainer::fit::Stop;
+use hankel_trainer::run::{RunDirectory, lock};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// A cell and its directory.
+#[derive(Debug)]
+pub struct CellDirectory {
+    /// The experiment it belongs to, its directory's name.
+    pub experiment: String,
+    /// Its name within the experiment.
+    pub slug: String,
+    /// What it runs, or which of the files for that cannot be used.
+    pub config: Result<Config, ConfigError>,
+    asks_for_precision: bool,
+    id: CellId,
+    path: PathBuf,
+}
+
+/// How far a cell is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// Nothing of it is there.
+    Open,
+    /// It was begun and not finished.
+    Begun,
+    /// It has a result.
+    Done,
+    /// Its training came to a value that is not finite: a result of its kind, which would come again.
+    Diverged(Failure),
+    /// It could not be run; a sweep tries it again.
+    Failed(Failure),
+}
+
+/// Contents of `failed.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What was wrong.
+    pub error: String,
+    /// Stage and step at which a value was not finite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diverged: Option<(String, u64)>,
+}
+
+const FAILED: &str = "failed.json";
+
+impl CellDirectory {
+    /// The directory of `cell` of an experiment below `root`.
+    pub fn new(root: &Path, experiment: &Experiment, cell: Cell) -> Self {
+        let directory = experiment.directory_name();
+        let path = root.join(&directory).join(&cell.slug);
+        let (name, scale) = (experiment.name.clone(), experiment.scale.clone());
+        let id = CellId { experiment: name, scale, axes: cell.axes };
+        CellDirectory {
+            experiment: directory,
+            slug: cell.slug,
+            config: cell.config,
+            asks_for_precision: cell.asks_for_precision,
+            id,
+            path,
+        }
+    }
+
+    /// Its run directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How far it is.
+    ///
+    /// # Errors
+    /// When the directory holds a run of another configuration, or what it holds cannot be read.
+    pub fn state(&self) -> Result<State> {
+        let at = |name: &str| self.path.join(name);
+        let config = match &self.config {
+            Ok(config) => config,
+            Err(error) => return Ok(State::Failed(Failure { error: error.to_string(), diverged: None })),
+        };
+        let begun = at("config.toml").is_file();
+        if begun {
+            let text = fs::read_to_string(at("config.toml")).with_context(|| self.path.display().to_string())?;
+            let (own, _) = Config::load(&text, &at("config.toml").display().to_string(), &[])?;
+            // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
+            // none is asked for; what is stored in doubles stays in doubles.
+            let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..config.clone() };
+            if !self.asks_for_precision && here.precision.dtype() == own.precision.dtype() {
+                here.precision = own.precision;
+            }
+            if own != here {
+                bail!("{} was run with another configuration: remove it, or choose another --out", self.path.display());
+            }
+        }
+        if begun && at("result.json").is_file() {
+            return Ok(State::Done);
+        }
+        match fs::read_to_string(at(FAILED)) {
+            Ok(text) => {
+                let failure: Failure =
+                    serde_json::from_str(&text).with_context(|| format!("cannot read {}", at(FAILED).display()))?;
+                Ok(if failure.diverged.is_some() { State::Diverged(failure) } else { State::Failed(failure) })
+            }
+            Err(_) if begun => Ok(State::Begun),
+            Err(_) => Ok(State::Open),
+        }
+    }
+
+    /// Takes the cell for this process until the file is dropped; `None` when another one has it.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn lock(&self) -> Result<Option<File>> {
+        lock::try_hold(&self.path)
+    }
+
+    /// The run directory, for a new run or one to go on with.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn directory(&self, state: &State) -> Result<RunDirectory> {
+        if let State::Failed(_) = state {
+            fs::remove_file(self.path.join(FAILED)).with_context(|| self.path.display().to_string())?;
+        }
+        let id = serde_json::to_string_pretty(&self.id).context("a grid point as JSON")?;
+        atomic::write_file(&self.path.join(CELL_FILE), id.as_bytes())?;
+        let begun = self.path.join("config.toml").is_file();
+        Ok(if begun { RunDirectory::open(&self.path)? } else { RunDirectory::create("", Some(&self.path))? })
+    }
+
+    /// Writes down that it failed.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn record(&self, error: &anyhow::Error) -> Result<Failure> {
+        let diverged = match error.downcast_ref::<Stop>() {
+            Some(Stop::NonFinite(failure)) => Some((failure.stage.clone(), failure.step)),
+            _ => None,
+        };
+        let failure = Failure { error: format!("{error:#}"), diverged };
+        let text = serde_json::to_string_pretty(&failure).context("a failure as JSON")?;
+        atomic::write_file(&self.path.join(FAILED), text.as_bytes())?;
+        Ok(failure)
+    }
+}

@@ -1,0 +1,165 @@
+//! Running cells.
+
+use super::cell_directory::{CellDirectory, State};
+use anyhow::Result;
+use hankel_trainer::config::{AdapterConfig, Config, TrainConfig};
+use hankel_trainer::fit::{Prepared, Stop, fit};
+use hankel_trainer::format::duration;
+use hankel_trainer::run::interrupt::{self, Interrupted};
+use hankel_trainer::tell;
+use std::time::Instant;
+
+/// Which cells of a sweep are this process's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// All that no other process is at.
+    All,
+    /// The one with this number, from 0.
+    Task(usize),
+    /// Part `part`, from 1, of `of`.
+    Shard {
+        /// Which part.
+        part: usize,
+        /// Of how many.
+        of: usize,
+    },
+}
+
+impl Share {
+    /// Whether cell `index` is in it.
+    pub fn has(self, index: usize) -> bool {
+        match self {
+            Share::All => true,
+            Share::Task(task) => task == index,
+            Share::Shard { part, of } => index % of == part - 1,
+        }
+    }
+}
+
+/// What there is to do after Ctrl-C.
+const GOES_ON: &str = "the same command goes on with the sweep";
+
+/// What became of the cells of a share.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Cells with a result, those from before included.
+    pub done: usize,
+    /// Cells that came to values that are not finite.
+    pub diverged: Vec<String>,
+    /// Cells that could not be run, with the reason.
+    pub failed: Vec<(String, String)>,
+    /// Cells that another process is at.
+    pub elsewhere: usize,
+}
+
+impl Outcome {
+    /// Cells of the share.
+    pub fn total(&self) -> usize {
+        self.done + self.diverged.len() + self.failed.len() + self.elsewhere
+    }
+}
+
+/// Runs the cells of `share` that have no result yet. One that fails is written down, and the rest go on.
+///
+/// # Errors
+/// Ctrl-C before all are through ([`Interrupted`]); a directory that holds something else, found before anything is run.
+pub fn run(cells: &[CellDirectory], share: Share) -> Result<Outcome> {
+    let own: Vec<&CellDirectory> =
+        cells.iter().enumerate().filter(|(i, _)| share.has(*i)).map(|(_, cell)| cell).collect();
+    let states = own.iter().map(|cell| cell.state()).collect::<Result<Vec<_>>>()?;
+    let is_left = |state: &State| !matches!(state, State::Done | State::Diverged(_));
+    let (mut outcome, mut done_work, begun) = (Outcome::default(), 0.0, Instant::now());
+    for (number, cell) in own.iter().enumerate() {
+        let name = format!("{}/{}", cell.experiment, cell.slug);
+        let config = match &cell.config {
+            Ok(config) => config,
+            Err(error) => {
+                tell!("{name}: {error}");
+                outcome.failed.push((name, error.to_string()));
+                continue;
+            }
+        };
+        let lock = cell.lock()?;
+        // Another process may have finished it since.
+        match (&lock, cell.state()?) {
+            (_, State::Done) => outcome.done += 1,
+            (_, State::Diverged(_)) => outcome.diverged.push(name),
+            (None, _) => {
+                tell!("{name}: another process is at it");
+                outcome.elsewhere += 1;
+            }
+            (Some(_), state) => {
+                if interrupt::requested() {
+                    return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
+                }
+                let rest = own[number..].iter().zip(&states[number..]);
+                let left: f64 = rest
+                    .filter(|(_, state)| is_left(state))
+                    .filter_map(|(cell, _)| cell.config.as_ref().ok())
+                    .map(work)
+                    .sum();
+                let spent = begun.elapsed().as_secs_f64();
+                let eta = if done_work > 0.0 {
+                    format!(", about {} left", duration(spent / done_work * left))
+                } else {
+                    String::new()
+                };
+                tell!("== cell {} of {}: {name}{eta}", number + 1, own.len());
+                match run_cell(cell, config, &state) {
+                    Ok(()) => outcome.done += 1,
+                    Err(error) => {
+                        if let Some(Stop::Interrupted { stage, step }) = error.downcast_ref() {
+                            let at = format!("after step {step} of `{stage}` in {name}");
+                            return Err(Interrupted(format!("{at}; the full state is saved: {GOES_ON}")).into());
+                        }
+                        let failure = cell.record(&error)?;
+                        tell!("{name}: {}", failure.error);
+                        match failure.diverged {
+                            Some(_) => outcome.diverged.push(name),
+                            None => outcome.failed.push((name, failure.error)),
+                        }
+                    }
+                }
+                done_work += work(config);
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+fn run_cell(cell: &CellDirectory, config: &Config, state: &State) -> Result<()> {
+    let prepared = Prepared::new(config)?;
+    let directory = cell.directory(state)?;
+    let resume = directory.config().is_file();
+    fit(config, prepared, directory, resume).map(|_| ())
+}
+
+/// Tokens that a run trains on: how long it takes beside the others.
+fn work(config: &Config) -> f64 {
+    let tokens = |train: &TrainConfig, length: usize| {
+        train.steps.unwrap_or(0) as f64 * (train.batch_size * train.accumulation * length) as f64
+    };
+    let length = config.task.sequence_length();
+    let adapters = |adapter: &AdapterConfig| tokens(config.training_of(adapter), length);
+    let pretrain = config
+        .pretrain
+        .as_ref()
+        .map_or(0.0, |pretrain| tokens(&pretrain.train, config.pretrain_task().sequence_length()));
+    pretrain + config.adapter.iter().map(adapters).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_divide_the_cells() {
+        for of in 1..5 {
+            for index in 0..20 {
+                let owners = (1..=of).filter(|&part| Share::Shard { part, of }.has(index)).count();
+                assert_eq!(owners, 1);
+            }
+        }
+        assert!(Share::Task(3).has(3) && !Share::Task(3).has(2) && Share::All.has(7));
+    }
+}

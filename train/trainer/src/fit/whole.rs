@@ -1,0 +1,199 @@
+//! A run from its first stage to its result.
+
+use super::contribution::Contributions;
+use super::foundation::Foundation;
+use super::session::Session;
+use super::stage::{Reduction, Stage};
+use crate::config::{AdapterConfig, Config, TrainConfig};
+use crate::format::thousands;
+use crate::results::{PRETRAIN, RunResult, Split};
+use crate::run::RunDirectory;
+use crate::tasks::{self, Task};
+use anyhow::{Context, Result, bail};
+use hankel_core::with_precision;
+use hankel_models::adapters::AdapterConfig as Settings;
+use hankel_models::{AdapterSet, Parameter};
+use std::time::Instant;
+
+/// A finished run.
+pub struct Outcome {
+    /// Where it is.
+    pub directory: RunDirectory,
+    /// Its figures.
+    pub result: RunResult,
+}
+
+/// Everything that training needs, set up: what is wrong with the input shows before anything is written.
+pub struct Prepared {
+    task: Box<dyn Task>,
+    pretrain_task: Option<Box<dyn Task>>,
+    foundation: Foundation,
+    /// Seconds that the backbone took.
+    seconds: f64,
+}
+
+impl Prepared {
+    /// Reads data and weights and tries every adapter on.
+    ///
+    /// # Errors
+    /// Files that are missing, damaged or do not fit.
+    pub fn new(config: &Config) -> Result<Self> {
+        let task = tasks::build(&config.task)?;
+        let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
+        let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
+        let begun = Instant::now();
+        let foundation = Foundation::new(config)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let sequences = task.sequences(Split::Train);
+        // Where only the files tell how many sequences there are, this is not known before.
+        let can_be = |settings: &TrainConfig, sequences: usize, what: &str| match settings.problem_on(sequences) {
+            Some((key, problem)) => bail!("`{key}` of the training of `{what}` {problem}"),
+            None => Ok(()),
+        };
+        if let Some(pretrain) = &config.pretrain {
+            let sequences = pretrain_task.as_ref().map_or(sequences, |task| task.sequences(Split::Train));
+            can_be(&pretrain.train, sequences, PRETRAIN)?;
+        }
+        for adapter in &config.adapter {
+            foundation.with(attach(config, adapter, &foundation, &*task)?)?;
+            can_be(config.training_of(adapter), sequences, &adapter.name)?;
+            if let Some(reduce) = adapter.reduce {
+                reduce
+                    .step_within(config.training_of(adapter), sequences)
+                    .with_context(|| format!("`adapter.{}`", adapter.name))?;
+            }
+        }
+        Ok(Prepared { task, pretrain_task, foundation, seconds })
+    }
+}
+
+/// Trains everything a resolved configuration asks for, or goes on with a run that did not finish.
+///
+/// # Errors
+/// Bad input, files that cannot be read or written, and `Stop`.
+pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
+    with_precision(config.precision.of_products(), || stages(config, prepared, directory, resume))
+}
+
+fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
+    let begun = Instant::now();
+    let Prepared { task, pretrain_task, mut foundation, seconds } = prepared;
+    let mut session = Session::open(config, directory, resume, foundation.device(), begun)?;
+    let mut saved = session.tensors_of_checkpoint()?;
+    announce(&*task);
+    let parameters: usize = foundation.backbone().parameters().iter().map(Parameter::elements).sum();
+    let kind = config.backbone.kind();
+    let device = foundation.device();
+    tell!("backbone: {kind}, {} parameters, on {device}, ready in {seconds:.2} s", thousands(parameters as u64));
+
+    let mut number = 0;
+    if let Some(pretrain) = &config.pretrain {
+        if session.state.stage == number {
+            let task = pretrain_task.as_deref().unwrap_or(&*task);
+            let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
+            model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
+            let settings = &pretrain.train;
+            let stage = Stage { name: PRETRAIN, model: &model, task, settings, reduction: None, regularization: 0.0 };
+            let (mut result, _) = stage.run(&mut session, saved.take())?;
+            let nothing = &mut Contributions::default();
+            let judged = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation], nothing);
+            let mut scores = judged.map_err(|error| session.explain(error))?;
+            result.validation = scores.pop().unwrap_or_default();
+            foundation.keep();
+            model.backbone.save(&session.directory.backbone())?;
+            session.state.pretrain = Some(result);
+            session.finish_stage(config.pretrain.as_ref().map_or(1, |p| p.train.keep_checkpoints))?;
+        } else {
+            foundation = Foundation::of_run(config, &session.directory.backbone())?;
+        }
+        number += 1;
+    } else if config.backbone.path().is_none() && !session.directory.backbone().exists() {
+        // A random backbone is kept as well: its adapters mean nothing without it.
+        foundation.backbone().save(&session.directory.backbone())?;
+    }
+    // What was loaded and then pretrained further is the run's own.
+    let loaded = config.backbone.path().filter(|_| config.pretrain.is_none());
+    let base_model = loaded.cloned().unwrap_or_else(|| session.directory.backbone()).display().to_string();
+    for adapter in &config.adapter {
+        if session.state.stage == number {
+            let adapters = attach(config, adapter, &foundation, &*task)?;
+            let model = foundation.with(adapters)?;
+            model.free_backbone(&config.backbone, &adapter.method)?;
+            let settings = config.training_of(adapter);
+            let reduction = adapter.reduce.map(|config| Reduction {
+                config,
+                directory: session.directory.adapter(&adapter.name_in_training()),
+                base_model: &base_model,
+            });
+            let stage = Stage {
+                name: &adapter.name,
+                model: &model,
+                task: &*task,
+                settings,
+                reduction: reduction.as_ref(),
+                regularization: adapter.hsv_regularization,
+            };
+            let (training, model) = stage.run(&mut session, saved.take())?;
+            let stage = Stage { model: &model, ..stage };
+            let finished = session.finish_adapter(adapter, &stage, &training, &base_model);
+            finished.map_err(|error| session.explain(error))?;
+            session.finish_stage(settings.keep_checkpoints)?;
+        }
+        number += 1;
+    }
+    let result = session.finish(&*task, &foundation)?;
+    Ok(Outcome { directory: session.directory, result })
+}
+
+/// The adapter of a stage: fresh, or loaded from `path`.
+pub(super) fn attach(
+    config: &Config,
+    adapter: &AdapterConfig,
+    foundation: &Foundation,
+    task: &dyn Task,
+) -> Result<AdapterSet> {
+    let placement = foundation.backbone().placement();
+    let length = config.task.sequence_length();
+    let Some(path) = &adapter.path else {
+        // DoRA starts from the weights, which the stage before may have trained.
+        foundation.reset()?;
+        let backbone = foundation.backbone().parameters();
+        let steps = config.training_of(adapter).steps(task.sequences(Split::Train));
+        let settings = adapter.settings(length, &placement, steps);
+        return AdapterSet::on(&settings, &placement, &backbone, config.seed)
+            .with_context(|| format!("`adapter.{}` cannot be attached", adapter.name));
+    };
+    let loaded = AdapterSet::load(path, &placement, length)
+        .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
+    let kind = match loaded.config() {
+        Settings::Hrm(_) => "hrm",
+        Settings::Lora(c) if c.dora => "dora",
+        Settings::Lora(_) => "lora",
+        Settings::AdaLora(_) => "adalora",
+        Settings::Ia3(_) => "ia3",
+        Settings::Stream(c) => &c.kind,
+        Settings::None => "none",
+    };
+    if kind != adapter.method.kind() {
+        bail!(
+            "`adapter.{}.path`: {} holds an adapter of kind {kind:?}, not {:?}",
+            adapter.name,
+            path.display(),
+            adapter.method.kind()
+        );
+    }
+    Ok(loaded)
+}
+
+/// Tells what is known about the task before anything is learnt.
+fn announce(task: &dyn Task) {
+    let facts = task.describe();
+    tell!("task: {}", facts.description);
+    if let Some(table) = &facts.transition_table {
+        tell!("transition table [state][symbol]: {table:?}");
+    }
+    if !facts.baselines.is_empty() {
+        let shown: Vec<String> = facts.baselines.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+        tell!("{} without learning: {}", facts.primary_metric.replace('_', " "), shown.join("  "));
+    }
+}

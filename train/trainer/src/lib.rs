@@ -1,0 +1,24 @@
+//! Training of adapters on frozen transformers: configuration, tasks, training loop, evaluation, run directories and the
+//! report of a run.
+
+#![warn(clippy::print_stderr)]
+
+/// As `eprintln!`, but a reader that has gone away (`2>&1 | head`) does not end the training.
+#[macro_export]
+macro_rules! tell {
+    ($($message:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($message)*);
+    }};
+}
+
+pub mod config;
+pub mod export;
+pub mod fit;
+pub mod format;
+pub mod metrics;
+pub mod optim;
+pub mod report;
+pub mod results;
+pub mod run;
+pub mod tasks;

@@ -1,0 +1,174 @@
+//! Loss and evaluation curves.
+
+use hankel_plots::{Axis, Ink, Series, XyChart};
+
+use super::Section;
+use super::figure::Figure;
+use super::run::Run;
+use crate::format::{metric_label, metric_name};
+use crate::results::{Event, PRETRAIN, Split, metric};
+
+type Points = Vec<(f64, f64)>;
+
+/// The palette slot of an adapter: its place among the names of all runs, so that it looks the same in every chart.
+pub(super) fn ink(runs: &[Run], name: &str) -> Ink {
+    let mut names: Vec<&str> = Vec::new();
+    for run in runs {
+        let rows = run.rows().iter().filter(|row| row.derived_from().is_none()).map(|row| row.name.as_str());
+        let stages = run
+            .events
+            .iter()
+            .filter_map(|e| if let Event::Step { stage, .. } = e { Some(stage.as_str()) } else { None });
+        for name in rows.chain(stages).filter(|name| *name != PRETRAIN) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names.iter().position(|n| *n == name).map_or(Ink::Muted, Ink::Slot)
+}
+
+/// File name of a figure: with the number of the run when there are several.
+pub(super) fn figure_name(runs: &[Run], index: usize, name: &str) -> String {
+    if runs.len() > 1 { format!("run-{}-{name}", index + 1) } else { name.to_owned() }
+}
+
+/// Title of a figure: with the name of the run when there are several.
+pub(super) fn figure_title(runs: &[Run], index: usize, title: &str) -> String {
+    if runs.len() > 1 { format!("{title} · {}", runs[index].name) } else { title.to_owned() }
+}
+
+/// Loss curves and evaluations of every run.
+pub(super) fn section(runs: &[Run]) -> Section {
+    let mut figures = Vec::new();
+    for (i, run) in runs.iter().enumerate() {
+        let (pretraining, stages): (Vec<_>, Vec<_>) =
+            losses(run).into_iter().partition(|(stage, _)| stage.as_str() == PRETRAIN);
+        let title = |text: &str| figure_title(runs, i, text);
+        if !stages.is_empty() {
+            let chart = loss_chart(title("Training loss"), runs, &stages);
+            figures.push(Figure::xy(figure_name(runs, i, "training-loss"), caption(&stages), chart));
+        }
+        figures.extend(evaluations(runs, i));
+        if !pretraining.is_empty() {
+            let chart = loss_chart(title("Loss while the backbone is trained"), runs, &pretraining);
+            figures.push(Figure::xy(figure_name(runs, i, "pretraining-loss"), caption(&pretraining), chart));
+        }
+    }
+    Section { title: "Curves".into(), figures, ..Section::default() }
+}
+
+/// Logged losses by stage, in the order in which the stages appear.
+fn losses(run: &Run) -> Vec<(String, Points)> {
+    let mut out: Vec<(String, Points)> = Vec::new();
+    for event in &run.events {
+        if let Event::Step { stage, step, loss, .. } = event {
+            let point = (*step as f64, *loss);
+            match out.iter_mut().find(|(name, _)| name == stage) {
+                Some((_, points)) => points.push(point),
+                None => out.push((stage.clone(), vec![point])),
+            }
+        }
+    }
+    for (_, points) in &mut out {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    out
+}
+
+/// How many logged values the bold line averages: a twenty-fifth of the longest curve, and none in short runs.
+fn window(curves: &[(String, Points)]) -> usize {
+    let longest = curves.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
+    if longest < 50 { 1 } else { longest / 25 }
+}
+
+fn caption(curves: &[(String, Points)]) -> String {
+    match window(curves) {
+        1 => "The loss as logged.".to_owned(),
+        n => format!("Pale: the loss as logged. Bold: its mean over {n} logged values."),
+    }
+}
+
+fn loss_chart(title: String, runs: &[Run], curves: &[(String, Points)]) -> XyChart {
+    let window = window(curves);
+    let mut chart =
+        XyChart::new(title).x(Axis::new("optimizer step").integers()).y(Axis::new(metric_label(metric::LOSS)));
+    for (stage, points) in curves {
+        let ink = if stage == PRETRAIN { Ink::Slot(0) } else { ink(runs, stage) };
+        let label = if stage == PRETRAIN { "" } else { stage };
+        if window == 1 {
+            chart = chart.series(Series::line(label, points.clone()).ink(ink));
+        } else {
+            chart = chart
+                .series(Series::line("", points.clone()).ink(ink).faint())
+                .series(Series::line(label, mean_over(points, window)).ink(ink));
+        }
+    }
+    chart
+}
+
+/// The mean of the `window` values around each value, fewer at the ends. Values that are not finite are passed over.
+fn mean_over(points: &[(f64, f64)], window: usize) -> Points {
+    let mean = |i: usize| {
+        // As far to the left as to the right, so that the ends are not bent.
+        let reach = (window / 2).min(i).min(points.len() - 1 - i);
+        let near = points[i - reach..=i + reach].iter().map(|p| p.1).filter(|v| v.is_finite());
+        let (sum, n) = near.fold((0.0, 0), |(sum, n), v| (sum + v, n + 1));
+        (points[i].0, sum / f64::from(n))
+    };
+    (0..points.len()).map(mean).collect()
+}
+
+/// The primary metric over the steps, for stages that were evaluated more than once.
+fn evaluations(runs: &[Run], index: usize) -> Option<Figure> {
+    let run = &runs[index];
+    let primary = match &run.result {
+        Some(result) => result.task.primary_metric.clone(),
+        None => metric::LOSS.to_owned(),
+    };
+    let mut curves: Vec<(&str, Points)> = Vec::new();
+    for event in &run.events {
+        let Event::Eval { stage, step, split: Split::Validation, scores, .. } = event else { continue };
+        let Some(value) = scores.get(&primary).filter(|_| stage != PRETRAIN) else { continue };
+        let point = (*step as f64, value);
+        match curves.iter_mut().find(|(name, _)| name == stage) {
+            Some((_, points)) => points.push(point),
+            None => curves.push((stage, vec![point])),
+        }
+    }
+    curves.retain(|(_, points)| points.len() > 1);
+    if curves.is_empty() {
+        return None;
+    }
+    let drawn: Vec<String> = curves.iter().map(|(stage, _)| (*stage).to_owned()).collect();
+    let title = figure_title(runs, index, &format!("Validation {}", metric_name(&primary)));
+    let mut chart = XyChart::new(title).x(Axis::new("optimizer step").integers()).y(Axis::new(metric_label(&primary)));
+    for (stage, mut points) in curves {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        chart = chart.series(Series::line_and_points(stage, points).ink(ink(runs, stage)));
+    }
+    // The row without adapter is a line where it has no curve of its own.
+    if let Some(none) = run.baseline().filter(|none| !drawn.contains(&none.name))
+        && let Some(value) = none.validation.get(&primary)
+    {
+        chart = chart.horizontal_line(value, &none.name);
+    }
+    Some(Figure::xy(figure_name(runs, index, "validation"), "", chart))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_keeps_a_straight_line_straight() {
+        let line: Points = (0..60).map(|i| (f64::from(i), 3.0 - 0.5 * f64::from(i))).collect();
+        for window in [2, 5, 12] {
+            for (got, expected) in mean_over(&line, window).iter().zip(&line) {
+                assert!((got.1 - expected.1).abs() < 1e-12, "window {window}");
+            }
+        }
+        let gap = [(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.0)];
+        assert_eq!(mean_over(&gap, 2)[1], (1.0, 2.0));
+    }
+}

@@ -1,0 +1,118 @@
+//! The report of one or several runs: a page that needs nothing but itself, and its plots as files.
+//!
+//! Everything shown is read back from what a run leaves behind ([`Run`]). A report is a list of [`Section`]s, each made
+//! by one function from the runs: a new table or figure is a new function and a line in `sections`.
+//!
+//! The page has inline CSS and SVG, no script and no reference to anything outside; it follows the reader's light or
+//! dark setting, and shows narrow drawings of the figures on narrow screens.
+
+mod comparison;
+mod curves;
+mod figure;
+mod gates;
+pub mod html;
+mod provenance;
+mod run;
+mod singular_values;
+mod summary;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+use hankel_models::weights::WeightsError;
+use hankel_models::weights::atomic::write_file;
+use rayon::prelude::*;
+use std::path::{Path, PathBuf};
+
+pub use comparison::text_table;
+pub use figure::{AnyChart, Figure};
+pub use run::{Run, RunError};
+pub use summary::run_header;
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// There was nothing to report on.
+    #[error("a report needs at least one run")]
+    NoRuns,
+    /// A figure could not be drawn or written.
+    #[error(transparent)]
+    Plot(#[from] hankel_plots::PlotError),
+    /// The page could not be written.
+    #[error(transparent)]
+    Page(#[from] WeightsError),
+    /// The numbers of a plot or the directory of the plots could not be written.
+    #[error("could not write {}: {source}", path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why the system refused.
+        source: std::io::Error,
+    },
+}
+
+/// A part of the page: a heading, finished HTML, and figures.
+///
+/// Whoever makes the HTML escapes what comes from outside.
+#[derive(Debug, Default)]
+pub struct Section {
+    /// The heading, as plain text.
+    pub title: String,
+    /// HTML between heading and figures.
+    pub html: String,
+    /// Figures, drawn into the page and written beside it.
+    pub figures: Vec<Figure>,
+    /// HTML after the figures.
+    pub details: String,
+}
+
+impl Section {
+    fn is_empty(&self) -> bool {
+        self.html.is_empty() && self.figures.is_empty() && self.details.is_empty()
+    }
+}
+
+/// The sections about runs in reading order; those without content are left out of the page.
+pub fn sections(runs: &[Run]) -> Vec<Section> {
+    vec![
+        comparison::section(runs),
+        curves::section(runs),
+        singular_values::section(runs),
+        gates::section(runs),
+        windows::section(runs),
+        provenance::section(runs),
+    ]
+}
+
+/// Writes the report of `runs` to `page`, and `plots/` beside it.
+///
+/// # Errors
+/// When `runs` is empty or a file cannot be written.
+pub fn write(runs: &[Run], page: &Path) -> Result<(), ReportError> {
+    if runs.is_empty() {
+        return Err(ReportError::NoRuns);
+    }
+    let title = summary::title(runs);
+    write_page(page, &title, &summary::header(&title, runs), sections(runs))
+}
+
+/// Writes a page of sections, and their figures to `plots/` beside it. `header` is finished HTML.
+///
+/// # Errors
+/// When a figure cannot be drawn or a file cannot be written.
+pub fn write_page(page: &Path, title: &str, header: &str, sections: Vec<Section>) -> Result<(), ReportError> {
+    let failed = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| ReportError::Write { path, source }
+    };
+    let mut sections: Vec<Section> = sections.into_iter().filter(|s| !s.is_empty()).collect();
+    figure::number_repeated_names(sections.iter_mut().flat_map(|section| &mut section.figures));
+    let plots = page.with_file_name("plots");
+    std::fs::create_dir_all(&plots).map_err(failed(&plots))?;
+    let figures: Vec<&Figure> = sections.iter().flat_map(|s| &s.figures).collect();
+    figures.par_iter().try_for_each(|figure| figure.save(&plots))?;
+    let html = html::page(title, header, &sections)?;
+    Ok(write_file(page, html.as_bytes())?)
+}
