@@ -1,7 +1,7 @@
 //! Backbones, adapters, linear systems and files of weights.
 //!
 //! [`tiny_gpt`] is the backbone of the small experiments, [`mistral`] that of the large ones, and [`backbone`] what both
-//! offer; [`adapters`] what is trained on them; [`mod@reduce`] applies the control theory of [`hankel_lti`] to whole
+//! offer; [`adapters`] what is trained on them; [`hankel_reduce`] applies the control theory of [`hankel_lti`] to whole
 //! adapters; [`weights`] the files; [`tokenizer`] turns text into token ids;
 //! [`generation`] continues a sequence.
 
@@ -12,7 +12,6 @@ pub mod linear;
 pub mod mistral;
 pub mod parameter;
 pub mod pass;
-pub mod reduce;
 mod sublayer;
 pub mod tiny_gpt;
 pub mod tokenizer;
@@ -20,6 +19,8 @@ pub mod weights;
 
 /// The control theory behind truncation.
 pub use hankel_lti as lti;
+/// The reduction of whole adapters.
+pub use hankel_reduce as reduce;
 
 pub use adapters::{AdapterConfig, AdapterSet};
 pub use backbone::Backbone;

@@ -1,8 +1,8 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use hankel_models::lti::{Method, OrderRule};
-use hankel_models::reduce::OrderChoice;
+use hankel_lti::{Method, OrderRule};
+use hankel_reduce::OrderChoice;
 use std::path::PathBuf;
 
 /// Certified model reduction of linear systems and HRM adapters.

@@ -6,12 +6,12 @@ use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::{decay, number};
 use anyhow::{Result, bail};
 use faer::{Mat, MatRef};
-use hankel_models::lti::order::choose_order;
-use hankel_models::lti::{OrderRule, glover_bound};
-use hankel_models::reduce::LayerAnalysis;
-use hankel_models::weights::system_file::write_arrays;
+use hankel_files::system_file::write_arrays;
+use hankel_lti::order::choose_order;
+use hankel_lti::{OrderRule, glover_bound};
 use hankel_plots::terminal::DecayPlot;
 use hankel_plots::{Align, Table};
+use hankel_reduce::LayerAnalysis;
 use serde::Serialize;
 use std::fmt::Write;
 

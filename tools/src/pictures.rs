@@ -1,12 +1,12 @@
 //! Charts of Hankel singular values, errors and orders.
 
 use anyhow::{Result, bail};
-use hankel_models::lti::LinearSystem;
-use hankel_models::lti::OrderRule;
-use hankel_models::lti::norms::FrequencyResponse;
-use hankel_models::reduce::{Certificate, OrderChoice};
-use hankel_models::weights::atomic::{Existing, write_file, write_folder};
+use hankel_files::atomic::{Existing, write_file, write_folder};
+use hankel_lti::LinearSystem;
+use hankel_lti::OrderRule;
+use hankel_lti::norms::FrequencyResponse;
 use hankel_plots::{Axis, BarChart, Chart, Ink, Scale, Series, XyChart};
+use hankel_reduce::{Certificate, OrderChoice};
 use std::f64::consts::PI;
 use std::path::Path;
 

@@ -5,15 +5,16 @@ use crate::pictures;
 use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::number;
 use anyhow::{Context, Result, bail};
-use hankel_models::reduce::{
+use hankel_files::atomic::{Existing, write_file};
+use hankel_files::hrm_file::sha256;
+use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays, system_to_bytes};
+use hankel_files::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_states};
+use hankel_plots::{Align, Table};
+use hankel_reduce::hrm::linear_system;
+use hankel_reduce::{
     CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, ReduceOptions, choose_orders, reduce_adapter,
     reduce_system, verify_layer,
 };
-use hankel_models::weights::atomic::{Existing, write_file};
-use hankel_models::weights::hrm_file::sha256;
-use hankel_models::weights::system_file::{ArrayFormat, parse_arrays, system_from_arrays, system_to_bytes};
-use hankel_models::weights::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_states};
-use hankel_plots::{Align, Table};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +48,7 @@ pub fn run(args: &ReduceArgs) -> Result<()> {
             files.extend(trained.as_deref().map(|bytes| (TRAINED_BACKBONE_FILE, bytes)));
             reduction.adapter.save_with(&args.output, &files, Existing::Refuse)?;
             if let Some(folder) = &args.plots {
-                let full = adapter.layers.iter().map(|l| l.system(adapter.config.discretization));
+                let full = adapter.layers.iter().map(|l| linear_system(l, adapter.config.discretization));
                 let reduced = reduction.layers.into_iter().map(|l| l.system);
                 let pairs: Vec<_> = full.zip(reduced).map(|(f, r)| Ok((f?, r))).collect::<Result<_>>()?;
                 pictures::save_all(folder, &pairs, &certificate)?;

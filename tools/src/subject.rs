@@ -1,10 +1,10 @@
 //! What the commands work on: an adapter directory or a single system in a file.
 
 use anyhow::{Context, Result, bail};
-use hankel_models::lti::LinearSystem;
-use hankel_models::reduce::{LayerAnalysis, analyse};
-use hankel_models::weights::system_file::{ArrayFormat, parse_arrays, system_from_arrays};
-use hankel_models::weights::{AdapterBytes, AdapterHashes, HrmAdapterFile};
+use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays};
+use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile};
+use hankel_lti::LinearSystem;
+use hankel_reduce::{LayerAnalysis, analyse};
 use std::fs;
 use std::path::Path;
 
@@ -45,7 +45,7 @@ impl Subject {
         let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         let system = system_from_arrays(path, parse_arrays(path, &bytes)?)?;
         let system = system.with_context(|| path.display().to_string())?;
-        Ok(Self::System { system, hash: hankel_models::weights::hrm_file::sha256(&bytes) })
+        Ok(Self::System { system, hash: hankel_files::hrm_file::sha256(&bytes) })
     }
 
     /// Hashes of the files; a system's are in `weights`.

@@ -5,8 +5,8 @@ use crate::reduce::{certificate_beside, holds};
 use crate::subject::Subject;
 use crate::text::number;
 use anyhow::{Context, Result, bail};
-use hankel_models::reduce::{CERTIFICATE_FILE, Certificate, Verification, verify, verify_layer};
 use hankel_plots::{Align, Table};
+use hankel_reduce::{CERTIFICATE_FILE, Certificate, Verification, verify, verify_layer};
 use std::fs;
 use std::path::Path;
 

@@ -1,12 +1,12 @@
 //! The command line end to end: results, exit codes, and that nothing is written where something is wrong.
 
 use faer::Mat;
-use hankel_models::reduce::Certificate;
-use hankel_models::weights::arrays::{Precision, parse, serialize};
-use hankel_models::weights::system_file::{parse_arrays, system_from_arrays, write_arrays};
-use hankel_models::weights::{
+use hankel_files::arrays::{Precision, parse, serialize};
+use hankel_files::system_file::{parse_arrays, system_from_arrays, write_arrays};
+use hankel_files::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, StateRecord, TRAINED_BACKBONE_FILE,
 };
+use hankel_reduce::Certificate;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

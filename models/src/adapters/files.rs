@@ -4,8 +4,9 @@ use super::dynamics::{Dynamics, alternating};
 use super::{AdapterConfig, AdapterSet, Hrm, HrmConfig, Placement, Stream, StreamSite, stream};
 use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
+use crate::reduce::hrm::pole_radius;
 use crate::weights::arrays::Precision;
-use crate::weights::hrm_file::{CONFIG_FILE, radius};
+use crate::weights::hrm_file::CONFIG_FILE;
 use crate::weights::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmLayerFile, HrmSites, Result, WeightsError,
 };
@@ -158,7 +159,7 @@ impl Hrm {
                 HrmDynamics::Complex { log_a: values(log_a), log_dt: values(log_dt), angle }
             }
             Dynamics::Modal { log_decay, angle, sign } => {
-                let radii: Vec<f64> = values(log_decay).iter().map(|l| radius(l.exp())).collect();
+                let radii: Vec<f64> = values(log_decay).iter().map(|l| pole_radius(l.exp())).collect();
                 let signs = sign.to_f64_vec();
                 let mut modes: Vec<Mode> = radii.iter().zip(&signs).map(|(r, s)| Mode::Real(r * s)).collect();
                 for (i, (&radius, angle)) in radii[signs.len()..].iter().zip(values(angle)).enumerate() {
@@ -269,6 +270,7 @@ pub(super) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::adapters::Preset;
+    use crate::reduce::hrm::linear_system;
 
     /// A layer of a positive and a negative pole and a pair.
     fn reduced() -> (HrmAdapterFile, Placement) {
@@ -340,7 +342,7 @@ mod tests {
         let path = folder.path().join("adapter");
         set.save(&path, None).unwrap();
         let saved = HrmAdapterFile::load(&path).unwrap();
-        assert!(saved.layers[0].system(saved.config.discretization).unwrap().spectral_radius().unwrap() < 1.0);
+        assert!(linear_system(&saved.layers[0], saved.config.discretization).unwrap().spectral_radius().unwrap() < 1.0);
         AdapterSet::load(&path, &placement, 16).unwrap();
     }
 }

@@ -35,7 +35,7 @@ pub use lora::{Lora, LoraConfig};
 pub use merge::{MergeReport, Merged};
 pub use placement::{LinearSite, Placement};
 pub use stream::{Memory, Place, Stream, StreamAdapter, StreamConfig, StreamKind, register};
-pub use truncation::Truncated;
+pub use truncation::{Truncated, TruncationError};
 
 use crate::parameter::Parameter;
 use adalora::Allocator;

@@ -2,11 +2,23 @@
 
 use super::files::state_order;
 use super::{AdapterConfig, AdapterSet, Placement};
+use crate::reduce::hrm::input_gains;
 use crate::reduce::{AdapterReduction, LayerReduction, ReduceError, ReduceOptions, reduce_adapter};
 use crate::weights::{Discretization, HrmAdapterFile, HrmDynamics, HrmLayerFile};
 use faer::{Mat, MatRef};
 use hankel_core::{Error, Result, Tensor};
 use std::collections::BTreeMap;
+
+/// What can go wrong with the truncation of attached adapters.
+#[derive(Debug, thiserror::Error)]
+pub enum TruncationError {
+    /// Adapters that cannot be reduced.
+    #[error(transparent)]
+    Reduce(#[from] ReduceError),
+    /// An operator that failed.
+    #[error(transparent)]
+    Tensor(#[from] Error),
+}
 
 /// Truncated adapters beside what they came from.
 pub struct Truncated {
@@ -28,20 +40,20 @@ impl AdapterSet {
         placement: &Placement,
         steps: usize,
         base_model: Option<&str>,
-    ) -> std::result::Result<Truncated, ReduceError> {
+    ) -> std::result::Result<Truncated, TruncationError> {
         let AdapterConfig::Hrm(config) = self.config() else {
-            return Err(ReduceError::Mismatch("only recurrent adapters can be truncated".into()));
+            return Err(ReduceError::Mismatch("only recurrent adapters can be truncated".into()).into());
         };
         let full = self.to_hrm_file(config, base_model);
-        let (device, failed) = (self.device(), |e: Error| ReduceError::Mismatch(e.to_string()));
-        device.check().map_err(failed)?;
+        let device = self.device();
+        device.check()?;
         let mut reduction = reduce_adapter(&full, options)?;
         reduction.certificate.full = Some(full.to_bytes().hashes());
         let adapters = Self::of_hrm_file(&reduction.adapter, placement, steps).map_err(ReduceError::Mismatch)?;
         if let Some(parameter) = self.parameters().first() {
-            adapters.to_dtype(parameter.tensor().dtype()).map_err(failed)?;
+            adapters.to_dtype(parameter.tensor().dtype())?;
         }
-        adapters.to_device(device).map_err(failed)?;
+        adapters.to_device(device)?;
         Ok(Truncated { adapters, reduction, full })
     }
 }
@@ -110,13 +122,13 @@ fn project(
 ) -> Option<(Vec<f64>, Vec<f64>)> {
     let (d, width) = (full.state_dim, full.width);
     let (b, c) = (b.to_f64_vec(), c.to_f64_vec());
-    let gains = full.input_gains(discretization);
+    let gains = input_gains(full, discretization);
     // Derivatives by the rows of the discretised matrix, which is what the reduction transforms.
     let d_b = Mat::from_fn(d, width, |i, j| b[i * width + j] / gains[i]);
     let (d_b, d_c) = reduction.carry_gradients(d_b.as_ref(), MatRef::from_row_major_slice(&c, width, d))?;
     let order = state_order(&small.dynamics, small.state_dim);
     // A reduction by dropping modes leaves a trained form, with gains of its own.
-    let gains = small.input_gains(discretization);
+    let gains = input_gains(small, discretization);
     Some((
         order.iter().flat_map(|&i| (0..width).map(move |j| (i, j))).map(|(i, j)| d_b[(i, j)] * gains[i]).collect(),
         (0..width).flat_map(|row| order.iter().map(move |&i| (row, i))).map(|at| d_c[at]).collect(),

@@ -1,6 +1,6 @@
 //! A memory-mapped safetensors file.
 
-use super::error::{Result, WeightsError};
+use hankel_files::{Result, WeightsError};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::fs::File;

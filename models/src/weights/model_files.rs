@@ -4,11 +4,11 @@
 //! not used is never loaded. Reading is strict. A tensor that is missing, superfluous, of another shape or type, or present
 //! twice is named; the index may name files in the directory itself and nowhere else.
 
-use super::error::{Result, WeightsError};
 use super::mapped::{self, Entry};
 use super::quantized;
 use half::{bf16, f16};
 use hankel_core::{Buffer, Element, Tensor};
+use hankel_files::{Result, WeightsError};
 use rayon::prelude::*;
 use safetensors::Dtype;
 use serde::Deserialize;

@@ -8,12 +8,12 @@
 //! | `NAME.nested_absmax`, `NAME.nested_quant_map` | F32, with double quantisation |
 //! | `NAME.quant_state.bitsandbytes__nf4` | U8, a JSON text: shape, block sizes, former type, offset |
 
-use super::error::{Result, WeightsError};
 use super::mapped::Entry;
 use super::model_files::{ModelFiles, borrow, elements};
 use super::tensor_file::{Content, Part};
 use hankel_core::nf4::{Nf4, Scales};
 use hankel_core::{DType, Tensor};
+use hankel_files::{Result, WeightsError};
 use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 

@@ -1,12 +1,12 @@
 //! Writing a model directory in bounded memory: tensors are handed over one after the other, and a shard is written, by a
 //! thread of its own, as soon as it is full.
 
-use super::atomic::{Existing, PendingFolder};
-use super::error::{Result, WeightsError};
 use super::model_files::{INDEX_FILE, WEIGHTS_FILE};
 use super::quantized;
 use super::tensor_file::{Part, write};
 use hankel_core::Tensor;
+use hankel_files::atomic::{Existing, PendingFolder};
+use hankel_files::{Result, WeightsError};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;

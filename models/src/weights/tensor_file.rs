@@ -1,7 +1,7 @@
 //! Writing tensors to a safetensors file from where they are in memory.
 
-use super::error::{Result, WeightsError};
 use hankel_core::{CpuStorage, Device, Tensor};
+use hankel_files::{Result, WeightsError};
 use safetensors::{Dtype, SafeTensorError, View};
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::adapters::{HrmConfig, HrmInput, LoraConfig, Preset};
 use hankel_models::lti::{GramianFactors, HankelSpectrum, Method, StateMatrix, reduce};
 use hankel_models::mistral::LoadOptions;
+use hankel_models::reduce::hrm::linear_system;
 use hankel_models::weights::HrmDynamics;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, Parameter, Pass, Role, State, StepKey};
 use hankel_ops::Targets;
@@ -344,7 +345,7 @@ fn truncated_branches() {
         let AdapterConfig::Hrm(config) = full.config() else { panic!("a recurrent adapter") };
         let mut file = full.to_hrm_file(config, None);
         for layer in &mut file.layers {
-            let system = layer.system(config.discretization).unwrap();
+            let system = linear_system(layer, config.discretization).unwrap();
             let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
             golden.check(&format!("layers.{}.hsv", layer.layer), DType::F32, spectrum.values());
             let reduced = reduce(&system, &spectrum, Method::Bt, 3).unwrap().system;

@@ -2,17 +2,19 @@
 
 use super::system::{Reduction, coefficients};
 use super::{Attached, Stream, StreamSite};
-use crate::adapters::{AdapterConfig, AdapterSet};
+use crate::adapters::{AdapterConfig, AdapterSet, TruncationError};
 use crate::lti::varying::{Controllability, VaryingGramians};
 use crate::lti::{HankelSpectrum, LtiError, OrderRule};
 use crate::pass::SiteInput;
-use crate::reduce::{ReduceError, Result};
+use crate::reduce::ReduceError;
 use crate::weights::hrm_file::layer_label;
 use faer::MatRef;
 use hankel_core::no_grad;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+type Result<T> = std::result::Result<T, TruncationError>;
 
 /// Gramians of the adapters of a set, averaged along what they read.
 pub struct Calibration {
@@ -87,10 +89,14 @@ struct Sums {
 const NOTE: &str = "These adapters vary in time, so no bound of the error is known. The errors are measured on held-out data, \
                     each layer by itself on what it read in the full model; they are no guarantee for other data.";
 
+fn mismatch(problem: impl Into<String>) -> TruncationError {
+    ReduceError::Mismatch(problem.into()).into()
+}
+
 fn attached(set: &AdapterSet, layer: usize, site: StreamSite) -> Result<&Attached> {
     match set.layers().get(layer).and_then(|layer| layer.stream(site)) {
         Some(Stream::Attached(attached)) => Ok(attached),
-        _ => Err(ReduceError::Mismatch(format!("{} has no adapter of a registered kind", layer_label(layer, site)))),
+        _ => Err(mismatch(format!("{} has no adapter of a registered kind", layer_label(layer, site)))),
     }
 }
 
@@ -101,10 +107,10 @@ impl Calibration {
     /// When they are of no registered kind, or were truncated before.
     pub fn new(set: &AdapterSet, controllability: Controllability) -> Result<Self> {
         let AdapterConfig::Stream(config) = set.config() else {
-            return Err(ReduceError::Mismatch("only adapters of registered kinds are truncated along data".into()));
+            return Err(mismatch("only adapters of registered kinds are truncated along data"));
         };
         if set.is_truncated() {
-            return Err(ReduceError::Mismatch("these adapters are truncated already".into()));
+            return Err(mismatch("these adapters are truncated already"));
         }
         Ok(Calibration { set: set.clone(), kind: config.kind.clone(), controllability, sums: BTreeMap::new() })
     }
@@ -116,9 +122,9 @@ impl Calibration {
     pub fn add(&mut self, inputs: &[SiteInput]) -> Result<()> {
         for SiteInput { layer, site, x } in inputs {
             let label = || layer_label(*layer, *site);
-            let system = no_grad(|| Ok::<_, ReduceError>(attached(&self.set, *layer, *site)?.adapter.system(x)?))?;
+            let system = no_grad(|| Ok::<_, TruncationError>(attached(&self.set, *layer, *site)?.adapter.system(x)?))?;
             let Some(system) = system else {
-                return Err(ReduceError::Mismatch(format!("{}: this kind gives no system to truncate", label())));
+                return Err(mismatch(format!("{}: this kind gives no system to truncate", label())));
             };
             let d = system.rate.shape()[2];
             let of_layer = |reason| ReduceError::Layer { label: label(), reason };
@@ -142,7 +148,7 @@ impl Calibration {
     pub fn truncate(self, rule: OrderRule) -> Result<StreamTruncation> {
         if matches!(rule, OrderRule::Bound(_)) {
             let problem = "no error bound is known for systems that vary in time: choose epsilon, order or energy";
-            return Err(ReduceError::Mismatch(problem.into()));
+            return Err(mismatch(problem));
         }
         let mut certificate = StreamCertificate {
             format: 1,
@@ -194,7 +200,7 @@ impl StreamTruncation {
     /// Those of the operators.
     pub fn measure(&mut self, inputs: &[SiteInput]) -> Result<()> {
         for SiteInput { layer, site, x } in inputs {
-            let output = |set| no_grad(|| Ok::<_, ReduceError>(attached(set, *layer, *site)?.output(x, None)?));
+            let output = |set| no_grad(|| Ok::<_, TruncationError>(attached(set, *layer, *site)?.output(x, None)?));
             let ((full, _), (reduced, _)) = (output(&self.full)?, output(&self.adapters)?);
             let entry = self.certificate.layers.iter_mut().find(|l| (l.layer, l.site) == (*layer, *site));
             let Some(entry) = entry else { continue };

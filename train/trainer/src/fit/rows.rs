@@ -7,6 +7,7 @@ use anyhow::Result;
 use hankel_models::adapters::stream::kind;
 use hankel_models::adapters::{AdapterConfig as Settings, HrmMode, LinearAdapter, Stream, StreamSite};
 use hankel_models::reduce::analyse;
+use hankel_models::reduce::hrm::linear_system;
 use hankel_models::weights::HrmLayerFile;
 use hankel_models::{AdapterSet, Parameter};
 
@@ -51,7 +52,7 @@ pub fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
     };
     let file = adapters.to_hrm_file(config, None);
     let state = |layer: &HrmLayerFile| {
-        let modes = layer.system(file.config.discretization).ok().and_then(|system| system.a().modes());
+        let modes = linear_system(layer, file.config.discretization).ok().and_then(|system| system.a().modes());
         let radii = modes.iter().flatten().map(|mode| mode.polar().0);
         let (low, high) = radii.fold((f64::INFINITY, 0.0), |(low, high), r| (f64::min(low, r), f64::max(high, r)));
         LayerState {

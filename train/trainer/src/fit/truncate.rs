@@ -7,8 +7,8 @@ use crate::results::{AdapterResult, LayerResult, Split};
 use crate::tasks::Task;
 use anyhow::{Context, Result};
 use hankel_core::{Tensor, no_grad};
-use hankel_models::adapters::Truncated;
 use hankel_models::adapters::stream::Calibration;
+use hankel_models::adapters::{Truncated, TruncationError};
 use hankel_models::lti::varying::Controllability;
 use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, ReduceOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
@@ -140,7 +140,7 @@ fn read_inputs(
     model: &Model,
     task: &dyn Task,
     split: Split,
-    mut f: impl FnMut(&[SiteInput]) -> hankel_models::reduce::Result<()>,
+    mut f: impl FnMut(&[SiteInput]) -> Result<(), TruncationError>,
 ) -> Result<()> {
     let indices: Vec<usize> = (0..SEQUENCES.min(task.sequences(split))).collect();
     // Texts differ in length: each by itself, so that no padding is read.

@@ -1,5 +1,5 @@
 //! Every test of this crate's surface, in one program.
 
-#[path = "../../lti/tests/all/common/mod.rs"]
+#[path = "../../../lti/tests/all/common/mod.rs"]
 mod common;
 mod hrm_file;

@@ -1,14 +1,13 @@
 //! Inspection and certified reduction of an adapter of the size of Mistral-7B: 32 layers, 32 states, width 4096.
 //!
-//! `cargo bench -p hankel-models --bench truncation`. The goal is an inspection in less than 1 s and a reduction with its
+//! `cargo bench -p hankel-reduce --bench truncation`. The goal is an inspection in less than 1 s and a reduction with its
 //! certificate in less than 10 s on two cores.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use hankel_core::Random;
-use hankel_models::lti::OrderRule;
-use hankel_models::reduce::{OrderChoice, ReduceOptions, analyse, reduce_adapter, verify};
-use hankel_models::weights::arrays::Precision;
-use hankel_models::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite};
+use hankel_files::arrays::Precision;
+use hankel_files::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite};
+use hankel_lti::OrderRule;
+use hankel_reduce::{OrderChoice, ReduceOptions, analyse, reduce_adapter, verify};
 
 const LAYERS: usize = 32;
 const STATES: usize = 32;
@@ -16,9 +15,14 @@ const WIDTH: usize = 4096;
 
 fn adapter() -> HrmAdapterFile {
     let layer = |layer: usize| {
-        let normal = |name: &str| -> Vec<f64> {
-            let random = Random::new(layer as u64, name, 0);
-            (0..(STATES * WIDTH) as u64).map(|i| 0.02 * random.normal(i)).collect()
+        // Independent values of the size of a trained matrix, the same in every run.
+        let noise = |seed: u64| -> Vec<f64> {
+            let mut state = (layer as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed;
+            let mut uniform = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 11) as f64 / (1_u64 << 53) as f64
+            };
+            (0..STATES * WIDTH).map(|_| 0.07 * (uniform() - 0.5)).collect()
         };
         // Time constants from 1.4 steps to 4096, as at the start of training.
         let rate = |i: usize| (0.7f64.ln() + (1.0f64 / 4096.0 / 0.7).ln() * i as f64 / (STATES - 1) as f64) as f32;
@@ -27,8 +31,8 @@ fn adapter() -> HrmAdapterFile {
             site: HrmSite::Mlp,
             state_dim: STATES,
             width: WIDTH,
-            b: normal("b"),
-            c: normal("c"),
+            b: noise(1),
+            c: noise(2),
             gate: 0.1,
             dynamics: HrmDynamics::Diagonal {
                 log_a: (0..STATES).map(|i| f64::from(rate(i))).collect(),

@@ -1,8 +1,8 @@
 //! The certificate of a reduced adapter.
 
 use super::options::OrderChoice;
-use crate::lti::SystemCertificate;
-use crate::weights::AdapterHashes;
+use hankel_files::AdapterHashes;
+use hankel_lti::SystemCertificate;
 use serde::{Deserialize, Serialize};
 
 /// A layer's certificate under its name.

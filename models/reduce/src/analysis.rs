@@ -1,11 +1,12 @@
 //! Systems, Gramians and Hankel singular values of the layers, and the orders that follow.
 
+use super::hrm::linear_system;
 use super::options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
-use crate::lti::order::{allocate_budget, allocate_total_bound};
-use crate::lti::truncation::error_bound;
-use crate::lti::{GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, Method, OrderRule};
-use crate::weights::{HrmAdapterFile, HrmLayerFile};
 use faer::Mat;
+use hankel_files::{HrmAdapterFile, HrmLayerFile};
+use hankel_lti::order::{allocate_budget, allocate_total_bound};
+use hankel_lti::truncation::error_bound;
+use hankel_lti::{GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, Method, OrderRule};
 use rayon::prelude::*;
 
 /// A layer's system with everything a reduction starts from.
@@ -58,7 +59,8 @@ pub fn analyse(adapter: &HrmAdapterFile) -> Result<Vec<LayerAnalysis>> {
 }
 
 pub(super) fn layer_system(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Result<LinearSystem> {
-    layer.system(adapter.config.discretization).map_err(|reason| ReduceError::Layer { label: layer.label(), reason })
+    linear_system(layer, adapter.config.discretization)
+        .map_err(|reason| ReduceError::Layer { label: layer.label(), reason })
 }
 
 pub(super) fn analyse_layer(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Result<LayerAnalysis> {

@@ -6,11 +6,19 @@ use super::error::{Result, WeightsError};
 use super::hrm_config::HrmSite;
 use super::hrm_file::layer_label;
 use super::system_file::parse_arrays;
-use crate::reduce::RecordedStates;
 use faer::Mat;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+
+/// Recorded states of a layer, for empirical Gramians.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedStates {
+    /// [N T, d].
+    pub states: Mat<f64>,
+    /// Length T of each sequence.
+    pub steps: usize,
+}
 
 /// States of one adapter of one layer along N sequences of T steps.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,13 +2,13 @@
 
 use super::analysis::LayerAnalysis;
 use super::options::{Gramians, ReduceError, Result};
-use crate::lti::certificate::{Claim, SystemCertificate};
-use crate::lti::modal::to_modal;
-use crate::lti::truncation::{error_bound, reduce};
-use crate::lti::{
+use faer::{Mat, MatRef};
+use hankel_lti::certificate::{Claim, SystemCertificate};
+use hankel_lti::modal::to_modal;
+use hankel_lti::truncation::{error_bound, reduce};
+use hankel_lti::{
     GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix,
 };
-use faer::{Mat, MatRef};
 
 /// A reduced layer with its certificate and the change of state that led to it.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub struct LayerReduction {
 
 impl LayerReduction {
     /// Carries a gradient-like quantity (Adam's first moment) of B [d, D] and C [D, d] over to the reduced coordinates. B is
-    /// the discretised input matrix: a derivative by trained rows is divided by [`input_gains`](crate::weights::HrmLayerFile::input_gains) first. With
+    /// the discretised input matrix: a derivative by trained rows is divided by [`hrm::input_gains`](crate::hrm::input_gains) first. With
     /// `B = R B_r` and `C = C_r L` near the kept subspace, the chain rule gives `R^T dB` and `dC L^T`; `None` where the reduction is
     /// no projection.
     pub fn carry_gradients(&self, d_b: MatRef<'_, f64>, d_c: MatRef<'_, f64>) -> Option<(Mat<f64>, Mat<f64>)> {
@@ -53,7 +53,7 @@ fn reduce_inner(
     order: usize,
     gramians: &Gramians,
     allow_direct_term: bool,
-) -> crate::lti::Result<LayerReduction> {
+) -> hankel_lti::Result<LayerReduction> {
     let system = &layer.system;
     if method == Method::Spa && !allow_direct_term {
         return Err(LtiError::Unsupported(
@@ -103,7 +103,7 @@ fn reduce_inner(
 }
 
 /// Brings a dense result to modal form if its transfer function survives that, and keeps it dense otherwise (R5).
-fn into_modal(reduced: Reduced) -> crate::lti::Result<(Reduced, Option<f64>)> {
+fn into_modal(reduced: Reduced) -> hankel_lti::Result<(Reduced, Option<f64>)> {
     if !matches!(reduced.system.a(), StateMatrix::Dense(_)) {
         return Ok((reduced, None));
     }

@@ -1,7 +1,7 @@
 //! What is asked of a reduction, and how it can fail.
 
-use crate::lti::{GramianSource, LtiError, Method, OrderRule};
-use faer::Mat;
+use hankel_files::RecordedStates;
+use hankel_lti::{GramianSource, LtiError, Method, OrderRule};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -20,9 +20,6 @@ pub enum ReduceError {
     /// A failure that concerns no single layer.
     #[error(transparent)]
     System(#[from] LtiError),
-    /// An operator that failed.
-    #[error(transparent)]
-    Tensor(#[from] hankel_core::Error),
     /// Two adapters, or an adapter and a file, that do not belong together.
     #[error("{0}")]
     Mismatch(String),
@@ -47,15 +44,6 @@ impl Default for OrderChoice {
     fn default() -> Self {
         Self::PerLayer(OrderRule::default())
     }
-}
-
-/// Recorded states of a layer, for empirical Gramians.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecordedStates {
-    /// [N T, d].
-    pub states: Mat<f64>,
-    /// Length T of each sequence.
-    pub steps: usize,
 }
 
 /// Gramians to use for the reduction of every layer.

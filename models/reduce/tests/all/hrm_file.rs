@@ -1,13 +1,14 @@
 //! Adapter directories: round trips, strictness, and the systems they stand for.
 
 use crate::common::{Golden, row_major};
-use hankel_models::lti::{Mode, StateMatrix};
-use hankel_models::weights::arrays::{Precision, parse, serialize};
-use hankel_models::weights::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
-use hankel_models::weights::{
+use hankel_files::arrays::{Precision, parse, serialize};
+use hankel_files::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
+use hankel_files::{
     Discretization, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmMode, HrmPreset,
     HrmSite, HrmSites,
 };
+use hankel_lti::{Mode, StateMatrix};
+use hankel_reduce::hrm::linear_system;
 use std::f64::consts::PI;
 use std::fs;
 
@@ -65,7 +66,7 @@ fn every_form_survives_a_round_trip() {
         saved.save(&path).unwrap();
         let loaded = HrmAdapterFile::load(&path).unwrap();
         assert_eq!((&loaded.layers, loaded.config.mode), (&saved.layers, mode));
-        let a = loaded.layers[0].system(Discretization::Free).unwrap().a().to_dense();
+        let a = linear_system(&loaded.layers[0], Discretization::Free).unwrap().a().to_dense();
         let radius = (-0.75_f64.exp()).exp();
         let expected = if states == 2 { radius } else { radius * 0.5_f64.cos() };
         assert!((a[(0, 0)] - expected).abs() < 1e-15 && (states == 4 || a[(1, 1)] == -(-(-2.0_f64).exp()).exp()));
@@ -183,7 +184,7 @@ fn poles_are_stable_for_every_value_of_the_parameters() {
         for dynamics in [diagonal, signed, complex] {
             let layer = layer(0, HrmSite::Mlp, dynamics, 2);
             for discretization in [Discretization::Free, Discretization::Zoh, Discretization::ZohClamped] {
-                let system = layer.system(discretization).unwrap();
+                let system = linear_system(&layer, discretization).unwrap();
                 assert!(system.spectral_radius().unwrap() < 1.0);
             }
         }
@@ -209,7 +210,7 @@ fn systems_follow_the_discretization() {
             gate: case.values("alpha")[0],
             dynamics: HrmDynamics::Diagonal { log_a: case.values("log_a"), log_dt: case.values("log_dt") },
         };
-        let system = layer.system(discretization).unwrap();
+        let system = linear_system(&layer, discretization).unwrap();
         let StateMatrix::Diagonal(a) = system.a() else { panic!("a diagonal layer gives a diagonal system") };
         case.check("a_bar", a);
         if discretization != Discretization::Free {
@@ -217,5 +218,8 @@ fn systems_follow_the_discretization() {
         }
     }
     let negative = layer(0, HrmSite::Mlp, HrmDynamics::Modal(vec![Mode::from_polar(0.5, PI)]), 1);
-    assert_eq!(negative.system(Discretization::Free).unwrap().a(), &StateMatrix::Modal(vec![Mode::Real(-0.5)]));
+    assert_eq!(
+        linear_system(&negative, Discretization::Free).unwrap().a(),
+        &StateMatrix::Modal(vec![Mode::Real(-0.5)])
+    );
 }

@@ -4,8 +4,8 @@ use super::arrays::{self, Array, NamedArrays, Precision};
 use super::atomic::write_file;
 use super::error::{Result, WeightsError};
 use super::npz;
-use crate::lti::{LinearSystem, LtiError, Mode, StateMatrix};
 use faer::{Mat, MatRef};
+use hankel_lti::{LinearSystem, LtiError, Mode, StateMatrix};
 use std::path::Path;
 
 /// The two kinds of files, by extension.

@@ -3,10 +3,10 @@
 use super::analysis::{LayerAnalysis, analyse_layer, layer_system};
 use super::certificate::{Certificate, CertificateTotal, LayerCertificate, total};
 use super::options::{ReduceError, Result};
-use crate::lti::certificate::{Claim, SystemCertificate};
-use crate::lti::truncation::error_bound;
-use crate::lti::{GramianSource, LinearSystem, Method};
-use crate::weights::{HrmAdapterFile, HrmLayerFile};
+use hankel_files::{HrmAdapterFile, HrmLayerFile};
+use hankel_lti::certificate::{Claim, SystemCertificate};
+use hankel_lti::truncation::error_bound;
+use hankel_lti::{GramianSource, LinearSystem, Method};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -89,7 +89,7 @@ pub fn verify_layer(
     reduced: &LinearSystem,
     reduced_gate: f64,
     claimed: Option<&SystemCertificate>,
-) -> crate::lti::Result<LayerVerification> {
+) -> hankel_lti::Result<LayerVerification> {
     let (method, gramians) = claimed.map_or((Method::Bt, GramianSource::Analytic), |c| (c.method, c.gramians));
     let (order, states) = (reduced.states(), full.system.states());
     // What keeps all states is bounded by 0, whatever the Gramians.

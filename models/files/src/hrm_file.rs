@@ -3,9 +3,8 @@
 use super::arrays::{Array, NamedArrays, Precision, parse, serialize};
 use super::atomic::{Existing, write_folder};
 use super::error::{Result, WeightsError};
-use super::hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmMode, HrmSite};
-use crate::lti::{LinearSystem, LtiError, Mode, StateMatrix};
-use faer::{Mat, MatRef};
+use super::hrm_config::{HrmConfigFile, HrmForm, HrmMode, HrmSite};
+use hankel_lti::Mode;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
@@ -191,51 +190,6 @@ impl HrmLayerFile {
         layer_label(self.layer, self.site)
     }
 
-    /// The discrete-time system (A, B, C) of the layer in f64, *without* the gate (R1, R2).
-    ///
-    /// # Errors
-    /// Poles on or outside the unit circle.
-    pub fn system(&self, discretization: Discretization) -> std::result::Result<LinearSystem, LtiError> {
-        let (d, width) = (self.state_dim, self.width);
-        let mut b = MatRef::from_row_major_slice(&self.b, d, width).to_owned();
-        let c = MatRef::from_row_major_slice(&self.c, width, d).to_owned();
-        let a = match &self.dynamics {
-            HrmDynamics::Modal(modes) => StateMatrix::Modal(modes.clone()),
-            HrmDynamics::Dense(a) => StateMatrix::Dense(Mat::from_fn(d, d, |i, j| a[i * d + j])),
-            HrmDynamics::Signed { log_a, log_dt } => {
-                let radii = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
-                StateMatrix::Diagonal(radii.enumerate().map(|(i, r)| if i % 2 == 0 { r } else { -r }).collect())
-            }
-            HrmDynamics::Complex { log_a, log_dt, angle } => {
-                let radii = log_a.iter().zip(log_dt).map(|(a, dt)| free_radius(*a, *dt));
-                let pair = |(radius, &angle)| Mode::Pair { radius, angle };
-                StateMatrix::Modal(radii.zip(angle).map(pair).collect())
-            }
-            HrmDynamics::Diagonal { log_a, log_dt } => {
-                let mut poles = Vec::with_capacity(d);
-                for (i, (log_a, log_dt)) in log_a.iter().zip(log_dt).enumerate() {
-                    let (rate, gain) = discretize(*log_a, *log_dt, discretization);
-                    poles.push(radius(rate));
-                    for j in 0..width {
-                        b[(i, j)] *= gain;
-                    }
-                }
-                StateMatrix::Diagonal(poles)
-            }
-        };
-        LinearSystem::new(a, b, c, None)
-    }
-
-    /// Factor between each trained row of B and the row of the discretised system; 1 where the form has no such factor.
-    pub fn input_gains(&self, discretization: Discretization) -> Vec<f64> {
-        match &self.dynamics {
-            HrmDynamics::Diagonal { log_a, log_dt } => {
-                log_a.iter().zip(log_dt).map(|(a, dt)| discretize(*a, *dt, discretization).1).collect()
-            }
-            _ => vec![1.0; self.state_dim],
-        }
-    }
-
     fn store(&self, precision: Precision, arrays: &mut NamedArrays) {
         let (d, width) = (self.state_dim, self.width);
         let precision = if self.dynamics.form() == HrmForm::Diagonal { precision } else { Precision::F64 };
@@ -271,37 +225,6 @@ pub fn layer_label(layer: usize, site: HrmSite) -> String {
         HrmSite::Mlp => format!("layer {layer}"),
         HrmSite::Attention => format!("layer {layer} (attention)"),
     }
-}
-
-/// Rate `-ln a` and factor of the input row for one state.
-pub fn discretize(log_a: f64, log_dt: f64, discretization: Discretization) -> (f64, f64) {
-    let decay = log_a.exp();
-    let zoh_gain = |rate: f64, step: f64| if decay == 0.0 { step } else { -(-rate).exp_m1() / decay };
-    match discretization {
-        Discretization::Free => ((log_a + log_dt).exp(), 1.0),
-        Discretization::Zoh => {
-            let rate = (log_a + log_dt).exp();
-            (rate, zoh_gain(rate, log_dt.exp()))
-        }
-        Discretization::ZohClamped => {
-            // softplus(x) = max(x, 0) + ln(1 + exp(-|x|)), which does not overflow.
-            let step = (log_dt.max(0.0) + (-log_dt.abs()).exp().ln_1p()).clamp(1e-4, 0.1);
-            let rate = step * decay;
-            (rate, zoh_gain(rate, step))
-        }
-    }
-}
-
-/// Radius of a pole whose rate is `exp(log_a + log_dt)`.
-fn free_radius(log_a: f64, log_dt: f64) -> f64 {
-    radius(discretize(log_a, log_dt, Discretization::Free).0)
-}
-
-/// `exp(-rate)`, below 1 for rates below rounding, too: for every value of the parameters the pole is stable (R1).
-pub(crate) fn radius(rate: f64) -> f64 {
-    let radius = (-rate).exp();
-    // Not `min`, which would make a stable pole of a NaN.
-    if radius < 1.0 || radius.is_nan() { radius } else { 1.0_f64.next_down() }
 }
 
 fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {

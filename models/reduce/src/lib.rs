@@ -1,4 +1,4 @@
-//! Reduction of whole HRM adapters: one linear system per layer, orders chosen per layer or across layers, a certificate.
+//! Certified reduction of whole HRM adapters: one linear system per layer, orders chosen per layer or across layers, a certificate.
 //!
 //! ```text
 //! HrmAdapterFile -> analyse -> choose_orders -> reduce_system per layer -> HrmAdapterFile + Certificate -> verify
@@ -6,18 +6,20 @@
 
 mod analysis;
 mod certificate;
+pub mod hrm;
 mod layer;
 mod options;
 mod verify;
 
 pub use analysis::{LayerAnalysis, analyse, choose_orders};
 pub use certificate::{CERTIFICATE_FILE, Certificate, CertificateTotal, LayerCertificate, total};
+pub use hankel_files::RecordedStates;
 pub use layer::{LayerReduction, reduce_system};
-pub use options::{Gramians, OrderChoice, RecordedStates, ReduceError, ReduceOptions, Result};
+pub use options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
 pub use verify::{LayerVerification, Verification, verify, verify_layer};
 
-use crate::weights::{HrmAdapterFile, HrmDynamics, HrmLayerFile};
 use faer::MatRef;
+use hankel_files::{HrmAdapterFile, HrmDynamics, HrmLayerFile};
 use rayon::prelude::*;
 
 /// A reduced adapter.

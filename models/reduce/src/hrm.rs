@@ -1,0 +1,83 @@
+//! HRM as a linear system: how poles and input matrix follow from the trained numbers (R1, R2).
+//!
+//! | form | poles | rows of the input matrix |
+//! | --- | --- | --- |
+//! | diagonal, `free` | `exp(-exp(log_a + log_dt))` | `B` |
+//! | diagonal, `zoh` | as `free` | `B (1 - a) / exp(log_a)` |
+//! | diagonal, `zoh-clamped` | `exp(-dt exp(log_a))`, `dt = clamp(softplus(log_dt), 1e-4, 0.1)` | as `zoh` |
+//! | diagonal, mode `signed` | `(-1)^i exp(-exp(log_a + log_dt))` | `B` |
+//! | diagonal, mode `complex` | `exp(-exp(log_a + log_dt)) exp(+-i angle)` | `B` |
+//! | modal, dense | as stored | `B` |
+
+use faer::{Mat, MatRef};
+use hankel_files::{Discretization, HrmDynamics, HrmLayerFile};
+use hankel_lti::{LinearSystem, Mode, Result, StateMatrix};
+
+/// The discrete-time system (A, B, C) of a layer in f64, *without* the gate.
+///
+/// # Errors
+/// Poles on or outside the unit circle; values that are not finite.
+pub fn linear_system(layer: &HrmLayerFile, discretization: Discretization) -> Result<LinearSystem> {
+    let (d, width) = (layer.state_dim, layer.width);
+    let gains = input_gains(layer, discretization);
+    let b = Mat::from_fn(d, width, |i, j| layer.b[i * width + j] * gains[i]);
+    let c = MatRef::from_row_major_slice(&layer.c, width, d).to_owned();
+    LinearSystem::new(state_matrix(layer, discretization), b, c, None)
+}
+
+/// Factor between each trained row of B and the row of the discretised system; 1 where the form has no such factor.
+pub fn input_gains(layer: &HrmLayerFile, discretization: Discretization) -> Vec<f64> {
+    match &layer.dynamics {
+        HrmDynamics::Diagonal { log_a, log_dt } => {
+            log_a.iter().zip(log_dt).map(|(a, dt)| discretize(*a, *dt, discretization).1).collect()
+        }
+        _ => vec![1.0; layer.state_dim],
+    }
+}
+
+/// `exp(-rate)`, below 1 for rates below rounding, too: for every value of the parameters the pole is stable (R1).
+pub fn pole_radius(rate: f64) -> f64 {
+    let radius = (-rate).exp();
+    // Not `min`, which would turn a NaN into a stable pole.
+    if radius < 1.0 || radius.is_nan() { radius } else { 1.0_f64.next_down() }
+}
+
+fn state_matrix(layer: &HrmLayerFile, discretization: Discretization) -> StateMatrix {
+    let radii = |log_a: &[f64], log_dt: &[f64], by: Discretization| -> Vec<f64> {
+        log_a.iter().zip(log_dt).map(|(a, dt)| pole_radius(discretize(*a, *dt, by).0)).collect()
+    };
+    match &layer.dynamics {
+        HrmDynamics::Diagonal { log_a, log_dt } => StateMatrix::Diagonal(radii(log_a, log_dt, discretization)),
+        HrmDynamics::Signed { log_a, log_dt } => {
+            let radii = radii(log_a, log_dt, Discretization::Free);
+            StateMatrix::Diagonal(radii.iter().enumerate().map(|(i, r)| if i % 2 == 0 { *r } else { -r }).collect())
+        }
+        HrmDynamics::Complex { log_a, log_dt, angle } => {
+            let pair = |(radius, &angle)| Mode::Pair { radius, angle };
+            StateMatrix::Modal(radii(log_a, log_dt, Discretization::Free).into_iter().zip(angle).map(pair).collect())
+        }
+        HrmDynamics::Modal(modes) => StateMatrix::Modal(modes.clone()),
+        HrmDynamics::Dense(a) => {
+            StateMatrix::Dense(MatRef::from_row_major_slice(a, layer.state_dim, layer.state_dim).to_owned())
+        }
+    }
+}
+
+/// Rate `-ln a` and factor of the input row for one state.
+fn discretize(log_a: f64, log_dt: f64, discretization: Discretization) -> (f64, f64) {
+    let decay = log_a.exp();
+    let zoh_gain = |rate: f64, step: f64| if decay == 0.0 { step } else { -(-rate).exp_m1() / decay };
+    match discretization {
+        Discretization::Free => ((log_a + log_dt).exp(), 1.0),
+        Discretization::Zoh => {
+            let rate = (log_a + log_dt).exp();
+            (rate, zoh_gain(rate, log_dt.exp()))
+        }
+        Discretization::ZohClamped => {
+            // softplus(x) = max(x, 0) + ln(1 + exp(-|x|)), which does not overflow.
+            let step = (log_dt.max(0.0) + (-log_dt.abs()).exp().ln_1p()).clamp(1e-4, 0.1);
+            let rate = step * decay;
+            (rate, zoh_gain(rate, step))
+        }
+    }
+}
