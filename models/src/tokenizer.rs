@@ -2,13 +2,41 @@
 
 use crate::weights::{Result, WeightsError};
 use serde_json::Value;
-use std::fs;
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 /// Name of the file.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// Names the special tokens; may be missing.
 const CONFIG_FILE: &str = "tokenizer_config.json";
+
+thread_local! {
+    /// Whether a panic on this thread is caught and told as an error.
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `f` gives, or what it panicked with: some files that are valid JSON make the `tokenizers` crate panic.
+fn without_panic<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !IS_CAUGHT.get() {
+                usual(panic);
+            }
+        }));
+    });
+    let before = IS_CAUGHT.replace(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(f));
+    IS_CAUGHT.set(before);
+    done.map_err(|payload| {
+        let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+        format!("the tokenizers crate cannot use it and panics: {text}")
+    })
+}
 
 /// A tokenizer.
 #[derive(Clone)]
@@ -27,16 +55,15 @@ impl Tokenizer {
     /// When a file is missing or malformed, or a special token that it names has no id.
     pub fn load(directory: &Path) -> Result<Self> {
         let path = directory.join(TOKENIZER_FILE);
-        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
-        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| WeightsError::Malformed {
-            path: path.clone(),
-            kind: "tokenizer",
-            reason: e.to_string(),
-        })?;
+        let bytes = hankel_io::input::read(&path)?;
+        let malformed = |reason: String| WeightsError::Malformed { path: path.clone(), kind: "tokenizer", reason };
+        let inner = without_panic(|| tokenizers::Tokenizer::from_bytes(bytes))
+            .map_err(malformed)?
+            .map_err(|error| malformed(error.to_string()))?;
         let mut tokenizer = Tokenizer { path, inner, bos: None, eos: None };
         let path = directory.join(CONFIG_FILE);
         if path.is_file() {
-            let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+            let bytes = hankel_io::input::read(&path)?;
             let config: Value =
                 serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
             tokenizer.bos = tokenizer.special(&path, &config, "bos_token")?;
@@ -101,8 +128,9 @@ impl Tokenizer {
     }
 
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        let encoding = self.inner.encode_fast(text, special);
-        Ok(encoding.map_err(|e| WeightsError::content(&self.path, e.to_string()))?.get_ids().to_vec())
+        let encoding = without_panic(|| self.inner.encode_fast(text, special));
+        let encoding = encoding.and_then(|encoding| encoding.map_err(|error| error.to_string()));
+        Ok(encoding.map_err(|reason| WeightsError::content(&self.path, reason))?.get_ids().to_vec())
     }
 
     /// The token of an id as the vocabulary has it: `▁the` (a space at its beginning shown as `▁` or `Ġ`), `<0x0A>`, `</s>`.
@@ -127,7 +155,9 @@ impl Tokenizer {
     }
 
     fn text(&self, ids: &[u32], skip_special: bool) -> Result<String> {
-        self.inner.decode(ids, skip_special).map_err(|e| WeightsError::content(&self.path, e.to_string()))
+        let text = without_panic(|| self.inner.decode(ids, skip_special));
+        let text = text.and_then(|text| text.map_err(|error| error.to_string()));
+        text.map_err(|reason| WeightsError::content(&self.path, reason))
     }
 
     /// Decodes ids as they are generated.

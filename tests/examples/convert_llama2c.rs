@@ -9,10 +9,10 @@
 //! put in the other order.
 
 use hankel_core::Tensor;
+use hankel_io::Existing;
 use hankel_models::mistral::{CONFIG_FILE, Family, MistralConfig};
 use hankel_models::tokenizer::TOKENIZER_FILE;
 use hankel_models::weights::ShardWriter;
-use hankel_models::weights::atomic::Existing;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;

@@ -6,7 +6,8 @@ use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::{decay, number};
 use anyhow::{Result, bail};
 use faer::{Mat, MatRef};
-use hankel_files::system_file::write_arrays;
+use hankel_files::system_file::arrays_to_bytes;
+use hankel_io::{Existing, Outputs, terminal};
 use hankel_lti::order::choose_order;
 use hankel_lti::{OrderRule, glover_bound};
 use hankel_plots::terminal::DecayPlot;
@@ -100,20 +101,22 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     }
     let layers = Subject::load(&args.system)?.analyse(&args.system)?;
     let facts: Vec<LayerFacts> = layers.iter().map(LayerFacts::new).collect::<Result<_>>()?;
+    let mut outputs = Outputs::new();
     if let Some(path) = &args.save {
-        save(path, &layers)?;
+        outputs.file(path, &gramians(path, &layers)?, Existing::Refuse)?;
     }
     if let Some(path) = &args.plot {
         let decays: Vec<Decay<'_>> = facts
             .iter()
             .map(|f| Decay { label: &f.layer, values: &f.hankel_singular_values, kept: f.default_order() })
             .collect();
-        pictures::save(path, &decay_chart(&decays, Some(DEFAULT_EPSILON)))?;
+        outputs.file(path, &pictures::file(path, &decay_chart(&decays, Some(DEFAULT_EPSILON)))?, Existing::Refuse)?;
     }
+    outputs.commit()?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&facts)?);
+        terminal::json(&serde_json::to_string_pretty(&facts)?)?;
     } else {
-        print!("{}", report(&facts));
+        terminal::print(&report(&facts))?;
     }
     Ok(())
 }
@@ -207,7 +210,7 @@ fn shown_orders(states: usize) -> Vec<usize> {
     orders
 }
 
-fn save(path: &std::path::Path, layers: &[LayerAnalysis]) -> Result<()> {
+fn gramians(path: &std::path::Path, layers: &[LayerAnalysis]) -> Result<Vec<u8>> {
     let mut arrays: Vec<(String, Mat<f64>)> = Vec::new();
     for layer in layers {
         let prefix =
@@ -219,6 +222,5 @@ fn save(path: &std::path::Path, layers: &[LayerAnalysis]) -> Result<()> {
         arrays.push((format!("{prefix}hsv"), Mat::from_fn(1, sigma.len(), |_, j| sigma[j])));
     }
     let named: Vec<(&str, MatRef<'_, f64>)> = arrays.iter().map(|(n, m)| (n.as_str(), m.as_ref())).collect();
-    write_arrays(path, &named)?;
-    Ok(())
+    Ok(arrays_to_bytes(path, &named)?)
 }

@@ -3,13 +3,16 @@
 use clap::Parser;
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: hankel_io::memory::Allocator = hankel_io::memory::Allocator;
+
 fn main() -> ExitCode {
     // Exit code 2 for usage errors is clap's own convention; the same is used for bad input.
     match hankel_tools::run(&hankel_tools::Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            hankel_io::terminal::tell(&format!("error: {error:#}"));
             ExitCode::from(2)
         }
     }

@@ -1,7 +1,7 @@
 //! Charts of Hankel singular values, errors and orders.
 
 use anyhow::{Result, bail};
-use hankel_files::atomic::{Existing, write_file, write_folder};
+use hankel_io::{Existing, PendingFolder};
 use hankel_lti::LinearSystem;
 use hankel_lti::OrderRule;
 use hankel_lti::norms::FrequencyResponse;
@@ -118,16 +118,19 @@ pub fn check_target(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes one chart as SVG or PNG by its extension.
-pub fn save(path: &Path, chart: &dyn Chart) -> Result<()> {
-    let bytes =
-        if path.extension().is_some_and(|e| e == "png") { chart.to_png()? } else { chart.to_svg()?.into_bytes() };
-    Ok(write_file(path, &bytes)?)
+/// One chart as SVG or PNG, by the extension of the file it is for.
+pub fn file(path: &Path, chart: &dyn Chart) -> Result<Vec<u8>> {
+    let is_png = path.extension().is_some_and(|extension| extension == "png");
+    Ok(if is_png { chart.to_png()? } else { chart.to_svg()?.into_bytes() })
 }
 
-/// Writes all charts of a reduction, each as SVG and PNG, into a new folder. `pairs` are the systems before and after,
-/// without their gates, in the order of the certificate.
-pub fn save_all(folder: &Path, pairs: &[(LinearSystem, LinearSystem)], certificate: &Certificate) -> Result<()> {
+/// All charts of a reduction, each as SVG and PNG, in a new folder that is to be committed. `pairs` are the systems before
+/// and after, without their gates, in the order of the certificate.
+pub fn draw_all(
+    folder: &Path,
+    pairs: &[(LinearSystem, LinearSystem)],
+    certificate: &Certificate,
+) -> Result<PendingFolder> {
     let decays: Vec<Decay<'_>> = certificate
         .layers
         .iter()
@@ -141,11 +144,10 @@ pub fn save_all(folder: &Path, pairs: &[(LinearSystem, LinearSystem)], certifica
     let error = error_chart(pairs, certificate)?;
     let orders = order_chart(certificate);
     let charts: [(&str, &dyn Chart); 3] = [("hankel_singular_values", &decay), ("error", &error), ("orders", &orders)];
-    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    let folder = PendingFolder::create(folder, Existing::Refuse)?;
     for (name, chart) in charts {
-        files.push((format!("{name}.svg"), chart.to_svg()?.into_bytes()));
-        files.push((format!("{name}.png"), chart.to_png()?));
+        folder.write(&format!("{name}.svg"), chart.to_svg()?.as_bytes())?;
+        folder.write(&format!("{name}.png"), &chart.to_png()?)?;
     }
-    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
-    Ok(write_folder(folder, &files, Existing::Refuse)?)
+    Ok(folder)
 }

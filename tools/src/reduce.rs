@@ -5,10 +5,10 @@ use crate::pictures;
 use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::number;
 use anyhow::{Context, Result, bail};
-use hankel_files::atomic::{Existing, write_file};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays, system_to_bytes};
 use hankel_files::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_states};
+use hankel_io::{Existing, Outputs, PendingFolder, terminal};
 use hankel_plots::{Align, Table};
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
@@ -43,31 +43,28 @@ pub fn run(args: &ReduceArgs) -> Result<()> {
             let json = to_json(&certificate)?;
             // A head that was trained with the full adapter belongs to the reduced one, too.
             let trained = args.system.join(TRAINED_BACKBONE_FILE);
-            let trained = if trained.is_file() { Some(read(&trained)?) } else { None };
+            let trained = if trained.is_file() { Some(hankel_io::input::read(&trained)?) } else { None };
             let mut files: Vec<(&str, &[u8])> = vec![(CERTIFICATE_FILE, &json)];
             files.extend(trained.as_deref().map(|bytes| (TRAINED_BACKBONE_FILE, bytes)));
-            reduction.adapter.save_with(&args.output, &files, Existing::Refuse)?;
+            let mut plots = None;
             if let Some(folder) = &args.plots {
                 let full = adapter.layers.iter().map(|l| linear_system(l, adapter.config.discretization));
-                let reduced = reduction.layers.into_iter().map(|l| l.system);
+                let reduced = reduction.layers.iter().map(|l| l.system.clone());
                 let pairs: Vec<_> = full.zip(reduced).map(|(f, r)| Ok((f?, r))).collect::<Result<_>>()?;
-                pictures::save_all(folder, &pairs, &certificate)?;
+                plots = Some(pictures::draw_all(folder, &pairs, &certificate)?);
             }
+            reduction.adapter.save_with(&args.output, &files, Existing::Refuse)?;
+            plots.map_or(Ok(()), PendingFolder::commit)?;
             certificate
         }
         Subject::System { .. } => reduce_file(args, &subject, &options)?,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&certificate)?);
+        terminal::json(&serde_json::to_string_pretty(&certificate)?)?;
     } else {
-        print!("{}", report(&certificate));
-        println!("\nwritten to {}", args.output.display());
+        terminal::line(&format!("{}\nwritten to {}", report(&certificate), args.output.display()))?;
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn to_json(certificate: &Certificate) -> Result<Vec<u8>> {
@@ -98,11 +95,16 @@ fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) ->
     certificate.full = Some(subject.hashes());
     certificate.reduced = Some(AdapterHashes { config: String::new(), weights: sha256(&bytes) });
     let json = to_json(&certificate)?;
-    write_file(&args.output, &bytes)?;
-    write_file(&beside, &json)?;
-    if let Some(folder) = &args.plots {
-        pictures::save_all(folder, &[(layer.system.clone(), stored)], &certificate)?;
-    }
+    let plots = match &args.plots {
+        Some(folder) => Some(pictures::draw_all(folder, &[(layer.system.clone(), stored)], &certificate)?),
+        None => None,
+    };
+    // A result without its certificate never shows: the certificate gets its name first.
+    let mut outputs = Outputs::new();
+    outputs.file(&beside, &json, Existing::Refuse)?;
+    outputs.file(&args.output, &bytes, Existing::Refuse)?;
+    outputs.commit()?;
+    plots.map_or(Ok(()), PendingFolder::commit)?;
     Ok(certificate)
 }
 

@@ -5,7 +5,6 @@ use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays};
 use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile};
 use hankel_lti::LinearSystem;
 use hankel_reduce::{LayerAnalysis, analyse};
-use std::fs;
 use std::path::Path;
 
 /// The label of the only "layer" of a plain system.
@@ -42,7 +41,7 @@ impl Subject {
         if ArrayFormat::of(path).is_none() {
             bail!("{} is neither an adapter directory nor a file of matrices (.safetensors, .npz)", path.display());
         }
-        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = hankel_io::input::read(path)?;
         let system = system_from_arrays(path, parse_arrays(path, &bytes)?)?;
         let system = system.with_context(|| path.display().to_string())?;
         Ok(Self::System { system, hash: hankel_files::hrm_file::sha256(&bytes) })

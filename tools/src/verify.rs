@@ -5,9 +5,9 @@ use crate::reduce::{certificate_beside, holds};
 use crate::subject::Subject;
 use crate::text::number;
 use anyhow::{Context, Result, bail};
+use hankel_io::{input, terminal};
 use hankel_plots::{Align, Table};
 use hankel_reduce::{CERTIFICATE_FILE, Certificate, Verification, verify, verify_layer};
-use std::fs;
 use std::path::Path;
 
 /// Runs the command; `false` if a claim is false.
@@ -40,26 +40,26 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
         _ => bail!("one of {} and {} is an adapter, the other is not", args.full.display(), args.reduced.display()),
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&verification)?);
+        terminal::json(&serde_json::to_string_pretty(&verification)?)?;
     } else {
-        print!("{}", report(&verification, certificate.is_some()));
+        terminal::print(&report(&verification, certificate.is_some()))?;
     }
     for layer in &verification.layers {
         for problem in &layer.problems {
-            eprintln!("{}: {problem}", layer.layer);
+            terminal::tell(&format!("{}: {problem}", layer.layer));
         }
     }
     for problem in &verification.problems {
-        eprintln!("total: {problem}");
+        terminal::tell(&format!("total: {problem}"));
     }
     Ok(verification.passed)
 }
 
 fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
-    let bytes = match fs::read(path) {
+    let bytes = match input::read(path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
     let certificate =
         serde_json::from_slice(&bytes).with_context(|| format!("{} is not a certificate", path.display()))?;

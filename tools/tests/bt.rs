@@ -1,8 +1,8 @@
 //! The command line end to end: results, exit codes, and that nothing is written where something is wrong.
 
-use faer::Mat;
+use faer::{Mat, MatRef};
 use hankel_files::arrays::{Precision, parse, serialize};
-use hankel_files::system_file::{parse_arrays, system_from_arrays, write_arrays};
+use hankel_files::system_file::{arrays_to_bytes, parse_arrays, system_from_arrays};
 use hankel_files::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, StateRecord, TRAINED_BACKBONE_FILE,
 };
@@ -11,6 +11,10 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+
+fn write_arrays(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) {
+    fs::write(path, arrays_to_bytes(path, arrays).unwrap()).unwrap();
+}
 
 /// Deterministic numbers in (-1, 1).
 fn noise(seed: usize) -> impl FnMut() -> f64 {
@@ -162,7 +166,7 @@ fn write_system(path: &Path) {
     let a = [[0.8, -0.4, 0.0, 0.1], [0.4, 0.8, 0.0, 0.0], [0.0, 0.0, -0.7, 0.0], [0.0, 0.0, 0.0, 0.2]];
     let (a, b) = (Mat::from_fn(4, 4, |i, j| a[i][j]), Mat::from_fn(4, 2, |i, j| 1.0 / (1.0 + (i + 2 * j) as f64)));
     let (c, d) = (Mat::from_fn(3, 4, |i, j| (1.0 + i as f64) / (2.0 + j as f64)), Mat::from_fn(3, 2, |i, _| i as f64));
-    write_arrays(path, &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("D", d.as_ref())]).unwrap();
+    write_arrays(path, &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("D", d.as_ref())]);
 }
 
 #[test]
@@ -193,8 +197,7 @@ fn any_system_in_a_file_is_reduced_and_verified() {
     let unstable = Mat::from_fn(1, 2, |_, j| 0.5 + j as f64);
     let ones = Mat::from_fn(2, 2, |_, _| 1.0);
     let diagonal = unstable.transpose() * Mat::from_fn(1, 2, |_, _| 1.0);
-    write_arrays(&dir.join("bad.npz"), &[("A", diagonal.as_ref()), ("B", ones.as_ref()), ("C", ones.as_ref())])
-        .unwrap();
+    write_arrays(&dir.join("bad.npz"), &[("A", diagonal.as_ref()), ("B", ones.as_ref()), ("C", ones.as_ref())]);
     fail(dir, &["inspect", "bad.npz"], 2, &["bad.npz", "not stable", "eigenvalue 2"]);
     fs::write(dir.join("text.md"), "no matrices").unwrap();
     fail(dir, &["inspect", "text.md"], 2, &["neither an adapter directory nor a file"]);
@@ -209,7 +212,7 @@ fn a_slow_pair_is_certified_as_it_is_stored() {
         let (re, im) = ((1.0 - 1e-9) * angle.cos(), (1.0 - 1e-9) * angle.sin());
         let a = Mat::from_fn(3, 3, |i, j| [[re, -im, 0.0], [im, re, 0.0], [0.0, 0.0, 0.5]][i][j]);
         let (full, pair) = (format!("full-{angle}.npz"), format!("pair-{angle}.npz"));
-        write_arrays(&dir.join(&full), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]).unwrap();
+        write_arrays(&dir.join(&full), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
         succeed(dir, &["reduce", &full, "-o", &pair, "--order", "2", "--method", "modal"]);
         // The rounding of such a pole may be above the bound; the certificate says so, too.
         let output = bt(dir, &["verify", &full, &pair]);

@@ -1,8 +1,7 @@
 //! `train audit`.
 
-use super::output;
 use anyhow::{Context, Result};
-use hankel_models::weights::atomic;
+use hankel_io::{Existing, terminal};
 use hankel_study::{audit, claims, head, read_results};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ pub fn run(args: &Args) -> Result<()> {
     files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
     for path in files {
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = hankel_io::input::read_to_string(&path)?;
         match head::rewrite(&text, &claims, &cells).with_context(|| path.display().to_string())? {
             Some(new) if new != text => write(&path, &new)?,
             _ => {}
@@ -41,6 +40,6 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    atomic::write_file(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-    output::line(&path.display().to_string())
+    hankel_io::write_file(path, text.as_bytes(), Existing::Replace)?;
+    Ok(terminal::line(&path.display().to_string())?)
 }

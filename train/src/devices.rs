@@ -1,9 +1,9 @@
 //! `train devices`.
 
-use super::output;
 use anyhow::Result;
 use hankel_core::Precision;
 use hankel_core::gpu::{AdapterFacts, adapters};
+use hankel_io::terminal;
 use hankel_ops::linear::gpu_precisions;
 use serde_json::json;
 
@@ -19,13 +19,13 @@ pub fn run(args: &Args) -> Result<()> {
     let all = adapters();
     if args.json {
         let facts: Vec<serde_json::Value> = all.iter().enumerate().map(|(i, facts)| to_json(i, facts)).collect();
-        return output::line(&serde_json::to_string_pretty(&json!({ "cpu_threads": threads, "gpus": facts }))?);
+        return Ok(terminal::json(&serde_json::to_string_pretty(&json!({ "cpu_threads": threads, "gpus": facts }))?)?);
     }
-    output::line(&format!("cpu     {threads} threads\n        precision: f32, f64, bf16"))?;
+    terminal::line(&format!("cpu     {threads} threads\n        precision: f32, f64, bf16"))?;
     if all.is_empty() {
-        return output::line("no GPU: no Vulkan, Metal or Direct3D 12 driver was found");
+        return Ok(terminal::line("no GPU: no Vulkan, Metal or Direct3D 12 driver was found")?);
     }
-    all.iter().enumerate().try_for_each(|(i, facts)| output::line(&describe(i, facts)))
+    Ok(all.iter().enumerate().try_for_each(|(i, facts)| terminal::line(&describe(i, facts)))?)
 }
 
 fn describe(i: usize, facts: &AdapterFacts) -> String {

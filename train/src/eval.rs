@@ -3,12 +3,12 @@
 use super::CheckFailed;
 use super::device::DeviceArgs;
 use super::fit::load_run;
-use super::output;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use hankel_core::with_precision;
+use hankel_io::terminal;
+use hankel_io::{Existing, write_file};
 use hankel_models::AdapterSet;
-use hankel_models::weights::atomic::write_file;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
@@ -137,9 +137,9 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
     }
     if !predictions.is_empty() {
         let out = args.out.clone().unwrap_or_else(|| args.run.join(format!("eval-{}", split.name())));
-        std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+        hankel_io::create_folder(&out)?;
         let path = out.join("predictions.jsonl");
-        write_file(&path, to_lines(&predictions)?.as_bytes())?;
+        write_file(&path, to_lines(&predictions)?.as_bytes(), Existing::Replace)?;
         tell!("every answer beside its references: {}", path.display());
     }
     if args.json {
@@ -147,9 +147,9 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
             .iter()
             .map(|(name, scores)| json!({ "adapter": name, "split": split.name(), "scores": scores }))
             .collect();
-        output::line(&serde_json::to_string_pretty(&rows)?)?;
+        terminal::json(&serde_json::to_string_pretty(&rows)?)?;
     } else {
-        output::put(table(&all, split).as_bytes())?;
+        terminal::print(&table(&all, split))?;
     }
     if let Some(interrupted) = interrupted {
         return Err(interrupted.into());

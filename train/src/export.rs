@@ -1,7 +1,7 @@
 //! `train export`.
 
-use super::output;
 use anyhow::{Context, Result};
+use hankel_io::terminal;
 use hankel_trainer::export::{scalars, tensorboard, to_csv};
 use hankel_trainer::report::Run;
 use std::fs;
@@ -23,11 +23,11 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let run = Run::load(&args.run)?;
     let scalars = scalars(&run.events);
-    let Some(directory) = &args.tensorboard else { return output::line(to_csv(&scalars).trim_end()) };
+    let Some(directory) = &args.tensorboard else { return Ok(terminal::line(to_csv(&scalars).trim_end())?) };
     // Events are dated from the beginning of the run, which is when its configuration was written.
     let begun = fs::metadata(args.run.join("config.toml")).and_then(|file| file.modified()).ok();
     let begun = begun.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0.0, |time| time.as_secs_f64());
-    let files =
-        tensorboard(&scalars, begun, directory).with_context(|| format!("cannot write to {}", directory.display()))?;
-    files.iter().try_for_each(|file| output::line(&file.display().to_string()))
+    let files = tensorboard(&scalars, begun, directory)
+        .with_context(|| format!("the events of {} cannot be exported", args.run.display()))?;
+    Ok(files.iter().try_for_each(|file| terminal::line(&file.display().to_string()))?)
 }

@@ -1,15 +1,15 @@
 //! `train fit`.
 
 use super::device::fall_back_to_f32;
-use super::output;
 use anyhow::{Context, Result, bail};
+use hankel_io::lock::Held;
+use hankel_io::terminal;
 use hankel_trainer::config::{Config, Precision};
 use hankel_trainer::fit::{Prepared, dry_run, fit};
 use hankel_trainer::format::{bytes, duration};
 use hankel_trainer::report::{self, Run};
-use hankel_trainer::run::{RunDirectory, interrupt, lock, memory};
+use hankel_trainer::run::{RunDirectory, RunError, interrupt, lock, memory};
 use hankel_trainer::tell;
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// The configuration used when none is named.
@@ -41,10 +41,7 @@ pub struct Args {
 impl Args {
     fn load(&self) -> Result<Config> {
         let (text, name) = match &self.config {
-            Some(path) => {
-                let text = fs::read_to_string(path);
-                (text.with_context(|| format!("cannot read {}", path.display()))?, path.display().to_string())
-            }
+            Some(path) => (hankel_io::input::read_to_string(path)?, path.display().to_string()),
             None => (QUICKSTART.to_owned(), QUICKSTART_NAME.to_owned()),
         };
         let (config, notes) = Config::load(&text, &name, &self.overrides)?;
@@ -55,7 +52,7 @@ impl Args {
     }
 
     /// The configuration of a run to resume, which must be the one that is asked for if one is, but for the device.
-    fn load_resumed(&self) -> Result<(Config, RunDirectory, File)> {
+    fn load_resumed(&self) -> Result<(Config, RunDirectory, Held)> {
         let is_of_device = |assignment: &&String| {
             let key = assignment.split('=').next().unwrap_or_default().trim();
             OF_DEVICE.contains(&key)
@@ -71,7 +68,7 @@ impl Args {
             (None, None) => bail!("name the run to resume with --out"),
         };
         let directory = RunDirectory::open(&path)?;
-        let lock = held(&directory)?;
+        let lock = lock::try_hold(&path)?.ok_or_else(|| RunError::Busy(path.clone()))?;
         let before = load_run(directory.path())?;
         let mut own = load_run_with(directory.path(), &of_device.into_iter().cloned().collect::<Vec<_>>())?;
         if let Some(mut asked) = asked {
@@ -101,13 +98,6 @@ impl Args {
     }
 }
 
-/// Takes a run's directory for this process until the file is dropped.
-fn held(run: &RunDirectory) -> Result<File> {
-    let path = run.path();
-    lock::try_hold(path)?
-        .with_context(|| format!("another process is at the run in {}: wait until it has ended", path.display()))
-}
-
 /// The resolved configuration of a run.
 pub fn load_run(directory: &Path) -> Result<Config> {
     load_run_with(directory, &[])
@@ -115,7 +105,7 @@ pub fn load_run(directory: &Path) -> Result<Config> {
 
 fn load_run_with(directory: &Path, overrides: &[String]) -> Result<Config> {
     let path = directory.join("config.toml");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = hankel_io::input::read_to_string(&path)?;
     Ok(Config::load(&text, &path.display().to_string(), overrides)?.0)
 }
 
@@ -136,7 +126,7 @@ fn difference(own: &str, asked: &str) -> String {
 
 pub fn run(args: &Args) -> Result<()> {
     if args.dry_run {
-        output::put(dry_run(&args.load()?)?.as_bytes())?;
+        terminal::print(&dry_run(&args.load()?)?)?;
         return Ok(());
     }
     let (config, prepared, directory, _lock) = if args.resume {
@@ -147,8 +137,7 @@ pub fn run(args: &Args) -> Result<()> {
         let config = args.load()?;
         // Whatever cannot be set up fails before a directory is made.
         let prepared = Prepared::new(&config)?;
-        let directory = RunDirectory::create(&config.name, args.out.as_deref())?;
-        let lock = held(&directory)?;
+        let (directory, lock) = RunDirectory::begin(&config.name, args.out.as_deref())?;
         (config, prepared, directory, lock)
     };
     memory::watch();
@@ -159,15 +148,15 @@ pub fn run(args: &Args) -> Result<()> {
     let page = run.join("report.html");
     report::write(&[Run::load(&run)?], &page)?;
     let result = &outcome.result;
-    output::line(&report::text_table(result))?;
+    terminal::line(&report::text_table(result))?;
     let own = result.peak_anonymous_bytes.map(bytes);
     let of_device = result.peak_device_bytes.map(|peak| format!("{} on {}", bytes(peak), result.environment.device));
     let memory: Vec<String> = own.into_iter().chain(of_device).collect();
     let memory = if memory.is_empty() { String::new() } else { format!(" with {}", memory.join(" and ")) };
     let wall = duration(result.wall_time_seconds);
-    output::line(&format!("{} after {wall}{memory}: {}", run.display(), page.display()))?;
+    terminal::line(&format!("{} after {wall}{memory}: {}", run.display(), page.display()))?;
     if let Some(folder) = outcome.directory.existing_predictions() {
-        output::line(&format!("every answer beside its references: {}", folder.display()))?;
+        terminal::line(&format!("every answer beside its references: {}", folder.display()))?;
     }
     Ok(())
 }

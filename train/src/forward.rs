@@ -3,18 +3,17 @@
 use super::Quantize;
 use super::device::DeviceArgs;
 use super::generate::{LENGTH, attach};
-use super::output;
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad, with_precision};
+use hankel_io::terminal;
+use hankel_io::{Existing, write_file};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, serialize};
-use hankel_models::weights::atomic::write_file;
 use hankel_models::{Parameter, Pass};
 use hankel_ops::{Head, Targets, add, cross_entropy, linear};
 use hankel_trainer::fit::{Foundation, Model, Transformer};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Prefix of adapters' tensors in PEFT's files.
@@ -56,12 +55,12 @@ pub fn run(args: &Args) -> Result<()> {
     let model = attach(&foundation, args.adapter.as_deref(), LENGTH)?;
     let (arrays, loss) = with_precision(precision.of_products(), || compute(&model, &input, args.gradients))?;
     let count = arrays.len();
-    write_file(&args.output, &serialize(&arrays))?;
+    write_file(&args.output, &serialize(&arrays), Existing::Replace)?;
     if args.json {
         let facts = json!({ "output": args.output.display().to_string(), "loss": loss, "targets": input.targets(), "tensors": count });
-        output::line(&serde_json::to_string_pretty(&facts)?)?;
+        terminal::json(&serde_json::to_string_pretty(&facts)?)?;
     } else {
-        output::line(&format!(
+        terminal::line(&format!(
             "{}: loss {loss:.6} over {} targets, {count} tensors",
             args.output.display(),
             input.targets()
@@ -160,7 +159,7 @@ struct Input {
 
 impl Input {
     fn read(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = hankel_io::input::read(path)?;
         Self::parse(&bytes).with_context(|| path.display().to_string())
     }
 

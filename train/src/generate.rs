@@ -3,11 +3,11 @@
 use super::Quantize;
 use super::device::DeviceArgs;
 use super::fit::load_run;
-use super::output;
 use anyhow::{Context, Result, bail};
 use hankel_core::{Precision, with_precision};
+use hankel_io::terminal;
+use hankel_io::{Existing, write_file};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
-use hankel_models::weights::atomic::write_file;
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
 use hankel_trainer::config::TaskConfig;
 use hankel_trainer::fit::{Foundation, Model, adapter_directory};
@@ -86,7 +86,7 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
     let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
     let mut writer = codec.writer(&prompt)?;
     let mut filter = StopFilter::new(&args.stop);
-    let mut open = output::put(codec.shown(&args.prompt).as_bytes())?;
+    let mut open = terminal::data(codec.shown(&args.prompt).as_bytes())?;
     let mut played = prompt.clone();
     for _ in 0..args.max_tokens {
         if !open && args.midi.is_none() {
@@ -97,7 +97,7 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
             break;
         }
         played.push(token);
-        open = output::put(&filter.push(&writer.push(token)?))?;
+        open = terminal::data(&filter.push(&writer.push(token)?))?;
         if filter.stopped() {
             break;
         }
@@ -105,10 +105,10 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
     let mut rest = filter.push(&writer.finish()?);
     rest.extend(filter.finish());
     rest.push(b'\n');
-    output::put(&rest)?;
+    terminal::data(&rest)?;
     if let Some(file) = &args.midi {
         let notes = decode(played);
-        write_file(file, &midi::write(&notes))?;
+        write_file(file, &midi::write(&notes), Existing::Replace)?;
         tell!("{} notes written to {}", notes.len(), file.display());
     }
     Ok(())

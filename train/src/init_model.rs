@@ -1,12 +1,11 @@
 //! `train init-model`.
 
-use super::output;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
+use hankel_io::terminal;
 use hankel_models::MistralConfig;
 use hankel_models::mistral::{InitType, init_model};
 use serde_json::json;
-use std::fs;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +34,7 @@ enum Dtype {
 
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.config;
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = hankel_io::input::read(path)?;
     let config = MistralConfig::parse(&bytes).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
     let (kind, size) = match args.dtype {
         Dtype::Bf16 => (InitType::Bf16, 2),
@@ -45,10 +44,10 @@ pub fn run(args: &Args) -> Result<()> {
     let parameters = config.parameters();
     if args.json {
         let facts = json!({ "output": args.output.display().to_string(), "parameters": parameters, "bytes": size * parameters });
-        output::line(&serde_json::to_string_pretty(&facts)?)?;
+        terminal::json(&serde_json::to_string_pretty(&facts)?)?;
     } else {
         let bytes = (size * parameters) as f64 / 1e9;
-        output::line(&format!("{}: {parameters} random parameters, {bytes:.3} GB", args.output.display()))?;
+        terminal::line(&format!("{}: {parameters} random parameters, {bytes:.3} GB", args.output.display()))?;
     }
     Ok(())
 }

@@ -12,7 +12,6 @@ mod forward;
 mod generate;
 mod init_model;
 mod merge;
-mod output;
 mod quantize;
 mod report;
 mod score;

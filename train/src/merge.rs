@@ -1,10 +1,10 @@
 //! `train merge`.
 
 use super::generate::{LENGTH, attach};
-use super::output;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use hankel_core::{DType, Device};
+use hankel_io::terminal;
 use hankel_models::adapters::MergeReport;
 use hankel_models::mistral::{MistralConfig, merge_model};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
@@ -95,5 +95,5 @@ fn print(args: &Args, report: &MergeReport) -> Result<()> {
     } else {
         format!("{written}: the weights of the backbone that were trained; there is no update to fold in")
     };
-    output::line(&text)
+    Ok(terminal::line(&text)?)
 }

@@ -1,7 +1,7 @@
 //! `train quantize`.
 
-use super::output;
 use anyhow::{Result, ensure};
+use hankel_io::terminal;
 use hankel_models::mistral::quantize_model;
 use serde_json::json;
 use std::path::PathBuf;
@@ -37,9 +37,9 @@ pub fn run(args: &Args) -> Result<()> {
             "seconds": seconds,
             "gigabytes_per_second": rate,
         });
-        output::line(&serde_json::to_string_pretty(&facts)?)?;
+        terminal::json(&serde_json::to_string_pretty(&facts)?)?;
     } else {
-        output::line(&format!(
+        terminal::line(&format!(
             "{}: {} matrices from {:.3} to {:.3} GB in {seconds:.1} s ({rate:.2} GB/s)",
             args.output.display(),
             report.matrices,

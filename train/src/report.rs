@@ -1,7 +1,7 @@
 //! `train report`.
 
-use super::output;
 use anyhow::{Result, bail};
+use hankel_io::terminal;
 use hankel_study::{Cell, report, write_results};
 use std::path::PathBuf;
 
@@ -29,10 +29,10 @@ pub fn run(args: &Args) -> Result<()> {
             bail!("--results is for cells of sweeps, and none of these runs is a finished one");
         }
         for file in write_results(&cells, directory)? {
-            output::line(&file.display().to_string())?;
+            terminal::line(&file.display().to_string())?;
         }
     }
     report::write(runs, &args.output)?;
-    output::line(&args.output.display().to_string())?;
+    terminal::line(&args.output.display().to_string())?;
     Ok(())
 }

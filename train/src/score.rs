@@ -1,8 +1,8 @@
 //! `train score`.
 
-use super::output;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
+use hankel_io::terminal;
 use hankel_trainer::metrics::TextMetric;
 use hankel_trainer::tasks::text::lines::{Problems, each_line, text, texts};
 use hankel_trainer::tasks::text::{Prediction, Scoring, TextFormat};
@@ -47,7 +47,7 @@ impl TaskArg {
 
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.predictions;
-    let content = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let content = hankel_io::input::read(path)?;
     let format = args.task.format();
     let metrics = if args.metrics.is_empty() { format.metrics().to_vec() } else { args.metrics.clone() };
     let scoring = Scoring { format, metrics, generate: true };
@@ -83,14 +83,14 @@ pub fn run(args: &Args) -> Result<()> {
                 .map(|(name, group)| json!({ "adapter": name, "predictions": group.len(), "scores": means(group) }));
             found["adapters"] = rows.collect();
         }
-        return output::line(&serde_json::to_string_pretty(&found)?);
+        return Ok(terminal::json(&serde_json::to_string_pretty(&found)?)?);
     }
     let block = |(name, group): &(Option<&str>, Vec<&Prediction>)| {
         let of = name.map_or_else(|| path.display().to_string(), |name| format!("{name} in {}", path.display()));
         let rows = means(group).into_iter().map(|(name, value)| format!("\n  {name:<36} {value:.4}"));
         format!("{} predictions of {of}", group.len()) + &rows.collect::<String>()
     };
-    output::line(&groups.iter().map(block).collect::<Vec<_>>().join("\n"))
+    Ok(terminal::line(&groups.iter().map(block).collect::<Vec<_>>().join("\n"))?)
 }
 
 fn prediction(value: &Value, format: TextFormat) -> Result<Prediction, String> {

@@ -1,13 +1,13 @@
 //! `train sweep`.
 
-use super::{CheckFailed, output};
+use super::CheckFailed;
 use anyhow::{Context, Result, bail};
+use hankel_io::terminal;
 use hankel_study::report;
 use hankel_study::sweep::{CellDirectory, Share, State, run as run_cells};
 use hankel_trainer::config::Experiment;
 use hankel_trainer::run::{interrupt, lock, memory};
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -50,7 +50,7 @@ impl Args {
     fn cells(&self) -> Result<Vec<CellDirectory>> {
         let mut cells: Vec<CellDirectory> = Vec::new();
         for path in &self.experiments {
-            let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text = hankel_io::input::read_to_string(path)?;
             let experiment = Experiment::load(&text, &path.display().to_string(), &self.overrides)?;
             let directory = experiment.directory_name();
             if cells.iter().any(|cell| cell.experiment == directory) {
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
     interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
     let outcome = run_cells(&cells, share)?;
     for page in reports(&cells, &args.out)? {
-        output::line(&page.display().to_string())?;
+        terminal::line(&page.display().to_string())?;
     }
     let diverged = outcome.diverged.len();
     let mut line = format!("{} of {} cells done", outcome.done, outcome.total());
@@ -93,8 +93,8 @@ pub fn run(args: &Args) -> Result<()> {
             let _ = write!(line, ", {count} {what}");
         }
     }
-    output::line(&line)?;
-    outcome.diverged.iter().try_for_each(|name| output::line(&format!("{name} diverged")))?;
+    terminal::line(&line)?;
+    outcome.diverged.iter().try_for_each(|name| terminal::line(&format!("{name} diverged")))?;
     match &outcome.failed[..] {
         [] => Ok(()),
         failed => {
@@ -157,11 +157,11 @@ fn list(cells: &[CellDirectory], share: Share, json: bool) -> Result<()> {
             }));
         } else {
             let line = format!("{index:>5}  {state:<8}  {}/{}  {note}", cell.experiment, cell.slug);
-            output::line(line.trim_end())?;
+            terminal::line(line.trim_end())?;
         }
     }
     if json {
-        output::line(&serde_json::to_string_pretty(&rows)?)?;
+        terminal::json(&serde_json::to_string_pretty(&rows)?)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `train tokenize`.
 
-use super::output;
 use anyhow::{Context, Result, bail};
+use hankel_io::terminal;
 use hankel_models::Tokenizer;
 use hankel_models::tokenizer::TOKENIZER_FILE;
 use serde_json::json;
@@ -37,9 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
     let tokenizer = Tokenizer::load(&directory)?;
     let input = match (&args.text, &args.input) {
         (Some(text), _) => text.clone(),
-        (None, Some(path)) => {
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
-        }
+        (None, Some(path)) => hankel_io::input::read_to_string(path)?,
         (None, None) => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
@@ -56,13 +54,14 @@ pub fn run(args: &Args) -> Result<()> {
     };
     if args.json {
         let tokens: Vec<Option<String>> = ids.iter().map(|&id| tokenizer.piece(id)).collect();
-        output::line(&json!({ "ids": ids, "tokens": tokens, "text": text }).to_string())
+        terminal::json(&json!({ "ids": ids, "tokens": tokens, "text": text }).to_string())?;
     } else if args.decode {
-        output::line(&text)
+        terminal::data(format!("{text}\n").as_bytes())?;
     } else {
         let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
-        output::line(&ids.join(" "))
+        terminal::line(&ids.join(" "))?;
     }
+    Ok(())
 }
 
 /// The ids in a text, JSON lists included.

@@ -32,9 +32,9 @@ pub enum WeightsError {
         /// What is wrong and what to do.
         reason: String,
     },
-    /// A folder that must not be there yet.
-    #[error("{} already exists; remove it or choose another name", .0.display())]
-    Exists(PathBuf),
+    /// A file that cannot be read or written, whatever is in it.
+    #[error(transparent)]
+    File(#[from] hankel_io::Error),
 }
 
 /// Result of this module.

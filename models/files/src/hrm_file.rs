@@ -1,13 +1,12 @@
 //! The directory of an HRM adapter: `adapter_config.json` and `adapter_model.safetensors` (R2, "on disk").
 
 use super::arrays::{Array, NamedArrays, Precision, parse, serialize};
-use super::atomic::{Existing, write_folder};
 use super::error::{Result, WeightsError};
 use super::hrm_config::{HrmConfigFile, HrmForm, HrmMode, HrmSite};
+use hankel_io::{Existing, write_folder};
 use hankel_lti::Mode;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// File name of the configuration.
@@ -118,10 +117,7 @@ impl AdapterBytes {
                 format!("not an adapter directory (a folder with {CONFIG_FILE} and {WEIGHTS_FILE})"),
             ));
         }
-        let read = |name: &str| {
-            let path = directory.join(name);
-            fs::read(&path).map_err(WeightsError::io("read", path))
-        };
+        let read = |name: &str| hankel_io::input::read(&directory.join(name));
         Ok(Self { config: read(CONFIG_FILE)?, weights: read(WEIGHTS_FILE)? })
     }
 
@@ -155,7 +151,7 @@ impl HrmAdapterFile {
         let bytes = self.to_bytes();
         let mut all: Vec<(&str, &[u8])> = vec![(CONFIG_FILE, &bytes.config), (WEIGHTS_FILE, &bytes.weights)];
         all.extend_from_slice(files);
-        write_folder(directory, &all, existing)
+        Ok(write_folder(directory, &all, existing)?)
     }
 
     /// The files that [`HrmAdapterFile::save`] writes; equal adapters give equal bytes.

@@ -1,11 +1,10 @@
 //! File formats of linear systems and adapters, without mathematics.
 //!
 //! [`arrays`] (safetensors) and [`npz`] hold named arrays of f64, [`system_file`] a linear system, [`hrm_file`] and
-//! [`hrm_config`] the directory of an HRM adapter, [`recorded`] the states of one along data. [`atomic`] writes files and
-//! folders whole or not at all.
+//! [`hrm_config`] the directory of an HRM adapter, [`recorded`] the states of one along data. They are written
+//! and read through [`hankel_io`].
 
 pub mod arrays;
-pub mod atomic;
 mod error;
 pub mod hrm_config;
 pub mod hrm_file;

@@ -5,14 +5,12 @@
 
 use super::arrays::{Array, NamedArrays, Precision};
 use super::error::{Result, WeightsError};
+use hankel_io::input;
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
 use zip::write::SimpleFileOptions;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-
-/// No array of a linear system is larger; a header that claims more is not believed.
-const MAX_BYTES: u64 = 1 << 32;
 
 /// Parses an npz file held in memory; `path` is for messages.
 ///
@@ -22,12 +20,18 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
     let malformed = |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: "npz file", reason };
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|e| malformed(e.to_string()))?;
     let mut arrays = NamedArrays::new();
+    // Of the archive as a whole: its entries may be many.
+    let mut left = input::unpacked_limit(bytes.len() as u64);
     for i in 0..archive.len() {
         let entry = archive.by_index(i).map_err(|e| malformed(e.to_string()))?;
         let file = entry.name().map_err(|e| malformed(e.to_string()))?.into_owned();
         let name = file.strip_suffix(".npy").ok_or_else(|| malformed(format!("the entry {file} is not an array")))?;
         let mut content = Vec::new();
-        entry.take(MAX_BYTES).read_to_end(&mut content).map_err(|e| malformed(format!("{file}: {e}")))?;
+        entry.take(left + 1).read_to_end(&mut content).map_err(|e| malformed(format!("{file}: {e}")))?;
+        left = left.checked_sub(content.len() as u64).ok_or_else(|| hankel_io::Error::Unpacked {
+            path: path.to_path_buf(),
+            limit: input::unpacked_limit(bytes.len() as u64),
+        })?;
         let array = parse_npy(&content).map_err(|reason| malformed(format!("{file}: {reason}")))?;
         if let Some((index, value)) = array.first_non_finite() {
             return Err(WeightsError::content(

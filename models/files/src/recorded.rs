@@ -1,14 +1,13 @@
 //! States recorded on real data, for empirical Gramians (R7).
 
 use super::arrays::{Array, NamedArrays, Precision, serialize};
-use super::atomic::write_file;
 use super::error::{Result, WeightsError};
 use super::hrm_config::HrmSite;
 use super::hrm_file::layer_label;
 use super::system_file::parse_arrays;
 use faer::Mat;
+use hankel_io::{Existing, write_file};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 /// Recorded states of a layer, for empirical Gramians.
@@ -34,7 +33,7 @@ pub struct StateRecord {
 }
 
 impl StateRecord {
-    /// Writes the records of all layers: one f32 tensor [N, T, d] per layer named `layers.N.mlp.states`.
+    /// Writes the records of all layers to a new file: one f32 tensor [N, T, d] per layer named `layers.N.mlp.states`.
     pub fn save_all(path: &Path, records: &[Self]) -> Result<()> {
         let arrays: NamedArrays = records
             .iter()
@@ -44,7 +43,7 @@ impl StateRecord {
                 (name, Array::new(r.shape.to_vec(), data, Precision::F32))
             })
             .collect();
-        write_file(path, &serialize(&arrays))
+        Ok(write_file(path, &serialize(&arrays), Existing::Refuse)?)
     }
 }
 
@@ -53,7 +52,7 @@ impl StateRecord {
 /// # Errors
 /// Names or shapes other than those [`StateRecord::save_all`] writes.
 pub fn recorded_states(path: &Path) -> Result<BTreeMap<String, RecordedStates>> {
-    let bytes = fs::read(path).map_err(WeightsError::io("read", path))?;
+    let bytes = hankel_io::input::read(path)?;
     let mut out = BTreeMap::new();
     for (name, array) in parse_arrays(path, &bytes)? {
         let label = label_of(&name).ok_or_else(|| {

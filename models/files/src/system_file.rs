@@ -1,7 +1,6 @@
 //! Plain linear systems as files of arrays: `A, B, C[, D]` in safetensors or npz.
 
 use super::arrays::{self, Array, NamedArrays, Precision};
-use super::atomic::write_file;
 use super::error::{Result, WeightsError};
 use super::npz;
 use faer::{Mat, MatRef};
@@ -40,12 +39,6 @@ pub fn parse_arrays(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
         ArrayFormat::Safetensors => arrays::parse(path, bytes),
         ArrayFormat::Npz => npz::parse(path, bytes),
     }
-}
-
-/// Writes arrays in f64, atomically, in the format the name says.
-pub fn write_arrays(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) -> Result<()> {
-    let bytes = arrays_to_bytes(path, arrays)?;
-    write_file(path, &bytes)
 }
 
 /// The bytes of a file of arrays in f64. An array called `hsv` (or `... .hsv`) is a list and must have one row.

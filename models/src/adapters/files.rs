@@ -14,7 +14,6 @@ use hankel_core::{DType, Tensor};
 use hankel_ops::ScanPath;
 use serde_json::{Map, Value, json};
 use std::f64::consts::{PI, TAU};
-use std::fs;
 use std::path::Path;
 
 /// The largest angle that is stored for a trained pair: the last f32 below pi.
@@ -52,7 +51,7 @@ impl AdapterSet {
     /// When a file is missing or malformed, the adapter is of an unknown kind, or it was made for another backbone.
     pub fn load(directory: &Path, placement: &Placement, steps: usize) -> Result<Self> {
         let path = directory.join(CONFIG_FILE);
-        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let bytes = hankel_io::input::read(&path)?;
         let value: Map<String, Value> =
             serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
         match value.get("peft_type").and_then(Value::as_str) {

@@ -4,7 +4,6 @@ use crate::adapters::{LinearSite, Placement, StreamSite};
 use crate::weights::{Result, WeightsError};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::fs;
 use std::path::Path;
 
 /// Name of the file.
@@ -119,7 +118,7 @@ impl MistralConfig {
     /// When the file is missing or malformed, of another architecture, or asks for something that is not supported.
     pub fn load(directory: &Path) -> Result<Self> {
         let path = directory.join(CONFIG_FILE);
-        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let bytes = hankel_io::input::read(&path)?;
         Self::parse(&bytes).map_err(|problem| WeightsError::content(&path, problem))
     }
 

@@ -4,7 +4,6 @@ use super::config::CONFIG_FILE;
 use crate::weights::{Result, ShardWriter, WeightsError};
 use hankel_core::DType;
 use serde_json::Value;
-use std::fs;
 use std::path::Path;
 
 /// Bytes of a shard: two are held in memory at once.
@@ -17,7 +16,7 @@ const COMPANIONS: [&str; 5] =
 /// `config.json` of the directory, with all its fields.
 pub(super) fn read_config(directory: &Path) -> Result<Value> {
     let path = directory.join(CONFIG_FILE);
-    let text = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+    let text = hankel_io::input::read(&path)?;
     serde_json::from_slice(&text).map_err(|e| WeightsError::content(&path, e.to_string()))
 }
 
@@ -26,7 +25,7 @@ pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
     for name in COMPANIONS {
         let path = from.join(name);
         if path.is_file() {
-            writer.file(name, &fs::read(&path).map_err(WeightsError::io("read", &path))?)?;
+            writer.file(name, &hankel_io::input::read(&path)?)?;
         }
     }
     Ok(())

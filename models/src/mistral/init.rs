@@ -4,10 +4,10 @@ use super::MistralConfig;
 use super::block::Source;
 use super::config::CONFIG_FILE;
 use super::directory::SHARD;
-use crate::weights::atomic::Existing;
 use crate::weights::{Result, ShardWriter, WeightsError};
 use half::bf16;
 use hankel_core::{Tensor, parallel};
+use hankel_io::Existing;
 use std::f32::consts::TAU;
 use std::path::Path;
 

@@ -3,9 +3,9 @@
 use super::MistralConfig;
 use super::directory::{SHARD, copy_companions, read_config, type_name};
 use crate::adapters::{AdapterSet, MergeReport};
-use crate::weights::atomic::Existing;
 use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
 use hankel_core::DType;
+use hankel_io::Existing;
 use std::path::Path;
 
 /// Writes the model at `from` with `adapters` folded into its weights to the directory `to`: every tensor rounded to `dtype`

@@ -3,11 +3,10 @@
 use super::{TinyGpt, TinyGptConfig};
 use crate::parameter::Parameter;
 use crate::weights::arrays::{Array, NamedArrays, Precision, parse, serialize};
-use crate::weights::atomic::{Existing, write_folder};
 use crate::weights::{Result, WeightsError};
 use hankel_core::{DType, Device, Tensor};
+use hankel_io::{Existing, write_folder};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::Path;
 
 const CONFIG_FILE: &str = "config.json";
@@ -36,7 +35,7 @@ impl TinyGpt {
         let config = serde_json::to_vec_pretty(&envelope).map_err(malformed)?;
         let arrays = to_arrays(&self.parameters()).map_err(|e| WeightsError::content(directory, e.to_string()))?;
         let weights = serialize(&arrays);
-        write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &weights)], Existing::Replace)
+        Ok(write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &weights)], Existing::Replace)?)
     }
 
     /// Reads the sizes alone.
@@ -45,7 +44,7 @@ impl TinyGpt {
     /// When the file is missing, malformed or of another model.
     pub fn load_config(directory: &Path) -> Result<TinyGptConfig> {
         let path = directory.join(CONFIG_FILE);
-        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let bytes = hankel_io::input::read(&path)?;
         let envelope: Envelope =
             serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
         if envelope.model_type != MODEL_TYPE {
@@ -65,7 +64,7 @@ impl TinyGpt {
     pub fn load(directory: &Path) -> Result<Self> {
         let config = Self::load_config(directory)?;
         let path = directory.join(WEIGHTS_FILE);
-        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let bytes = hankel_io::input::read(&path)?;
         let mut arrays = parse(&path, &bytes)?;
         let model = Self::new(&config, 0).map_err(|e| WeightsError::content(&path, e.to_string()))?;
         fill(&path, &model.parameters(), &mut arrays, str::to_owned)?;

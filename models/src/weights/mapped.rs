@@ -3,7 +3,6 @@
 use hankel_files::{Result, WeightsError};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,10 +55,7 @@ impl Entry {
 pub fn map(path: &Path) -> Result<Vec<(String, Entry)>> {
     let malformed =
         |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: "safetensors file", reason };
-    let file = File::open(path).map_err(WeightsError::io("open", path))?;
-    if !file.metadata().map_err(WeightsError::io("read", path))?.is_file() {
-        return Err(malformed("it is not a regular file".to_owned()));
-    }
+    let file = hankel_io::input::open(path)?;
     // SAFETY: the map is read only. Should another program shorten the file while it is in use, the process ends with a
     // bus error, as with every memory-mapped model; contents are checked before they are used and decode to some number
     // whatever they are.

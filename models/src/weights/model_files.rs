@@ -13,8 +13,7 @@ use rayon::prelude::*;
 use safetensors::Dtype;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The only file of an unsharded model.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
@@ -166,16 +165,13 @@ fn position<const N: usize>(bytes: &[u8], is_bad: impl Fn([u8; N]) -> bool + Syn
 
 fn open_shards(directory: &Path, index_path: &Path) -> Result<BTreeMap<String, Entry>> {
     let fail = |reason: String| WeightsError::content(index_path, reason);
-    let bytes = fs::read(index_path).map_err(WeightsError::io("read", index_path))?;
+    let bytes = hankel_io::input::read(index_path)?;
     let index: Index = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
     let mut shards: Vec<&String> = index.weight_map.values().collect();
     shards.sort();
     shards.dedup();
     for shard in &shards {
-        let mut parts = Path::new(shard).components();
-        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) || shard.contains('\\') {
-            return Err(fail(format!("it names {shard:?}; only files in the model directory itself may be named")));
-        }
+        hankel_io::name::component(&format!("{} names", index_path.display()), shard)?;
     }
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     for shard in shards {

@@ -5,8 +5,8 @@ use super::model_files::{INDEX_FILE, WEIGHTS_FILE};
 use super::quantized;
 use super::tensor_file::{Part, write};
 use hankel_core::Tensor;
-use hankel_files::atomic::{Existing, PendingFolder};
 use hankel_files::{Result, WeightsError};
+use hankel_io::{Existing, PendingFolder};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,7 +84,7 @@ impl ShardWriter {
     /// # Errors
     /// When it cannot be written.
     pub fn file(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        self.folder.write(name, bytes)
+        Ok(self.folder.write(name, bytes)?)
     }
 
     fn temporary_name(shard: usize) -> String {
@@ -98,7 +98,11 @@ impl ShardWriter {
         let parts = std::mem::take(&mut self.pending);
         self.shards.push(parts.iter().map(|part| part.name.clone()).collect());
         self.held = 0;
-        self.writing = Writing(Some(thread::spawn(move || write(&path, &parts))));
+        let thread = thread::Builder::new().name("shard".to_owned());
+        let folder = self.folder.temporary();
+        let writing =
+            thread.spawn(move || write(&path, &parts)).map_err(WeightsError::io("begin a thread for", folder))?;
+        self.writing = Writing(Some(writing));
         Ok(())
     }
 
@@ -126,6 +130,6 @@ impl ShardWriter {
             let text = serde_json::to_vec_pretty(&index).expect("names and numbers");
             self.folder.write(INDEX_FILE, &text)?;
         }
-        self.folder.commit()
+        Ok(self.folder.commit()?)
     }
 }

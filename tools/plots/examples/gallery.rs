@@ -1,7 +1,7 @@
 //! Draws one chart of each kind into a directory: `cargo run -p hankel-plots --example gallery -- DIR`.
 
 use hankel_plots::terminal::DecayPlot;
-use hankel_plots::{Axis, BarChart, Chart, Ink, PlotError, Scale, Series, XyChart};
+use hankel_plots::{Axis, BarChart, Chart, Ink, Scale, Series, XyChart};
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,9 +21,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn save(chart: &impl Chart, dir: &Path, name: &str) -> Result<(), PlotError> {
-    chart.save(&dir.join(name).with_extension("svg"))?;
-    chart.save(&dir.join(name).with_extension("png"))
+fn save(chart: &impl Chart, dir: &Path, name: &str) -> Result<(), Box<dyn std::error::Error>> {
+    std::fs::write(dir.join(name).with_extension("svg"), chart.to_svg()?)?;
+    Ok(std::fs::write(dir.join(name).with_extension("png"), chart.to_png()?)?)
 }
 
 /// Noise without a random number generator: the fractional parts of multiples of an irrational number.

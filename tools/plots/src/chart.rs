@@ -1,7 +1,5 @@
 //! What every chart can do: become SVG or PNG.
 
-use std::path::Path;
-
 use crate::frame::Frame;
 use crate::header::BODY_EM;
 use crate::palette::MUTED;
@@ -32,15 +30,6 @@ pub trait Chart: Draw {
     /// [`PlotError::Size`] when the chart is too small or too large, [`PlotError::Encode`] if the encoder fails.
     fn to_png(&self) -> Result<Vec<u8>, PlotError> {
         render::to_png(&self.scene())
-    }
-
-    /// Writes the chart to `path`, as SVG or PNG by its extension.
-    ///
-    /// # Errors
-    /// [`PlotError::Extension`] for any other extension, [`PlotError::Write`] when the file cannot be written, and those
-    /// of [`to_svg`](Self::to_svg) and [`to_png`](Self::to_png).
-    fn save(&self, path: &Path) -> Result<(), PlotError> {
-        render::save(&self.scene(), path)
     }
 }
 

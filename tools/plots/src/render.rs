@@ -4,7 +4,6 @@ use plotters::prelude::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBAColor, ShapeStyle};
 use std::fmt::Display;
-use std::path::Path;
 
 use crate::palette::Rgb;
 use crate::scene::{Anchor, Point, Scene, Shape, Text};
@@ -80,17 +79,6 @@ pub(crate) fn to_png(scene: &Scene) -> Result<Vec<u8>, PlotError> {
     writer.write_image_data(&pixels)?;
     writer.finish()?;
     Ok(bytes)
-}
-
-/// Writes the scene to `path` in the format that its extension names.
-pub(crate) fn save(scene: &Scene, path: &Path) -> Result<(), PlotError> {
-    let extension = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
-    let bytes = match extension.as_deref() {
-        Some("svg") => to_svg(scene)?.into_bytes(),
-        Some("png") => to_png(scene)?,
-        _ => return Err(PlotError::Extension { path: path.to_path_buf() }),
-    };
-    std::fs::write(path, bytes).map_err(|source| PlotError::write(path, source))
 }
 
 fn average_down(large: &[u8], width: usize, height: usize, factor: usize) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! The files of `docs/results`: one per experiment and scale, a cell a line.
 
 use crate::{Cell, SEED};
-use hankel_models::weights::atomic;
+use hankel_io::{Existing, Outputs, name};
 use hankel_trainer::results::{RunResult, SCHEMA};
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,14 +14,9 @@ const DIGITS: usize = 4;
 /// A file of results that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read or written.
-    #[error("cannot use {}: {source}", path.display())]
-    Access {
-        /// The file or directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// It cannot be read or written, or the name of an experiment cannot be that of a file.
+    #[error(transparent)]
+    File(#[from] hankel_io::Error),
     /// A line of it is not a cell.
     #[error("{}, line {line}: {source}", path.display())]
     Line {
@@ -44,34 +39,30 @@ pub enum FileError {
     },
 }
 
-fn access(path: &Path) -> impl FnOnce(io::Error) -> FileError {
-    let path = path.to_owned();
-    move |source| FileError::Access { path, source }
-}
-
 /// Writes `DIR/EXPERIMENT-SCALE.jsonl` for each experiment among `cells`, and gives their paths. Cells that such a file has
 /// already are replaced by those of the same grid point, and stay otherwise.
 ///
 /// # Errors
-/// When a file cannot be written, or one that is there cannot be read.
+/// When a file cannot be written, one that is there cannot be read, or an experiment has no name for a file: then none is
+/// written.
 pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, FileError> {
     let mut files: BTreeMap<String, Vec<&Cell>> = BTreeMap::new();
     for cell in cells {
         files.entry(cell.id.directory()).or_default().push(cell);
     }
-    fs::create_dir_all(directory).map_err(access(directory))?;
-    let mut written = Vec::new();
+    let (mut outputs, mut written) = (Outputs::new(), Vec::new());
+    outputs.create_folder(directory)?;
     for (name, new) in files {
-        let path = directory.join(format!("{name}.jsonl"));
+        let path = directory.join(name::component("the experiment and scale", &format!("{name}.jsonl"))?);
         let mut cells = if path.exists() { read_file(&path)? } else { Vec::new() };
         cells.retain(|cell| new.iter().all(|other| other.id != cell.id));
         cells.extend(new.iter().map(|&cell| Cell { result: cell.result.as_ref().map(slim), ..cell.clone() }));
         cells.sort_by_key(|cell| cell.id.order());
         let lines = cells.iter().map(|cell| serde_json::to_string(cell).expect("a result is JSON") + "\n");
-        let source = |error| io::Error::other(format!("{error:#}"));
-        atomic::write_file(&path, lines.collect::<String>().as_bytes()).map_err(source).map_err(access(&path))?;
+        outputs.file(&path, lines.collect::<String>().as_bytes(), Existing::Replace)?;
         written.push(path);
     }
+    outputs.commit()?;
     Ok(written)
 }
 
@@ -99,7 +90,8 @@ fn slim(result: &RunResult) -> RunResult {
 /// When a file cannot be read, or a line is not a cell.
 pub fn read_results(directory: &Path) -> Result<Vec<Cell>, FileError> {
     let entries = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let mut paths: Vec<PathBuf> = entries.map_err(access(directory))?.iter().map(fs::DirEntry::path).collect();
+    let mut paths: Vec<PathBuf> =
+        entries.map_err(hankel_io::Error::io("read", directory))?.iter().map(fs::DirEntry::path).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     paths.sort();
     let files = paths.iter().map(|path| read_file(path)).collect::<Result<Vec<_>, _>>()?;
@@ -107,7 +99,7 @@ pub fn read_results(directory: &Path) -> Result<Vec<Cell>, FileError> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<Cell>, FileError> {
-    let text = fs::read_to_string(path).map_err(access(path))?;
+    let text = hankel_io::input::read_to_string(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(index, line)| read_line(line, path, index + 1)).collect()
 }
@@ -146,6 +138,22 @@ mod tests {
     }
 
     #[test]
+    fn an_experiment_that_leads_elsewhere_is_refused_and_nothing_written() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("deep/results");
+        for name in ["../../escaped", "/tmp/escaped", "a/b", "x\0y"] {
+            let named = |scale: Option<&str>, experiment: &str| {
+                let id = CellId { experiment: experiment.into(), scale: scale.map(str::to_owned), axes: Vec::new() };
+                Cell { id, ..cell(0, 1.0) }
+            };
+            for bad in [named(None, name), named(Some(name), "e")] {
+                assert!(matches!(write_results(&[cell(0, 1.0), bad], &directory), Err(FileError::File(_))), "{name}");
+                assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+            }
+        }
+    }
+
+    #[test]
     fn new_cells_join_those_that_are_there() {
         let directory = tempfile::tempdir().unwrap();
         write_results(&[cell(1, 1.0), cell(0, 2.0)], directory.path()).unwrap();
@@ -158,6 +166,6 @@ mod tests {
         let before = fs::read(&file).unwrap();
         assert!(write_results(&[cell(3, 1.0)], directory.path()).is_err(), "what cannot be read is not replaced");
         assert_eq!(fs::read(&file).unwrap(), before);
-        assert!(matches!(read_results(&directory.path().join("none")), Err(FileError::Access { .. })));
+        assert!(matches!(read_results(&directory.path().join("none")), Err(FileError::File(_))));
     }
 }

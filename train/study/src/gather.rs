@@ -60,6 +60,6 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     if !path.is_file() {
         return Ok(None);
     }
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = hankel_io::input::read_to_string(path)?;
     serde_json::from_str(&text).with_context(|| format!("{} is not what a sweep writes", path.display())).map(Some)
 }

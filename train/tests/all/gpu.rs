@@ -380,7 +380,7 @@ fn lose_the_device() {
     let (Ok(text), Some(gpu)) = (fs::read_to_string("lost.toml"), for_tests()) else { return };
     let (config, _) = Config::load(&text, "lost.toml", &[]).unwrap();
     let prepared = Prepared::new(&config).unwrap();
-    let directory = RunDirectory::create("lost", Some(Path::new("run"))).unwrap();
+    let (directory, _held) = RunDirectory::begin("lost", Some(Path::new("run"))).unwrap();
     std::thread::spawn(move || {
         while checkpoint::list(Path::new("run/checkpoints")).is_empty() {
             std::thread::sleep(Duration::from_millis(1));

@@ -3,13 +3,13 @@
 
 #![warn(clippy::print_stderr)]
 
-/// As `eprintln!`, but a reader that has gone away (`2>&1 | head`) does not end the training.
+/// As `eprintln!`, but a reader that has gone away (`2>&1 | head`) does not end the training, and names from files do not
+/// steer the terminal.
 #[macro_export]
 macro_rules! tell {
-    ($($message:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($message)*);
-    }};
+    ($($message:tt)*) => {
+        hankel_io::terminal::tell(&format!($($message)*))
+    };
 }
 
 pub mod config;

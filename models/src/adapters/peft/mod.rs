@@ -12,12 +12,11 @@ use super::adalora::Allocator;
 use super::{AdapterConfig, AdapterSet, Placement};
 use crate::tiny_gpt::files::{fill, to_arrays};
 use crate::weights::arrays::{Array, NamedArrays, parse, serialize};
-use crate::weights::atomic::{Existing, write_folder};
 use crate::weights::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
 use crate::weights::{Result, WeightsError};
+use hankel_io::{Existing, write_folder};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 /// Prefix of every tensor's name.
@@ -37,13 +36,13 @@ impl AdapterSet {
             kept.iter().for_each(|(path, kept)| prune(&mut arrays, path, kept));
         }
         let arrays = arrays.into_iter().map(|(name, array)| (format!("{PREFIX}{name}"), array)).collect();
-        write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &serialize(&arrays))], Existing::Replace)
+        Ok(write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &serialize(&arrays))], Existing::Replace)?)
     }
 
     pub(super) fn load_peft(directory: &Path, value: &Map<String, Value>, placement: &Placement) -> Result<Self> {
         let (config, pattern) = config::read(&directory.join(CONFIG_FILE), value, placement)?;
         let path = directory.join(WEIGHTS_FILE);
-        let bytes = fs::read(&path).map_err(WeightsError::io("read", &path))?;
+        let bytes = hankel_io::input::read(&path)?;
         let mut arrays = parse(&path, &bytes)?;
         check_rank(&path, &config, &pattern, &arrays)?;
         let rank = |path: &str, rank| pattern.get(path).map_or(rank, |kept| kept.iter().filter(|k| **k).count());

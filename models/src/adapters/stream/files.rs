@@ -5,12 +5,11 @@ use super::{Attached, Reduction, Stream, StreamConfig, kind, registry};
 use crate::adapters::{AdapterConfig, AdapterSet, Placement};
 use crate::tiny_gpt::files::{fill, to_arrays};
 use crate::weights::arrays::{Array, NamedArrays, Precision, parse, serialize};
-use crate::weights::atomic::{Existing, write_folder};
 use crate::weights::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
 use crate::weights::{Result, WeightsError};
 use faer::MatRef;
+use hankel_io::{Existing, write_folder};
 use serde_json::{Map, Value, json};
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,7 +43,7 @@ impl AdapterSet {
             }
         }
         let arrays = arrays.into_iter().map(|(name, array)| (format!("{PREFIX}{name}"), array)).collect();
-        write_folder(directory, &[(CONFIG_FILE, &json), (WEIGHTS_FILE, &serialize(&arrays))], Existing::Replace)
+        Ok(write_folder(directory, &[(CONFIG_FILE, &json), (WEIGHTS_FILE, &serialize(&arrays))], Existing::Replace)?)
     }
 
     pub(crate) fn load_stream(directory: &Path, value: &Map<String, Value>, placement: &Placement) -> Result<Self> {
@@ -58,7 +57,7 @@ impl AdapterSet {
         }
         let mut set = AdapterSet::new(&AdapterConfig::Stream(config), placement, 0).map_err(|e| fail(e.to_string()))?;
         let weights = directory.join(WEIGHTS_FILE);
-        let bytes = fs::read(&weights).map_err(WeightsError::io("read", &weights))?;
+        let bytes = hankel_io::input::read(&weights)?;
         let mut arrays = parse(&weights, &bytes)?;
         set.take_reductions(&mut arrays).map_err(|reason| WeightsError::content(&weights, reason))?;
         fill(&weights, &set.parameters(), &mut arrays, |name| format!("{PREFIX}{name}"))?;

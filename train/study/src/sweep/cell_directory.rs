@@ -2,12 +2,13 @@
 
 use crate::{CELL_FILE, CellId};
 use anyhow::{Context, Result, bail};
-use hankel_models::weights::atomic;
+use hankel_io::Existing;
+use hankel_io::lock::Held;
 use hankel_trainer::config::{Cell, Config, ConfigError, Experiment};
 use hankel_trainer::fit::Stop;
 use hankel_trainer::run::{RunDirectory, lock};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A cell and its directory.
@@ -85,7 +86,7 @@ impl CellDirectory {
         };
         let begun = at("config.toml").is_file();
         if begun {
-            let text = fs::read_to_string(at("config.toml")).with_context(|| self.path.display().to_string())?;
+            let text = hankel_io::input::read_to_string(&at("config.toml"))?;
             let (own, _) = Config::load(&text, &at("config.toml").display().to_string(), &[])?;
             // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
             // none is asked for; what is stored in doubles stays in doubles.
@@ -100,7 +101,7 @@ impl CellDirectory {
         if begun && at("result.json").is_file() {
             return Ok(State::Done);
         }
-        match fs::read_to_string(at(FAILED)) {
+        match hankel_io::input::read_to_string(&at(FAILED)) {
             Ok(text) => {
                 let failure: Failure =
                     serde_json::from_str(&text).with_context(|| format!("cannot read {}", at(FAILED).display()))?;
@@ -115,7 +116,7 @@ impl CellDirectory {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub fn lock(&self) -> Result<Option<File>> {
+    pub fn lock(&self) -> hankel_io::Result<Option<Held>> {
         lock::try_hold(&self.path)
     }
 
@@ -128,9 +129,9 @@ impl CellDirectory {
             fs::remove_file(self.path.join(FAILED)).with_context(|| self.path.display().to_string())?;
         }
         let id = serde_json::to_string_pretty(&self.id).context("a grid point as JSON")?;
-        atomic::write_file(&self.path.join(CELL_FILE), id.as_bytes())?;
+        hankel_io::write_file(&self.path.join(CELL_FILE), id.as_bytes(), Existing::Replace)?;
         let begun = self.path.join("config.toml").is_file();
-        Ok(if begun { RunDirectory::open(&self.path)? } else { RunDirectory::create("", Some(&self.path))? })
+        Ok(if begun { RunDirectory::open(&self.path)? } else { RunDirectory::free(&self.path)? })
     }
 
     /// Writes down that it failed.
@@ -144,7 +145,7 @@ impl CellDirectory {
         };
         let failure = Failure { error: format!("{error:#}"), diverged };
         let text = serde_json::to_string_pretty(&failure).context("a failure as JSON")?;
-        atomic::write_file(&self.path.join(FAILED), text.as_bytes())?;
+        hankel_io::write_file(&self.path.join(FAILED), text.as_bytes(), Existing::Replace)?;
         Ok(failure)
     }
 }

@@ -3,9 +3,9 @@
 mod events;
 
 use crate::results::Event;
+use hankel_io::{Existing, Outputs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// One figure at one step.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,20 +85,21 @@ pub fn to_csv(scalars: &[Scalar]) -> String {
 /// writes the same files again, also when the run has gone on meanwhile: a second one would show every figure twice.
 ///
 /// # Errors
-/// When a file cannot be written.
-pub fn tensorboard(scalars: &[Scalar], begun: f64, directory: &Path) -> io::Result<Vec<PathBuf>> {
+/// When a stage cannot be the name of a folder, or a file cannot be written; then none is.
+pub fn tensorboard(scalars: &[Scalar], begun: f64, directory: &Path) -> hankel_io::Result<Vec<PathBuf>> {
     let mut stages: BTreeMap<&str, Vec<&Scalar>> = BTreeMap::new();
     for scalar in scalars {
         stages.entry(&scalar.stage).or_default().push(scalar);
     }
-    let mut written = Vec::new();
+    let (mut outputs, mut written) = (Outputs::new(), Vec::new());
     for (stage, scalars) in stages {
-        let place = directory.join(stage);
-        fs::create_dir_all(&place)?;
+        let place = directory.join(hankel_io::name::component("the stage", stage)?);
+        outputs.create_folder(&place)?;
         let path = place.join("events.out.tfevents.hankel");
-        fs::write(&path, events::file(&scalars, begun))?;
+        outputs.file(&path, &events::file(&scalars, begun), Existing::Replace)?;
         written.push(path);
     }
+    outputs.commit()?;
     Ok(written)
 }
 
@@ -117,6 +118,19 @@ mod tests {
         let value: f64 = line.rsplit(',').next().unwrap().parse().unwrap();
         assert!(value > 0.0 && scalars.iter().any(|s| s.value == value && s.stage == "hrm" && s.step == 75), "{line}");
         assert!(text.contains("hrm,75,8,layers/3 mlp/gate,"), "times of layers are those of the last step");
+    }
+
+    #[test]
+    fn a_stage_that_leads_elsewhere_is_refused_and_nothing_written() {
+        let place = tempfile::tempdir().unwrap();
+        let board = place.path().join("deep/board");
+        for stage in ["../../escaped", "/tmp/escaped", "..", "a/b", "", "x\0y"] {
+            let mut all = scalars(&events("r"));
+            all.last_mut().unwrap().stage = stage.to_owned();
+            let message = tensorboard(&all, 1.7e9, &board).unwrap_err().to_string();
+            assert!(message.starts_with("the stage "), "{message}");
+            assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+        }
     }
 
     #[test]

@@ -10,7 +10,6 @@ use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, Mistral, TinyGpt, TinyGptConfig};
 use hankel_ops::linear::check_precision;
 use serde_json::Value;
-use std::fs;
 use std::path::Path;
 
 /// The backbone as every adapter finds it: each stage begins from the same values.
@@ -92,7 +91,7 @@ impl Foundation {
     /// When files are missing, damaged or of an unknown kind, or the device has no room.
     pub fn open(directory: &Path, quantize: bool, precision: Precision, device: Device) -> Result<Self> {
         let path = directory.join(CONFIG_FILE);
-        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = hankel_io::input::read(&path)?;
         let config: Value =
             serde_json::from_slice(&text).with_context(|| format!("{} is malformed", path.display()))?;
         if config["model_type"] != "tiny_gpt" {

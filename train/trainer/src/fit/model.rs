@@ -5,13 +5,12 @@ use crate::config::{AdapterMethod, BackboneConfig};
 use crate::tasks::{Batch, Judged};
 use anyhow::{Context, Result, bail};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
+use hankel_io::{Existing, write_file};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
-use hankel_models::weights::atomic::write_file;
 use hankel_models::{AdapterSet, Backbone, Contribution, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -158,14 +157,14 @@ impl Model {
         if trained.is_empty() {
             return Ok(());
         }
-        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        hankel_io::create_folder(directory)?;
         let array = |parameter: &Parameter| {
             let tensor = parameter.tensor().to_device(Device::Cpu)?;
             let stored = if tensor.dtype() == DType::F64 { Stored::F64 } else { Stored::F32 };
             Ok((parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), stored)))
         };
         let arrays: NamedArrays = trained.iter().map(array).collect::<hankel_core::Result<_>>()?;
-        Ok(write_file(&directory.join(TRAINED_BACKBONE_FILE), &serialize(&arrays))?)
+        Ok(write_file(&directory.join(TRAINED_BACKBONE_FILE), &serialize(&arrays), Existing::Replace)?)
     }
 
     /// Puts the backbone's parameters that were trained with the adapter in `directory` in place, if there are any.
@@ -177,7 +176,7 @@ impl Model {
         if !path.is_file() {
             return Ok(());
         }
-        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = hankel_io::input::read(&path)?;
         let mut arrays = parse(&path, &bytes)?;
         for parameter in self.backbone.parameters() {
             let Some(array) = arrays.remove(parameter.name()) else { continue };

@@ -12,10 +12,12 @@ use super::truncate::{truncate, truncate_along_data};
 use crate::config::{AdapterConfig, Config, Scan, TrainConfig};
 use crate::results::{AdapterResult, BackboneResult, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
 use crate::run::checkpoint::{self, RunState, StageProgress};
-use crate::run::{EventLog, Progress, RunDirectory, environment, interrupt, memory};
+use crate::run::interrupt::{self, AtOnce};
+use crate::run::{EventLog, Progress, RunDirectory, environment, memory};
 use crate::tasks::Task;
 use anyhow::{Context, Result, anyhow};
 use hankel_core::{Device, Error, Tensor};
+use hankel_io::Existing;
 use hankel_models::adapters::AdapterConfig as Settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,19 +47,31 @@ impl<'a> Session<'a> {
         }
         let checkpoints = checkpoint::list(&directory.checkpoints());
         let resolved = config.to_toml();
-        if resume && std::fs::read_to_string(directory.config()).is_ok_and(|text| text != resolved) {
+        if resume && hankel_io::input::read_to_string(&directory.config()).is_ok_and(|text| text != resolved) {
             // It goes on with another device.
             directory.write(&directory.config(), &resolved)?;
         }
         let (log, state) = match checkpoints.last() {
             Some(newest) if resume => {
                 let (state, _) = checkpoint::load(newest)?;
-                (EventLog::reopen(&directory.metrics(), state.metrics_bytes)?, state)
+                let (log, missing) = EventLog::reopen(&directory.metrics(), state.metrics_bytes)?;
+                if missing > 0 {
+                    tell!(
+                        "warning: the last {missing} of the {} bytes that {} had when {} was saved are missing: the run \
+                         goes on to the same result, but its curves and report have a gap before step {} of `{}`",
+                        state.metrics_bytes,
+                        directory.metrics().display(),
+                        newest.display(),
+                        state.step,
+                        state.name
+                    );
+                }
+                (log, state)
             }
             // Stopped before its first checkpoint: it begins again.
-            _ if resume => (EventLog::reopen(&directory.metrics(), 0)?, RunState::default()),
+            _ if resume => (EventLog::reopen(&directory.metrics(), 0)?.0, RunState::default()),
             _ => {
-                directory.write(&directory.config(), &resolved)?;
+                hankel_io::write_file(&directory.config(), resolved.as_bytes(), Existing::Refuse)?;
                 (EventLog::create(&directory.metrics())?, RunState::default())
             }
         };
@@ -115,7 +129,7 @@ impl<'a> Session<'a> {
         stage.clone_into(&mut self.state.name);
         self.state.wall_time_seconds = self.seconds();
         self.note_memory();
-        self.state.metrics_bytes = self.log.bytes()?;
+        self.state.metrics_bytes = self.log.sync()?;
         let path =
             checkpoint::save(&self.directory.checkpoints(), &self.state, tensors, keep).with_context(|| match self
                 .last_checkpoint()
@@ -140,6 +154,12 @@ impl<'a> Session<'a> {
             Ok(()) => Stop::Interrupted { stage, step }.into(),
             Err(error) => error.into(),
         }
+    }
+
+    /// From here Ctrl-C ends the process at once, until the value is dropped: the state after `step` is saved.
+    fn end_at_once(&mut self, stage: &str, step: u64) -> Result<AtOnce> {
+        let at_once = interrupt::at_once(Stop::Interrupted { stage: stage.to_owned(), step }.to_string());
+        if interrupt::requested() { Err(self.interrupted(stage)) } else { Ok(at_once) }
     }
 
     /// Marks the stage as finished.
@@ -186,7 +206,7 @@ impl<'a> Session<'a> {
             if !predictions.is_empty() {
                 let path = self.directory.predictions(row, split.name());
                 let folder = path.parent().unwrap_or(&path);
-                std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+                hankel_io::create_folder(folder)?;
                 self.directory.write(&path, &to_lines(&predictions)?)?;
             }
             let primary = stage.task.describe().primary_metric;
@@ -217,8 +237,10 @@ impl<'a> Session<'a> {
         base_model: &str,
     ) -> Result<()> {
         let directory = self.directory.adapter(&adapter.name);
-        stage.model.save(&directory, base_model)?;
         let steps = training.steps;
+        // The state is saved, and what follows may take long in one piece.
+        let at_once = self.end_at_once(&adapter.name, steps)?;
+        stage.model.save(&directory, base_model)?;
         let layers = layer_states(&stage.model.adapters);
         if !layers.is_empty() {
             self.log.write(&Event::Layers { stage: adapter.name.clone(), step: steps, layers })?;
@@ -239,11 +261,13 @@ impl<'a> Session<'a> {
             settings: describe(adapter, &stage.model.adapters),
             ..AdapterResult::default()
         };
+        drop(at_once);
         let mut full = self.judge_finally(stage, steps, full)?;
         full.training = (steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });
         let mut rows = vec![full.clone()];
         for rule in &adapter.truncate {
             let name = rule.row_name(&adapter.name);
+            let at_once = self.end_at_once(&adapter.name, steps)?;
             let directory = self.directory.adapter(&name);
             let length = stage.task.sequence_length();
             let truncated = match stage.model.adapters.config() {
@@ -252,6 +276,7 @@ impl<'a> Session<'a> {
                 }
                 _ => truncate(stage.model, &full, *rule, length, &directory, base_model)?,
             };
+            drop(at_once);
             let (from, to) = truncated.orders;
             self.log.write(&Event::Truncation { stage: name.clone(), rule: rule.describe(), from, to })?;
             let judged = Stage { model: &truncated.model, name: &name, ..*stage };

@@ -7,12 +7,12 @@ use crate::results::{AdapterResult, LayerResult, Split};
 use crate::tasks::Task;
 use anyhow::{Context, Result};
 use hankel_core::{Tensor, no_grad};
+use hankel_io::{Existing, write_file};
 use hankel_models::adapters::stream::Calibration;
 use hankel_models::adapters::{Truncated, TruncationError};
 use hankel_models::lti::varying::Controllability;
 use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, ReduceOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
-use hankel_models::weights::atomic::{Existing, write_file};
 use hankel_models::{Pass, SiteInput};
 use std::path::Path;
 
@@ -86,9 +86,8 @@ fn row(truncated: &Model, full: &AdapterResult, rule: TruncateConfig, layers: Ve
 fn keep_trained_backbone(model: &Model, full: &str, directory: &Path) -> Result<()> {
     if let Some(parameter) = model.backbone.parameters().iter().find(|parameter| parameter.is_trainable()) {
         let from = directory.with_file_name(full).join(TRAINED_BACKBONE_FILE);
-        let bytes =
-            std::fs::read(&from).with_context(|| format!("cannot read {} ({})", from.display(), parameter.name()))?;
-        write_file(&directory.join(TRAINED_BACKBONE_FILE), &bytes)?;
+        let bytes = hankel_io::input::read(&from).with_context(|| parameter.name().to_owned())?;
+        write_file(&directory.join(TRAINED_BACKBONE_FILE), &bytes, Existing::Replace)?;
     }
     Ok(())
 }
@@ -117,7 +116,11 @@ pub fn truncate_along_data(
     let mut truncation = calibration.truncate(per_layer).with_context(explain)?;
     read_inputs(model, task, Split::Validation, |inputs| truncation.measure(inputs))?;
     truncation.adapters.save(directory, Some(base_model))?;
-    write_file(&directory.join(CERTIFICATE_FILE), &serde_json::to_vec_pretty(&truncation.certificate)?)?;
+    write_file(
+        &directory.join(CERTIFICATE_FILE),
+        &serde_json::to_vec_pretty(&truncation.certificate)?,
+        Existing::Replace,
+    )?;
     let truncated = Model { backbone: model.backbone.clone(), adapters: truncation.adapters.clone() };
     keep_trained_backbone(&truncated, &full.name, directory)?;
     let gates = layer_states(&truncated.adapters);

@@ -2,10 +2,7 @@
 
 use hankel_plots::{BarChart, Chart, PlotError, XyChart};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
-use super::ReportError;
 use super::html::Text;
 
 /// Size of the files and of the drawing in the page, and of the drawing for narrow screens.
@@ -73,13 +70,15 @@ impl Figure {
         }
     }
 
-    /// Writes `NAME.svg`, `NAME.png` and, with its numbers, `NAME.csv` into `directory`.
-    pub(super) fn save(&self, directory: &Path) -> Result<(), ReportError> {
+    /// Names and contents of its files: `NAME.svg`, `NAME.png` and, with its numbers, `NAME.csv`.
+    pub(super) fn files(&self) -> Result<[(String, Vec<u8>); 3], PlotError> {
         let chart = self.chart.sized(WIDE);
-        let at = |extension: &str| directory.join(format!("{}.{extension}", self.name));
-        chart.save(&at("svg"))?;
-        chart.save(&at("png"))?;
-        fs::write(at("csv"), self.to_csv()).map_err(|source| ReportError::Write { path: at("csv"), source })
+        let named = |extension: &str, content: Vec<u8>| (format!("{}.{extension}", self.name), content);
+        Ok([
+            named("svg", chart.to_svg()?.into_bytes()),
+            named("png", chart.to_png()?),
+            named("csv", self.to_csv().into_bytes()),
+        ])
     }
 
     /// The figure drawn twice, for wide and narrow screens; the style sheet shows one of them.

@@ -21,10 +21,9 @@ pub(crate) mod testing;
 mod tests;
 mod windows;
 
-use hankel_models::weights::WeightsError;
-use hankel_models::weights::atomic::write_file;
+use hankel_io::{Existing, Outputs};
 use rayon::prelude::*;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use comparison::text_table;
 pub use figure::{AnyChart, Figure};
@@ -40,17 +39,9 @@ pub enum ReportError {
     /// A figure could not be drawn or written.
     #[error(transparent)]
     Plot(#[from] hankel_plots::PlotError),
-    /// The page could not be written.
+    /// The page or a plot could not be written.
     #[error(transparent)]
-    Page(#[from] WeightsError),
-    /// The numbers of a plot or the directory of the plots could not be written.
-    #[error("could not write {}: {source}", path.display())]
-    Write {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why the system refused.
-        source: std::io::Error,
-    },
+    File(#[from] hankel_io::Error),
 }
 
 /// A part of the page: a heading, finished HTML, and figures.
@@ -103,16 +94,18 @@ pub fn write(runs: &[Run], page: &Path) -> Result<(), ReportError> {
 /// # Errors
 /// When a figure cannot be drawn or a file cannot be written.
 pub fn write_page(page: &Path, title: &str, header: &str, sections: Vec<Section>) -> Result<(), ReportError> {
-    let failed = |path: &Path| {
-        let path = path.to_path_buf();
-        move |source| ReportError::Write { path, source }
-    };
     let mut sections: Vec<Section> = sections.into_iter().filter(|s| !s.is_empty()).collect();
     figure::number_repeated_names(sections.iter_mut().flat_map(|section| &mut section.figures));
     let plots = page.with_file_name("plots");
-    std::fs::create_dir_all(&plots).map_err(failed(&plots))?;
     let figures: Vec<&Figure> = sections.iter().flat_map(|s| &s.figures).collect();
-    figures.par_iter().try_for_each(|figure| figure.save(&plots))?;
+    let drawn = figures.par_iter().map(|figure| figure.files()).collect::<Result<Vec<_>, _>>()?;
     let html = html::page(title, header, &sections)?;
-    Ok(write_file(page, html.as_bytes())?)
+    // The page and its plots come together or not at all.
+    let mut outputs = Outputs::new();
+    outputs.create_folder(&plots)?;
+    for (name, content) in drawn.iter().flatten() {
+        outputs.file(&plots.join(hankel_io::name::component("the figure", name)?), content, Existing::Replace)?;
+    }
+    outputs.file(page, html.as_bytes(), Existing::Replace)?;
+    Ok(outputs.commit()?)
 }

@@ -15,13 +15,8 @@ pub enum RunError {
         dir: PathBuf,
     },
     /// A file exists but could not be read.
-    #[error("could not read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why the system refused.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] hankel_io::Error),
     /// `result.json` is not what this version writes.
     #[error("{}, line {}: {source}", path.display(), source.line())]
     Parse {
@@ -104,11 +99,11 @@ impl Run {
 }
 
 fn read(path: &Path) -> Result<Option<String>, RunError> {
-    match std::fs::read(path) {
+    match hankel_io::input::read(path) {
         // A damaged byte should cost a line, not the report.
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(RunError::Read { path: path.to_path_buf(), source }),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::results::{AdapterResult, TrainingResult};
 use hankel_core::Tensor;
-use hankel_models::weights::atomic::{Existing, PendingFolder};
+use hankel_io::{Existing, PendingFolder};
 use hankel_models::weights::{WeightsError, write_tensors};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -91,19 +91,14 @@ pub fn save(
     folder.write(STATE, &json)?;
     folder.commit()?;
     for old in list(directory).into_iter().rev().skip(keep.max(1)) {
-        let _ = fs::remove_dir_all(old);
+        let _ = hankel_io::remove_whole(&old);
     }
     Ok(path)
 }
 
 /// The complete checkpoints of a run, oldest first.
 pub fn list(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    let complete = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        !name.starts_with('.') && path.join(STATE).is_file() && path.join(TENSORS).is_file()
-    };
-    let mut found: Vec<PathBuf> = entries.filter(complete).collect();
+    let mut found: Vec<PathBuf> = named(directory).filter(|path| is_complete(path)).collect();
     let place = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stage = name.split('-').next().and_then(|text| text.parse::<usize>().ok());
@@ -114,13 +109,29 @@ pub fn list(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// What is left of checkpoints that were being removed when a process of an earlier version was killed.
+pub fn incomplete(directory: &Path) -> Vec<PathBuf> {
+    let is_named_so = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-step-"));
+    named(directory).filter(|path| is_named_so(path) && !is_complete(path)).collect()
+}
+
+/// Everything in a directory that is not hidden.
+fn named(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')).map(|entry| entry.path())
+}
+
+fn is_complete(path: &Path) -> bool {
+    path.join(STATE).is_file() && path.join(TENSORS).is_file()
+}
+
 /// Reads a checkpoint.
 ///
 /// # Errors
 /// When a file is damaged.
 pub fn load(path: &Path) -> Result<(RunState, BTreeMap<String, Tensor>), CheckpointError> {
     let failed = |file: &str, reason: String| CheckpointError { path: path.join(file), reason };
-    let read = |file: &str| fs::read(path.join(file)).map_err(|error| failed(file, error.to_string()));
+    let read = |file: &str| hankel_io::input::read(&path.join(file)).map_err(|error| failed(file, error.to_string()));
     let state = serde_json::from_slice(&read(STATE)?).map_err(|error| failed(STATE, error.to_string()))?;
     let packed = read(TENSORS)?;
     let file = SafeTensors::deserialize(&packed).map_err(|error| failed(TENSORS, error.to_string()))?;

@@ -1,8 +1,10 @@
 //! The directory of a run.
 
-use hankel_models::weights::{WeightsError, atomic};
+use super::{checkpoint, lock};
+use hankel_io::Existing;
+use hankel_io::lock::Held;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// A run directory that cannot be used.
@@ -19,14 +21,12 @@ pub enum RunError {
     /// `--resume` found nothing to go on from.
     #[error("{0} holds no run to resume: it has no config.toml")]
     NothingToResume(PathBuf),
-    /// The directory cannot be made or read.
-    #[error("cannot use {path} as a run directory: {reason}")]
-    Unusable {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        reason: io::Error,
-    },
+    /// Another process is at the run.
+    #[error("another process is at the run in {0}: wait until it has ended")]
+    Busy(PathBuf),
+    /// The directory cannot be made or held.
+    #[error("cannot be used as a run directory: {0}")]
+    File(#[from] hankel_io::Error),
 }
 
 /// `runs/NAME/` or what `--out` names.
@@ -40,33 +40,53 @@ const MARKS: [&str; 7] =
     ["config.toml", "metrics.jsonl", "result.json", "checkpoints", "adapters", "backbone", "predictions"];
 
 impl RunDirectory {
-    /// A new run's directory: `out`, or the first free one of `runs/NAME`, `runs/NAME-2` ...
+    /// Takes a new run's directory for this process: `out`, or the first free one of `runs/NAME`, `runs/NAME-2` ... One that
+    /// a killed process left empty is free.
     ///
     /// # Errors
-    /// When `out` holds a run, or a directory cannot be made.
-    pub fn create(name: &str, out: Option<&Path>) -> Result<Self, RunError> {
-        let unusable = |path: &Path| {
-            let path = path.to_owned();
-            move |reason| RunError::Unusable { path, reason }
-        };
+    /// When `out` holds a run or another process is at it, or a directory cannot be made.
+    pub fn begin(name: &str, out: Option<&Path>) -> Result<(Self, Held), RunError> {
         if let Some(out) = out {
-            if let Some(mark) = MARKS.into_iter().find(|mark| out.join(mark).exists()) {
-                return Err(RunError::Occupied { path: out.to_owned(), mark });
-            }
-            fs::create_dir_all(out).map_err(unusable(out))?;
-            return Ok(RunDirectory { path: out.to_owned() });
+            Self::check_free(out)?;
+            hankel_io::create_folder(out)?;
+            let held = lock::try_hold(out)?.ok_or_else(|| RunError::Busy(out.to_owned()))?;
+            return Ok((Self::free(out)?, held));
         }
-        fs::create_dir_all("runs").map_err(unusable(Path::new("runs")))?;
+        hankel_io::create_folder(Path::new("runs"))?;
         for number in 1_u32.. {
-            let path = Path::new("runs").join(if number == 1 { name.to_owned() } else { format!("{name}-{number}") });
-            // Creation fails if it exists, so two runs that start together get two directories.
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(RunDirectory { path }),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(reason) => return Err(RunError::Unusable { path, reason }),
+            let path = numbered(name, number);
+            let is_new = match fs::create_dir(&path) {
+                Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && is_empty(&path) => false,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                Err(reason) => return Err(hankel_io::Error::io("create", path)(reason).into()),
+            };
+            // Whoever has the lock has the directory.
+            let Some(held) = lock::try_hold(&path)?.filter(|held| is_new || held.is_exclusive) else { continue };
+            match Self::free(&path) {
+                Err(RunError::Occupied { .. }) => {}
+                other => return Ok((other?, held)),
             }
         }
         unreachable!("there are more numbers than directories")
+    }
+
+    /// A directory for a new run, which this process holds.
+    ///
+    /// # Errors
+    /// When there is a run in it.
+    pub fn free(path: &Path) -> Result<Self, RunError> {
+        Self::check_free(path)?;
+        let run = RunDirectory { path: path.to_owned() };
+        run.clean();
+        Ok(run)
+    }
+
+    fn check_free(path: &Path) -> Result<(), RunError> {
+        match MARKS.into_iter().find(|mark| path.join(mark).exists()) {
+            Some(mark) => Err(RunError::Occupied { path: path.to_owned(), mark }),
+            None => Ok(()),
+        }
     }
 
     /// The directory of an earlier run.
@@ -80,20 +100,19 @@ impl RunDirectory {
         Ok(RunDirectory { path: path.to_owned() })
     }
 
-    /// Removes what killed processes left behind. No other process may be at the run.
+    /// Removes what killed processes left behind: temporary files and folders, and parts of checkpoints. No other process may
+    /// be at the run.
     pub fn clean(&self) {
-        for directory in [self.path.clone(), self.checkpoints(), self.path.join("adapters")] {
-            clean(&directory);
+        hankel_io::clean(&self.path);
+        for part in checkpoint::incomplete(&self.checkpoints()) {
+            let _ = hankel_io::remove_whole(&part);
         }
     }
 
-    /// The newest of `runs/NAME`, `runs/NAME-2` ...: what `--resume` without `--out` continues.
+    /// The newest run in `runs/NAME`, `runs/NAME-2` ...: what `--resume` without `--out` continues.
     pub fn newest(name: &str) -> Option<PathBuf> {
-        let path = |number: u32| {
-            Path::new("runs").join(if number == 1 { name.to_owned() } else { format!("{name}-{number}") })
-        };
-        let last = (1..=u32::MAX).take_while(|&number| path(number).exists()).last()?;
-        Some(path(last))
+        let there = (1..=u32::MAX).map(|number| numbered(name, number)).take_while(|path| path.exists());
+        there.filter(|path| path.join("config.toml").is_file()).last()
     }
 
     /// The directory itself.
@@ -141,20 +160,23 @@ impl RunDirectory {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, path: &Path, text: &str) -> Result<(), WeightsError> {
-        atomic::write_file(path, text.as_bytes())
+    pub fn write(&self, path: &Path, text: &str) -> hankel_io::Result<()> {
+        hankel_io::write_file(path, text.as_bytes(), Existing::Replace)
     }
 }
 
-/// Removes what killed processes left behind in `directory`: files and directories `.NAME.tmp-PID`, `.NAME.old-PID`.
-fn clean(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') && (name.contains(".tmp-") || name.contains(".old-")) {
-            let path = entry.path();
-            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        }
-    }
+/// `runs/NAME`, or with a number from 2.
+fn numbered(name: &str, number: u32) -> PathBuf {
+    Path::new("runs").join(if number == 1 { name.to_owned() } else { format!("{name}-{number}") })
+}
+
+/// Whether nothing but a lock and leftovers is in a directory.
+fn is_empty(directory: &Path) -> bool {
+    let Ok(mut entries) = fs::read_dir(directory) else { return false };
+    entries.all(|entry| {
+        let name = entry.map(|entry| entry.file_name().to_string_lossy().into_owned()).unwrap_or_default();
+        name == ".lock" || name.starts_with('.') && name.contains(".tmp-")
+    })
 }
 
 #[cfg(test)]
@@ -165,20 +187,34 @@ mod tests {
     fn an_existing_run_is_not_touched() {
         let directory = tempfile::tempdir().unwrap();
         let out = directory.path().join("a/b");
-        let run = RunDirectory::create("x", Some(&out)).unwrap();
+        let (run, held) = RunDirectory::begin("x", Some(&out)).unwrap();
         assert!(matches!(RunDirectory::open(&out), Err(RunError::NothingToResume(_))));
-        RunDirectory::create("x", Some(&out)).expect("an empty directory is free");
+        assert!(matches!(RunDirectory::begin("x", Some(&out)), Err(RunError::Busy(_))));
+        drop(held);
+        let again = RunDirectory::begin("x", Some(&out)).expect("an empty directory is free");
         run.write(&run.config(), "seed = 1").unwrap();
-        let error = RunDirectory::create("x", Some(&out)).unwrap_err();
+        drop(again);
+        let error = RunDirectory::begin("x", Some(&out)).unwrap_err();
         assert!(error.to_string().contains("already holds config.toml of a run: continue it with --resume"), "{error}");
         assert_eq!(fs::read_to_string(run.config()).unwrap(), "seed = 1");
         let model = directory.path().join("model");
         fs::create_dir_all(model.join("backbone")).unwrap();
-        assert!(matches!(RunDirectory::create("x", Some(&model)), Err(RunError::Occupied { mark: "backbone", .. })));
-        fs::create_dir_all(out.join("checkpoints/.00-hrm-step-000003.tmp-77")).unwrap();
-        let run = RunDirectory::open(&out).unwrap();
-        assert_eq!(run.path(), out);
+        assert!(matches!(RunDirectory::begin("x", Some(&model)), Err(RunError::Occupied { mark: "backbone", .. })));
+    }
+
+    #[test]
+    fn leftovers_and_parts_of_checkpoints_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::free(&directory.path().join("run")).unwrap();
+        fs::create_dir_all(run.checkpoints().join(".00-hrm-step-000003.tmp-77")).unwrap();
+        fs::create_dir_all(run.checkpoints().join("00-hrm-step-000002")).unwrap();
+        fs::write(run.checkpoints().join("00-hrm-step-000002/state.json"), "half of what was pruned").unwrap();
+        fs::create_dir_all(run.path().join("plots")).unwrap();
+        fs::write(run.path().join("plots/.loss.svg.tmp-77-1"), "").unwrap();
+        fs::create_dir_all(run.checkpoints().join("my notes")).unwrap();
         run.clean();
-        assert_eq!(fs::read_dir(out.join("checkpoints")).unwrap().count(), 0, "leftovers are removed");
+        let left: Vec<_> = fs::read_dir(run.checkpoints()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["my notes"]);
+        assert_eq!(fs::read_dir(run.path().join("plots")).unwrap().count(), 0);
     }
 }

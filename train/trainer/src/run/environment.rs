@@ -7,7 +7,8 @@ use std::fs;
 pub fn environment(device: &str, precision: &str) -> Environment {
     Environment {
         hankel: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: commit(),
+        // Of what was built (see `build.rs`), wherever it runs.
+        commit: option_env!("HANKEL_COMMIT").map(str::to_owned),
         platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         cpu: cpu_name().unwrap_or_else(|| "unknown".to_owned()),
         cpu_features: cpu_features(),
@@ -16,17 +17,6 @@ pub fn environment(device: &str, precision: &str) -> Environment {
         device: device.to_owned(),
         precision: precision.to_owned(),
     }
-}
-
-/// The commit that is checked out where this was built, if that is still there.
-fn commit() -> Option<String> {
-    let git = |arguments: &[&str]| {
-        let git = std::process::Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output();
-        git.ok().filter(|output| output.status.success()).and_then(|output| String::from_utf8(output.stdout).ok())
-    };
-    let head = git(&["rev-parse", "--short=12", "HEAD"])?.trim().to_owned();
-    let differs = git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|files| !files.trim().is_empty());
-    (!head.is_empty()).then(|| if differs { format!("{head}-dirty") } else { head })
 }
 
 fn cpu_name() -> Option<String> {
@@ -42,13 +32,7 @@ fn memory() -> Option<u64> {
     if cfg!(target_os = "macos") {
         return sysctl("hw.memsize")?.parse().ok();
     }
-    kilobytes("/proc/meminfo", "MemTotal:")
-}
-
-pub(super) fn kilobytes(file: &str, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
-    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
-    Some(rest.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    hankel_io::memory::kilobytes("/proc/meminfo", "MemTotal:")
 }
 
 fn sysctl(key: &str) -> Option<String> {

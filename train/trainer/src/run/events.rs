@@ -1,8 +1,7 @@
 //! `metrics.jsonl`: one event a line.
 
 use crate::results::Event;
-use hankel_models::weights::WeightsError;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -17,46 +16,52 @@ impl EventLog {
     ///
     /// # Errors
     /// When it exists or cannot be made.
-    pub fn create(path: &Path) -> Result<Self, WeightsError> {
+    pub fn create(path: &Path) -> hankel_io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
-        file.map(|file| EventLog { file, path: path.to_owned() }).map_err(WeightsError::io("write", path))
+        file.map(|file| EventLog { file, path: path.to_owned() }).map_err(hankel_io::Error::io("write", path))
     }
 
     /// The file of an earlier run, cut back to the `bytes` it had when the state was saved from which the run goes on:
-    /// what came after will happen again.
+    /// what came after will happen again. Also gives the bytes that are missing of those: the file then ends with its last
+    /// complete line.
     ///
     /// # Errors
     /// When it cannot be opened or cut.
-    pub fn reopen(path: &Path, bytes: u64) -> Result<Self, WeightsError> {
-        let open = || -> io::Result<File> {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-            file.set_len(bytes.min(file.metadata()?.len()))?;
-            file.seek(SeekFrom::End(0))?;
-            Ok(file)
+    pub fn reopen(path: &Path, bytes: u64) -> hankel_io::Result<(Self, u64)> {
+        let mut file = hankel_io::open_to_write(path)?;
+        let mut cut = || -> io::Result<u64> {
+            let mut kept = bytes;
+            if file.metadata()?.len() < bytes {
+                let there = fs::read(path)?;
+                kept = there.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end as u64 + 1);
+            }
+            file.set_len(kept)?;
+            file.seek(SeekFrom::End(0))
         };
-        open().map(|file| EventLog { file, path: path.to_owned() }).map_err(WeightsError::io("write", path))
+        let kept = cut().map_err(hankel_io::Error::io("write", path))?;
+        Ok((EventLog { file, path: path.to_owned() }, bytes - kept))
     }
 
     /// Appends an event.
     ///
     /// # Errors
     /// When the line cannot be written.
-    pub fn write(&mut self, event: &Event) -> Result<(), WeightsError> {
+    pub fn write(&mut self, event: &Event) -> hankel_io::Result<()> {
         let mut line = serde_json::to_vec(event).map_err(io::Error::other).map_err(|error| self.failed(error))?;
         line.push(b'\n');
         self.file.write_all(&line).map_err(|error| self.failed(error))
     }
 
-    /// Present length of the file.
+    /// Brings the events to the disk, and gives the length of the file.
     ///
     /// # Errors
-    /// When the system cannot tell.
-    pub fn bytes(&mut self) -> Result<u64, WeightsError> {
-        self.file.stream_position().map_err(|error| self.failed(error))
+    /// When the system cannot.
+    pub fn sync(&mut self) -> hankel_io::Result<u64> {
+        self.file.sync_data().and_then(|()| self.file.stream_position()).map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, source: io::Error) -> WeightsError {
-        WeightsError::io("write", &self.path)(source)
+    fn failed(&self, source: io::Error) -> hankel_io::Error {
+        hankel_io::Error::io("write", &self.path)(source)
     }
 
     /// Reads the events of a file; a last line that was cut off by a crash is left out.
@@ -64,7 +69,7 @@ impl EventLog {
     /// # Errors
     /// With the number of the line that is not an event.
     pub fn read(path: &Path) -> Result<Vec<Event>, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let text = hankel_io::input::read_to_string(path).map_err(|error| error.to_string())?;
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         let parse = |(number, line): (usize, &str)| {
             serde_json::from_str(line).map_err(|error| format!("{}:{}: {error}", path.display(), number + 1))
@@ -84,16 +89,25 @@ mod tests {
         let event = |seconds| Event::Finished { seconds };
         let mut log = EventLog::create(&path).unwrap();
         log.write(&event(1.0)).unwrap();
-        let saved = log.bytes().unwrap();
+        let saved = log.sync().unwrap();
         log.write(&event(2.0)).unwrap();
         drop(log);
         assert!(EventLog::create(&path).is_err());
-        let mut log = EventLog::reopen(&path, saved).unwrap();
+        let (mut log, missing) = EventLog::reopen(&path, saved).unwrap();
         log.write(&event(3.0)).unwrap();
-        assert_eq!(EventLog::read(&path).unwrap(), [event(1.0), event(3.0)]);
-        std::fs::write(&path, "{\"event\":\"finished\",\"seconds\":1.0}\n{\"event\":\"fin").unwrap();
+        assert_eq!((EventLog::read(&path).unwrap(), missing), (vec![event(1.0), event(3.0)], 0));
+        // A file system that lost its end: half a line is no line, and what is missing is told.
+        let whole = log.sync().unwrap();
+        log.file.set_len(whole - 5).unwrap();
+        let (mut log, missing) = EventLog::reopen(&path, whole).unwrap();
+        assert_eq!(missing, whole - saved);
+        log.write(&event(4.0)).unwrap();
+        assert_eq!(EventLog::read(&path).unwrap(), [event(1.0), event(4.0)]);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(EventLog::reopen(&path, whole).unwrap().1, whole);
+        fs::write(&path, "{\"event\":\"finished\",\"seconds\":1.0}\n{\"event\":\"fin").unwrap();
         assert_eq!(EventLog::read(&path).unwrap(), [event(1.0)]);
-        std::fs::write(&path, "{\"event\":\"nonsense\"}\n").unwrap();
+        fs::write(&path, "{\"event\":\"nonsense\"}\n").unwrap();
         assert!(EventLog::read(&path).unwrap_err().contains("metrics.jsonl:1:"));
     }
 }

@@ -1,6 +1,7 @@
 //! Ctrl-C: the first one asks what runs to come to an end in order, the second one stops at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a training process does when it is asked to end.
 pub const SAVING: &str = "saving the full state after this step";
@@ -21,11 +22,40 @@ pub struct Interrupted(pub String);
 /// When the system refuses.
 pub fn install(told: &'static str) -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(move || {
-        if REQUESTED.swap(true, Ordering::SeqCst) {
+        let at_once = told_at_once();
+        if let Some(told) = &*at_once {
+            tell!("\nerror: {told}");
+        }
+        if REQUESTED.swap(true, Ordering::SeqCst) || at_once.is_some() {
             std::process::exit(i32::from(EXIT_CODE));
         }
+        drop(at_once);
         tell!("\ninterrupted: {told} (again to stop at once)");
     })
+}
+
+/// What is said at an end at once, while nothing is to be saved.
+static AT_ONCE: Mutex<Option<String>> = Mutex::new(None);
+
+fn told_at_once() -> MutexGuard<'static, Option<String>> {
+    AT_ONCE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As long as it lives, the first Ctrl-C ends the process at once.
+#[must_use]
+pub struct AtOnce(());
+
+/// Lets the first Ctrl-C end the process at once with `told`, while something is computed that cannot be stopped on the way
+/// and everything before it is saved. Files appear whole or not at all, so the end may come at any instant.
+pub fn at_once(told: String) -> AtOnce {
+    *told_at_once() = Some(told);
+    AtOnce(())
+}
+
+impl Drop for AtOnce {
+    fn drop(&mut self) {
+        *told_at_once() = None;
+    }
 }
 
 /// Whether an end was asked for.

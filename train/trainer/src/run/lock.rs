@@ -1,68 +1,36 @@
-//! A directory held by one process at a time. The system takes the lock back when the process ends, however it ends.
+//! A directory held by one process at a time, with a warning where the file system cannot promise that.
 
-use anyhow::{Context, Result};
-use std::fs::{self, File, TryLockError};
+use hankel_io::lock::{self, Held};
 use std::path::Path;
 use std::sync::Once;
 
-const LOCK: &str = ".lock";
-
-/// Waits until no other process holds `directory`, and holds it until the file is dropped.
+/// Waits until no other process holds `directory`, and holds it until the value is dropped.
 ///
 /// # Errors
-/// When the directory cannot be made.
-pub fn hold(directory: &Path) -> Result<File> {
-    let file = open(directory)?;
-    if file.lock().is_err() {
-        no_locks(directory);
-    }
-    Ok(file)
+/// When the directory cannot be made, or its lock is no regular file.
+pub fn hold(directory: &Path) -> hankel_io::Result<Held> {
+    lock::hold(directory).inspect(|held| warn_without_locks(directory, held))
 }
 
-/// Holds `directory` until the file is dropped; `None` when another process does.
+/// Holds `directory` until the value is dropped; `None` when another process does.
 ///
 /// # Errors
-/// When the directory cannot be made.
-pub fn try_hold(directory: &Path) -> Result<Option<File>> {
-    let file = open(directory)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(_)) => {
-            no_locks(directory);
-            Ok(Some(file))
-        }
-    }
+/// As [`hold`].
+pub fn try_hold(directory: &Path) -> hankel_io::Result<Option<Held>> {
+    let held = lock::try_hold(directory)?;
+    held.iter().for_each(|held| warn_without_locks(directory, held));
+    Ok(held)
 }
 
-fn open(directory: &Path) -> Result<File> {
-    let unusable = || format!("cannot use {}", directory.display());
-    fs::create_dir_all(directory).with_context(unusable)?;
-    File::create(directory.join(LOCK)).with_context(unusable)
-}
-
-fn no_locks(directory: &Path) {
+fn warn_without_locks(directory: &Path, held: &Held) {
     static TOLD: Once = Once::new();
-    TOLD.call_once(|| {
-        tell!(
-            "warning: the file system of {} has no locks: run nothing twice there, and share the cells of a sweep out by \
-             --shard or --task-index",
-            directory.display()
-        );
-    });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_at_a_time() {
-        let directory = tempfile::tempdir().unwrap();
-        let run = directory.path().join("run");
-        let held = try_hold(&run).unwrap().unwrap();
-        assert!(try_hold(&run).unwrap().is_none());
-        drop(held);
-        assert!(try_hold(&run).unwrap().is_some());
+    if !held.is_exclusive {
+        TOLD.call_once(|| {
+            tell!(
+                "warning: the file system of {} has no locks: run nothing twice there, and share the cells of a sweep out \
+                 by --shard or --task-index",
+                directory.display()
+            );
+        });
     }
 }

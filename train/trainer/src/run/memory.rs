@@ -1,6 +1,6 @@
 //! How much memory this process has taken, where the system says so (Linux).
 
-use super::environment::kilobytes;
+use hankel_io::memory::kilobytes;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

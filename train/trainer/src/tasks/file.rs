@@ -2,9 +2,8 @@
 
 use super::TaskError;
 use crate::results::DataFile;
-use flate2::read::MultiGzDecoder;
+use hankel_io::input;
 use sha2::{Digest, Sha256};
-use std::io::Read;
 use std::path::Path;
 
 /// The content of a file named by `key`, gzip unpacked, and what identifies the file.
@@ -13,16 +12,17 @@ use std::path::Path;
 /// When it cannot be read or unpacked, or is empty.
 pub fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile), TaskError> {
     let unreadable = |reason: String| TaskError::Unreadable { key, path: path.to_owned(), reason };
-    if path.is_dir() {
-        return Err(unreadable("it is a directory".to_owned()));
-    }
-    let stored = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let stored = input::read(path).map_err(|error| match error {
+        hankel_io::Error::Io { reason, .. } => unreadable(reason.to_string()),
+        hankel_io::Error::Kind { found, .. } => unreadable(format!("it is {found}")),
+        other => unreadable(other.to_string()),
+    })?;
     let file = DataFile { path: path.display().to_string(), bytes: stored.len() as u64, sha256: digest(&stored) };
     let content = if stored.starts_with(&[0x1f, 0x8b]) {
-        let mut content = Vec::new();
-        let unpacked = MultiGzDecoder::new(stored.as_slice()).read_to_end(&mut content);
-        unpacked.map_err(|error| unreadable(format!("not a complete gzip file ({error})")))?;
-        content
+        input::gunzip(path, &stored).map_err(|error| match error {
+            hankel_io::Error::Io { reason, .. } => unreadable(format!("not a complete gzip file ({reason})")),
+            other => unreadable(other.to_string()),
+        })?
     } else {
         stored
     };

@@ -4,6 +4,7 @@ use super::events::{encode, quantize};
 use super::midi;
 use crate::results::{DataFile, Split};
 use crate::tasks::{TaskError, file};
+use hankel_io::name;
 use rayon::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,8 @@ impl Archive {
                 let (line, table) = (entry.line, table.display());
                 TaskError::Unusable(format!("{reason}; line {line} of {table} names this file"))
             };
-            let path = root.join(&entry.file);
+            let name = name::relative("the piece", &entry.file).map_err(|error| explain(error.to_string()))?;
+            let path = root.join(name);
             let (bytes, file) = file::read(KEY, &path).map_err(|error| explain(error.to_string()))?;
             let played = midi::read(&bytes)
                 .map_err(|reason| explain(format!("`{KEY}`: {} cannot be used: it is {reason}", path.display())))?;
@@ -100,8 +102,11 @@ fn find(path: &Path) -> Result<(PathBuf, Vec<Entry>, DataFile), TaskError> {
     if tables.len() > 1 {
         // A table of all pieces may lie beside that of those which are there.
         let is_there = |table: &PathBuf| {
-            entries(table)
-                .is_ok_and(|(entries, _)| entries.first().is_some_and(|first| path.join(&first.file).is_file()))
+            entries(table).is_ok_and(|(entries, _)| {
+                entries
+                    .first()
+                    .is_some_and(|first| name::relative("", &first.file).is_ok_and(|name| path.join(name).is_file()))
+            })
         };
         let complete: Vec<PathBuf> = tables.iter().filter(|table| is_there(table)).cloned().collect();
         if !complete.is_empty() {

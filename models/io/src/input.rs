@@ -1,0 +1,131 @@
+//! Reading files: regular ones, of a bounded size when they are compressed.
+
+use crate::{Error, Result};
+use flate2::read::MultiGzDecoder;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// How many times larger than its file a content may be; texts reach 10, columns of equal numbers 50.
+pub const RATIO: u64 = 100;
+/// What may be unpacked of the smallest file, in bytes.
+const LEAST: u64 = 64 << 20;
+
+/// Opens a regular file. A pipe or a device is refused and not waited for.
+///
+/// # Errors
+/// When it cannot be opened, or is something else.
+pub fn open(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        // It stays so: what looks like a regular file below /proc would wait as well.
+        options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed());
+    }
+    let file = options.open(path).map_err(Error::io("read", path))?;
+    let kind = file.metadata().map_err(Error::io("read", path))?.file_type();
+    let found = if kind.is_file() {
+        return Ok(file);
+    } else if kind.is_dir() {
+        "a directory"
+    } else {
+        "a device or a pipe"
+    };
+    Err(Error::Kind { path: path.to_owned(), found, expected: "a regular file" })
+}
+
+/// The content of a regular file.
+///
+/// # Errors
+/// As [`open`], and when it cannot be read.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut file = open(path)?;
+    let mut content = Vec::new();
+    let size = file.metadata().map_or(0, |found| found.len());
+    let reserved = content.try_reserve_exact(usize::try_from(size).unwrap_or(usize::MAX));
+    reserved
+        .map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, format!("no room for its {size} bytes in memory")))
+        .and_then(|()| file.read_to_end(&mut content))
+        .map_err(Error::io("read", path))?;
+    Ok(content)
+}
+
+/// The content of a regular file of text.
+///
+/// # Errors
+/// As [`read`], and when it is not UTF-8.
+pub fn read_to_string(path: &Path) -> Result<String> {
+    let invalid = |error: std::string::FromUtf8Error| {
+        let place = error.utf8_error().valid_up_to();
+        Error::io("read", path)(io::Error::new(io::ErrorKind::InvalidData, format!("byte {place} is not UTF-8")))
+    };
+    String::from_utf8(read(path)?).map_err(invalid)
+}
+
+/// The most that is unpacked of `stored` bytes.
+pub fn unpacked_limit(stored: u64) -> u64 {
+    stored.saturating_mul(RATIO).max(LEAST)
+}
+
+/// The content of a gzip file that is in memory; `path` is for messages.
+///
+/// # Errors
+/// When it is damaged, or unpacks to more than [`unpacked_limit`].
+pub fn gunzip(path: &Path, packed: &[u8]) -> Result<Vec<u8>> {
+    unpack(path, MultiGzDecoder::new(packed), packed.len() as u64)
+}
+
+/// What `reader` unpacks from `stored` bytes of a file; `path` is for messages.
+///
+/// # Errors
+/// When it is damaged, or more than [`unpacked_limit`].
+pub fn unpack(path: &Path, reader: impl Read, stored: u64) -> Result<Vec<u8>> {
+    let limit = unpacked_limit(stored);
+    let mut content = Vec::new();
+    reader.take(limit + 1).read_to_end(&mut content).map_err(Error::io("unpack", path))?;
+    if content.len() as u64 > limit {
+        return Err(Error::Unpacked { path: path.to_owned(), limit });
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::Write;
+
+    #[test]
+    fn what_expands_out_of_proportion_is_refused() {
+        let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
+        for _ in 0..80 {
+            bomb.write_all(&vec![0; 1 << 20]).unwrap();
+        }
+        let bomb = bomb.finish().unwrap();
+        assert!(bomb.len() < 200_000);
+        let message = gunzip(Path::new("bomb.gz"), &bomb).unwrap_err().to_string();
+        assert!(message.starts_with("bomb.gz unpacks to more than 67108864 bytes"), "{message}");
+        let mut text = GzEncoder::new(Vec::new(), Compression::best());
+        text.write_all(b"a text").unwrap();
+        let text = text.finish().unwrap();
+        assert_eq!(gunzip(Path::new("a.gz"), &text).unwrap(), b"a text");
+        assert!(gunzip(Path::new("a.gz"), &text[..text.len() - 4]).is_err());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn only_regular_files_are_read_and_nothing_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let message = read(&pipe).unwrap_err().to_string();
+        assert!(message.ends_with("pipe is a device or a pipe: expected a regular file"), "{message}");
+        assert!(read(Path::new("/dev/zero")).is_err() && read(directory.path()).is_err());
+        assert!(read(&directory.path().join("none")).unwrap_err().is_not_found());
+        // As root it opens, and to read it would wait for the kernel to say something.
+        let _ = read(Path::new("/proc/kmsg"));
+    }
+}

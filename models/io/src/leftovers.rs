@@ -1,0 +1,155 @@
+//! What is written before it has its name, and what killed processes have left of that.
+
+use crate::lock;
+use crate::{Error, Result};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a name that its temporary name repeats: the longest names leave no room for the rest.
+const NAME_BYTES: usize = 180;
+
+/// A file or folder under a temporary name, held by this process until it is dropped: nobody else takes it for a leftover.
+pub(crate) struct Temporary {
+    pub path: PathBuf,
+    pub file: File,
+}
+
+impl Temporary {
+    /// A new file `.NAME.tmp-PID-N` beside `path`, so that the rename stays within one file system.
+    pub fn file(path: &Path) -> Result<Self> {
+        Self::new(path, |temporary| OpenOptions::new().write(true).create_new(true).open(temporary))
+    }
+
+    /// A new folder of that kind.
+    pub fn folder(path: &Path) -> Result<Self> {
+        Self::new(path, |temporary| {
+            fs::create_dir(temporary)?;
+            lock::open_folder(temporary)
+        })
+    }
+
+    fn new(path: &Path, create: impl Fn(&Path) -> std::io::Result<File>) -> Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        clean_those_of(path);
+        loop {
+            let mut name = prefix(path);
+            name.push(format!("{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
+            let temporary = parent(path).join(name);
+            let file = match create(&temporary) {
+                Ok(file) => file,
+                // Left by a process with the same number, on a file system without locks.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(Error::io("create", &temporary)(error)),
+            };
+            let _ = file.try_lock();
+            // Before it was locked it may have been taken for a leftover.
+            if temporary.symlink_metadata().is_ok() {
+                return Ok(Temporary { path: temporary, file });
+            }
+        }
+    }
+
+    /// The temporary name of something that is to be removed: a reader never sees half of it under its name.
+    pub fn name_beside(path: &Path) -> PathBuf {
+        let mut name = prefix(path);
+        name.push(format!("{}-old", process::id()));
+        parent(path).join(name)
+    }
+}
+
+/// `.NAME.tmp-`.
+fn prefix(path: &Path) -> OsString {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let end = (0..=NAME_BYTES.min(name.len())).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    format!(".{}.tmp-", &name[..end]).into()
+}
+
+/// The folder that a path lies in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Removes what killed processes have left of writing `path`.
+fn clean_those_of(path: &Path) {
+    let prefix = prefix(path);
+    for entry in fs::read_dir(parent(path)).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes()) && is_abandoned(&entry.path()) {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// Removes what killed processes have left anywhere below `directory`: files and folders `.NAME.tmp-...` and
+/// `.NAME.old-...` that no process holds. Links are not followed.
+pub fn clean(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if name.starts_with('.') && (name.contains(".tmp-") || name.contains(".old-")) {
+            if is_abandoned(&path) {
+                remove(&path);
+            }
+        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            clean(&path);
+        }
+    }
+}
+
+/// Whether no process holds it: the system drops the lock of a process that ends.
+fn is_abandoned(path: &Path) -> bool {
+    let Ok(kind) = path.symlink_metadata() else { return false };
+    if kind.is_symlink() {
+        return true;
+    }
+    let file = if kind.is_dir() { lock::open_folder(path) } else { lock::open_existing(path) };
+    file.is_ok_and(|file| file.try_lock().is_ok())
+}
+
+/// Removes a file or folder; what cannot be removed stays for the next time.
+pub(crate) fn remove(path: &Path) {
+    let is_folder = path.symlink_metadata().is_ok_and(|kind| kind.is_dir());
+    let _ = if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn names(path: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_held_stays_and_what_is_abandoned_goes() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("model");
+        let held = Temporary::folder(&target).unwrap();
+        let also = Temporary::file(&target).unwrap();
+        fs::create_dir_all(root.path().join(".model.tmp-77/deep")).unwrap();
+        fs::write(root.path().join(".model.tmp-78-1"), "half").unwrap();
+        fs::write(root.path().join(".other.tmp-78"), "not this one's").unwrap();
+        let third = Temporary::file(&target).unwrap();
+        assert!(held.path.exists() && also.path.exists() && third.path.exists());
+        assert_eq!(names(root.path()).len(), 4, "{:?}", names(root.path()));
+        fs::create_dir(root.path().join("run")).unwrap();
+        fs::write(root.path().join("run/.a.old-3"), "").unwrap();
+        clean(root.path());
+        assert!(held.path.exists() && also.path.exists() && third.path.exists());
+        assert!(names(&root.path().join("run")).is_empty());
+        drop((held.file, also.file, third.file));
+        clean(root.path());
+        assert_eq!(names(root.path()), ["run"]);
+    }
+
+    #[test]
+    fn the_longest_names_have_temporary_ones() {
+        let root = tempfile::tempdir().unwrap();
+        Temporary::file(&root.path().join("\u{e9}".repeat(127))).unwrap();
+    }
+}
