@@ -21,16 +21,63 @@ pub fn for_row_blocks<T: Send>(out: &mut [T], row_len: usize, rows: usize, f: im
     if out.len() <= size {
         f(0, out);
     } else {
-        out.par_chunks_mut(size).enumerate().for_each(|(i, piece)| f(i * rows.max(1), piece));
+        for_chunks(out, size, |i, piece| f(i * rows.max(1), piece));
     }
+}
+
+/// Calls `f(i, chunk)` for the chunks of `size` elements of `out`, the last of which may be shorter, in parallel.
+///
+/// Loops go through `dyn` calls here: rayon is then compiled once for each element type, not for each loop.
+///
+/// # Panics
+/// When `size` is 0.
+pub fn for_chunks<T: Send>(out: &mut [T], size: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    fn erased<T: Send>(out: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+        out.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
+    }
+    erased(out, size, &f);
+}
+
+/// As [`for_chunks`] for the chunks of two slices side by side, of which there are equally many.
+///
+/// # Panics
+/// When a size is 0.
+pub fn for_paired_chunks<A: Send, B: Send>(
+    (a, a_size): (&mut [A], usize),
+    (b, b_size): (&mut [B], usize),
+    f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+) {
+    fn erased<A: Send, B: Send>(
+        (a, a_size): (&mut [A], usize),
+        (b, b_size): (&mut [B], usize),
+        f: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
+    ) {
+        a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size)).enumerate().for_each(|(i, (a, b))| f(i, a, b));
+    }
+    erased((a, a_size), (b, b_size), &f);
+}
+
+/// Calls `f` with the numbers below `n`, in parallel.
+pub fn for_each(n: usize, f: impl Fn(usize) + Sync) {
+    fn erased(n: usize, f: &(dyn Fn(usize) + Sync)) {
+        (0..n).into_par_iter().for_each(f);
+    }
+    erased(n, &f);
+}
+
+/// `f` of the numbers below `n`, in their order, computed in parallel.
+pub fn collect<R: Send>(n: usize, f: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    fn erased<R: Send>(n: usize, f: &(dyn Fn(usize) -> R + Sync)) -> Vec<R> {
+        (0..n).into_par_iter().map(f).collect()
+    }
+    erased(n, &f)
 }
 
 /// Sums `f` over 0..n in pieces of `grain`, combined in order: the same bits for any number of threads.
 pub fn sum(n: usize, grain: usize, f: impl Fn(std::ops::Range<usize>) -> f64 + Sync) -> f64 {
     let grain = grain.max(1);
     let pieces = n.div_ceil(grain);
-    let partial: Vec<f64> = (0..pieces).into_par_iter().map(|i| f(i * grain..n.min((i + 1) * grain))).collect();
-    partial.iter().sum()
+    collect(pieces, |i| f(i * grain..n.min((i + 1) * grain))).iter().sum()
 }
 
 #[cfg(test)]

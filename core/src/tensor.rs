@@ -438,7 +438,8 @@ impl Tensor {
         inputs: &[&Tensor],
         rule: impl FnOnce(Tensor, &[bool]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
     ) -> Result<Self> {
-        autograd::record(self, operator, inputs, rule)
+        // Boxed here, so that recording is compiled once and not for each rule.
+        autograd::record(self, operator, inputs, Box::new(rule))
     }
 
     /// Makes `self` the output of an operator without a gradient.

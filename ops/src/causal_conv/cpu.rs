@@ -13,13 +13,13 @@ mod tests;
 pub use spectra::Spectra;
 
 use crate::kernels::Real;
-use crate::kernels::fft::Transforms;
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::vectorized;
 use crate::scan::cpu::Direction;
+use hankel_core::parallel;
+use hankel_fft::Transforms;
 use lines::{BLOCK, GAP, Kind, Lines, Output, Sequences, blocks};
 use num_complex::Complex;
-use rayon::prelude::*;
 
 /// `out_t = sum over k <= t of kernel_k u_{t-k}`, or with time reversed `sum over k of kernel_k u_{t+k}`.
 ///
@@ -48,28 +48,27 @@ pub fn convolve<T: Real>(direction: Direction, spectra: &Spectra<T>, u: &[T], fi
     let sequences = Sequences { u, first, tokens, channels, batches, real: spectra.real.len(), reversed };
     let output = Output { data: out.as_mut_ptr(), len: out.len() };
     let transforms = &spectra.transforms;
-    tasks.into_par_iter().for_each_init(
-        || Workspace::new(transforms, BLOCK),
-        |Workspace { lines, scratch }, task| {
-            let lines: &mut [Complex<T>] = bytemuck::cast_slice_mut(lines);
-            let kernels = match task.kind {
-                Kind::Channels => &spectra.real[task.first..],
-                Kind::Pairs => &spectra.pairs[task.first..],
-            };
-            sequences.gather(task, transforms.n, lines);
-            for (line, kernel) in lines.chunks_exact_mut(transforms.n + GAP).zip(kernels).take(task.count) {
-                let line = &mut line[..transforms.n];
-                transforms.forward.process_with_scratch(line, scratch);
-                vectorized(
-                    #[inline(always)]
-                    || line.iter_mut().zip(kernel).for_each(|(x, &k)| *x *= k),
-                );
-                transforms.inverse.process_with_scratch(line, scratch);
-            }
-            // SAFETY: no two tasks have a sequence and a channel in common.
-            unsafe { sequences.scatter(task, transforms.n, lines, &output) };
-        },
-    );
+    parallel::for_each(tasks.len(), |i| {
+        let task = tasks[i];
+        let Workspace { mut lines, mut scratch } = Workspace::new(transforms, BLOCK);
+        let lines: &mut [Complex<T>] = bytemuck::cast_slice_mut(&mut lines);
+        let kernels = match task.kind {
+            Kind::Channels => &spectra.real[task.first..],
+            Kind::Pairs => &spectra.pairs[task.first..],
+        };
+        sequences.gather(task, transforms.n, lines);
+        for (line, kernel) in lines.chunks_exact_mut(transforms.n + GAP).zip(kernels).take(task.count) {
+            let line = &mut line[..transforms.n];
+            transforms.forward.process_with_scratch(line, &mut scratch);
+            vectorized(
+                #[inline(always)]
+                || line.iter_mut().zip(kernel).for_each(|(x, &k)| *x *= k),
+            );
+            transforms.inverse.process_with_scratch(line, &mut scratch);
+        }
+        // SAFETY: no two tasks have a sequence and a channel in common.
+        unsafe { sequences.scatter(task, transforms.n, lines, &output) };
+    });
 }
 
 /// Gradient of a loss with respect to the kernels, `[channels, tokens]`: `sum over t of d_out_t u_{t-k}`, summed over the
@@ -90,7 +89,7 @@ pub fn kernel_gradient<T: Real>(channels: usize, tokens: usize, u: &[T], d_out: 
     let scale = T::of(1.0 / n as f64);
     let sequences = |u| Sequences { u, first: None, tokens, channels, batches, real: channels, reversed: false };
     let (u, d_out) = (sequences(u), sequences(d_out));
-    d_kernel.par_chunks_mut(CHANNELS * tokens).enumerate().for_each(|(block, d_kernel)| {
+    parallel::for_chunks(d_kernel, CHANNELS * tokens, |block, d_kernel| {
         let (mut x, mut g) = (Workspace::new(&transforms, CHANNELS), Workspace::new(&transforms, CHANNELS));
         for lines in blocks(Kind::Channels, d_kernel.len() / tokens, 0) {
             let d_kernel = &mut d_kernel[lines.first * tokens..][..lines.count * tokens];

@@ -3,8 +3,8 @@
 use crate::kernels::Real;
 use crate::kernels::elementary::Elementary;
 use crate::kernels::simd::{self, dispatch, vectorized};
+use hankel_core::parallel;
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 /// The parts of a loss that every row shares.
 pub struct Settings<'a, T> {
@@ -17,33 +17,36 @@ pub struct Settings<'a, T> {
 
 /// The weighted loss of some rows, which are replaced by its gradient when that is wanted.
 pub fn rows<T: Real + Elementary>(first: usize, classes: usize, settings: &Settings<T>, logits: &mut [T]) -> f64 {
-    let losses: Vec<f64> = logits
-        .par_chunks_mut(classes)
-        .enumerate()
-        .with_min_len(16)
-        .map(|(i, row)| {
-            let (target, weight) = (settings.tokens[first + i] as usize, settings.weights[first + i] * settings.scale);
-            if weight == T::zero() {
-                row.fill(T::zero());
-                return 0.0;
-            }
-            let (log_sum, sum) = log_sum_exp(row);
-            let nll = log_sum - row[target].f64();
-            let smoothing = settings.smoothing.f64();
-            // A class of no probability makes the mean over all infinite, which counts only where it is asked for.
-            let even = if smoothing > 0.0 { log_sum - sum / classes as f64 } else { 0.0 };
-            let loss = (1.0 - smoothing) * nll + smoothing * even;
-            if settings.gradient {
-                let (log_sum, share) = (T::of(log_sum), settings.smoothing / T::of(classes as f64));
-                vectorized(
-                    #[inline(always)]
-                    || gradient(row, log_sum, share, weight),
-                );
-                row[target] -= (T::one() - settings.smoothing) * weight;
-            }
-            weight.f64() * loss
-        })
-        .collect();
+    /// Rows of a task.
+    const ROWS: usize = 16;
+    let mut losses = vec![0.0; logits.len() / classes.max(1)];
+    let row_loss = |i: usize, row: &mut [T]| -> f64 {
+        let (target, weight) = (settings.tokens[first + i] as usize, settings.weights[first + i] * settings.scale);
+        if weight == T::zero() {
+            row.fill(T::zero());
+            return 0.0;
+        }
+        let (log_sum, sum) = log_sum_exp(row);
+        let nll = log_sum - row[target].f64();
+        let smoothing = settings.smoothing.f64();
+        // A class of no probability makes the mean over all infinite, which counts only where it is asked for.
+        let even = if smoothing > 0.0 { log_sum - sum / classes as f64 } else { 0.0 };
+        let loss = (1.0 - smoothing) * nll + smoothing * even;
+        if settings.gradient {
+            let (log_sum, share) = (T::of(log_sum), settings.smoothing / T::of(classes as f64));
+            vectorized(
+                #[inline(always)]
+                || gradient(row, log_sum, share, weight),
+            );
+            row[target] -= (T::one() - settings.smoothing) * weight;
+        }
+        weight.f64() * loss
+    };
+    parallel::for_paired_chunks((logits, ROWS * classes), (&mut losses, ROWS), |task, logits, losses| {
+        for (i, (row, loss)) in logits.chunks_mut(classes).zip(losses).enumerate() {
+            *loss = row_loss(task * ROWS + i, row);
+        }
+    });
     losses.iter().sum()
 }
 
@@ -64,14 +67,14 @@ pub struct Score {
 
 /// Scores of some rows.
 pub fn scores<T: Real + Elementary>(tokens: &[u32], classes: usize, logits: &[T]) -> Vec<Score> {
-    let score = |(row, &target): (&[T], &u32)| {
+    let score = |i: usize| {
+        let (row, target) = (&logits[i * classes..][..classes], tokens[i]);
         let (log_sum, sum) = log_sum_exp(row);
         let best = (0..classes).fold(0, |best, i| if row[i] > row[best] { i } else { best });
         let nll = log_sum - row[target as usize].f64();
         Score { nll, mean_nll: log_sum - sum / classes as f64, predicted: best as u32 }
     };
-    let n = logits.len() / classes.max(1);
-    logits.par_chunks(classes).zip(&tokens[..n]).with_min_len(16).map(score).collect()
+    parallel::collect(logits.len() / classes.max(1), score)
 }
 
 /// `ln sum exp z` and `sum z`.

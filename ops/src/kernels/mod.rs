@@ -4,7 +4,6 @@
 //! (AVX-512, AVX2 + FMA, NEON, scalar) and chosen at run time.
 
 pub mod elementary;
-pub mod fft;
 pub mod gemm;
 pub mod rows;
 pub mod scratch;

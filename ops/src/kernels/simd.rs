@@ -5,7 +5,7 @@
 //! vectorises them for the instruction set found at run time.
 
 use super::elementary::Elementary;
-use super::fft::Planned;
+use hankel_fft::Planned;
 use pulp::{Arch, Simd, WithSimd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -113,11 +113,21 @@ real!(
 /// Runs `op` compiled for the best instruction set of this processor.
 #[inline]
 pub fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
-    #[cfg(debug_assertions)]
-    if let Some(set) = restriction() {
-        return restricted(set, op);
+    match best() {
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(simd) => Simd::vectorize(simd, op),
+        #[cfg(target_arch = "x86_64")]
+        Arch::V3(simd) => Simd::vectorize(simd, op),
+        #[cfg(target_arch = "aarch64")]
+        Arch::Neon(simd) => Simd::vectorize(simd, op),
+        _ => without_vectors(op),
     }
-    Arch::new().dispatch(op)
+}
+
+/// Runs `op` compiled for the plain instruction set. pulp inlines that where it is called: a call compiles it once.
+#[inline(never)]
+pub(super) fn without_vectors<Op: WithSimd>(op: Op) -> Op::Output {
+    op.with_simd(pulp::Scalar)
 }
 
 /// Instruction sets that tests choose between, to run on one processor what others would run. Builds without debug assertions
@@ -146,27 +156,17 @@ pub(crate) fn is_unlimited() -> bool {
     !cfg!(debug_assertions) || LIMIT.load(Ordering::Relaxed) == InstructionSet::Best as u8
 }
 
-#[cfg(debug_assertions)]
-fn restriction() -> Option<InstructionSet> {
-    match LIMIT.load(Ordering::Relaxed) {
-        1 => Some(InstructionSet::Avx2),
-        2 => Some(InstructionSet::Scalar),
-        _ => None,
+/// The best instruction set of this processor that is allowed.
+fn best() -> Arch {
+    if cfg!(debug_assertions) {
+        match LIMIT.load(Ordering::Relaxed) {
+            #[cfg(target_arch = "x86_64")]
+            1 => return pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
+            2 => return Arch::Scalar,
+            _ => {}
+        }
     }
-}
-
-#[cfg(debug_assertions)]
-#[cold]
-#[inline(never)]
-fn restricted<Op: WithSimd>(set: InstructionSet, op: Op) -> Op::Output {
-    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-    if let (InstructionSet::Avx2, Some(simd)) = (set, pulp::x86::V3::try_new()) {
-        return Simd::vectorize(simd, op);
-    }
-    match set {
-        InstructionSet::Scalar => Simd::vectorize(pulp::Scalar, op),
-        _ => Arch::new().dispatch(op),
-    }
+    Arch::new()
 }
 
 /// Runs a closure with the vector instructions of this processor available to the compiler.

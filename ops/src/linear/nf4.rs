@@ -8,8 +8,7 @@
 use super::weight::Source;
 use crate::kernels::simd::vectorized;
 use hankel_core::nf4::Scales;
-use hankel_core::{CpuStorage, DType, Error, Nf4, Result, Tensor};
-use rayon::prelude::*;
+use hankel_core::{CpuStorage, DType, Error, Nf4, Result, Tensor, parallel};
 
 /// Elements that share a scale.
 pub const BLOCK: usize = 64;
@@ -86,8 +85,8 @@ pub fn round_trip(matrix: &Tensor, double: bool) -> Result<Tensor> {
 fn blocks(source: Source, len: usize, block: usize) -> (Vec<u8>, Vec<f32>) {
     let mut packed = vec![0_u8; len.div_ceil(2)];
     let mut scales = vec![0.0_f32; len.div_ceil(block)];
-    let tasks = packed.par_chunks_mut(TASK_BLOCKS * block / 2).zip(scales.par_chunks_mut(TASK_BLOCKS));
-    tasks.enumerate().for_each(|(task, (packed, scales))| {
+    let tasks = ((&mut packed[..], TASK_BLOCKS * block / 2), (&mut scales[..], TASK_BLOCKS));
+    parallel::for_paired_chunks(tasks.0, tasks.1, |task, packed, scales| {
         vectorized(
             #[inline(always)]
             || {
@@ -170,11 +169,11 @@ fn nested(scales: &[f32]) -> Scales {
     let offset = (scales.iter().map(|&x| f64::from(x)).sum::<f64>() / scales.len().max(1) as f64) as f32;
     let mut nested = vec![0.0_f32; scales.len().div_ceil(NESTED_BLOCK)];
     let mut codes = vec![0_u8; scales.len()];
-    let blocks = codes.par_chunks_mut(NESTED_BLOCK).zip(&mut nested).zip(scales.par_chunks(NESTED_BLOCK));
-    blocks.for_each(|((codes, nested), scales)| {
+    parallel::for_paired_chunks((&mut codes, NESTED_BLOCK), (&mut nested, 1), |block, codes, nested| {
+        let scales = &scales[block * NESTED_BLOCK..][..codes.len()];
         let largest = scales.iter().fold(0.0_f32, |m, x| m.max((x - offset).abs()));
         let inverse = if largest > 0.0 { 1.0 / largest } else { 0.0 };
-        *nested = largest;
+        nested[0] = largest;
         for (code, x) in codes.iter_mut().zip(scales) {
             let scaled = (x - offset) * inverse;
             *code = midpoints.partition_point(|&midpoint| scaled > midpoint) as u8;

@@ -4,7 +4,6 @@ use super::Rotation;
 use crate::kernels::Real;
 use crate::kernels::simd::vectorized;
 use hankel_core::parallel;
-use rayon::prelude::*;
 
 /// Cosines and sines `[T, head_dim / 2]`.
 pub struct Turns<T> {
@@ -13,6 +12,9 @@ pub struct Turns<T> {
     head_dim: usize,
     steps: usize,
 }
+
+/// Angles of a task.
+const ANGLES: usize = 1024;
 
 impl<T: Real> Turns<T> {
     /// By the angles.
@@ -30,11 +32,13 @@ impl<T: Real> Turns<T> {
         let half = head_dim / 2;
         let frequency: Vec<f64> = (0..half).map(|k| theta.powf(-2.0 * k as f64 / head_dim as f64)).collect();
         let turn = |i: usize| (sign * (offset + i / half) as f64 * frequency[i % half]).sin_cos();
-        let both = (0..steps * half).into_par_iter().with_min_len(256).map(|i| {
-            let (sin, cos) = turn(i);
-            (T::of(cos), T::of(sin))
+        let (mut cos, mut sin) = (vec![T::zero(); steps * half], vec![T::zero(); steps * half]);
+        parallel::for_paired_chunks((&mut cos, ANGLES), (&mut sin, ANGLES), |task, cos, sin| {
+            for (i, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
+                let (s, c) = turn(task * ANGLES + i);
+                (*cos, *sin) = (T::of(c), T::of(s));
+            }
         });
-        let (cos, sin) = both.unzip();
         Turns { cos, sin, head_dim, steps }
     }
 }

@@ -11,9 +11,9 @@
 mod tests;
 
 use crate::kernels::simd::{Real, dispatch};
+use hankel_core::parallel;
 use num_complex::Complex;
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 /// Eigenvalues of a recurrence: real ones, then those of pairs of states.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ pub fn scan<T: Real>(
         return;
     }
     assert!(out.len().is_multiple_of(tokens * dim), "states that are no whole sequences");
-    out.par_chunks_mut(tokens * dim).enumerate().for_each(|(b, out)| {
+    parallel::for_chunks(out, tokens * dim, |b, out| {
         let u = &u[b * tokens * dim..][..tokens * dim];
         let mut state = initial.map_or_else(|| vec![T::zero(); dim], |s| s[b * dim..][..dim].to_vec());
         match evaluation {
@@ -109,25 +109,21 @@ pub fn pole_gradient<T: Real>(
         return sum;
     }
     let size = tokens * dim;
-    let partial: Vec<Vec<T>> = lam
-        .par_chunks(size)
-        .zip(states.par_chunks(size))
-        .enumerate()
-        .map(|(b, (lam, states))| {
-            let mut sum = vec![T::zero(); dim];
-            if let Some(initial) = initial {
-                correlate(modes, &lam[..dim], &initial[b * dim..][..dim], &mut sum);
-            }
-            // Short sums first: the rounding errors of a long one in `f32` would add up.
-            const SHORT: usize = 64;
-            for (lam, states) in lam[dim..].chunks(SHORT * dim).zip(states.chunks(SHORT * dim)) {
-                let mut short = vec![T::zero(); dim];
-                correlate(modes, lam, states, &mut short);
-                sum.iter_mut().zip(short).for_each(|(sum, x)| *sum += x);
-            }
-            sum
-        })
-        .collect();
+    let partial: Vec<Vec<T>> = parallel::collect(lam.len() / size, |b| {
+        let (lam, states) = (&lam[b * size..][..size], &states[b * size..][..size]);
+        let mut sum = vec![T::zero(); dim];
+        if let Some(initial) = initial {
+            correlate(modes, &lam[..dim], &initial[b * dim..][..dim], &mut sum);
+        }
+        // Short sums first: the rounding errors of a long one in `f32` would add up.
+        const SHORT: usize = 64;
+        for (lam, states) in lam[dim..].chunks(SHORT * dim).zip(states.chunks(SHORT * dim)) {
+            let mut short = vec![T::zero(); dim];
+            correlate(modes, lam, states, &mut short);
+            sum.iter_mut().zip(short).for_each(|(sum, x)| *sum += x);
+        }
+        sum
+    });
     for partial in partial {
         sum.iter_mut().zip(partial).for_each(|(sum, x)| *sum += x);
     }
@@ -174,8 +170,9 @@ fn chunked<T: Real>(chunk: usize, direction: Direction, modes: Modes<T>, u: &[T]
     let chunks = u.len().div_ceil(size);
     // Final state of each chunk from zero.
     let mut carries = vec![T::zero(); chunks * dim];
-    carries.par_chunks_mut(dim).zip(u.par_chunks(size)).for_each(|(state, u)| {
-        dispatch(Advance { direction, modes, u, state, out: None });
+    let inputs = |c: usize| &u[c * size..u.len().min((c + 1) * size)];
+    parallel::for_chunks(&mut carries, dim, |c, state| {
+        dispatch(Advance { direction, modes, u: inputs(c), state, out: None });
     });
     // State at the start of each chunk, in the order of time; a short chunk can only be the last one of the sequence.
     let forward = direction == Direction::Forward;
@@ -191,8 +188,8 @@ fn chunked<T: Real>(chunk: usize, direction: Direction, modes: Modes<T>, u: &[T]
         carry.copy_from_slice(&state);
         state = next;
     }
-    carries.par_chunks_mut(dim).zip(u.par_chunks(size)).zip(out.par_chunks_mut(size)).for_each(|((state, u), out)| {
-        dispatch(Advance { direction, modes, u, state, out: Some(out) });
+    parallel::for_paired_chunks((&mut carries, dim), (out, size), |c, state, out| {
+        dispatch(Advance { direction, modes, u: inputs(c), state, out: Some(out) });
     });
 }
 

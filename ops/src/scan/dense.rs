@@ -1,8 +1,7 @@
 //! The recurrence with a full state matrix, `[d, d]`: for systems that have no well-conditioned modal form (R5).
 
 use super::cpu::Direction;
-use hankel_core::Float;
-use rayon::prelude::*;
+use hankel_core::{Float, parallel};
 
 /// `next += A state`, or `A^T state`.
 fn advance<T: Float>(a: &[T], state: &[T], direction: Direction, next: &mut [T]) {
@@ -32,8 +31,8 @@ pub(super) fn scan<T: Float>(
     if size == 0 {
         return;
     }
-    states.par_chunks_mut(size).zip(u.par_chunks(size)).enumerate().for_each(|(batch, (states, u))| {
-        states.copy_from_slice(u);
+    parallel::for_chunks(states, size, |batch, states| {
+        states.copy_from_slice(&u[batch * size..][..size]);
         let mut state = initial.map(|initial| initial[batch * d..][..d].to_vec());
         for step in 0..steps {
             let t = if direction == Direction::Forward { step } else { steps - 1 - step };
@@ -66,21 +65,17 @@ pub(super) fn gradient<T: Float>(a: &[T], steps: usize, lam: &[T], states: &[T],
             row.iter_mut().zip(state).for_each(|(g, &s)| *g += l * s);
         }
     };
-    let partial: Vec<Vec<T>> = lam
-        .par_chunks(size)
-        .zip(states.par_chunks(size))
-        .enumerate()
-        .map(|(b, (lam, states))| {
-            let mut sum = vec![T::zero(); d * d];
-            if let Some(initial) = initial {
-                add(&mut sum, &lam[..d], &initial[b * d..][..d]);
-            }
-            for (lam, state) in lam[d..].chunks(d).zip(states.chunks(d)) {
-                add(&mut sum, lam, state);
-            }
-            sum
-        })
-        .collect();
+    let partial: Vec<Vec<T>> = parallel::collect(lam.len() / size, |b| {
+        let (lam, states) = (&lam[b * size..][..size], &states[b * size..][..size]);
+        let mut sum = vec![T::zero(); d * d];
+        if let Some(initial) = initial {
+            add(&mut sum, &lam[..d], &initial[b * d..][..d]);
+        }
+        for (lam, state) in lam[d..].chunks(d).zip(states.chunks(d)) {
+            add(&mut sum, lam, state);
+        }
+        sum
+    });
     partial.iter().fold(vec![T::zero(); d * d], |mut sum, part| {
         sum.iter_mut().zip(part).for_each(|(s, &p)| *s += p);
         sum

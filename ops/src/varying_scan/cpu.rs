@@ -6,7 +6,7 @@
 pub use crate::scan::cpu::Direction;
 
 use crate::kernels::simd::{Real, vectorized};
-use rayon::prelude::*;
+use hankel_core::parallel;
 
 /// Steps in a chunk of time.
 pub const CHUNK: usize = 64;
@@ -34,7 +34,7 @@ pub fn scan<T: Real>(rows: Rows, direction: Direction, a: &[T], u: &[T], initial
     if out.is_empty() {
         return;
     }
-    out.par_chunks_mut(size).enumerate().for_each(|(b, out)| {
+    parallel::for_chunks(out, size, |b, out| {
         let (a, u) = (&a[b * size..][..size], &u[b * size..][..size]);
         let mut state = initial.map_or_else(|| vec![T::zero(); dim], |s| s[b * dim..][..dim].to_vec());
         match chunk {
@@ -80,19 +80,19 @@ fn chunked<T: Real>(chunk: usize, dim: usize, direction: Direction, a: &[T], u: 
     let poles = |c: usize| if forward { &a[c * size..a.len().min((c + 1) * size)] } else { &a[c * size..] };
     let mut ends = vec![T::zero(); chunks * dim];
     let mut products = vec![T::one(); chunks * dim];
-    ends.par_chunks_mut(dim).zip(products.par_chunks_mut(dim)).zip(u.par_chunks(size)).enumerate().for_each(
-        |(c, ((state, product), u))| {
-            advance(direction, poles(c), u, state, None);
-            let steps = u.len() / dim;
-            let rows = if forward { 0..steps } else { 1..steps + 1 };
-            for row in rows {
-                match poles(c).get(row * dim..(row + 1) * dim) {
-                    Some(a) => product.iter_mut().zip(a).for_each(|(p, &a)| *p *= a),
-                    None => product.fill(T::zero()),
-                }
+    let inputs = |c: usize| &u[c * size..u.len().min((c + 1) * size)];
+    parallel::for_paired_chunks((&mut ends, dim), (&mut products, dim), |c, state, product| {
+        let u = inputs(c);
+        advance(direction, poles(c), u, state, None);
+        let steps = u.len() / dim;
+        let rows = if forward { 0..steps } else { 1..steps + 1 };
+        for row in rows {
+            match poles(c).get(row * dim..(row + 1) * dim) {
+                Some(a) => product.iter_mut().zip(a).for_each(|(p, &a)| *p *= a),
+                None => product.fill(T::zero()),
             }
-        },
-    );
+        }
+    });
     let mut state = initial;
     for i in 0..chunks {
         let c = if forward { i } else { chunks - 1 - i };
@@ -103,11 +103,9 @@ fn chunked<T: Real>(chunk: usize, dim: usize, direction: Direction, a: &[T], u: 
             *s = next;
         }
     }
-    ends.par_chunks_mut(dim)
-        .zip(u.par_chunks(size))
-        .zip(out.par_chunks_mut(size))
-        .enumerate()
-        .for_each(|(c, ((state, u), out))| advance(direction, poles(c), u, state, Some(out)));
+    parallel::for_paired_chunks((&mut ends, dim), (out, size), |c, state, out| {
+        advance(direction, poles(c), inputs(c), state, Some(out));
+    });
 }
 
 /// Gradient with respect to `a`: `lam_t s_{t-1}`.
@@ -119,7 +117,7 @@ pub fn factor_gradient<T: Real>(rows: Rows, states: &[T], initial: Option<&[T]>,
     if out.is_empty() {
         return;
     }
-    out.par_chunks_mut(size).enumerate().for_each(|(b, out)| {
+    parallel::for_chunks(out, size, |b, out| {
         let (states, lam) = (&states[b * size..][..size], &lam[b * size..][..size]);
         let (first, rest) = out.split_at_mut(dim);
         match initial {

@@ -11,8 +11,8 @@ use crate::kernels::gemm::Mat;
 use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
+use hankel_core::parallel;
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 /// The gradients that are wanted, each as long as what it is the gradient of, without gaps.
 pub struct Gradients<'a, T> {
@@ -48,7 +48,7 @@ pub fn backward<T: Real>(
     if shape.head_dim == 0 {
         return;
     }
-    (0..shape.batch * shape.kv_heads).into_par_iter().for_each(|i| {
+    parallel::for_each(shape.batch * shape.kv_heads, |i| {
         let (b, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
         let (d_q, d_k, d_v) = (d_q.as_ref(), d_k.as_ref(), d_v.as_ref());
         dispatch(Group { shape, scale, q, k, v, out, lse, d_out, b, kv_head, d_q, d_k, d_v });

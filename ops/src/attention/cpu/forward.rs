@@ -5,8 +5,8 @@ use crate::kernels::gemm::Mat;
 use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
+use hankel_core::parallel;
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 /// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives
 /// the logarithm of each row's sum of exponentials, which is all that the backward pass needs to know of the softmax.
@@ -20,7 +20,7 @@ pub fn forward<T: Real>(shape: Shape, scale: T, q: Heads<T>, k: Heads<T>, v: Hea
     if lse.is_empty() {
         return;
     }
-    lse.par_chunks_mut(shape.queries).enumerate().for_each(|(i, lse)| {
+    parallel::for_chunks(lse, shape.queries, |i, lse| {
         let (b, h) = (i / shape.heads, i % shape.heads);
         dispatch(Head { shape, scale, q, k, v, b, h, out: &out, lse });
     });

@@ -1,10 +1,10 @@
 //! Kernels of convolutions in the frequency domain.
 
 use crate::kernels::Real;
-use crate::kernels::fft::Transforms;
 use crate::scan::cpu::{Direction, Modes};
+use hankel_core::parallel;
+use hankel_fft::Transforms;
 use num_complex::Complex;
-use rayon::prelude::*;
 
 /// Transformed kernels, divided by the length of the transform.
 pub struct Spectra<T> {
@@ -43,9 +43,9 @@ impl<T: Real> Spectra<T> {
             taps.iter_mut().for_each(|x| *x = x.scale(scale));
             taps
         };
-        let real = real.par_iter().map(transformed).collect();
-        let pairs = pairs.par_iter().map(transformed).collect();
-        Spectra { transforms, tokens, real, pairs }
+        let real_spectra = parallel::collect(real.len(), |i| transformed(&real[i]));
+        let pairs = parallel::collect(pairs.len(), |i| transformed(&pairs[i]));
+        Spectra { transforms, tokens, real: real_spectra, pairs }
     }
 
     pub(super) fn channels(&self) -> usize {

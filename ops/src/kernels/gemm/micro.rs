@@ -5,15 +5,15 @@
 //! tile, so that how the output is cut into tiles never changes a bit.
 
 use super::Accumulate;
-use crate::kernels::simd::Real;
-use pulp::Simd;
+use crate::kernels::simd::{Real, without_vectors};
+use pulp::{Simd, WithSimd};
 
 /// Rows of the widest tile of any instruction set.
 pub(super) const MAX_ROWS: usize = 8;
 
 /// Rows and registers per row of the tile that suits the register file.
 #[inline(always)]
-pub(super) fn tile_shape<S: Simd>() -> (usize, usize) {
+pub(super) const fn tile_shape<S: Simd>() -> (usize, usize) {
     if S::REGISTER_COUNT < 32 {
         (6, 2) // AVX2: 12 accumulators, 2 operands, 1 broadcast of 16 registers
     } else if size_of::<S::f32s>() >= 64 {
@@ -41,6 +41,8 @@ pub struct Target<T> {
 
 /// `rows` rows (at most the tile's) of one packed panel of `nv` registers per step of `k`.
 ///
+/// A call, not inlined: the tiles are compiled once for each instruction set, whoever multiplies.
+///
 /// # Safety
 /// `a` must be readable for `rows` x `k`, `c` readable and writable for `rows` x `cols`; `panel` holds `k * nv`
 /// registers and `cols <= nv * lanes`; a bias has `cols` elements.
@@ -49,21 +51,53 @@ pub(super) unsafe fn strip<S: Simd, T: Real>(
     simd: S,
     rows: usize,
     a: Strip<T>,
-    panel: &[T::Vector<S>],
+    panel: &[T],
     nv: usize,
     alpha: T,
     how: Accumulate<T>,
     c: Target<T>,
 ) {
-    let (mr, full) = tile_shape::<S>();
-    // SAFETY: the caller's promise, passed on.
-    unsafe {
-        match (mr, full, nv == full) {
-            (6, 2, true) => rows_of::<S, T, 6, 2>(simd, rows, a, panel, alpha, how, c),
-            (6, _, false) => rows_of::<S, T, 6, 1>(simd, rows, a, panel, alpha, how, c),
-            (6, _, true) => rows_of::<S, T, 6, 4>(simd, rows, a, panel, alpha, how, c),
-            (_, _, true) => rows_of::<S, T, 8, 2>(simd, rows, a, panel, alpha, how, c),
-            (_, _, false) => rows_of::<S, T, 8, 1>(simd, rows, a, panel, alpha, how, c),
+    let product = StripProduct { rows, a, panel, nv, alpha, how, c };
+    if const { size_of::<S::f32s>() == size_of::<f32>() } {
+        without_vectors(product);
+    } else {
+        simd.vectorize(product);
+    }
+}
+
+/// The arguments of [`strip`], which keeps its promise.
+struct StripProduct<'a, T> {
+    rows: usize,
+    a: Strip<T>,
+    panel: &'a [T],
+    nv: usize,
+    alpha: T,
+    how: Accumulate<'a, T>,
+    c: Target<T>,
+}
+
+impl<T: Real> WithSimd for StripProduct<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let StripProduct { rows, a, panel, nv, alpha, how, c } = self;
+        let panel = T::split::<S>(panel).0;
+        // Conditions known to the compiler: only the tiles of this instruction set are compiled.
+        // SAFETY: the promise of the caller of `strip`.
+        unsafe {
+            if const { tile_shape::<S>().0 == 8 } {
+                match nv {
+                    1 => rows_of::<S, T, 8, 1>(simd, rows, a, panel, alpha, how, c),
+                    _ => rows_of::<S, T, 8, 2>(simd, rows, a, panel, alpha, how, c),
+                }
+            } else if nv == 1 {
+                rows_of::<S, T, 6, 1>(simd, rows, a, panel, alpha, how, c);
+            } else if const { tile_shape::<S>().1 == 2 } {
+                rows_of::<S, T, 6, 2>(simd, rows, a, panel, alpha, how, c);
+            } else {
+                rows_of::<S, T, 6, 4>(simd, rows, a, panel, alpha, how, c);
+            }
         }
     }
 }

@@ -24,10 +24,10 @@ pub use pack::RightFactor;
 
 use super::scratch::Scratch;
 use super::simd::Real;
+use hankel_core::parallel;
 use micro::Target;
 pub use panels::PanelShape;
 use panels::{Panels, multiply_into};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Steps of `k` for which panels are packed: a panel of 32 columns in `f32` fills the first-level cache.
@@ -111,7 +111,7 @@ pub fn gemm<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
     let task_rows = (TASK / (k * n)).max(1).next_multiple_of(ROW_BLOCK);
     if k * n <= SHARED {
         let panels = b.panels(0..k, 0..n);
-        out.par_chunks_mut(task_rows * out_stride).enumerate().for_each(|(i, out)| {
+        parallel::for_chunks(out, task_rows * out_stride, |i, out| {
             let first = i * task_rows;
             let a = a.row_block(first, task_rows.min(m - first));
             multiply::<T, B>(alpha, a, &panels, n, how, out, out_stride);
@@ -177,7 +177,7 @@ fn check<T: Real, B: Factor<T>>(
 fn long_sum<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
     let (m, k, n) = (a.rows, a.cols, b.cols());
     let mut partial = Scratch::<T>::new(k.div_ceil(K_CHUNK) * m * n);
-    partial.par_chunks_mut(m * n).enumerate().for_each(|(i, out)| {
+    parallel::for_chunks(&mut partial, m * n, |i, out| {
         let range = i * K_CHUNK..k.min((i + 1) * K_CHUNK);
         let a = a.col_block(range.start, range.len());
         let panels = b.panels(range, 0..n);
@@ -212,7 +212,7 @@ fn wide<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, o
     }
     let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(cols));
     let target = Shared(out.as_mut_ptr());
-    (0..row_blocks * col_blocks).into_par_iter().for_each(|task| {
+    parallel::for_each(row_blocks * col_blocks, |task| {
         let (i, j) = (task / col_blocks * rows, task % col_blocks * cols);
         let (rows, cols) = (rows.min(m - i), cols.min(n - j));
         let how = match how {

@@ -128,7 +128,6 @@ impl<T: Real> WithSimd for Product<'_, T> {
                 for (column, width) in PanelShape::of::<S, T>().columns(panels.n) {
                     let (panel, rest) = panel_data.split_at(k * width);
                     panel_data = rest;
-                    let panel = T::split::<S>(panel).0;
                     let cols = width.min(panels.n - column);
                     let how = match self.how {
                         _ if k_first > 0 => Accumulate::Add,

@@ -72,7 +72,7 @@ pub(crate) fn product<S: Simd, T: Real>(
             if k.is_empty() && add {
                 continue;
             }
-            let panel = T::split::<S>(&panel[k.start * width..k.end.max(k.start) * width]).0;
+            let panel = &panel[k.start * width..k.end.max(k.start) * width];
             let data = a.data[i * a.row_stride + k.start * a.col_stride..].as_ptr();
             let from = Strip { data, row_stride: a.row_stride, k_stride: a.col_stride };
             let cols = width.min(b.n - column);
