@@ -1,5 +1,6 @@
 //! The element types a tensor can hold.
 
+use crate::block_formats::BlockFormat;
 use crate::pool::{Buffer, FreeList};
 use crate::storage::CpuStorage;
 use half::{bf16, f16};
@@ -22,11 +23,13 @@ pub enum DType {
     U32,
     /// Packed 4-bit normal floats with a scale for each block ([`crate::Nf4`]): storage of weights.
     Nf4,
+    /// Blocks of a format of GGUF files ([`crate::BlockMatrix`]): storage of weights.
+    Blocks(&'static dyn BlockFormat),
 }
 
 impl DType {
-    /// The name used in configurations and messages: `f32`, `f64`, `f16`, `bf16`, `u8`, `u32`, `nf4`.
-    pub const fn name(self) -> &'static str {
+    /// The name used in configurations and messages: `f32`, `f64`, `f16`, `bf16`, `u8`, `u32`, `nf4`, or that of a block format.
+    pub fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
             DType::F64 => "f64",
@@ -35,6 +38,7 @@ impl DType {
             DType::U8 => "u8",
             DType::U32 => "u32",
             DType::Nf4 => "nf4",
+            DType::Blocks(format) => format.name(),
         }
     }
 
@@ -43,9 +47,9 @@ impl DType {
         matches!(self, DType::F32 | DType::F64)
     }
 
-    /// Whether weights can be kept in this type and are widened while they are used: `f16`, `bf16`, `nf4`.
+    /// Whether weights can be kept in this type and are widened while they are used: `f16`, `bf16`, `nf4`, block formats.
     pub const fn is_compact(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::Nf4)
+        matches!(self, DType::F16 | DType::BF16 | DType::Nf4 | DType::Blocks(_))
     }
 }
 

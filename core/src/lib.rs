@@ -1,6 +1,7 @@
 //! Tensors, automatic differentiation, random numbers and the helpers every kernel needs. Knows no operator.
 
 pub mod autograd;
+pub mod block_formats;
 mod device;
 mod dtype;
 mod error;
@@ -17,6 +18,7 @@ mod storage;
 mod tensor;
 
 pub use autograd::{Gradients, checkpoint, checkpoint_as, no_grad, scope};
+pub use block_formats::{BlockFormat, BlockMatrix};
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};

@@ -18,8 +18,8 @@ impl ReadBack {
     pub(crate) fn of(tensor: &Tensor) -> Result<Self> {
         Ok(ReadBack(match tensor.storage() {
             Storage::Cpu(_) => State::Here(tensor.detach()),
-            Storage::Gpu(storage) if storage.nf4.is_some() => {
-                let problem = "packed 4-bit floats do not come back from a GPU".to_owned();
+            Storage::Gpu(storage) if matches!(storage.dtype, DType::Nf4 | DType::Blocks(_)) => {
+                let problem = format!("elements in {} do not come back from a GPU", storage.dtype);
                 return Err(Error::Placement { operator: "read_back", problem });
             }
             Storage::Gpu(storage) => {

@@ -1,5 +1,6 @@
 //! The memory behind a tensor. Each operator matches on it in its own folder.
 
+use crate::block_formats::BlockMatrix;
 use crate::gpu::GpuStorage;
 use crate::nf4::Nf4;
 use crate::pool::Buffer;
@@ -42,6 +43,7 @@ pub enum CpuStorage {
     U8(Buffer<u8>),
     U32(Buffer<u32>),
     Nf4(Nf4),
+    Blocks(BlockMatrix),
 }
 
 impl CpuStorage {
@@ -55,6 +57,7 @@ impl CpuStorage {
             CpuStorage::U8(data) => data.len(),
             CpuStorage::U32(data) => size_of_val(&data[..]),
             CpuStorage::Nf4(matrix) => matrix.bytes(),
+            CpuStorage::Blocks(matrix) => matrix.bytes().len(),
         }
     }
 
@@ -68,6 +71,7 @@ impl CpuStorage {
             CpuStorage::U8(data) => data.is_borrowed(),
             CpuStorage::U32(data) => data.is_borrowed(),
             CpuStorage::Nf4(matrix) => matrix.is_borrowed(),
+            CpuStorage::Blocks(matrix) => matrix.is_borrowed(),
         }
     }
 
@@ -80,6 +84,7 @@ impl CpuStorage {
             CpuStorage::U8(_) => DType::U8,
             CpuStorage::U32(_) => DType::U32,
             CpuStorage::Nf4(_) => DType::Nf4,
+            CpuStorage::Blocks(matrix) => DType::Blocks(matrix.format()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `Tensor`: an immutable value with a shape, an element type, a device and, when tracked, a node of the graph.
 
 use crate::autograd::{self, Node};
+use crate::block_formats::BlockMatrix;
 use crate::gpu::{Gpu, GpuStorage};
 use crate::nf4::Nf4;
 use crate::pool::Buffer;
@@ -60,6 +61,22 @@ impl Tensor {
             return Err(Error::shape("tensor", format!("{} elements do not fill shape {shape}", data.elements())));
         }
         Ok(Self::new(shape, Arc::new(Storage::Cpu(CpuStorage::Nf4(data))), None))
+    }
+
+    /// A matrix of blocks, whose rows are whole blocks.
+    ///
+    /// # Errors
+    /// When the number of elements is not that of the shape, or a row ends within a block.
+    pub fn from_blocks(data: BlockMatrix, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if data.elements() != shape.elements() {
+            return Err(Error::shape("tensor", format!("{} elements do not fill shape {shape}", data.elements())));
+        }
+        let (name, size) = (data.format().name(), data.format().block_size());
+        if shape.is_empty() || !shape.last().is_multiple_of(size) {
+            return Err(Error::shape("tensor", format!("rows of {shape} are no whole blocks of {size} ({name})")));
+        }
+        Ok(Self::new(shape, Arc::new(Storage::Cpu(CpuStorage::Blocks(data))), None))
     }
 
     /// A tensor with every element `value`.
@@ -175,6 +192,14 @@ impl Tensor {
         }
     }
 
+    /// The blocks of a tensor in a block format; `None` for any other element type.
+    pub fn blocks(&self) -> Option<&BlockMatrix> {
+        match self.storage() {
+            Storage::Cpu(CpuStorage::Blocks(data)) => Some(data),
+            _ => None,
+        }
+    }
+
     /// The elements for an update in place, copied first if another tensor shares them. The node of a leaf stays the same.
     ///
     /// # Errors
@@ -217,6 +242,7 @@ impl Tensor {
             CpuStorage::U8(data) => data.iter().map(|&x| f64::from(x)).collect(),
             CpuStorage::U32(data) => data.iter().map(|&x| f64::from(x)).collect(),
             CpuStorage::Nf4(data) => data.to_vec(),
+            CpuStorage::Blocks(data) => data.to_vec(),
         }
     }
 
@@ -260,6 +286,14 @@ impl Tensor {
                 CpuStorage::Nf4(x) => {
                     data.iter_mut().zip(x.to_vec::<f64>()).for_each(|(y, x)| *y = convert(x));
                 }
+                CpuStorage::Blocks(x) => {
+                    let mut rest = &mut data[..];
+                    x.for_runs(|run| {
+                        let (out, after) = std::mem::take(&mut rest).split_at_mut(run.len());
+                        out.iter_mut().zip(run).for_each(|(y, &x)| *y = convert(f64::from(x)));
+                        rest = after;
+                    });
+                }
                 CpuStorage::U8(_) | CpuStorage::U32(_) => {
                     return Err(Error::DType { operator: "to_dtype", expected: "a float", found: source.dtype() });
                 }
@@ -280,7 +314,7 @@ impl Tensor {
             // By way of f32: the crate's conversions from f64 drop its low bits before they round to nearest.
             DType::F16 => through(self, |x| f16::from_f32(to_odd(x))),
             DType::BF16 => through(self, |x| bf16::from_f32(to_odd(x))),
-            DType::U8 | DType::U32 | DType::Nf4 => {
+            DType::U8 | DType::U32 | DType::Nf4 | DType::Blocks(_) => {
                 Err(Error::invalid("to_dtype", format!("floats do not convert to {dtype}")))
             }
         }
@@ -420,6 +454,7 @@ impl Tensor {
             CpuStorage::BF16(x) => x.iter().all(|x| x.is_finite()),
             CpuStorage::U8(_) | CpuStorage::U32(_) => true,
             CpuStorage::Nf4(x) => x.is_finite(),
+            CpuStorage::Blocks(x) => x.is_finite(),
         }
     }
 

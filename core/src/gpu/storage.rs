@@ -65,6 +65,7 @@ impl GpuStorage {
             DType::F64 => 8 * self.elements,
             DType::U8 => self.elements,
             DType::Nf4 => self.elements.div_ceil(2),
+            DType::Blocks(format) => self.elements / format.block_size() * format.block_bytes(),
         }
     }
 
@@ -77,6 +78,7 @@ impl GpuStorage {
             CpuStorage::U32(data) => (bytemuck::cast_slice(data), DType::U32, data.len()),
             CpuStorage::F64(_) => return Err(unheld(DType::F64)),
             CpuStorage::Nf4(matrix) => return Self::upload_nf4(gpu, matrix),
+            CpuStorage::Blocks(matrix) => (matrix.bytes(), DType::Blocks(matrix.format()), matrix.elements()),
         };
         Ok(GpuStorage { buffer: gpu.upload(bytes)?, dtype, elements, nf4: None })
     }
@@ -148,7 +150,7 @@ pub(crate) fn elements(bytes: &[u8], dtype: DType) -> Result<CpuStorage> {
         DType::BF16 => of::<half::bf16>(bytes),
         DType::U8 => of::<u8>(bytes),
         DType::U32 => of::<u32>(bytes),
-        DType::F64 | DType::Nf4 => return Err(unheld(dtype)),
+        DType::F64 | DType::Nf4 | DType::Blocks(_) => return Err(unheld(dtype)),
     })
 }
 

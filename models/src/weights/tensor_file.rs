@@ -36,6 +36,12 @@ impl Part {
             CpuStorage::BF16(_) => Dtype::BF16,
             CpuStorage::U8(_) | CpuStorage::Nf4(_) => Dtype::U8,
             CpuStorage::U32(_) => Dtype::U32,
+            CpuStorage::Blocks(matrix) => {
+                let name_of = matrix.format().name();
+                let problem =
+                    format!("{name_of} is of GGUF files, safetensors files have no such type; decode it first");
+                return Err(WeightsError::content(name, problem));
+            }
         };
         let shape = tensor.nf4().map_or_else(|| tensor.shape().to_vec(), |matrix| vec![matrix.packed().len(), 1]);
         Ok(Part { name: name.to_owned(), dtype, shape, content: Content::Tensor(tensor) })
@@ -55,6 +61,7 @@ impl Part {
             CpuStorage::U8(data) => data,
             CpuStorage::U32(data) => bytemuck::cast_slice(data),
             CpuStorage::Nf4(matrix) => matrix.packed(),
+            CpuStorage::Blocks(matrix) => matrix.bytes(),
         }
     }
 }

@@ -1,0 +1,197 @@
+//! Block formats: weights quantised in blocks of elements that share scales, as GGUF files hold them.
+//!
+//! A format is a file here and a line in [`GGML_FORMATS`]. Blocks stay as they are in the file, usually in mapped memory;
+//! operators decode a run of them at a time where they multiply. Decoded values equal ggml's bit for bit: scales are
+//! multiplied in `f32` first, products and sums are rounded one by one.
+//!
+//! Source of the layouts: `ggml-quants.c` and `gguf-py/gguf/quants.py` of llama.cpp.
+
+mod iq4_nl;
+mod k_scales;
+mod matrix;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+#[cfg(test)]
+mod tests;
+
+pub use matrix::BlockMatrix;
+
+use crate::{Error, Result};
+use half::f16;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// Elements of the largest block.
+pub const MAX_BLOCK: usize = 256;
+
+/// How elements are stored in blocks.
+pub trait BlockFormat: Send + Sync {
+    /// Its name in configurations and messages: `q4_0`, `q6_k`, `nf4`.
+    fn name(&self) -> &'static str;
+
+    /// Elements of a block.
+    fn block_size(&self) -> usize;
+
+    /// Bytes of a block.
+    fn block_bytes(&self) -> usize;
+
+    /// Decodes whole blocks, of which `bytes` has the first at its beginning. `first` is the index of that block in the
+    /// matrix, for formats that keep scales apart from the blocks.
+    ///
+    /// # Panics
+    /// When `bytes` and `out` are not of equally many blocks.
+    fn decode(&self, first: usize, bytes: &[u8], out: &mut [f32]);
+
+    /// Encodes whole blocks as ggml does; the values are finite.
+    ///
+    /// # Errors
+    /// When the format is only read.
+    ///
+    /// # Panics
+    /// When `values` and `out` are not of equally many blocks.
+    fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+        let _ = (values, out);
+        Err(Error::invalid(
+            "quantize",
+            format!("{} is read, not written; q8_0, q4_0, q4_1, q5_0, q5_1 are", self.name()),
+        ))
+    }
+}
+
+/// The formats of GGUF files with the number that a file gives for each.
+pub static GGML_FORMATS: [(u32, &dyn BlockFormat); 11] = [
+    (2, &q4_0::Q4_0),
+    (3, &q4_1::Q4_1),
+    (6, &q5_0::Q5_0),
+    (7, &q5_1::Q5_1),
+    (8, &q8_0::Q8_0),
+    (10, &q2_k::Q2K),
+    (11, &q3_k::Q3K),
+    (12, &q4_k::Q4K),
+    (13, &q5_k::Q5K),
+    (14, &q6_k::Q6K),
+    (20, &iq4_nl::Iq4Nl),
+];
+
+impl dyn BlockFormat {
+    /// The format with this number in GGUF files.
+    pub fn from_ggml_type(number: u32) -> Option<&'static dyn BlockFormat> {
+        GGML_FORMATS.iter().find(|(other, _)| *other == number).map(|(_, format)| *format)
+    }
+
+    /// The format with this name, such as `q4_k`.
+    pub fn from_name(name: &str) -> Option<&'static dyn BlockFormat> {
+        GGML_FORMATS.iter().map(|(_, format)| *format).find(|format| format.name() == name)
+    }
+
+    /// Bytes of `elements` elements; `None` when they do not fill blocks or cannot be counted.
+    pub fn bytes_of(&self, elements: usize) -> Option<usize> {
+        let whole = elements.is_multiple_of(self.block_size());
+        whole.then(|| (elements / self.block_size()).checked_mul(self.block_bytes())).flatten()
+    }
+}
+
+impl PartialEq for dyn BlockFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for dyn BlockFormat {}
+
+impl Hash for dyn BlockFormat {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl fmt::Debug for dyn BlockFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Decodes blocks one after the other, compiled for the instruction sets of this processor.
+#[inline(always)]
+fn decode_blocks<const BYTES: usize, const SIZE: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    decode: impl Fn(&[u8; BYTES], &mut [f32; SIZE]),
+) {
+    let (blocks, rest) = bytes.as_chunks::<BYTES>();
+    let (values, left) = out.as_chunks_mut::<SIZE>();
+    assert!(blocks.len() == values.len() && rest.is_empty() && left.is_empty(), "the blocks are not whole");
+    pulp::Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for (block, values) in blocks.iter().zip(values) {
+                decode(block, values);
+            }
+        },
+    );
+}
+
+/// Encodes blocks one after the other.
+fn encode_blocks<const BYTES: usize, const SIZE: usize>(
+    values: &[f32],
+    out: &mut [u8],
+    encode: impl Fn(&[f32; SIZE], &mut [u8; BYTES]),
+) {
+    let (values, rest) = values.as_chunks::<SIZE>();
+    let (blocks, left) = out.as_chunks_mut::<BYTES>();
+    assert!(blocks.len() == values.len() && rest.is_empty() && left.is_empty(), "the blocks are not whole");
+    for (values, block) in values.iter().zip(blocks) {
+        encode(values, block);
+    }
+}
+
+/// The half-precision float at `bytes[at..at + 2]`, widened. Exact; without calls, so that it is inlined in vector code.
+#[inline(always)]
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    let bits = u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    // The exponent is shifted by a product, which also makes subnormal numbers normal.
+    let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
+    let magnitude =
+        if bits & 0x7c00 == 0x7c00 { f32::from_bits(0x7f80_0000 | (bits & 0x3ff) << 13) } else { magnitude };
+    f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
+}
+
+/// Stores `x` rounded to half precision.
+fn put_half(x: f32, out: &mut [u8]) {
+    out[..2].copy_from_slice(&f16::from_f32(x).to_bits().to_le_bytes());
+}
+
+/// `1 / x`, 0 for 0.
+fn inverse(x: f32) -> f32 {
+    if x == 0.0 { 0.0 } else { 1.0 / x }
+}
+
+/// The first value of the largest magnitude.
+fn extreme(values: &[f32]) -> f32 {
+    values.iter().fold(0.0_f32, |found, &x| if x.abs() > found.abs() { x } else { found })
+}
+
+/// The smallest and the largest value.
+fn range(values: &[f32]) -> (f32, f32) {
+    values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &x| (low.min(x), high.max(x)))
+}
+
+/// Elements `i` and `i + 16` in the low and the high half of byte `i`.
+fn pack_nibbles(codes: &[u8; 32], out: &mut [u8]) {
+    for (i, byte) in out[..16].iter_mut().enumerate() {
+        *byte = codes[i] & 15 | codes[i + 16] << 4;
+    }
+}
+
+/// The fifth bits of 32 codes, one to a bit.
+fn fifth_bits(codes: &[u8; 32]) -> [u8; 4] {
+    codes.iter().enumerate().fold(0_u32, |bits, (i, code)| bits | u32::from(code >> 4) << i).to_le_bytes()
+}

@@ -1,0 +1,49 @@
+use super::*;
+
+#[test]
+fn half_precision_is_widened_as_the_type_does() {
+    for bits in 0..=u16::MAX {
+        let (found, expected) = (half_at(&bits.to_le_bytes(), 0), f16::from_bits(bits).to_f32());
+        assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(), "{bits:04x}");
+    }
+}
+
+#[test]
+fn formats_are_found_by_number_and_name() {
+    for (number, format) in GGML_FORMATS {
+        assert!(<dyn BlockFormat>::from_ggml_type(number) == Some(format));
+        assert!(<dyn BlockFormat>::from_name(format.name()) == Some(format));
+        assert!(format.block_size() <= MAX_BLOCK && MAX_BLOCK.is_multiple_of(format.block_size()));
+    }
+    assert!(<dyn BlockFormat>::from_ggml_type(4).is_none() && <dyn BlockFormat>::from_name("q4_2").is_none());
+}
+
+#[test]
+fn any_range_decodes_to_the_elements_one_by_one() {
+    for (_, format) in GGML_FORMATS {
+        let size = format.block_size();
+        let elements = 5 * size;
+        let bytes: Vec<u8> = (0..5 * format.block_bytes()).map(|i| (i * 37 % 251) as u8 & 0x3f).collect();
+        let matrix = BlockMatrix::new(format, bytes.into(), elements).unwrap();
+        let all = matrix.to_vec::<f32>();
+        for (first, len) in
+            [(0, elements), (3, 1), (size - 1, 2), (size, 2 * size), (size / 2, 3 * size), (elements, 0)]
+        {
+            let mut found = vec![0.0; len];
+            matrix.decode(first, &mut found);
+            assert_eq!(found, all[first..first + len], "{first}, {len} of {}", format.name());
+        }
+    }
+}
+
+#[test]
+fn lengths_that_do_not_fit_are_refused() {
+    let format = <dyn BlockFormat>::from_name("q4_0").unwrap();
+    let matrix = |bytes: usize, elements| BlockMatrix::new(format, vec![0; bytes].into(), elements);
+    assert!(matrix(36, 64).is_ok() && matrix(36, 63).is_err() && matrix(35, 64).is_err() && matrix(18, 64).is_err());
+    assert!(matrix(18, usize::MAX / 32 * 32).is_err());
+    assert!(BlockMatrix::quantize(format, &[f32::NAN; 32]).is_err());
+    assert!(BlockMatrix::quantize(format, &[1.0; 33]).is_err());
+    let read_only = <dyn BlockFormat>::from_name("q4_k").unwrap();
+    assert!(BlockMatrix::quantize(read_only, &[0.0; 256]).unwrap_err().to_string().contains("q4_k is read"));
+}
