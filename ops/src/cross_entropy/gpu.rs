@@ -4,7 +4,7 @@ use super::{Head, Sizes, TokenScores};
 use crate::elementwise::{add, times_scalar};
 use crate::embedding::{gather_rows as gather, scatter_rows as scatter};
 use crate::gpu::{Output, column_sums, floats, stored, words, zeros};
-use crate::linear::gpu::{Epilogue, Left, Right, gemm, in_half};
+use crate::linear::gpu::{Epilogue, Left, Right, converted, gemm};
 use crate::linear::precision;
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
 use hankel_core::{Precision, Result, Tensor, autograd, no_grad};
@@ -86,7 +86,7 @@ pub(super) fn cross_entropy(
     let constants = [("GRADIENT", f64::from(u8::from(wants.contains(&true))))];
     let precision = precision::of_product(hidden, head.weight)?;
     let plain = stored(NAME, "head", head.weight, gpu)?;
-    let half = in_half(gpu, plain, precision)?;
+    let half = converted(gpu, plain, precision)?;
     let weight = half.as_ref().unwrap_or(plain);
     for_chunks(gpu, &x, (head, weight), classes, precision, |first, n, logits| {
         let parameters = Parameters {
@@ -154,7 +154,7 @@ pub(super) fn token_scores(
     let scores = Output::new(gpu, 3 * places.len())?;
     let precision = precision::of_product(hidden, head.weight)?;
     let plain = stored(NAME, "head", head.weight, gpu)?;
-    let half = in_half(gpu, plain, precision)?;
+    let half = converted(gpu, plain, precision)?;
     let weight = half.as_ref().unwrap_or(plain);
     for_chunks(gpu, &x, (head, weight), classes, precision, |first, n, logits| {
         let parameters = [n as u32, classes as u32, first as u32];

@@ -1,6 +1,7 @@
 //! Rows of a table on a GPU. Tokens come from the host, where they were checked.
 
 use crate::gpu::{Output, floats, stored, words, zeros};
+use crate::linear::gpu::blocks;
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{DType, Error, Result, Shape, Tensor};
 use std::collections::BTreeMap;
@@ -18,13 +19,18 @@ pub(crate) fn gather(
     shape: impl Into<Shape>,
 ) -> Result<Tensor> {
     let storage = stored(name, "table", table, gpu)?;
+    let n = ids.len() * width;
+    if let DType::Blocks(format) = storage.dtype {
+        let y = Output::new(gpu, n)?;
+        blocks::gather(gpu, (&words(gpu, ids)?, ids.len()), storage, format, width, y.buffer())?;
+        return y.finish(shape);
+    }
     let narrow = match storage.dtype {
         DType::F32 => 0.0,
         DType::BF16 => 1.0,
         DType::F16 => 2.0,
         found => return Err(Error::DType { operator: name, expected: "f32, bf16 or f16", found }),
     };
-    let n = ids.len() * width;
     let y = Output::new(gpu, n)?;
     let buffers = [&words(gpu, ids)?, &storage.buffer, y.buffer()];
     gpu.launch(&GATHER, &[("NARROW", narrow)], &buffers, &[n as u32, width as u32], groups(n, 256))?;

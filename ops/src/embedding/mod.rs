@@ -40,6 +40,15 @@ pub fn embedding(tokens: &Tensor, table: &Tensor) -> Result<Tensor> {
     if let Storage::Cpu(CpuStorage::F16(data)) = table.storage() {
         return Tensor::from_buffer(gather(ids, data, width, f16::to_f32), shape);
     }
+    if let Some(blocks) = table.blocks() {
+        let mut out = Buffer::<f32>::unspecified(ids.len() * width);
+        parallel::for_rows(&mut out, width, |first, piece| {
+            for (row, &id) in piece.chunks_mut(width).zip(&ids[first..]) {
+                blocks.decode(id as usize * width, row);
+            }
+        });
+        return Tensor::from_buffer(out, shape);
+    }
     for_float!(table, "embedding", T => {
         let out = Tensor::from_buffer(gather::<T, T>(ids, table.data()?, width, |x| x), shape)?;
         let tokens = tokens.clone();

@@ -1,5 +1,6 @@
 //! Linear maps on a GPU.
 
+pub(crate) mod blocks;
 mod cooperative;
 mod gemm;
 mod kernels;
@@ -9,7 +10,7 @@ mod trial;
 pub mod ways;
 
 pub(crate) use cooperative::lacks as lacks_f16;
-pub(crate) use gemm::{Epilogue, Left, Right, gemm, in_half};
+pub(crate) use gemm::{Epilogue, Left, Right, converted, gemm, whole};
 pub(crate) use trial::f16_is_right;
 
 use super::{Gate, precision};

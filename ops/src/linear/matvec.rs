@@ -6,11 +6,12 @@
 use super::weight::{Operand, Weight};
 use crate::kernels::simd::{Real, dot, vectorized};
 use crate::kernels::{Accumulate, Mat};
+use hankel_core::block_formats::MAX_BLOCK;
+use hankel_core::parallel;
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
-/// Elements decoded at a time: a block of the 4-bit format.
-const BLOCK: usize = 64;
+/// Partial sums side by side.
+const LANES: usize = 64;
 /// Weights that are worth a task.
 const TASK: usize = 1 << 16;
 
@@ -23,7 +24,7 @@ pub(super) fn matvec<T: Real>(alpha: T, x: &[T], weight: &Weight<T>, how: Accumu
     let (rows, cols) = weight.shape();
     assert!(x.len() == cols && out.len() == rows, "the factors of a product do not fit");
     let task_rows = (TASK / cols.max(1)).max(1);
-    out.par_chunks_mut(task_rows).enumerate().for_each(|(i, out)| {
+    parallel::for_chunks(out, task_rows, |i, out| {
         let first = i * task_rows;
         let mut write = |i: usize, sum: T| {
             out[i] = alpha * sum
@@ -40,7 +41,12 @@ pub(super) fn matvec<T: Real>(alpha: T, x: &[T], weight: &Weight<T>, how: Accumu
                 #[inline(always)]
                 || {
                     for (i, row) in rows.enumerate() {
-                        write(i, decoded_dot(*source, row * cols, x));
+                        let sum = if source.in_blocks() {
+                            decoded_dot::<T, MAX_BLOCK>(*source, row * cols, x)
+                        } else {
+                            decoded_dot::<T, LANES>(*source, row * cols, x)
+                        };
+                        write(i, sum);
                     }
                 },
             ),
@@ -68,19 +74,20 @@ impl<T: Real, W: FnMut(usize, T)> WithSimd for Rows<'_, T, W> {
     }
 }
 
-/// Inner product of `x` with the elements from `first` on.
+/// Inner product of `x` with the elements from `first` on, `RUN` of which are decoded at a time.
 #[inline(always)]
-fn decoded_dot<T: Real>(source: Operand, first: usize, x: &[T]) -> T {
-    let mut lanes = [T::zero(); BLOCK];
-    let mut decoded = [T::zero(); BLOCK];
-    let (blocks, tail) = x.as_chunks::<BLOCK>();
-    for (i, x) in blocks.iter().enumerate() {
-        source.decode(first + i * BLOCK, &mut decoded);
-        for ((lane, &w), &x) in lanes.iter_mut().zip(&decoded).zip(x) {
-            *lane += w * x;
-        }
+fn decoded_dot<T: Real, const RUN: usize>(source: Operand, first: usize, x: &[T]) -> T {
+    let mut lanes = [T::zero(); LANES];
+    let mut decoded = [T::zero(); RUN];
+    let (runs, last) = x.as_chunks::<RUN>();
+    for (i, x) in runs.iter().enumerate() {
+        source.decode(first + i * RUN, &mut decoded);
+        add_products(&mut lanes, &decoded, x);
     }
-    let mut width = BLOCK / 2;
+    let decoded = &mut decoded[..last.len()];
+    source.decode(first + runs.len() * RUN, decoded);
+    add_products(&mut lanes, decoded, last);
+    let mut width = LANES / 2;
     while width > 0 {
         let (left, right) = lanes.split_at_mut(width);
         left.iter_mut().zip(right).for_each(
@@ -89,9 +96,18 @@ fn decoded_dot<T: Real>(source: Operand, first: usize, x: &[T]) -> T {
         );
         width /= 2;
     }
-    let decoded = &mut decoded[..tail.len()];
-    source.decode(first + blocks.len() * BLOCK, decoded);
-    decoded.iter().zip(tail).fold(lanes[0], |sum, (&w, &x)| sum + w * x)
+    let (w, x) = (decoded.as_chunks::<LANES>().1, last.as_chunks::<LANES>().1);
+    w.iter().zip(x).fold(lanes[0], |sum, (&w, &x)| sum + w * x)
+}
+
+/// Adds products to the partial sums, up to the last whole group of them.
+#[inline(always)]
+fn add_products<T: Real>(lanes: &mut [T; LANES], w: &[T], x: &[T]) {
+    for (w, x) in w.as_chunks::<LANES>().0.iter().zip(x.as_chunks::<LANES>().0) {
+        for ((lane, &w), &x) in lanes.iter_mut().zip(w).zip(x) {
+            *lane += w * x;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@
 //!
 //! Products with frozen weights are made in the thread's [`hankel_core::precision`].
 
+#[cfg(test)]
+mod block_tests;
 #[doc(hidden)]
 pub mod cases;
 pub(crate) mod gpu;

@@ -9,7 +9,8 @@ use crate::kernels::transpose::{SIDE, transpose};
 use crate::kernels::{Mat, Real};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use hankel_core::{CpuStorage, Error, Nf4, Precision, Result, Tensor};
+use hankel_core::block_formats::MAX_BLOCK;
+use hankel_core::{BlockMatrix, CpuStorage, DType, Error, Nf4, Precision, Result, Tensor};
 use std::ops::Range;
 
 /// A matrix `[out, in]`, or its transpose.
@@ -28,6 +29,11 @@ pub(crate) struct Operand<'a> {
 }
 
 impl Operand<'_> {
+    /// Whether elements are decoded in blocks.
+    pub(crate) fn in_blocks(&self) -> bool {
+        matches!(self.source, Source::Blocks(_))
+    }
+
     /// Elements from `first` on.
     #[inline(always)]
     pub(crate) fn decode<T: Real>(&self, first: usize, out: &mut [T]) {
@@ -45,6 +51,7 @@ pub(crate) enum Source<'a> {
     F16(&'a [f16]),
     Bf16(&'a [bf16]),
     Nf4(&'a Nf4),
+    Blocks(&'a BlockMatrix),
 }
 
 impl<'a, T: Real> Weight<'a, T> {
@@ -108,6 +115,7 @@ impl<'a> Source<'a> {
             CpuStorage::F16(data) => Some(Source::F16(data)),
             CpuStorage::BF16(data) => Some(Source::Bf16(data)),
             CpuStorage::Nf4(data) => Some(Source::Nf4(data)),
+            CpuStorage::Blocks(data) => Some(Source::Blocks(data)),
             _ => None,
         }
     }
@@ -120,6 +128,10 @@ impl<'a> Source<'a> {
             Source::F16(data) => prefetch(data, first, count),
             Source::Bf16(data) => prefetch(data, first, count),
             Source::Nf4(data) => prefetch(data.packed(), first / 2, count / 2),
+            Source::Blocks(data) => {
+                let (size, bytes) = (data.format().block_size(), data.format().block_bytes());
+                prefetch(data.bytes(), first / size * bytes, count / size * bytes);
+            }
         }
     }
 
@@ -146,7 +158,21 @@ impl<'a> Source<'a> {
                 }
             }
             Source::Nf4(data) => nf4_decode::decode(data, first, out),
+            Source::Blocks(data) => decode_blocks(data, first, out),
         }
+    }
+}
+
+/// Elements of blocks from `first` on. Not inlined: formats have vector code of their own.
+fn decode_blocks<T: Real>(data: &BlockMatrix, first: usize, out: &mut [T]) {
+    if T::ELEMENT == DType::F32 {
+        return data.decode(first, bytemuck::cast_slice_mut(out));
+    }
+    let mut wide = [0.0_f32; MAX_BLOCK];
+    for (i, out) in out.chunks_mut(MAX_BLOCK).enumerate() {
+        let wide = &mut wide[..out.len()];
+        data.decode(first + i * MAX_BLOCK, wide);
+        out.iter_mut().zip(&*wide).for_each(|(y, &x)| *y = T::of(f64::from(x)));
     }
 }
 
@@ -171,6 +197,14 @@ impl Bf16Source for Source<'_> {
                 }
             }
             Source::Nf4(data) => nf4_decode::decode_bf16(dot, data, first, out),
+            Source::Blocks(data) => {
+                let mut wide = [0.0_f32; MAX_BLOCK];
+                for (i, out) in out.chunks_mut(MAX_BLOCK).enumerate() {
+                    let wide = &mut wide[..out.len()];
+                    data.decode(first + i * MAX_BLOCK, wide);
+                    dot.round(wide, out);
+                }
+            }
         }
     }
 }
@@ -227,17 +261,17 @@ fn pack_rows<T: Real>(
     shape: PanelShape,
     out: &mut [T],
 ) {
-    /// Steps of `k` decoded at a time: a cache line of the 4-bit format.
-    const STEPS: usize = 128;
     /// Room for whole squares and a line more, so that the rows fall on different lines of the cache.
-    const ROW: usize = STEPS + SIDE;
+    const ROW: usize = MAX_BLOCK + SIDE;
+    // Steps of `k` decoded at a time: a cache line of nf4, or a whole block.
+    let run = if source.in_blocks() { MAX_BLOCK } else { 128 };
     let mut decoded = [[T::zero(); ROW]; SIDE];
     let mut rest = out;
     for (column, width) in shape.columns(j.len()) {
         let (panel, after) = rest.split_at_mut(k.len() * width);
         rest = after;
-        for (block, panel) in k.clone().step_by(STEPS).zip(panel.chunks_mut(STEPS * width)) {
-            let steps = STEPS.min(k.end - block);
+        for (block, panel) in k.clone().step_by(run).zip(panel.chunks_mut(run * width)) {
+            let steps = run.min(k.end - block);
             for first in (0..width).step_by(SIDE) {
                 let count = SIDE.min(width).min(j.len().saturating_sub(column + first));
                 for (i, row) in decoded.iter_mut().enumerate() {

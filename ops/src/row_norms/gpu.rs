@@ -1,7 +1,7 @@
 //! The kernels on a GPU.
 
 use crate::gpu::{Output, floats, stored};
-use crate::linear::gpu::{Epilogue, Left, Right, gemm};
+use crate::linear::gpu::{Epilogue, Left, Right, gemm, whole};
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{DType, Error, Result, Tensor};
 
@@ -11,6 +11,8 @@ static INVERSE: Kernel = Kernel { name: "inverse_row_norms", source: include_str
 pub(super) fn row_squares(gpu: &'static Gpu, weight: &Tensor) -> Result<Tensor> {
     let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
     let storage = stored("row_squares", "the weight", weight, gpu)?;
+    let decoded = if matches!(weight.dtype(), DType::Blocks(_)) { whole(gpu, storage, DType::F32)? } else { None };
+    let storage = decoded.as_ref().unwrap_or(storage);
     let buffer = &storage.buffer;
     let (format, scales, book, block) = match (storage.dtype, &storage.nf4) {
         (DType::F32, _) => (0, buffer, buffer, 1),

@@ -1,7 +1,7 @@
 //! Products of matrices: the door, and which kernel suits which shape.
 
-use super::cooperative;
 use super::kernels::{self, Access, Format, Tile};
+use super::{blocks, cooperative};
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, groups};
 use hankel_core::{DType, Error, Precision, Result};
 
@@ -136,7 +136,8 @@ impl<'a> Stored<'a> {
     fn of(storage: &'a GpuStorage) -> Result<Self> {
         let plain = |code| Stored { code, scales: &storage.buffer, book: &storage.buffer, block: 1 };
         Ok(match (storage.dtype, &storage.nf4) {
-            (DType::F32, _) => plain(0.0),
+            // Kernels of blocks need nothing but the blocks.
+            (DType::F32 | DType::Blocks(_), _) => plain(0.0),
             (DType::BF16, _) => plain(1.0),
             (DType::F16, _) => plain(2.0),
             (DType::Nf4, Some(nf4)) => {
@@ -170,23 +171,33 @@ pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     if how.precision == Precision::F16 && cooperative::gemm(gpu, left, right, how, out)? {
         return Ok(());
     }
-    let decoded = if right.storage.dtype == DType::Nf4 && sizes.m >= DECODED_FROM {
+    let plan = Plan::choose(sizes, left, right);
+    let decoded = match right.storage.dtype {
         // Without room for it the weight is decoded in the tiles.
-        whole(gpu, right.storage, DType::F32).unwrap_or_default()
-    } else {
-        None
+        DType::Nf4 if sizes.m >= DECODED_FROM => whole(gpu, right.storage, DType::F32).unwrap_or_default(),
+        DType::Blocks(_) if plan != Plan::Rows => whole(gpu, right.storage, DType::F32)?,
+        _ => None,
     };
     let right = Right { storage: decoded.as_ref().unwrap_or(right.storage), ..right };
-    planned(gpu, left, right, how, out, Plan::choose(sizes, left, right))
+    planned(gpu, left, right, how, out, plan)
 }
 
-/// A weight of many products in f16, so that they do not convert it each time; `None` where they would not.
-pub(crate) fn in_half(gpu: &'static Gpu, storage: &GpuStorage, precision: Precision) -> Result<Option<GpuStorage>> {
-    if precision != Precision::F16 || storage.dtype == DType::F16 { Ok(None) } else { whole(gpu, storage, DType::F16) }
+/// A weight of many products in the type that they convert it to, so that they do not do so each time; `None` where they would
+/// not.
+pub(crate) fn converted(gpu: &'static Gpu, storage: &GpuStorage, precision: Precision) -> Result<Option<GpuStorage>> {
+    match (precision, storage.dtype) {
+        (Precision::F16, DType::F16) => Ok(None),
+        (Precision::F16, _) => whole(gpu, storage, DType::F16),
+        (_, DType::Blocks(_)) => whole(gpu, storage, DType::F32),
+        _ => Ok(None),
+    }
 }
 
 /// All of `storage` in f32 or f16; `None` where its form does not suit.
-pub(super) fn whole(gpu: &'static Gpu, storage: &GpuStorage, dtype: DType) -> Result<Option<GpuStorage>> {
+pub(crate) fn whole(gpu: &'static Gpu, storage: &GpuStorage, dtype: DType) -> Result<Option<GpuStorage>> {
+    if let DType::Blocks(format) = storage.dtype {
+        return blocks::decoded(gpu, storage, format, dtype).map(Some);
+    }
     let stored = Stored::of(storage)?;
     let part =
         Part { buffer: &storage.buffer, format: Format::of(storage.dtype), first: 0, elements: storage.elements };
@@ -248,12 +259,17 @@ pub(super) fn planned(
     let Sizes { m, n, k } = Sizes::of(left, right);
     let stored = Stored::of(right.storage)?;
     let in_fours = [left.cols, left.first * left.cols, right.cols, right.first * right.cols, n, how.first];
-    let vectors = stored.in_vectors() && in_fours.iter().all(|size| size.is_multiple_of(4));
+    let in_blocks = matches!(right.storage.dtype, DType::Blocks(_));
+    let vectors = !in_blocks && stored.in_vectors() && in_fours.iter().all(|size| size.is_multiple_of(4));
     let access = if vectors { Access::Vector(Format::of(right.storage.dtype)) } else { Access::Scalar };
     let (kernel, grid, pieces) = match plan {
         Plan::Rows => {
             let [x, y, _] = groups(n, 8);
-            (kernels::matvec(access), [x, y, m as u32], 1)
+            let kernel = match right.storage.dtype {
+                DType::Blocks(format) => blocks::kernels(format)?.matvec,
+                _ => kernels::matvec(access),
+            };
+            (kernel, [x, y, m as u32], 1)
         }
         Plan::Tiles(tile, pieces) => {
             let [x, y, _] = groups(m.div_ceil(tile.size()[0]) * n.div_ceil(tile.size()[1]), 1);

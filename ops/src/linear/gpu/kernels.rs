@@ -55,18 +55,21 @@ impl Tile {
 }
 
 macro_rules! kernel {
-    ($name:literal, $bindings:literal, $($part:expr),+) => {{
+    ($name:expr, $bindings:literal, $($part:expr),+) => {{
         static KERNEL: Kernel = Kernel { name: $name, source: concat!($($part),+), bindings: $bindings };
         &KERNEL
     }};
 }
+
+pub(super) use kernel;
 
 /// A product of `$name` with what `$part`s say, for every way to read its operands.
 macro_rules! for_access {
     ($access:expr, $name:literal, $($part:expr),+) => {
         match $access {
             Access::Scalar => kernel!(
-                $name, "rrrrrrrw", include_str!("common.wgsl"), include_str!("result.wgsl"), include_str!("scalars.wgsl"), $($part),+
+                $name, "rrrrrrrw", include_str!("common.wgsl"), include_str!("result.wgsl"),
+                include_str!("element.wgsl"), include_str!("scalars.wgsl"), $($part),+
             ),
             Access::Vector(Format::F32) => for_access!(vector "right_f32.wgsl", $name, $($part),+),
             Access::Vector(Format::Half) => for_access!(vector "right_half.wgsl", $name, $($part),+),

@@ -1,6 +1,5 @@
-// Operands element by element, for rows of any length.
+// Operands element by element, for rows of any length. `element` is that of the right one.
 @group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<u32>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 @group(0) @binding(3) var<storage, read> book: array<f32>;
 @group(0) @binding(4) var<storage, read> base: array<f32>;
@@ -16,19 +15,6 @@ fn left(i: u32, inside: u32) -> vec4<f32> {
     if inside > 2u { v.z = a[i + 2u]; }
     if inside > 3u { v.w = a[i + 3u]; }
     return v;
-}
-
-fn element(i: u32) -> f32 {
-    switch STORED {
-        case 0u: { return bitcast<f32>(b[i]); }
-        case 1u: { return bitcast<f32>(((b[i / 2u] >> (16u * (i % 2u))) & 0xffffu) << 16u); }
-        case 2u: { return unpack2x16float(b[i / 2u])[i % 2u]; }
-        default: {
-            // Bytes in the order of memory, the first element of each in its high nibble.
-            let code = (b[i / 8u] >> (8u * ((i / 2u) % 4u) + select(0u, 4u, i % 2u == 0u))) & 0xfu;
-            return rounded(vec4(values[code] * scales[i / p.block])).x;
-        }
-    }
 }
 
 fn load_right(i: u32, inside: u32) -> vec4<u32> {

@@ -1,13 +1,15 @@
 //! Every kernel of products against sums in doubles.
 
-use super::cooperative;
 use super::gemm::{Plan, Sizes, planned, whole};
 use super::kernels::Tile;
 use super::{Epilogue, Left, Right};
+use super::{blocks, cooperative};
 use crate::gpu::{Output, floats, stored};
+use crate::linear::block_tests::random_blocks;
 use crate::linear::{Gate, add_linear, linear, nf4};
-use crate::{Head, Targets, cross_entropy};
-use hankel_core::gpu::{Gpu, GpuStorage, for_tests};
+use crate::{Head, Targets, cross_entropy, embedding};
+use hankel_core::block_formats::GGML_FORMATS;
+use hankel_core::gpu::{Gpu, GpuStorage, Kernel, for_tests};
 use hankel_core::{DType, Device, Precision, Random, Tensor, scope, with_precision};
 
 /// A random matrix in main memory, stored in `dtype`.
@@ -226,23 +228,59 @@ fn what_is_not_finite_stays_so() {
     }
 }
 
-/// Also where no card runs them: a mistake in their text does not wait for one.
-#[test]
-fn cooperative_kernels_compile() {
+/// Compiles a kernel, also where no card runs it: a mistake in its text does not wait for one.
+fn compiles(kernel: &Kernel, constants: &[(&str, f64)]) {
     use naga::back::{pipeline_constants::process_overrides, spv};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
+    let module = naga::front::wgsl::parse_str(&kernel.text()).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
+    let info = info.unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
+    let constants = constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+    let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
+    let options = spv::Options { lang_version: (1, 6), fake_missing_bindings: true, ..spv::Options::default() };
+    let words = spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
+    assert!(words.len() > 200);
+}
+
+#[test]
+fn cooperative_kernels_compile() {
     for kernel in cooperative::KERNELS {
-        let module = naga::front::wgsl::parse_str(&kernel.text()).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
-        let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
-        let info = info.unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
         for turned in [0.0, 1.0] {
-            let values = [("B_TURNED", turned), ("BASE", 1.0), ("BIAS", 1.0), ("GATED", 1.0)];
-            let constants = values.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
-            let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
-            let options = spv::Options { lang_version: (1, 6), fake_missing_bindings: true, ..spv::Options::default() };
-            let words =
-                spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
-            assert!(words.len() > 1000);
+            compiles(kernel, &[("B_TURNED", turned), ("BASE", 1.0), ("BIAS", 1.0), ("GATED", 1.0)]);
+        }
+    }
+}
+
+#[test]
+fn kernels_of_every_block_format_compile() {
+    for (_, format) in GGML_FORMATS {
+        assert!(blocks::kernels(format).is_ok(), "{}", format.name());
+    }
+    for kernel in blocks::all() {
+        compiles(kernel, &[]);
+    }
+}
+
+/// Products, gradients and rows of a table in blocks, beside the CPU's.
+#[test]
+fn block_formats_agree_with_the_cpu() {
+    let Some(gpu) = for_tests() else { return };
+    for (_, format) in GGML_FORMATS {
+        let weight = random_blocks(format, 40, 2 * format.block_size());
+        for rows in [1, 3, 70] {
+            let (x, g) = (matrix("x", rows, weight.shape()[1], DType::F32), matrix("g", rows, 40, DType::F32));
+            let ids = Tensor::from_vec(vec![3_u32, 39, 0], [3]).unwrap();
+            let run = |device: Device| {
+                let [x, g, weight] = [&x, &g, &weight].map(|tensor| tensor.to_device(device).unwrap());
+                let x = x.parameter().unwrap();
+                let y = linear(&x, &weight, None).unwrap();
+                let gradient = y.backward_with(g).unwrap().take(&x).unwrap();
+                [y, gradient, embedding(&ids, &weight).unwrap()]
+            };
+            let expected = run(Device::Cpu);
+            for (found, expected) in run(Device::Gpu(gpu)).iter().zip(&expected) {
+                close(&format!("{} of {rows} rows", format.name()), 1e-5, found, &expected.to_f64_vec());
+            }
         }
     }
 }

@@ -1,0 +1,8 @@
+const SIZE = 256u;
+const BYTES = 144u;
+fn block_element(at: u32, i: u32) -> f32 {
+    let part = i / 32u;
+    let scales = scale_and_minimum(at + 4u, part);
+    let code = (byte(at + 16u + 32u * (part / 2u) + i % 32u) >> (4u * (part % 2u))) & 15u;
+    return half(at) * scales.x * f32(code) - half(at + 2u) * scales.y;
+}
