@@ -169,6 +169,11 @@ fn best() -> Arch {
     Arch::new()
 }
 
+/// Whether the processor has the vectors that tiles of matrix products were measured with.
+pub(super) fn has_tiles() -> bool {
+    cfg!(target_arch = "x86_64") && !matches!(best(), Arch::Scalar)
+}
+
 /// Runs a closure with the vector instructions of this processor available to the compiler.
 ///
 /// The closure, closures within it and what they call must be `#[inline(always)]`: code that is not inlined is compiled

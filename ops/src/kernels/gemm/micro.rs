@@ -14,12 +14,10 @@ pub(super) const MAX_ROWS: usize = 8;
 /// Rows and registers per row of the tile that suits the register file.
 #[inline(always)]
 pub(super) const fn tile_shape<S: Simd>() -> (usize, usize) {
-    if S::REGISTER_COUNT < 32 {
-        (6, 2) // AVX2: 12 accumulators, 2 operands, 1 broadcast of 16 registers
-    } else if size_of::<S::f32s>() >= 64 {
+    if size_of::<S::f32s>() >= 64 {
         (8, 2) // AVX-512: the fused multiply-add is the bottleneck from 8 accumulators on
     } else {
-        (6, 4) // NEON: narrow registers, many pipes
+        (6, 2) // AVX2: 12 accumulators, 2 operands, 1 broadcast of 16 registers
     }
 }
 
@@ -91,12 +89,11 @@ impl<T: Real> WithSimd for StripProduct<'_, T> {
                     1 => rows_of::<S, T, 8, 1>(simd, rows, a, panel, alpha, how, c),
                     _ => rows_of::<S, T, 8, 2>(simd, rows, a, panel, alpha, how, c),
                 }
-            } else if nv == 1 {
-                rows_of::<S, T, 6, 1>(simd, rows, a, panel, alpha, how, c);
-            } else if const { tile_shape::<S>().1 == 2 } {
-                rows_of::<S, T, 6, 2>(simd, rows, a, panel, alpha, how, c);
             } else {
-                rows_of::<S, T, 6, 4>(simd, rows, a, panel, alpha, how, c);
+                match nv {
+                    1 => rows_of::<S, T, 6, 1>(simd, rows, a, panel, alpha, how, c),
+                    _ => rows_of::<S, T, 6, 2>(simd, rows, a, panel, alpha, how, c),
+                }
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! The right factor is packed in panels as wide as a register tile; a row-major left factor is read where it is. That
 //! suits the products of a transformer, which are tall and narrow ([tokens, 128] x [128, 32]): packing the left factor,
-//! as general libraries do, costs as much as the product there (`benches/gemm.rs` compares).
+//! as general libraries do, costs as much as the product there (`benches/gemm.rs` compares). In `f64`, and without AVX2,
+//! products are left to `matrixmultiply`.
 //!
 //! An output element is the sum over `k` in blocks of [`K_BLOCK`], each block one chain of fused multiply-adds, whatever
 //! the number of threads. Weight gradients (a small output, a long sum over tokens) are cut in chunks of [`K_CHUNK`]
@@ -10,6 +11,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod bf16;
+mod general;
 mod mat;
 mod micro;
 mod pack;

@@ -1,5 +1,6 @@
 //! Packed right factors, and the loops that multiply by them.
 
+use super::general;
 use super::micro::{Strip, Target, strip, tile_shape};
 use super::pack::pack_left;
 use super::{Accumulate, K_BLOCK, Mat, ROW_BLOCK, RightFactor};
@@ -15,6 +16,8 @@ use std::ops::Range;
 /// tile; what remains goes to panels of one register, the last filled up with zeros.
 pub struct Panels<T: Real> {
     data: Scratch<T>,
+    /// Whether they are for `matrixmultiply`.
+    general: bool,
     k: usize,
     n: usize,
 }
@@ -22,10 +25,11 @@ pub struct Panels<T: Real> {
 impl<T: Real> Panels<T> {
     /// Packs rows `k` of columns `j`.
     pub(super) fn pack(b: &impl RightFactor<T>, k: Range<usize>, j: Range<usize>) -> Self {
-        let shape = dispatch(Shape::<T>(PhantomData));
         let n = j.len();
+        let general = general::suits::<T>();
+        let shape = if general { general::SHAPE } else { dispatch(Shape::<T>(PhantomData)) };
         let packed = n.next_multiple_of(shape.lanes);
-        let mut panels = Panels { data: Scratch::new(k.len() * packed), k: k.len(), n };
+        let mut panels = Panels { data: Scratch::new(k.len() * packed), general, k: k.len(), n };
         let mut rest = &mut panels.data[..];
         for first in k.clone().step_by(K_BLOCK) {
             let range = first..k.end.min(first + K_BLOCK);
@@ -92,6 +96,10 @@ pub(super) unsafe fn multiply_into<T: Real>(
     target: Target<T>,
 ) {
     assert!(a.cols == panels.k && target.cols == panels.n);
+    if panels.general {
+        // SAFETY: the same promise.
+        return unsafe { general::multiply(alpha, a, &panels.data, how, target) };
+    }
     dispatch(Product { alpha, a, panels, how, target });
 }
 

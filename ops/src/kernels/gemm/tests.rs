@@ -102,11 +102,11 @@ fn a_matrix_too_large_to_be_counted() {
 }
 
 /// The same bits from any number of threads.
-fn is_the_same_in_parallel<B: Factor<f32>>(a: Mat<f32>, b: &B) {
+fn is_the_same_in_parallel<T: Real, B: Factor<T>>(a: Mat<T>, b: &B) {
     let product = |threads| {
-        let mut out = vec![0.0; a.rows() * b.cols()];
+        let mut out = vec![T::zero(); a.rows() * b.cols()];
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| gemm(1.0, a, b, Accumulate::Overwrite, &mut out, b.cols()));
+        pool.install(|| gemm(T::one(), a, b, Accumulate::Overwrite, &mut out, b.cols()));
         out
     };
     let one = product(1);
@@ -120,6 +120,8 @@ fn the_number_of_threads_changes_no_bit() {
     for (m, k, n) in [(1000, 128, 65), (40, 3 * K_CHUNK, 32), (200, 600, 700)] {
         let (a, b) = (values::<f32>(m * k, 5), values::<f32>(k * n, 6));
         is_the_same_in_parallel(Mat::new(&a, m, k), &Mat::new(&b, k, n));
+        let (wide_a, wide_b) = (values::<f64>(m * k, 5), values::<f64>(k * n, 6));
+        is_the_same_in_parallel(Mat::new(&wide_a, m, k), &Mat::new(&wide_b, k, n));
         #[cfg(target_arch = "x86_64")]
         in_bf16::with(&b, k, n, false, |b| is_the_same_in_parallel(Mat::new(&a, m, k), b));
     }
