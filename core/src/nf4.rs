@@ -2,7 +2,7 @@
 //!
 //! Elements are cut in blocks over the row-major flattened matrix. An element is one of 16 code values times its block's
 //! scale; a byte holds element `2i` in its high nibble and `2i + 1` in its low one. With double quantisation the scales
-//! themselves are 8-bit codes: `scale = book[code] * nested + offset` in single precision, one `nested` for each 256 blocks.
+//! themselves are 8-bit codes: `scale = codebook[code] * nested + offset` in single precision, one `nested` for each 256 blocks.
 //! This is the layout of bitsandbytes, bit for bit; quantising is `hankel_ops::linear::nf4`.
 
 use crate::pool::Buffer;
@@ -28,7 +28,7 @@ pub enum Scales {
         /// One value for each `block` scales.
         nested: Buffer<f32>,
         /// What the codes stand for.
-        book: Box<[f32; 256]>,
+        codebook: Box<[f32; 256]>,
         /// Added to every scale.
         offset: f32,
         /// Scales that share a value of `nested`.
@@ -49,8 +49,8 @@ impl Scales {
     pub fn get(&self, index: usize) -> f32 {
         match self {
             Scales::Plain(scales) => scales[index],
-            Scales::Double { codes, nested, book, offset, block } => {
-                book[usize::from(codes[index])] * nested[index / block] + offset
+            Scales::Double { codes, nested, codebook, offset, block } => {
+                codebook[usize::from(codes[index])] * nested[index / block] + offset
             }
         }
     }
@@ -60,7 +60,7 @@ impl Scales {
 pub struct Nf4 {
     packed: Buffer<u8>,
     scales: Scales,
-    book: [f32; 16],
+    codebook: [f32; 16],
     elements: usize,
     block: usize,
     source: DType,
@@ -75,7 +75,7 @@ impl Nf4 {
     pub fn new(
         packed: Buffer<u8>,
         scales: Scales,
-        book: [f32; 16],
+        codebook: [f32; 16],
         [elements, block]: [usize; 2],
         source: DType,
     ) -> Result<Self> {
@@ -97,7 +97,7 @@ impl Nf4 {
         if !matches!(source, DType::F32 | DType::BF16 | DType::F16) {
             return fail(format!("values cannot be rounded to {source}"));
         }
-        Ok(Nf4 { packed, scales, book, elements, block, source })
+        Ok(Nf4 { packed, scales, codebook, elements, block, source })
     }
 
     /// Number of elements.
@@ -126,8 +126,8 @@ impl Nf4 {
     }
 
     /// What the codes stand for.
-    pub fn book(&self) -> &[f32; 16] {
-        &self.book
+    pub fn codebook(&self) -> &[f32; 16] {
+        &self.codebook
     }
 
     /// Bytes of codes and scales.
@@ -149,9 +149,9 @@ impl Nf4 {
     pub fn is_finite(&self) -> bool {
         match &self.scales {
             Scales::Plain(scales) => scales.iter().all(|scale| scale.is_finite()),
-            Scales::Double { nested, book, offset, .. } => {
-                let largest = book.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
-                book.iter().all(|x| x.is_finite())
+            Scales::Double { nested, codebook, offset, .. } => {
+                let largest = codebook.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+                codebook.iter().all(|x| x.is_finite())
                     && nested.iter().all(|scale| (largest * scale.abs() + offset.abs()).is_finite())
             }
         }
@@ -161,7 +161,7 @@ impl Nf4 {
     #[inline(always)]
     pub fn values<T: Float>(&self, block: usize) -> [T; 16] {
         let scale = self.scales.get(block);
-        let exact = self.book.map(|code| code * scale);
+        let exact = self.codebook.map(|code| code * scale);
         let rounded = match self.source {
             DType::BF16 => exact.map(to_bf16),
             DType::F16 => exact.map(|x| f16::from_f32(x).to_f32()),
@@ -224,8 +224,8 @@ mod tests {
     fn matrix(elements: usize, block: usize, source: DType) -> Result<Nf4> {
         let packed: Vec<u8> = (0..elements.div_ceil(2)).map(|i| (i * 37 + 11) as u8).collect();
         let scales: Vec<f32> = (0..elements.div_ceil(block.max(1))).map(|i| 0.3 + i as f32).collect();
-        let book = std::array::from_fn(|i| i as f32 / 15.0 - 0.4);
-        Nf4::new(packed.into(), Scales::Plain(scales.into()), book, [elements, block], source)
+        let codebook = std::array::from_fn(|i| i as f32 / 15.0 - 0.4);
+        Nf4::new(packed.into(), Scales::Plain(scales.into()), codebook, [elements, block], source)
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             let element = |i: usize| {
                 let byte = matrix.packed[i / 2];
                 let code = if i.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
-                let value = matrix.book[usize::from(code)] * matrix.scales.get(i / 8);
+                let value = matrix.codebook[usize::from(code)] * matrix.scales.get(i / 8);
                 match source {
                     DType::BF16 => bf16::from_f32(value).to_f32(),
                     DType::F16 => f16::from_f32(value).to_f32(),
@@ -254,10 +254,15 @@ mod tests {
     #[test]
     fn scales_that_are_not_finite_are_found() {
         let double = |value: f32, nested: f32, offset: f32| {
-            let mut book = Box::new([0.5; 256]);
-            book[77] = value;
-            let scales =
-                Scales::Double { codes: vec![0; 3].into(), nested: vec![1.0, nested].into(), book, offset, block: 2 };
+            let mut codebook = Box::new([0.5; 256]);
+            codebook[77] = value;
+            let scales = Scales::Double {
+                codes: vec![0; 3].into(),
+                nested: vec![1.0, nested].into(),
+                codebook,
+                offset,
+                block: 2,
+            };
             Nf4::new(vec![0; 5].into(), scales, [0.0; 16], [10, 4], DType::F32).unwrap().is_finite()
         };
         assert!(double(1.0, 2.0, 3.0) && double(-1.0, 0.0, -3.0));
@@ -281,7 +286,7 @@ mod tests {
         let nested = Scales::Double {
             codes: vec![0; 3].into(),
             nested: vec![1.0; 2].into(),
-            book: Box::new([0.0; 256]),
+            codebook: Box::new([0.0; 256]),
             offset: 0.0,
             block: 256,
         };

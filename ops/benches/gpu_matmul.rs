@@ -1,4 +1,4 @@
-//! Products of matrices on a GPU at the sizes of TinyGPT and Mistral, each way beside the others and beside what the card can do:
+//! Products of matrices on a GPU at the sizes of TinyGPT and Mistral, each variant beside the others and beside what the card can do:
 //! `cargo bench --bench gpu_matmul`, with a filter of names if wanted. What would take a card long is left out, so a software
 //! driver runs the small sizes.
 
@@ -10,7 +10,7 @@ use ceiling::{Ceiling, Work};
 use criterion::{Criterion, criterion_group, criterion_main};
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Precision, Result, Tensor};
-use hankel_ops::linear::ways::{Tile, Way, product};
+use hankel_ops::linear::variants::{Tile, Variant, product};
 use hankel_ops::linear::{check_precision, nf4};
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -40,12 +40,12 @@ const SHAPES: &[(&str, usize, usize, usize)] = &[
 /// How the factors are stored: the forward pass, the gradients of the input and of the weight.
 const FORMS: &[(&str, bool, bool)] = &[("NT", false, true), ("NN", false, false), ("TN", true, false)];
 
-const WAYS: &[(&str, Way)] = &[
-    ("f32, as chosen", Way::Chosen(Precision::F32)),
-    ("f32, 64 x 64", Way::Tiles(Tile::Small)),
-    ("f32, 128 x 128", Way::Tiles(Tile::Large)),
-    ("f32, 128 x 128, decoded before", Way::Decoded(Tile::Large)),
-    ("f16, cooperative", Way::Chosen(Precision::F16)),
+const VARIANTS: &[(&str, Variant)] = &[
+    ("f32, as chosen", Variant::Chosen(Precision::F32)),
+    ("f32, 64 x 64", Variant::Tiles(Tile::Small)),
+    ("f32, 128 x 128", Variant::Tiles(Tile::Large)),
+    ("f32, 128 x 128, decoded before", Variant::Decoded(Tile::Large)),
+    ("f16, cooperative", Variant::Chosen(Precision::F16)),
 ];
 
 /// The right factor, quantised in main memory.
@@ -78,10 +78,10 @@ fn all(c: &mut Criterion) {
             let formats = [DType::F32, DType::BF16, DType::F16, DType::Nf4];
             for &dtype in if turned_a { &formats[..1] } else { &formats[..] } {
                 let b = OnceCell::new();
-                for &(name, way) in WAYS {
+                for &(name, variant) in VARIANTS {
                     let half_suits = half.is_ok() && !turned_a && m.min(n).min(k) >= 64;
-                    if matches!(way, Way::Decoded(_)) && dtype != DType::Nf4
-                        || way == Way::Chosen(Precision::F16) && !half_suits
+                    if matches!(variant, Variant::Decoded(_)) && dtype != DType::Nf4
+                        || variant == Variant::Chosen(Precision::F16) && !half_suits
                     {
                         continue;
                     }
@@ -90,7 +90,7 @@ fn all(c: &mut Criterion) {
                         let a = a.get_or_init(|| card.tensor(&if turned_a { [k, m] } else { [m, k] }));
                         let shape = if turned_b { [n, k] } else { [k, n] };
                         let b = b.get_or_init(|| stored(&card, &shape, dtype).expect("room for a weight"));
-                        product(way, (a, turned_a), (b, turned_b))
+                        product(variant, (a, turned_a), (b, turned_b))
                     });
                 }
             }

@@ -23,7 +23,7 @@ pub struct GpuNf4 {
     /// One float for each block.
     pub scales: GpuBuffer,
     /// The 16 code values.
-    pub book: GpuBuffer,
+    pub codebook: GpuBuffer,
     /// Elements in a block.
     pub block: usize,
     /// The type to which decoded values are rounded.
@@ -88,7 +88,7 @@ impl GpuStorage {
         let scales: Vec<f32> = (0..elements.div_ceil(block)).map(|i| matrix.scales().get(i)).collect();
         let nf4 = GpuNf4 {
             scales: gpu.upload(bytemuck::cast_slice(&scales))?,
-            book: gpu.upload(bytemuck::cast_slice(matrix.book()))?,
+            codebook: gpu.upload(bytemuck::cast_slice(matrix.codebook()))?,
             block,
             source: matrix.source(),
         };

@@ -69,8 +69,9 @@ pub(super) fn take(files: &mut ModelFiles, name: &str, shape: &[usize]) -> Resul
         }
     };
     let packed = part("", Dtype::U8)?;
-    let book = elements::<f32>(&part(".quant_map", Dtype::F32)?);
-    let book = <[f32; 16]>::try_from(book).map_err(|book| fail(format!("quant_map has {} values", book.len())))?;
+    let codebook = elements::<f32>(&part(".quant_map", Dtype::F32)?);
+    let codebook =
+        <[f32; 16]>::try_from(codebook).map_err(|codebook| fail(format!("quant_map has {} values", codebook.len())))?;
     let scales = if let Some(block) = state.nested_blocksize {
         let nested = elements::<f32>(&part(".nested_absmax", Dtype::F32)?);
         let values = elements::<f32>(&part(".nested_quant_map", Dtype::F32)?);
@@ -80,14 +81,15 @@ pub(super) fn take(files: &mut ModelFiles, name: &str, shape: &[usize]) -> Resul
             .map_err(|v: Box<[f32]>| fail(format!("nested_quant_map has {} values", v.len())))?;
         let offset = state.nested_offset.ok_or_else(|| fail("nested_offset is missing".to_owned()))?;
         let codes = borrow(&part(".absmax", Dtype::U8)?).map_err(|e| fail(e.to_string()))?;
-        Scales::Double { codes, nested: nested.into(), book: values, offset: offset as f32, block }
+        Scales::Double { codes, nested: nested.into(), codebook: values, offset: offset as f32, block }
     } else {
         Scales::Plain(elements::<f32>(&part(".absmax", Dtype::F32)?).into())
     };
     let count = shape.iter().product();
     let packed = borrow(&packed).map_err(|e| fail(e.to_string()))?;
-    let matrix = Nf4::new(packed, scales, book, [count, state.blocksize], source).map_err(|e| fail(e.to_string()))?;
-    if !book.iter().all(|x| x.is_finite()) || !matrix.is_finite() {
+    let matrix =
+        Nf4::new(packed, scales, codebook, [count, state.blocksize], source).map_err(|e| fail(e.to_string()))?;
+    if !codebook.iter().all(|x| x.is_finite()) || !matrix.is_finite() {
         return Err(fail("a scale is not finite".to_owned()));
     }
     Tensor::from_nf4(matrix, shape).map(Some).map_err(|e| fail(e.to_string()))
@@ -116,16 +118,16 @@ pub(super) fn parts(name: &str, tensor: &Tensor, matrix: &Nf4) -> Result<Vec<Par
         nested_dtype: None,
         nested_offset: None,
     };
-    let mut parts = vec![Part::of(name, tensor)?, floats(".quant_map", matrix.book())];
+    let mut parts = vec![Part::of(name, tensor)?, floats(".quant_map", matrix.codebook())];
     match matrix.scales() {
         Scales::Plain(scales) => parts.push(floats(".absmax", scales)),
-        Scales::Double { codes, nested, book, offset, block } => {
+        Scales::Double { codes, nested, codebook, offset, block } => {
             state.nested_blocksize = Some(*block);
             state.nested_dtype = Some("float32".to_owned());
             state.nested_offset = Some(f64::from(*offset));
             parts.push(bytes(".absmax", Dtype::U8, codes.len(), codes));
             parts.push(floats(".nested_absmax", nested));
-            parts.push(floats(".nested_quant_map", &book[..]));
+            parts.push(floats(".nested_quant_map", &codebook[..]));
         }
     }
     let text = serde_json::to_vec(&state).expect("numbers and words");

@@ -91,7 +91,7 @@ impl Stored {
                     let absmax = block.iter().fold(0.0_f64, |m, x| m.max(x.abs())) as f32;
                     let nearest = move |x: &f64| {
                         let distance = |code: &&f32| (f64::from(**code) * f64::from(absmax) - x).abs();
-                        nf4::BOOK.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).expect("16 values")
+                        nf4::CODEBOOK.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).expect("16 values")
                     };
                     block.iter().map(move |x| f64::from(nearest(x) * absmax)).collect::<Vec<_>>()
                 })

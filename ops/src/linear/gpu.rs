@@ -4,14 +4,14 @@ pub(crate) mod blocks;
 mod cooperative;
 mod gemm;
 mod kernels;
+mod self_test;
 #[cfg(test)]
 mod tests;
-mod trial;
-pub mod ways;
+pub mod variants;
 
 pub(crate) use cooperative::lacks as lacks_f16;
 pub(crate) use gemm::{Epilogue, Left, Right, converted, gemm, whole};
-pub(crate) use trial::f16_is_right;
+pub(crate) use self_test::f16_is_right;
 
 use super::{Gate, precision};
 use crate::gpu::{Output, column_sums, floats, stored};

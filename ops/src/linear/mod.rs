@@ -29,7 +29,7 @@ mod product;
 pub(crate) mod weight;
 
 #[doc(hidden)]
-pub use gpu::ways;
+pub use gpu::variants;
 pub use precision::{check_precision, default_precision, gpu_precisions};
 pub(crate) use product::product;
 pub(crate) use weight::Weight;

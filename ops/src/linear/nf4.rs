@@ -2,7 +2,7 @@
 //!
 //! The row-major flattened matrix is cut in blocks of 64. With `absmax` the largest magnitude of a block, an element becomes
 //! the index of the code value nearest to `w * (1 / absmax)`, in single precision, an exact tie going to the lower value.
-//! Double quantisation stores `absmax - offset`, `offset` the mean of all, as 8-bit codes in blocks of 256 against a book of
+//! Double quantisation stores `absmax - offset`, `offset` the mean of all, as 8-bit codes in blocks of 256 against a codebook of
 //! dynamic exponents.
 
 use super::weight::Source;
@@ -16,7 +16,7 @@ pub const BLOCK: usize = 64;
 pub const NESTED_BLOCK: usize = 256;
 
 /// The 16 values: quantiles of the standard normal distribution, scaled to -1 ..= 1, one of them exactly 0.
-pub const BOOK: [f32; 16] = [
+pub const CODEBOOK: [f32; 16] = [
     -1.0,
     -0.696_192_8,
     -0.525_073_05,
@@ -69,7 +69,7 @@ pub fn quantize_blocks(matrix: &Tensor, double: bool, block: usize) -> Result<Te
         return Err(Error::invalid("nf4", problem));
     }
     let scales = if double { nested(&scales) } else { Scales::Plain(scales.into()) };
-    let quantized = Nf4::new(packed.into(), scales, BOOK, [matrix.elements(), block], matrix.dtype())?;
+    let quantized = Nf4::new(packed.into(), scales, CODEBOOK, [matrix.elements(), block], matrix.dtype())?;
     Tensor::from_nf4(quantized, matrix.shape())
 }
 
@@ -156,7 +156,7 @@ const MIDPOINTS: [f32; 15] = {
     let mut midpoints = [0.0; 15];
     let mut i = 0;
     while i < 15 {
-        midpoints[i] = (BOOK[i] + BOOK[i + 1]) * 0.5;
+        midpoints[i] = (CODEBOOK[i] + CODEBOOK[i + 1]) * 0.5;
         i += 1;
     }
     midpoints
@@ -164,8 +164,8 @@ const MIDPOINTS: [f32; 15] = {
 
 /// Quantises scales to 8 bits.
 fn nested(scales: &[f32]) -> Scales {
-    let book = dynamic_book();
-    let midpoints: Vec<f32> = book.windows(2).map(|pair| (pair[0] + pair[1]) * 0.5).collect();
+    let codebook = dynamic_codebook();
+    let midpoints: Vec<f32> = codebook.windows(2).map(|pair| (pair[0] + pair[1]) * 0.5).collect();
     let offset = (scales.iter().map(|&x| f64::from(x)).sum::<f64>() / scales.len().max(1) as f64) as f32;
     let mut nested = vec![0.0_f32; scales.len().div_ceil(NESTED_BLOCK)];
     let mut codes = vec![0_u8; scales.len()];
@@ -179,13 +179,19 @@ fn nested(scales: &[f32]) -> Scales {
             *code = midpoints.partition_point(|&midpoint| scaled > midpoint) as u8;
         }
     });
-    Scales::Double { codes: codes.into(), nested: nested.into(), book: Box::new(book), offset, block: NESTED_BLOCK }
+    Scales::Double {
+        codes: codes.into(),
+        nested: nested.into(),
+        codebook: Box::new(codebook),
+        offset,
+        block: NESTED_BLOCK,
+    }
 }
 
-/// The 8-bit code book with dynamic exponents: for each of seven decades, twice as many values of either sign as for the
+/// The 8-bit codebook with dynamic exponents: for each of seven decades, twice as many values of either sign as for the
 /// decade below, in the middles of equal parts of 0.1 ..= 1; besides 0 and 1. Sorted.
-pub fn dynamic_book() -> [f32; 256] {
-    let mut book = Vec::with_capacity(256);
+pub fn dynamic_codebook() -> [f32; 256] {
+    let mut codebook = Vec::with_capacity(256);
     for exponent in 0..7 {
         let parts = 1_usize << exponent;
         let decade = 10.0_f64.powi(exponent - 6) as f32;
@@ -196,10 +202,10 @@ pub fn dynamic_book() -> [f32; 256] {
         };
         for i in 0..parts {
             let middle = boundary(i).midpoint(boundary(i + 1));
-            book.extend([decade * middle, -(decade * middle)]);
+            codebook.extend([decade * middle, -(decade * middle)]);
         }
     }
-    book.extend([0.0, 1.0]);
-    book.sort_by(f32::total_cmp);
-    book.try_into().expect("2 (1 + 2 + ... + 64) + 2 values")
+    codebook.extend([0.0, 1.0]);
+    codebook.sort_by(f32::total_cmp);
+    codebook.try_into().expect("2 (1 + 2 + ... + 64) + 2 values")
 }

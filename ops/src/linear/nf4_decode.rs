@@ -108,9 +108,9 @@ mod tests {
             let random = Random::new(3, "codes", 0);
             let packed: Vec<u8> = (0..512).map(|i| random.below(i, 256) as u8).collect();
             let scales: Vec<f32> = (0..1024_usize.div_ceil(block)).map(|i| 0.3 + i as f32).collect();
-            let book = std::array::from_fn(|i| i as f32 / 15.0 - 0.4);
+            let codebook = std::array::from_fn(|i| i as f32 / 15.0 - 0.4);
             let scales = Scales::Plain(scales.into());
-            let matrix = Nf4::new(packed.into(), scales, book, [1024, block], DType::BF16).unwrap();
+            let matrix = Nf4::new(packed.into(), scales, codebook, [1024, block], DType::BF16).unwrap();
             for (first, len) in [(0, 1024), (64, 128), (10, 54), (192, 64), (0, 65)] {
                 let (mut found, mut expected) = (vec![0.0_f64; len], vec![0.0_f64; len]);
                 decode(&matrix, first, &mut found);

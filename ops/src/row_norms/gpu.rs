@@ -14,7 +14,7 @@ pub(super) fn row_squares(gpu: &'static Gpu, weight: &Tensor) -> Result<Tensor> 
     let decoded = if matches!(weight.dtype(), DType::Blocks(_)) { whole(gpu, storage, DType::F32)? } else { None };
     let storage = decoded.as_ref().unwrap_or(storage);
     let buffer = &storage.buffer;
-    let (format, scales, book, block) = match (storage.dtype, &storage.nf4) {
+    let (format, scales, codebook, block) = match (storage.dtype, &storage.nf4) {
         (DType::F32, _) => (0, buffer, buffer, 1),
         (DType::BF16, _) => (1, buffer, buffer, 1),
         (DType::F16, _) => (2, buffer, buffer, 1),
@@ -24,13 +24,13 @@ pub(super) fn row_squares(gpu: &'static Gpu, weight: &Tensor) -> Result<Tensor> 
                 DType::F16 => 5,
                 _ => 3,
             };
-            (rounded, &nf4.scales, &nf4.book, nf4.block)
+            (rounded, &nf4.scales, &nf4.codebook, nf4.block)
         }
         (found, _) => return Err(Error::DType { operator: "row_squares", expected: "a float", found }),
     };
     let out = Output::new(gpu, outputs)?;
     let parameters = [outputs, inputs, block].map(|size| size as u32);
-    let buffers = [buffer, scales, book, out.buffer()];
+    let buffers = [buffer, scales, codebook, out.buffer()];
     gpu.launch(&SQUARES, &[("STORED", f64::from(format))], &buffers, &parameters, groups(outputs, 1))?;
     out.finish([outputs])
 }

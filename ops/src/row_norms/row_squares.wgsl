@@ -5,7 +5,7 @@ var<immediate> p: Parameters;
 override STORED: u32;
 @group(0) @binding(0) var<storage, read> w: array<u32>;
 @group(0) @binding(1) var<storage, read> scales: array<f32>;
-@group(0) @binding(2) var<storage, read> book: array<f32>;
+@group(0) @binding(2) var<storage, read> codebook: array<f32>;
 @group(0) @binding(3) var<storage, read_write> squares: array<f32>;
 var<workgroup> sums: array<f32, 64>;
 
@@ -17,7 +17,7 @@ fn element(i: u32) -> f32 {
         default: {
             // Bytes in the order of memory, the first element of each in its high nibble.
             let code = (w[i / 8u] >> (8u * ((i / 2u) % 4u) + select(0u, 4u, i % 2u == 0u))) & 0xfu;
-            let value = book[code] * scales[i / p.block];
+            let value = codebook[code] * scales[i / p.block];
             if STORED == 4u {
                 let bits = bitcast<u32>(value);
                 return bitcast<f32>((bits + 0x7fffu + ((bits >> 16u) & 1u)) & 0xffff0000u);

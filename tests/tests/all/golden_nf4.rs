@@ -3,7 +3,7 @@
 use hankel_core::nf4::Scales;
 use hankel_core::{DType, Tensor, no_grad};
 use hankel_ops::linear;
-use hankel_ops::linear::nf4::{BOOK, dynamic_book, quantize_blocks};
+use hankel_ops::linear::nf4::{CODEBOOK, dynamic_codebook, quantize_blocks};
 use hankel_tests::golden::Golden;
 
 const CASES: &[&str] = &["nf4_f32", "nf4_bf16", "nf4_bs128", "nf4_dq_f32", "nf4_dq_bf16", "nf4_edge", "nf4_ties"];
@@ -41,19 +41,19 @@ fn codes_and_scales_are_those_of_bitsandbytes() {
         let tensor = quantized(case, &golden);
         let matrix = tensor.nf4().unwrap();
         golden.check("packed", DType::F32, &bytes(matrix.packed()));
-        let book: Vec<f32> = golden.values("code").iter().map(|&x| x as f32).collect();
-        assert_eq!(bits(&BOOK), bits(&book), "{case}");
+        let codebook: Vec<f32> = golden.values("code").iter().map(|&x| x as f32).collect();
+        assert_eq!(bits(&CODEBOOK), bits(&codebook), "{case}");
         let blocks = matrix.elements().div_ceil(matrix.block());
         let scales: Vec<f64> = (0..blocks).map(|i| f64::from(matrix.scales().get(i))).collect();
         golden.check("absmax", DType::F32, &scales);
         assert_eq!(is_double(&golden), matches!(matrix.scales(), Scales::Double { .. }), "{case}");
-        if let Scales::Double { codes, nested, book, offset, .. } = matrix.scales() {
+        if let Scales::Double { codes, nested, codebook, offset, .. } = matrix.scales() {
             golden.check("absmax_q", DType::F32, &bytes(codes));
             golden.check("nested_absmax", DType::F32, &wide(nested));
             golden.check("offset", DType::F32, &[f64::from(*offset)]);
             let expected: Vec<f32> = golden.values("nested_code").iter().map(|&x| x as f32).collect();
-            assert_eq!(bits(&book[..]), bits(&expected), "{case}: code book");
-            assert_eq!(bits(&dynamic_book()), bits(&expected), "{case}: code book");
+            assert_eq!(bits(&codebook[..]), bits(&expected), "{case}: codebook");
+            assert_eq!(bits(&dynamic_codebook()), bits(&expected), "{case}: codebook");
         }
         golden.check("dequant", DType::F32, &tensor.to_f64_vec());
     }

@@ -6,7 +6,7 @@ struct Parameters {
     block: u32,
     factor: f32,
     // Steps of k that one workgroup adds up.
-    piece: u32,
+    split_len: u32,
 }
 var<immediate> p: Parameters;
 // What b is stored in: 0 f32, 1 bf16, 2 f16, 3 nf4 rounded to nothing, 4 nf4 rounded to bf16, 5 nf4 rounded to f16.
@@ -17,7 +17,7 @@ var<workgroup> values: array<f32, 16>;
 
 fn fill_values(lane: u32) {
     if STORED >= 3u {
-        if lane < 16u { values[lane] = book[lane]; }
+        if lane < 16u { values[lane] = codebook[lane]; }
         workgroupBarrier();
     }
 }

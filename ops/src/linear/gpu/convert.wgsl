@@ -1,7 +1,7 @@
 // Elements as plain floats, in f32 or f16 as `put` has it, four for each lane; `p.k` is how many times four, from `p.b_first` on.
 override SCALED: bool = false;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(3) var<storage, read> book: array<f32>;
+@group(0) @binding(3) var<storage, read> codebook: array<f32>;
 // What they are multiplied by, where they are.
 @group(0) @binding(4) var<storage, read> scale: array<f32>;
 

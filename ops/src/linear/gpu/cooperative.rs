@@ -118,7 +118,7 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     let Some(a) = scaled_to_half(gpu, left, &scale)? else { return Ok(false) };
     let flag = |set: bool| f64::from(u8::from(set));
     let constants = [
-        ("B_TURNED", flag(right.transposed)),
+        ("B_TRANSPOSED", flag(right.transposed)),
         ("BASE", flag(how.base.is_some())),
         ("BIAS", flag(how.bias.is_some())),
         ("GATED", flag(how.gate.is_some())),

@@ -12,7 +12,7 @@ struct Parameters {
 }
 var<immediate> p: Parameters;
 // Whether b is stored as [n, k].
-override B_TURNED: bool;
+override B_TRANSPOSED: bool;
 override BASE: bool;
 override BIAS: bool;
 override GATED: bool;
@@ -52,7 +52,7 @@ fn fetch_a(i: u32, lane: u32, row: u32, first: u32) -> vec4<f16> {
 }
 
 fn fetch_b(i: u32, lane: u32, column: u32, first: u32) -> vec4<f16> {
-    if B_TURNED {
+    if B_TRANSPOSED {
         let place = place(i, lane, BK);
         let q = column + place.x;
         let s = first + place.y;
@@ -73,7 +73,7 @@ fn keep_a(i: u32, lane: u32, v: vec4<f16>) {
 
 fn keep_b(i: u32, lane: u32, v: vec4<f16>) {
     if i >= PER { return; }
-    if B_TURNED {
+    if B_TRANSPOSED {
         let place = place(i, lane, BK);
         put_b(place.x * SA + place.y, v);
     } else {
@@ -194,7 +194,7 @@ fn main(
             let a2 = coopLoadT<FA>(&sa[((sm + 2u * T) * SA + s) / CELL], SA / CELL);
             let a3 = coopLoadT<FA>(&sa[((sm + 3u * T) * SA + s) / CELL], SA / CELL);
             var b0: FB; var b1: FB; var b2: FB; var b3: FB;
-            if B_TURNED {
+            if B_TRANSPOSED {
                 b0 = coopLoad<FB>(&sb[((sn + 0u * T) * SA + s) / CELL], SA / CELL);
                 b1 = coopLoad<FB>(&sb[((sn + 1u * T) * SA + s) / CELL], SA / CELL);
                 b2 = coopLoad<FB>(&sb[((sn + 2u * T) * SA + s) / CELL], SA / CELL);

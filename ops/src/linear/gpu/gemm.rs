@@ -17,7 +17,7 @@ const FEW_ROWS: usize = 4;
 /// which products with few tiles are cut along the sum.
 const BUSY: usize = 128;
 /// The least steps of a sum that are worth a workgroup of their own.
-const PIECE: usize = 256;
+const LEAST_SPLIT: usize = 256;
 
 /// The left factor `[m, k]`, in rows from `first` on, or its transpose.
 #[derive(Clone, Copy)]
@@ -79,7 +79,7 @@ impl Sizes {
 pub enum Plan {
     /// Row by row.
     Rows,
-    /// In tiles, the sum over `k` in this many pieces.
+    /// In tiles, the sum over `k` in this many splits.
     Tiles(Tile, usize),
 }
 
@@ -95,8 +95,8 @@ impl Plan {
             (..=32, _) => Tile::Wide,
             _ => Tile::Small,
         };
-        let pieces = (2 * BUSY / tiles(tile)).min(k / PIECE).max(1);
-        Plan::Tiles(tile, pieces)
+        let splits = (2 * BUSY / tiles(tile)).min(k / LEAST_SPLIT).max(1);
+        Plan::Tiles(tile, splits)
     }
 }
 
@@ -109,7 +109,7 @@ struct Parameters {
     c_first: u32,
     block: u32,
     factor: f32,
-    piece: u32,
+    split_len: u32,
 }
 
 #[repr(C)]
@@ -117,7 +117,7 @@ struct Parameters {
 struct Sum {
     elements: u32,
     n: u32,
-    pieces: u32,
+    splits: u32,
     c_first: u32,
     factor: f32,
 }
@@ -128,13 +128,13 @@ struct Stored<'a> {
     /// Their constant.
     code: f64,
     scales: &'a GpuBuffer,
-    book: &'a GpuBuffer,
+    codebook: &'a GpuBuffer,
     block: usize,
 }
 
 impl<'a> Stored<'a> {
     fn of(storage: &'a GpuStorage) -> Result<Self> {
-        let plain = |code| Stored { code, scales: &storage.buffer, book: &storage.buffer, block: 1 };
+        let plain = |code| Stored { code, scales: &storage.buffer, codebook: &storage.buffer, block: 1 };
         Ok(match (storage.dtype, &storage.nf4) {
             // Kernels of blocks need nothing but the blocks.
             (DType::F32 | DType::Blocks(_), _) => plain(0.0),
@@ -146,7 +146,7 @@ impl<'a> Stored<'a> {
                     DType::F16 => 5.0,
                     _ => 3.0,
                 };
-                Stored { code, scales: &nf4.scales, book: &nf4.book, block: nf4.block }
+                Stored { code, scales: &nf4.scales, codebook: &nf4.codebook, block: nf4.block }
             }
             (found, _) => return Err(Error::DType { operator: "linear", expected: "a float", found }),
         })
@@ -208,7 +208,7 @@ pub(crate) fn whole(gpu: &'static Gpu, storage: &GpuStorage, dtype: DType) -> Re
 pub(super) fn scaled_to_half(gpu: &'static Gpu, left: Left, scale: &GpuBuffer) -> Result<Option<GpuStorage>> {
     let (first, elements) = (left.first * left.cols, left.rows * left.cols);
     let part = Part { buffer: left.data, format: Format::F32, first, elements };
-    let stored = Stored { code: 0.0, scales: left.data, book: left.data, block: 1 };
+    let stored = Stored { code: 0.0, scales: left.data, codebook: left.data, block: 1 };
     convert(gpu, part, stored, DType::F16, Some(scale))
 }
 
@@ -239,10 +239,10 @@ fn convert(
         c_first: 0,
         block: stored.block.ilog2(),
         factor: 1.0,
-        piece: 0,
+        split_len: 0,
     };
     let constants = [("STORED", stored.code), ("SCALED", flag(scale.is_some()))];
-    let buffers = [&out, buffer, stored.scales, stored.book, scale.unwrap_or(stored.scales)];
+    let buffers = [&out, buffer, stored.scales, stored.codebook, scale.unwrap_or(stored.scales)];
     gpu.launch(kernels::convert(format, half), &constants, &buffers, &parameters, groups(elements / 4, 256))?;
     Ok(Some(GpuStorage { buffer: out, dtype, elements, nf4: None }))
 }
@@ -262,7 +262,7 @@ pub(super) fn planned(
     let in_blocks = matches!(right.storage.dtype, DType::Blocks(_));
     let vectors = !in_blocks && stored.in_vectors() && in_fours.iter().all(|size| size.is_multiple_of(4));
     let access = if vectors { Access::Vector(Format::of(right.storage.dtype)) } else { Access::Scalar };
-    let (kernel, grid, pieces) = match plan {
+    let (kernel, grid, splits) = match plan {
         Plan::Rows => {
             let [x, y, _] = groups(n, 8);
             let kernel = match right.storage.dtype {
@@ -271,25 +271,25 @@ pub(super) fn planned(
             };
             (kernel, [x, y, m as u32], 1)
         }
-        Plan::Tiles(tile, pieces) => {
+        Plan::Tiles(tile, splits) => {
             let [x, y, _] = groups(m.div_ceil(tile.size()[0]) * n.div_ceil(tile.size()[1]), 1);
-            (kernels::gemm(tile, access), [x, y, pieces as u32], pieces)
+            (kernels::gemm(tile, access), [x, y, splits as u32], splits)
         }
     };
     // Whole slices, the longest of which are 16 steps.
-    let piece = k.div_ceil(pieces).next_multiple_of(16);
-    let partial = if pieces > 1 { Some(gpu.allocate(4 * (pieces * m * n) as u64)?) } else { None };
+    let split_len = k.div_ceil(splits).next_multiple_of(16);
+    let partial = if splits > 1 { Some(gpu.allocate(4 * (splits * m * n) as u64)?) } else { None };
     let now = if partial.is_some() { Epilogue::default() } else { how };
-    let turned = [("A_TURNED", flag(left.transposed)), ("B_TURNED", flag(right.transposed))];
+    let transposed = [("A_TRANSPOSED", flag(left.transposed)), ("B_TRANSPOSED", flag(right.transposed))];
     let constants = [
         ("STORED", stored.code),
         ("BASE", flag(now.base.is_some())),
         ("BIAS", flag(now.bias.is_some())),
         ("GATED", flag(now.gate.is_some())),
-        turned[0],
-        turned[1],
+        transposed[0],
+        transposed[1],
     ];
-    // Row by row neither is turned in a way that the kernel would ask for.
+    // Row by row neither is transposed in a way that the kernel would ask for.
     let constants = if plan == Plan::Rows { &constants[..4] } else { &constants[..] };
     let parameters = Parameters {
         sizes: [m as u32, n as u32, k as u32],
@@ -298,14 +298,14 @@ pub(super) fn planned(
         c_first: now.first as u32,
         block: if vectors { stored.block.ilog2() } else { stored.block as u32 },
         factor: now.factor,
-        piece: piece as u32,
+        split_len: split_len as u32,
     };
     let spare = left.data;
     let buffers = [
         left.data,
         &right.storage.buffer,
         stored.scales,
-        stored.book,
+        stored.codebook,
         now.base.unwrap_or(spare),
         now.bias.unwrap_or(spare),
         now.gate.unwrap_or(spare),
@@ -318,10 +318,10 @@ pub(super) fn planned(
     let parameters = Sum {
         elements: (m * n) as u32,
         n: n as u32,
-        pieces: pieces as u32,
+        splits: splits as u32,
         c_first: how.first as u32,
         factor: how.factor,
     };
     let buffers = [&partial, how.base.unwrap_or(spare), how.bias.unwrap_or(spare), how.gate.unwrap_or(spare), out];
-    gpu.launch(&kernels::PIECES, &constants, &buffers, &parameters, groups(m * n, 256))
+    gpu.launch(&kernels::SPLIT_K_REDUCE, &constants, &buffers, &parameters, groups(m * n, 256))
 }

@@ -3,8 +3,8 @@
 // A workgroup of 256 lanes makes a tile of TILE_M x TILE_N, each lane EDGE x EDGE of it in registers, from slices of STEPS
 // steps of k in its memory: both with k outermost, so that a lane reads its rows and columns as vectors. The next slice is
 // on its way to registers while one is multiplied, and decoded only then: whoever decodes waits for it.
-override A_TURNED: bool = false;
-override B_TURNED: bool = false;
+override A_TRANSPOSED: bool = false;
+override B_TRANSPOSED: bool = false;
 
 // Vectors of a row of a slice; one of padding spreads the columns that are written over the banks.
 const A_ROW = TILE_M / 4u + 1u;
@@ -30,25 +30,25 @@ fn inside(i: u32, rows: u32, s: u32, end: u32, along_k: bool) -> u32 {
 }
 
 fn fetch_a(at: u32, row: u32, first: u32, end: u32) -> vec4<f32> {
-    let place = place(at, TILE_M, !A_TURNED);
+    let place = place(at, TILE_M, !A_TRANSPOSED);
     let i = row + place.x;
     let s = first + place.y;
-    let count = inside(i, p.m, s, end, !A_TURNED);
-    return left(p.a_first + select(i * p.a_stride + s, s * p.a_stride + i, A_TURNED), count);
+    let count = inside(i, p.m, s, end, !A_TRANSPOSED);
+    return left(p.a_first + select(i * p.a_stride + s, s * p.a_stride + i, A_TRANSPOSED), count);
 }
 
 fn fetch_b(at: u32, column: u32, first: u32, end: u32) -> vec4<u32> {
-    let place = place(at, TILE_N, B_TURNED);
+    let place = place(at, TILE_N, B_TRANSPOSED);
     let j = column + place.x;
     let s = first + place.y;
-    let count = inside(j, p.n, s, end, B_TURNED);
-    return load_right(p.b_first + select(s * p.b_stride + j, j * p.b_stride + s, B_TURNED), count);
+    let count = inside(j, p.n, s, end, B_TRANSPOSED);
+    return load_right(p.b_first + select(s * p.b_stride + j, j * p.b_stride + s, B_TRANSPOSED), count);
 }
 
 fn put_a(at: u32, v: vec4<f32>) {
-    let place = place(at, TILE_M, !A_TURNED);
+    let place = place(at, TILE_M, !A_TRANSPOSED);
     let to = place.y * A_ROW + place.x / 4u;
-    if A_TURNED {
+    if A_TRANSPOSED {
         a_slice[to] = v;
     } else {
         let i = place.x % 4u;
@@ -60,9 +60,9 @@ fn put_a(at: u32, v: vec4<f32>) {
 }
 
 fn put_b(at: u32, v: vec4<f32>) {
-    let place = place(at, TILE_N, B_TURNED);
+    let place = place(at, TILE_N, B_TRANSPOSED);
     let to = place.y * B_ROW + place.x / 4u;
-    if !B_TURNED {
+    if !B_TRANSPOSED {
         b_slice[to] = v;
     } else {
         let j = place.x % 4u;
@@ -95,10 +95,10 @@ fn main(
     let row = tile.x * TILE_M;
     let column = tile.y * TILE_N;
     if row >= p.m || column >= p.n { return; }
-    piece_index = group.z;
-    let begin = group.z * p.piece;
-    let end = min(p.k, begin + p.piece);
-    // 32 neighbouring lanes are a block of 4 x 8 patches: few different vectors for each read.
+    split_index = group.z;
+    let begin = group.z * p.split_len;
+    let end = min(p.k, begin + p.split_len);
+    // 32 neighbouring lanes are a block of 4 x 8 thread tiles: few different vectors for each read.
     let block = lane / 32u;
     const ACROSS = TILE_N / EDGE / 8u;
     let x = (block % ACROSS) * 8u + lane % 8u;

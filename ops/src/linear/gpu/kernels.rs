@@ -87,23 +87,35 @@ macro_rules! for_access {
 /// A product in tiles.
 pub(super) fn gemm(tile: Tile, access: Access) -> &'static Kernel {
     macro_rules! tile {
-        ($name:literal, $size:literal, $patch:literal) => {
-            for_access!(access, $name, $size, include_str!($patch), include_str!("gemm.wgsl"))
+        ($name:literal, $size:literal, $thread_tile:literal) => {
+            for_access!(access, $name, $size, include_str!($thread_tile), include_str!("gemm.wgsl"))
         };
     }
     // Slices of 8 steps for the large tile: twice 4 KiB and few registers for what is on its way.
     match tile {
         Tile::Small => {
-            tile!("gemm 64 x 64", "const TILE_M = 64u; const TILE_N = 64u; const STEPS = 16u;\n", "patch_4.wgsl")
+            tile!("gemm 64 x 64", "const TILE_M = 64u; const TILE_N = 64u; const STEPS = 16u;\n", "thread_tile_4.wgsl")
         }
         Tile::Large => {
-            tile!("gemm 128 x 128", "const TILE_M = 128u; const TILE_N = 128u; const STEPS = 8u;\n", "patch_8.wgsl")
+            tile!(
+                "gemm 128 x 128",
+                "const TILE_M = 128u; const TILE_N = 128u; const STEPS = 8u;\n",
+                "thread_tile_8.wgsl"
+            )
         }
         Tile::Tall => {
-            tile!("gemm 128 x 32", "const TILE_M = 128u; const TILE_N = 32u; const STEPS = 16u;\n", "patch_4.wgsl")
+            tile!(
+                "gemm 128 x 32",
+                "const TILE_M = 128u; const TILE_N = 32u; const STEPS = 16u;\n",
+                "thread_tile_4.wgsl"
+            )
         }
         Tile::Wide => {
-            tile!("gemm 32 x 128", "const TILE_M = 32u; const TILE_N = 128u; const STEPS = 16u;\n", "patch_4.wgsl")
+            tile!(
+                "gemm 32 x 128",
+                "const TILE_M = 32u; const TILE_N = 128u; const STEPS = 16u;\n",
+                "thread_tile_4.wgsl"
+            )
         }
     }
 }
@@ -114,8 +126,8 @@ pub(super) fn matvec(access: Access) -> &'static Kernel {
 }
 
 /// The sum of partial results.
-pub(super) static PIECES: Kernel =
-    Kernel { name: "pieces of a product", source: include_str!("pieces.wgsl"), bindings: "rrrrw" };
+pub(super) static SPLIT_K_REDUCE: Kernel =
+    Kernel { name: "split-k reduction", source: include_str!("split_k_reduce.wgsl"), bindings: "rrrrw" };
 
 /// Elements as plain floats: in f16, or in f32.
 pub(super) fn convert(format: Format, half: bool) -> &'static Kernel {

@@ -1,7 +1,7 @@
 // Operands element by element, for rows of any length. `element` is that of the right one.
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(3) var<storage, read> book: array<f32>;
+@group(0) @binding(3) var<storage, read> codebook: array<f32>;
 @group(0) @binding(4) var<storage, read> base: array<f32>;
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 @group(0) @binding(6) var<storage, read> gate: array<f32>;

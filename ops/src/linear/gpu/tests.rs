@@ -23,9 +23,9 @@ fn matrix(name: &str, rows: usize, cols: usize, dtype: DType) -> Tensor {
 }
 
 /// `a b` of `[m, k]` and `[k, n]`, or of what they are the transposes of.
-fn product(a: &[f64], b: &[f64], Sizes { m, n, k }: Sizes, [turned_a, turned_b]: [bool; 2]) -> Vec<f64> {
-    let a = |i: usize, s: usize| if turned_a { a[s * m + i] } else { a[i * k + s] };
-    let b = |s: usize, j: usize| if turned_b { b[j * k + s] } else { b[s * n + j] };
+fn product(a: &[f64], b: &[f64], Sizes { m, n, k }: Sizes, [transposed_a, transposed_b]: [bool; 2]) -> Vec<f64> {
+    let a = |i: usize, s: usize| if transposed_a { a[s * m + i] } else { a[i * k + s] };
+    let b = |s: usize, j: usize| if transposed_b { b[j * k + s] } else { b[s * n + j] };
     (0..m * n).map(|at| (0..k).map(|s| a(at / n, s) * b(s, at % n)).sum()).collect()
 }
 
@@ -36,24 +36,29 @@ fn close(name: &str, tolerance: f64, found: &Tensor, expected: &[f64]) {
     }
 }
 
-fn check(gpu: &'static Gpu, plan: Plan, sizes: Sizes, dtype: DType, turned: [bool; 2]) {
-    let name = format!("{plan:?} {sizes:?} {dtype} {turned:?}");
+fn check(gpu: &'static Gpu, plan: Plan, sizes: Sizes, dtype: DType, transposed: [bool; 2]) {
+    let name = format!("{plan:?} {sizes:?} {dtype} {transposed:?}");
     let Sizes { m, n, k } = sizes;
-    let shape = |turned: bool, rows, cols| if turned { (cols, rows) } else { (rows, cols) };
+    let shape = |transposed: bool, rows, cols| if transposed { (cols, rows) } else { (rows, cols) };
     // Both factors begin in the second row of what is stored.
-    let ((rows_a, cols_a), (rows_b, cols_b)) = (shape(turned[0], m, k), shape(turned[1], k, n));
+    let ((rows_a, cols_a), (rows_b, cols_b)) = (shape(transposed[0], m, k), shape(transposed[1], k, n));
     let (a, b) = (matrix("a", rows_a + 1, cols_a, DType::F32), matrix("b", rows_b + 1, cols_b, dtype));
-    let expected = product(&a.to_f64_vec()[cols_a..], &b.to_f64_vec()[cols_b..], sizes, turned);
+    let expected = product(&a.to_f64_vec()[cols_a..], &b.to_f64_vec()[cols_b..], sizes, transposed);
     let (base, bias, gate) = (matrix("base", m, n, DType::F32), matrix("bias", 1, n, DType::F32), [0.75_f32]);
     let (bases, biases) = (base.to_f64_vec(), bias.to_f64_vec());
     let added = (0..m * n).map(|i| bases[i] - 0.5 * 0.75 * expected[i] + biases[i % n]).collect();
     let there = |x: &Tensor| x.to_device(Device::Gpu(gpu)).unwrap();
     let (a, b, base, bias) = (there(&a), there(&b), there(&base), there(&bias));
     let gate = there(&Tensor::from_vec(gate.to_vec(), [1]).unwrap());
-    let left =
-        Left { data: floats("a", "a", &a, gpu).unwrap(), first: 1, rows: rows_a, cols: cols_a, transposed: turned[0] };
+    let left = Left {
+        data: floats("a", "a", &a, gpu).unwrap(),
+        first: 1,
+        rows: rows_a,
+        cols: cols_a,
+        transposed: transposed[0],
+    };
     let storage = stored("b", "b", &b, gpu).unwrap();
-    let right = Right { storage, first: 1, rows: rows_b, cols: cols_b, transposed: turned[1] };
+    let right = Right { storage, first: 1, rows: rows_b, cols: cols_b, transposed: transposed[1] };
     let all = Epilogue {
         factor: -0.5,
         gate: Some(floats("gate", "gate", &gate, gpu).unwrap()),
@@ -73,15 +78,21 @@ fn products_in_tiles_of_every_kind() {
     let Some(gpu) = for_tests() else { return };
     for tile in [Tile::Small, Tile::Large, Tile::Tall, Tile::Wide] {
         let [rows, columns] = tile.size();
-        for turned in [[false, false], [false, true], [true, false]] {
+        for transposed in [[false, false], [false, true], [true, false]] {
             // Some edge is within a tile, rows can be read in fours or cannot.
             for (m, n, k) in [(rows + 4, columns + 12, 52), (rows - 3, columns + 1, 37)] {
-                check(gpu, Plan::Tiles(tile, if turned[0] { 3 } else { 1 }), Sizes { m, n, k }, DType::F32, turned);
+                check(
+                    gpu,
+                    Plan::Tiles(tile, if transposed[0] { 3 } else { 1 }),
+                    Sizes { m, n, k },
+                    DType::F32,
+                    transposed,
+                );
             }
         }
-        for (turned, dtype) in [(false, DType::BF16), (true, DType::F16), (tile == Tile::Small, DType::Nf4)] {
-            check(gpu, Plan::Tiles(tile, 1), Sizes { m: rows, n: columns + 64, k: 64 }, dtype, [false, turned]);
-            check(gpu, Plan::Tiles(tile, 1), Sizes { m: 5, n: 6, k: 7 }, dtype, [false, !turned]);
+        for (transposed, dtype) in [(false, DType::BF16), (true, DType::F16), (tile == Tile::Small, DType::Nf4)] {
+            check(gpu, Plan::Tiles(tile, 1), Sizes { m: rows, n: columns + 64, k: 64 }, dtype, [false, transposed]);
+            check(gpu, Plan::Tiles(tile, 1), Sizes { m: 5, n: 6, k: 7 }, dtype, [false, !transposed]);
         }
     }
 }
@@ -164,7 +175,7 @@ fn overflow_in_16_bits_is_not_a_number() {
 }
 
 /// Products in f16 against sums in doubles; `None` where the card has no matrix units for it.
-fn in_half(sizes: Sizes, turned: bool, dtype: DType, left: &dyn Fn(f32) -> f32) -> Option<(Tensor, Vec<f64>)> {
+fn in_half(sizes: Sizes, transposed: bool, dtype: DType, left: &dyn Fn(f32) -> f32) -> Option<(Tensor, Vec<f64>)> {
     let gpu = for_tests()?;
     if let Some(lack) = cooperative::lacks(gpu.facts()) {
         eprintln!("SKIPPED: {} lacks {lack}", gpu.facts().name);
@@ -172,12 +183,12 @@ fn in_half(sizes: Sizes, turned: bool, dtype: DType, left: &dyn Fn(f32) -> f32) 
     }
     let Sizes { m, n, k } = sizes;
     let a: Vec<f32> = Random::new(3, "a", 0).normal_vec::<f32>((m + 1) * k, 1.0).into_iter().map(left).collect();
-    let (rows, cols) = if turned { (n, k) } else { (k, n) };
+    let (rows, cols) = if transposed { (n, k) } else { (k, n) };
     let (a, b) = (Tensor::from_vec(a, [m + 1, k]).unwrap(), matrix("b", rows + 1, cols, dtype));
-    let expected = product(&a.to_f64_vec()[k..], &b.to_f64_vec()[cols..], sizes, [false, turned]);
+    let expected = product(&a.to_f64_vec()[k..], &b.to_f64_vec()[cols..], sizes, [false, transposed]);
     let (a, b) = (a.to_device(Device::Gpu(gpu)).unwrap(), b.to_device(Device::Gpu(gpu)).unwrap());
     let left = Left { data: floats("a", "a", &a, gpu).unwrap(), first: 1, rows: m, cols: k, transposed: false };
-    let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 1, rows, cols, transposed: turned };
+    let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 1, rows, cols, transposed: transposed };
     let out = Output::new(gpu, m * n).unwrap();
     assert!(cooperative::gemm(gpu, left, right, Epilogue::default(), out.buffer()).unwrap(), "{sizes:?}");
     Some((out.finish([m, n]).unwrap(), expected))
@@ -185,13 +196,13 @@ fn in_half(sizes: Sizes, turned: bool, dtype: DType, left: &dyn Fn(f32) -> f32) 
 
 #[test]
 fn products_by_cooperative_matrices() {
-    for (turned, dtype) in
+    for (transposed, dtype) in
         [(true, DType::F16), (false, DType::F16), (true, DType::Nf4), (false, DType::BF16), (true, DType::F32)]
     {
         // Within one tile, and over several with edges inside.
         for sizes in [Sizes { m: 64, n: 64, k: 64 }, Sizes { m: 141, n: 172, k: 100 }] {
-            let Some((found, expected)) = in_half(sizes, turned, dtype, &|x| x) else { return };
-            close(&format!("{sizes:?} {dtype} {turned}"), 2e-3, &found, &expected);
+            let Some((found, expected)) = in_half(sizes, transposed, dtype, &|x| x) else { return };
+            close(&format!("{sizes:?} {dtype} {transposed}"), 2e-3, &found, &expected);
         }
     }
 }
@@ -245,8 +256,8 @@ fn compiles(kernel: &Kernel, constants: &[(&str, f64)]) {
 #[test]
 fn cooperative_kernels_compile() {
     for kernel in cooperative::KERNELS {
-        for turned in [0.0, 1.0] {
-            compiles(kernel, &[("B_TURNED", turned), ("BASE", 1.0), ("BIAS", 1.0), ("GATED", 1.0)]);
+        for transposed in [0.0, 1.0] {
+            compiles(kernel, &[("B_TRANSPOSED", transposed), ("BASE", 1.0), ("BIAS", 1.0), ("GATED", 1.0)]);
         }
     }
 }

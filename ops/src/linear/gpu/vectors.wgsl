@@ -1,7 +1,7 @@
 // Operands in vectors of four, for rows whose lengths and beginnings are multiples of 4. `b` is declared by what follows.
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
-@group(0) @binding(3) var<storage, read> book: array<f32>;
+@group(0) @binding(3) var<storage, read> codebook: array<f32>;
 @group(0) @binding(4) var<storage, read> base: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> bias: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read> gate: array<f32>;

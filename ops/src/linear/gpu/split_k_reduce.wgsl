@@ -1,6 +1,6 @@
-// c = base + factor (sum over pieces of partial results) + bias, in the order of the pieces.
+// c = base + factor (sum over splits of partial sums) + bias, in the order of the splits.
 struct Parameters {
-    elements: u32, n: u32, pieces: u32,
+    elements: u32, n: u32, splits: u32,
     c_first: u32,
     factor: f32,
 }
@@ -23,7 +23,7 @@ fn main(
     let i = flat(group, groups) * 256u + lane;
     if i >= p.elements { return; }
     var sum = 0.0;
-    for (var piece = 0u; piece < p.pieces; piece++) { sum += partial[piece * p.elements + i]; }
+    for (var split = 0u; split < p.splits; split++) { sum += partial[split * p.elements + i]; }
     var factor = p.factor;
     if GATED { factor *= gate[0]; }
     var value = factor * sum;
