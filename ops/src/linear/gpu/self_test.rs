@@ -36,7 +36,7 @@ fn product_is_right(gpu: &'static Gpu, transposed: bool) -> Result<bool> {
     let left = Tensor::from_vec(a.clone(), [m, k])?.to_device(Device::Gpu(gpu))?;
     let right = Tensor::from_vec(b.clone(), [rows, cols])?.to_dtype(DType::F16)?.to_device(Device::Gpu(gpu))?;
     let left = Left { data: floats(NAME, "a", &left, gpu)?, first: 0, rows: m, cols: k, transposed: false };
-    let right = Right { storage: stored(NAME, "b", &right, gpu)?, first: 0, rows, cols, transposed: transposed };
+    let right = Right { storage: stored(NAME, "b", &right, gpu)?, first: 0, rows, cols, transposed };
     let out = Output::new(gpu, m * n)?;
     if !cooperative::gemm(gpu, left, right, Epilogue::default(), out.buffer())? {
         return Ok(false);

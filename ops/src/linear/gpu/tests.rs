@@ -188,7 +188,7 @@ fn in_half(sizes: Sizes, transposed: bool, dtype: DType, left: &dyn Fn(f32) -> f
     let expected = product(&a.to_f64_vec()[k..], &b.to_f64_vec()[cols..], sizes, [false, transposed]);
     let (a, b) = (a.to_device(Device::Gpu(gpu)).unwrap(), b.to_device(Device::Gpu(gpu)).unwrap());
     let left = Left { data: floats("a", "a", &a, gpu).unwrap(), first: 1, rows: m, cols: k, transposed: false };
-    let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 1, rows, cols, transposed: transposed };
+    let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 1, rows, cols, transposed };
     let out = Output::new(gpu, m * n).unwrap();
     assert!(cooperative::gemm(gpu, left, right, Epilogue::default(), out.buffer()).unwrap(), "{sizes:?}");
     Some((out.finish([m, n]).unwrap(), expected))
