@@ -15,8 +15,8 @@ use hankel_trainer::fit::{Foundation, adapter_directory, examine, record_states,
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{Scores, Split};
 use hankel_trainer::run::interrupt::{self, Interrupted};
+use hankel_trainer::tasks::Task;
 use hankel_trainer::tasks::text::Prediction;
-use hankel_trainer::tasks::{self, Task};
 use hankel_trainer::tell;
 use serde_json::json;
 use std::num::NonZeroUsize;
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     let checks = checks.collect::<Result<Vec<_>>>()?;
     let mut config = load_run(&args.run)?;
     args.device.apply(&mut config)?;
-    let task = tasks::build(&config.task)?;
+    let task = config.task.build()?;
     let foundation = Foundation::of_saved_run(&config, &args.run)?;
     let precision = config.precision.of_products();
     with_precision(precision, || evaluate(args, &checks, &config, &*task, &foundation))

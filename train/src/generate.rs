@@ -9,8 +9,8 @@ use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
-use hankel_trainer::config::TaskConfig;
 use hankel_trainer::fit::{Foundation, Model, adapter_directory};
+use hankel_trainer::tasks::TokenKind;
 use hankel_trainer::tasks::maestro::events::{Event, decode, token};
 use hankel_trainer::tasks::maestro::midi;
 use hankel_trainer::tell;
@@ -127,15 +127,15 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
     args.device.apply(&mut config)?;
     let foundation = Foundation::of_saved_run(&config, run)?;
     let precision = config.precision.of_products();
-    let codec = match (&config.task, config.backbone.path()) {
-        (TaskConfig::Bytes(_), _) => Codec::Bytes,
-        (TaskConfig::Maestro(_), _) => Codec::Events,
+    let codec = match (config.task.token_kind(), config.backbone.path()) {
+        (TokenKind::Bytes, _) => Codec::Bytes,
+        (TokenKind::Events, _) => Codec::Events,
         (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &foundation)?,
-        (task, _) => bail!(
+        _ => bail!(
             "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, for performances, and \
              for models with a {TOKENIZER_FILE}",
             run.display(),
-            task.kind()
+            config.task.kind()
         ),
     };
     let adapter = args.adapter.as_ref().map(|name| adapter_directory(run, name));

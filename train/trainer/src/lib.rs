@@ -21,4 +21,5 @@ pub mod optim;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod settings;
 pub mod tasks;

@@ -6,7 +6,7 @@ mod tiny_gpt;
 pub use mistral::{KeptInputs, MistralConfig, Quantize};
 pub use tiny_gpt::{TinyGptConfig, model_directory};
 
-use super::check::Checks;
+use crate::settings::check::Checks;
 use hankel_models::adapters::Placement;
 use std::path::PathBuf;
 

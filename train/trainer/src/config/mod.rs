@@ -6,11 +6,7 @@
 
 mod adapter;
 mod backbone;
-mod check;
-mod de;
-mod error;
 mod low_rank;
-mod paths;
 mod probe;
 #[cfg(test)]
 mod proptests;
@@ -20,36 +16,30 @@ mod reference;
 mod sizes;
 mod stream;
 mod sweep;
-mod task;
-mod text;
 mod training;
-mod tree;
 mod write;
 
 pub use adapter::{
     AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, ReduceConfig, Scan, TruncateConfig,
 };
 pub use backbone::{BackboneConfig, KeptInputs, MistralConfig, Quantize, Sizes, TinyGptConfig, model_directory};
-pub use error::{ConfigError, Origin, alternatives, nearest};
 pub use low_rank::{AdaLoraConfig, Ia3Config};
-pub use paths::Paths;
 pub use probe::{ExactnessConfig, ProbeConfig};
 pub use stream::{StreamConfig, StreamSettings};
 pub use sweep::{Cell, Experiment};
-pub use task::{
-    BytesConfig, DfaConfig, DfaVariant, MaestroConfig, MaxWindow, ParityConfig, ParityVariant, SelectiveCopyConfig,
-    TableKind, TaskConfig,
-};
-pub use text::{DEFAULT_NEW_TOKENS, Roles, TextConfig, Truncation};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
-use check::{Checks, Problem};
+pub use crate::settings::{ConfigError, Origin};
+
+use crate::settings::check::{Checks, Problem};
+use crate::settings::tree::{self, Node};
+use crate::settings::{check, de, error};
+use crate::tasks::TaskConfig;
 use hankel_core::{DType, Device};
-use hankel_models::TinyGptConfig as TinyGptSettings;
+use hankel_models::{TinyGptConfig as TinyGptSettings, Tokenizer};
 use hankel_ops::linear::default_precision;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use tree::Node;
 
 /// What is computed in. In 16 bits that is products with frozen weights, their sums apart. Adapters, their states and the
 /// optimizer stay in single precision.
@@ -143,14 +133,14 @@ impl Config {
     fn resolved(root: &Node, file: &Path) -> Result<(Self, Vec<String>), ConfigError> {
         let mut config = read::config(root, file)?;
         let model = config.backbone.path().map(|path| model_directory(path));
-        config.task.locate_tokenizer(model.as_deref());
-        if let Some(task) = config.pretrain.as_mut().and_then(|pretrain| pretrain.task.as_mut()) {
-            task.locate_tokenizer(model.as_deref());
+        if let Some(model) = &model {
+            let pretrain = config.pretrain.as_mut().and_then(|pretrain| pretrain.task.as_mut());
+            [Some(&mut config.task), pretrain].into_iter().flatten().for_each(|task| task.set_default_tokenizer(model));
         }
         let backbone = config.check(root)?;
         let notes = config
             .resolve(&backbone)
-            .map_err(|(key, message)| ConfigError::new(root.origin_of(key), format!("`{key}` {message}")))?;
+            .map_err(|(key, message)| ConfigError::new(root.origin_of(&key), format!("`{key}` {message}")))?;
         Ok((config, notes))
     }
 
@@ -186,8 +176,8 @@ impl Config {
         self.check_tokenizer_of_model(&mut checks);
         self.task.check(&mut checks.inside("task"));
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
-        if let (TaskConfig::Text(task), Some(Sizes::Mistral(model))) = (&self.task, &backbone) {
-            task.check_vocabulary(model.vocabulary, &mut checks.inside("task"));
+        if let Some(Sizes::Mistral(model)) = &backbone {
+            self.task.check_model(model.vocabulary, &mut checks.inside("task"));
         }
         let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
         let sequences = self.task.train_sequences();
@@ -253,10 +243,9 @@ impl Config {
     /// A tokenizer that was looked for beside the weights is missing there, where nobody wrote `task.tokenizer`.
     fn check_tokenizer_of_model(&self, checks: &mut Checks<'_>) {
         let key = if matches!(self.backbone, BackboneConfig::Mistral(_)) { "backbone.model" } else { "backbone.path" };
-        let (TaskConfig::Text(task), Some(model)) = (&self.task, self.backbone.path()) else { return };
-        let directory = model_directory(model);
-        if task.tokenizer.as_ref() == Some(&directory)
-            && let Some(error) = task.tokenizer_problem()
+        let (Some(tokenizer), Some(model)) = (self.task.tokenizer(), self.backbone.path()) else { return };
+        if tokenizer == model_directory(model)
+            && let Err(error) = Tokenizer::load(tokenizer)
         {
             checks.unusable_files(
                 key,
@@ -268,17 +257,17 @@ impl Config {
     }
 
     /// Writes out what was left open; what there is to tell, or the key that cannot be followed and why.
-    fn resolve(&mut self, backbone: &Sizes) -> Result<Vec<String>, (&'static str, String)> {
+    fn resolve(&mut self, backbone: &Sizes) -> Result<Vec<String>, (String, String)> {
         let seed = self.seed;
         let (length, sequences) = (self.task.sequence_length(), self.task.train_sequences());
         let mut notes = Vec::new();
-        notes.extend(self.task.resolve(seed).map_err(|message| ("task.max_window", message))?);
+        notes.extend(self.task.resolve(seed).map_err(|(key, message)| (format!("task.{key}"), message))?);
         self.backbone.resolve(backbone);
         if let Some(pretrain) = &mut self.pretrain {
             let sequences = pretrain.task.as_ref().map_or(sequences, TaskConfig::train_sequences);
             if let Some(task) = &mut pretrain.task {
-                let told = task.resolve(seed).map_err(|message| ("pretrain.task.max_window", message))?;
-                notes.extend(told.map(|told| format!("pretrain.{told}")));
+                let resolved = task.resolve(seed).map_err(|(key, message)| (format!("pretrain.task.{key}"), message));
+                notes.extend(resolved?.map(|note| format!("pretrain.{note}")));
             }
             pretrain.train.resolve(sequences);
         }
@@ -337,7 +326,7 @@ lr = 2e-4
         let config = load(SMALL, &["seed=3"]).unwrap();
         assert_eq!(config.name, "small");
         let TaskConfig::Dfa(task) = &config.task else { panic!() };
-        assert_eq!((task.table_seed, task.data_seed), (Some(3), Some(3)));
+        assert_eq!((task.table_seed, task.sequences.data_seed), (Some(3), Some(3)));
         let pretrain = config.pretrain.as_ref().unwrap();
         let Some(TaskConfig::Dfa(other)) = &pretrain.task else { panic!() };
         assert_eq!((other.table_seed, other.length), (Some(7), 32), "keys left out come from [task]");
@@ -358,7 +347,10 @@ lr = 2e-4
         let config = with(&["seed=3"]).unwrap();
         let TaskConfig::Dfa(task) = &config.task else { panic!() };
         let TaskConfig::Dfa(other) = config.pretrain_task() else { panic!() };
-        assert!(task.table_seed.is_some_and(|seed| seed % 1000 == 3) && task.data_seed == Some(3), "{task:?}");
+        assert!(
+            task.table_seed.is_some_and(|seed| seed % 1000 == 3) && task.sequences.data_seed == Some(3),
+            "{task:?}"
+        );
         assert!(other.table_seed.is_some_and(|seed| seed % 1000 == 7), "{other:?}");
         let (again, notes) = Config::load(&config.to_toml(), "again.toml", &[]).unwrap();
         assert_eq!(again, config);

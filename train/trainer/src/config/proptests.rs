@@ -1,6 +1,12 @@
 //! Whatever can be configured survives being written and read back.
 
 use super::*;
+use crate::tasks::bytes::BytesConfig;
+use crate::tasks::dfa::{DfaConfig, DfaVariant, MaxWindow};
+use crate::tasks::maestro::MaestroConfig;
+use crate::tasks::parity::{ParityConfig, ParityVariant};
+use crate::tasks::selective_copy::SelectiveCopyConfig;
+use crate::tasks::{Sequences, TableKind};
 use hankel_models::adapters::{Preset, StreamSite};
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
@@ -12,9 +18,18 @@ fn option<T: std::fmt::Debug + Clone>(inner: impl Strategy<Value = T>) -> impl S
 }
 
 fn tasks() -> impl Strategy<Value = TaskConfig> {
-    let sizes = || (1_usize..300, option(0_u64..99), 1_usize..5000, 1_usize..500, 0_usize..500);
+    let counts = || (option(0_u64..99), 1_usize..5000, 1_usize..500, 0_usize..500);
+    let sequences = move || {
+        counts().prop_map(|(data_seed, train_sequences, validation_sequences, test_sequences)| Sequences {
+            data_seed,
+            train_sequences,
+            validation_sequences,
+            test_sequences,
+        })
+    };
+    let sizes = || (1_usize..300, sequences());
     let dfa = (sizes(), 1_usize..9, 1_usize..4, any::<[bool; 2]>(), option(0_u64..99)).prop_map(
-        |((length, data_seed, train, validation, test), states, symbols, [variant, table], table_seed)| {
+        |((length, sequences), states, symbols, [variant, table], table_seed)| {
             TaskConfig::Dfa(DfaConfig {
                 variant: if variant { DfaVariant::FinalState } else { DfaVariant::PerPosition },
                 states,
@@ -24,53 +39,25 @@ fn tasks() -> impl Strategy<Value = TaskConfig> {
                 max_window: (!variant && !table).then_some(MaxWindow { symbols: 1, accuracy: 1.0 }),
                 transitions: (table && !variant).then(|| vec![vec![0; symbols]; states]),
                 length,
-                data_seed,
-                train_sequences: train,
-                validation_sequences: validation,
-                test_sequences: test,
+                sequences,
             })
         },
     );
-    let parity = (sizes(), any::<bool>()).prop_map(|((length, data_seed, train, validation, test), sequence)| {
+    let parity = (sizes(), any::<bool>()).prop_map(|((length, sequences), sequence)| {
         TaskConfig::Parity(ParityConfig {
             variant: if sequence { ParityVariant::Sequence } else { ParityVariant::PerPosition },
             length,
-            data_seed,
-            train_sequences: train,
-            validation_sequences: validation,
-            test_sequences: test,
+            sequences,
         })
     });
-    let bytes = (sizes(), "[a-z \"\\\\./']{1,12}").prop_map(|((length, data_seed, train, validation, test), path)| {
-        TaskConfig::Bytes(BytesConfig {
-            path: path.into(),
-            length,
-            data_seed,
-            train_sequences: train,
-            validation_sequences: validation,
-            test_sequences: test,
-        })
+    let bytes = (sizes(), "[a-z \"\\\\./']{1,12}").prop_map(|((length, sequences), path)| {
+        TaskConfig::Bytes(BytesConfig { path: path.into(), length, sequences })
     });
-    let maestro = (sizes(), "[a-z ]{1,12}").prop_map(|((length, data_seed, train, validation, test), path)| {
-        TaskConfig::Maestro(MaestroConfig {
-            path: path.into(),
-            length,
-            data_seed,
-            train_sequences: train,
-            validation_sequences: validation,
-            test_sequences: test,
-        })
+    let maestro = (sizes(), "[a-z ]{1,12}").prop_map(|((length, sequences), path)| {
+        TaskConfig::Maestro(MaestroConfig { path: path.into(), length, sequences })
     });
-    let copying = (sizes(), 1_usize..9).prop_map(|((length, data_seed, train, validation, test), symbols)| {
-        TaskConfig::SelectiveCopy(SelectiveCopyConfig {
-            symbols,
-            items: 1,
-            length,
-            data_seed,
-            train_sequences: train,
-            validation_sequences: validation,
-            test_sequences: test,
-        })
+    let copying = (sizes(), 1_usize..9).prop_map(|((length, sequences), symbols)| {
+        TaskConfig::SelectiveCopy(SelectiveCopyConfig { symbols, items: 1, length, sequences })
     });
     prop_oneof![dfa, parity, copying, bytes, maestro]
 }

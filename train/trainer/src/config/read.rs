@@ -1,14 +1,11 @@
 //! From the tree to [`Config`]: tables whose keys depend on their `kind`, and tables that inherit from others.
 
-use super::de::{read, read_value, unknown_key};
-use super::error::{ConfigError, alternatives, nearest};
-use super::tree::{Node, Table, Value};
-use super::{
-    AdapterConfig, AdapterMethod, BackboneConfig, Config, Precision, PretrainConfig, StreamConfig, TaskConfig,
-    TextConfig,
-};
-use super::{adapter, backbone, task};
-use crate::tasks::text::TextFormat;
+use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config, Precision, PretrainConfig, StreamConfig};
+use super::{adapter, backbone};
+use crate::settings::de::{read, read_value, unknown_key};
+use crate::settings::error::{ConfigError, alternatives, nearest};
+use crate::settings::tree::{Node, Table, Value};
+use crate::tasks::TaskConfig;
 use hankel_core::Device;
 use hankel_models::adapters::stream;
 use std::path::Path;
@@ -83,19 +80,7 @@ fn kind<'a>(node: &Node, path: &str, kinds: &[&'a str], default: Option<&'a str>
 }
 
 fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
-    const SKIP: &[&str] = &["kind"];
-    let (table, origin) = (node.as_table(path)?, &node.origin);
-    Ok(match kind(node, path, task::KINDS, None)? {
-        "dfa" => TaskConfig::Dfa(read(table, origin, path, SKIP)?),
-        "parity" => TaskConfig::Parity(read(table, origin, path, SKIP)?),
-        "selective-copy" => TaskConfig::SelectiveCopy(read(table, origin, path, SKIP)?),
-        "bytes" => TaskConfig::Bytes(read(table, origin, path, SKIP)?),
-        "maestro" => TaskConfig::Maestro(read(table, origin, path, SKIP)?),
-        name => {
-            let format = TextFormat::ALL.into_iter().find(|format| format.name() == name).unwrap_or_default();
-            TaskConfig::Text(Box::new(TextConfig { format, ..read(table, origin, path, SKIP)? }))
-        }
-    })
+    TaskConfig::read(kind(node, path, &TaskConfig::kinds(), None)?, node, path)
 }
 
 fn backbone(node: &Node) -> Result<BackboneConfig, ConfigError> {

@@ -18,9 +18,9 @@
 //! What is set last stands: the file, the scale, `--set`, the cell. `--set` replaces the values of an axis, and chooses among
 //! the labels of one with tables.
 
-use super::error::{ConfigError, alternatives, nearest};
-use super::tree::{self, Node, Value};
 use super::{Config, problem_of_name, read};
+use crate::settings::error::{ConfigError, alternatives, nearest};
+use crate::settings::tree::{self, Node, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -74,7 +74,7 @@ impl Experiment {
         let empty = tree::Table::default();
         let sweep = sweep.as_ref().map_or(Ok(&empty), |node| node.as_table("sweep"))?;
         if let Some(entry) = sweep.0.iter().find(|entry| !["scale", "grid", "scales"].contains(&entry.key.as_str())) {
-            return Err(super::de::unknown_key(
+            return Err(crate::settings::de::unknown_key(
                 &format!("sweep.{}", entry.key),
                 &entry.origin,
                 &["scale", "grid", "scales"],

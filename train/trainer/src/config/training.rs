@@ -1,7 +1,7 @@
 //! `[train]`, `[pretrain]` and `[adapter.train]`: how long and with which optimizer.
 
-use super::check::Checks;
-use super::task::TaskConfig;
+use crate::settings::check::Checks;
+use crate::tasks::TaskConfig;
 use serde::{Deserialize, Serialize};
 
 /// Course of the learning rate after the warm-up.

@@ -1,6 +1,6 @@
 //! From [`Config`] to TOML, every default written out.
 
-use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config, TaskConfig};
+use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -14,12 +14,12 @@ pub fn config(config: &Config) -> String {
         root.insert("gpu_memory".into(), memory.into());
     }
     root.insert("precision".into(), value(&config.precision));
-    root.insert("task".into(), task(&config.task).into());
+    root.insert("task".into(), tagged_table(config.task.kind(), config.task.to_table()).into());
     root.insert("backbone".into(), backbone(&config.backbone).into());
     if let Some(pretrain) = &config.pretrain {
         let mut table = fields(&pretrain.train);
         if let Some(own) = &pretrain.task {
-            table.insert("task".into(), task(own).into());
+            table.insert("task".into(), tagged_table(own.kind(), own.to_table()).into());
         }
         root.insert("pretrain".into(), table.into());
     }
@@ -32,17 +32,6 @@ fn backbone(backbone: &BackboneConfig) -> Table {
     match backbone {
         BackboneConfig::TinyGpt(c) => tagged(backbone.kind(), c),
         BackboneConfig::Mistral(c) => tagged(backbone.kind(), c),
-    }
-}
-
-fn task(task: &TaskConfig) -> Table {
-    match task {
-        TaskConfig::Dfa(c) => tagged(task.kind(), c),
-        TaskConfig::Parity(c) => tagged(task.kind(), c),
-        TaskConfig::SelectiveCopy(c) => tagged(task.kind(), c),
-        TaskConfig::Bytes(c) => tagged(task.kind(), c),
-        TaskConfig::Maestro(c) => tagged(task.kind(), c),
-        TaskConfig::Text(c) => tagged(task.kind(), &**c),
     }
 }
 
@@ -96,9 +85,13 @@ fn one_or_many<T: Serialize>(table: &mut Table, key: &str, settings: &[T]) {
 }
 
 fn tagged<T: Serialize>(kind: &str, settings: &T) -> Table {
+    tagged_table(kind, fields(settings))
+}
+
+fn tagged_table(kind: &str, settings: Table) -> Table {
     let mut table = Table::new();
     table.insert("kind".into(), kind.into());
-    table.extend(fields(settings));
+    table.extend(settings);
     table
 }
 

@@ -9,7 +9,7 @@ use super::whole::attach;
 use crate::config::{Config, Precision, TrainConfig};
 use crate::format::{bytes as size, thousands};
 use crate::results::PRETRAIN;
-use crate::tasks::{self, Batch, Task};
+use crate::tasks::{Batch, Task, TaskConfig};
 use anyhow::Result;
 use hankel_core::Device;
 use hankel_models::AdapterSet;
@@ -24,7 +24,7 @@ const SHOWN: usize = 24;
 /// # Errors
 /// As training itself: files that cannot be read or do not fit.
 pub fn dry_run(config: &Config) -> Result<String> {
-    let task = tasks::build(&config.task)?;
+    let task = config.task.build()?;
     let device = open_device(&config.device, config.gpu_memory, config.precision)?;
     // Nothing is computed, so nothing goes there; f16, which the CPU lacks, takes no less.
     let precision = if config.precision == Precision::F16 { Precision::F32 } else { config.precision };
@@ -41,7 +41,7 @@ pub fn dry_run(config: &Config) -> Result<String> {
     }
     writeln!(out, "\n# Parameters and memory\n")?;
     if let Some(pretrain) = &config.pretrain {
-        let own = pretrain.task.as_ref().map(tasks::build).transpose()?;
+        let own = pretrain.task.as_ref().map(TaskConfig::build).transpose()?;
         let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
         model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
         stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train, device)?;

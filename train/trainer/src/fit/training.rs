@@ -356,7 +356,6 @@ mod tests {
     use crate::config::Config;
     use crate::fit::Foundation;
     use crate::optim::golden::{Golden, close};
-    use crate::tasks;
     use hankel_core::Float;
     use hankel_models::AdapterSet;
     use hankel_ops::{Head, Targets, cross_entropy};
@@ -371,7 +370,7 @@ mod tests {
         let placement = foundation.backbone().placement();
         let settings = config.adapter[0].settings(7, &placement, 5);
         let model = foundation.with(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
-        let task = tasks::build(&config.task).unwrap();
+        let task = config.task.build().unwrap();
         let mut training = Training::new(&model, &*task, &config.train, config.seed).unwrap();
         let mut step = || {
             training.step().unwrap();

@@ -8,7 +8,7 @@ use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::format::thousands;
 use crate::results::{PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
-use crate::tasks::{self, Task};
+use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail};
 use hankel_core::with_precision;
 use hankel_models::adapters::AdapterConfig as Settings;
@@ -38,9 +38,9 @@ impl Prepared {
     /// # Errors
     /// Files that are missing, damaged or do not fit.
     pub fn new(config: &Config) -> Result<Self> {
-        let task = tasks::build(&config.task)?;
+        let task = config.task.build()?;
         let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
-        let pretrain_task = pretrain_task.map(tasks::build).transpose()?;
+        let pretrain_task = pretrain_task.map(TaskConfig::build).transpose()?;
         let begun = Instant::now();
         let foundation = Foundation::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();

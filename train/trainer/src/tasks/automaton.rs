@@ -1,7 +1,18 @@
 //! Deterministic finite automata and what can be known of their state without learning.
 
-use crate::config::TableKind;
 use hankel_core::Random;
+use serde::{Deserialize, Serialize};
+
+/// How transition tables are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TableKind {
+    /// Every entry uniform and independent.
+    #[default]
+    Random,
+    /// Every symbol permutes the states, so that nothing is ever forgotten.
+    Permutation,
+}
 
 /// A transition table; the automaton starts in state 0.
 #[derive(Debug, Clone, PartialEq, Eq)]

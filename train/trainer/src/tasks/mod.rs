@@ -5,30 +5,27 @@
 
 mod automaton;
 mod batch;
-mod bytes;
-mod dfa;
+pub mod bytes;
+pub mod dfa;
 mod file;
 pub mod maestro;
 mod ngram;
 mod order;
-mod parity;
-mod selective_copy;
+pub mod parity;
+mod registry;
+pub mod selective_copy;
+mod settings;
 mod tally;
 pub mod text;
 
-pub use automaton::Automaton;
+pub use automaton::TableKind;
 pub use batch::{Batch, Row, Sequence};
-pub use bytes::Bytes;
-pub use dfa::Dfa;
-pub(crate) use dfa::RULE_LENGTH;
-pub use maestro::Maestro;
 pub use order::Order;
-pub use parity::Parity;
-pub use selective_copy::SelectiveCopy;
+pub use registry::TaskConfig;
+pub use settings::{Sequences, TokenKind};
 pub use tally::{Judged, Tally};
 pub use text::Text;
 
-use crate::config::TaskConfig;
 use crate::results::{DataFile, Scores, Split, TaskResult};
 use hankel_models::weights::WeightsError;
 use std::path::PathBuf;
@@ -132,19 +129,4 @@ pub enum TaskError {
     /// Files that can be read but not used.
     #[error("{0}")]
     Unusable(String),
-}
-
-/// The task that a resolved configuration describes.
-///
-/// # Errors
-/// When a file it needs cannot be used.
-pub fn build(config: &TaskConfig) -> Result<Box<dyn Task>, TaskError> {
-    Ok(match config {
-        TaskConfig::Dfa(config) => Box::new(Dfa::new(config)),
-        TaskConfig::Parity(config) => Box::new(Parity::new(config)),
-        TaskConfig::SelectiveCopy(config) => Box::new(SelectiveCopy::new(config)),
-        TaskConfig::Bytes(config) => Box::new(Bytes::open(config)?),
-        TaskConfig::Maestro(config) => Box::new(Maestro::open(config)?),
-        TaskConfig::Text(config) => Box::new(Text::open(config)?),
-    })
 }

@@ -2,14 +2,16 @@
 //! Dataset, 2019): the next event is predicted at every position.
 
 mod archive;
+mod config;
 pub mod events;
 pub mod midi;
 #[cfg(test)]
 mod tests;
 
+pub use config::MaestroConfig;
+
 use super::ngram::Ngrams;
 use super::{Row, Tally, Task, TaskError};
-use crate::config::MaestroConfig;
 use crate::format::thousands;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use archive::Archive;
@@ -36,7 +38,7 @@ impl Maestro {
     /// # Errors
     /// When the table or a file is missing or damaged, or no piece of a split has room for a window.
     pub fn open(config: &MaestroConfig) -> Result<Self, TaskError> {
-        let used: Vec<Split> = SPLITS.into_iter().filter(|&split| config.sequences(split) > 0).collect();
+        let used: Vec<Split> = SPLITS.into_iter().filter(|&split| config.sequences.count(split) > 0).collect();
         let archive = Archive::open(&config.path, &used)?;
         let places = SPLITS.map(|split| {
             let mut all = 0;
@@ -62,7 +64,7 @@ impl Maestro {
                 ),
             }));
         }
-        let data_seed = config.data_seed.unwrap_or(0);
+        let data_seed = config.sequences.seed();
         Ok(Maestro { config: config.clone(), archive, places, data_seed, baselines: OnceLock::new() })
     }
 
@@ -86,8 +88,9 @@ impl Maestro {
     /// Accuracies of predictors that count in the training pieces, on the windows of validation.
     fn baselines(&self) -> BTreeMap<String, f64> {
         let pieces: Vec<&[u16]> = self.archive.of(Split::Train).iter().map(Vec::as_slice).collect();
-        let windows: Vec<&[u16]> =
-            (0..self.config.validation_sequences).map(|index| self.window(Split::Validation, index)).collect();
+        let windows: Vec<&[u16]> = (0..self.config.sequences.validation_sequences)
+            .map(|index| self.window(Split::Validation, index))
+            .collect();
         Ngrams::count(&pieces, VOCABULARY).baselines(&windows, |reached| reached.accuracy)
     }
 }
@@ -102,7 +105,7 @@ impl Task for Maestro {
     }
 
     fn sequences(&self, split: Split) -> usize {
-        self.config.sequences(split)
+        self.config.sequences.count(split)
     }
 
     fn example(&self, split: Split, index: usize, row: Row<'_>) {

@@ -2,6 +2,7 @@
 
 use super::events::{Note, decode};
 use super::*;
+use crate::tasks::Sequences;
 use std::fs;
 use std::path::Path;
 
@@ -31,10 +32,7 @@ fn config(path: &Path) -> MaestroConfig {
     MaestroConfig {
         path: path.to_owned(),
         length: 20,
-        data_seed: Some(1),
-        train_sequences: 40,
-        validation_sequences: 6,
-        test_sequences: 1,
+        sequences: Sequences { data_seed: Some(1), train_sequences: 40, validation_sequences: 6, test_sequences: 1 },
     }
 }
 
@@ -85,7 +83,11 @@ fn the_table_is_found() {
     fs::write(part.join("a_subset.csv"), table).unwrap();
     fs::write(part.join("midi/a.mid"), piece(30, 40)).unwrap();
     fs::write(part.join("midi/b.mid"), piece(50, 40)).unwrap();
-    let without_test = |path: &Path| Maestro::open(&MaestroConfig { test_sequences: 0, ..config(path) });
+    let without_test = |path: &Path| {
+        let config = config(path);
+        let sequences = Sequences { test_sequences: 0, ..config.sequences.clone() };
+        Maestro::open(&MaestroConfig { sequences, ..config })
+    };
     let found = without_test(&part).unwrap();
     assert_eq!((found.archive.of(Split::Train).len(), found.archive.of(Split::Test).len()), (1, 0));
     let message = |path: &Path| without_test(path).err().unwrap().to_string();

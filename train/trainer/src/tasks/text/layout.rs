@@ -8,8 +8,8 @@
 //! Pieces are tokenised by themselves, a document once for all its questions. So that a piece gets the tokens that it has
 //! in the middle of a text (tokenizers put a space before a text), it is encoded behind a line break.
 
+use super::config::Truncation;
 use super::document::{Document, Example, Piece};
-use crate::config::Truncation;
 use crate::tasks::Sequence;
 use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;

@@ -1,13 +1,14 @@
 //! From files to the examples of each part.
 
+use super::config::TextConfig;
 use super::document::{Example, Question};
 use super::formats;
 use super::layout::Layout;
 use super::lines::Problems;
 use super::render::Renderer;
 use super::split::{self, Parts};
-use crate::config::{Paths, TextConfig};
 use crate::results::{DataFile, Split};
+use crate::settings::Paths;
 use crate::tasks::TaskError;
 use hankel_core::Random;
 use hankel_models::weights::WeightsError;

@@ -1,5 +1,6 @@
 //! Tasks on texts: questions about documents, answered by generation. The loss is on the answers.
 
+mod config;
 mod document;
 mod formats;
 mod layout;
@@ -13,6 +14,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
+pub use config::{Roles, TextConfig, Truncation};
 pub use document::{Document, Example, Piece, Question};
 pub use formats::TextFormat;
 pub use layout::Layout;
@@ -20,7 +22,6 @@ pub use scoring::{ACCURACY_LOG_LIKELIHOOD, LONGBENCH_SCORE, Prediction, Scoring}
 pub use template::{Template, TemplateError};
 
 use super::{Batch, Row, Sequence, Tally, Task, TaskError};
-use crate::config::TextConfig;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;
@@ -162,7 +163,7 @@ impl Task for Text {
         };
         TaskResult {
             kind: self.config.format.name().to_owned(),
-            primary_metric: self.config.format.primary_metric(&self.scoring).to_owned(),
+            primary_metric: self.scoring.primary_metric().to_owned(),
             sequence_length: self.config.length,
             vocabulary: self.vocabulary(),
             description: format!(

@@ -1,10 +1,10 @@
 //! From questions to what is read and learned.
 
 use super::TextFormat;
+use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use super::document::{Document, Example, Piece, Question};
 use super::formats::instructions;
 use super::template::{Part, Template, TemplateError};
-use crate::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use std::sync::Arc;
 
 /// The templates of a task.

@@ -1,7 +1,6 @@
 //! Scores of generated answers.
 
-use super::TextFormat;
-use super::formats::{Measure, measure};
+use super::formats::{Measure, TextFormat, measure};
 use crate::metrics::TextMetric;
 use crate::results::metric;
 use serde::{Deserialize, Serialize};
@@ -57,6 +56,17 @@ pub struct Scoring {
 }
 
 impl Scoring {
+    /// The metric by which adapters are compared.
+    pub fn primary_metric(&self) -> &'static str {
+        match (self.format, self.metrics.first()) {
+            _ if !self.generate => metric::LOSS,
+            (TextFormat::Quality, _) => metric::ACCURACY,
+            (TextFormat::LongBench, _) => LONGBENCH_SCORE,
+            (_, Some(first)) => first.name(),
+            (_, None) => metric::LOSS,
+        }
+    }
+
     /// The scores of a prediction, each between 0 and 1.
     pub fn score(&self, line: &Prediction) -> BTreeMap<String, f64> {
         let mut scores = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Texts with places for the fields of an example.
 
-use crate::config::nearest;
+use crate::settings::nearest;
 
 /// A text in which `{name}` stands for a field; `{{` and `}}` are braces.
 #[derive(Debug, Clone, PartialEq, Eq)]

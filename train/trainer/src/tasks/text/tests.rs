@@ -2,7 +2,9 @@
 
 use super::lines::Problems;
 use super::*;
-use crate::config::{Config, Paths, TaskConfig};
+use crate::config::Config;
+use crate::settings::Paths;
+use crate::tasks::TaskConfig;
 use std::path::PathBuf;
 
 fn root() -> PathBuf {
@@ -21,7 +23,7 @@ fn config(kind: &str, path: &str, more: &[&str]) -> Result<TextConfig, String> {
     let again = Config::load(&config.to_toml(), "t.toml", &[]).map_err(|error| error.to_string())?.0;
     assert_eq!(config, again, "the resolved configuration is a configuration");
     match config.task {
-        TaskConfig::Text(config) => Ok(*config),
+        TaskConfig::Text(config) => Ok(config),
         _ => panic!("{kind}"),
     }
 }

@@ -10,9 +10,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The metric of a data set, by its own rule.
-pub const SCORE: &str = "longbench_score";
-
 /// How answers of a data set are scored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {

@@ -6,12 +6,12 @@ mod narrativeqa;
 mod qmsum;
 mod quality;
 
+use super::config::TextConfig;
 use super::document::Question;
 use super::lines::{self, Problems};
-use super::scoring::Scoring;
-use crate::config::{Paths, TextConfig};
 use crate::metrics::TextMetric;
-use crate::results::{DataFile, metric};
+use crate::results::DataFile;
+use crate::settings::Paths;
 use crate::tasks::TaskError;
 use serde_json::Value;
 
@@ -109,17 +109,6 @@ impl TextFormat {
             ],
             Self::NarrativeQa => &[TextMetric::TokenF1, TextMetric::ExactMatch, TextMetric::RougeL],
             Self::Jsonl => &[TextMetric::ExactMatch, TextMetric::TokenF1, TextMetric::RougeL],
-        }
-    }
-
-    /// The metric by which adapters are compared.
-    pub fn primary_metric(self, scoring: &Scoring) -> &'static str {
-        match (self, scoring.metrics.first()) {
-            _ if !scoring.generate => metric::LOSS,
-            (Self::Quality, _) => metric::ACCURACY,
-            (Self::LongBench, _) => longbench::SCORE,
-            (_, Some(first)) => first.name(),
-            (_, None) => metric::LOSS,
         }
     }
 }

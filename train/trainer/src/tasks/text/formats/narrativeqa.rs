@@ -3,10 +3,11 @@
 //! Questions are JSON lines or the published `qaps.csv`. Texts are JSON lines or a CSV with `document_id` and `text` or
 //! `summary` (as `summaries.csv`), or a directory of `DOCUMENT_ID.content` files, as the published script downloads them.
 
+use super::super::config::TextConfig;
 use super::super::document::{Document, Question};
 use super::super::lines::{Problems, each_line, filled, text};
-use crate::config::{Paths, TextConfig};
 use crate::results::{DataFile, Split};
+use crate::settings::Paths;
 use crate::tasks::{TaskError, file};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};

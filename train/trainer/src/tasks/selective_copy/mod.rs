@@ -3,9 +3,13 @@
 //! A few symbols lie scattered among blanks; as many questions follow, and each is to be answered by the next symbol. Where the
 //! symbols lie differs from sequence to sequence, so that no fixed delay or decay finds them.
 
+mod config;
+
+pub use config::SelectiveCopyConfig;
+
 use super::dfa::symbols;
+use super::settings::TaskSettings as _;
 use super::{Row, Task};
-use crate::config::{SelectiveCopyConfig, TaskConfig};
 use crate::results::{Split, TaskResult, metric};
 use hankel_core::Random;
 
@@ -18,7 +22,7 @@ pub struct SelectiveCopy {
 impl SelectiveCopy {
     /// The task of a resolved configuration.
     pub fn new(config: &SelectiveCopyConfig) -> Self {
-        SelectiveCopy { config: config.clone(), data_seed: config.data_seed.unwrap_or(0) }
+        SelectiveCopy { config: config.clone(), data_seed: config.sequences.seed() }
     }
 
     fn blank(&self) -> u32 {
@@ -32,19 +36,15 @@ impl SelectiveCopy {
 
 impl Task for SelectiveCopy {
     fn vocabulary(&self) -> usize {
-        TaskConfig::SelectiveCopy(self.config.clone()).vocabulary()
+        self.config.vocabulary()
     }
 
     fn sequence_length(&self) -> usize {
-        TaskConfig::SelectiveCopy(self.config.clone()).sequence_length()
+        self.config.sequence_length()
     }
 
     fn sequences(&self, split: Split) -> usize {
-        match split {
-            Split::Train => self.config.train_sequences,
-            Split::Validation => self.config.validation_sequences,
-            Split::Test => self.config.test_sequences,
-        }
+        self.config.sequences.count(split)
     }
 
     fn example(&self, split: Split, index: usize, row: Row<'_>) {

@@ -1,8 +1,13 @@
 //! Running parity of random bits.
 
+mod config;
+
+pub use config::{ParityConfig, ParityVariant};
+
+use super::automaton::Automaton;
 use super::dfa::{baselines, symbols};
-use super::{Automaton, Row, Task};
-use crate::config::{ParityConfig, ParityVariant, TaskConfig};
+use super::settings::TaskSettings as _;
+use super::{Row, Task};
 use crate::results::{Split, TaskResult, metric};
 
 /// The task `parity`. Tokens: the parities 0 and 1, then the bits; the sequence variant adds a separator.
@@ -17,25 +22,21 @@ const SEPARATOR: u32 = 4;
 impl Parity {
     /// The task of a resolved configuration.
     pub fn new(config: &ParityConfig) -> Self {
-        Parity { config: config.clone(), data_seed: config.data_seed.unwrap_or(0) }
+        Parity { config: config.clone(), data_seed: config.sequences.seed() }
     }
 }
 
 impl Task for Parity {
     fn vocabulary(&self) -> usize {
-        TaskConfig::Parity(self.config.clone()).vocabulary()
+        self.config.vocabulary()
     }
 
     fn sequence_length(&self) -> usize {
-        TaskConfig::Parity(self.config.clone()).sequence_length()
+        self.config.sequence_length()
     }
 
     fn sequences(&self, split: Split) -> usize {
-        match split {
-            Split::Train => self.config.train_sequences,
-            Split::Validation => self.config.validation_sequences,
-            Split::Test => self.config.test_sequences,
-        }
+        self.config.sequences.count(split)
     }
 
     fn example(&self, split: Split, index: usize, row: Row<'_>) {

@@ -1,8 +1,11 @@
 //! The bytes of a file.
 
+mod config;
+
+pub use config::BytesConfig;
+
 use super::ngram::Ngrams;
 use super::{Row, Tally, Task, TaskError, file};
-use crate::config::BytesConfig;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_core::Random;
 use std::collections::BTreeMap;
@@ -43,15 +46,16 @@ impl Bytes {
     }
 
     fn of(config: &BytesConfig, text: Vec<u8>, file: DataFile) -> Self {
-        let data_seed = config.data_seed.unwrap_or(0);
+        let data_seed = config.sequences.seed();
         Bytes { config: config.clone(), text, file, data_seed, baselines: OnceLock::new() }
     }
 
     /// Bits per character of n-gram models of the whole training part, on the windows of the validation part.
     fn baselines(&self) -> BTreeMap<String, f64> {
         let counted = Ngrams::count(&[&self.text[self.part(Split::Train)]], 256);
-        let windows: Vec<&[u8]> =
-            (0..self.config.validation_sequences).map(|index| self.window(Split::Validation, index)).collect();
+        let windows: Vec<&[u8]> = (0..self.config.sequences.validation_sequences)
+            .map(|index| self.window(Split::Validation, index))
+            .collect();
         counted.baselines(&windows, |reached| reached.bits)
     }
 
@@ -95,11 +99,7 @@ impl Task for Bytes {
     }
 
     fn sequences(&self, split: Split) -> usize {
-        match split {
-            Split::Train => self.config.train_sequences,
-            Split::Validation => self.config.validation_sequences,
-            Split::Test => self.config.test_sequences,
-        }
+        self.config.sequences.count(split)
     }
 
     fn example(&self, split: Split, index: usize, row: Row<'_>) {
@@ -151,6 +151,7 @@ impl Task for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tasks::Sequences;
     use flate2::{Compression, write::GzEncoder};
     use std::io::Write;
     use std::path::Path;
@@ -159,10 +160,12 @@ mod tests {
         BytesConfig {
             path: path.to_owned(),
             length,
-            data_seed: Some(1),
-            train_sequences: 50,
-            validation_sequences: 7,
-            test_sequences: 1,
+            sequences: Sequences {
+                data_seed: Some(1),
+                train_sequences: 50,
+                validation_sequences: 7,
+                test_sequences: 1,
+            },
         }
     }
 
@@ -242,10 +245,10 @@ mod tests {
     #[test]
     fn bits() {
         let mut tally = Tally::with_smoothing(0.1);
-        let mut batch = super::super::Batch::blank(1, 1);
+        let mut batch = crate::tasks::Batch::blank(1, 1);
         (batch.targets[0], batch.weights[0]) = (1, 1.0);
         let ln2 = std::f64::consts::LN_2;
-        tally.add(&batch, [super::super::tally::Judged { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
+        tally.add(&batch, [crate::tasks::Judged { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
         let task = Bytes::of(&config(Path::new("x"), 5), vec![], DataFile::default());
         let scores = task.scores(&tally);
         assert_eq!(scores.get(metric::BITS_PER_CHARACTER), Some(2.0));

@@ -1,12 +1,15 @@
-//! `[task]` of the tasks on texts: `quality`, `qmsum`, `narrativeqa`, `longbench`, `jsonl`.
+//! Settings of the tasks on texts: `quality`, `qmsum`, `narrativeqa`, `longbench`, `jsonl`.
 
-use super::check::Checks;
-use super::paths::Paths;
+use super::Text;
+use super::formats::TextFormat;
+use super::template::Template;
 use crate::metrics::TextMetric;
-use crate::tasks::text::{Template, TextFormat};
+use crate::settings::Paths;
+use crate::settings::check::Checks;
+use crate::tasks::settings::{TaskSettings, TokenKind};
+use crate::tasks::{Task, TaskError};
 use hankel_models::Tokenizer;
 use hankel_models::tokenizer::TOKENIZER_FILE;
-use hankel_models::weights::WeightsError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -124,6 +127,15 @@ pub struct TextConfig {
 }
 
 impl TextConfig {
+    /// Values of `task.kind`.
+    pub(in crate::tasks) const KINDS: &[&str] = &[
+        TextFormat::Quality.name(),
+        TextFormat::QmSum.name(),
+        TextFormat::NarrativeQa.name(),
+        TextFormat::LongBench.name(),
+        TextFormat::Jsonl.name(),
+    ];
+
     fn default_length() -> usize {
         4096
     }
@@ -143,11 +155,6 @@ impl TextConfig {
         }
     }
 
-    /// Why the tokenizer cannot be used, if it cannot.
-    pub(super) fn tokenizer_problem(&self) -> Option<WeightsError> {
-        Tokenizer::load(&self.tokenizer_directory()).err()
-    }
-
     /// The metrics of generated answers.
     ///
     /// # Panics
@@ -158,15 +165,45 @@ impl TextConfig {
             None => self.format.metrics().to_vec(),
         }
     }
+}
 
-    /// Size of the tokenizer's vocabulary; 0 when it cannot be read, which [`check`](Self::check) reports.
-    pub(super) fn vocabulary(&self) -> usize {
+impl TaskSettings for TextConfig {
+    fn kind(&self) -> &'static str {
+        self.format.name()
+    }
+
+    fn set_kind(&mut self, kind: &'static str) {
+        self.format = TextFormat::ALL.into_iter().find(|format| format.name() == kind).unwrap_or_default();
+    }
+
+    fn sequence_length(&self) -> usize {
+        self.length
+    }
+
+    fn token_kind(&self) -> TokenKind {
+        TokenKind::TokenizerIds
+    }
+
+    fn set_default_tokenizer(&mut self, model: &Path) {
+        self.tokenizer.get_or_insert_with(|| model.to_owned());
+    }
+
+    fn tokenizer(&self) -> Option<&Path> {
+        self.tokenizer.as_deref()
+    }
+
+    fn build(&self) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(Text::open(self)?))
+    }
+
+    /// Size of the tokenizer's vocabulary; 0 when it cannot be read, which `check` reports.
+    fn vocabulary(&self) -> usize {
         Tokenizer::load(&self.tokenizer_directory()).map_or(0, |tokenizer| tokenizer.vocabulary())
     }
 
     /// Fails when the tokenizer has far fewer ids than a model of `vocabulary` ids: a larger one the backbone refuses, a
     /// few ids to spare are usual.
-    pub(super) fn check_vocabulary(&self, vocabulary: usize, checks: &mut Checks<'_>) {
+    fn check_model(&self, vocabulary: usize, checks: &mut Checks<'_>) {
         let own = self.vocabulary();
         checks.require("tokenizer", own == 0 || own * 10 >= vocabulary * 9, || {
             format!("has {own} ids, but the model has {vocabulary}: it is the tokenizer of another model")
@@ -174,7 +211,7 @@ impl TextConfig {
     }
 
     /// Writes out what defaults to something of the run or the kind.
-    pub(super) fn resolve(&mut self, seed: u64) {
+    fn resolve(&mut self, seed: u64) -> Result<Option<String>, (&'static str, String)> {
         self.data_seed.get_or_insert(seed);
         let format = self.format;
         if let Some(prompt) = format.prompt() {
@@ -194,9 +231,10 @@ impl TextConfig {
             self.document.get_or_insert_with(|| "prompt".to_owned());
             self.roles.get_or_insert_default();
         }
+        Ok(None)
     }
 
-    pub(super) fn check(&self, checks: &mut Checks<'_>) {
+    fn check(&self, checks: &mut Checks<'_>) {
         let format = self.format;
         checks.require("path", !self.path.0.is_empty(), || "must name a file".to_owned());
         for (key, given, wanted) in [
@@ -218,7 +256,8 @@ impl TextConfig {
         checks.require("tokenizer", self.tokenizer.is_some(), || {
             format!("is missing: name a directory with {TOKENIZER_FILE} (there is no backbone's to look in)")
         });
-        if let Some(error) = self.tokenizer.as_ref().and_then(|_| self.tokenizer_problem()) {
+        let load = |_| Tokenizer::load(&self.tokenizer_directory()).err();
+        if let Some(error) = self.tokenizer.as_ref().and_then(load) {
             checks.unusable_files("tokenizer", format!("cannot be used: {error}"));
         }
         checks.at_least("length", self.length, 8);
@@ -264,5 +303,16 @@ impl TextConfig {
                 checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::documented::{assert_documented, keys, values};
+
+    #[test]
+    fn settings_are_documented() {
+        assert_documented(&[keys::<TextConfig>(), keys::<Roles>()], &[values::<Truncation>()]);
     }
 }

@@ -10,7 +10,7 @@ pub fn read<T: de::DeserializeOwned>(
     table: &Table,
     origin: &Origin,
     path: &str,
-    skip: &'static [&'static str],
+    skip: &[&'static str],
 ) -> Result<T, ConfigError> {
     let access = Map { entries: table.0.iter(), value: None, path: path.to_owned(), skip };
     T::deserialize(de::value::MapAccessDeserializer::new(access))
@@ -21,6 +21,15 @@ pub fn read<T: de::DeserializeOwned>(
 pub fn read_value<T: de::DeserializeOwned>(node: &Node, path: &str) -> Result<T, ConfigError> {
     let reader = Reader { node, path: path.to_owned() };
     T::deserialize(reader).map_err(|error| error.located(path, &node.origin).into_config())
+}
+
+/// The keys of `T`'s table.
+pub fn keys<T: de::DeserializeOwned>() -> Vec<&'static str> {
+    let unknown = de::value::MapDeserializer::<_, Failure>::new([("", ())].into_iter());
+    match T::deserialize(unknown).map_err(|failure| failure.what) {
+        Err(What::UnknownKey { known, .. }) => known,
+        _ => Vec::new(),
+    }
 }
 
 /// An error for a key that is not among `known`.
@@ -215,7 +224,7 @@ struct Map<'a> {
     entries: std::slice::Iter<'a, Entry>,
     value: Option<&'a Entry>,
     path: String,
-    skip: &'static [&'static str],
+    skip: &'a [&'static str],
 }
 
 impl<'de> MapAccess<'de> for Map<'de> {

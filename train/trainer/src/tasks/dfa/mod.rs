@@ -1,7 +1,12 @@
 //! Predict the state of a deterministic finite automaton.
 
-use super::{Automaton, Row, Task};
-use crate::config::{DfaConfig, DfaVariant};
+mod config;
+
+pub use config::{DfaConfig, DfaVariant, MaxWindow};
+
+use super::automaton::Automaton;
+use super::settings::TaskSettings as _;
+use super::{Row, Task};
 use crate::results::{Split, TaskResult, metric};
 use hankel_core::Random;
 use std::collections::BTreeMap;
@@ -15,7 +20,7 @@ const MOST_WORK: f64 = 2e8;
 const TRIED: u64 = 1000;
 const STRIDE: u64 = 1000;
 /// Symbols over which `max_window` is judged, whatever `length` is: runs that differ in length have the same table.
-pub(crate) const RULE_LENGTH: usize = 256;
+const RULE_LENGTH: usize = 256;
 
 /// The task `dfa`. Tokens: the states 0..k, then the symbols; final-state adds a separator and a token to spare.
 pub struct Dfa {
@@ -34,7 +39,7 @@ impl Dfa {
             (DfaVariant::PerPosition, Some(table)) => Some(Automaton::new(table.clone())),
             (DfaVariant::PerPosition, None) => Some(drawn(config, config.table_seed.unwrap_or(0))),
         };
-        let (data_seed, description) = (config.data_seed.unwrap_or(0), OnceLock::new());
+        let (data_seed, description) = (config.sequences.seed(), OnceLock::new());
         Dfa { config: config.clone(), automaton, data_seed, description }
     }
 
@@ -93,7 +98,7 @@ impl Dfa {
             result.transition_table = Some(automaton.table().to_vec());
         } else {
             result.description = format!("last state of a DFA with {k} states, a table per example, {length} symbols");
-            let sequences = self.config.validation_sequences;
+            let sequences = self.config.sequences.validation_sequences;
             let finals = (0..sequences).map(|index| {
                 let automaton = self.own_table(Split::Validation, index);
                 let drawn = symbols(self.data_seed, "dfa", Split::Validation, index, self.config.symbols);
@@ -132,19 +137,15 @@ pub(super) fn symbols(seed: u64, task: &str, split: Split, index: usize, symbols
 
 impl Task for Dfa {
     fn vocabulary(&self) -> usize {
-        crate::config::TaskConfig::Dfa(self.config.clone()).vocabulary()
+        self.config.vocabulary()
     }
 
     fn sequence_length(&self) -> usize {
-        crate::config::TaskConfig::Dfa(self.config.clone()).sequence_length()
+        self.config.sequence_length()
     }
 
     fn sequences(&self, split: Split) -> usize {
-        match split {
-            Split::Train => self.config.train_sequences,
-            Split::Validation => self.config.validation_sequences,
-            Split::Test => self.config.test_sequences,
-        }
+        self.config.sequences.count(split)
     }
 
     fn example(&self, split: Split, index: usize, row: Row<'_>) {
@@ -213,10 +214,16 @@ pub(super) fn baselines(automaton: &Automaton, length: usize) -> BTreeMap<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tasks::Sequences;
 
     #[test]
     fn per_position() {
-        let config = DfaConfig { length: 20, table_seed: Some(1), data_seed: Some(2), ..DfaConfig::default() };
+        let config = DfaConfig {
+            length: 20,
+            table_seed: Some(1),
+            sequences: Sequences { data_seed: Some(2), ..Sequences::default() },
+            ..DfaConfig::default()
+        };
         let task = Dfa::new(&config);
         let batch = task.batch(Split::Train, &[3, 5]).unwrap();
         assert_eq!((task.vocabulary(), batch.tokens.len(), batch.weight()), (6, 40, 40.0));
@@ -243,7 +250,7 @@ mod tests {
         let config = DfaConfig {
             variant: DfaVariant::FinalState,
             length: 10,
-            validation_sequences: 400,
+            sequences: Sequences { validation_sequences: 400, ..Sequences::default() },
             ..DfaConfig::default()
         };
         let task = Dfa::new(&config);
@@ -265,7 +272,7 @@ mod tests {
 
     #[test]
     fn tables_by_a_rule() {
-        let rule = |symbols, accuracy| Some(crate::config::MaxWindow { symbols, accuracy });
+        let rule = |symbols, accuracy| Some(MaxWindow { symbols, accuracy });
         let mut config = DfaConfig { max_window: rule(4, 0.7), length: 32, ..DfaConfig::default() };
         let base = config.clone();
         // A table whose first symbol decides for good counts as one that asks for no memory.

@@ -1,0 +1,160 @@
+//! The tasks that a configuration can name. A new task is a folder and a line in `tasks!`.
+
+use super::settings::{Sequences, TaskSettings, TokenKind};
+use super::{Task, TaskError};
+use crate::settings::ConfigError;
+use crate::settings::check::Checks;
+use crate::settings::de::{keys, read};
+use crate::settings::tree::Node;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+
+macro_rules! tasks {
+    ($($(#[$doc:meta])* $variant:ident($settings:ty),)*) => {
+        /// `[task]`, by `kind`.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(clippy::large_enum_variant, reason = "a configuration has one or two tasks")]
+        pub enum TaskConfig {
+            $($(#[$doc])* $variant($settings),)*
+        }
+
+        impl TaskConfig {
+            /// Values of `task.kind`.
+            pub(crate) fn kinds() -> Vec<&'static str> {
+                [$(<$settings>::KINDS),*].concat()
+            }
+
+            /// Reads the settings of the task `kind`, one of [`TaskConfig::kinds`], from the table `node` at `path`.
+            pub(crate) fn read(kind: &'static str, node: &Node, path: &str) -> Result<Self, ConfigError> {
+                $(if <$settings>::KINDS.contains(&kind) {
+                    return read_settings::<$settings>(kind, node, path).map(Self::$variant);
+                })*
+                unreachable!("`{kind}` is not among the kinds of tasks")
+            }
+
+            /// The settings as TOML, without `kind`.
+            pub(crate) fn to_table(&self) -> toml::Table {
+                let own = match self {
+                    $(Self::$variant(settings) => toml::Table::try_from(settings),)*
+                };
+                let common = self.settings().sequences().map(toml::Table::try_from).transpose();
+                let mut table = own.expect("settings are structs of TOML values");
+                table.extend(common.expect("settings are structs of TOML values").unwrap_or_default());
+                table
+            }
+
+            fn settings(&self) -> &dyn TaskSettings {
+                match self {
+                    $(Self::$variant(settings) => settings,)*
+                }
+            }
+
+            fn settings_mut(&mut self) -> &mut dyn TaskSettings {
+                match self {
+                    $(Self::$variant(settings) => settings,)*
+                }
+            }
+        }
+    };
+}
+
+tasks! {
+    /// `kind = "dfa"`.
+    Dfa(super::dfa::DfaConfig),
+    /// `kind = "parity"`.
+    Parity(super::parity::ParityConfig),
+    /// `kind = "selective-copy"`.
+    SelectiveCopy(super::selective_copy::SelectiveCopyConfig),
+    /// `kind = "bytes"`.
+    Bytes(super::bytes::BytesConfig),
+    /// `kind = "maestro"`.
+    Maestro(super::maestro::MaestroConfig),
+    /// `kind = "quality"`, `"qmsum"`, `"narrativeqa"`, `"longbench"` or `"jsonl"`.
+    Text(super::text::TextConfig),
+}
+
+/// Reads settings of their own keys, and [`Sequences`] of theirs where the task has them.
+fn read_settings<T: TaskSettings + DeserializeOwned>(
+    kind: &'static str,
+    node: &Node,
+    path: &str,
+) -> Result<T, ConfigError> {
+    let (table, origin) = (node.as_table(path)?, &node.origin);
+    let (own, common) = (keys::<T>(), keys::<Sequences>());
+    let others = |keys: &[&'static str], without: &[&'static str]| -> Vec<&'static str> {
+        keys.iter().copied().filter(|key| !without.contains(key)).chain(["kind"]).collect()
+    };
+    let mut settings: T = read(table, origin, path, &others(&common, &own))?;
+    if let Some(sequences) = settings.sequences_mut() {
+        *sequences = read(table, origin, path, &others(&own, &common))?;
+    }
+    settings.set_kind(kind);
+    Ok(settings)
+}
+
+impl TaskConfig {
+    /// The value of `task.kind`.
+    pub fn kind(&self) -> &'static str {
+        self.settings().kind()
+    }
+
+    /// Number of tokens that the model reads in a sequence, T.
+    pub fn sequence_length(&self) -> usize {
+        self.settings().sequence_length()
+    }
+
+    /// Size of the vocabulary.
+    pub fn vocabulary(&self) -> usize {
+        self.settings().vocabulary()
+    }
+
+    /// What the tokens stand for.
+    pub fn token_kind(&self) -> TokenKind {
+        self.settings().token_kind()
+    }
+
+    /// Number of training sequences in an epoch; `None` when only the files can tell.
+    pub(crate) fn train_sequences(&self) -> Option<usize> {
+        self.settings().sequences().map(|sequences| sequences.train_sequences)
+    }
+
+    pub(crate) fn check(&self, checks: &mut Checks<'_>) {
+        self.settings().check(checks);
+    }
+
+    pub(crate) fn check_model(&self, vocabulary: usize, checks: &mut Checks<'_>) {
+        self.settings().check_model(vocabulary, checks);
+    }
+
+    pub(crate) fn set_default_tokenizer(&mut self, model: &Path) {
+        self.settings_mut().set_default_tokenizer(model);
+    }
+
+    pub(crate) fn tokenizer(&self) -> Option<&Path> {
+        self.settings().tokenizer()
+    }
+
+    pub(crate) fn resolve(&mut self, seed: u64) -> Result<Option<String>, (&'static str, String)> {
+        self.settings_mut().resolve(seed)
+    }
+
+    /// The task of a resolved configuration.
+    ///
+    /// # Errors
+    /// When a file it needs cannot be used.
+    pub fn build(&self) -> Result<Box<dyn Task>, TaskError> {
+        self.settings().build()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::documented::assert_documented;
+
+    #[test]
+    fn kinds_are_documented() {
+        let kinds = TaskConfig::kinds().into_iter().map(str::to_owned).collect();
+        assert_documented(&[], &[kinds]);
+    }
+}
