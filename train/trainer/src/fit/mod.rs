@@ -18,6 +18,7 @@ mod rows;
 mod session;
 mod stage;
 mod training;
+mod training_loop;
 mod transformer;
 mod truncate;
 mod whole;

@@ -1,7 +1,7 @@
 //! Settings of the tasks on texts: `quality`, `qmsum`, `narrativeqa`, `longbench`, `jsonl`.
 
 use super::Text;
-use super::formats::TextFormat;
+use super::format::TextFormat;
 use super::template::Template;
 use crate::metrics::TextMetric;
 use crate::settings::Paths;

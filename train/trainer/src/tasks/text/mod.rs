@@ -2,6 +2,7 @@
 
 mod config;
 mod document;
+mod format;
 mod formats;
 mod layout;
 pub mod lines;
@@ -16,7 +17,7 @@ mod tests;
 
 pub use config::{Roles, TextConfig, Truncation};
 pub use document::{Document, Example, Piece, Question};
-pub use formats::TextFormat;
+pub use format::TextFormat;
 pub use layout::Layout;
 pub use scoring::{ACCURACY_LOG_LIKELIHOOD, LONGBENCH_SCORE, Prediction, Scoring};
 pub use template::{Template, TemplateError};

@@ -1,8 +1,8 @@
 //! From questions to what is read and learned.
 
-use super::TextFormat;
 use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use super::document::{Document, Example, Piece, Question};
+use super::format::TextFormat;
 use super::formats::instructions;
 use super::template::{Part, Template, TemplateError};
 use std::sync::Arc;

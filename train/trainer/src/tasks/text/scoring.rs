@@ -1,6 +1,7 @@
 //! Scores of generated answers.
 
-use super::formats::{Measure, TextFormat, measure};
+use super::format::TextFormat;
+use super::formats::{Measure, measure};
 use crate::metrics::TextMetric;
 use crate::results::metric;
 use serde::{Deserialize, Serialize};

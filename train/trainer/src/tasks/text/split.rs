@@ -1,7 +1,7 @@
 //! Which documents are trained on and which are held out.
 
-use super::TextFormat;
 use super::document::Example;
+use super::format::TextFormat;
 use super::same::groups;
 use hankel_core::Random;
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -1,0 +1,279 @@
+//! The loop of a stage: steps, log lines, evaluations, checkpoints, Ctrl-C.
+
+use super::batches::Ahead;
+use super::evaluate::evaluate;
+use super::model::Model;
+use super::rows::layer_states;
+use super::session::Session;
+use super::stage::Stage;
+use super::training::{StepReport, Training};
+use super::truncate::{save_truncated, truncate_adapters};
+use super::{Failure, Stop};
+use crate::results::{Event, LayerState, Split, TrainingResult, metric};
+use crate::run::{Progress, interrupt};
+use anyhow::{Context, Result};
+use hankel_core::{Device, Error, Tensor};
+use hankel_models::AdapterSet;
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Instant;
+
+impl Stage<'_> {
+    /// Trains from the session's state to the end of the stage, and gives what it cost (the scores are left empty) and the
+    /// model, whose adapters are others than before if they were truncated on the way.
+    ///
+    /// # Errors
+    /// [`Stop`] after an interrupt, a value that is not finite or a failure of the device; failures to write.
+    pub fn run(
+        &self,
+        session: &mut Session<'_>,
+        saved: Option<BTreeMap<String, Tensor>>,
+    ) -> Result<(TrainingResult, Model)> {
+        let mut training = self.begin(session, saved)?;
+        let reduced_after = self.reduced_after()?;
+        let steps = training.steps();
+        let trainable = super::count_parameters(training.model()).trainable;
+        let step = training.step_number();
+        session.log.write(&Event::Stage { stage: self.name.to_owned(), step, steps, trainable })?;
+        let mut settings = self.settings.clone();
+        settings.resolve(Some(self.task.sequences(Split::Train)));
+        let every = |interval: Option<u64>| interval.unwrap_or(steps).max(1);
+        let log_every = every(settings.log_every);
+        let eval_every = every(settings.eval_every);
+        let checkpoint_every = every(settings.checkpoint_every);
+        let device = training.model().backbone.device();
+        let read_every = if device == Device::Cpu { 1 } else { settings.read_every as usize };
+        let mut progress = Progress::new(self.name, step, steps);
+        if session.state.progress.evaluation_due {
+            self.look(session, &training, &progress)?;
+            if session.state.progress.evaluation_due {
+                return Err(session.interrupted(self.name));
+            }
+        }
+        let mut window = Window { log_every, last: steps, ..Window::default() };
+        thread::scope(|scope| -> Result<()> {
+            // On the CPU the kernels have every core already.
+            let ahead = match device {
+                Device::Cpu => None,
+                Device::Gpu(_) => Some(Ahead::begin(scope, training.batches().clone(), step..steps)?),
+            };
+            while training.step_number() < steps {
+                let begun = Instant::now();
+                let report = match &ahead {
+                    Some(ahead) => ahead.next().and_then(|batches| training.step_on(&batches)),
+                    None => training.step(),
+                };
+                if report.is_err() {
+                    // What ran before is written down first, and may be where the trouble began.
+                    self.account(session, &mut training, &mut window, &mut progress)?;
+                }
+                window.steps.push(report?);
+                window.begun.get_or_insert(begun);
+                let step = training.step_number();
+                let reduces = Some(step) == reduced_after;
+                let looks = step.is_multiple_of(eval_every) && step < steps;
+                let saves = step.is_multiple_of(checkpoint_every) || step == steps;
+                if window.steps.len() >= read_every || reduces || looks || saves || interrupt::requested() {
+                    self.account(session, &mut training, &mut window, &mut progress)?;
+                }
+                if reduces {
+                    self.reduce(session, &mut training, &progress)?;
+                }
+                if looks {
+                    session.state.progress.evaluation_due = true;
+                    self.look(session, &training, &progress)?;
+                }
+                let interrupted = interrupt::requested();
+                if saves || interrupted {
+                    self.account(session, &mut training, &mut window, &mut progress)?;
+                    session.save(self.name, &training.tensors()?, self.settings.keep_checkpoints)?;
+                }
+                if interrupted {
+                    return Err(session.interrupted(self.name));
+                }
+            }
+            Ok(())
+        })
+        .map_err(|error| self.explain(session, error))?;
+        let done = &session.state.progress;
+        let result = TrainingResult {
+            steps,
+            tokens: done.tokens,
+            seconds: done.seconds,
+            final_loss: done.last_loss,
+            ..TrainingResult::default()
+        };
+        Ok((result, training.model().clone()))
+    }
+
+    /// Reads the figures of the steps in `window` and writes down what they were.
+    fn account(
+        &self,
+        session: &mut Session<'_>,
+        training: &mut Training<'_>,
+        window: &mut Window,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let all = training.read()?;
+        let seconds = window.begun.take().map_or(0.0, |begun| begun.elapsed().as_secs_f64()) / all.len().max(1) as f64;
+        for (figures, report) in all.iter().zip(std::mem::take(&mut window.steps)) {
+            if !figures.is_finite() {
+                return Err(training.explain(figures));
+            }
+            let step = figures.step;
+            let so_far = &mut session.state.progress;
+            session.state.step = step;
+            so_far.seconds += seconds;
+            so_far.tokens += report.tokens;
+            if let Some(ranks) = &report.ranks {
+                let layers = ranks.iter().map(|(path, rank)| rank_state(path, *rank)).collect();
+                session.log.write(&Event::Layers { stage: self.name.to_owned(), step, layers })?;
+            }
+            so_far.window_loss += figures.loss;
+            so_far.window_steps += 1;
+            window.seconds += seconds;
+            window.tokens += report.tokens;
+            if step.is_multiple_of(window.log_every) || step == window.last {
+                let loss = so_far.window_loss / so_far.window_steps as f64;
+                (so_far.window_loss, so_far.window_steps) = (0.0, 0);
+                so_far.last_loss = Some(loss);
+                let tokens_per_second = window.tokens as f64 / window.seconds;
+                (window.seconds, window.tokens) = (0.0, 0);
+                let event = Event::Step {
+                    stage: self.name.to_owned(),
+                    step,
+                    loss,
+                    learning_rate: report.learning_rate,
+                    gradient_norm: figures.gradient_norm,
+                    tokens: so_far.tokens,
+                    tokens_per_second,
+                    seconds: so_far.seconds,
+                    device_bytes: training.model().backbone.device().gpu().map(|gpu| {
+                        let memory = gpu.memory();
+                        memory.used + memory.held
+                    }),
+                };
+                progress.step(step, loss, tokens_per_second);
+                session.log.write(&event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The training as it was when the session's state was saved, or from the beginning.
+    fn begin(&self, session: &Session<'_>, saved: Option<BTreeMap<String, Tensor>>) -> Result<Training<'_>> {
+        let new = |model: &Model| {
+            let training = Training::new(model, self.task, self.settings, session.config.seed)?;
+            anyhow::Ok(training.regularized(self.regularization))
+        };
+        let Some(tensors) = saved else { return new(self.model) };
+        let step = session.state.step;
+        let mut training = match (self.reduction, self.reduced_after()?) {
+            (Some(reduction), Some(at)) if step >= at => {
+                let length = self.task.sequence_length();
+                let adapters = AdapterSet::load(&reduction.directory, &self.model.backbone.placement(), length)
+                    .context("the adapter as it was truncated in this training cannot be read")?;
+                adapters.to_dtype(self.model.dtype())?;
+                adapters.to_device(self.model.backbone.device())?;
+                let model = Model { adapters, ..self.model.clone() };
+                new(&model)?.reduced_at(at, reduction.config.warmup_steps)
+            }
+            _ => new(self.model)?,
+        };
+        training.restore(step, tensors)?;
+        Ok(training)
+    }
+
+    /// The step after which the adapters are truncated.
+    fn reduced_after(&self) -> Result<Option<u64>> {
+        let Some(reduction) = self.reduction else { return Ok(None) };
+        reduction.config.step_within(self.settings, self.task.sequences(Split::Train)).map(Some)
+    }
+
+    fn reduce(&self, session: &mut Session<'_>, training: &mut Training<'_>, progress: &Progress) -> Result<()> {
+        let Some(reduction) = self.reduction else { return Ok(()) };
+        let rule = reduction.config.truncation();
+        let length = self.task.sequence_length();
+        let truncated = truncate_adapters(training.model(), self.name, rule, length, reduction.base_model)?;
+        save_truncated(&truncated, &reduction.directory)?;
+        training.reduce(&truncated, reduction.config.warmup_steps)?;
+        let (from, to) = truncated.orders();
+        let shown = |orders: &[usize]| orders.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+        progress.note(&format!("truncated by {}: {} states to {}", rule.describe(), shown(&from), shown(&to)));
+        let stage = self.name.to_owned();
+        Ok(session.log.write(&Event::Truncation { stage, rule: rule.describe(), from, to })?)
+    }
+
+    /// An evaluation on the way.
+    fn look(&self, session: &mut Session<'_>, training: &Training<'_>, progress: &Progress) -> Result<()> {
+        let (step, model) = (training.step_number(), training.model());
+        let begun = Instant::now();
+        let batch_size = self.settings.eval_batch_size.unwrap_or(self.settings.batch_size);
+        let (sequences, smoothing) = (self.settings.eval_sequences, self.settings.label_smoothing);
+        let scores = evaluate(model, self.task, Split::Validation, sequences, batch_size, smoothing, None)?;
+        // None: an interrupt, which the loop is about to see. The evaluation stays due.
+        let Some(scores) = scores else { return Ok(()) };
+        session.state.progress.evaluation_due = false;
+        let shown = |(name, value): (&String, &f64)| format!("{name} {value:.4}");
+        let main = [metric::LOSS, metric::ACCURACY, metric::BITS_PER_CHARACTER, metric::BITS_PER_EVENT];
+        let figures: Vec<String> =
+            scores.metrics.iter().filter(|(name, _)| main.contains(&name.as_str())).map(shown).collect();
+        progress.note(&format!("step {step}: validation {}", figures.join("  ")));
+        let stage = self.name.to_owned();
+        let seconds = begun.elapsed().as_secs_f64();
+        session.log.write(&Event::Eval { stage: stage.clone(), step, split: Split::Validation, scores, seconds })?;
+        let layers = layer_states(&model.adapters);
+        if !layers.is_empty() {
+            session.log.write(&Event::Layers { stage, step, layers })?;
+        }
+        Ok(())
+    }
+
+    /// An error of training with its step and what there is to go on from.
+    fn explain(&self, session: &mut Session<'_>, error: anyhow::Error) -> anyhow::Error {
+        let Some(cause) = error.downcast_ref::<Error>() else { return error };
+        let is_of_values = matches!(cause, Error::NonFinite { .. });
+        let advice = match cause {
+            Error::NonFinite { .. } => "a lower `train.lr`, more `train.warmup_steps` or a smaller gate may help",
+            Error::GpuMemory { .. } => {
+                "a smaller `train.batch_size` (with more `train.accumulation`), shorter sequences, a `train.chunk` or \
+                 `backbone.recompute` need less"
+            }
+            Error::Gpu { .. } => "continue with --resume, on another device with --set device=cpu",
+            _ => return error,
+        };
+        let (stage, done) = (self.name.to_owned(), session.state.step);
+        let event = Event::Stopped { stage: stage.clone(), step: done, reason: cause.to_string() };
+        // The cause matters more than a log that cannot be written.
+        let _ = session.log.write(&event);
+        let failure = Failure {
+            stage,
+            step: done + 1,
+            cause: format!("{error:#}"),
+            checkpoint: session.last_checkpoint(),
+            advice,
+        };
+        if is_of_values { Stop::NonFinite(failure).into() } else { Stop::Device(failure).into() }
+    }
+}
+
+/// Steps that have run but are not accounted for, and what was added up since the last log line.
+#[derive(Default)]
+struct Window {
+    log_every: u64,
+    /// The last step of the stage, which is logged too.
+    last: u64,
+    steps: Vec<StepReport>,
+    /// When the first of them began.
+    begun: Option<Instant>,
+    seconds: f64,
+    tokens: u64,
+}
+
+/// The rank of a projection, for the log: `model.layers.3.self_attn.q_proj` is `q_proj` of layer 3.
+fn rank_state(path: &str, rank: usize) -> LayerState {
+    let mut parts = path.split('.');
+    let layer = parts.by_ref().find_map(|part| part.parse().ok()).unwrap_or(0);
+    let site = parts.next_back().unwrap_or(path).to_owned();
+    LayerState { layer, site, rank: Some(rank), ..LayerState::default() }
+}
