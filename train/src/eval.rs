@@ -11,7 +11,7 @@ use hankel_io::{Existing, write_file};
 use hankel_models::AdapterSet;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use hankel_trainer::config::Config;
-use hankel_trainer::fit::{Foundation, adapter_directory, examine, record_states, to_lines};
+use hankel_trainer::fit::{BackboneSnapshot, adapter_directory, examine, record_states, to_lines};
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{Scores, Split};
 use hankel_trainer::run::interrupt::{self, Interrupted};
@@ -77,12 +77,12 @@ pub fn run(args: &Args) -> Result<()> {
     let mut config = load_run(&args.run)?;
     args.device.apply(&mut config)?;
     let task = config.task.build()?;
-    let foundation = Foundation::of_saved_run(&config, &args.run)?;
+    let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
     let precision = config.precision.of_products();
-    with_precision(precision, || evaluate(args, &checks, &config, &*task, &foundation))
+    with_precision(precision, || evaluate(args, &checks, &config, &*task, &snapshot))
 }
 
-fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, foundation: &Foundation) -> Result<()> {
+fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, snapshot: &BackboneSnapshot) -> Result<()> {
     let split = args.split.split();
     let available = task.sequences(split);
     if available == 0 {
@@ -104,9 +104,9 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, fou
     for name in names {
         let directory = adapter_directory(&args.run, &name);
         let model = if name == "none" && !directory.is_dir() {
-            foundation.with(AdapterSet::none(&foundation.backbone().placement()))?
+            snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?
         } else {
-            foundation.with_saved(&directory, config.task.sequence_length())?
+            snapshot.with_saved_adapter(&directory, config.task.sequence_length())?
         };
         if config.backbone.trains_with_adapter() && !directory.join(TRAINED_BACKBONE_FILE).is_file() {
             tell!(

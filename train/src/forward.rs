@@ -10,7 +10,7 @@ use hankel_io::{Existing, write_file};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, serialize};
 use hankel_models::{Parameter, Pass};
 use hankel_ops::{Head, Targets, add, cross_entropy, linear};
-use hankel_trainer::fit::{Foundation, Model, Transformer};
+use hankel_trainer::fit::{BackboneSnapshot, Model, Transformer};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
@@ -51,8 +51,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let input = Input::read(&args.tokens)?;
     let (device, precision) = args.device.open()?;
-    let foundation = Foundation::open(&args.model, args.quantize.is_some(), precision, device)?;
-    let model = attach(&foundation, args.adapter.as_deref(), LENGTH)?;
+    let snapshot = BackboneSnapshot::from_model(&args.model, args.quantize.is_some(), precision, device)?;
+    let model = attach(&snapshot, args.adapter.as_deref(), LENGTH)?;
     let (arrays, loss) = with_precision(precision.of_products(), || compute(&model, &input, args.gradients))?;
     let count = arrays.len();
     write_file(&args.output, &serialize(&arrays), Existing::Replace)?;

@@ -9,7 +9,7 @@ use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
-use hankel_trainer::fit::{Foundation, Model, adapter_directory};
+use hankel_trainer::fit::{BackboneSnapshot, Model, adapter_directory};
 use hankel_trainer::tasks::TokenKind;
 use hankel_trainer::tasks::maestro::events::{Event, decode, token};
 use hankel_trainer::tasks::maestro::midi;
@@ -117,20 +117,20 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
 fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
     if let Some(directory) = &args.model {
         let (device, precision) = args.device.open()?;
-        let foundation = Foundation::open(directory, args.quantize.is_some(), precision, device)?;
-        let codec = Codec::of_model(directory, &foundation)?;
-        let model = attach(&foundation, args.adapter.as_deref().map(Path::new), LENGTH)?;
+        let snapshot = BackboneSnapshot::from_model(directory, args.quantize.is_some(), precision, device)?;
+        let codec = Codec::of_model(directory, &snapshot)?;
+        let model = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
         return Ok((model, codec, precision.of_products()));
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let mut config = load_run(run)?;
     args.device.apply(&mut config)?;
-    let foundation = Foundation::of_saved_run(&config, run)?;
+    let snapshot = BackboneSnapshot::from_run(&config, run)?;
     let precision = config.precision.of_products();
     let codec = match (config.task.token_kind(), config.backbone.path()) {
         (TokenKind::Bytes, _) => Codec::Bytes,
         (TokenKind::Events, _) => Codec::Events,
-        (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &foundation)?,
+        (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &snapshot)?,
         _ => bail!(
             "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, for performances, and \
              for models with a {TOKENIZER_FILE}",
@@ -139,14 +139,14 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
         ),
     };
     let adapter = args.adapter.as_ref().map(|name| adapter_directory(run, name));
-    Ok((attach(&foundation, adapter.as_deref(), config.task.sequence_length())?, codec, precision))
+    Ok((attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?, codec, precision))
 }
 
 /// The backbone with the adapter in a directory, or alone.
-pub fn attach(foundation: &Foundation, adapter: Option<&Path>, length: usize) -> Result<Model> {
+pub fn attach(snapshot: &BackboneSnapshot, adapter: Option<&Path>, length: usize) -> Result<Model> {
     match adapter {
-        Some(directory) => foundation.with_saved(directory, length),
-        None => Ok(foundation.with(AdapterSet::none(&foundation.backbone().placement()))?),
+        Some(directory) => snapshot.with_saved_adapter(directory, length),
+        None => Ok(snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?),
     }
 }
 
@@ -160,8 +160,8 @@ enum Codec {
 }
 
 impl Codec {
-    fn of_model(directory: &Path, foundation: &Foundation) -> Result<Self> {
-        let vocabulary = foundation.backbone().vocabulary();
+    fn of_model(directory: &Path, snapshot: &BackboneSnapshot) -> Result<Self> {
+        let vocabulary = snapshot.backbone().vocabulary();
         if directory.join(TOKENIZER_FILE).is_file() {
             let tokenizer = Tokenizer::load(directory)?;
             tokenizer.check(vocabulary)?;

@@ -10,7 +10,7 @@ use hankel_models::mistral::{MistralConfig, merge_model};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, TinyGpt};
 use hankel_trainer::config::Precision;
-use hankel_trainer::fit::{Foundation, Transformer};
+use hankel_trainer::fit::{BackboneSnapshot, Transformer};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -67,8 +67,8 @@ fn load(directory: &Path, placement: &hankel_models::adapters::Placement) -> Res
 fn merge_tiny(args: &Args) -> Result<MergeReport> {
     ensure!(args.dtype != Some(Dtype::Bf16), "a tiny_gpt model is stored in f32: leave out `--dtype bf16`");
     ensure!(!args.output.exists(), "{} exists already", args.output.display());
-    let foundation = Foundation::open(&args.model, false, Precision::F32, Device::Cpu)?;
-    let model = attach(&foundation, Some(&args.adapter), LENGTH)?;
+    let snapshot = BackboneSnapshot::from_model(&args.model, false, Precision::F32, Device::Cpu)?;
+    let model = attach(&snapshot, Some(&args.adapter), LENGTH)?;
     let report = model.adapters.merge(&model.backbone.parameters())?;
     let trained = args.adapter.join(TRAINED_BACKBONE_FILE).is_file();
     ensure!(trained || !report.tensors.is_empty(), "{} changes no weight", args.adapter.display());

@@ -1,7 +1,7 @@
 //! `train fit --dry-run`: everything that can be said without training.
 
 use super::batches::Batches;
-use super::foundation::{Foundation, open_device};
+use super::backbone_snapshot::{BackboneSnapshot, open_device};
 use super::memory::{MAPPED, estimate};
 use super::rows::count_parameters;
 use super::training::Training;
@@ -28,7 +28,7 @@ pub fn dry_run(config: &Config) -> Result<String> {
     let device = open_device(&config.device, config.gpu_memory, config.precision)?;
     // Nothing is computed, so nothing goes there; f16, which the CPU lacks, takes no less.
     let precision = if config.precision == Precision::F16 { Precision::F32 } else { config.precision };
-    let foundation = Foundation::new(&Config { device: "cpu".to_owned(), precision, ..config.clone() })?;
+    let snapshot = BackboneSnapshot::new(&Config { device: "cpu".to_owned(), precision, ..config.clone() })?;
     let mut out = format!("# Resolved configuration\n\n{}\n", config.to_toml());
     let facts = task.describe();
     writeln!(out, "# Task\n\n{}", facts.description)?;
@@ -42,12 +42,12 @@ pub fn dry_run(config: &Config) -> Result<String> {
     writeln!(out, "\n# Parameters and memory\n")?;
     if let Some(pretrain) = &config.pretrain {
         let own = pretrain.task.as_ref().map(TaskConfig::build).transpose()?;
-        let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
+        let model = snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?;
         model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
         stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train, device)?;
     }
     for adapter in &config.adapter {
-        let model = foundation.with(attach(config, adapter, &foundation, &*task)?)?;
+        let model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
         model.free_backbone(&config.backbone, &adapter.method)?;
         stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter), device)?;
     }

@@ -3,7 +3,7 @@
 use super::Stop;
 use super::contribution::Contributions;
 use super::evaluate::{examine, to_lines};
-use super::foundation::Foundation;
+use super::backbone_snapshot::BackboneSnapshot;
 use super::model::Model;
 use super::probe::{hold_gates, measure_exactness};
 use super::rows::{count_parameters, describe, layer_results, layer_states};
@@ -295,9 +295,9 @@ impl<'a> Session<'a> {
     }
 
     /// Writes the result.
-    pub(super) fn finish(&mut self, task: &dyn Task, foundation: &Foundation) -> Result<RunResult> {
+    pub(super) fn finish(&mut self, task: &dyn Task, snapshot: &BackboneSnapshot) -> Result<RunResult> {
         self.note_memory();
-        let backbone = foundation.backbone();
+        let backbone = snapshot.backbone();
         let placement = backbone.placement();
         let source = match (self.config.backbone.path(), &self.config.pretrain) {
             (_, Some(_)) => "pretrained here".to_owned(),

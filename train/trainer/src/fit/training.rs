@@ -354,7 +354,7 @@ fn trained(model: &Model, settings: &TrainConfig) -> Result<Vec<Trained>> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::fit::Foundation;
+    use crate::fit::BackboneSnapshot;
     use crate::optim::golden::{Golden, close};
     use hankel_core::Float;
     use hankel_models::AdapterSet;
@@ -366,10 +366,10 @@ mod tests {
     fn losses(overrides: &[&str], steps: usize) -> (Vec<f64>, Vec<f64>) {
         let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
         let (config, _) = Config::load(TEXT, "t.toml", &overrides).unwrap();
-        let foundation = Foundation::new(&config).unwrap();
-        let placement = foundation.backbone().placement();
+        let snapshot = BackboneSnapshot::new(&config).unwrap();
+        let placement = snapshot.backbone().placement();
         let settings = config.adapter[0].settings(7, &placement, 5);
-        let model = foundation.with(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
+        let model = snapshot.with_adapters(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
         let task = config.task.build().unwrap();
         let mut training = Training::new(&model, &*task, &config.train, config.seed).unwrap();
         let mut step = || {

@@ -1,7 +1,7 @@
 //! A run from its first stage to its result.
 
 use super::contribution::Contributions;
-use super::foundation::Foundation;
+use super::backbone_snapshot::BackboneSnapshot;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config, TrainConfig};
@@ -27,7 +27,7 @@ pub struct Outcome {
 pub struct Prepared {
     task: Box<dyn Task>,
     pretrain_task: Option<Box<dyn Task>>,
-    foundation: Foundation,
+    snapshot: BackboneSnapshot,
     /// Seconds that the backbone took.
     seconds: f64,
 }
@@ -42,7 +42,7 @@ impl Prepared {
         let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
         let pretrain_task = pretrain_task.map(TaskConfig::build).transpose()?;
         let begun = Instant::now();
-        let foundation = Foundation::new(config)?;
+        let snapshot = BackboneSnapshot::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
         let sequences = task.sequences(Split::Train);
         // Where only the files tell how many sequences there are, this is not known before.
@@ -55,7 +55,7 @@ impl Prepared {
             can_be(&pretrain.train, sequences, PRETRAIN)?;
         }
         for adapter in &config.adapter {
-            foundation.with(attach(config, adapter, &foundation, &*task)?)?;
+            snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
             if let Some(reduce) = adapter.reduce {
                 reduce
@@ -63,7 +63,7 @@ impl Prepared {
                     .with_context(|| format!("`adapter.{}`", adapter.name))?;
             }
         }
-        Ok(Prepared { task, pretrain_task, foundation, seconds })
+        Ok(Prepared { task, pretrain_task, snapshot, seconds })
     }
 }
 
@@ -77,20 +77,20 @@ pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume:
 
 fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
     let begun = Instant::now();
-    let Prepared { task, pretrain_task, mut foundation, seconds } = prepared;
-    let mut session = Session::open(config, directory, resume, foundation.device(), begun)?;
+    let Prepared { task, pretrain_task, mut snapshot, seconds } = prepared;
+    let mut session = Session::open(config, directory, resume, snapshot.device(), begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
-    let parameters: usize = foundation.backbone().parameters().iter().map(Parameter::elements).sum();
+    let parameters: usize = snapshot.backbone().parameters().iter().map(Parameter::elements).sum();
     let kind = config.backbone.kind();
-    let device = foundation.device();
+    let device = snapshot.device();
     tell!("backbone: {kind}, {} parameters, on {device}, ready in {seconds:.2} s", thousands(parameters as u64));
 
     let mut number = 0;
     if let Some(pretrain) = &config.pretrain {
         if session.state.stage == number {
             let task = pretrain_task.as_deref().unwrap_or(&*task);
-            let model = foundation.with(AdapterSet::none(&foundation.backbone().placement()))?;
+            let model = snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?;
             model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
             let settings = &pretrain.train;
             let stage = Stage { name: PRETRAIN, model: &model, task, settings, reduction: None, regularization: 0.0 };
@@ -99,25 +99,25 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
             let judged = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation], nothing);
             let mut scores = judged.map_err(|error| session.explain(error))?;
             result.validation = scores.pop().unwrap_or_default();
-            foundation.keep();
+            snapshot.update();
             model.backbone.save(&session.directory.backbone())?;
             session.state.pretrain = Some(result);
             session.finish_stage(config.pretrain.as_ref().map_or(1, |p| p.train.keep_checkpoints))?;
         } else {
-            foundation = Foundation::of_run(config, &session.directory.backbone())?;
+            snapshot = BackboneSnapshot::from_directory(config, &session.directory.backbone())?;
         }
         number += 1;
     } else if config.backbone.path().is_none() && !session.directory.backbone().exists() {
         // A random backbone is kept as well: its adapters mean nothing without it.
-        foundation.backbone().save(&session.directory.backbone())?;
+        snapshot.backbone().save(&session.directory.backbone())?;
     }
     // What was loaded and then pretrained further is the run's own.
     let loaded = config.backbone.path().filter(|_| config.pretrain.is_none());
     let base_model = loaded.cloned().unwrap_or_else(|| session.directory.backbone()).display().to_string();
     for adapter in &config.adapter {
         if session.state.stage == number {
-            let adapters = attach(config, adapter, &foundation, &*task)?;
-            let model = foundation.with(adapters)?;
+            let adapters = attach(config, adapter, &snapshot, &*task)?;
+            let model = snapshot.with_adapters(adapters)?;
             model.free_backbone(&config.backbone, &adapter.method)?;
             let settings = config.training_of(adapter);
             let reduction = adapter.reduce.map(|config| Reduction {
@@ -141,7 +141,7 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
         }
         number += 1;
     }
-    let result = session.finish(&*task, &foundation)?;
+    let result = session.finish(&*task, &snapshot)?;
     Ok(Outcome { directory: session.directory, result })
 }
 
@@ -149,15 +149,15 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
 pub(super) fn attach(
     config: &Config,
     adapter: &AdapterConfig,
-    foundation: &Foundation,
+    snapshot: &BackboneSnapshot,
     task: &dyn Task,
 ) -> Result<AdapterSet> {
-    let placement = foundation.backbone().placement();
+    let placement = snapshot.backbone().placement();
     let length = config.task.sequence_length();
     let Some(path) = &adapter.path else {
         // DoRA starts from the weights, which the stage before may have trained.
-        foundation.reset()?;
-        let backbone = foundation.backbone().parameters();
+        snapshot.reset()?;
+        let backbone = snapshot.backbone().parameters();
         let steps = config.training_of(adapter).steps(task.sequences(Split::Train));
         let settings = adapter.settings(length, &placement, steps);
         return AdapterSet::on(&settings, &placement, &backbone, config.seed)

@@ -1,4 +1,4 @@
-//! The backbone before anything is attached to it.
+//! The backbone without adapters, and the parameter values that every stage starts from.
 
 use super::model::Model;
 use super::transformer::Transformer;
@@ -12,10 +12,10 @@ use hankel_ops::linear::check_precision;
 use serde_json::Value;
 use std::path::Path;
 
-/// The backbone as every adapter finds it: each stage begins from the same values.
-pub struct Foundation {
+/// A backbone and the values of its parameters from which every stage starts.
+pub struct BackboneSnapshot {
     backbone: Transformer,
-    pristine: Vec<Tensor>,
+    values: Vec<Tensor>,
     dtype: DType,
     device: Device,
 }
@@ -34,7 +34,7 @@ pub fn open_device(name: &str, memory: Option<f64>, precision: Precision) -> Res
     Ok(device)
 }
 
-impl Foundation {
+impl BackboneSnapshot {
     /// The backbone of a resolved configuration: random, or loaded from the directory that it names.
     ///
     /// # Errors
@@ -62,8 +62,8 @@ impl Foundation {
     /// The backbone that a run trained or drew, with the dropout of its configuration.
     ///
     /// # Errors
-    /// As [`Foundation::new`].
-    pub fn of_run(config: &Config, directory: &Path) -> Result<Self> {
+    /// As [`BackboneSnapshot::new`].
+    pub fn from_directory(config: &Config, directory: &Path) -> Result<Self> {
         let BackboneConfig::TinyGpt(c) = &config.backbone else { return Self::new(config) };
         let settings = TinyGptConfig { dropout: c.dropout, ..TinyGpt::load_config(directory)? };
         let device = open_device(&config.device, config.gpu_memory, config.precision)?;
@@ -73,15 +73,15 @@ impl Foundation {
     /// The backbone of a finished or unfinished run: the one in its directory, or the one it was loaded from.
     ///
     /// # Errors
-    /// As [`Foundation::new`].
-    pub fn of_saved_run(config: &Config, run: &Path) -> Result<Self> {
+    /// As [`BackboneSnapshot::new`].
+    pub fn from_run(config: &Config, run: &Path) -> Result<Self> {
         let own = run.join("backbone");
         ensure!(
             own.is_dir() || config.pretrain.is_none(),
             "{} has no backbone yet, since its pretraining has not ended: continue it with `train fit --resume`",
             run.display()
         );
-        if own.is_dir() { Self::of_run(config, &own) } else { Self::new(config) }
+        if own.is_dir() { Self::from_directory(config, &own) } else { Self::new(config) }
     }
 
     /// The model in a directory of its own, of whatever kind its `config.json` says; `quantize` as in
@@ -89,7 +89,7 @@ impl Foundation {
     ///
     /// # Errors
     /// When files are missing, damaged or of an unknown kind, or the device has no room.
-    pub fn open(directory: &Path, quantize: bool, precision: Precision, device: Device) -> Result<Self> {
+    pub fn from_model(directory: &Path, quantize: bool, precision: Precision, device: Device) -> Result<Self> {
         let path = directory.join(CONFIG_FILE);
         let text = hankel_io::input::read(&path)?;
         let config: Value =
@@ -108,15 +108,15 @@ impl Foundation {
         let dtype = precision.dtype();
         backbone.compute_in(dtype)?;
         backbone.to_device(device)?;
-        let mut foundation = Foundation { backbone, pristine: Vec::new(), dtype, device };
-        foundation.keep();
-        Ok(foundation)
+        let mut snapshot = BackboneSnapshot { backbone, values: Vec::new(), dtype, device };
+        snapshot.update();
+        Ok(snapshot)
     }
 
-    /// Takes the present values as those from which every adapter starts.
-    pub fn keep(&mut self) {
+    /// Replaces the stored values by the present ones.
+    pub fn update(&mut self) {
         // Shares the memory until a stage trains a parameter.
-        self.pristine = self.backbone.parameters().iter().map(|parameter| parameter.tensor().detach()).collect();
+        self.values = self.backbone.parameters().iter().map(|parameter| parameter.tensor().detach()).collect();
     }
 
     /// Where everything is computed.
@@ -129,23 +129,23 @@ impl Foundation {
         &self.backbone
     }
 
-    /// Puts the backbone back into its first state, frozen.
+    /// Restores the stored values and freezes the backbone.
     ///
     /// # Errors
     /// When values cannot be put back.
     pub fn reset(&self) -> hankel_core::Result<()> {
-        for (parameter, value) in self.backbone.parameters().iter().zip(&self.pristine) {
+        for (parameter, value) in self.backbone.parameters().iter().zip(&self.values) {
             parameter.set_trainable(false)?;
             parameter.set(value)?;
         }
         Ok(())
     }
 
-    /// The backbone in its first state, frozen, with `adapters`.
+    /// The restored, frozen backbone with `adapters`.
     ///
     /// # Errors
     /// When values cannot be put back.
-    pub fn with(&self, adapters: AdapterSet) -> hankel_core::Result<Model> {
+    pub fn with_adapters(&self, adapters: AdapterSet) -> hankel_core::Result<Model> {
         self.reset()?;
         adapters.to_dtype(self.dtype)?;
         adapters.to_device(self.device)?;
@@ -157,12 +157,12 @@ impl Foundation {
     ///
     /// # Errors
     /// When files are missing, damaged or of another backbone.
-    pub fn with_saved(&self, directory: &Path, length: usize) -> Result<Model> {
+    pub fn with_saved_adapter(&self, directory: &Path, length: usize) -> Result<Model> {
         let placement = self.backbone.placement();
         let bare = directory.join(TRAINED_BACKBONE_FILE).is_file() && !directory.join("adapter_config.json").is_file();
         let adapters =
             if bare { AdapterSet::none(&placement) } else { AdapterSet::load(directory, &placement, length)? };
-        let model = self.with(adapters)?;
+        let model = self.with_adapters(adapters)?;
         model.load_trained_backbone(directory)?;
         Ok(model)
     }
