@@ -11,8 +11,8 @@ use std::thread::{Builder, Scope};
 /// The batches of one step, with their numbers since the beginning.
 pub type StepBatches = Vec<(u64, Batch)>;
 
-/// Steps whose batches are ready at most before they are needed.
-const AHEAD: usize = 2;
+/// Most steps whose batches are made before they are needed.
+const PREFETCHED_STEPS: usize = 2;
 
 /// What makes the batches of a stage.
 #[derive(Clone)]
@@ -45,26 +45,26 @@ impl<'a> Batches<'a> {
 
 /// Batches that a thread of their own makes while the steps before run: on a GPU this thread only hands out work, and the CPU
 /// would wait otherwise. They come in the order of the steps, and so do errors.
-pub struct Ahead(Receiver<Result<StepBatches>>);
+pub struct Prefetcher(Receiver<Result<StepBatches>>);
 
-impl Ahead {
-    /// Begins to make those of `steps`. Dropping it ends the thread.
+impl Prefetcher {
+    /// Starts the thread that makes the batches of `steps`. Dropping the prefetcher ends it.
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn begin<'scope, 'a: 'scope>(
+    pub fn spawn<'scope, 'a: 'scope>(
         scope: &'scope Scope<'scope, '_>,
         mut batches: Batches<'a>,
         steps: Range<u64>,
     ) -> Result<Self> {
-        let (sender, receiver) = sync_channel(AHEAD);
+        let (sender, receiver) = sync_channel(PREFETCHED_STEPS);
         let make = move || {
             // Nobody listens any more once training has stopped.
             let mut send = |step| sender.send(batches.of_step(step)).is_ok();
             steps.into_iter().all(&mut send);
         };
         Builder::new().name("batches".to_owned()).spawn_scoped(scope, make).context("no thread for batches")?;
-        Ok(Ahead(receiver))
+        Ok(Prefetcher(receiver))
     }
 
     /// The batches of the next step.
@@ -130,14 +130,14 @@ mod tests {
         let expected: Vec<StepBatches> = (4..20).map(|step| now.of_step(step).unwrap()).collect();
         assert_eq!(expected[0].iter().map(|(number, _)| *number).collect::<Vec<_>>(), [8, 9]);
         std::thread::scope(|scope| {
-            let ahead = Ahead::begin(scope, batches(&task), 4..20).unwrap();
+            let prefetcher = Prefetcher::spawn(scope, batches(&task), 4..20).unwrap();
             for expected in &expected {
-                assert_eq!(&ahead.next().unwrap(), expected);
+                assert_eq!(&prefetcher.next().unwrap(), expected);
             }
-            assert!(ahead.next().unwrap_err().to_string().contains("has ended"));
+            assert!(prefetcher.next().unwrap_err().to_string().contains("has ended"));
         });
         // Stopping early does not hang.
-        std::thread::scope(|scope| drop(Ahead::begin(scope, batches(&task), 0..1_000_000).unwrap().next()));
+        std::thread::scope(|scope| drop(Prefetcher::spawn(scope, batches(&task), 0..1_000_000).unwrap().next()));
     }
 
     #[test]
@@ -145,9 +145,9 @@ mod tests {
         let broken = batches(&Numbers { broken: 99 }).of_step(3).unwrap()[1].1.tokens[0] as usize;
         let task = Numbers { broken };
         std::thread::scope(|scope| {
-            let ahead = Ahead::begin(scope, batches(&task), 0..6).unwrap();
-            (0..3).for_each(|_| drop(ahead.next().unwrap()));
-            assert!(ahead.next().unwrap_err().to_string().contains("is broken"));
+            let prefetcher = Prefetcher::spawn(scope, batches(&task), 0..6).unwrap();
+            (0..3).for_each(|_| drop(prefetcher.next().unwrap()));
+            assert!(prefetcher.next().unwrap_err().to_string().contains("is broken"));
         });
     }
 }

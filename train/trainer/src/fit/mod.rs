@@ -23,7 +23,7 @@ mod transformer;
 mod truncate;
 mod whole;
 
-pub use batches::{Ahead, Batches, StepBatches};
+pub use batches::{Prefetcher, Batches, StepBatches};
 pub use contribution::Contributions;
 pub use dry_run::dry_run;
 pub use evaluate::{evaluate, examine, to_lines};

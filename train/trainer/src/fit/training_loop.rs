@@ -1,6 +1,6 @@
 //! The loop of a stage: steps, log lines, evaluations, checkpoints, Ctrl-C.
 
-use super::batches::Ahead;
+use super::batches::Prefetcher;
 use super::evaluate::evaluate;
 use super::model::Model;
 use super::rows::layer_states;
@@ -53,14 +53,14 @@ impl Stage<'_> {
         let mut window = Window { log_every, last: steps, ..Window::default() };
         thread::scope(|scope| -> Result<()> {
             // On the CPU the kernels have every core already.
-            let ahead = match device {
+            let prefetcher = match device {
                 Device::Cpu => None,
-                Device::Gpu(_) => Some(Ahead::begin(scope, training.batches().clone(), step..steps)?),
+                Device::Gpu(_) => Some(Prefetcher::spawn(scope, training.batches().clone(), step..steps)?),
             };
             while training.step_number() < steps {
                 let begun = Instant::now();
-                let report = match &ahead {
-                    Some(ahead) => ahead.next().and_then(|batches| training.step_on(&batches)),
+                let report = match &prefetcher {
+                    Some(prefetcher) => prefetcher.next().and_then(|batches| training.step_on(&batches)),
                     None => training.step(),
                 };
                 if report.is_err() {
