@@ -11,7 +11,7 @@ use hankel_io::{Existing, write_file};
 use hankel_models::AdapterSet;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use hankel_trainer::config::Config;
-use hankel_trainer::fit::{BackboneSnapshot, adapter_directory, examine, record_states, to_lines};
+use hankel_trainer::fit::{BackboneSnapshot, adapter_directory, evaluate_and_generate, record_states, to_lines};
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{Scores, Split};
 use hankel_trainer::run::interrupt::{self, Interrupted};
@@ -127,8 +127,8 @@ fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, sna
             let layers = records.len();
             tell!("states of {layers} layers along {count} sequences of {steps} steps written to {}", file.display());
         }
-        let examined = examine(&model, task, split, sequences, batch_size, smoothing, None)?;
-        let Some((scores, lines)) = examined else {
+        let evaluated = evaluate_and_generate(&model, task, split, sequences, batch_size, smoothing, None)?;
+        let Some((scores, lines)) = evaluated else {
             interrupted = Some(Interrupted(format!("while `{name}` was evaluated, of which there are no scores")));
             break;
         };

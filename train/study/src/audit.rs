@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 /// The audit of `claims` on `cells`, as Markdown.
 pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
-    let outcomes: Vec<Outcome> = claims.iter().map(|claim| claim.judge(cells)).collect();
+    let outcomes: Vec<Outcome> = claims.iter().map(|claim| claim.evaluate(cells)).collect();
     let mut out = String::from(HEAD);
     let names = ["confirmed", "not confirmed", "not testable here", "not measured"];
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();

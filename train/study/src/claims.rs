@@ -100,15 +100,15 @@ impl Claim {
         vec!["full".to_owned(), "small".to_owned()]
     }
 
-    /// The claim measured on the cells of its experiment, those of the first of its scales on which it can be judged; on those of
+    /// The claim measured on the cells of its experiment, those of the first of its scales on which it can be evaluated; on those of
     /// another scale there are figures but no verdict.
-    pub fn judge<'a>(&'a self, cells: &[Cell]) -> Outcome<'a> {
+    pub fn evaluate<'a>(&'a self, cells: &[Cell]) -> Outcome<'a> {
         let own: Vec<&Cell> = cells.iter().filter(|cell| cell.id.experiment == self.experiment).collect();
         let at = |scale: &Option<String>| -> Vec<&Cell> {
             own.iter().copied().filter(|cell| cell.id.scale == *scale).collect()
         };
-        let judged = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
-        let mut outcomes: Vec<Outcome> = judged
+        let evaluated = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
+        let mut outcomes: Vec<Outcome> = evaluated
             .map(|scale| {
                 let measured = measure::measure(&self.measure, &at(&scale));
                 let verdict = self.verdict(&measured);
@@ -146,7 +146,7 @@ impl Claim {
             return Verdict::NotMeasured(format!("no figures at {}{diverged}", measured.missing.join("; ")));
         }
         let findings: Vec<(&Group, Finding)> =
-            measured.groups.iter().map(|group| (group, self.expect.judge(group))).collect();
+            measured.groups.iter().map(|group| (group, self.expect.evaluate(group))).collect();
         if findings.iter().any(|(_, finding)| *finding == Finding::TooFew) {
             return Verdict::NotMeasured("one run of each kind has no interval: more seeds are needed".into());
         }
@@ -184,7 +184,7 @@ enum Finding {
 }
 
 impl Expect {
-    fn judge(self, group: &Group) -> Finding {
+    fn evaluate(self, group: &Group) -> Finding {
         let mean = group.summary.mean;
         let decide = |shown: bool| if shown { Finding::Shown } else { Finding::Outside };
         match self {

@@ -36,7 +36,7 @@ fn measured(experiment: &str, claims: &[Claim], cells: &[Cell]) -> String {
         let _ = writeln!(out, "{MARK} {run}");
     }
     for claim in claims.iter().filter(|claim| claim.experiment == experiment) {
-        let outcome = claim.judge(cells);
+        let outcome = claim.evaluate(cells);
         if matches!(outcome.verdict, Verdict::NotTestable(_) | Verdict::NotMeasured(_)) {
             let _ = writeln!(out, "# {}: {}, {}", claim.id, outcome.verdict.name(), outcome.verdict.reason());
             continue;

@@ -28,7 +28,7 @@ pub struct Measure {
     /// Values of axes in which the partner's cell differs.
     #[serde(default)]
     pub against_where: BTreeMap<String, String>,
-    /// Axes by whose values cells are judged apart. All groups have to show what is expected.
+    /// Axes by whose values cells are evaluated apart. All groups have to show what is expected.
     #[serde(default, deserialize_with = "one_or_many")]
     pub by: Vec<String>,
     /// Axis along which the slope of the figure is taken, per doubling.
@@ -73,7 +73,7 @@ fn values<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<
 /// What a claim's measure gave.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Measured {
-    /// One per value of the axes it is judged by, or a single one without a label.
+    /// One per value of the axes it is evaluated by, or a single one without a label.
     pub groups: Vec<Group>,
     /// Labels of those for which there are cells, but no figures.
     pub missing: Vec<String>,
@@ -81,7 +81,7 @@ pub struct Measured {
     pub diverged: usize,
 }
 
-/// Cells that are judged together.
+/// Cells that are evaluated together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// `length 64`; empty when there is one group.

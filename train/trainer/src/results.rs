@@ -44,9 +44,9 @@ pub mod metric {
 pub enum Split {
     /// What the parameters are fitted to.
     Train,
-    /// What is looked at during training.
+    /// Scored during training.
     Validation,
-    /// What is looked at once, at the end.
+    /// Scored once, at the end.
     Test,
 }
 

@@ -14,7 +14,7 @@ pub(super) fn section(runs: &[CellRun]) -> Section {
     all.retain(|claim| cells.iter().any(|cell| cell.id.experiment == claim.experiment));
     let mut rows = Vec::new();
     for claim in &all {
-        let outcome = claim.judge(&cells);
+        let outcome = claim.evaluate(&cells);
         let groups = outcome.measured.groups.iter();
         let figures =
             groups.map(|group| format!("<div>{}</div>", Text(unbroken(&brief(group))))).collect::<Vec<_>>().concat();

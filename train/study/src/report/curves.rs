@@ -38,7 +38,7 @@ fn of_group(experiment: &Experiment, group: &Group, metric: &str) -> Vec<Figure>
             chart = chart.series(line.deviations(&deviations).ink(ink));
         }
         let name = experiment.figure_name(&["curves", &group.label, &part.file]);
-        let caption = "Mean over seeds, band: one standard deviation. On the sequences that are looked at during training, the last point on the whole split.";
+        let caption = "Mean over seeds, band: one standard deviation. On the sequences that are scored during training, the last point on the whole split.";
         figures.push(Figure::xy(name, caption, chart));
     }
     figures

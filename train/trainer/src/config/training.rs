@@ -64,7 +64,7 @@ pub struct TrainConfig {
     pub log_every: Option<u64>,
     /// Steps between evaluations.
     pub eval_every: Option<u64>,
-    /// Validation sequences looked at during training (the final evaluation takes all).
+    /// Validation sequences scored during training (the final evaluation takes all).
     pub eval_sequences: usize,
     /// Sequences in a batch of an evaluation; `batch_size` when not given.
     pub eval_batch_size: Option<usize>,

@@ -31,7 +31,7 @@ pub fn evaluate(
         }
         let batch = task.batch(split, indices)?;
         let mut recorded = contributions.is_some().then(Vec::new);
-        tally.add(&batch, model.judge(&batch, smoothing, recorded.as_mut())?);
+        tally.add(&batch, model.predict_targets(&batch, smoothing, recorded.as_mut())?);
         if let (Some(contributions), Some(recorded)) = (&mut contributions, &recorded) {
             contributions.add(&batch, recorded);
         }
@@ -43,7 +43,7 @@ pub fn evaluate(
 ///
 /// # Errors
 /// Those of the operators.
-pub fn examine(
+pub fn evaluate_and_generate(
     model: &Model,
     task: &dyn Task,
     split: Split,
@@ -65,7 +65,7 @@ pub fn examine(
 /// Predictions as JSON lines.
 ///
 /// # Errors
-/// Never for what [`examine`] gives.
+/// Never for what [`evaluate_and_generate`] gives.
 pub fn to_lines<'a>(predictions: impl IntoIterator<Item = &'a Prediction>) -> Result<String> {
     let line = |prediction| Ok(serde_json::to_string(prediction)? + "\n");
     predictions.into_iter().map(line).collect()

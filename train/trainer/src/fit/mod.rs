@@ -26,7 +26,7 @@ mod whole;
 pub use batches::{Prefetcher, Batches, StepBatches};
 pub use contribution::Contributions;
 pub use dry_run::dry_run;
-pub use evaluate::{evaluate, examine, to_lines};
+pub use evaluate::{evaluate, evaluate_and_generate, to_lines};
 pub use figures::Figures;
 pub use backbone_snapshot::{BackboneSnapshot, open_device};
 pub use model::{Model, adapter_directory};

@@ -2,7 +2,7 @@
 
 use super::transformer::Transformer;
 use crate::config::{AdapterMethod, BackboneConfig};
-use crate::tasks::{Batch, Judged};
+use crate::tasks::{Batch, TokenPrediction};
 use anyhow::{Context, Result, bail};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_io::{Existing, write_file};
@@ -95,24 +95,24 @@ impl Model {
     ///
     /// # Errors
     /// Those of the operators.
-    pub fn judge(
+    pub fn predict_targets(
         &self,
         batch: &Batch,
         smoothing: f64,
         contributions: Option<&mut Vec<Contribution>>,
-    ) -> hankel_core::Result<Vec<Judged>> {
+    ) -> hankel_core::Result<Vec<TokenPrediction>> {
         let shape = [batch.sequences, batch.length];
         let tokens = Tensor::from_vec(batch.tokens.clone(), shape)?;
         let targets = Tensor::from_vec(batch.targets.clone(), shape)?;
         let places: Vec<usize> = (0..batch.weights.len()).filter(|&place| batch.weights[place] > 0.0).collect();
         let mut pass = Pass { documents: documents(batch), contributions, ..Pass::evaluation() };
         let scores = self.backbone.scores(&tokens, &targets, &places, &self.adapters, &mut pass)?;
-        let judged = |i: usize| Judged {
+        let evaluated = |i: usize| TokenPrediction {
             loss: scores.nll[i],
             smoothed: (1.0 - smoothing) * scores.nll[i] + smoothing * scores.mean_nll[i],
             predicted: scores.predicted[i],
         };
-        Ok((0..places.len()).map(judged).collect())
+        Ok((0..places.len()).map(evaluated).collect())
     }
 
     /// Element type that is computed in: that of the adapters. The backbone's weights may be kept in fewer bits.

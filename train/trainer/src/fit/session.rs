@@ -2,7 +2,7 @@
 
 use super::Stop;
 use super::contribution::Contributions;
-use super::evaluate::{examine, to_lines};
+use super::evaluate::{evaluate_and_generate, to_lines};
 use super::backbone_snapshot::BackboneSnapshot;
 use super::model::Model;
 use super::probe::{hold_gates, measure_exactness};
@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
 
     /// The final evaluation of a row on all sequences of `splits`; a split without any is left out. What the adapters add to
     /// the stream is measured on the validation split.
-    pub(super) fn judge(
+    pub(super) fn evaluate(
         &mut self,
         stage: &Stage<'_>,
         row: &str,
@@ -201,8 +201,8 @@ impl<'a> Session<'a> {
             let begun = Instant::now();
             let smoothing = settings.label_smoothing;
             let measured = (split == Split::Validation).then_some(&mut *contributions);
-            let examined = examine(stage.model, stage.task, split, sequences, batch_size, smoothing, measured)?;
-            let Some((scores, predictions)) = examined else { return Err(self.interrupted(row)) };
+            let evaluated = evaluate_and_generate(stage.model, stage.task, split, sequences, batch_size, smoothing, measured)?;
+            let Some((scores, predictions)) = evaluated else { return Err(self.interrupted(row)) };
             if !predictions.is_empty() {
                 let path = self.directory.predictions(row, split.name());
                 let folder = path.parent().unwrap_or(&path);
@@ -220,10 +220,10 @@ impl<'a> Session<'a> {
     }
 
     /// `row` with its scores on validation and, if there is one, test split, and the contributions of its layers.
-    fn judge_finally(&mut self, stage: &Stage<'_>, step: u64, mut row: AdapterResult) -> Result<AdapterResult> {
+    fn evaluate_row(&mut self, stage: &Stage<'_>, step: u64, mut row: AdapterResult) -> Result<AdapterResult> {
         let (name, splits) = (stage.name, [Split::Validation, Split::Test]);
         let mut contributions = Contributions::default();
-        let mut scores = self.judge(stage, name, step, &splits, &mut contributions)?.into_iter();
+        let mut scores = self.evaluate(stage, name, step, &splits, &mut contributions)?.into_iter();
         contributions.put_into(&mut row.layers);
         Ok(AdapterResult { validation: scores.next().unwrap_or_default(), test: scores.next(), ..row })
     }
@@ -262,7 +262,7 @@ impl<'a> Session<'a> {
             ..AdapterResult::default()
         };
         drop(at_once);
-        let mut full = self.judge_finally(stage, steps, full)?;
+        let mut full = self.evaluate_row(stage, steps, full)?;
         full.training = (steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });
         let mut rows = vec![full.clone()];
         for rule in &adapter.truncate {
@@ -279,16 +279,16 @@ impl<'a> Session<'a> {
             drop(at_once);
             let (from, to) = truncated.orders;
             self.log.write(&Event::Truncation { stage: name.clone(), rule: rule.describe(), from, to })?;
-            let judged = Stage { model: &truncated.model, name: &name, ..*stage };
+            let evaluated = Stage { model: &truncated.model, name: &name, ..*stage };
             let path = directory.strip_prefix(self.directory.path()).unwrap_or(&directory).display().to_string();
             let row = AdapterResult { path: Some(path), ..truncated.row };
-            rows.push(self.judge_finally(&judged, steps, row)?);
+            rows.push(self.evaluate_row(&evaluated, steps, row)?);
         }
         for probe in &adapter.probe {
             let (model, row) = hold_gates(stage.model, &full, *probe)?;
             let name = row.name.clone();
-            let judged = Stage { model: &model, name: &name, ..*stage };
-            rows.push(self.judge_finally(&judged, steps, row)?);
+            let evaluated = Stage { model: &model, name: &name, ..*stage };
+            rows.push(self.evaluate_row(&evaluated, steps, row)?);
         }
         self.state.rows.extend(rows);
         Ok(())

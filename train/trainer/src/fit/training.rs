@@ -160,7 +160,7 @@ impl<'a> Training<'a> {
 
     /// Whether the figures of a step decide what it does, so that each is read at once: on the CPU, where it costs nothing, and
     /// for adapters that look at the gradients themselves.
-    fn looks_at_once(&self) -> bool {
+    fn reads_gradients(&self) -> bool {
         self.model.backbone.device() == Device::Cpu || self.model.adapters.allocates()
     }
 
@@ -192,7 +192,7 @@ impl<'a> Training<'a> {
         let norm = gradient_norm(leaves.iter().flatten())?;
         let step = self.step + 1;
         let mut known = None;
-        if self.looks_at_once() {
+        if self.reads_gradients() {
             let mut alone = Unread::default();
             alone.push(step, losses.clone(), norm.clone())?;
             for figures in alone.read()? {

@@ -45,7 +45,7 @@ impl Stage<'_> {
         let read_every = if device == Device::Cpu { 1 } else { settings.read_every as usize };
         let mut progress = Progress::new(self.name, step, steps);
         if session.state.progress.evaluation_due {
-            self.look(session, &training, &progress)?;
+            self.evaluate(session, &training, &progress)?;
             if session.state.progress.evaluation_due {
                 return Err(session.interrupted(self.name));
             }
@@ -71,17 +71,17 @@ impl Stage<'_> {
                 window.begun.get_or_insert(begun);
                 let step = training.step_number();
                 let reduces = Some(step) == reduced_after;
-                let looks = step.is_multiple_of(eval_every) && step < steps;
+                let evaluates = step.is_multiple_of(eval_every) && step < steps;
                 let saves = step.is_multiple_of(checkpoint_every) || step == steps;
-                if window.steps.len() >= read_every || reduces || looks || saves || interrupt::requested() {
+                if window.steps.len() >= read_every || reduces || evaluates || saves || interrupt::requested() {
                     self.account(session, &mut training, &mut window, &mut progress)?;
                 }
                 if reduces {
                     self.reduce(session, &mut training, &progress)?;
                 }
-                if looks {
+                if evaluates {
                     session.state.progress.evaluation_due = true;
-                    self.look(session, &training, &progress)?;
+                    self.evaluate(session, &training, &progress)?;
                 }
                 let interrupted = interrupt::requested();
                 if saves || interrupted {
@@ -205,7 +205,7 @@ impl Stage<'_> {
     }
 
     /// An evaluation on the way.
-    fn look(&self, session: &mut Session<'_>, training: &Training<'_>, progress: &Progress) -> Result<()> {
+    fn evaluate(&self, session: &mut Session<'_>, training: &Training<'_>, progress: &Progress) -> Result<()> {
         let (step, model) = (training.step_number(), training.model());
         let begun = Instant::now();
         let batch_size = self.settings.eval_batch_size.unwrap_or(self.settings.batch_size);

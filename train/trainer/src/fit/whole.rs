@@ -96,8 +96,8 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
             let stage = Stage { name: PRETRAIN, model: &model, task, settings, reduction: None, regularization: 0.0 };
             let (mut result, _) = stage.run(&mut session, saved.take())?;
             let nothing = &mut Contributions::default();
-            let judged = session.judge(&stage, PRETRAIN, result.steps, &[Split::Validation], nothing);
-            let mut scores = judged.map_err(|error| session.explain(error))?;
+            let evaluated = session.evaluate(&stage, PRETRAIN, result.steps, &[Split::Validation], nothing);
+            let mut scores = evaluated.map_err(|error| session.explain(error))?;
             result.validation = scores.pop().unwrap_or_default();
             snapshot.update();
             model.backbone.save(&session.directory.backbone())?;

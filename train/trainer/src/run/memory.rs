@@ -14,27 +14,27 @@ pub fn peak_memory() -> Option<u64> {
 /// Largest anonymous part of the resident set since [`watch`] was called, in bytes: what is not pages of files, and has to
 /// fit.
 pub fn peak_anonymous() -> Option<u64> {
-    look();
+    sample();
     Some(PEAK.load(Ordering::Relaxed)).filter(|peak| *peak > 0)
 }
 
 const STATUS: &str = "/proc/self/status";
-/// Between two looks. An activation of a long sequence takes longer to compute.
+/// Time between two samples. An activation of a long sequence takes longer to compute.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 static PEAK: AtomicU64 = AtomicU64::new(0);
 
-fn look() -> bool {
+fn sample() -> bool {
     let now = kilobytes(STATUS, "RssAnon:");
     PEAK.fetch_max(now.unwrap_or(0), Ordering::Relaxed);
     now.is_some()
 }
 
-/// Begins to look at the anonymous memory from time to time: of it, unlike the resident set, the system keeps no maximum.
+/// Starts to sample the anonymous memory: of it, unlike the resident set, the system keeps no maximum.
 pub fn watch() {
     static BEGUN: Once = Once::new();
     let looking = || {
-        while look() {
+        while sample() {
             thread::sleep(INTERVAL);
         }
     };

@@ -23,7 +23,7 @@ pub use batch::{Batch, Row, Sequence};
 pub use order::Order;
 pub use registry::TaskConfig;
 pub use settings::{Sequences, TokenKind};
-pub use tally::{Judged, Tally};
+pub use tally::{TokenPrediction, Tally};
 pub use text::Text;
 
 use crate::results::{DataFile, Scores, Split, TaskResult};

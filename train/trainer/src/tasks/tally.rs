@@ -16,9 +16,9 @@ pub struct Tally {
     quarters: [(f64, f64); 4],
 }
 
-/// What the model says at one target token.
+/// The prediction at one target token.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Judged {
+pub struct TokenPrediction {
     /// Cross entropy in nats.
     pub loss: f64,
     /// Label-smoothed cross entropy in nats.
@@ -33,10 +33,10 @@ impl Tally {
         Tally { smoothed: (smoothing > 0.0).then_some(0.0), ..Tally::default() }
     }
 
-    /// Adds a batch; `judged` holds one entry for each position with a weight above 0, in order.
-    pub fn add(&mut self, batch: &Batch, judged: impl IntoIterator<Item = Judged>) {
+    /// Adds a batch; `predictions` holds one entry for each position with a weight above 0, in order.
+    pub fn add(&mut self, batch: &Batch, predictions: impl IntoIterator<Item = TokenPrediction>) {
         let targets = batch.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0);
-        for ((place, &weight), token) in targets.zip(judged) {
+        for ((place, &weight), token) in targets.zip(predictions) {
             let weight = f64::from(weight);
             let quarter = &mut self.quarters[(place % batch.length) * 4 / batch.length];
             self.loss += weight * token.loss;
@@ -95,9 +95,9 @@ mod tests {
             weights: vec![1.0, 0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 0.0],
             ..Batch::blank(2, 4)
         };
-        let judged = |loss, predicted| Judged { loss, smoothed: 2.0 * loss, predicted };
+        let evaluated = |loss, predicted| TokenPrediction { loss, smoothed: 2.0 * loss, predicted };
         let mut tally = Tally::with_smoothing(0.1);
-        tally.add(&batch, [judged(1.0, 1), judged(2.0, 0), judged(3.0, 1), judged(4.0, 0), judged(5.0, 1)]);
+        tally.add(&batch, [evaluated(1.0, 1), evaluated(2.0, 0), evaluated(3.0, 1), evaluated(4.0, 0), evaluated(5.0, 1)]);
         let scores = tally.scores();
         assert_eq!(scores.get(metric::LOSS), Some((1.0 + 4.0 + 3.0 + 4.0 + 5.0) / 6.0));
         assert_eq!(scores.get(metric::ACCURACY), Some(3.0 / 6.0));

@@ -248,7 +248,7 @@ mod tests {
         let mut batch = crate::tasks::Batch::blank(1, 1);
         (batch.targets[0], batch.weights[0]) = (1, 1.0);
         let ln2 = std::f64::consts::LN_2;
-        tally.add(&batch, [crate::tasks::Judged { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
+        tally.add(&batch, [crate::tasks::TokenPrediction { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
         let task = Bytes::of(&config(Path::new("x"), 5), vec![], DataFile::default());
         let scores = task.scores(&tally);
         assert_eq!(scores.get(metric::BITS_PER_CHARACTER), Some(2.0));

@@ -19,7 +19,7 @@ const MOST_WORK: f64 = 2e8;
 /// Tables that are tried for `max_window`, and the distance of their seeds.
 const TRIED: u64 = 1000;
 const STRIDE: u64 = 1000;
-/// Symbols over which `max_window` is judged, whatever `length` is: runs that differ in length have the same table.
+/// Symbols over which `max_window` is tested, whatever `length` is: runs that differ in length have the same table.
 const RULE_LENGTH: usize = 256;
 
 /// The task `dfa`. Tokens: the states 0..k, then the symbols; final-state adds a separator and a token to spare.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 /// The questions of each part.
 #[derive(Debug, Default, PartialEq)]
 pub struct Parts {
-    /// Learned from.
+    /// Trained on.
     pub train: Vec<Example>,
-    /// Looked at on the way.
+    /// Scored during training.
     pub validation: Vec<Example>,
-    /// Looked at at the end.
+    /// Scored at the end.
     pub test: Vec<Example>,
     /// Training and validation questions left out because their document is in a part held out by a file of its own.
     pub left_out: usize,
