@@ -8,7 +8,7 @@ mod layout;
 pub mod lines;
 mod load;
 mod render;
-mod same;
+mod dedup;
 mod scoring;
 mod split;
 mod template;

@@ -2,7 +2,7 @@
 
 use super::document::Example;
 use super::format::TextFormat;
-use super::same::groups;
+use super::dedup::duplicate_groups;
 use hankel_core::Random;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn grouped<'a>(
             .map(|(index, document)| *first.entry(document.text.trim()).or_insert(index))
             .collect()
     } else {
-        groups(&documents.iter().map(|document| &document.text[..]).collect::<Vec<_>>())
+        duplicate_groups(&documents.iter().map(|document| &document.text[..]).collect::<Vec<_>>())
     };
     documents.into_iter().map(Arc::as_ptr).zip(numbers).collect()
 }

@@ -46,7 +46,7 @@ fn sketch(text: &str) -> Vec<u64> {
 }
 
 /// For each text the number of its group: texts with the same number are the same.
-pub fn groups(texts: &[&str]) -> Vec<usize> {
+pub fn duplicate_groups(texts: &[&str]) -> Vec<usize> {
     use rayon::prelude::*;
     let sketches: Vec<Vec<u64>> = texts.par_iter().map(|text| sketch(text)).collect();
     let mut parent: Vec<usize> = (0..texts.len()).collect();
@@ -87,12 +87,12 @@ mod tests {
         let copy = format!("Transcriber's note: scanned with care.\n\n{}", story.to_uppercase().replace(' ', "\n  "));
         let other = words(&|i| format!("word{} Of{i}", i * i % 89));
         let half = &story[..story.len() / 3];
-        let found = groups(&[&story, &other, &copy, "short", "Short.", half, ""]);
+        let found = duplicate_groups(&[&story, &other, &copy, "short", "Short.", half, ""]);
         assert_eq!(found[2], found[0], "a copy with a note");
         assert_ne!(found[1], found[0]);
         assert_eq!(found[3], found[4]);
         assert_ne!(found[6], found[3]);
-        assert_eq!(groups(&[]), Vec::<usize>::new());
+        assert_eq!(duplicate_groups(&[]), Vec::<usize>::new());
     }
     #[test]
     fn the_hash_stays_what_it_is() {
