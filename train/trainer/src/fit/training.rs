@@ -1,7 +1,7 @@
 //! One optimizer step, and what is needed to repeat it exactly.
 
 use super::batches::{Batches, StepBatches};
-use super::figures::{Figures, Unread};
+use super::step_metrics::{PendingMetrics, StepMetrics};
 use super::model::Model;
 use crate::config::TrainConfig;
 use crate::optim::factor;
@@ -36,13 +36,13 @@ pub struct Training<'a> {
     trained: Vec<Trained>,
     batches: Batches<'a>,
     step: u64,
-    unread: Unread,
+    unread: PendingMetrics,
     regularization: f64,
     /// The step after which the adapters were truncated, and the length of the warm-up after it.
     reduced: Option<(u64, u64)>,
 }
 
-/// What a step reports at once; its [`Figures`] are read later.
+/// What a step reports at once; its [`StepMetrics`] are read later.
 #[derive(Debug, Clone)]
 pub struct StepReport {
     /// Learning rate of the main group.
@@ -67,7 +67,7 @@ impl<'a> Training<'a> {
             settings,
             seed,
             step: 0,
-            unread: Unread::default(),
+            unread: PendingMetrics::default(),
             regularization: 0.0,
             reduced: None,
         })
@@ -193,7 +193,7 @@ impl<'a> Training<'a> {
         let step = self.step + 1;
         let mut known = None;
         if self.reads_gradients() {
-            let mut alone = Unread::default();
+            let mut alone = PendingMetrics::default();
             alone.push(step, losses.clone(), norm.clone())?;
             for figures in alone.read()? {
                 if !figures.is_finite() {
@@ -230,14 +230,14 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// When the device has failed.
-    pub fn read(&mut self) -> Result<Vec<Figures>> {
+    pub fn read(&mut self) -> Result<Vec<StepMetrics>> {
         Ok(self.unread.read()?)
     }
 
     /// Why the figures of a step are not finite: the operator that made the first such value, found by running the step's
     /// batches once more. Parameters must be those that the step had.
-    pub fn explain(&mut self, figures: &Figures) -> anyhow::Error {
-        let Figures { loss, gradient_norm, .. } = figures;
+    pub fn explain(&mut self, figures: &StepMetrics) -> anyhow::Error {
+        let StepMetrics { loss, gradient_norm, .. } = figures;
         self.find_non_finite(figures.step).err().unwrap_or_else(|| {
             anyhow!("loss {loss} and gradient norm {gradient_norm} are not finite, though every operator's output is")
         })

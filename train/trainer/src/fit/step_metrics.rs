@@ -3,9 +3,9 @@
 use hankel_core::{Device, Result, Tensor};
 use hankel_ops::{add, concat_time, scale};
 
-/// What is known of a step once it has run.
+/// Loss and gradient norm of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figures {
+pub struct StepMetrics {
     /// Number of the step, from 1.
     pub step: u64,
     /// The minimised loss, mean over the targets of the step.
@@ -14,16 +14,16 @@ pub struct Figures {
     pub gradient_norm: f64,
 }
 
-impl Figures {
-    /// Whether the step did anything.
+impl StepMetrics {
+    /// Whether both are finite.
     pub fn is_finite(&self) -> bool {
         self.loss.is_finite() && self.gradient_norm.is_finite()
     }
 }
 
-/// Figures that were not read yet.
+/// StepMetrics that were not read yet.
 #[derive(Default)]
-pub struct Unread {
+pub struct PendingMetrics {
     steps: Vec<Pending>,
     /// The norm of the latest step, or no number if that of an earlier one was not finite.
     guard: Option<Tensor>,
@@ -36,7 +36,7 @@ struct Pending {
     norm: Tensor,
 }
 
-impl Unread {
+impl PendingMetrics {
     /// Takes up the figures of step `step`. What it gives stands for the norm where parameters are updated: it is not finite
     /// from the first step on whose norm was not, so that nothing moves any more until the host has seen that step.
     ///
@@ -57,7 +57,7 @@ impl Unread {
     ///
     /// # Errors
     /// When the device has failed.
-    pub fn read(&mut self) -> Result<Vec<Figures>> {
+    pub fn read(&mut self) -> Result<Vec<StepMetrics>> {
         let steps = std::mem::take(&mut self.steps);
         self.guard = None;
         let scalars = steps.iter().flat_map(|step| step.losses.iter().flatten().chain([&step.norm]));
@@ -65,7 +65,7 @@ impl Unread {
         let mut next = || values.next().unwrap_or(f64::NAN);
         let figures = steps.iter().map(|step| {
             let loss = step.losses.iter().fold(0.0, |sum, parts| sum + parts.iter().fold(0.0, |sum, _| sum + next()));
-            Figures { step: step.step, loss, gradient_norm: next() }
+            StepMetrics { step: step.step, loss, gradient_norm: next() }
         });
         Ok(figures.collect())
     }
@@ -97,7 +97,7 @@ mod tests {
         let devices = [Some(Device::Cpu), for_tests().map(Device::Gpu)];
         for device in devices.into_iter().flatten() {
             let scalar = |x: f32| Tensor::scalar(x).to_device(device).unwrap();
-            let mut unread = Unread::default();
+            let mut unread = PendingMetrics::default();
             let mut guards = Vec::new();
             for (step, norm) in [1.0, 2.0, f32::INFINITY, 3.0].into_iter().enumerate() {
                 let losses = vec![vec![scalar(step as f32), scalar(0.5)], vec![scalar(10.0)]];
@@ -106,11 +106,11 @@ mod tests {
             assert_eq!(guards[..2], [1.0, 2.0]);
             assert!(!guards[2].is_finite() && !guards[3].is_finite());
             let figures = unread.read().unwrap();
-            let expected = |step: u64, gradient_norm| Figures { step, loss: step as f64 + 9.5, gradient_norm };
+            let expected = |step: u64, gradient_norm| StepMetrics { step, loss: step as f64 + 9.5, gradient_norm };
             assert_eq!(figures[..2], [expected(1, 1.0), expected(2, 2.0)]);
             assert!(!figures[2].is_finite() && figures[3] == expected(4, 3.0));
             assert_eq!(unread.push(5, vec![vec![scalar(1.0)]], scalar(7.0)).unwrap().item().unwrap(), 7.0);
-            assert_eq!(unread.read().unwrap(), [Figures { step: 5, loss: 1.0, gradient_norm: 7.0 }]);
+            assert_eq!(unread.read().unwrap(), [StepMetrics { step: 5, loss: 1.0, gradient_norm: 7.0 }]);
             assert!(unread.read().unwrap().is_empty());
         }
     }
