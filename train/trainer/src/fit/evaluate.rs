@@ -6,7 +6,7 @@ use super::predict::predict;
 use crate::results::{Scores, Split};
 use crate::run::interrupt;
 use crate::tasks::text::Prediction;
-use crate::tasks::{Tally, Task};
+use crate::tasks::{MetricSums, Task};
 use anyhow::Result;
 
 /// Scores the first `sequences` of a split in batches of `batch_size`; `None` when an interrupt was asked for meanwhile. What
@@ -24,19 +24,19 @@ pub fn evaluate(
     mut contributions: Option<&mut Contributions>,
 ) -> Result<Option<Scores>> {
     let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
-    let mut tally = Tally::with_smoothing(smoothing);
+    let mut sums = MetricSums::with_smoothing(smoothing);
     for indices in indices.chunks(batch_size.max(1)) {
         if interrupt::requested() {
             return Ok(None);
         }
         let batch = task.batch(split, indices)?;
         let mut recorded = contributions.is_some().then(Vec::new);
-        tally.add(&batch, model.predict_targets(&batch, smoothing, recorded.as_mut())?);
+        sums.add(&batch, model.predict_targets(&batch, smoothing, recorded.as_mut())?);
         if let (Some(contributions), Some(recorded)) = (&mut contributions, &recorded) {
             contributions.add(&batch, recorded);
         }
     }
-    Ok(Some(task.scores(&tally)))
+    Ok(Some(task.scores(&sums)))
 }
 
 /// As [`evaluate`], and for tasks on texts the answers that the model generates, with their scores.

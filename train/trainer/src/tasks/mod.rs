@@ -15,7 +15,7 @@ pub mod parity;
 mod registry;
 pub mod selective_copy;
 mod settings;
-mod tally;
+mod metric_sums;
 pub mod text;
 
 pub use automaton::TableKind;
@@ -23,7 +23,7 @@ pub use batch::{Batch, Row, Sequence};
 pub use order::Order;
 pub use registry::TaskConfig;
 pub use settings::{Sequences, TokenKind};
-pub use tally::{TokenPrediction, Tally};
+pub use metric_sums::{TokenPrediction, MetricSums};
 pub use text::Text;
 
 use crate::results::{DataFile, Scores, Split, TaskResult};
@@ -60,9 +60,9 @@ pub trait Task: Send + Sync {
     /// Facts for the result file, with what can be reached without any training.
     fn describe(&self) -> TaskResult;
 
-    /// The figures that a tally comes to.
-    fn scores(&self, tally: &Tally) -> Scores {
-        tally.scores()
+    /// The figures that a sums comes to.
+    fn scores(&self, sums: &MetricSums) -> Scores {
+        sums.scores()
     }
 
     /// Files that the examples come from.

@@ -5,7 +5,7 @@ mod config;
 pub use config::BytesConfig;
 
 use super::ngram::Ngrams;
-use super::{Row, Tally, Task, TaskError, file};
+use super::{Row, MetricSums, Task, TaskError, file};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_core::Random;
 use std::collections::BTreeMap;
@@ -133,11 +133,11 @@ impl Task for Bytes {
         }
     }
 
-    fn scores(&self, tally: &Tally) -> Scores {
-        let mut scores = tally.scores();
+    fn scores(&self, sums: &MetricSums) -> Scores {
+        let mut scores = sums.scores();
         let bits = |nats: f64| nats / std::f64::consts::LN_2;
-        scores.metrics.insert(metric::BITS_PER_CHARACTER.to_owned(), bits(tally.mean_loss()));
-        if let Some(smoothed) = tally.mean_smoothed() {
+        scores.metrics.insert(metric::BITS_PER_CHARACTER.to_owned(), bits(sums.mean_loss()));
+        if let Some(smoothed) = sums.mean_smoothed() {
             scores.metrics.insert(metric::LABEL_SMOOTHED_BITS.to_owned(), bits(smoothed));
         }
         scores
@@ -244,13 +244,13 @@ mod tests {
 
     #[test]
     fn bits() {
-        let mut tally = Tally::with_smoothing(0.1);
+        let mut sums = MetricSums::with_smoothing(0.1);
         let mut batch = crate::tasks::Batch::blank(1, 1);
         (batch.targets[0], batch.weights[0]) = (1, 1.0);
         let ln2 = std::f64::consts::LN_2;
-        tally.add(&batch, [crate::tasks::TokenPrediction { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
+        sums.add(&batch, [crate::tasks::TokenPrediction { loss: 2.0 * ln2, smoothed: 3.0 * ln2, predicted: 1 }]);
         let task = Bytes::of(&config(Path::new("x"), 5), vec![], DataFile::default());
-        let scores = task.scores(&tally);
+        let scores = task.scores(&sums);
         assert_eq!(scores.get(metric::BITS_PER_CHARACTER), Some(2.0));
         assert_eq!(scores.get(metric::LABEL_SMOOTHED_BITS), Some(3.0));
     }

@@ -11,7 +11,7 @@ mod tests;
 pub use config::MaestroConfig;
 
 use super::ngram::Ngrams;
-use super::{Row, Tally, Task, TaskError};
+use super::{Row, MetricSums, Task, TaskError};
 use crate::format::thousands;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use archive::Archive;
@@ -142,9 +142,9 @@ impl Task for Maestro {
         }
     }
 
-    fn scores(&self, tally: &Tally) -> Scores {
-        let mut scores = tally.scores();
-        scores.metrics.insert(metric::BITS_PER_EVENT.to_owned(), tally.mean_loss() / std::f64::consts::LN_2);
+    fn scores(&self, sums: &MetricSums) -> Scores {
+        let mut scores = sums.scores();
+        scores.metrics.insert(metric::BITS_PER_EVENT.to_owned(), sums.mean_loss() / std::f64::consts::LN_2);
         scores
     }
 

@@ -22,7 +22,7 @@ pub use layout::Layout;
 pub use scoring::{ACCURACY_LOG_LIKELIHOOD, LONGBENCH_SCORE, Prediction, Scoring};
 pub use template::{Template, TemplateError};
 
-use super::{Batch, Row, Sequence, Tally, Task, TaskError};
+use super::{Batch, Row, Sequence, MetricSums, Task, TaskError};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;
@@ -179,8 +179,8 @@ impl Task for Text {
         }
     }
 
-    fn scores(&self, tally: &Tally) -> Scores {
-        let mut scores = tally.scores();
+    fn scores(&self, sums: &MetricSums) -> Scores {
+        let mut scores = sums.scores();
         scores.metrics.retain(|name, _| !name.starts_with(metric::ACCURACY_QUARTER));
         if let Some(accuracy) = scores.metrics.remove(metric::ACCURACY) {
             scores.metrics.insert(metric::TOKEN_ACCURACY.to_owned(), accuracy);

@@ -5,7 +5,7 @@ use crate::results::{Scores, metric};
 
 /// What an evaluation adds up, in double precision and in the order of the data.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tally {
+pub struct MetricSums {
     loss: f64,
     smoothed: Option<f64>,
     weight: f64,
@@ -27,10 +27,10 @@ pub struct TokenPrediction {
     pub predicted: u32,
 }
 
-impl Tally {
-    /// A tally that also sums the label-smoothed loss.
+impl MetricSums {
+    /// A sums that also sums the label-smoothed loss.
     pub fn with_smoothing(smoothing: f64) -> Self {
-        Tally { smoothed: (smoothing > 0.0).then_some(0.0), ..Tally::default() }
+        MetricSums { smoothed: (smoothing > 0.0).then_some(0.0), ..MetricSums::default() }
     }
 
     /// Adds a batch; `predictions` holds one entry for each position with a weight above 0, in order.
@@ -96,9 +96,9 @@ mod tests {
             ..Batch::blank(2, 4)
         };
         let evaluated = |loss, predicted| TokenPrediction { loss, smoothed: 2.0 * loss, predicted };
-        let mut tally = Tally::with_smoothing(0.1);
-        tally.add(&batch, [evaluated(1.0, 1), evaluated(2.0, 0), evaluated(3.0, 1), evaluated(4.0, 0), evaluated(5.0, 1)]);
-        let scores = tally.scores();
+        let mut sums = MetricSums::with_smoothing(0.1);
+        sums.add(&batch, [evaluated(1.0, 1), evaluated(2.0, 0), evaluated(3.0, 1), evaluated(4.0, 0), evaluated(5.0, 1)]);
+        let scores = sums.scores();
         assert_eq!(scores.get(metric::LOSS), Some((1.0 + 4.0 + 3.0 + 4.0 + 5.0) / 6.0));
         assert_eq!(scores.get(metric::ACCURACY), Some(3.0 / 6.0));
         assert_eq!(scores.get(metric::LABEL_SMOOTHED_LOSS), Some(34.0 / 6.0));
