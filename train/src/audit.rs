@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use hankel_io::{Existing, terminal};
-use hankel_study::{audit, claims, head, read_results};
+use hankel_study::{audit, x_results};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<()> {
     files.sort();
     for path in files {
         let text = hankel_io::input::read_to_string(&path)?;
-        match head::rewrite(&text, &claims, &cells).with_context(|| path.display().to_string())? {
+        match experiment_header::rewrite(&text, &claims, &cells).with_context(|| path.display().to_string())? {
             Some(new) if new != text => write(&path, &new)?,
             _ => {}
         }

@@ -4,7 +4,7 @@ use super::CheckFailed;
 use anyhow::{Context, Result, bail};
 use hankel_io::terminal;
 use hankel_study::report;
-use hankel_study::sweep::{CellDirectory, Share, State, run as run_cells};
+use hankel_study::sweep::{CellDirectory, Selection, State, run as run_cells};
 use hankel_trainer::config::Experiment;
 use hankel_trainer::run::{interrupt, lock, memory};
 use std::fmt::Write as _;
@@ -32,16 +32,16 @@ pub struct Args {
     task_index: Option<usize>,
     /// Run only every N-th cell, beginning with the I-th, from 1
     #[arg(long, value_name = "I/N", value_parser = shard)]
-    shard: Option<Share>,
+    shard: Option<Selection>,
 }
 
-fn shard(text: &str) -> Result<Share, String> {
+fn shard(text: &str) -> Result<Selection, String> {
     let parse = || {
         let (part, of) = text.split_once('/')?;
         Some((part.trim().parse::<usize>().ok()?, of.trim().parse::<usize>().ok()?))
     };
     match parse() {
-        Some((part, of)) if (1..=of).contains(&part) => Ok(Share::Shard { part, of }),
+        Some((part, of)) if (1..=of).contains(&part) => Ok(Selection::Shard { part, of }),
         _ => Err("expected I/N with I from 1 to N, for example 2/8".to_owned()),
     }
 }
@@ -62,25 +62,25 @@ impl Args {
         Ok(cells)
     }
 
-    fn share(&self, cells: usize) -> Result<Share> {
+    fn selection(&self, cells: usize) -> Result<Selection> {
         match (self.task_index, self.shard) {
             (Some(index), _) if index >= cells => bail!("--task-index {index}: there are {cells} cells, from 0"),
-            (Some(index), _) => Ok(Share::Task(index)),
+            (Some(index), _) => Ok(Selection::Task(index)),
             (None, Some(shard)) => Ok(shard),
-            (None, None) => Ok(Share::All),
+            (None, None) => Ok(Selection::All),
         }
     }
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let cells = args.cells()?;
-    let share = args.share(cells.len())?;
+    let selection = args.selection(cells.len())?;
     if args.list {
-        return list(&cells, share, args.json);
+        return list(&cells, selection, args.json);
     }
     memory::watch();
     interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
-    let outcome = run_cells(&cells, share)?;
+    let outcome = run_cells(&cells, selection)?;
     for page in reports(&cells, &args.out)? {
         terminal::line(&page.display().to_string())?;
     }
@@ -140,9 +140,9 @@ fn page<'a>(cells: impl Iterator<Item = &'a CellDirectory>, directory: &Path) ->
     Ok(Some(page))
 }
 
-fn list(cells: &[CellDirectory], share: Share, json: bool) -> Result<()> {
+fn list(cells: &[CellDirectory], selection: Selection, json: bool) -> Result<()> {
     let mut rows = Vec::new();
-    for (index, cell) in cells.iter().enumerate().filter(|(index, _)| share.has(*index)) {
+    for (index, cell) in cells.iter().enumerate().filter(|(index, _)| selection.has(*index)) {
         let (state, note) = match cell.state()? {
             State::Open => ("open", String::new()),
             State::Begun => ("begun", String::new()),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn shards_are_checked() {
-        assert_eq!(shard("2/8"), Ok(Share::Shard { part: 2, of: 8 }));
+        assert_eq!(shard("2/8"), Ok(Selection::Shard { part: 2, of: 8 }));
         for wrong in ["0/3", "4/3", "1", "a/b", "1/0"] {
             assert!(shard(wrong).is_err(), "{wrong}");
         }

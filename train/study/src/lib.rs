@@ -8,8 +8,8 @@ pub mod audit;
 mod bootstrap;
 pub mod claims;
 mod files;
-mod gather;
-pub mod head;
+mod run_directories;
+pub mod experiment_header;
 pub mod measure;
 pub mod report;
 pub mod statistics;
@@ -100,7 +100,7 @@ mod tests {
         for entry in fs::read_dir(root.join("train/experiments/paper")).unwrap() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();
-            let rewritten = head::rewrite(&text, &claims, &cells).unwrap();
+            let rewritten = experiment_header::rewrite(&text, &claims, &cells).unwrap();
             assert!(rewritten == Some(text), "the head of {} is not up to date: run `train audit`", path.display());
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Pairs are runs of the same seed, data and table, so what varies between cells cancels and few of them suffice. Two intervals of
 //! 95 % are computed for a mean: that of Student's t, exact for normal differences and honest about few of them, by which claims are
-//! judged; and a bootstrap (percentiles, [`bootstrap`]), which assumes no distribution but cannot be wider than the sample, so that
+//! judged; and a bootstrap (percentiles), which assumes no distribution but cannot be wider than the sample, so that
 //! with three runs it is too narrow.
 
 use crate::bootstrap;

@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::gather::{cell_of, run_directories};
+use crate::run_directories::{cell_of, run_directories};
 use crate::{CELL_FILE, Cell};
 use anyhow::Result;
 use experiment::Experiment;

@@ -8,4 +8,4 @@ mod cell_directory;
 mod run;
 
 pub use cell_directory::{CellDirectory, Failure, State};
-pub use run::{Outcome, Share, run};
+pub use run::{Outcome, Selection, run};

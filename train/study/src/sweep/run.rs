@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// Which cells of a sweep are this process's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
+pub enum Selection {
     /// All that no other process is at.
     All,
     /// The one with this number, from 0.
@@ -25,13 +25,13 @@ pub enum Share {
     },
 }
 
-impl Share {
+impl Selection {
     /// Whether cell `index` is in it.
     pub fn has(self, index: usize) -> bool {
         match self {
-            Share::All => true,
-            Share::Task(task) => task == index,
-            Share::Shard { part, of } => index % of == part - 1,
+            Selection::All => true,
+            Selection::Task(task) => task == index,
+            Selection::Shard { part, of } => index % of == part - 1,
         }
     }
 }
@@ -39,7 +39,7 @@ impl Share {
 /// What there is to do after Ctrl-C.
 const GOES_ON: &str = "the same command goes on with the sweep";
 
-/// What became of the cells of a share.
+/// What became of the cells of a selection.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Cells with a result, those from before included.
@@ -53,19 +53,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Cells of the share.
+    /// Cells of the selection.
     pub fn total(&self) -> usize {
         self.done + self.diverged.len() + self.failed.len() + self.elsewhere
     }
 }
 
-/// Runs the cells of `share` that have no result yet. One that fails is written down, and the rest go on.
+/// Runs the cells of `selection` that have no result yet. One that fails is written down, and the rest go on.
 ///
 /// # Errors
 /// Ctrl-C before all are through ([`Interrupted`]); a directory that holds something else, found before anything is run.
-pub fn run(cells: &[CellDirectory], share: Share) -> Result<Outcome> {
+pub fn run(cells: &[CellDirectory], selection: Selection) -> Result<Outcome> {
     let own: Vec<&CellDirectory> =
-        cells.iter().enumerate().filter(|(i, _)| share.has(*i)).map(|(_, cell)| cell).collect();
+        cells.iter().enumerate().filter(|(i, _)| selection.has(*i)).map(|(_, cell)| cell).collect();
     let states = own.iter().map(|cell| cell.state()).collect::<Result<Vec<_>>>()?;
     let is_left = |state: &State| !matches!(state, State::Done | State::Diverged(_));
     let (mut outcome, mut done_work, begun) = (Outcome::default(), 0.0, Instant::now());
@@ -156,10 +156,10 @@ mod tests {
     fn shards_divide_the_cells() {
         for of in 1..5 {
             for index in 0..20 {
-                let owners = (1..=of).filter(|&part| Share::Shard { part, of }.has(index)).count();
+                let owners = (1..=of).filter(|&part| Selection::Shard { part, of }.has(index)).count();
                 assert_eq!(owners, 1);
             }
         }
-        assert!(Share::Task(3).has(3) && !Share::Task(3).has(2) && Share::All.has(7));
+        assert!(Selection::Task(3).has(3) && !Selection::Task(3).has(2) && Selection::All.has(7));
     }
 }

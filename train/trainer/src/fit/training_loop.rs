@@ -106,7 +106,7 @@ impl Stage<'_> {
         Ok((result, training.model().clone()))
     }
 
-    /// Reads the figures of the steps in `window` and writes down what they were.
+    /// Reads the metrics of the steps in `window` from the device and logs them.
     fn account(
         &self,
         session: &mut Session<'_>,

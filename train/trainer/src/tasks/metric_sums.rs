@@ -28,7 +28,7 @@ pub struct TokenPrediction {
 }
 
 impl MetricSums {
-    /// A sums that also sums the label-smoothed loss.
+    /// Sums that include the label-smoothed loss.
     pub fn with_smoothing(smoothing: f64) -> Self {
         MetricSums { smoothed: (smoothing > 0.0).then_some(0.0), ..MetricSums::default() }
     }

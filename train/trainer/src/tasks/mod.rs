@@ -23,7 +23,7 @@ pub use batch::{Batch, Row, Sequence};
 pub use order::Order;
 pub use registry::TaskConfig;
 pub use settings::{Sequences, TokenKind};
-pub use metric_sums::{TokenPrediction, MetricSums};
+pub use metric_sums::{MetricSums, TokenPrediction};
 pub use text::Text;
 
 use crate::results::{DataFile, Scores, Split, TaskResult};
@@ -60,7 +60,7 @@ pub trait Task: Send + Sync {
     /// Facts for the result file, with what can be reached without any training.
     fn describe(&self) -> TaskResult;
 
-    /// The figures that a sums comes to.
+    /// The metrics of an evaluation.
     fn scores(&self, sums: &MetricSums) -> Scores {
         sums.scores()
     }

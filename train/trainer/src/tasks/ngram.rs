@@ -88,7 +88,7 @@ impl Ngrams {
                     let context =
                         window[place - order..place].iter().fold(0, |key, &token| (key << BITS) | token.into());
                     let following = self.following(order, context);
-                    if let Some((mode, share)) = score_prediction(following, target, probability) {
+                    if let Some((mode, share)) = predict(following, target, probability) {
                         (probability, best) = (share, Some(mode));
                     }
                 }
@@ -108,7 +108,7 @@ impl Ngrams {
 }
 
 /// The most frequent token among `following` and the probability of `target`, or nothing if there are none.
-fn score_prediction(following: &[Gram], target: u64, lower: f64) -> Option<(u64, f64)> {
+fn predict(following: &[Gram], target: u64, lower: f64) -> Option<(u64, f64)> {
     let token = |key: u64| key & ((1 << BITS) - 1);
     // Of equally frequent ones the first.
     let mode = following.iter().rev().max_by_key(|&&(_, count)| count)?.0;
