@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use hankel_io::{Existing, terminal};
-use hankel_study::{audit, x_results};
+use hankel_study::{audit, claims, experiment_header, read_results};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -82,7 +82,13 @@ pub fn run(args: &Args) -> Result<()> {
     with_precision(precision, || evaluate(args, &checks, &config, &*task, &snapshot))
 }
 
-fn evaluate(args: &Args, checks: &[Check], config: &Config, task: &dyn Task, snapshot: &BackboneSnapshot) -> Result<()> {
+fn evaluate(
+    args: &Args,
+    checks: &[Check],
+    config: &Config,
+    task: &dyn Task,
+    snapshot: &BackboneSnapshot,
+) -> Result<()> {
     let split = args.split.split();
     let available = task.sequences(split);
     if available == 0 {

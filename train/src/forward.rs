@@ -1,6 +1,5 @@
 //! `train forward`: what a model computes, in a file, for comparison with other software.
 
-use super::Quantize;
 use super::device::DeviceArgs;
 use super::generate::{LENGTH, attach};
 use anyhow::{Context, Result, bail, ensure};
@@ -10,6 +9,7 @@ use hankel_io::{Existing, write_file};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, serialize};
 use hankel_models::{Parameter, Pass};
 use hankel_ops::{Head, Targets, add, cross_entropy, linear};
+use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model, Transformer};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};

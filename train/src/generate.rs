@@ -1,6 +1,5 @@
 //! `train generate`.
 
-use super::Quantize;
 use super::device::DeviceArgs;
 use super::fit::load_run;
 use anyhow::{Context, Result, bail};
@@ -9,6 +8,7 @@ use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
+use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model, adapter_directory};
 use hankel_trainer::tasks::TokenKind;
 use hankel_trainer::tasks::maestro::events::{Event, decode, token};

@@ -19,7 +19,7 @@ mod sweep;
 mod tokenize;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use hankel_core::gpu;
 use hankel_trainer::fit::Stop;
 use hankel_trainer::run::interrupt::{self, Interrupted};
@@ -64,13 +64,6 @@ enum Command {
     Export(export::Args),
     /// List the GPUs of this machine
     Devices(devices::Args),
-}
-
-/// Values of `--quantize`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Quantize {
-    /// 4-bit normal floats
-    Nf4,
 }
 
 /// A check that was asked for (`--expect`) and failed.

@@ -1,7 +1,6 @@
 //! `train score`.
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 use hankel_io::terminal;
 use hankel_trainer::metrics::TextMetric;
 use hankel_trainer::tasks::text::lines::{Problems, each_line, text, texts};
@@ -15,7 +14,7 @@ pub struct Args {
     predictions: PathBuf,
     /// What the answers are to; decides the metrics
     #[arg(long, value_enum)]
-    task: TaskArg,
+    task: TextFormat,
     /// Metrics instead of those usual for the task, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     metrics: Vec<TextMetric>,
@@ -24,31 +23,10 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum TaskArg {
-    Quality,
-    Qmsum,
-    Narrativeqa,
-    Longbench,
-    Jsonl,
-}
-
-impl TaskArg {
-    fn format(self) -> TextFormat {
-        match self {
-            TaskArg::Quality => TextFormat::Quality,
-            TaskArg::Qmsum => TextFormat::QmSum,
-            TaskArg::Narrativeqa => TextFormat::NarrativeQa,
-            TaskArg::Longbench => TextFormat::LongBench,
-            TaskArg::Jsonl => TextFormat::Jsonl,
-        }
-    }
-}
-
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.predictions;
     let content = hankel_io::input::read(path)?;
-    let format = args.task.format();
+    let format = args.task;
     let metrics = if args.metrics.is_empty() { format.metrics().to_vec() } else { args.metrics.clone() };
     let scoring = Scoring { format, metrics, generate: true };
     let (mut problems, mut lines) = (Problems::default(), Vec::new());

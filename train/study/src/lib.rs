@@ -7,11 +7,11 @@
 pub mod audit;
 mod bootstrap;
 pub mod claims;
-mod files;
-mod run_directories;
 pub mod experiment_header;
+mod files;
 pub mod measure;
 pub mod report;
+mod run_directories;
 pub mod statistics;
 pub mod sweep;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `train fit --dry-run`: everything that can be said without training.
 
-use super::batches::Batches;
 use super::backbone_snapshot::{BackboneSnapshot, open_device};
+use super::batches::Batches;
 use super::memory::{MAPPED, estimate};
 use super::rows::count_parameters;
 use super::training::Training;

@@ -3,39 +3,39 @@
 //! A run is a list of stages (pretraining, then one per adapter). A stage differs from another one in which parameters are
 //! trained, on which task and with which settings; the loop (`Stage`) and its step ([`Training`]) are the same.
 
+mod backbone_snapshot;
 mod batches;
 mod contribution;
 mod dry_run;
 mod evaluate;
-mod step_metrics;
-mod backbone_snapshot;
 mod memory;
 mod model;
 mod predict;
 mod probe;
 mod record;
 mod rows;
+mod run;
 mod session;
 mod stage;
+mod step_metrics;
 mod training;
 mod training_loop;
 mod transformer;
 mod truncate;
-mod run;
 
-pub use batches::{Prefetcher, Batches, StepBatches};
+pub use backbone_snapshot::{BackboneSnapshot, open_device};
+pub use batches::{Batches, Prefetcher, StepBatches};
 pub use contribution::Contributions;
 pub use dry_run::dry_run;
 pub use evaluate::{evaluate, evaluate_and_generate, to_lines};
-pub use step_metrics::StepMetrics;
-pub use backbone_snapshot::{BackboneSnapshot, open_device};
 pub use model::{Model, adapter_directory};
 pub use predict::predict;
 pub use record::record_states;
 pub use rows::{count_parameters, layer_results};
+pub use run::{Outcome, Prepared, fit};
+pub use step_metrics::StepMetrics;
 pub use training::{Trained, Training};
 pub use transformer::Transformer;
-pub use run::{Outcome, Prepared, fit};
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! A run from its first stage to its result.
 
-use super::contribution::Contributions;
 use super::backbone_snapshot::BackboneSnapshot;
+use super::contribution::Contributions;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config, TrainConfig};

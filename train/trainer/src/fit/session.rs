@@ -1,9 +1,9 @@
 //! The state of a run between and within its stages: log, checkpoints, rows, result.
 
 use super::Stop;
+use super::backbone_snapshot::BackboneSnapshot;
 use super::contribution::Contributions;
 use super::evaluate::{evaluate_and_generate, to_lines};
-use super::backbone_snapshot::BackboneSnapshot;
 use super::model::Model;
 use super::probe::{hold_gates, measure_exactness};
 use super::rows::{count_parameters, describe, layer_results, layer_states};
@@ -201,7 +201,8 @@ impl<'a> Session<'a> {
             let begun = Instant::now();
             let smoothing = settings.label_smoothing;
             let measured = (split == Split::Validation).then_some(&mut *contributions);
-            let evaluated = evaluate_and_generate(stage.model, stage.task, split, sequences, batch_size, smoothing, measured)?;
+            let evaluated =
+                evaluate_and_generate(stage.model, stage.task, split, sequences, batch_size, smoothing, measured)?;
             let Some((scores, predictions)) = evaluated else { return Err(self.interrupted(row)) };
             if !predictions.is_empty() {
                 let path = self.directory.predictions(row, split.name());

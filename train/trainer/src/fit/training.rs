@@ -1,8 +1,8 @@
 //! One optimizer step, and what is needed to repeat it exactly.
 
 use super::batches::{Batches, StepBatches};
-use super::step_metrics::{PendingMetrics, StepMetrics};
 use super::model::Model;
+use super::step_metrics::{PendingMetrics, StepMetrics};
 use crate::config::TrainConfig;
 use crate::optim::factor;
 use crate::results::Split;

@@ -97,7 +97,10 @@ mod tests {
         };
         let evaluated = |loss, predicted| TokenPrediction { loss, smoothed: 2.0 * loss, predicted };
         let mut sums = MetricSums::with_smoothing(0.1);
-        sums.add(&batch, [evaluated(1.0, 1), evaluated(2.0, 0), evaluated(3.0, 1), evaluated(4.0, 0), evaluated(5.0, 1)]);
+        sums.add(
+            &batch,
+            [evaluated(1.0, 1), evaluated(2.0, 0), evaluated(3.0, 1), evaluated(4.0, 0), evaluated(5.0, 1)],
+        );
         let scores = sums.scores();
         assert_eq!(scores.get(metric::LOSS), Some((1.0 + 4.0 + 3.0 + 4.0 + 5.0) / 6.0));
         assert_eq!(scores.get(metric::ACCURACY), Some(3.0 / 6.0));

@@ -9,21 +9,21 @@ pub mod bytes;
 pub mod dfa;
 mod file;
 pub mod maestro;
+mod metric_sums;
 mod ngram;
 mod order;
 pub mod parity;
 mod registry;
 pub mod selective_copy;
 mod settings;
-mod metric_sums;
 pub mod text;
 
 pub use automaton::TableKind;
 pub use batch::{Batch, Row, Sequence};
+pub use metric_sums::{MetricSums, TokenPrediction};
 pub use order::Order;
 pub use registry::TaskConfig;
 pub use settings::{Sequences, TokenKind};
-pub use metric_sums::{MetricSums, TokenPrediction};
 pub use text::Text;
 
 use crate::results::{DataFile, Scores, Split, TaskResult};

@@ -33,8 +33,8 @@ pub enum KeptInputs {
     Bf16,
 }
 
-/// Values of `backbone.quantize`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Values of `backbone.quantize` and `--quantize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantize {
     /// 4-bit normal floats in blocks of 64, scales quantised as well.

@@ -5,7 +5,7 @@ mod config;
 pub use config::BytesConfig;
 
 use super::ngram::Ngrams;
-use super::{Row, MetricSums, Task, TaskError, file};
+use super::{MetricSums, Row, Task, TaskError, file};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_core::Random;
 use std::collections::BTreeMap;

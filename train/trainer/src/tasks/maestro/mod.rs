@@ -11,7 +11,7 @@ mod tests;
 pub use config::MaestroConfig;
 
 use super::ngram::Ngrams;
-use super::{Row, MetricSums, Task, TaskError};
+use super::{MetricSums, Row, Task, TaskError};
 use crate::format::thousands;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use archive::Archive;

@@ -3,15 +3,18 @@
 use crate::metrics::TextMetric;
 
 /// A data set's format: `task.kind`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum TextFormat {
     /// QuALITY: articles with multiple-choice questions.
     Quality,
     /// QMSum: meetings with queries.
+    #[value(name = "qmsum")]
     QmSum,
     /// NarrativeQA: stories with questions.
+    #[value(name = "narrativeqa")]
     NarrativeQa,
     /// LongBench: contexts with inputs, prompt and metric by data set.
+    #[value(name = "longbench")]
     LongBench,
     /// One's own prompts and completions, or conversations.
     #[default]

@@ -1,6 +1,7 @@
 //! Tasks on texts: questions about documents, answered by generation. The loss is on the answers.
 
 mod config;
+mod dedup;
 mod document;
 mod format;
 mod formats;
@@ -8,7 +9,6 @@ mod layout;
 pub mod lines;
 mod load;
 mod render;
-mod dedup;
 mod scoring;
 mod split;
 mod template;
@@ -22,7 +22,7 @@ pub use layout::Layout;
 pub use scoring::{ACCURACY_LOG_LIKELIHOOD, LONGBENCH_SCORE, Prediction, Scoring};
 pub use template::{Template, TemplateError};
 
-use super::{Batch, Row, Sequence, MetricSums, Task, TaskError};
+use super::{Batch, MetricSums, Row, Sequence, Task, TaskError};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;

@@ -1,8 +1,8 @@
 //! Which documents are trained on and which are held out.
 
+use super::dedup::duplicate_groups;
 use super::document::Example;
 use super::format::TextFormat;
-use super::dedup::duplicate_groups;
 use hankel_core::Random;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
