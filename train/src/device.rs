@@ -7,11 +7,11 @@ use hankel_trainer::config::{Config, Precision};
 use hankel_trainer::fit::open_device;
 use hankel_trainer::tell;
 
-/// What suited one device may not be there on another: products are made in f32 then, and that is said.
+/// Falls back to f32, with a note, where the device lacks the precision.
 pub fn fall_back_to_f32(config: &mut Config) {
     let lacks = |device| check_precision(device, config.precision.of_products()).err();
     if let Some(lack) = Device::open(&config.device).ok().and_then(lacks) {
-        tell!("products are made in f32 here ({lack})");
+        tell!("computing products in f32 ({lack})");
         config.precision = Precision::F32;
     }
 }

@@ -44,7 +44,7 @@ pub struct Args {
     /// Print the scores as JSON
     #[arg(long)]
     json: bool,
-    /// Directory for predictions.jsonl, the answers to every question beside their references (tasks on texts only);
+    /// Directory for predictions.jsonl, every answer with its references (tasks on texts only);
     /// RUN/eval-SPLIT when left out
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,

@@ -51,7 +51,7 @@ impl Args {
         Ok(config)
     }
 
-    /// The configuration of a run to resume, which must be the one that is asked for if one is, but for the device.
+    /// The configuration of a run to resume. If one is given, it must be the same except for the device.
     fn load_resumed(&self) -> Result<(Config, RunDirectory, Held)> {
         let is_of_device = |assignment: &&String| {
             let key = assignment.split('=').next().unwrap_or_default().trim();
@@ -62,9 +62,8 @@ impl Args {
             if self.config.is_some() || !others.is_empty() || self.out.is_none() { Some(self.load()?) } else { None };
         let path = match (&self.out, &asked) {
             (Some(out), _) => out.clone(),
-            (None, Some(asked)) => RunDirectory::newest(&asked.name).with_context(|| {
-                format!("there is no run of `{}` under runs/ to resume: name one with --out", asked.name)
-            })?,
+            (None, Some(asked)) => RunDirectory::newest(&asked.name)
+                .with_context(|| format!("no run of `{}` under runs/ to resume: name one with --out", asked.name))?,
             (None, None) => bail!("name the run to resume with --out"),
         };
         let directory = RunDirectory::open(&path)?;
@@ -89,7 +88,7 @@ impl Args {
             bail!("{} was begun in {was}: it cannot go on in {asked}", path.display());
         }
         if own.device != before.device {
-            tell!("the run goes on with device = {:?}; it was {:?} before", own.device, before.device);
+            tell!("resuming on device = {:?}; it was {:?} before", own.device, before.device);
             if own.precision == before.precision {
                 fall_back_to_f32(&mut own);
             }
@@ -115,7 +114,7 @@ fn difference(own: &str, asked: &str) -> String {
     for (own, asked) in own.lines().zip(asked.lines()) {
         if own != asked {
             let place = if section.is_empty() { String::new() } else { format!("{section} ") };
-            return format!("it has {place}{own}, asked for is {asked}");
+            return format!("it has {place}{own}, the command asks for {asked}");
         }
         if own.starts_with('[') {
             section = own;
@@ -175,7 +174,7 @@ mod tests {
     fn differences_are_named() {
         assert_eq!(
             difference("a = 1\n[train]\nlr = 0.1\n", "a = 1\n[train]\nlr = 0.2\n"),
-            "it has [train] lr = 0.1, asked for is lr = 0.2"
+            "it has [train] lr = 0.1, the command asks for lr = 0.2"
         );
     }
 }

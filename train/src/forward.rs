@@ -203,7 +203,7 @@ impl Input {
             targets.push(if label == -100 { 0 } else { token("labels", place + 1, label)? });
             weights.push(if label == -100 { 0.0_f32 } else { 1.0 });
         }
-        ensure!(weights.contains(&1.0), "there is nothing to predict: every label after a first token is -100");
+        ensure!(weights.contains(&1.0), "nothing to predict: every label after a first token is -100");
         let ids: Vec<u32> = ids.iter().enumerate().map(|(i, &id)| token("input_ids", i, id)).collect::<Result<_>>()?;
         let shape = [batch, steps];
         Ok(Input {

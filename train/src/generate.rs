@@ -206,7 +206,7 @@ impl Codec {
         }
     }
 
-    /// The prompt as it is written out: a performance begins with a velocity.
+    /// The prompt as printed: a performance begins with a velocity.
     fn shown<'a>(&self, prompt: &'a str) -> &'a str {
         if matches!(self, Codec::Events) && prompt.trim().is_empty() { "velocity6" } else { prompt }
     }

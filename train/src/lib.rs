@@ -66,7 +66,7 @@ enum Command {
     Devices(devices::Args),
 }
 
-/// A check that was asked for (`--expect`) and failed.
+/// A failed `--expect` check.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CheckFailed(pub String);

@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(directory) = &args.results {
         let cells: Vec<Cell> = runs.iter().filter_map(|(_, cell)| cell.clone()).collect();
         if cells.is_empty() {
-            bail!("--results is for cells of sweeps, and none of these runs is a finished one");
+            bail!("--results needs finished cells of sweeps, and none of these runs is one");
         }
         for file in write_results(&cells, directory)? {
             terminal::line(&file.display().to_string())?;

@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> Result<()> {
     problems.warn();
     if lines.is_empty() {
         let why = problems.first().unwrap_or("it is empty");
-        bail!("{}: there is nothing to score: {why}", path.display());
+        bail!("{}: nothing to score: {why}", path.display());
     }
     // `train eval` writes the answers of several adapters into one file.
     let mut groups: Vec<(Option<&str>, Vec<&Prediction>)> = Vec::new();

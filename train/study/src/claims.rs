@@ -22,7 +22,7 @@ pub struct Claim {
     pub released: String,
     /// What is compared with what, in words.
     pub ours: String,
-    /// What it takes to measure it that is not to be had everywhere.
+    /// Hardware or data that the measurement needs and that is not available everywhere.
     #[serde(default)]
     pub needs: String,
     /// At how many values of the axes in `measure.by` it is claimed, where a scale may have fewer.
@@ -247,7 +247,7 @@ impl Verdict {
         matches!(self, Verdict::NotConfirmed(why) if why.split("; ").all(|group| group.starts_with(UNDECIDED)))
     }
 
-    /// What there is to say beside the name.
+    /// The reason, to print after the name.
     pub fn reason(&self) -> &str {
         match self {
             Verdict::Confirmed(at) => at,

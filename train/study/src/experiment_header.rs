@@ -6,7 +6,7 @@ use crate::claims::{Claim, Verdict};
 use serde::Deserialize;
 use std::fmt::Write as _;
 
-/// What the part of the head begins with that `train audit` writes. It goes on to the first line that is no comment.
+/// What the part of the head begins with that `train audit` writes. It ends before the first line that is not a comment.
 const MARK: &str = "# Measured";
 
 /// The text of an experiment file with the measured part of its head as `cells` have it; `None` when it has no such part.

@@ -47,7 +47,7 @@ pub struct Cell {
     /// Its experiment and grid point.
     #[serde(flatten)]
     pub id: CellId,
-    /// Why training could not go on, when it came to a value that is not finite.
+    /// Why training stopped, when it reached a non-finite value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged: Option<String>,
     /// The figures; absent when it diverged.

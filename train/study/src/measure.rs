@@ -77,7 +77,7 @@ pub struct Measured {
     pub groups: Vec<Group>,
     /// Labels of those for which there are cells, but no figures.
     pub missing: Vec<String>,
-    /// Cells that came to values that are not finite, and are not among the figures.
+    /// Cells that diverged and are not among the figures.
     pub diverged: usize,
 }
 

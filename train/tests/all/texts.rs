@@ -317,7 +317,7 @@ fn scores_of_a_file() {
     let one = place.run(&["score", "--task", "qmsum", "p.jsonl", "--metrics", "rouge1"]);
     assert!(one.stdout.contains("rouge1") && !one.stdout.contains("rouge_l"), "{}", one.stdout);
     place.write("empty.jsonl", "");
-    place.run(&["score", "--task", "qmsum", "empty.jsonl"]).refused(&["empty.jsonl: there is nothing to score"]);
+    place.run(&["score", "--task", "qmsum", "empty.jsonl"]).refused(&["empty.jsonl: nothing to score"]);
     place.run(&["score", "--task", "qmsum", "nowhere"]).refused(&["cannot read nowhere"]);
     place.run(&["score", "--task", "qmsum", "p.jsonl", "--metrics", "rouge3"]).refused(&["rouge3"]);
     place.run(&["score", "--task", "longbench", "p.jsonl"]).refused(&["has no `dataset`"]);

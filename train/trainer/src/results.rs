@@ -387,7 +387,7 @@ pub struct LayerResult {
     /// tokens of the validation split up to the last target of each sequence. For adapters with a gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contribution: Option<f64>,
-    /// How exactly the recurrence is evaluated, where that was asked for.
+    /// How exactly the recurrence is evaluated, if `exactness` was configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exactness: Option<Exactness>,
     /// Hankel singular values of `gate * C` (R6), largest first; of the full system also in a truncated row.

@@ -4,7 +4,7 @@ use super::experiment::Experiment;
 use hankel_plots::Ink;
 use hankel_trainer::results::AdapterResult;
 
-/// More rows than this are not told apart in one chart: so many colours there are.
+/// Most rows in one chart: the number of colours.
 const MOST: usize = 7;
 
 /// A row, by its first appearance.
@@ -73,7 +73,7 @@ pub(super) fn share(rows: Vec<Row>) -> Vec<Share> {
     numbered.collect()
 }
 
-/// Gives every row of a chart a colour of its own, the same in all charts of the experiment as far as that goes.
+/// Gives every row of a chart its own colour, the same in all charts of the experiment where possible.
 fn paint(chart: &mut [Row]) {
     let mut taken = [false; MOST];
     for row in chart {

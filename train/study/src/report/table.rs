@@ -8,7 +8,7 @@ use hankel_trainer::report::html::{Cell as Html, paragraph, table};
 use hankel_trainer::results::metric;
 use std::fmt::Write as _;
 
-/// Predictors without training that are shown beside the rows.
+/// Untrained predictors that are shown with the rows.
 const PREDICTORS: [&str; 4] = ["constant", "window_1", "window_4", "window_8"];
 /// A table with more lines than this is folded.
 const LONG: usize = 24;

@@ -34,7 +34,7 @@ pub enum State {
     Begun,
     /// It has a result.
     Done,
-    /// Its training came to a value that is not finite: a result of its kind, which would come again.
+    /// Its training reached a non-finite value. Running it again would give the same.
     Diverged(Failure),
     /// It could not be run; a sweep tries it again.
     Failed(Failure),
@@ -112,7 +112,7 @@ impl CellDirectory {
         }
     }
 
-    /// Takes the cell for this process until the file is dropped; `None` when another one has it.
+    /// Locks the cell for this process until the file is dropped; `None` when another process holds the lock.
     ///
     /// # Errors
     /// When the directory cannot be made.
@@ -120,7 +120,7 @@ impl CellDirectory {
         lock::try_hold(&self.path)
     }
 
-    /// The run directory, for a new run or one to go on with.
+    /// The run directory, for a new or a resumed run.
     ///
     /// # Errors
     /// When it cannot be used.
@@ -134,7 +134,7 @@ impl CellDirectory {
         Ok(if begun { RunDirectory::open(&self.path)? } else { RunDirectory::free(&self.path)? })
     }
 
-    /// Writes down that it failed.
+    /// Records the failure in `failed.json`.
     ///
     /// # Errors
     /// When that cannot be written.

@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Which cells of a sweep are this process's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// All that no other process is at.
+    /// All that no other process is running.
     All,
     /// The one with this number, from 0.
     Task(usize),
@@ -36,19 +36,19 @@ impl Selection {
     }
 }
 
-/// What there is to do after Ctrl-C.
-const GOES_ON: &str = "the same command goes on with the sweep";
+/// Printed after Ctrl-C.
+const GOES_ON: &str = "run the same command to continue the sweep";
 
 /// What became of the cells of a selection.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Cells with a result, those from before included.
     pub done: usize,
-    /// Cells that came to values that are not finite.
+    /// Cells whose training reached a non-finite value.
     pub diverged: Vec<String>,
     /// Cells that could not be run, with the reason.
     pub failed: Vec<(String, String)>,
-    /// Cells that another process is at.
+    /// Cells that another process is running.
     pub elsewhere: usize,
 }
 
@@ -59,7 +59,7 @@ impl Outcome {
     }
 }
 
-/// Runs the cells of `selection` that have no result yet. One that fails is written down, and the rest go on.
+/// Runs the cells of `selection` that have no result yet. A failed cell is recorded, and the others continue.
 ///
 /// # Errors
 /// Ctrl-C before all are through ([`Interrupted`]); a directory that holds something else, found before anything is run.
@@ -85,7 +85,7 @@ pub fn run(cells: &[CellDirectory], selection: Selection) -> Result<Outcome> {
             (_, State::Done) => outcome.done += 1,
             (_, State::Diverged(_)) => outcome.diverged.push(name),
             (None, _) => {
-                tell!("{name}: another process is at it");
+                tell!("{name}: another process is running it");
                 outcome.elsewhere += 1;
             }
             (Some(_), state) => {
@@ -134,7 +134,7 @@ fn run_cell(cell: &CellDirectory, config: &Config, state: &State) -> Result<()> 
     fit(config, prepared, directory, resume).map(|_| ())
 }
 
-/// Tokens that a run trains on: how long it takes beside the others.
+/// Tokens that a run trains on, to estimate the time left.
 fn work(config: &Config) -> f64 {
     let tokens = |train: &TrainConfig, length: usize| {
         train.steps.unwrap_or(0) as f64 * (train.batch_size * train.accumulation * length) as f64

@@ -82,7 +82,7 @@ impl Precision {
 }
 
 /// Why a run in double precision does not begin on a GPU.
-pub const NO_DOUBLES: &str = "\"f64\" is for the CPU: a GPU computes in \"f32\"";
+pub const NO_DOUBLES: &str = "\"f64\" is for the CPU: GPUs compute in \"f32\"";
 
 /// A configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,7 +118,7 @@ fn problem_of_name(name: &str) -> Option<String> {
 
 impl Config {
     /// Reads a configuration from the text of a file, called `file` in messages, with the `key=value` in `overrides` on
-    /// top; checks it and writes out its defaults. Beside it, what there is to tell: how budgets were solved.
+    /// top; checks it and writes out its defaults. Also returns notes to print: how budgets were solved.
     ///
     /// # Errors
     /// The first problem, with its place and key.
@@ -240,7 +240,7 @@ impl Config {
         Err(ConfigError { of_files, ..ConfigError::new(origin, format!("`{shown}` {message}")) })
     }
 
-    /// A tokenizer that was looked for beside the weights is missing there, where nobody wrote `task.tokenizer`.
+    /// Reports a missing tokenizer under the key of the model when `task.tokenizer` was not given.
     fn check_tokenizer_of_model(&self, checks: &mut Checks<'_>) {
         let key = if matches!(self.backbone, BackboneConfig::Mistral(_)) { "backbone.model" } else { "backbone.path" };
         let (Some(tokenizer), Some(model)) = (self.task.tokenizer(), self.backbone.path()) else { return };
@@ -256,7 +256,7 @@ impl Config {
         }
     }
 
-    /// Writes out what was left open; what there is to tell, or the key that cannot be followed and why.
+    /// Writes out defaults. Returns notes to print, or the key that cannot be resolved and why.
     fn resolve(&mut self, backbone: &Sizes) -> Result<Vec<String>, (String, String)> {
         let seed = self.seed;
         let (length, sequences) = (self.task.sequence_length(), self.task.train_sequences());

@@ -17,7 +17,7 @@ pub const TOP_LEVEL: &[&str] =
 pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
     let table = root.as_table("")?;
     if let Some(entry) = table.0.iter().find(|entry| entry.key == "sweep") {
-        let message = "[sweep] makes several runs of this configuration: they are for `train sweep`";
+        let message = "[sweep] describes several runs: use `train sweep`";
         return Err(ConfigError::new(Some(entry.origin.clone()), message));
     }
     if let Some(entry) = table.0.iter().find(|entry| !TOP_LEVEL.contains(&entry.key.as_str())) {

@@ -43,7 +43,7 @@ pub struct Cell {
     pub slug: String,
     /// The axes by their short names, and what this cell has of each: `("length", "64")`.
     pub axes: Vec<(String, String)>,
-    /// Whether `precision` is asked for, and not left to what suits the device.
+    /// Whether `precision` is given, instead of the device's default.
     pub asks_for_precision: bool,
     /// The resolved configuration, or which of the files that it names cannot be used: those of another cell may be there.
     pub config: Result<Config, ConfigError>,

@@ -82,7 +82,7 @@ pub fn to_csv(scalars: &[Scalar]) -> String {
 }
 
 /// Writes `DIR/STAGE/events.out.tfevents.hankel` for every stage, with times counted from `begun` (seconds since 1970). Run again it
-/// writes the same files again, also when the run has gone on meanwhile: a second one would show every figure twice.
+/// writes the same files again, also when the run has continued meanwhile: a second one would show every figure twice.
 ///
 /// # Errors
 /// When a stage cannot be the name of a folder, or a file cannot be written; then none is.

@@ -1,4 +1,4 @@
-//! The batches of a stage: a pure function of the step, made when they are needed or ahead of time.
+//! The batches of a stage: a pure function of the step, made on demand or prefetched.
 
 use crate::config::TrainConfig;
 use crate::results::Split;
@@ -43,15 +43,15 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// Batches that a thread of their own makes while the steps before run: on a GPU this thread only hands out work, and the CPU
-/// would wait otherwise. They come in the order of the steps, and so do errors.
+/// Makes batches on a second thread while earlier steps run: on a GPU the main thread only submits work, and the CPU would be idle
+/// otherwise. Batches and errors come in the order of the steps.
 pub struct Prefetcher(Receiver<Result<StepBatches>>);
 
 impl Prefetcher {
     /// Starts the thread that makes the batches of `steps`. Dropping the prefetcher ends it.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When the thread cannot be started.
     pub fn spawn<'scope, 'a: 'scope>(
         scope: &'scope Scope<'scope, '_>,
         mut batches: Batches<'a>,
@@ -63,7 +63,10 @@ impl Prefetcher {
             let mut send = |step| sender.send(batches.of_step(step)).is_ok();
             steps.into_iter().all(&mut send);
         };
-        Builder::new().name("batches".to_owned()).spawn_scoped(scope, make).context("no thread for batches")?;
+        Builder::new()
+            .name("batches".to_owned())
+            .spawn_scoped(scope, make)
+            .context("cannot start the thread that makes batches")?;
         Ok(Prefetcher(receiver))
     }
 

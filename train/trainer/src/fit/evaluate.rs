@@ -9,7 +9,7 @@ use crate::tasks::text::Prediction;
 use crate::tasks::{MetricSums, Task};
 use anyhow::Result;
 
-/// Scores the first `sequences` of a split in batches of `batch_size`; `None` when an interrupt was asked for meanwhile. What
+/// Scores the first `sequences` of a split in batches of `batch_size`; `None` when interrupted. What
 /// the adapters add to the stream is measured where `contributions` are given.
 ///
 /// # Errors

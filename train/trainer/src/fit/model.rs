@@ -147,7 +147,7 @@ impl Model {
         Ok(())
     }
 
-    /// Writes the adapter's directory, and beside the adapter the parameters of the backbone that were trained with it.
+    /// Writes the adapter's directory, with the parameters of the backbone that were trained with the adapter.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -201,7 +201,7 @@ pub(super) fn roles(backbone: &dyn Backbone) -> (BTreeSet<String>, String) {
     (embeddings, backbone.head().name().to_owned())
 }
 
-/// Where an adapter of a run is: a directory given as such, or the name of one of its rows.
+/// The directory of an adapter of a run, given as a directory or by the name of its row.
 pub fn adapter_directory(run: &Path, name: &str) -> PathBuf {
     let inside = run.join("adapters").join(name);
     if inside.is_dir() { inside } else { PathBuf::from(name) }

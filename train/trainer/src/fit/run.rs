@@ -67,7 +67,7 @@ impl Prepared {
     }
 }
 
-/// Trains everything a resolved configuration asks for, or goes on with a run that did not finish.
+/// Trains everything in a resolved configuration, or resumes an unfinished run.
 ///
 /// # Errors
 /// Bad input, files that cannot be read or written, and `Stop`.
@@ -185,7 +185,7 @@ pub(super) fn attach(
     Ok(loaded)
 }
 
-/// Tells what is known about the task before anything is learnt.
+/// Prints what is known about the task before training.
 fn announce(task: &dyn Task) {
     let facts = task.describe();
     tell!("task: {}", facts.description);

@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
         checkpoint::list(&self.directory.checkpoints()).pop()
     }
 
-    /// An error behind the steps of a stage: when it is the device's, with what there is to go on from.
+    /// Adds the last checkpoint to an error of the device that comes after the steps of a stage.
     pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         match (error.downcast_ref(), self.last_checkpoint()) {
             (Some(Error::Gpu { .. } | Error::GpuMemory { .. }), Some(path)) => anyhow!(

@@ -15,7 +15,7 @@ pub struct Stage<'a> {
     pub task: &'a dyn Task,
     /// The settings.
     pub settings: &'a TrainConfig,
-    /// Truncation on the way.
+    /// Truncation in the middle of the stage.
     pub reduction: Option<&'a Reduction<'a>>,
     /// Weight of the sum of the Hankel singular values in the loss.
     pub regularization: f64,

@@ -25,7 +25,7 @@ impl StepMetrics {
 #[derive(Default)]
 pub struct PendingMetrics {
     steps: Vec<Pending>,
-    /// The norm of the latest step, or no number if that of an earlier one was not finite.
+    /// The norm of the latest step, or NaN if an earlier one was not finite.
     guard: Option<Tensor>,
 }
 

@@ -234,7 +234,7 @@ impl<'a> Training<'a> {
         Ok(self.unread.read()?)
     }
 
-    /// Why the figures of a step are not finite: the operator that made the first such value, found by running the step's
+    /// Why the metrics of a step are not finite: the operator that made the first such value, found by running the step's
     /// batches once more. Parameters must be those that the step had.
     pub fn explain(&mut self, figures: &StepMetrics) -> anyhow::Error {
         let StepMetrics { loss, gradient_norm, .. } = figures;

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 impl Stage<'_> {
     /// Trains from the session's state to the end of the stage, and gives what it cost (the scores are left empty) and the
-    /// model, whose adapters are others than before if they were truncated on the way.
+    /// model, whose adapters differ from before if they were truncated.
     ///
     /// # Errors
     /// [`Stop`] after an interrupt, a value that is not finite or a failure of the device; failures to write.
@@ -204,7 +204,7 @@ impl Stage<'_> {
         Ok(session.log.write(&Event::Truncation { stage, rule: rule.describe(), from, to })?)
     }
 
-    /// An evaluation on the way.
+    /// Evaluates on the validation split during training.
     fn evaluate(&self, session: &mut Session<'_>, training: &Training<'_>, progress: &Progress) -> Result<()> {
         let (step, model) = (training.step_number(), training.model());
         let begun = Instant::now();
@@ -229,7 +229,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// An error of training with its step and what there is to go on from.
+    /// Adds the step, the last checkpoint and advice to an error of training.
     fn explain(&self, session: &mut Session<'_>, error: anyhow::Error) -> anyhow::Error {
         let Some(cause) = error.downcast_ref::<Error>() else { return error };
         let is_of_values = matches!(cause, Error::NonFinite { .. });

@@ -105,7 +105,7 @@ impl TextMetric {
         }
     }
 
-    /// Whether it is there for comparison with figures that other software printed, beside the usual metric.
+    /// Whether it exists only to compare with figures that other software prints.
     pub const fn is_of_other_software(self) -> bool {
         matches!(self, Self::LongBenchRougeL | Self::ReleasedRouge1Recall | Self::ReleasedRouge2Recall)
     }

@@ -10,7 +10,7 @@ use crate::metrics::TextMetric;
 use crate::results::{AdapterResult, RunResult, Scores, metric};
 use crate::tasks::text::LONGBENCH_SCORE;
 
-/// Metrics that have a place of their own in the report.
+/// Whether a metric is in the table; others have their own section.
 fn in_table(name: &str) -> bool {
     !name.starts_with(metric::ACCURACY_QUARTER)
 }

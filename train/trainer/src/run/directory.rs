@@ -44,7 +44,7 @@ impl RunDirectory {
     /// a killed process left empty is free.
     ///
     /// # Errors
-    /// When `out` holds a run or another process is at it, or a directory cannot be made.
+    /// When `out` holds a run or another process is running it, or a directory cannot be made.
     pub fn begin(name: &str, out: Option<&Path>) -> Result<(Self, Held), RunError> {
         if let Some(out) = out {
             Self::check_free(out)?;

@@ -21,7 +21,7 @@ impl EventLog {
         file.map(|file| EventLog { file, path: path.to_owned() }).map_err(hankel_io::Error::io("write", path))
     }
 
-    /// The file of an earlier run, cut back to the `bytes` it had when the state was saved from which the run goes on:
+    /// The file of an earlier run, truncated to the `bytes` it had at the checkpoint from which the run resumes:
     /// what came after will happen again. Also gives the bytes that are missing of those: the file then ends with its last
     /// complete line.
     ///

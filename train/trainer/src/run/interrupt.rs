@@ -11,33 +11,33 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Exit code of an interrupted process.
 pub const EXIT_CODE: u8 = 130;
 
-/// The end of what is no run with a state of its own: where it was, and what is left of it.
+/// Interrupted outside of training: where, and what to do next.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted {0}")]
 pub struct Interrupted(pub String);
 
-/// Takes over Ctrl-C (and the requests to end that job schedulers send); `told` is what happens then.
+/// Takes over Ctrl-C (and the requests to end that job schedulers send); `message` is printed then.
 ///
 /// # Errors
 /// When the system refuses.
-pub fn install(told: &'static str) -> Result<(), ctrlc::Error> {
+pub fn install(message: &'static str) -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(move || {
-        let at_once = told_at_once();
-        if let Some(told) = &*at_once {
-            tell!("\nerror: {told}");
+        let at_once = message_at_once();
+        if let Some(message) = &*at_once {
+            tell!("\nerror: {message}");
         }
         if REQUESTED.swap(true, Ordering::SeqCst) || at_once.is_some() {
             std::process::exit(i32::from(EXIT_CODE));
         }
         drop(at_once);
-        tell!("\ninterrupted: {told} (again to stop at once)");
+        tell!("\ninterrupted: {message} (again to stop at once)");
     })
 }
 
-/// What is said at an end at once, while nothing is to be saved.
+/// Printed when Ctrl-C ends the process at once, while nothing has to be saved.
 static AT_ONCE: Mutex<Option<String>> = Mutex::new(None);
 
-fn told_at_once() -> MutexGuard<'static, Option<String>> {
+fn message_at_once() -> MutexGuard<'static, Option<String>> {
     AT_ONCE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -45,20 +45,20 @@ fn told_at_once() -> MutexGuard<'static, Option<String>> {
 #[must_use]
 pub struct AtOnce(());
 
-/// Lets the first Ctrl-C end the process at once with `told`, while something is computed that cannot be stopped on the way
+/// Lets the first Ctrl-C end the process at once with `message`, while something is computed that cannot be stopped halfway
 /// and everything before it is saved. Files appear whole or not at all, so the end may come at any instant.
-pub fn at_once(told: String) -> AtOnce {
-    *told_at_once() = Some(told);
+pub fn at_once(message: String) -> AtOnce {
+    *message_at_once() = Some(message);
     AtOnce(())
 }
 
 impl Drop for AtOnce {
     fn drop(&mut self) {
-        *told_at_once() = None;
+        *message_at_once() = None;
     }
 }
 
-/// Whether an end was asked for.
+/// Whether an interrupt was requested.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }

@@ -66,7 +66,7 @@ impl Table {
         Some(self.0.remove(index))
     }
 
-    /// This table with the entries of `over` in place of its own; tables inside are merged in the same way.
+    /// This table with the entries of `over` replacing its own; nested tables are merged in the same way.
     pub fn merged_with(&self, over: &Table) -> Table {
         let mut merged = self.clone();
         for entry in &over.0 {

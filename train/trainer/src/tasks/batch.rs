@@ -28,7 +28,7 @@ pub struct Row<'a> {
     pub weights: &'a mut [f32],
 }
 
-/// One example by itself.
+/// One example.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sequence {
     /// What the model reads.
@@ -96,7 +96,7 @@ impl Batch {
         self.sequences.max(self.documents.len())
     }
 
-    /// Documents that were laid end to end, each as a batch of its own.
+    /// Splits packed documents into one batch each.
     pub fn apart(self) -> Vec<Self> {
         if self.documents.len() < 2 {
             return vec![Batch { documents: Vec::new(), ..self }];

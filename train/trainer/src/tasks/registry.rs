@@ -73,7 +73,7 @@ tasks! {
     Text(super::text::TextConfig),
 }
 
-/// Reads settings of their own keys, and [`Sequences`] of theirs where the task has them.
+/// Reads the task's own keys, and those of [`Sequences`] if the task has them.
 fn read_settings<T: TaskSettings + DeserializeOwned>(
     kind: &'static str,
     node: &Node,

@@ -179,7 +179,7 @@ pub fn encode(notes: &[Note]) -> Vec<u16> {
     tokens
 }
 
-/// The notes that tokens say. Any tokens will do, such as those of a model: a note that is never ended ends with the last token,
+/// The notes of any sequence of tokens, such as those of a model: a note that is never ended ends with the last token,
 /// an end without a beginning is nothing, and without a velocity notes are of the middle bin.
 pub fn decode(tokens: impl IntoIterator<Item = u32>) -> Vec<Note> {
     let mut notes = Vec::new();

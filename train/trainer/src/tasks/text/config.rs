@@ -254,7 +254,7 @@ impl TaskSettings for TextConfig {
             });
         }
         checks.require("tokenizer", self.tokenizer.is_some(), || {
-            format!("is missing: name a directory with {TOKENIZER_FILE} (there is no backbone's to look in)")
+            format!("is missing: name a directory with {TOKENIZER_FILE} (the backbone has no directory to look in)")
         });
         let load = |_| Tokenizer::load(&self.tokenizer_directory()).err();
         if let Some(error) = self.tokenizer.as_ref().and_then(load) {
@@ -265,7 +265,7 @@ impl TaskSettings for TextConfig {
         let new_tokens = self.max_new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
         checks.at_least("max_new_tokens", new_tokens, 1);
         checks.require("max_new_tokens", new_tokens < self.length, || {
-            format!("is {new_tokens}, which leaves nothing of `length` = {} for a question", self.length)
+            format!("is {new_tokens}, which leaves no room in `length` = {} for a question", self.length)
         });
         checks.positive("repetition_penalty", self.repetition_penalty.unwrap_or(1.0));
         checks.require("validation_share", self.validation_share > 0.0 && self.validation_share < 1.0, || {
@@ -277,7 +277,7 @@ impl TaskSettings for TextConfig {
             checks.at_least(key, value.unwrap_or(1), 1);
         }
         checks.require("stop", self.stop.iter().all(|stop| !stop.is_empty()), || {
-            "must not hold an empty text".to_owned()
+            "must not contain an empty text".to_owned()
         });
         for name in self.metrics.iter().flatten() {
             let problem = name.parse::<TextMetric>().err().map(|error| error.to_string());

@@ -54,7 +54,7 @@ impl Layout {
         &self.tokenizer
     }
 
-    /// The ids of a text that goes on after another one.
+    /// The ids of a text that follows another one.
     ///
     /// # Errors
     /// Those of the tokenizer.

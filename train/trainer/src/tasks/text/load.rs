@@ -15,8 +15,8 @@ use hankel_models::weights::WeightsError;
 use rayon::prelude::*;
 use std::collections::HashSet;
 
-/// Reads the files of a resolved configuration and divides their examples. Lines and examples that cannot be used are told
-/// on standard error and left out.
+/// Reads the files of a resolved configuration and divides their examples. Lines and examples that cannot be used are
+/// reported on standard error and left out.
 ///
 /// # Errors
 /// When a file cannot be read, nothing in it can be used, or a part is left with nothing.

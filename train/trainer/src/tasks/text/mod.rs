@@ -44,8 +44,8 @@ pub struct Text {
 }
 
 impl Text {
-    /// Reads the files of a resolved configuration. Lines and examples that cannot be used are told on standard error and
-    /// left out.
+    /// Reads the files of a resolved configuration. Lines and examples that cannot be used are reported on standard error
+    /// and left out.
     ///
     /// # Errors
     /// When a file cannot be read, nothing in it can be used, or a part of the division is left with nothing.

@@ -69,7 +69,7 @@ impl Renderer {
                 of_data_set = Template::parse(text, self.format.prompt_fields()).map_err(|error| error.to_string())?;
                 &of_data_set
             }
-            (None, None) => return Err("there is no prompt for its data set: write `task.prompt`".to_owned()),
+            (None, None) => return Err("its data set has no prompt: set `task.prompt`".to_owned()),
         };
         let mut pieces = Vec::new();
         for part in prompt.parts() {

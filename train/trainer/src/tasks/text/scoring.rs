@@ -12,7 +12,7 @@ pub const ACCURACY_LOG_LIKELIHOOD: &str = "accuracy_log_likelihood";
 /// Name of LongBench's own metric.
 pub const LONGBENCH_SCORE: &str = "longbench_score";
 
-/// A line of `predictions.jsonl`: what was generated beside what was wanted.
+/// A line of `predictions.jsonl`: a generated answer with its references.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// The adapter that was evaluated.

@@ -20,7 +20,7 @@ pub enum Part {
 /// A template that means nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// There is no such field.
+    /// Unknown field.
     #[error(
         "has the unknown placeholder {{{name}}}{}; there are {}; a brace is written twice",
         .hint.as_ref().map_or_else(String::new, |near| format!(" (did you mean {{{near}}}?)")),

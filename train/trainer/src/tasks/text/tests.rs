@@ -402,7 +402,7 @@ fn configurations_that_make_no_sense() {
         (&["task.answer=\"{question}\""], "`task.answer` has the unknown placeholder {question}"),
         (&["task.tokenizer=nowhere"], "`task.tokenizer` cannot be used: cannot read nowhere/tokenizer.json"),
         (&["task.documents=x"], "`task.documents` is not for `kind = \"quality\"`"),
-        (&["task.max_new_tokens=512"], "`task.max_new_tokens` is 512, which leaves nothing of `length` = 512"),
+        (&["task.max_new_tokens=512"], "`task.max_new_tokens` is 512, which leaves no room in `length` = 512"),
         (&["task.metrics=[\"rouge3\"]"], "`task.metrics` cannot be used: there is no text metric \"rouge3\""),
         (&["task.validation_share=1"], "`task.validation_share` must be above 0 and below 1"),
         (&["task.truncation=end"], "`task.truncation` must be `middle`, `head` or `tail`, found \"end\""),
