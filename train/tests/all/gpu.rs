@@ -400,7 +400,7 @@ fn a_device_that_is_lost_leaves_the_last_checkpoint() {
     place.fit(&config, "whole", &[]);
     place.write("lost.toml", format!("device = \"gpu\"\n{config}"));
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "lose_the_device", "--ignored", "--nocapture"]).current_dir(place.path("."));
+    child.args(["--exact", "gpu::lose_the_device", "--ignored", "--nocapture"]).current_dir(place.path("."));
     let lost = Finished::new(&child.output().unwrap());
     assert_eq!(lost.code, Some(0), "{}\n{}", lost.stdout, lost.stderr);
     for part in ["`hrm` stopped at step", &gpu.facts().name, "the last good checkpoint is run/checkpoints/", "--resume"]
