@@ -1,5 +1,6 @@
 //! The command line.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hankel_lti::{Method, OrderRule};
 use hankel_reduce::OrderChoice;
@@ -53,8 +54,8 @@ pub struct ReduceArgs {
     #[command(flatten)]
     pub orders: OrderArgs,
     /// How the smaller system is made
-    #[arg(long, value_enum, default_value_t = MethodArg::Bt)]
-    pub method: MethodArg,
+    #[arg(long, value_parser = method_parser(), default_value = Method::default().name())]
+    pub method: Method,
     /// Gramians the reduction is based on
     #[arg(long, value_enum, default_value_t = GramiansArg::Analytic)]
     pub gramians: GramiansArg,
@@ -123,35 +124,10 @@ pub struct VerifyArgs {
     pub json: bool,
 }
 
-/// Names of the methods on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MethodArg {
-    /// Square-root balanced truncation (Glover bound)
-    Bt,
-    /// Balancing-free square root: the same system, better conditioned on the way (Glover bound)
-    Bfsr,
-    /// Singular perturbation: keeps the gain at frequency 0, adds a direct term D (Glover bound)
-    Spa,
-    /// Keep the modes with the largest gain as they are (sum of the dropped gains as bound)
-    Modal,
-    /// Singular vectors of B, blind to the dynamics (no guarantee)
-    Svd,
-    /// The best approximation in the Hankel norm (Glover bound; Hankel norm error sigma_next)
-    Hankel,
-}
-
-impl MethodArg {
-    /// The method.
-    pub fn method(self) -> Method {
-        match self {
-            Self::Bt => Method::Bt,
-            Self::Bfsr => Method::Bfsr,
-            Self::Spa => Method::Spa,
-            Self::Modal => Method::Modal,
-            Self::Svd => Method::Svd,
-            Self::Hankel => Method::Hankel,
-        }
-    }
+/// The names of the methods with a line of help each.
+fn method_parser() -> impl TypedValueParser<Value = Method> {
+    let values = Method::ALL.map(|method| PossibleValue::new(method.name()).help(method.summary()));
+    PossibleValuesParser::new(values).try_map(|name| Method::named(&name).ok_or("unknown method"))
 }
 
 /// Names of the Gramians on the command line.

@@ -34,8 +34,7 @@ pub fn run(args: &ReduceArgs) -> Result<()> {
         bail!("{} already exists; remove it or choose another name", folder.display());
     }
     let subject = Subject::load(&args.system)?;
-    let options =
-        ReduceOptions { method: args.method.method(), orders: args.orders.choice(), gramians: gramians(args)? };
+    let options = ReduceOptions { method: args.method, orders: args.orders.choice(), gramians: gramians(args)? };
     let certificate = match &subject {
         Subject::Adapter { adapter, hashes } => {
             let reduction = reduce_adapter(adapter, &options).with_context(|| args.system.display().to_string())?;

@@ -2,9 +2,9 @@
 
 use super::gramians::GramianFactors;
 use super::hankel::HankelSpectrum;
+use super::methods::Method;
 use super::norms::{FrequencyResponse, h2_norm, hinf_norm, hinf_sweep};
 use super::system::LinearSystem;
-use super::truncation::Method;
 use super::{GramianSource, Result};
 use serde::{Deserialize, Serialize};
 
@@ -203,9 +203,9 @@ mod tests {
         let system = LinearSystem::new(StateMatrix::Diagonal(vec![0.9, 0.5]), b, c, None).unwrap();
         let factors = GramianFactors::analytic(&system).unwrap();
         let spectrum = HankelSpectrum::new(&factors).unwrap();
-        let reduced = reduce(&system, &spectrum, Method::Bt, 1).unwrap();
+        let reduced = reduce(&system, &spectrum, Method::default(), 1).unwrap();
         let claim = Claim {
-            method: Method::Bt,
+            method: Method::default(),
             gramians: GramianSource::Analytic,
             gate: 1.0,
             bound: reduced.bound,

@@ -39,14 +39,14 @@ pub struct GramianFactors {
     /// How much rounding of A is amplified in the factors: 1 where they are built from the poles, `1 / (1 - spectral radius)`
     /// or the horizon where they are built from powers of a matrix.
     pub sensitivity: f64,
-    /// Poles slower than [`super::poles::MIN_RATE`], treated as having that rate.
+    /// Poles slower than [`MIN_RATE`](crate::MIN_RATE), treated as having that rate.
     pub clamped_poles: usize,
 }
 
 impl GramianFactors {
     /// Factors of the infinite-horizon Gramians of a stable system.
     ///
-    /// Diagonal and modal A: the structured factorisation of [`super::cauchy`]; dense A: doubling.
+    /// Diagonal and modal A: a structured factorisation (module `cauchy`); dense A: doubling.
     pub fn analytic(system: &LinearSystem) -> Result<Self> {
         let (b, c) = (compress_columns(system.b()), compress_columns(system.c().transpose()));
         let (lc, lo, sensitivity, clamped_poles) = if let Some(modes) = system.a().modes() {

@@ -5,8 +5,7 @@ use super::options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
 use faer::Mat;
 use hankel_files::{HrmAdapterFile, HrmLayerFile};
 use hankel_lti::order::{allocate_budget, allocate_total_bound};
-use hankel_lti::truncation::error_bound;
-use hankel_lti::{GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, Method, OrderRule};
+use hankel_lti::{Bound, GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, OrderRule};
 use rayon::prelude::*;
 
 /// A layer's system with everything a reduction starts from.
@@ -78,13 +77,14 @@ pub(super) fn analyse_layer(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> R
 /// # Errors
 /// Parameters out of range; a bound asked of a method without one, or of a layer whose Gramians are not those of its poles.
 pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Result<Vec<usize>> {
-    let no_guarantee = options.gramians.source() != GramianSource::Analytic || options.method == Method::Svd;
+    let method = options.method;
+    let no_guarantee = options.gramians.source() != GramianSource::Analytic || method.bound() == Bound::None;
     let asks_for_bound =
         matches!(options.orders, OrderChoice::TotalBound(_) | OrderChoice::PerLayer(OrderRule::Bound(_)));
     if no_guarantee && asks_for_bound {
         return Err(LtiError::Unsupported(format!(
             "no error bound is known for method {} with {}; choose the order by another rule",
-            options.method.name(),
+            method.name(),
             match options.gramians {
                 Gramians::Analytic => "any Gramians",
                 Gramians::TimeLimited(_) => "time-limited Gramians",
@@ -95,7 +95,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
     }
     // What modes contribute is known from their true poles; Hankel singular values are not.
     let clamped = layers.iter().find(|l| l.factors.clamped_poles > 0);
-    if let (true, Some(layer)) = (asks_for_bound && options.method != Method::Modal, clamped) {
+    if let (true, Some(layer)) = (asks_for_bound && method.bound() == Bound::HankelSingularValues, clamped) {
         let reason = LtiError::Unsupported(format!(
             "{} of its poles have a memory above 1e6 steps and are taken for faster ones in its Gramians, so that no error \
              bound is known; choose the order by another rule, or truncate by modes",
@@ -107,7 +107,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
     let ranks: Vec<usize> = layers.iter().map(LayerAnalysis::rank).collect();
     match options.orders {
         OrderChoice::Budget(budget) => Ok(allocate_budget(&spectra, &ranks, budget)),
-        OrderChoice::TotalBound(_) if options.method == Method::Modal => Err(LtiError::Unsupported(
+        OrderChoice::TotalBound(_) if method.bound() == Bound::Modes => Err(LtiError::Unsupported(
             "a total bound is allocated by Hankel singular values, which do not bound modal truncation; \
              use --bound per layer"
                 .into(),
@@ -119,7 +119,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
             .zip(&spectra)
             .map(|(layer, sigma)| {
                 let bound = |order| {
-                    let bound = error_bound(&layer.system, &layer.spectrum, options.method, order);
+                    let bound = method.error_bound(&layer.system, &layer.spectrum, order);
                     bound.ok().flatten().map_or(f64::INFINITY, |b| b * layer.gate.abs())
                 };
                 rule.choose(sigma, layer.rank(), bound)

@@ -5,9 +5,8 @@ use super::options::{Gramians, ReduceError, Result};
 use faer::{Mat, MatRef};
 use hankel_lti::certificate::{Claim, SystemCertificate};
 use hankel_lti::modal::to_modal;
-use hankel_lti::truncation::{error_bound, reduce};
 use hankel_lti::{
-    GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix,
+    GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix, reduce,
 };
 
 /// A reduced layer with its certificate and the change of state that led to it.
@@ -55,23 +54,19 @@ fn reduce_inner(
     allow_direct_term: bool,
 ) -> hankel_lti::Result<LayerReduction> {
     let system = &layer.system;
-    if method == Method::Spa && !allow_direct_term {
-        return Err(LtiError::Unsupported(
-            "method spa makes a direct term D, which the recurrence of an adapter has no place for; use bt or bfsr"
-                .into(),
-        ));
+    if method.has_direct_term() && !allow_direct_term {
+        return Err(LtiError::Unsupported(format!(
+            "method {} makes a direct term D, which the recurrence of an adapter has no place for; use bt or bfsr",
+            method.name()
+        )));
     }
-    if method == Method::Hankel && gramians.source() != GramianSource::Analytic {
-        return Err(LtiError::Unsupported(
-            "method hankel is optimal for the infinite-horizon Gramians only; use bt with other Gramians".into(),
-        ));
-    }
+    method.check_gramians(gramians.source())?;
     let states = system.states();
     let (reduced, condition) = if order == states {
         // Nothing is discarded: the system stays as it is, exactly.
         let identity = Mat::identity(states, states);
         let kept = Some((0..states).collect());
-        let bound = error_bound(system, &layer.spectrum, method, order)?;
+        let bound = method.error_bound(system, &layer.spectrum, order)?;
         let projection = Some(Projection { left: identity.clone(), right: identity });
         (Reduced { system: system.clone(), projection, bound, kept }, None)
     } else {

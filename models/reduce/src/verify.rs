@@ -5,7 +5,6 @@ use super::certificate::{Certificate, CertificateTotal, LayerCertificate, total}
 use super::options::{ReduceError, Result};
 use hankel_files::{HrmAdapterFile, HrmLayerFile};
 use hankel_lti::certificate::{Claim, SystemCertificate};
-use hankel_lti::truncation::error_bound;
 use hankel_lti::{GramianSource, LinearSystem, Method};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -90,12 +89,12 @@ pub fn verify_layer(
     reduced_gate: f64,
     claimed: Option<&SystemCertificate>,
 ) -> hankel_lti::Result<LayerVerification> {
-    let (method, gramians) = claimed.map_or((Method::Bt, GramianSource::Analytic), |c| (c.method, c.gramians));
+    let (method, gramians) = claimed.map_or((Method::default(), GramianSource::Analytic), |c| (c.method, c.gramians));
     let (order, states) = (reduced.states(), full.system.states());
     // What keeps all states is bounded by 0, whatever the Gramians.
-    let guaranteed = gramians == GramianSource::Analytic || method == Method::Modal || order == states;
+    let guaranteed = method.guarantees(gramians) || order == states;
     let bound =
-        if guaranteed && order <= states { error_bound(&full.system, &full.spectrum, method, order)? } else { None };
+        if guaranteed && order <= states { method.error_bound(&full.system, &full.spectrum, order)? } else { None };
     let claim = Claim {
         method,
         gramians,

@@ -2,8 +2,7 @@
 
 use super::{AdapterSet, Dynamics, Hrm};
 use crate::lti::gradient::hankel_sum;
-use crate::lti::poles::MIN_RATE;
-use crate::lti::{LinearSystem, LtiError, StateMatrix};
+use crate::lti::{LinearSystem, LtiError, MIN_RATE, StateMatrix};
 use faer::{Mat, MatRef};
 use hankel_core::{Error, Result, Tensor};
 use hankel_ops::{Poles, add};

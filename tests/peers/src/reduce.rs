@@ -3,7 +3,7 @@
 use crate::protocol::{Program, Report, Tensors};
 use anyhow::Result;
 use hankel_core::{Random, Tensor};
-use hankel_models::lti::{LinearSystem, Method, OrderRule, Reduced, reduce};
+use hankel_models::lti::{LinearSystem, OrderRule, Reduced, methods, reduce};
 use hankel_models::reduce::{LayerAnalysis, OrderChoice, ReduceOptions, analyse, reduce_adapter};
 use hankel_models::weights::arrays::Precision;
 use hankel_models::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite};
@@ -57,7 +57,8 @@ impl Reduction {
 
     fn reduce(&self) -> Result<(Vec<LayerAnalysis>, Vec<Reduced>)> {
         let layers = analyse(&self.adapter)?;
-        let truncate = |layer: &LayerAnalysis| Ok(reduce(&layer.system, &layer.spectrum, Method::Bt, self.order)?);
+        let truncate =
+            |layer: &LayerAnalysis| Ok(reduce(&layer.system, &layer.spectrum, methods::bt::METHOD, self.order)?);
         let reduced = layers.par_iter().map(truncate).collect::<Result<_>>()?;
         Ok((layers, reduced))
     }

@@ -4,7 +4,7 @@
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::adapters::{HrmConfig, HrmInput, LoraConfig, Preset};
-use hankel_models::lti::{GramianFactors, HankelSpectrum, Method, StateMatrix, reduce};
+use hankel_models::lti::{GramianFactors, HankelSpectrum, StateMatrix, methods, reduce};
 use hankel_models::mistral::LoadOptions;
 use hankel_models::reduce::hrm::linear_system;
 use hankel_models::weights::HrmDynamics;
@@ -348,7 +348,7 @@ fn truncated_branches() {
             let system = linear_system(layer, config.discretization).unwrap();
             let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
             golden.check(&format!("layers.{}.hsv", layer.layer), DType::F32, spectrum.values());
-            let reduced = reduce(&system, &spectrum, Method::Bt, 3).unwrap().system;
+            let reduced = reduce(&system, &spectrum, methods::bt::METHOD, 3).unwrap().system;
             let StateMatrix::Dense(a) = reduced.a() else { panic!("truncation gives a dense matrix") };
             let rows = |m: &dyn Fn(usize, usize) -> f64, rows: usize, cols: usize| {
                 (0..rows).flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| m(i, j)).collect::<Vec<f64>>()

@@ -3,7 +3,7 @@
 use crate::common::{Golden, row_major};
 use faer::Mat;
 use hankel_lti::empirical::{controllability_factor, observability_factor};
-use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, StateMatrix, reduce};
+use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, StateMatrix, methods, reduce};
 
 fn case() -> (Golden, LinearSystem) {
     let case = Golden::load("hrm", "empirical_gramian");
@@ -79,7 +79,7 @@ fn a_reduction_by_data_follows_what_the_data_excites() {
     let factors = GramianFactors::empirical(&system, states.as_ref(), 30).unwrap();
     let spectrum = HankelSpectrum::new(&factors).unwrap();
     assert_eq!(spectrum.rank(), 2);
-    let reduced = reduce(&system, &spectrum, Method::Bt, 2).unwrap().system;
+    let reduced = reduce(&system, &spectrum, methods::bt::METHOD, 2).unwrap().system;
     let mut poles: Vec<f64> = reduced.eigenvalues().unwrap().iter().map(|l| l.re).collect();
     poles.sort_by(f64::total_cmp);
     assert!((poles[0] - 0.2).abs() < 1e-10 && (poles[1] - 0.5).abs() < 1e-10, "{poles:?}");

@@ -2,11 +2,11 @@
 
 use crate::common::{Golden, row_major};
 use faer::{Mat, MatRef, c64};
-use hankel_lti::hankel::glover_bound;
+use hankel_lti::glover_bound;
 use hankel_lti::modal::to_modal;
 use hankel_lti::norms::{FrequencyResponse, h2_norm, hinf_norm};
 use hankel_lti::order::choose_order;
-use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, OrderRule, StateMatrix, gramians, reduce};
+use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, OrderRule, StateMatrix, gramians, methods, reduce};
 
 const CASES: [&str; 13] = [
     "bench_msd16",
@@ -130,10 +130,10 @@ fn truncated_systems() {
         let spectrum = spectrum(&full);
         for order in case.json["orders"].as_array().unwrap().iter().map(|o| o.as_u64().unwrap() as usize) {
             let key = |what: &str| format!("r{order}.{what}");
-            let bt = reduce(&full, &spectrum, Method::Bt, order).unwrap();
+            let bt = reduce(&full, &spectrum, methods::bt::METHOD, order).unwrap();
             check_realization(&case, order, &bt.system);
             case.check(&key("bound"), &[bt.bound.unwrap()]);
-            for reduced in [bt.system.clone(), reduce(&full, &spectrum, Method::Bfsr, order).unwrap().system] {
+            for reduced in [bt.system.clone(), reduce(&full, &spectrum, methods::bfsr::METHOD, order).unwrap().system] {
                 let modal = to_modal(&reduced).unwrap();
                 for realization in [&reduced, &modal.system] {
                     case.check(&key("markov"), &markov(realization, &case));

@@ -358,7 +358,7 @@ impl AdapterConfig {
         };
         checks.require("truncate", self.truncate.is_empty() || recurrent || varying, only);
         let plain = |rule: &TruncateConfig| {
-            rule.bound.is_none() && rule.total.is_none() && rule.method.is_none_or(|m| m == Method::Bt)
+            rule.bound.is_none() && rule.total.is_none() && rule.method.is_none_or(|m| m == Method::default())
         };
         checks.require("truncate", !varying || self.truncate.iter().all(plain), || {
             format!("has no bound, no total and no other method than `bt` for `kind = {kind:?}`, which varies in time")
@@ -470,8 +470,10 @@ impl TruncateConfig {
             checks.require("", false, || format!("cannot be used: {error}"));
         }
         checks.at_least("total", self.total.unwrap_or(1), 1);
-        checks.require("method", self.method != Some(Method::Spa), || {
-            "`spa` makes a direct term, which the recurrence of an adapter has no place for".to_owned()
+        let direct = self.method.filter(|method| method.has_direct_term());
+        checks.require("method", direct.is_none(), || {
+            let name = direct.map_or("", Method::name);
+            format!("`{name}` makes a direct term, which the recurrence of an adapter has no place for")
         });
     }
 }

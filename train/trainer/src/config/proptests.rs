@@ -139,7 +139,7 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
         (1_usize..9).prop_map(|n| TruncateConfig { total: Some(n), ..TruncateConfig::default() }),
         (0_usize..9).prop_map(|n| TruncateConfig {
             order: Some(n),
-            method: Some(Method::Svd),
+            method: Method::named("svd"),
             ..TruncateConfig::default()
         }),
     ];

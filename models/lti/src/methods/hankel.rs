@@ -14,15 +14,30 @@
 //!
 //! has exactly r stable poles, and its stable part is the answer. The Hankel norm does not see a direct term; leaving that of
 //! the system as it is makes the H-infinity error at most `2 (sigma_{r+1} + ... + sigma_d)`: twice Glover's bound for the best
-//! direct term, which cannot be farther from it than that bound (the value at infinity).
+//! direct term, which cannot be farther from it than that bound (the value at infinity). SLICOT: AB09CD; MATLAB: `hankelmr`.
 
-use super::hankel::HankelSpectrum;
-use super::linalg::product;
-use super::system::{LinearSystem, StateMatrix};
-use super::{GramianFactors, LtiError, Result};
+use super::{Bound, Definition, Method, Reduced};
+use crate::linalg::product;
+use crate::{GramianFactors, HankelSpectrum, LinearSystem, LtiError, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef};
 use std::f64::consts::SQRT_2;
+
+/// Optimal Hankel norm approximation.
+pub const METHOD: Method = Method(&Definition {
+    name: "hankel",
+    summary: "The best approximation in the Hankel norm (Glover bound; Hankel norm error sigma_next)",
+    bound: Bound::HankelSingularValues,
+    needs_modes: false,
+    analytic_only: true,
+    direct_term: false,
+    reduce,
+});
+
+fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    let system = optimal_hankel_norm(system, spectrum, order)?;
+    Ok(Reduced { system, projection: None, bound: spectrum.guarantee(order), kept: None })
+}
 
 /// Values closer than this, relatively, count as one value of higher multiplicity.
 const SAME: f64 = 1e-7;
@@ -35,7 +50,7 @@ const SIGN_STEPS: usize = 60;
 /// # Errors
 /// `sigma_r` and `sigma_{r+1}` too close to be told apart (there is a better order); a result that misses the optimum because
 /// the construction is too ill-conditioned in double precision.
-pub fn optimal_hankel_norm(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<LinearSystem> {
+fn optimal_hankel_norm(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<LinearSystem> {
     let (n, sigma) = (spectrum.rank(), spectrum.values());
     if order > n {
         return Err(LtiError::OrderTooLarge { order, states: n });

@@ -1,0 +1,36 @@
+//! Balancing-free square-root truncation: the transfer function of balanced truncation from orthonormal bases, where balancing
+//! would be ill-conditioned.
+//!
+//! ```text
+//! W = orth(Lo U_r)     V = orth(Lc V_r)     L = (W^T V)^-1 W^T     R = V
+//! A_r = L A R     B_r = L B     C_r = C R
+//! ```
+//!
+//! A. Varga, Proc. IEEE CDC 1991. Bound of balanced truncation. SLICOT: AB09AD with JOB = 'N'; pyMOR: `BTReductor` with
+//! projection `bfsr`.
+
+use super::{Bound, Definition, Method, Reduced, project};
+use crate::linalg::product;
+use crate::{HankelSpectrum, LinearSystem, LtiError, Result};
+use faer::linalg::solvers::Solve;
+
+/// Balancing-free square-root truncation.
+pub const METHOD: Method = Method(&Definition {
+    name: "bfsr",
+    summary: "Balancing-free square root: the same system, better conditioned on the way (Glover bound)",
+    bound: Bound::HankelSingularValues,
+    needs_modes: false,
+    analytic_only: false,
+    direct_term: false,
+    reduce,
+});
+
+fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    if order > spectrum.rank() {
+        return Err(LtiError::OrderTooLarge { order, states: spectrum.rank() });
+    }
+    let (left, right) = spectrum.directions(order);
+    let (w, v) = (left.qr().compute_thin_Q(), right.qr().compute_thin_Q());
+    let left = product(w.transpose(), v.as_ref()).partial_piv_lu().solve(w.transpose());
+    project(system, left, v, spectrum.guarantee(order))
+}

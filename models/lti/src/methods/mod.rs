@@ -1,0 +1,209 @@
+//! Reduction methods, one file each: the equation, the conditions, the name. [`Method::ALL`] lists them.
+
+pub mod bfsr;
+pub mod bt;
+pub mod hankel;
+pub mod modal;
+pub mod spa;
+pub mod svd;
+
+use crate::linalg::product;
+use crate::{GramianSource, HankelSpectrum, LinearSystem, LtiError, Result, StateMatrix};
+use faer::Mat;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use std::fmt;
+
+/// How the smaller system is made from the larger one. Serialised as its name; the default is [`bt`].
+#[derive(Clone, Copy)]
+pub struct Method(&'static Definition);
+
+/// What the file of a method says about it.
+struct Definition {
+    name: &'static str,
+    summary: &'static str,
+    bound: Bound,
+    needs_modes: bool,
+    analytic_only: bool,
+    direct_term: bool,
+    /// The order is at most the number of states.
+    reduce: fn(&LinearSystem, &HankelSpectrum, usize) -> Result<Reduced>,
+}
+
+/// What guarantees the H-infinity error of a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Twice the sum of the discarded Hankel singular values, those of the analytic Gramians.
+    HankelSingularValues,
+    /// The sum of the norms of the discarded modes, known from the poles whatever the Gramians.
+    Modes,
+    /// Nothing.
+    None,
+}
+
+impl Method {
+    /// All methods.
+    pub const ALL: [Self; 6] = [bt::METHOD, bfsr::METHOD, spa::METHOD, modal::METHOD, svd::METHOD, hankel::METHOD];
+
+    /// Their names.
+    pub const NAMES: [&'static str; Self::ALL.len()] = {
+        let mut names = [""; Self::ALL.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = Self::ALL[i].0.name;
+            i += 1;
+        }
+        names
+    };
+
+    /// The method of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    /// The name on the command line, in configurations and in certificates.
+    pub const fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// The method in a line.
+    pub const fn summary(self) -> &'static str {
+        self.0.summary
+    }
+
+    /// What guarantees its error.
+    pub const fn bound(self) -> Bound {
+        self.0.bound
+    }
+
+    /// Whether A must be in diagonal or modal form.
+    pub const fn needs_modes(self) -> bool {
+        self.0.needs_modes
+    }
+
+    /// Whether the reduced system has a direct term D, which the recurrence of an adapter has no place for.
+    pub const fn has_direct_term(self) -> bool {
+        self.0.direct_term
+    }
+
+    /// Whether the method can be based on these Gramians.
+    ///
+    /// # Errors
+    /// Says that it cannot.
+    pub fn check_gramians(self, source: GramianSource) -> Result<()> {
+        if self.0.analytic_only && source != GramianSource::Analytic {
+            let name = self.name();
+            return Err(LtiError::Unsupported(format!(
+                "method {name} is optimal for the infinite-horizon Gramians only; use bt with other Gramians"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether the error of a reduction based on these Gramians can have a bound.
+    pub fn guarantees(self, source: GramianSource) -> bool {
+        match self.bound() {
+            Bound::HankelSingularValues => source == GramianSource::Analytic,
+            Bound::Modes => true,
+            Bound::None => false,
+        }
+    }
+
+    /// Bound of the H-infinity error at `order` states kept; `None` where theory gives none. `spectrum` are the Hankel singular
+    /// values of the analytic Gramians.
+    ///
+    /// # Errors
+    /// Those of [`reduce`].
+    pub fn error_bound(self, system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Option<f64>> {
+        match self.bound() {
+            Bound::HankelSingularValues => Ok(spectrum.guarantee(order)),
+            Bound::Modes => Ok(reduce(system, spectrum, self, order)?.bound),
+            Bound::None => Ok(None),
+        }
+    }
+}
+
+impl Default for Method {
+    fn default() -> Self {
+        bt::METHOD
+    }
+}
+
+impl PartialEq for Method {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Method {}
+
+impl fmt::Debug for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Method {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Method {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let name = Cow::<str>::deserialize(deserializer)?;
+        Self::named(&name).ok_or_else(|| D::Error::unknown_variant(&name, &Self::NAMES))
+    }
+}
+
+/// How the states of a reduced system follow from those of the full one.
+#[derive(Debug, Clone)]
+pub struct Projection {
+    /// Reduced state from full state, `x_r = L x`, [r, d].
+    pub left: Mat<f64>,
+    /// Full state from reduced state, `x ~ R x_r`, [d, r]; `L R = I`.
+    pub right: Mat<f64>,
+}
+
+/// A reduced system.
+#[derive(Debug, Clone)]
+pub struct Reduced {
+    /// The smaller system.
+    pub system: LinearSystem,
+    /// How it follows from the full one; `None` for `hankel`, which is no projection.
+    pub projection: Option<Projection>,
+    /// Guaranteed bound of the H-infinity error, `None` where theory gives none.
+    pub bound: Option<f64>,
+    /// The states that were kept as they are, where that is what the method does.
+    pub kept: Option<Vec<usize>>,
+}
+
+/// Reduces `system` to `order` states; `spectrum` are its Hankel singular values.
+///
+/// There is a bound if `spectrum` comes from the analytic Gramians of the system as it is ([`HankelSpectrum::guarantee`]).
+///
+/// # Errors
+/// An order above the numerical rank (for `modal` and `svd`: above the number of states), a reduced system that is not
+/// stable (possible only where theory gives no bound).
+pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, order: usize) -> Result<Reduced> {
+    if order > system.states() {
+        return Err(LtiError::OrderTooLarge { order, states: system.states() });
+    }
+    if method.needs_modes() && system.a().modes().is_none() {
+        return Err(LtiError::Unsupported(format!(
+            "{} truncation needs A in diagonal or modal form; convert the system first",
+            method.name()
+        )));
+    }
+    (method.0.reduce)(system, spectrum, order)
+}
+
+/// `A_r = L A R, B_r = L B, C_r = C R`.
+fn project(system: &LinearSystem, left: Mat<f64>, right: Mat<f64>, bound: Option<f64>) -> Result<Reduced> {
+    let a = product(left.as_ref(), system.a().apply(right.as_ref()).as_ref());
+    let b = product(left.as_ref(), system.b());
+    let c = product(system.c(), right.as_ref());
+    let projection = Some(Projection { left, right });
+    Ok(Reduced { system: system.with_realization(StateMatrix::Dense(a), b, c)?, projection, bound, kept: None })
+}
