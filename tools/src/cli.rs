@@ -68,6 +68,9 @@ pub struct ReduceArgs {
     /// Draw Hankel singular values, errors over frequency and orders, as SVG and PNG into a new directory
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
+    /// Write the result even if its measured error exceeds its bound
+    #[arg(long)]
+    pub force: bool,
     /// Print the certificate as JSON
     #[arg(long)]
     pub json: bool,
@@ -148,7 +151,7 @@ pub enum GramiansArg {
 pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     match &cli.command {
         Command::Inspect(args) => crate::inspect::run(args).map(|()| true),
-        Command::Reduce(args) => crate::reduce::run(args).map(|()| true),
+        Command::Reduce(args) => crate::reduce::run(args),
         Command::Verify(args) => crate::verify::run(args),
     }
 }

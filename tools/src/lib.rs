@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bt inspect ADAPTER            Hankel singular values, orders at usual thresholds, time constants
-//! bt reduce  ADAPTER -o OUT     a smaller adapter with a certificate
+//! bt reduce  ADAPTER -o OUT     a smaller adapter with a certificate; exit code 1, and nothing written, if its bound does not hold
 //! bt verify  FULL REDUCED       measures again what the certificate claims; exit code 1 if a claim is false
 //! ```
 //!

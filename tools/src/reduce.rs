@@ -7,8 +7,9 @@ use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays, system_to_bytes};
-use hankel_files::{AdapterHashes, TRAINED_BACKBONE_FILE, recorded_states};
-use hankel_io::{Existing, Outputs, PendingFolder, terminal};
+use hankel_files::{AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE, recorded_states};
+use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
+use hankel_lti::LinearSystem;
 use hankel_plots::{Align, Table};
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
@@ -25,8 +26,8 @@ pub fn certificate_beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Runs the command. Nothing is written before everything is computed.
-pub fn run(args: &ReduceArgs) -> Result<()> {
+/// Runs the command. Nothing is written before everything is computed; `false` if nothing is, because an error exceeds its bound.
+pub fn run(args: &ReduceArgs) -> Result<bool> {
     if args.output.symlink_metadata().is_ok() {
         bail!("{} already exists; remove it or choose another name", args.output.display());
     }
@@ -35,35 +36,96 @@ pub fn run(args: &ReduceArgs) -> Result<()> {
     }
     let subject = Subject::load(&args.system)?;
     let options = ReduceOptions { method: args.method, orders: args.orders.choice(), gramians: gramians(args)? };
-    let certificate = match &subject {
-        Subject::Adapter { adapter, hashes } => {
-            let reduction = reduce_adapter(adapter, &options).with_context(|| args.system.display().to_string())?;
-            let certificate = Certificate { full: Some(hashes.clone()), ..reduction.certificate };
-            let json = to_json(&certificate)?;
-            // A head that was trained with the full adapter belongs to the reduced one, too.
-            let trained = args.system.join(TRAINED_BACKBONE_FILE);
-            let trained = if trained.is_file() { Some(hankel_io::input::read(&trained)?) } else { None };
-            let mut files: Vec<(&str, &[u8])> = vec![(CERTIFICATE_FILE, &json)];
-            files.extend(trained.as_deref().map(|bytes| (TRAINED_BACKBONE_FILE, bytes)));
-            let mut plots = None;
-            if let Some(folder) = &args.plots {
-                let full = adapter.layers.iter().map(|l| linear_system(l, adapter.config.discretization));
-                let reduced = reduction.layers.iter().map(|l| l.system.clone());
-                let pairs: Vec<_> = full.zip(reduced).map(|(f, r)| Ok((f?, r))).collect::<Result<_>>()?;
-                plots = Some(pictures::draw_all(folder, &pairs, &certificate)?);
-            }
-            reduction.adapter.save_with(&args.output, &files, Existing::Refuse)?;
-            plots.map_or(Ok(()), PendingFolder::commit)?;
-            certificate
-        }
+    let reduction = match &subject {
+        Subject::Adapter { adapter, hashes } => reduce_directory(args, adapter, hashes, &options)?,
         Subject::System { .. } => reduce_file(args, &subject, &options)?,
     };
-    if args.json {
-        terminal::json(&serde_json::to_string_pretty(&certificate)?)?;
-    } else {
-        terminal::line(&format!("{}\nwritten to {}", report(&certificate), args.output.display()))?;
+    let certificate = &reduction.certificate;
+    let broken: Vec<&str> =
+        certificate.layers.iter().filter(|l| l.facts.holds == Some(false)).map(|l| l.layer.as_str()).collect();
+    let written = broken.is_empty() || args.force;
+    if written {
+        let plots = match &args.plots {
+            Some(folder) => Some(pictures::draw_all(folder, &reduction.systems, certificate)?),
+            None => None,
+        };
+        reduction.write(&args.output)?;
+        plots.map_or(Ok(()), PendingFolder::commit)?;
     }
-    Ok(())
+    if args.json {
+        terminal::json(&serde_json::to_string_pretty(certificate)?)?;
+    } else if written {
+        terminal::line(&format!("{}\nwritten to {}", report(certificate), args.output.display()))?;
+    } else {
+        terminal::line(&report(certificate))?;
+    }
+    if !written {
+        terminal::tell(&format!(
+            "{}: the measured error exceeds the bound, so rounding has spoiled the reduction; nothing is written. Choose \
+             another order or method, or write it with --force",
+            broken.join(", ")
+        ));
+    }
+    Ok(written)
+}
+
+/// A reduction in memory.
+struct Reduction {
+    certificate: Certificate,
+    /// Every layer before and after.
+    systems: Vec<(LinearSystem, LinearSystem)>,
+    content: Content,
+}
+
+enum Content {
+    /// An adapter directory with further files.
+    Directory { adapter: HrmAdapterFile, files: Vec<(&'static str, Vec<u8>)> },
+    /// A system file, and what goes into the file beside it.
+    File { system: Vec<u8>, certificate: Vec<u8> },
+}
+
+impl Reduction {
+    fn write(&self, output: &Path) -> Result<()> {
+        match &self.content {
+            Content::Directory { adapter, files } => {
+                let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+                adapter.save_with(output, &files, Existing::Refuse)?;
+            }
+            Content::File { system, certificate } => {
+                // A result without its certificate never shows: the certificate gets its name first.
+                let mut outputs = Outputs::new();
+                outputs.file(&certificate_beside(output), certificate, Existing::Refuse)?;
+                outputs.file(output, system, Existing::Refuse)?;
+                outputs.commit()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn reduce_directory(
+    args: &ReduceArgs,
+    adapter: &HrmAdapterFile,
+    hashes: &AdapterHashes,
+    options: &ReduceOptions,
+) -> Result<Reduction> {
+    let reduction = reduce_adapter(adapter, options).with_context(|| args.system.display().to_string())?;
+    // A head that was trained with the full adapter belongs to the reduced one, too.
+    let trained = args.system.join(TRAINED_BACKBONE_FILE);
+    let trained = if trained.is_file() { Some(input::read(&trained)?) } else { None };
+    let mut certificate = Certificate { full: Some(hashes.clone()), ..reduction.certificate };
+    if let Some(reduced) = &mut certificate.reduced {
+        reduced.trained_backbone = trained.as_deref().map(sha256);
+    }
+    let mut files = vec![(CERTIFICATE_FILE, to_json(&certificate)?)];
+    files.extend(trained.map(|bytes| (TRAINED_BACKBONE_FILE, bytes)));
+    let full = adapter.layers.iter().map(|l| linear_system(l, adapter.config.discretization));
+    let systems = full.zip(reduction.layers).map(|(full, reduced)| Ok((full?, reduced.system)));
+    Ok(Reduction {
+        certificate,
+        systems: systems.collect::<Result<_>>()?,
+        content: Content::Directory { adapter: reduction.adapter, files },
+    })
 }
 
 fn to_json(certificate: &Certificate) -> Result<Vec<u8>> {
@@ -72,7 +134,7 @@ fn to_json(certificate: &Certificate) -> Result<Vec<u8>> {
     Ok(json)
 }
 
-fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) -> Result<Certificate> {
+fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) -> Result<Reduction> {
     if ArrayFormat::of(&args.output).is_none() {
         bail!("the output {} must end in .safetensors or .npz", args.output.display());
     }
@@ -92,19 +154,9 @@ fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) ->
     let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: measured };
     let mut certificate = Certificate::new(options.orders, vec![facts]);
     certificate.full = Some(subject.hashes());
-    certificate.reduced = Some(AdapterHashes { config: String::new(), weights: sha256(&bytes) });
-    let json = to_json(&certificate)?;
-    let plots = match &args.plots {
-        Some(folder) => Some(pictures::draw_all(folder, &[(layer.system.clone(), stored)], &certificate)?),
-        None => None,
-    };
-    // A result without its certificate never shows: the certificate gets its name first.
-    let mut outputs = Outputs::new();
-    outputs.file(&beside, &json, Existing::Refuse)?;
-    outputs.file(&args.output, &bytes, Existing::Refuse)?;
-    outputs.commit()?;
-    plots.map_or(Ok(()), PendingFolder::commit)?;
-    Ok(certificate)
+    certificate.reduced = Some(AdapterHashes::of_file(&bytes));
+    let content = Content::File { system: bytes, certificate: to_json(&certificate)? };
+    Ok(Reduction { certificate, systems: vec![(layer.system.clone(), stored)], content })
 }
 
 fn gramians(args: &ReduceArgs) -> Result<Gramians> {

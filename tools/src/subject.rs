@@ -1,8 +1,9 @@
 //! What the commands work on: an adapter directory or a single system in a file.
 
 use anyhow::{Context, Result, bail};
+use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays};
-use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile};
+use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE};
 use hankel_lti::LinearSystem;
 use hankel_reduce::{LayerAnalysis, analyse};
 use std::path::Path;
@@ -16,7 +17,7 @@ pub enum Subject {
     Adapter {
         /// Its content.
         adapter: HrmAdapterFile,
-        /// Of its two files.
+        /// Of its files.
         hashes: AdapterHashes,
     },
     /// A file of matrices.
@@ -24,7 +25,7 @@ pub enum Subject {
         /// Its content.
         system: LinearSystem,
         /// Of the file.
-        hash: String,
+        hashes: AdapterHashes,
     },
 }
 
@@ -36,7 +37,12 @@ impl Subject {
         }
         if path.is_dir() {
             let bytes = AdapterBytes::read(path)?;
-            return Ok(Self::Adapter { adapter: bytes.parse(path)?, hashes: bytes.hashes() });
+            let mut hashes = bytes.hashes();
+            let trained = path.join(TRAINED_BACKBONE_FILE);
+            if trained.is_file() {
+                hashes.trained_backbone = Some(sha256(&hankel_io::input::read(&trained)?));
+            }
+            return Ok(Self::Adapter { adapter: bytes.parse(path)?, hashes });
         }
         if ArrayFormat::of(path).is_none() {
             bail!("{} is neither an adapter directory nor a file of matrices (.safetensors, .npz)", path.display());
@@ -44,14 +50,13 @@ impl Subject {
         let bytes = hankel_io::input::read(path)?;
         let system = system_from_arrays(path, parse_arrays(path, &bytes)?)?;
         let system = system.with_context(|| path.display().to_string())?;
-        Ok(Self::System { system, hash: hankel_files::hrm_file::sha256(&bytes) })
+        Ok(Self::System { system, hashes: AdapterHashes::of_file(&bytes) })
     }
 
     /// Hashes of the files; a system's are in `weights`.
     pub fn hashes(&self) -> AdapterHashes {
         match self {
-            Self::Adapter { hashes, .. } => hashes.clone(),
-            Self::System { hash, .. } => AdapterHashes { config: String::new(), weights: hash.clone() },
+            Self::Adapter { hashes, .. } | Self::System { hashes, .. } => hashes.clone(),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use crate::cli::VerifyArgs;
 use crate::reduce::{certificate_beside, holds};
-use crate::subject::Subject;
+use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::number;
 use anyhow::{Context, Result, bail};
+use hankel_files::{AdapterHashes, TRAINED_BACKBONE_FILE};
 use hankel_io::{input, terminal};
 use hankel_plots::{Align, Table};
 use hankel_reduce::{CERTIFICATE_FILE, Certificate, Verification, verify, verify_layer};
@@ -19,9 +20,26 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
         Subject::System { .. } => certificate_beside(&args.reduced),
     };
     let certificate = read_certificate(&certificate_path)?;
+    let (hashes, reduced_hashes) = (full.hashes(), reduced.hashes());
+    if reduced_hashes.trained_backbone != hashes.trained_backbone {
+        bail!(
+            "{TRAINED_BACKBONE_FILE} is not the same in {} and {}: what was trained with the full adapter belongs to the \
+             reduced one",
+            args.full.display(),
+            args.reduced.display()
+        );
+    }
     if let Some(certificate) = &certificate {
-        check_hash(&certificate_path, "full", certificate.full.as_ref(), &full.hashes(), &args.full)?;
-        check_hash(&certificate_path, "reduced", certificate.reduced.as_ref(), &reduced.hashes(), &args.reduced)?;
+        if certificate.format != Certificate::FORMAT {
+            bail!(
+                "{} has format {}, this program knows format {}",
+                certificate_path.display(),
+                certificate.format,
+                Certificate::FORMAT
+            );
+        }
+        check_hash(&certificate_path, "full", certificate.full.as_ref(), &hashes, &args.full)?;
+        check_hash(&certificate_path, "reduced", certificate.reduced.as_ref(), &reduced_hashes, &args.reduced)?;
     }
     let verification = match (&full, &reduced) {
         (Subject::Adapter { adapter: a, .. }, Subject::Adapter { adapter: b, .. }) => {
@@ -31,7 +49,10 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
             let layers = full.analyse(&args.full)?;
             let claimed = match &certificate {
                 None => None,
-                Some(c) if c.layers.len() == 1 => Some(&c.layers[0].facts),
+                Some(c) if c.layers.len() == 1 && c.layers[0].layer == SYSTEM_LABEL => Some(&c.layers[0].facts),
+                Some(c) if c.layers.len() == 1 => {
+                    bail!("{} is about {}, not about a system", certificate_path.display(), c.layers[0].layer)
+                }
                 Some(c) => bail!("{} is about {} systems, not one", certificate_path.display(), c.layers.len()),
             };
             let layer = verify_layer(&layers[0], system, 1.0, claimed)?;
@@ -66,9 +87,15 @@ fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
     Ok(Some(certificate))
 }
 
-fn check_hash<H: PartialEq>(path: &Path, which: &str, claimed: Option<&H>, got: &H, subject: &Path) -> Result<()> {
+fn check_hash(
+    path: &Path,
+    which: &str,
+    claimed: Option<&AdapterHashes>,
+    found: &AdapterHashes,
+    subject: &Path,
+) -> Result<()> {
     match claimed {
-        Some(claimed) if claimed == got => Ok(()),
+        Some(claimed) if claimed.match_files(found) => Ok(()),
         Some(_) => bail!(
             "{}: the hash of the {which} files does not match {}; the certificate is about other files",
             path.display(),

@@ -91,13 +91,29 @@ pub struct HrmAdapterFile {
     pub precision: Precision,
 }
 
-/// SHA-256 of the two files of an adapter directory, in hexadecimal.
+/// SHA-256 of the files of an adapter directory, in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AdapterHashes {
     /// Of `adapter_config.json`.
     pub config: String,
     /// Of `adapter_model.safetensors`.
     pub weights: String,
+    /// Of [`TRAINED_BACKBONE_FILE`](crate::TRAINED_BACKBONE_FILE), where there is one and whoever took the hashes looked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained_backbone: Option<String>,
+}
+
+impl AdapterHashes {
+    /// The hash of a system's only file, in `weights`.
+    pub fn of_file(bytes: &[u8]) -> Self {
+        Self { config: String::new(), weights: sha256(bytes), trained_backbone: None }
+    }
+
+    /// Whether files with the hashes `found` are those that these hashes were taken of. A hash that was not taken is not compared.
+    pub fn match_files(&self, found: &Self) -> bool {
+        let trained = self.trained_backbone.is_none() || self.trained_backbone == found.trained_backbone;
+        trained && (&self.config, &self.weights) == (&found.config, &found.weights)
+    }
 }
 
 /// The two files of an adapter directory in memory.
@@ -123,7 +139,7 @@ impl AdapterBytes {
 
     /// Hashes of both.
     pub fn hashes(&self) -> AdapterHashes {
-        AdapterHashes { config: sha256(&self.config), weights: sha256(&self.weights) }
+        AdapterHashes { config: sha256(&self.config), weights: sha256(&self.weights), trained_backbone: None }
     }
 
     /// Parses both; `directory` is for messages.

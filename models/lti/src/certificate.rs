@@ -5,7 +5,7 @@ use super::hankel::HankelSpectrum;
 use super::methods::Method;
 use super::norms::{FrequencyResponse, h2_norm, hinf_norm, hinf_sweep};
 use super::system::LinearSystem;
-use super::{GramianSource, Result};
+use super::{GramianSource, LtiError, Result};
 use serde::{Deserialize, Serialize};
 
 /// Facts about one reduced system. All norms and values are those of the gated system `gate * G`.
@@ -97,7 +97,7 @@ impl SystemCertificate {
         let values: Vec<f64> = claim.spectrum.values().iter().map(|s| gate * s).collect();
         let hinf_error = gate * error.value;
         let error_bound = claim.bound.map(|b| gate * b);
-        Ok(Self {
+        let measured = Self {
             method: claim.method,
             gramians: claim.gramians,
             states: full.states(),
@@ -121,7 +121,31 @@ impl SystemCertificate {
             reduced_spectral_radius: reduced.spectral_radius()?,
             modal_condition: claim.modal_condition,
             holds: error_bound.map(|bound| bound_holds(hinf_error, bound, norm)),
-        })
+        };
+        measured.check_finite()?;
+        Ok(measured)
+    }
+
+    /// A number that is not finite would be written as `null`.
+    fn check_finite(&self) -> Result<()> {
+        let (residual_c, residual_o) = self.lyapunov_residuals.unwrap_or_default();
+        let named = [
+            ("hinf_error", self.hinf_error),
+            ("hinf_error_upper", self.hinf_error_upper),
+            ("hinf_norm", self.hinf_norm),
+            ("h2_error", self.h2_error),
+            ("h2_norm", self.h2_norm),
+            ("error_bound", self.error_bound.unwrap_or(0.0)),
+            ("hankel_singular_values", self.hankel_singular_values.iter().fold(0.0, |sum, s| sum + s)),
+            ("modal_condition", self.modal_condition.unwrap_or(0.0)),
+            ("lyapunov_residuals", residual_c + residual_o),
+        ];
+        match named.into_iter().find(|(_, value)| !value.is_finite()) {
+            Some((name, value)) => Err(LtiError::Unsupported(format!(
+                "{name} is {value} in double precision; scale the inputs or outputs of the system"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Claims that a fresh measurement contradicts, in words.

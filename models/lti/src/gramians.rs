@@ -3,7 +3,7 @@
 //! `A Wc A^T - Wc + B B^T = 0`, `A^T Wo A - Wo + C^T C = 0`.
 
 use super::cauchy::cauchy_factor;
-use super::linalg::{beside, compress_columns, product};
+use super::linalg::{beside, compress_columns, exponent, product, times_power_of_two};
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
 use super::system::{LinearSystem, Mode, StateMatrix};
@@ -48,7 +48,10 @@ impl GramianFactors {
     ///
     /// Diagonal and modal A: a structured factorisation (module `cauchy`); dense A: doubling.
     pub fn analytic(system: &LinearSystem) -> Result<Self> {
-        let (b, c) = (compress_columns(system.b()), compress_columns(system.c().transpose()));
+        // Of size 1, so that no square underflows or overflows.
+        let (size_b, size_c) = (exponent(system.b()), exponent(system.c()));
+        let b = compress_columns(times_power_of_two(system.b(), -size_b).as_ref());
+        let c = compress_columns(times_power_of_two(system.c(), -size_c).transpose());
         let (lc, lo, sensitivity, clamped_poles) = if let Some(modes) = system.a().modes() {
             let spectrum = Spectrum::of(&modes, Pole::clamped);
             let lc = spectrum.factor(b.as_ref(), Side::Input);
@@ -62,6 +65,7 @@ impl GramianFactors {
         let a = clamped_matrix(system.a());
         let residual_c = stein_residual(a.as_ref(), product(lc.as_ref(), lc.transpose()).as_ref(), b.as_ref());
         let residual_o = stein_residual(a.transpose(), product(lo.as_ref(), lo.transpose()).as_ref(), c.as_ref());
+        let (lc, lo) = (times_power_of_two(lc.as_ref(), size_b), times_power_of_two(lo.as_ref(), size_c));
         Ok(Self { lc, lo, residual_c: Some(residual_c), residual_o: Some(residual_o), sensitivity, clamped_poles })
     }
 
@@ -127,11 +131,11 @@ pub fn gramians(system: &LinearSystem) -> Result<(Mat<f64>, Mat<f64>)> {
 
 /// Factor of the controllability Gramian with every pole as slow as it is: what a norm is measured with, where
 /// [`GramianFactors::analytic`] is for choosing what to keep.
-pub(super) fn unclamped_controllability(system: &LinearSystem) -> Result<Mat<f64>> {
-    let b = compress_columns(system.b());
-    match system.a().modes() {
+pub(super) fn unclamped_controllability(a: &StateMatrix, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
+    let b = compress_columns(b);
+    match a.modes() {
         Some(modes) => Ok(Spectrum::of(&modes, |pole| pole).factor(b.as_ref(), Side::Input)),
-        None => stein_factor(system.a().to_dense().as_ref(), b.as_ref()),
+        None => stein_factor(a.to_dense().as_ref(), b.as_ref()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::gramians::GramianFactors;
 use super::jacobi::jacobi_svd;
-use super::linalg::product;
+use super::linalg::{exponent, ldexp, product, times_power_of_two};
 use super::{LtiError, Result};
 use faer::Mat;
 use faer::linalg::solvers::Solve;
@@ -25,15 +25,20 @@ impl HankelSpectrum {
     /// Decomposes the factors of the two Gramians.
     pub fn new(factors: &GramianFactors) -> Result<Self> {
         let d = factors.lc.nrows();
-        let svd = jacobi_svd(product(factors.lo.transpose(), factors.lc.as_ref()).as_ref())?;
+        // Of size 1, so that no square underflows or overflows.
+        let (size_o, size_c) = (exponent(factors.lo.as_ref()), exponent(factors.lc.as_ref()));
+        let lo = times_power_of_two(factors.lo.as_ref(), -size_o);
+        let lc = times_power_of_two(factors.lc.as_ref(), -size_c);
+        let svd = jacobi_svd(product(lo.transpose(), lc.as_ref()).as_ref())?;
         let mut values = svd.values;
         values.resize(d, 0.0);
         // Entries of Lo^T Lc are sums that may cancel: what they are sums of sets the size of their rounding errors. Taking
         // absolute values entry by entry keeps the threshold independent of the scaling of the states.
         let absolute = |m: &Mat<f64>| Mat::from_fn(m.nrows(), m.ncols(), |i, j| m[(i, j)].abs());
-        let summed = product(absolute(&factors.lo).transpose(), absolute(&factors.lc).as_ref()).norm_l2();
+        let summed = product(absolute(&lo).transpose(), absolute(&lc).as_ref()).norm_l2();
         let threshold = d as f64 * f64::EPSILON * factors.sensitivity * summed;
         let rank = values.iter().take_while(|&&s| s > threshold).count();
+        values.iter_mut().for_each(|s| *s = ldexp(*s, size_o + size_c));
         Ok(Self {
             rank,
             exact: factors.residual_c.is_some() && factors.clamped_poles == 0,

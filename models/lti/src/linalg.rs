@@ -177,6 +177,23 @@ pub fn above(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Mat<f64> {
     out
 }
 
+/// The exponent of the power of two nearest below the largest entry; 0 for a matrix of zeros.
+pub fn exponent(m: MatRef<'_, f64>) -> i32 {
+    let largest = m.norm_max();
+    if largest > 0.0 && largest.is_finite() { largest.log2().floor() as i32 } else { 0 }
+}
+
+/// `m * 2^exponent`: exact, unless an entry leaves the range of normal numbers.
+pub fn times_power_of_two(m: MatRef<'_, f64>, exponent: i32) -> Mat<f64> {
+    Mat::from_fn(m.nrows(), m.ncols(), |i, j| ldexp(m[(i, j)], exponent))
+}
+
+/// `x * 2^exponent`, in steps that do not leave the range before the result does.
+pub fn ldexp(x: f64, exponent: i32) -> f64 {
+    let third = exponent / 3;
+    x * 2_f64.powi(third) * 2_f64.powi(third) * 2_f64.powi(exponent - 2 * third)
+}
+
 /// `a * b` on the calling thread: the matrices here are far too small to share out.
 pub fn product(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Mat<f64> {
     let mut out = Mat::zeros(a.nrows(), b.ncols());

@@ -56,10 +56,13 @@ pub struct Certificate {
 pub const CERTIFICATE_FILE: &str = "certificate.json";
 
 impl Certificate {
+    /// The version of the format that is written and read.
+    pub const FORMAT: u32 = 1;
+
     /// Collects the layers' certificates.
     pub fn new(orders: OrderChoice, layers: Vec<LayerCertificate>) -> Self {
         Self {
-            format: 1,
+            format: Self::FORMAT,
             version: env!("CARGO_PKG_VERSION").into(),
             orders,
             note: "Norms are H-infinity and H2 norms of the gated system of each layer; the total is a sum over the layers and \

@@ -62,13 +62,13 @@ fn reduce_inner(
     }
     method.check_gramians(gramians.source())?;
     let states = system.states();
-    let (reduced, condition) = if order == states {
+    let reduced = if order == states {
         // Nothing is discarded: the system stays as it is, exactly.
         let identity = Mat::identity(states, states);
         let kept = Some((0..states).collect());
         let bound = method.error_bound(system, &layer.spectrum, order)?;
         let projection = Some(Projection { left: identity.clone(), right: identity });
-        (Reduced { system: system.clone(), projection, bound, kept }, None)
+        Reduced { system: system.clone(), projection, bound, kept }
     } else {
         let spectrum = match gramians {
             Gramians::Analytic => None,
@@ -81,36 +81,51 @@ fn reduce_inner(
                 Some(HankelSpectrum::new(&factors)?)
             }
         };
-        into_modal(reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)?)?
+        reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)?
     };
-    let claim = Claim {
-        method,
-        gramians: gramians.source(),
-        gate: layer.gate,
-        bound: reduced.bound,
-        spectrum: &layer.spectrum,
-        factors: &layer.factors,
-        modal_condition: condition,
-        dtype: "f64".into(),
+    let certify = |reduced: Reduced, modal_condition: Option<f64>| -> hankel_lti::Result<LayerReduction> {
+        let claim = Claim {
+            method,
+            gramians: gramians.source(),
+            gate: layer.gate,
+            bound: reduced.bound,
+            spectrum: &layer.spectrum,
+            factors: &layer.factors,
+            modal_condition,
+            dtype: "f64".into(),
+        };
+        let certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
+        Ok(LayerReduction { certificate, system: reduced.system, projection: reduced.projection, kept: reduced.kept })
     };
-    let certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
-    Ok(LayerReduction { certificate, system: reduced.system, projection: reduced.projection, kept: reduced.kept })
+    if order < states
+        && let Some((modal, condition)) = into_modal(&reduced)?
+    {
+        let modal = certify(modal, Some(condition))?;
+        // The rounding of the conversion can exceed a small bound: the dense form is kept where it holds.
+        if modal.certificate.holds != Some(false) {
+            return Ok(modal);
+        }
+        let dense = certify(reduced, None)?;
+        return Ok(if dense.certificate.holds == Some(true) { dense } else { modal });
+    }
+    certify(reduced, None)
 }
 
-/// Brings a dense result to modal form if its transfer function survives that, and keeps it dense otherwise (R5).
-fn into_modal(reduced: Reduced) -> hankel_lti::Result<(Reduced, Option<f64>)> {
+/// A dense result in modal form with the condition number of its eigenvectors; `None` where the transfer function does not survive
+/// the conversion, and for a result that is not dense (R5).
+fn into_modal(reduced: &Reduced) -> hankel_lti::Result<Option<(Reduced, f64)>> {
     if !matches!(reduced.system.a(), StateMatrix::Dense(_)) {
-        return Ok((reduced, None));
+        return Ok(None);
     }
     match to_modal(&reduced.system) {
         Ok(modal) => {
-            let projection = reduced.projection.map(|Projection { left, right }| Projection {
+            let projection = reduced.projection.as_ref().map(|Projection { left, right }| Projection {
                 left: modal.transformation * left,
                 right: right * modal.inverse,
             });
-            Ok((Reduced { system: modal.system, projection, ..reduced }, Some(modal.condition)))
+            Ok(Some((Reduced { system: modal.system, projection, ..reduced.clone() }, modal.condition)))
         }
-        Err(LtiError::Conversion { .. }) => Ok((reduced, None)),
+        Err(LtiError::Conversion { .. }) => Ok(None),
         Err(other) => Err(other),
     }
 }

@@ -27,14 +27,14 @@ pub struct BoundedReal {
 const MARGIN: f64 = 5e-7;
 const MAX_ITERATIONS: usize = 20;
 
-/// Encloses the norm to a relative 5e-7, starting from a gain that is attained.
-pub fn bounded_real_check(g: &FrequencyResponse, start: HinfNorm) -> Result<BoundedReal> {
+/// Encloses the norm of the scaled transfer function to a relative 5e-7, starting from a gain that is attained.
+pub(super) fn bounded_real_check(g: &FrequencyResponse, start: HinfNorm) -> Result<BoundedReal> {
     let mut lower = start;
     if g.states() == 0 || lower.value == 0.0 {
         return Ok(BoundedReal { lower, upper: lower.value });
     }
     // The point that is mapped to infinity must have a gain clearly below the level: take the lower of z = -1 and z = 1.
-    let mirrored = g.gain(0.0)? < g.gain(PI)?;
+    let mirrored = g.scaled_gain(0.0)? < g.scaled_gain(PI)?;
     for _ in 0..MAX_ITERATIONS {
         let level = lower.value * (1.0 + MARGIN);
         let candidates = crossing_candidates(g, level, mirrored)?;

@@ -26,6 +26,12 @@ const PEAKS: usize = 4;
 /// A peak lies near the angle of a pole and has the width of its decay rate, so the sweep is logarithmic around every pole
 /// angle from half of its rate on, and uniform in between.
 pub fn hinf_sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
+    let HinfNorm { value, frequency } = sweep(g)?;
+    Ok(HinfNorm { value: g.unscale(value), frequency })
+}
+
+/// The sweep over the scaled transfer function.
+fn sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
     let grid = frequency_grid(g);
     let mut gains = Vec::with_capacity(grid.len());
     let mut best = HinfNorm { value: 0.0, frequency: 0.0 };
@@ -55,9 +61,11 @@ pub fn hinf_sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
 /// The norm by the sweep, then confirmed or raised by the bounded-real test: the result is within a relative 1e-6 of the
 /// true norm by two independent methods.
 pub fn hinf_norm(g: &FrequencyResponse) -> Result<(HinfNorm, BoundedReal)> {
-    let sweep = hinf_sweep(g)?;
+    let sweep = sweep(g)?;
     let check = bounded_real_check(g, sweep)?;
-    Ok((if check.lower.value > sweep.value { check.lower } else { sweep }, check))
+    let norm = if check.lower.value > sweep.value { check.lower } else { sweep };
+    let unscaled = |norm: HinfNorm| HinfNorm { value: g.unscale(norm.value), frequency: norm.frequency };
+    Ok((unscaled(norm), BoundedReal { lower: unscaled(check.lower), upper: g.unscale(check.upper) }))
 }
 
 fn frequency_grid(g: &FrequencyResponse) -> Vec<f64> {
@@ -89,16 +97,16 @@ fn golden_section(g: &FrequencyResponse, (mut low, mut high): (f64, f64)) -> Res
     const RATIO: f64 = 0.618_033_988_749_894_9;
     let mut left = high - RATIO * (high - low);
     let mut right = low + RATIO * (high - low);
-    let (mut gain_left, mut gain_right) = (g.gain(left)?, g.gain(right)?);
+    let (mut gain_left, mut gain_right) = (g.scaled_gain(left)?, g.scaled_gain(right)?);
     for _ in 0..GOLDEN_STEPS {
         if gain_left > gain_right {
             (high, right, gain_right) = (right, left, gain_left);
             left = high - RATIO * (high - low);
-            gain_left = g.gain(left)?;
+            gain_left = g.scaled_gain(left)?;
         } else {
             (low, left, gain_left) = (left, right, gain_right);
             right = low + RATIO * (high - low);
-            gain_right = g.gain(right)?;
+            gain_right = g.scaled_gain(right)?;
         }
     }
     let (value, frequency) = if gain_left > gain_right { (gain_left, left) } else { (gain_right, right) };

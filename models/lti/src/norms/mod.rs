@@ -6,7 +6,7 @@ mod h2;
 mod hinf;
 mod response;
 
-pub use bounded_real::{BoundedReal, bounded_real_check};
+pub use bounded_real::BoundedReal;
 pub use h2::h2_norm;
 pub use hinf::{HinfNorm, hinf_norm, hinf_sweep};
 pub use response::FrequencyResponse;

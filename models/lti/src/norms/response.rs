@@ -3,12 +3,16 @@
 use super::balance::balance;
 use crate::Result;
 use crate::linalg::{
-    above, beside, complex_spectral_norm, compress_columns, compress_columns_to_rank, eigenvalues, product,
+    above, beside, complex_spectral_norm, compress_columns, compress_columns_to_rank, eigenvalues, exponent, ldexp,
+    product, times_power_of_two,
 };
 use crate::poles::{Pole, sin_cos};
 use crate::system::{LinearSystem, Mode};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale, c64};
+
+/// Binary digits by which a direct term may exceed the product of B and C.
+const LARGEST_DIRECT: i32 = 400;
 
 /// A transfer function whose inputs and outputs were compressed to at most d (+ the size of D) by orthogonal
 /// transformations: all singular values at every frequency are those of the original, and no D x D matrix is formed. The states
@@ -23,6 +27,9 @@ pub struct FrequencyResponse {
     d: Mat<f64>,
     /// Poles, one of each complex pair.
     poles: Vec<Pole>,
+    /// The transfer function is `2^scale` times that of the matrices, whose B and C are of size 1: squares of tiny or huge
+    /// gains neither underflow nor overflow.
+    scale: i32,
 }
 
 impl FrequencyResponse {
@@ -30,18 +37,24 @@ impl FrequencyResponse {
     /// result depends on the units they came in.
     pub fn new(system: &LinearSystem) -> Result<Self> {
         let n = system.states();
+        let (size_b, size_c) = (exponent(system.b()), exponent(system.c()));
+        // A direct term that dwarfs both must stay in range.
+        let scale = system.d().map_or(size_b + size_c, |d| (size_b + size_c).max(exponent(d) - LARGEST_DIRECT));
+        let system_b = times_power_of_two(system.b(), size_c - scale);
+        let system_c = times_power_of_two(system.c(), -size_c);
+        let system_d = system.d().map(|d| times_power_of_two(d, -scale));
         // Row by row and column by column this loses nothing, whatever their sizes.
-        let (mut b, mut c, d) = match system.d() {
+        let (mut b, mut c, d) = match &system_d {
             None => {
-                let b = compress_columns(system.b());
-                let c = compress_columns(system.c().transpose()).transpose().to_owned();
+                let b = compress_columns(system_b.as_ref());
+                let c = compress_columns(system_c.transpose()).transpose().to_owned();
                 let d = Mat::zeros(c.nrows(), b.ncols());
                 (b, c, d)
             }
             Some(d) => {
-                let both = compress_columns(above(system.b(), d).as_ref());
+                let both = compress_columns(above(system_b.as_ref(), d.as_ref()).as_ref());
                 let (b, d) = (both.subrows(0, n), both.subrows(n, d.nrows()));
-                let both = compress_columns(beside(system.c(), d).transpose()).transpose().to_owned();
+                let both = compress_columns(beside(system_c.as_ref(), d).transpose()).transpose().to_owned();
                 (b.to_owned(), both.subcols(0, n).to_owned(), both.subcols(n, d.ncols()).to_owned())
             }
         };
@@ -64,7 +77,7 @@ impl FrequencyResponse {
                 .map(|l| Pole::polar(l.norm(), l.im.atan2(l.re)))
                 .collect(),
         };
-        Ok(Self { a, modes, b, c, d, poles })
+        Ok(Self { a, modes, b, c, d, poles, scale })
     }
 
     /// Number of states.
@@ -72,7 +85,12 @@ impl FrequencyResponse {
         self.b.nrows()
     }
 
-    /// The matrices A, B, C, D in compressed coordinates and balanced units.
+    /// A norm of the scaled transfer function as one of the system.
+    pub(super) fn unscale(&self, norm: f64) -> f64 {
+        ldexp(norm, self.scale)
+    }
+
+    /// The matrices A, B, C, D in compressed coordinates and balanced units, scaled.
     pub(super) fn matrices(&self) -> [MatRef<'_, f64>; 4] {
         [self.a.as_ref(), self.b.as_ref(), self.c.as_ref(), self.d.as_ref()]
     }
@@ -122,8 +140,8 @@ impl FrequencyResponse {
         x
     }
 
-    /// `C (e^{i omega} I - A)^-1 B + D` in compressed coordinates.
-    pub fn at(&self, omega: f64) -> Mat<c64> {
+    /// `C (e^{i omega} I - A)^-1 B + D` in compressed coordinates, scaled.
+    fn scaled_at(&self, omega: f64) -> Mat<c64> {
         let x = self.states_at(omega);
         let part = |f: fn(c64) -> f64| {
             product(self.c.as_ref(), Mat::from_fn(x.nrows(), x.ncols(), |i, j| f(x[(i, j)])).as_ref())
@@ -134,12 +152,17 @@ impl FrequencyResponse {
 
     /// Largest singular value of the transfer function at the angle `omega`.
     pub fn gain(&self, omega: f64) -> Result<f64> {
-        complex_spectral_norm(self.at(omega).as_ref())
+        Ok(self.unscale(self.scaled_gain(omega)?))
     }
 
-    /// The gain at `omega` if it can exceed `floor`, else an upper bound below it that costs no decomposition.
+    /// The gain of the scaled transfer function.
+    pub(super) fn scaled_gain(&self, omega: f64) -> Result<f64> {
+        complex_spectral_norm(self.scaled_at(omega).as_ref())
+    }
+
+    /// The scaled gain at `omega` if it can exceed `floor`, else an upper bound below it that costs no decomposition.
     pub(super) fn gain_above(&self, omega: f64, floor: f64) -> Result<f64> {
-        let g = self.at(omega);
+        let g = self.scaled_at(omega);
         let frobenius = g.norm_l2();
         if frobenius <= floor { Ok(frobenius) } else { complex_spectral_norm(g.as_ref()) }
     }

@@ -4,3 +4,4 @@ mod common;
 mod empirical;
 mod golden_bt;
 mod properties;
+mod scales;
