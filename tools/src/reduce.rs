@@ -79,7 +79,7 @@ struct Reduction {
 
 enum Content {
     /// An adapter directory with further files.
-    Directory { adapter: HrmAdapterFile, files: Vec<(&'static str, Vec<u8>)> },
+    Directory { adapter: Box<HrmAdapterFile>, files: Vec<(&'static str, Vec<u8>)> },
     /// A system file, and what goes into the file beside it.
     File { system: Vec<u8>, certificate: Vec<u8> },
 }
@@ -124,7 +124,7 @@ fn reduce_directory(
     Ok(Reduction {
         certificate,
         systems: systems.collect::<Result<_>>()?,
-        content: Content::Directory { adapter: reduction.adapter, files },
+        content: Content::Directory { adapter: Box::new(reduction.adapter), files },
     })
 }
 

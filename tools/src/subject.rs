@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays};
 use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE};
-use hankel_lti::LinearSystem;
+use hankel_lti::{LinearSystem, LtiError};
 use hankel_reduce::{LayerAnalysis, analyse};
 use std::path::Path;
 
@@ -65,6 +65,9 @@ impl Subject {
         match self {
             Self::Adapter { adapter, .. } => analyse(adapter).with_context(|| path.display().to_string()),
             Self::System { system, .. } => {
+                if system.states() == 0 {
+                    bail!("{}: {}", path.display(), LtiError::NoStates);
+                }
                 let layer = LayerAnalysis::new(SYSTEM_LABEL, system.clone(), 1.0);
                 Ok(vec![layer.with_context(|| path.display().to_string())?])
             }

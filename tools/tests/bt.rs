@@ -6,6 +6,7 @@ use hankel_files::system_file::{arrays_to_bytes, parse_arrays, system_from_array
 use hankel_files::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, StateRecord, TRAINED_BACKBONE_FILE,
 };
+use hankel_lti::Method;
 use hankel_reduce::Certificate;
 use serde_json::Value;
 use std::fs;
@@ -215,13 +216,10 @@ fn a_slow_pair_is_certified_as_it_is_stored() {
         write_arrays(&dir.join(&full), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
         // The rounding of such a pole may be above the bound: nothing is written then unless it is asked for.
         let options = ["reduce", &full, "-o", &pair, "--order", "2", "--method", "modal"];
-        match bt(dir, &options).status.code() {
-            Some(0) => {}
-            _ => {
-                fail(dir, &options, 1, &["exceeds the bound", "--force"]);
-                assert!(!dir.join(&pair).exists() && !dir.join(format!("{pair}.certificate.json")).exists());
-                succeed(dir, &[&options[..], &["--force"]].concat());
-            }
+        if bt(dir, &options).status.code() != Some(0) {
+            fail(dir, &options, 1, &["exceeds the bound", "--force"]);
+            assert!(!dir.join(&pair).exists() && !dir.join(format!("{pair}.certificate.json")).exists());
+            succeed(dir, &[&options[..], &["--force"]].concat());
         }
         let output = bt(dir, &["verify", &full, &pair]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -576,4 +574,15 @@ fn a_head_trained_with_the_adapter_goes_with_it() {
     fs::remove_file(trained).unwrap();
     succeed(root.path(), &["reduce", "full", "-o", "without", "--order", "2"]);
     assert!(!root.path().join("without").join(TRAINED_BACKBONE_FILE).exists());
+}
+
+#[test]
+fn every_method_is_in_the_help_and_on_the_page() {
+    let page = include_str!("../../docs/truncation.md");
+    let help = succeed(Path::new("."), &["reduce", "--help"]);
+    for method in Method::ALL {
+        let name = method.name();
+        assert!(page.contains(&format!("| `{name}` |")), "docs/truncation.md says nothing of the method {name}");
+        assert!(help.contains(method.summary()), "bt reduce --help says nothing of the method {name}");
+    }
 }

@@ -24,14 +24,14 @@ pub struct LayerAnalysis {
 }
 
 impl LayerAnalysis {
-    /// Analyses a system.
+    /// Analyses a system, which may have no states.
     pub fn new(label: impl Into<String>, system: LinearSystem, gate: f64) -> Result<Self> {
         let label = label.into();
         let of_layer = |reason| ReduceError::Layer { label: label.clone(), reason };
-        if system.states() == 0 {
-            return Err(of_layer(LtiError::NoStates));
-        }
-        let factors = GramianFactors::analytic(&system).map_err(of_layer)?;
+        let factors = match system.states() {
+            0 => GramianFactors::without_equation(Mat::zeros(0, 0), Mat::zeros(0, 0), 1.0),
+            _ => GramianFactors::analytic(&system).map_err(of_layer)?,
+        };
         let spectrum = HankelSpectrum::new(&factors).map_err(of_layer)?;
         Ok(Self { label, system, gate, factors, spectrum })
     }
@@ -63,13 +63,7 @@ pub(super) fn layer_system(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Re
 }
 
 pub(super) fn analyse_layer(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Result<LayerAnalysis> {
-    let system = layer_system(adapter, layer)?;
-    if system.states() > 0 {
-        return LayerAnalysis::new(layer.label(), system, layer.gate);
-    }
-    let factors = GramianFactors::without_equation(Mat::zeros(0, 0), Mat::zeros(0, 0), 1.0);
-    let spectrum = HankelSpectrum::new(&factors)?;
-    Ok(LayerAnalysis { label: layer.label(), system, gate: layer.gate, factors, spectrum })
+    LayerAnalysis::new(layer.label(), layer_system(adapter, layer)?, layer.gate)
 }
 
 /// Orders for all layers.

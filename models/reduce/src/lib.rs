@@ -1,7 +1,7 @@
 //! Certified reduction of whole HRM adapters: one linear system per layer, orders chosen per layer or across layers, a certificate.
 //!
 //! ```text
-//! HrmAdapterFile -> analyse -> choose_orders -> reduce_system per layer -> HrmAdapterFile + Certificate -> verify
+//! numbers of a layer -> linear_system -> LayerAnalysis -> reduce_systems -> reduced_layer + Certificate -> verify
 //! ```
 
 mod analysis;
@@ -33,28 +33,36 @@ pub struct AdapterReduction {
     pub layers: Vec<LayerReduction>,
 }
 
-/// Reduces every layer of an adapter, in parallel.
+/// Reduces every system to an order of its own, in parallel, and certifies the results. The certificate has no hashes.
+///
+/// # Errors
+/// The first system that cannot be reduced, by name.
+pub fn reduce_systems(
+    systems: &[LayerAnalysis],
+    options: &ReduceOptions,
+) -> Result<(Vec<LayerReduction>, Certificate)> {
+    let orders = choose_orders(systems, options)?;
+    let reductions: Vec<LayerReduction> = systems
+        .par_iter()
+        .zip(&orders)
+        .map(|(system, &order)| reduce_system(system, options.method, order, &options.gramians, false))
+        .collect::<Result<_>>()?;
+    let certified = systems.iter().zip(&reductions);
+    let layers = certified.map(|(s, r)| LayerCertificate { layer: s.label.clone(), facts: r.certificate.clone() });
+    let certificate = Certificate::new(options.orders, layers.collect());
+    Ok((reductions, certificate))
+}
+
+/// Reduces every layer of an adapter that lies on disk.
 ///
 /// # Errors
 /// The first layer that cannot be reduced, by name.
 pub fn reduce_adapter(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Result<AdapterReduction> {
-    let analyses = analyse(adapter)?;
-    let orders = choose_orders(&analyses, options)?;
-    let layers: Vec<LayerReduction> = analyses
-        .par_iter()
-        .zip(&orders)
-        .map(|(layer, &order)| reduce_system(layer, options.method, order, &options.gramians, false))
-        .collect::<Result<_>>()?;
-    let certificates = analyses
-        .iter()
-        .zip(&layers)
-        .map(|(a, r)| LayerCertificate { layer: a.label.clone(), facts: r.certificate.clone() })
-        .collect();
+    let (layers, mut certificate) = reduce_systems(&analyse(adapter)?, options)?;
     let reduced = HrmAdapterFile {
         layers: adapter.layers.iter().zip(&layers).map(|(full, r)| reduced_layer(full, r)).collect(),
         ..adapter.clone()
     };
-    let mut certificate = Certificate::new(options.orders, certificates);
     certificate.reduced = Some(reduced.to_bytes().hashes());
     Ok(AdapterReduction { adapter: reduced, certificate, layers })
 }
@@ -63,7 +71,8 @@ fn row_major(m: MatRef<'_, f64>) -> Vec<f64> {
     (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect()
 }
 
-fn reduced_layer(full: &HrmLayerFile, reduction: &LayerReduction) -> HrmLayerFile {
+/// The numbers of a layer after its reduction: trained parameters of the states kept unchanged, else the reduced system.
+pub fn reduced_layer(full: &HrmLayerFile, reduction: &LayerReduction) -> HrmLayerFile {
     if let (Some(kept), HrmDynamics::Diagonal { log_a, log_dt }) = (&reduction.kept, &full.dynamics) {
         // Trained parameters are kept as they are, not their discretised values.
         let width = full.width;
