@@ -21,7 +21,7 @@ impl BlockFormat for Iq4Nl {
         18
     }
 
-    fn decode(&self, _: usize, bytes: &[u8], out: &mut [f32]) {
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         decode_blocks(
             bytes,
             out,

@@ -78,7 +78,7 @@ impl BlockMatrix {
         let (size, width) = (self.format.block_size(), self.format.block_bytes());
         let decode = |block: usize, out: &mut [f32]| {
             let bytes = &self.bytes[block * width..][..out.len() / size * width];
-            self.format.decode(block, bytes, out);
+            self.format.decode(bytes, out);
         };
         let mut part = [0.0_f32; MAX_BLOCK];
         let (mut next, mut rest) = (first, out);

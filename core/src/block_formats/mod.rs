@@ -1,6 +1,6 @@
 //! Block formats: weights quantised in blocks of elements that share scales, as GGUF files hold them.
 //!
-//! A format is a file here and a line in [`GGML_FORMATS`]. Blocks stay as they are in the file, usually in mapped memory;
+//! A format is a file here and a line in [`GGML_FORMATS`]; for GPUs a file and a line in `ops/src/linear/gpu/blocks`. Blocks stay as they are in the file, usually in mapped memory;
 //! operators decode a run of them at a time where they multiply. Decoded values equal ggml's bit for bit: scales are
 //! multiplied in `f32` first, products and sums are rounded one by one.
 //!
@@ -34,7 +34,7 @@ pub const MAX_BLOCK: usize = 256;
 
 /// How elements are stored in blocks.
 pub trait BlockFormat: Send + Sync {
-    /// Its name in configurations and messages: `q4_0`, `q6_k`, `nf4`.
+    /// Its name in configurations and messages: `q4_0`, `q6_k`.
     fn name(&self) -> &'static str;
 
     /// Elements of a block.
@@ -43,12 +43,11 @@ pub trait BlockFormat: Send + Sync {
     /// Bytes of a block.
     fn block_bytes(&self) -> usize;
 
-    /// Decodes whole blocks, of which `bytes` has the first at its beginning. `first` is the index of that block in the
-    /// matrix, for formats that keep scales apart from the blocks.
+    /// Decodes whole blocks.
     ///
     /// # Panics
     /// When `bytes` and `out` are not of equally many blocks.
-    fn decode(&self, first: usize, bytes: &[u8], out: &mut [f32]);
+    fn decode(&self, bytes: &[u8], out: &mut [f32]);
 
     /// Encodes whole blocks as ggml does; the values are finite.
     ///

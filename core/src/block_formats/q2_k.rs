@@ -20,7 +20,7 @@ impl BlockFormat for Q2K {
         84
     }
 
-    fn decode(&self, _: usize, bytes: &[u8], out: &mut [f32]) {
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         decode_blocks(
             bytes,
             out,

@@ -29,7 +29,7 @@ impl BlockFormat for Q3K {
         110
     }
 
-    fn decode(&self, _: usize, bytes: &[u8], out: &mut [f32]) {
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         decode_blocks(
             bytes,
             out,

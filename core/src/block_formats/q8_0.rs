@@ -18,7 +18,7 @@ impl BlockFormat for Q8_0 {
         34
     }
 
-    fn decode(&self, _: usize, bytes: &[u8], out: &mut [f32]) {
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
         decode_blocks(
             bytes,
             out,
