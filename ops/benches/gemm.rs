@@ -1,4 +1,5 @@
-//! Matrix products at the shapes of a training step: ours, and matrixmultiply cut in panels over the same threads.
+//! Matrix products at the shapes of a training step: ours (in f64 those of matrixmultiply, cut in panels), and matrixmultiply cut in
+//! blocks of rows over the same threads.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hankel_ops::kernels::{Accumulate, Mat, Real, gemm};
