@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use hankel_io::terminal;
-use hankel_trainer::metrics::TextMetric;
+use hankel_trainer::TextMetric;
 use hankel_trainer::tasks::text::lines::{Problems, each_line, text, texts};
 use hankel_trainer::tasks::text::{Prediction, Scoring, TextFormat};
 use serde_json::{Value, json};

@@ -293,7 +293,7 @@ fn an_interrupted_sweep_says_how_it_goes_on() {
     assert_eq!(within.code, Some(130), "{}", within.stderr);
     assert!(within.stderr.contains("of `hrm` in tiny/seed-3; the full state is saved"), "{}", within.stderr);
     assert!(
-        within.stderr.contains("the same command goes on") && !within.stderr.contains("--resume"),
+        within.stderr.contains("run the same command to continue") && !within.stderr.contains("--resume"),
         "{}",
         within.stderr
     );

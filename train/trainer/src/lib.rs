@@ -1,7 +1,7 @@
 //! Training of adapters on frozen transformers: configuration, tasks, training loop, evaluation, run directories and the
 //! report of a run.
 
-#![warn(clippy::print_stderr)]
+#![warn(clippy::print_stderr, unreachable_pub)]
 
 /// As `eprintln!`, but a reader that has gone away (`2>&1 | head`) does not end the training, and names from files do not
 /// steer the terminal.
@@ -16,10 +16,12 @@ pub mod config;
 pub mod export;
 pub mod fit;
 pub mod format;
-pub mod metrics;
-pub mod optim;
+mod metrics;
+mod optim;
 pub mod report;
 pub mod results;
 pub mod run;
-pub mod settings;
+mod settings;
 pub mod tasks;
+
+pub use metrics::TextMetric;

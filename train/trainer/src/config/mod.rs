@@ -22,7 +22,7 @@ mod write;
 pub use adapter::{
     AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, ReduceConfig, Scan, TruncateConfig,
 };
-pub use backbone::{BackboneConfig, KeptInputs, MistralConfig, Quantize, Sizes, TinyGptConfig, model_directory};
+pub use backbone::{BackboneConfig, KeptInputs, MistralConfig, Quantize, TinyGptConfig};
 pub use low_rank::{AdaLoraConfig, Ia3Config};
 pub use probe::{ExactnessConfig, ProbeConfig};
 pub use stream::{StreamConfig, StreamSettings};
@@ -30,6 +30,8 @@ pub use sweep::{Cell, Experiment};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 
 pub use crate::settings::{ConfigError, Origin};
+
+pub(crate) use backbone::{Sizes, model_directory};
 
 use crate::settings::check::{Checks, Problem};
 use crate::settings::tree::{self, Node};
@@ -82,7 +84,7 @@ impl Precision {
 }
 
 /// Why a run in double precision does not begin on a GPU.
-pub const NO_DOUBLES: &str = "\"f64\" is for the CPU: GPUs compute in \"f32\"";
+pub(crate) const NO_DOUBLES: &str = "\"f64\" is for the CPU: GPUs compute in \"f32\"";
 
 /// A configuration.
 #[derive(Debug, Clone, PartialEq)]

@@ -24,17 +24,11 @@ mod transformer;
 mod truncate;
 
 pub use backbone_snapshot::{BackboneSnapshot, open_device};
-pub use batches::{Batches, Prefetcher, StepBatches};
-pub use contribution::Contributions;
 pub use dry_run::dry_run;
-pub use evaluate::{evaluate, evaluate_and_generate, to_lines};
+pub use evaluate::{evaluate_and_generate, to_lines};
 pub use model::{Model, adapter_directory};
-pub use predict::predict;
 pub use record::record_states;
-pub use rows::{count_parameters, layer_results};
 pub use run::{Outcome, Prepared, fit};
-pub use step_metrics::StepMetrics;
-pub use training::{Trained, Training};
 pub use transformer::Transformer;
 
 use std::fmt;

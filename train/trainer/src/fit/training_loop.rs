@@ -3,7 +3,7 @@
 use super::batches::Prefetcher;
 use super::evaluate::evaluate;
 use super::model::Model;
-use super::rows::layer_states;
+use super::rows::{count_parameters, layer_states};
 use super::session::Session;
 use super::stage::Stage;
 use super::training::{StepReport, Training};
@@ -32,7 +32,7 @@ impl Stage<'_> {
         let mut training = self.begin(session, saved)?;
         let reduced_after = self.reduced_after()?;
         let steps = training.steps();
-        let trainable = super::count_parameters(training.model()).trainable;
+        let trainable = count_parameters(training.model()).trainable;
         let step = training.step_number();
         session.log.write(&Event::Stage { stage: self.name.to_owned(), step, steps, trainable })?;
         let mut settings = self.settings.clone();

@@ -46,11 +46,6 @@ pub fn exact_match(prediction: &str, reference: &str) -> bool {
     normalize(prediction) == normalize(reference)
 }
 
-/// Whether both are equal but for white space at the ends.
-pub fn exact_match_stripped(prediction: &str, reference: &str) -> bool {
-    prediction.trim_matches(super::is_space) == reference.trim_matches(super::is_space)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,7 +26,7 @@ use rayon::prelude::*;
 use std::path::Path;
 
 pub use comparison::text_table;
-pub use figure::{AnyChart, Figure};
+pub use figure::Figure;
 pub use run::{Run, RunError};
 pub use summary::run_header;
 

@@ -11,6 +11,7 @@ pub mod memory;
 mod progress;
 
 pub use directory::{RunDirectory, RunError};
-pub use environment::environment;
-pub use events::EventLog;
-pub use progress::Progress;
+
+pub(crate) use environment::environment;
+pub(crate) use events::EventLog;
+pub(crate) use progress::Progress;

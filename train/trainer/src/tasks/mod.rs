@@ -5,26 +5,28 @@
 
 mod automaton;
 mod batch;
-pub mod bytes;
-pub mod dfa;
+pub(crate) mod bytes;
+pub(crate) mod dfa;
 mod file;
 pub mod maestro;
 mod metric_sums;
 mod ngram;
 mod order;
-pub mod parity;
+pub(crate) mod parity;
 mod registry;
-pub mod selective_copy;
+pub(crate) mod selective_copy;
 mod settings;
 pub mod text;
 
-pub use automaton::TableKind;
-pub use batch::{Batch, Row, Sequence};
-pub use metric_sums::{MetricSums, TokenPrediction};
-pub use order::Order;
 pub use registry::TaskConfig;
-pub use settings::{Sequences, TokenKind};
-pub use text::Text;
+pub use settings::TokenKind;
+
+pub(crate) use automaton::TableKind;
+pub(crate) use batch::{Batch, Row, Sequence};
+pub(crate) use metric_sums::{MetricSums, TokenPrediction};
+pub(crate) use order::Order;
+pub(crate) use settings::Sequences;
+pub(crate) use text::Text;
 
 use crate::results::{DataFile, Scores, Split, TaskResult};
 use hankel_models::weights::WeightsError;

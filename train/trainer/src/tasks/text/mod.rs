@@ -15,12 +15,13 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Roles, TextConfig, Truncation};
-pub use document::{Document, Example, Piece, Question};
 pub use format::TextFormat;
-pub use layout::Layout;
-pub use scoring::{ACCURACY_LOG_LIKELIHOOD, LONGBENCH_SCORE, Prediction, Scoring};
-pub use template::{Template, TemplateError};
+pub use scoring::{Prediction, Scoring};
+
+pub(crate) use config::TextConfig;
+pub(crate) use document::{Document, Example, Question};
+pub(crate) use layout::Layout;
+pub(crate) use scoring::LONGBENCH_SCORE;
 
 use super::{Batch, MetricSums, Row, Sequence, Task, TaskError};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
