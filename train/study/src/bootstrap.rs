@@ -10,7 +10,7 @@ const SEED: u64 = 0x4841_4e4b_454c;
 ///
 /// # Panics
 /// With no values.
-pub fn mean_interval(values: &[f64], confidence: f64) -> (f64, f64) {
+pub(crate) fn mean_interval(values: &[f64], confidence: f64) -> (f64, f64) {
     let n = values.len();
     assert!(n > 0, "a resample needs values");
     let random = Random::new(SEED, "bootstrap", 0);

@@ -4,15 +4,17 @@
 //! `cell.json`). [`Cell`] is that with the run's result; cells are gathered from run directories or read from the files of
 //! `docs/results`, one line of JSON each, and everything else (tables, claims, the audit) is computed from them.
 
+#![warn(unreachable_pub)]
+
 pub mod audit;
 mod bootstrap;
 pub mod claims;
 pub mod experiment_header;
 mod files;
-pub mod measure;
+mod measure;
 pub mod report;
 mod run_directories;
-pub mod statistics;
+mod statistics;
 pub mod sweep;
 #[cfg(test)]
 mod testing;

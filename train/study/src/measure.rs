@@ -110,7 +110,7 @@ impl Group {
 /// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
 /// 0 where nothing was discarded; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
 /// over layers. (`diverged` is of cells.)
-pub fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
+pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
     // Predictors without training stand among the rows.
     if let Some(value) = result.task.baselines.get(row) {
         return (name == result.task.primary_metric).then_some(*value);
@@ -157,12 +157,12 @@ fn error_of(exactness: &Exactness, scan: &str, kind: &str) -> Option<f64> {
 }
 
 /// Seconds of an optimizer step, evaluation apart.
-pub fn seconds_per_step(row: &AdapterResult) -> Option<f64> {
+pub(crate) fn seconds_per_step(row: &AdapterResult) -> Option<f64> {
     row.training.as_ref().filter(|training| training.steps > 0).map(|t| t.seconds / t.steps as f64)
 }
 
 /// The figures of a measure on cells of one experiment and scale.
-pub fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
+pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
     let allowed = |cell: &&&Cell| {
         measure.filter.iter().all(|(axis, values)| {
             let own = cell.id.axis(axis);
@@ -277,7 +277,7 @@ fn best<'a>(measure: &Measure, names: &'a [String], cells: &[&Cell]) -> Option<&
 }
 
 /// The axes of `cells` that have several values, seeds apart, with their values in order of appearance.
-pub fn axes(cells: &[&Cell]) -> Vec<(String, Vec<String>)> {
+pub(crate) fn axes(cells: &[&Cell]) -> Vec<(String, Vec<String>)> {
     let mut axes: Vec<(String, Vec<String>)> = Vec::new();
     for (name, value) in cells.iter().flat_map(|cell| &cell.id.axes).filter(|(name, _)| name != SEED) {
         match axes.iter_mut().find(|(own, _)| own == name) {

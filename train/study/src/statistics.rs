@@ -12,7 +12,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
 /// Probability that an interval covers the mean.
-pub const CONFIDENCE: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// Number, mean and deviation of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -109,7 +109,7 @@ fn small_sample_correction(degrees: f64) -> f64 {
 }
 
 /// Slope of the least-squares line through points.
-pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
+pub(crate) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let n = points.len() as f64;
     let (x, y) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
     let (over, under) =

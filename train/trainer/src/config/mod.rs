@@ -4,6 +4,8 @@
 //! line and key; the result has every default written out ([`Config::to_toml`]), except sizes that only the files of a
 //! loaded backbone or adapter can tell.
 
+#![allow(unreachable_pub)]
+
 mod adapter;
 mod backbone;
 mod low_rank;

@@ -1,12 +1,13 @@
 //! Whatever can be configured survives being written and read back.
 
 use super::*;
+use crate::tasks::automaton::TableKind;
 use crate::tasks::bytes::BytesConfig;
 use crate::tasks::dfa::{DfaConfig, DfaVariant, MaxWindow};
 use crate::tasks::maestro::MaestroConfig;
 use crate::tasks::parity::{ParityConfig, ParityVariant};
 use crate::tasks::selective_copy::SelectiveCopyConfig;
-use crate::tasks::{Sequences, TableKind};
+use crate::tasks::settings::GeneratedData;
 use hankel_models::adapters::{Preset, StreamSite};
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
@@ -20,7 +21,7 @@ fn option<T: std::fmt::Debug + Clone>(inner: impl Strategy<Value = T>) -> impl S
 fn tasks() -> impl Strategy<Value = TaskConfig> {
     let counts = || (option(0_u64..99), 1_usize..5000, 1_usize..500, 0_usize..500);
     let sequences = move || {
-        counts().prop_map(|(data_seed, train_sequences, validation_sequences, test_sequences)| Sequences {
+        counts().prop_map(|(data_seed, train_sequences, validation_sequences, test_sequences)| GeneratedData {
             data_seed,
             train_sequences,
             validation_sequences,

@@ -6,19 +6,19 @@ use super::Scalar;
 /// Tags of the messages' fields: field number and wire type.
 mod tag {
     /// `Event.wall_time`, a double.
-    pub const WALL_TIME: u8 = 1 << 3 | 1;
+    pub(super) const WALL_TIME: u8 = 1 << 3 | 1;
     /// `Event.step`, a varint.
-    pub const STEP: u8 = 2 << 3;
+    pub(super) const STEP: u8 = 2 << 3;
     /// `Event.file_version`, a string.
-    pub const FILE_VERSION: u8 = 3 << 3 | 2;
+    pub(super) const FILE_VERSION: u8 = 3 << 3 | 2;
     /// `Event.summary`, a message.
-    pub const SUMMARY: u8 = 5 << 3 | 2;
+    pub(super) const SUMMARY: u8 = 5 << 3 | 2;
     /// `Summary.value`, a message.
-    pub const VALUE: u8 = 1 << 3 | 2;
+    pub(super) const VALUE: u8 = 1 << 3 | 2;
     /// `Summary.Value.tag`, a string.
-    pub const NAME: u8 = 1 << 3 | 2;
+    pub(super) const NAME: u8 = 1 << 3 | 2;
     /// `Summary.Value.simple_value`, a float.
-    pub const SIMPLE_VALUE: u8 = 2 << 3 | 5;
+    pub(super) const SIMPLE_VALUE: u8 = 2 << 3 | 5;
 }
 
 /// The bytes of a file with these figures.

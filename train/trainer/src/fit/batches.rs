@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, Scope};
 
 /// The batches of one step, with their numbers since the beginning.
-pub type StepBatches = Vec<(u64, Batch)>;
+pub(super) type StepBatches = Vec<(u64, Batch)>;
 
 /// Most steps whose batches are made before they are needed.
 const PREFETCHED_STEPS: usize = 2;
 
 /// What makes the batches of a stage.
 #[derive(Clone)]
-pub struct Batches<'a> {
+pub(super) struct Batches<'a> {
     task: &'a dyn Task,
     order: Order,
     batch_size: usize,
@@ -25,7 +25,7 @@ pub struct Batches<'a> {
 
 impl<'a> Batches<'a> {
     /// Those of training on `task` with these settings and the run's seed.
-    pub fn new(task: &'a dyn Task, settings: &TrainConfig, seed: u64) -> Self {
+    pub(super) fn new(task: &'a dyn Task, settings: &TrainConfig, seed: u64) -> Self {
         let order = Order::new(seed, task.sequences(Split::Train));
         Batches { task, order, batch_size: settings.batch_size, accumulation: settings.accumulation as u64 }
     }
@@ -34,7 +34,7 @@ impl<'a> Batches<'a> {
     ///
     /// # Errors
     /// When an example cannot be made.
-    pub fn of_step(&mut self, step: u64) -> Result<StepBatches> {
+    pub(super) fn of_step(&mut self, step: u64) -> Result<StepBatches> {
         let batch = |number| {
             let indices = self.order.batch(number, self.batch_size);
             Ok((number, self.task.batch(Split::Train, &indices)?))
@@ -45,14 +45,14 @@ impl<'a> Batches<'a> {
 
 /// Makes batches on a second thread while earlier steps run: on a GPU the main thread only submits work, and the CPU would be idle
 /// otherwise. Batches and errors come in the order of the steps.
-pub struct Prefetcher(Receiver<Result<StepBatches>>);
+pub(super) struct Prefetcher(Receiver<Result<StepBatches>>);
 
 impl Prefetcher {
     /// Starts the thread that makes the batches of `steps`. Dropping the prefetcher ends it.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn spawn<'scope, 'a: 'scope>(
+    pub(super) fn spawn<'scope, 'a: 'scope>(
         scope: &'scope Scope<'scope, '_>,
         mut batches: Batches<'a>,
         steps: Range<u64>,
@@ -74,7 +74,7 @@ impl Prefetcher {
     ///
     /// # Errors
     /// When an example cannot be made, or when there are no more steps.
-    pub fn next(&self) -> Result<StepBatches> {
+    pub(super) fn next(&self) -> Result<StepBatches> {
         self.0.recv().context("the thread that makes batches has ended")?
     }
 }

@@ -14,7 +14,7 @@ use anyhow::Result;
 ///
 /// # Errors
 /// Those of the operators.
-pub fn evaluate(
+pub(super) fn evaluate(
     model: &Model,
     task: &dyn Task,
     split: Split,

@@ -10,7 +10,7 @@ use hankel_core::{CpuStorage, DType, Tensor};
 use hankel_models::Parameter;
 
 /// A component and its bytes.
-pub type Component = (&'static str, u64);
+pub(super) type Component = (&'static str, u64);
 
 /// The program itself, its threads and small buffers.
 const PROGRAM: u64 = 16 << 20;
@@ -33,7 +33,7 @@ struct Activations {
 ///
 /// Counted are the tensors that the operators save for the backward pass, layer by layer from the lowest trained
 /// parameter upwards (below it nothing is saved), and the largest ones that live only for a moment.
-pub fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_gpu: bool) -> Vec<Component> {
+pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_gpu: bool) -> Vec<Component> {
     let parameters = model.parameters();
     let bytes = |chosen: &dyn Fn(&Parameter) -> bool| -> u64 {
         let chosen = parameters.iter().filter(|parameter| chosen(parameter));
@@ -89,7 +89,7 @@ pub fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_gpu: bo
 }
 
 /// The component that is not the process's own: pages of files, which the system drops when memory is short.
-pub const MAPPED: &str = "mapped files (pages the system can drop)";
+pub(super) const MAPPED: &str = "mapped files (pages the system can drop)";
 
 #[cfg(test)]
 mod tests {

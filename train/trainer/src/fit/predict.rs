@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// Those of the operators and of the tokenizer.
-pub fn predict(model: &Model, text: &Text, split: Split, sequences: usize) -> Result<Option<Vec<Prediction>>> {
+pub(super) fn predict(model: &Model, text: &Text, split: Split, sequences: usize) -> Result<Option<Vec<Prediction>>> {
     let examples = text.examples(split);
     let examples = &examples[..sequences.min(examples.len())];
     let mut predictions = Vec::new();

@@ -11,7 +11,7 @@ use hankel_models::AdapterSet;
 ///
 /// # Errors
 /// When the adapters have no gate.
-pub fn hold_gates(model: &Model, full: &AdapterResult, probe: ProbeConfig) -> Result<(Model, AdapterResult)> {
+pub(super) fn hold_gates(model: &Model, full: &AdapterResult, probe: ProbeConfig) -> Result<(Model, AdapterResult)> {
     let adapters = model.adapters.with_gates(probe.gate);
     let adapters = adapters.with_context(|| format!("probing `{}` with {}", full.name, probe.describe()))?;
     let held = Model { backbone: model.backbone.clone(), adapters };
@@ -35,7 +35,7 @@ pub fn hold_gates(model: &Model, full: &AdapterResult, probe: ProbeConfig) -> Re
 ///
 /// # Errors
 /// Those of the operators.
-pub fn measure_exactness(
+pub(super) fn measure_exactness(
     adapters: &AdapterSet,
     layers: &mut [LayerResult],
     (sequences, length): (usize, usize),

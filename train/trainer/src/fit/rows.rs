@@ -12,7 +12,7 @@ use hankel_models::weights::HrmLayerFile;
 use hankel_models::{AdapterSet, Parameter};
 
 /// Numbers of values by role.
-pub fn count_parameters(model: &Model) -> ParameterCounts {
+pub(super) fn count_parameters(model: &Model) -> ParameterCounts {
     let (embeddings, head) = roles(&*model.backbone);
     let mut counts = ParameterCounts::default();
     for parameter in model.backbone.parameters() {
@@ -40,7 +40,7 @@ pub fn count_parameters(model: &Model) -> ParameterCounts {
 }
 
 /// Gates and poles of every stream adapter, for the log.
-pub fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
+pub(super) fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
     let Settings::Hrm(config) = adapters.config() else {
         let gate = |(layer, site, adapter): (usize, StreamSite, &Stream)| LayerState {
             layer,
@@ -75,7 +75,7 @@ fn streams(adapters: &AdapterSet) -> impl Iterator<Item = (usize, StreamSite, &S
 ///
 /// # Errors
 /// When a recurrence has values for which they do not exist.
-pub fn layer_results(adapters: &AdapterSet) -> Result<Vec<LayerResult>> {
+pub(super) fn layer_results(adapters: &AdapterSet) -> Result<Vec<LayerResult>> {
     let mut results = Vec::new();
     if let Settings::Hrm(config) = adapters.config() {
         let file = adapters.to_hrm_file(config, None);
@@ -113,7 +113,7 @@ pub fn layer_results(adapters: &AdapterSet) -> Result<Vec<LayerResult>> {
 }
 
 /// The adapter in a few words.
-pub fn describe(adapter: &AdapterConfig, adapters: &AdapterSet) -> String {
+pub(super) fn describe(adapter: &AdapterConfig, adapters: &AdapterSet) -> String {
     let loaded = adapter.path.as_ref().map_or_else(String::new, |path| format!(", from {}", path.display()));
     let words = match adapters.config() {
         Settings::None => match adapter.method {
@@ -142,7 +142,7 @@ pub fn describe(adapter: &AdapterConfig, adapters: &AdapterSet) -> String {
 }
 
 /// The name of a site in configurations and tables.
-pub fn site_name(site: StreamSite) -> &'static str {
+pub(super) fn site_name(site: StreamSite) -> &'static str {
     match site {
         StreamSite::Attention => "attention",
         StreamSite::Mlp => "mlp",

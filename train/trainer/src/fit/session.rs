@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// A run in progress.
-pub struct Session<'a> {
+pub(super) struct Session<'a> {
     pub(super) config: &'a Config,
     pub(super) directory: RunDirectory,
     pub(super) log: EventLog,

@@ -6,7 +6,7 @@ use crate::tasks::Task;
 use std::path::PathBuf;
 
 /// What is trained, on what, and how.
-pub struct Stage<'a> {
+pub(super) struct Stage<'a> {
     /// `pretrain` or the adapter's name.
     pub name: &'a str,
     /// The model; what is trainable in it is trained.
@@ -22,7 +22,7 @@ pub struct Stage<'a> {
 }
 
 /// A truncation in the middle of a stage.
-pub struct Reduction<'a> {
+pub(super) struct Reduction<'a> {
     /// When, and by which rule.
     pub config: ReduceConfig,
     /// Where the truncated adapter is saved, with its certificate; a resumed run takes its shapes from there.

@@ -5,7 +5,7 @@ use hankel_ops::{add, concat_time, scale};
 
 /// Loss and gradient norm of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepMetrics {
+pub(super) struct StepMetrics {
     /// Number of the step, from 1.
     pub step: u64,
     /// The minimised loss, mean over the targets of the step.
@@ -16,14 +16,14 @@ pub struct StepMetrics {
 
 impl StepMetrics {
     /// Whether both are finite.
-    pub fn is_finite(&self) -> bool {
+    pub(super) fn is_finite(&self) -> bool {
         self.loss.is_finite() && self.gradient_norm.is_finite()
     }
 }
 
 /// StepMetrics that were not read yet.
 #[derive(Default)]
-pub struct PendingMetrics {
+pub(super) struct PendingMetrics {
     steps: Vec<Pending>,
     /// The norm of the latest step, or NaN if an earlier one was not finite.
     guard: Option<Tensor>,
@@ -42,7 +42,7 @@ impl PendingMetrics {
     ///
     /// # Errors
     /// Those of the operators.
-    pub fn push(&mut self, step: u64, losses: Vec<Vec<Tensor>>, norm: Tensor) -> Result<Tensor> {
+    pub(super) fn push(&mut self, step: u64, losses: Vec<Vec<Tensor>>, norm: Tensor) -> Result<Tensor> {
         let guard = match &self.guard {
             // Zero times what is not finite is not a number.
             Some(before) => add(&norm, &scale(before, 0.0)?)?,
@@ -57,7 +57,7 @@ impl PendingMetrics {
     ///
     /// # Errors
     /// When the device has failed.
-    pub fn read(&mut self) -> Result<Vec<StepMetrics>> {
+    pub(super) fn read(&mut self) -> Result<Vec<StepMetrics>> {
         let steps = std::mem::take(&mut self.steps);
         self.guard = None;
         let scalars = steps.iter().flat_map(|step| step.losses.iter().flatten().chain([&step.norm]));

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ADAPTERS: &str = "zz-adapters/";
 
 /// A trained parameter with its moments and its share of the settings.
-pub struct Trained {
+pub(super) struct Trained {
     parameter: Parameter,
     moments: Moments,
     peak_lr: f64,
@@ -28,7 +28,7 @@ pub struct Trained {
 }
 
 /// The state of a stage's optimization.
-pub struct Training<'a> {
+pub(super) struct Training<'a> {
     model: Model,
     task: &'a dyn Task,
     settings: &'a TrainConfig,
@@ -44,7 +44,7 @@ pub struct Training<'a> {
 
 /// What a step reports at once; its [`StepMetrics`] are read later.
 #[derive(Debug, Clone)]
-pub struct StepReport {
+pub(super) struct StepReport {
     /// Learning rate of the main group.
     pub learning_rate: f64,
     /// Sequence positions processed.
@@ -58,7 +58,7 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// When a parameter is of a type that cannot be trained.
-    pub fn new(model: &Model, task: &'a dyn Task, settings: &'a TrainConfig, seed: u64) -> Result<Self> {
+    pub(super) fn new(model: &Model, task: &'a dyn Task, settings: &'a TrainConfig, seed: u64) -> Result<Self> {
         Ok(Training {
             trained: trained(model, settings)?,
             batches: Batches::new(task, settings, seed),
@@ -74,12 +74,12 @@ impl<'a> Training<'a> {
     }
 
     /// Adds `weight` times the sum of all layers' Hankel singular values to the loss of every step.
-    pub fn regularized(self, weight: f64) -> Self {
+    pub(super) fn regularized(self, weight: f64) -> Self {
         Training { regularization: weight, ..self }
     }
 
     /// The model as it is trained: its adapters change when they are truncated.
-    pub fn model(&self) -> &Model {
+    pub(super) fn model(&self) -> &Model {
         &self.model
     }
 
@@ -88,7 +88,7 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// When a parameter is of a type that cannot be trained.
-    pub fn reduce(&mut self, truncated: &Truncated, warmup: u64) -> Result<()> {
+    pub(super) fn reduce(&mut self, truncated: &Truncated, warmup: u64) -> Result<()> {
         let mut before: BTreeMap<String, Moments> =
             self.trained.drain(..).map(|t| (t.parameter.name().to_owned(), t.moments)).collect();
         let mut carried = truncated.carry(|name| before.get(name).map(|moments| moments.first.clone()))?;
@@ -115,7 +115,7 @@ impl<'a> Training<'a> {
 
     /// For a training that [`Training::restore`] takes back behind a truncation after step `step`: `self` has the truncated
     /// adapters already.
-    pub fn reduced_at(mut self, step: u64, warmup: u64) -> Self {
+    pub(super) fn reduced_at(mut self, step: u64, warmup: u64) -> Self {
         self.reduced = Some((step, warmup));
         let adapters = self.adapter_names();
         for trained in self.trained.iter_mut().filter(|trained| adapters.contains(trained.parameter.name())) {
@@ -139,22 +139,22 @@ impl<'a> Training<'a> {
     }
 
     /// Steps done.
-    pub fn step_number(&self) -> u64 {
+    pub(super) fn step_number(&self) -> u64 {
         self.step
     }
 
     /// Whether there is anything to train.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.trained.is_empty()
     }
 
     /// Steps of the whole stage: none when there is nothing to train.
-    pub fn steps(&self) -> u64 {
+    pub(super) fn steps(&self) -> u64 {
         if self.is_empty() { 0 } else { self.settings.steps(self.task.sequences(Split::Train)) }
     }
 
     /// What makes the batches of the steps.
-    pub fn batches(&self) -> &Batches<'a> {
+    pub(super) fn batches(&self) -> &Batches<'a> {
         &self.batches
     }
 
@@ -168,7 +168,7 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// Those of [`Training::step_on`], and when an example cannot be made.
-    pub fn step(&mut self) -> Result<StepReport> {
+    pub(super) fn step(&mut self) -> Result<StepReport> {
         let batches = self.batches.of_step(self.step)?;
         self.step_on(&batches)
     }
@@ -178,7 +178,7 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// On the CPU, [`Error::NonFinite`] when loss or gradient are not finite: the parameters are then those of the step before.
-    pub fn step_on(&mut self, batches: &StepBatches) -> Result<StepReport> {
+    pub(super) fn step_on(&mut self, batches: &StepBatches) -> Result<StepReport> {
         let weight = weight_of(batches);
         let mut gradients = Gradients::default();
         let mut losses = Vec::with_capacity(batches.len());
@@ -230,13 +230,13 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// When the device has failed.
-    pub fn read(&mut self) -> Result<Vec<StepMetrics>> {
+    pub(super) fn read(&mut self) -> Result<Vec<StepMetrics>> {
         Ok(self.unread.read()?)
     }
 
     /// Why the metrics of a step are not finite: the operator that made the first such value, found by running the step's
     /// batches once more. Parameters must be those that the step had.
-    pub fn explain(&mut self, figures: &StepMetrics) -> anyhow::Error {
+    pub(super) fn explain(&mut self, figures: &StepMetrics) -> anyhow::Error {
         let StepMetrics { loss, gradient_norm, .. } = figures;
         self.find_non_finite(figures.step).err().unwrap_or_else(|| {
             anyhow!("loss {loss} and gradient norm {gradient_norm} are not finite, though every operator's output is")
@@ -275,7 +275,7 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// When the device has failed.
-    pub fn tensors(&self) -> Result<BTreeMap<String, Tensor>> {
+    pub(super) fn tensors(&self) -> Result<BTreeMap<String, Tensor>> {
         let adapters = self.model.adapters.training_state()?.into_iter();
         let adapters = adapters.map(|(name, tensor)| (format!("{ADAPTERS}{name}"), tensor));
         let entries = self.trained.iter().flat_map(|trained| {
@@ -294,7 +294,7 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// When a tensor is missing, superfluous or misshapen: the state is then of another configuration.
-    pub fn restore(&mut self, step: u64, mut tensors: BTreeMap<String, Tensor>) -> Result<()> {
+    pub(super) fn restore(&mut self, step: u64, mut tensors: BTreeMap<String, Tensor>) -> Result<()> {
         for trained in &mut self.trained {
             let name = trained.parameter.name().to_owned();
             let expected = trained.parameter.tensor();

@@ -24,7 +24,7 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// [`Stop`] after an interrupt, a value that is not finite or a failure of the device; failures to write.
-    pub fn run(
+    pub(super) fn run(
         &self,
         session: &mut Session<'_>,
         saved: Option<BTreeMap<String, Tensor>>,

@@ -17,7 +17,7 @@ use hankel_models::{Pass, SiteInput};
 use std::path::Path;
 
 /// A truncated adapter on the same backbone, and what is known about it before evaluation.
-pub struct TruncatedRow {
+pub(super) struct TruncatedRow {
     /// The backbone with the truncated adapter.
     pub model: Model,
     /// The row without its scores.
@@ -30,7 +30,7 @@ pub struct TruncatedRow {
 ///
 /// # Errors
 /// When the adapter is not recurrent or cannot be reduced by this rule, or the directory cannot be written.
-pub fn truncate(
+pub(super) fn truncate(
     model: &Model,
     full: &AdapterResult,
     rule: TruncateConfig,
@@ -100,7 +100,7 @@ const SEQUENCES: usize = 64;
 ///
 /// # Errors
 /// When the kind gives no system, or the directory cannot be written.
-pub fn truncate_along_data(
+pub(super) fn truncate_along_data(
     model: &Model,
     task: &dyn Task,
     full: &AdapterResult,
@@ -159,7 +159,7 @@ fn read_inputs(
 }
 
 /// Truncates the adapters of `model`, trained under `name`.
-pub fn truncate_adapters(
+pub(super) fn truncate_adapters(
     model: &Model,
     name: &str,
     rule: TruncateConfig,
@@ -173,7 +173,7 @@ pub fn truncate_adapters(
 }
 
 /// Saves truncated adapters with their certificate, replacing what is there.
-pub fn save_truncated(truncated: &Truncated, directory: &Path) -> Result<()> {
+pub(super) fn save_truncated(truncated: &Truncated, directory: &Path) -> Result<()> {
     let json = serde_json::to_vec_pretty(&truncated.reduction.certificate)?;
     Ok(truncated.reduction.adapter.save_with(directory, &[(CERTIFICATE_FILE, &json)], Existing::Replace)?)
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{PrecisionRecall, words};
 
 /// Lower case, without ASCII punctuation, without the words a, an and the, with single spaces.
-pub fn normalize(text: &str) -> String {
+pub(crate) fn normalize(text: &str) -> String {
     let lower: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
     let mut kept = String::with_capacity(lower.len());
     // An article is a whole word of letters and digits; an apostrophe is gone by now, but a typographic dash is not, and
@@ -23,7 +23,7 @@ pub fn normalize(text: &str) -> String {
 }
 
 /// F1 of the normalised words, counted with multiplicity; 0 when nothing is common (also when both are empty).
-pub fn token_f1(prediction: &str, reference: &str) -> f64 {
+pub(crate) fn token_f1(prediction: &str, reference: &str) -> f64 {
     let (prediction, reference) = (normalize(prediction), normalize(reference));
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for word in words(&reference) {
@@ -42,7 +42,7 @@ pub fn token_f1(prediction: &str, reference: &str) -> f64 {
 }
 
 /// Whether both are equal after normalisation.
-pub fn exact_match(prediction: &str, reference: &str) -> bool {
+pub(crate) fn exact_match(prediction: &str, reference: &str) -> bool {
     normalize(prediction) == normalize(reference)
 }
 

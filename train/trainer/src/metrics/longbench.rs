@@ -25,21 +25,8 @@ fn sentences(text: &str) -> Vec<Vec<&str>> {
     text.split('.').filter(|sentence| !sentence.is_empty()).map(split).collect()
 }
 
-/// Overlap of the sets of n-grams, across the ends of sentences. `None` when a side has no sentence.
-pub fn rouge_n(prediction: &str, reference: &str, n: usize) -> Option<PrecisionRecall> {
-    let (prediction, reference) = (sentences(prediction), sentences(reference));
-    if prediction.is_empty() || reference.is_empty() {
-        return None;
-    }
-    let (prediction, reference) = (prediction.concat(), reference.concat());
-    let n = n.max(1);
-    let (p, r): (HashSet<&[&str]>, HashSet<&[&str]>) =
-        (prediction.windows(n).collect(), reference.windows(n).collect());
-    Some(score(p.intersection(&r).count(), p.len(), r.len()))
-}
-
 /// Summary-level ROUGE-L on sets of words. `None` when a side has no sentence.
-pub fn rouge_l(prediction: &str, reference: &str) -> Option<PrecisionRecall> {
+pub(crate) fn rouge_l(prediction: &str, reference: &str) -> Option<PrecisionRecall> {
     let (prediction, reference) = (sentences(prediction), sentences(reference));
     if prediction.is_empty() || reference.is_empty() {
         return None;
@@ -93,7 +80,7 @@ pub(super) fn lengths<S: AsRef<str>>(a: &[S], b: &[S]) -> Vec<u32> {
 /// LongBench's score of a classification: 1 over the number of classes that the prediction names, if the right one is
 /// among them. A class that is a part of the right one's name does not count, with the package's own slip: behind one that
 /// was taken out, the next is not looked at.
-pub fn classification(prediction: &str, reference: &str, classes: &[String]) -> f64 {
+pub(crate) fn classification(prediction: &str, reference: &str, classes: &[String]) -> f64 {
     let mut named: Vec<&str> = classes.iter().map(String::as_str).filter(|class| prediction.contains(class)).collect();
     let mut i = 0;
     while i < named.len() {
@@ -106,13 +93,13 @@ pub fn classification(prediction: &str, reference: &str, classes: &[String]) -> 
 }
 
 /// LongBench's score of a retrieval: the share of the numbers in the prediction that are the reference's (`Paragraph 7`).
-pub fn retrieval(prediction: &str, reference: &str) -> f64 {
+pub(crate) fn retrieval(prediction: &str, reference: &str) -> f64 {
     let wanted = reference.split_once("Paragraph ").and_then(|(_, rest)| numbers(rest).next());
     wanted.map_or(0.0, |wanted| share(prediction, wanted))
 }
 
 /// LongBench's score of a count: the share of the numbers in the prediction that are the reference.
-pub fn count(prediction: &str, reference: &str) -> f64 {
+pub(crate) fn count(prediction: &str, reference: &str) -> f64 {
     share(prediction, reference)
 }
 

@@ -4,10 +4,10 @@
 //! [`longbench`] the ROUGE of LongBench (by the older `rouge` package, which differs), [`answers`] the F1 and exact match
 //! of SQuAD that LongBench uses for questions, [`porter`] the stemmer.
 
-pub mod answers;
-pub mod longbench;
-pub mod porter;
-pub mod rouge;
+pub(crate) mod answers;
+pub(crate) mod longbench;
+pub(crate) mod porter;
+pub(crate) mod rouge;
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 /// Precision, recall and their harmonic mean.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct PrecisionRecall {
+pub(crate) struct PrecisionRecall {
     /// Share of the prediction that is in the reference.
     pub precision: f64,
     /// Share of the reference that is in the prediction.

@@ -5,7 +5,7 @@
 //! words of `tests/golden/metrics/porter.tsv`.
 
 /// The stem of a lower-case word of a-z and 0-9: `relat` of `relational`, `sky` of `skies`. Other words are returned unchanged.
-pub fn stem(word: &str) -> String {
+pub(crate) fn stem(word: &str) -> String {
     if let Some((_, stem)) = IRREGULAR.iter().find(|(form, _)| *form == word) {
         return (*stem).to_owned();
     }

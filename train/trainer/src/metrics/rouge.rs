@@ -7,14 +7,14 @@ use super::{PrecisionRecall, porter};
 
 /// Words of a text: lower case, everything outside a-z and 0-9 separates. With `stemming`, words of more than three
 /// characters are reduced by [`porter::stem`].
-pub fn tokens(text: &str, stemming: bool) -> Vec<String> {
+pub(crate) fn tokens(text: &str, stemming: bool) -> Vec<String> {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit()).filter(|word| !word.is_empty());
     words.map(|word| if stemming && word.len() > 3 { porter::stem(word) } else { word.to_owned() }).collect()
 }
 
 /// Overlap of the n-grams of two token sequences, `n >= 1`.
-pub fn rouge_n<S: AsRef<str>>(prediction: &[S], reference: &[S], n: usize) -> PrecisionRecall {
+pub(crate) fn rouge_n<S: AsRef<str>>(prediction: &[S], reference: &[S], n: usize) -> PrecisionRecall {
     let n = n.max(1);
     let mut left: HashMap<Vec<&str>, usize> = HashMap::new();
     let grams = |tokens: &'_ [S]| tokens.len().saturating_sub(n - 1);
@@ -33,7 +33,7 @@ pub fn rouge_n<S: AsRef<str>>(prediction: &[S], reference: &[S], n: usize) -> Pr
 }
 
 /// Length of the longest common subsequence of two token sequences, relative to each.
-pub fn rouge_l<S: AsRef<str>>(prediction: &[S], reference: &[S]) -> PrecisionRecall {
+pub(crate) fn rouge_l<S: AsRef<str>>(prediction: &[S], reference: &[S]) -> PrecisionRecall {
     // One row of the table is enough for the length.
     let mut row = vec![0_usize; prediction.len() + 1];
     for word in reference {
@@ -49,7 +49,7 @@ pub fn rouge_l<S: AsRef<str>>(prediction: &[S], reference: &[S]) -> PrecisionRec
 
 /// Summary-level ROUGE-L: for each line of the reference, the union of its longest common subsequences with the lines of
 /// the prediction; no word counts more often than it occurs on both sides.
-pub fn rouge_l_sum(prediction: &str, reference: &str, stemming: bool) -> PrecisionRecall {
+pub(crate) fn rouge_l_sum(prediction: &str, reference: &str, stemming: bool) -> PrecisionRecall {
     let lines = |text: &str| -> Vec<Vec<String>> { text.split('\n').map(|line| tokens(line, stemming)).collect() };
     let (prediction, reference) = (lines(prediction), lines(reference));
     let count = |lines: &[Vec<String>]| {

@@ -45,11 +45,7 @@ fn pairs_agree_with_the_packages() {
             let sum = rouge::rouge_l_sum(prediction, reference, stemming);
             all_close(sum, &pair[key]["rougeLsum"], &format!("rougeLsum {what}"));
         }
-        let package = [
-            ("rouge-1", longbench::rouge_n(prediction, reference, 1)),
-            ("rouge-2", longbench::rouge_n(prediction, reference, 2)),
-            ("rouge-l", longbench::rouge_l(prediction, reference)),
-        ];
+        let package = [("rouge-l", longbench::rouge_l(prediction, reference))];
         for (key, got) in package {
             match (got, &pair["rouge_pkg"]) {
                 (None, expected) => assert!(expected.is_null(), "{prediction:?}"),

@@ -4,24 +4,24 @@ use hankel_core::{Float, Tensor};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-pub struct Golden {
+pub(crate) struct Golden {
     facts: Value,
     data: Vec<u8>,
 }
 
 impl Golden {
-    pub fn open(name: &str) -> Self {
+    pub(crate) fn open(name: &str) -> Self {
         let path =
             |extension: &str| format!("{}/../../tests/golden/optim/{name}.{extension}", env!("CARGO_MANIFEST_DIR"));
         let facts = serde_json::from_str(&std::fs::read_to_string(path("json")).unwrap()).unwrap();
         Golden { facts, data: std::fs::read(path("safetensors")).unwrap() }
     }
 
-    pub fn facts(&self) -> &Value {
+    pub(crate) fn facts(&self) -> &Value {
         &self.facts
     }
 
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.facts["tensors"].get(name).is_some()
     }
 
@@ -29,7 +29,7 @@ impl Golden {
         SafeTensors::deserialize(&self.data).unwrap().tensor(name).unwrap().shape().to_vec()
     }
 
-    pub fn values(&self, name: &str) -> Vec<f64> {
+    pub(crate) fn values(&self, name: &str) -> Vec<f64> {
         let file = SafeTensors::deserialize(&self.data).unwrap();
         let view = file.tensor(name).unwrap();
         match view.dtype() {
@@ -39,21 +39,21 @@ impl Golden {
         }
     }
 
-    pub fn integers(&self, name: &str) -> Vec<u32> {
+    pub(crate) fn integers(&self, name: &str) -> Vec<u32> {
         let file = SafeTensors::deserialize(&self.data).unwrap();
         let view = file.tensor(name).unwrap();
         assert_eq!(view.dtype(), Dtype::I64);
         view.data().as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes).try_into().unwrap()).collect()
     }
 
-    pub fn tensor<T: Float>(&self, name: &str) -> Tensor {
+    pub(crate) fn tensor<T: Float>(&self, name: &str) -> Tensor {
         let values = self.values(name).into_iter().map(T::of).collect();
         Tensor::from_vec(values, self.shape(name)).unwrap()
     }
 }
 
 /// Asserts that `found` agrees with the tensor `name` by its own metric and limit.
-pub fn close<T: Float>(golden: &Golden, name: &str, found: &Tensor) {
+pub(crate) fn close<T: Float>(golden: &Golden, name: &str, found: &Tensor) {
     let about = &golden.facts()["tensors"][name];
     let reference = golden.values(name);
     let limit = about[if size_of::<T>() == 4 { "tol_f32" } else { "tol_f64" }].as_f64().unwrap();

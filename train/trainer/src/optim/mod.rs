@@ -7,4 +7,4 @@ pub(crate) mod golden;
 #[cfg(test)]
 mod tests;
 
-pub use schedule::factor;
+pub(crate) use schedule::factor;

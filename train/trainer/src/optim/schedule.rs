@@ -6,7 +6,7 @@ use crate::config::Schedule;
 ///
 /// As in Hugging Face's schedulers: the first step of a warm-up has rate 0, the cosine is half a period, and both it and
 /// the line would reach 0 at step `steps`, one past the last.
-pub fn factor(schedule: Schedule, step: u64, steps: u64, warmup: u64) -> f64 {
+pub(crate) fn factor(schedule: Schedule, step: u64, steps: u64, warmup: u64) -> f64 {
     if step < warmup {
         return step as f64 / warmup as f64;
     }

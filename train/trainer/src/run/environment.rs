@@ -4,7 +4,7 @@ use crate::results::Environment;
 use std::fs;
 
 /// What computes here, with `device` and `precision` as configured.
-pub fn environment(device: &str, precision: &str) -> Environment {
+pub(crate) fn environment(device: &str, precision: &str) -> Environment {
     Environment {
         hankel: env!("CARGO_PKG_VERSION").to_owned(),
         // Of what was built (see `build.rs`), wherever it runs.

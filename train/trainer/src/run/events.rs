@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// The open file of events.
-pub struct EventLog {
+pub(crate) struct EventLog {
     file: File,
     path: PathBuf,
 }
@@ -16,7 +16,7 @@ impl EventLog {
     ///
     /// # Errors
     /// When it exists or cannot be made.
-    pub fn create(path: &Path) -> hankel_io::Result<Self> {
+    pub(crate) fn create(path: &Path) -> hankel_io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
         file.map(|file| EventLog { file, path: path.to_owned() }).map_err(hankel_io::Error::io("write", path))
     }
@@ -27,7 +27,7 @@ impl EventLog {
     ///
     /// # Errors
     /// When it cannot be opened or cut.
-    pub fn reopen(path: &Path, bytes: u64) -> hankel_io::Result<(Self, u64)> {
+    pub(crate) fn reopen(path: &Path, bytes: u64) -> hankel_io::Result<(Self, u64)> {
         let mut file = hankel_io::open_to_write(path)?;
         let mut cut = || -> io::Result<u64> {
             let mut kept = bytes;
@@ -46,7 +46,7 @@ impl EventLog {
     ///
     /// # Errors
     /// When the line cannot be written.
-    pub fn write(&mut self, event: &Event) -> hankel_io::Result<()> {
+    pub(crate) fn write(&mut self, event: &Event) -> hankel_io::Result<()> {
         let mut line = serde_json::to_vec(event).map_err(io::Error::other).map_err(|error| self.failed(error))?;
         line.push(b'\n');
         self.file.write_all(&line).map_err(|error| self.failed(error))
@@ -56,7 +56,7 @@ impl EventLog {
     ///
     /// # Errors
     /// When the system cannot.
-    pub fn sync(&mut self) -> hankel_io::Result<u64> {
+    pub(crate) fn sync(&mut self) -> hankel_io::Result<u64> {
         self.file.sync_data().and_then(|()| self.file.stream_position()).map_err(|error| self.failed(error))
     }
 
@@ -68,7 +68,8 @@ impl EventLog {
     ///
     /// # Errors
     /// With the number of the line that is not an event.
-    pub fn read(path: &Path) -> Result<Vec<Event>, String> {
+    #[cfg(test)]
+    fn read(path: &Path) -> Result<Vec<Event>, String> {
         let text = hankel_io::input::read_to_string(path).map_err(|error| error.to_string())?;
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         let parse = |(number, line): (usize, &str)| {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Shows how far a stage is.
-pub struct Progress {
+pub(crate) struct Progress {
     stage: String,
     steps: u64,
     bar: Option<ProgressBar>,
@@ -20,7 +20,7 @@ pub struct Progress {
 
 impl Progress {
     /// The progress of `stage`, which begins after `done` of `steps` steps.
-    pub fn new(stage: &str, done: u64, steps: u64) -> Self {
+    pub(crate) fn new(stage: &str, done: u64, steps: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style =
                 ProgressStyle::with_template("{prefix:>16} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  ETA {eta}");
@@ -35,7 +35,7 @@ impl Progress {
     }
 
     /// After step `step`: the loss and the speed since the last report.
-    pub fn step(&mut self, step: u64, loss: f64, tokens_per_second: f64) {
+    pub(crate) fn step(&mut self, step: u64, loss: f64, tokens_per_second: f64) {
         let message = format!("loss {loss:.4}  {} tokens/s", thousands(tokens_per_second.round() as u64));
         if let Some(bar) = &self.bar {
             bar.set_position(step);
@@ -49,7 +49,7 @@ impl Progress {
     }
 
     /// A line that stays.
-    pub fn note(&self, text: &str) {
+    pub(crate) fn note(&self, text: &str) {
         let line = || tell!("{:>16}  {text}", self.stage);
         self.bar.as_ref().map_or_else(line, |bar| bar.suspend(line));
     }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 /// What is wrong with the value of a key.
-pub struct Problem {
+pub(crate) struct Problem {
     /// Dotted path of the key.
     pub key: String,
     /// What is wrong, to be read behind the key.
@@ -13,19 +13,19 @@ pub struct Problem {
 }
 
 /// Collects the problems of a section, in the order in which they are found.
-pub struct Checks<'a> {
+pub(crate) struct Checks<'a> {
     section: String,
     problems: &'a mut Vec<Problem>,
 }
 
 impl<'a> Checks<'a> {
     /// Checks of the section with this dotted path (empty for the top level).
-    pub fn new(section: impl Into<String>, problems: &'a mut Vec<Problem>) -> Self {
+    pub(crate) fn new(section: impl Into<String>, problems: &'a mut Vec<Problem>) -> Self {
         Checks { section: section.into(), problems }
     }
 
     /// The checks of a section inside this one.
-    pub fn inside(&mut self, section: &str) -> Checks<'_> {
+    pub(crate) fn inside(&mut self, section: &str) -> Checks<'_> {
         Checks { section: self.path(section), problems: self.problems }
     }
 
@@ -38,39 +38,39 @@ impl<'a> Checks<'a> {
     }
 
     /// Reports `message` for `key` unless `condition` holds.
-    pub fn require(&mut self, key: &str, condition: bool, message: impl FnOnce() -> String) {
+    pub(crate) fn require(&mut self, key: &str, condition: bool, message: impl FnOnce() -> String) {
         if !condition {
             self.problems.push(Problem { key: self.path(key), message: message(), of_files: false });
         }
     }
 
     /// Reports that the files which `key` names cannot be used.
-    pub fn unusable_files(&mut self, key: &str, message: String) {
+    pub(crate) fn unusable_files(&mut self, key: &str, message: String) {
         self.problems.push(Problem { key: self.path(key), message, of_files: true });
     }
 
     /// `value >= least`.
-    pub fn at_least<T: PartialOrd + Display + Copy>(&mut self, key: &str, value: T, least: T) {
+    pub(crate) fn at_least<T: PartialOrd + Display + Copy>(&mut self, key: &str, value: T, least: T) {
         self.require(key, value >= least, || format!("must be at least {least}, found {value}"));
     }
 
     /// `value <= most`.
-    pub fn at_most<T: PartialOrd + Display + Copy>(&mut self, key: &str, value: T, most: T) {
+    pub(crate) fn at_most<T: PartialOrd + Display + Copy>(&mut self, key: &str, value: T, most: T) {
         self.require(key, value <= most, || format!("must be at most {most}, found {value}"));
     }
 
     /// Finite and above 0.
-    pub fn positive(&mut self, key: &str, value: f64) {
+    pub(crate) fn positive(&mut self, key: &str, value: f64) {
         self.require(key, value.is_finite() && value > 0.0, || format!("must be above 0, found {value}"));
     }
 
     /// Finite and at least 0.
-    pub fn not_negative(&mut self, key: &str, value: f64) {
+    pub(crate) fn not_negative(&mut self, key: &str, value: f64) {
         self.require(key, value.is_finite() && value >= 0.0, || format!("must be at least 0, found {value}"));
     }
 
     /// In [0, 1), such as a dropout rate or a decay.
-    pub fn fraction(&mut self, key: &str, value: f64) {
+    pub(crate) fn fraction(&mut self, key: &str, value: f64) {
         self.require(key, (0.0..1.0).contains(&value), || format!("must be at least 0 and below 1, found {value}"));
     }
 }

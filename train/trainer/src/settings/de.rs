@@ -6,7 +6,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess
 use std::fmt::{self, Display};
 
 /// Reads `T` from a table, leaving out the keys in `skip`, which are read elsewhere (they count as known).
-pub fn read<T: de::DeserializeOwned>(
+pub(crate) fn read<T: de::DeserializeOwned>(
     table: &Table,
     origin: &Origin,
     path: &str,
@@ -18,13 +18,13 @@ pub fn read<T: de::DeserializeOwned>(
 }
 
 /// Reads `T` from one value.
-pub fn read_value<T: de::DeserializeOwned>(node: &Node, path: &str) -> Result<T, ConfigError> {
+pub(crate) fn read_value<T: de::DeserializeOwned>(node: &Node, path: &str) -> Result<T, ConfigError> {
     let reader = Reader { node, path: path.to_owned() };
     T::deserialize(reader).map_err(|error| error.located(path, &node.origin).into_config())
 }
 
 /// The keys of `T`'s table.
-pub fn keys<T: de::DeserializeOwned>() -> Vec<&'static str> {
+pub(crate) fn keys<T: de::DeserializeOwned>() -> Vec<&'static str> {
     let unknown = de::value::MapDeserializer::<_, Failure>::new([("", ())].into_iter());
     match T::deserialize(unknown).map_err(|failure| failure.what) {
         Err(What::UnknownKey { known, .. }) => known,
@@ -33,7 +33,7 @@ pub fn keys<T: de::DeserializeOwned>() -> Vec<&'static str> {
 }
 
 /// An error for a key that is not among `known`.
-pub fn unknown_key(path: &str, origin: &Origin, known: &[&str]) -> ConfigError {
+pub(crate) fn unknown_key(path: &str, origin: &Origin, known: &[&str]) -> ConfigError {
     let key = path.rsplit('.').next().unwrap_or(path);
     let advice = match nearest(key, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),

@@ -10,18 +10,18 @@ fn listed<T>(read: Result<T, Error>) -> Vec<String> {
 }
 
 /// The keys of a table.
-pub fn keys<T: DeserializeOwned>() -> Vec<String> {
+pub(crate) fn keys<T: DeserializeOwned>() -> Vec<String> {
     listed(T::deserialize(MapDeserializer::new([("?", 0)].into_iter())))
 }
 
 /// The values of a key that has a fixed set of them.
-pub fn values<T: DeserializeOwned>() -> Vec<String> {
+pub(crate) fn values<T: DeserializeOwned>() -> Vec<String> {
     listed(T::deserialize(StrDeserializer::new("?")))
 }
 
 /// Fails when docs/configuration.md does not name one of the keys or values.
 #[track_caller]
-pub fn assert_documented(keys: &[Vec<String>], values: &[Vec<String>]) {
+pub(crate) fn assert_documented(keys: &[Vec<String>], values: &[Vec<String>]) {
     let page = include_str!("../../../../docs/configuration.md");
     let in_code = |key: &str| {
         let mut code = page.split('`').skip(1).step_by(2);

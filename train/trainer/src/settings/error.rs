@@ -41,7 +41,7 @@ impl ConfigError {
 }
 
 /// The candidate closest to `word`, if one is close enough to be what was meant.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let close = |candidate: &str| {
         let similarity =
             strsim::normalized_damerau_levenshtein(word, candidate).max(strsim::jaro_winkler(word, candidate) - 0.2);
@@ -58,7 +58,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// "`a`, `b` or `c`".
-pub fn alternatives(words: &[&str]) -> String {
+pub(crate) fn alternatives(words: &[&str]) -> String {
     match words {
         [] => "nothing".to_owned(),
         [only] => format!("`{only}`"),

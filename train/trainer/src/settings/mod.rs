@@ -10,6 +10,6 @@ mod paths;
 pub(crate) mod tree;
 
 pub use error::{ConfigError, Origin};
-pub use paths::Paths;
+pub(crate) use paths::Paths;
 
 pub(crate) use error::nearest;

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 /// A value and its place.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub(crate) struct Node {
     /// The value.
     pub value: Value,
     /// Where it was written.
@@ -16,7 +16,7 @@ pub struct Node {
 
 /// A TOML value. Tables keep the order of the file.
 #[derive(Debug, Clone)]
-pub enum Value {
+pub(crate) enum Value {
     /// A string.
     String(String),
     /// A whole number.
@@ -33,11 +33,11 @@ pub enum Value {
 
 /// Keys and values of a table, in order.
 #[derive(Debug, Clone, Default)]
-pub struct Table(pub Vec<Entry>);
+pub(crate) struct Table(pub Vec<Entry>);
 
 /// A key of a table, where it was written, and its value.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The key.
     pub key: String,
     /// Where the key was written.
@@ -48,12 +48,12 @@ pub struct Entry {
 
 impl Table {
     /// The value of `key`.
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.0.iter().find(|entry| entry.key == key).map(|entry| &entry.node)
     }
 
     /// Sets `key`, in its place if it is there, at the end otherwise.
-    pub fn set(&mut self, key: &str, origin: Origin, node: Node) {
+    pub(crate) fn set(&mut self, key: &str, origin: Origin, node: Node) {
         match self.0.iter_mut().find(|entry| entry.key == key) {
             Some(entry) => (entry.node, entry.origin) = (node, origin),
             None => self.0.push(Entry { key: key.to_owned(), origin, node }),
@@ -61,13 +61,13 @@ impl Table {
     }
 
     /// Removes `key` and gives its entry.
-    pub fn remove(&mut self, key: &str) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, key: &str) -> Option<Entry> {
         let index = self.0.iter().position(|entry| entry.key == key)?;
         Some(self.0.remove(index))
     }
 
     /// This table with the entries of `over` replacing its own; nested tables are merged in the same way.
-    pub fn merged_with(&self, over: &Table) -> Table {
+    pub(crate) fn merged_with(&self, over: &Table) -> Table {
         let mut merged = self.clone();
         for entry in &over.0 {
             let node = match (merged.get(&entry.key).map(|node| &node.value), &entry.node.value) {
@@ -84,7 +84,7 @@ impl Table {
 
 impl Node {
     /// The table, or an error that names the key.
-    pub fn as_table(&self, path: &str) -> Result<&Table, ConfigError> {
+    pub(crate) fn as_table(&self, path: &str) -> Result<&Table, ConfigError> {
         match &self.value {
             Value::Table(table) => Ok(table),
             _ => Err(ConfigError::new(
@@ -95,7 +95,7 @@ impl Node {
     }
 
     /// The value in words: `the string "x"`, `the number 3`, `a table`.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match &self.value {
             Value::String(text) => format!("the string {text:?}"),
             Value::Integer(number) => format!("the number {number}"),
@@ -107,7 +107,7 @@ impl Node {
     }
 
     /// How an element of an array of tables is addressed: its `name`, or its `kind`, or else its number.
-    pub fn label(&self, index: usize) -> String {
+    pub(crate) fn label(&self, index: usize) -> String {
         let text = |key| match &self.value {
             Value::Table(table) => match &table.get(key)?.value {
                 Value::String(text) => Some(text.clone()),
@@ -119,7 +119,7 @@ impl Node {
     }
 
     /// Where `path` (dotted, as in `--set`) was written: the deepest part of it that was written at all.
-    pub fn origin_of(&self, path: &str) -> Option<Origin> {
+    pub(crate) fn origin_of(&self, path: &str) -> Option<Origin> {
         let mut node = self;
         let mut found = None;
         for segment in path.split('.') {
@@ -141,7 +141,7 @@ impl Node {
 }
 
 /// Parses the text of a configuration file; `file` is the name used in messages.
-pub fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
+pub(crate) fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
     let file: Arc<str> = file.into();
     let starts: Vec<usize> = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
     let place = |offset: usize| Origin::Line(file.clone(), starts.partition_point(|&start| start <= offset));
@@ -185,7 +185,7 @@ fn node(source: &DeValue<'_>, origin: Origin, place: &dyn Fn(usize) -> Origin) -
 }
 
 /// The path and the value of a `--set key=value`. The value is TOML; what is not TOML is taken as a string.
-pub fn assignment(text: &str) -> Result<(&str, Node), ConfigError> {
+pub(crate) fn assignment(text: &str) -> Result<(&str, Node), ConfigError> {
     let origin = Origin::Override(text.into());
     let Some((path, value)) = text.split_once('=') else {
         return Err(ConfigError::new(Some(origin), "expected key=value"));
@@ -194,14 +194,14 @@ pub fn assignment(text: &str) -> Result<(&str, Node), ConfigError> {
 }
 
 /// Applies one `--set key=value`, see [`assign`].
-pub fn set(root: &mut Node, text: &str) -> Result<(), ConfigError> {
+pub(crate) fn set(root: &mut Node, text: &str) -> Result<(), ConfigError> {
     let (path, value) = assignment(text)?;
     assign(root, path, value)
 }
 
 /// Puts `value` at a dotted path; an element of an array of tables (`adapter`) is addressed by its name, its kind or its
 /// number.
-pub fn assign(root: &mut Node, path: &str, value: Node) -> Result<(), ConfigError> {
+pub(crate) fn assign(root: &mut Node, path: &str, value: Node) -> Result<(), ConfigError> {
     let origin = value.origin.clone();
     let refuse = |message: String| ConfigError::new(Some(origin.clone()), message);
     let segments: Vec<&str> = path.split('.').map(str::trim).collect();

@@ -16,18 +16,18 @@ pub enum TableKind {
 
 /// A transition table; the automaton starts in state 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Automaton {
+pub(crate) struct Automaton {
     table: Vec<Vec<u32>>,
 }
 
 impl Automaton {
     /// The automaton with this table, `[state][symbol]`.
-    pub fn new(table: Vec<Vec<u32>>) -> Self {
+    pub(crate) fn new(table: Vec<Vec<u32>>) -> Self {
         Automaton { table }
     }
 
     /// A table drawn from `random`.
-    pub fn draw(kind: TableKind, states: usize, symbols: usize, random: &Random) -> Self {
+    pub(crate) fn draw(kind: TableKind, states: usize, symbols: usize, random: &Random) -> Self {
         let mut table = vec![vec![0; symbols]; states];
         for symbol in 0..symbols {
             let mut order: Vec<usize> = (0..states).collect();
@@ -46,19 +46,19 @@ impl Automaton {
     }
 
     /// The table, `[state][symbol]`.
-    pub fn table(&self) -> &[Vec<u32>] {
+    pub(crate) fn table(&self) -> &[Vec<u32>] {
         &self.table
     }
 
     /// The state after reading `symbol` in `state`.
-    pub fn step(&self, state: u32, symbol: u32) -> u32 {
+    pub(crate) fn step(&self, state: u32, symbol: u32) -> u32 {
         self.table[state as usize][symbol as usize]
     }
 
     /// Accuracy of the best predictor of the state after each of `length` random symbols that sees the position and the
     /// last `window` symbols: exact, by following the distribution of states. `window = 0` is the best constant for each
     /// position.
-    pub fn window_accuracy(&self, length: usize, window: usize) -> f64 {
+    pub(crate) fn window_accuracy(&self, length: usize, window: usize) -> f64 {
         let symbols = self.table[0].len();
         let mut words = 1_usize;
         for _ in 0..window.min(length) {
@@ -93,14 +93,14 @@ impl Automaton {
 
     /// Transitions that [`Automaton::window_accuracy`] follows, roughly; with `window = 0` also those of
     /// [`Automaton::constant_accuracy`].
-    pub fn window_work(states: usize, symbols: usize, length: usize, window: usize) -> f64 {
+    pub(crate) fn window_work(states: usize, symbols: usize, length: usize, window: usize) -> f64 {
         let words = (symbols as f64).powi(window.min(length) as i32);
         length as f64 * states as f64 * (symbols as f64 + words * (window + 1) as f64)
     }
 
     /// Whether all states that it comes to have a state in common that each of them leads to. If not, symbols near the beginning
     /// decide for good where it moves from then on.
-    pub fn forgets_its_beginning(&self) -> bool {
+    pub(crate) fn forgets_its_beginning(&self) -> bool {
         let mut predecessors = vec![Vec::new(); self.table.len()];
         for (state, row) in self.table.iter().enumerate() {
             row.iter().for_each(|&to| predecessors[to as usize].push(state));
@@ -120,7 +120,7 @@ impl Automaton {
     }
 
     /// Accuracy of the best single guess for all positions.
-    pub fn constant_accuracy(&self, length: usize) -> f64 {
+    pub(crate) fn constant_accuracy(&self, length: usize) -> f64 {
         let mut states = vec![0.0; self.table.len()];
         let mut sums = states.clone();
         states[0] = 1.0;

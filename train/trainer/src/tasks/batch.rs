@@ -1,6 +1,6 @@
-//! Sequences with their targets.
+//! GeneratedData with their targets.
 
-/// Sequences of equal length with their targets: all fields are [sequences, length], row-major. What is shorter is padded
+/// GeneratedData of equal length with their targets: all fields are [sequences, length], row-major. What is shorter is padded
 /// behind its end with weights of 0, which changes nothing: no token sees what comes after it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {

@@ -10,7 +10,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// When it cannot be read or unpacked, or is empty.
-pub fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile), TaskError> {
+pub(super) fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile), TaskError> {
     let unreadable = |reason: String| TaskError::Unreadable { key, path: path.to_owned(), reason };
     let stored = input::read(path).map_err(|error| match error {
         hankel_io::Error::Io { reason, .. } => unreadable(reason.to_string()),
@@ -33,7 +33,7 @@ pub fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile), TaskE
 }
 
 /// SHA-256 as 64 hexadecimal digits.
-pub fn digest(bytes: &[u8]) -> String {
+pub(super) fn digest(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     Sha256::digest(bytes).iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

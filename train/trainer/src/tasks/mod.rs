@@ -3,7 +3,7 @@
 //! An example is a pure function of (seed, split, index), and the order of the training examples one of (seed, position)
 //! ([`Order`]), so a resumed run sees exactly the batches that an uninterrupted one would have seen.
 
-mod automaton;
+pub(crate) mod automaton;
 mod batch;
 pub(crate) mod bytes;
 pub(crate) mod dfa;
@@ -15,17 +15,15 @@ mod order;
 pub(crate) mod parity;
 mod registry;
 pub(crate) mod selective_copy;
-mod settings;
+pub(crate) mod settings;
 pub mod text;
 
 pub use registry::TaskConfig;
 pub use settings::TokenKind;
 
-pub(crate) use automaton::TableKind;
 pub(crate) use batch::{Batch, Row, Sequence};
 pub(crate) use metric_sums::{MetricSums, TokenPrediction};
 pub(crate) use order::Order;
-pub(crate) use settings::Sequences;
 pub(crate) use text::Text;
 
 use crate::results::{DataFile, Scores, Split, TaskResult};

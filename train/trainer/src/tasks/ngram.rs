@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// The highest order: predictors see up to this many tokens.
-pub const HIGHEST_ORDER: usize = 3;
+pub(super) const HIGHEST_ORDER: usize = 3;
 /// Tokens that are counted together.
 const LENGTH: usize = HIGHEST_ORDER + 1;
 /// Bits of a token in a key.
@@ -23,7 +23,7 @@ type Gram = (u64, u64);
 
 /// How often every run of 1 to 4 tokens occurs, sorted by the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ngrams {
+pub(super) struct Ngrams {
     /// Runs of length 1, 2, ...; every position counts once in each, with the three tokens behind it.
     runs: [Vec<Gram>; LENGTH],
     vocabulary: usize,
@@ -31,7 +31,7 @@ pub struct Ngrams {
 
 /// What the predictors of orders 0 to 3 reach.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Reached {
+pub(super) struct Reached {
     /// Mean cross entropy in bits.
     pub bits: f64,
     /// Share of the targets predicted exactly.
@@ -40,7 +40,7 @@ pub struct Reached {
 
 impl Ngrams {
     /// Counts the runs within each of `pieces`, whose tokens are below `vocabulary` (at most 2^16).
-    pub fn count<T: Copy + Into<u64> + Sync>(pieces: &[&[T]], vocabulary: usize) -> Self {
+    pub(super) fn count<T: Copy + Into<u64> + Sync>(pieces: &[&[T]], vocabulary: usize) -> Self {
         let chunks = pieces.par_iter().flat_map_iter(|piece| {
             let starts = (0..(piece.len() + 1).saturating_sub(LENGTH)).step_by(CHUNK);
             starts.map(move |start| &piece[start..piece.len().min(start + CHUNK + HIGHEST_ORDER)])
@@ -56,7 +56,7 @@ impl Ngrams {
     }
 
     /// What orders 0 to 3 reach on `windows`: in each, every token but the first is predicted from those before it.
-    pub fn evaluate<T: Copy + Into<u64> + Sync>(&self, windows: &[&[T]]) -> [Reached; LENGTH] {
+    pub(super) fn evaluate<T: Copy + Into<u64> + Sync>(&self, windows: &[&[T]]) -> [Reached; LENGTH] {
         let sums: Vec<[Reached; LENGTH]> = windows.par_iter().map(|window| self.sums(window)).collect();
         let targets: usize = windows.iter().map(|window| window.len().saturating_sub(1)).sum();
         let mut all = [Reached::default(); LENGTH];
@@ -70,7 +70,7 @@ impl Ngrams {
     }
 
     /// One of the two figures of [`Ngrams::evaluate`] by name: `order_0` to `order_3`.
-    pub fn baselines<T: Copy + Into<u64> + Sync>(
+    pub(super) fn baselines<T: Copy + Into<u64> + Sync>(
         &self,
         windows: &[&[T]],
         figure: fn(&Reached) -> f64,

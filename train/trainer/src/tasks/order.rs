@@ -5,7 +5,7 @@ use hankel_core::Random;
 /// An endless stream of example numbers: every epoch is a fresh random permutation. Batches run over the border of two
 /// epochs, so that none is smaller than the others.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub(crate) struct Order {
     seed: u64,
     examples: usize,
     epoch: Option<(u64, Vec<usize>)>,
@@ -13,12 +13,12 @@ pub struct Order {
 
 impl Order {
     /// The order of `examples` (at least one) under `seed`.
-    pub fn new(seed: u64, examples: usize) -> Self {
+    pub(crate) fn new(seed: u64, examples: usize) -> Self {
         Order { seed, examples: examples.max(1), epoch: None }
     }
 
     /// The example at `position` of the stream.
-    pub fn index(&mut self, position: u64) -> usize {
+    pub(crate) fn index(&mut self, position: u64) -> usize {
         let (epoch, place) = (position / self.examples as u64, position % self.examples as u64);
         if self.epoch.as_ref().is_none_or(|(current, _)| *current != epoch) {
             self.epoch = Some((epoch, Random::new(self.seed, "order", epoch).permutation(self.examples)));
@@ -27,7 +27,7 @@ impl Order {
     }
 
     /// The examples of batch number `batch`, of `size` sequences.
-    pub fn batch(&mut self, batch: u64, size: usize) -> Vec<usize> {
+    pub(crate) fn batch(&mut self, batch: u64, size: usize) -> Vec<usize> {
         (0..size as u64).map(|i| self.index(batch * size as u64 + i)).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! The tasks that a configuration can name. A new task is a folder and a line in `tasks!`.
 
-use super::settings::{Sequences, TaskSettings, TokenKind};
+use super::settings::{GeneratedData, TaskSettings, TokenKind};
 use super::{Task, TaskError};
 use crate::settings::ConfigError;
 use crate::settings::check::Checks;
@@ -73,14 +73,14 @@ tasks! {
     Text(super::text::TextConfig),
 }
 
-/// Reads the task's own keys, and those of [`Sequences`] if the task has them.
+/// Reads the task's own keys, and those of [`GeneratedData`] if the task has them.
 fn read_settings<T: TaskSettings + DeserializeOwned>(
     kind: &'static str,
     node: &Node,
     path: &str,
 ) -> Result<T, ConfigError> {
     let (table, origin) = (node.as_table(path)?, &node.origin);
-    let (own, common) = (keys::<T>(), keys::<Sequences>());
+    let (own, common) = (keys::<T>(), keys::<GeneratedData>());
     let others = |keys: &[&'static str], without: &[&'static str]| -> Vec<&'static str> {
         keys.iter().copied().filter(|key| !without.contains(key)).chain(["kind"]).collect()
     };

@@ -34,12 +34,12 @@ pub(crate) trait TaskSettings {
     fn set_kind(&mut self, _kind: &'static str) {}
 
     /// The settings that generated tasks have in common, if this is one.
-    fn sequences(&self) -> Option<&Sequences> {
+    fn sequences(&self) -> Option<&GeneratedData> {
         None
     }
 
     /// The same, to be set.
-    fn sequences_mut(&mut self) -> Option<&mut Sequences> {
+    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
         None
     }
 
@@ -82,7 +82,7 @@ pub(crate) trait TaskSettings {
 /// How many sequences of each split are generated, and from which seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Sequences {
+pub struct GeneratedData {
     /// Seed of the sequences; the run's seed if not given.
     pub data_seed: Option<u64>,
     /// Training sequences, drawn once.
@@ -93,13 +93,13 @@ pub struct Sequences {
     pub test_sequences: usize,
 }
 
-impl Default for Sequences {
+impl Default for GeneratedData {
     fn default() -> Self {
-        Sequences { data_seed: None, train_sequences: 10_000, validation_sequences: 1000, test_sequences: 1000 }
+        GeneratedData { data_seed: None, train_sequences: 10_000, validation_sequences: 1000, test_sequences: 1000 }
     }
 }
 
-impl Sequences {
+impl GeneratedData {
     /// The number of sequences of a split.
     pub fn count(&self, split: Split) -> usize {
         match split {
@@ -143,6 +143,6 @@ mod tests {
 
     #[test]
     fn keys_are_documented() {
-        assert_documented(&[keys::<Sequences>()], &[]);
+        assert_documented(&[keys::<GeneratedData>()], &[]);
     }
 }

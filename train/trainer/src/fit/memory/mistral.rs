@@ -7,7 +7,7 @@ use hankel_models::{AdapterSet, MistralConfig};
 
 /// What is done with the layers' activations until the backward pass.
 #[derive(Clone, Copy)]
-pub struct Layers {
+pub(super) struct Layers {
     /// Only their inputs are kept.
     pub recompute: bool,
     /// In this type, if it is another than that of the activations.
@@ -15,7 +15,7 @@ pub struct Layers {
 }
 
 /// What a step on `tokens` tokens takes, with elements of `size` bytes.
-pub fn activations(
+pub(super) fn activations(
     adapters: &AdapterSet,
     config: &MistralConfig,
     tokens: u64,

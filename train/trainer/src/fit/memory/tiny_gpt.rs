@@ -19,7 +19,7 @@ use hankel_models::adapters::HrmInput;
 use hankel_models::{Parameter, TinyGpt, TinyGptConfig};
 
 /// What a step takes, `bytes` being those of one value for every token.
-pub fn activations(model: &Model, backbone: &TinyGpt, bytes: u64) -> Activations {
+pub(super) fn activations(model: &Model, backbone: &TinyGpt, bytes: u64) -> Activations {
     let config = backbone.config();
     let saved: u64 = (0..config.layers).map(|layer| saved_per_token(model, config, layer)).sum();
     let (d, f) = (config.d_model as u64, config.d_ff as u64);

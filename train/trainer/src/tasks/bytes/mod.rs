@@ -2,7 +2,7 @@
 
 mod config;
 
-pub use config::BytesConfig;
+pub(crate) use config::BytesConfig;
 
 use super::ngram::Ngrams;
 use super::{MetricSums, Row, Task, TaskError, file};
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 /// The task `bytes`: the first 90 % of a file are for training, then 5 % each for validation and test.
-pub struct Bytes {
+pub(crate) struct Bytes {
     config: BytesConfig,
     text: Vec<u8>,
     file: DataFile,
@@ -26,7 +26,7 @@ impl Bytes {
     ///
     /// # Errors
     /// When it cannot be read, is empty, or has a part shorter than a window.
-    pub fn open(config: &BytesConfig) -> Result<Self, TaskError> {
+    pub(crate) fn open(config: &BytesConfig) -> Result<Self, TaskError> {
         let (text, file) = file::read("task.path", &config.path)?;
         let task = Self::of(config, text, file);
         for split in [Split::Train, Split::Validation, Split::Test] {
@@ -60,7 +60,7 @@ impl Bytes {
     }
 
     /// Where a split lies in the file.
-    pub fn part(&self, split: Split) -> Range<usize> {
+    pub(crate) fn part(&self, split: Split) -> Range<usize> {
         let all = self.text.len();
         let small = all / 20;
         match split {
@@ -151,7 +151,7 @@ impl Task for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::Sequences;
+    use crate::tasks::settings::GeneratedData;
     use flate2::{Compression, write::GzEncoder};
     use std::io::Write;
     use std::path::Path;
@@ -160,7 +160,7 @@ mod tests {
         BytesConfig {
             path: path.to_owned(),
             length,
-            sequences: Sequences {
+            sequences: GeneratedData {
                 data_seed: Some(1),
                 train_sequences: 50,
                 validation_sequences: 7,

@@ -3,7 +3,7 @@
 use super::{Dfa, RULE_LENGTH};
 use crate::settings::check::Checks;
 use crate::tasks::automaton::{Automaton, TableKind};
-use crate::tasks::settings::{Sequences, TaskSettings, TokenKind};
+use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,7 @@ pub struct DfaConfig {
     pub length: usize,
     /// The sequences.
     #[serde(skip)]
-    pub sequences: Sequences,
+    pub sequences: GeneratedData,
 }
 
 impl Default for DfaConfig {
@@ -71,7 +71,7 @@ impl Default for DfaConfig {
             max_window: None,
             transitions: None,
             length: 64,
-            sequences: Sequences::default(),
+            sequences: GeneratedData::default(),
         }
     }
 }
@@ -86,11 +86,11 @@ impl TaskSettings for DfaConfig {
         Self::KINDS[0]
     }
 
-    fn sequences(&self) -> Option<&Sequences> {
+    fn sequences(&self) -> Option<&GeneratedData> {
         Some(&self.sequences)
     }
 
-    fn sequences_mut(&mut self) -> Option<&mut Sequences> {
+    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
         Some(&mut self.sequences)
     }
 

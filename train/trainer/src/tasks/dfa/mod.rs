@@ -2,7 +2,9 @@
 
 mod config;
 
-pub use config::{DfaConfig, DfaVariant, MaxWindow};
+#[cfg(test)]
+pub(crate) use config::MaxWindow;
+pub(crate) use config::{DfaConfig, DfaVariant};
 
 use super::automaton::Automaton;
 use super::settings::TaskSettings as _;
@@ -23,7 +25,7 @@ const STRIDE: u64 = 1000;
 const RULE_LENGTH: usize = 256;
 
 /// The task `dfa`. Tokens: the states 0..k, then the symbols; final-state adds a separator and a token to spare.
-pub struct Dfa {
+pub(crate) struct Dfa {
     config: DfaConfig,
     /// The table of a run, or none when every example has its own.
     automaton: Option<Automaton>,
@@ -33,7 +35,7 @@ pub struct Dfa {
 
 impl Dfa {
     /// The task of a resolved configuration.
-    pub fn new(config: &DfaConfig) -> Self {
+    pub(crate) fn new(config: &DfaConfig) -> Self {
         let automaton = match (config.variant, &config.transitions) {
             (DfaVariant::FinalState, _) => None,
             (DfaVariant::PerPosition, Some(table)) => Some(Automaton::new(table.clone())),
@@ -51,7 +53,7 @@ impl Dfa {
     ///
     /// # Errors
     /// When none of 1000 tables is allowed.
-    pub fn choose_table(config: &DfaConfig) -> Result<Option<(u64, String)>, String> {
+    pub(crate) fn choose_table(config: &DfaConfig) -> Result<Option<(u64, String)>, String> {
         let Some(rule) = config.max_window else { return Ok(None) };
         let (first, w) = (config.table_seed.unwrap_or(0), rule.symbols);
         let mut least = f64::INFINITY;
@@ -214,14 +216,14 @@ pub(super) fn baselines(automaton: &Automaton, length: usize) -> BTreeMap<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::Sequences;
+    use crate::tasks::settings::GeneratedData;
 
     #[test]
     fn per_position() {
         let config = DfaConfig {
             length: 20,
             table_seed: Some(1),
-            sequences: Sequences { data_seed: Some(2), ..Sequences::default() },
+            sequences: GeneratedData { data_seed: Some(2), ..GeneratedData::default() },
             ..DfaConfig::default()
         };
         let task = Dfa::new(&config);
@@ -250,7 +252,7 @@ mod tests {
         let config = DfaConfig {
             variant: DfaVariant::FinalState,
             length: 10,
-            sequences: Sequences { validation_sequences: 400, ..Sequences::default() },
+            sequences: GeneratedData { validation_sequences: 400, ..GeneratedData::default() },
             ..DfaConfig::default()
         };
         let task = Dfa::new(&config);

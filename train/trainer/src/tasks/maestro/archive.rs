@@ -15,7 +15,7 @@ const FILE_COLUMNS: [&str; 2] = ["file", "midi_filename"];
 const SPLIT_COLUMN: &str = "split";
 
 /// The pieces of each split as tokens.
-pub struct Archive {
+pub(super) struct Archive {
     /// The table.
     pub table: PathBuf,
     /// Training, validation, test.
@@ -36,7 +36,7 @@ impl Archive {
     ///
     /// # Errors
     /// When there is no such table, or a file is missing or damaged.
-    pub fn open(path: &Path, splits: &[Split]) -> Result<Self, TaskError> {
+    pub(super) fn open(path: &Path, splits: &[Split]) -> Result<Self, TaskError> {
         let (table, entries, of_table) = find(path)?;
         let root = table.parent().unwrap_or(Path::new(""));
         let entries: Vec<Entry> = entries.into_iter().filter(|entry| splits.contains(&entry.split)).collect();
@@ -70,7 +70,7 @@ impl Archive {
     }
 
     /// The pieces of a split.
-    pub fn of(&self, split: Split) -> &[Vec<u16>] {
+    pub(super) fn of(&self, split: Split) -> &[Vec<u16>] {
         &self.pieces[place(split)]
     }
 }

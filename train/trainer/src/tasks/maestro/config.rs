@@ -3,7 +3,7 @@
 use super::Maestro;
 use super::events::VOCABULARY;
 use crate::settings::check::Checks;
-use crate::tasks::settings::{Sequences, TaskSettings, TokenKind};
+use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub struct MaestroConfig {
     pub length: usize,
     /// The windows: those of training are drawn once, those of validation and test are evenly spaced over their split.
     #[serde(skip)]
-    pub sequences: Sequences,
+    pub sequences: GeneratedData,
 }
 
 impl MaestroConfig {
@@ -36,11 +36,11 @@ impl TaskSettings for MaestroConfig {
         Self::KINDS[0]
     }
 
-    fn sequences(&self) -> Option<&Sequences> {
+    fn sequences(&self) -> Option<&GeneratedData> {
         Some(&self.sequences)
     }
 
-    fn sequences_mut(&mut self) -> Option<&mut Sequences> {
+    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
         Some(&mut self.sequences)
     }
 

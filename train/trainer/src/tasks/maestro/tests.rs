@@ -2,7 +2,7 @@
 
 use super::events::{Note, decode};
 use super::*;
-use crate::tasks::Sequences;
+use crate::tasks::settings::GeneratedData;
 use std::fs;
 use std::path::Path;
 
@@ -32,7 +32,12 @@ fn config(path: &Path) -> MaestroConfig {
     MaestroConfig {
         path: path.to_owned(),
         length: 20,
-        sequences: Sequences { data_seed: Some(1), train_sequences: 40, validation_sequences: 6, test_sequences: 1 },
+        sequences: GeneratedData {
+            data_seed: Some(1),
+            train_sequences: 40,
+            validation_sequences: 6,
+            test_sequences: 1,
+        },
     }
 }
 
@@ -85,7 +90,7 @@ fn the_table_is_found() {
     fs::write(part.join("midi/b.mid"), piece(50, 40)).unwrap();
     let without_test = |path: &Path| {
         let config = config(path);
-        let sequences = Sequences { test_sequences: 0, ..config.sequences.clone() };
+        let sequences = GeneratedData { test_sequences: 0, ..config.sequences.clone() };
         Maestro::open(&MaestroConfig { sequences, ..config })
     };
     let found = without_test(&part).unwrap();

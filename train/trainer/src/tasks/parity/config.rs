@@ -2,7 +2,7 @@
 
 use super::Parity;
 use crate::settings::check::Checks;
-use crate::tasks::settings::{Sequences, TaskSettings, TokenKind};
+use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
 use serde::{Deserialize, Serialize};
 
@@ -27,12 +27,12 @@ pub struct ParityConfig {
     pub length: usize,
     /// The sequences.
     #[serde(skip)]
-    pub sequences: Sequences,
+    pub sequences: GeneratedData,
 }
 
 impl Default for ParityConfig {
     fn default() -> Self {
-        ParityConfig { variant: ParityVariant::PerPosition, length: 64, sequences: Sequences::default() }
+        ParityConfig { variant: ParityVariant::PerPosition, length: 64, sequences: GeneratedData::default() }
     }
 }
 
@@ -46,11 +46,11 @@ impl TaskSettings for ParityConfig {
         Self::KINDS[0]
     }
 
-    fn sequences(&self) -> Option<&Sequences> {
+    fn sequences(&self) -> Option<&GeneratedData> {
         Some(&self.sequences)
     }
 
-    fn sequences_mut(&mut self) -> Option<&mut Sequences> {
+    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
         Some(&mut self.sequences)
     }
 

@@ -2,7 +2,7 @@
 
 mod config;
 
-pub use config::{ParityConfig, ParityVariant};
+pub(crate) use config::{ParityConfig, ParityVariant};
 
 use super::automaton::Automaton;
 use super::dfa::{baselines, symbols};
@@ -11,7 +11,7 @@ use super::{Row, Task};
 use crate::results::{Split, TaskResult, metric};
 
 /// The task `parity`. Tokens: the parities 0 and 1, then the bits; the sequence variant adds a separator.
-pub struct Parity {
+pub(crate) struct Parity {
     config: ParityConfig,
     data_seed: u64,
 }
@@ -21,7 +21,7 @@ const SEPARATOR: u32 = 4;
 
 impl Parity {
     /// The task of a resolved configuration.
-    pub fn new(config: &ParityConfig) -> Self {
+    pub(crate) fn new(config: &ParityConfig) -> Self {
         Parity { config: config.clone(), data_seed: config.sequences.seed() }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::SelectiveCopy;
 use crate::settings::check::Checks;
-use crate::tasks::settings::{Sequences, TaskSettings, TokenKind};
+use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
 use serde::{Deserialize, Serialize};
 
@@ -18,12 +18,12 @@ pub struct SelectiveCopyConfig {
     pub length: usize,
     /// The sequences.
     #[serde(skip)]
-    pub sequences: Sequences,
+    pub sequences: GeneratedData,
 }
 
 impl Default for SelectiveCopyConfig {
     fn default() -> Self {
-        SelectiveCopyConfig { symbols: 8, items: 4, length: 60, sequences: Sequences::default() }
+        SelectiveCopyConfig { symbols: 8, items: 4, length: 60, sequences: GeneratedData::default() }
     }
 }
 
@@ -37,11 +37,11 @@ impl TaskSettings for SelectiveCopyConfig {
         Self::KINDS[0]
     }
 
-    fn sequences(&self) -> Option<&Sequences> {
+    fn sequences(&self) -> Option<&GeneratedData> {
         Some(&self.sequences)
     }
 
-    fn sequences_mut(&mut self) -> Option<&mut Sequences> {
+    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
         Some(&mut self.sequences)
     }
 

@@ -5,7 +5,7 @@
 
 mod config;
 
-pub use config::SelectiveCopyConfig;
+pub(crate) use config::SelectiveCopyConfig;
 
 use super::dfa::symbols;
 use super::settings::TaskSettings as _;
@@ -14,14 +14,14 @@ use crate::results::{Split, TaskResult, metric};
 use hankel_core::Random;
 
 /// The task `selective-copy`. Tokens: the symbols, the blank, the question.
-pub struct SelectiveCopy {
+pub(crate) struct SelectiveCopy {
     config: SelectiveCopyConfig,
     data_seed: u64,
 }
 
 impl SelectiveCopy {
     /// The task of a resolved configuration.
-    pub fn new(config: &SelectiveCopyConfig) -> Self {
+    pub(crate) fn new(config: &SelectiveCopyConfig) -> Self {
         SelectiveCopy { config: config.clone(), data_seed: config.sequences.seed() }
     }
 

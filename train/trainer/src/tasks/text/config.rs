@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Tokens of a generated answer, as released.
-pub const DEFAULT_NEW_TOKENS: usize = 128;
+pub(super) const DEFAULT_NEW_TOKENS: usize = 128;
 
 /// Which part of a document is cut out when the whole does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

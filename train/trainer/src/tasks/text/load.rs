@@ -20,7 +20,11 @@ use std::collections::HashSet;
 ///
 /// # Errors
 /// When a file cannot be read, nothing in it can be used, or a part is left with nothing.
-pub fn load(config: &TextConfig, layout: &Layout, renderer: &Renderer) -> Result<(Parts, Vec<DataFile>), TaskError> {
+pub(super) fn load(
+    config: &TextConfig,
+    layout: &Layout,
+    renderer: &Renderer,
+) -> Result<(Parts, Vec<DataFile>), TaskError> {
     let mut files = Vec::new();
     let mut part = |key, paths: Option<&Paths>| {
         let examples = paths.map(|paths| examples(key, paths, config, (layout, renderer), &mut files));

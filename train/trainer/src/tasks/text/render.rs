@@ -8,7 +8,7 @@ use super::template::{Part, Template, TemplateError};
 use std::sync::Arc;
 
 /// The templates of a task.
-pub struct Renderer {
+pub(super) struct Renderer {
     format: TextFormat,
     prompt: Option<Template>,
     answer: Template,
@@ -24,7 +24,7 @@ impl Renderer {
     ///
     /// # Errors
     /// When one of them means nothing.
-    pub fn new(config: &TextConfig) -> Result<Self, TemplateError> {
+    pub(super) fn new(config: &TextConfig) -> Result<Self, TemplateError> {
         let format = config.format;
         let own = |text: Option<&str>| text.map(|text| Template::parse(text, format.prompt_fields())).transpose();
         let roles = config.roles.clone().unwrap_or_default();
@@ -47,7 +47,7 @@ impl Renderer {
     ///
     /// # Errors
     /// When a field that they name is missing.
-    pub fn example(&self, mut question: Question) -> Result<Example, String> {
+    pub(super) fn example(&self, mut question: Question) -> Result<Example, String> {
         if !question.turns.is_empty() {
             return self.conversation(question);
         }
@@ -113,7 +113,7 @@ impl Renderer {
     ///
     /// # Errors
     /// When the answer's template names something else.
-    pub fn options(&self, question: &Question) -> Result<Vec<String>, String> {
+    pub(super) fn options(&self, question: &Question) -> Result<Vec<String>, String> {
         let option = |(label, text): &(String, String)| {
             self.answer.fill(|name| match name {
                 "answer" => Some(label.as_str()),

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Name of the accuracy of the most probable option.
-pub const ACCURACY_LOG_LIKELIHOOD: &str = "accuracy_log_likelihood";
+pub(super) const ACCURACY_LOG_LIKELIHOOD: &str = "accuracy_log_likelihood";
 /// Name of LongBench's own metric.
-pub const LONGBENCH_SCORE: &str = "longbench_score";
+pub(crate) const LONGBENCH_SCORE: &str = "longbench_score";
 
 /// A line of `predictions.jsonl`: a generated answer with its references.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ impl Scoring {
 }
 
 /// The label that a text names: the first that stands alone (`B`, `(b)`, `The answer is C.`). Without labels, A to Z.
-pub fn choice(text: &str, labels: &[String]) -> Option<String> {
+pub(super) fn choice(text: &str, labels: &[String]) -> Option<String> {
     let known = |word: &str| {
         if labels.is_empty() {
             return (word.len() == 1 && word.as_bytes()[0].is_ascii_alphabetic()).then(|| word.to_ascii_uppercase());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The questions of each part.
 #[derive(Debug, Default, PartialEq)]
-pub struct Parts {
+pub(super) struct Parts {
     /// Trained on.
     pub train: Vec<Example>,
     /// Scored during training.
@@ -25,7 +25,7 @@ pub struct Parts {
 ///
 /// # Errors
 /// When a part is left with nothing.
-pub fn divide(
+pub(super) fn divide(
     train: Vec<Example>,
     validation: Option<Vec<Example>>,
     test: Option<Vec<Example>>,

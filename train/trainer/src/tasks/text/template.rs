@@ -4,13 +4,13 @@ use crate::settings::nearest;
 
 /// A text in which `{name}` stands for a field; `{{` and `}}` are braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
+pub(super) struct Template {
     parts: Vec<Part>,
 }
 
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub(super) enum Part {
     /// Text as it is.
     Text(String),
     /// The value of a field.
@@ -19,7 +19,7 @@ pub enum Part {
 
 /// A template that means nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
+pub(super) enum TemplateError {
     /// Unknown field.
     #[error(
         "has the unknown placeholder {{{name}}}{}; there are {}; a brace is written twice",
@@ -44,7 +44,7 @@ impl Template {
     ///
     /// # Errors
     /// When a placeholder or a brace makes no sense.
-    pub fn parse(text: &str, fields: Option<&[&str]>) -> Result<Self, TemplateError> {
+    pub(super) fn parse(text: &str, fields: Option<&[&str]>) -> Result<Self, TemplateError> {
         let (mut parts, mut literal) = (Vec::new(), String::new());
         let mut rest = text;
         while let Some(place) = rest.find(['{', '}']) {
@@ -81,12 +81,12 @@ impl Template {
     }
 
     /// Its parts in order.
-    pub fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[Part] {
         &self.parts
     }
 
     /// Whether it has a place for `field`.
-    pub fn names(&self, field: &str) -> bool {
+    pub(super) fn names(&self, field: &str) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Field(name) if name == field))
     }
 
@@ -94,7 +94,7 @@ impl Template {
     ///
     /// # Errors
     /// The name of a field that `get` does not know.
-    pub fn fill<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Result<String, String> {
+    pub(super) fn fill<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Result<String, String> {
         let part = |part: &Part| match part {
             Part::Text(text) => Ok(text.clone()),
             Part::Field(name) => get(name).map(str::to_owned).ok_or_else(|| name.clone()),

@@ -1,5 +1,6 @@
 //! Real excerpts and the real tokenizer of Mistral-7B.
 
+use super::document::Piece;
 use super::lines::Problems;
 use super::*;
 use crate::config::Config;

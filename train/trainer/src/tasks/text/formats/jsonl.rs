@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let id = record.get("id").and_then(Value::as_str).unwrap_or(place).to_owned();
     let question = if record.get("messages").is_some() { conversation(record)? } else { fields(record)? };
     let document = Arc::new(Document { id: id.clone(), ..Document::default() });

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// How answers of a data set are scored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
+pub(crate) enum Measure {
     /// A metric of texts.
     Text(TextMetric),
     /// Whether the right class, among all, is named.
@@ -66,12 +66,12 @@ fn find(name: &str) -> Option<&'static Dataset> {
 }
 
 /// The prompt of a data set, and how many tokens its answers take at most.
-pub fn instructions(dataset: &str) -> Option<(&'static str, usize)> {
+pub(crate) fn instructions(dataset: &str) -> Option<(&'static str, usize)> {
     find(dataset).map(|dataset| (dataset.prompt, dataset.max_new_tokens))
 }
 
 /// How answers of a data set are scored, and the part of a prediction that counts.
-pub fn measure<'a>(dataset: &str, prediction: &'a str) -> Option<(Measure, &'a str)> {
+pub(crate) fn measure<'a>(dataset: &str, prediction: &'a str) -> Option<(Measure, &'a str)> {
     let found = find(dataset)?;
     let first_line = matches!(found.name, "trec" | "triviaqa" | "samsum");
     let text = prediction.trim_start_matches('\n');
@@ -80,7 +80,7 @@ pub fn measure<'a>(dataset: &str, prediction: &'a str) -> Option<(Measure, &'a s
 
 impl Measure {
     /// The score of a prediction, between 0 and 1: the best over the references.
-    pub fn score(self, prediction: &str, references: &[String], classes: &[String]) -> f64 {
+    pub(crate) fn score(self, prediction: &str, references: &[String], classes: &[String]) -> f64 {
         let against = |reference: &String| match self {
             Measure::Text(metric) => metric.score(prediction, &[reference]),
             Measure::Classification => longbench::classification(prediction, reference, classes),
@@ -91,7 +91,7 @@ impl Measure {
     }
 }
 
-pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let name = filled(record, "dataset")?;
     if find(name).is_none() {
         let known: Vec<&str> = DATASETS.iter().map(|dataset| dataset.name).collect();

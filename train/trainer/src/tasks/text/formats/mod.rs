@@ -15,13 +15,13 @@ use crate::settings::Paths;
 use crate::tasks::TaskError;
 use serde_json::Value;
 
-pub use longbench::{Measure, instructions, measure};
+pub(super) use longbench::{Measure, instructions, measure};
 
 /// The questions in the files of `paths`.
 ///
 /// # Errors
 /// When a file cannot be read or is empty.
-pub fn read(
+pub(super) fn read(
     key: &'static str,
     paths: &Paths,
     config: &TextConfig,

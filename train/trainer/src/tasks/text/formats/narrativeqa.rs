@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-pub fn read(
+pub(super) fn read(
     key: &'static str,
     paths: &Paths,
     config: &TextConfig,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let turn = |turn: &Value| Ok(format!("{}: {}", text(turn, "speaker")?, text(turn, "content")?));
     let turns: Vec<String> = list(record, "meeting_transcripts")?.iter().map(turn).collect::<Result<_, String>>()?;
     if turns.is_empty() {

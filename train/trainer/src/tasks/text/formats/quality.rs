@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let article = filled(record, "article")?.to_owned();
     let title = record.get("title").and_then(Value::as_str).unwrap_or_default().to_owned();
     let id = record.get("article_id").and_then(Value::as_str).unwrap_or(place).to_owned();
