@@ -3,7 +3,7 @@
 //! `A Wc A^T - Wc + B B^T = 0`, `A^T Wo A - Wo + C^T C = 0`.
 
 use super::cauchy::cauchy_factor;
-use super::linalg::{beside, compress_columns, exponent, product, times_power_of_two};
+use super::linalg::{beside, compress_columns, gain_exponents, product, times_power_of_two};
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
 use super::system::{LinearSystem, Mode, StateMatrix};
@@ -48,8 +48,7 @@ impl GramianFactors {
     ///
     /// Diagonal and modal A: a structured factorisation (module `cauchy`); dense A: doubling.
     pub fn analytic(system: &LinearSystem) -> Result<Self> {
-        // Of size 1, so that no square underflows or overflows.
-        let (size_b, size_c) = (exponent(system.b()), exponent(system.c()));
+        let (size_b, size_c) = gain_exponents(system.b(), system.c());
         let b = compress_columns(times_power_of_two(system.b(), -size_b).as_ref());
         let c = compress_columns(times_power_of_two(system.c(), -size_c).transpose());
         let (lc, lo, sensitivity, clamped_poles) = if let Some(modes) = system.a().modes() {

@@ -2,7 +2,7 @@
 
 use super::gramians::GramianFactors;
 use super::jacobi::jacobi_svd;
-use super::linalg::{exponent, ldexp, product, times_power_of_two};
+use super::linalg::{gain_exponents, ldexp, product, times_power_of_two};
 use super::{LtiError, Result};
 use faer::Mat;
 use faer::linalg::solvers::Solve;
@@ -25,8 +25,7 @@ impl HankelSpectrum {
     /// Decomposes the factors of the two Gramians.
     pub fn new(factors: &GramianFactors) -> Result<Self> {
         let d = factors.lc.nrows();
-        // Of size 1, so that no square underflows or overflows.
-        let (size_o, size_c) = (exponent(factors.lo.as_ref()), exponent(factors.lc.as_ref()));
+        let (size_c, size_o) = gain_exponents(factors.lc.as_ref(), factors.lo.transpose());
         let lo = times_power_of_two(factors.lo.as_ref(), -size_o);
         let lc = times_power_of_two(factors.lc.as_ref(), -size_c);
         let svd = jacobi_svd(product(lo.transpose(), lc.as_ref()).as_ref())?;

@@ -183,6 +183,18 @@ pub fn exponent(m: MatRef<'_, f64>) -> i32 {
     if largest > 0.0 && largest.is_finite() { largest.log2().floor() as i32 } else { 0 }
 }
 
+/// Half of the exponent of the largest gain of a state, `|row i of b| |column i of c|`, twice: powers of two to divide B [d, m] and
+/// C [p, d] by, so that squares of gains neither underflow nor overflow. Units of the states do not change them: a state of tiny
+/// inputs and huge outputs is of size 1.
+pub fn gain_exponents(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> (i32, i32) {
+    let gains = (0..b.nrows()).filter_map(|i| {
+        let (row, column) = (b.subrows(i, 1), c.subcols(i, 1));
+        (row.norm_max() > 0.0 && column.norm_max() > 0.0).then(|| exponent(row) + exponent(column))
+    });
+    let largest = gains.max().unwrap_or(0);
+    (largest / 2, largest - largest / 2)
+}
+
 /// `m * 2^exponent`: exact, unless an entry leaves the range of normal numbers.
 pub fn times_power_of_two(m: MatRef<'_, f64>, exponent: i32) -> Mat<f64> {
     Mat::from_fn(m.nrows(), m.ncols(), |i, j| ldexp(m[(i, j)], exponent))

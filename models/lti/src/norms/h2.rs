@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::gramians::unclamped_controllability;
-use crate::linalg::{exponent, ldexp, product, times_power_of_two};
+use crate::linalg::{exponent, gain_exponents, ldexp, product, times_power_of_two};
 use crate::system::LinearSystem;
 
 /// `||G||_2 = sqrt(trace(C Wc C^T) + ||D||_F^2)`, as the Frobenius norm of `C Lc`.
@@ -10,8 +10,7 @@ use crate::system::LinearSystem;
 /// With the factor in place of the Gramian nothing is squared, so that the norm of an error system is accurate relative to
 /// the system and not only to the root of it.
 pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
-    // Of size 1, so that no square underflows or overflows.
-    let (size_b, size_c) = (exponent(system.b()), exponent(system.c()));
+    let (size_b, size_c) = gain_exponents(system.b(), system.c());
     let factor = unclamped_controllability(system.a(), times_power_of_two(system.b(), -size_b).as_ref())?;
     let c = times_power_of_two(system.c(), -size_c);
     let size_d = system.d().map_or(0, exponent);

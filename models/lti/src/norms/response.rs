@@ -3,8 +3,8 @@
 use super::balance::balance;
 use crate::Result;
 use crate::linalg::{
-    above, beside, complex_spectral_norm, compress_columns, compress_columns_to_rank, eigenvalues, exponent, ldexp,
-    product, times_power_of_two,
+    above, beside, complex_spectral_norm, compress_columns, compress_columns_to_rank, eigenvalues, exponent,
+    gain_exponents, ldexp, product, times_power_of_two,
 };
 use crate::poles::{Pole, sin_cos};
 use crate::system::{LinearSystem, Mode};
@@ -27,8 +27,7 @@ pub struct FrequencyResponse {
     d: Mat<f64>,
     /// Poles, one of each complex pair.
     poles: Vec<Pole>,
-    /// The transfer function is `2^scale` times that of the matrices, whose B and C are of size 1: squares of tiny or huge
-    /// gains neither underflow nor overflow.
+    /// The transfer function is `2^scale` times that of the matrices, whose gains are of size 1.
     scale: i32,
 }
 
@@ -37,7 +36,7 @@ impl FrequencyResponse {
     /// result depends on the units they came in.
     pub fn new(system: &LinearSystem) -> Result<Self> {
         let n = system.states();
-        let (size_b, size_c) = (exponent(system.b()), exponent(system.c()));
+        let (size_b, size_c) = gain_exponents(system.b(), system.c());
         // A direct term that dwarfs both must stay in range.
         let scale = system.d().map_or(size_b + size_c, |d| (size_b + size_c).max(exponent(d) - LARGEST_DIRECT));
         let system_b = times_power_of_two(system.b(), size_c - scale);

@@ -2,12 +2,12 @@
 
 use faer::Mat;
 use hankel_lti::norms::{FrequencyResponse, h2_norm, hinf_norm};
-use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, Mode, StateMatrix};
+use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, Mode, StateMatrix, reduce};
 
-fn system(a: &StateMatrix, factor: f64) -> LinearSystem {
+fn system(a: &StateMatrix, of_b: f64, of_c: f64) -> LinearSystem {
     let d = a.states();
-    let b = Mat::from_fn(d, 2, |i, j| factor * (1.0 + (3 * i + 5 * j) as f64).sin());
-    let c = Mat::from_fn(2, d, |i, j| factor * (2.0 + (7 * i + 2 * j) as f64).cos());
+    let b = Mat::from_fn(d, 2, |i, j| of_b * (1.0 + (3 * i + 5 * j) as f64).sin());
+    let c = Mat::from_fn(2, d, |i, j| of_c * (2.0 + (7 * i + 2 * j) as f64).cos());
     LinearSystem::new(a.clone(), b, c, None).unwrap()
 }
 
@@ -25,13 +25,43 @@ fn norms_follow_the_scale_of_the_system() {
     let diagonal = StateMatrix::Diagonal(vec![0.999, 0.7, -0.2, 0.1]);
     let dense = StateMatrix::Dense(modal.to_dense() + Mat::from_fn(4, 4, |i, j| if i < j { 0.01 } else { 0.0 }));
     for a in [modal, diagonal, dense] {
-        let expected = values(&system(&a, 1.0));
+        let expected = values(&system(&a, 1.0, 1.0));
         for exponent in [-498, -133, 133, 498] {
-            let found = values(&system(&a, 2_f64.powi(exponent)));
+            let factor = 2_f64.powi(exponent);
+            let found = values(&system(&a, factor, factor));
             for (found, expected) in found.iter().zip(&expected) {
                 let expected = expected * 2_f64.powi(exponent) * 2_f64.powi(exponent);
                 assert!((found - expected).abs() <= 1e-13 * expected, "{exponent}: {found:e} {expected:e}");
             }
+        }
+    }
+}
+
+/// A reduced system is in balanced units, whatever those of the full one: their difference mixes both.
+#[test]
+fn units_of_the_states_change_no_norm() {
+    let jordan = Mat::from_fn(6, 6, |i, j| {
+        if i == j {
+            0.65
+        } else if j == i + 1 {
+            1.0
+        } else {
+            0.0
+        }
+    });
+    let a = StateMatrix::Dense(jordan);
+    let error = |exponent: i32| {
+        let full = system(&a, 2_f64.powi(exponent), 2_f64.powi(-exponent));
+        let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&full).unwrap()).unwrap();
+        let small = reduce(&full, &spectrum, Method::default(), 3).unwrap();
+        let difference = full.difference(&small.system).unwrap();
+        let (norm, enclosure) = hinf_norm(&FrequencyResponse::new(&difference).unwrap()).unwrap();
+        [norm.value, enclosure.upper, h2_norm(&difference).unwrap(), small.bound.unwrap()]
+    };
+    let expected = error(0);
+    for exponent in [-498, -133, 133, 498] {
+        for (found, expected) in error(exponent).iter().zip(expected) {
+            assert!((found / expected - 1.0).abs() < 1e-6, "{exponent}: {found:e} {expected:e}");
         }
     }
 }
