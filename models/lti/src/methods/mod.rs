@@ -196,7 +196,13 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
             method.name()
         )));
     }
-    (method.0.reduce)(system, spectrum, order)
+    (method.0.reduce)(system, spectrum, order).map_err(|error| match error {
+        LtiError::Unstable { modulus, .. } => LtiError::Unsupported(format!(
+            "method {} of order {order} gives an unstable system (a pole of modulus {modulus}): choose another order or method",
+            method.name()
+        )),
+        other => other,
+    })
 }
 
 /// `A_r = L A R, B_r = L B, C_r = C R`.
