@@ -18,9 +18,9 @@ use ceiling::Ceiling;
 use hankel_core::gpu::Gpu;
 use hankel_core::{Device, Random, Tensor};
 use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
-use hankel_models::mistral::{InitType, LoadOptions, init_model};
+use hankel_models::decoder::{InitType, LoadOptions, init_model};
 use hankel_models::{
-    AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, Role, StepKey, TinyGpt, TinyGptConfig,
+    AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass, Role, StepKey, TinyGpt, TinyGptConfig,
 };
 use hankel_ops::Targets;
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, gradient_norm};
@@ -174,8 +174,8 @@ fn main() -> Result<(), Error> {
         }
     }
     let batch = arguments.batch.unwrap_or(1);
-    let sizes = MistralConfig { layers: 1, vocabulary: 1024, ..MistralConfig::mistral_7b() };
-    let mut model: Option<Mistral> = None;
+    let sizes = DecoderConfig { layers: 1, vocabulary: 1024, ..DecoderConfig::mistral_7b() };
+    let mut model: Option<Decoder> = None;
     for length in arguments.lengths(&[512, 4096]) {
         for (kind, config) in adapters(sizes.d_model, length, 16) {
             let name = format!("mistral block nf4 {kind} T={length} B={batch}");
@@ -184,7 +184,7 @@ fn main() -> Result<(), Error> {
                     let folder = tempfile::tempdir()?;
                     let path = folder.path().join("block");
                     init_model(&sizes, 0, InitType::Bf16, &path)?;
-                    model = Some(Mistral::load(&path, LoadOptions { quantize: true, device: Device::Gpu(gpu) })?);
+                    model = Some(Decoder::load(&path, LoadOptions { quantize: true, device: Device::Gpu(gpu) })?);
                 }
                 let Some(model) = &model else { continue };
                 let adapters = AdapterSet::new(&config, &model.placement(), 0)?;

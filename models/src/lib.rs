@@ -1,15 +1,15 @@
 //! Backbones, adapters, linear systems and files of weights.
 //!
-//! [`tiny_gpt`] is the backbone of the small experiments, [`mistral`] that of the large ones, and [`backbone`] what both
+//! [`tiny_gpt`] is the backbone of the small experiments, [`decoder`] that of published models, and [`backbone`] what both
 //! offer; [`adapters`] what is trained on them; [`hankel_reduce`] applies the control theory of [`hankel_lti`] to whole
 //! adapters; [`weights`] the files; [`tokenizer`] turns text into token ids;
 //! [`generation`] continues a sequence.
 
 pub mod adapters;
 pub mod backbone;
+pub mod decoder;
 pub mod generation;
 pub mod linear;
-pub mod mistral;
 pub mod parameter;
 pub mod pass;
 mod sublayer;
@@ -24,8 +24,8 @@ pub use hankel_reduce as reduce;
 
 pub use adapters::{AdapterConfig, AdapterSet};
 pub use backbone::Backbone;
+pub use decoder::{Decoder, DecoderConfig};
 pub use generation::{Generator, Sampling, StopFilter};
-pub use mistral::{Mistral, MistralConfig};
 pub use parameter::{Parameter, Role};
 pub use pass::{Contribution, Pass, SiteInput, State, StepKey, Trajectory};
 pub use tiny_gpt::{TinyGpt, TinyGptConfig};

@@ -4,7 +4,7 @@ use crate::adapters::LinearAdapter;
 use crate::parameter::{Parameter, Role};
 use crate::pass::Pass;
 use hankel_core::{Random, Result, Tensor};
-use hankel_ops::{Gate, add_linear, layer_norm, linear, rms_norm};
+use hankel_ops::{Gate, add, add_linear, layer_norm, linear, rms_norm};
 use serde::{Deserialize, Serialize};
 
 /// `y = x W^T + b`, weight `[out, in]`.
@@ -22,9 +22,12 @@ impl Linear {
         Ok(Linear { weight, bias })
     }
 
-    /// A layer without a bias, of a weight that exists: any type that [`linear`] takes.
-    pub(crate) fn of_weight(name: &str, weight: &Tensor) -> Self {
-        Linear { weight: Parameter::new(format!("{name}.weight"), Role::Matrix, weight), bias: None }
+    /// A layer of a weight that exists, of any type that [`linear`] takes, and its bias.
+    pub(crate) fn of(name: &str, weight: &Tensor, bias: Option<&Tensor>) -> Self {
+        Linear {
+            weight: Parameter::new(format!("{name}.weight"), Role::Matrix, weight),
+            bias: bias.map(|bias| Parameter::new(format!("{name}.bias"), Role::Vector, bias)),
+        }
     }
 
     pub(crate) fn bias(&self) -> Option<Tensor> {
@@ -84,30 +87,45 @@ pub struct Norm {
     weight: Parameter,
     bias: Option<Parameter>,
     eps: f64,
+    /// Multiplies by `1 + weight`.
+    plus_one: bool,
 }
 
 impl Norm {
     const EPS: f64 = 1e-5;
 
-    /// A root-mean-square normalisation of a gain that exists.
-    pub(crate) fn rms(name: &str, weight: &Tensor, eps: f64) -> Self {
+    /// A normalisation of a gain, and for layer normalisation of a shift, that exist.
+    pub(crate) fn of(name: &str, kind: NormKind, weight: &Tensor, bias: Option<&Tensor>, eps: f64) -> Self {
         let weight = Parameter::new(format!("{name}.weight"), Role::Vector, weight);
-        Norm { kind: NormKind::RmsNorm, weight, bias: None, eps }
+        let bias = bias.map(|bias| Parameter::new(format!("{name}.bias"), Role::Vector, bias));
+        Norm { kind, weight, bias, eps, plus_one: false }
+    }
+
+    /// The same with a gain of `1 + weight`, if so.
+    pub(crate) fn plus_one(self, plus_one: bool) -> Self {
+        Norm { plus_one, ..self }
+    }
+
+    /// Length of the rows that it normalises.
+    pub(crate) fn width(&self) -> usize {
+        self.weight.elements()
     }
 
     pub(crate) fn new(name: &str, kind: NormKind, width: usize, bias: bool) -> Self {
         let weight = Parameter::new(format!("{name}.weight"), Role::Vector, &Tensor::full([width], 1.0_f32));
         let bias = (bias && kind == NormKind::LayerNorm)
             .then(|| Parameter::new(format!("{name}.bias"), Role::Vector, &Tensor::zeros::<f32>([width])));
-        Norm { kind, weight, bias, eps: Self::EPS }
+        Norm { kind, weight, bias, eps: Self::EPS, plus_one: false }
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut weight = self.weight.tensor();
+        if self.plus_one {
+            weight = add(&weight, &weight.full_like(weight.shape(), 1.0)?)?;
+        }
         match self.kind {
-            NormKind::LayerNorm => {
-                layer_norm(x, &self.weight.tensor(), self.bias.as_ref().map(Parameter::tensor).as_ref(), self.eps)
-            }
-            NormKind::RmsNorm => rms_norm(x, &self.weight.tensor(), self.eps),
+            NormKind::LayerNorm => layer_norm(x, &weight, self.bias.as_ref().map(Parameter::tensor).as_ref(), self.eps),
+            NormKind::RmsNorm => rms_norm(x, &weight, self.eps),
         }
     }
 

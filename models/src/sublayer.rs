@@ -1,10 +1,10 @@
 //! The end of a sub-layer, as every backbone has it: the projection back into the residual stream, and the stream adapter.
 
 use crate::adapters::{HrmInput, LayerAdapters, StreamInputs, StreamSite};
-use crate::linear::Linear;
+use crate::linear::{Linear, Norm};
 use crate::pass::Pass;
 use hankel_core::{Result, Tensor, scope};
-use hankel_ops::{add, dropout};
+use hankel_ops::{add, dropout, scale};
 
 /// Where a sub-layer ends.
 #[derive(Clone, Copy)]
@@ -19,14 +19,19 @@ pub(crate) struct Ending<'a> {
     pub name: &'a str,
     /// Probability of dropout on its output, while training.
     pub dropout: f64,
+    /// Normalisation of what the sub-layer adds to the stream.
+    pub norm: Option<&'a Norm>,
+    /// What that is multiplied by.
+    pub multiplier: f64,
 }
 
 impl Ending<'_> {
-    /// `base + projection(inner)`, then the stream adapter of the site. `norm` is the sub-layer's normalised input.
+    /// `base + multiplier norm(projection(inner))`, then the stream adapter of the site. `input` is what the sub-layer read:
+    /// the stream, normalised where there is a norm before it.
     pub(crate) fn forward(
         &self,
         base: &Tensor,
-        norm: &Tensor,
+        input: &Tensor,
         inner: &Tensor,
         adapters: &LayerAdapters,
         pass: &mut Pass,
@@ -35,11 +40,18 @@ impl Ending<'_> {
         let linear_adapter = adapters.linear(name);
         let stream_adapter = adapters.stream(site);
         let drops = pass.training.filter(|_| self.dropout > 0.0);
+        let changes = drops.is_some() || self.norm.is_some() || self.multiplier != 1.0;
         // The sum is one pass over memory unless something needs the sub-layer's output by itself.
-        let (output, sum) = if drops.is_some() || stream_adapter.is_some_and(|a| a.input() == HrmInput::Sublayer) {
+        let (output, sum) = if changes || stream_adapter.is_some_and(|a| a.input() == HrmInput::Sublayer) {
             let mut output = projection.forward(inner, linear_adapter, pass)?;
             if let Some(key) = drops {
                 output = dropout(&output, self.dropout, key.random(&format!("layers.{layer}.{name}")))?;
+            }
+            if let Some(norm) = self.norm {
+                output = norm.forward(&output)?;
+            }
+            if self.multiplier != 1.0 {
+                output = scale(&output, self.multiplier)?;
             }
             let sum = add(base, &output)?;
             (Some(output), sum)
@@ -47,7 +59,7 @@ impl Ending<'_> {
             (None, projection.onto(base, inner, linear_adapter, pass)?)
         };
         let Some(adapter) = stream_adapter else { return Ok(sum) };
-        let inputs = StreamInputs { residual: &sum, norm, sublayer: output.as_ref() };
+        let inputs = StreamInputs { residual: &sum, norm: input, sublayer: output.as_ref() };
         scope("adapter", || adapter.forward(layer, inputs, pass))
     }
 }

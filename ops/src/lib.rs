@@ -38,7 +38,7 @@ pub use layer_norm::layer_norm;
 pub use linear::{Gate, add_linear, linear};
 pub use orthogonality::{Side, orthogonality};
 pub use rms_norm::rms_norm;
-pub use rope::{Rotation, rope};
+pub use rope::{Rotary, rope};
 pub use row_norms::{inverse_row_norms, row_squares};
 pub use scan::{Poles, ScanPath, scan};
 pub use sequence::{concat_time, narrow_time};

@@ -10,7 +10,7 @@
 
 use hankel_core::Tensor;
 use hankel_io::Existing;
-use hankel_models::mistral::{CONFIG_FILE, Family, MistralConfig};
+use hankel_models::decoder::{CONFIG_FILE, DecoderConfig, TensorSpec, families};
 use hankel_models::tokenizer::TOKENIZER_FILE;
 use hankel_models::weights::ShardWriter;
 use serde_json::{Value, json};
@@ -28,8 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let size = |i: usize| usize::try_from(header[i].unsigned_abs());
     let (d, f, layers, heads) = (size(0)?, size(1)?, size(2)?, size(3)?);
     let (kv_heads, vocabulary, context) = (size(4)?, size(5)?, size(6)?);
-    let config = MistralConfig {
-        family: Family::Llama,
+    let config = DecoderConfig {
         vocabulary,
         d_model: d,
         layers,
@@ -38,11 +37,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         head_dim: d / heads,
         d_ff: f,
         context,
-        sliding_window: None,
-        rope_theta: 1e4,
-        rms_norm_eps: 1e-5,
+        norm_eps: 1e-5,
         tied_embeddings: header[5] > 0,
-        init_std: 0.02,
+        ..DecoderConfig::plain(&families::LLAMA)
     };
     let mut values = bytes[28..].as_chunks().0.iter().map(|b| f32::from_le_bytes(*b));
     let mut take = |n: usize| values.by_ref().take(n).collect::<Vec<f32>>();
@@ -75,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         tensors.insert("lm_head.weight".to_owned(), take(vocabulary * d));
     }
     let mut writer = ShardWriter::create(Path::new(directory), Existing::Refuse, 1 << 30)?;
-    for (name, shape) in config.tensors() {
+    for TensorSpec { name, shape, .. } in config.tensors() {
         let data = tensors.remove(&name).ok_or_else(|| format!("{name} was not read"))?;
         writer.push(&name, &Tensor::from_vec(data, shape)?)?;
     }

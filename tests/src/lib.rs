@@ -1,5 +1,6 @@
 //! What crosses crates: gradients, equivalence, conformance and recovery.
 
+pub mod decoders;
 pub mod golden;
 pub mod gradients;
 pub mod operators;

@@ -4,9 +4,9 @@
 
 use hankel_core::{DType, Random, Tensor, pool};
 use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
-use hankel_models::mistral::{InitType, LoadOptions, init_model};
+use hankel_models::decoder::{InitType, LoadOptions, init_model};
 use hankel_models::{
-    AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Pass, StepKey, TinyGpt, TinyGptConfig,
+    AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Pass, StepKey, TinyGpt, TinyGptConfig,
 };
 use hankel_ops::Targets;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -63,7 +63,7 @@ const MIB: usize = 1 << 20;
 
 /// Bytes of the worst moment of a step of LoRA on a model whose frozen weights are stored compactly.
 fn peak_of_compact_step(directory: &std::path::Path, quantize: bool) -> usize {
-    let model = Mistral::load(directory, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
+    let model = Decoder::load(directory, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
     let adapters = AdapterSet::new(&AdapterConfig::Lora(LoraConfig::new(2)), &model.placement(), 0).unwrap();
     let tokens = Tensor::from_vec(vec![1_u32, 2, 3, 4], [1, 4]).unwrap();
     let weights = Tensor::full([1, 4], 1.0_f32);
@@ -83,7 +83,7 @@ fn peak_of_compact_step(directory: &std::path::Path, quantize: bool) -> usize {
 fn compact_weights_are_never_widened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
-    let config = MistralConfig {
+    let config = DecoderConfig {
         vocabulary: 16_384,
         d_model: 256,
         layers: 2,
@@ -91,7 +91,7 @@ fn compact_weights_are_never_widened() {
         kv_heads: 2,
         head_dim: 64,
         d_ff: 16_384,
-        ..MistralConfig::mistral_7b()
+        ..DecoderConfig::mistral_7b()
     };
     init_model(&config, 0, InitType::Bf16, &path).unwrap();
     for quantize in [false, true] {
@@ -102,7 +102,7 @@ fn compact_weights_are_never_widened() {
 
 /// Fifty steps of training leave no more behind than a few do.
 fn memory_is_flat_over_many_steps() {
-    let config = MistralConfig {
+    let config = DecoderConfig {
         vocabulary: 64,
         d_model: 64,
         layers: 3,
@@ -110,9 +110,9 @@ fn memory_is_flat_over_many_steps() {
         kv_heads: 2,
         head_dim: 16,
         d_ff: 128,
-        ..MistralConfig::mistral_7b()
+        ..DecoderConfig::mistral_7b()
     };
-    let model = Mistral::new(&config, 0).unwrap();
+    let model = Decoder::new(&config, 0).unwrap();
     let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 8, 64, 64));
     for (name, adapter) in [("hrm", hrm), ("lora", AdapterConfig::Lora(LoraConfig::new(4)))] {
         let adapters = AdapterSet::new(&adapter, &model.placement(), 0).unwrap();

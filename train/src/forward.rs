@@ -99,7 +99,7 @@ fn compute(model: &Model, input: &Input, gradients: bool) -> Result<(NamedArrays
     let mut without_penalty = None;
     let mut run = || -> hankel_core::Result<(Tensor, Tensor)> {
         let hidden = match backbone {
-            Transformer::Mistral { model, .. } if gradients => {
+            Transformer::Decoder { model, .. } if gradients => {
                 let x = model.embed(&input.tokens)?;
                 let zeros = x.full_like(x.shape(), 0.0)?.parameter()?;
                 let x = add(&x, &zeros)?;

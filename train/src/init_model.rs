@@ -3,14 +3,14 @@
 use anyhow::Result;
 use clap::ValueEnum;
 use hankel_io::terminal;
-use hankel_models::MistralConfig;
-use hankel_models::mistral::{InitType, init_model};
+use hankel_models::DecoderConfig;
+use hankel_models::decoder::{InitType, init_model};
 use serde_json::json;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The model's config.json (model_type mistral or llama)
+    /// The model's config.json
     config: PathBuf,
     /// Directory to write; it must not exist
     #[arg(short, long, value_name = "DIR")]
@@ -35,7 +35,7 @@ enum Dtype {
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.config;
     let bytes = hankel_io::input::read(path)?;
-    let config = MistralConfig::parse(&bytes).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
+    let config = DecoderConfig::parse(&bytes).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
     let (kind, size) = match args.dtype {
         Dtype::Bf16 => (InitType::Bf16, 2),
         Dtype::F32 => (InitType::F32, 4),

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use hankel_core::{DType, Device};
 use hankel_io::terminal;
 use hankel_models::adapters::MergeReport;
-use hankel_models::mistral::{MistralConfig, merge_model};
+use hankel_models::decoder::{DecoderConfig, merge_model};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, TinyGpt};
 use hankel_trainer::config::Precision;
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Tensor by tensor, from file to file.
 fn merge_files(args: &Args) -> Result<MergeReport> {
-    let placement = MistralConfig::load(&args.model)?.placement();
+    let placement = DecoderConfig::load(&args.model)?.placement();
     let adapters = load(&args.adapter, &placement)?;
     let trained = args.adapter.join(TRAINED_BACKBONE_FILE);
     adapters.check_mergeable().with_context(|| args.adapter.display().to_string())?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use hankel_io::terminal;
-use hankel_models::mistral::quantize_model;
+use hankel_models::decoder::quantize_model;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;

@@ -69,7 +69,7 @@ impl Block {
     }
 
     fn ending<'a>(&self, site: StreamSite, projection: &'a Linear, name: &'a str) -> Ending<'a> {
-        Ending { layer: self.layer, site, projection, name, dropout: self.dropout }
+        Ending { layer: self.layer, site, projection, name, dropout: self.dropout, norm: None, multiplier: 1.0 }
     }
 
     fn attend(&self, x: &Tensor, adapters: &LayerAdapters, pass: &mut Pass) -> Result<Tensor> {

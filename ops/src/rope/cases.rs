@@ -1,48 +1,51 @@
 //! Cases and oracles.
 
-use super::{Rotation, rope};
+use super::{Rotary, rope};
 use crate::registry::{Case, Dice, Input};
 
-fn case([batch, steps]: [usize; 2], heads: usize, rotation: Rotation) -> Case {
-    let Rotation { head_dim, offset, theta } = rotation;
+fn case([batch, steps]: [usize; 2], heads: usize, rotary: Rotary, offset: usize) -> Case {
+    let head_dim = rotary.head_dim();
+    let Rotary { frequencies, magnitude } = rotary.clone();
     Case {
-        name: format!("{batch} x {steps}, {heads} heads, {rotation:?}"),
+        name: format!("{batch} x {steps}, {heads} heads of {head_dim} from {offset}, times {magnitude}"),
         inputs: vec![Input::normal([batch, steps, heads * head_dim], 1.0)],
-        run: Box::new(move |x| rope(&x[0], rotation)),
+        run: Box::new(move |x| rope(&x[0], &rotary, offset)),
         oracle: Box::new(move |x| {
             let element = |i: usize| {
                 let (token, within) = (i / (heads * head_dim) % steps, i % head_dim);
                 let (half, head) = (head_dim / 2, i - within);
                 let k = within % half;
-                let angle = (offset + token) as f64 / theta.powf(2.0 * k as f64 / head_dim as f64);
+                let angle = (offset + token) as f64 * frequencies[k];
                 let (re, im) = (x[0].data[head + k], x[0].data[head + k + half]);
-                if within < half { re * angle.cos() - im * angle.sin() } else { re * angle.sin() + im * angle.cos() }
+                let turned = if within < half {
+                    re * angle.cos() - im * angle.sin()
+                } else {
+                    re * angle.sin() + im * angle.cos()
+                };
+                magnitude * turned
             };
             (0..x[0].data.len()).map(element).collect()
         }),
     }
 }
 
-const fn rotation(head_dim: usize, offset: usize, theta: f64) -> Rotation {
-    Rotation { head_dim, offset, theta }
-}
-
 pub fn cases() -> Vec<Case> {
+    let stretched = Rotary { frequencies: [0.5, 0.02, 0.3].into(), magnitude: 1.2 };
     vec![
-        case([2, 5], 3, rotation(8, 0, 1e4)),
-        case([1, 1], 1, rotation(2, 0, 1e4)),
-        case([0, 4], 2, rotation(4, 3, 1e4)),
-        case([1, 0], 2, rotation(4, 3, 1e4)),
-        case([2, 3], 2, rotation(6, 4093, 1e4)),
-        case([1, 700], 2, rotation(32, 17, 1e6)),
+        case([2, 5], 3, Rotary::new(8, 1e4), 0),
+        case([1, 1], 1, Rotary::new(2, 1e4), 0),
+        case([0, 4], 2, Rotary::new(4, 1e4), 3),
+        case([1, 0], 2, Rotary::new(4, 1e4), 3),
+        case([2, 3], 2, Rotary::new(6, 1e4), 4093),
+        case([1, 700], 2, Rotary::new(32, 1e6), 17),
+        case([2, 9], 2, stretched, 5),
     ]
 }
 
 pub fn random(dice: &mut Dice) -> Case {
     let sizes = [dice.size(0, 2), dice.size(0, 20)];
-    case(
-        sizes,
-        dice.size(1, 3),
-        rotation(2 * dice.size(1, 9), dice.size(0, 500), 10.0_f64.powi(dice.size(1, 6) as i32)),
-    )
+    let (heads, head_dim) = (dice.size(1, 3), 2 * dice.size(1, 9));
+    let (offset, theta) = (dice.size(0, 500), 10.0_f64.powi(dice.size(1, 6) as i32));
+    let magnitude = dice.size(1, 4) as f64 / 2.0;
+    case(sizes, heads, Rotary { magnitude, ..Rotary::new(head_dim, theta) }, offset)
 }

@@ -1,6 +1,6 @@
 //! Kernels over tokens.
 
-use super::Rotation;
+use super::Rotary;
 use crate::kernels::Real;
 use crate::kernels::simd::vectorized;
 use hankel_core::parallel;
@@ -17,29 +17,28 @@ pub struct Turns<T> {
 const ANGLES: usize = 1024;
 
 impl<T: Real> Turns<T> {
-    /// By the angles.
-    pub fn forward(rotation: Rotation, steps: usize) -> Self {
-        Self::new(rotation, steps, 1.0)
+    /// By the angles of `steps` positions from `first` on.
+    pub fn forward(rotary: &Rotary, first: usize, steps: usize) -> Self {
+        Self::new(rotary, first, steps, 1.0)
     }
 
     /// By the opposite angles.
-    pub fn backward(rotation: Rotation, steps: usize) -> Self {
-        Self::new(rotation, steps, -1.0)
+    pub fn backward(rotary: &Rotary, first: usize, steps: usize) -> Self {
+        Self::new(rotary, first, steps, -1.0)
     }
 
-    fn new(rotation: Rotation, steps: usize, sign: f64) -> Self {
-        let Rotation { head_dim, offset, theta } = rotation;
-        let half = head_dim / 2;
-        let frequency: Vec<f64> = (0..half).map(|k| theta.powf(-2.0 * k as f64 / head_dim as f64)).collect();
-        let turn = |i: usize| (sign * (offset + i / half) as f64 * frequency[i % half]).sin_cos();
+    fn new(rotary: &Rotary, first: usize, steps: usize, sign: f64) -> Self {
+        let Rotary { frequencies, magnitude } = rotary;
+        let half = frequencies.len();
+        let turn = |i: usize| (sign * (first + i / half) as f64 * frequencies[i % half]).sin_cos();
         let (mut cos, mut sin) = (vec![T::zero(); steps * half], vec![T::zero(); steps * half]);
         parallel::for_paired_chunks((&mut cos, ANGLES), (&mut sin, ANGLES), |task, cos, sin| {
             for (i, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
                 let (s, c) = turn(task * ANGLES + i);
-                (*cos, *sin) = (T::of(c), T::of(s));
+                (*cos, *sin) = (T::of(magnitude * c), T::of(magnitude * s));
             }
         });
-        Turns { cos, sin, head_dim, steps }
+        Turns { cos, sin, head_dim: rotary.head_dim(), steps }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kernel on a GPU. Cosines and sines come from the host, which has doubles, and stay on the device.
 
-use super::Rotation;
+use super::Rotary;
 use super::cpu::Turns;
 use crate::gpu::{Output, Tables, floats};
 use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
@@ -12,28 +12,28 @@ static ROPE: Kernel = Kernel { name: "rope", source: include_str!("rope.wgsl"), 
 /// Positions of a stream that share a table: text as it is generated moves through it.
 const BLOCK: usize = 4096;
 
-/// Cosines and sines by the width of a head, the bits of theta, the first position and the number of positions.
-static TURNS: Tables<(usize, u64, usize, usize)> = Tables::new(8);
+/// Cosines and sines by the frequencies, the first position and the number of positions.
+static TURNS: Tables<(Rotary, usize, usize)> = Tables::new(8);
 
 /// The table in which the tokens lie, and the position of the first of them in it.
-fn turns(gpu: &'static Gpu, rotation: Rotation, steps: usize) -> Result<(Arc<GpuBuffer>, usize)> {
-    let Rotation { head_dim, offset, theta } = rotation;
+fn turns(gpu: &'static Gpu, rotary: &Rotary, offset: usize, steps: usize) -> Result<(Arc<GpuBuffer>, usize)> {
     let first = offset % BLOCK;
     let (base, positions) = (offset - first, (first + steps).next_power_of_two().max(256));
     let make = || {
-        let turns = Turns::<f32>::forward(Rotation { offset: base, ..rotation }, positions);
+        let turns = Turns::<f32>::forward(rotary, base, positions);
         turns.cos.into_iter().zip(turns.sin).flat_map(|(cos, sin)| [cos, sin]).collect()
     };
-    Ok((TURNS.get(gpu, (head_dim, theta.to_bits(), base, positions), make)?, first))
+    Ok((TURNS.get(gpu, (rotary.clone(), base, positions), make)?, first))
 }
 
-pub(super) fn rope(gpu: &'static Gpu, x: &Tensor, rotation: Rotation) -> Result<Tensor> {
+pub(super) fn rope(gpu: &'static Gpu, x: &Tensor, rotary: &Rotary, offset: usize) -> Result<Tensor> {
     let (steps, width) = (x.shape()[1], x.shape()[2]);
-    let (turns, first) = turns(gpu, rotation, steps)?;
+    let (turns, first) = turns(gpu, rotary, offset, steps)?;
+    let half = rotary.frequencies.len();
     let run = move |x: &Tensor, back: bool| {
         let y = Output::new(gpu, x.elements())?;
         let planes = x.elements() / 2;
-        let parameters = [planes, rotation.head_dim / 2, steps, width, first].map(|size| size as u32);
+        let parameters = [planes, half, steps, width, first].map(|size| size as u32);
         let buffers = [floats("rope", "x", x, gpu)?, &turns, y.buffer()];
         gpu.launch(&ROPE, &[("BACK", f64::from(u8::from(back)))], &buffers, &parameters, groups(planes, 256))?;
         y.finish(x.shape())

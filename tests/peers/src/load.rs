@@ -3,9 +3,9 @@
 use crate::protocol::{Program, Report, Tensors};
 use anyhow::Result;
 use hankel_core::{CpuStorage, Tensor};
-use hankel_models::mistral::{InitType, LoadOptions, init_model};
+use hankel_models::decoder::{InitType, LoadOptions, init_model};
 use hankel_models::weights::ModelFiles;
-use hankel_models::{Backbone, Mistral, MistralConfig};
+use hankel_models::{Backbone, Decoder, DecoderConfig};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ impl Load {
     pub fn new(settings: Settings) -> Result<Self> {
         let Settings { directory, layers, d_model, d_ff, vocabulary } = settings;
         if !directory.exists() {
-            let config = MistralConfig { layers, d_model, d_ff, vocabulary, ..MistralConfig::mistral_7b() };
+            let config = DecoderConfig { layers, d_model, d_ff, vocabulary, ..DecoderConfig::mistral_7b() };
             init_model(&config, 0, InitType::Bf16, &directory)?;
         }
         Ok(Load { directory, d_model })
@@ -65,7 +65,7 @@ impl Program for Load {
             touch(&tensor)
         })?;
         let sum = report.time("whole model, every page", || {
-            let model = Mistral::load(&self.directory, LoadOptions::default())?;
+            let model = Decoder::load(&self.directory, LoadOptions::default())?;
             model.parameters().iter().map(|parameter| touch(&parameter.tensor())).sum::<Result<u64>>()
         })?;
         report.value("sum", sum as f64);

@@ -8,7 +8,7 @@ use crate::step::{RANK, disturb};
 use anyhow::{Context, Result, anyhow};
 use hankel_core::{DType, Gradients, Precision, Random, Tensor, with_precision};
 use hankel_models::adapters::LoraConfig;
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Pass, StepKey};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Pass, StepKey};
 use serde::Deserialize;
 
 /// What is run.
@@ -25,7 +25,7 @@ pub struct Settings {
 
 /// A block with an adapter, its input and the gradient of its normalised output.
 pub struct Block {
-    model: Mistral,
+    model: Decoder,
     adapters: AdapterSet,
     optimizer: Optimizer,
     precision: Precision,
@@ -37,7 +37,7 @@ impl Block {
     /// Everything is drawn from fixed seeds.
     pub fn new(settings: &Settings) -> Result<Self> {
         let &Settings { steps, d_model, d_ff, heads, kv_heads, .. } = settings;
-        let config = MistralConfig {
+        let config = DecoderConfig {
             vocabulary: 2,
             layers: 1,
             d_model,
@@ -45,9 +45,9 @@ impl Block {
             heads,
             kv_heads,
             head_dim: d_model / heads,
-            ..MistralConfig::mistral_7b()
+            ..DecoderConfig::mistral_7b()
         };
-        let model = Mistral::new(&config, 0)?;
+        let model = Decoder::new(&config, 0)?;
         for parameter in model.parameters().iter().filter(|parameter| parameter.name().ends_with("_proj.weight")) {
             parameter.update(|weight| quantize(weight).map(|packed| *weight = packed))?;
         }

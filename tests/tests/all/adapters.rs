@@ -2,7 +2,7 @@
 
 use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
 use hankel_models::adapters::{AdaLoraConfig, Ia3Config, LinearAdapter, LoraConfig, Preset, Schedule};
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, MistralConfig, Parameter, Pass, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, DecoderConfig, Parameter, Pass, TinyGpt, TinyGptConfig};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -258,7 +258,7 @@ fn a_state_of_other_adapters_is_refused() {
 fn counts_and_budgets_of_the_golden_file() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/counts.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let (mistral, tiny) = (MistralConfig::mistral_7b().placement(), TinyGptConfig::default().placement());
+    let (mistral, tiny) = (DecoderConfig::mistral_7b().placement(), TinyGptConfig::default().placement());
     let mut seen = 0;
     for row in golden["counts"].as_array().unwrap() {
         let number = |key: &str| row[key].as_u64().map(|n| n as usize);
@@ -317,7 +317,7 @@ fn counts_and_budgets_of_the_golden_file() {
 
 #[test]
 fn budgets_say_what_they_come_to() {
-    let placement = MistralConfig::mistral_7b().placement();
+    let placement = DecoderConfig::mistral_7b().placement();
     let lora = AdapterConfig::Lora(LoraConfig::new(1));
     let solved = lora.solve_budget(&placement, 8_400_000).unwrap();
     assert_eq!((solved.key, solved.size, solved.parameters), ("rank", 20, 8_519_680));

@@ -6,15 +6,15 @@ use hankel_models::adapters::{HrmConfig, LoraConfig, Preset, StreamConfig, Strea
 use hankel_models::lti::OrderRule;
 use hankel_models::lti::varying::Controllability;
 use hankel_models::weights::HrmAdapterFile;
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, SiteInput};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, SiteInput};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-fn sizes() -> MistralConfig {
-    MistralConfig {
+fn sizes() -> DecoderConfig {
+    DecoderConfig {
         vocabulary: 16,
         d_model: 8,
         layers: 2,
@@ -22,7 +22,7 @@ fn sizes() -> MistralConfig {
         kv_heads: 1,
         head_dim: 4,
         d_ff: 12,
-        ..MistralConfig::mistral_7b()
+        ..DecoderConfig::mistral_7b()
     }
 }
 
@@ -31,7 +31,7 @@ fn originals() -> &'static TempDir {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let model = Mistral::new(&sizes(), 0).unwrap();
+        let model = Decoder::new(&sizes(), 0).unwrap();
         let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 3, 8, 16));
         for (name, config) in [("hrm", hrm), ("lora", AdapterConfig::Lora(LoraConfig::new(2)))] {
             let set = AdapterSet::new(&config, &model.placement(), 0).unwrap();

@@ -1,16 +1,15 @@
 //! Mistral against the library that defines its files: hidden states, logits, loss, gradients, generation, every layout of
 //! the weights; with LoRA over 4-bit weights; with the recurrent adapter at each of its inputs, and truncated.
 
-use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::adapters::{HrmConfig, HrmInput, LoraConfig, Preset};
+use hankel_models::decoder::LoadOptions;
 use hankel_models::lti::{GramianFactors, HankelSpectrum, StateMatrix, methods, reduce};
-use hankel_models::mistral::LoadOptions;
 use hankel_models::reduce::hrm::linear_system;
 use hankel_models::weights::HrmDynamics;
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, Parameter, Pass, Role, State, StepKey};
-use hankel_ops::Targets;
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, Parameter, Pass, Role, StepKey};
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, gradient_norm};
+use hankel_tests::decoders::{devices, everywhere, greedy, loss_of, none, values};
 use hankel_tests::golden::Golden;
 use std::path::PathBuf;
 
@@ -20,45 +19,8 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden")).join(name)
 }
 
-fn load(name: &str, device: Device) -> Mistral {
-    Mistral::load(&path(name), LoadOptions { device, ..LoadOptions::default() }).unwrap()
-}
-
-/// The CPU, and a GPU if there is one.
-fn devices() -> Vec<Device> {
-    [Some(Device::Cpu), for_tests().map(Device::Gpu)].into_iter().flatten().collect()
-}
-
-/// Element types with where they are computed in: a GPU has no doubles.
-fn everywhere() -> Vec<(DType, Device)> {
-    [(DType::F64, Device::Cpu)].into_iter().chain(devices().into_iter().map(|device| (DType::F32, device))).collect()
-}
-
-fn none(model: &Mistral) -> AdapterSet {
-    AdapterSet::none(&model.placement())
-}
-
-/// Next-token targets: those of the last position, and those that are -100, count nothing.
-fn shifted(labels: &[f64], steps: usize) -> (Vec<u32>, Vec<f32>) {
-    let next = |i: usize| if (i + 1).is_multiple_of(steps) { -100.0 } else { labels[i + 1] };
-    (0..labels.len()).map(next).map(|label| if label < 0.0 { (0, 0.0) } else { (label as u32, 1.0) }).unzip()
-}
-
-/// The mean loss over all targets, from embedded tokens.
-fn loss_of(model: &Mistral, adapters: &AdapterSet, x: &Tensor, labels: &[f64], pass: &mut Pass) -> Tensor {
-    let hidden = model.hidden_of(x, adapters, pass).unwrap();
-    let shape = [x.shape()[0], x.shape()[1]];
-    let (targets, weights) = shifted(labels, shape[1]);
-    let normalizer = weights.iter().map(|&w| f64::from(w)).sum();
-    let targets = Tensor::from_vec(targets, shape).unwrap();
-    let weights = Tensor::from_vec(weights, shape).unwrap().to_dtype(hidden.dtype()).unwrap();
-    let head = hankel_ops::Head { weight: &model.head().tensor(), bias: None };
-    let targets = Targets { tokens: &targets, weights: &weights, smoothing: 0.0, normalizer };
-    hankel_ops::cross_entropy(&hidden, head, targets).unwrap()
-}
-
-fn values(tensor: &Tensor) -> Vec<f64> {
-    tensor.to_f64_vec()
+fn load(name: &str, device: Device) -> Decoder {
+    Decoder::load(&path(name), LoadOptions { device, ..LoadOptions::default() }).unwrap()
 }
 
 #[test]
@@ -155,28 +117,6 @@ fn padding_on_the_right_needs_no_mask() {
     }
 }
 
-/// Greedy continuation of one sequence by a stream: the ids, and the logits that chose each.
-fn greedy(model: &Mistral, adapters: &AdapterSet, prompt: &[f64], steps: usize) -> (Vec<f64>, Vec<f64>) {
-    let (mut ids, mut all) = (prompt.to_vec(), Vec::new());
-    let mut state = State::default();
-    let mut part = prompt.to_vec();
-    for _ in 0..steps {
-        let tokens = Tensor::from_vec(part.iter().map(|&id| id as u32).collect(), [1, part.len()]).unwrap();
-        let logits = no_grad(|| model.logits(&tokens, adapters, &mut Pass::streaming(&mut state))).unwrap();
-        let logits = values(&logits);
-        let last = &logits[logits.len() - model.vocabulary()..];
-        let best = (0..last.len()).fold(0, |best, i| if last[i] > last[best] { i } else { best });
-        all.extend(last);
-        ids.push(best as f64);
-        part = vec![best as f64];
-    }
-    if let Some(window) = model.config().sliding_window {
-        let (keys, _) = state.layer(0).keys_values.clone().unwrap();
-        assert!(keys.shape()[1] < window, "the cache holds {} keys", keys.shape()[1]);
-    }
-    (ids, all)
-}
-
 #[test]
 fn greedy_generation_past_the_window() {
     for (name, device) in MODELS.into_iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
@@ -256,7 +196,7 @@ fn shards_are_the_same_model() {
 fn lora_over_four_bits() {
     for device in devices() {
         let golden = Golden::read("peft/qlora/io");
-        let model = Mistral::load(&path("mistral/window/hf"), LoadOptions { quantize: true, device }).unwrap();
+        let model = Decoder::load(&path("mistral/window/hf"), LoadOptions { quantize: true, device }).unwrap();
         let adapters = AdapterSet::load(&path("peft/qlora/adapter"), &model.placement(), 32).unwrap();
         adapters.to_device(device).unwrap();
         let tokens = golden.tokens("input_ids");
@@ -275,7 +215,7 @@ fn lora_over_four_bits() {
 }
 
 /// The branches of a golden case.
-fn branches(model: &Mistral, golden: &Golden, input: HrmInput, prefix: &str) -> AdapterSet {
+fn branches(model: &Decoder, golden: &Golden, input: HrmInput, prefix: &str) -> AdapterSet {
     let mut config = HrmConfig::new(Preset::Paper, 6, model.config().d_model, 32);
     config.input = input;
     config.train_log_dt = golden.has(&format!("{prefix}layers.0.log_dt"));

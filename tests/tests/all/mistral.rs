@@ -5,17 +5,17 @@ use hankel_core::{DType, Random, Tensor, no_grad};
 use hankel_models::adapters::{
     AdaLoraConfig, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamConfig, StreamSite,
 };
-use hankel_models::mistral::{Family, InitType, LoadOptions, init_model};
-use hankel_models::{AdapterConfig, AdapterSet, Backbone, Mistral, MistralConfig, Parameter, Pass, State, StepKey};
+use hankel_models::decoder::{InitType, LoadOptions, Positions, Rope, families, init_model};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 use hankel_tests::gradients::relative_error;
 use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state, without_dropout};
 
 const VOCABULARY: usize = 13;
 
-fn tiny(window: Option<usize>) -> Mistral {
-    let config = MistralConfig {
-        family: Family::Mistral,
+fn tiny(window: Option<usize>) -> Decoder {
+    let config = DecoderConfig {
+        family: &families::MISTRAL,
         vocabulary: VOCABULARY,
         d_model: 12,
         layers: 2,
@@ -26,12 +26,11 @@ fn tiny(window: Option<usize>) -> Mistral {
         d_ff: 20,
         context: 64,
         sliding_window: window,
-        rope_theta: 100.0,
-        rms_norm_eps: 1e-5,
-        tied_embeddings: false,
+        positions: Positions::Rotary(Rope { theta: 100.0, ..Rope::default() }),
         init_std: 0.4,
+        ..DecoderConfig::mistral_7b()
     };
-    Mistral::new(&config, 3).unwrap()
+    Decoder::new(&config, 3).unwrap()
 }
 
 fn tokens(shape: [usize; 2]) -> Tensor {
@@ -70,7 +69,7 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
 }
 
 /// Adapters as they are after some training: nothing at zero.
-fn shaken(config: &AdapterConfig, model: &Mistral) -> AdapterSet {
+fn shaken(config: &AdapterConfig, model: &Decoder) -> AdapterSet {
     let adapters = AdapterSet::on(config, &model.placement(), &model.parameters(), 2).unwrap();
     for (i, parameter) in adapters.parameters().iter().enumerate() {
         let noise = Random::new(2, "shake", i as u64);
@@ -81,7 +80,7 @@ fn shaken(config: &AdapterConfig, model: &Mistral) -> AdapterSet {
     adapters
 }
 
-fn loss(model: &Mistral, adapters: &AdapterSet, recompute: bool) -> hankel_core::Result<Tensor> {
+fn loss(model: &Decoder, adapters: &AdapterSet, recompute: bool) -> hankel_core::Result<Tensor> {
     let (input, target) = (tokens([2, 11]), tokens([2, 11]));
     let weights = Tensor::full([2, 11], 1.0_f32);
     let targets = Targets { tokens: &target, weights: &weights, smoothing: 0.0, normalizer: 22.0 };
@@ -178,8 +177,8 @@ fn adapters_on_weights_of(quantize: bool, kind: DType) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
     init_model(tiny(Some(5)).config(), 7, InitType::Bf16, &path).unwrap();
-    let packed = Mistral::load(&path, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
-    let wide = Mistral::load(&path, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
+    let packed = Decoder::load(&path, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
+    let wide = Decoder::load(&path, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
     assert!(packed.parameters().iter().any(|p| p.tensor().dtype() == kind));
     wide.to_dtype(DType::F32).unwrap();
     for (name, config) in variants() {
@@ -199,7 +198,7 @@ fn adapters_on_weights_of(quantize: bool, kind: DType) {
 
 #[test]
 fn grouped_queries_are_counted_as_they_are() {
-    let placement = MistralConfig::mistral_7b().placement();
+    let placement = DecoderConfig::mistral_7b().placement();
     let count = |targets: &[&str], rank: usize| -> usize {
         let targets: Vec<String> = targets.iter().map(|t| (*t).to_owned()).collect();
         let sites = placement.resolve(&targets).unwrap();
@@ -219,6 +218,6 @@ fn what_does_not_fit_is_refused() {
     let config = AdapterConfig::Lora(LoraConfig { targets: vec!["fc1".into()], ..LoraConfig::new(2) });
     let message = AdapterSet::new(&config, &model.placement(), 0).err().unwrap().to_string();
     assert!(message.contains("fc1") && message.contains("gate_proj"), "{message}");
-    let odd = MistralConfig { kv_heads: 3, ..model.config().clone() };
-    assert!(Mistral::new(&odd, 0).err().unwrap().to_string().contains("num_key_value_heads"));
+    let odd = DecoderConfig { kv_heads: 3, ..model.config().clone() };
+    assert!(Decoder::new(&odd, 0).err().unwrap().to_string().contains("num_key_value_heads"));
 }

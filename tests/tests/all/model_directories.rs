@@ -1,9 +1,9 @@
 //! Model directories: what is read, what is refused and how it is said, quantising and random models on disk.
 
 use hankel_core::{CpuStorage, DType, Storage, Tensor, no_grad};
-use hankel_models::mistral::{Family, InitType, LoadOptions, init_model, quantize_model};
+use hankel_models::decoder::{InitType, LoadOptions, Positions, Rope, families, init_model, quantize_model};
 use hankel_models::weights::ModelFiles;
-use hankel_models::{AdapterSet, Backbone, Mistral, MistralConfig, Pass};
+use hankel_models::{AdapterSet, Backbone, Decoder, DecoderConfig, Pass};
 use hankel_ops::linear;
 use hankel_tests::golden::Golden;
 use proptest::prelude::*;
@@ -26,8 +26,8 @@ fn copy(name: &str) -> TempDir {
     folder
 }
 
-fn load(folder: &Path) -> Result<Mistral, String> {
-    Mistral::load(folder, LoadOptions::default()).map_err(|e| e.to_string())
+fn load(folder: &Path) -> Result<Decoder, String> {
+    Decoder::load(folder, LoadOptions::default()).map_err(|e| e.to_string())
 }
 
 #[track_caller]
@@ -38,7 +38,7 @@ fn refused(folder: &Path, expected: &[&str]) {
     }
 }
 
-fn logits(model: &Mistral) -> Vec<f64> {
+fn logits(model: &Decoder) -> Vec<f64> {
     let ids = (0..20).map(|i| i * 37 % model.vocabulary() as u32).collect();
     let tokens = Tensor::from_vec(ids, [1, 20]).unwrap();
     let adapters = AdapterSet::none(&model.placement());
@@ -219,35 +219,41 @@ fn an_index_names_files_in_the_directory_and_agrees_with_them() {
     refused(folder.path(), &["the index says"]);
 }
 
+fn turned(theta: f64) -> Positions {
+    Positions::Rotary(Rope { theta, ..Rope::default() })
+}
+
 #[test]
 fn configurations_in_either_spelling() {
-    let old = MistralConfig::load(&golden("mistral/window/hf_bf16")).unwrap();
-    let new = MistralConfig::load(&golden("mistral/window/hf")).unwrap();
-    assert_eq!(MistralConfig { init_std: 0.1, ..old.clone() }, new);
-    assert_eq!((old.head_dim, old.sliding_window, old.rope_theta), (8, Some(16), 1e4));
-    let explicit = MistralConfig::load(&golden("mistral/headdim/hf")).unwrap();
-    assert_eq!((explicit.head_dim, explicit.sliding_window, explicit.rope_theta), (16, None, 1e6));
-    assert_eq!(explicit.rms_norm_eps, 1e-6);
-    for config in [MistralConfig::mistral_7b(), old, explicit] {
+    let old = DecoderConfig::load(&golden("mistral/window/hf_bf16")).unwrap();
+    let new = DecoderConfig::load(&golden("mistral/window/hf")).unwrap();
+    assert_eq!(DecoderConfig { init_std: 0.1, ..old.clone() }, new);
+    assert_eq!((old.head_dim, old.sliding_window, old.positions.clone()), (8, Some(16), turned(1e4)));
+    let explicit = DecoderConfig::load(&golden("mistral/headdim/hf")).unwrap();
+    assert_eq!((explicit.head_dim, explicit.sliding_window, explicit.positions.clone()), (16, None, turned(1e6)));
+    assert_eq!(explicit.norm_eps, 1e-6);
+    for config in [DecoderConfig::mistral_7b(), old, explicit] {
         let written = serde_json::to_vec(&config.to_json("bfloat16")).unwrap();
-        assert_eq!(MistralConfig::parse(&written).unwrap(), config);
+        assert_eq!(DecoderConfig::parse(&written).unwrap(), config);
     }
-    assert_eq!(MistralConfig::mistral_7b().parameters(), 7_241_732_096);
-    let base = MistralConfig::mistral_7b().to_json("bfloat16");
+    assert_eq!(DecoderConfig::mistral_7b().parameters(), 7_241_732_096);
+    let base = DecoderConfig::mistral_7b().to_json("bfloat16");
     let parsed = |key: &str, value: Value| {
         let mut json = base.clone();
         json[key] = value;
-        MistralConfig::parse(&serde_json::to_vec(&json).unwrap())
+        DecoderConfig::parse(&serde_json::to_vec(&json).unwrap())
     };
     let llama = parsed("model_type", json!("llama")).unwrap();
-    assert_eq!((llama.family, llama.sliding_window), (Family::Llama, None));
+    assert_eq!((llama.family, llama.sliding_window), (&families::LLAMA, None));
     assert_eq!(parsed("head_dim", Value::Null).unwrap().head_dim, 128);
     assert_eq!(parsed("num_key_value_heads", Value::Null).unwrap().kv_heads, 32);
     let wrong = [
-        ("model_type", json!("gpt2")),
+        ("model_type", json!("mixtral")),
         ("hidden_act", json!("gelu")),
         ("attention_bias", json!(true)),
-        ("rope_scaling", json!({"type": "linear", "factor": 2.0})),
+        ("rope_scaling", json!({"type": "dynamic", "factor": 2.0})),
+        ("num_local_experts", json!(8)),
+        ("partial_rotary_factor", json!(0.5)),
         ("rope_parameters", json!({"rope_type": "llama3", "rope_theta": 1e4})),
         ("rope_parameters", json!({"rope_type": "default", "rope_theta": 2e4})),
         ("num_key_value_heads", json!(5)),
@@ -262,7 +268,7 @@ fn configurations_in_either_spelling() {
         let message = parsed(key, value).expect_err(key);
         assert!(!message.is_empty());
     }
-    assert!(parsed("model_type", json!("gpt2")).unwrap_err().contains("mistral and llama"));
+    assert!(parsed("model_type", json!("mixtral")).unwrap_err().contains("llama, mistral"));
 }
 
 #[test]
@@ -319,10 +325,10 @@ fn quantised_directories_load_and_compute_as_quantising_on_the_fly() {
             assert_eq!(report.matrices, 7 * stored.config().layers);
             if double {
                 let quantized =
-                    Mistral::load(&golden(name), LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
+                    Decoder::load(&golden(name), LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
                 assert_eq!(logits(&stored), logits(&quantized), "{name}");
                 // What is quantised already stays as it is.
-                let again = Mistral::load(&to, LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
+                let again = Decoder::load(&to, LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
                 assert_eq!(logits(&again), logits(&stored), "{name}");
             }
             let nf4 = stored.parameters().iter().filter(|p| p.tensor().dtype() == DType::Nf4).count();
@@ -356,7 +362,7 @@ fn quantising_says_which_weight_is_not_finite() {
 #[test]
 fn random_models_on_disk_are_those_in_memory() {
     let folder = tempfile::tempdir().unwrap();
-    let config = MistralConfig {
+    let config = DecoderConfig {
         vocabulary: 300,
         d_model: 24,
         layers: 2,
@@ -366,9 +372,9 @@ fn random_models_on_disk_are_those_in_memory() {
         d_ff: 40,
         sliding_window: Some(7),
         init_std: 0.3,
-        ..MistralConfig::mistral_7b()
+        ..DecoderConfig::mistral_7b()
     };
-    let memory = Mistral::new(&config, 5).unwrap();
+    let memory = Decoder::new(&config, 5).unwrap();
     let path = folder.path().join("f32");
     init_model(&config, 5, InitType::F32, &path).unwrap();
     let stored = load(&path).unwrap();

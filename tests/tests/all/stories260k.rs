@@ -2,8 +2,8 @@
 
 use hankel_core::gpu::for_tests;
 use hankel_core::{Device, Tensor, no_grad};
-use hankel_models::mistral::LoadOptions;
-use hankel_models::{AdapterSet, Backbone, Mistral, Pass, State, Tokenizer};
+use hankel_models::decoder::LoadOptions;
+use hankel_models::{AdapterSet, Backbone, Decoder, Pass, State, Tokenizer};
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
@@ -19,7 +19,7 @@ fn greedy_text_is_the_published_text() {
 }
 
 fn writes_the_published_text(device: Device) {
-    let model = Mistral::load(&folder(), LoadOptions { device, ..LoadOptions::default() }).unwrap();
+    let model = Decoder::load(&folder(), LoadOptions { device, ..LoadOptions::default() }).unwrap();
     let tokenizer = Tokenizer::load(&folder()).unwrap();
     tokenizer.check(model.vocabulary()).unwrap();
     assert_eq!(model.config().parameters(), 260_032);

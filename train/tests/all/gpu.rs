@@ -3,8 +3,8 @@
 use crate::common::{Finished, Place, TINY, collect_losses, stop_at};
 use hankel_core::Precision;
 use hankel_core::gpu::for_tests;
-use hankel_models::MistralConfig;
-use hankel_models::mistral::{InitType, init_model};
+use hankel_models::DecoderConfig;
+use hankel_models::decoder::{InitType, init_model};
 use hankel_ops::linear::gpu_precisions;
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{Prepared, Stop, fit};
@@ -282,7 +282,7 @@ fn training_in_f16_follows_that_in_f32() {
 }
 
 fn mistral(place: &Place) {
-    let config = MistralConfig {
+    let config = DecoderConfig {
         vocabulary: 256,
         d_model: 64,
         layers: 2,
@@ -292,7 +292,7 @@ fn mistral(place: &Place) {
         d_ff: 96,
         sliding_window: Some(8),
         init_std: 0.1,
-        ..MistralConfig::mistral_7b()
+        ..DecoderConfig::mistral_7b()
     };
     init_model(&config, 1, InitType::Bf16, &place.path("model")).unwrap();
     place.write("text", "the quick brown fox jumps over the lazy dog; ".repeat(60));

@@ -2,8 +2,8 @@
 
 use crate::common::{Place, collect_losses};
 use hankel_models::adapters::{HrmConfig, Preset};
-use hankel_models::mistral::{Family, InitType, init_model};
-use hankel_models::{AdapterConfig, AdapterSet, MistralConfig};
+use hankel_models::decoder::{InitType, families, init_model};
+use hankel_models::{AdapterConfig, AdapterSet, DecoderConfig};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A model of bytes, with grouped queries and a window.
-pub fn small() -> MistralConfig {
-    MistralConfig {
-        family: Family::Mistral,
+pub fn small() -> DecoderConfig {
+    DecoderConfig {
+        family: &families::MISTRAL,
         vocabulary: 256,
         d_model: 16,
         layers: 2,
@@ -23,10 +23,8 @@ pub fn small() -> MistralConfig {
         d_ff: 24,
         context: 64,
         sliding_window: Some(8),
-        rope_theta: 1e4,
-        rms_norm_eps: 1e-5,
-        tied_embeddings: false,
         init_std: 0.3,
+        ..DecoderConfig::mistral_7b()
     }
 }
 
@@ -77,7 +75,7 @@ fn adapters_are_trained_evaluated_and_resumed() {
     assert!(!place.path("run/backbone").exists());
     let result: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(place.path("run/result.json")).unwrap()).unwrap();
-    assert_eq!(result["backbone"]["kind"], "mistral");
+    assert_eq!(result["backbone"]["kind"], "decoder");
     assert_eq!(result["backbone"]["source"], "model");
     assert_eq!(result["backbone"]["parameters"], small().parameters());
     assert_eq!(result["rows"].as_array().unwrap().len(), 3);
@@ -150,18 +148,18 @@ fn what_does_not_fit_is_refused() {
     refused(&["backbone.model=nowhere"], &["`backbone.model` cannot be used", "nowhere/config.json"]);
     refused(&["backbone.quantize=int3"], &["`backbone.quantize`", "nf4", "int3"]);
     refused(&["backbone.layers=3"], &["unknown key `backbone.layers`", "model, quantize, recompute"]);
-    refused(&["pretrain.steps=3"], &["`pretrain` is not for `backbone.kind = \"mistral\"`"]);
+    refused(&["pretrain.steps=3"], &["`pretrain` is not for `backbone.kind = \"decoder\"`"]);
     refused(&["backbone.kept_inputs=bf16", "backbone.recompute=false"], &["`backbone.kept_inputs` is for"]);
     refused(&["precision=f16"], &["`precision` cannot be used", "the CPU has f32 and bf16"]);
-    let narrow = MistralConfig { vocabulary: 255, ..small() };
+    let narrow = DecoderConfig { vocabulary: 255, ..small() };
     init_model(&narrow, 1, InitType::Bf16, &place.path("narrow")).unwrap();
     refused(&["backbone.model=narrow"], &["`backbone.model`", "vocabulary of 255", "256"]);
 
     // An adapter of another base: its layers, its width.
     place.fit(CONFIG, "base", &["--set", "train.steps=1"]);
     for (name, other, parts) in [
-        ("short", MistralConfig { layers: 1, ..small() }, ["layer 1", "1 layers"]),
-        ("wide", MistralConfig { d_model: 24, ..small() }, ["width 16", "24"]),
+        ("short", DecoderConfig { layers: 1, ..small() }, ["layer 1", "1 layers"]),
+        ("wide", DecoderConfig { d_model: 24, ..small() }, ["width 16", "24"]),
     ] {
         init_model(&other, 1, InitType::Bf16, &place.path(name)).unwrap();
         let model = format!("backbone.model={name}");
@@ -394,7 +392,7 @@ fn a_pretrained_llama_tells_its_story() {
     assert_eq!((&facts["parameters"], &facts["bytes"]), (&260_032.into(), &1_040_128.into()));
     place.run(&random).refused(&["random", "exists"]);
     place.run(&["generate", "--model", "random"]).refused(&["random has no tokenizer.json", "512 tokens"]);
-    place.write("odd.json", "{\"model_type\": \"gpt2\"}");
+    place.write("odd.json", "{\"model_type\": \"mixtral\"}");
     place.run(&["init-model", "odd.json", "-o", "odd"]).refused(&["odd.json"]);
     assert!(!place.path("odd").exists() && !place.path("again").exists());
 }

@@ -2,8 +2,8 @@
 //! real small Llama.
 
 use crate::common::{Place, collect_losses};
-use hankel_models::MistralConfig;
-use hankel_models::mistral::{Family, InitType, init_model};
+use hankel_models::DecoderConfig;
+use hankel_models::decoder::{InitType, families, init_model};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -19,8 +19,8 @@ fn fixture(name: &str) -> String {
 /// A random model with the vocabulary of Mistral-7B and its tokenizer beside it.
 fn place() -> Place {
     let place = Place::new();
-    let config = MistralConfig {
-        family: Family::Mistral,
+    let config = DecoderConfig {
+        family: &families::MISTRAL,
         vocabulary: 32_000,
         d_model: 16,
         layers: 2,
@@ -30,10 +30,8 @@ fn place() -> Place {
         d_ff: 24,
         context: 512,
         sliding_window: Some(64),
-        rope_theta: 1e4,
-        rms_norm_eps: 1e-5,
-        tied_embeddings: false,
         init_std: 0.3,
+        ..DecoderConfig::mistral_7b()
     };
     init_model(&config, 1, InitType::Bf16, &place.path("model")).unwrap();
     for file in ["tokenizer.json", "tokenizer_config.json"] {

@@ -273,7 +273,7 @@ pub struct TaskResult {
 /// The backbone of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackboneResult {
-    /// `tiny_gpt`, `mistral` ...
+    /// `tiny_gpt`, `decoder` ...
     pub kind: String,
     /// `random`, `pretrained here`, or the directory it was loaded from.
     pub source: String,

@@ -2,7 +2,7 @@
 
 use super::golden;
 use hankel_core::{DType, Tensor};
-use hankel_models::MistralConfig;
+use hankel_models::DecoderConfig;
 use hankel_models::adapters::{HrmConfig, Placement, Preset};
 use hankel_models::{AdapterConfig, AdapterSet};
 use hankel_tests::golden::Golden;
@@ -28,14 +28,14 @@ const ADAPTERS: [(&str, Option<&str>); 10] = [
 
 /// The sites of `mistral/window`.
 fn placement() -> Placement {
-    let sizes = MistralConfig {
+    let sizes = DecoderConfig {
         layers: 3,
         d_model: 64,
         heads: 4,
         kv_heads: 1,
         head_dim: 16,
         d_ff: 160,
-        ..MistralConfig::mistral_7b()
+        ..DecoderConfig::mistral_7b()
     };
     sizes.placement()
 }

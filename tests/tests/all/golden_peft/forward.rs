@@ -3,15 +3,15 @@
 use super::golden as golden_path;
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Tensor, no_grad};
-use hankel_models::mistral::LoadOptions;
-use hankel_models::{AdapterSet, Backbone, Mistral, Pass, StepKey};
+use hankel_models::decoder::LoadOptions;
+use hankel_models::{AdapterSet, Backbone, Decoder, Pass, StepKey};
 use hankel_ops::{Targets, add};
 use hankel_tests::golden::Golden;
 
 const CASES: [&str; 6] = ["lora_qv", "lora_all", "rslora", "dora_qv", "adalora", "ia3"];
 
 /// Mean cross entropy of the next token where its label is not -100.
-fn loss_of(model: &Mistral, adapters: &AdapterSet, golden: &Golden, recompute: bool) -> Tensor {
+fn loss_of(model: &Decoder, adapters: &AdapterSet, golden: &Golden, recompute: bool) -> Tensor {
     let tokens = golden.tokens("input_ids");
     let (labels, steps) = (golden.values("labels"), tokens.shape()[1]);
     let next = |i: usize| if (i + 1).is_multiple_of(steps) { -100.0 } else { labels[i + 1] };
@@ -33,7 +33,7 @@ fn logits_loss_and_gradients() {
         let gpu = for_tests().map(|gpu| (DType::F32, true, Device::Gpu(gpu)));
         for (dtype, recompute, device) in cpu.into_iter().chain(gpu) {
             let options = LoadOptions { device, ..LoadOptions::default() };
-            let model = Mistral::load(&golden_path("mistral/window/hf"), options).unwrap();
+            let model = Decoder::load(&golden_path("mistral/window/hf"), options).unwrap();
             model.to_dtype(dtype).unwrap();
             let adapters =
                 AdapterSet::load(&golden_path(&format!("peft/{case}/adapter")), &model.placement(), 24).unwrap();
@@ -69,7 +69,7 @@ fn logits_loss_and_gradients() {
 fn a_merged_mistral_computes_the_same() {
     for case in CASES {
         let golden = Golden::read(&format!("peft/{case}/io"));
-        let model = Mistral::load(&golden_path("mistral/window/hf"), LoadOptions::default()).unwrap();
+        let model = Decoder::load(&golden_path("mistral/window/hf"), LoadOptions::default()).unwrap();
         let adapters = AdapterSet::load(&golden_path(&format!("peft/{case}/adapter")), &model.placement(), 24).unwrap();
         let report = adapters.merge(&model.parameters()).unwrap();
         let none = AdapterSet::none(&model.placement());

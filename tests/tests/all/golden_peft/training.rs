@@ -6,8 +6,8 @@ use super::golden as golden_path;
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_models::adapters::{AdaLoraConfig, AdapterConfig, LoraConfig, Schedule};
-use hankel_models::mistral::LoadOptions;
-use hankel_models::{AdapterSet, Backbone, Mistral, Parameter, Pass, StepKey};
+use hankel_models::decoder::LoadOptions;
+use hankel_models::{AdapterSet, Backbone, Decoder, Parameter, Pass, StepKey};
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, clip_factor, gradient_norm};
 use hankel_ops::{Targets, add};
 use hankel_tests::golden::Golden;
@@ -46,7 +46,7 @@ fn config(golden: &Golden) -> AdapterConfig {
 }
 
 /// Mean next-token loss of `tokens` and what the adapters add to it.
-fn loss_of(model: &Mistral, adapters: &AdapterSet, tokens: &Tensor) -> Tensor {
+fn loss_of(model: &Decoder, adapters: &AdapterSet, tokens: &Tensor) -> Tensor {
     let &[batch, steps] = &tokens.shape()[..] else { panic!("tokens {}", tokens.shape()) };
     let ids = tokens.data::<u32>().unwrap();
     let next = |i: usize| if (i + 1).is_multiple_of(steps) { (0, 0.0) } else { (ids[i + 1], 1.0) };
@@ -72,7 +72,7 @@ fn follows(case: &str) {
 fn follows_on(case: &str, dtype: DType, device: Device) {
     let golden = Golden::read(&format!("peft/{case}/train"));
     let options = LoadOptions { device, ..LoadOptions::default() };
-    let model = Mistral::load(&golden_path("mistral/window/hf"), options).unwrap();
+    let model = Decoder::load(&golden_path("mistral/window/hf"), options).unwrap();
     model.to_dtype(dtype).unwrap();
     let adapters = AdapterSet::on(&config(&golden), &model.placement(), &model.parameters(), 0).unwrap();
     adapters.to_dtype(dtype).unwrap();
@@ -135,7 +135,7 @@ fn follows_on(case: &str, dtype: DType, device: Device) {
 }
 
 /// The directory that comes of it, beside the one that PEFT wrote.
-fn saved_like_theirs(case: &str, golden: &Golden, model: &Mistral, adapters: &AdapterSet, data: &Tensor) {
+fn saved_like_theirs(case: &str, golden: &Golden, model: &Decoder, adapters: &AdapterSet, data: &Tensor) {
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("adapter");
     adapters.save(&saved, None).unwrap();

@@ -1,9 +1,9 @@
 //! `[backbone]`: the transformer that adapters are attached to.
 
-mod mistral;
+mod decoder;
 mod tiny_gpt;
 
-pub use mistral::{KeptInputs, MistralConfig, Quantize};
+pub use decoder::{DecoderConfig, KeptInputs, Quantize};
 pub use tiny_gpt::{TinyGptConfig, model_directory};
 
 use crate::settings::check::Checks;
@@ -15,20 +15,20 @@ use std::path::PathBuf;
 pub enum BackboneConfig {
     /// `kind = "tiny_gpt"`.
     TinyGpt(TinyGptConfig),
-    /// `kind = "mistral"`.
-    Mistral(MistralConfig),
+    /// `kind = "decoder"`.
+    Decoder(DecoderConfig),
 }
 
-/// Values of `backbone.kind`.
-pub const KINDS: &[&str] = &["tiny_gpt", "mistral"];
+/// Values of `backbone.kind`; the last two are other names of `decoder`.
+pub const KINDS: &[&str] = &["tiny_gpt", "decoder", "mistral", "llama"];
 
 /// A backbone's own settings: those of its files, or of what will be drawn.
 #[derive(Debug, Clone)]
 pub enum Sizes {
     /// `kind = "tiny_gpt"`.
     TinyGpt(hankel_models::TinyGptConfig),
-    /// `kind = "mistral"`.
-    Mistral(hankel_models::MistralConfig),
+    /// `kind = "decoder"`.
+    Decoder(Box<hankel_models::DecoderConfig>),
 }
 
 impl Sizes {
@@ -36,7 +36,7 @@ impl Sizes {
     pub fn placement(&self) -> Placement {
         match self {
             Sizes::TinyGpt(c) => c.placement(),
-            Sizes::Mistral(c) => c.placement(),
+            Sizes::Decoder(c) => c.placement(),
         }
     }
 }
@@ -46,7 +46,7 @@ impl BackboneConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             BackboneConfig::TinyGpt(_) => "tiny_gpt",
-            BackboneConfig::Mistral(_) => "mistral",
+            BackboneConfig::Decoder(_) => "decoder",
         }
     }
 
@@ -54,7 +54,7 @@ impl BackboneConfig {
     pub fn path(&self) -> Option<&PathBuf> {
         match self {
             BackboneConfig::TinyGpt(c) => c.path.as_ref(),
-            BackboneConfig::Mistral(c) => Some(&c.model),
+            BackboneConfig::Decoder(c) => Some(&c.model),
         }
     }
 
@@ -67,7 +67,7 @@ impl BackboneConfig {
     pub fn freeze(&self) -> bool {
         match self {
             BackboneConfig::TinyGpt(c) => c.freeze,
-            BackboneConfig::Mistral(_) => true,
+            BackboneConfig::Decoder(_) => true,
         }
     }
 
@@ -75,7 +75,7 @@ impl BackboneConfig {
     pub fn trains_with_adapter(&self) -> bool {
         match self {
             BackboneConfig::TinyGpt(c) => !c.freeze || c.train_head || c.train_embeddings,
-            BackboneConfig::Mistral(_) => false,
+            BackboneConfig::Decoder(_) => false,
         }
     }
 
@@ -90,7 +90,7 @@ impl BackboneConfig {
     pub(super) fn check(&self, vocabulary: usize, longest: usize, checks: &mut Checks<'_>) -> Option<Sizes> {
         match self {
             BackboneConfig::TinyGpt(c) => c.check(vocabulary, longest, checks).map(Sizes::TinyGpt),
-            BackboneConfig::Mistral(c) => c.check(vocabulary, checks).map(Sizes::Mistral),
+            BackboneConfig::Decoder(c) => c.check(vocabulary, checks).map(Box::new).map(Sizes::Decoder),
         }
     }
 }

@@ -24,7 +24,7 @@ mod write;
 pub use adapter::{
     AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, ReduceConfig, Scan, TruncateConfig,
 };
-pub use backbone::{BackboneConfig, KeptInputs, MistralConfig, Quantize, TinyGptConfig};
+pub use backbone::{BackboneConfig, DecoderConfig, KeptInputs, Quantize, TinyGptConfig};
 pub use low_rank::{AdaLoraConfig, Ia3Config};
 pub use probe::{ExactnessConfig, ProbeConfig};
 pub use stream::{StreamConfig, StreamSettings};
@@ -180,7 +180,7 @@ impl Config {
         self.check_tokenizer_of_model(&mut checks);
         self.task.check(&mut checks.inside("task"));
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
-        if let Some(Sizes::Mistral(model)) = &backbone {
+        if let Some(Sizes::Decoder(model)) = &backbone {
             self.task.check_model(model.vocabulary, &mut checks.inside("task"));
         }
         let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
@@ -246,7 +246,7 @@ impl Config {
 
     /// Reports a missing tokenizer under the key of the model when `task.tokenizer` was not given.
     fn check_tokenizer_of_model(&self, checks: &mut Checks<'_>) {
-        let key = if matches!(self.backbone, BackboneConfig::Mistral(_)) { "backbone.model" } else { "backbone.path" };
+        let key = if matches!(self.backbone, BackboneConfig::Decoder(_)) { "backbone.model" } else { "backbone.path" };
         let (Some(tokenizer), Some(model)) = (self.task.tokenizer(), self.backbone.path()) else { return };
         if tokenizer == model_directory(model)
             && let Err(error) = Tokenizer::load(tokenizer)

@@ -86,7 +86,7 @@ fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
 fn backbone(node: &Node) -> Result<BackboneConfig, ConfigError> {
     let table = node.as_table("backbone")?;
     Ok(match kind(node, "backbone", backbone::KINDS, Some("tiny_gpt"))? {
-        "mistral" => BackboneConfig::Mistral(read(table, &node.origin, "backbone", &["kind"])?),
+        "decoder" | "mistral" | "llama" => BackboneConfig::Decoder(read(table, &node.origin, "backbone", &["kind"])?),
         _ => BackboneConfig::TinyGpt(read(table, &node.origin, "backbone", &["kind"])?),
     })
 }

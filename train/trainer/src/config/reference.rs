@@ -12,7 +12,7 @@ fn every_key_and_every_value_is_in_the_documentation() {
     let mut wanted = [
         keys::<TrainConfig>(),
         keys::<TinyGptConfig>(),
-        keys::<MistralConfig>(),
+        keys::<DecoderConfig>(),
         keys::<HrmConfig>(),
         keys::<LoraConfig>(),
         keys::<AdaLoraConfig>(),

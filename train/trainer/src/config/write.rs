@@ -31,7 +31,7 @@ pub fn config(config: &Config) -> String {
 fn backbone(backbone: &BackboneConfig) -> Table {
     match backbone {
         BackboneConfig::TinyGpt(c) => tagged(backbone.kind(), c),
-        BackboneConfig::Mistral(c) => tagged(backbone.kind(), c),
+        BackboneConfig::Decoder(c) => tagged(backbone.kind(), c),
     }
 }
 

@@ -5,9 +5,9 @@ use super::transformer::Transformer;
 use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directory};
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Tensor};
-use hankel_models::mistral::{CONFIG_FILE, LoadOptions};
+use hankel_models::decoder::{CONFIG_FILE, LoadOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
-use hankel_models::{AdapterSet, Mistral, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterSet, Decoder, TinyGpt, TinyGptConfig};
 use hankel_ops::linear::check_precision;
 use serde_json::Value;
 use std::path::Path;
@@ -51,9 +51,9 @@ impl BackboneSnapshot {
                     Some(path) => load(&model_directory(path), &settings)?,
                 })
             }
-            BackboneConfig::Mistral(c) => {
-                let model = Mistral::load(&c.model, c.load_options(device))?;
-                Transformer::Mistral { model, recompute: c.recompute, kept: c.kept() }
+            BackboneConfig::Decoder(c) => {
+                let model = Decoder::load(&c.model, c.load_options(device))?;
+                Transformer::Decoder { model, recompute: c.recompute, kept: c.kept() }
             }
         };
         Self::of(backbone, config.precision, device)
@@ -85,7 +85,7 @@ impl BackboneSnapshot {
     }
 
     /// The model in a directory of its own, of whatever kind its `config.json` says; `quantize` as in
-    /// [`crate::config::MistralConfig`].
+    /// [`crate::config::DecoderConfig`].
     ///
     /// # Errors
     /// When files are missing, damaged or of an unknown kind, or the device has no room.
@@ -95,11 +95,11 @@ impl BackboneSnapshot {
         let config: Value =
             serde_json::from_slice(&text).with_context(|| format!("{} is malformed", path.display()))?;
         if config["model_type"] != "tiny_gpt" {
-            let model = Mistral::load(directory, LoadOptions { quantize, device })?;
-            return Self::of(Transformer::Mistral { model, recompute: true, kept: None }, precision, device);
+            let model = Decoder::load(directory, LoadOptions { quantize, device })?;
+            return Self::of(Transformer::Decoder { model, recompute: true, kept: None }, precision, device);
         }
         if quantize {
-            bail!("{}: only Mistral and Llama are quantised, this is a tiny_gpt", directory.display());
+            bail!("{}: a tiny_gpt is not quantised", directory.display());
         }
         Self::of(Transformer::TinyGpt(TinyGpt::load(directory)?), precision, device)
     }

@@ -1,6 +1,6 @@
 //! An estimate of the memory that training takes, by component.
 
-mod mistral;
+mod decoder;
 mod tiny_gpt;
 
 use super::model::Model;
@@ -56,9 +56,9 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
     let tokens = (settings.batch_size * settings.chunk.map_or(length, |chunk| chunk.min(length))) as u64;
     let activations = match &model.backbone {
         Transformer::TinyGpt(backbone) => tiny_gpt::activations(model, backbone, size * tokens),
-        Transformer::Mistral { model: backbone, recompute, kept } => {
-            let layers = mistral::Layers { recompute: *recompute, kept: *kept };
-            mistral::activations(&model.adapters, backbone.config(), tokens, size, layers)
+        Transformer::Decoder { model: backbone, recompute, kept } => {
+            let layers = decoder::Layers { recompute: *recompute, kept: *kept };
+            decoder::activations(&model.adapters, backbone.config(), tokens, size, layers)
         }
     };
     let vocabulary = model.backbone.vocabulary() as u64;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use hankel_core::DType;
-use hankel_models::{Backbone, Mistral, Pass, StepKey, TinyGpt};
+use hankel_models::{Backbone, Decoder, Pass, StepKey, TinyGpt};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use std::path::Path;
 pub enum Transformer {
     /// A small GPT, which can be trained as well.
     TinyGpt(TinyGpt),
-    /// Mistral or Llama, always frozen.
-    Mistral {
+    /// A decoder of a published family, always frozen.
+    Decoder {
         /// The model.
-        model: Mistral,
+        model: Decoder,
         /// Whether layers are computed again in the backward pass.
         recompute: bool,
         /// Element type in which their inputs are kept until then; that of the activations when not given.
@@ -28,7 +28,7 @@ impl Deref for Transformer {
     fn deref(&self) -> &Self::Target {
         match self {
             Transformer::TinyGpt(model) => model,
-            Transformer::Mistral { model, .. } => model,
+            Transformer::Decoder { model, .. } => model,
         }
     }
 }
@@ -38,7 +38,7 @@ impl Transformer {
     pub fn training_pass(&self, key: StepKey) -> Pass<'static> {
         match *self {
             Transformer::TinyGpt(_) => Pass::training(key),
-            Transformer::Mistral { recompute, kept, .. } => Pass { recompute, kept, ..Pass::training(key) },
+            Transformer::Decoder { recompute, kept, .. } => Pass { recompute, kept, ..Pass::training(key) },
         }
     }
 
@@ -49,7 +49,7 @@ impl Transformer {
     /// When the type is not a float.
     pub fn compute_in(&self, dtype: DType) -> hankel_core::Result<()> {
         match self {
-            Transformer::Mistral { .. } if dtype == DType::F32 => Ok(()),
+            Transformer::Decoder { .. } if dtype == DType::F32 => Ok(()),
             _ => self.to_dtype(dtype),
         }
     }
@@ -61,7 +61,7 @@ impl Transformer {
     pub fn save(&self, directory: &Path) -> Result<()> {
         match self {
             Transformer::TinyGpt(model) => Ok(model.save(directory)?),
-            Transformer::Mistral { .. } => bail!("a Mistral backbone is not written: it is that of `backbone.model`"),
+            Transformer::Decoder { .. } => bail!("a decoder is not written: it is that of `backbone.model`"),
         }
     }
 }

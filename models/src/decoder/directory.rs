@@ -1,0 +1,81 @@
+//! What reading and rewriting a model directory have in common, whatever becomes of the weights.
+
+use super::config::{CONFIG_FILE, DecoderConfig};
+use super::layout::TensorSpec;
+use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
+use hankel_core::{CpuStorage, DType, Element, Tensor};
+use serde_json::Value;
+use std::path::Path;
+
+/// Bytes of a shard: two are held in memory at once.
+pub(super) const SHARD: usize = 512 << 20;
+
+/// Files beside the weights that stay as they are.
+const COMPANIONS: [&str; 5] =
+    ["generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json"];
+
+/// `config.json` of the directory, with all its fields.
+pub(super) fn read_config(directory: &Path) -> Result<Value> {
+    let path = directory.join(CONFIG_FILE);
+    let text = hankel_io::input::read(&path)?;
+    serde_json::from_slice(&text).map_err(|e| WeightsError::content(&path, e.to_string()))
+}
+
+/// Copies the files of the tokenizer and of generation that are there.
+pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
+    for name in COMPANIONS {
+        let path = from.join(name);
+        if path.is_file() {
+            writer.file(name, &hankel_io::input::read(&path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// The name in `config.json` of a type that weights are stored in; none for quantised ones.
+pub(super) fn type_name(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F32 => Some("float32"),
+        DType::BF16 => Some("bfloat16"),
+        DType::F16 => Some("float16"),
+        _ => None,
+    }
+}
+
+/// The tensors of a directory, without those that carry nothing.
+pub(super) fn open(directory: &Path, config: &DecoderConfig) -> Result<ModelFiles> {
+    let mut files = ModelFiles::open(directory)?;
+    config.family.ignored.iter().for_each(|suffix| files.ignore(suffix));
+    Ok(files)
+}
+
+/// Takes a tensor as it is stored, in the shape of memory.
+pub(super) fn take(files: &mut ModelFiles, spec: &TensorSpec) -> Result<Tensor> {
+    let tensor = files.take(&spec.name, &spec.stored_shape())?;
+    if !spec.transposed {
+        return Ok(tensor);
+    }
+    transposed(&tensor).map_err(|e| WeightsError::content(&spec.name, e.to_string()))
+}
+
+/// A tensor in the shape of files.
+pub(super) fn stored(spec: &TensorSpec, tensor: Tensor) -> hankel_core::Result<Tensor> {
+    if spec.transposed { transposed(&tensor) } else { Ok(tensor) }
+}
+
+fn transposed(tensor: &Tensor) -> hankel_core::Result<Tensor> {
+    fn columns<T: Element>(x: &[T], [rows, width]: [usize; 2]) -> hankel_core::Result<Tensor> {
+        let out = (0..width).flat_map(|j| (0..rows).map(move |i| x[i * width + j])).collect();
+        Tensor::from_vec(out, [width, rows])
+    }
+    let &[rows, width] = &tensor.shape()[..] else { return Ok(tensor.clone()) };
+    match tensor.cpu_storage("transpose")? {
+        CpuStorage::F64(x) => columns(x, [rows, width]),
+        CpuStorage::F32(x) => columns(x, [rows, width]),
+        CpuStorage::BF16(x) => columns(x, [rows, width]),
+        CpuStorage::F16(x) => columns(x, [rows, width]),
+        _ => {
+            Err(hankel_core::Error::invalid("transpose", format!("a matrix in {} is stored as it is", tensor.dtype())))
+        }
+    }
+}

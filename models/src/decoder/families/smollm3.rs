@@ -1,0 +1,37 @@
+//! SmolLM3: some layers do not turn queries and keys.
+
+use super::{Family, read_common, read_windows, write_common, write_windows};
+use crate::decoder::config::{Biases, DecoderConfig, LayerSet};
+use crate::decoder::layout::Names;
+use serde_json::{Value, json};
+
+/// `model_type = "smollm3"`.
+pub static SMOLLM3: Family = Family {
+    model_type: "smollm3",
+    architecture: "SmolLM3ForCausalLM",
+    names: Names::LLAMA,
+    ignored: &[],
+    read: |family, keys| {
+        let attention = keys.or("attention_bias", false)?;
+        let biases = Biases { qkv: attention, output: attention, mlp: keys.or("mlp_bias", false)? };
+        let config = read_windows(keys, read_common(family, keys, 2e6)?, 0)?;
+        let interval: usize = keys.or("no_rope_layer_interval", 4)?;
+        if interval == 0 {
+            return Err("no_rope_layer_interval = 0 is out of range".to_owned());
+        }
+        let rope_layers = match keys.get::<Vec<u8>>("no_rope_layers")? {
+            // Despite the name, 1 is a layer that turns.
+            Some(turns) => turns.iter().map(|&turns| turns != 0).collect(),
+            None => (0..config.layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
+        };
+        Ok(DecoderConfig { biases, rope_layers: LayerSet::Only(rope_layers), ..config })
+    },
+    write: |config, map| {
+        write_common(config, map);
+        write_windows(config, map);
+        map.insert("attention_bias".into(), json!(config.biases.qkv));
+        map.insert("mlp_bias".into(), json!(config.biases.mlp));
+        let turns = |layer| Value::from(u8::from(config.rope_layers.contains(layer)));
+        map.insert("no_rope_layers".into(), (0..config.layers).map(turns).collect());
+    },
+};

@@ -1,0 +1,139 @@
+//! Every family against the library that defines its files: hidden states, logits, loss, gradients of every weight,
+//! greedy continuations, and configurations in both spellings.
+
+use hankel_core::DType;
+use hankel_models::decoder::{DecoderConfig, LoadOptions};
+use hankel_models::{Backbone, Decoder, Pass, StepKey};
+use hankel_tests::decoders::{devices, everywhere, greedy, loss_of, none, values};
+use hankel_tests::golden::Golden;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+
+const CASES: [&str; 8] = ["llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3", "smollm3", "olmo2"];
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/families")).join(name)
+}
+
+fn load(name: &str, options: LoadOptions) -> Decoder {
+    Decoder::load(&path(name).join("hf"), options).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// A tensor's elements in the order of the family's files.
+fn as_stored(model: &Decoder, name: &str, tensor: &hankel_core::Tensor) -> Vec<f64> {
+    let data = values(tensor);
+    let specs = model.config().tensors();
+    let transposed = specs.iter().any(|spec| spec.name == name && spec.transposed);
+    if !transposed {
+        return data;
+    }
+    let (rows, width) = (tensor.shape()[0], tensor.shape()[1]);
+    (0..width).flat_map(|j| (0..rows).map(move |i| (i, j))).map(|(i, j)| data[i * width + j]).collect()
+}
+
+#[test]
+fn hidden_states_logits_and_loss() {
+    for name in CASES {
+        let golden = Golden::read(&format!("families/{name}/io"));
+        for (dtype, device) in everywhere() {
+            let model = load(name, LoadOptions { device, ..LoadOptions::default() });
+            model.to_dtype(dtype).unwrap();
+            let adapters = none(&model);
+            let tokens = golden.tokens("input_ids");
+            let mut trace = Vec::new();
+            let mut pass = Pass { trace: Some(&mut trace), ..Pass::default() };
+            let hidden = model.hidden(&tokens, &adapters, &mut pass).unwrap();
+            for (layer, hidden) in trace.iter().enumerate() {
+                golden.check(&format!("hidden.layer{layer}"), DType::F32, &values(hidden));
+            }
+            assert_eq!(trace.len(), model.config().layers);
+            // The head reads them divided.
+            let divisor = model.config().logits_divisor;
+            let hidden: Vec<f64> = values(&hidden).iter().map(|x| x * divisor).collect();
+            golden.check("hidden.final_norm", DType::F32, &hidden);
+            let logits = model.logits(&tokens, &adapters, &mut Pass::evaluation()).unwrap();
+            golden.check("logits", dtype, &values(&logits));
+            let x = model.embed(&tokens).unwrap();
+            let loss = loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut Pass::evaluation());
+            golden.check("loss", dtype, &values(&loss));
+        }
+    }
+}
+
+#[test]
+fn gradients_of_embeddings_and_every_weight() {
+    for name in CASES {
+        for (recompute, device) in [false, true].into_iter().flat_map(|r| devices().into_iter().map(move |d| (r, d))) {
+            let golden = Golden::read(&format!("families/{name}/io"));
+            let model = load(name, LoadOptions { device, ..LoadOptions::default() });
+            model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
+            let adapters = none(&model);
+            let pass = || Pass { recompute, ..Pass::training(StepKey { seed: 0, step: 0 }) };
+            let tokens = golden.tokens("input_ids");
+            let x = model.embed(&tokens).unwrap();
+            let gradients = loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut pass()).backward().unwrap();
+            for parameter in model.parameters() {
+                let gradient =
+                    gradients.get(&parameter.tensor()).unwrap_or_else(|| panic!("{name}: {}", parameter.name()));
+                let gradient = as_stored(&model, parameter.name(), gradient);
+                golden.check(&format!("grad.{}", parameter.name()), DType::F32, &gradient);
+            }
+            let expected = golden.names().filter(|n| n.starts_with("grad.")).count() - 1;
+            assert_eq!(model.parameters().len(), expected, "{name}");
+            let x = x.detach().parameter().unwrap();
+            let loss = loss_of(&model, &adapters, &x, golden.values("input_ids"), &mut pass());
+            golden.check("grad.inputs_embeds", DType::F32, &values(loss.backward().unwrap().get(&x).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn greedy_continuations() {
+    for (name, device) in CASES.into_iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
+        let golden = Golden::read(&format!("families/{name}/generate"));
+        let model = load(name, LoadOptions { device, ..LoadOptions::default() });
+        let prompt = golden.values("prompt_ids");
+        let steps = golden.values("output_ids").len() - prompt.len();
+        let (ids, logits) = greedy(&model, &none(&model), prompt, steps);
+        golden.check("output_ids", DType::F32, &ids);
+        golden.check("step_logits", DType::F32, &logits);
+    }
+}
+
+#[test]
+fn configurations_in_both_spellings_and_as_written() {
+    for name in CASES {
+        let new = DecoderConfig::load(&path(name).join("hf")).unwrap();
+        if let Ok(classic) = fs::read(path(name).join("config_classic.json")) {
+            assert_eq!(DecoderConfig::parse(&classic).unwrap(), new, "{name}");
+        }
+        let written = serde_json::to_vec(&new.to_json("float32")).unwrap();
+        assert_eq!(DecoderConfig::parse(&written).unwrap(), new, "{name}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_refused_by_name() {
+    for name in CASES {
+        let text = fs::read(path(name).join("hf/config.json")).unwrap();
+        let base: Value = serde_json::from_slice(&text).unwrap();
+        for (key, value) in [
+            ("num_local_experts", json!(4)),
+            ("n_routed_experts", json!(4)),
+            ("partial_rotary_factor", json!(0.5)),
+            ("attention_sinks", json!(true)),
+            ("alibi", json!(true)),
+            ("something_new", json!(1)),
+        ] {
+            let mut config = base.clone();
+            config[key] = value;
+            let refused = DecoderConfig::parse(&serde_json::to_vec(&config).unwrap()).unwrap_err();
+            assert!(refused.contains(key), "{name}: {refused}");
+        }
+        let mut other = base.clone();
+        other["model_type"] = json!("mixtral");
+        let refused = DecoderConfig::parse(&serde_json::to_vec(&other).unwrap()).unwrap_err();
+        assert!(refused.contains("mixtral") && refused.contains("smollm3"), "{refused}");
+    }
+}
