@@ -17,6 +17,11 @@ pub trait Backbone: Send + Sync {
     /// Longest sequence; `None` where positions have no end.
     fn context(&self) -> Option<usize>;
 
+    /// The length beyond which a stream has to be read again from its beginning, since all its positions change.
+    fn rereads_beyond(&self) -> Option<usize> {
+        None
+    }
+
     /// Every parameter once, in the order of the forward pass.
     fn parameters(&self) -> Vec<Parameter>;
 

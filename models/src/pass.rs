@@ -158,12 +158,18 @@ impl<'a> Pass<'a> {
                 return forward(x, self);
             }
             let (training, documents) = (self.training, self.documents.clone());
-            let before = self.state.as_mut().map(|state| (state.position, state.layer(index).clone()));
+            let before = self.state.as_mut().map(|state| {
+                let memory = state.layer(index).clone();
+                (State { position: state.position, length: state.length, layers: Vec::new() }, memory)
+            });
             let after = Arc::new(Mutex::new(None));
             let slot = Arc::clone(&after);
             let run = move |x: &[Tensor]| {
                 scope(format!("layers.{index}"), || {
-                    let mut state = before.clone().map(|(position, memory)| State::of_layer(position, index, memory));
+                    let mut state = before.clone().map(|(mut state, memory)| {
+                        *state.layer(index) = memory;
+                        state
+                    });
                     let documents = documents.clone();
                     let mut pass = Pass { training, documents, state: state.as_mut(), ..Pass::default() };
                     let y = forward(&x[0], &mut pass)?;
@@ -192,16 +198,12 @@ impl<'a> Pass<'a> {
 pub struct State {
     /// Tokens seen.
     pub position: usize,
+    /// Tokens that the stream will have at least, as far as is known: some models turn short sequences by other angles.
+    pub length: usize,
     layers: Vec<LayerState>,
 }
 
 impl State {
-    fn of_layer(position: usize, index: usize, memory: LayerState) -> Self {
-        let mut state = State { position, ..State::default() };
-        *state.layer(index) = memory;
-        state
-    }
-
     /// The memory of layer `index`.
     pub fn layer(&mut self, index: usize) -> &mut LayerState {
         if self.layers.len() <= index {

@@ -45,11 +45,13 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     bos: Option<u32>,
     eos: Option<u32>,
+    ends: Vec<u32>,
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of a model directory, and which tokens begin and end a text from `tokenizer_config.json`
-    /// (`<s>` and `</s>` when there is none).
+    /// Reads `tokenizer.json` of a model directory, and which tokens begin and end a text: `tokenizer_config.json` names
+    /// them (`<s>` and `</s>` when there is none), and `eos_token_id` of `generation_config.json` and `config.json` those
+    /// at which generation stops, the first of which ends a text where nothing else says it.
     ///
     /// # Errors
     /// When a file is missing or malformed, or a special token that it names has no id.
@@ -60,7 +62,7 @@ impl Tokenizer {
         let inner = without_panic(|| tokenizers::Tokenizer::from_bytes(bytes))
             .map_err(malformed)?
             .map_err(|error| malformed(error.to_string()))?;
-        let mut tokenizer = Tokenizer { path, inner, bos: None, eos: None };
+        let mut tokenizer = Tokenizer { path, inner, bos: None, eos: None, ends: Vec::new() };
         let path = directory.join(CONFIG_FILE);
         if path.is_file() {
             let bytes = hankel_io::input::read(&path)?;
@@ -72,6 +74,10 @@ impl Tokenizer {
             tokenizer.bos = tokenizer.inner.token_to_id("<s>");
             tokenizer.eos = tokenizer.inner.token_to_id("</s>");
         }
+        for name in ["generation_config.json", "config.json"] {
+            tokenizer.ends.extend(end_ids(&directory.join(name))?);
+        }
+        tokenizer.eos = tokenizer.eos.or(tokenizer.ends.first().copied());
         Ok(tokenizer)
     }
 
@@ -96,6 +102,11 @@ impl Tokenizer {
     /// The token that ends a text.
     pub fn eos(&self) -> Option<u32> {
         self.eos
+    }
+
+    /// Whether nothing comes after `id` when a model writes.
+    pub fn is_end(&self, id: u32) -> bool {
+        self.eos == Some(id) || self.ends.contains(&id)
     }
 
     /// Fails when a model of `vocabulary` ids cannot read what this tokenizer writes.
@@ -169,6 +180,22 @@ impl Tokenizer {
     fn is_byte(token: &str) -> bool {
         token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).is_some_and(|hex| hex.len() == 2)
     }
+}
+
+/// `eos_token_id`, one or several, of a configuration that may be missing.
+fn end_ids(path: &Path) -> Result<Vec<u32>> {
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let bytes = hankel_io::input::read(path)?;
+    let config: Value = serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(path, e.to_string()))?;
+    let value = config.get("eos_token_id").unwrap_or(&Value::Null);
+    let several = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+    let id = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| WeightsError::content(path, format!("eos_token_id holds {value}, which is not a token id")))
+    };
+    several.iter().filter(|value| !value.is_null()).map(id).collect()
 }
 
 /// Text of a growing sequence of ids, handed out piece by piece: never half a character.

@@ -93,7 +93,7 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
             return Ok(());
         }
         let token = generator.step()?;
-        if Some(token) == codec.end() {
+        if codec.is_end(token) {
             break;
         }
         played.push(token);
@@ -211,11 +211,11 @@ impl Codec {
         if matches!(self, Codec::Events) && prompt.trim().is_empty() { "velocity6" } else { prompt }
     }
 
-    /// The token after which nothing comes.
-    fn end(&self) -> Option<u32> {
+    /// Whether nothing comes after a token.
+    fn is_end(&self, token: u32) -> bool {
         match self {
-            Codec::Bytes | Codec::Events => None,
-            Codec::Tokens(tokenizer) => tokenizer.eos(),
+            Codec::Bytes | Codec::Events => false,
+            Codec::Tokens(tokenizer) => tokenizer.is_end(token),
         }
     }
 

@@ -8,7 +8,9 @@ use hankel_core::{Error, Result};
 pub struct LinearSite {
     /// `q_proj`, `up_proj` ...
     pub name: String,
-    /// The module it is in, in files: `self_attn` or `mlp`.
+    /// The list of layers it is in, in files: `model.layers`.
+    pub layers: &'static str,
+    /// The module it is in, in files: `self_attn` or `mlp`; empty when the name says it.
     pub module: &'static str,
     /// Width of the input.
     pub inputs: usize,
@@ -18,7 +20,7 @@ pub struct LinearSite {
 
 impl LinearSite {
     pub(crate) fn new(name: &str, module: &'static str, [inputs, outputs]: [usize; 2]) -> Self {
-        LinearSite { name: name.to_owned(), module, inputs, outputs }
+        LinearSite { name: name.to_owned(), layers: "model.layers", module, inputs, outputs }
     }
 }
 
@@ -38,7 +40,8 @@ pub struct Placement {
 impl LinearSite {
     /// The projection's name in layer `layer`: `model.layers.2.self_attn.q_proj`.
     pub fn path(&self, layer: usize) -> String {
-        format!("model.layers.{layer}.{}.{}", self.module, self.name)
+        let dot = if self.module.is_empty() { "" } else { "." };
+        format!("{}.{layer}.{}{dot}{}", self.layers, self.module, self.name)
     }
 }
 

@@ -54,8 +54,9 @@ impl Attention {
         let (q, k) = (normalised(self.q_norm.as_ref(), &q)?, normalised(self.k_norm.as_ref(), &k)?);
         let q = self.query_factor.map_or_else(|| Ok(q.clone()), |factor| scale(&q, factor))?;
         let offset = pass.state.as_ref().map_or(0, |state| state.position);
+        let length = pass.state.as_ref().map_or(0, |state| state.length);
         let turn = |x: &[&Tensor]| match &self.rotation {
-            Some(rotation) => rope(x[0], rotation.of(offset + x[0].shape()[1]), offset),
+            Some(rotation) => rope(x[0], rotation.of(length.max(offset + x[0].shape()[1])), offset),
             None => Ok(x[0].clone()),
         };
         let q = pass.by_document(&[&q], turn)?;

@@ -59,7 +59,11 @@ impl Parts {
 
     /// The projections in `slots`, as many as there are.
     pub(super) fn projections(&mut self, slots: impl Fn(usize) -> Slot) -> Vec<Projection> {
-        (0..3).map_while(|index| self.projections.remove(&slots(index))).collect()
+        (0..3).map_while(|index| self.projection(slots(index))).collect()
+    }
+
+    fn projection(&mut self, slot: Slot) -> Option<Projection> {
+        self.projections.remove(&slot)
     }
 
     pub(super) fn norm(&mut self, slot: Slot) -> Option<Norm> {
@@ -91,9 +95,8 @@ impl Block {
         source: &mut S,
     ) -> std::result::Result<Self, S::Error> {
         let mut parts = Parts::read(config, layer, source)?;
-        let mut one =
-            |slot| parts.projections(|index| if index == 0 { slot } else { Slot::Norm(usize::MAX) }).remove(0);
-        let (output, down) = (one(Slot::Output), one(Slot::Down));
+        let [output, down] =
+            [Slot::Output, Slot::Down].map(|slot| parts.projection(slot).expect("every layer has these two"));
         Ok(Block {
             layer,
             attention: Attention::new(config, layer, &mut parts),

@@ -2,7 +2,7 @@
 
 use super::families::{self, Family};
 use super::keys::Keys;
-use super::rope::Rope;
+use super::rope::{Rope, RopeScaling};
 use crate::adapters::{Placement, StreamSite};
 use crate::linear::NormKind;
 use crate::weights::{Result, WeightsError};
@@ -287,6 +287,14 @@ impl DecoderConfig {
         map.insert("eos_token_id".into(), 2.into());
         map.insert("torch_dtype".into(), dtype.into());
         Value::Object(map)
+    }
+
+    /// The length beyond which a sequence is turned by other angles from its first token on, if there is one.
+    pub(super) fn turning_length(&self) -> Option<usize> {
+        match &self.positions {
+            Positions::Rotary(Rope { scaling: RopeScaling::LongRope { original, .. }, .. }) => Some(*original),
+            _ => None,
+        }
     }
 
     /// Number of values.

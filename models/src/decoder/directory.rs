@@ -45,6 +45,10 @@ pub(super) fn type_name(dtype: DType) -> Option<&'static str> {
 /// The tensors of a directory, without those that carry nothing.
 pub(super) fn open(directory: &Path, config: &DecoderConfig) -> Result<ModelFiles> {
     let mut files = ModelFiles::open(directory)?;
+    let names = &config.family.names;
+    if !files.contains(&format!("{}.weight", names.embedding)) {
+        files.add_prefix(names.prefix);
+    }
     config.family.ignored.iter().for_each(|suffix| files.ignore(suffix));
     Ok(files)
 }

@@ -7,6 +7,8 @@ use crate::linear::NormKind;
 /// Names of the modules, as the family's files have them. A module that has no name does not exist.
 #[derive(Debug)]
 pub struct Names {
+    /// What all names but the head's begin with, and some files leave out.
+    pub prefix: &'static str,
     /// The token embedding.
     pub embedding: &'static str,
     /// The learned positions.
@@ -49,6 +51,7 @@ pub enum Up {
 impl Names {
     /// Those of Llama, which most families took over.
     pub const LLAMA: Names = Names {
+        prefix: "",
         embedding: "model.embed_tokens",
         positions: "",
         layers: "model.layers",
@@ -248,7 +251,10 @@ impl DecoderConfig {
     /// The projections of a layer.
     pub(crate) fn sites(&self) -> Vec<LinearSite> {
         let site = |module: &Module| match module.sizes[..] {
-            [inputs, outputs] => Some(LinearSite::new(module.name, module.parent, [inputs, outputs])),
+            [inputs, outputs] => {
+                let site = LinearSite::new(module.name, module.parent, [inputs, outputs]);
+                Some(LinearSite { layers: self.family.names.layers, ..site })
+            }
             _ => None,
         };
         self.modules().iter().filter_map(site).collect()

@@ -48,7 +48,7 @@ use crate::parameter::{Parameter, Role};
 use crate::pass::Pass;
 use block::Block;
 use hankel_core::{Error, Result, Tensor, scope};
-use hankel_ops::{embedding, scale};
+use hankel_ops::{add, embedding, scale};
 use load::Source;
 use std::sync::Arc;
 
@@ -57,6 +57,7 @@ use std::sync::Arc;
 pub struct Decoder {
     config: Arc<DecoderConfig>,
     tokens: Parameter,
+    positions: Option<Parameter>,
     blocks: Vec<Block>,
     norm: Norm,
     head: Option<Parameter>,
@@ -83,7 +84,14 @@ impl Decoder {
         let blocks = (0..config.layers).map(|layer| Block::new(config, layer, source)).collect::<Result<_, _>>()?;
         let bias = last.get(1).map(|(_, bias)| bias);
         let norm = block::norm(config, config.family.names.norm, &last[0].1, bias);
-        Ok(Decoder { config: Arc::new(config.clone()), tokens: matrix(&tables[0]), blocks, norm, head })
+        Ok(Decoder {
+            config: Arc::new(config.clone()),
+            tokens: matrix(&tables[0]),
+            positions: tables.get(1).map(matrix),
+            blocks,
+            norm,
+            head,
+        })
     }
 
     /// The sizes and features.
@@ -91,18 +99,33 @@ impl Decoder {
         &self.config
     }
 
-    /// The stream that enters the first layer, `[batch, T, d_model]`, of `tokens`, u32 `[batch, T]`: rows of the embedding.
+    /// The stream that enters the first layer, `[batch, T, d_model]`, of `tokens`, u32 `[batch, T]`: rows of the
+    /// embedding, and of the positions from 0 on where these are learned.
     ///
     /// # Errors
     /// When a token is outside the vocabulary.
     pub fn embed(&self, tokens: &Tensor) -> Result<Tensor> {
-        if tokens.shape().len() != 2 {
+        self.embed_in(tokens, &Pass::evaluation())
+    }
+
+    /// The same where the tokens are those of `pass`, which says their positions.
+    fn embed_in(&self, tokens: &Tensor, pass: &Pass) -> Result<Tensor> {
+        let &[batch, steps] = &tokens.shape()[..] else {
             let problem = format!("tokens have shape {}, expected [batch, T]", tokens.shape());
             return Err(Error::shape("decoder", problem));
-        }
+        };
+        pass.check_documents("decoder", [batch, steps])?;
         scope("embeddings", || {
-            let x = embedding(tokens, &self.tokens.tensor())?;
-            times(&x, self.config.embedding_multiplier)
+            let x = times(&embedding(tokens, &self.tokens.tensor())?, self.config.embedding_multiplier)?;
+            let Some(table) = &self.positions else { return Ok(x) };
+            let positions = pass.positions(steps);
+            if let Some(last) = positions.iter().max().filter(|last| **last as usize >= self.config.context) {
+                let (length, context) = (last + 1, self.config.context);
+                let problem = format!("{length} tokens are longer than the context of {context}");
+                return Err(Error::invalid("decoder", problem));
+            }
+            let positions = Tensor::from_vec(positions.repeat(batch), [batch, steps])?;
+            add(&x, &embedding(&positions, &table.tensor())?)
         })
     }
 
@@ -142,7 +165,11 @@ impl Backbone for Decoder {
     }
 
     fn context(&self) -> Option<usize> {
-        None
+        self.positions.as_ref().map(|_| self.config.context)
+    }
+
+    fn rereads_beyond(&self) -> Option<usize> {
+        self.config.turning_length()
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -154,7 +181,7 @@ impl Backbone for Decoder {
     }
 
     fn embeddings(&self) -> Vec<Parameter> {
-        vec![self.tokens.clone()]
+        std::iter::once(&self.tokens).chain(&self.positions).cloned().collect()
     }
 
     fn head(&self) -> &Parameter {
@@ -162,6 +189,6 @@ impl Backbone for Decoder {
     }
 
     fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
-        self.hidden_of(&self.embed(tokens)?, adapters, pass)
+        self.hidden_of(&self.embed_in(tokens, pass)?, adapters, pass)
     }
 }

@@ -28,6 +28,10 @@ pub struct QuantizeReport {
 pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeReport> {
     let config = DecoderConfig::load(from)?;
     let mut json = read_config(from)?;
+    if config.family.names.transposed {
+        let reason = format!("{} is not stored in 4 bits: quantise it while loading", config.family.model_type);
+        return Err(WeightsError::content(from.join(CONFIG_FILE), reason));
+    }
     if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
         return Err(WeightsError::content(from.join(CONFIG_FILE), "the model is quantised already"));
     }

@@ -81,6 +81,11 @@ impl<'a> Generator<'a> {
             let keep = if self.read == 0 { context } else { (context / 2).max(1) };
             self.read = self.tokens.len() - keep.min(self.tokens.len());
         }
+        let turns = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
+        if self.state.position <= turns && self.tokens.len() > turns {
+            (self.state, self.read) = (State::default(), 0);
+        }
+        self.state.length = self.tokens.len();
         let logits = no_grad(|| {
             let mut last = None;
             for part in self.tokens[self.read..].chunks(PART) {

@@ -113,6 +113,12 @@ impl ModelFiles {
         self.entries.retain(|name, _| !name.ends_with(suffix));
     }
 
+    /// Puts `prefix` before every name.
+    pub(crate) fn add_prefix(&mut self, prefix: &str) {
+        let entries = std::mem::take(&mut self.entries);
+        self.entries = entries.into_iter().map(|(name, entry)| (format!("{prefix}{name}"), entry)).collect();
+    }
+
     /// Fails if a tensor was not taken.
     ///
     /// # Errors

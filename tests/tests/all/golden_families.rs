@@ -1,16 +1,30 @@
 //! Every family against the library that defines its files: hidden states, logits, loss, gradients of every weight,
 //! greedy continuations, and configurations in both spellings.
 
-use hankel_core::DType;
+use hankel_core::{DType, Tensor};
 use hankel_models::decoder::{DecoderConfig, LoadOptions};
-use hankel_models::{Backbone, Decoder, Pass, StepKey};
+use hankel_models::{Backbone, Decoder, Generator, Pass, Sampling, StepKey};
 use hankel_tests::decoders::{devices, everywhere, greedy, loss_of, none, values};
 use hankel_tests::golden::Golden;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 
-const CASES: [&str; 8] = ["llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3", "smollm3", "olmo2"];
+const CASES: [&str; 13] = [
+    "llama",
+    "llama3",
+    "llama_linear",
+    "llama_yarn",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+    "olmo2",
+    "phi3",
+    "phi3_longrope",
+    "granite",
+    "gemma3_text",
+    "gpt2",
+];
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/families")).join(name)
@@ -21,7 +35,7 @@ fn load(name: &str, options: LoadOptions) -> Decoder {
 }
 
 /// A tensor's elements in the order of the family's files.
-fn as_stored(model: &Decoder, name: &str, tensor: &hankel_core::Tensor) -> Vec<f64> {
+fn as_stored(model: &Decoder, name: &str, tensor: &Tensor) -> Vec<f64> {
     let data = values(tensor);
     let specs = model.config().tensors();
     let transposed = specs.iter().any(|spec| spec.name == name && spec.transposed);
@@ -136,4 +150,36 @@ fn what_is_not_understood_is_refused_by_name() {
         let refused = DecoderConfig::parse(&serde_json::to_vec(&other).unwrap()).unwrap_err();
         assert!(refused.contains("mixtral") && refused.contains("smollm3"), "{refused}");
     }
+}
+
+/// Short sequences are turned by other angles; a text that grows past the border is read again.
+#[test]
+fn angles_by_the_length_of_the_sequence() {
+    let model = load("phi3_longrope", LoadOptions::default());
+    let golden = Golden::read("families/phi3_longrope/io_short");
+    let tokens = golden.tokens("input_ids");
+    let logits = model.logits(&tokens, &none(&model), &mut Pass::evaluation()).unwrap();
+    golden.check("logits", DType::F32, &values(&logits));
+    let adapters = none(&model);
+    let prompt: Vec<u32> = (0..29).map(|i| 3 + i * 7 % 200).collect();
+    let mut generator = Generator::new(&model, &adapters, &prompt, Sampling::default()).unwrap();
+    for _ in 0..8 {
+        let found = generator.logits().unwrap();
+        let ids = generator.tokens().to_vec();
+        let all = Tensor::from_vec(ids.clone(), [1, ids.len()]).unwrap();
+        let whole = values(&model.logits(&all, &adapters, &mut Pass::evaluation()).unwrap());
+        let last = &whole[whole.len() - found.len()..];
+        let close = found.iter().zip(last).all(|(f, l)| (f64::from(*f) - l).abs() < 1e-4);
+        assert!(close, "after {} tokens", ids.len());
+        generator.step().unwrap();
+    }
+}
+
+/// The released files of GPT-2 have no prefix, and hold masks.
+#[test]
+fn released_names_of_gpt2() {
+    let golden = Golden::read("families/gpt2/io");
+    let model = Decoder::load(&path("gpt2/hf_plain"), LoadOptions::default()).unwrap();
+    let logits = model.logits(&golden.tokens("input_ids"), &none(&model), &mut Pass::evaluation()).unwrap();
+    golden.check("logits", DType::F32, &values(&logits));
 }

@@ -2,6 +2,7 @@
 
 use hankel_models::Tokenizer;
 use serde_json::Value;
+use std::fs;
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
@@ -9,7 +10,7 @@ fn folder() -> PathBuf {
 }
 
 fn vectors() -> Value {
-    serde_json::from_slice(&std::fs::read(folder().join("vectors.json")).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(folder().join("vectors.json")).unwrap()).unwrap()
 }
 
 fn ids(value: &Value) -> Vec<u32> {
@@ -63,13 +64,25 @@ fn what_does_not_fit_is_refused() {
     let message = tokenizer.check(512).unwrap_err().to_string();
     assert!(message.contains("32000") && message.contains("512"), "{message}");
     let empty = tempfile::tempdir().unwrap();
+    // Without names of special tokens, the ids of the model's configurations end a text.
+    let ends = tempfile::tempdir().unwrap();
+    fs::copy(folder().join("tokenizer.json"), ends.path().join("tokenizer.json")).unwrap();
+    fs::write(ends.path().join("tokenizer_config.json"), "{}").unwrap();
+    fs::write(ends.path().join("config.json"), r#"{"eos_token_id": 7}"#).unwrap();
+    fs::write(ends.path().join("generation_config.json"), r#"{"eos_token_id": [5, 9]}"#).unwrap();
+    let tokenizer = Tokenizer::load(ends.path()).unwrap();
+    assert_eq!(tokenizer.eos(), Some(5));
+    assert_eq!([4, 5, 7, 8, 9].map(|id| tokenizer.is_end(id)), [false, true, true, false, true]);
+    fs::write(ends.path().join("config.json"), r#"{"eos_token_id": "no"}"#).unwrap();
+    let malformed = Tokenizer::load(ends.path()).err().unwrap().to_string();
+    assert!(malformed.contains("config.json") && malformed.contains("eos_token_id"), "{malformed}");
     let missing = Tokenizer::load(empty.path()).err().unwrap().to_string();
     assert!(missing.contains("tokenizer.json"), "{missing}");
-    std::fs::write(empty.path().join("tokenizer.json"), "{\"model\": 3}").unwrap();
+    fs::write(empty.path().join("tokenizer.json"), "{\"model\": 3}").unwrap();
     let malformed = Tokenizer::load(empty.path()).err().unwrap().to_string();
     assert!(malformed.contains("not a readable tokenizer"), "{malformed}");
-    std::fs::copy(folder().join("tokenizer.json"), empty.path().join("tokenizer.json")).unwrap();
-    std::fs::write(empty.path().join("tokenizer_config.json"), "{\"bos_token\": \"<begin>\"}").unwrap();
+    fs::copy(folder().join("tokenizer.json"), empty.path().join("tokenizer.json")).unwrap();
+    fs::write(empty.path().join("tokenizer_config.json"), "{\"bos_token\": \"<begin>\"}").unwrap();
     let unknown = Tokenizer::load(empty.path()).err().unwrap().to_string();
     assert!(unknown.contains("bos_token") && unknown.contains("<begin>"), "{unknown}");
 }

@@ -22,6 +22,7 @@ const NEUTRAL: &[&str] = &[
     "init_ia3_weights",
     "runtime_config",
     "ensure_weight_tying",
+    "fan_in_fan_out",
 ];
 /// Settings of where adapters are.
 const SITES: &[&str] =

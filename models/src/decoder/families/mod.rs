@@ -2,16 +2,24 @@
 //!
 //! Adding one is such a file and a line in [`FAMILIES`].
 
+mod gemma3;
+mod gpt2;
+mod granite;
 mod llama;
 mod mistral;
 mod olmo2;
+mod phi3;
 mod qwen2;
 mod qwen3;
 mod smollm3;
 
+pub use gemma3::GEMMA3_TEXT;
+pub use gpt2::GPT2;
+pub use granite::GRANITE;
 pub use llama::LLAMA;
 pub use mistral::MISTRAL;
 pub use olmo2::OLMO2;
+pub use phi3::PHI3;
 pub use qwen2::QWEN2;
 pub use qwen3::QWEN3;
 pub use smollm3::SMOLLM3;
@@ -24,7 +32,8 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 
 /// The families that can be read.
-pub static FAMILIES: [&Family; 6] = [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &SMOLLM3, &OLMO2];
+pub static FAMILIES: [&Family; 10] =
+    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &SMOLLM3, &OLMO2, &PHI3, &GRANITE, &GEMMA3_TEXT, &GPT2];
 
 /// A family of models.
 pub struct Family {
@@ -69,9 +78,15 @@ fn read_common(family: &'static Family, keys: &Keys, theta: f64) -> Result<Decod
     if let Some(activation) = activation.filter(|a| !matches!(a.as_str(), "silu" | "swish")) {
         return Err(format!("hidden_act = {activation:?} is not supported; silu is"));
     }
+    let config = read_sizes(family, keys)?;
+    let rope = Rope::read(keys, theta, config.context)?;
+    Ok(DecoderConfig { positions: Positions::Rotary(rope), ..config })
+}
+
+/// The part of it that says nothing of activation and positions.
+fn read_sizes(family: &'static Family, keys: &Keys) -> Result<DecoderConfig, String> {
     let config = DecoderConfig::plain(family);
     let (heads, d_model): (usize, usize) = (keys.require("num_attention_heads")?, keys.require("hidden_size")?);
-    let context = keys.or("max_position_embeddings", config.context)?;
     Ok(DecoderConfig {
         vocabulary: keys.require("vocab_size")?,
         d_model,
@@ -87,10 +102,9 @@ fn read_common(family: &'static Family, keys: &Keys, theta: f64) -> Result<Decod
             }
         },
         d_ff: keys.require("intermediate_size")?,
-        context,
+        context: keys.or("max_position_embeddings", config.context)?,
         tied_embeddings: keys.or("tie_word_embeddings", config.tied_embeddings)?,
         init_std: keys.or("initializer_range", config.init_std)?,
-        positions: Positions::Rotary(Rope::read(keys, theta, context)?),
         norm_eps: keys.or("rms_norm_eps", config.norm_eps)?,
         ..config
     })

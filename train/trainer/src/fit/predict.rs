@@ -64,7 +64,7 @@ fn generate(mut generator: Generator<'_>, text: &Text, most: usize) -> Result<St
     let (mut ids, mut written) = (Vec::new(), String::new());
     while ids.len() < most {
         let token = generator.step()?;
-        if tokenizer.eos() == Some(token) {
+        if tokenizer.is_end(token) {
             break;
         }
         ids.push(token);

@@ -1,8 +1,9 @@
-//! Activations of Mistral and Llama.
+//! Activations of decoders.
 
 use super::Activations;
 use hankel_core::DType;
 use hankel_models::adapters::{HrmInput, LinearAdapter};
+use hankel_models::decoder::Activation;
 use hankel_models::{AdapterSet, DecoderConfig};
 
 /// What is done with the layers' activations until the backward pass.
@@ -60,12 +61,16 @@ fn saved_per_token(adapters: &AdapterSet, config: &DecoderConfig, layer: usize) 
     if below || has_linear {
         // Inputs of both norms; query, key, value and output of attention with a number per head; gate and up.
         saved += 2 * d + 2 * q + 2 * kv + heads + 2 * f;
+        // Outputs of sub-layers before a norm on them; queries and keys before theirs; what GELU is composed of.
+        saved += config.family.names.norms.iter().skip(1).step_by(2).flatten().count() as u64 * d;
+        saved += config.qk_norm.map_or(0, |_| q + kv);
+        saved += if config.activation == Activation::GeluTanh { 7 * f } else { 0 };
     }
     // Inputs of adapted projections: one normalised stream for those that share it.
     let adapted = |names: &[&str]| names.iter().any(|name| own.linear(name).is_some());
-    saved += if adapted(&["q_proj", "k_proj", "v_proj"]) { d } else { 0 };
-    saved += if adapted(&["gate_proj", "up_proj"]) { d } else { 0 };
-    saved += if adapted(&["down_proj"]) { f } else { 0 };
+    saved += if adapted(&["q_proj", "k_proj", "v_proj", "qkv_proj", "attn.c_attn"]) { d } else { 0 };
+    saved += if adapted(&["gate_proj", "up_proj", "gate_up_proj", "mlp.c_fc"]) { d } else { 0 };
+    saved += if adapted(&["down_proj", "mlp.c_proj"]) { f } else { 0 };
     let ranks = own.linears().map(|(_, adapter)| match adapter {
         LinearAdapter::Ia3(_) => 0,
         // The matrix A, [rank, in].

@@ -1,0 +1,23 @@
+//! Phi-3: queries, keys and values in one projection, gate and value in another.
+
+use super::{Family, read_common, write_common};
+use crate::decoder::config::DecoderConfig;
+use crate::decoder::layout::{Names, Up};
+use serde_json::json;
+
+/// `model_type = "phi3"`.
+pub static PHI3: Family = Family {
+    model_type: "phi3",
+    architecture: "Phi3ForCausalLM",
+    names: Names { qkv: &["qkv_proj"], up: Up::Fused("gate_up_proj"), ..Names::LLAMA },
+    ignored: &[],
+    read: |family, keys| {
+        keys.only("attention_bias", &json!(false))?;
+        let (sliding_window, norm_eps) = (keys.get("sliding_window")?, keys.or("rms_norm_eps", 1e-5)?);
+        Ok(DecoderConfig { sliding_window, norm_eps, ..read_common(family, keys, 1e4)? })
+    },
+    write: |config, map| {
+        write_common(config, map);
+        map.insert("sliding_window".into(), json!(config.sliding_window));
+    },
+};
