@@ -5,7 +5,6 @@ mod damaged_adapters;
 mod devices;
 mod exactness;
 mod extremes;
-mod families;
 mod golden_families;
 mod golden_hrm;
 mod golden_mistral;
