@@ -39,7 +39,7 @@ pub(super) fn evaluate(
     Ok(Some(task.scores(&sums)))
 }
 
-/// As [`evaluate`], and for tasks on texts the answers that the model generates, with their scores.
+/// As `evaluate`, and for tasks on texts the answers that the model generates, with their scores.
 ///
 /// # Errors
 /// Those of the operators.

@@ -1,7 +1,7 @@
 //! Training: one loop for every task, adapter and stage.
 //!
 //! A run is a list of stages (pretraining, then one per adapter). A stage differs from another one in which parameters are
-//! trained, on which task and with which settings; the loop (`Stage`) and its step ([`Training`]) are the same.
+//! trained, on which task and with which settings; the loop (`Stage`) and its step (`Training`) are the same.
 
 mod backbone_snapshot;
 mod batches;

@@ -56,7 +56,7 @@ pub enum TextMetric {
     RougeLStemmed,
     /// [`RougeLSum`](Self::RougeLSum) of stemmed words.
     RougeLSumStemmed,
-    /// The ROUGE-L of LongBench, see [`longbench`].
+    /// The ROUGE-L of LongBench, from its own package.
     LongBenchRougeL,
     /// F1 of words after the normalisation of SQuAD, as LongBench scores answers.
     TokenF1,

@@ -1,7 +1,7 @@
 //! Tasks: small types that yield batches and score predictions.
 //!
 //! An example is a pure function of (seed, split, index), and the order of the training examples one of (seed, position)
-//! ([`Order`]), so a resumed run sees exactly the batches that an uninterrupted one would have seen.
+//! (`Order`), so a resumed run sees exactly the batches that an uninterrupted one would have seen.
 
 pub(crate) mod automaton;
 mod batch;
