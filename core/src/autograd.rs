@@ -162,19 +162,24 @@ pub fn find_non_finite<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     with_cell(&SEARCHING, true, f)
 }
 
-pub(crate) fn record(output: Tensor, operator: &'static str, inputs: &[&Tensor], rule: Rule) -> Result<Tensor> {
+pub(crate) fn record(
+    output: Tensor,
+    operator: &'static str,
+    inputs: &[Option<&Tensor>],
+    rule: Rule,
+) -> Result<Tensor> {
     let searching = SEARCHING.get();
     if searching && !output.is_finite() {
         return Err(Error::NonFinite { scope: scope_path(), operator, phase: "forward" });
     }
     let mode = MODE.get();
-    if mode == Mode::Off || inputs.iter().all(|input| !input.is_tracked()) {
+    if mode == Mode::Off || inputs.iter().flatten().all(|input| !input.is_tracked()) {
         return Ok(output);
     }
     if mode == Mode::Probe {
         return Ok(output.with_node(Node::new(operator, Vec::new(), Kind::Spent)));
     }
-    let parents = inputs.iter().map(|input| input.node().cloned()).collect();
+    let parents = inputs.iter().map(|input| input.and_then(Tensor::node).cloned()).collect();
     let rule: Rule = if searching {
         let scope = scope_path();
         Box::new(move |gradient, wanted| {
@@ -302,11 +307,15 @@ impl Tensor {
     /// As [`Tensor::backward`], for the sum of the elements weighted by `seed`, which has this tensor's shape.
     ///
     /// # Errors
-    /// As [`Tensor::backward`], and when the shapes differ.
+    /// As [`Tensor::backward`], and when shapes, element types or devices differ.
     pub fn backward_with(&self, seed: Tensor) -> Result<Gradients> {
         if seed.shape() != self.shape() || seed.dtype() != self.dtype() {
             let seed = format!("seed {} {} for {} {}", seed.dtype(), seed.shape(), self.dtype(), self.shape());
             return Err(Error::shape("backward", seed));
+        }
+        if seed.device() != self.device() {
+            let problem = format!("the seed is on {}, expected on {}", seed.device(), self.device());
+            return Err(Error::Placement { operator: "backward", problem });
         }
         let mut gradients = Gradients::default();
         no_grad(|| run(self, seed, &mut gradients, 0))?;

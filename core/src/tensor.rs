@@ -268,7 +268,7 @@ impl Tensor {
         }
         let old = self.shape().clone();
         let view = Self::new(shape, self.0.storage.clone(), None);
-        view.from_operator("reshape", &[self], move |gradient, _| Ok(vec![Some(gradient.reshape(&old)?)]))
+        view.from_operator("reshape", &[Some(self)], move |gradient, _| Ok(vec![Some(gradient.reshape(&old)?)]))
     }
 
     /// The elements rounded or widened to another type, untracked; the tensor itself when it has that type already.
@@ -458,10 +458,10 @@ impl Tensor {
         }
     }
 
-    /// Makes `self` the output of `operator` applied to `inputs`.
+    /// Makes `self` the output of `operator` applied to `inputs`; `None` stands for an optional input that was not given.
     ///
     /// `rule` maps the gradient with respect to the output to one gradient for each input; its second argument says
-    /// which of them are wanted. It is kept, with all it captured, only if an input is tracked: capture what the wanted
+    /// which of them are wanted, never that of a `None`. It is kept, with all it captured, only if an input is tracked: capture what the wanted
     /// gradients need and nothing else.
     ///
     /// # Errors
@@ -470,7 +470,7 @@ impl Tensor {
     pub fn from_operator(
         self,
         operator: &'static str,
-        inputs: &[&Tensor],
+        inputs: &[Option<&Tensor>],
         rule: impl FnOnce(Tensor, &[bool]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
     ) -> Result<Self> {
         // Boxed here, so that recording is compiled once and not for each rule.

@@ -1,30 +1,36 @@
-//! What operators check at their door.
+//! What every operator checks before it computes, on any device.
 
 use hankel_core::{DType, Error, Result, Tensor};
 
-/// Runs a body with a type alias for the element type of a tensor (`f32` or `f64`).
-macro_rules! for_float {
-    ($tensor:expr, $operator:expr, $T:ident => $body:expr) => {
-        match $tensor.dtype() {
-            _ if $tensor.gpu().is_some() => {
-                let problem = "it has no kernel for a GPU".to_owned();
-                Err(hankel_core::Error::Placement { operator: $operator, problem })
-            }
-            hankel_core::DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            hankel_core::DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            found => Err(hankel_core::Error::DType { operator: $operator, expected: "f32 or f64", found }),
-        }
-    };
+/// Fails unless operators compute in the element type of `tensor`.
+pub(crate) fn float(operator: &'static str, tensor: &Tensor) -> Result<()> {
+    let found = tensor.dtype();
+    if found.is_float() { Ok(()) } else { Err(Error::DType { operator, expected: "f32 or f64", found }) }
 }
-pub(crate) use for_float;
 
-/// Fails unless `tensor` has the shape `expected`, which plays the role `name`.
+/// Fails unless `tensor`, the input called `name`, has the shape `expected` and the element type and device of `like`.
+pub(crate) fn input(
+    operator: &'static str,
+    name: &str,
+    tensor: &Tensor,
+    expected: &[usize],
+    like: &Tensor,
+) -> Result<()> {
+    shape(operator, name, tensor, expected)?;
+    dtype(operator, name, tensor, like.dtype())?;
+    device(operator, name, tensor, like)
+}
+
+/// Fails unless `tensor` is on the device of `like`.
+pub(crate) fn device(operator: &'static str, name: &str, tensor: &Tensor, like: &Tensor) -> Result<()> {
+    if tensor.device() == like.device() {
+        return Ok(());
+    }
+    let problem = format!("{name} is on {}, expected on {}", tensor.device(), like.device());
+    Err(Error::Placement { operator, problem })
+}
+
+/// Fails unless `tensor` has the shape `expected`.
 pub(crate) fn shape(operator: &'static str, name: &str, tensor: &Tensor, expected: &[usize]) -> Result<()> {
     if &tensor.shape()[..] == expected {
         return Ok(());
@@ -32,7 +38,7 @@ pub(crate) fn shape(operator: &'static str, name: &str, tensor: &Tensor, expecte
     Err(Error::shape(operator, format!("{name} has shape {}, expected {expected:?}", tensor.shape())))
 }
 
-/// Fails unless `tensor` has the element type of `like`.
+/// Fails unless `tensor` has the element type `expected`.
 pub(crate) fn dtype(operator: &'static str, name: &str, tensor: &Tensor, expected: DType) -> Result<()> {
     if tensor.dtype() == expected {
         return Ok(());

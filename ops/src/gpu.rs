@@ -41,6 +41,11 @@ impl Output {
     }
 }
 
+/// The value of a constant of a kernel that is a `bool`.
+pub(crate) fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
+}
+
 /// Zeros on the GPU.
 pub(crate) fn zeros(gpu: &'static Gpu, shape: &[usize]) -> Result<Tensor> {
     Tensor::from_gpu(GpuStorage::filled(gpu, shape.iter().product(), 0.0)?, shape)

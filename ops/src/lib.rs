@@ -7,6 +7,7 @@ pub mod attention;
 pub mod causal_conv;
 mod check;
 pub mod cross_entropy;
+mod dispatch;
 pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
@@ -24,6 +25,7 @@ pub mod rope;
 pub mod row_norms;
 pub mod scan;
 pub mod sequence;
+mod sums;
 pub mod swiglu;
 pub mod varying_scan;
 

@@ -16,7 +16,7 @@ fn zip(x: &Tensor, y: &Tensor, f: impl Fn(f64, f64) -> f64) -> Result<Tensor> {
 
 fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let (saved_x, saved_y) = (x.detach(), y.detach());
-    zip(x, y, |x, y| x * y)?.from_operator("multiply", &[x, y], move |g, wanted| {
+    zip(x, y, |x, y| x * y)?.from_operator("multiply", &[Some(x), Some(y)], move |g, wanted| {
         let dx = wanted[0].then(|| zip(&g, &saved_y, |g, y| g * y)).transpose()?;
         let dy = wanted[1].then(|| zip(&g, &saved_x, |g, x| g * x)).transpose()?;
         Ok(vec![dx, dy])
@@ -24,7 +24,7 @@ fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
 }
 
 fn double(x: &Tensor) -> Result<Tensor> {
-    map(x, |x| 2.0 * x)?.from_operator("double", &[x], |g, _| Ok(vec![Some(map(&g, |g| 2.0 * g)?)]))
+    map(x, |x| 2.0 * x)?.from_operator("double", &[Some(x)], |g, _| Ok(vec![Some(map(&g, |g| 2.0 * g)?)]))
 }
 
 fn leaf(values: &[f64]) -> Tensor {
@@ -92,7 +92,7 @@ fn saved_tensors_are_freed_in_order() {
         let (token, seen) = (alive.clone(), last_seen.clone());
         x = map(&x, |x| x)
             .unwrap()
-            .from_operator("identity", &[&x], move |g, _| {
+            .from_operator("identity", &[Some(&x)], move |g, _| {
                 seen.store(Arc::strong_count(&token), Ordering::Relaxed);
                 Ok(vec![Some(g)])
             })
@@ -157,15 +157,16 @@ fn a_recomputed_region_may_not_capture_results_from_outside() {
 fn the_first_value_that_is_not_finite_is_named() {
     let x = leaf(&[0.0]);
     let run = || {
-        let y =
-            scope("layers.1", || scope("mlp", || map(&x, f64::ln)?.from_operator("ln", &[&x], |_, _| Ok(vec![None]))))?;
+        let y = scope("layers.1", || {
+            scope("mlp", || map(&x, f64::ln)?.from_operator("ln", &[Some(&x)], |_, _| Ok(vec![None])))
+        })?;
         double(&y)
     };
     assert!(run().is_ok());
     let error = find_non_finite(run).unwrap_err().to_string();
     assert_eq!(error, "ln in layers.1.mlp produced a value that is not finite (forward)");
     let backward = find_non_finite(|| {
-        let y = map(&x, f64::sqrt)?.from_operator("sqrt", &[&x], |g, _| Ok(vec![Some(map(&g, |g| g / 0.0)?)]))?;
+        let y = map(&x, f64::sqrt)?.from_operator("sqrt", &[Some(&x)], |g, _| Ok(vec![Some(map(&g, |g| g / 0.0)?)]))?;
         y.backward()
     });
     assert!(backward.is_err_and(|e| e.to_string().contains("sqrt in model") && e.to_string().contains("backward")));

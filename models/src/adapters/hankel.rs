@@ -60,7 +60,7 @@ impl Hrm {
         // What was read from a device that has failed is worth nothing.
         device.check()?;
         let value = Tensor::scalar(g.abs() * sum.value).to_dtype(dtype)?.to_device(device)?;
-        let value = value.from_operator("hankel_sum", &[a, b, c, gate], move |upstream, _| {
+        let value = value.from_operator("hankel_sum", &[a, b, c, gate].map(Some), move |upstream, _| {
             let scale = upstream.to_f64_vec()[0];
             let to_tensor = |values: Vec<f64>, shape: &[usize], factor: f64| {
                 let values: Vec<f64> = values.into_iter().map(|x| x * factor * scale).collect();

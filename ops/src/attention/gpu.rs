@@ -52,7 +52,7 @@ pub(super) fn attention(gpu: &'static Gpu, q: &Tensor, k: &Tensor, v: &Tensor, s
     let lse = lse.finish([batch * heads * queries])?;
     let tracked = [q, k, v].into_iter().any(autograd::needs_gradient);
     let saved = tracked.then(|| (q.detach(), k.detach(), v.detach(), out.clone(), lse));
-    out.from_operator(NAME, &[q, k, v], move |g, wanted| {
+    out.from_operator(NAME, &[Some(q), Some(k), Some(v)], move |g, wanted| {
         let Some((q, k, v, out, lse)) = saved else { return Ok(vec![None, None, None]) };
         let buffer = |tensor| floats(NAME, "saved", tensor, gpu);
         let g = floats(NAME, "gradient", &g, gpu)?;

@@ -15,7 +15,8 @@ mod gpu;
 #[doc(hidden)]
 pub mod oracle;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use cpu::{Gradients, Heads as View, Shape};
 use hankel_core::{Buffer, Error, Result, Tensor, autograd};
 
@@ -85,7 +86,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Optio
         let out = Tensor::from_buffer(out, q.shape())?;
         let tracked = [q, k, v].into_iter().any(autograd::needs_gradient);
         let saved = tracked.then(|| (q.detach(), k.detach(), v.detach(), out.clone(), lse));
-        out.from_operator("attention", &[q, k, v], move |g, wanted| {
+        out.from_operator("attention", &[Some(q), Some(k), Some(v)], move |g, wanted| {
             let Some((q, k, v, out, lse)) = saved else { return Ok(vec![None, None, None]) };
             let buffer = |wanted: bool, like: &Tensor| wanted.then(|| Buffer::<T>::unspecified(like.elements()));
             let (mut dq, mut dk, mut dv) = (buffer(wanted[0], &q), buffer(wanted[1], &k), buffer(wanted[2], &v));

@@ -23,7 +23,7 @@ pub(super) fn causal_conv(gpu: &'static Gpu, u: &Tensor, kernel: &Tensor) -> Res
     let out = run(u, kernel, false)?;
     let saved_u = autograd::needs_gradient(kernel).then(|| u.detach());
     let saved_kernel = autograd::needs_gradient(u).then(|| kernel.detach());
-    out.from_operator(NAME, &[u, kernel], move |g, _| {
+    out.from_operator(NAME, &[Some(u), Some(kernel)], move |g, _| {
         let d_u = saved_kernel.map(|kernel| run(&g, &kernel, true)).transpose()?;
         let of_kernel = |u: Tensor| -> Result<Tensor> {
             if batch * steps * channels == 0 {

@@ -16,7 +16,8 @@ pub mod cpu;
 pub(crate) mod fft;
 mod gpu;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use crate::scan::cpu::Direction;
 use hankel_core::{Buffer, Error, Result, Tensor, autograd};
 
@@ -40,7 +41,7 @@ pub fn causal_conv(u: &Tensor, kernel: &Tensor) -> Result<Tensor> {
         let out = Tensor::from_buffer(out, u.shape())?;
         let saved_u = autograd::needs_gradient(kernel).then(|| u.detach());
         let saved_kernel = autograd::needs_gradient(u).then(|| kernel.detach());
-        out.from_operator("causal_conv", &[u, kernel], move |g, _| {
+        out.from_operator("causal_conv", &[Some(u), Some(kernel)], move |g, _| {
             let (mut d_u, mut d_kernel) = (None, None);
             if let Some(kernel) = saved_kernel {
                 let mut out = Buffer::<T>::unspecified(g.elements());

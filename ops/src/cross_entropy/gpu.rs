@@ -70,9 +70,8 @@ pub(super) fn cross_entropy(
     (smoothing, normalizer): (f64, f64),
     Sizes { rows, width, classes }: Sizes,
 ) -> Result<Tensor> {
-    let placeholder = Tensor::zeros::<f32>([0]);
-    let bias = head.bias.unwrap_or(&placeholder);
-    let wants = [hidden, head.weight, bias].map(autograd::needs_gradient);
+    let inputs = [Some(hidden), Some(head.weight), head.bias];
+    let wants = inputs.map(|input| input.is_some_and(autograd::needs_gradient));
     let counted: Vec<usize> = (0..rows).filter(|&i| weights[i] != 0.0).collect();
     let x = packed(gpu, hidden, &counted, rows, width)?;
     let n_counted = counted.len();
@@ -127,7 +126,7 @@ pub(super) fn cross_entropy(
         }
     };
     let loss = column_sums(gpu, losses.buffer(), None, n_counted, 1)?.reshape([])?;
-    loss.from_operator(NAME, &[hidden, head.weight, bias], move |g, _| {
+    loss.from_operator(NAME, &inputs, move |g, _| {
         let scaled =
             |gradient: Option<Tensor>| gradient.map(|gradient| times_scalar(gpu, NAME, &gradient, &g)).transpose();
         Ok(vec![scaled(dx)?, scaled(dw)?, scaled(db)?])

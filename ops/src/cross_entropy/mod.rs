@@ -16,7 +16,8 @@ pub mod cases;
 mod cpu;
 mod gpu;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use crate::linear::{Weight, precision, product};
 use hankel_core::{Buffer, Device, Error, Precision, Result, Tensor, autograd};
@@ -104,9 +105,8 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
         return gpu::cross_entropy(gpu, hidden, head, counting, (smoothing, normalizer), sizes);
     }
     for_float!(hidden, "cross_entropy", T => {
-        let placeholder = Tensor::zeros::<T>([0]);
-        let bias = head.bias.unwrap_or(&placeholder);
-        let wants = [hidden, head.weight, bias].map(autograd::needs_gradient);
+        let inputs = [Some(hidden), Some(head.weight), head.bias];
+        let wants = inputs.map(|input| input.is_some_and(autograd::needs_gradient));
         let mut dw = wants[1].then(|| Buffer::<T>::zeros(classes * width));
         let mut db = wants[2].then(|| Buffer::<T>::zeros(classes));
         let precision = precision::of_product(hidden, head.weight)?;
@@ -147,7 +147,7 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
         })?;
         let dx = dx.map(|dx| if some { spread(&counted, &dx, rows, width) } else { dx });
         let hidden_shape = hidden.shape().clone();
-        Tensor::scalar(loss as T).from_operator("cross_entropy", &[hidden, head.weight, bias], move |g, _| {
+        Tensor::scalar(loss as T).from_operator("cross_entropy", &inputs, move |g, _| {
             let g = g.data::<T>()?[0];
             let scaled = |gradient: Option<Buffer<T>>, shape: &[usize]| {
                 let scaled = gradient.map(|mut gradient| {

@@ -31,5 +31,5 @@ pub(super) fn dropout(gpu: &'static Gpu, x: &Tensor, p: f64, random: Random) -> 
         gpu.launch(&DROPOUT, &[], &[floats("dropout", "x", x, gpu)?, y.buffer()], &parameters, groups(n, 256))?;
         y.finish(x.shape())
     };
-    run(x)?.from_operator("dropout", &[x], move |g, _| Ok(vec![Some(run(&g)?)]))
+    run(x)?.from_operator("dropout", &[Some(x)], move |g, _| Ok(vec![Some(run(&g)?)]))
 }

@@ -8,7 +8,7 @@
 pub mod cases;
 mod gpu;
 
-use crate::check::for_float;
+use crate::dispatch::for_float;
 use hankel_core::{Buffer, Error, Float, Random, Result, Tensor, parallel};
 
 /// Drops elements with probability `p` and scales the others by `1 / (1 - p)`; `p = 0` is the identity.
@@ -27,7 +27,7 @@ pub fn dropout(x: &Tensor, p: f64, random: Random) -> Result<Tensor> {
     }
     for_float!(x, "dropout", T => {
         let out = Tensor::from_buffer(apply::<T>(x.data()?, p, &random), x.shape())?;
-        out.from_operator("dropout", &[x], move |g, _| {
+        out.from_operator("dropout", &[Some(x)], move |g, _| {
             Ok(vec![Some(Tensor::from_buffer(apply::<T>(g.data()?, p, &random), g.shape())?)])
         })
     })

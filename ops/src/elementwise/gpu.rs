@@ -46,7 +46,7 @@ pub(super) fn map(
     };
     let y = apply(x)?;
     let (saved_x, saved_y) = (x.detach(), y.clone());
-    y.from_operator(operator, &[x], move |g, _| {
+    y.from_operator(operator, &[Some(x)], move |g, _| {
         if f == Function::Scale {
             return Ok(vec![Some(apply(&g)?)]);
         }
@@ -67,13 +67,14 @@ fn zip(gpu: &'static Gpu, operator: &'static str, product: bool, x: &Tensor, y: 
 }
 
 pub(super) fn add(gpu: &'static Gpu, x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    zip(gpu, "add", false, x, y)?
-        .from_operator("add", &[x, y], |g, wanted| Ok(wanted.iter().map(|&w| w.then(|| g.clone())).collect()))
+    zip(gpu, "add", false, x, y)?.from_operator("add", &[Some(x), Some(y)], |g, wanted| {
+        Ok(wanted.iter().map(|&w| w.then(|| g.clone())).collect())
+    })
 }
 
 pub(super) fn multiply(gpu: &'static Gpu, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let (saved_x, saved_y) = (x.detach(), y.detach());
-    zip(gpu, "multiply", true, x, y)?.from_operator("multiply", &[x, y], move |g, wanted| {
+    zip(gpu, "multiply", true, x, y)?.from_operator("multiply", &[Some(x), Some(y)], move |g, wanted| {
         let product = |wanted: bool, y: &Tensor| wanted.then(|| zip(gpu, "multiply", true, &g, y)).transpose();
         Ok(vec![product(wanted[0], &saved_y)?, product(wanted[1], &saved_x)?])
     })
@@ -85,7 +86,7 @@ pub(super) fn add_scaled(gpu: &'static Gpu, x: &Tensor, y: &Tensor, factor: &Ten
     let saved_y = autograd::needs_gradient(factor).then(|| y.detach());
     let saved_factor = factor.detach();
     let z = zip(gpu, NAME, false, x, &times_scalar(gpu, NAME, y, factor)?)?;
-    z.from_operator(NAME, &[x, y, factor], move |g, wanted| {
+    z.from_operator(NAME, &[Some(x), Some(y), Some(factor)], move |g, wanted| {
         let dy = wanted[1].then(|| times_scalar(gpu, NAME, &g, &saved_factor)).transpose()?;
         let dot = |y: Tensor| {
             let (g, y) = (floats(NAME, "gradient", &g, gpu)?, floats(NAME, "y", &y, gpu)?);
@@ -119,17 +120,21 @@ fn broadcast(
 pub(super) fn scale_rows(gpu: &'static Gpu, x: &Tensor, factor: &Tensor) -> Result<Tensor> {
     let [n, m] = [x.shape()[0], x.shape()[1]];
     let (saved_x, saved_factor) = (x.detach(), factor.detach());
-    broadcast(gpu, "scale_rows", x, factor, None, true)?.from_operator("scale_rows", &[x, factor], move |g, wanted| {
-        let dx = wanted[0].then(|| broadcast(gpu, "scale_rows", &g, &saved_factor, None, true)).transpose()?;
-        let dots = || {
-            let out = Output::new(gpu, n)?;
-            let buffers =
-                [floats("scale_rows", "g", &g, gpu)?, floats("scale_rows", "x", &saved_x, gpu)?, out.buffer()];
-            gpu.launch(&ROW_DOTS, &[], &buffers, &[n as u32, m as u32], groups(n, 1))?;
-            out.finish([n])
-        };
-        Ok(vec![dx, wanted[1].then(dots).transpose()?])
-    })
+    broadcast(gpu, "scale_rows", x, factor, None, true)?.from_operator(
+        "scale_rows",
+        &[Some(x), Some(factor)],
+        move |g, wanted| {
+            let dx = wanted[0].then(|| broadcast(gpu, "scale_rows", &g, &saved_factor, None, true)).transpose()?;
+            let dots = || {
+                let out = Output::new(gpu, n)?;
+                let buffers =
+                    [floats("scale_rows", "g", &g, gpu)?, floats("scale_rows", "x", &saved_x, gpu)?, out.buffer()];
+                gpu.launch(&ROW_DOTS, &[], &buffers, &[n as u32, m as u32], groups(n, 1))?;
+                out.finish([n])
+            };
+            Ok(vec![dx, wanted[1].then(dots).transpose()?])
+        },
+    )
 }
 
 pub(super) fn scale_columns(gpu: &'static Gpu, x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
@@ -137,9 +142,8 @@ pub(super) fn scale_columns(gpu: &'static Gpu, x: &Tensor, factor: &Tensor, bias
     let (rows, width) = (x.shape().rows(), x.shape().last());
     let saved_x = autograd::needs_gradient(factor).then(|| x.detach());
     let saved_factor = autograd::needs_gradient(x).then(|| factor.detach());
-    let placeholder = Tensor::zeros::<f32>([0]);
     let out = broadcast(gpu, NAME, x, factor, bias, false)?;
-    out.from_operator(NAME, &[x, factor, bias.unwrap_or(&placeholder)], move |g, wanted| {
+    out.from_operator(NAME, &[Some(x), Some(factor), bias], move |g, wanted| {
         let dx = saved_factor.map(|factor| broadcast(gpu, NAME, &g, &factor, None, false)).transpose()?;
         let data = floats(NAME, "g", &g, gpu)?;
         let weighed = |x: Tensor| column_sums(gpu, data, Some(floats(NAME, "x", &x, gpu)?), rows, width);

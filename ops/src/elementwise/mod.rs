@@ -19,7 +19,8 @@ mod gpu;
 
 pub(crate) use gpu::times_scalar;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use hankel_core::{Buffer, Error, Float, Result, Tensor, autograd, parallel};
 
 fn map<T: Float>(x: &Tensor, f: impl Fn(T) -> T + Sync) -> Result<Tensor> {
@@ -51,7 +52,7 @@ fn unary<T: Float>(
 ) -> Result<Tensor> {
     let y = map(x, value)?;
     let (saved_x, saved_y) = (x.detach(), y.clone());
-    y.from_operator(operator, &[x], move |g, _| {
+    y.from_operator(operator, &[Some(x)], move |g, _| {
         let slope = zip(&saved_x, &saved_y, &derivative)?;
         Ok(vec![Some(zip(&g, &slope, |g: T, d| g * d)?)])
     })
@@ -67,8 +68,9 @@ pub fn add(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     if let Some(gpu) = x.gpu() {
         return gpu::add(gpu, x, y);
     }
-    for_float!(x, "add", T => zip::<T>(x, y, |x, y| x + y))?
-        .from_operator("add", &[x, y], |g, wanted| Ok(wanted.iter().map(|&w| w.then(|| g.clone())).collect()))
+    for_float!(x, "add", T => zip::<T>(x, y, |x, y| x + y))?.from_operator("add", &[Some(x), Some(y)], |g, wanted| {
+        Ok(wanted.iter().map(|&w| w.then(|| g.clone())).collect())
+    })
 }
 
 /// Product of two tensors of one shape.
@@ -83,7 +85,7 @@ pub fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     }
     let (saved_x, saved_y) = (x.detach(), y.detach());
     for_float!(x, "multiply", T => {
-        zip::<T>(x, y, |x, y| x * y)?.from_operator("multiply", &[x, y], move |g, wanted| {
+        zip::<T>(x, y, |x, y| x * y)?.from_operator("multiply", &[Some(x), Some(y)], move |g, wanted| {
             let product = |wanted: bool, y: &Tensor| wanted.then(|| zip::<T>(&g, y, |g, y| g * y)).transpose();
             Ok(vec![product(wanted[0], &saved_y)?, product(wanted[1], &saved_x)?])
         })
@@ -100,7 +102,7 @@ pub fn scale(x: &Tensor, factor: f64) -> Result<Tensor> {
     }
     for_float!(x, "scale", T => {
         let c = T::of(factor);
-        map::<T>(x, |x| c * x)?.from_operator("scale", &[x], move |g, _| Ok(vec![Some(map::<T>(&g, |g| c * g)?)]))
+        map::<T>(x, |x| c * x)?.from_operator("scale", &[Some(x)], move |g, _| Ok(vec![Some(map::<T>(&g, |g| c * g)?)]))
     })
 }
 
@@ -120,7 +122,7 @@ pub fn add_scaled(x: &Tensor, y: &Tensor, factor: &Tensor) -> Result<Tensor> {
         let c = T::of(c);
         let saved_y = autograd::needs_gradient(factor).then(|| y.detach());
         let shape = factor.shape().clone();
-        zip::<T>(x, y, |x, y| x + c * y)?.from_operator("add_scaled", &[x, y, factor], move |g, wanted| {
+        zip::<T>(x, y, |x, y| x + c * y)?.from_operator("add_scaled", &[Some(x), Some(y), Some(factor)], move |g, wanted| {
             let dy = wanted[1].then(|| map::<T>(&g, |g| c * g)).transpose()?;
             let dot = |y: Tensor| -> Result<Tensor> {
                 let products = g.data::<T>()?.iter().zip(y.data::<T>()?).map(|(&g, &y)| (g * y).f64());
@@ -155,7 +157,7 @@ pub fn scale_rows(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
             Tensor::from_vec(out, x.shape())
         }
         let (saved_x, saved_factor) = (x.detach(), factor.detach());
-        rows::<T>(x, factor)?.from_operator("scale_rows", &[x, factor], move |g, wanted| {
+        rows::<T>(x, factor)?.from_operator("scale_rows", &[Some(x), Some(factor)], move |g, wanted| {
             let dx = wanted[0].then(|| rows::<T>(&g, &saved_factor)).transpose()?;
             let product = g.data::<T>()?.iter().zip(saved_x.data::<T>()?).map(|(&g, &x)| g * x).collect::<Vec<_>>();
             let sums = (0..n).map(|i| product[i * m..(i + 1) * m].iter().copied().sum::<T>()).collect();
@@ -183,8 +185,7 @@ pub fn scale_columns(x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Resu
         let out = columns::<T>(x, factor, bias)?;
         let saved_x = autograd::needs_gradient(factor).then(|| x.detach());
         let saved_factor = autograd::needs_gradient(x).then(|| factor.detach());
-        let placeholder = Tensor::zeros::<T>([0]);
-        out.from_operator("scale_columns", &[x, factor, bias.unwrap_or(&placeholder)], move |g, wanted| {
+        out.from_operator("scale_columns", &[Some(x), Some(factor), bias], move |g, wanted| {
             let dx = saved_factor.map(|factor| columns::<T>(&g, &factor, None)).transpose()?;
             let data = g.data::<T>()?;
             let dfactor = saved_x.map(|x| column_sums::<T>(data, Some(x.data()?), m)).transpose()?;

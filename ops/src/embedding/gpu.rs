@@ -59,7 +59,7 @@ pub(super) fn embedding(gpu: &'static Gpu, ids: &[u32], table: &Tensor, shape: i
     let (vocabulary, width) = (table.shape()[0], table.shape()[1]);
     let y = gather(gpu, "embedding", ids, table, width, shape)?;
     let ids = ids.to_vec();
-    y.from_operator("embedding", &[table], move |g, _| {
+    y.from_operator("embedding", &[Some(table)], move |g, _| {
         let mut of_row: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (place, &id) in (0..).zip(&ids) {
             of_row.entry(id).or_default().push(place);

@@ -9,7 +9,7 @@ mod gpu;
 
 pub(crate) use gpu::{gather as gather_rows, scatter as scatter_rows};
 
-use crate::check::for_float;
+use crate::dispatch::for_float;
 use half::{bf16, f16};
 use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Storage, Tensor, parallel};
 
@@ -52,7 +52,7 @@ pub fn embedding(tokens: &Tensor, table: &Tensor) -> Result<Tensor> {
     for_float!(table, "embedding", T => {
         let out = Tensor::from_buffer(gather::<T, T>(ids, table.data()?, width, |x| x), shape)?;
         let tokens = tokens.clone();
-        out.from_operator("embedding", &[table], move |g, _| {
+        out.from_operator("embedding", &[Some(table)], move |g, _| {
             let sum = scatter::<T>(tokens.data()?, g.data()?, vocabulary, width);
             Ok(vec![Some(Tensor::from_buffer(sum, [vocabulary, width])?)])
         })

@@ -16,5 +16,5 @@ pub(super) fn gelu(gpu: &'static Gpu, x: &Tensor) -> Result<Tensor> {
         y.finish(x.shape())
     };
     let saved = x.detach();
-    run(x, None)?.from_operator("gelu", &[x], move |g, _| Ok(vec![Some(run(&saved, Some(&g))?)]))
+    run(x, None)?.from_operator("gelu", &[Some(x)], move |g, _| Ok(vec![Some(run(&saved, Some(&g))?)]))
 }

@@ -6,7 +6,7 @@
 pub mod cases;
 mod gpu;
 
-use crate::check::for_float;
+use crate::dispatch::for_float;
 use crate::kernels::elementary::Elementary;
 use crate::kernels::simd::vectorized;
 use hankel_core::{Buffer, Result, Tensor, autograd, parallel};
@@ -24,7 +24,7 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
         let mut out = Buffer::<T>::unspecified(source.len());
         parallel::for_rows(&mut out, 1, |first, piece| vectorized(#[inline(always)] || value(&source[first..], piece)));
         let saved = autograd::needs_gradient(x).then(|| x.detach());
-        Tensor::from_buffer(out, x.shape())?.from_operator("gelu", &[x], move |mut g, _| {
+        Tensor::from_buffer(out, x.shape())?.from_operator("gelu", &[Some(x)], move |mut g, _| {
             let Some(x) = saved else { return Ok(vec![None]) };
             // In place: the widest gradients of a transformer are these, when all that the backward pass needs still exists.
             let source = x.data::<T>()?;

@@ -1,18 +1,49 @@
-//! Kernels over rows.
+//! The rows one by one.
 
+use crate::dispatch::for_float;
 use crate::kernels::Real;
 use crate::kernels::rows::{LANES, sum_of_squares, total};
 use crate::kernels::simd::vectorized;
-use hankel_core::parallel;
+use hankel_core::{Buffer, Result, Tensor, parallel};
 
-/// `y` gets the normalised rows of `x`.
-pub fn forward<T: Real>(x: &[T], weight: &[T], bias: Option<&[T]>, eps: T, y: &mut [T]) {
-    parallel::for_rows(y, weight.len(), |first, y| {
-        vectorized(
-            #[inline(always)]
-            || forward_rows(&x[first * weight.len()..], weight, bias, eps, y),
-        );
-    });
+pub(super) fn forward(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    let width = x.shape().last();
+    for_float!(x, super::NAME, T => {
+        let (source, weight, bias) = (x.data::<T>()?, weight.data()?, bias.map(Tensor::data).transpose()?);
+        let mut y = Buffer::<T>::unspecified(source.len());
+        parallel::for_rows(&mut y, width, |first, y| {
+            vectorized(#[inline(always)] || forward_rows(&source[first * width..], weight, bias, eps as T, y));
+        });
+        Tensor::from_buffer(y, x.shape())
+    })
+}
+
+/// The gradient of `x`, in the memory of `g`, and if wanted the rows whose sum is the gradient of the weight.
+pub(super) fn backward(
+    x: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+    mut g: Tensor,
+    of_weight: bool,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let width = x.shape().last();
+    for_float!(x, super::NAME, T => {
+        let (source, weight, eps) = (x.data::<T>()?, weight.data()?, eps as T);
+        let rows = if of_weight {
+            let (mut rows, g) = (Buffer::<T>::unspecified(source.len()), g.data()?);
+            parallel::for_rows(&mut rows, width, |first, rows| {
+                let (source, g) = (&source[first * width..], &g[first * width..]);
+                vectorized(#[inline(always)] || weight_rows(source, width, g, eps, rows));
+            });
+            Some(Tensor::from_buffer(rows, x.shape())?)
+        } else {
+            None
+        };
+        parallel::for_rows(g.data_mut()?, width, |first, g| {
+            vectorized(#[inline(always)] || input_rows(&source[first * width..], weight, eps, g));
+        });
+        Ok((g, rows))
+    })
 }
 
 #[inline(always)]
@@ -33,27 +64,6 @@ fn forward_rows<T: Real>(x: &[T], weight: &[T], bias: Option<&[T]>, eps: T, y: &
             }
         }
     }
-}
-
-/// The gradient of the output in `g` becomes that of the input.
-pub fn backward<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
-    let width = weight.len();
-    parallel::for_rows(g, width, |first, g| {
-        vectorized(
-            #[inline(always)]
-            || input_rows(&x[first * width..], weight, eps, g),
-        );
-    });
-}
-
-/// `gain` gets the rows whose sum is the gradient of the weight.
-pub fn gain<T: Real>(x: &[T], width: usize, g: &[T], eps: T, gain: &mut [T]) {
-    parallel::for_rows(gain, width, |first, gain| {
-        vectorized(
-            #[inline(always)]
-            || gain_rows(&x[first * width..], width, &g[first * width..], eps, gain),
-        );
-    });
 }
 
 #[inline(always)]
@@ -79,11 +89,11 @@ fn input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
 }
 
 #[inline(always)]
-fn gain_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, gain: &mut [T]) {
-    for ((gain, x), g) in gain.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
+fn weight_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, rows: &mut [T]) {
+    for ((row, x), g) in rows.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
         let (mean, inverse) = moments(x, eps);
-        for ((gain, &x), &g) in gain.iter_mut().zip(x).zip(g) {
-            *gain = g * (x - mean) * inverse;
+        for ((y, &x), &g) in row.iter_mut().zip(x).zip(g) {
+            *y = g * (x - mean) * inverse;
         }
     }
 }

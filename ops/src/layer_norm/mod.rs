@@ -1,57 +1,44 @@
 //! Layer normalisation: `y = w (x - mean) / sqrt(variance + eps) + b` over the last dimension (Ba et al., 2016).
 //!
-//! `x` `[..., width]`, `weight` `[width]`, `bias` `[width]`. With `n = (x - mean) / deviation` and `h = g w`, the gradient of
-//! the input is `(h - mean(h) - n mean(h n)) / deviation`.
+//! `x` `[..., width]`, `weight` `[width]`, `bias` `[width]`. With `n = (x - mean) / sqrt(variance + eps)` and `h = g w`:
+//!
+//! | | gradient |
+//! | --- | --- |
+//! | input | `(h - mean(h) - n mean(h n)) / sqrt(variance + eps)` |
+//! | weight | `sum over rows g n` |
+//! | bias | `sum over rows g` |
 
 #[doc(hidden)]
 pub mod cases;
 mod cpu;
 mod gpu;
 
-use crate::check::{self, for_float};
-use crate::linear::column_sums;
-use hankel_core::{Buffer, Result, Tensor, autograd};
+use crate::check;
+use crate::dispatch::on_device;
+use crate::sums::column_sums;
+use hankel_core::{Result, Tensor, autograd};
+
+const NAME: &str = "layer_norm";
 
 /// Normalises every row.
 ///
 /// # Errors
-/// When shapes or element types do not fit.
+/// When shapes, element types or devices do not fit.
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     let width = x.shape().last();
-    for (name, tensor) in [("weight", Some(weight)), ("bias", bias)] {
-        if let Some(tensor) = tensor {
-            check::shape("layer_norm", name, tensor, &[width])?;
-            check::dtype("layer_norm", name, tensor, x.dtype())?;
-        }
+    check::float(NAME, x)?;
+    check::input(NAME, "weight", weight, &[width], x)?;
+    if let Some(bias) = bias {
+        check::input(NAME, "bias", bias, &[width], x)?;
     }
-    if let Some(gpu) = x.gpu() {
-        return gpu::layer_norm(gpu, x, weight, bias, eps);
-    }
-    for_float!(x, "layer_norm", T => {
-        let bias_data = bias.map(Tensor::data::<T>).transpose()?;
-        let mut out = Buffer::unspecified(x.elements());
-        cpu::forward(x.data::<T>()?, weight.data()?, bias_data, eps as T, &mut out);
-        let out = Tensor::from_buffer(out, x.shape())?;
-
-        let placeholder = Tensor::zeros::<T>([0]);
-        let saved_x = (autograd::needs_gradient(x) || autograd::needs_gradient(weight)).then(|| x.detach());
-        let saved_weight = weight.detach();
-        out.from_operator("layer_norm", &[x, weight, bias.unwrap_or(&placeholder)], move |mut g, wanted| {
-            let (mut dx, mut dw, mut db) = (None, None, None);
-            if wanted[2] {
-                db = Some(Tensor::from_buffer(column_sums(g.data::<T>()?, width), [width])?);
-            }
-            if let Some(x) = saved_x {
-                let (x, eps) = (x.data::<T>()?, eps as T);
-                if wanted[1] {
-                    let mut gain = Buffer::unspecified(x.len());
-                    cpu::gain(x, width, g.data()?, eps, &mut gain);
-                    dw = Some(Tensor::from_buffer(column_sums(&gain, width), [width])?);
-                }
-                cpu::backward(x, saved_weight.data()?, eps, g.data_mut()?);
-                dx = Some(g);
-            }
-            Ok(vec![dx, dw, db])
-        })
+    let y = on_device!(x, forward(x, weight, bias, eps))?;
+    let learns = autograd::needs_gradient(x) || autograd::needs_gradient(weight);
+    let saved = learns.then(|| (x.detach(), weight.detach()));
+    y.from_operator(NAME, &[Some(x), Some(weight), bias], move |g, wanted| {
+        let d_bias = wanted[2].then(|| column_sums(&g, None)).transpose()?;
+        let Some((x, weight)) = saved else { return Ok(vec![None, None, d_bias]) };
+        let (d_x, rows) = on_device!(x, backward(&x, &weight, eps, g, wanted[1]))?;
+        let d_weight = rows.map(|rows| column_sums(&rows, None)).transpose()?;
+        Ok(vec![Some(d_x), d_weight, d_bias])
     })
 }

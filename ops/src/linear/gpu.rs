@@ -76,8 +76,7 @@ pub(super) fn linear(gpu: &'static Gpu, x: &Tensor, weight: &Tensor, bias: Optio
     let out = project(gpu, NAME, x, weight, how)?;
     let saved_x = autograd::needs_gradient(weight).then(|| x.detach());
     let saved_weight = autograd::needs_gradient(x).then(|| weight.detach());
-    let placeholder = Tensor::zeros::<f32>([0]);
-    out.from_operator(NAME, &[x, weight, bias.unwrap_or(&placeholder)], move |g, wanted| {
+    out.from_operator(NAME, &[Some(x), Some(weight), bias], move |g, wanted| {
         let how = Epilogue { precision, ..Epilogue::default() };
         let dx = saved_weight.map(|w| times_weight(gpu, NAME, &g, &w, how)).transpose()?;
         let dw = saved_x.map(|x| weight_gradient(gpu, NAME, &g, &x, Epilogue::default())).transpose()?;
@@ -95,7 +94,6 @@ pub(super) fn add_linear(
     gate: Gate,
 ) -> Result<Tensor> {
     const NAME: &str = "add_linear";
-    let unlearned = Tensor::zeros::<f32>([0]);
     let (factor, gate) = match gate {
         Gate::Fixed(factor) => (factor as f32, None),
         Gate::Learned(_) if weight.dtype().is_compact() => {
@@ -118,12 +116,12 @@ pub(super) fn add_linear(
     let precision = how.precision;
     let out = project(gpu, NAME, x, weight, how)?;
 
-    let gate_tensor = gate.unwrap_or(&unlearned);
-    let learns = autograd::needs_gradient(weight) || autograd::needs_gradient(gate_tensor);
+    let gate_learns = gate.is_some_and(autograd::needs_gradient);
+    let learns = autograd::needs_gradient(weight) || gate_learns;
     let saved_x = learns.then(|| x.detach());
-    let saved_weight = (autograd::needs_gradient(x) || autograd::needs_gradient(gate_tensor)).then(|| weight.detach());
+    let saved_weight = (autograd::needs_gradient(x) || gate_learns).then(|| weight.detach());
     let saved_gate = gate.map(Tensor::detach);
-    let parents = [base, x, weight, bias.unwrap_or(&unlearned), gate_tensor];
+    let parents = [Some(base), Some(x), Some(weight), bias, gate];
     out.from_operator(NAME, &parents, move |g, wanted| {
         let gate = saved_gate.as_ref().map(|gate| floats(NAME, "gate", gate, gpu)).transpose()?;
         let scaled = Epilogue { factor, gate, ..Epilogue::default() };

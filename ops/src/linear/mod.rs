@@ -34,7 +34,8 @@ pub use precision::{check_precision, default_precision, gpu_precisions};
 pub(crate) use product::product;
 pub(crate) use weight::Weight;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use hankel_core::{Buffer, Error, Float, Precision, Result, Tensor, autograd, parallel};
 use matvec::matvec;
@@ -83,10 +84,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
 
         let saved_x = autograd::needs_gradient(weight).then(|| x.detach());
         let saved_weight = autograd::needs_gradient(x).then(|| weight.detach());
-        let placeholder = Tensor::zeros::<T>([0]);
-        let mut parents = vec![x, weight];
-        parents.push(bias.unwrap_or(&placeholder));
-        out.from_operator("linear", &parents, move |g, wanted| {
+        out.from_operator("linear", &[Some(x), Some(weight), bias], move |g, wanted| {
             let data = g.data::<T>()?;
             let dx = saved_weight.map(|w| times_weight::<T>(1.0, &g, &w, precision)).transpose()?;
             let dw = saved_x.map(|x| weight_gradient::<T>(&g, &x)).transpose()?;
@@ -121,14 +119,13 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
     }
     let precision = precision::of_product(x, weight)?;
     for_float!(x, "add_linear", T => {
-        let unlearned = Tensor::zeros::<T>([0]);
         let (factor, gate) = match gate {
-            Gate::Fixed(factor) => (factor as T, &unlearned),
+            Gate::Fixed(factor) => (factor as T, None),
             Gate::Learned(_) if weight.dtype().is_compact() => {
                 let problem = format!("a learned gate needs a weight in {}, found {}", x.dtype(), weight.dtype());
                 return Err(Error::invalid("add_linear", problem));
             }
-            Gate::Learned(gate) if gate.elements() == 1 => (gate.data::<T>()?[0], gate),
+            Gate::Learned(gate) if gate.elements() == 1 => (gate.data::<T>()?[0], Some(gate)),
             Gate::Learned(gate) => {
                 return Err(Error::shape("add_linear", format!("gate has shape {}, expected one element", gate.shape())));
             }
@@ -151,19 +148,19 @@ pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
         project(factor, Mat::new(x.data()?, rows, inputs), weight, precision, Accumulate::Add, &mut out)?;
         let out = Tensor::from_buffer(out, base.shape())?;
 
-        let learns = autograd::needs_gradient(weight) || autograd::needs_gradient(gate);
+        let learns = autograd::needs_gradient(weight) || gate.is_some_and(autograd::needs_gradient);
         let saved_x = learns.then(|| x.detach());
-        let saved_weight = (autograd::needs_gradient(x) || autograd::needs_gradient(gate)).then(|| weight.detach());
-        let parents = [base, x, weight, bias.unwrap_or(&unlearned), gate];
-        let gate_shape = gate.shape().clone();
+        let saved_weight = (autograd::needs_gradient(x) || gate.is_some_and(autograd::needs_gradient)).then(|| weight.detach());
+        let parents = [Some(base), Some(x), Some(weight), bias, gate];
+        let gate_shape = gate.map(|gate| gate.shape().clone());
         out.from_operator("add_linear", &parents, move |g, wanted| {
             let (mut dw, mut dgate) = (None, None);
             if let Some(x) = &saved_x {
                 let mut product = weight_gradient::<T>(&g, x)?;
-                if wanted[4] {
+                if let (true, Some(shape)) = (wanted[4], &gate_shape) {
                     let weight = saved_weight.as_ref().map_or(Ok(&[][..]), |w| w.data::<T>())?;
                     let dot = product.data::<T>()?.iter().zip(weight).map(|(&g, &w)| Float::f64(g * w)).sum::<f64>();
-                    dgate = Some(Tensor::full(&gate_shape, dot as T));
+                    dgate = Some(Tensor::full(shape, dot as T));
                 }
                 if wanted[2] {
                     product.data_mut::<T>()?.iter_mut().for_each(|w| *w *= factor);

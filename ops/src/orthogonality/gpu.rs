@@ -23,7 +23,7 @@ pub(super) fn orthogonality(gpu: &'static Gpu, x: &Tensor, side: Side) -> Result
     gpu.launch(&DIFFERENCE, &[("GRADIENT", 0.0)], &buffers, &[size as u32], [1, 1, 1])?;
     let (norm, difference) = (norm.finish([])?, difference.finish([size, size])?);
     let (saved, saved_norm) = (x.detach(), norm.clone());
-    norm.from_operator(NAME, &[x], move |g, _| {
+    norm.from_operator(NAME, &[Some(x)], move |g, _| {
         let [g, norm] = [floats(NAME, "gradient", &g, gpu)?, floats(NAME, "norm", &saved_norm, gpu)?];
         let buffers = [g, floats(NAME, "difference", &difference, gpu)?, norm, factor.buffer()];
         gpu.launch(&DIFFERENCE, &[("GRADIENT", 1.0)], &buffers, &[size as u32], [1, 1, 1])?;

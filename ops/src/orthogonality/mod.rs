@@ -11,7 +11,7 @@
 pub mod cases;
 mod gpu;
 
-use crate::check::for_float;
+use crate::dispatch::for_float;
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use hankel_core::{Buffer, Error, Result, Tensor};
 
@@ -43,7 +43,7 @@ pub fn orthogonality(x: &Tensor, side: Side) -> Result<Tensor> {
         difference.iter_mut().step_by(size + 1).for_each(|x| *x -= 1.0);
         let norm = difference.iter().map(|&x| hankel_core::Float::f64(x).powi(2)).sum::<f64>().sqrt();
         let saved = x.detach();
-        Tensor::scalar(norm as T).from_operator("orthogonality", &[x], move |g, _| {
+        Tensor::scalar(norm as T).from_operator("orthogonality", &[Some(x)], move |g, _| {
             let factor = if norm > 0.0 { 2.0 * g.data::<T>()?[0] / norm as T } else { 0.0 };
             Ok(vec![Some(times_difference(factor, &saved, side, &difference)?)])
         })

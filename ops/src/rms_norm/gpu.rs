@@ -29,7 +29,7 @@ pub(super) fn rms_norm(gpu: &'static Gpu, x: &Tensor, weight: &Tensor, eps: f64)
         Ok((y.finish(x.shape())?, sum))
     };
     let (saved_x, saved_weight) = (x.detach(), weight.detach());
-    run(x, weight, None, false)?.0.from_operator("rms_norm", &[x, weight], move |g, wanted| {
+    run(x, weight, None, false)?.0.from_operator("rms_norm", &[Some(x), Some(weight)], move |g, wanted| {
         let (dx, dw) = run(&saved_x, &saved_weight, Some(&g), wanted[1])?;
         Ok(vec![Some(dx), dw])
     })

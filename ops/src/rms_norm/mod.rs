@@ -8,7 +8,8 @@ pub mod cases;
 mod cpu;
 mod gpu;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use crate::linear::column_sums;
 use hankel_core::{Buffer, Result, Tensor, autograd};
 
@@ -29,7 +30,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
         let out = Tensor::from_buffer(out, x.shape())?;
         let saved_x = (autograd::needs_gradient(x) || autograd::needs_gradient(weight)).then(|| x.detach());
         let saved_weight = weight.detach();
-        out.from_operator("rms_norm", &[x, weight], move |g, wanted| {
+        out.from_operator("rms_norm", &[Some(x), Some(weight)], move |g, wanted| {
             let Some(x) = saved_x else { return Ok(vec![None, None]) };
             let mut input = Buffer::unspecified(x.elements());
             let mut gain = wanted[1].then(|| Buffer::unspecified(x.elements()));

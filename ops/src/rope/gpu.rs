@@ -38,5 +38,5 @@ pub(super) fn rope(gpu: &'static Gpu, x: &Tensor, rotary: &Rotary, offset: usize
         gpu.launch(&ROPE, &[("BACK", f64::from(u8::from(back)))], &buffers, &parameters, groups(planes, 256))?;
         y.finish(x.shape())
     };
-    run(x, false)?.from_operator("rope", &[x], move |g, _| Ok(vec![Some(run(&g, true)?)]))
+    run(x, false)?.from_operator("rope", &[Some(x)], move |g, _| Ok(vec![Some(run(&g, true)?)]))
 }

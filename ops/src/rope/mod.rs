@@ -18,7 +18,7 @@ pub mod cases;
 mod cpu;
 mod gpu;
 
-use crate::check::for_float;
+use crate::dispatch::for_float;
 use cpu::Turns;
 use hankel_core::{Buffer, Error, Result, Tensor};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub fn rope(x: &Tensor, rotary: &Rotary, offset: usize) -> Result<Tensor> {
         let mut out = Buffer::<T>::unspecified(x.elements());
         cpu::turn(&Turns::forward(rotary, offset, steps), x.data()?, width, &mut out);
         let rotary = rotary.clone();
-        Tensor::from_buffer(out, x.shape())?.from_operator("rope", &[x], move |g, _| {
+        Tensor::from_buffer(out, x.shape())?.from_operator("rope", &[Some(x)], move |g, _| {
             let mut dx = Buffer::<T>::unspecified(g.elements());
             cpu::turn(&Turns::backward(&rotary, offset, steps), g.data()?, width, &mut dx);
             Ok(vec![Some(Tensor::from_buffer(dx, g.shape())?)])

@@ -13,7 +13,8 @@
 pub mod cases;
 mod gpu;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use crate::kernels::{Accumulate, Mat, gemm};
 use crate::linear::weight::Source;
 use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Tensor, parallel};

@@ -3,7 +3,7 @@
 
 use super::{Poles, ScanPath};
 use crate::causal_conv::fft::{Lines, Load, Plan};
-use crate::gpu::{Output, Tables, column_sums, floats, stored};
+use crate::gpu::{Output, Tables, column_sums, flag, floats, stored};
 use crate::linear::gpu::{Epilogue, Left, Right, gemm};
 use crate::sequence::{concat_time, narrow_time};
 use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
@@ -44,10 +44,6 @@ impl Modes {
 pub(crate) enum Time {
     Forward,
     Backward,
-}
-
-fn flag(set: bool) -> f64 {
-    f64::from(u8::from(set))
 }
 
 /// All states driven by `u`: poles of the modes as complex numbers, or `varying` ones, a real number for each element of `u`.
@@ -203,9 +199,8 @@ pub(super) fn scan(
     };
     let states = all(Time::Forward, complex.buffer(), u, start)?;
 
-    let placeholder = Tensor::zeros::<f32>([0]);
-    let mut parents = vec![u, initial.unwrap_or(&placeholder)];
-    parents.extend(poles.parents());
+    let mut parents = vec![Some(u), initial];
+    parents.extend(poles.parents().into_iter().map(Some));
     let learns = poles.parents().iter().any(|pole| autograd::needs_gradient(pole));
     let saved_states = learns.then(|| states.clone());
     let saved_initial = initial.filter(|_| learns).map(Tensor::detach);
@@ -279,10 +274,9 @@ fn dense(gpu: &'static Gpu, u: &Tensor, a: &Tensor, initial: Option<&Tensor>) ->
         states.finish([batch, steps, dim])
     };
     let states = run(a, u, initial, Time::Forward)?;
-    let placeholder = Tensor::zeros::<f32>([0]);
     let saved_states = autograd::needs_gradient(a).then(|| states.clone());
     let (saved_a, saved_initial) = (a.detach(), initial.map(Tensor::detach));
-    states.from_operator(NAME, &[u, initial.unwrap_or(&placeholder), a], move |g, wanted| {
+    states.from_operator(NAME, &[Some(u), initial, Some(a)], move |g, wanted| {
         let adjoint = run(&saved_a, &g, None, Time::Backward)?;
         let mut of_initial = None;
         if wanted[1] {

@@ -22,7 +22,8 @@ mod poles;
 
 pub use poles::{Poles, ScanPath};
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use cpu::Direction;
 use hankel_core::{Buffer, Error, Result, Tensor, autograd};
 use matrix::Matrix;
@@ -55,9 +56,8 @@ pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath)
         matrix.run(u.data()?, start, steps, Direction::Forward, path, &mut states);
         let states = Tensor::from_buffer(states, [batch, steps, d])?;
 
-        let placeholder = Tensor::zeros::<T>([0]);
-        let mut parents = vec![u, initial.unwrap_or(&placeholder)];
-        parents.extend(poles.parents());
+        let mut parents = vec![Some(u), initial];
+        parents.extend(poles.parents().into_iter().map(Some));
         let learns = poles.parents().iter().any(|pole| autograd::needs_gradient(pole));
         let saved_states = learns.then(|| states.clone());
         let saved_initial = initial.filter(|_| learns).map(Tensor::detach);

@@ -33,7 +33,7 @@ pub(super) fn narrow(
     let sizes = [batch, steps, width];
     let out = Output::new(gpu, batch * steps * width)?;
     copy(gpu, floats("narrow_time", "x", x, gpu)?, out.buffer(), [whole, part], sizes)?;
-    out.finish(sizes)?.from_operator("narrow_time", &[x], move |g, _| {
+    out.finish(sizes)?.from_operator("narrow_time", &[Some(x)], move |g, _| {
         let mut dx = zeros(gpu, &[batch, total, width])?;
         copy(
             gpu,
@@ -57,7 +57,8 @@ pub(super) fn concat(
         let places = [Place { total: steps, first: 0 }, Place { total, first }];
         copy(gpu, floats("concat_time", "a part", part, gpu)?, out.buffer(), places, [batch, steps, width])?;
     }
-    out.finish([batch, total, width])?.from_operator("concat_time", parts, move |g, wanted| {
+    let inputs: Vec<_> = parts.iter().copied().map(Some).collect();
+    out.finish([batch, total, width])?.from_operator("concat_time", &inputs, move |g, wanted| {
         let part = |(&(first, steps), &wanted): (&(usize, usize), &bool)| {
             if !wanted {
                 return Ok(None);

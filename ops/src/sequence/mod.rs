@@ -4,7 +4,8 @@
 pub mod cases;
 mod gpu;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use hankel_core::{Buffer, Error, Float, Result, Tensor};
 
 fn sizes(operator: &'static str, x: &Tensor) -> Result<[usize; 3]> {
@@ -30,7 +31,7 @@ pub fn narrow_time(x: &Tensor, first: usize, steps: usize) -> Result<Tensor> {
     for_float!(x, "narrow_time", T => {
         let mut out = Buffer::<T>::unspecified(batch * steps * width);
         copy(x.data()?, &mut out, [total, steps], [first, 0], steps, width);
-        Tensor::from_buffer(out, [batch, steps, width])?.from_operator("narrow_time", &[x], move |g, _| {
+        Tensor::from_buffer(out, [batch, steps, width])?.from_operator("narrow_time", &[Some(x)], move |g, _| {
             let mut dx = Buffer::<T>::zeros(batch * total * width);
             copy(g.data()?, &mut dx, [steps, total], [0, first], steps, width);
             Ok(vec![Some(Tensor::from_buffer(dx, [batch, total, width])?)])
@@ -62,7 +63,8 @@ pub fn concat_time(parts: &[&Tensor]) -> Result<Tensor> {
         for (part, &(first, steps)) in parts.iter().zip(&places) {
             copy(part.data()?, &mut out, [steps, total], [0, first], steps, width);
         }
-        Tensor::from_buffer(out, [batch, total, width])?.from_operator("concat_time", parts, move |g, wanted| {
+        let inputs: Vec<_> = parts.iter().copied().map(Some).collect();
+        Tensor::from_buffer(out, [batch, total, width])?.from_operator("concat_time", &inputs, move |g, wanted| {
             let part = |(&(first, steps), &wanted): (&(usize, usize), &bool)| {
                 if !wanted {
                     return Ok(None);

@@ -16,7 +16,7 @@ pub(super) fn swiglu(gpu: &'static Gpu, gate: &Tensor, up: &Tensor) -> Result<Te
         y.finish(gate.shape())
     };
     let (saved_gate, saved_up) = (gate.detach(), up.detach());
-    run(gate, up, None)?.from_operator("swiglu", &[gate, up], move |g, wanted| {
+    run(gate, up, None)?.from_operator("swiglu", &[Some(gate), Some(up)], move |g, wanted| {
         let d_gate = wanted[0].then(|| run(&saved_gate, &saved_up, Some(&g))).transpose()?;
         Ok(vec![d_gate, wanted[1].then(|| run(&saved_gate, &g, None)).transpose()?])
     })

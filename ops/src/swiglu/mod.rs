@@ -6,7 +6,8 @@
 pub mod cases;
 mod gpu;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use crate::kernels::elementary::Elementary;
 use crate::kernels::simd::vectorized;
 use hankel_core::{Buffer, Result, Tensor, parallel};
@@ -26,7 +27,7 @@ pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
         let mut out = Buffer::<T>::unspecified(a.len());
         parallel::for_rows(&mut out, 1, |first, piece| vectorized(#[inline(always)] || value(&a[first..], &b[first..], piece)));
         let (saved_gate, saved_up) = (gate.detach(), up.detach());
-        Tensor::from_buffer(out, gate.shape())?.from_operator("swiglu", &[gate, up], move |g, wanted| {
+        Tensor::from_buffer(out, gate.shape())?.from_operator("swiglu", &[Some(gate), Some(up)], move |g, wanted| {
             let (a, b, g) = (saved_gate.data::<T>()?, saved_up.data::<T>()?, g.data::<T>()?);
             let (mut d_gate, mut d_up) = (None, None);
             if wanted[0] {

@@ -14,10 +14,9 @@ pub(super) fn varying_scan(gpu: &'static Gpu, a: &Tensor, u: &Tensor, initial: O
     let start = initial.map(|initial| floats(NAME, "the initial state", initial, gpu)).transpose()?;
     let poles = (floats(NAME, "a", a, gpu)?, true);
     let states = run(gpu, modes, Time::Forward, poles, floats(NAME, "u", u, gpu)?, start)?;
-    let placeholder = Tensor::zeros::<f32>([0]);
     let saved_states = autograd::needs_gradient(a).then(|| states.clone());
     let (saved_a, saved_initial) = (a.detach(), initial.map(Tensor::detach));
-    states.from_operator(NAME, &[a, u, initial.unwrap_or(&placeholder)], move |g, wanted| {
+    states.from_operator(NAME, &[Some(a), Some(u), initial], move |g, wanted| {
         let poles = (floats(NAME, "a", &saved_a, gpu)?, true);
         let adjoint = run(gpu, modes, Time::Backward, poles, floats(NAME, "gradient", &g, gpu)?, None)?;
         let of_a = match &saved_states {

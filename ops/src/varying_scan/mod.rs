@@ -16,7 +16,8 @@ pub mod cases;
 pub mod cpu;
 mod gpu;
 
-use crate::check::{self, for_float};
+use crate::check;
+use crate::dispatch::for_float;
 use crate::scan::ScanPath;
 use cpu::{Direction, Rows};
 use hankel_core::{Buffer, Error, Result, Tensor, autograd};
@@ -52,11 +53,10 @@ pub fn varying_scan(a: &Tensor, u: &Tensor, initial: Option<&Tensor>, path: Scan
         let mut states = Buffer::<T>::unspecified(batch * steps * d);
         cpu::scan(rows, Direction::Forward, a.data()?, u.data()?, start, &mut states);
         let states = Tensor::from_buffer(states, [batch, steps, d])?;
-        let placeholder = Tensor::zeros::<T>([0]);
         let learns = autograd::needs_gradient(a);
         let (saved_states, saved_initial) = (learns.then(|| states.clone()), initial.map(Tensor::detach));
         let saved_a = a.detach();
-        states.from_operator("varying_scan", &[a, u, initial.unwrap_or(&placeholder)], move |g, wanted| {
+        states.from_operator("varying_scan", &[Some(a), Some(u), initial], move |g, wanted| {
             let a = saved_a.data::<T>()?;
             let mut adjoint = Buffer::<T>::unspecified(batch * steps * d);
             cpu::scan(rows, Direction::Backward, a, g.data()?, None, &mut adjoint);
