@@ -162,12 +162,7 @@ pub fn find_non_finite<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     with_cell(&SEARCHING, true, f)
 }
 
-pub(crate) fn record(
-    output: Tensor,
-    operator: &'static str,
-    inputs: &[Option<&Tensor>],
-    rule: Rule,
-) -> Result<Tensor> {
+pub(crate) fn record(output: Tensor, operator: &'static str, inputs: &[Option<&Tensor>], rule: Rule) -> Result<Tensor> {
     let searching = SEARCHING.get();
     if searching && !output.is_finite() {
         return Err(Error::NonFinite { scope: scope_path(), operator, phase: "forward" });

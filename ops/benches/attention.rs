@@ -2,7 +2,7 @@
 //! 5 backward.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use hankel_ops::attention::cpu::{Gradients, Heads, Shape, backward, forward};
+use hankel_ops::attention::cpu::tiles::{Gradients, Heads, Shape, backward, forward};
 
 fn all(c: &mut Criterion) {
     let mut group = c.benchmark_group("attention f32");

@@ -1,8 +1,8 @@
 //! Recurrences and copies of the same arrays: bytes moved per second.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use hankel_ops::causal_conv::cpu::{Spectra, convolve};
-use hankel_ops::scan::cpu::{Direction, Evaluation, Modes, scan};
+use hankel_ops::causal_conv::cpu::convolution::{Spectra, convolve};
+use hankel_ops::scan::cpu::recurrence::{Direction, Evaluation, Modes, scan};
 use rayon::prelude::*;
 
 fn all(c: &mut Criterion) {

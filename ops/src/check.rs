@@ -46,6 +46,25 @@ pub(crate) fn dtype(operator: &'static str, name: &str, tensor: &Tensor, expecte
     Err(Error::invalid(operator, format!("{name} is {}, expected {expected}", tensor.dtype())))
 }
 
+/// The class indices in `tensor`, all below `classes`. They are `u32`, in main memory, where batches are made.
+pub(crate) fn tokens<'a>(operator: &'static str, name: &str, tensor: &'a Tensor, classes: usize) -> Result<&'a [u32]> {
+    if tensor.dtype() != DType::U32 {
+        return Err(Error::DType { operator, expected: "u32", found: tensor.dtype() });
+    }
+    if tensor.gpu().is_some() {
+        let problem = format!("{name}s are on {}, expected on cpu", tensor.device());
+        return Err(Error::Placement { operator, problem });
+    }
+    let ids = tensor.data::<u32>()?;
+    match ids.iter().position(|&id| id as usize >= classes) {
+        None => Ok(ids),
+        Some(i) => Err(Error::invalid(
+            operator,
+            format!("{name} {} at position {i} is outside a vocabulary of {classes}", ids[i]),
+        )),
+    }
+}
+
 /// Fails unless `weight` has the element type of what it multiplies or one that is widened on the fly.
 pub(crate) fn weight_dtype(operator: &'static str, name: &str, weight: &Tensor, expected: DType) -> Result<()> {
     if weight.dtype().is_compact() { Ok(()) } else { dtype(operator, name, weight, expected) }

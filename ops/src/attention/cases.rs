@@ -1,6 +1,6 @@
 //! Cases; the oracle is beside them.
 
-use super::cpu::Shape;
+use super::cpu::tiles::Shape;
 use super::{Heads, attention, oracle};
 use crate::registry::{Case, Dice, Input};
 

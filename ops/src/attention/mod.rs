@@ -16,9 +16,11 @@ mod gpu;
 pub mod oracle;
 
 use crate::check;
-use crate::dispatch::for_float;
-use cpu::{Gradients, Heads as View, Shape};
-use hankel_core::{Buffer, Error, Result, Tensor, autograd};
+use crate::dispatch::on_device;
+use cpu::tiles::Shape;
+use hankel_core::{Error, Result, Tensor};
+
+const NAME: &str = "attention";
 
 /// Numbers of heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct Heads {
 }
 
 fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>) -> Result<Shape> {
-    let fail = |problem: String| Err(Error::shape("attention", problem));
+    let fail = |problem: String| Err(Error::shape(NAME, problem));
     let (&[batch, queries, width], &[_, keys, kv_width]) = (&q.shape()[..], &k.shape()[..]) else {
         return fail(format!("expected [batch, T, width], found queries {} and keys {}", q.shape(), k.shape()));
     };
@@ -42,18 +44,15 @@ fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>
     if kv_width != key_value * head_dim {
         return fail(format!("keys of width {kv_width} for {key_value} heads of {head_dim}"));
     }
-    check::shape("attention", "keys", k, &[batch, keys, kv_width])?;
-    check::shape("attention", "values", v, k.shape())?;
+    check::input(NAME, "keys", k, &[batch, keys, kv_width], q)?;
+    check::input(NAME, "values", v, k.shape(), q)?;
     if queries > keys {
         return fail(format!("{queries} queries cannot be the last of {keys} tokens"));
     }
     if window == Some(0) {
-        return Err(Error::invalid("attention", "a window of 0 leaves nothing to see"));
+        return Err(Error::invalid(NAME, "a window of 0 tokens: it has to hold 1 at least"));
     }
-    for (name, tensor) in [("keys", k), ("values", v)] {
-        check::dtype("attention", name, tensor, q.dtype())?;
-    }
-    // One that no key falls out of is none.
+    // A window as long as the sequence hides nothing.
     let window = window.filter(|&window| window < keys);
     Ok(Shape { batch, heads: query, kv_heads: key_value, head_dim, queries, keys, offset: keys - queries, window })
 }
@@ -61,50 +60,14 @@ fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>
 /// Causal attention of the last `T_q` tokens to all `T_k`.
 ///
 /// # Errors
-/// When shapes or element types do not fit.
+/// When shapes, element types or devices do not fit.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>) -> Result<Tensor> {
     let shape = sizes(q, k, v, heads, window)?;
-    if let Some(gpu) = q.gpu() {
-        return gpu::attention(gpu, q, k, v, shape);
-    }
-    for_float!(q, "attention", T => {
-        fn view<T: Copy>(data: &[T], tokens: usize, heads: usize, head_dim: usize) -> View<'_, T> {
-            View::contiguous(data, tokens, heads, head_dim)
-        }
-        let scale = (1.0 / (shape.head_dim as f64).sqrt()) as T;
-        let mut out = Buffer::<T>::unspecified(q.elements());
-        let mut lse = Buffer::<T>::unspecified(shape.batch * shape.heads * shape.queries);
-        cpu::forward(
-            shape,
-            scale,
-            view(q.data()?, shape.queries, shape.heads, shape.head_dim),
-            view(k.data()?, shape.keys, shape.kv_heads, shape.head_dim),
-            view(v.data()?, shape.keys, shape.kv_heads, shape.head_dim),
-            &mut out,
-            &mut lse,
-        );
-        let out = Tensor::from_buffer(out, q.shape())?;
-        let tracked = [q, k, v].into_iter().any(autograd::needs_gradient);
-        let saved = tracked.then(|| (q.detach(), k.detach(), v.detach(), out.clone(), lse));
-        out.from_operator("attention", &[Some(q), Some(k), Some(v)], move |g, wanted| {
-            let Some((q, k, v, out, lse)) = saved else { return Ok(vec![None, None, None]) };
-            let buffer = |wanted: bool, like: &Tensor| wanted.then(|| Buffer::<T>::unspecified(like.elements()));
-            let (mut dq, mut dk, mut dv) = (buffer(wanted[0], &q), buffer(wanted[1], &k), buffer(wanted[2], &v));
-            cpu::backward(
-                shape,
-                scale,
-                view(q.data()?, shape.queries, shape.heads, shape.head_dim),
-                view(k.data()?, shape.keys, shape.kv_heads, shape.head_dim),
-                view(v.data()?, shape.keys, shape.kv_heads, shape.head_dim),
-                view(out.data()?, shape.queries, shape.heads, shape.head_dim),
-                &lse,
-                view(g.data()?, shape.queries, shape.heads, shape.head_dim),
-                Gradients { q: dq.as_deref_mut(), k: dk.as_deref_mut(), v: dv.as_deref_mut() },
-            );
-            let finish = |data: Option<Buffer<T>>, like: &Tensor| {
-                data.map(|data| Tensor::from_buffer(data, like.shape())).transpose()
-            };
-            Ok(vec![finish(dq, &q)?, finish(dk, &k)?, finish(dv, &v)?])
-        })
+    check::float(NAME, q)?;
+    let (out, lse) = on_device!(q, forward(q, k, v, &shape))?;
+    let (saved, saved_out) = ([q, k, v].map(Tensor::detach), out.clone());
+    out.from_operator(NAME, &[Some(q), Some(k), Some(v)], move |g, wanted| {
+        let [q, k, v] = &saved;
+        Ok(on_device!(g, backward([q, k, v], &shape, &saved_out, &lse, &g, [wanted[0], wanted[1], wanted[2]]))?.into())
     })
 }

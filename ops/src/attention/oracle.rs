@@ -1,6 +1,6 @@
 //! Attention by its definition, in doubles, with every score in memory.
 
-use super::cpu::Shape;
+use super::cpu::tiles::Shape;
 
 /// Output, log-sum-exps and, given the output's gradient, the gradients of q, k and v. All without gaps.
 pub struct Attention {

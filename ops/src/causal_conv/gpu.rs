@@ -1,40 +1,44 @@
-//! The operator on a GPU.
+//! All channels of all sequences.
 
+use super::NAME;
 use super::fft::{Lines, Load, Plan};
 use crate::gpu::{Output, floats, zeros};
 use hankel_core::gpu::Gpu;
-use hankel_core::{Result, Tensor, autograd};
+use hankel_core::{Result, Tensor};
 
-const NAME: &str = "causal_conv";
-
-pub(super) fn causal_conv(gpu: &'static Gpu, u: &Tensor, kernel: &Tensor) -> Result<Tensor> {
+fn lines(u: &Tensor) -> Lines {
     let [batch, steps, channels] = [u.shape()[0], u.shape()[1], u.shape()[2]];
-    let lines = Lines { batch, steps, width: channels, column: 0, count: channels, pairs: false };
-    let run = move |u: &Tensor, kernel: &Tensor, backward: bool| -> Result<Tensor> {
-        let [u, kernel] = [floats(NAME, "u", u, gpu)?, floats(NAME, "the kernel", kernel, gpu)?];
-        let out = Output::new(gpu, batch * steps * channels)?;
-        if batch * steps * channels > 0 {
-            let plan = Plan::new(gpu, NAME, steps)?;
-            let spectrum = plan.spectrum(Lines { batch: 1, ..lines }, Load::Taps(kernel))?;
-            plan.convolve(lines, u, None, (spectrum.buffer(), backward), out.buffer())?;
-        }
-        out.finish([batch, steps, channels])
-    };
-    let out = run(u, kernel, false)?;
-    let saved_u = autograd::needs_gradient(kernel).then(|| u.detach());
-    let saved_kernel = autograd::needs_gradient(u).then(|| kernel.detach());
-    out.from_operator(NAME, &[Some(u), Some(kernel)], move |g, _| {
-        let d_u = saved_kernel.map(|kernel| run(&g, &kernel, true)).transpose()?;
-        let of_kernel = |u: Tensor| -> Result<Tensor> {
-            if batch * steps * channels == 0 {
-                return zeros(gpu, &[channels, steps]);
-            }
-            let out = Output::new(gpu, channels * steps)?;
-            let [u, g] = [floats(NAME, "u", &u, gpu)?, floats(NAME, "gradient", &g, gpu)?];
-            Plan::new(gpu, NAME, steps)?.correlate(lines, u, g, out.buffer())?;
-            out.finish([channels, steps])
-        };
-        let d_kernel = saved_u.map(of_kernel).transpose()?;
-        Ok(vec![d_u, d_kernel])
-    })
+    Lines { batch, steps, width: channels, column: 0, count: channels, pairs: false }
+}
+
+pub(super) fn forward(gpu: &'static Gpu, u: &Tensor, kernel: &Tensor) -> Result<Tensor> {
+    run(gpu, u, kernel, false)
+}
+
+/// The gradient of `u`: the same convolution with time reversed.
+pub(super) fn backward(gpu: &'static Gpu, g: &Tensor, kernel: &Tensor) -> Result<Tensor> {
+    run(gpu, g, kernel, true)
+}
+
+fn run(gpu: &'static Gpu, u: &Tensor, kernel: &Tensor, reversed: bool) -> Result<Tensor> {
+    let out = Output::new(gpu, u.elements())?;
+    if u.elements() > 0 {
+        let (lines, plan) = (lines(u), Plan::new(gpu, NAME, u.shape()[1])?);
+        let kernel = floats(NAME, "the kernel", kernel, gpu)?;
+        let spectrum = plan.spectrum(Lines { batch: 1, ..lines }, Load::Taps(kernel))?;
+        plan.convolve(lines, floats(NAME, "u", u, gpu)?, None, (spectrum.buffer(), reversed), out.buffer())?;
+    }
+    out.finish(u.shape())
+}
+
+/// The gradient of the kernel, `[channels, T]`.
+pub(super) fn kernel_gradient(gpu: &'static Gpu, u: &Tensor, g: &Tensor) -> Result<Tensor> {
+    let [steps, channels] = [u.shape()[1], u.shape()[2]];
+    if u.elements() == 0 {
+        return zeros(gpu, &[channels, steps]);
+    }
+    let out = Output::new(gpu, channels * steps)?;
+    let (u_in, g) = (floats(NAME, "u", u, gpu)?, floats(NAME, "gradient", g, gpu)?);
+    Plan::new(gpu, NAME, steps)?.correlate(lines(u), u_in, g, out.buffer())?;
+    out.finish([channels, steps])
 }

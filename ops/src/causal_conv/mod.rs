@@ -17,44 +17,27 @@ pub(crate) mod fft;
 mod gpu;
 
 use crate::check;
-use crate::dispatch::for_float;
-use crate::scan::cpu::Direction;
-use hankel_core::{Buffer, Error, Result, Tensor, autograd};
+use crate::dispatch::on_device;
+use hankel_core::{Error, Result, Tensor, autograd};
+
+const NAME: &str = "causal_conv";
 
 /// Convolves each channel with its kernel.
 ///
 /// # Errors
-/// When shapes or element types do not fit.
+/// When shapes, element types or devices do not fit.
 pub fn causal_conv(u: &Tensor, kernel: &Tensor) -> Result<Tensor> {
-    let &[_, tokens, channels] = &u.shape()[..] else {
-        return Err(Error::shape("causal_conv", format!("expected [batch, T, channels], found {}", u.shape())));
+    check::float(NAME, u)?;
+    let &[_, steps, channels] = &u.shape()[..] else {
+        return Err(Error::shape(NAME, format!("expected [batch, T, channels], found {}", u.shape())));
     };
-    check::shape("causal_conv", "the kernel", kernel, &[channels, tokens])?;
-    check::dtype("causal_conv", "the kernel", kernel, u.dtype())?;
-    if let Some(gpu) = u.gpu() {
-        return gpu::causal_conv(gpu, u, kernel);
-    }
-    for_float!(u, "causal_conv", T => {
-        let mut out = Buffer::<T>::unspecified(u.elements());
-        let spectra = cpu::Spectra::of_kernels(kernel.data::<T>()?, tokens);
-        cpu::convolve(Direction::Forward, &spectra, u.data()?, None, &mut out);
-        let out = Tensor::from_buffer(out, u.shape())?;
-        let saved_u = autograd::needs_gradient(kernel).then(|| u.detach());
-        let saved_kernel = autograd::needs_gradient(u).then(|| kernel.detach());
-        out.from_operator("causal_conv", &[Some(u), Some(kernel)], move |g, _| {
-            let (mut d_u, mut d_kernel) = (None, None);
-            if let Some(kernel) = saved_kernel {
-                let mut out = Buffer::<T>::unspecified(g.elements());
-                let spectra = cpu::Spectra::of_kernels(kernel.data::<T>()?, tokens);
-                cpu::convolve(Direction::Backward, &spectra, g.data()?, None, &mut out);
-                d_u = Some(Tensor::from_buffer(out, g.shape())?);
-            }
-            if let Some(u) = saved_u {
-                let mut out = Buffer::<T>::unspecified(channels * tokens);
-                cpu::kernel_gradient(channels, tokens, u.data()?, g.data()?, &mut out);
-                d_kernel = Some(Tensor::from_buffer(out, [channels, tokens])?);
-            }
-            Ok(vec![d_u, d_kernel])
-        })
+    check::input(NAME, "the kernel", kernel, &[channels, steps], u)?;
+    let y = on_device!(u, forward(u, kernel))?;
+    let saved_u = autograd::needs_gradient(kernel).then(|| u.detach());
+    let saved_kernel = autograd::needs_gradient(u).then(|| kernel.detach());
+    y.from_operator(NAME, &[Some(u), Some(kernel)], move |g, _| {
+        let d_u = saved_kernel.map(|kernel| on_device!(g, backward(&g, &kernel))).transpose()?;
+        let d_kernel = saved_u.map(|u| on_device!(g, kernel_gradient(&u, &g))).transpose()?;
+        Ok(vec![d_u, d_kernel])
     })
 }

@@ -1,25 +1,169 @@
-//! Kernels over rows of logits.
+//! Chunks of logits, row by row.
 
-use crate::kernels::Real;
+use super::{Head, NAME, Targets, TokenScores};
+use crate::dispatch::for_float;
 use crate::kernels::elementary::Elementary;
 use crate::kernels::simd::{self, dispatch, vectorized};
-use hankel_core::parallel;
+use crate::kernels::{Accumulate, Mat, Real, gemm};
+use crate::linear::{Weight, product};
+use hankel_core::{Buffer, Precision, Result, Tensor, parallel};
 use pulp::{Simd, WithSimd};
 
+/// Logits that exist at once.
+const CHUNK: usize = 1 << 20;
+/// Rows of a chunk at least where the head is compact: decoding it for fewer takes longer than multiplying.
+const COMPACT_ROWS: usize = 128;
+
+/// The loss, and the wanted gradients of hidden states, head and bias.
+pub(super) fn forward(
+    hidden: &Tensor,
+    head: Head,
+    targets: Targets,
+    precision: Precision,
+    wanted: [bool; 3],
+) -> Result<(Tensor, [Option<Tensor>; 3])> {
+    let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
+    for_float!(hidden, NAME, T => {
+        let mut d_weight = wanted[1].then(|| Buffer::<T>::zeros(classes * width));
+        let mut d_bias = wanted[2].then(|| Buffer::<T>::zeros(classes));
+        let w = Weight::new(head.weight, precision)?;
+        let (x, tokens, all) = (hidden.data::<T>()?, targets.tokens.data::<u32>()?, targets.weights.data::<T>()?);
+        let counted: Vec<usize> = (0..all.len()).filter(|&i| all[i] != 0.0).collect();
+        let some = counted.len() < all.len();
+        let packed = some.then(|| Packed::of(&counted, x, tokens, all));
+        let (x, tokens, weights) = match &packed {
+            Some(packed) => (&packed.x[..], &packed.tokens[..], &packed.weights[..]),
+            None => (x, tokens, all),
+        };
+        let mut d_hidden = wanted[0].then(|| Buffer::<T>::unspecified(counted.len() * width));
+        let settings = Settings {
+            tokens,
+            weights,
+            smoothing: targets.smoothing as T,
+            scale: (1.0 / targets.normalizer) as T,
+            gradient: wanted.contains(&true),
+        };
+        let mut loss = 0.0;
+        for_chunks(x, head, precision, |first, logits: &mut [T]| {
+            let n = logits.len() / classes;
+            loss += losses(first, classes, &settings, logits);
+            let logits = Mat::new(logits, n, classes);
+            if let Some(d_hidden) = &mut d_hidden {
+                let out = &mut d_hidden[first * width..(first + n) * width];
+                product(1.0, logits, &w, Accumulate::Overwrite, out, width);
+            }
+            if let Some(d_weight) = &mut d_weight {
+                let x = Mat::new(&x[first * width..], n, width);
+                gemm(1.0, logits.t(), &x, Accumulate::Add, d_weight, width);
+            }
+            if let Some(d_bias) = &mut d_bias {
+                (0..n).for_each(|i| (0..classes).for_each(|j| d_bias[j] += logits.at(i, j)));
+            }
+        })?;
+        let d_hidden = d_hidden.map(|d| if some { spread(&counted, &d, all.len(), width) } else { d });
+        let tensor = |d: Option<Buffer<T>>, shape: &[usize]| d.map(|d| Tensor::from_buffer(d, shape)).transpose();
+        let gradients = [
+            tensor(d_hidden, hidden.shape())?,
+            tensor(d_weight, &[classes, width])?,
+            tensor(d_bias, &[classes])?,
+        ];
+        Ok((Tensor::scalar(loss as T), gradients))
+    })
+}
+
+/// `x` times the element of `g`, in the memory of `x`.
+pub(super) fn times(mut x: Tensor, g: &Tensor) -> Result<Tensor> {
+    for_float!(g, NAME, T => {
+        let g = g.data::<T>()?[0];
+        if g != 1.0 {
+            x.data_mut::<T>()?.iter_mut().for_each(|x| *x *= g);
+        }
+        Ok(x)
+    })
+}
+
+pub(super) fn token_scores(
+    hidden: &Tensor,
+    head: Head,
+    tokens: &[u32],
+    places: &[usize],
+    precision: Precision,
+) -> Result<TokenScores> {
+    let classes = head.weight.shape()[0];
+    for_float!(hidden, "token_scores", T => {
+        let all = vec![1.0; tokens.len()];
+        let Packed { x, tokens, .. } = Packed::of(places, hidden.data::<T>()?, tokens, &all);
+        let mut found = Vec::with_capacity(places.len());
+        for_chunks(&x, head, precision, |first, logits| found.extend(scores(&tokens[first..], classes, logits)))?;
+        Ok(TokenScores {
+            nll: found.iter().map(|s| s.nll).collect(),
+            mean_nll: found.iter().map(|s| s.mean_nll).collect(),
+            predicted: found.iter().map(|s| s.predicted).collect(),
+        })
+    })
+}
+
+/// The rows that count, next to each other.
+struct Packed<T> {
+    x: Vec<T>,
+    tokens: Vec<u32>,
+    weights: Vec<T>,
+}
+
+impl<T: Copy> Packed<T> {
+    fn of(counted: &[usize], x: &[T], tokens: &[u32], weights: &[T]) -> Self {
+        let width = x.len() / weights.len().max(1);
+        Packed {
+            x: counted.iter().flat_map(|&i| &x[i * width..][..width]).copied().collect(),
+            tokens: counted.iter().map(|&i| tokens[i]).collect(),
+            weights: counted.iter().map(|&i| weights[i]).collect(),
+        }
+    }
+}
+
+/// Gradients of the rows that count, at their places among all rows.
+fn spread<T: Real>(counted: &[usize], gradient: &[T], rows: usize, width: usize) -> Buffer<T> {
+    let mut all = Buffer::<T>::zeros(rows * width);
+    for (&i, row) in counted.iter().zip(gradient.chunks(width.max(1))) {
+        all[i * width..][..width].copy_from_slice(row);
+    }
+    all
+}
+
+/// Calls `f(first_row, logits)` for chunks of rows.
+fn for_chunks<T: Real>(x: &[T], head: Head, precision: Precision, mut f: impl FnMut(usize, &mut [T])) -> Result<()> {
+    let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
+    let rows = x.len() / width.max(1);
+    let least = if head.weight.dtype().is_compact() { COMPACT_ROWS } else { 1 };
+    let chunk = (CHUNK / classes.max(1)).max(least);
+    let right = Weight::new(head.weight, precision)?.t();
+    let mut logits = Buffer::unspecified(chunk.min(rows) * classes);
+    for first in (0..rows).step_by(chunk) {
+        let n = chunk.min(rows - first);
+        let how = match head.bias {
+            Some(bias) => Accumulate::Bias(bias.data()?),
+            None => Accumulate::Overwrite,
+        };
+        product(T::one(), Mat::new(&x[first * width..], n, width), &right, how, &mut logits, classes);
+        f(first, &mut logits[..n * classes]);
+    }
+    Ok(())
+}
+
 /// The parts of a loss that every row shares.
-pub struct Settings<'a, T> {
-    pub tokens: &'a [u32],
-    pub weights: &'a [T],
-    pub smoothing: T,
-    pub scale: T,
-    pub gradient: bool,
+struct Settings<'a, T> {
+    tokens: &'a [u32],
+    weights: &'a [T],
+    smoothing: T,
+    scale: T,
+    gradient: bool,
 }
 
 /// The weighted loss of some rows, which are replaced by its gradient when that is wanted.
-pub fn rows<T: Real + Elementary>(first: usize, classes: usize, settings: &Settings<T>, logits: &mut [T]) -> f64 {
+fn losses<T: Real + Elementary>(first: usize, classes: usize, settings: &Settings<T>, logits: &mut [T]) -> f64 {
     /// Rows of a task.
     const ROWS: usize = 16;
-    let mut losses = vec![0.0; logits.len() / classes.max(1)];
+    let mut of_rows = vec![0.0; logits.len() / classes.max(1)];
     let row_loss = |i: usize, row: &mut [T]| -> f64 {
         let (target, weight) = (settings.tokens[first + i] as usize, settings.weights[first + i] * settings.scale);
         if weight == T::zero() {
@@ -42,12 +186,12 @@ pub fn rows<T: Real + Elementary>(first: usize, classes: usize, settings: &Setti
         }
         weight.f64() * loss
     };
-    parallel::for_paired_chunks((logits, ROWS * classes), (&mut losses, ROWS), |task, logits, losses| {
+    parallel::for_paired_chunks((logits, ROWS * classes), (&mut of_rows, ROWS), |task, logits, losses| {
         for (i, (row, loss)) in logits.chunks_mut(classes).zip(losses).enumerate() {
             *loss = row_loss(task * ROWS + i, row);
         }
     });
-    losses.iter().sum()
+    of_rows.iter().sum()
 }
 
 /// Replaces logits by `(softmax - share) weight`.
@@ -59,14 +203,14 @@ fn gradient<T: Elementary>(row: &mut [T], log_sum: T, share: T, weight: T) {
 }
 
 /// Scores of one token.
-pub struct Score {
-    pub nll: f64,
-    pub mean_nll: f64,
-    pub predicted: u32,
+struct Score {
+    nll: f64,
+    mean_nll: f64,
+    predicted: u32,
 }
 
 /// Scores of some rows.
-pub fn scores<T: Real + Elementary>(tokens: &[u32], classes: usize, logits: &[T]) -> Vec<Score> {
+fn scores<T: Real + Elementary>(tokens: &[u32], classes: usize, logits: &[T]) -> Vec<Score> {
     let score = |i: usize| {
         let (row, target) = (&logits[i * classes..][..classes], tokens[i]);
         let (log_sum, sum) = log_sum_exp(row);

@@ -1,15 +1,13 @@
-//! The loss and the scores on a GPU. Targets and weights come from the host, where batches are made.
+//! Chunks of logits, a workgroup to a row. Targets and weights come from main memory, where batches are made.
 
-use super::{Head, Sizes, TokenScores};
-use crate::elementwise::{add, times_scalar};
-use crate::embedding::{gather_rows as gather, scatter_rows as scatter};
-use crate::gpu::{Output, column_sums, floats, stored, words, zeros};
+use super::{Head, NAME, Targets, TokenScores};
+use crate::elementwise::gpu::{add, times_scalar};
+use crate::embedding::gpu::{gather, scatter};
+use crate::gpu::{Output, column_sums, flag, floats, stored, words, zeros};
 use crate::linear::gpu::{Epilogue, Left, Right, converted, gemm};
-use crate::linear::precision;
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
-use hankel_core::{Precision, Result, Tensor, autograd, no_grad};
+use hankel_core::{Precision, Result, Tensor};
 
-const NAME: &str = "cross_entropy";
 static ROWS: Kernel = Kernel { name: NAME, source: include_str!("rows.wgsl"), bindings: "wrw" };
 static SCORES: Kernel = Kernel { name: "token_scores", source: include_str!("scores.wgsl"), bindings: "rrw" };
 
@@ -53,37 +51,37 @@ fn for_chunks(
     Ok(())
 }
 
-/// The rows `counted` of `hidden` as a matrix, or all of them.
+/// The rows `counted` of the `rows` of `hidden`, in that order, as a matrix.
 fn packed(gpu: &'static Gpu, hidden: &Tensor, counted: &[usize], rows: usize, width: usize) -> Result<Tensor> {
-    if counted.len() == rows {
+    if counted.iter().copied().eq(0..rows) {
         return hidden.detach().reshape([rows, width]);
     }
     let ids: Vec<u32> = counted.iter().map(|&i| i as u32).collect();
-    gather(gpu, NAME, &ids, &hidden.detach(), width, [counted.len(), width])
+    gather(gpu, NAME, &ids, hidden, width)
 }
 
-pub(super) fn cross_entropy(
+/// The loss, and the wanted gradients of hidden states, head and bias.
+pub(super) fn forward(
     gpu: &'static Gpu,
     hidden: &Tensor,
     head: Head,
-    (tokens, weights): (&[u32], &[f32]),
-    (smoothing, normalizer): (f64, f64),
-    Sizes { rows, width, classes }: Sizes,
-) -> Result<Tensor> {
-    let inputs = [Some(hidden), Some(head.weight), head.bias];
-    let wants = inputs.map(|input| input.is_some_and(autograd::needs_gradient));
+    targets: Targets,
+    precision: Precision,
+    wanted: [bool; 3],
+) -> Result<(Tensor, [Option<Tensor>; 3])> {
+    let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
+    let (tokens, weights) = (targets.tokens.data::<u32>()?, targets.weights.data::<f32>()?);
+    let rows = weights.len();
     let counted: Vec<usize> = (0..rows).filter(|&i| weights[i] != 0.0).collect();
-    let x = packed(gpu, hidden, &counted, rows, width)?;
     let n_counted = counted.len();
-    let weights = counted.iter().map(|&i| weights[i].to_bits());
-    let targets: Vec<u32> = counted.iter().map(|&i| tokens[i]).chain(weights).collect();
-    let targets = words(gpu, &targets)?;
+    let x = packed(gpu, hidden, &counted, rows, width)?;
+    let of_rows = counted.iter().map(|&i| tokens[i]).chain(counted.iter().map(|&i| weights[i].to_bits()));
+    let of_rows = words(gpu, &of_rows.collect::<Vec<u32>>())?;
     let losses = Output::new(gpu, n_counted)?;
-    let dx = Output::new(gpu, if wants[0] { n_counted * width } else { 0 })?;
-    let mut dw = if wants[1] { Some(zeros(gpu, &[classes, width])?) } else { None };
-    let mut db = if wants[2] { Some(zeros(gpu, &[classes])?) } else { None };
-    let constants = [("GRADIENT", f64::from(u8::from(wants.contains(&true))))];
-    let precision = precision::of_product(hidden, head.weight)?;
+    let d_hidden = Output::new(gpu, if wanted[0] { n_counted * width } else { 0 })?;
+    let mut d_weight = wanted[1].then(|| zeros(gpu, &[classes, width])).transpose()?;
+    let mut d_bias = wanted[2].then(|| zeros(gpu, &[classes])).transpose()?;
+    let constants = [("GRADIENT", flag(wanted.contains(&true)))];
     let plain = stored(NAME, "head", head.weight, gpu)?;
     let half = converted(gpu, plain, precision)?;
     let weight = half.as_ref().unwrap_or(plain);
@@ -93,44 +91,47 @@ pub(super) fn cross_entropy(
             classes: classes as u32,
             first: first as u32,
             all: n_counted as u32,
-            smoothing: smoothing as f32,
-            scale: (1.0 / normalizer) as f32,
+            smoothing: targets.smoothing as f32,
+            scale: (1.0 / targets.normalizer) as f32,
         };
-        gpu.launch(&ROWS, &constants, &[logits, &targets, losses.buffer()], &parameters, groups(n, 1))?;
+        gpu.launch(&ROWS, &constants, &[logits, &of_rows, losses.buffer()], &parameters, groups(n, 1))?;
         let slopes = Left { data: logits, first: 0, rows: n, cols: classes, transposed: false };
-        if wants[0] {
+        if wanted[0] {
             let right = Right { storage: weight, first: 0, rows: classes, cols: width, transposed: false };
-            gemm(gpu, slopes, right, Epilogue { first: first * width, precision, ..Epilogue::default() }, dx.buffer())?;
+            let how = Epilogue { first: first * width, precision, ..Epilogue::default() };
+            gemm(gpu, slopes, right, how, d_hidden.buffer())?;
         }
-        if let Some(sum) = &mut dw {
+        if let Some(sum) = &mut d_weight {
             let next = Output::new(gpu, classes * width)?;
             let right = Right { storage: stored(NAME, "x", &x, gpu)?, first, rows: n, cols: width, transposed: false };
             let how = Epilogue { base: Some(floats(NAME, "sum", sum, gpu)?), ..Epilogue::default() };
             gemm(gpu, Left { transposed: true, ..slopes }, right, how, next.buffer())?;
             *sum = next.finish([classes, width])?;
         }
-        if let Some(sum) = &mut db {
-            *sum = no_grad(|| add(sum, &column_sums(gpu, logits, None, n, classes)?))?;
+        if let Some(sum) = &mut d_bias {
+            *sum = add(gpu, sum, &column_sums(gpu, logits, None, n, classes)?)?;
         }
         Ok(())
     })?;
-    let dx = match wants[0] {
+    let d_hidden = match wanted[0] {
         false => None,
-        true if n_counted == rows => Some(dx.finish(hidden.shape())?),
+        true if n_counted == rows => Some(d_hidden.finish(hidden.shape())?),
         true => {
-            let dx = dx.finish([n_counted, width])?;
+            let d_hidden = d_hidden.finish([n_counted, width])?;
             let ids: Vec<u32> = counted.iter().map(|&i| i as u32).collect();
             let each: Vec<u32> = (0..=n_counted as u32).collect();
-            let spread = scatter(gpu, NAME, (&ids, &each, &each[..n_counted]), &dx, [rows, width])?;
+            let spread = scatter(gpu, NAME, (&ids, &each, &each[..n_counted]), &d_hidden, [rows, width])?;
             Some(spread.reshape(hidden.shape())?)
         }
     };
     let loss = column_sums(gpu, losses.buffer(), None, n_counted, 1)?.reshape([])?;
-    loss.from_operator(NAME, &inputs, move |g, _| {
-        let scaled =
-            |gradient: Option<Tensor>| gradient.map(|gradient| times_scalar(gpu, NAME, &gradient, &g)).transpose();
-        Ok(vec![scaled(dx)?, scaled(dw)?, scaled(db)?])
-    })
+    Ok((loss, [d_hidden, d_weight, d_bias]))
+}
+
+/// `x` times the element of `g`.
+#[expect(clippy::needless_pass_by_value, reason = "on the CPU its memory is used for the result")]
+pub(super) fn times(gpu: &'static Gpu, x: Tensor, g: &Tensor) -> Result<Tensor> {
+    times_scalar(gpu, &x, g)
 }
 
 pub(super) fn token_scores(
@@ -139,19 +140,13 @@ pub(super) fn token_scores(
     head: Head,
     tokens: &[u32],
     places: &[usize],
-    Sizes { rows, width, classes }: Sizes,
+    precision: Precision,
 ) -> Result<TokenScores> {
-    // In whatever order and number: every place is a row of its own.
-    let ids: Vec<u32> = places.iter().map(|&i| i as u32).collect();
-    let x = if places.iter().copied().eq(0..rows) {
-        hidden.detach().reshape([rows, width])?
-    } else {
-        gather(gpu, "token_scores", &ids, &hidden.detach(), width, [places.len(), width])?
-    };
+    let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
+    let x = packed(gpu, hidden, places, tokens.len(), width)?;
     let targets: Vec<u32> = places.iter().map(|&i| tokens[i]).collect();
     let targets = words(gpu, &targets)?;
     let scores = Output::new(gpu, 3 * places.len())?;
-    let precision = precision::of_product(hidden, head.weight)?;
     let plain = stored(NAME, "head", head.weight, gpu)?;
     let half = converted(gpu, plain, precision)?;
     let weight = half.as_ref().unwrap_or(plain);

@@ -1,10 +1,11 @@
-//! The kernel on a GPU: the same mask.
+//! A lane to an element: the mask of the CPU.
 
+use super::NAME;
 use crate::gpu::{Output, floats};
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{Random, Result, Tensor};
 
-static DROPOUT: Kernel = Kernel { name: "dropout", source: include_str!("dropout.wgsl"), bindings: "rw" };
+static DROPOUT: Kernel = Kernel { name: NAME, source: include_str!("dropout.wgsl"), bindings: "rw" };
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
@@ -16,8 +17,8 @@ struct Parameters {
     scale: f32,
 }
 
-pub(super) fn dropout(gpu: &'static Gpu, x: &Tensor, p: f64, random: Random) -> Result<Tensor> {
-    let n = x.elements();
+pub(super) fn forward(gpu: &'static Gpu, x: &Tensor, p: f64, random: &Random) -> Result<Tensor> {
+    let (n, y) = (x.elements(), Output::new(gpu, x.elements())?);
     let (key, step) = random.key();
     let parameters = Parameters {
         elements: n as u32,
@@ -26,10 +27,6 @@ pub(super) fn dropout(gpu: &'static Gpu, x: &Tensor, p: f64, random: Random) -> 
         step: [step as u32, (step >> 32) as u32],
         scale: (1.0 / (1.0 - p)) as f32,
     };
-    let run = move |x: &Tensor| {
-        let y = Output::new(gpu, n)?;
-        gpu.launch(&DROPOUT, &[], &[floats("dropout", "x", x, gpu)?, y.buffer()], &parameters, groups(n, 256))?;
-        y.finish(x.shape())
-    };
-    run(x)?.from_operator("dropout", &[Some(x)], move |g, _| Ok(vec![Some(run(&g)?)]))
+    gpu.launch(&DROPOUT, &[], &[floats(NAME, "x", x, gpu)?, y.buffer()], &parameters, groups(n, 256))?;
+    y.finish(x.shape())
 }

@@ -2,49 +2,33 @@
 //!
 //! The mask is a function of the element's index in a [`Random`] stream, so nothing is saved for the gradient, a
 //! recomputed region sees the same mask, and every device draws the same one: element `i` is kept when word `i` of the
-//! stream is at least `p 2^32`.
+//! stream is at least `p 2^32`. The gradient is the same map of the output's gradient.
 
 #[doc(hidden)]
 pub mod cases;
+mod cpu;
 mod gpu;
 
-use crate::dispatch::for_float;
-use hankel_core::{Buffer, Error, Float, Random, Result, Tensor, parallel};
+use crate::check;
+use crate::dispatch::on_device;
+use hankel_core::{Error, Random, Result, Tensor};
+
+const NAME: &str = "dropout";
 
 /// Drops elements with probability `p` and scales the others by `1 / (1 - p)`; `p = 0` is the identity.
 ///
 /// # Errors
-/// When `p` is not in `0 <= p < 1`.
+/// When `p` is not in `0 <= p < 1`, or the element type is not `f32` or `f64`.
 pub fn dropout(x: &Tensor, p: f64, random: Random) -> Result<Tensor> {
+    check::float(NAME, x)?;
     if !(0.0..1.0).contains(&p) {
-        return Err(Error::invalid("dropout", format!("probability {p} is not in 0 <= p < 1")));
+        return Err(Error::invalid(NAME, format!("probability {p} is not in 0 <= p < 1")));
     }
     if p == 0.0 {
         return Ok(x.clone());
     }
-    if let Some(gpu) = x.gpu() {
-        return gpu::dropout(gpu, x, p, random);
-    }
-    for_float!(x, "dropout", T => {
-        let out = Tensor::from_buffer(apply::<T>(x.data()?, p, &random), x.shape())?;
-        out.from_operator("dropout", &[Some(x)], move |g, _| {
-            Ok(vec![Some(Tensor::from_buffer(apply::<T>(g.data()?, p, &random), g.shape())?)])
-        })
-    })
-}
-
-fn apply<T: Float>(x: &[T], p: f64, random: &Random) -> Buffer<T> {
-    let (threshold, scale) = ((p * 4_294_967_296.0) as u32, T::of(1.0 / (1.0 - p)));
-    let mut out = Buffer::unspecified(x.len());
-    parallel::for_rows(&mut out, 4, |first, piece| {
-        for (block, (y, x)) in piece.chunks_mut(4).zip(x[4 * first..].chunks(4)).enumerate() {
-            let words = random.block((first + block) as u64);
-            for ((y, &x), word) in y.iter_mut().zip(x).zip(words) {
-                *y = if word >= threshold { x * scale } else { T::zero() };
-            }
-        }
-    });
-    out
+    let y = on_device!(x, forward(x, p, &random))?;
+    y.from_operator(NAME, &[Some(x)], move |g, _| Ok(vec![Some(on_device!(g, forward(&g, p, &random))?)]))
 }
 
 #[cfg(test)]

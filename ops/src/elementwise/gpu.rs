@@ -1,21 +1,12 @@
-//! Element by element on a GPU.
+//! A lane to an element.
 
-use crate::gpu::{Output, column_sums, floats};
+use super::Function;
+use crate::gpu::{Output, flag, floats};
 use hankel_core::gpu::{Gpu, Kernel, groups};
-use hankel_core::{Result, Tensor, autograd};
-
-/// A function of one element and two constants; the numbers are those of `map.wgsl`.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Function {
-    Scale = 0,
-    Exp = 1,
-    Expm1 = 2,
-    Softplus = 3,
-    Clamp = 4,
-}
+use hankel_core::{Result, Tensor};
 
 static MAP: Kernel = Kernel { name: "map", source: include_str!("map.wgsl"), bindings: "rw" };
-static SLOPE: Kernel = Kernel { name: "slope", source: include_str!("slope.wgsl"), bindings: "rrrw" };
+static SLOPE: Kernel = Kernel { name: "slope", source: include_str!("slope.wgsl"), bindings: "rrw" };
 static ZIP: Kernel = Kernel { name: "zip", source: include_str!("zip.wgsl"), bindings: "rrw" };
 static BROADCAST: Kernel = Kernel { name: "broadcast", source: include_str!("broadcast.wgsl"), bindings: "rrrw" };
 static ROW_DOTS: Kernel = Kernel { name: "row_dots", source: include_str!("row_dots.wgsl"), bindings: "rrw" };
@@ -27,138 +18,98 @@ struct Parameters {
     constants: [f32; 2],
 }
 
-/// `f(x)`, with its gradient.
-pub(super) fn map(
-    gpu: &'static Gpu,
-    operator: &'static str,
-    f: Function,
-    constants: [f64; 2],
-    x: &Tensor,
-) -> Result<Tensor> {
-    let n = x.elements();
-    let constants = constants.map(|c| c as f32);
-    let parameters = Parameters { elements: n as u32, constants };
-    let apply = move |x: &Tensor| {
-        let y = Output::new(gpu, n)?;
-        let op = [("OP", f64::from(f as u8))];
-        gpu.launch(&MAP, &op, &[floats(operator, "x", x, gpu)?, y.buffer()], &parameters, groups(n, 256))?;
-        y.finish(x.shape())
-    };
-    let y = apply(x)?;
-    let (saved_x, saved_y) = (x.detach(), y.clone());
-    y.from_operator(operator, &[Some(x)], move |g, _| {
-        if f == Function::Scale {
-            return Ok(vec![Some(apply(&g)?)]);
-        }
-        let dx = Output::new(gpu, n)?;
-        let buffers = [&g, &saved_x, &saved_y].map(|tensor| floats(operator, "gradient", tensor, gpu));
-        let [g, x, y] = buffers;
-        gpu.launch(&SLOPE, &[("OP", f64::from(f as u8))], &[g?, x?, y?, dx.buffer()], &parameters, groups(n, 256))?;
-        Ok(vec![Some(dx.finish(saved_x.shape())?)])
-    })
+/// The number of a function in `map.wgsl` and `slope.wgsl`, where 0 is a multiple, and its constants.
+fn code(f: Function) -> (f64, [f64; 2]) {
+    match f {
+        Function::Exp => (1.0, [0.0; 2]),
+        Function::Expm1 => (2.0, [0.0; 2]),
+        Function::Softplus => (3.0, [0.0; 2]),
+        Function::Clamp(low, high) => (4.0, [low, high]),
+    }
 }
 
-fn zip(gpu: &'static Gpu, operator: &'static str, product: bool, x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    let n = x.elements();
-    let z = Output::new(gpu, n)?;
-    let buffers = [floats(operator, "x", x, gpu)?, floats(operator, "y", y, gpu)?, z.buffer()];
-    gpu.launch(&ZIP, &[("PRODUCT", f64::from(u8::from(product)))], &buffers, &[n as u32], groups(n, 256))?;
+fn launch_map(gpu: &'static Gpu, x: &Tensor, (op, constants): (f64, [f64; 2])) -> Result<Tensor> {
+    let (n, y) = (x.elements(), Output::new(gpu, x.elements())?);
+    let parameters = Parameters { elements: n as u32, constants: constants.map(|c| c as f32) };
+    gpu.launch(&MAP, &[("OP", op)], &[floats("map", "x", x, gpu)?, y.buffer()], &parameters, groups(n, 256))?;
+    y.finish(x.shape())
+}
+
+pub(super) fn map(gpu: &'static Gpu, x: &Tensor, f: Function) -> Result<Tensor> {
+    launch_map(gpu, x, code(f))
+}
+
+pub(super) fn scale(gpu: &'static Gpu, x: &Tensor, factor: f64) -> Result<Tensor> {
+    launch_map(gpu, x, (0.0, [factor, 0.0]))
+}
+
+/// `g f'(x)`; `saved` is `f(x)` where [`Function::saves_result`], otherwise `x`.
+pub(super) fn map_gradient(gpu: &'static Gpu, g: &Tensor, saved: &Tensor, f: Function) -> Result<Tensor> {
+    let (n, d_x) = (g.elements(), Output::new(gpu, g.elements())?);
+    let (op, constants) = code(f);
+    let parameters = Parameters { elements: n as u32, constants: constants.map(|c| c as f32) };
+    let buffers = [floats("map", "gradient", g, gpu)?, floats("map", "saved", saved, gpu)?, d_x.buffer()];
+    gpu.launch(&SLOPE, &[("OP", op)], &buffers, &parameters, groups(n, 256))?;
+    d_x.finish(g.shape())
+}
+
+fn zip(gpu: &'static Gpu, product: bool, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let (n, z) = (x.elements(), Output::new(gpu, x.elements())?);
+    let buffers = [floats("zip", "x", x, gpu)?, floats("zip", "y", y, gpu)?, z.buffer()];
+    gpu.launch(&ZIP, &[("PRODUCT", flag(product))], &buffers, &[n as u32], groups(n, 256))?;
     z.finish(x.shape())
 }
 
-pub(super) fn add(gpu: &'static Gpu, x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    zip(gpu, "add", false, x, y)?.from_operator("add", &[Some(x), Some(y)], |g, wanted| {
-        Ok(wanted.iter().map(|&w| w.then(|| g.clone())).collect())
-    })
+pub(crate) fn add(gpu: &'static Gpu, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    zip(gpu, false, x, y)
 }
 
-pub(super) fn multiply(gpu: &'static Gpu, x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    let (saved_x, saved_y) = (x.detach(), y.detach());
-    zip(gpu, "multiply", true, x, y)?.from_operator("multiply", &[Some(x), Some(y)], move |g, wanted| {
-        let product = |wanted: bool, y: &Tensor| wanted.then(|| zip(gpu, "multiply", true, &g, y)).transpose();
-        Ok(vec![product(wanted[0], &saved_y)?, product(wanted[1], &saved_x)?])
-    })
+pub(crate) fn multiply(gpu: &'static Gpu, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    zip(gpu, true, x, y)
 }
 
+/// `x` plus `y` times the element of `factor`.
 pub(super) fn add_scaled(gpu: &'static Gpu, x: &Tensor, y: &Tensor, factor: &Tensor) -> Result<Tensor> {
-    const NAME: &str = "add_scaled";
-    let n = y.elements();
-    let saved_y = autograd::needs_gradient(factor).then(|| y.detach());
-    let saved_factor = factor.detach();
-    let z = zip(gpu, NAME, false, x, &times_scalar(gpu, NAME, y, factor)?)?;
-    z.from_operator(NAME, &[Some(x), Some(y), Some(factor)], move |g, wanted| {
-        let dy = wanted[1].then(|| times_scalar(gpu, NAME, &g, &saved_factor)).transpose()?;
-        let dot = |y: Tensor| {
-            let (g, y) = (floats(NAME, "gradient", &g, gpu)?, floats(NAME, "y", &y, gpu)?);
-            column_sums(gpu, g, Some(y), n, 1)?.reshape(saved_factor.shape())
-        };
-        let dfactor = saved_y.map(dot).transpose()?;
-        Ok(vec![wanted[0].then_some(g), dy, dfactor])
-    })
+    zip(gpu, false, x, &times_scalar(gpu, y, factor)?)
 }
 
-/// `x_ij f_i`, or `x_ij f_j + b_j`.
+/// `x` times the element of `factor`.
+pub(crate) fn times_scalar(gpu: &'static Gpu, x: &Tensor, factor: &Tensor) -> Result<Tensor> {
+    // One row, of all elements.
+    broadcast(gpu, x, factor, None, x.elements(), true)
+}
+
+pub(super) fn scale_rows(gpu: &'static Gpu, x: &Tensor, factor: &Tensor) -> Result<Tensor> {
+    broadcast(gpu, x, factor, None, x.shape().last(), true)
+}
+
+pub(super) fn scale_columns(gpu: &'static Gpu, x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    broadcast(gpu, x, factor, bias, x.shape().last(), false)
+}
+
+/// `x_ij f_i`, or `x_ij f_j + b_j`, for rows of `width` elements.
 fn broadcast(
     gpu: &'static Gpu,
-    operator: &'static str,
     x: &Tensor,
     factor: &Tensor,
     bias: Option<&Tensor>,
+    width: usize,
     rows: bool,
 ) -> Result<Tensor> {
-    let (n, width) = (x.elements(), x.shape().last());
-    let y = Output::new(gpu, n)?;
-    let factor = floats(operator, "factor", factor, gpu)?;
-    let with_bias = bias.is_some();
-    let bias = bias.map_or(Ok(factor), |bias| floats(operator, "bias", bias, gpu))?;
-    let constants = [("ROWS", f64::from(u8::from(rows))), ("BIAS", f64::from(u8::from(with_bias)))];
-    let buffers = [floats(operator, "x", x, gpu)?, factor, bias, y.buffer()];
+    let (n, y) = (x.elements(), Output::new(gpu, x.elements())?);
+    let constants = [("ROWS", flag(rows)), ("BIAS", flag(bias.is_some()))];
+    let factor = floats("broadcast", "factor", factor, gpu)?;
+    let bias = bias.map_or(Ok(factor), |bias| floats("broadcast", "bias", bias, gpu))?;
+    let buffers = [floats("broadcast", "x", x, gpu)?, factor, bias, y.buffer()];
     gpu.launch(&BROADCAST, &constants, &buffers, &[n as u32, width as u32], groups(n, 256))?;
     y.finish(x.shape())
 }
 
-pub(super) fn scale_rows(gpu: &'static Gpu, x: &Tensor, factor: &Tensor) -> Result<Tensor> {
+/// The inner product of each row of `g` with that of `x`, both `[n, m]`: `[n]`.
+pub(super) fn row_dots(gpu: &'static Gpu, g: &Tensor, x: &Tensor) -> Result<Tensor> {
     let [n, m] = [x.shape()[0], x.shape()[1]];
-    let (saved_x, saved_factor) = (x.detach(), factor.detach());
-    broadcast(gpu, "scale_rows", x, factor, None, true)?.from_operator(
-        "scale_rows",
-        &[Some(x), Some(factor)],
-        move |g, wanted| {
-            let dx = wanted[0].then(|| broadcast(gpu, "scale_rows", &g, &saved_factor, None, true)).transpose()?;
-            let dots = || {
-                let out = Output::new(gpu, n)?;
-                let buffers =
-                    [floats("scale_rows", "g", &g, gpu)?, floats("scale_rows", "x", &saved_x, gpu)?, out.buffer()];
-                gpu.launch(&ROW_DOTS, &[], &buffers, &[n as u32, m as u32], groups(n, 1))?;
-                out.finish([n])
-            };
-            Ok(vec![dx, wanted[1].then(dots).transpose()?])
-        },
-    )
-}
-
-pub(super) fn scale_columns(gpu: &'static Gpu, x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    const NAME: &str = "scale_columns";
-    let (rows, width) = (x.shape().rows(), x.shape().last());
-    let saved_x = autograd::needs_gradient(factor).then(|| x.detach());
-    let saved_factor = autograd::needs_gradient(x).then(|| factor.detach());
-    let out = broadcast(gpu, NAME, x, factor, bias, false)?;
-    out.from_operator(NAME, &[Some(x), Some(factor), bias], move |g, wanted| {
-        let dx = saved_factor.map(|factor| broadcast(gpu, NAME, &g, &factor, None, false)).transpose()?;
-        let data = floats(NAME, "g", &g, gpu)?;
-        let weighed = |x: Tensor| column_sums(gpu, data, Some(floats(NAME, "x", &x, gpu)?), rows, width);
-        let dfactor = saved_x.map(weighed).transpose()?;
-        let dbias = if wanted[2] { Some(column_sums(gpu, data, None, rows, width)?) } else { None };
-        Ok(vec![dx, dfactor, dbias])
-    })
-}
-
-/// All elements of `x` times the single one of `factor`.
-pub(crate) fn times_scalar(gpu: &'static Gpu, operator: &'static str, x: &Tensor, factor: &Tensor) -> Result<Tensor> {
-    let n = x.elements();
-    let y = Output::new(gpu, n)?;
-    let factor = floats(operator, "factor", factor, gpu)?;
-    let buffers = [floats(operator, "x", x, gpu)?, factor, factor, y.buffer()];
-    gpu.launch(&BROADCAST, &[("ROWS", 1.0), ("BIAS", 0.0)], &buffers, &[n as u32, n as u32], groups(n, 256))?;
-    y.finish(x.shape())
+    let out = Output::new(gpu, n)?;
+    let buffers = [floats("row_dots", "g", g, gpu)?, floats("row_dots", "x", x, gpu)?, out.buffer()];
+    gpu.launch(&ROW_DOTS, &[], &buffers, &[n as u32, m as u32], groups(n, 1))?;
+    out.finish([n])
 }

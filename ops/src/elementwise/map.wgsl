@@ -29,7 +29,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         case 1u: { y[i] = exp(v); }
         case 2u: { y[i] = expm1(v); }
         case 3u: { y[i] = max(v, 0.0) + log1p(exp(-abs(v))); }
-        // What is no number stays so.
+        // NaN stays NaN.
         default: { y[i] = select(min(max(v, p.a), p.b), v, (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u); }
     }
 }

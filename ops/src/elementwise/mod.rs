@@ -15,80 +15,65 @@
 
 #[doc(hidden)]
 pub mod cases;
-mod gpu;
-
-pub(crate) use gpu::times_scalar;
+mod cpu;
+pub(crate) mod gpu;
 
 use crate::check;
-use crate::dispatch::for_float;
-use hankel_core::{Buffer, Error, Float, Result, Tensor, autograd, parallel};
+use crate::dispatch::on_device;
+use crate::sums::{column_sums, dot};
+use hankel_core::{Error, Result, Tensor, autograd};
 
-fn map<T: Float>(x: &Tensor, f: impl Fn(T) -> T + Sync) -> Result<Tensor> {
-    let source = x.data::<T>()?;
-    let mut out = Buffer::unspecified(source.len());
-    parallel::for_rows(&mut out, 1, |first, piece| {
-        piece.iter_mut().zip(&source[first..]).for_each(|(y, &x)| *y = f(x));
-    });
-    Tensor::from_buffer(out, x.shape())
+/// A function of one element.
+#[derive(Clone, Copy, PartialEq)]
+enum Function {
+    Exp,
+    Expm1,
+    Softplus,
+    Clamp(f64, f64),
 }
 
-fn zip<T: Float>(x: &Tensor, y: &Tensor, f: impl Fn(T, T) -> T + Sync) -> Result<Tensor> {
-    let (left, right) = (x.data::<T>()?, y.data::<T>()?);
-    let mut out = Buffer::unspecified(left.len());
-    parallel::for_rows(&mut out, 1, |first, piece| {
-        for ((z, &x), &y) in piece.iter_mut().zip(&left[first..]).zip(&right[first..]) {
-            *z = f(x, y);
-        }
-    });
-    Tensor::from_buffer(out, x.shape())
+impl Function {
+    /// Whether the derivative is computed from the result, not from the argument.
+    fn saves_result(self) -> bool {
+        matches!(self, Function::Exp | Function::Expm1)
+    }
 }
 
-/// `y = value(x)`, with `derivative(x, y)`.
-fn unary<T: Float>(
-    operator: &'static str,
-    x: &Tensor,
-    value: impl Fn(T) -> T + Sync,
-    derivative: impl Fn(T, T) -> T + Sync + Send + 'static,
-) -> Result<Tensor> {
-    let y = map(x, value)?;
-    let (saved_x, saved_y) = (x.detach(), y.clone());
-    y.from_operator(operator, &[Some(x)], move |g, _| {
-        let slope = zip(&saved_x, &saved_y, &derivative)?;
-        Ok(vec![Some(zip(&g, &slope, |g: T, d| g * d)?)])
-    })
+/// `y = f(x)` with `d x = g f'(x)`.
+fn map(operator: &'static str, x: &Tensor, f: Function) -> Result<Tensor> {
+    check::float(operator, x)?;
+    let y = on_device!(x, map(x, f))?;
+    let saved = if f.saves_result() { y.clone() } else { x.detach() };
+    y.from_operator(operator, &[Some(x)], move |g, _| Ok(vec![Some(on_device!(g, map_gradient(&g, &saved, f))?)]))
 }
 
 /// Sum of two tensors of one shape.
 ///
 /// # Errors
-/// When shapes or element types differ.
+/// When shapes, element types or devices differ.
 pub fn add(x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    check::shape("add", "y", y, x.shape())?;
-    check::dtype("add", "y", y, x.dtype())?;
-    if let Some(gpu) = x.gpu() {
-        return gpu::add(gpu, x, y);
-    }
-    for_float!(x, "add", T => zip::<T>(x, y, |x, y| x + y))?.from_operator("add", &[Some(x), Some(y)], |g, wanted| {
-        Ok(wanted.iter().map(|&w| w.then(|| g.clone())).collect())
+    const NAME: &str = "add";
+    check::float(NAME, x)?;
+    check::input(NAME, "y", y, x.shape(), x)?;
+    on_device!(x, add(x, y))?.from_operator(NAME, &[Some(x), Some(y)], |g, wanted| {
+        Ok(wanted.iter().map(|wanted| wanted.then(|| g.clone())).collect())
     })
 }
 
 /// Product of two tensors of one shape.
 ///
 /// # Errors
-/// When shapes or element types differ.
+/// When shapes, element types or devices differ.
 pub fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    check::shape("multiply", "y", y, x.shape())?;
-    check::dtype("multiply", "y", y, x.dtype())?;
-    if let Some(gpu) = x.gpu() {
-        return gpu::multiply(gpu, x, y);
-    }
-    let (saved_x, saved_y) = (x.detach(), y.detach());
-    for_float!(x, "multiply", T => {
-        zip::<T>(x, y, |x, y| x * y)?.from_operator("multiply", &[Some(x), Some(y)], move |g, wanted| {
-            let product = |wanted: bool, y: &Tensor| wanted.then(|| zip::<T>(&g, y, |g, y| g * y)).transpose();
-            Ok(vec![product(wanted[0], &saved_y)?, product(wanted[1], &saved_x)?])
-        })
+    const NAME: &str = "multiply";
+    check::float(NAME, x)?;
+    check::input(NAME, "y", y, x.shape(), x)?;
+    let saved_y = autograd::needs_gradient(x).then(|| y.detach());
+    let saved_x = autograd::needs_gradient(y).then(|| x.detach());
+    on_device!(x, multiply(x, y))?.from_operator(NAME, &[Some(x), Some(y)], move |g, _| {
+        let d_x = saved_y.map(|y| on_device!(g, multiply(&g, &y))).transpose()?;
+        let d_y = saved_x.map(|x| on_device!(g, multiply(&g, &x))).transpose()?;
+        Ok(vec![d_x, d_y])
     })
 }
 
@@ -97,136 +82,76 @@ pub fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn scale(x: &Tensor, factor: f64) -> Result<Tensor> {
-    if let Some(gpu) = x.gpu() {
-        return gpu::map(gpu, "scale", gpu::Function::Scale, [factor, 0.0], x);
-    }
-    for_float!(x, "scale", T => {
-        let c = T::of(factor);
-        map::<T>(x, |x| c * x)?.from_operator("scale", &[Some(x)], move |g, _| Ok(vec![Some(map::<T>(&g, |g| c * g)?)]))
-    })
+    const NAME: &str = "scale";
+    check::float(NAME, x)?;
+    on_device!(x, scale(x, factor))?
+        .from_operator(NAME, &[Some(x)], move |g, _| Ok(vec![Some(on_device!(g, scale(&g, factor))?)]))
 }
 
 /// `x + factor y`, `x` and `y` of one shape, `factor` a tensor with one element: a gate that learns.
 ///
 /// # Errors
-/// When shapes or element types differ, or the factor has more than one element.
+/// When shapes, element types or devices differ, or the factor has more than one element.
 pub fn add_scaled(x: &Tensor, y: &Tensor, factor: &Tensor) -> Result<Tensor> {
-    check::shape("add_scaled", "y", y, x.shape())?;
-    check::dtype("add_scaled", "y", y, x.dtype())?;
-    check::dtype("add_scaled", "factor", factor, x.dtype())?;
-    if let (Some(gpu), 1) = (x.gpu(), factor.elements()) {
-        return gpu::add_scaled(gpu, x, y, factor);
+    const NAME: &str = "add_scaled";
+    check::float(NAME, x)?;
+    check::input(NAME, "y", y, x.shape(), x)?;
+    if factor.elements() != 1 {
+        return Err(Error::shape(NAME, format!("factor has shape {}, expected one element", factor.shape())));
     }
-    let c = factor.item()?;
-    for_float!(x, "add_scaled", T => {
-        let c = T::of(c);
-        let saved_y = autograd::needs_gradient(factor).then(|| y.detach());
-        let shape = factor.shape().clone();
-        zip::<T>(x, y, |x, y| x + c * y)?.from_operator("add_scaled", &[Some(x), Some(y), Some(factor)], move |g, wanted| {
-            let dy = wanted[1].then(|| map::<T>(&g, |g| c * g)).transpose()?;
-            let dot = |y: Tensor| -> Result<Tensor> {
-                let products = g.data::<T>()?.iter().zip(y.data::<T>()?).map(|(&g, &y)| (g * y).f64());
-                Ok(Tensor::full(&shape, T::of(products.sum())))
-            };
-            let dfactor = saved_y.map(dot).transpose()?;
-            Ok(vec![wanted[0].then(|| g.clone()), dy, dfactor])
-        })
+    check::input(NAME, "factor", factor, factor.shape(), x)?;
+    let z = on_device!(x, add_scaled(x, y, factor))?;
+    let saved_y = autograd::needs_gradient(factor).then(|| y.detach());
+    let factor_saved = factor.detach();
+    z.from_operator(NAME, &[Some(x), Some(y), Some(factor)], move |g, wanted| {
+        let d_y = wanted[1].then(|| on_device!(g, times_scalar(&g, &factor_saved))).transpose()?;
+        let d_factor = saved_y.map(|y| dot(&g, &y)?.reshape(factor_saved.shape())).transpose()?;
+        Ok(vec![wanted[0].then_some(g), d_y, d_factor])
     })
 }
 
 /// Row `i` of a matrix `[n, m]` times `factor[i]`, `factor` `[n]`.
 ///
 /// # Errors
-/// When shapes or element types do not fit.
+/// When shapes, element types or devices do not fit.
 pub fn scale_rows(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
-    let &[n, m] = &x.shape()[..] else {
-        return Err(Error::shape("scale_rows", format!("expected a matrix, found {}", x.shape())));
+    const NAME: &str = "scale_rows";
+    check::float(NAME, x)?;
+    let &[n, _] = &x.shape()[..] else {
+        return Err(Error::shape(NAME, format!("expected a matrix, found {}", x.shape())));
     };
-    check::shape("scale_rows", "factor", factor, &[n])?;
-    check::dtype("scale_rows", "factor", factor, x.dtype())?;
-    if let Some(gpu) = x.gpu() {
-        return gpu::scale_rows(gpu, x, factor);
-    }
-    for_float!(x, "scale_rows", T => {
-        fn rows<T: Float>(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
-            let m = x.shape().last().max(1);
-            let mut out = x.data::<T>()?.to_vec();
-            for (row, &f) in out.chunks_mut(m).zip(factor.data::<T>()?) {
-                row.iter_mut().for_each(|x| *x *= f);
-            }
-            Tensor::from_vec(out, x.shape())
-        }
-        let (saved_x, saved_factor) = (x.detach(), factor.detach());
-        rows::<T>(x, factor)?.from_operator("scale_rows", &[Some(x), Some(factor)], move |g, wanted| {
-            let dx = wanted[0].then(|| rows::<T>(&g, &saved_factor)).transpose()?;
-            let product = g.data::<T>()?.iter().zip(saved_x.data::<T>()?).map(|(&g, &x)| g * x).collect::<Vec<_>>();
-            let sums = (0..n).map(|i| product[i * m..(i + 1) * m].iter().copied().sum::<T>()).collect();
-            Ok(vec![dx, wanted[1].then(|| Tensor::from_vec(sums, [n])).transpose()?])
-        })
+    check::input(NAME, "factor", factor, &[n], x)?;
+    let y = on_device!(x, scale_rows(x, factor))?;
+    let saved_x = autograd::needs_gradient(factor).then(|| x.detach());
+    let saved_factor = autograd::needs_gradient(x).then(|| factor.detach());
+    y.from_operator(NAME, &[Some(x), Some(factor)], move |g, _| {
+        let d_x = saved_factor.map(|factor| on_device!(g, scale_rows(&g, &factor))).transpose()?;
+        let d_factor = saved_x.map(|x| on_device!(g, row_dots(&g, &x))).transpose()?;
+        Ok(vec![d_x, d_factor])
     })
 }
 
 /// Column `j` of `x` `[..., m]` times `factor[j]`, plus `bias[j]` where there is a bias; both `[m]`.
 ///
 /// # Errors
-/// When shapes or element types do not fit.
+/// When shapes, element types or devices do not fit.
 pub fn scale_columns(x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    const NAME: &str = "scale_columns";
     let m = x.shape().last();
-    for (name, vector) in [("factor", Some(factor)), ("bias", bias)] {
-        if let Some(vector) = vector {
-            check::shape("scale_columns", name, vector, &[m])?;
-            check::dtype("scale_columns", name, vector, x.dtype())?;
-        }
+    check::float(NAME, x)?;
+    check::input(NAME, "factor", factor, &[m], x)?;
+    if let Some(bias) = bias {
+        check::input(NAME, "bias", bias, &[m], x)?;
     }
-    if let Some(gpu) = x.gpu() {
-        return gpu::scale_columns(gpu, x, factor, bias);
-    }
-    for_float!(x, "scale_columns", T => {
-        let out = columns::<T>(x, factor, bias)?;
-        let saved_x = autograd::needs_gradient(factor).then(|| x.detach());
-        let saved_factor = autograd::needs_gradient(x).then(|| factor.detach());
-        out.from_operator("scale_columns", &[Some(x), Some(factor), bias], move |g, wanted| {
-            let dx = saved_factor.map(|factor| columns::<T>(&g, &factor, None)).transpose()?;
-            let data = g.data::<T>()?;
-            let dfactor = saved_x.map(|x| column_sums::<T>(data, Some(x.data()?), m)).transpose()?;
-            let dbias = if wanted[2] { Some(column_sums::<T>(data, None, m)?) } else { None };
-            Ok(vec![dx, dfactor, dbias])
-        })
+    let y = on_device!(x, scale_columns(x, factor, bias))?;
+    let saved_x = autograd::needs_gradient(factor).then(|| x.detach());
+    let saved_factor = autograd::needs_gradient(x).then(|| factor.detach());
+    y.from_operator(NAME, &[Some(x), Some(factor), bias], move |g, wanted| {
+        let d_x = saved_factor.map(|factor| on_device!(g, scale_columns(&g, &factor, None))).transpose()?;
+        let d_factor = saved_x.map(|x| column_sums(&g, Some(&x))).transpose()?;
+        let d_bias = wanted[2].then(|| column_sums(&g, None)).transpose()?;
+        Ok(vec![d_x, d_factor, d_bias])
     })
-}
-
-fn columns<T: Float>(x: &Tensor, factor: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    let (source, factor, m) = (x.data::<T>()?, factor.data::<T>()?, x.shape().last());
-    let bias = bias.map(Tensor::data::<T>).transpose()?;
-    let mut out = Buffer::unspecified(source.len());
-    parallel::for_rows(&mut out, m, |first, piece| {
-        for (y, x) in piece.chunks_mut(m).zip(source[first * m..].chunks(m)) {
-            y.iter_mut().zip(x).zip(factor).for_each(|((y, &x), &f)| *y = f * x);
-            if let Some(bias) = bias {
-                y.iter_mut().zip(bias).for_each(|(y, &b)| *y += b);
-            }
-        }
-    });
-    Tensor::from_buffer(out, x.shape())
-}
-
-/// The sums over rows of `g`, or of `g x`, in the order of the rows; columns are shared out among threads.
-fn column_sums<T: Float>(g: &[T], x: Option<&[T]>, m: usize) -> Result<Tensor> {
-    const COLUMNS: usize = 64;
-    let mut sums = Buffer::<T>::zeros(m);
-    parallel::for_row_blocks(&mut sums, 1, COLUMNS, |first, sums| {
-        for row in (0..g.len()).step_by(m.max(1)) {
-            let range = row + first..row + first + sums.len();
-            match x {
-                Some(x) => {
-                    let products = g[range.clone()].iter().zip(&x[range]);
-                    sums.iter_mut().zip(products).for_each(|(s, (&g, &x))| *s += g * x);
-                }
-                None => sums.iter_mut().zip(&g[range]).for_each(|(s, &g)| *s += g),
-            }
-        }
-    });
-    Tensor::from_buffer(sums, [m])
 }
 
 /// `e^x`.
@@ -234,10 +159,7 @@ fn column_sums<T: Float>(g: &[T], x: Option<&[T]>, m: usize) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn exp(x: &Tensor) -> Result<Tensor> {
-    if let Some(gpu) = x.gpu() {
-        return gpu::map(gpu, "exp", gpu::Function::Exp, [0.0; 2], x);
-    }
-    for_float!(x, "exp", T => unary::<T>("exp", x, T::exp, |_, y| y))
+    map("exp", x, Function::Exp)
 }
 
 /// `e^x - 1`, accurate near 0.
@@ -245,10 +167,7 @@ pub fn exp(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn expm1(x: &Tensor) -> Result<Tensor> {
-    if let Some(gpu) = x.gpu() {
-        return gpu::map(gpu, "expm1", gpu::Function::Expm1, [0.0; 2], x);
-    }
-    for_float!(x, "expm1", T => unary::<T>("expm1", x, T::exp_m1, |_, y| y + 1.0))
+    map("expm1", x, Function::Expm1)
 }
 
 /// `ln(1 + e^x)`, without overflow.
@@ -256,29 +175,13 @@ pub fn expm1(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn softplus(x: &Tensor) -> Result<Tensor> {
-    if let Some(gpu) = x.gpu() {
-        return gpu::map(gpu, "softplus", gpu::Function::Softplus, [0.0; 2], x);
-    }
-    for_float!(x, "softplus", T => unary::<T>(
-        "softplus",
-        x,
-        |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
-        |x, _| 1.0 / (1.0 + (-x).exp()),
-    ))
+    map("softplus", x, Function::Softplus)
 }
 
-/// Limits every element to `low ..= high`; the gradient is 0 outside.
+/// Limits every element to `low ..= high`; NaN stays NaN. The gradient is 0 outside.
 ///
 /// # Errors
 /// When the element type is not `f32` or `f64`.
 pub fn clamp(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
-    if let Some(gpu) = x.gpu() {
-        return gpu::map(gpu, "clamp", gpu::Function::Clamp, [low, high], x);
-    }
-    for_float!(x, "clamp", T => {
-        let (low, high) = (T::of(low), T::of(high));
-        let inside = move |x: T, _| if x >= low && x <= high { 1.0 } else { 0.0 };
-        // What is no number stays so.
-        unary::<T>("clamp", x, |x| if x < low { low } else if x > high { high } else { x }, inside)
-    })
+    map("clamp", x, Function::Clamp(low, high))
 }

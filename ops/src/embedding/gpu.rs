@@ -1,29 +1,29 @@
-//! Rows of a table on a GPU. Tokens come from the host, where they were checked.
+//! Rows are gathered by a lane to an element. Their gradient is scattered by a lane to a column of each row that occurs.
 
+use super::NAME;
 use crate::gpu::{Output, floats, stored, words, zeros};
 use crate::linear::gpu::blocks;
 use hankel_core::gpu::{Gpu, Kernel, groups};
-use hankel_core::{DType, Error, Result, Shape, Tensor};
+use hankel_core::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-static GATHER: Kernel = Kernel { name: "embedding", source: include_str!("gather.wgsl"), bindings: "rrw" };
+static GATHER: Kernel = Kernel { name: NAME, source: include_str!("gather.wgsl"), bindings: "rrw" };
 static SCATTER: Kernel = Kernel { name: "embedding gradient", source: include_str!("scatter.wgsl"), bindings: "rrw" };
 
-/// Rows `ids` of `table` `[rows, width]`.
+/// Rows `ids` of `table`, of `width` elements each: `[ids, width]`.
 pub(crate) fn gather(
     gpu: &'static Gpu,
     name: &'static str,
     ids: &[u32],
     table: &Tensor,
     width: usize,
-    shape: impl Into<Shape>,
 ) -> Result<Tensor> {
     let storage = stored(name, "table", table, gpu)?;
     let n = ids.len() * width;
     if let DType::Blocks(format) = storage.dtype {
         let y = Output::new(gpu, n)?;
         blocks::gather(gpu, (&words(gpu, ids)?, ids.len()), storage, format, width, y.buffer())?;
-        return y.finish(shape);
+        return y.finish([ids.len(), width]);
     }
     let narrow = match storage.dtype {
         DType::F32 => 0.0,
@@ -34,7 +34,7 @@ pub(crate) fn gather(
     let y = Output::new(gpu, n)?;
     let buffers = [&words(gpu, ids)?, &storage.buffer, y.buffer()];
     gpu.launch(&GATHER, &[("NARROW", narrow)], &buffers, &[n as u32, width as u32], groups(n, 256))?;
-    y.finish(shape)
+    y.finish([ids.len(), width])
 }
 
 /// Zeros `[rows, width]`, but in row `rows[k]` the sum of the rows `places[starts[k] .. starts[k + 1]]` of `g`, in that order.
@@ -55,22 +55,22 @@ pub(crate) fn scatter(
     Ok(sum)
 }
 
-pub(super) fn embedding(gpu: &'static Gpu, ids: &[u32], table: &Tensor, shape: impl Into<Shape>) -> Result<Tensor> {
-    let (vocabulary, width) = (table.shape()[0], table.shape()[1]);
-    let y = gather(gpu, "embedding", ids, table, width, shape)?;
-    let ids = ids.to_vec();
-    y.from_operator("embedding", &[Some(table)], move |g, _| {
-        let mut of_row: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (place, &id) in (0..).zip(&ids) {
-            of_row.entry(id).or_default().push(place);
-        }
-        let rows: Vec<u32> = of_row.keys().copied().collect();
-        let mut starts = vec![0];
-        starts.extend(of_row.values().scan(0, |end, places| {
-            *end += places.len() as u32;
-            Some(*end)
-        }));
-        let places: Vec<u32> = of_row.into_values().flatten().collect();
-        Ok(vec![Some(scatter(gpu, "embedding", (&rows, &starts, &places), &g, [vocabulary, width])?)])
-    })
+pub(super) fn forward(gpu: &'static Gpu, ids: &[u32], table: &Tensor) -> Result<Tensor> {
+    gather(gpu, NAME, ids, table, table.shape().last())
+}
+
+/// `[vocabulary, width]`: the sum of the rows of `g` that belong to each token.
+pub(super) fn backward(gpu: &'static Gpu, ids: &[u32], g: &Tensor, shape: [usize; 2]) -> Result<Tensor> {
+    let mut of_row: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (place, &id) in (0..).zip(ids) {
+        of_row.entry(id).or_default().push(place);
+    }
+    let rows: Vec<u32> = of_row.keys().copied().collect();
+    let mut starts = vec![0];
+    starts.extend(of_row.values().scan(0, |end, places| {
+        *end += places.len() as u32;
+        Some(*end)
+    }));
+    let places: Vec<u32> = of_row.into_values().flatten().collect();
+    scatter(gpu, NAME, (&rows, &starts, &places), g, shape)
 }

@@ -1,80 +1,40 @@
 //! Rows of a table: `y[..., :] = table[token[...], :]`.
 //!
-//! `tokens` u32 `[...]`, `table` `[vocabulary, width]`, output `[..., width]`. The gradient of the table adds up the rows of
-//! the output's gradient in the order of the tokens.
+//! `tokens` u32 `[...]` in main memory, where they are checked; `table` `[vocabulary, width]`, output `[..., width]`. The
+//! gradient of the table adds up the rows of the output's gradient in the order of the tokens. A frozen table may be `bf16`,
+//! `f16` or in a block format; the output is `f32` then.
 
 #[doc(hidden)]
 pub mod cases;
-mod gpu;
+mod cpu;
+pub(crate) mod gpu;
 
-pub(crate) use gpu::{gather as gather_rows, scatter as scatter_rows};
+use crate::check;
+use crate::dispatch::on_device;
+use hankel_core::{DType, Error, Result, Tensor};
 
-use crate::dispatch::for_float;
-use half::{bf16, f16};
-use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Storage, Tensor, parallel};
+const NAME: &str = "embedding";
 
 /// Looks up every token.
 ///
 /// # Errors
-/// When the table is not a matrix, or a token is not below its number of rows.
+/// When the table is not a matrix of floats, or a token is not below its number of rows.
 pub fn embedding(tokens: &Tensor, table: &Tensor) -> Result<Tensor> {
     let &[vocabulary, width] = &table.shape()[..] else {
-        return Err(Error::shape(
-            "embedding",
-            format!("table has shape {}, expected [vocabulary, width]", table.shape()),
-        ));
+        let problem = format!("table has shape {}, expected [vocabulary, width]", table.shape());
+        return Err(Error::shape(NAME, problem));
     };
-    let ids = tokens.data::<u32>()?;
-    if let Some((position, id)) = ids.iter().enumerate().find(|&(_, &id)| id as usize >= vocabulary) {
-        let problem = format!("token {id} at position {position} is outside a vocabulary of {vocabulary}");
-        return Err(Error::invalid("embedding", problem));
+    let found = table.dtype();
+    if !found.is_float() && !matches!(found, DType::BF16 | DType::F16 | DType::Blocks(_)) {
+        let expected = "a table in f32, f64, bf16, f16 or a block format";
+        return Err(Error::DType { operator: NAME, expected, found });
     }
+    let ids = check::tokens(NAME, "token", tokens, vocabulary)?;
     let mut shape = tokens.shape().to_vec();
     shape.push(width);
-    if let Some(gpu) = table.gpu() {
-        return gpu::embedding(gpu, ids, table, shape);
-    }
-    if let Storage::Cpu(CpuStorage::BF16(data)) = table.storage() {
-        return Tensor::from_buffer(gather(ids, data, width, bf16::to_f32), shape);
-    }
-    if let Storage::Cpu(CpuStorage::F16(data)) = table.storage() {
-        return Tensor::from_buffer(gather(ids, data, width, f16::to_f32), shape);
-    }
-    if let Some(blocks) = table.blocks() {
-        let mut out = Buffer::<f32>::unspecified(ids.len() * width);
-        parallel::for_rows(&mut out, width, |first, piece| {
-            for (row, &id) in piece.chunks_mut(width).zip(&ids[first..]) {
-                blocks.decode(id as usize * width, row);
-            }
-        });
-        return Tensor::from_buffer(out, shape);
-    }
-    for_float!(table, "embedding", T => {
-        let out = Tensor::from_buffer(gather::<T, T>(ids, table.data()?, width, |x| x), shape)?;
-        let tokens = tokens.clone();
-        out.from_operator("embedding", &[Some(table)], move |g, _| {
-            let sum = scatter::<T>(tokens.data()?, g.data()?, vocabulary, width);
-            Ok(vec![Some(Tensor::from_buffer(sum, [vocabulary, width])?)])
-        })
+    let y = on_device!(table, forward(ids, table))?.reshape(shape)?;
+    let tokens = tokens.clone();
+    y.from_operator(NAME, &[Some(table)], move |g, _| {
+        Ok(vec![Some(on_device!(g, backward(tokens.data()?, &g, [vocabulary, width]))?)])
     })
-}
-
-fn gather<S: Copy + Sync, T: Float>(ids: &[u32], table: &[S], width: usize, widen: fn(S) -> T) -> Buffer<T> {
-    let mut out = Buffer::unspecified(ids.len() * width);
-    parallel::for_rows(&mut out, width, |first, piece| {
-        for (row, &id) in piece.chunks_mut(width).zip(&ids[first..]) {
-            row.iter_mut().zip(&table[id as usize * width..][..width]).for_each(|(y, &x)| *y = widen(x));
-        }
-    });
-    out
-}
-
-fn scatter<T: Float>(ids: &[u32], gradient: &[T], vocabulary: usize, width: usize) -> Buffer<T> {
-    let mut sum = Buffer::zeros(vocabulary * width);
-    if width > 0 {
-        for (row, &id) in gradient.chunks(width).zip(ids) {
-            sum[id as usize * width..][..width].iter_mut().zip(row).for_each(|(s, &g)| *s += g);
-        }
-    }
-    sum
 }

@@ -1,18 +1,49 @@
-//! Kernels over rows.
+//! The rows one by one.
 
+use crate::dispatch::for_float;
 use crate::kernels::Real;
 use crate::kernels::rows::{LANES, sum_of_squares, total};
 use crate::kernels::simd::vectorized;
-use hankel_core::parallel;
+use hankel_core::{Buffer, Result, Tensor, parallel};
 
-/// `y` gets the normalised rows of `x`.
-pub fn forward<T: Real>(x: &[T], weight: &[T], eps: T, y: &mut [T]) {
-    parallel::for_rows(y, weight.len(), |first, y| {
-        vectorized(
-            #[inline(always)]
-            || forward_rows(&x[first * weight.len()..], weight, eps, y),
-        );
-    });
+pub(super) fn forward(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    let width = x.shape().last();
+    for_float!(x, super::NAME, T => {
+        let (source, weight) = (x.data::<T>()?, weight.data()?);
+        let mut y = Buffer::<T>::unspecified(source.len());
+        parallel::for_rows(&mut y, width, |first, y| {
+            vectorized(#[inline(always)] || forward_rows(&source[first * width..], weight, eps as T, y));
+        });
+        Tensor::from_buffer(y, x.shape())
+    })
+}
+
+/// The gradient of `x`, in the memory of `g`, and if wanted the rows whose sum is the gradient of the weight.
+pub(super) fn backward(
+    x: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+    mut g: Tensor,
+    of_weight: bool,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let width = x.shape().last();
+    for_float!(x, super::NAME, T => {
+        let (source, weight, eps) = (x.data::<T>()?, weight.data()?, eps as T);
+        let rows = if of_weight {
+            let (mut rows, g) = (Buffer::<T>::unspecified(source.len()), g.data()?);
+            parallel::for_rows(&mut rows, width, |first, rows| {
+                let (source, g) = (&source[first * width..], &g[first * width..]);
+                vectorized(#[inline(always)] || weight_rows(source, width, g, eps, rows));
+            });
+            Some(Tensor::from_buffer(rows, x.shape())?)
+        } else {
+            None
+        };
+        parallel::for_rows(g.data_mut()?, width, |first, g| {
+            vectorized(#[inline(always)] || input_rows(&source[first * width..], weight, eps, g));
+        });
+        Ok((g, rows))
+    })
 }
 
 #[inline(always)]
@@ -26,30 +57,11 @@ fn forward_rows<T: Real>(x: &[T], weight: &[T], eps: T, y: &mut [T]) {
     }
 }
 
-/// `dx` gets the gradient of the input; `gain`, if wanted, the rows whose sum is the gradient of the weight.
-pub fn backward<T: Real>(x: &[T], weight: &[T], g: &[T], eps: T, dx: &mut [T], gain: Option<&mut [T]>) {
-    let width = weight.len();
-    parallel::for_rows(dx, width, |first, dx| {
-        vectorized(
-            #[inline(always)]
-            || input_rows(&x[first * width..], weight, &g[first * width..], eps, dx),
-        );
-    });
-    if let Some(gain) = gain {
-        parallel::for_rows(gain, width, |first, gain| {
-            vectorized(
-                #[inline(always)]
-                || gain_rows(&x[first * width..], width, &g[first * width..], eps, gain),
-            );
-        });
-    }
-}
-
 #[inline(always)]
-fn input_rows<T: Real>(x: &[T], weight: &[T], g: &[T], eps: T, dx: &mut [T]) {
+fn input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
     let width = weight.len();
     let scale = T::of(1.0 / width as f64);
-    for ((dx, x), g) in dx.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
+    for (x, g) in x.chunks_exact(width).zip(g.chunks_exact_mut(width)) {
         let inverse = inverse_deviation(x, eps);
         let mut sums = [T::zero(); LANES];
         for ((x, g), w) in x.chunks(LANES).zip(g.chunks(LANES)).zip(weight.chunks(LANES)) {
@@ -58,18 +70,18 @@ fn input_rows<T: Real>(x: &[T], weight: &[T], g: &[T], eps: T, dx: &mut [T]) {
             }
         }
         let mean_hx = total(sums) * scale * inverse * inverse;
-        for (((dx, &x), &g), &w) in dx.iter_mut().zip(x).zip(g).zip(weight) {
-            *dx = (g * w - x * mean_hx) * inverse;
+        for ((g, &x), &w) in g.iter_mut().zip(x).zip(weight) {
+            *g = (*g * w - x * mean_hx) * inverse;
         }
     }
 }
 
 #[inline(always)]
-fn gain_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, gain: &mut [T]) {
-    for ((gain, x), g) in gain.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
+fn weight_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, rows: &mut [T]) {
+    for ((row, x), g) in rows.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
         let inverse = inverse_deviation(x, eps);
-        for ((gain, &x), &g) in gain.iter_mut().zip(x).zip(g) {
-            *gain = g * x * inverse;
+        for ((y, &x), &g) in row.iter_mut().zip(x).zip(g) {
+            *y = g * x * inverse;
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The kernel on a GPU.
+//! A workgroup to a row.
 
-use crate::gpu::{Output, column_sums, floats};
+use super::NAME;
+use crate::gpu::{Output, flag, floats};
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{Result, Tensor};
 
-static RMS_NORM: Kernel = Kernel { name: "rms_norm", source: include_str!("rms_norm.wgsl"), bindings: "rrrww" };
+static RMS_NORM: Kernel = Kernel { name: NAME, source: include_str!("rms_norm.wgsl"), bindings: "rrrww" };
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
@@ -14,23 +15,41 @@ struct Parameters {
     eps: f32,
 }
 
-pub(super) fn rms_norm(gpu: &'static Gpu, x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+pub(super) fn forward(gpu: &'static Gpu, x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    Ok(launch(gpu, x, weight, None, eps, false)?.0)
+}
+
+/// The gradient of `x`, and if wanted the rows whose sum is the gradient of the weight.
+#[expect(clippy::needless_pass_by_value, reason = "on the CPU its memory is used for the result")]
+pub(super) fn backward(
+    gpu: &'static Gpu,
+    x: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+    g: Tensor,
+    of_weight: bool,
+) -> Result<(Tensor, Option<Tensor>)> {
+    launch(gpu, x, weight, Some(&g), eps, of_weight)
+}
+
+fn launch(
+    gpu: &'static Gpu,
+    x: &Tensor,
+    weight: &Tensor,
+    g: Option<&Tensor>,
+    eps: f64,
+    of_weight: bool,
+) -> Result<(Tensor, Option<Tensor>)> {
     let (rows, width) = (x.shape().rows(), x.shape().last());
+    let constants = [("GRADIENT", flag(g.is_some())), ("GAIN", flag(of_weight))];
+    let y = Output::new(gpu, x.elements())?;
+    let gain = Output::new(gpu, if of_weight { x.elements() } else { 0 })?;
+    let source = floats(NAME, "x", x, gpu)?;
+    // What a kernel does not read is bound to something that it does read.
+    let g = g.map_or(Ok(source), |g| floats(NAME, "gradient", g, gpu))?;
+    let buffers = [source, floats(NAME, "weight", weight, gpu)?, g, y.buffer(), gain.buffer()];
     let parameters = Parameters { rows: rows as u32, width: width as u32, eps: eps as f32 };
-    let run = move |x: &Tensor, weight: &Tensor, g: Option<&Tensor>, gain: bool| -> Result<(Tensor, Option<Tensor>)> {
-        let [x_buffer, w] = [floats("rms_norm", "x", x, gpu)?, floats("rms_norm", "weight", weight, gpu)?];
-        let constants = [("GRADIENT", f64::from(u8::from(g.is_some()))), ("GAIN", f64::from(u8::from(gain)))];
-        let g = g.map_or(Ok(x_buffer), |g| floats("rms_norm", "gradient", g, gpu))?;
-        let y = Output::new(gpu, x.elements())?;
-        let of_weight = Output::new(gpu, if gain { x.elements() } else { 0 })?;
-        let buffers = [x_buffer, w, g, y.buffer(), of_weight.buffer()];
-        gpu.launch(&RMS_NORM, &constants, &buffers, &parameters, groups(rows, 1))?;
-        let sum = gain.then(|| column_sums(gpu, of_weight.buffer(), None, rows, width)).transpose()?;
-        Ok((y.finish(x.shape())?, sum))
-    };
-    let (saved_x, saved_weight) = (x.detach(), weight.detach());
-    run(x, weight, None, false)?.0.from_operator("rms_norm", &[Some(x), Some(weight)], move |g, wanted| {
-        let (dx, dw) = run(&saved_x, &saved_weight, Some(&g), wanted[1])?;
-        Ok(vec![Some(dx), dw])
-    })
+    gpu.launch(&RMS_NORM, &constants, &buffers, &parameters, groups(rows, 1))?;
+    let gain = of_weight.then(|| gain.finish(x.shape())).transpose()?;
+    Ok((y.finish(x.shape())?, gain))
 }

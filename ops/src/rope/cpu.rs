@@ -1,12 +1,31 @@
-//! Kernels over tokens.
+//! Token by token, with a table of cosines and sines.
 
-use super::Rotary;
+use super::{NAME, Rotary};
+use crate::dispatch::for_float;
 use crate::kernels::Real;
 use crate::kernels::simd::vectorized;
-use hankel_core::parallel;
+use hankel_core::{Buffer, Result, Tensor, parallel};
+
+pub(super) fn forward(x: &Tensor, rotary: &Rotary, offset: usize) -> Result<Tensor> {
+    turn(x, rotary, offset, 1.0)
+}
+
+/// By the opposite angles.
+pub(super) fn backward(g: &Tensor, rotary: &Rotary, offset: usize) -> Result<Tensor> {
+    turn(g, rotary, offset, -1.0)
+}
+
+fn turn(x: &Tensor, rotary: &Rotary, offset: usize, sign: f64) -> Result<Tensor> {
+    let (steps, width) = (x.shape()[1], x.shape()[2]);
+    for_float!(x, NAME, T => {
+        let mut y = Buffer::<T>::unspecified(x.elements());
+        turn_rows(&Turns::new(rotary, offset, steps, sign), x.data()?, width, &mut y);
+        Tensor::from_buffer(y, x.shape())
+    })
+}
 
 /// Cosines and sines `[T, head_dim / 2]`.
-pub struct Turns<T> {
+pub(super) struct Turns<T> {
     pub(super) cos: Vec<T>,
     pub(super) sin: Vec<T>,
     head_dim: usize,
@@ -17,17 +36,8 @@ pub struct Turns<T> {
 const ANGLES: usize = 1024;
 
 impl<T: Real> Turns<T> {
-    /// By the angles of `steps` positions from `first` on.
-    pub fn forward(rotary: &Rotary, first: usize, steps: usize) -> Self {
-        Self::new(rotary, first, steps, 1.0)
-    }
-
-    /// By the opposite angles.
-    pub fn backward(rotary: &Rotary, first: usize, steps: usize) -> Self {
-        Self::new(rotary, first, steps, -1.0)
-    }
-
-    fn new(rotary: &Rotary, first: usize, steps: usize, sign: f64) -> Self {
+    /// By the angles of `steps` positions from `first` on, times `sign`.
+    pub(super) fn new(rotary: &Rotary, first: usize, steps: usize, sign: f64) -> Self {
         let Rotary { frequencies, magnitude } = rotary;
         let half = frequencies.len();
         let turn = |i: usize| (sign * (first + i / half) as f64 * frequencies[i % half]).sin_cos();
@@ -43,7 +53,7 @@ impl<T: Real> Turns<T> {
 }
 
 /// `y` gets the rows of `x`, of `width` elements each, turned; row `i` is token `i % T`.
-pub fn turn<T: Real>(turns: &Turns<T>, x: &[T], width: usize, y: &mut [T]) {
+fn turn_rows<T: Real>(turns: &Turns<T>, x: &[T], width: usize, y: &mut [T]) {
     let (head_dim, half) = (turns.head_dim, turns.head_dim / 2);
     parallel::for_rows(y, width, |first, piece| {
         vectorized(|| {

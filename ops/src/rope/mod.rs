@@ -18,17 +18,19 @@ pub mod cases;
 mod cpu;
 mod gpu;
 
-use crate::dispatch::for_float;
-use cpu::Turns;
-use hankel_core::{Buffer, Error, Result, Tensor};
+use crate::check;
+use crate::dispatch::on_device;
+use hankel_core::{Error, Result, Tensor};
 use std::sync::Arc;
+
+const NAME: &str = "rope";
 
 /// How fast each plane of a head turns. Cloning shares the frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotary {
     /// Radians per token in each plane: `[head_dim / 2]`.
     pub frequencies: Arc<[f64]>,
-    /// What the turned vectors are multiplied by.
+    /// Factor of the turned vectors.
     pub magnitude: f64,
 }
 
@@ -49,29 +51,21 @@ impl Rotary {
 /// in the stream.
 ///
 /// # Errors
-/// When the width is no multiple of the head's, or a frequency or the magnitude is not finite.
+/// When `head_dim` does not divide the width, a frequency or the magnitude is not finite, or the element type is not `f32`
+/// or `f64`.
 pub fn rope(x: &Tensor, rotary: &Rotary, offset: usize) -> Result<Tensor> {
-    let &[_, steps, width] = &x.shape()[..] else {
-        return Err(Error::shape("rope", format!("expected [batch, T, width], found {}", x.shape())));
+    check::float(NAME, x)?;
+    let &[_, _, width] = &x.shape()[..] else {
+        return Err(Error::shape(NAME, format!("expected [batch, T, width], found {}", x.shape())));
     };
     let head_dim = rotary.head_dim();
     if head_dim == 0 || !width.is_multiple_of(head_dim) {
-        return Err(Error::shape("rope", format!("heads of {head_dim} do not divide a width of {width}")));
+        return Err(Error::shape(NAME, format!("head_dim = {head_dim} does not divide the width {width}")));
     }
     if let Some(bad) = rotary.frequencies.iter().chain([&rotary.magnitude]).find(|value| !value.is_finite()) {
-        return Err(Error::invalid("rope", format!("a frequency or magnitude of {bad}")));
+        return Err(Error::invalid(NAME, format!("a frequency or magnitude of {bad}, expected a finite number")));
     }
-    if let Some(gpu) = x.gpu() {
-        return gpu::rope(gpu, x, rotary, offset);
-    }
-    for_float!(x, "rope", T => {
-        let mut out = Buffer::<T>::unspecified(x.elements());
-        cpu::turn(&Turns::forward(rotary, offset, steps), x.data()?, width, &mut out);
-        let rotary = rotary.clone();
-        Tensor::from_buffer(out, x.shape())?.from_operator("rope", &[Some(x)], move |g, _| {
-            let mut dx = Buffer::<T>::unspecified(g.elements());
-            cpu::turn(&Turns::backward(&rotary, offset, steps), g.data()?, width, &mut dx);
-            Ok(vec![Some(Tensor::from_buffer(dx, g.shape())?)])
-        })
-    })
+    let y = on_device!(x, forward(x, rotary, offset))?;
+    let rotary = rotary.clone();
+    y.from_operator(NAME, &[Some(x)], move |g, _| Ok(vec![Some(on_device!(g, backward(&g, &rotary, offset))?)]))
 }

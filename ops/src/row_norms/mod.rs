@@ -11,61 +11,26 @@
 
 #[doc(hidden)]
 pub mod cases;
+mod cpu;
 mod gpu;
 
 use crate::check;
-use crate::dispatch::for_float;
-use crate::kernels::{Accumulate, Mat, gemm};
-use crate::linear::weight::Source;
-use hankel_core::{Buffer, CpuStorage, Error, Float, Result, Tensor, parallel};
+use crate::dispatch::on_device;
+use hankel_core::{DType, Error, Result, Tensor};
 
 /// `||w_i||^2` of each row of `weight` `[out, in]`: `[out]`, in `f64` for a weight in `f64` and in `f32` for any other.
 ///
 /// # Errors
 /// When `weight` is not a matrix of floats.
 pub fn row_squares(weight: &Tensor) -> Result<Tensor> {
-    let &[outputs, inputs] = &weight.shape()[..] else {
-        return Err(Error::shape("row_squares", format!("expected a matrix, found {}", weight.shape())));
-    };
-    if let Some(gpu) = weight.gpu() {
-        return gpu::row_squares(gpu, weight);
+    const NAME: &str = "row_squares";
+    if weight.shape().len() != 2 {
+        return Err(Error::shape(NAME, format!("expected a matrix, found {}", weight.shape())));
     }
-    /// `square` of each row.
-    fn each<T: Float>([outputs, inputs]: [usize; 2], square: impl Fn(usize) -> f64 + Sync) -> Result<Tensor> {
-        let mut out = Buffer::<T>::unspecified(outputs);
-        parallel::for_row_blocks(&mut out, 1, (parallel::GRAIN / inputs.max(1)).max(1), |first, piece| {
-            for (i, sum) in (first..).zip(piece) {
-                *sum = T::of(square(i));
-            }
-        });
-        Tensor::from_buffer(out, [outputs])
+    if let found @ (DType::U8 | DType::U32) = weight.dtype() {
+        return Err(Error::DType { operator: NAME, expected: "a float", found });
     }
-    fn sum<T: Float>(row: &[T]) -> f64 {
-        row.iter().map(|x| x.f64().powi(2)).sum()
-    }
-    let sizes = [outputs, inputs];
-    let storage = weight.cpu_storage("row_squares")?;
-    match storage {
-        CpuStorage::F64(data) => each::<f64>(sizes, |i| sum(&data[i * inputs..(i + 1) * inputs])),
-        CpuStorage::F32(data) => each::<f32>(sizes, |i| sum(&data[i * inputs..(i + 1) * inputs])),
-        _ => {
-            let source = Source::of(storage).ok_or_else(|| Error::DType {
-                operator: "row_squares",
-                expected: "a float",
-                found: weight.dtype(),
-            })?;
-            each::<f32>(sizes, |i| {
-                let mut piece = [0.0_f32; 256];
-                let mut square = 0.0;
-                for start in (0..inputs).step_by(piece.len()) {
-                    let piece = &mut piece[..256.min(inputs - start)];
-                    source.decode(i * inputs + start, piece);
-                    square += sum(piece);
-                }
-                square
-            })
-        }
-    }
+    on_device!(weight, row_squares(weight))
 }
 
 /// `1 / || w_i + scale b_i A ||` of each row: `[out]`; 0 for a row of zeros.
@@ -74,42 +39,18 @@ pub fn row_squares(weight: &Tensor) -> Result<Tensor> {
 /// rounding limits the square of the norm: it is taken to be at least the rounding error of its largest term.
 ///
 /// # Errors
-/// When shapes or element types do not fit.
+/// When shapes, element types or devices do not fit.
 pub fn inverse_row_norms(squares: &Tensor, product: &Tensor, a: &Tensor, b: &Tensor, scale: f64) -> Result<Tensor> {
-    let (&[rank, inputs], &[outputs, _]) = (&a.shape()[..], &b.shape()[..]) else {
+    const NAME: &str = "inverse_row_norms";
+    let (&[rank, _], &[outputs, _]) = (&a.shape()[..], &b.shape()[..]) else {
         let problem = format!("expected matrices A and B, found {} and {}", a.shape(), b.shape());
-        return Err(Error::shape("inverse_row_norms", problem));
+        return Err(Error::shape(NAME, problem));
     };
-    check::shape("inverse_row_norms", "B", b, &[outputs, rank])?;
-    check::shape("inverse_row_norms", "squares", squares, &[outputs])?;
-    check::shape("inverse_row_norms", "product", product, &[rank, outputs])?;
-    for (name, tensor) in [("B", b), ("squares", squares), ("product", product)] {
-        check::dtype("inverse_row_norms", name, tensor, a.dtype())?;
-    }
-    if let Some(gpu) = a.gpu() {
-        return gpu::inverse_row_norms(gpu, squares, product, a, b, scale);
-    }
-    for_float!(a, "inverse_row_norms", T => {
-        let matrix = Mat::new(a.data::<T>()?, rank, inputs);
-        let mut gram = Buffer::<T>::unspecified(rank * rank);
-        gemm(1.0, matrix, &matrix.t(), Accumulate::Overwrite, &mut gram, rank);
-        let (squares, product, b) = (squares.data::<T>()?, product.data::<T>()?, b.data::<T>()?);
-        let mut out = Buffer::<T>::unspecified(outputs);
-        parallel::for_row_blocks(&mut out, 1, 64, |first, piece| {
-            for (i, inverse) in (first..).zip(piece) {
-                let row = &b[i * rank..(i + 1) * rank];
-                let cross: f64 = row.iter().enumerate().map(|(k, &b)| (b * product[k * outputs + i]).f64()).sum();
-                let own: f64 = row.iter().zip(gram.chunks(rank.max(1))).map(|(&b, gram)| {
-                    b.f64() * gram.iter().zip(row).map(|(&g, &b)| g.f64() * b.f64()).sum::<f64>()
-                }).sum();
-                let terms = [squares[i].f64(), 2.0 * scale * cross, scale * scale * own];
-                let floor = Float::f64(T::EPSILON) * terms.iter().fold(0.0, |m: f64, t| m.max(t.abs()));
-                let square = terms.iter().sum::<f64>().max(floor);
-                *inverse = if square > 0.0 { T::of(1.0 / square.sqrt()) } else { 0.0 };
-            }
-        });
-        Tensor::from_buffer(out, [outputs])
-    })
+    check::float(NAME, a)?;
+    check::input(NAME, "B", b, &[outputs, rank], a)?;
+    check::input(NAME, "squares", squares, &[outputs], a)?;
+    check::input(NAME, "product", product, &[rank, outputs], a)?;
+    on_device!(a, inverse_row_norms(squares, product, a, b, scale))
 }
 
 #[cfg(test)]

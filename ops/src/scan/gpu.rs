@@ -1,15 +1,14 @@
 //! Recurrences on a GPU, in chunks or by Fourier transform. Step by step most of the card would wait, so that is done in chunks
 //! too: all evaluations agree within rounding.
 
-use super::{Poles, ScanPath};
+use super::{NAME, Poles, ScanPath};
 use crate::causal_conv::fft::{Lines, Load, Plan};
-use crate::gpu::{Output, Tables, column_sums, flag, floats, stored};
+use crate::gpu::{Output, Tables, column_sums, flag, floats, stored, zeros};
 use crate::linear::gpu::{Epilogue, Left, Right, gemm};
-use crate::sequence::{concat_time, narrow_time};
+use crate::sequence::gpu::{concat, narrow};
 use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
-use hankel_core::{Error, Result, Tensor, autograd, no_grad};
+use hankel_core::{Error, Result, Tensor};
 
-const NAME: &str = "scan";
 static IMPULSE: Kernel = Kernel { name: "impulse", source: include_str!("impulse.wgsl"), bindings: "w" };
 static SCAN: Kernel = Kernel { name: NAME, source: include_str!("scan.wgsl"), bindings: "rrrww" };
 static POLES: Kernel = Kernel { name: "poles", source: include_str!("poles.wgsl"), bindings: "rrrwww" };
@@ -95,12 +94,12 @@ fn convolved(
     gpu.launch(&IMPULSE, &[], &[impulse.buffer()], &sizes, groups(steps * dim, 256))?;
     let powers = run(gpu, Modes { batch: 1, ..modes }, Time::Forward, (poles, false), impulse.buffer(), None)?;
     let powers = floats(NAME, "powers", &powers, gpu)?;
-    // What the initial state adds to the first step: one step driven by nothing.
+    // What the initial state adds to the first step: one step with zero input.
     let first = match start {
         Some(start) => {
-            let rest = crate::gpu::zeros(gpu, &[batch, 1, dim])?;
-            let rest = floats(NAME, "nothing", &rest, gpu)?;
-            Some(run(gpu, Modes { steps: 1, ..modes }, time, (poles, false), rest, Some(start))?)
+            let input = zeros(gpu, &[batch, 1, dim])?;
+            let input = floats(NAME, "zeros", &input, gpu)?;
+            Some(run(gpu, Modes { steps: 1, ..modes }, time, (poles, false), input, Some(start))?)
         }
         None => None,
     };
@@ -152,10 +151,60 @@ fn convert(gpu: &'static Gpu, poles: &Poles, complex: &GpuBuffer, gradient: bool
     Ok(gradients)
 }
 
+/// The shape of a recurrence with the modes of `poles`.
+fn modes(u: &Tensor, poles: &Poles) -> Modes {
+    let [batch, steps, dim] = [u.shape()[0], u.shape()[1], u.shape()[2]];
+    let real = if let Poles::Modal { sign, .. } = poles { sign.elements() } else { dim };
+    Modes { batch, steps, dim, real }
+}
+
+/// The poles of the modes as complex numbers.
+fn complex(gpu: &'static Gpu, modes: Modes, poles: &Poles) -> Result<Output> {
+    let complex = Output::new(gpu, 2 * modes.count())?;
+    convert(gpu, poles, complex.buffer(), false)?;
+    Ok(complex)
+}
+
+pub(super) fn forward(
+    gpu: &'static Gpu,
+    u: &Tensor,
+    poles: &Poles,
+    initial: Option<&Tensor>,
+    path: ScanPath,
+) -> Result<Tensor> {
+    all(gpu, Time::Forward, u, poles, initial, path)
+}
+
+/// The adjoint states `lam_t`.
+pub(super) fn adjoint(gpu: &'static Gpu, g: &Tensor, poles: &Poles, path: ScanPath) -> Result<Tensor> {
+    all(gpu, Time::Backward, g, poles, None, path)
+}
+
+fn all(
+    gpu: &'static Gpu,
+    time: Time,
+    u: &Tensor,
+    poles: &Poles,
+    initial: Option<&Tensor>,
+    path: ScanPath,
+) -> Result<Tensor> {
+    if let Poles::Dense(a) = poles {
+        return dense(gpu, time, u, a, initial);
+    }
+    let modes = modes(u, poles);
+    let complex = complex(gpu, modes, poles)?;
+    let start = initial.map(|initial| floats(NAME, "the initial state", initial, gpu)).transpose()?;
+    let u = floats(NAME, "u", u, gpu)?;
+    match path {
+        ScanPath::Fft => convolved(gpu, modes, time, complex.buffer(), u, start),
+        ScanPath::Sequential | ScanPath::Chunked => run(gpu, modes, time, (complex.buffer(), false), u, start),
+    }
+}
+
 /// The first step of every sequence, `[batch, dim]`.
-pub(crate) fn first_step(states: &Tensor) -> Result<Tensor> {
+pub(crate) fn first_step(gpu: &'static Gpu, states: &Tensor) -> Result<Tensor> {
     let [batch, dim] = [states.shape()[0], states.shape()[2]];
-    narrow_time(states, 0, 1)?.reshape([batch, dim])
+    narrow(gpu, states, 0, 1)?.reshape([batch, dim])
 }
 
 /// The state before each step.
@@ -166,71 +215,56 @@ pub(crate) fn before(gpu: &'static Gpu, states: &Tensor, start: Option<&Tensor>)
     }
     let first = match start {
         Some(start) => start.reshape([batch, 1, dim])?,
-        None => crate::gpu::zeros(gpu, &[batch, 1, dim])?,
+        None => zeros(gpu, &[batch, 1, dim])?,
     };
-    concat_time(&[&first, &narrow_time(states, 0, steps - 1)?])
+    concat(gpu, &[&first, &narrow(gpu, states, 0, steps - 1)?], steps)
 }
 
-pub(super) fn scan(
-    gpu: &'static Gpu,
-    u: &Tensor,
-    poles: &Poles,
-    initial: Option<&Tensor>,
-    path: ScanPath,
-) -> Result<Tensor> {
-    if let Poles::Dense(a) = poles {
-        return dense(gpu, u, a, initial);
+/// `A^T lam_0` of each sequence: the gradient of the initial state.
+pub(super) fn initial_gradient(gpu: &'static Gpu, adjoint: &Tensor, poles: &Poles) -> Result<Tensor> {
+    let [batch, steps, dim] = [adjoint.shape()[0], adjoint.shape()[1], adjoint.shape()[2]];
+    if steps == 0 {
+        return zeros(gpu, &[batch, dim]);
     }
-    let [batch, steps, dim] = [u.shape()[0], u.shape()[1], u.shape()[2]];
-    let real = match poles {
-        Poles::Modal { sign, .. } => sign.elements(),
-        _ => dim,
-    };
-    let modes = Modes { batch, steps, dim, real };
-    let complex = Output::new(gpu, 2 * modes.count())?;
-    convert(gpu, poles, complex.buffer(), false)?;
-    let start = initial.map(|initial| floats(NAME, "the initial state", initial, gpu)).transpose()?;
-    let all = move |time: Time, poles: &GpuBuffer, u: &Tensor, start: Option<&GpuBuffer>| {
-        let u = floats(NAME, "u", u, gpu)?;
-        match path {
-            ScanPath::Fft => convolved(gpu, modes, time, poles, u, start),
-            ScanPath::Sequential | ScanPath::Chunked => run(gpu, modes, time, (poles, false), u, start),
-        }
-    };
-    let states = all(Time::Forward, complex.buffer(), u, start)?;
+    let lam = first_step(gpu, adjoint)?;
+    let lam = floats(NAME, "adjoint", &lam, gpu)?;
+    if let Poles::Dense(a) = poles {
+        let out = Output::new(gpu, batch * dim)?;
+        let left = Left { data: lam, first: 0, rows: batch, cols: dim, transposed: false };
+        let storage = stored(NAME, "the matrix", a, gpu)?;
+        let right = Right { storage, first: 0, rows: dim, cols: dim, transposed: false };
+        gemm(gpu, left, right, Epilogue::default(), out.buffer())?;
+        return out.finish([batch, dim]);
+    }
+    // One more step backwards from the first adjoint state, with zero input.
+    let one = Modes { steps: 1, ..modes(adjoint, poles) };
+    let input = zeros(gpu, &[batch, 1, dim])?;
+    let complex = complex(gpu, one, poles)?;
+    let input = floats(NAME, "zeros", &input, gpu)?;
+    run(gpu, one, Time::Backward, (complex.buffer(), false), input, Some(lam))?.reshape([batch, dim])
+}
 
-    let mut parents = vec![Some(u), initial];
-    parents.extend(poles.parents().into_iter().map(Some));
-    let learns = poles.parents().iter().any(|pole| autograd::needs_gradient(pole));
-    let saved_states = learns.then(|| states.clone());
-    let saved_initial = initial.filter(|_| learns).map(Tensor::detach);
-    let saved_poles = poles.detach();
-    states.from_operator(NAME, &parents, move |g, wanted| {
-        let adjoint = all(Time::Backward, complex.buffer(), &g, None)?;
-        let mut gradients = vec![None, None];
-        if wanted[1] && steps > 0 {
-            // One more step backwards, from the first adjoint state: the recurrence driven by nothing.
-            let lam = first_step(&adjoint)?;
-            let rest = crate::gpu::zeros(gpu, &[batch, 1, dim])?;
-            let one = Modes { steps: 1, ..modes };
-            let lam = floats(NAME, "adjoint", &lam, gpu)?;
-            let rest = floats(NAME, "nothing", &rest, gpu)?;
-            let next = run(gpu, one, Time::Backward, (complex.buffer(), false), rest, Some(lam))?;
-            gradients[1] = Some(next.reshape([batch, dim])?);
-        } else if wanted[1] {
-            gradients[1] = Some(crate::gpu::zeros(gpu, &[batch, dim])?);
-        }
-        match &saved_states {
-            Some(states) => {
-                let start = saved_initial.as_ref();
-                let sums = pole_sums(gpu, modes, &adjoint, states, start)?;
-                gradients.extend(convert(gpu, &saved_poles, floats(NAME, "sums", &sums, gpu)?, true)?);
-            }
-            None => gradients.resize(wanted.len(), None),
-        }
-        gradients[0] = wanted[0].then_some(adjoint);
-        Ok(gradients)
-    })
+/// The gradients of the tensors of `poles`, from states and adjoint states.
+pub(super) fn pole_gradient(
+    gpu: &'static Gpu,
+    poles: &Poles,
+    states: &Tensor,
+    initial: Option<&Tensor>,
+    adjoint: &Tensor,
+) -> Result<Vec<Option<Tensor>>> {
+    if !matches!(poles, Poles::Dense(_)) {
+        let sums = pole_sums(gpu, modes(states, poles), adjoint, states, initial)?;
+        return convert(gpu, poles, floats(NAME, "sums", &sums, gpu)?, true);
+    }
+    let [batch, steps, dim] = [states.shape()[0], states.shape()[1], states.shape()[2]];
+    let (rows, before) = (batch * steps, before(gpu, states, initial)?);
+    let out = Output::new(gpu, dim * dim)?;
+    let data = floats(NAME, "adjoint", adjoint, gpu)?;
+    let left = Left { data, first: 0, rows, cols: dim, transposed: true };
+    let storage = stored(NAME, "states", &before, gpu)?;
+    let right = Right { storage, first: 0, rows, cols: dim, transposed: false };
+    gemm(gpu, left, right, Epilogue::default(), out.buffer())?;
+    Ok(vec![Some(out.finish([dim, dim])?)])
 }
 
 /// Derivatives by the real and imaginary parts of the poles, `[2 modes]`.
@@ -255,56 +289,21 @@ fn pole_sums(
     column_sums(gpu, sums.buffer(), None, pieces, 2 * count)
 }
 
-fn dense(gpu: &'static Gpu, u: &Tensor, a: &Tensor, initial: Option<&Tensor>) -> Result<Tensor> {
+/// The recurrence with a full state matrix: a workgroup to a sequence.
+fn dense(gpu: &'static Gpu, time: Time, u: &Tensor, a: &Tensor, initial: Option<&Tensor>) -> Result<Tensor> {
     let [batch, steps, dim] = [u.shape()[0], u.shape()[1], u.shape()[2]];
     if dim > DENSE_STATES {
         let problem = format!("{dim} states of a dense matrix, where a GPU takes at most {DENSE_STATES}");
         return Err(Error::Placement { operator: NAME, problem });
     }
-    let run = move |a: &Tensor, u: &Tensor, start: Option<&Tensor>, time: Time| {
-        let states = Output::new(gpu, batch * steps * dim)?;
-        let u = floats(NAME, "u", u, gpu)?;
-        let first = start.map_or(Ok(u), |start| floats(NAME, "the initial state", start, gpu))?;
-        let constants = [("REVERSED", flag(time == Time::Backward)), ("START", flag(start.is_some()))];
-        let buffers = [floats(NAME, "the matrix", a, gpu)?, u, first, states.buffer()];
-        if steps * dim > 0 {
-            let parameters = [batch, steps, dim].map(|size| size as u32);
-            gpu.launch(&DENSE, &constants, &buffers, &parameters, groups(batch, 1))?;
-        }
-        states.finish([batch, steps, dim])
-    };
-    let states = run(a, u, initial, Time::Forward)?;
-    let saved_states = autograd::needs_gradient(a).then(|| states.clone());
-    let (saved_a, saved_initial) = (a.detach(), initial.map(Tensor::detach));
-    states.from_operator(NAME, &[Some(u), initial, Some(a)], move |g, wanted| {
-        let adjoint = run(&saved_a, &g, None, Time::Backward)?;
-        let mut of_initial = None;
-        if wanted[1] {
-            let out = Output::new(gpu, batch * dim)?;
-            if steps > 0 {
-                let lam = first_step(&adjoint)?;
-                let lam = floats(NAME, "adjoint", &lam, gpu)?;
-                let left = Left { data: lam, first: 0, rows: batch, cols: dim, transposed: false };
-                let storage = stored(NAME, "the matrix", &saved_a, gpu)?;
-                let right = Right { storage, first: 0, rows: dim, cols: dim, transposed: false };
-                gemm(gpu, left, right, Epilogue::default(), out.buffer())?;
-                of_initial = Some(out.finish([batch, dim])?);
-            } else {
-                of_initial = Some(crate::gpu::zeros(gpu, &[batch, dim])?);
-            }
-        }
-        let mut of_a = None;
-        if let Some(states) = &saved_states {
-            let before = no_grad(|| before(gpu, states, saved_initial.as_ref()))?;
-            let out = Output::new(gpu, dim * dim)?;
-            let rows = batch * steps;
-            let data = floats(NAME, "adjoint", &adjoint, gpu)?;
-            let left = Left { data, first: 0, rows, cols: dim, transposed: true };
-            let storage = stored(NAME, "states", &before, gpu)?;
-            let right = Right { storage, first: 0, rows, cols: dim, transposed: false };
-            gemm(gpu, left, right, Epilogue::default(), out.buffer())?;
-            of_a = Some(out.finish([dim, dim])?);
-        }
-        Ok(vec![wanted[0].then_some(adjoint), of_initial, of_a])
-    })
+    let states = Output::new(gpu, batch * steps * dim)?;
+    let u = floats(NAME, "u", u, gpu)?;
+    let first = initial.map_or(Ok(u), |initial| floats(NAME, "the initial state", initial, gpu))?;
+    let constants = [("REVERSED", flag(time == Time::Backward)), ("START", flag(initial.is_some()))];
+    let buffers = [floats(NAME, "the matrix", a, gpu)?, u, first, states.buffer()];
+    if steps * dim > 0 {
+        let parameters = [batch, steps, dim].map(|size| size as u32);
+        gpu.launch(&DENSE, &constants, &buffers, &parameters, groups(batch, 1))?;
+    }
+    states.finish([batch, steps, dim])
 }

@@ -15,74 +15,51 @@
 #[doc(hidden)]
 pub mod cases;
 pub mod cpu;
-mod dense;
 pub(crate) mod gpu;
-mod matrix;
 mod poles;
 
 pub use poles::{Poles, ScanPath};
 
 use crate::check;
-use crate::dispatch::for_float;
-use cpu::Direction;
-use hankel_core::{Buffer, Error, Result, Tensor, autograd};
-use matrix::Matrix;
+use crate::dispatch::on_device;
+use hankel_core::{Error, Result, Tensor, autograd};
+
+const NAME: &str = "scan";
 
 /// All states of the recurrence.
 ///
 /// # Errors
-/// When shapes or element types do not fit.
+/// When shapes, element types or devices do not fit.
 pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath) -> Result<Tensor> {
-    let &[batch, steps, d] = &u.shape()[..] else {
-        return Err(Error::shape("scan", format!("expected [batch, T, d], found {}", u.shape())));
+    check::float(NAME, u)?;
+    let &[batch, _, d] = &u.shape()[..] else {
+        return Err(Error::shape(NAME, format!("expected [batch, T, d], found {}", u.shape())));
     };
     if poles.state_dim() != d {
-        return Err(Error::shape("scan", format!("{} poles for {d} states", poles.state_dim())));
+        return Err(Error::shape(NAME, format!("{} poles for {d} states", poles.state_dim())));
     }
     if let Some(initial) = initial {
-        check::shape("scan", "the initial state", initial, &[batch, d])?;
-        check::dtype("scan", "the initial state", initial, u.dtype())?;
+        check::input(NAME, "the initial state", initial, &[batch, d], u)?;
     }
-    for pole in poles.parents() {
-        check::dtype("scan", "the poles", pole, u.dtype())?;
+    let parameters = poles.parameters();
+    for pole in &parameters {
+        check::input(NAME, "the poles", pole, pole.shape(), u)?;
     }
-    if let Some(gpu) = u.gpu() {
-        return gpu::scan(gpu, u, poles, initial, path);
-    }
-    for_float!(u, "scan", T => {
-        let matrix = Matrix::<T>::new(poles)?;
-        let start = initial.map(Tensor::data::<T>).transpose()?;
-        let mut states = Buffer::<T>::unspecified(batch * steps * d);
-        matrix.run(u.data()?, start, steps, Direction::Forward, path, &mut states);
-        let states = Tensor::from_buffer(states, [batch, steps, d])?;
+    let states = on_device!(u, forward(u, poles, initial, path))?;
 
-        let mut parents = vec![Some(u), initial];
-        parents.extend(poles.parents().into_iter().map(Some));
-        let learns = poles.parents().iter().any(|pole| autograd::needs_gradient(pole));
-        let saved_states = learns.then(|| states.clone());
-        let saved_initial = initial.filter(|_| learns).map(Tensor::detach);
-        let saved_poles = poles.detach();
-        states.from_operator("scan", &parents, move |g, wanted| {
-            let matrix = Matrix::<T>::new(&saved_poles)?;
-            let mut adjoint = Buffer::<T>::unspecified(batch * steps * d);
-            matrix.run(g.data()?, None, steps, Direction::Backward, path, &mut adjoint);
-            let mut gradients = vec![None, None];
-            if wanted[1] {
-                let mut first = vec![T::default(); batch * d];
-                matrix.initial_gradient(&adjoint, steps, &mut first);
-                gradients[1] = Some(Tensor::from_vec(first, [batch, d])?);
-            }
-            match &saved_states {
-                Some(states) => {
-                    let start = saved_initial.as_ref().map(Tensor::data::<T>).transpose()?;
-                    gradients.extend(matrix.gradient(&saved_poles, states.data()?, start, &adjoint, steps)?);
-                }
-                None => gradients.resize(wanted.len(), None),
-            }
-            if wanted[0] {
-                gradients[0] = Some(Tensor::from_buffer(adjoint, [batch, steps, d])?);
-            }
-            Ok(gradients)
-        })
+    let learns = parameters.iter().any(|pole| autograd::needs_gradient(pole));
+    let saved_states = learns.then(|| states.clone());
+    let saved_initial = initial.filter(|_| learns).map(Tensor::detach);
+    let saved_poles = poles.detach();
+    let mut inputs = vec![Some(u), initial];
+    inputs.extend(parameters.into_iter().map(Some));
+    states.from_operator(NAME, &inputs, move |g, wanted| {
+        let adjoint = on_device!(g, adjoint(&g, &saved_poles, path))?;
+        let d_initial = wanted[1].then(|| on_device!(g, initial_gradient(&adjoint, &saved_poles))).transpose()?;
+        let d_poles = match &saved_states {
+            Some(states) => on_device!(g, pole_gradient(&saved_poles, states, saved_initial.as_ref(), &adjoint))?,
+            None => vec![None; wanted.len() - 2],
+        };
+        Ok([wanted[0].then_some(adjoint), d_initial].into_iter().chain(d_poles).collect())
     })
 }

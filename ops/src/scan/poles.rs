@@ -70,7 +70,8 @@ impl Poles {
         }
     }
 
-    pub(super) fn parents(&self) -> Vec<&Tensor> {
+    /// The tensors that can learn.
+    pub(super) fn parameters(&self) -> Vec<&Tensor> {
         match self {
             Poles::Diagonal(a) | Poles::Dense(a) => vec![a],
             Poles::Modal { radius, angle, .. } => vec![radius, angle],

@@ -1,12 +1,16 @@
 //! Pieces of a sequence `[batch, T, width]`: a range of steps, and one sequence after another.
 
+//! [`narrow_time`] is PyTorch's `narrow`, [`concat_time`] its `cat`, both along time. Each is the other's gradient: that of a
+//! range is padded with zeros, that of a part is its range.
+
 #[doc(hidden)]
 pub mod cases;
-mod gpu;
+mod cpu;
+pub(crate) mod gpu;
 
 use crate::check;
-use crate::dispatch::for_float;
-use hankel_core::{Buffer, Error, Float, Result, Tensor};
+use crate::dispatch::on_device;
+use hankel_core::{Error, Result, Tensor};
 
 fn sizes(operator: &'static str, x: &Tensor) -> Result<[usize; 3]> {
     let &[batch, steps, width] = &x.shape()[..] else {
@@ -18,73 +22,41 @@ fn sizes(operator: &'static str, x: &Tensor) -> Result<[usize; 3]> {
 /// Steps `first .. first + steps` of every sequence, `[batch, steps, width]`.
 ///
 /// # Errors
-/// When the range goes beyond the end.
+/// When the range goes beyond the end, or the element type is not `f32` or `f64`.
 pub fn narrow_time(x: &Tensor, first: usize, steps: usize) -> Result<Tensor> {
-    let [batch, total, width] = sizes("narrow_time", x)?;
-    if first + steps > total {
-        let problem = format!("steps {first}..{} of a sequence of {total}", first + steps);
-        return Err(Error::shape("narrow_time", problem));
+    const NAME: &str = "narrow_time";
+    let [_, total, _] = sizes(NAME, x)?;
+    check::float(NAME, x)?;
+    if first.saturating_add(steps) > total {
+        let problem = format!("{steps} steps from step {first} on, of a sequence of {total}");
+        return Err(Error::shape(NAME, problem));
     }
-    if let Some(gpu) = x.gpu() {
-        return gpu::narrow(gpu, x, [batch, total, width], first, steps);
-    }
-    for_float!(x, "narrow_time", T => {
-        let mut out = Buffer::<T>::unspecified(batch * steps * width);
-        copy(x.data()?, &mut out, [total, steps], [first, 0], steps, width);
-        Tensor::from_buffer(out, [batch, steps, width])?.from_operator("narrow_time", &[Some(x)], move |g, _| {
-            let mut dx = Buffer::<T>::zeros(batch * total * width);
-            copy(g.data()?, &mut dx, [steps, total], [0, first], steps, width);
-            Ok(vec![Some(Tensor::from_buffer(dx, [batch, total, width])?)])
-        })
-    })
+    let y = on_device!(x, narrow(x, first, steps))?;
+    y.from_operator(NAME, &[Some(x)], move |g, _| Ok(vec![Some(on_device!(g, pad(&g, first, total))?)]))
 }
 
 /// The parts one after the other, `[batch, sum of their steps, width]`.
 ///
 /// # Errors
-/// When there is none, or batch, width or element type differ.
+/// When there is none, or batch, width, element type or device differ.
 pub fn concat_time(parts: &[&Tensor]) -> Result<Tensor> {
-    let first = parts.first().ok_or_else(|| Error::shape("concat_time", "nothing to lay end to end"))?;
-    let [batch, _, width] = sizes("concat_time", first)?;
-    let mut places = Vec::with_capacity(parts.len());
+    const NAME: &str = "concat_time";
+    let one = *parts.first().ok_or_else(|| Error::shape(NAME, "expected at least one part"))?;
+    let [batch, _, width] = sizes(NAME, one)?;
+    check::float(NAME, one)?;
+    let mut ranges = Vec::with_capacity(parts.len());
     let mut total = 0;
     for part in parts {
-        let [_, steps, _] = sizes("concat_time", part)?;
-        check::shape("concat_time", "a part", part, &[batch, steps, width])?;
-        check::dtype("concat_time", "a part", part, first.dtype())?;
-        places.push((total, steps));
+        let [_, steps, _] = sizes(NAME, part)?;
+        check::input(NAME, "a part", part, &[batch, steps, width], one)?;
+        ranges.push((total, steps));
         total += steps;
     }
-    if let Some(gpu) = first.gpu() {
-        return gpu::concat(gpu, parts, [batch, total, width], places);
-    }
-    for_float!(first, "concat_time", T => {
-        let mut out = Buffer::<T>::unspecified(batch * total * width);
-        for (part, &(first, steps)) in parts.iter().zip(&places) {
-            copy(part.data()?, &mut out, [steps, total], [0, first], steps, width);
-        }
-        let inputs: Vec<_> = parts.iter().copied().map(Some).collect();
-        Tensor::from_buffer(out, [batch, total, width])?.from_operator("concat_time", &inputs, move |g, wanted| {
-            let part = |(&(first, steps), &wanted): (&(usize, usize), &bool)| {
-                if !wanted {
-                    return Ok(None);
-                }
-                let mut part = Buffer::<T>::unspecified(batch * steps * width);
-                copy(g.data()?, &mut part, [total, steps], [first, 0], steps, width);
-                Tensor::from_buffer(part, [batch, steps, width]).map(Some)
-            };
-            places.iter().zip(wanted).map(part).collect()
-        })
+    let inputs: Vec<_> = parts.iter().copied().map(Some).collect();
+    on_device!(one, concat(parts, total))?.from_operator(NAME, &inputs, move |g, wanted| {
+        let of_part = |(&(first, steps), wanted): (&(usize, usize), &bool)| {
+            wanted.then(|| on_device!(g, narrow(&g, first, steps))).transpose()
+        };
+        ranges.iter().zip(wanted).map(of_part).collect()
     })
-}
-
-/// Copies `steps` steps of every sequence; sequences have `lengths` steps and the ranges begin at `first` (from, to).
-fn copy<T: Float>(from: &[T], to: &mut [T], lengths: [usize; 2], first: [usize; 2], steps: usize, width: usize) {
-    let n = steps * width;
-    if n == 0 {
-        return;
-    }
-    for (from, to) in from.chunks(lengths[0] * width).zip(to.chunks_mut(lengths[1] * width)) {
-        to[first[1] * width..][..n].copy_from_slice(&from[first[0] * width..][..n]);
-    }
 }

@@ -1,7 +1,7 @@
 //! Sums in the order of the rows.
 
 use crate::dispatch::for_float;
-use hankel_core::{Buffer, Result, Tensor, parallel};
+use hankel_core::{Buffer, Float, Result, Tensor, parallel};
 
 /// Columns that a task sums up.
 const COLUMNS: usize = 64;
@@ -24,5 +24,12 @@ pub(super) fn column_sums(g: &Tensor, x: Option<&Tensor>) -> Result<Tensor> {
             }
         });
         Tensor::from_buffer(sums, [width])
+    })
+}
+
+pub(super) fn dot(g: &Tensor, x: &Tensor) -> Result<Tensor> {
+    for_float!(g, "dot", T => {
+        let products = g.data::<T>()?.iter().zip(x.data::<T>()?).map(|(&g, &x)| (g * x).f64());
+        Ok(Tensor::scalar(T::of(products.sum())))
     })
 }

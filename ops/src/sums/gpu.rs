@@ -10,3 +10,7 @@ pub(super) fn column_sums(gpu: &'static Gpu, g: &Tensor, x: Option<&Tensor>) -> 
     let x = x.map(|x| floats(NAME, "x", x, gpu)).transpose()?;
     sums(gpu, floats(NAME, "g", g, gpu)?, x, g.shape().rows(), g.shape().last())
 }
+
+pub(super) fn dot(gpu: &'static Gpu, g: &Tensor, x: &Tensor) -> Result<Tensor> {
+    sums(gpu, floats("dot", "g", g, gpu)?, Some(floats("dot", "x", x, gpu)?), g.elements(), 1)?.reshape([])
+}

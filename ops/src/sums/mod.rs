@@ -12,3 +12,8 @@ use hankel_core::{Result, Tensor};
 pub(crate) fn column_sums(g: &Tensor, x: Option<&Tensor>) -> Result<Tensor> {
     on_device!(g, column_sums(g, x))
 }
+
+/// The sum of all elements of `g * x`, both of one shape: a scalar.
+pub(crate) fn dot(g: &Tensor, x: &Tensor) -> Result<Tensor> {
+    on_device!(g, dot(g, x))
+}

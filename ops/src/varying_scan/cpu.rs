@@ -1,33 +1,75 @@
-//! Recurrences with changing poles, for slices.
+//! Chunks of time and batches side by side.
 //!
 //! The channels of a token lie side by side, so that a step is one vectorised pass over three rows; it is as fast as memory.
 //! Batches run in parallel, in the chunked form chunks of time do too.
 
-pub use crate::scan::cpu::Direction;
-
+use super::NAME;
+use crate::dispatch::for_float;
 use crate::kernels::simd::{Real, vectorized};
-use hankel_core::parallel;
+use crate::scan::ScanPath;
+use crate::scan::cpu::recurrence::Direction;
+use hankel_core::{Buffer, Result, Tensor, parallel};
 
 /// Steps in a chunk of time.
-pub const CHUNK: usize = 64;
+const CHUNK: usize = 64;
+
+pub(super) fn forward(a: &Tensor, u: &Tensor, initial: Option<&Tensor>, path: ScanPath) -> Result<Tensor> {
+    run(Direction::Forward, a, u, initial, path)
+}
+
+/// The adjoint states `lam_t`.
+pub(super) fn adjoint(a: &Tensor, g: &Tensor, path: ScanPath) -> Result<Tensor> {
+    run(Direction::Backward, a, g, None, path)
+}
+
+fn run(direction: Direction, a: &Tensor, u: &Tensor, initial: Option<&Tensor>, path: ScanPath) -> Result<Tensor> {
+    let chunk = (path == ScanPath::Chunked).then_some(CHUNK);
+    let rows = Rows { steps: u.shape()[1], dim: u.shape()[2], chunk };
+    for_float!(u, NAME, T => {
+        let mut states = Buffer::<T>::unspecified(u.elements());
+        let start = initial.map(Tensor::data::<T>).transpose()?;
+        scan(rows, direction, a.data()?, u.data()?, start, &mut states);
+        Tensor::from_buffer(states, u.shape())
+    })
+}
+
+/// `lam_t s_{t-1}`: the gradient of `a`.
+pub(super) fn pole_gradient(states: &Tensor, initial: Option<&Tensor>, adjoint: &Tensor) -> Result<Tensor> {
+    let (steps, dim) = (states.shape()[1], states.shape()[2]);
+    for_float!(states, NAME, T => {
+        let mut d_a = Buffer::<T>::unspecified(states.elements());
+        let start = initial.map(Tensor::data::<T>).transpose()?;
+        products(steps, dim, states.data()?, start, adjoint.data()?, &mut d_a);
+        Tensor::from_buffer(d_a, states.shape())
+    })
+}
+
+/// `a_0 lam_0` of each sequence: the gradient of the initial state.
+pub(super) fn initial_gradient(a: &Tensor, adjoint: &Tensor) -> Result<Tensor> {
+    let [batch, steps, dim] = [a.shape()[0], a.shape()[1], a.shape()[2]];
+    for_float!(a, NAME, T => {
+        let mut first = Buffer::<T>::zeros(batch * dim);
+        if steps * dim > 0 {
+            let sequences = a.data::<T>()?.chunks(steps * dim).zip(adjoint.data::<T>()?.chunks(steps * dim));
+            for (first, (a, lam)) in first.chunks_mut(dim).zip(sequences) {
+                first.iter_mut().zip(a).zip(lam).for_each(|((d, &a), &lam)| *d = a * lam);
+            }
+        }
+        Tensor::from_buffer(first, [batch, dim])
+    })
+}
 
 /// Sizes of every sequence `[steps, dim]`, and the steps in a chunk if chunks are to run side by side.
-#[derive(Debug, Clone, Copy)]
-pub struct Rows {
-    /// T.
-    pub steps: usize,
-    /// d.
-    pub dim: usize,
-    /// Steps in a chunk; `None` for step by step.
-    pub chunk: Option<usize>,
+#[derive(Clone, Copy)]
+struct Rows {
+    steps: usize,
+    dim: usize,
+    chunk: Option<usize>,
 }
 
 /// All states, `a`, `u` and `out` of shape `[batch, steps, dim]`. Forwards `s_t = a_t s_{t-1} + u_t` from `initial` `[batch, dim]`
 /// (zero when absent); backwards `s_t = a_{t+1} s_{t+1} + u_t` from zero.
-///
-/// # Panics
-/// When sizes do not fit: that is the calling operator's to check.
-pub fn scan<T: Real>(rows: Rows, direction: Direction, a: &[T], u: &[T], initial: Option<&[T]>, out: &mut [T]) {
+fn scan<T: Real>(rows: Rows, direction: Direction, a: &[T], u: &[T], initial: Option<&[T]>, out: &mut [T]) {
     assert!(a.len() == u.len() && u.len() == out.len(), "poles, inputs and states of different sizes");
     let Rows { steps, dim, chunk } = rows;
     let size = steps * dim;
@@ -108,12 +150,9 @@ fn chunked<T: Real>(chunk: usize, dim: usize, direction: Direction, a: &[T], u: 
     });
 }
 
-/// Gradient with respect to `a`: `lam_t s_{t-1}`.
-///
-/// # Panics
-/// When sizes do not fit.
-pub fn factor_gradient<T: Real>(rows: Rows, states: &[T], initial: Option<&[T]>, lam: &[T], out: &mut [T]) {
-    let (dim, size) = (rows.dim, rows.steps * rows.dim);
+/// `out` gets `lam_t s_{t-1}`.
+fn products<T: Real>(steps: usize, dim: usize, states: &[T], initial: Option<&[T]>, lam: &[T], out: &mut [T]) {
+    let size = steps * dim;
     if out.is_empty() {
         return;
     }

@@ -1,33 +1,49 @@
-//! The recurrence on a GPU, in chunks whichever evaluation was asked for.
+//! The recurrence in chunks, whichever evaluation was asked for: step by step most of the GPU would wait.
 
-use crate::elementwise::multiply;
+use super::NAME;
+use crate::elementwise::gpu::multiply;
 use crate::gpu::{floats, zeros};
+use crate::scan::ScanPath;
 use crate::scan::gpu::{Modes, Time, before, first_step, run};
 use hankel_core::gpu::Gpu;
-use hankel_core::{Result, Tensor, autograd};
+use hankel_core::{Result, Tensor};
 
-const NAME: &str = "varying_scan";
-
-pub(super) fn varying_scan(gpu: &'static Gpu, a: &Tensor, u: &Tensor, initial: Option<&Tensor>) -> Result<Tensor> {
-    let [batch, steps, dim] = [u.shape()[0], u.shape()[1], u.shape()[2]];
-    let modes = Modes { batch, steps, dim, real: dim };
+pub(super) fn forward(
+    gpu: &'static Gpu,
+    a: &Tensor,
+    u: &Tensor,
+    initial: Option<&Tensor>,
+    _: ScanPath,
+) -> Result<Tensor> {
     let start = initial.map(|initial| floats(NAME, "the initial state", initial, gpu)).transpose()?;
-    let poles = (floats(NAME, "a", a, gpu)?, true);
-    let states = run(gpu, modes, Time::Forward, poles, floats(NAME, "u", u, gpu)?, start)?;
-    let saved_states = autograd::needs_gradient(a).then(|| states.clone());
-    let (saved_a, saved_initial) = (a.detach(), initial.map(Tensor::detach));
-    states.from_operator(NAME, &[Some(a), Some(u), initial], move |g, wanted| {
-        let poles = (floats(NAME, "a", &saved_a, gpu)?, true);
-        let adjoint = run(gpu, modes, Time::Backward, poles, floats(NAME, "gradient", &g, gpu)?, None)?;
-        let of_a = match &saved_states {
-            Some(states) => Some(multiply(&adjoint, &before(gpu, states, saved_initial.as_ref())?)?),
-            None => None,
-        };
-        let of_initial = match wanted[2] {
-            false => None,
-            true if steps == 0 => Some(zeros(gpu, &[batch, dim])?),
-            true => Some(multiply(&first_step(&saved_a)?, &first_step(&adjoint)?)?),
-        };
-        Ok(vec![of_a, wanted[1].then_some(adjoint), of_initial])
-    })
+    run(gpu, modes(u), Time::Forward, (floats(NAME, "a", a, gpu)?, true), floats(NAME, "u", u, gpu)?, start)
+}
+
+/// The adjoint states `lam_t`.
+pub(super) fn adjoint(gpu: &'static Gpu, a: &Tensor, g: &Tensor, _: ScanPath) -> Result<Tensor> {
+    run(gpu, modes(g), Time::Backward, (floats(NAME, "a", a, gpu)?, true), floats(NAME, "gradient", g, gpu)?, None)
+}
+
+fn modes(u: &Tensor) -> Modes {
+    let [batch, steps, dim] = [u.shape()[0], u.shape()[1], u.shape()[2]];
+    Modes { batch, steps, dim, real: dim }
+}
+
+/// `lam_t s_{t-1}`: the gradient of `a`.
+pub(super) fn pole_gradient(
+    gpu: &'static Gpu,
+    states: &Tensor,
+    initial: Option<&Tensor>,
+    adjoint: &Tensor,
+) -> Result<Tensor> {
+    multiply(gpu, adjoint, &before(gpu, states, initial)?)
+}
+
+/// `a_0 lam_0` of each sequence: the gradient of the initial state.
+pub(super) fn initial_gradient(gpu: &'static Gpu, a: &Tensor, adjoint: &Tensor) -> Result<Tensor> {
+    let [batch, steps, dim] = [a.shape()[0], a.shape()[1], a.shape()[2]];
+    if steps == 0 {
+        return zeros(gpu, &[batch, dim]);
+    }
+    multiply(gpu, &first_step(gpu, a)?, &first_step(gpu, adjoint)?)
 }

@@ -13,71 +13,43 @@
 
 #[doc(hidden)]
 pub mod cases;
-pub mod cpu;
+mod cpu;
 mod gpu;
 
 use crate::check;
-use crate::dispatch::for_float;
+use crate::dispatch::on_device;
 use crate::scan::ScanPath;
-use cpu::{Direction, Rows};
-use hankel_core::{Buffer, Error, Result, Tensor, autograd};
+use hankel_core::{Error, Result, Tensor, autograd};
+
+const NAME: &str = "varying_scan";
 
 /// All states of the recurrence. Evaluated step by step or in chunks; the two agree within rounding.
 ///
 /// # Errors
-/// When shapes or element types do not fit, or for the evaluation by FFT, which needs poles that stay the same.
+/// When shapes, element types or devices do not fit, or for the evaluation by FFT, which needs poles that stay the same.
 pub fn varying_scan(a: &Tensor, u: &Tensor, initial: Option<&Tensor>, path: ScanPath) -> Result<Tensor> {
-    let &[batch, steps, d] = &u.shape()[..] else {
-        return Err(Error::shape("varying_scan", format!("expected [batch, T, d], found {}", u.shape())));
+    check::float(NAME, u)?;
+    let &[batch, _, d] = &u.shape()[..] else {
+        return Err(Error::shape(NAME, format!("expected [batch, T, d], found {}", u.shape())));
     };
-    check::shape("varying_scan", "a", a, &[batch, steps, d])?;
-    check::dtype("varying_scan", "a", a, u.dtype())?;
+    check::input(NAME, "a", a, u.shape(), u)?;
     if let Some(initial) = initial {
-        check::shape("varying_scan", "the initial state", initial, &[batch, d])?;
-        check::dtype("varying_scan", "the initial state", initial, u.dtype())?;
+        check::input(NAME, "the initial state", initial, &[batch, d], u)?;
     }
-    let chunk = match path {
-        ScanPath::Sequential => None,
-        ScanPath::Chunked => Some(cpu::CHUNK),
-        ScanPath::Fft => {
-            let problem = "poles that change have no convolution kernel: evaluate it sequentially or in chunks";
-            return Err(Error::invalid("varying_scan", problem));
-        }
-    };
-    if let Some(gpu) = u.gpu() {
-        return gpu::varying_scan(gpu, a, u, initial);
+    if path == ScanPath::Fft {
+        let problem = "poles that change have no convolution kernel: choose the path sequential or chunked";
+        return Err(Error::invalid(NAME, problem));
     }
-    for_float!(u, "varying_scan", T => {
-        let rows = Rows { steps, dim: d, chunk };
-        let start = initial.map(Tensor::data::<T>).transpose()?;
-        let mut states = Buffer::<T>::unspecified(batch * steps * d);
-        cpu::scan(rows, Direction::Forward, a.data()?, u.data()?, start, &mut states);
-        let states = Tensor::from_buffer(states, [batch, steps, d])?;
-        let learns = autograd::needs_gradient(a);
-        let (saved_states, saved_initial) = (learns.then(|| states.clone()), initial.map(Tensor::detach));
-        let saved_a = a.detach();
-        states.from_operator("varying_scan", &[Some(a), Some(u), initial], move |g, wanted| {
-            let a = saved_a.data::<T>()?;
-            let mut adjoint = Buffer::<T>::unspecified(batch * steps * d);
-            cpu::scan(rows, Direction::Backward, a, g.data()?, None, &mut adjoint);
-            let of_a = match &saved_states {
-                Some(states) => {
-                    let start = saved_initial.as_ref().map(Tensor::data::<T>).transpose()?;
-                    let mut of_a = Buffer::<T>::unspecified(batch * steps * d);
-                    cpu::factor_gradient(rows, states.data()?, start, &adjoint, &mut of_a);
-                    Some(Tensor::from_buffer(of_a, [batch, steps, d])?)
-                }
-                None => None,
-            };
-            let first = |values: &[T], b: usize, i: usize| values[b * steps * d + i];
-            let of_initial = wanted[2].then(|| {
-                let product = |b: usize, i: usize| if steps == 0 { T::default() } else { first(a, b, i) * first(&adjoint, b, i) };
-                let values = (0..batch).flat_map(|b| (0..d).map(move |i| (b, i))).map(|(b, i)| product(b, i));
-                Tensor::from_vec(values.collect(), [batch, d])
-            });
-            let of_initial = of_initial.transpose()?;
-            let of_u = if wanted[1] { Some(Tensor::from_buffer(adjoint, [batch, steps, d])?) } else { None };
-            Ok(vec![of_a, of_u, of_initial])
-        })
+    let states = on_device!(u, forward(a, u, initial, path))?;
+    let learns = autograd::needs_gradient(a);
+    let saved_states = learns.then(|| states.clone());
+    let saved_initial = initial.filter(|_| learns).map(Tensor::detach);
+    let saved_a = a.detach();
+    states.from_operator(NAME, &[Some(a), Some(u), initial], move |g, wanted| {
+        let adjoint = on_device!(g, adjoint(&saved_a, &g, path))?;
+        let pole_gradient = |states: Tensor| on_device!(g, pole_gradient(&states, saved_initial.as_ref(), &adjoint));
+        let d_a = saved_states.map(pole_gradient).transpose()?;
+        let d_initial = wanted[2].then(|| on_device!(g, initial_gradient(&saved_a, &adjoint))).transpose()?;
+        Ok(vec![d_a, wanted[1].then_some(adjoint), d_initial])
     })
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::scan::cpu::{Evaluation, Modes, scan};
+use crate::scan::cpu::recurrence::{Evaluation, Modes, scan};
 use hankel_core::Random;
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Kernels of convolutions in the frequency domain.
 
 use crate::kernels::Real;
-use crate::scan::cpu::{Direction, Modes};
+use crate::scan::cpu::recurrence::{Direction, Modes};
 use hankel_core::parallel;
 use hankel_fft::Transforms;
 use num_complex::Complex;

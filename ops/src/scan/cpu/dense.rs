@@ -1,6 +1,6 @@
 //! The recurrence with a full state matrix, `[d, d]`: for systems that have no well-conditioned modal form (R5).
 
-use super::cpu::Direction;
+use super::recurrence::Direction;
 use hankel_core::{Float, parallel};
 
 /// `next += A state`, or `A^T state`.
@@ -17,7 +17,7 @@ fn state_dim<T>(a: &[T]) -> usize {
     a.len().isqrt()
 }
 
-/// All states; as [`super::cpu::scan`].
+/// All states; as [`super::recurrence::scan`].
 pub(super) fn scan<T: Float>(
     direction: Direction,
     a: &[T],

@@ -1,0 +1,152 @@
+//! Attention in tiles, for slices.
+//!
+//! A task takes one head of one sequence. It copies that head's keys and values into the order in which the register
+//! tiles read them, and goes through the scores tile by tile, only where the mask lets through; a tile lives in the
+//! first-level cache. Nothing of size T x T exists. Everything is computed in a fixed order, so the number of threads
+//! changes no bit.
+
+mod backward;
+mod forward;
+#[cfg(test)]
+mod tests;
+
+pub use backward::{Gradients, backward};
+pub use forward::forward;
+
+use crate::kernels::Real;
+use hankel_core::Element;
+use std::ops::Range;
+
+/// Sizes and mask of an attention.
+///
+/// Query i stands at position `offset + i` of the keys and sees keys j with `offset + i - window < j <= offset + i`.
+/// `offset + queries <= keys`, so that each query sees at least its own key.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Sequences.
+    pub batch: usize,
+    /// Heads of the queries, a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Heads of keys and values, each shared by `heads / kv_heads` consecutive heads of the queries.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Queries in a sequence.
+    pub queries: usize,
+    /// Keys in a sequence.
+    pub keys: usize,
+    /// Position of the first query among the keys.
+    pub offset: usize,
+    /// Sliding window, in keys; `None` for all that came before.
+    pub window: Option<usize>,
+}
+
+impl Shape {
+    /// Plain causal attention of `tokens` to themselves.
+    pub fn causal(batch: usize, tokens: usize, heads: usize, head_dim: usize) -> Self {
+        Shape { batch, heads, kv_heads: heads, head_dim, queries: tokens, keys: tokens, offset: 0, window: None }
+    }
+
+    /// Heads of the queries that share one of the keys.
+    pub fn group(&self) -> usize {
+        self.heads / self.kv_heads.max(1)
+    }
+
+    /// Keys that query `i` sees.
+    #[inline(always)]
+    fn visible(&self, i: usize) -> Range<usize> {
+        let end = self.offset + i + 1;
+        self.window.map_or(0, |window| end.saturating_sub(window))..end
+    }
+
+    /// Queries that see key `j`, among `0..self.queries`.
+    #[inline(always)]
+    fn viewers(&self, j: usize) -> Range<usize> {
+        let start = j.saturating_sub(self.offset);
+        let end = self.window.map_or(self.queries, |window| (j + window).saturating_sub(self.offset).min(self.queries));
+        start..end
+    }
+
+    fn check(&self) {
+        assert!(
+            self.offset + self.queries <= self.keys || self.batch * self.heads == 0,
+            "queries stand beyond the keys"
+        );
+        assert!(self.window != Some(0), "a window of no keys");
+        assert!(self.heads.is_multiple_of(self.kv_heads.max(1)), "heads are no multiple of the key heads");
+    }
+}
+
+/// Heads side by side in the rows of tokens: head h of token t of sequence b starts at
+/// `b * batch_stride + t * token_stride + h * head_dim`.
+#[derive(Clone, Copy)]
+pub struct Heads<'a, T> {
+    /// The elements.
+    pub data: &'a [T],
+    /// From sequence to sequence.
+    pub batch_stride: usize,
+    /// From token to token.
+    pub token_stride: usize,
+}
+
+impl<'a, T> Heads<'a, T> {
+    /// `[batch, tokens, heads, head_dim]` without gaps.
+    pub fn contiguous(data: &'a [T], tokens: usize, heads: usize, head_dim: usize) -> Self {
+        Heads { data, batch_stride: tokens * heads * head_dim, token_stride: heads * head_dim }
+    }
+
+    /// Row of head `h` of token `t` of sequence `b`.
+    #[inline(always)]
+    fn row(&self, b: usize, t: usize, h: usize, head_dim: usize) -> &'a [T] {
+        &self.data[b * self.batch_stride + t * self.token_stride + h * head_dim..][..head_dim]
+    }
+}
+
+/// An output `[batch, tokens, heads, head_dim]` of which each task writes one head.
+struct Output<T> {
+    data: *mut T,
+    tokens: usize,
+    heads: usize,
+    head_dim: usize,
+}
+
+// SAFETY: only `write_head` writes, and its caller promises that tasks write different heads.
+unsafe impl<T: Send> Sync for Output<T> {}
+
+impl<T: Element> Output<T> {
+    fn new(data: &mut [T], batch: usize, tokens: usize, heads: usize, head_dim: usize) -> Self {
+        assert_eq!(data.len(), batch * tokens * heads * head_dim, "an output of another size");
+        Output { data: data.as_mut_ptr(), tokens, heads, head_dim }
+    }
+
+    /// Copies `rows` to tokens `first..` of head `h` of sequence `b`.
+    ///
+    /// # Safety
+    /// `b` and `h` are in range, and no other thread writes this head at the same time.
+    unsafe fn write_head(&self, b: usize, h: usize, first: usize, rows: &[T]) {
+        assert!(first + rows.len() / self.head_dim.max(1) <= self.tokens);
+        for (t, row) in rows.chunks_exact(self.head_dim.max(1)).enumerate() {
+            let at = ((b * self.tokens + first + t) * self.heads + h) * self.head_dim;
+            // SAFETY: within the slice that `new` measured, by the caller's promise and the check above.
+            unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), self.data.add(at), self.head_dim) };
+        }
+    }
+}
+
+/// Copies a head's rows next to each other, times `factor`.
+#[inline(always)]
+fn gather<T: Real>(
+    from: &Heads<T>,
+    b: usize,
+    h: usize,
+    head_dim: usize,
+    tokens: Range<usize>,
+    factor: T,
+    out: &mut [T],
+) {
+    for (t, out) in tokens.zip(out.chunks_exact_mut(head_dim.max(1))) {
+        for (out, &x) in out.iter_mut().zip(from.row(b, t, h, head_dim)) {
+            *out = x * factor;
+        }
+    }
+}
