@@ -18,8 +18,6 @@ pub mod layer_norm;
 pub mod linear;
 pub mod optimizer;
 pub mod orthogonality;
-#[doc(hidden)]
-pub mod registry;
 pub mod rms_norm;
 pub mod rope;
 pub mod row_norms;
@@ -27,6 +25,8 @@ pub mod scan;
 pub mod sequence;
 mod sums;
 pub mod swiglu;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod varying_scan;
 
 pub use attention::{Heads, attention};

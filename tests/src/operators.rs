@@ -1,7 +1,7 @@
-//! Cases of the registry against their oracles.
+//! Cases of operators against their oracles.
 
 use hankel_core::{DType, Random, Result, Tensor};
-use hankel_ops::registry::{Case, Input, Values};
+use hankel_ops::testing::{Case, Input, Values};
 
 /// The tensors of a case, tracked where the case wants gradients checked.
 ///

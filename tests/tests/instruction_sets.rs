@@ -6,7 +6,7 @@ use hankel_core::{DType, Precision, Random, Tensor, with_precision};
 use hankel_ops::kernels::simd::{InstructionSet, limit};
 use hankel_ops::linear;
 use hankel_ops::linear::nf4::quantize;
-use hankel_ops::registry::OPERATORS;
+use hankel_ops::testing::OPERATORS;
 use hankel_tests::gradients::relative_error;
 use hankel_tests::operators::{against_oracle, inputs};
 

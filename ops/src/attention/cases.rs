@@ -2,7 +2,7 @@
 
 use super::cpu::tiles::Shape;
 use super::{Heads, attention, oracle};
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 fn case(batch: usize, [queries, keys]: [usize; 2], heads: Heads, head_dim: usize, window: Option<usize>) -> Case {
     let (width, kv_width) = (heads.query * head_dim, heads.key_value * head_dim);
@@ -48,9 +48,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    let (queries, shared, groups) = (dice.size(1, 40), dice.size(1, 2), dice.size(1, 2));
-    let keys = queries + if dice.coin() { dice.size(0, 9) } else { 0 };
-    let window = dice.coin().then(|| dice.size(1, 30));
-    case(dice.size(0, 2), [queries, keys], heads(shared * groups, shared), dice.size(1, 9), window)
+pub fn random(rng: &mut ShapeRng) -> Case {
+    let (queries, shared, groups) = (rng.size(1, 40), rng.size(1, 2), rng.size(1, 2));
+    let keys = queries + if rng.coin() { rng.size(0, 9) } else { 0 };
+    let window = rng.coin().then(|| rng.size(1, 30));
+    case(rng.size(0, 2), [queries, keys], heads(shared * groups, shared), rng.size(1, 9), window)
 }

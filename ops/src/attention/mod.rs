@@ -8,12 +8,12 @@
 //! and the logarithm of each row's sum is all that the gradient needs besides inputs and output. With `P` the softmax, `D` the
 //! row sums of `dO * O` and `dS = P * (dO V^T - D)`: `dV = P^T dO`, `dQ = scale dS K`, `dK = scale dS^T Q`.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 pub mod cpu;
 mod gpu;
-#[doc(hidden)]
-pub mod oracle;
+#[cfg(any(test, feature = "testing"))]
+mod oracle;
 
 use crate::check;
 use crate::dispatch::on_device;

@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::causal_conv;
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 fn case([batch, tokens, channels]: [usize; 3]) -> Case {
     Case {
@@ -23,6 +23,6 @@ pub fn cases() -> Vec<Case> {
     [[2, 7, 3], [1, 1, 1], [0, 4, 2], [2, 0, 2], [3, 33, 17]].map(case).into()
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    case([dice.size(1, 3), dice.size(1, 40), dice.size(1, 10)])
+pub fn random(rng: &mut ShapeRng) -> Case {
+    case([rng.size(1, 3), rng.size(1, 40), rng.size(1, 10)])
 }

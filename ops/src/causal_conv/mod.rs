@@ -10,8 +10,8 @@
 //! Both are computed by the same transforms; nothing is differentiated through them. The recurrence of
 //! [`scan`](crate::scan()) is the convolution with the powers of its poles, and its path `fft` runs on these kernels.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 pub mod cpu;
 pub(crate) mod fft;
 mod gpu;

@@ -2,7 +2,7 @@
 
 use super::{Head, Targets, cross_entropy};
 use crate::elementwise::clamp;
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 fn case(shape: &[usize], width: usize, classes: usize, bias: bool, smoothing: f64) -> Case {
     let mut hidden = shape.to_vec();
@@ -52,7 +52,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    let shape = [dice.size(0, 3), dice.size(1, 6)];
-    case(&shape, dice.size(1, 9), dice.size(1, 20), dice.coin(), [0.0, 0.1][dice.size(0, 1)])
+pub fn random(rng: &mut ShapeRng) -> Case {
+    let shape = [rng.size(0, 3), rng.size(1, 6)];
+    case(&shape, rng.size(1, 9), rng.size(1, 20), rng.coin(), [0.0, 0.1][rng.size(0, 1)])
 }

@@ -11,8 +11,8 @@
 //! not grow with `tokens x V`. Rows of weight 0 are left out altogether: a prompt costs nothing here. While gradients are being recorded, each chunk's gradient is formed in the forward pass from
 //! the logits at hand: nothing is computed twice, and only gradients of the size of `hidden` and of the head are kept.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::dropout;
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 use hankel_core::Random;
 
 fn case(shape: &[usize], p: f64) -> Case {
@@ -21,6 +21,6 @@ pub fn cases() -> Vec<Case> {
     vec![case(&[3, 5], 0.5), case(&[0], 0.5), case(&[1], 0.1), case(&[3, 7001], 0.25), case(&[6], 0.0)]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    case(&[dice.size(0, 5), dice.size(1, 9)], [0.0, 0.1, 0.5, 0.9][dice.size(0, 3)])
+pub fn random(rng: &mut ShapeRng) -> Case {
+    case(&[rng.size(0, 5), rng.size(1, 9)], [0.0, 0.1, 0.5, 0.9][rng.size(0, 3)])
 }

@@ -4,8 +4,8 @@
 //! recomputed region sees the same mask, and every device draws the same one: element `i` is kept when word `i` of the
 //! stream is at least `p 2^32`. The gradient is the same map of the output's gradient.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::{add, add_scaled, clamp, exp, expm1, multiply, scale, scale_columns, scale_rows, softplus};
-use crate::registry::{Array, Case, Dice, Input};
+use crate::testing::{Array, Case, Input, ShapeRng};
 use hankel_core::{Result, Tensor};
 
 fn unary(name: &str, shape: &[usize], run: fn(&Tensor) -> Result<Tensor>, oracle: fn(f64) -> f64) -> Case {
@@ -95,11 +95,11 @@ pub fn cases() -> Vec<Case> {
     shapes.into_iter().flat_map(all).chain(rows).chain(columns).collect()
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    let shape = [dice.size(0, 5), dice.size(1, 9)];
+pub fn random(rng: &mut ShapeRng) -> Case {
+    let shape = [rng.size(0, 5), rng.size(1, 9)];
     let mut cases = all(&shape);
     cases.push(rows(shape[0], shape[1]));
-    cases.push(columns(&[dice.size(0, 4), dice.size(0, 4), dice.size(1, 150)], dice.coin()));
-    let chosen = dice.size(0, cases.len() - 1);
+    cases.push(columns(&[rng.size(0, 4), rng.size(0, 4), rng.size(1, 150)], rng.coin()));
+    let chosen = rng.size(0, cases.len() - 1);
     cases.swap_remove(chosen)
 }

@@ -13,8 +13,8 @@
 //! | [`softplus`] | y = ln(1 + e^x) |
 //! | [`clamp`] | y = min(max(x, low), high); gradient 0 outside |
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 pub(crate) mod gpu;
 

@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::embedding;
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 fn case(shape: &[usize], vocabulary: usize, width: usize) -> Case {
     Case {
@@ -19,6 +19,6 @@ pub fn cases() -> Vec<Case> {
     vec![case(&[2, 7], 5, 3), case(&[0], 4, 2), case(&[1], 1, 1), case(&[4, 33], 17, 129)]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    case(&[dice.size(0, 4), dice.size(1, 9)], dice.size(1, 7), dice.size(1, 6))
+pub fn random(rng: &mut ShapeRng) -> Case {
+    case(&[rng.size(0, 4), rng.size(1, 9)], rng.size(1, 7), rng.size(1, 6))
 }

@@ -4,8 +4,8 @@
 //! gradient of the table adds up the rows of the output's gradient in the order of the tokens. A frozen table may be `bf16`,
 //! `f16` or in a block format; the output is `f32` then.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 pub(crate) mod gpu;
 

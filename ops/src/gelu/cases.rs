@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::gelu;
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 /// `Φ` by its Taylor series, good to rounding for the arguments drawn here.
 fn distribution(x: f64) -> f64 {
@@ -27,6 +27,6 @@ pub fn cases() -> Vec<Case> {
     vec![case(&[3, 7]), case(&[0]), case(&[1]), case(&[2, 9_000])]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    case(&[dice.size(0, 4), dice.size(1, 50)])
+pub fn random(rng: &mut ShapeRng) -> Case {
+    case(&[rng.size(0, 4), rng.size(1, 50)])
 }

@@ -2,8 +2,8 @@
 //!
 //! Any shape. The gradient is `g (Φ(x) + x φ(x))`, with `φ` the density.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

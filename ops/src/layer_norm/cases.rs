@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::layer_norm;
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 const EPS: f64 = 1e-5;
 
@@ -37,6 +37,6 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    case(&[dice.size(0, 3), dice.size(1, 5), dice.size(2, 40)], dice.coin())
+pub fn random(rng: &mut ShapeRng) -> Case {
+    case(&[rng.size(0, 3), rng.size(1, 5), rng.size(2, 40)], rng.coin())
 }

@@ -8,8 +8,8 @@
 //! | weight | `sum over rows g n` |
 //! | bias | `sum over rows g` |
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

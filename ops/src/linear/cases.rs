@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::{Gate, add_linear, linear, nf4};
-use crate::registry::{Array, Case, Dice, Input};
+use crate::testing::{Array, Case, Input, ShapeRng};
 use half::{bf16, f16};
 use hankel_core::{DType, Device, Result, Tensor};
 
@@ -156,12 +156,12 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    let shape = [dice.size(0, 3), dice.size(0, 20), dice.size(1, 40)];
-    let outputs = dice.size(1, 40);
-    match dice.size(0, 3) {
-        0 => plain(&shape, outputs, dice.coin()),
-        1 => added(&shape, outputs, dice.coin(), dice.coin()),
-        _ => compact(&shape, outputs, [Stored::Bf16, Stored::F16, Stored::Nf4, Stored::DoubleNf4][dice.size(0, 3)]),
+pub fn random(rng: &mut ShapeRng) -> Case {
+    let shape = [rng.size(0, 3), rng.size(0, 20), rng.size(1, 40)];
+    let outputs = rng.size(1, 40);
+    match rng.size(0, 3) {
+        0 => plain(&shape, outputs, rng.coin()),
+        1 => added(&shape, outputs, rng.coin(), rng.coin()),
+        _ => compact(&shape, outputs, [Stored::Bf16, Stored::F16, Stored::Nf4, Stored::DoubleNf4][rng.size(0, 3)]),
     }
 }

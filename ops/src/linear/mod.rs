@@ -18,8 +18,8 @@
 
 #[cfg(test)]
 mod block_tests;
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 pub(crate) mod gpu;
 mod matvec;
 pub mod nf4;

@@ -2,7 +2,7 @@
 //!
 //! On a GPU nothing is read back: the norm stays there, and the update takes it from there to clip by.
 //!
-//! These are no operators of the registry: they change parameters in place and have no gradient. Their reference is the
+//! These are not operators: they change parameters in place and have no gradient. Their reference is the
 //! trajectories of PyTorch, which the tests of hankel-train follow on the CPU and on a GPU.
 
 mod adamw;

@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::{Side, orthogonality};
-use crate::registry::{Array, Case, Dice, Input};
+use crate::testing::{Array, Case, Input, ShapeRng};
 
 fn oracle(x: &Array, side: Side) -> f64 {
     let (m, n) = (x.shape[0], x.shape[1]);
@@ -33,6 +33,6 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    case(dice.size(1, 9), dice.size(1, 9), if dice.coin() { Side::Rows } else { Side::Columns })
+pub fn random(rng: &mut ShapeRng) -> Case {
+    case(rng.size(1, 9), rng.size(1, 9), if rng.coin() { Side::Rows } else { Side::Columns })
 }

@@ -7,8 +7,8 @@
 //!
 //! `X` `[m, n]`, output a scalar. At `v = 0` the gradient is 0.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::rms_norm;
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 const EPS: f64 = 1e-6;
 
@@ -25,6 +25,6 @@ pub fn cases() -> Vec<Case> {
     vec![case(&[2, 3, 8]), case(&[0, 4]), case(&[5, 131]), case(&[700, 33])]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    case(&[dice.size(0, 3), dice.size(1, 5), dice.size(2, 40)])
+pub fn random(rng: &mut ShapeRng) -> Case {
+    case(&[rng.size(0, 3), rng.size(1, 5), rng.size(2, 40)])
 }

@@ -7,8 +7,8 @@
 //! | input | `(h - n mean(h n)) / sqrt(mean(x^2) + eps)` |
 //! | weight | `sum over rows g n` |
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::{Rotary, rope};
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 fn case([batch, steps]: [usize; 2], heads: usize, rotary: Rotary, offset: usize) -> Case {
     let head_dim = rotary.head_dim();
@@ -42,10 +42,10 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    let sizes = [dice.size(0, 2), dice.size(0, 20)];
-    let (heads, head_dim) = (dice.size(1, 3), 2 * dice.size(1, 9));
-    let (offset, theta) = (dice.size(0, 500), 10.0_f64.powi(dice.size(1, 6) as i32));
-    let magnitude = dice.size(1, 4) as f64 / 2.0;
+pub fn random(rng: &mut ShapeRng) -> Case {
+    let sizes = [rng.size(0, 2), rng.size(0, 20)];
+    let (heads, head_dim) = (rng.size(1, 3), 2 * rng.size(1, 9));
+    let (offset, theta) = (rng.size(0, 500), 10.0_f64.powi(rng.size(1, 6) as i32));
+    let magnitude = rng.size(1, 4) as f64 / 2.0;
     case(sizes, heads, Rotary { magnitude, ..Rotary::new(head_dim, theta) }, offset)
 }

@@ -13,8 +13,8 @@
 //! `m` is 1 but in some ways of stretching the context. The gradient is turned back by the same angles. Angles, sines and
 //! cosines are computed in doubles: at position 4,000 an angle in single precision is off by 2e-4.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

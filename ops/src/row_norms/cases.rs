@@ -2,7 +2,7 @@
 
 use super::{inverse_row_norms, row_squares};
 use crate::linear;
-use crate::registry::{Array, Case, Dice, Input};
+use crate::testing::{Array, Case, Input, ShapeRng};
 
 /// The sum is formed here.
 fn oracle(weight: &Array, a: &Array, b: &Array, scale: f64) -> Vec<f64> {
@@ -30,7 +30,7 @@ pub fn cases() -> Vec<Case> {
     vec![case(7, 5, 3, 1.0), case(1, 1, 1, 1.0), case(0, 4, 2, 1.0), case(3, 4, 2, 0.0), case(130, 300, 8, 0.3)]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
+pub fn random(rng: &mut ShapeRng) -> Case {
     // Enough columns that no row is all but cancelled: there the error is that of the terms, not of the sum.
-    case(dice.size(0, 20), dice.size(20, 60), dice.size(1, 8), 1.0)
+    case(rng.size(0, 20), rng.size(20, 60), rng.size(1, 8), 1.0)
 }

@@ -9,8 +9,8 @@
 //!
 //! Both functions have no gradient: DoRA treats the norm as a constant in the backward pass.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

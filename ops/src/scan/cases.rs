@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::{Poles, ScanPath, scan};
-use crate::registry::{Array, Case, Dice, Input};
+use crate::testing::{Array, Case, Input, ShapeRng};
 use hankel_core::{DType, Result, Tensor};
 
 /// The recurrence with a dense matrix, as it is written.
@@ -105,11 +105,11 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    let (batch, steps, path) = (dice.size(1, 3), dice.size(1, 130), PATHS[dice.size(0, 2)]);
-    match dice.size(0, 2) {
-        0 => diagonal([batch, steps, dice.size(1, 9)], dice.coin(), path),
-        1 => modal([batch, steps], [dice.size(0, 4), dice.size(1, 3)], dice.coin(), path),
-        _ => full([batch, steps, dice.size(1, 5)], dice.coin()),
+pub fn random(rng: &mut ShapeRng) -> Case {
+    let (batch, steps, path) = (rng.size(1, 3), rng.size(1, 130), PATHS[rng.size(0, 2)]);
+    match rng.size(0, 2) {
+        0 => diagonal([batch, steps, rng.size(1, 9)], rng.coin(), path),
+        1 => modal([batch, steps], [rng.size(0, 4), rng.size(1, 3)], rng.coin(), path),
+        _ => full([batch, steps, rng.size(1, 5)], rng.coin()),
     }
 }

@@ -12,8 +12,8 @@
 //!
 //! Three evaluations agree within rounding (R3): step by step, in chunks, and as a causal convolution by FFT.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 pub mod cpu;
 pub(crate) mod gpu;
 mod poles;

@@ -1,7 +1,7 @@
 //! Cases and oracles.
 
 use super::{concat_time, narrow_time};
-use crate::registry::{Case, Dice, Input};
+use crate::testing::{Case, Input, ShapeRng};
 
 fn narrow([batch, total, width]: [usize; 3], first: usize, steps: usize) -> Case {
     Case {
@@ -41,7 +41,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    let (batch, width, left, right) = (dice.size(0, 3), dice.size(1, 4), dice.size(0, 5), dice.size(0, 5));
-    if dice.coin() { concat(batch, &[left, right], width) } else { narrow([batch, left + right, width], left, right) }
+pub fn random(rng: &mut ShapeRng) -> Case {
+    let (batch, width, left, right) = (rng.size(0, 3), rng.size(1, 4), rng.size(0, 5), rng.size(0, 5));
+    if rng.coin() { concat(batch, &[left, right], width) } else { narrow([batch, left + right, width], left, right) }
 }

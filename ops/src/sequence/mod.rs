@@ -3,8 +3,8 @@
 //! [`narrow_time`] is PyTorch's `narrow`, [`concat_time`] its `cat`, both along time. Each is the other's gradient: that of a
 //! range is padded with zeros, that of a part is its range.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 pub(crate) mod gpu;
 

@@ -2,8 +2,8 @@
 //!
 //! `gate` and `up` of one shape. With `p = sigmoid(gate)`: `d gate = g up p (1 + gate (1 - p))`, `d up = silu(gate) * g`.
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

@@ -1,8 +1,8 @@
 //! Cases and oracles.
 
 use super::varying_scan;
-use crate::registry::{Array, Case, Dice, Input};
 use crate::scan::ScanPath;
+use crate::testing::{Array, Case, Input, ShapeRng};
 
 /// The recurrence as it is written.
 fn naive(a: &Array, u: &Array, initial: Option<&Array>) -> Vec<f64> {
@@ -40,7 +40,7 @@ pub fn cases() -> Vec<Case> {
     all.flat_map(|(size, path)| [case(size, false, path), case(size, true, path)]).collect()
 }
 
-pub fn random(dice: &mut Dice) -> Case {
-    let sizes = [dice.size(1, 3), dice.size(1, 140), dice.size(1, 9)];
-    case(sizes, dice.coin(), PATHS[dice.size(0, 1)])
+pub fn random(rng: &mut ShapeRng) -> Case {
+    let sizes = [rng.size(1, 3), rng.size(1, 140), rng.size(1, 9)];
+    case(sizes, rng.coin(), PATHS[rng.size(0, 1)])
 }

@@ -11,8 +11,8 @@
 //! d u_t = lam_t,   d a_t = lam_t s_{t-1},   d s_{-1} = a_0 lam_0
 //! ```
 
-#[doc(hidden)]
-pub mod cases;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod cases;
 mod cpu;
 mod gpu;
 

@@ -1,8 +1,8 @@
-//! Every operator of the registry on a GPU against the CPU: outputs and gradients. Skipped, with a word, where there is no GPU.
+//! Every operator on a GPU against the CPU: outputs and gradients. Skipped, with a word, where there is no GPU.
 
 use hankel_core::gpu::{Gpu, for_tests};
 use hankel_core::{DType, Device, Random, Result, Tensor};
-use hankel_ops::registry::{Array, Case, Dice, OPERATORS, Values};
+use hankel_ops::testing::{Array, Case, OPERATORS, ShapeRng, Values};
 use hankel_ops::{
     Head, Heads, Poles, ScanPath, Targets, add, add_scaled, attention, causal_conv, cross_entropy, rms_norm, scan,
 };
@@ -82,7 +82,7 @@ proptest! {
     fn random_shapes_agree_with_the_cpu(seed in any::<u64>()) {
         if let Some(gpu) = for_tests() {
             for operator in OPERATORS {
-                compare(operator.name, &(operator.random)(&mut Dice::new(seed)), Device::Gpu(gpu), RANDOM_TOLERANCE);
+                compare(operator.name, &(operator.random)(&mut ShapeRng::new(seed)), Device::Gpu(gpu), RANDOM_TOLERANCE);
             }
         }
     }

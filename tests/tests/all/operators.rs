@@ -1,7 +1,7 @@
-//! Every operator of the registry: against its oracle in f32 and f64, and its gradient against central differences.
+//! Every operator: against its oracle in f32 and f64, and its gradient against central differences.
 
 use hankel_core::{DType, Gradients, Random, Result, Tensor, no_grad};
-use hankel_ops::registry::{Case, Dice, OPERATORS};
+use hankel_ops::testing::{Case, OPERATORS, ShapeRng};
 use hankel_tests::gradients::relative_error;
 use hankel_tests::operators::{against_oracle, inputs};
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn recording_does_not_change_the_output() {
 }
 
 #[test]
-fn every_folder_has_a_line_in_the_registry() {
+fn every_folder_has_a_line_in_the_list() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/src");
     for entry in std::fs::read_dir(source).unwrap().map(Result::unwrap).filter(|e| e.path().is_dir()) {
         let folder = entry.file_name().into_string().unwrap();
@@ -50,7 +50,7 @@ fn every_folder_has_a_line_in_the_registry() {
         // No operators: what they share, and the optimizer, which has tests of its own.
         assert!(
             named || ["kernels", "optimizer", "sums"].contains(&&*folder),
-            "operator folder {folder} has no line in the registry"
+            "operator folder {folder} has no line in ops/src/testing.rs"
         );
     }
 }
@@ -97,7 +97,7 @@ proptest! {
     #[test]
     fn random_shapes(seed in any::<u64>()) {
         for operator in OPERATORS {
-            let case = (operator.random)(&mut Dice::new(seed));
+            let case = (operator.random)(&mut ShapeRng::new(seed));
             against_oracle(operator.name, &case, DType::F64, 1e-11);
             against_oracle(operator.name, &case, DType::F32, 1e-5);
         }
@@ -107,6 +107,6 @@ proptest! {
     fn random_shapes_gradients(seed in any::<u64>()) {
         // One operator for each seed: a gradient check costs hundreds of evaluations.
         let operator = &OPERATORS[(seed % OPERATORS.len() as u64) as usize];
-        gradient(operator.name, &(operator.random)(&mut Dice::new(seed)));
+        gradient(operator.name, &(operator.random)(&mut ShapeRng::new(seed)));
     }
 }

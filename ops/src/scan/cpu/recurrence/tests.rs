@@ -1,6 +1,6 @@
 use super::*;
-use crate::registry::Array;
 use crate::scan::cases::dense;
+use crate::testing::Array;
 use hankel_core::Random;
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
-//! Every operator with the cases that the suites run on it: the gradient check in f64, the comparison with a naive oracle,
-//! and the comparison between devices. An operator without a line here does not exist for the tests: the suite counts the
-//! folders and fails.
+//! Every operator with the cases that the test suites run on it, behind the feature `testing`: the gradient check in f64, the
+//! comparison with a naive oracle, and the comparison between devices. A test fails when a folder is missing from
+//! [`OPERATORS`].
 
 use hankel_core::{Random, Result, Tensor};
 
@@ -12,13 +12,13 @@ pub type Oracle = dyn Fn(&[Array]) -> Vec<f64>;
 
 /// One call of an operator.
 pub struct Case {
-    /// What is particular about it.
+    /// Its sizes and settings, for messages.
     pub name: String,
     /// Its tensors.
     pub inputs: Vec<Input>,
     /// The operator, in the element type of its inputs.
     pub run: Box<Run>,
-    /// The same by the most naive loops, in doubles: the expected elements.
+    /// The expected elements, by naive loops in doubles.
     pub oracle: Box<Oracle>,
 }
 
@@ -98,13 +98,13 @@ impl Array {
     }
 }
 
-/// Random choices for a case.
-pub struct Dice(Random, u64);
+/// Random sizes and choices for a case.
+pub struct ShapeRng(Random, u64);
 
-impl Dice {
+impl ShapeRng {
     /// Choices determined by `seed`.
     pub fn new(seed: u64) -> Self {
-        Dice(Random::new(seed, "dice", 0), 0)
+        ShapeRng(Random::new(seed, "dice", 0), 0)
     }
 
     /// A size between `low` and `high`, both possible.
@@ -113,7 +113,7 @@ impl Dice {
         low + self.0.below(self.1, high - low + 1)
     }
 
-    /// Yes or no.
+    /// True or false, each with probability 1/2.
     pub fn coin(&mut self) -> bool {
         self.size(0, 1) == 1
     }
@@ -126,46 +126,37 @@ pub struct Operator {
     /// Cases worth naming: usual sizes, empty, 1-long, odd, edges of tiles.
     pub cases: fn() -> Vec<Case>,
     /// A case of random sizes.
-    pub random: fn(&mut Dice) -> Case,
+    pub random: fn(&mut ShapeRng) -> Case,
+}
+
+macro_rules! operators {
+    ($($name:ident,)*) => {
+        &[$(Operator {
+            name: stringify!($name),
+            cases: crate::$name::cases::cases,
+            random: crate::$name::cases::random,
+        }),*]
+    };
 }
 
 /// All operators.
-pub const OPERATORS: &[Operator] = &[
-    Operator { name: "attention", cases: crate::attention::cases::cases, random: crate::attention::cases::random },
-    Operator {
-        name: "causal_conv",
-        cases: crate::causal_conv::cases::cases,
-        random: crate::causal_conv::cases::random,
-    },
-    Operator {
-        name: "cross_entropy",
-        cases: crate::cross_entropy::cases::cases,
-        random: crate::cross_entropy::cases::random,
-    },
-    Operator { name: "dropout", cases: crate::dropout::cases::cases, random: crate::dropout::cases::random },
-    Operator {
-        name: "elementwise",
-        cases: crate::elementwise::cases::cases,
-        random: crate::elementwise::cases::random,
-    },
-    Operator { name: "embedding", cases: crate::embedding::cases::cases, random: crate::embedding::cases::random },
-    Operator { name: "gelu", cases: crate::gelu::cases::cases, random: crate::gelu::cases::random },
-    Operator { name: "layer_norm", cases: crate::layer_norm::cases::cases, random: crate::layer_norm::cases::random },
-    Operator { name: "linear", cases: crate::linear::cases::cases, random: crate::linear::cases::random },
-    Operator {
-        name: "orthogonality",
-        cases: crate::orthogonality::cases::cases,
-        random: crate::orthogonality::cases::random,
-    },
-    Operator { name: "rms_norm", cases: crate::rms_norm::cases::cases, random: crate::rms_norm::cases::random },
-    Operator { name: "rope", cases: crate::rope::cases::cases, random: crate::rope::cases::random },
-    Operator { name: "row_norms", cases: crate::row_norms::cases::cases, random: crate::row_norms::cases::random },
-    Operator { name: "scan", cases: crate::scan::cases::cases, random: crate::scan::cases::random },
-    Operator { name: "sequence", cases: crate::sequence::cases::cases, random: crate::sequence::cases::random },
-    Operator { name: "swiglu", cases: crate::swiglu::cases::cases, random: crate::swiglu::cases::random },
-    Operator {
-        name: "varying_scan",
-        cases: crate::varying_scan::cases::cases,
-        random: crate::varying_scan::cases::random,
-    },
+#[rustfmt::skip]
+pub const OPERATORS: &[Operator] = operators![
+    attention,
+    causal_conv,
+    cross_entropy,
+    dropout,
+    elementwise,
+    embedding,
+    gelu,
+    layer_norm,
+    linear,
+    orthogonality,
+    rms_norm,
+    rope,
+    row_norms,
+    scan,
+    sequence,
+    swiglu,
+    varying_scan,
 ];
