@@ -123,12 +123,12 @@ pub fn is_recording() -> bool {
     MODE.get() != Mode::Off
 }
 
-/// Whether a gradient of `tensor` will be asked for: what an operator saves for it alone can be left out otherwise.
+/// Whether the backward pass will want the gradient of `tensor`. An operator saves what only that gradient needs if so.
 pub fn needs_gradient(tensor: &Tensor) -> bool {
     MODE.get() == Mode::Record && tensor.is_tracked()
 }
 
-/// Runs `f` inside a named scope; scopes give errors and diagnoses their place, such as `layers.2.mlp`.
+/// Runs `f` inside a named scope; errors name the scopes, such as `layers.2.mlp`.
 pub fn scope<R>(name: impl Into<String>, f: impl FnOnce() -> R) -> R {
     struct Pop;
     impl Drop for Pop {
@@ -145,7 +145,7 @@ fn scope_path() -> String {
     SCOPES.with_borrow(|scopes| if scopes.is_empty() { "model".to_owned() } else { scopes.join(".") })
 }
 
-/// What is being computed, in words.
+/// The current scope or operator, for messages.
 pub(crate) fn place() -> String {
     let scopes = SCOPES.with_borrow(|scopes| scopes.join("."));
     match (scopes.is_empty(), BACKWARD.get()) {

@@ -29,10 +29,10 @@ impl Device {
         if let Device::Gpu(gpu) = self { Some(gpu) } else { None }
     }
 
-    /// Fails if the device has failed: whatever was read from it before is then to be thrown away.
+    /// Fails if the device has failed. Values read from it are then invalid.
     ///
     /// # Errors
-    /// As said; never for the CPU.
+    /// When the GPU has failed; never for the CPU.
     pub fn check(self) -> Result<()> {
         self.gpu().map_or(Ok(()), Gpu::check)
     }

@@ -1,11 +1,11 @@
-//! What can go wrong at the door of an operator.
+//! Errors of tensors and operators.
 
 use crate::{DType, Shape};
 
 /// Result of tensor operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the tensor engine. Each sentence says what was wrong and where.
+/// An error of the tensor engine. The message names the operator and the problem.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// A tensor's data and shape disagree, or an operator was given shapes that do not fit together.
@@ -21,13 +21,13 @@ pub enum Error {
     DType {
         /// The operator that refused.
         operator: &'static str,
-        /// What it takes.
+        /// The accepted types.
         expected: &'static str,
-        /// What it was given.
+        /// The type of the input.
         found: DType,
     },
     /// An operator without a gradient was applied to a tensor that needs one.
-    #[error("{0} has no gradient, but its input needs one: detach the input if that is what you mean")]
+    #[error("{0} has no gradient, but its input needs one: detach the input to compute without a gradient")]
     NoGradient(&'static str),
     /// `backward` was called on a tensor that does not depend on any tracked tensor.
     #[error("backward: the tensor does not depend on anything that needs a gradient")]
@@ -54,29 +54,29 @@ pub enum Error {
     /// A GPU could not be used, or failed.
     #[error("{device}: {problem}")]
     Gpu {
-        /// Its name, or what was asked for.
+        /// Its name, or the name that was requested.
         device: String,
         /// What went wrong.
         problem: String,
     },
-    /// A GPU has no room for a tensor.
+    /// A GPU is out of memory.
     #[error(
         "{device}: {} for {place}, beside {} in use, are {}", amount(*.bytes), amount(*.used),
         .budget.map_or_else(
-            || "more than the card has".to_owned(),
+            || "more than the GPU has".to_owned(),
             |budget| format!("over the budget of {}: raise `gpu_memory`", amount(budget)),
         )
     )]
     GpuMemory {
         /// Its name.
         device: String,
-        /// What needs it.
+        /// The scope that needs it.
         place: String,
         /// Bytes asked for.
         bytes: u64,
         /// Bytes in use.
         used: u64,
-        /// The limit that was set; `None` when the card itself has no more.
+        /// The limit that was set; `None` when the memory of the GPU is exhausted.
         budget: Option<u64>,
     },
     /// Tensors of one operator are on different devices, or it cannot run where they are.
@@ -84,10 +84,10 @@ pub enum Error {
     Placement {
         /// The operator that refused.
         operator: &'static str,
-        /// What is where.
+        /// The tensor and the devices.
         problem: String,
     },
-    /// Anything else that a caller can mend.
+    /// Any other invalid argument.
     #[error("{operator}: {problem}")]
     Invalid {
         /// The operator that refused.

@@ -4,7 +4,7 @@ use num_traits::{Float as NumFloat, NumAssign};
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
-/// `f32` or `f64`: what an operator computes in. Weights may be stored in fewer bits; they are widened on the fly.
+/// `f32` or `f64`: the types that operators compute in. Weights may be stored in fewer bits; kernels widen them as they read.
 pub trait Float:
     NumFloat + NumAssign + Sum + Default + Debug + Display + Send + Sync + crate::Element + 'static
 {

@@ -27,7 +27,7 @@ pub enum Scales {
         codes: Buffer<u8>,
         /// One value for each `block` scales.
         nested: Buffer<f32>,
-        /// What the codes stand for.
+        /// The values of the codes.
         codebook: Box<[f32; 256]>,
         /// Added to every scale.
         offset: f32,
@@ -125,7 +125,7 @@ impl Nf4 {
         &self.scales
     }
 
-    /// What the codes stand for.
+    /// The values of the codes.
     pub fn codebook(&self) -> &[f32; 16] {
         &self.codebook
     }
@@ -157,7 +157,7 @@ impl Nf4 {
         }
     }
 
-    /// What the 16 codes stand for in a block.
+    /// The values of the 16 codes in a block.
     #[inline(always)]
     pub fn values<T: Float>(&self, block: usize) -> [T; 16] {
         let scale = self.scales.get(block);

@@ -1,12 +1,12 @@
-//! Elements that were asked for and are fetched later.
+//! Asynchronous copies of tensors to main memory.
 
 use crate::gpu::{self, Transfer};
 use crate::storage::Storage;
 use crate::{DType, Error, Result, Shape, Tensor};
 use std::sync::Arc;
 
-/// Elements on their way to main memory, as they were when they were asked for ([`Tensor::read_back`]). What is launched in the
-/// meantime neither waits for them nor changes them: a loss can be asked for in every step, and fetched many steps later.
+/// An asynchronous copy of a tensor to main memory ([`Tensor::read_back`]), of the values at the time of the request. Later
+/// launches neither wait for it nor change it: a loss can be requested in every step and fetched many steps later.
 pub struct ReadBack(State);
 
 enum State {
@@ -19,7 +19,7 @@ impl ReadBack {
         Ok(ReadBack(match tensor.storage() {
             Storage::Cpu(_) => State::Here(tensor.detach()),
             Storage::Gpu(storage) if matches!(storage.dtype, DType::Nf4 | DType::Blocks(_)) => {
-                let problem = format!("elements in {} do not come back from a GPU", storage.dtype);
+                let problem = format!("{} tensors cannot be copied back from a GPU", storage.dtype);
                 return Err(Error::Placement { operator: "read_back", problem });
             }
             Storage::Gpu(storage) => {
@@ -28,7 +28,7 @@ impl ReadBack {
         }))
     }
 
-    /// The elements, in main memory. Waits until everything recorded before they were asked for has run, not for what came after.
+    /// The tensor in main memory. Waits for the launches before the request, not for later ones.
     ///
     /// # Errors
     /// When something that was launched, or the device, failed.

@@ -12,7 +12,7 @@ use half::{bf16, f16};
 use std::fmt;
 use std::sync::Arc;
 
-/// Why elements cannot be read.
+/// The problem with elements that cannot be read.
 const ELSEWHERE: &str = "the elements are not in main memory";
 
 /// A contiguous row-major array. Cloning shares the elements.
@@ -159,7 +159,7 @@ impl Tensor {
     /// The elements in main memory, for `operator`.
     ///
     /// # Errors
-    /// When they are elsewhere.
+    /// When they are on a GPU.
     pub fn cpu_storage(&self, operator: &'static str) -> Result<&CpuStorage> {
         match self.storage() {
             Storage::Cpu(storage) => Ok(storage),
@@ -224,8 +224,8 @@ impl Tensor {
         T::slice_mut(storage).ok_or(Error::DType { operator: "data_mut", expected: T::ELEMENT.name(), found })
     }
 
-    /// A copy of the elements as doubles, whatever their type. Of a GPU that has failed they are not numbers;
-    /// [`Tensor::to_device`] says why.
+    /// A copy of the elements as doubles, from any element type. All NaN if the GPU has failed; [`Tensor::to_device`] gives
+    /// the error.
     pub fn to_f64_vec(&self) -> Vec<f64> {
         let storage = match self.storage() {
             Storage::Cpu(storage) => storage,
@@ -264,7 +264,10 @@ impl Tensor {
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         if shape.elements() != self.elements() {
-            return Err(Error::shape("reshape", format!("{} has not as many elements as {shape}", self.shape())));
+            return Err(Error::shape(
+                "reshape",
+                format!("{} elements of shape {} do not fill shape {shape}", self.elements(), self.shape()),
+            ));
         }
         let old = self.shape().clone();
         let view = Self::new(shape, self.0.storage.clone(), None);
@@ -338,15 +341,15 @@ impl Tensor {
         Ok(Self::new(self.shape().clone(), Arc::new(storage), None))
     }
 
-    /// Asks for the elements as they are now, without waiting for them; the tensor itself when they are in main memory already.
+    /// Starts a copy of the elements to main memory without waiting for it.
     ///
     /// # Errors
-    /// When the device has failed, or they are of a type that does not come back.
+    /// When the device has failed, or the tensor is `nf4`.
     pub fn read_back(&self) -> Result<ReadBack> {
         ReadBack::of(self)
     }
 
-    /// A tensor of what a kernel has written.
+    /// A tensor of elements that are on a GPU.
     ///
     /// # Errors
     /// When the number of elements is not that of the shape.
@@ -417,7 +420,7 @@ impl Tensor {
         Self::new(self.0.shape.clone(), self.0.storage.clone(), Some(node))
     }
 
-    /// `self + other`, in the memory of `self` where nothing else uses it.
+    /// `self + other`, in the memory of `self` if no other tensor shares it.
     pub(crate) fn accumulate(mut self, other: &Tensor) -> Result<Self> {
         fn add<T: Float>(sum: &mut Tensor, other: &Tensor) -> Result<()> {
             let other = other.data::<T>()?;
@@ -460,9 +463,9 @@ impl Tensor {
 
     /// Makes `self` the output of `operator` applied to `inputs`; `None` stands for an optional input that was not given.
     ///
-    /// `rule` maps the gradient with respect to the output to one gradient for each input; its second argument says
-    /// which of them are wanted, never that of a `None`. It is kept, with all it captured, only if an input is tracked: capture what the wanted
-    /// gradients need and nothing else.
+    /// `rule` maps the gradient of the output to one gradient for each input; its second argument says which of them are
+    /// wanted, never that of a `None`. It is kept, with all it captured, only if an input is tracked. Capture only what the
+    /// wanted gradients need.
     ///
     /// # Errors
     /// While looking for the first value that is not finite ([`autograd::find_non_finite`]), when this is it.

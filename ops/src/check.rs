@@ -1,4 +1,4 @@
-//! What every operator checks before it computes, on any device.
+//! Checks of the inputs of operators, the same on every device.
 
 use hankel_core::{DType, Error, Result, Tensor};
 
@@ -65,7 +65,7 @@ pub(crate) fn tokens<'a>(operator: &'static str, name: &str, tensor: &'a Tensor,
     }
 }
 
-/// Fails unless `weight` has the element type of what it multiplies or one that is widened on the fly.
+/// Fails unless `weight` has the element type `expected` or a compact one, which kernels widen as they read.
 pub(crate) fn weight_dtype(operator: &'static str, name: &str, weight: &Tensor, expected: DType) -> Result<()> {
     if weight.dtype().is_compact() { Ok(()) } else { dtype(operator, name, weight, expected) }
 }

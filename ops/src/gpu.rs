@@ -1,4 +1,4 @@
-//! What operators share on a GPU: looking at their tensors, making new ones, and sums over rows.
+//! Helpers of the GPU kernels: buffers of tensors, new tensors, cached tables, sums over rows.
 
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
 use hankel_core::{DType, Error, Result, Shape, Storage, Tensor};

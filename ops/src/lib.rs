@@ -1,7 +1,25 @@
 //! The operators: one folder each, with its equation, gradient and kernels.
 //!
-//! An operator is a function from tensors to a tensor. It checks shapes and element types once, at its door, computes in
-//! `f32` or `f64`, and records a rule for its gradient only if one will be asked for.
+//! An operator is a function from tensors to a tensor. It checks shapes, element types and devices of its inputs, computes
+//! in `f32` or `f64`, and records a rule for its gradient if an input is tracked.
+//!
+//! ```
+//! use hankel_core::{Result, Tensor};
+//! use hankel_ops::{gelu, linear};
+//!
+//! # fn main() -> Result<()> {
+//! let x = Tensor::from_vec(vec![1.0_f32, -2.0, 0.5], [1, 3])?;
+//! let weight = Tensor::full([2, 3], 0.5_f32).parameter()?; // [out, in], as in PyTorch
+//! let bias = Tensor::zeros::<f32>([2]).parameter()?;
+//! let y = gelu(&linear(&x, &weight, Some(&bias))?)?;
+//! let gradients = y.backward_with(Tensor::full([1, 2], 1.0_f32))?;
+//! assert_eq!(gradients.get(&weight).unwrap().shape()[..], [2, 3]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! In an operator's folder `mod.rs` has the equation, the checks and the gradient rule, `cpu.rs` and `gpu.rs` the functions
+//! on tensors that both call, and `cases.rs` the cases of the test suites.
 
 pub mod attention;
 pub mod causal_conv;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hankel_core::Precision;
-use hankel_core::gpu::{AdapterFacts, adapters};
+use hankel_core::gpu::{GpuFacts, devices};
 use hankel_io::terminal;
 use hankel_ops::linear::gpu_precisions;
 use serde_json::json;
@@ -16,7 +16,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let all = adapters();
+    let all = devices();
     if args.json {
         let facts: Vec<serde_json::Value> = all.iter().enumerate().map(|(i, facts)| to_json(i, facts)).collect();
         return Ok(terminal::json(&serde_json::to_string_pretty(&json!({ "cpu_threads": threads, "gpus": facts }))?)?);
@@ -28,8 +28,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(all.iter().enumerate().try_for_each(|(i, facts)| terminal::line(&describe(i, facts)))?)
 }
 
-fn describe(i: usize, facts: &AdapterFacts) -> String {
-    let AdapterFacts { name, backend, driver, kind, max_binding, workgroup_storage, .. } = facts;
+fn describe(i: usize, facts: &GpuFacts) -> String {
+    let GpuFacts { name, backend, driver, kind, max_binding, workgroup_storage, .. } = facts;
     let shapes: Vec<String> = facts.cooperative.iter().map(|[m, n, k]| format!("{m}x{n}x{k}")).collect();
     let shapes = if shapes.is_empty() { "none".to_owned() } else { shapes.join(", ") };
     let lacks = facts.lacks.as_ref().map_or(String::new(), |lack| format!("\n        cannot be used: it lacks {lack}"));
@@ -43,11 +43,11 @@ fn describe(i: usize, facts: &AdapterFacts) -> String {
     )
 }
 
-fn precisions(facts: &AdapterFacts) -> Vec<&'static str> {
+fn precisions(facts: &GpuFacts) -> Vec<&'static str> {
     gpu_precisions(facts).into_iter().map(Precision::name).collect()
 }
 
-fn to_json(i: usize, facts: &AdapterFacts) -> serde_json::Value {
+fn to_json(i: usize, facts: &GpuFacts) -> serde_json::Value {
     json!({
         "device": format!("gpu:{i}"),
         "name": facts.name,

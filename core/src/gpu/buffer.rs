@@ -38,7 +38,7 @@ impl Gpu {
     /// Memory for `bytes` bytes of unspecified value.
     ///
     /// # Errors
-    /// When it is more than a kernel can see at once, more than the budget leaves, or more than the card has.
+    /// When the size exceeds the largest binding of a kernel, the rest of the budget, or the memory of the GPU.
     pub fn allocate(&'static self, bytes: u64) -> Result<GpuBuffer> {
         let limit = self.facts().max_binding;
         if bytes > limit {
@@ -71,7 +71,7 @@ impl Gpu {
         Ok(GpuBuffer { gpu: self, buffer: Some(buffer) })
     }
 
-    /// New memory; `None` when it is over the budget or the card has no more.
+    /// New memory; `None` when the budget or the memory of the GPU is exhausted.
     fn create(&self, size: u64, pool: &Pool) -> Option<wgpu::Buffer> {
         if !pool.fits(size) {
             return None;
@@ -86,7 +86,7 @@ impl Gpu {
         pollster::block_on(scope.pop()).is_none().then_some(buffer)
     }
 
-    /// Copies `bytes` to the device; what is beyond them up to a multiple of 4 is zero.
+    /// Copies `bytes` to the device, padded with zeros to a multiple of 4.
     ///
     /// # Errors
     /// As [`Gpu::allocate`].
@@ -125,18 +125,18 @@ impl Gpu {
         Ok(to)
     }
 
-    /// What the tensors on this GPU take.
+    /// Memory that the tensors on this GPU use.
     pub fn memory(&self) -> Memory {
         self.pool().memory
     }
 
-    /// Begins to look for the most that is in use anew.
+    /// Sets the peak to the memory in use now.
     pub fn reset_peak(&self) {
         let memory = &mut self.pool().memory;
         memory.peak = memory.used;
     }
 
-    /// Limits what tensors may take, in bytes; `None` for no limit but the card's.
+    /// Limits the memory of tensors, in bytes; `None` for the memory of the GPU.
     pub fn set_budget(&self, bytes: Option<u64>) {
         self.pool().memory.budget = bytes;
     }

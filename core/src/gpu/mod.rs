@@ -5,8 +5,8 @@
 //! nothing waits for the device but [`Gpu::download`] and [`Transfer::wait`]. One queue runs everything in the order of recording: memory that is
 //! freed goes to the next buffer of its size at once.
 
-mod adapters;
 mod buffer;
+mod devices;
 mod kernel;
 mod pool;
 mod read_back;
@@ -15,10 +15,10 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-#[doc(hidden)]
-pub use adapters::for_tests;
-pub use adapters::{AdapterFacts, adapters, finish};
 pub use buffer::GpuBuffer;
+#[doc(hidden)]
+pub use devices::for_tests;
+pub use devices::{GpuFacts, devices, finish};
 pub use kernel::{Kernel, groups};
 pub use pool::Memory;
 pub use read_back::Transfer;
@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An opened GPU.
 pub struct Gpu {
-    facts: AdapterFacts,
+    facts: GpuFacts,
     device: wgpu::Device,
     queue: wgpu::Queue,
     state: Mutex<State>,
@@ -53,15 +53,15 @@ struct State {
 
 impl Gpu {
     /// The GPU that `name` stands for: `gpu` (the first, a real card before a software driver), `gpu:1` (by number, see
-    /// [`adapters`]) or part of an adapter's name. It is opened at the first call.
+    /// [`devices`]) or part of its name. It is opened at the first call.
     ///
     /// # Errors
-    /// When there is none such, or it cannot be opened or lacks what kernels need.
+    /// When there is no such GPU, it cannot be opened, or it lacks a feature that kernels need.
     pub fn open(name: &str) -> Result<&'static Gpu> {
-        adapters::open(name)
+        devices::open(name)
     }
 
-    fn new(facts: AdapterFacts, device: wgpu::Device, queue: wgpu::Queue) -> Self {
+    fn new(facts: GpuFacts, device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let failure = Arc::new(Mutex::new(None));
         let note = |failure: &Arc<Mutex<Option<String>>>, problem: String| {
             failure.lock().expect("no panic under this lock").get_or_insert(problem);
@@ -77,8 +77,8 @@ impl Gpu {
         Gpu { facts, device, queue, state, pool, written, failure }
     }
 
-    /// What it is and can do.
-    pub fn facts(&self) -> &AdapterFacts {
+    /// Its name, driver, limits and features.
+    pub fn facts(&self) -> &GpuFacts {
         &self.facts
     }
 

@@ -14,7 +14,7 @@ pub struct Memory {
     pub held: u64,
     /// The most that was in use.
     pub peak: u64,
-    /// What used and held together may come to; `None` for no limit but the card's.
+    /// Limit for the sum of used and held bytes; `None` for the memory of the GPU.
     pub budget: Option<u64>,
 }
 

@@ -4,7 +4,7 @@ use super::{Gpu, GpuBuffer};
 use crate::Result;
 use std::sync::mpsc::{Receiver, channel};
 
-/// Bytes on their way from a GPU: as they were when it was asked for them, whatever is launched afterwards.
+/// A copy of bytes from a GPU to main memory, of the values at the time of the request; later launches do not change it.
 pub struct Transfer {
     gpu: &'static Gpu,
     staging: wgpu::Buffer,

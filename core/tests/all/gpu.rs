@@ -1,6 +1,6 @@
 //! The context of a GPU: memory, launches, read-back and failures. Skipped, with a word, where there is no GPU.
 
-use hankel_core::gpu::{Gpu, Kernel, adapters, for_tests, groups};
+use hankel_core::gpu::{Gpu, Kernel, devices, for_tests, groups};
 use hankel_core::{DType, Device, Tensor, scope};
 use proptest::prelude::*;
 
@@ -173,7 +173,7 @@ fn more_workgroups_than_one_dimension_has() {
 #[test]
 fn what_does_not_exist_is_refused_with_what_there_is() {
     let Some(gpu) = for_tests() else { return };
-    assert!(!adapters().is_empty());
+    assert!(!devices().is_empty());
     assert_eq!(Device::open(&gpu.facts().name).unwrap(), Device::Gpu(gpu));
     assert_eq!(Device::open("gpu:0").unwrap(), Device::Gpu(gpu));
     for name in ["gpu:99", "no such card"] {

@@ -13,7 +13,7 @@ static BACKWARD: Kernel =
 
 /// Queries or keys of a workgroup.
 const TILE: usize = 32;
-/// The widest head: what the registers of a lane hold.
+/// The widest head that the registers of a lane hold.
 const WIDEST: usize = 256;
 
 #[repr(C)]
@@ -51,7 +51,7 @@ pub(super) fn forward(
     shape: &Shape,
 ) -> Result<(Tensor, Tensor)> {
     if shape.head_dim > WIDEST {
-        let problem = format!("heads of {} elements, where a GPU takes at most {WIDEST}", shape.head_dim);
+        let problem = format!("head_dim = {}, expected at most {WIDEST} on a GPU", shape.head_dim);
         return Err(Error::Placement { operator: NAME, problem });
     }
     let rows = shape.batch * shape.heads * shape.queries;

@@ -38,7 +38,9 @@ fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>
     };
     let Heads { query, key_value } = heads;
     if query == 0 || key_value == 0 || !query.is_multiple_of(key_value) || !width.is_multiple_of(query) {
-        return fail(format!("{query} heads over {key_value} heads of keys do not divide a width of {width}"));
+        return fail(format!(
+            "{query} query heads must be a multiple of {key_value} key heads and divide the width {width} of the queries"
+        ));
     }
     let head_dim = width / query;
     if kv_width != key_value * head_dim {
@@ -47,7 +49,7 @@ fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>
     check::input(NAME, "keys", k, &[batch, keys, kv_width], q)?;
     check::input(NAME, "values", v, k.shape(), q)?;
     if queries > keys {
-        return fail(format!("{queries} queries cannot be the last of {keys} tokens"));
+        return fail(format!("{queries} queries for {keys} keys, expected at most as many"));
     }
     if window == Some(0) {
         return Err(Error::invalid(NAME, "a window of 0 tokens: it has to hold 1 at least"));

@@ -8,8 +8,10 @@
 //!
 //! `hidden` `[..., D]`, head `weight` `[V, D]` and `bias` `[V]`, `targets` u32 `[...]`, `weights` `[...]`, `e` the label
 //! smoothing; the loss has one element and no dimensions. Logits exist for one chunk of tokens at a time, so the memory does
-//! not grow with `tokens x V`. Rows of weight 0 are left out altogether: a prompt costs nothing here. While gradients are being recorded, each chunk's gradient is formed in the forward pass from
-//! the logits at hand: nothing is computed twice, and only gradients of the size of `hidden` and of the head are kept.
+//! not grow with `tokens x V`. Rows of weight 0, such as a prompt, are skipped.
+//!
+//! The forward pass computes the wanted gradients from each chunk of logits and keeps them, in the size of `hidden` and of
+//! the head; the backward pass only multiplies them by the gradient of the loss.
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod cases;
@@ -32,7 +34,7 @@ pub struct Head<'a> {
     pub bias: Option<&'a Tensor>,
 }
 
-/// What the loss of a token is compared with and how it counts.
+/// The classes to predict, and the weight of each row in the loss.
 #[derive(Clone, Copy)]
 pub struct Targets<'a> {
     /// Class of each row of the hidden states, u32.
@@ -76,7 +78,7 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
         return Err(Error::invalid(NAME, format!("label smoothing {smoothing} is not in 0 <= e < 1")));
     }
     if !(normalizer > 0.0 && normalizer.is_finite()) {
-        let problem = format!("the weights of the tokens sum to {normalizer}: nothing to learn from");
+        let problem = format!("normalizer = {normalizer} is not a positive number: no token has a weight");
         return Err(Error::invalid(NAME, problem));
     }
     // Read in main memory, where batches are made.
@@ -92,7 +94,7 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
     })
 }
 
-/// What evaluation wants to know of each token.
+/// Scores of tokens, for evaluation.
 pub struct TokenScores {
     /// `-log p[target]`, in nats.
     pub nll: Vec<f64>,

@@ -33,7 +33,7 @@ pub(super) fn map(x: &Tensor, f: Function) -> Result<Tensor> {
         Function::Softplus => each::<T>(x, |x| x.max(0.0) + (-x.abs()).exp().ln_1p()),
         Function::Clamp(low, high) => {
             let (low, high) = (T::of(low), T::of(high));
-            // NaN is neither.
+            // NaN stays NaN.
             each::<T>(x, |x| if x < low { low } else if x > high { high } else { x })
         }
     })

@@ -51,7 +51,7 @@ fn launch(
     let y = Output::new(gpu, x.elements())?;
     let gain = Output::new(gpu, if of_weight { x.elements() } else { 0 })?;
     let source = floats(NAME, "x", x, gpu)?;
-    // What a kernel does not read is bound to something that it does read.
+    // Bindings that the kernel does not read are filled with `x`.
     let buffers = [
         source,
         floats(NAME, "weight", weight, gpu)?,

@@ -7,7 +7,7 @@
 
 use super::gpu::{f16_is_right, lacks_f16};
 use crate::kernels::Real;
-use hankel_core::gpu::AdapterFacts;
+use hankel_core::gpu::GpuFacts;
 use hankel_core::{DType, Device, Error, Precision, Result, Tensor, precision};
 
 /// Whether products on `device` can be made in `precision`.
@@ -42,7 +42,7 @@ fn and_f16(device: Device) -> &'static str {
 }
 
 /// The precisions of products on a GPU.
-pub fn gpu_precisions(facts: &AdapterFacts) -> Vec<Precision> {
+pub fn gpu_precisions(facts: &GpuFacts) -> Vec<Precision> {
     let half = lacks_f16(facts).is_none().then_some(Precision::F16);
     [Precision::F32].into_iter().chain(half).collect()
 }

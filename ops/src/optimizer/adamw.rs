@@ -27,12 +27,12 @@ pub struct Rate {
     pub weight_decay: f64,
 }
 
-/// What a gradient is multiplied by before anything else.
+/// The factor of a gradient, applied first.
 #[derive(Debug, Clone, Copy)]
 pub enum Scale<'a> {
     /// A number.
     By(f64),
-    /// What brings a norm down to a limit, [`clip_factor`].
+    /// [`clip_factor`] of a norm and a limit.
     Clip {
         /// [`gradient_norm`](super::gradient_norm), on the device of the parameter. Where it is not finite, nothing is
         /// updated: parameter and moments stay as they are.
@@ -67,16 +67,16 @@ impl Moments {
 /// The numbers of one step, which all elements share.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
-    /// What is kept of the moments.
+    /// Decays of the moments.
     pub keep: [f64; 2],
     /// The share of the new gradient in them.
     pub add: [f64; 2],
     /// The rate, corrected for the first moments' start from zero.
     pub size: f64,
-    /// What corrects the root of the second moment.
+    /// Bias correction of the root of the second moment.
     pub root: f64,
     pub eps: f64,
-    /// What weight decay leaves of a parameter.
+    /// Factor of a parameter by weight decay.
     pub shrink: f64,
 }
 

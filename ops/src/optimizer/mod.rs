@@ -1,6 +1,6 @@
-//! What an optimizer step does to parameters, on their device: the norm of all gradients, and the update of AdamW.
+//! An optimizer step on the device of the parameters: the norm of all gradients, and the update of AdamW.
 //!
-//! On a GPU nothing is read back: the norm stays there, and the update takes it from there to clip by.
+//! On a GPU the norm stays there, and the update clips by it without reading it back.
 //!
 //! These are not operators: they change parameters in place and have no gradient. Their reference is the
 //! trajectories of PyTorch, which the tests of hankel-train follow on the CPU and on a GPU.

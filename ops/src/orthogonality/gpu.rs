@@ -1,4 +1,4 @@
-//! Two products of matrices, and what lies between them in one workgroup.
+//! Two products of matrices; norm and difference in one workgroup.
 
 use super::{NAME, Side};
 use crate::gpu::{Output, floats, stored};

@@ -1,4 +1,4 @@
-//! How far a matrix is from having orthonormal rows or columns: the penalty of AdaLoRA (Zhang et al., 2023, equation 4).
+//! Distance of a matrix from orthonormal rows or columns: the penalty of AdaLoRA (Zhang et al., 2023, equation 4).
 //!
 //! ```text
 //! rows     v = || X X^T - I ||_F     dX = 2 (X X^T - I) X / v
@@ -18,7 +18,7 @@ use hankel_core::{Error, Result, Tensor};
 
 const NAME: &str = "orthogonality";
 
-/// What should be orthonormal.
+/// Which vectors should be orthonormal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The rows: at most as many as columns.

@@ -1,5 +1,5 @@
-//! Recurrences on a GPU, in chunks or by Fourier transform. Step by step most of the card would wait, so that is done in chunks
-//! too: all evaluations agree within rounding.
+//! Recurrences on a GPU, in chunks or by Fourier transform. The path `sequential` runs in chunks too: step by step most of
+//! the GPU would be idle, and all evaluations agree within rounding.
 
 use super::{NAME, Poles, ScanPath};
 use crate::causal_conv::fft::{Lines, Load, Plan};
@@ -20,7 +20,7 @@ static SIGNS: Tables<Vec<u32>> = Tables::new(256);
 
 /// Steps in a chunk.
 const CHUNK: usize = 64;
-/// The largest state of a dense matrix: what the memory of a workgroup holds.
+/// The most states of a dense matrix that the memory of a workgroup holds.
 const DENSE_STATES: usize = 1024;
 
 /// The shape of a recurrence: `dim` states, of which the first `real` are modes of their own and the others pairs.
@@ -293,7 +293,7 @@ fn pole_sums(
 fn dense(gpu: &'static Gpu, time: Time, u: &Tensor, a: &Tensor, initial: Option<&Tensor>) -> Result<Tensor> {
     let [batch, steps, dim] = [u.shape()[0], u.shape()[1], u.shape()[2]];
     if dim > DENSE_STATES {
-        let problem = format!("{dim} states of a dense matrix, where a GPU takes at most {DENSE_STATES}");
+        let problem = format!("a dense matrix of {dim} states, expected at most {DENSE_STATES} on a GPU");
         return Err(Error::Placement { operator: NAME, problem });
     }
     let states = Output::new(gpu, batch * steps * dim)?;

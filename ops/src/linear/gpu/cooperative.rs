@@ -6,7 +6,7 @@
 //! finite, becomes a number that is not one.
 
 use super::gemm::{Epilogue, Left, Right, Sizes, scaled_to_half, whole};
-use hankel_core::gpu::{AdapterFacts, Gpu, GpuBuffer, Kernel, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuFacts, Kernel, groups};
 use hankel_core::{DType, Result};
 
 /// Rows from which the matrix units are worth the conversion of the operands; products with fewer stay in f32.
@@ -59,7 +59,7 @@ static LARGEST: Kernel = Kernel { name: "largest magnitude", source: include_str
 pub(super) static KERNELS: [&Kernel; 4] = [&SQUARE_16, &SQUARE_8, &SQUARE_8_METAL, &SQUARE_8_NARROW];
 
 /// The kernel for a card and the edge of its tiles, or what the card lacks.
-fn kernel(facts: &AdapterFacts) -> Result<(&'static Kernel, usize), &'static str> {
+fn kernel(facts: &GpuFacts) -> Result<(&'static Kernel, usize), &'static str> {
     let has = |edge: u32| facts.cooperative.contains(&[edge; 3]);
     if !facts.f16 {
         return Err("16-bit floats in kernels");
@@ -81,7 +81,7 @@ fn kernel(facts: &AdapterFacts) -> Result<(&'static Kernel, usize), &'static str
 }
 
 /// What a card lacks for products in f16, `None` if nothing.
-pub fn lacks(facts: &AdapterFacts) -> Option<&'static str> {
+pub fn lacks(facts: &GpuFacts) -> Option<&'static str> {
     kernel(facts).err()
 }
 

@@ -58,7 +58,7 @@ impl<T: Real> Spectra<T> {
 fn powers<T: Real>(pole: Complex<f64>, n: usize) -> Vec<Complex<T>> {
     let smallest = T::min_positive_value().f64();
     let power = std::iter::successors(Some(Complex::new(1.0, 0.0)), |power| Some(power * pole));
-    // A pole that is no number has such powers.
+    // The powers of NaN are NaN.
     let is_normal = |power: &Complex<f64>| power.l1_norm() >= smallest || power.l1_norm().is_nan();
     let normal = power.take(n).take_while(is_normal);
     let mut powers: Vec<_> = normal.map(|x| Complex::new(T::of(x.re), T::of(x.im))).collect();

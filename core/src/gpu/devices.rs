@@ -4,13 +4,13 @@ use super::Gpu;
 use crate::{Error, Result};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// What a kernel may use of a workgroup's memory on every card (bytes), and its immediates.
+/// Bytes of workgroup memory and of immediates that every GPU must offer to a kernel.
 const WORKGROUP_STORAGE: u32 = 16 << 10;
 const IMMEDIATES: u32 = 64;
 
-/// A GPU and what its driver says of it.
+/// Name, driver, limits and features of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdapterFacts {
+pub struct GpuFacts {
     /// The card's name.
     pub name: String,
     /// `vulkan`, `metal` or `dx12`.
@@ -31,11 +31,11 @@ pub struct AdapterFacts {
     pub subgroup: [u32; 2],
     /// Shapes `M x N x K` of cooperative matrix products with 16-bit operands and 32-bit sums.
     pub cooperative: Vec<[u32; 3]>,
-    /// What it lacks, when it cannot be used.
+    /// The missing feature of a GPU that cannot be used.
     pub lacks: Option<String>,
 }
 
-impl AdapterFacts {
+impl GpuFacts {
     fn of(adapter: &wgpu::Adapter) -> Self {
         let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
         let half = wgpu::CooperativeScalarType::F16;
@@ -52,7 +52,7 @@ impl AdapterFacts {
         } else {
             None
         };
-        AdapterFacts {
+        GpuFacts {
             name: info.name,
             backend: info.backend.to_str().to_owned(),
             driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
@@ -87,13 +87,13 @@ impl AdapterFacts {
 
 struct Found {
     adapter: wgpu::Adapter,
-    facts: AdapterFacts,
+    facts: GpuFacts,
     opened: Mutex<Option<&'static Gpu>>,
 }
 
 static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
 
-/// All adapters, real cards first; asked of the drivers once.
+/// All GPUs, hardware before software; the drivers are asked once.
 fn found() -> &'static [Found] {
     FOUND.get_or_init(|| {
         let backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
@@ -103,7 +103,7 @@ fn found() -> &'static [Found] {
         let adapters = pollster::block_on(instance.enumerate_adapters(backends));
         let mut found: Vec<Found> = adapters
             .into_iter()
-            .map(|adapter| Found { facts: AdapterFacts::of(&adapter), adapter, opened: Mutex::new(None) })
+            .map(|adapter| Found { facts: GpuFacts::of(&adapter), adapter, opened: Mutex::new(None) })
             .collect();
         found.sort_by_key(|found| found.facts.rank());
         found
@@ -111,12 +111,12 @@ fn found() -> &'static [Found] {
 }
 
 /// The GPUs of this machine, in the order of `gpu:0`, `gpu:1` ...
-pub fn adapters() -> Vec<&'static AdapterFacts> {
+pub fn devices() -> Vec<&'static GpuFacts> {
     found().iter().map(|found| &found.facts).collect()
 }
 
-/// Waits until no GPU that was opened has anything left to do, whatever became of it: there are drivers that crash when a
-/// process ends in the middle of their work. For the end of a program.
+/// Waits until all opened GPUs are idle. Call it at the end of a program: some drivers crash when a process ends while they
+/// work. Errors are ignored, their caller has seen them.
 pub fn finish() {
     for found in FOUND.get().into_iter().flatten() {
         let opened = *found.opened.lock().unwrap_or_else(PoisonError::into_inner);
