@@ -119,7 +119,7 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Whether operators on tracked tensors are being recorded.
-pub fn is_recording() -> bool {
+pub(crate) fn is_recording() -> bool {
     MODE.get() != Mode::Off
 }
 

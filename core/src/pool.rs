@@ -21,11 +21,6 @@ pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Ordering::Relaxed);
 }
 
-/// Bytes of freed buffers held at the moment.
-pub fn held_bytes() -> usize {
-    HELD.load(Ordering::Relaxed)
-}
-
 /// Free lists of one element type, by capacity.
 #[doc(hidden)]
 pub struct FreeList<T>(Mutex<BTreeMap<usize, Vec<Vec<T>>>>);
