@@ -1,5 +1,6 @@
-//! Text to token ids and back, by the `tokenizer.json` beside a model.
+//! Text to token ids and back, by the `tokenizer.json` beside a model or the tokenizer in a GGUF file.
 
+use crate::gguf::{self, Gguf};
 use crate::weights::{Result, WeightsError};
 use serde_json::Value;
 use std::cell::Cell;
@@ -49,13 +50,31 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of a model directory, and which tokens begin and end a text: `tokenizer_config.json` names
-    /// them (`<s>` and `</s>` when there is none), and `eos_token_id` of `generation_config.json` and `config.json` those
-    /// at which generation stops, the first of which ends a text where nothing else says it.
+    /// Reads the tokenizer of a model: a GGUF file or a directory. In a directory it is `tokenizer.json`; which tokens begin
+    /// and end a text `tokenizer_config.json` names (`<s>` and `</s>` when there is none), and `eos_token_id` of
+    /// `generation_config.json` and `config.json` those at which generation stops, the first of which ends a text where
+    /// nothing else says it.
     ///
     /// # Errors
-    /// When a file is missing or malformed, or a special token that it names has no id.
-    pub fn load(directory: &Path) -> Result<Self> {
+    /// When a file is missing or malformed, or a special token that it names has no id; when a GGUF file has no tokenizer,
+    /// or one of an unknown kind.
+    pub fn load(model: &Path) -> Result<Self> {
+        if gguf::is_gguf(model) { Self::of_gguf(&Gguf::open(model)?) } else { Self::of_directory(model) }
+    }
+
+    /// The tokenizer in a GGUF file.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::load`].
+    pub fn of_gguf(file: &Gguf) -> Result<Self> {
+        let path = file.path().to_path_buf();
+        let built = without_panic(|| gguf::tokenizer::build(file));
+        let gguf::tokenizer::Built { tokenizer, bos, eos } =
+            built.map_err(|reason| WeightsError::content(&path, reason))??;
+        Ok(Tokenizer { path, inner: tokenizer, bos, eos, ends: Vec::new() })
+    }
+
+    fn of_directory(directory: &Path) -> Result<Self> {
         let path = directory.join(TOKENIZER_FILE);
         let bytes = hankel_io::input::read(&path)?;
         let malformed = |reason: String| WeightsError::Malformed { path: path.clone(), kind: "tokenizer", reason };

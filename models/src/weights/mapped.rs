@@ -1,4 +1,4 @@
-//! A memory-mapped safetensors file.
+//! Memory-mapped files; those of safetensors with their tensors.
 
 use hankel_files::{Result, WeightsError};
 use memmap2::Mmap;
@@ -48,18 +48,28 @@ impl Entry {
     }
 }
 
+/// What messages call the file.
+const KIND: &str = "safetensors file";
+
+/// Maps `path`.
+///
+/// # Errors
+/// When it cannot be opened or is not a regular file.
+pub fn map_file(path: &Path) -> Result<Map> {
+    let file = hankel_io::input::open(path)?;
+    // SAFETY: the map is read only. Should another program shorten the file while it is in use, the process ends with a
+    // bus error, as with every memory-mapped model; contents are checked before they are used and decode to some number
+    // whatever they are.
+    unsafe { Mmap::map(&file) }.map(Map).map_err(WeightsError::io("map", path))
+}
+
 /// Maps `path` and lists its tensors by name.
 ///
 /// # Errors
 /// When the file cannot be opened, is cut off, or its header describes something that is not there.
 pub fn map(path: &Path) -> Result<Vec<(String, Entry)>> {
-    let malformed =
-        |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: "safetensors file", reason };
-    let file = hankel_io::input::open(path)?;
-    // SAFETY: the map is read only. Should another program shorten the file while it is in use, the process ends with a
-    // bus error, as with every memory-mapped model; contents are checked before they are used and decode to some number
-    // whatever they are.
-    let map = unsafe { Mmap::map(&file) }.map_err(WeightsError::io("map", path))?;
+    let map = map_file(path)?.0;
+    let malformed = |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: KIND, reason };
     let parsed = SafeTensors::deserialize(&map).map_err(|e| malformed(explain(&e, map.len())))?;
     let start = map.as_ptr().addr();
     let shared = Arc::<Path>::from(path);

@@ -1,7 +1,7 @@
 //! Files of weights: model directories, memory-mapped ([`model_files`]), and shards of them; formats without tensors are those
 //! of [`hankel_files`].
 
-mod mapped;
+pub(crate) mod mapped;
 pub mod model_files;
 mod quantized;
 mod shards;

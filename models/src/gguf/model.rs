@@ -1,0 +1,254 @@
+//! The model in a file: its configuration in the spelling of `config.json`.
+
+use super::names::{REQUIRED, ROPE_FACTORS};
+use super::{Gguf, TensorType, tokenizer};
+use crate::weights::Result;
+use serde_json::{Value as Json, json};
+use std::path::Path;
+
+/// An architecture that is read.
+struct Architecture {
+    /// `general.architecture` and `model_type`, which are the same word.
+    name: &'static str,
+    /// The class of transformers.
+    class: &'static str,
+}
+
+const ARCHITECTURES: [Architecture; 3] = [
+    Architecture { name: "llama", class: "LlamaForCausalLM" },
+    Architecture { name: "qwen2", class: "Qwen2ForCausalLM" },
+    Architecture { name: "qwen3", class: "Qwen3ForCausalLM" },
+];
+
+/// Keys below the architecture's name that are read, or change nothing. Any other may change the result.
+const KEYS: [&str; 19] = [
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.value_length",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "expert_count",
+    "expert_used_count",
+    "feed_forward_length",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scaling.factor",
+    "rope.scaling.finetuned",
+    "rope.scaling.original_context_length",
+    "rope.scaling.type",
+    "tensor_data_layout",
+    "vocab_size",
+];
+
+/// A file that holds a model.
+pub struct GgufModel {
+    file: Gguf,
+    config: Json,
+}
+
+impl GgufModel {
+    /// Opens the file and checks what it says of the model and its tokenizer.
+    ///
+    /// # Errors
+    /// As [`Gguf::open`]; when the file is an adapter, one shard of several, or of an architecture that is not supported;
+    /// when a key is missing, of another kind, or not understood; when a tensor is missing.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = Gguf::open(path)?;
+        if let Some(kind) = file.string("general.type")?.filter(|kind| *kind != "model") {
+            return Err(file.fail(format!("general.type is {kind:?}: this is not a model")));
+        }
+        if let Some(count) = file.size("split.count")?.filter(|&count| count > 1) {
+            let reason =
+                format!("it is one of {count} shards (split.count): join them with `llama-gguf-split --merge`");
+            return Err(file.fail(reason));
+        }
+        let Some(name) = file.string("general.architecture")? else {
+            return Err(file.fail("general.architecture is missing"));
+        };
+        let Some(architecture) = ARCHITECTURES.iter().find(|known| known.name == name) else {
+            let known = ARCHITECTURES.map(|known| known.name).join(", ");
+            return Err(file.fail(format!("architecture {name:?} is not supported; {known} are")));
+        };
+        let prefix = format!("{name}.");
+        let unknown =
+            file.metadata().keys().filter_map(|key| key.strip_prefix(&prefix)).find(|key| !KEYS.contains(key));
+        if let Some(key) = unknown {
+            return Err(
+                file.fail(format!("key {name}.{key} is not understood, and may change what the model computes"))
+            );
+        }
+        let config = Reader { file: &file, architecture }.config()?;
+        Ok(GgufModel { file, config })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Gguf {
+        &self.file
+    }
+
+    /// The configuration as a `config.json` would have it.
+    pub fn config(&self) -> &Json {
+        &self.config
+    }
+
+    /// The template of conversations, if there is one.
+    ///
+    /// # Errors
+    /// When it is no string.
+    pub fn chat_template(&self) -> Result<Option<&str>> {
+        self.file.string("tokenizer.chat_template")
+    }
+}
+
+struct Reader<'a> {
+    file: &'a Gguf,
+    architecture: &'static Architecture,
+}
+
+impl Reader<'_> {
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture.name)
+    }
+
+    fn size(&self, key: &str) -> Result<Option<usize>> {
+        let key = self.key(key);
+        match self.file.size(&key)? {
+            Some(0) => Err(self.file.fail(format!("{key} is 0"))),
+            found => Ok(found),
+        }
+    }
+
+    fn required(&self, key: &str) -> Result<usize> {
+        self.size(key)?.ok_or_else(|| self.file.fail(format!("{} is missing", self.key(key))))
+    }
+
+    fn positive(&self, key: &str) -> Result<Option<f64>> {
+        let key = self.key(key);
+        let value = self.file.number(&key)?;
+        match value.filter(|value| !(*value > 0.0 && value.is_finite())) {
+            Some(value) => Err(self.file.fail(format!("{key} is {value}, expected a positive number"))),
+            None => Ok(value),
+        }
+    }
+
+    /// What `config.json` would say.
+    fn config(&self) -> Result<Json> {
+        let (d_model, layers) = (self.required("embedding_length")?, self.required("block_count")?);
+        let d_ff = self.required("feed_forward_length")?;
+        let heads = self.required("attention.head_count")?;
+        let kv_heads = self.size("attention.head_count_kv")?.unwrap_or(heads);
+        let head_dim = match (self.size("attention.key_length")?, self.size("rope.dimension_count")?) {
+            (Some(head_dim), _) => head_dim,
+            (None, _) if d_model.is_multiple_of(heads) => d_model / heads,
+            (None, _) => {
+                let heads_key = self.key("attention.head_count");
+                return Err(self
+                    .file
+                    .fail(format!("{heads_key} = {heads} does not divide an embedding_length of {d_model}")));
+            }
+        };
+        for key in ["attention.value_length", "rope.dimension_count"] {
+            if let Some(found) = self.size(key)?.filter(|&found| found != head_dim) {
+                let key = self.key(key);
+                return Err(self.file.fail(format!("{key} = {found}, but heads have {head_dim} elements")));
+            }
+        }
+        if let Some(experts) = self.file.size(&self.key("expert_count"))?.filter(|&experts| experts > 0) {
+            let key = self.key("expert_count");
+            return Err(self.file.fail(format!("{key} = {experts}: mixtures of experts are not supported")));
+        }
+        let Some(eps) = self.positive("attention.layer_norm_rms_epsilon")? else {
+            return Err(self.file.fail(format!("{} is missing", self.key("attention.layer_norm_rms_epsilon"))));
+        };
+        self.tensors_are_there(layers)?;
+        let vocabulary = self.file.tensors()["token_embd.weight"].shape[0];
+        let mut config = json!({
+            "architectures": [self.architecture.class],
+            "model_type": self.architecture.name,
+            "vocab_size": vocabulary,
+            "hidden_size": d_model,
+            "intermediate_size": d_ff,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": head_dim,
+            "max_position_embeddings": self.size("context_length")?.unwrap_or(4096),
+            "rms_norm_eps": eps,
+            "rope_theta": self.positive("rope.freq_base")?.unwrap_or(1e4),
+            "tie_word_embeddings": !self.file.tensors().contains_key("output.weight"),
+            "hidden_act": "silu",
+            "torch_dtype": "float32",
+        });
+        if self.file.tensors().contains_key("blk.0.attn_q.bias") && self.architecture.name != "qwen2" {
+            config["attention_bias"] = json!(true);
+        }
+        if let Some(scaling) = self.rope_scaling(head_dim)? {
+            config["rope_scaling"] = scaling;
+        }
+        for (key, id) in tokenizer::special_ids(self.file, vocabulary)? {
+            config[key] = json!(id);
+        }
+        tokenizer::check(self.file, vocabulary)?;
+        Ok(config)
+    }
+
+    fn tensors_are_there(&self, layers: usize) -> Result<()> {
+        let tensors = self.file.tensors();
+        let missing = |name: &str| self.file.fail(format!("tensor {name} is missing"));
+        for name in ["token_embd.weight", "output_norm.weight"] {
+            if !tensors.contains_key(name) {
+                return Err(missing(name));
+            }
+        }
+        for layer in 0..layers {
+            for name in REQUIRED.map(|name| format!("blk.{layer}.{name}.weight")) {
+                if !tensors.contains_key(&name) {
+                    return Err(missing(&name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How positions are stretched, in the spelling of `config.json`.
+    fn rope_scaling(&self, head_dim: usize) -> Result<Option<Json>> {
+        let key = self.key("rope.scaling.type");
+        let kind = self.file.string(&key)?.unwrap_or("none");
+        let factor = self.positive("rope.scaling.factor")?;
+        let original = self.size("rope.scaling.original_context_length")?;
+        let scaling = match kind {
+            "none" => None,
+            "linear" => Some(json!({ "rope_type": "linear", "factor": factor })),
+            "yarn" => {
+                Some(json!({ "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original }))
+            }
+            other => return Err(self.file.fail(format!("{key} is {other:?}; none, linear and yarn are supported"))),
+        };
+        if scaling.is_some() && factor.is_none() {
+            return Err(self.file.fail(format!("{} is missing", self.key("rope.scaling.factor"))));
+        }
+        let Some(factors) = self.file.tensors().get(ROPE_FACTORS) else { return Ok(scaling) };
+        if factors.dtype != TensorType::F32 || factors.shape != [head_dim / 2] || scaling.is_some() {
+            let reason =
+                format!("tensor {ROPE_FACTORS} is not F32 [{}] and the only scaling of positions", head_dim / 2);
+            return Err(self.file.fail(reason));
+        }
+        let bytes = self.file.bytes(factors).as_chunks::<4>().0;
+        let factors: Vec<f64> = bytes.iter().map(|&bytes| f64::from(f32::from_le_bytes(bytes))).collect();
+        if let Some(bad) = factors.iter().find(|factor| !(**factor > 0.0 && factor.is_finite())) {
+            return Err(self.file.fail(format!("tensor {ROPE_FACTORS} holds {bad}, expected positive numbers")));
+        }
+        // The one kind of `config.json` that gives a factor for each frequency; nothing else is scaled.
+        Ok(Some(json!({
+            "rope_type": "longrope",
+            "long_factor": &factors,
+            "short_factor": &factors,
+            "attention_factor": 1.0,
+            "factor": 1.0,
+            "original_max_position_embeddings": self.size("context_length")?.unwrap_or(4096),
+        })))
+    }
+}
