@@ -5,12 +5,12 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hankel_core::{Random, Tensor};
-use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Pass, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::{ScanPath, Targets};
 
 fn hrm(steps: usize, scan: ScanPath) -> AdapterConfig {
-    AdapterConfig::Hrm(HrmConfig { scan, ..HrmConfig::new(Preset::Paper, 32, 128, steps) })
+    AdapterConfig::stream::<Hrm>(&HrmConfig { scan, ..HrmConfig::new(Preset::Paper, 32, 128, steps) })
 }
 
 fn steps(criterion: &mut Criterion) {
@@ -25,7 +25,7 @@ fn steps(criterion: &mut Criterion) {
         let weights = Tensor::full([batch, length], 1.0_f32);
         group.throughput(Throughput::Elements((batch * length) as u64));
         let adapters = [
-            ("lora", AdapterConfig::Lora(LoraConfig::new(16))),
+            ("lora", AdapterConfig::linear::<Lora>(&LoraConfig::new(16))),
             ("hrm-sequential", hrm(length, ScanPath::Sequential)),
             ("hrm-chunked", hrm(length, ScanPath::Chunked)),
             ("hrm-fft", hrm(length, ScanPath::Fft)),

@@ -16,8 +16,9 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hankel_core::{Random, Tensor, no_grad};
 use hankel_models::SiteInput;
-use hankel_models::adapters::stream::{Calibration, Stream, StreamConfig};
+use hankel_models::adapters::stream::Calibration;
 use hankel_models::adapters::{AdapterConfig, AdapterSet, Placement, StreamSite};
+use hankel_models::adapters::{Selective, selective};
 use hankel_models::lti::OrderRule;
 use hankel_models::lti::varying::{Coefficients, Controllability, VaryingGramians};
 use hankel_ops::{Poles, ScanPath, multiply, scan, varying_scan};
@@ -32,9 +33,10 @@ fn varying(criterion: &mut Criterion) {
     let x = Random::new(0, "x", 0).normal_vec::<f32>(SHAPE.iter().product(), 1.0);
     let x = Tensor::from_vec(x, SHAPE).expect("a batch");
     for d in [16, 32] {
-        let config = AdapterConfig::Stream(StreamConfig::new("selective", SHAPE[1]).with("state_dim", d));
+        let settings = selective::Settings { state_dim: d, ..Default::default() };
+        let config = AdapterConfig::stream::<Selective>(&settings).for_length(SHAPE[1]);
         let set = AdapterSet::new(&config, &placement, 0).expect("adapters");
-        let Some(Stream::Attached(attached)) = set.layer(0).stream(StreamSite::Mlp) else { return };
+        let Some(attached) = set.layer(0).stream(StreamSite::Mlp) else { return };
         group.bench_function(format!("the adapter, {d} states"), |bench| {
             bench.iter(|| no_grad(|| attached.adapter().forward(&x, None)).expect("a pass"));
         });

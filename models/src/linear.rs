@@ -30,12 +30,13 @@ impl Linear {
         }
     }
 
-    pub(crate) fn bias(&self) -> Option<Tensor> {
+    /// The bias.
+    pub fn bias(&self) -> Option<Tensor> {
         self.bias.as_ref().map(Parameter::tensor)
     }
 
     /// The layer with its adapter, if one is attached.
-    pub(crate) fn forward(&self, x: &Tensor, adapter: Option<&LinearAdapter>, pass: &Pass) -> Result<Tensor> {
+    pub(crate) fn forward(&self, x: &Tensor, adapter: Option<&dyn LinearAdapter>, pass: &Pass) -> Result<Tensor> {
         adapter.map_or_else(|| self.plain(None, x), |adapter| adapter.apply(self, None, x, pass))
     }
 
@@ -44,14 +45,17 @@ impl Linear {
         &self,
         base: &Tensor,
         x: &Tensor,
-        adapter: Option<&LinearAdapter>,
+        adapter: Option<&dyn LinearAdapter>,
         pass: &Pass,
     ) -> Result<Tensor> {
         adapter.map_or_else(|| self.plain(Some(base), x), |adapter| adapter.apply(self, Some(base), x, pass))
     }
 
     /// `base + W x + b`, in one pass.
-    pub(crate) fn plain(&self, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn plain(&self, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor> {
         let (weight, bias) = (self.weight.tensor(), self.bias());
         match base {
             Some(base) => add_linear(base, x, &weight, bias.as_ref(), Gate::Fixed(1.0)),
@@ -60,7 +64,10 @@ impl Linear {
     }
 
     /// `W x`.
-    pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn product(&self, x: &Tensor) -> Result<Tensor> {
         linear(x, &self.weight.tensor(), None)
     }
 

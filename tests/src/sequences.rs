@@ -2,7 +2,7 @@
 
 use crate::gradients::relative_error;
 use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
-use hankel_models::adapters::LinearAdapter;
+use hankel_models::adapters::Dora;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 
@@ -10,13 +10,8 @@ use hankel_ops::Targets;
 const EQUAL: f64 = 1e-11;
 
 /// The same without dropout, whose masks depend on where a token stands.
-pub fn without_dropout(mut config: AdapterConfig) -> AdapterConfig {
-    match &mut config {
-        AdapterConfig::Lora(c) => c.dropout = 0.0,
-        AdapterConfig::AdaLora(c) => c.dropout = 0.0,
-        AdapterConfig::None | AdapterConfig::Hrm(_) | AdapterConfig::Ia3(_) | AdapterConfig::Stream(_) => {}
-    }
-    config
+pub fn without_dropout(config: AdapterConfig) -> AdapterConfig {
+    if config.settings().contains_key("dropout") { config.with("dropout", 0.0) } else { config }
 }
 
 fn ids(name: &str, shape: [usize; 2], vocabulary: usize) -> Tensor {
@@ -117,7 +112,7 @@ pub fn parts_carry_their_state(name: &str, model: &dyn Backbone, adapters: &Adap
 
     for (_, adapter) in adapters.linears() {
         // Constants of the backward pass must be constants of the differences too.
-        if let LinearAdapter::Dora(dora) = adapter {
+        if let Some(dora) = adapter.downcast_ref::<Dora>() {
             dora.hold_norms(true);
         }
     }

@@ -3,7 +3,7 @@
 //! A counting allocator is global to a program, so these measurements have one to themselves and run one after another.
 
 use hankel_core::{DType, Random, Tensor, pool};
-use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
 use hankel_models::decoder::{InitType, LoadOptions, init_model};
 use hankel_models::{
     AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Pass, StepKey, TinyGpt, TinyGptConfig,
@@ -64,7 +64,7 @@ const MIB: usize = 1 << 20;
 /// Bytes of the worst moment of a step of LoRA on a model whose frozen weights are stored compactly.
 fn peak_of_compact_step(directory: &std::path::Path, quantize: bool) -> usize {
     let model = Decoder::load(directory, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
-    let adapters = AdapterSet::new(&AdapterConfig::Lora(LoraConfig::new(2)), &model.placement(), 0).unwrap();
+    let adapters = AdapterSet::new(&AdapterConfig::linear::<Lora>(&LoraConfig::new(2)), &model.placement(), 0).unwrap();
     let tokens = Tensor::from_vec(vec![1_u32, 2, 3, 4], [1, 4]).unwrap();
     let weights = Tensor::full([1, 4], 1.0_f32);
     let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 4.0 };
@@ -113,8 +113,8 @@ fn memory_is_flat_over_many_steps() {
         ..DecoderConfig::mistral_7b()
     };
     let model = Decoder::new(&config, 0).unwrap();
-    let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 8, 64, 64));
-    for (name, adapter) in [("hrm", hrm), ("lora", AdapterConfig::Lora(LoraConfig::new(4)))] {
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 8, 64, 64));
+    for (name, adapter) in [("hrm", hrm), ("lora", AdapterConfig::linear::<Lora>(&LoraConfig::new(4)))] {
         let adapters = AdapterSet::new(&adapter, &model.placement(), 0).unwrap();
         let step = |step: u64| {
             let random = Random::new(0, "tokens", step);
@@ -156,8 +156,8 @@ fn a_step_allocates_for_activations_and_adapters_only() {
     memory_is_flat_over_many_steps();
     let small = TinyGptConfig { layers: 3, d_model: 64, heads: 2, d_ff: 256, ..TinyGptConfig::default() };
     let length = 1024;
-    let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 16, 64, length));
-    let lora = AdapterConfig::Lora(LoraConfig::new(8));
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 16, 64, length));
+    let lora = AdapterConfig::linear::<Lora>(&LoraConfig::new(8));
     for (name, adapter) in [("hrm", &hrm), ("lora", &lora)] {
         // 16 MiB more of frozen positions and 2 x 16 MiB more of frozen embeddings and head. The logits of one chunk of
         // tokens grow from all 512 x 256 to the chunk's limit of 2^20, 4 MiB in f32.

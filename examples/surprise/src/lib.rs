@@ -8,7 +8,7 @@
 
 use hankel_core::{Result, Tensor};
 use hankel_models::Parameter;
-use hankel_models::adapters::stream::{Memory, Place, StreamAdapter, StreamKind, last_states};
+use hankel_models::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, last_states};
 use hankel_ops::{Poles, ScanPath, add, exp, expm1, linear, multiply, scale, scale_columns, scan};
 use serde::{Deserialize, Serialize};
 
@@ -40,12 +40,12 @@ impl StreamKind for Surprise {
     const SIZE: Option<&'static str> = Some("means");
     type Settings = Settings;
 
-    fn new(settings: &Settings, place: &Place<'_>) -> Result<Self> {
-        let (d, width) = (settings.means, place.d_model);
+    fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {
+        let (d, width) = (settings.means, context.d_model);
         Ok(Surprise {
-            log_rate: place.log_rates("log_rate", d, 0.5, None)?,
-            b: place.normal("b", [d, width], settings.std)?,
-            c: place.normal("c", [width, d], settings.std)?,
+            log_rate: context.log_rates("log_rate", d, 0.5, None)?,
+            b: context.normal("b", [d, width], settings.std)?,
+            c: context.normal("c", [width, d], settings.std)?,
         })
     }
 }

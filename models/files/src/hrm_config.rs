@@ -76,6 +76,14 @@ pub enum HrmSite {
 }
 
 impl HrmSite {
+    /// The name in configurations and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Attention => "attention",
+            Self::Mlp => "mlp",
+        }
+    }
+
     /// The module's name in tensor names.
     pub fn module(self) -> &'static str {
         match self {

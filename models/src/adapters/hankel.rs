@@ -1,8 +1,9 @@
 //! The sum of the Hankel singular values as a term of the loss: adapters trained with it truncate to fewer states.
 
-use super::{AdapterSet, Dynamics, Hrm};
+use super::{AdapterSet, Dynamics, Hrm, StreamAdapter};
 use crate::lti::gradient::hankel_sum;
 use crate::lti::{LinearSystem, LtiError, MIN_RATE, StateMatrix};
+use crate::parameter::Parameter;
 use faer::{Mat, MatRef};
 use hankel_core::{Error, Result, Tensor};
 use hankel_ops::{Poles, add};
@@ -15,8 +16,8 @@ impl AdapterSet {
     /// Those of the operators; parameters that are not finite; complex pairs, for which the gradient is not known.
     pub fn hankel_sum(&self) -> Result<Option<Tensor>> {
         let mut sum: Option<Tensor> = None;
-        for (_, adapter) in self.layers().iter().flat_map(super::LayerAdapters::streams) {
-            let Some(term) = adapter.hrm().map(Hrm::hankel_sum).transpose()?.flatten() else { continue };
+        for (_, stream) in self.streams() {
+            let Some(term) = stream.hankel_sum()? else { continue };
             sum = Some(sum.map_or(Ok(term.clone()), |sum| add(&sum, &term))?);
         }
         Ok(sum)
@@ -26,7 +27,7 @@ impl AdapterSet {
 impl Hrm {
     /// `|gate| sum_i sigma_i` (R6) from the closed form of the Gramians, in f64 whatever the parameters' type; see
     /// [`hankel_sum`] for the gradient.
-    fn hankel_sum(&self) -> Result<Option<Tensor>> {
+    pub(super) fn sum_of_singular_values(&self, gate: &Parameter) -> Result<Option<Tensor>> {
         let coefficients = self.dynamics.coefficients(&self.b.tensor())?;
         let d = self.state_dim();
         // Poles are what is tracked times a sign.
@@ -40,9 +41,9 @@ impl Hrm {
             }
             _ => return Ok(None),
         };
-        let (b, c, gate) = (&coefficients.b, &self.c.tensor(), &self.gate.tensor());
+        let (b, c, gate) = (&coefficients.b, &self.c.tensor(), &gate.tensor());
         let width = b.shape()[1];
-        // A pole that is 1 in single precision is as slow as the Gramians take it to be; one that is no number stays none.
+        // A pole that is 1 in single precision is as slow as the Gramians take it to be; NaN stays NaN.
         let slowest = (-MIN_RATE).exp();
         let clamped = |a: f64| if a > slowest { slowest } else { a };
         let poles = a.to_f64_vec().iter().zip(&signs).map(|(&a, sign)| sign * clamped(a)).collect();
@@ -89,14 +90,15 @@ mod tests {
     use crate::reduce::{LayerAnalysis, analyse};
     use hankel_core::DType;
 
-    fn set(discretization: Discretization, mode: HrmMode) -> (AdapterSet, HrmConfig) {
+    fn set(discretization: Discretization, mode: HrmMode) -> AdapterSet {
         let stream = vec![StreamSite::Mlp];
         let placement = Placement { layers: 2, d_model: 3, linear: Vec::new(), stream };
         let mut config = HrmConfig::new(Preset::Paper, 4, 3, 16);
-        (config.discretization, config.mode, config.gate_init) = (discretization, mode, -0.3);
-        let set = AdapterSet::new(&AdapterConfig::Hrm(config.clone()), &placement, 7).unwrap();
+        (config.discretization, config.mode) = (discretization, mode);
+        let config = AdapterConfig::stream::<Hrm>(&config).with("gate_init", -0.3);
+        let set = AdapterSet::new(&config, &placement, 7).unwrap();
         set.to_dtype(DType::F64).unwrap();
-        (set, config)
+        set
     }
 
     #[test]
@@ -104,20 +106,20 @@ mod tests {
         for (discretization, mode) in
             [(Discretization::Zoh, HrmMode::Positive), (Discretization::Free, HrmMode::Signed)]
         {
-            let (set, config) = set(discretization, mode);
+            let set = set(discretization, mode);
             let sum = set.hankel_sum().unwrap().unwrap().item().unwrap();
-            let analyses = analyse(&set.to_hrm_file(&config, None)).unwrap();
+            let analyses = analyse(&set.to_hrm_file(None).unwrap()).unwrap();
             let expected: f64 = analyses.iter().flat_map(LayerAnalysis::hankel_singular_values).sum();
             assert!((sum - expected).abs() < 1e-12 * expected, "{sum} {expected}");
         }
-        let refused = set(Discretization::Free, HrmMode::Complex).0.hankel_sum().unwrap_err().to_string();
+        let refused = set(Discretization::Free, HrmMode::Complex).hankel_sum().unwrap_err().to_string();
         assert!(refused.contains("needs real poles"), "{refused}");
     }
 
     #[test]
     fn a_pole_that_is_no_number_is_not_taken_for_a_slow_one() {
         for (value, refused) in [(f64::NAN, true), (-60.0, false)] {
-            let (set, _) = set(Discretization::Free, HrmMode::Positive);
+            let set = set(Discretization::Free, HrmMode::Positive);
             let log_a = set.parameters().into_iter().find(|parameter| parameter.name().ends_with("log_a")).unwrap();
             log_a.update(|t| t.data_mut::<f64>().unwrap()[1] = value);
             match set.hankel_sum() {
@@ -132,7 +134,7 @@ mod tests {
         let positive = [Discretization::Free, Discretization::Zoh, Discretization::ZohClamped];
         let all = positive.map(|discretization| (discretization, HrmMode::Positive));
         for (discretization, mode) in all.into_iter().chain([(Discretization::Free, HrmMode::Signed)]) {
-            let (set, _) = set(discretization, mode);
+            let set = set(discretization, mode);
             let value = || set.hankel_sum().unwrap().unwrap();
             let gradients = value().backward().unwrap();
             for parameter in set.parameters() {

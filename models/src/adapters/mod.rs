@@ -3,75 +3,70 @@
 //! A backbone offers *sites*. At a linear site an adapter changes one projection (`q_proj`, `up_proj` ...); at a stream site
 //! (`attention`, `mlp`) it acts on the sequence after the sub-layer. An [`AdapterSet`] holds what is attached where; the
 //! backbone asks it layer by layer and knows no adapter by name.
+//!
+//! Every *kind* of adapter is a folder here and a line in the registry. [`LinearKind`] is what a kind of projections says of
+//! itself, [`StreamKind`] what one on the stream says; nothing outside the registry knows a kind by its name.
 
 pub mod adalora;
 mod budget;
-mod dora;
-mod dynamics;
-mod exactness;
-mod files;
+mod config;
+pub mod dora;
 mod hankel;
-mod hrm;
-mod ia3;
-pub mod kinds;
-mod linear_adapter;
-mod lora;
-mod merge;
-mod peft;
+pub mod hankel_shared;
+pub mod hrm;
+pub mod ia3;
+mod kind;
+pub mod linear;
+pub mod lora;
 mod placement;
+mod registry;
+pub mod selective;
+mod shared;
+pub mod state_offset;
 pub mod stream;
 mod truncation;
 
 pub use crate::weights::{Discretization, HrmInput, HrmMode, HrmPreset as Preset, HrmSite as StreamSite};
-pub use adalora::{AdaLora, AdaLoraConfig, Allocation, Schedule};
+pub use adalora::{AdaLora, AdaLoraConfig, Schedule};
 pub use budget::Budget;
+pub use config::AdapterConfig;
 pub use dora::Dora;
-pub use dynamics::{Coefficients, Dynamics, RateInit};
-pub use exactness::{Deviation, Exactness};
-pub use hrm::{Hrm, HrmConfig, StreamInputs};
+pub use hankel_shared::HankelShared;
+pub use hrm::{Deviation, Dynamics, Exactness, Hrm, HrmConfig, RateInit};
 pub use ia3::{Ia3, Ia3Config};
-pub use linear_adapter::LinearAdapter;
+pub use kind::{Context, Kind, Sites};
+pub use linear::merge::{MergeReport, Merged};
+pub use linear::{Allocation, LinearAdapter, LinearContext, LinearKind};
 pub use lora::{Lora, LoraConfig};
-pub use merge::{MergeReport, Merged};
 pub use placement::{LinearSite, Placement};
-pub use stream::{Memory, Place, Stream, StreamAdapter, StreamConfig, StreamKind, register};
+pub use registry::{kind, kinds, register, register_linear, replacement};
+pub use selective::Selective;
+pub use state_offset::StateOffset;
+pub use stream::{Memory, Recurrence, SiteContext, Stream, StreamAdapter, StreamInputs, StreamKind};
 pub use truncation::{Truncated, TruncationError};
 
 use crate::parameter::Parameter;
-use adalora::Allocator;
+use crate::settings::Table;
+use crate::weights::hrm_file::CONFIG_FILE;
+use crate::weights::{self, WeightsError};
 use hankel_core::{DType, Device, Error, Gradients, Result, Tensor};
-use hankel_ops::{add, scale};
+use linear::SharedTraining;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use stream::{Attached, Shared};
-
-/// Which adapter is attached, and how.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AdapterConfig {
-    /// The backbone alone.
-    None,
-    /// Recurrent adapters at stream sites.
-    Hrm(HrmConfig),
-    /// Low-rank updates at linear sites: LoRA, rsLoRA, DoRA.
-    Lora(LoraConfig),
-    /// Low-rank updates whose ranks are shared out while training.
-    AdaLora(AdaLoraConfig),
-    /// Scales at linear sites.
-    Ia3(Ia3Config),
-    /// A registered kind at stream sites.
-    Stream(StreamConfig),
-}
+use std::path::Path;
+use std::sync::Arc;
 
 /// The adapters of one layer.
 #[derive(Clone, Default)]
 pub struct LayerAdapters {
-    linear: BTreeMap<String, LinearAdapter>,
+    linear: BTreeMap<String, Arc<dyn LinearAdapter>>,
     stream: BTreeMap<StreamSite, Stream>,
 }
 
 impl LayerAdapters {
     /// What is attached to a linear site.
-    pub fn linear(&self, site: &str) -> Option<&LinearAdapter> {
-        self.linear.get(site)
+    pub fn linear(&self, site: &str) -> Option<&dyn LinearAdapter> {
+        self.linear.get(site).map(|adapter| &**adapter)
     }
 
     /// What is attached to a stream site.
@@ -85,39 +80,37 @@ impl LayerAdapters {
     }
 
     /// All adapted projections, by site.
-    pub fn linears(&self) -> impl Iterator<Item = (&str, &LinearAdapter)> {
-        self.linear.iter().map(|(site, adapter)| (site.as_str(), adapter))
+    pub fn linears(&self) -> impl Iterator<Item = (&str, &dyn LinearAdapter)> {
+        self.linear.iter().map(|(site, adapter)| (site.as_str(), &**adapter))
     }
 }
 
 /// Everything attached to one backbone. Cloning shares the parameters.
 #[derive(Clone)]
 pub struct AdapterSet {
-    config: AdapterConfig,
+    config: Option<AdapterConfig>,
     layers: Vec<LayerAdapters>,
-    allocator: Allocator,
+    training: Option<Arc<dyn SharedTraining>>,
 }
 
 impl AdapterSet {
     /// Nothing attached.
     pub fn none(placement: &Placement) -> Self {
-        AdapterSet {
-            config: AdapterConfig::None,
-            layers: vec![LayerAdapters::default(); placement.layers],
-            allocator: Allocator::default(),
-        }
+        AdapterSet { config: None, layers: vec![LayerAdapters::default(); placement.layers], training: None }
     }
 
     /// Fresh adapters of `config` at all its sites, trainable.
     ///
     /// # Errors
-    /// When a site does not exist in the backbone, a size is out of range, or for DoRA, which starts from the backbone's
-    /// weights: see [`AdapterSet::on`].
+    /// When a site does not exist in the backbone, a size is out of range, or the kind starts from the backbone's weights: see
+    /// [`AdapterSet::on`].
     pub fn new(config: &AdapterConfig, placement: &Placement, seed: u64) -> Result<Self> {
-        match config {
-            AdapterConfig::Lora(config) if config.dora => Err(dora::needs_weights()),
-            _ => Self::build(config, placement, seed, |_, rank| rank),
+        let set = Self::build(config, placement, seed)?;
+        if set.linears().any(|(_, adapter)| adapter.needs_weight()) {
+            let problem = "these adapters start from the backbone's weights: make the set with AdapterSet::on";
+            return Err(Error::invalid(config.kind().name(), problem));
         }
+        Ok(set)
     }
 
     /// Fresh adapters of `config`, trainable, on a backbone with the sites of `placement` and the parameters `backbone`; the
@@ -126,75 +119,60 @@ impl AdapterSet {
     /// # Errors
     /// When a site does not exist in the backbone, or a size is out of range.
     pub fn on(config: &AdapterConfig, placement: &Placement, backbone: &[Parameter], seed: u64) -> Result<Self> {
-        let set = Self::build(config, placement, seed, |_, rank| rank)?;
-        for (path, adapter) in set.linears() {
-            if let LinearAdapter::Dora(dora) = adapter {
-                let name = format!("{path}.weight");
-                let weight = backbone.iter().find(|parameter| parameter.name() == name);
-                let missing = || Error::invalid("dora", format!("the backbone has no parameter {name}"));
-                dora.start_at(&weight.ok_or_else(missing)?.tensor())?;
-            }
+        let set = Self::build(config, placement, seed)?;
+        for (path, adapter) in set.linears().filter(|(_, adapter)| adapter.needs_weight()) {
+            let name = format!("{path}.weight");
+            let weight = backbone.iter().find(|parameter| parameter.name() == name);
+            let missing = || Error::invalid("adapter", format!("the backbone has no parameter {name}"));
+            adapter.start_at(&weight.ok_or_else(missing)?.tensor())?;
         }
         Ok(set)
     }
 
-    /// `rank` gives the rank of an AdaLoRA update from its path and the rank of the configuration.
-    fn build(
-        config: &AdapterConfig,
-        placement: &Placement,
-        seed: u64,
-        rank: impl Fn(&str, usize) -> usize,
-    ) -> Result<Self> {
-        let mut set = AdapterSet { config: config.clone(), ..Self::none(placement) };
-        let targets = match config {
-            AdapterConfig::None => &[][..],
-            AdapterConfig::Lora(config) => &config.targets,
-            AdapterConfig::AdaLora(config) => &config.targets,
-            AdapterConfig::Ia3(config) => &config.targets,
-            AdapterConfig::Hrm(config) => {
-                config.check().map_err(|problem| Error::invalid("hrm", problem))?;
-                for (layer, adapters) in set.layers.iter_mut().enumerate() {
-                    for &site in &config.sites {
-                        let adapter = Hrm::new(config, placement.d_model, layer, site, seed)?;
-                        adapters.stream.insert(site, Stream::Hrm(adapter));
-                    }
-                }
-                &[]
-            }
-            AdapterConfig::Stream(config) => {
-                config.check().map_err(|problem| Error::invalid("adapter", problem))?;
-                let common = Shared::default();
-                for (layer, adapters) in set.layers.iter_mut().enumerate() {
-                    for &site in &config.sites {
-                        let sizes = [layer, placement.d_model, config.length];
-                        let place = Place::new(&config.kind, sizes, site, seed, &common);
-                        adapters.stream.insert(site, Stream::Attached(Attached::new(config, &place)?));
-                    }
-                }
-                &[]
-            }
-        };
-        for (layer, site) in placement.select(targets)? {
-            let adapter = match config {
-                AdapterConfig::None | AdapterConfig::Hrm(_) | AdapterConfig::Stream(_) => continue,
-                AdapterConfig::Lora(config) if config.dora => {
-                    LinearAdapter::Dora(Dora::new(config, site, layer, seed)?)
-                }
-                AdapterConfig::Lora(config) => LinearAdapter::Lora(Lora::new(config, site, layer, seed)?),
-                AdapterConfig::AdaLora(config) => {
-                    let rank = rank(&site.path(layer), config.init_rank);
-                    LinearAdapter::AdaLora(AdaLora::new(config, rank, site, layer, seed)?)
-                }
-                AdapterConfig::Ia3(config) => LinearAdapter::Ia3(Ia3::new(config, site, layer)?),
-            };
-            set.layers[layer].linear.insert(site.name.clone(), adapter);
-        }
+    fn build(config: &AdapterConfig, placement: &Placement, seed: u64) -> Result<Self> {
+        let mut set = AdapterSet { config: Some(config.clone()), ..Self::none(placement) };
+        config.kind().0.attach(&mut set, config, placement, seed)?;
         Ok(set)
     }
 
-    /// What it was made from.
-    pub fn config(&self) -> &AdapterConfig {
-        &self.config
+    /// Writes the directory, all or nothing, replacing one that is there. Nothing is written for no adapter.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was there is still there then.
+    pub fn save(&self, directory: &Path, base_model: Option<&str>) -> weights::Result<()> {
+        self.config.as_ref().map_or(Ok(()), |config| config.kind().0.save(self, config, directory, base_model))
+    }
+
+    /// Reads a directory for a backbone with the sites of `placement`; `length` is that of sequences, on which defaults depend
+    /// that a file does not have. Everything is trainable afterwards but state matrices in dense form and adapters truncated along
+    /// data. What is stored in f64 is f64, and so are recurrent adapters with a reduced layer; other parameters are f32.
+    /// [`AdapterSet::to_dtype`] rounds to the type that is computed in.
+    ///
+    /// # Errors
+    /// When a file is missing or malformed, the adapter is of an unknown kind, or it was made for another backbone.
+    pub fn load(directory: &Path, placement: &Placement, length: usize) -> weights::Result<Self> {
+        let path = directory.join(CONFIG_FILE);
+        let fail = |reason: String| WeightsError::content(&path, reason);
+        let bytes = hankel_io::input::read(&path)?;
+        let file: Table = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
+        if let Some(kind) = kinds().into_iter().find(|kind| kind.0.owns(&file)) {
+            return kind.0.load(directory, &file, placement, length);
+        }
+        let text = |key: &str| file.get(key).and_then(Value::as_str);
+        Err(fail(match (text("peft_type"), text("kind")) {
+            (None, _) => "there is no peft_type: this is not an adapter".to_owned(),
+            (Some("STREAM"), Some(kind)) => registry::unknown(kind),
+            (Some(other), _) => {
+                let all = kinds();
+                let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();
+                format!("peft_type is {other:?}, of none of the kinds that there are: {}", names.join(", "))
+            }
+        }))
+    }
+
+    /// What it was made from; `None` without adapters.
+    pub fn config(&self) -> Option<&AdapterConfig> {
+        self.config.as_ref()
     }
 
     /// The adapters of layer `index`.
@@ -208,60 +186,40 @@ impl AdapterSet {
     }
 
     /// All adapted projections with their paths (`model.layers.2.self_attn.q_proj`), layer by layer.
-    pub fn linears(&self) -> impl Iterator<Item = (&str, &LinearAdapter)> {
+    pub fn linears(&self) -> impl Iterator<Item = (&str, &dyn LinearAdapter)> {
         self.layers.iter().flat_map(LayerAdapters::linears).map(|(_, adapter)| (adapter.path(), adapter))
     }
 
-    fn adalora(&self) -> Vec<&AdaLora> {
-        let all = self.layers.iter().flat_map(LayerAdapters::linears);
-        all.filter_map(|(_, adapter)| if let LinearAdapter::AdaLora(adapter) = adapter { Some(adapter) } else { None })
-            .collect()
-    }
-
-    /// The term that the adapters add to the loss of each micro-batch: the orthogonality penalty of AdaLoRA; `None` where
-    /// there is none.
+    /// The term that the adapters add to the loss of each micro-batch, such as the orthogonality penalty of AdaLoRA; `None`
+    /// where there is none.
     ///
     /// # Errors
     /// Those of the operators.
     pub fn penalty(&self) -> Result<Option<Tensor>> {
-        let AdapterConfig::AdaLora(config) = &self.config else { return Ok(None) };
-        if config.orth_reg_weight == 0.0 {
-            return Ok(None);
-        }
-        let mut sum: Option<Tensor> = None;
-        let mut terms = 0;
-        for term in self.adalora().into_iter().map(AdaLora::penalties) {
-            for term in term? {
-                terms += 1;
-                sum = Some(sum.map_or(Ok(term.clone()), |sum| add(&sum, &term))?);
-            }
-        }
-        sum.map(|sum| scale(&sum, config.orth_reg_weight / f64::from(terms))).transpose()
+        self.training.as_ref().map_or(Ok(None), |training| training.penalty())
     }
 
     /// Whether [`AdapterSet::allocate`] does anything.
     pub fn allocates(&self) -> bool {
-        matches!(self.config, AdapterConfig::AdaLora(_))
+        self.training.is_some()
     }
 
-    /// AdaLoRA's part of a training step, called after each optimizer step (numbered from 0) with the gradients it used and
-    /// the factor that it put on them (the mean over micro-batches, clipping): updates the scores and, by the schedule,
-    /// gives the ranks to the projections that need them. `None` for any other adapter.
+    /// What a kind does after each optimizer step (numbered from 0) with the gradients that it used and the factor that it put on
+    /// them (the mean over micro-batches, clipping): AdaLoRA gives the ranks to the projections that need them. `None` for kinds
+    /// that do nothing.
     ///
     /// # Errors
     /// When a gradient is missing.
     pub fn allocate(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Option<Allocation>> {
-        let AdapterConfig::AdaLora(config) = &self.config else { return Ok(None) };
-        self.allocator.step(config, &self.adalora(), step, gradients, factor).map(Some)
+        self.training.as_ref().map(|training| training.step(step, gradients, factor)).transpose()
     }
 
-    /// What a resumed training needs beside parameters and the optimizer's moments, by name: AdaLoRA's scores and masks;
-    /// empty for any other adapter.
+    /// What a resumed training needs beside parameters and the optimizer's moments, by name; empty for most kinds.
     ///
     /// # Errors
-    /// Never for a set made by this module.
+    /// Those of the operators.
     pub fn training_state(&self) -> Result<BTreeMap<String, Tensor>> {
-        self.allocator.save()
+        self.training.as_ref().map_or(Ok(BTreeMap::new()), |training| training.save())
     }
 
     /// Takes back what [`AdapterSet::training_state`] gave.
@@ -269,43 +227,64 @@ impl AdapterSet {
     /// # Errors
     /// When it is the state of other adapters.
     pub fn restore_training_state(&self, saved: &BTreeMap<String, Tensor>) -> Result<()> {
-        self.allocator.restore(&self.adalora(), saved)
+        match &self.training {
+            Some(training) => training.restore(saved),
+            None if saved.is_empty() => Ok(()),
+            None => Err(Error::invalid("adapter", "the saved state is that of other adapters")),
+        }
     }
 
-    /// Whether adapters of a registered kind were truncated; such are for use, not for training.
+    /// Whether adapters were truncated along data; such are for use, not for training.
     pub fn is_truncated(&self) -> bool {
-        let mut streams = self.layers.iter().flat_map(LayerAdapters::streams);
-        streams.any(|(_, stream)| matches!(stream, Stream::Attached(attached) if attached.is_truncated()))
+        self.streams().any(|(_, stream)| stream.is_truncated())
     }
 
-    /// Whether there is something to truncate: HRM, or a kind that gives its system.
+    /// All stream adapters with their layers.
+    pub fn streams(&self) -> impl Iterator<Item = (usize, &Stream)> {
+        let layers = self.layers.iter().enumerate();
+        layers.flat_map(|(layer, adapters)| adapters.streams().map(move |(_, stream)| (layer, stream)))
+    }
+
+    /// Whether all are linear recurrences, which are truncated with a certificate.
     ///
     /// # Errors
     /// Those of the operators.
-    pub fn can_be_truncated(&self) -> Result<bool> {
-        for (_, stream) in self.layers.iter().flat_map(LayerAdapters::streams) {
-            match stream {
-                Stream::Attached(attached) if attached.is_truncated() || attached.example()?.is_none() => {
-                    return Ok(false);
-                }
-                _ => {}
+    pub fn is_recurrent(&self) -> Result<bool> {
+        let mut any = false;
+        for (_, stream) in self.streams() {
+            any = true;
+            if stream.adapter().recurrence()?.is_none() {
+                return Ok(false);
             }
         }
-        Ok(self.layers.iter().any(|layer| !layer.stream.is_empty()))
+        Ok(any)
+    }
+
+    /// Whether all are systems whose coefficients change along their input, which are truncated along data.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn is_varying(&self) -> Result<bool> {
+        let mut any = false;
+        for (_, stream) in self.streams() {
+            any = true;
+            if stream.is_truncated() || stream.example()?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(any)
     }
 
     /// Every parameter once, layer by layer.
     pub fn parameters(&self) -> Vec<Parameter> {
         let layer = |layer: &LayerAdapters| -> Vec<Parameter> {
-            let linear = layer.linear.values().flat_map(LinearAdapter::parameters);
+            let linear = layer.linear.values().flat_map(|adapter| adapter.parameters());
             linear.chain(layer.stream.values().flat_map(Stream::parameters)).collect()
         };
         let mut all: Vec<Parameter> = self.layers.iter().flat_map(layer).collect();
-        if matches!(self.config, AdapterConfig::Stream(_)) {
-            // Layers may have parameters in common.
-            let mut seen = BTreeSet::new();
-            all.retain(|parameter| seen.insert(parameter.name().to_owned()));
-        }
+        // Layers may have parameters in common.
+        let mut seen = BTreeSet::new();
+        all.retain(|parameter| seen.insert(parameter.name().to_owned()));
         all
     }
 
@@ -335,8 +314,7 @@ impl AdapterSet {
     /// When the type is not a float, or a dense state matrix is not stable once it is rounded to it.
     pub fn to_dtype(&self, dtype: DType) -> Result<()> {
         self.parameters().iter().try_for_each(|parameter| parameter.to_dtype(dtype))?;
-        let streams = self.layers.iter().flat_map(LayerAdapters::streams);
-        streams.filter_map(|(_, stream)| stream.hrm()).try_for_each(|hrm| hrm.dynamics.check_stable())
+        self.streams().try_for_each(|(_, stream)| stream.adapter().check_rounded())
     }
 
     /// Moves every parameter to `device`.

@@ -1,7 +1,7 @@
 //! Truncation of attached adapters, and what an optimizer knows of them carried across.
 
-use super::files::state_order;
-use super::{AdapterConfig, AdapterSet, Placement};
+use super::hrm::file::state_order;
+use super::{AdapterSet, Placement};
 use crate::reduce::hrm::input_gains;
 use crate::reduce::{AdapterReduction, LayerReduction, ReduceError, ReduceOptions, reduce_adapter};
 use crate::weights::{Discretization, HrmAdapterFile, HrmDynamics, HrmLayerFile};
@@ -41,10 +41,7 @@ impl AdapterSet {
         steps: usize,
         base_model: Option<&str>,
     ) -> std::result::Result<Truncated, TruncationError> {
-        let AdapterConfig::Hrm(config) = self.config() else {
-            return Err(ReduceError::Mismatch("only recurrent adapters can be truncated".into()).into());
-        };
-        let full = self.to_hrm_file(config, base_model);
+        let full = self.to_hrm_file(base_model).map_err(ReduceError::Mismatch)?;
         let device = self.device();
         device.check()?;
         let mut reduction = reduce_adapter(&full, options)?;
@@ -138,7 +135,7 @@ fn project(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::{HrmConfig, HrmMode, Preset, StreamInputs, StreamSite};
+    use crate::adapters::{AdapterConfig, Hrm, HrmConfig, HrmMode, Preset, StreamInputs, StreamSite};
     use crate::lti::OrderRule;
     use crate::parameter::Parameter;
     use crate::pass::Pass;
@@ -157,8 +154,8 @@ mod tests {
     fn gradients(set: &AdapterSet) -> Gradients {
         let x = noise("x", &[2, 9, WIDTH]);
         let inputs = StreamInputs { residual: &x, norm: &x, sublayer: None };
-        let adapter = set.layer(0).stream(StreamSite::Mlp).unwrap().hrm().unwrap();
-        let out = adapter.output(&x, &adapter.states(0, inputs, &mut Pass::evaluation()).unwrap()).unwrap();
+        let stream = set.layer(0).stream(StreamSite::Mlp).unwrap();
+        let out = stream.forward(0, inputs, &mut Pass::evaluation()).unwrap();
         out.backward_with(noise("seed", &[2, 9, WIDTH])).unwrap()
     }
 
@@ -172,17 +169,16 @@ mod tests {
         let placement = Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
         for mode in [HrmMode::Signed, HrmMode::Complex] {
             let config = HrmConfig { mode, ..HrmConfig::new(Preset::Paper, 6, WIDTH, 9) };
-            let set = AdapterSet::new(&AdapterConfig::Hrm(config), &placement, 1).unwrap();
+            let set = AdapterSet::new(&AdapterConfig::stream::<Hrm>(&config), &placement, 1).unwrap();
             set.to_dtype(DType::F64).unwrap();
             for parameter in set.parameters().iter().filter(|parameter| parameter.name().ends_with("angle")) {
                 parameter.set(&Tensor::from_vec(vec![-0.5, 4.0, 7.0], [3]).unwrap()).unwrap();
             }
             let output = |set: &AdapterSet| {
                 let x = noise("x", &[1, 40, WIDTH]);
-                let adapter = set.layer(0).stream(StreamSite::Mlp).unwrap().hrm().unwrap();
+                let stream = set.layer(0).stream(StreamSite::Mlp).unwrap();
                 let inputs = StreamInputs { residual: &x, norm: &x, sublayer: None };
-                let states = adapter.states(0, inputs, &mut Pass::evaluation()).unwrap();
-                adapter.output(&x, &states).unwrap().to_f64_vec()
+                stream.forward(0, inputs, &mut Pass::evaluation()).unwrap().to_f64_vec()
             };
             let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
             let full = output(&set);
@@ -213,7 +209,7 @@ mod tests {
         for (discretization, mode) in positive.into_iter().chain([(Discretization::Free, HrmMode::Signed)]) {
             let mut config = HrmConfig::new(Preset::Paper, 4, WIDTH, 9);
             (config.discretization, config.mode) = (discretization, mode);
-            let set = AdapterSet::new(&AdapterConfig::Hrm(config), &placement, 1).unwrap();
+            let set = AdapterSet::new(&AdapterConfig::stream::<Hrm>(&config), &placement, 1).unwrap();
             set.to_dtype(DType::F64).unwrap();
             // States 2 and 3 repeat the pole and the input of states 0 and 1.
             for parameter in set.parameters() {

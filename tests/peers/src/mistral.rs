@@ -7,7 +7,7 @@ use crate::protocol::{Program, Report, Tensors, named};
 use crate::step::{RANK, disturb};
 use anyhow::{Context, Result, anyhow};
 use hankel_core::{DType, Gradients, Precision, Random, Tensor, with_precision};
-use hankel_models::adapters::LoraConfig;
+use hankel_models::adapters::{Lora, LoraConfig};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Pass, StepKey};
 use serde::Deserialize;
 
@@ -51,7 +51,7 @@ impl Block {
         for parameter in model.parameters().iter().filter(|parameter| parameter.name().ends_with("_proj.weight")) {
             parameter.update(|weight| quantize(weight).map(|packed| *weight = packed))?;
         }
-        let adapters = AdapterSet::new(&AdapterConfig::Lora(LoraConfig::new(RANK)), &model.placement(), 0)?;
+        let adapters = AdapterSet::new(&AdapterConfig::linear::<Lora>(&LoraConfig::new(RANK)), &model.placement(), 0)?;
         for parameter in adapters.parameters().iter().filter(|parameter| parameter.name().contains("lora_B")) {
             disturb(parameter, 0.02)?;
         }

@@ -4,7 +4,7 @@ use crate::optimizer::Optimizer;
 use crate::protocol::{Program, Report, Tensors, named};
 use anyhow::{Result, anyhow};
 use hankel_core::{Gradients, Precision, Random, Tensor, with_precision};
-use hankel_models::adapters::{HrmConfig, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::{ScanPath, Targets};
 use serde::Deserialize;
@@ -59,10 +59,10 @@ impl Step {
             disturb(parameter, 0.02)?;
         }
         let adapter = match settings.adapter {
-            Adapter::Lora => AdapterConfig::Lora(LoraConfig::new(RANK)),
+            Adapter::Lora => AdapterConfig::linear::<Lora>(&LoraConfig::new(RANK)),
             Adapter::Hrm => {
                 let config = HrmConfig::new(Preset::Paper, STATES, d_model, steps);
-                AdapterConfig::Hrm(HrmConfig { scan: settings.scan.unwrap_or(config.scan), ..config })
+                AdapterConfig::stream::<Hrm>(&HrmConfig { scan: settings.scan.unwrap_or(config.scan), ..config })
             }
         };
         let adapters = AdapterSet::new(&adapter, &model.placement(), 0)?;

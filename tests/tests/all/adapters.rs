@@ -1,7 +1,9 @@
 //! Adapters at linear sites: what they compute, how AdaLoRA allocates, budgets, merging, and files that do not fit.
 
 use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
-use hankel_models::adapters::{AdaLoraConfig, Ia3Config, LinearAdapter, LoraConfig, Preset, Schedule};
+use hankel_models::adapters::{
+    AdaLora, AdaLoraConfig, Dora, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, Preset, Schedule,
+};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, DecoderConfig, Parameter, Pass, TinyGpt, TinyGptConfig};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -26,25 +28,32 @@ fn every_linear() -> Vec<String> {
 fn low_rank(change: impl FnOnce(&mut LoraConfig)) -> AdapterConfig {
     let mut config = LoraConfig { targets: every_linear(), lora_alpha: 5.0, ..LoraConfig::new(3) };
     change(&mut config);
-    AdapterConfig::Lora(config)
+    AdapterConfig::linear::<Lora>(&config)
+}
+
+fn dora() -> AdapterConfig {
+    AdapterConfig::linear::<Dora>(&LoraConfig { targets: every_linear(), lora_alpha: 5.0, ..LoraConfig::new(3) })
 }
 
 fn adalora() -> AdapterConfig {
+    AdapterConfig::linear::<AdaLora>(&adalora_settings())
+}
+
+fn adalora_settings() -> AdaLoraConfig {
     let schedule = Schedule { tinit: 2, tfinal: 3, delta_t: 2, total_steps: 12 };
-    let targets = every_linear();
-    AdapterConfig::AdaLora(AdaLoraConfig { targets, schedule, ..AdaLoraConfig::new(4, 2, 12) })
+    AdaLoraConfig { targets: every_linear(), schedule, ..AdaLoraConfig::new(4, 2, 12) }
 }
 
 fn kinds() -> Vec<(&'static str, AdapterConfig)> {
     vec![
         ("lora", low_rank(|_| ())),
         ("rslora", low_rank(|c| c.rslora = true)),
-        ("dora", low_rank(|c| c.dora = true)),
+        ("dora", dora()),
         ("adalora", adalora()),
-        ("ia3", AdapterConfig::Ia3(Ia3Config::default())),
+        ("ia3", AdapterConfig::linear::<Ia3>(&Ia3Config::default())),
         (
             "ia3 everywhere",
-            AdapterConfig::Ia3(Ia3Config { targets: every_linear(), feedforward: vec!["o_proj".into()] }),
+            AdapterConfig::linear::<Ia3>(&Ia3Config { targets: every_linear(), feedforward: vec!["o_proj".into()] }),
         ),
     ]
 }
@@ -87,7 +96,7 @@ fn a_fresh_adapter_changes_nothing() {
         shake(&adapters.parameters(), 0.2);
         assert!(largest_difference(&logits(&model, &adapters), &bare) > 0.01, "{name} has no effect");
     }
-    let no_weights = AdapterSet::new(&low_rank(|c| c.dora = true), &model.placement(), 0).err().unwrap().to_string();
+    let no_weights = AdapterSet::new(&dora(), &model.placement(), 0).err().unwrap().to_string();
     assert!(no_weights.contains("AdapterSet::on"), "{no_weights}");
 }
 
@@ -136,8 +145,8 @@ fn merging_reports_what_rounding_loses() {
 #[test]
 fn what_cannot_be_merged_is_refused() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
-    let hrm = hankel_models::adapters::HrmConfig::new(Preset::Paper, 4, 12, 9);
-    let hrm = on(&AdapterConfig::Hrm(hrm), &model).unwrap();
+    let hrm = HrmConfig::new(Preset::Paper, 4, 12, 9);
+    let hrm = on(&AdapterConfig::stream::<Hrm>(&hrm), &model).unwrap();
     let before: Vec<Vec<f64>> = model.parameters().iter().map(|p| p.tensor().to_f64_vec()).collect();
     let message = hrm.merge(&model.parameters()).unwrap_err().to_string();
     assert!(message.contains("state"), "{message}");
@@ -243,9 +252,8 @@ fn a_state_of_other_adapters_is_refused() {
     set.allocate(0, &gradients(&set, 0), 1.0).unwrap();
     let state = set.training_state().unwrap();
     assert_eq!(state.len(), 2 * set.parameters().len());
-    let AdapterConfig::AdaLora(config) = adalora() else { unreachable!() };
-    let other = AdaLoraConfig { targets: vec!["q_proj".into()], ..config };
-    let other = on(&AdapterConfig::AdaLora(other), &model).unwrap();
+    let other = AdaLoraConfig { targets: vec!["q_proj".into()], ..adalora_settings() };
+    let other = on(&AdapterConfig::linear::<AdaLora>(&other), &model).unwrap();
     assert!(other.restore_training_state(&state).unwrap_err().to_string().contains("other projections"));
     let mut part = state.clone();
     part.pop_first();
@@ -271,22 +279,22 @@ fn counts_and_budgets_of_the_golden_file() {
         };
         let placement = if number("layers") == Some(4) { &tiny } else { &mistral };
         let config = match kind {
-            "HRM" => {
-                AdapterConfig::Hrm(hankel_models::adapters::HrmConfig::new(Preset::Paper, size, placement.d_model, 512))
-            }
+            "HRM" => AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, size, placement.d_model, 512)),
             // Two square projections: on grouped queries these are q_proj and o_proj.
-            "LoRA q,v square" => {
-                AdapterConfig::Lora(LoraConfig { targets: targets(&["q_proj", "o_proj"]), ..LoraConfig::new(size) })
-            }
+            "LoRA q,v square" => AdapterConfig::linear::<Lora>(&LoraConfig {
+                targets: targets(&["q_proj", "o_proj"]),
+                ..LoraConfig::new(size)
+            }),
             "LoRA on Mistral-7B shapes" => {
-                AdapterConfig::Lora(LoraConfig { targets: targets(&[]), ..LoraConfig::new(size) })
+                AdapterConfig::linear::<Lora>(&LoraConfig { targets: targets(&[]), ..LoraConfig::new(size) })
             }
             "DoRA on Mistral-7B shapes" => {
-                AdapterConfig::Lora(LoraConfig { targets: targets(&[]), dora: true, ..LoraConfig::new(size) })
+                AdapterConfig::linear::<Dora>(&LoraConfig { targets: targets(&[]), ..LoraConfig::new(size) })
             }
-            "AdaLoRA on Mistral-7B shapes" => {
-                AdapterConfig::AdaLora(AdaLoraConfig { targets: targets(&[]), ..AdaLoraConfig::new(size, size, 100) })
-            }
+            "AdaLoRA on Mistral-7B shapes" => AdapterConfig::linear::<AdaLora>(&AdaLoraConfig {
+                targets: targets(&[]),
+                ..AdaLoraConfig::new(size, size, 100)
+            }),
             "Mistral-7B-v0.1 backbone" => continue,
             other => panic!("unknown kind {other}"),
         };
@@ -295,14 +303,7 @@ fn counts_and_budgets_of_the_golden_file() {
         for budget in [count, count - count / 100, count + count / 100] {
             let solved = config.solve_budget(placement, budget).unwrap();
             // The nearest there is: no size beside it comes nearer.
-            let at = |size: usize| match &solved.config {
-                AdapterConfig::Hrm(c) => {
-                    AdapterConfig::Hrm(hankel_models::adapters::HrmConfig { state_dim: size, ..c.clone() })
-                }
-                AdapterConfig::Lora(c) => AdapterConfig::Lora(LoraConfig { rank: size, ..c.clone() }),
-                AdapterConfig::AdaLora(c) => AdapterConfig::AdaLora(AdaLoraConfig { init_rank: size, ..c.clone() }),
-                other => panic!("{other:?}"),
-            };
+            let at = |size: usize| solved.config.clone().with(solved.key, size);
             let distance = |size: usize| at(size).parameter_count(placement).unwrap().abs_diff(budget);
             assert!((1..=2 * size).all(|other| distance(other) >= distance(solved.size)), "{row} for {budget}");
             assert_eq!(solved.parameters, solved.config.parameter_count(placement).unwrap());
@@ -318,19 +319,18 @@ fn counts_and_budgets_of_the_golden_file() {
 #[test]
 fn budgets_say_what_they_come_to() {
     let placement = DecoderConfig::mistral_7b().placement();
-    let lora = AdapterConfig::Lora(LoraConfig::new(1));
+    let lora = AdapterConfig::linear::<Lora>(&LoraConfig::new(1));
     let solved = lora.solve_budget(&placement, 8_400_000).unwrap();
     assert_eq!((solved.key, solved.size, solved.parameters), ("rank", 20, 8_519_680));
     assert!((solved.difference() - 0.014_247).abs() < 1e-5);
-    let hrm = AdapterConfig::Hrm(hankel_models::adapters::HrmConfig::new(Preset::Paper, 1, 4096, 512));
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 1, 4096, 512));
     let solved = hrm.solve_budget(&placement, 6_815_744).unwrap();
     assert_eq!((solved.key, solved.size), ("state_dim", 26));
     assert!(solved.difference().abs() < 3e-4, "{}", solved.difference());
     assert_eq!(lora.solve_budget(&placement, 1).unwrap().size, 1);
-    let ia3 = AdapterConfig::Ia3(Ia3Config::default());
+    let ia3 = AdapterConfig::linear::<Ia3>(&Ia3Config::default());
     assert_eq!(ia3.parameter_count(&placement).unwrap(), 32 * (1024 + 1024 + 14336));
-    assert!(ia3.solve_budget(&placement, 1000).unwrap_err().to_string().contains("IA3"));
-    assert!(AdapterConfig::None.solve_budget(&placement, 1000).is_err());
+    assert!(ia3.solve_budget(&placement, 1000).unwrap_err().to_string().contains("\"ia3\" have no size"));
     assert!(lora.solve_budget(&placement, 0).is_err());
 }
 
@@ -373,7 +373,7 @@ fn settings_without_an_implementation_are_named() {
     refuse(&adalora(), "deltaT", json!(0));
     refuse(&adalora(), "rank_pattern", json!({ "model.layers.0.self_attn.q_proj.lora_E": [true] }));
     refuse(&adalora(), "rank_pattern", json!({ "model.layers.0.self_attn.q_proj.lora_E": [true, true, true, true] }));
-    refuse(&AdapterConfig::Ia3(Ia3Config::default()), "feedforward_modules", json!(["w_proj"]));
+    refuse(&AdapterConfig::linear::<Ia3>(&Ia3Config::default()), "feedforward_modules", json!(["w_proj"]));
     // What is off does not matter, nor what says nothing about the computation.
     load_changed(&lora, |fields| {
         fields["some_later_feature"] = json!(false);
@@ -412,10 +412,11 @@ fn target_modules_as_peft_reads_them() {
 #[test]
 fn every_adapted_projection_is_listed_by_kind() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
-    let set = on(&low_rank(|c| c.dora = true), &model).unwrap();
-    assert!(set.linears().all(|(_, adapter)| matches!(adapter, LinearAdapter::Dora(_)) && adapter.rank() == Some(3)));
-    let AdapterConfig::Lora(config) = set.config() else { panic!() };
-    assert_eq!(set.config().parameter_count(&model.placement()).unwrap() as usize, set.trainable_count());
-    assert_eq!(config.scale(), 5.0 / 3.0);
-    assert_eq!(LoraConfig { rslora: true, ..config.clone() }.scale(), 5.0 / 3.0_f64.sqrt());
+    let set = on(&dora(), &model).unwrap();
+    assert!(set.linears().all(|(_, adapter)| adapter.downcast_ref::<Dora>().is_some() && adapter.rank() == Some(3)));
+    let config = set.config().unwrap();
+    assert_eq!(config.parameter_count(&model.placement()).unwrap() as usize, set.trainable_count());
+    let settings: LoraConfig = config.read().unwrap();
+    assert_eq!(settings.scale(), 5.0 / 3.0);
+    assert_eq!(LoraConfig { rslora: true, ..settings }.scale(), 5.0 / 3.0_f64.sqrt());
 }

@@ -2,7 +2,7 @@
 
 use hankel_core::{Random, Tensor};
 use hankel_models::adapters::stream::Calibration;
-use hankel_models::adapters::{HrmConfig, LoraConfig, Preset, StreamConfig, StreamSite};
+use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset, Selective, StreamSite, selective};
 use hankel_models::lti::OrderRule;
 use hankel_models::lti::varying::Controllability;
 use hankel_models::weights::HrmAdapterFile;
@@ -32,13 +32,14 @@ fn originals() -> &'static TempDir {
     FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let model = Decoder::new(&sizes(), 0).unwrap();
-        let hrm = AdapterConfig::Hrm(HrmConfig::new(Preset::Paper, 3, 8, 16));
-        for (name, config) in [("hrm", hrm), ("lora", AdapterConfig::Lora(LoraConfig::new(2)))] {
+        let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 3, 8, 16));
+        for (name, config) in [("hrm", hrm), ("lora", AdapterConfig::linear::<Lora>(&LoraConfig::new(2)))] {
             let set = AdapterSet::new(&config, &model.placement(), 0).unwrap();
             set.save(&folder.path().join(name), Some("base")).unwrap();
         }
         // Truncated ones have projections of their own.
-        let config = AdapterConfig::Stream(StreamConfig::new("selective", 16).with("state_dim", 3));
+        let settings = selective::Settings { state_dim: 3, ..Default::default() };
+        let config = AdapterConfig::stream::<Selective>(&settings).for_length(16);
         let set = AdapterSet::new(&config, &model.placement(), 0).unwrap();
         let mut calibration = Calibration::new(&set, Controllability::White).unwrap();
         let x = Random::new(0, "x", 0).normal_vec::<f32>(5 * 8, 1.0);

@@ -2,7 +2,7 @@
 //! the weights; with LoRA over 4-bit weights; with the recurrent adapter at each of its inputs, and truncated.
 
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
-use hankel_models::adapters::{HrmConfig, HrmInput, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmInput, Lora, LoraConfig, Preset};
 use hankel_models::decoder::LoadOptions;
 use hankel_models::lti::{GramianFactors, HankelSpectrum, StateMatrix, methods, reduce};
 use hankel_models::reduce::hrm::linear_system;
@@ -11,6 +11,7 @@ use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, Parameter, Pas
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, gradient_norm};
 use hankel_tests::decoders::{devices, everywhere, greedy, loss_of, none, values};
 use hankel_tests::golden::Golden;
+use serde_json::json;
 use std::path::PathBuf;
 
 const MODELS: [&str; 2] = ["window", "headdim"];
@@ -154,7 +155,7 @@ fn inputs_of_layers_may_be_kept_in_bf16() {
     for (name, device) in MODELS.into_iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
         let golden = Golden::read(&format!("mistral/{name}/io_bf16"));
         let model = load(&format!("mistral/{name}/hf_bf16"), device);
-        let lora = AdapterConfig::Lora(LoraConfig::new(4));
+        let lora = AdapterConfig::linear::<Lora>(&LoraConfig::new(4));
         let adapters = AdapterSet::new(&lora, &model.placement(), 1).unwrap();
         adapters.to_device(device).unwrap();
         let x = model.embed(&golden.tokens("input_ids")).unwrap();
@@ -217,10 +218,10 @@ fn lora_over_four_bits() {
 /// The branches of a golden case.
 fn branches(model: &Decoder, golden: &Golden, input: HrmInput, prefix: &str) -> AdapterSet {
     let mut config = HrmConfig::new(Preset::Paper, 6, model.config().d_model, 32);
-    config.input = input;
     config.train_log_dt = golden.has(&format!("{prefix}layers.0.log_dt"));
     let trains_log_dt = config.train_log_dt;
-    let adapters = AdapterSet::new(&AdapterConfig::Hrm(config), &model.placement(), 0).unwrap();
+    let config = AdapterConfig::stream::<Hrm>(&config).with("input", json!(input));
+    let adapters = AdapterSet::new(&config, &model.placement(), 0).unwrap();
     for parameter in adapters.parameters() {
         let parts: Vec<&str> = parameter.name().split('.').collect();
         let (layer, entry) = (parts[2], parts[parts.len() - 1]);
@@ -282,10 +283,10 @@ fn truncated_branches() {
         let golden = Golden::read("hrm_mistral/truncated");
         let model = load("mistral/window/hf", device);
         let full = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
-        let AdapterConfig::Hrm(config) = full.config() else { panic!("a recurrent adapter") };
-        let mut file = full.to_hrm_file(config, None);
+        let mut file = full.to_hrm_file(None).unwrap();
+        let discretization = file.config.discretization;
         for layer in &mut file.layers {
-            let system = linear_system(layer, config.discretization).unwrap();
+            let system = linear_system(layer, discretization).unwrap();
             let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
             golden.check(&format!("layers.{}.hsv", layer.layer), DType::F32, spectrum.values());
             let reduced = reduce(&system, &spectrum, methods::bt::METHOD, 3).unwrap().system;

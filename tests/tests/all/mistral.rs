@@ -3,13 +3,15 @@
 
 use hankel_core::{DType, Random, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLoraConfig, HrmConfig, HrmInput, Ia3Config, LinearAdapter, LoraConfig, Preset, StreamConfig, StreamSite,
+    AdaLora, AdaLoraConfig, Dora, HankelShared, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, Preset, Selective,
+    hankel_shared, selective,
 };
 use hankel_models::decoder::{InitType, LoadOptions, Positions, Rope, families, init_model};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 use hankel_tests::gradients::relative_error;
 use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state, without_dropout};
+use serde_json::json;
 
 const VOCABULARY: usize = 13;
 
@@ -40,31 +42,30 @@ fn tokens(shape: [usize; 2]) -> Tensor {
 }
 
 fn variants() -> Vec<(&'static str, AdapterConfig)> {
-    let hrm = |change: &dyn Fn(&mut HrmConfig)| {
-        let mut config = HrmConfig::new(Preset::Paper, 4, 12, 11);
-        change(&mut config);
-        AdapterConfig::Hrm(config)
-    };
+    let hrm = || AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 4, 12, 11));
     let lora = |targets: &[&str]| {
         let targets = targets.iter().map(|t| (*t).to_owned()).collect();
-        AdapterConfig::Lora(LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })
+        AdapterConfig::linear::<Lora>(&LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })
     };
-    let dora = LoraConfig { targets: vec!["all-linear".into()], dora: true, dropout: 0.2, ..LoraConfig::new(3) };
+    let dora = LoraConfig { targets: vec!["all-linear".into()], dropout: 0.2, ..LoraConfig::new(3) };
     let adalora = AdaLoraConfig { targets: vec!["all-linear".into()], ..AdaLoraConfig::new(3, 2, 20) };
-    let both = vec![StreamSite::Attention, StreamSite::Mlp];
+    let both = json!(["attention", "mlp"]);
     vec![
-        ("hrm", hrm(&|_| ())),
-        ("hrm at both sites", hrm(&|c| c.sites.clone_from(&both))),
-        ("hrm of the norm at attention", hrm(&|c| (c.input, c.sites) = (HrmInput::Norm, vec![StreamSite::Attention]))),
-        ("hrm of the sub-layers", hrm(&|c| (c.input, c.sites) = (HrmInput::Sublayer, both.clone()))),
-        ("selective", AdapterConfig::Stream(StreamConfig { sites: both, ..StreamConfig::new("selective", 11) })),
-        ("hankel-shared", AdapterConfig::Stream(StreamConfig::new("hankel-shared", 11))),
+        ("hrm", hrm()),
+        ("hrm at both sites", hrm().with("sites", both.clone())),
+        ("hrm of the norm at attention", hrm().with("input", "norm").with("sites", "attention")),
+        ("hrm of the sub-layers", hrm().with("input", "sublayer").with("sites", both.clone())),
+        (
+            "selective",
+            AdapterConfig::stream::<Selective>(&selective::Settings::default()).for_length(11).with("sites", both),
+        ),
+        ("hankel-shared", AdapterConfig::stream::<HankelShared>(&hankel_shared::Settings::default()).for_length(11)),
         ("lora q v", lora(&["q_proj", "v_proj"])),
         ("lora mlp", lora(&["gate_proj", "up_proj", "down_proj"])),
         ("lora all", lora(&["all-linear"])),
-        ("dora all", AdapterConfig::Lora(dora)),
-        ("adalora all", AdapterConfig::AdaLora(adalora)),
-        ("ia3", AdapterConfig::Ia3(Ia3Config::default())),
+        ("dora all", AdapterConfig::linear::<Dora>(&dora)),
+        ("adalora all", AdapterConfig::linear::<AdaLora>(&adalora)),
+        ("ia3", AdapterConfig::linear::<Ia3>(&Ia3Config::default())),
     ]
 }
 
@@ -95,7 +96,7 @@ fn gradients_of_every_adapter() {
         let adapters = shaken(&config, &model);
         for (_, adapter) in adapters.linears() {
             // Constants of the backward pass must be constants of the differences too.
-            if let LinearAdapter::Dora(dora) = adapter {
+            if let Some(dora) = adapter.downcast_ref::<Dora>() {
                 dora.hold_norms(true);
             }
         }
@@ -215,7 +216,7 @@ fn what_does_not_fit_is_refused() {
     let say = |tokens: &Tensor| model.hidden(tokens, &none, &mut Pass::evaluation()).unwrap_err().to_string();
     assert!(say(&Tensor::full([1, 3], 13_u32)).contains("token 13 at position 0 is outside a vocabulary of 13"));
     assert!(say(&Tensor::full([3], 1_u32)).contains("[batch, T]"));
-    let config = AdapterConfig::Lora(LoraConfig { targets: vec!["fc1".into()], ..LoraConfig::new(2) });
+    let config = AdapterConfig::linear::<Lora>(&LoraConfig { targets: vec!["fc1".into()], ..LoraConfig::new(2) });
     let message = AdapterSet::new(&config, &model.placement(), 0).err().unwrap().to_string();
     assert!(message.contains("fc1") && message.contains("gate_proj"), "{message}");
     let odd = DecoderConfig { kv_heads: 3, ..model.config().clone() };

@@ -3,8 +3,8 @@
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Random, Result, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLoraConfig, Discretization, HrmConfig, HrmInput, HrmMode, Ia3Config, LinearAdapter, LoraConfig, Preset,
-    StreamConfig, StreamSite,
+    AdaLora, AdaLoraConfig, Discretization, Dora, HankelShared, Hrm, HrmConfig, HrmMode, Ia3, Ia3Config, Lora,
+    LoraConfig, Preset, Selective, StateOffset, hankel_shared, selective, state_offset,
 };
 use hankel_models::linear::NormKind;
 use hankel_models::parameter::trainable_count;
@@ -12,6 +12,7 @@ use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, State,
 use hankel_ops::{ScanPath, Targets};
 use hankel_tests::gradients::relative_error;
 use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state, without_dropout};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 fn tiny() -> TinyGptConfig {
@@ -47,44 +48,48 @@ fn shaken(config: &AdapterConfig, model: &TinyGpt, seed: u64) -> AdapterSet {
 fn hrm(preset: Preset, change: impl FnOnce(&mut HrmConfig)) -> AdapterConfig {
     let mut config = HrmConfig::new(preset, 4, 12, 9);
     change(&mut config);
-    AdapterConfig::Hrm(config)
+    AdapterConfig::stream::<Hrm>(&config)
 }
 
 fn lora(targets: &[&str]) -> AdapterConfig {
     let targets = targets.iter().map(|t| (*t).to_owned()).collect();
-    AdapterConfig::Lora(LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })
+    AdapterConfig::linear::<Lora>(&LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })
 }
 
-fn lora_with(targets: &[&str], change: impl FnOnce(&mut LoraConfig)) -> AdapterConfig {
-    let AdapterConfig::Lora(mut config) = lora(targets) else { unreachable!("LoRA was asked for") };
-    change(&mut config);
-    AdapterConfig::Lora(config)
+fn dora(dropout: f64) -> AdapterConfig {
+    let targets = vec!["all-linear".to_owned()];
+    AdapterConfig::linear::<Dora>(&LoraConfig { targets, lora_alpha: 5.0, dropout, ..LoraConfig::new(3) })
 }
 
 fn adalora(dropout: f64) -> AdapterConfig {
     let targets = vec!["all-linear".to_owned()];
-    AdapterConfig::AdaLora(AdaLoraConfig { targets, lora_alpha: 5.0, dropout, ..AdaLoraConfig::new(3, 2, 20) })
+    AdapterConfig::linear::<AdaLora>(&AdaLoraConfig {
+        targets,
+        lora_alpha: 5.0,
+        dropout,
+        ..AdaLoraConfig::new(3, 2, 20)
+    })
 }
 
-fn kind(name: &str, change: impl FnOnce(&mut StreamConfig)) -> AdapterConfig {
-    let mut config = StreamConfig::new(name, 9);
-    change(&mut config);
-    AdapterConfig::Stream(config)
+fn selective(change: impl FnOnce(&mut selective::Settings)) -> AdapterConfig {
+    let mut settings = selective::Settings::default();
+    change(&mut settings);
+    AdapterConfig::stream::<Selective>(&settings).for_length(9)
+}
+
+fn hankel_shared() -> AdapterConfig {
+    AdapterConfig::stream::<HankelShared>(&hankel_shared::Settings::default()).for_length(9)
 }
 
 /// Every kind and setting that changes the equations.
 fn variants() -> Vec<(&'static str, AdapterConfig)> {
-    let both = vec![StreamSite::Attention, StreamSite::Mlp];
+    let both = json!(["attention", "mlp"]);
     vec![
-        ("none", AdapterConfig::None),
         ("hrm paper", hrm(Preset::Paper, |_| ())),
-        ("hrm paper at both sites", hrm(Preset::Paper, |c| c.sites.clone_from(&both))),
+        ("hrm paper at both sites", hrm(Preset::Paper, |_| ()).with("sites", both.clone())),
         ("hrm released", hrm(Preset::Released, |_| ())),
-        ("hrm sublayer", hrm(Preset::Paper, |c| (c.input, c.sites) = (HrmInput::Sublayer, both.clone()))),
-        (
-            "hrm norm at attention",
-            hrm(Preset::Paper, |c| (c.input, c.sites) = (HrmInput::Norm, vec![StreamSite::Attention])),
-        ),
+        ("hrm sublayer", hrm(Preset::Paper, |_| ()).with("input", "sublayer").with("sites", both.clone())),
+        ("hrm norm at attention", hrm(Preset::Paper, |_| ()).with("input", "norm").with("sites", "attention")),
         ("hrm zoh", hrm(Preset::Paper, |c| c.discretization = Discretization::Zoh)),
         ("hrm fft", hrm(Preset::Paper, |c| c.scan = ScanPath::Fft)),
         ("hrm chunked", hrm(Preset::Paper, |c| c.scan = ScanPath::Chunked)),
@@ -92,27 +97,26 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("hrm signed fft", hrm(Preset::Paper, |c| (c.mode, c.scan) = (HrmMode::Signed, ScanPath::Fft))),
         ("hrm complex", hrm(Preset::Paper, |c| c.mode = HrmMode::Complex)),
         ("hrm complex chunked", hrm(Preset::Paper, |c| (c.mode, c.scan) = (HrmMode::Complex, ScanPath::Chunked))),
-        ("selective", kind("selective", |c| *c = c.clone().with("state_dim", 4).with("selection_rank", 2))),
-        ("selective at both sites", kind("selective", |c| c.sites.clone_from(&both))),
-        ("selective signed", kind("selective", |c| *c = c.clone().with("state_dim", 4).with("mode", "signed"))),
-        ("selective norm", kind("selective", |c| c.input = HrmInput::Norm)),
-        ("complex", kind("complex", |c| *c = c.clone().with("pairs", 3))),
-        ("hankel-shared", kind("hankel-shared", |c| c.sites.clone_from(&both))),
-        ("hankel-shared sublayer", kind("hankel-shared", |c| (c.input, c.train_gate) = (HrmInput::Sublayer, false))),
-        ("state-offset", kind("state-offset", |_| ())),
+        ("selective", selective(|s| (s.state_dim, s.selection_rank) = (4, 2))),
+        ("selective at both sites", selective(|_| ()).with("sites", both.clone())),
+        ("selective signed", selective(|s| (s.state_dim, s.mode) = (4, selective::Mode::Signed))),
+        ("selective norm", selective(|_| ()).with("input", "norm")),
+        ("hankel-shared", hankel_shared().with("sites", both)),
+        ("hankel-shared sublayer", hankel_shared().with("input", "sublayer").with("train_gate", false)),
+        ("state-offset", AdapterConfig::stream::<StateOffset>(&state_offset::Settings {})),
         ("lora q v", lora(&["q_proj", "v_proj"])),
         ("lora all", lora(&["all-linear"])),
         ("lora in one layer", lora(&["layers.1.self_attn.q_proj", "mlp.up_proj"])),
-        ("lora with dropout", lora_with(&["all-linear"], |c| c.dropout = 0.3)),
-        ("rslora", lora_with(&["all-linear"], |c| c.rslora = true)),
-        ("dora", lora_with(&["all-linear"], |c| c.dora = true)),
-        ("dora with dropout", lora_with(&["all-linear"], |c| (c.dora, c.dropout) = (true, 0.3))),
+        ("lora with dropout", lora(&["all-linear"]).with("dropout", 0.3)),
+        ("rslora", lora(&["all-linear"]).with("rslora", true)),
+        ("dora", dora(0.0)),
+        ("dora with dropout", dora(0.3)),
         ("adalora", adalora(0.0)),
         ("adalora with dropout", adalora(0.3)),
-        ("ia3", AdapterConfig::Ia3(Ia3Config::default())),
+        ("ia3", AdapterConfig::linear::<Ia3>(&Ia3Config::default())),
         (
             "ia3 everywhere",
-            AdapterConfig::Ia3(Ia3Config {
+            AdapterConfig::linear::<Ia3>(&Ia3Config {
                 targets: vec!["all-linear".into()],
                 feedforward: vec!["o_proj".into(), "mlp.up_proj".into()],
             }),
@@ -135,21 +139,23 @@ fn parameter_counts() {
     let adapter = |config: AdapterConfig| AdapterSet::new(&config, &model.placement(), 0).unwrap().trainable_count();
     for (d, expected) in [(16, 16_516), (32, 33_028), (63, 65_020)] {
         let config = HrmConfig::new(Preset::Paper, d, 128, 512);
-        assert_eq!(4 * config.parameters_per_site(128), expected);
-        assert_eq!(adapter(AdapterConfig::Hrm(config.clone())), expected);
-        let frozen = HrmConfig { train_gate: false, train_log_dt: false, ..config };
-        assert_eq!(adapter(AdapterConfig::Hrm(frozen.clone())), expected - 4 * (d + 1));
+        assert_eq!(4 * (config.parameters_per_site(128) + 1), expected);
+        assert_eq!(adapter(AdapterConfig::stream::<Hrm>(&config)), expected);
+        let frozen = HrmConfig { train_log_dt: false, ..config };
+        let held = AdapterConfig::stream::<Hrm>(&frozen).with("train_gate", false);
+        assert_eq!(held.parameter_count(&model.placement()).unwrap() as usize, expected - 4 * (d + 1));
+        assert_eq!(adapter(held), expected - 4 * (d + 1));
         assert_eq!(4 * frozen.parameters_per_site(128), expected - 4 * (d + 1));
         let signed = HrmConfig { mode: HrmMode::Signed, ..HrmConfig::new(Preset::Paper, d, 128, 512) };
-        assert_eq!(adapter(AdapterConfig::Hrm(signed)), expected);
+        assert_eq!(adapter(AdapterConfig::stream::<Hrm>(&signed)), expected);
         if d % 2 == 0 {
             let complex = HrmConfig { mode: HrmMode::Complex, ..HrmConfig::new(Preset::Paper, d, 128, 512) };
-            assert_eq!(4 * complex.parameters_per_site(128), expected - 2 * d);
-            assert_eq!(adapter(AdapterConfig::Hrm(complex)), expected - 2 * d);
+            assert_eq!(4 * (complex.parameters_per_site(128) + 1), expected - 2 * d);
+            assert_eq!(adapter(AdapterConfig::stream::<Hrm>(&complex)), expected - 2 * d);
         }
     }
     for (rank, expected) in [(8, 16_384), (16, 32_768), (32, 65_536)] {
-        assert_eq!(adapter(AdapterConfig::Lora(LoraConfig::new(rank))), expected);
+        assert_eq!(adapter(AdapterConfig::linear::<Lora>(&LoraConfig::new(rank))), expected);
     }
     assert_eq!(trainable_count(&model.parameters()), 0, "a new backbone is frozen");
 }
@@ -181,7 +187,7 @@ fn gradients_of_the_whole_model_with_each_adapter() {
         let adapters = shaken(&config, &model, 2);
         for (_, adapter) in adapters.linears() {
             // Constants of the backward pass must be constants of the differences too.
-            if let LinearAdapter::Dora(dora) = adapter {
+            if let Some(dora) = adapter.downcast_ref::<Dora>() {
                 dora.hold_norms(true);
             }
         }

@@ -8,25 +8,22 @@
 
 use super::schedule::Phase;
 use super::{AdaLora, AdaLoraConfig};
+use crate::adapters::linear::{Allocation, LinearAdapter, SharedTraining};
 use crate::parameter::Parameter;
+use crate::settings::Table;
+use crate::weights::arrays::{Array, NamedArrays};
 use hankel_core::{DType, Device, Error, Float, Gradients, Result, Tensor};
+use hankel_ops::{add, scale};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The ranks after a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allocation {
-    /// What the sum of the ranks should be by the schedule.
-    pub budget: usize,
-    /// Number of singular values that are not 0, by projection.
-    pub ranks: Vec<(String, usize)>,
-    /// Whether ranks were allocated anew in this step.
-    pub changed: bool,
+/// Scores and masks of all projections.
+pub(super) struct Allocator {
+    config: AdaLoraConfig,
+    adapters: Vec<Arc<AdaLora>>,
+    state: Mutex<State>,
 }
-
-/// Scores and masks of all projections. Cloning shares them.
-#[derive(Clone, Default)]
-pub(in crate::adapters) struct Allocator(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -43,30 +40,36 @@ const UNCERTAINTY: &str = "uncertainty";
 const KEPT: &str = "kept";
 
 impl Allocator {
-    /// That of an adapter read from a file: its ranks are final.
-    pub(in crate::adapters) fn pruned(kept: BTreeMap<String, Vec<bool>>) -> Self {
-        Allocator(Arc::new(Mutex::new(State { kept, pruned: true, ..State::default() })))
+    /// The ranks of an adapter with a rank pattern, from a file, are final.
+    pub fn new(config: &AdaLoraConfig, adapters: Vec<Arc<AdaLora>>) -> Self {
+        let (kept, pruned) = (config.rank_pattern.clone(), !config.rank_pattern.is_empty());
+        Allocator { config: config.clone(), adapters, state: Mutex::new(State { kept, pruned, ..State::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SharedTraining for Allocator {
+    /// The mean of the orthogonality penalties.
+    fn penalty(&self) -> Result<Option<Tensor>> {
+        if self.config.orth_reg_weight == 0.0 {
+            return Ok(None);
+        }
+        let mut sum: Option<Tensor> = None;
+        let mut terms = 0;
+        for term in self.adapters.iter().map(|adapter| adapter.penalties()) {
+            for term in term? {
+                terms += 1;
+                sum = Some(sum.map_or(Ok(term.clone()), |sum| add(&sum, &term))?);
+            }
+        }
+        sum.map(|sum| scale(&sum, self.config.orth_reg_weight / f64::from(terms))).transpose()
     }
 
-    /// The triplets that are kept, by projection, and whether the tensors hold those only.
-    pub(in crate::adapters) fn kept(&self) -> (BTreeMap<String, Vec<bool>>, bool) {
-        let state = self.state();
-        (state.kept.clone(), state.pruned)
-    }
-
-    /// See [`AdapterSet::allocate`](crate::AdapterSet::allocate).
-    pub(in crate::adapters) fn step(
-        &self,
-        config: &AdaLoraConfig,
-        adapters: &[&AdaLora],
-        step: usize,
-        gradients: &Gradients,
-        factor: f64,
-    ) -> Result<Allocation> {
+    fn step(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Allocation> {
+        let (config, adapters) = (&self.config, &self.adapters);
         let mut state = self.state();
         let (initial, target) = (config.init_rank * adapters.len(), config.target_rank * adapters.len());
         let budget = config.schedule.budget(step, initial, target);
@@ -89,12 +92,11 @@ impl Allocator {
             }
             Phase::Keep => state.mask(adapters)?,
         }
-        let ranks = adapters.iter().map(|adapter| (adapter.path().to_owned(), adapter.rank())).collect();
+        let ranks = adapters.iter().map(|adapter| (adapter.path().to_owned(), adapter.kept_rank())).collect();
         Ok(Allocation { budget, ranks, changed })
     }
 
-    /// Everything that a resumed run needs, by name.
-    pub(in crate::adapters) fn save(&self) -> Result<BTreeMap<String, Tensor>> {
+    fn save(&self) -> Result<BTreeMap<String, Tensor>> {
         let state = self.state();
         let mut all = BTreeMap::new();
         for (name, [sensitivity, uncertainty]) in &state.scores {
@@ -108,8 +110,8 @@ impl Allocator {
         Ok(all)
     }
 
-    /// Takes back what [`Allocator::save`] gave.
-    pub(in crate::adapters) fn restore(&self, adapters: &[&AdaLora], saved: &BTreeMap<String, Tensor>) -> Result<()> {
+    fn restore(&self, saved: &BTreeMap<String, Tensor>) -> Result<()> {
+        let adapters = &self.adapters;
         let fail = |problem: String| Error::invalid("adalora", problem);
         let mut state = self.state();
         let (mut scores, mut kept, mut used) = (BTreeMap::new(), BTreeMap::new(), 0);
@@ -151,6 +153,31 @@ impl Allocator {
         (state.scores, state.kept) = (scores, kept);
         Ok(())
     }
+
+    /// What is kept of each projection, and the tensors without the rest.
+    fn finish(&self, fields: &mut Table, arrays: &mut NamedArrays) {
+        let state = self.state();
+        let pattern: Table = state.kept.iter().map(|(path, kept)| (format!("{path}.lora_E"), json!(kept))).collect();
+        if !pattern.is_empty() {
+            fields.insert("rank_pattern".into(), Value::Object(pattern));
+        }
+        if !state.pruned {
+            state.kept.iter().for_each(|(path, kept)| prune(arrays, path, kept));
+        }
+    }
+}
+
+/// Leaves out the triplets of the projection at `path` that are not kept.
+fn prune(arrays: &mut NamedArrays, path: &str, kept: &[bool]) {
+    let count = kept.iter().filter(|kept| **kept).count();
+    for (factor, rows) in [("lora_A", true), ("lora_E", true), ("lora_B", false)] {
+        let Some(array) = arrays.get_mut(&format!("{path}.{factor}")) else { continue };
+        let width = array.shape[1];
+        let stays = |index: usize| kept[if rows { index / width.max(1) } else { index % width.max(1) }];
+        let data = array.data.iter().enumerate().filter(|(i, _)| stays(*i)).map(|(_, &x)| x).collect();
+        let shape = if rows { vec![count, width] } else { vec![array.shape[0], count] };
+        *array = Array::new(shape, data, array.precision);
+    }
 }
 
 impl State {
@@ -181,8 +208,8 @@ impl State {
     }
 
     /// Keeps all triplets but the `lose` with the lowest scores; ties are lost together.
-    fn allocate(&mut self, adapters: &[&AdaLora], lose: usize) -> Result<()> {
-        let mut by_path: Vec<(&AdaLora, Vec<f64>)> = Vec::new();
+    fn allocate(&mut self, adapters: &[Arc<AdaLora>], lose: usize) -> Result<()> {
+        let mut by_path: Vec<(&Arc<AdaLora>, Vec<f64>)> = Vec::new();
         for adapter in adapters {
             let [q, e, p] = [&adapter.q, &adapter.e, &adapter.p].map(|factor| self.product(factor));
             let (q, e, p) = (q?, e?, p?);
@@ -193,7 +220,7 @@ impl State {
                 let left = (0..outputs).map(|i| p[i * rank + k]).sum::<f64>() / outputs as f64;
                 e[k] + right + left
             };
-            by_path.push((*adapter, (0..rank).map(score).collect()));
+            by_path.push((adapter, (0..rank).map(score).collect()));
         }
         let mut all: Vec<f64> = by_path.iter().flat_map(|(_, scores)| scores.clone()).collect();
         all.sort_by(f64::total_cmp);
@@ -213,7 +240,7 @@ impl State {
     }
 
     /// Sets the singular values that are not kept to 0.
-    fn mask(&self, adapters: &[&AdaLora]) -> Result<()> {
+    fn mask(&self, adapters: &[Arc<AdaLora>]) -> Result<()> {
         fn clear<T: Float>(value: &mut Tensor, kept: &[bool]) -> Result<()> {
             let lost = value.data_mut::<T>()?.iter_mut().zip(kept).filter(|(_, kept)| !**kept);
             lost.for_each(|(e, _)| *e = T::zero());

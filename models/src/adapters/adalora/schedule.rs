@@ -1,17 +1,22 @@
 //! The budget: the sum of the ranks over all projections, step by step (equation 12 of the paper).
 
-/// When the rank is reduced. Steps are optimizer steps, from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Schedule {
-    /// Last step with the full rank.
-    pub tinit: usize,
-    /// Steps at the end, in which the ranks stay as they are.
-    pub tfinal: usize,
-    /// Steps between two allocations.
-    pub delta_t: usize,
-    /// Length of the training.
-    pub total_steps: usize,
+use crate::settings::settings;
+
+settings! {
+    /// When the rank is reduced. Steps are optimizer steps, from 0.
+    pub struct Schedule {
+        /// Last step with the full rank.
+        pub tinit: usize = "a tenth of the steps",
+        /// Steps at the end in which the ranks stay as they are.
+        pub tfinal: usize = "a third of the steps",
+        /// Steps between two allocations.
+        pub delta_t: usize = "10",
+        /// Length of the training.
+        pub total_steps: usize
+    }
 }
+
+impl Copy for Schedule {}
 
 /// What happens after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

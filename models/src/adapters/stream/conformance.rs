@@ -1,6 +1,7 @@
 //! What must be true of every stream adapter, checked in double precision on a small example.
 
-use super::{Memory, Place, Shared, StreamAdapter, StreamKind, StreamSite};
+use super::{Memory, SiteContext, StreamAdapter, StreamKind, StreamSite};
+use crate::adapters::shared::SharedParameters;
 use hankel_core::{DType, Error, Random, Result, Tensor, no_grad};
 use hankel_ops::narrow_time;
 
@@ -26,8 +27,8 @@ const GRADIENT: f64 = 1e-6;
 /// # Errors
 /// What was found, with numbers.
 pub fn conformance<K: StreamKind>(settings: &K::Settings) -> Result<()> {
-    let common = Shared::default();
-    let adapter = K::new(settings, &Place::new(K::KIND, [0, WIDTH, STEPS], StreamSite::Mlp, 1, &common))?;
+    let shared = SharedParameters::default();
+    let adapter = K::new(settings, &SiteContext::new(K::KIND, [0, WIDTH, STEPS], StreamSite::Mlp, 1, &shared))?;
     for (i, parameter) in adapter.parameters().iter().enumerate() {
         let noise = Random::new(2, "shake", i as u64);
         let moved = parameter.tensor().to_f64_vec().into_iter().zip(0..).map(|(v, i)| v + 0.3 * noise.normal(i));

@@ -5,30 +5,39 @@
 //! chunk, documents packed into one sequence, files, and names. A type that also implements [`StreamKind`] and is registered
 //! ([`register`]) is a value of `adapter.kind` in configurations like any other. `docs/sandbox.md` is the way through it.
 
-mod config;
 mod conformance;
+mod context;
+mod entry;
 mod files;
-mod place;
-mod registry;
+pub(crate) mod initial;
+mod recurrence;
+mod settings;
 mod system;
+#[cfg(test)]
+mod tests;
 mod truncation;
 
-pub use config::StreamConfig;
+pub use super::registry::{kind, kinds, register};
 pub use conformance::conformance;
-pub(crate) use files::PEFT_TYPE;
-pub use place::Place;
-pub(crate) use place::Shared;
-pub use registry::{Kind, SettingsError, kind, kinds, register};
+pub use context::SiteContext;
+pub(crate) use entry::StreamEntry;
+pub use recurrence::Recurrence;
+pub use settings::SiteSettings;
 pub use system::{Reduction, VaryingSystem};
 pub use truncation::{Calibration, StreamCertificate, StreamLayerCertificate, StreamTruncation};
 
-use super::hrm::{Hrm, StreamInputs};
+use super::config::AdapterConfig;
+use super::kind::Context;
+use super::{AdapterSet, Placement};
 use crate::parameter::{Parameter, Role};
 use crate::pass::{Pass, SiteInput, Trajectory};
-use crate::weights::{HrmInput, HrmSite as StreamSite};
+use crate::settings::{Key, SettingsError, Table};
+use crate::weights::{self, HrmInput, HrmSite as StreamSite};
 use hankel_core::{Error, Result, Tensor, no_grad};
-use hankel_ops::{add_scaled, linear, narrow_time};
+use hankel_ops::{Gate, add_linear, add_scaled, linear, narrow_time, scan};
 use serde::{Serialize, de::DeserializeOwned};
+use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 /// What a stream adapter remembers of the tokens it has read: tensors whose first dimension is the batch.
@@ -51,7 +60,7 @@ pub fn last_states(states: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
 }
 
 /// A map of sequences, causal and with a memory.
-pub trait StreamAdapter: Send + Sync {
+pub trait StreamAdapter: Any + Send + Sync {
     /// What is learnt, in a fixed order; the gate is not among it.
     fn parameters(&self) -> Vec<Parameter>;
 
@@ -63,7 +72,17 @@ pub trait StreamAdapter: Send + Sync {
     /// Those of the operators.
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)>;
 
-    /// The diagonal system with changing coefficients that the adapter is along `x`, if it is one: what truncation works on.
+    /// The linear recurrence that the adapter is, if it is one whose coefficients do not depend on the input. Its states can be
+    /// recorded, its exactness measured, and its output is added to the stream together with the gate.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    fn recurrence(&self) -> Result<Option<Recurrence>> {
+        Ok(None)
+    }
+
+    /// The diagonal system with changing coefficients that the adapter is along `x`, if it is one: what truncation along data
+    /// works on.
     ///
     /// # Errors
     /// Those of the operators.
@@ -75,10 +94,33 @@ pub trait StreamAdapter: Send + Sync {
     fn state_dim(&self) -> usize {
         0
     }
+
+    /// Values per token that the backward pass needs beside what the adapter reads, for estimates of memory: ten a state and the
+    /// output `[D]` where nothing better is known.
+    fn saved_per_token(&self, d_model: usize) -> usize {
+        10 * self.state_dim() + d_model
+    }
+
+    /// `|gate|` times the sum of the Hankel singular values, a scalar with gradients for everything it depends on; `None` where
+    /// there is nothing to penalise.
+    ///
+    /// # Errors
+    /// When the gradient is not known, or parameters are not finite.
+    fn hankel_sum(&self, _gate: &Parameter) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
+    /// Refuses parameters that cannot be used in the element type that they are held in.
+    ///
+    /// # Errors
+    /// Says which one and why.
+    fn check_rounded(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A stream adapter that a configuration can name.
-pub trait StreamKind: StreamAdapter + Sized + 'static {
+pub trait StreamKind: StreamAdapter + Sized {
     /// The value of `adapter.kind`: letters, digits and `-`.
     const KIND: &'static str;
 
@@ -86,40 +128,180 @@ pub trait StreamKind: StreamAdapter + Sized + 'static {
     /// straight line or faster.
     const SIZE: Option<&'static str> = None;
 
+    /// One sentence for the documentation.
+    const ABOUT: &'static str = "";
+
+    /// Settings of which one must be given, unless there is a budget.
+    const REQUIRED: &'static [&'static str] = &[];
+
     /// What can be set, each with a default.
     type Settings: Serialize + DeserializeOwned + Default;
 
-    /// The adapter at `place`, with its initial parameters.
+    /// The adapter at a site, with its initial parameters.
     ///
     /// # Errors
     /// When a setting is out of range.
-    fn new(settings: &Self::Settings, place: &Place<'_>) -> Result<Self>;
+    fn new(settings: &Self::Settings, context: &SiteContext<'_>) -> Result<Self>;
+
+    /// The keys of configurations with their documentation; without any, the names of the settings.
+    fn keys() -> Vec<Key> {
+        let names = crate::settings::write(&Self::Settings::default()).unwrap_or_default();
+        names.iter().map(|(name, _)| Key::new(name, "", "")).collect()
+    }
+
+    /// Settings for those that are not `given`.
+    fn defaults(_given: &Table, _context: &Context<'_>) -> Self::Settings {
+        Self::Settings::default()
+    }
+
+    /// Where it is and what it reads, when that is not given.
+    fn site_defaults(_settings: &Self::Settings) -> SiteSettings {
+        SiteSettings::default()
+    }
+
+    /// Checks complete settings; what is not checked here is refused by [`StreamKind::new`].
+    ///
+    /// # Errors
+    /// Names the setting and the problem.
+    fn check(_settings: &Self::Settings) -> std::result::Result<(), SettingsError> {
+        Ok(())
+    }
+
+    /// Keys that a resolved configuration leaves out unless they were given, having no effect.
+    fn open(_settings: &Self::Settings) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Sizes are multiples of this.
+    fn size_step(_settings: &Self::Settings) -> usize {
+        1
+    }
+
+    /// Number of trainable values at one site, the gate not counted; without it, adapters are made and counted.
+    fn count(_settings: &Self::Settings, _d_model: usize) -> Option<usize> {
+        None
+    }
+
+    /// The settings in a few words.
+    fn describe(settings: &Self::Settings) -> String {
+        let settings = crate::settings::write(settings).unwrap_or_default();
+        let size = Self::SIZE.and_then(|key| settings.get(key).map(|size| format!("{key} = {size}")));
+        size.unwrap_or_default()
+    }
+
+    /// Whether an `adapter_config.json` is one of this kind.
+    fn owns(file: &Table) -> bool {
+        files::is_of_kind(file, Self::KIND)
+    }
+
+    /// Writes the directory, all or nothing, replacing one that is there.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was there is still there then.
+    fn save(
+        set: &AdapterSet,
+        config: &AdapterConfig,
+        directory: &Path,
+        base_model: Option<&str>,
+    ) -> weights::Result<()> {
+        files::save(set, config, directory, base_model)
+    }
+
+    /// Reads a directory that [`StreamKind::owns`] says is of this kind.
+    ///
+    /// # Errors
+    /// When a file is missing or malformed, or it was made for another backbone.
+    fn load(directory: &Path, file: &Table, placement: &Placement, _length: usize) -> weights::Result<AdapterSet> {
+        files::load(directory, file, placement)
+    }
 }
 
-/// A kind of the sandbox at its site. Cloning shares the parameters.
+/// An adapter at its site, behind its gate. Cloning shares the parameters.
 #[derive(Clone)]
-pub struct Attached {
+pub struct Stream {
     site: StreamSite,
     input: HrmInput,
     gate: Parameter,
     adapter: Arc<dyn StreamAdapter>,
     width: usize,
-    /// The smaller state, once truncated.
+    /// The smaller state, once truncated along data.
     reduction: Option<Arc<Reduction>>,
 }
 
-impl Attached {
-    pub(crate) fn new(config: &StreamConfig, place: &Place<'_>) -> Result<Self> {
-        let gate = place.parameter("gate", Role::Gate, &Tensor::full([1], config.gate_init as f32))?;
-        gate.set_trainable(config.train_gate)?;
-        let kind = kind(&config.kind).ok_or_else(|| Error::invalid("adapter", registry::unknown(&config.kind)))?;
-        let adapter = kind.build(&config.settings, place)?;
-        Ok(Attached { site: place.site, input: config.input, gate, adapter, width: place.d_model, reduction: None })
+impl Stream {
+    pub(crate) fn new(
+        adapter: Arc<dyn StreamAdapter>,
+        settings: &SiteSettings,
+        context: &SiteContext<'_>,
+    ) -> Result<Self> {
+        let gate = context.parameter("gate", Role::Gate, &Tensor::full([1], settings.gate_init as f32))?;
+        gate.set_trainable(settings.train_gate)?;
+        let (site, input, width) = (context.site, settings.input, context.d_model);
+        Ok(Stream { site, input, gate, adapter, width, reduction: None })
+    }
+
+    /// Assembles an adapter from loaded parts.
+    pub(crate) fn from_parts(
+        adapter: Arc<dyn StreamAdapter>,
+        site: StreamSite,
+        input: HrmInput,
+        gate: Parameter,
+        width: usize,
+    ) -> Self {
+        Stream { site, input, gate, adapter, width, reduction: None }
     }
 
     /// The adapter itself.
     pub fn adapter(&self) -> &dyn StreamAdapter {
         &*self.adapter
+    }
+
+    /// The adapter as what it is.
+    pub fn downcast_ref<A: StreamAdapter>(&self) -> Option<&A> {
+        (self.adapter() as &dyn Any).downcast_ref()
+    }
+
+    /// Where it is.
+    pub fn site(&self) -> StreamSite {
+        self.site
+    }
+
+    /// What it reads.
+    pub fn input(&self) -> HrmInput {
+        self.input
+    }
+
+    /// Number of states.
+    pub fn state_dim(&self) -> usize {
+        self.reduction.as_ref().map_or_else(|| self.adapter.state_dim(), |reduction| reduction.order())
+    }
+
+    /// Values per token that the backward pass needs beside what the adapter reads, for estimates of memory.
+    pub fn saved_per_token(&self) -> usize {
+        self.adapter.saved_per_token(self.width)
+    }
+
+    /// The gate's present value.
+    pub fn gate(&self) -> f64 {
+        self.gate.tensor().to_f64_vec()[0]
+    }
+
+    /// See [`StreamAdapter::hankel_sum`].
+    pub(super) fn hankel_sum(&self) -> Result<Option<Tensor>> {
+        self.adapter.hankel_sum(&self.gate)
+    }
+
+    /// The same adapter behind a gate of its own that holds `value`, frozen.
+    pub(super) fn with_gate(&self, value: f64) -> Result<Stream> {
+        let gate = Parameter::new(self.gate.name(), Role::Gate, &self.gate.tensor().full_like([1], value)?);
+        Ok(Stream { gate, ..self.clone() })
+    }
+
+    /// What is learnt, the gate included.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let mut all = self.adapter.parameters();
+        all.push(self.gate.clone());
+        all
     }
 
     pub(crate) fn is_truncated(&self) -> bool {
@@ -140,9 +322,15 @@ impl Attached {
         reduction.forward(&system, x, memory)
     }
 
-    /// `h + gate y`.
-    fn forward(&self, layer: usize, inputs: StreamInputs<'_>, pass: &mut Pass<'_>) -> Result<Tensor> {
+    /// The stream after the adapter in layer `layer`: `h + gate y`.
+    pub(crate) fn forward(&self, layer: usize, inputs: StreamInputs<'_>, pass: &mut Pass<'_>) -> Result<Tensor> {
         let x = inputs.read(self.input)?;
+        if let Some(read) = &mut pass.inputs {
+            read.push(SiteInput { layer, site: self.site, x: x.detach() });
+        }
+        if let Some(recurrence) = self.adapter.recurrence()? {
+            return self.add_recurrence(&recurrence, layer, (inputs.residual, x), pass);
+        }
         let y = if let Some(state) = &mut pass.state {
             let memories = &mut state.layer(layer).streams;
             let (y, memory) = self.output(x, memories.get(self.site.module()))?;
@@ -154,91 +342,63 @@ impl Attached {
         pass.contribution((layer, self.site), inputs.residual, || Ok(y.clone()))?;
         add_scaled(inputs.residual, &y, &self.gate.tensor())
     }
-}
 
-/// What is attached to a stream site. Cloning shares the parameters.
-#[derive(Clone)]
-pub enum Stream {
-    /// The recurrent adapter of the paper.
-    Hrm(Hrm),
-    /// A registered kind.
-    Attached(Attached),
-}
-
-impl Stream {
-    /// The recurrent adapter of the paper, if it is one.
-    pub fn hrm(&self) -> Option<&Hrm> {
-        if let Stream::Hrm(hrm) = self { Some(hrm) } else { None }
-    }
-
-    /// What it reads.
-    pub fn input(&self) -> HrmInput {
-        match self {
-            Stream::Hrm(hrm) => hrm.input(),
-            Stream::Attached(attached) => attached.input,
-        }
-    }
-
-    /// Number of states.
-    pub fn state_dim(&self) -> usize {
-        match self {
-            Stream::Hrm(hrm) => hrm.state_dim(),
-            Stream::Attached(attached) => {
-                attached.reduction.as_ref().map_or_else(|| attached.adapter.state_dim(), |reduction| reduction.order())
-            }
-        }
-    }
-
-    /// The gate's present value.
-    pub fn gate(&self) -> f64 {
-        let gate = match self {
-            Stream::Hrm(hrm) => &hrm.gate,
-            Stream::Attached(attached) => &attached.gate,
-        };
-        gate.tensor().to_f64_vec()[0]
-    }
-
-    /// The same adapter behind a gate of its own that holds `value`, frozen.
-    pub(super) fn with_gate(&self, value: f64) -> Result<Stream> {
-        let mut held = self.clone();
-        let gate = match &mut held {
-            Stream::Hrm(hrm) => &mut hrm.gate,
-            Stream::Attached(attached) => &mut attached.gate,
-        };
-        *gate = Parameter::new(gate.name(), Role::Gate, &gate.tensor().full_like([1], value)?);
-        Ok(held)
-    }
-
-    /// What is learnt, the gate included.
-    pub fn parameters(&self) -> Vec<Parameter> {
-        match self {
-            Stream::Hrm(hrm) => hrm.parameters(),
-            Stream::Attached(attached) => {
-                let mut all = attached.adapter.parameters();
-                all.push(attached.gate.clone());
-                all
-            }
-        }
-    }
-
-    /// The stream after the adapter in layer `layer`.
-    pub(crate) fn forward(&self, layer: usize, inputs: StreamInputs<'_>, pass: &mut Pass<'_>) -> Result<Tensor> {
-        if let Some(read) = &mut pass.inputs {
-            let site = match self {
-                Stream::Hrm(hrm) => hrm.site(),
-                Stream::Attached(attached) => attached.site,
-            };
-            read.push(SiteInput { layer, site, x: inputs.read(self.input())?.detach() });
-        }
-        let hrm = match self {
-            Stream::Attached(attached) => return attached.forward(layer, inputs, pass),
-            Stream::Hrm(hrm) => hrm,
-        };
-        let states = hrm.states(layer, inputs, pass)?;
+    /// `h + gate C s`, in one pass.
+    fn add_recurrence(
+        &self,
+        recurrence: &Recurrence,
+        layer: usize,
+        (h, x): (&Tensor, &Tensor),
+        pass: &mut Pass<'_>,
+    ) -> Result<Tensor> {
+        let states = self.states(recurrence, layer, x, pass)?;
         if let Some(trajectories) = &mut pass.trajectories {
-            trajectories.push(Trajectory { layer, site: hrm.site(), states: states.detach() });
+            trajectories.push(Trajectory { layer, site: self.site, states: states.detach() });
         }
-        pass.contribution((layer, hrm.site()), inputs.residual, || linear(&states, &hrm.c.tensor(), None))?;
-        hrm.output(inputs.residual, &states)
+        pass.contribution((layer, self.site), h, || linear(&states, &recurrence.c, None))?;
+        add_linear(h, &states, &recurrence.c, None, Gate::Learned(&self.gate.tensor()))
+    }
+
+    /// The states `[batch, T, d]` for `x`. A state in `pass` holds the final ones of what came before and gets those of this part.
+    pub(crate) fn states(
+        &self,
+        recurrence: &Recurrence,
+        layer: usize,
+        x: &Tensor,
+        pass: &mut Pass<'_>,
+    ) -> Result<Tensor> {
+        let u = linear(x, &recurrence.b, None)?;
+        let (module, path) = (self.site.module(), recurrence.path_for(u.shape()[1]));
+        let memory = pass.state.as_mut().and_then(|state| state.layer(layer).streams.get(module).cloned());
+        let initial = memory.as_ref().and_then(|memory| memory.first());
+        let states = pass.by_document(&[&u], |u| scan(u[0], &recurrence.poles, initial, path))?;
+        if let Some(state) = pass.state.as_mut().filter(|_| u.shape()[1] > 0) {
+            state.layer(layer).streams.insert(module, vec![last_states(&states, None)?.detach()]);
+        }
+        Ok(states)
+    }
+}
+
+/// The three readings of a site; `sublayer` may be left out when nothing reads it.
+#[derive(Clone, Copy)]
+pub struct StreamInputs<'a> {
+    /// The stream after the sub-layer, to which the output is added.
+    pub residual: &'a Tensor,
+    /// The normalised input of the sub-layer.
+    pub norm: &'a Tensor,
+    /// The output of the sub-layer.
+    pub sublayer: Option<&'a Tensor>,
+}
+
+impl<'a> StreamInputs<'a> {
+    /// The reading that is asked for.
+    pub(crate) fn read(&self, input: HrmInput) -> Result<&'a Tensor> {
+        match input {
+            HrmInput::Residual => Ok(self.residual),
+            HrmInput::Norm => Ok(self.norm),
+            HrmInput::Sublayer => {
+                self.sublayer.ok_or_else(|| Error::invalid("adapter", "the output of the sub-layer was not given"))
+            }
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Truncation of adapters that vary in time: by Gramians averaged along calibration data, with an error measured on other data.
 
 use super::system::{Reduction, coefficients};
-use super::{Attached, Stream, StreamSite};
-use crate::adapters::{AdapterConfig, AdapterSet, TruncationError};
+use super::{Stream, StreamSite};
+use crate::adapters::kind::Sites;
+use crate::adapters::{AdapterSet, TruncationError};
 use crate::lti::varying::{Controllability, VaryingGramians};
 use crate::lti::{HankelSpectrum, LtiError, OrderRule};
 use crate::pass::SiteInput;
@@ -93,11 +94,9 @@ fn mismatch(problem: impl Into<String>) -> TruncationError {
     ReduceError::Mismatch(problem.into()).into()
 }
 
-fn attached(set: &AdapterSet, layer: usize, site: StreamSite) -> Result<&Attached> {
-    match set.layers().get(layer).and_then(|layer| layer.stream(site)) {
-        Some(Stream::Attached(attached)) => Ok(attached),
-        _ => Err(mismatch(format!("{} has no adapter of a registered kind", layer_label(layer, site)))),
-    }
+fn stream_of(set: &AdapterSet, layer: usize, site: StreamSite) -> Result<&Stream> {
+    let stream = set.layers().get(layer).and_then(|layer| layer.stream(site));
+    stream.ok_or_else(|| mismatch(format!("{} has no adapter", layer_label(layer, site))))
 }
 
 impl Calibration {
@@ -106,13 +105,18 @@ impl Calibration {
     /// # Errors
     /// When they are of no registered kind, or were truncated before.
     pub fn new(set: &AdapterSet, controllability: Controllability) -> Result<Self> {
-        let AdapterConfig::Stream(config) = set.config() else {
-            return Err(mismatch("only adapters of registered kinds are truncated along data"));
+        let Some(config) = set.config().filter(|config| config.kind().sites() == Sites::Stream) else {
+            return Err(mismatch("only adapters on the stream are truncated along data"));
         };
         if set.is_truncated() {
             return Err(mismatch("these adapters are truncated already"));
         }
-        Ok(Calibration { set: set.clone(), kind: config.kind.clone(), controllability, sums: BTreeMap::new() })
+        Ok(Calibration {
+            set: set.clone(),
+            kind: config.kind().name().to_owned(),
+            controllability,
+            sums: BTreeMap::new(),
+        })
     }
 
     /// Adds what the adapters read, as [`Pass::inputs`](crate::Pass::inputs) records it.
@@ -122,7 +126,7 @@ impl Calibration {
     pub fn add(&mut self, inputs: &[SiteInput]) -> Result<()> {
         for SiteInput { layer, site, x } in inputs {
             let label = || layer_label(*layer, *site);
-            let system = no_grad(|| Ok::<_, TruncationError>(attached(&self.set, *layer, *site)?.adapter.system(x)?))?;
+            let system = no_grad(|| Ok::<_, TruncationError>(stream_of(&self.set, *layer, *site)?.adapter.system(x)?))?;
             let Some(system) = system else {
                 return Err(mismatch(format!("{}: this kind gives no system to truncate", label())));
             };
@@ -162,20 +166,20 @@ impl Calibration {
         let mut adapters = self.set.clone();
         for ((layer, site), (sum, tokens)) in self.sums {
             let of_layer = |reason: LtiError| ReduceError::Layer { label: layer_label(layer, site), reason };
-            let attached = attached(&self.set, layer, site)?;
-            let Some(system) = attached.example()? else { continue };
+            let stream = stream_of(&self.set, layer, site)?;
+            let Some(system) = stream.example()? else { continue };
             let (b, c) = (system.b.to_f64_vec(), system.c.to_f64_vec());
             let (d, width) = (system.b.shape()[0], system.b.shape()[1]);
             let b = MatRef::from_row_major_slice(&b, d, width);
             let factors = sum.finish(b, MatRef::from_row_major_slice(&c, width, d), self.controllability);
             let spectrum = HankelSpectrum::new(&factors.map_err(of_layer)?).map_err(of_layer)?;
-            let gate = attached.gate.tensor().to_f64_vec()[0].abs();
+            let gate = stream.gate.tensor().to_f64_vec()[0].abs();
             let values: Vec<f64> = spectrum.values().iter().map(|s| gate * s).collect();
             let rank = if gate == 0.0 { 0 } else { spectrum.rank() };
             let order = rule.choose(&values, rank, |_| f64::INFINITY).map_err(of_layer)?;
             let (left, right) = spectrum.projections(order).map_err(of_layer)?;
-            let reduced = Attached { reduction: Some(Arc::new(Reduction { left, right })), ..attached.clone() };
-            adapters.layers[layer].stream.insert(site, Stream::Attached(reduced));
+            let reduced = Stream { reduction: Some(Arc::new(Reduction { left, right })), ..stream.clone() };
+            adapters.layers[layer].stream.insert(site, reduced);
             certificate.layers.push(StreamLayerCertificate {
                 layer,
                 site,
@@ -200,7 +204,7 @@ impl StreamTruncation {
     /// Those of the operators.
     pub fn measure(&mut self, inputs: &[SiteInput]) -> Result<()> {
         for SiteInput { layer, site, x } in inputs {
-            let output = |set| no_grad(|| Ok::<_, TruncationError>(attached(set, *layer, *site)?.output(x, None)?));
+            let output = |set| no_grad(|| Ok::<_, TruncationError>(stream_of(set, *layer, *site)?.output(x, None)?));
             let ((full, _), (reduced, _)) = (output(&self.full)?, output(&self.adapters)?);
             let entry = self.certificate.layers.iter_mut().find(|l| (l.layer, l.site) == (*layer, *site));
             let Some(entry) = entry else { continue };

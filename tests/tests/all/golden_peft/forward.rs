@@ -41,7 +41,7 @@ fn logits_loss_and_gradients() {
             adapters.to_device(device).unwrap();
             let expected = golden.fact("trainable_parameters").as_u64().unwrap() as usize;
             assert_eq!(adapters.trainable_count(), expected, "{case}");
-            let count = adapters.config().parameter_count(&model.placement()).unwrap() as usize;
+            let count = adapters.config().unwrap().parameter_count(&model.placement()).unwrap() as usize;
             assert_eq!(count, expected, "{case}");
 
             let tokens = golden.tokens("input_ids");

@@ -5,7 +5,7 @@
 use super::golden as golden_path;
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
-use hankel_models::adapters::{AdaLoraConfig, AdapterConfig, LoraConfig, Schedule};
+use hankel_models::adapters::{AdaLora, AdaLoraConfig, AdapterConfig, Dora, Lora, LoraConfig, Schedule};
 use hankel_models::decoder::LoadOptions;
 use hankel_models::{AdapterSet, Backbone, Decoder, Parameter, Pass, StepKey};
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, clip_factor, gradient_norm};
@@ -31,7 +31,7 @@ fn config(golden: &Golden) -> AdapterConfig {
             delta_t: size("deltaT"),
             total_steps: size("total_step"),
         };
-        return AdapterConfig::AdaLora(AdaLoraConfig {
+        return AdapterConfig::linear::<AdaLora>(&AdaLoraConfig {
             lora_alpha: number("alpha"),
             targets,
             schedule,
@@ -42,7 +42,8 @@ fn config(golden: &Golden) -> AdapterConfig {
         });
     }
     let dora = facts["use_dora"].as_bool().unwrap_or(false);
-    AdapterConfig::Lora(LoraConfig { lora_alpha: number("alpha"), targets, dora, ..LoraConfig::new(size("r")) })
+    let settings = LoraConfig { lora_alpha: number("alpha"), targets, ..LoraConfig::new(size("r")) };
+    if dora { AdapterConfig::linear::<Dora>(&settings) } else { AdapterConfig::linear::<Lora>(&settings) }
 }
 
 /// Mean next-token loss of `tokens` and what the adapters add to it.

@@ -8,28 +8,25 @@
 
 mod adapter;
 mod backbone;
-mod low_rank;
+mod method;
 mod probe;
 #[cfg(test)]
 mod proptests;
 mod read;
 #[cfg(test)]
 mod reference;
-mod sizes;
-mod stream;
 mod sweep;
 mod training;
+mod truncation;
 mod write;
 
-pub use adapter::{
-    AdapterConfig, AdapterMethod, HrmConfig, LoraConfig, NoneConfig, ReduceConfig, Scan, TruncateConfig,
-};
+pub use adapter::AdapterConfig;
 pub use backbone::{BackboneConfig, DecoderConfig, KeptInputs, Quantize, TinyGptConfig};
-pub use low_rank::{AdaLoraConfig, Ia3Config};
+pub use method::{AdapterMethod, AdapterSettings};
 pub use probe::{ExactnessConfig, ProbeConfig};
-pub use stream::{StreamConfig, StreamSettings};
 pub use sweep::{Cell, Experiment};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
+pub use truncation::{ReduceConfig, Timing, TruncateConfig};
 
 pub use crate::settings::{ConfigError, Origin};
 
@@ -37,9 +34,9 @@ pub(crate) use backbone::{Sizes, model_directory};
 
 use crate::settings::check::{Checks, Problem};
 use crate::settings::tree::{self, Node};
-use crate::settings::{check, de, error};
 use crate::tasks::TaskConfig;
 use hankel_core::{DType, Device};
+use hankel_models::adapters::Context;
 use hankel_models::{TinyGptConfig as TinyGptSettings, Tokenizer};
 use hankel_ops::linear::default_precision;
 use serde::{Deserialize, Serialize};
@@ -218,7 +215,7 @@ impl Config {
                      [[adapter]] its own `name`"
                 )
             });
-            let full = matches!(adapter.method, AdapterMethod::Full(_));
+            let full = adapter.method == AdapterMethod::Full;
             checks.require("kind", !full || self.backbone.can_be_pretrained(), || {
                 format!(
                     "\"full\" trains every weight of the backbone, but those of `backbone.kind = {:?}` are held fixed, \
@@ -282,7 +279,10 @@ impl Config {
                 train.resolve(sequences);
             }
             let steps = adapter.train.as_ref().unwrap_or(&self.train).steps;
-            notes.extend(adapter.resolve(length, &placement, steps));
+            if adapter.path.is_none() {
+                let context = Context { placement: &placement, length, steps };
+                notes.extend(adapter.method.resolve(&adapter.name, &context));
+            }
         }
         Ok(notes)
     }
@@ -291,7 +291,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hankel_models::adapters::{Discretization, HrmInput, RateInit};
+    use hankel_models::settings::Table;
 
     const SMALL: &str = "\
 [task]
@@ -320,6 +320,10 @@ rank = 4
 lr = 2e-4
 ";
 
+    fn settings(config: &Config, index: usize) -> &Table {
+        &config.adapter[index].method.adapter().unwrap().settings
+    }
+
     fn load(text: &str, overrides: &[&str]) -> Result<Config, String> {
         let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
         Config::load(text, "dir/small.toml", &overrides).map(|(config, _)| config).map_err(|error| error.to_string())
@@ -336,8 +340,8 @@ lr = 2e-4
         assert_eq!((other.table_seed, other.length), (Some(7), 32), "keys left out come from [task]");
         assert_eq!((pretrain.train.lr, pretrain.train.batch_size), (1e-3, 16), "keys left out come from [train]");
         assert_eq!(pretrain.train.steps, Some(1250));
-        let AdapterMethod::Hrm(hrm) = &config.adapter[0].method else { panic!() };
-        assert_eq!((hrm.input, hrm.a_max), (Some(HrmInput::Residual), Some(1.0 - 1.0 / 32.0)));
+        let hrm = settings(&config, 0);
+        assert_eq!((&hrm["input"], &hrm["a_max"]), (&"residual".into(), &(1.0 - 1.0 / 32.0).into()));
         assert_eq!(config.training_of(&config.adapter[0]).lr, 3e-3);
         let lora = config.training_of(&config.adapter[1]);
         assert_eq!((lora.lr, lora.rate_lr, lora.steps), (2e-4, Some(2e-4), Some(100)));
@@ -380,10 +384,11 @@ lr = 2e-4
         let config =
             load(SMALL, &["adapter.hrm.preset=released", "adapter.hrm.input=sublayer", "adapter.hrm.gate_init=0.01"])
                 .unwrap();
-        let AdapterMethod::Hrm(hrm) = &config.adapter[0].method else { panic!() };
-        assert_eq!(hrm.discretization, Some(Discretization::ZohClamped));
-        assert_eq!((hrm.rate_init, hrm.a_min, hrm.a_max), (Some(RateInit::S4dReal), None, None));
-        assert_eq!((hrm.input, hrm.gate_init, hrm.b_std), (Some(HrmInput::Sublayer), Some(0.01), Some(1.0)));
+        let hrm = settings(&config, 0);
+        assert_eq!((&hrm["discretization"], &hrm["rate_init"]), (&"zoh-clamped".into(), &"s4d_real".into()));
+        assert!(!hrm.contains_key("a_min") && !hrm.contains_key("a_max"));
+        assert_eq!((&hrm["input"], &hrm["gate_init"]), (&"sublayer".into(), &0.01.into()));
+        assert_eq!(hrm["b_std"], 1.0);
     }
 
     const KIND: &str = "\n[[adapter]]\nkind = \"selective\"\nselection_rank = 2\na_max = 0.9\n";
@@ -393,17 +398,16 @@ lr = 2e-4
         let text = SMALL.to_owned() + KIND;
         let config =
             load(&text, &["adapter.selective.budget=50000", "adapter.selective.sites=[\"attention\"]"]).unwrap();
-        let AdapterMethod::Stream(stream) = &config.adapter[2].method else { panic!() };
-        let own = |key: &str| stream.own[key].clone();
+        let own = |key: &str| settings(&config, 2)[key].clone();
         assert_eq!((own("selection_rank"), own("a_max"), own("a_min")), (2.into(), 0.9.into(), 0.5.into()));
         // 4 (2 d D + 2 d + 1 + 2 D + 6 d) with D = 128.
-        assert_eq!((own("state_dim"), stream.common.budget), (46.into(), None));
-        assert_eq!((stream.common.gate_init, stream.common.train_gate), (Some(0.1), Some(true)));
+        assert_eq!((own("state_dim"), config.adapter[2].method.adapter().unwrap().budget), (46.into(), None));
+        assert_eq!((own("gate_init"), own("train_gate")), (0.1.into(), true.into()));
         assert_eq!(Config::load(&config.to_toml(), "again.toml", &[]).unwrap().0, config);
         for (overrides, expected) in [
             (
                 &["adapter.selective.state_dim=x"][..],
-                "--set adapter.selective.state_dim=x: `adapter.selective.state_dim`: invalid type",
+                "--set adapter.selective.state_dim=x: `adapter.selective.state_dim` must be a whole number of at least 0, found",
             ),
             (
                 &["adapter.selective.state_dim=0"],
@@ -463,7 +467,7 @@ lr = 2e-4
             ),
             (
                 &["adapter.hrm.mode=complex", "adapter.hrm.hsv_regularization=1"],
-                "needs real poles, which `mode = \"com",
+                "`adapter.hrm.hsv_regularization` cannot be used: hankel_sum: the gradient of the Hankel singular values needs real",
             ),
             (
                 &["adapter.hrm.mode=negative"],
@@ -497,6 +501,14 @@ lr = 2e-4
             (&["adapter=[]"], "`adapter` is missing"),
             (&["adapter.lora.kind=selectve"], "found \"selectve\"; did you mean `selective`?"),
             (
+                &["adapter.lora.kind=complex"],
+                "`adapter.complex.kind`: \"complex\" is no more: `kind = \"hrm\"` has these poles: write `mode = \"complex\"`",
+            ),
+            (&["adapter.hrm.gate_init=nan"], "`adapter.hrm.gate_init` must be finite, found the number NaN"),
+            (&["adapter.lora.targets=[1]"], "`adapter.lora.targets.0` must be a string, found the number 1"),
+            (&["adapter.lora.kind=ia3"], "unknown key `adapter.ia3.rank`"),
+            (&["adapter.hrm.reduce.orde=2"], "unknown key `adapter.hrm.reduce.orde`; did you mean `order`?"),
+            (
                 &["adapter.lora.kind=selective"],
                 ":22: unknown key `adapter.selective.rank`; did you mean `selection_rank`?",
             ),
@@ -518,7 +530,7 @@ lr = 2e-4
         assert_eq!(message, "dir/small.toml:22: `adapter.lora.rank` must be at least 1, found 0");
         let message = load(&SMALL.replace("kind = \"lora\"\n", ""), &[]).unwrap_err();
         assert!(
-            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3`, `full`, `none`, `selective`, `complex`, `hankel-shared` or `state-offset`"),
+            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3`, `selective`, `hankel-shared`, `state-offset`, `full` or `none`"),
             "{message}"
         );
         assert!(load("", &[]).unwrap_err().contains("`task` is missing"));

@@ -8,11 +8,13 @@ use crate::tasks::maestro::MaestroConfig;
 use crate::tasks::parity::{ParityConfig, ParityVariant};
 use crate::tasks::selective_copy::SelectiveCopyConfig;
 use crate::tasks::settings::GeneratedData;
-use hankel_models::adapters::{Preset, StreamSite};
+use hankel_models::adapters::kind;
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
+use hankel_models::settings::Table;
 use hankel_models::tiny_gpt::Init;
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 fn option<T: std::fmt::Debug + Clone>(inner: impl Strategy<Value = T>) -> impl Strategy<Value = Option<T>> {
     proptest::option::of(inner)
@@ -99,38 +101,40 @@ fn training() -> impl Strategy<Value = TrainConfig> {
 }
 
 fn methods() -> impl Strategy<Value = AdapterMethod> {
+    let adapter = |name: &str, budget, given: Vec<(&str, Option<Value>)>| {
+        let given = given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        AdapterMethod::Adapter(AdapterSettings { kind: kind(name).unwrap(), budget, settings: given.collect() })
+    };
     let size =
         prop_oneof![(1_usize..64).prop_map(|n| (Some(n), None)), (1_u64..1_000_000).prop_map(|n| (None, Some(n)))];
-    let sites = prop_oneof![Just(vec![StreamSite::Mlp]), Just(vec![StreamSite::Attention, StreamSite::Mlp])];
-    let scan = prop_oneof![Just(Scan::Auto), Just(Scan::Fft), Just(Scan::Sequential), Just(Scan::Chunked)];
+    let sites = prop_oneof![Just(json!(["mlp"])), Just(json!(["attention", "mlp"])), Just(json!("mlp"))];
+    let scan = prop_oneof![Just("auto"), Just("fft"), Just("sequential"), Just("chunked")];
     let gates = (option(-1.0..1.0), option(any::<bool>()), option(0.0..2.0), option(0.01..0.4));
-    let hrm =
-        (size.clone(), option(sites), scan, any::<bool>(), gates).prop_map(|(size, sites, scan, released, gates)| {
-            AdapterMethod::Hrm(HrmConfig {
-                preset: if released { Preset::Released } else { Preset::Paper },
-                state_dim: size.0,
-                budget: size.1,
-                sites,
-                scan,
-                gate_init: gates.0,
-                train_gate: gates.1,
-                b_std: gates.2,
-                a_min: gates.3,
-                a_max: gates.3.map(|a| a + 0.5),
-                ..HrmConfig::default()
-            })
-        });
-    let lora = (size, option(0.0..64.0), 0.0..0.9).prop_map(|(size, lora_alpha, dropout)| {
-        AdapterMethod::Lora(LoraConfig {
-            rank: size.0,
-            budget: size.1,
-            lora_alpha,
-            dropout,
-            targets: None,
-            rslora: false,
-        })
+    let hrm = (size.clone(), option(sites), scan, any::<bool>(), gates).prop_map(
+        move |(size, sites, scan, released, gates)| {
+            let given = vec![
+                ("preset", Some(json!(if released { "released" } else { "paper" }))),
+                ("state_dim", size.0.map(|n| json!(n))),
+                ("sites", sites),
+                ("scan", Some(json!(scan))),
+                ("gate_init", gates.0.map(|x| json!(x))),
+                ("train_gate", gates.1.map(|x| json!(x))),
+                ("b_std", gates.2.map(|x| json!(x))),
+                ("a_min", gates.3.map(|x| json!(x))),
+                ("a_max", gates.3.map(|a| json!(a + 0.5))),
+            ];
+            adapter("hrm", size.1, given)
+        },
+    );
+    let lora = (size, option(0.0..64.0), 0.0..0.9).prop_map(move |(size, lora_alpha, dropout)| {
+        let given = vec![
+            ("rank", size.0.map(|n| json!(n))),
+            ("lora_alpha", lora_alpha.map(|x| json!(x))),
+            ("dropout", Some(json!(dropout))),
+        ];
+        adapter("lora", size.1, given)
     });
-    prop_oneof![hrm, lora, Just(AdapterMethod::None(NoneConfig {})), Just(AdapterMethod::Full(NoneConfig {}))]
+    prop_oneof![hrm, lora, Just(AdapterMethod::None), Just(AdapterMethod::Full)]
 }
 
 fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
@@ -145,10 +149,8 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
         }),
     ];
     let reduce = (0.1..3.0, 0..9_u64, 0.0..1.0).prop_map(|(after_epoch, warmup_steps, epsilon)| ReduceConfig {
-        after_epoch,
-        warmup_steps,
-        epsilon: Some(epsilon),
-        ..ReduceConfig::default()
+        timing: Timing { after_epoch, warmup_steps },
+        rule: TruncateConfig { epsilon: Some(epsilon), ..TruncateConfig::default() },
     });
     let rules = proptest::collection::vec(truncate, 0..3).prop_map(|mut rules| {
         rules.dedup();
@@ -160,11 +162,10 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
     proptest::collection::vec(one, 1..4).prop_map(|adapters| {
         let build = |(index, one): (usize, (AdapterMethod, _, (_, _, _), f64, _, bool))| {
             let (method, truncate, (reduce, probe, exactness), hsv_regularization, train, path) = one;
-            let recurrent = matches!(method, AdapterMethod::Hrm(_));
+            let recurrent = method.kind() == "hrm";
             AdapterConfig {
                 name: format!("{}-{index}", method.kind()),
-                path: (path && !matches!(method, AdapterMethod::None(_) | AdapterMethod::Full(_)))
-                    .then(|| "some/where".into()),
+                path: (path && method.adapter().is_some()).then(|| "some/where".into()),
                 truncate: if recurrent { truncate } else { Vec::new() },
                 reduce: if recurrent { reduce } else { None },
                 hsv_regularization: if recurrent { hsv_regularization } else { 0.0 },
@@ -172,8 +173,9 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
                 exactness: if recurrent { exactness } else { None },
                 train,
                 method: match (path, method) {
-                    (true, AdapterMethod::Hrm(_)) => AdapterMethod::Hrm(HrmConfig::default()),
-                    (true, AdapterMethod::Lora(_)) => AdapterMethod::Lora(LoraConfig::default()),
+                    (true, AdapterMethod::Adapter(adapter)) => {
+                        AdapterMethod::Adapter(AdapterSettings { budget: None, settings: Table::new(), ..adapter })
+                    }
                     (_, method) => method,
                 },
             }

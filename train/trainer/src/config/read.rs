@@ -1,13 +1,17 @@
 //! From the tree to [`Config`]: tables whose keys depend on their `kind`, and tables that inherit from others.
 
-use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config, Precision, PretrainConfig, StreamConfig};
+use super::method::{self, AdapterMethod, AdapterSettings};
+use super::truncation::{ReduceConfig, Timing, TruncateConfig};
+use super::{AdapterConfig, BackboneConfig, Config, Precision, PretrainConfig};
 use super::{adapter, backbone};
 use crate::settings::de::{read, read_value, unknown_key};
 use crate::settings::error::{ConfigError, alternatives, nearest};
-use crate::settings::tree::{Node, Table, Value};
+use crate::settings::tree::{Entry, Node, Table, Value};
 use crate::tasks::TaskConfig;
 use hankel_core::Device;
-use hankel_models::adapters::stream;
+use hankel_models::TinyGptConfig;
+use hankel_models::adapters::{self, Context, Kind};
+use hankel_models::settings;
 use std::path::Path;
 
 pub const TOP_LEVEL: &[&str] =
@@ -144,22 +148,18 @@ fn adapters(node: &Node, train: &Node) -> Result<Vec<AdapterConfig>, ConfigError
 }
 
 fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, ConfigError> {
-    let (table, origin) = (node.as_table(path)?, &node.origin);
-    let registered = stream::kinds();
-    let all: Vec<&str> = adapter::KINDS.iter().chain(&registered).copied().collect();
-    let kind = kind(node, path, &all, None)?;
+    let table = node.as_table(path)?;
+    refuse_retired(table, path)?;
+    let kind = kind(node, path, &method::names(), None)?;
     let inside = |key: &str| format!("{path}.{key}");
-    let method = match kind {
-        "hrm" => AdapterMethod::Hrm(read(table, origin, path, adapter::COMMON_KEYS)?),
-        "lora" => AdapterMethod::Lora(read(table, origin, path, adapter::COMMON_KEYS)?),
-        "dora" => AdapterMethod::Dora(read(table, origin, path, adapter::COMMON_KEYS)?),
-        "adalora" => AdapterMethod::AdaLora(read(table, origin, path, adapter::COMMON_KEYS)?),
-        "ia3" => AdapterMethod::Ia3(read(table, origin, path, adapter::COMMON_KEYS)?),
-        "full" => AdapterMethod::Full(read(table, origin, path, adapter::COMMON_KEYS)?),
-        name => match stream::kind(name) {
-            Some(kind) => AdapterMethod::Stream(StreamConfig::read(node, path, kind)?),
-            None => AdapterMethod::None(read(table, origin, path, adapter::COMMON_KEYS)?),
-        },
+    let method = if let Some(kind) = adapters::kind(kind) {
+        AdapterMethod::Adapter(settings_of(table, path, kind)?)
+    } else {
+        let unknown = table.0.iter().find(|entry| !adapter::COMMON_KEYS.contains(&entry.key.as_str()));
+        if let Some(Entry { key, origin, .. }) = unknown {
+            return Err(unknown_key(&inside(key), origin, adapter::COMMON_KEYS));
+        }
+        if kind == method::FULL { AdapterMethod::Full } else { AdapterMethod::None }
     };
     let own_training = |over: &Node| {
         let merged = inherited(train.as_table("train")?, over.as_table(&inside("train"))?, &[]);
@@ -169,7 +169,7 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
         name: table.get("name").map_or_else(|| Ok(kind.to_owned()), |name| read_value(name, &inside("name")))?,
         path: table.get("path").map(|node| read_value(node, &inside("path"))).transpose()?,
         truncate: one_or_many(table, "truncate", path)?,
-        reduce: table.get("reduce").map(|node| read_value(node, &inside("reduce"))).transpose()?,
+        reduce: table.get("reduce").map(|node| reduce(node, &inside("reduce"))).transpose()?,
         hsv_regularization: table
             .get("hsv_regularization")
             .map_or(Ok(0.0), |node| read_value(node, &inside("hsv_regularization")))?,
@@ -178,6 +178,55 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
         train: table.get("train").map(own_training).transpose()?,
         method,
     })
+}
+
+/// Says what to write instead of a kind that there was once.
+fn refuse_retired(table: &Table, path: &str) -> Result<(), ConfigError> {
+    let Some(Node { value: Value::String(name), origin }) = table.get("kind") else { return Ok(()) };
+    adapters::replacement(name).map_or(Ok(()), |replacement| {
+        Err(ConfigError::new(Some(origin.clone()), format!("`{path}.kind`: {name:?} is no more: {replacement}")))
+    })
+}
+
+/// The kind's own settings, every value checked for its type.
+fn settings_of(table: &Table, path: &str, kind: Kind) -> Result<AdapterSettings, ConfigError> {
+    let own = kind.keys();
+    let mut known: Vec<&str> = own.iter().map(|key| key.name.as_str()).collect();
+    known.extend(adapter::COMMON_KEYS);
+    // Types do not depend on the backbone.
+    let placement = TinyGptConfig::default().placement();
+    let context = Context { placement: &placement, length: 2, steps: None };
+    let mut given = settings::Table::new();
+    for Entry { key, origin, node } in &table.0 {
+        let inside = format!("{path}.{key}");
+        if !known.contains(&key.as_str()) {
+            return Err(unknown_key(&inside, origin, &known));
+        }
+        if adapter::COMMON_KEYS.contains(&key.as_str()) {
+            continue;
+        }
+        let refuse = |key: &str, problem: String| {
+            ConfigError::new(Some(node.origin.clone()), format!("`{path}.{key}` {problem}"))
+        };
+        if matches!(node.value, Value::Float(number) if !number.is_finite()) {
+            return Err(refuse(key, format!("must be finite, found {}", node.describe())));
+        }
+        let value = settings::Table::from_iter([(key.clone(), read_value(node, &inside)?)]);
+        kind.check_types(&value, &context).map_err(|error| refuse(&error.key, error.problem))?;
+        given.extend(value);
+    }
+    let budget = table.get("budget").map(|node| read_value(node, &format!("{path}.budget"))).transpose()?;
+    Ok(AdapterSettings { kind, budget, settings: given })
+}
+
+/// A rule of truncation, and when.
+fn reduce(node: &Node, path: &str) -> Result<ReduceConfig, ConfigError> {
+    const TIMING: &[&str] = &["after_epoch", "warmup_steps"];
+    const RULE: &[&str] = &["epsilon", "order", "energy", "bound", "total", "method"];
+    let table = node.as_table(path)?;
+    let timing: Timing = read(table, &node.origin, path, RULE)?;
+    let rule: TruncateConfig = read(table, &node.origin, path, TIMING)?;
+    Ok(ReduceConfig { timing, rule })
 }
 
 /// One table, or an array of them; none when the key is not there.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::settings::documented::{assert_documented, keys, values};
-use hankel_models::adapters::{Discretization, HrmInput, HrmMode, Preset, RateInit, StreamSite, stream};
+use hankel_models::adapters::{Discretization, HrmInput, HrmMode, Kind, Preset, RateInit, StreamSite, kinds};
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
 use hankel_models::tiny_gpt::Init;
@@ -13,20 +13,15 @@ fn every_key_and_every_value_is_in_the_documentation() {
         keys::<TrainConfig>(),
         keys::<TinyGptConfig>(),
         keys::<DecoderConfig>(),
-        keys::<HrmConfig>(),
-        keys::<LoraConfig>(),
-        keys::<AdaLoraConfig>(),
-        keys::<Ia3Config>(),
-        keys::<StreamSettings>(),
         keys::<TruncateConfig>(),
-        keys::<ReduceConfig>(),
+        keys::<Timing>(),
         keys::<ProbeConfig>(),
         keys::<ExactnessConfig>(),
     ]
     .concat();
     assert!(wanted.contains(&"warmup_ratio".to_owned()) && wanted.contains(&"gate".to_owned()), "{wanted:?}");
     wanted.extend(adapter::COMMON_KEYS.iter().chain(read::TOP_LEVEL).map(|&key| key.to_owned()));
-    wanted.extend(stream::kinds().into_iter().filter_map(stream::kind).flat_map(|kind| kind.keys()));
+    wanted.extend(kinds().into_iter().flat_map(Kind::keys).map(|key| key.name));
     let values = [
         values::<Precision>(),
         values::<NormKind>(),
@@ -40,11 +35,10 @@ fn every_key_and_every_value_is_in_the_documentation() {
         values::<StreamSite>(),
         values::<Discretization>(),
         values::<RateInit>(),
-        values::<Scan>(),
         values::<Method>(),
     ]
     .concat();
-    let kinds = [backbone::KINDS, adapter::KINDS, &stream::kinds()[..]].concat();
+    let kinds = [backbone::KINDS, &method::names()[..]].concat();
     let kinds = kinds.into_iter().map(str::to_owned).collect();
     assert_documented(&[wanted], &[values, kinds]);
 }

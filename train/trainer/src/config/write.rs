@@ -1,6 +1,6 @@
 //! From [`Config`] to TOML, every default written out.
 
-use super::{AdapterConfig, AdapterMethod, BackboneConfig, Config};
+use super::{AdapterConfig, BackboneConfig, Config};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -36,28 +36,18 @@ fn backbone(backbone: &BackboneConfig) -> Table {
 }
 
 fn adapter(adapter: &AdapterConfig) -> Table {
-    let kind = adapter.method.kind();
-    let own = match &adapter.method {
-        AdapterMethod::Hrm(c) => fields(c),
-        AdapterMethod::Lora(c) | AdapterMethod::Dora(c) => fields(c),
-        AdapterMethod::AdaLora(c) => fields(c),
-        AdapterMethod::Ia3(c) => fields(c),
-        AdapterMethod::Stream(c) => {
-            let mut table = fields(&c.common);
-            // A setting that is not there has no value in TOML.
-            let given = c.own.iter().filter(|(_, setting)| !setting.is_null());
-            table.extend(given.map(|(key, setting)| (key.clone(), value(setting))));
-            table
-        }
-        AdapterMethod::Full(c) | AdapterMethod::None(c) => fields(c),
-    };
     let mut table = Table::new();
-    table.insert("kind".into(), kind.into());
+    table.insert("kind".into(), adapter.method.kind().into());
     table.insert("name".into(), adapter.name.clone().into());
     if let Some(path) = &adapter.path {
         table.insert("path".into(), value(path));
     }
-    table.extend(own);
+    if let Some(method) = adapter.method.adapter() {
+        if let Some(budget) = method.budget {
+            table.insert("budget".into(), value(&budget));
+        }
+        table.extend(method.settings.iter().map(|(key, setting)| (key.clone(), value(setting))));
+    }
     one_or_many(&mut table, "truncate", &adapter.truncate);
     one_or_many(&mut table, "probe", &adapter.probe);
     if let Some(exactness) = &adapter.exactness {
@@ -66,7 +56,7 @@ fn adapter(adapter: &AdapterConfig) -> Table {
     if let Some(reduce) = &adapter.reduce {
         table.insert("reduce".into(), fields(reduce).into());
     }
-    if matches!(adapter.method, AdapterMethod::Hrm(_)) {
+    if adapter.method.has_gate() {
         table.insert("hsv_regularization".into(), adapter.hsv_regularization.into());
     }
     if let Some(train) = &adapter.train {

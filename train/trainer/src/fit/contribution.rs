@@ -1,6 +1,5 @@
 //! How much each adapter adds to the stream, measured in an evaluation.
 
-use super::rows::site_name;
 use crate::results::LayerResult;
 use crate::tasks::Batch;
 use hankel_models::Contribution;
@@ -19,7 +18,7 @@ impl Contributions {
             .map(|weights| weights.iter().rposition(|weight| *weight != 0.0).map_or(0, |last| last + 1))
             .collect();
         for Contribution { layer, site, output, stream } in recorded {
-            let sums = self.0.entry((*layer, site_name(*site))).or_default();
+            let sums = self.0.entry((*layer, site.name())).or_default();
             for (sum, squares) in sums.iter_mut().zip([output, stream]) {
                 let squares = squares.to_f64_vec();
                 let counted = squares.chunks(batch.length.max(1)).zip(&ends).flat_map(|(row, &end)| &row[..end]);

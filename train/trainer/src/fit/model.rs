@@ -135,7 +135,7 @@ impl Model {
     /// When a parameter is of a type that cannot be trained.
     pub fn free_backbone(&self, config: &BackboneConfig, adapter: &AdapterMethod) -> hankel_core::Result<()> {
         let BackboneConfig::TinyGpt(c) = config else { return Ok(()) };
-        if !c.freeze || matches!(adapter, AdapterMethod::Full(_)) {
+        if !c.freeze || *adapter == AdapterMethod::Full {
             return self.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true));
         }
         if c.train_head {

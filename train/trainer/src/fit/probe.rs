@@ -41,9 +41,9 @@ pub(super) fn measure_exactness(
     (sequences, length): (usize, usize),
     seed: u64,
 ) -> Result<()> {
-    let recurrent = adapters.layers().iter().flat_map(|layer| layer.streams().filter_map(|(_, stream)| stream.hrm()));
-    for (layer, hrm) in layers.iter_mut().zip(recurrent) {
-        layer.exactness = Some(hrm.exactness(sequences, length, seed)?);
+    for (layer, (_, stream)) in layers.iter_mut().zip(adapters.streams()) {
+        let recurrence = stream.adapter().recurrence()?;
+        layer.exactness = recurrence.map(|recurrence| recurrence.exactness(sequences, length, seed)).transpose()?;
     }
     Ok(())
 }

@@ -11,8 +11,7 @@ use crate::run::RunDirectory;
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail};
 use hankel_core::with_precision;
-use hankel_models::adapters::AdapterConfig as Settings;
-use hankel_models::{AdapterSet, Parameter};
+use hankel_models::{AdapterSet, Parameter, adapters};
 use std::time::Instant;
 
 /// A finished run.
@@ -158,22 +157,18 @@ pub(super) fn attach(
         // DoRA starts from the weights, which the stage before may have trained.
         snapshot.reset()?;
         let backbone = snapshot.backbone().parameters();
-        let steps = config.training_of(adapter).steps(task.sequences(Split::Train));
-        let settings = adapter.settings(length, &placement, steps);
-        return AdapterSet::on(&settings, &placement, &backbone, config.seed)
-            .with_context(|| format!("`adapter.{}` cannot be attached", adapter.name));
+        let steps = Some(config.training_of(adapter).steps(task.sequences(Split::Train)));
+        let attached = || format!("`adapter.{}` cannot be attached", adapter.name);
+        let settings = adapter
+            .method
+            .settings(&adapters::Context { placement: &placement, length, steps })
+            .with_context(attached)?;
+        let Some(settings) = settings else { return Ok(AdapterSet::none(&placement)) };
+        return AdapterSet::on(&settings, &placement, &backbone, config.seed).with_context(attached);
     };
     let loaded = AdapterSet::load(path, &placement, length)
         .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
-    let kind = match loaded.config() {
-        Settings::Hrm(_) => "hrm",
-        Settings::Lora(c) if c.dora => "dora",
-        Settings::Lora(_) => "lora",
-        Settings::AdaLora(_) => "adalora",
-        Settings::Ia3(_) => "ia3",
-        Settings::Stream(c) => &c.kind,
-        Settings::None => "none",
-    };
+    let kind = loaded.config().map_or("none", |config| config.kind().name());
     if kind != adapter.method.kind() {
         bail!(
             "`adapter.{}.path`: {} holds an adapter of kind {kind:?}, not {:?}",

@@ -4,12 +4,11 @@ use super::Stop;
 use super::backbone_snapshot::BackboneSnapshot;
 use super::contribution::Contributions;
 use super::evaluate::{evaluate_and_generate, to_lines};
-use super::model::Model;
 use super::probe::{hold_gates, measure_exactness};
-use super::rows::{count_parameters, describe, layer_results, layer_states};
+use super::rows::{count_parameters, describe, layer_results, layer_states, scan_of};
 use super::stage::Stage;
 use super::truncate::{truncate, truncate_along_data};
-use crate::config::{AdapterConfig, Config, Scan, TrainConfig};
+use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::results::{AdapterResult, BackboneResult, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
@@ -18,7 +17,6 @@ use crate::tasks::Task;
 use anyhow::{Context, Result, anyhow};
 use hankel_core::{Device, Error, Tensor};
 use hankel_io::Existing;
-use hankel_models::adapters::AdapterConfig as Settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -257,7 +255,7 @@ impl<'a> Session<'a> {
             kind: adapter.method.kind().to_owned(),
             path: directory.is_dir().then(|| relative(&directory)),
             parameters: count_parameters(stage.model),
-            scan: scan_of(stage.model).map(str::to_owned),
+            scan: scan_of(&stage.model.adapters),
             layers,
             settings: describe(adapter, &stage.model.adapters),
             ..AdapterResult::default()
@@ -271,11 +269,10 @@ impl<'a> Session<'a> {
             let at_once = self.end_at_once(&adapter.name, steps)?;
             let directory = self.directory.adapter(&name);
             let length = stage.task.sequence_length();
-            let truncated = match stage.model.adapters.config() {
-                Settings::Stream(_) => {
-                    truncate_along_data(stage.model, stage.task, &full, *rule, &directory, base_model)?
-                }
-                _ => truncate(stage.model, &full, *rule, length, &directory, base_model)?,
+            let truncated = if stage.model.adapters.is_recurrent()? {
+                truncate(stage.model, &full, *rule, length, &directory, base_model)?
+            } else {
+                truncate_along_data(stage.model, stage.task, &full, *rule, &directory, base_model)?
             };
             drop(at_once);
             let (from, to) = truncated.orders;
@@ -331,12 +328,5 @@ impl<'a> Session<'a> {
         self.directory.write(&self.directory.result(), &json)?;
         self.log.write(&Event::Finished { seconds: self.begun.elapsed().as_secs_f64() })?;
         Ok(result)
-    }
-}
-
-fn scan_of(model: &Model) -> Option<&'static str> {
-    match model.adapters.config() {
-        Settings::Hrm(config) => Some(Scan::from(config.scan).name()),
-        _ => None,
     }
 }

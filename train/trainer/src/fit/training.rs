@@ -358,6 +358,7 @@ mod tests {
     use crate::optim::golden::{Golden, close};
     use hankel_core::Float;
     use hankel_models::AdapterSet;
+    use hankel_models::adapters::Context;
     use hankel_ops::{Head, Targets, cross_entropy};
 
     const TEXT: &str = "precision = \"f64\"\n[task]\nkind = \"parity\"\nlength = 7\n[backbone]\nlayers = 1\nd_model = 8\n\
@@ -368,7 +369,8 @@ mod tests {
         let (config, _) = Config::load(TEXT, "t.toml", &overrides).unwrap();
         let snapshot = BackboneSnapshot::new(&config).unwrap();
         let placement = snapshot.backbone().placement();
-        let settings = config.adapter[0].settings(7, &placement, 5);
+        let context = Context { placement: &placement, length: 7, steps: Some(5) };
+        let settings = config.adapter[0].method.settings(&context).unwrap().unwrap();
         let model = snapshot.with_adapters(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
         let task = config.task.build().unwrap();
         let mut training = Training::new(&model, &*task, &config.train, config.seed).unwrap();

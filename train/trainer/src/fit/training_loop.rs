@@ -176,7 +176,7 @@ impl Stage<'_> {
                 adapters.to_dtype(self.model.dtype())?;
                 adapters.to_device(self.model.backbone.device())?;
                 let model = Model { adapters, ..self.model.clone() };
-                new(&model)?.reduced_at(at, reduction.config.warmup_steps)
+                new(&model)?.reduced_at(at, reduction.config.timing.warmup_steps)
             }
             _ => new(self.model)?,
         };
@@ -192,11 +192,11 @@ impl Stage<'_> {
 
     fn reduce(&self, session: &mut Session<'_>, training: &mut Training<'_>, progress: &Progress) -> Result<()> {
         let Some(reduction) = self.reduction else { return Ok(()) };
-        let rule = reduction.config.truncation();
+        let rule = reduction.config.rule;
         let length = self.task.sequence_length();
         let truncated = truncate_adapters(training.model(), self.name, rule, length, reduction.base_model)?;
         save_truncated(&truncated, &reduction.directory)?;
-        training.reduce(&truncated, reduction.config.warmup_steps)?;
+        training.reduce(&truncated, reduction.config.timing.warmup_steps)?;
         let (from, to) = truncated.orders();
         let shown = |orders: &[usize]| orders.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
         progress.note(&format!("truncated by {}: {} states to {}", rule.describe(), shown(&from), shown(&to)));

@@ -1,7 +1,7 @@
 //! Truncated versions of a trained adapter: saved beside it with a certificate, evaluated as rows of their own.
 
 use super::model::Model;
-use super::rows::{count_parameters, layer_states, site_name};
+use super::rows::{count_parameters, layer_states};
 use crate::config::TruncateConfig;
 use crate::results::{AdapterResult, LayerResult, Split};
 use crate::tasks::Task;
@@ -47,7 +47,7 @@ pub(super) fn truncate(
         let facts = &certified.facts;
         LayerResult {
             layer: layer.layer,
-            site: site_name(layer.site).to_owned(),
+            site: layer.site.name().to_owned(),
             order: facts.order,
             gate: Some(facts.gate),
             hankel_singular_values: facts.hankel_singular_values.clone(),
@@ -126,7 +126,7 @@ pub(super) fn truncate_along_data(
     let gates = layer_states(&truncated.adapters);
     let layers = truncation.certificate.layers.iter().zip(gates).map(|(facts, state)| LayerResult {
         layer: facts.layer,
-        site: site_name(facts.site).to_owned(),
+        site: facts.site.name().to_owned(),
         order: facts.order,
         gate: state.gate,
         output_error: Some(facts.measured_error),

@@ -1,7 +1,8 @@
 //! From a tree to typed settings: a serde deserializer whose errors know the key and the line.
 
-use super::error::{ConfigError, Origin, alternatives, nearest};
+use super::error::{ConfigError, Origin, nearest};
 use super::tree::{Entry, Node, Table, Value};
+use hankel_models::settings::{wrong_type, wrong_variant};
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use std::fmt::{self, Display};
 
@@ -85,39 +86,12 @@ impl Display for Failure {
 }
 impl std::error::Error for Failure {}
 
-fn plain(expected: &dyn de::Expected) -> String {
-    let expected = expected.to_string();
-    match expected.as_str() {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0".to_owned(),
-        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
-        "f32" | "f64" => "a number".to_owned(),
-        "a boolean" => "true or false".to_owned(),
-        "path string" => "a path (a string)".to_owned(),
-        "a sequence" => "an array".to_owned(),
-        other if other.starts_with("struct ") => "a table".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
-fn found(unexpected: &Unexpected<'_>) -> String {
-    match unexpected {
-        Unexpected::Bool(value) => format!("`{value}`"),
-        Unexpected::Unsigned(number) => format!("the number {number}"),
-        Unexpected::Signed(number) => format!("the number {number}"),
-        Unexpected::Float(number) => format!("the number {number:?}"),
-        Unexpected::Str(text) => format!("the string {text:?}"),
-        Unexpected::Seq => "an array".to_owned(),
-        Unexpected::Map => "a table".to_owned(),
-        other => other.to_string(),
-    }
-}
-
 impl de::Error for Failure {
     fn custom<T: Display>(message: T) -> Self {
         Failure { what: What::Value(message.to_string()), place: None }
     }
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::custom(format!("must be {}, found {}", plain(expected), found(&unexpected)))
+        Self::custom(wrong_type(&unexpected, expected))
     }
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         Self::invalid_type(unexpected, expected)
@@ -126,9 +100,7 @@ impl de::Error for Failure {
         Self::custom(format!("must be {expected}, found {len} elements"))
     }
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let hint = nearest(variant, expected.iter().copied())
-            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        Self::custom(format!("must be {}, found {variant:?}{hint}", alternatives(expected)))
+        Self::custom(wrong_variant(variant, expected))
     }
     fn unknown_field(key: &str, known: &'static [&'static str]) -> Self {
         Failure { what: What::UnknownKey { key: key.to_owned(), known: known.to_vec() }, place: None }

@@ -2,7 +2,7 @@
 
 use super::Activations;
 use hankel_core::DType;
-use hankel_models::adapters::{HrmInput, LinearAdapter};
+use hankel_models::adapters::HrmInput;
 use hankel_models::decoder::Activation;
 use hankel_models::{AdapterSet, DecoderConfig};
 
@@ -71,17 +71,10 @@ fn saved_per_token(adapters: &AdapterSet, config: &DecoderConfig, layer: usize) 
     saved += if adapted(&["q_proj", "k_proj", "v_proj", "qkv_proj", "attn.c_attn"]) { d } else { 0 };
     saved += if adapted(&["gate_proj", "up_proj", "gate_up_proj", "mlp.c_fc"]) { d } else { 0 };
     saved += if adapted(&["down_proj", "mlp.c_proj"]) { f } else { 0 };
-    let ranks = own.linears().map(|(_, adapter)| match adapter {
-        LinearAdapter::Ia3(_) => 0,
-        // The matrix A, [rank, in].
-        _ => adapter.parameters().first().map_or(0, |a| a.tensor().shape()[0] as u64),
-    });
-    saved += ranks.sum::<u64>();
+    saved += own.linears().map(|(_, adapter)| adapter.saved_per_token() as u64).sum::<u64>();
     for (_, adapter) in own.streams() {
-        let states = adapter.state_dim() as u64;
         saved += if adapter.input() == HrmInput::Residual && below { 0 } else { d };
-        // Of a registered kind only its output is known, which the gate keeps; around ten values a state are usual.
-        saved += if adapter.hrm().is_some() { 2 * states } else { 10 * states + d };
+        saved += adapter.saved_per_token() as u64;
     }
     saved
 }

@@ -54,14 +54,11 @@ fn saved_per_token(model: &Model, config: &TinyGptConfig, layer: usize) -> u64 {
         saved += 2 * d + f;
     }
     if linear {
-        saved +=
-            d + adapters.linears().map(|(_, adapter)| adapter.parameters()[0].tensor().shape()[0] as u64).sum::<u64>();
+        saved += d + adapters.linears().map(|(_, adapter)| adapter.saved_per_token() as u64).sum::<u64>();
     }
     for (_, adapter) in adapters.streams() {
-        let states = adapter.state_dim() as u64;
         saved += if adapter.input() == HrmInput::Residual && below { 0 } else { d };
-        // Of a registered kind only its output is known, which the gate keeps; around ten values a state are usual.
-        saved += if adapter.hrm().is_some() { 2 * states } else { 10 * states + d };
+        saved += adapter.saved_per_token() as u64;
     }
     if config.dropout > 0.0 && below {
         saved += 2 * d;

@@ -1,0 +1,87 @@
+//! `hankel-shared`: one recurrence for the whole depth of the network, behind a gate of its own in each layer.
+//!
+//! ```text
+//! s_t = a * s_{t-1} + B x_t         a = exp(-exp(log_a + log_dt)), B [d, D]
+//! y_t = C s_t                       C [D, d]
+//! ```
+//!
+//! `B`, `C`, `log_a` and `log_dt` are the same in all layers (those of one site); states and gates are each layer's own. With L
+//! layers it has `2 d D + 2 d + L` parameters where HRM has `L (2 d D + 2 d + 1)`.
+
+use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, last_states};
+use crate::parameter::{Parameter, Role};
+use crate::settings::{Key, settings};
+use hankel_core::{Result, Tensor};
+use hankel_ops::{Poles, ScanPath, add, exp, linear, scale, scan};
+
+settings! {
+    /// Settings of [`HankelShared`].
+    pub struct Settings {
+        /// Number of states d of every layer.
+        pub state_dim: usize = "16",
+        /// Fastest initial pole.
+        pub a_min: f64 = "0.5",
+        /// Slowest initial pole.
+        pub a_max: Option<f64> = "`1 - 1/T`",
+        /// Standard deviation of the initial B.
+        pub b_std: f64 = "0.02",
+        /// Standard deviation of the initial C.
+        pub c_std: f64 = "0.02",
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { state_dim: 16, a_min: 0.5, a_max: None, b_std: 0.02, c_std: 0.02 }
+    }
+}
+
+/// The adapter of one layer, whose parameters are those of all layers.
+pub struct HankelShared {
+    b: Parameter,
+    c: Parameter,
+    log_a: Parameter,
+    log_dt: Parameter,
+    path: ScanPath,
+}
+
+impl StreamKind for HankelShared {
+    const KIND: &'static str = "hankel-shared";
+    const ABOUT: &'static str = "One recurrence for all layers, behind a gate of its own in each.";
+    const SIZE: Option<&'static str> = Some("state_dim");
+    type Settings = Settings;
+
+    fn keys() -> Vec<Key> {
+        Settings::keys()
+    }
+
+    fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {
+        let (d, width, common) = (settings.state_dim, context.d_model, context.common());
+        Ok(HankelShared {
+            log_a: common.log_rates("log_a", d, settings.a_min, settings.a_max)?,
+            log_dt: common.parameter("log_dt", Role::Rate, &Tensor::zeros::<f32>([d]))?,
+            b: common.normal("b", [d, width], settings.b_std)?,
+            c: common.normal("c", [width, d], settings.c_std)?,
+            path: ScanPath::auto(),
+        })
+    }
+}
+
+impl StreamAdapter for HankelShared {
+    fn parameters(&self) -> Vec<Parameter> {
+        [&self.b, &self.c, &self.log_a, &self.log_dt].map(Clone::clone).into()
+    }
+
+    fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
+        let rate = exp(&add(&self.log_a.tensor(), &self.log_dt.tensor())?)?;
+        let poles = Poles::Diagonal(exp(&scale(&rate, -1.0)?)?);
+        let before = memory.and_then(|memory| memory.first());
+        let path = if x.shape()[1] == 1 { ScanPath::Sequential } else { self.path };
+        let s = scan(&linear(x, &self.b.tensor(), None)?, &poles, before, path)?;
+        Ok((linear(&s, &self.c.tensor(), None)?, vec![last_states(&s, before)?]))
+    }
+
+    fn state_dim(&self) -> usize {
+        self.log_a.elements()
+    }
+}

@@ -1,0 +1,135 @@
+//! Settings of HRM.
+
+use super::RateInit;
+use crate::adapters::kind::Context;
+use crate::settings::{SettingsError, Table, settings};
+use crate::weights::{Discretization, HrmMode, HrmPreset as Preset};
+use hankel_ops::ScanPath;
+use serde::de::{Deserializer, IntoDeserializer};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+settings! {
+    /// Settings of HRM. [`HrmConfig::new`] fills in a preset; every field can be changed alone.
+    pub struct HrmConfig {
+        /// Where defaults come from: `"released"` has `input = "norm"`, `discretization = "zoh-clamped"`, `rate_init = "s4d_real"`,
+        /// `b_std = 1` (`1/sqrt(D)` from D = 1024 on) and `c_std = 1/sqrt(d)`.
+        pub preset: Preset = r#"`"paper"`"#,
+        /// Which poles it can have: `"positive"`, `"signed"` or `"complex"`.
+        pub mode: HrmMode = r#"`"positive"`"#,
+        /// Number of states d of every layer.
+        pub state_dim: usize = "",
+        /// How the parameters give the recurrence: `"free"`, `"zoh"`, `"zoh-clamped"` (R1 in [resolutions.md](resolutions.md)).
+        pub discretization: Discretization = r#"`"free"`"#,
+        /// Initial decay rates: `"log_spaced"` between `a_min` and `a_max`, or `"s4d_real"`, the released ones.
+        pub rate_init: RateInit = r#"`"log_spaced"`"#,
+        /// Fastest initial pole.
+        pub a_min: f64 = "0.5",
+        /// Slowest initial pole.
+        pub a_max: f64 = "`1 - 1/T`",
+        /// Standard deviation of the initial B.
+        pub b_std: f64 = "0.02",
+        /// Standard deviation of the initial C.
+        pub c_std: f64 = "0.02",
+        /// Whether `log_dt` is trained.
+        pub train_log_dt: bool = "true",
+        /// How the recurrence is evaluated: `"sequential"`, `"chunked"` or `"fft"`, all the same within rounding (R3).
+        #[serde(deserialize_with = "scan")]
+        pub scan: ScanPath = r#"`"auto"`"#,
+    }
+}
+
+/// A path, or `auto`.
+fn scan<'de, D: Deserializer<'de>>(from: D) -> Result<ScanPath, D::Error> {
+    #[derive(Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Scan {
+        Auto,
+        Fft,
+        Sequential,
+        Chunked,
+    }
+    Scan::deserialize(from).map(|scan| match scan {
+        Scan::Auto => ScanPath::auto(),
+        Scan::Fft => ScanPath::Fft,
+        Scan::Sequential => ScanPath::Sequential,
+        Scan::Chunked => ScanPath::Chunked,
+    })
+}
+
+impl Default for HrmConfig {
+    /// Those of the paper for 16 states on the small GPT.
+    fn default() -> Self {
+        HrmConfig::new(Preset::Paper, 16, 128, 512)
+    }
+}
+
+impl HrmConfig {
+    /// The settings of `preset` for `state_dim` states on a stream of width `d_model` and sequences of `steps` tokens.
+    pub fn new(preset: Preset, state_dim: usize, d_model: usize, steps: usize) -> Self {
+        let released = preset == Preset::Released;
+        let a_max = 1.0 - 1.0 / steps.max(2) as f64;
+        HrmConfig {
+            preset,
+            mode: HrmMode::Positive,
+            state_dim,
+            discretization: if released { Discretization::ZohClamped } else { Discretization::Free },
+            rate_init: if released { RateInit::S4dReal } else { RateInit::LogSpaced },
+            a_min: 0.5_f64.min(a_max),
+            a_max,
+            b_std: match (released, d_model >= 1024) {
+                (false, _) => 0.02,
+                (true, false) => 1.0,
+                (true, true) => 1.0 / (d_model as f64).sqrt(),
+            },
+            c_std: if released { 1.0 / (state_dim.max(1) as f64).sqrt() } else { 0.02 },
+            train_log_dt: true,
+            scan: ScanPath::auto(),
+        }
+    }
+
+    /// Settings for those that are not `given`: a preset and a size change others.
+    pub(super) fn defaults(given: &Table, context: &Context<'_>) -> Self {
+        fn read<'a, T: Deserialize<'a>>(value: Option<&'a Value>) -> Option<T> {
+            T::deserialize(value?.into_deserializer()).ok()
+        }
+        let preset = read(given.get("preset")).unwrap_or_default();
+        let state_dim = read(given.get("state_dim")).unwrap_or(2);
+        let defaults = HrmConfig::new(preset, state_dim, context.placement.d_model, context.length);
+        let a_max = given.get("a_max").and_then(Value::as_f64).unwrap_or(defaults.a_max);
+        HrmConfig { a_min: defaults.a_min.min(a_max), ..defaults }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
+        let HrmConfig { state_dim: d, a_min, a_max, .. } = *self;
+        SettingsError::unless(d >= 1, "state_dim", || format!("must be at least 1, found {d}"))?;
+        SettingsError::unless(d <= 1 << 20, "state_dim", || format!("must be at most {}, found {d}", 1 << 20))?;
+        let mode = self.mode.name();
+        SettingsError::unless(self.mode != HrmMode::Complex || d.is_multiple_of(2), "state_dim", || {
+            format!("must be even for `mode = {mode:?}`, which has two states in a pair")
+        })?;
+        let free = self.discretization == Discretization::Free;
+        SettingsError::unless(self.mode == HrmMode::Positive || free, "mode", || {
+            format!(
+                "{mode:?} goes with `discretization = \"free\"` only: a hold of real decay rates has positive poles"
+            )
+        })?;
+        for (key, a) in [("a_min", a_min), ("a_max", a_max)] {
+            SettingsError::unless(a > 0.0 && a < 1.0, key, || format!("must be above 0 and below 1, found {a}"))?;
+        }
+        SettingsError::unless(a_min <= a_max, "a_max", || format!("is {a_max}, below a_min = {a_min}"))?;
+        for (key, std) in [("b_std", self.b_std), ("c_std", self.c_std)] {
+            SettingsError::unless(std.is_finite() && std >= 0.0, key, || format!("must be at least 0, found {std}"))?;
+        }
+        Ok(())
+    }
+
+    /// Trainable values of one adapter on a stream of width `d_model` in the diagonal form, its gate not counted: `2 d D + 2 d`
+    /// with everything trained (R1), and `2 d D + 3 d / 2` with complex pairs, which have a rate, a step and an angle each.
+    pub fn parameters_per_site(&self, d_model: usize) -> usize {
+        let d = self.state_dim;
+        let (rates, angles) = if self.mode == HrmMode::Complex { (d / 2, d / 2) } else { (d, 0) };
+        let steps = if self.train_log_dt { rates } else { 0 };
+        2 * d * d_model + rates + steps + angles
+    }
+}

@@ -1,0 +1,47 @@
+//! What a kind does to all its adapters together while they are trained.
+
+use crate::settings::Table;
+use crate::weights::arrays::NamedArrays;
+use hankel_core::{Gradients, Result, Tensor};
+use std::collections::BTreeMap;
+
+/// The ranks after a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation {
+    /// What the sum of the ranks should be by the schedule.
+    pub budget: usize,
+    /// Number of singular values that are not 0, by projection.
+    pub ranks: Vec<(String, usize)>,
+    /// Whether ranks were allocated anew in this step.
+    pub changed: bool,
+}
+
+/// Training beyond gradients: a term of the loss, and a step after that of the optimizer.
+pub trait SharedTraining: Send + Sync {
+    /// A term of the loss of each micro-batch.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    fn penalty(&self) -> Result<Option<Tensor>>;
+
+    /// What follows optimizer step `step`, counted from 0, with its gradients and the factor that the optimizer put on them.
+    ///
+    /// # Errors
+    /// When a gradient is missing.
+    fn step(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Allocation>;
+
+    /// What a resumed training needs, by name.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    fn save(&self) -> Result<BTreeMap<String, Tensor>>;
+
+    /// Takes back what [`SharedTraining::save`] gave.
+    ///
+    /// # Errors
+    /// When it is the state of other adapters.
+    fn restore(&self, saved: &BTreeMap<String, Tensor>) -> Result<()>;
+
+    /// Completes what a directory holds: the fields of `adapter_config.json` and the tensors.
+    fn finish(&self, fields: &mut Table, arrays: &mut NamedArrays);
+}

@@ -1,0 +1,201 @@
+//! The kinds that configurations can name: a line for each.
+
+use super::adalora::AdaLora;
+use super::dora::Dora;
+use super::hankel_shared::HankelShared;
+use super::hrm::Hrm;
+use super::ia3::Ia3;
+use super::kind::Kind;
+use super::linear::{LinearEntry, LinearKind};
+use super::lora::Lora;
+use super::selective::Selective;
+use super::state_offset::StateOffset;
+use super::stream::{SiteSettings, StreamEntry, StreamKind};
+use crate::settings::nearest;
+use hankel_core::{Error, Result};
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+static KINDS: LazyLock<RwLock<Vec<Kind>>> = LazyLock::new(|| {
+    RwLock::new(vec![
+        StreamEntry::<Hrm>::kind(),
+        LinearEntry::<Lora>::kind(),
+        LinearEntry::<Dora>::kind(),
+        LinearEntry::<AdaLora>::kind(),
+        LinearEntry::<Ia3>::kind(),
+        StreamEntry::<Selective>::kind(),
+        StreamEntry::<HankelShared>::kind(),
+        StreamEntry::<StateOffset>::kind(),
+    ])
+});
+
+/// Kinds that there were, and what to write instead.
+const RETIRED: &[(&str, &str)] = &[(
+    "complex",
+    "`kind = \"hrm\"` has these poles: write `mode = \"complex\"` and `state_dim`, which is two states for each of `pairs`",
+)];
+
+/// Keys of every `[[adapter]]` and words of the trainer: a kind and its settings must have other names.
+const RESERVED_KEYS: &[&str] =
+    &["kind", "name", "path", "truncate", "reduce", "hsv_regularization", "probe", "exactness", "train", "budget"];
+const RESERVED_KINDS: &[&str] = &["full", "none"];
+
+/// Makes the stream adapter `K` a value of `adapter.kind`, for this process. Registering a type again changes nothing.
+///
+/// # Errors
+/// When the name is that of another kind or no plain word, or a setting has the name of one that every adapter has.
+pub fn register<K: StreamKind>() -> Result<()> {
+    let keys: Vec<String> = K::keys().into_iter().map(|key| key.name).collect();
+    let common = SiteSettings::keys();
+    add(StreamEntry::<K>::kind(), &keys, |key| common.iter().any(|taken| taken.name == key))
+}
+
+/// As [`register`] for an adapter of projections.
+///
+/// # Errors
+/// As [`register`].
+pub fn register_linear<K: LinearKind>() -> Result<()> {
+    let keys: Vec<String> = K::keys().into_iter().map(|key| key.name).collect();
+    add(LinearEntry::<K>::kind(), &keys, |_| false)
+}
+
+fn add(new: Kind, keys: &[String], is_taken: impl Fn(&str) -> bool) -> Result<()> {
+    let name = new.name();
+    let refuse = |problem: String| Err(Error::invalid("register", format!("kind {name:?}: {problem}")));
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+        return refuse("a name is made of letters, digits and `-`".to_owned());
+    }
+    if let Some(key) = keys.iter().find(|key| RESERVED_KEYS.contains(&key.as_str()) || is_taken(key)) {
+        return refuse(format!("every adapter has a setting {key:?}: give its own another name"));
+    }
+    let mut kinds = KINDS.write().unwrap_or_else(PoisonError::into_inner);
+    match kinds.iter().find(|kind| kind.name() == name) {
+        Some(kind) if *kind == new => Ok(()),
+        Some(_) => refuse("another type has this name".to_owned()),
+        None if RESERVED_KINDS.contains(&name) => refuse("another adapter has this name".to_owned()),
+        None => {
+            kinds.push(new);
+            Ok(())
+        }
+    }
+}
+
+/// All kinds, in the order of their registration.
+pub fn kinds() -> Vec<Kind> {
+    KINDS.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The kind of this name.
+pub fn kind(name: &str) -> Option<Kind> {
+    kinds().into_iter().find(|kind| kind.name() == name)
+}
+
+/// What to write instead of a kind that there was once.
+pub fn replacement(name: &str) -> Option<&'static str> {
+    RETIRED.iter().find(|(retired, _)| *retired == name).map(|(_, replacement)| *replacement)
+}
+
+/// What to say about a kind that is not there.
+pub(super) fn unknown(name: &str) -> String {
+    if let Some(replacement) = replacement(name) {
+        return format!("the adapter kind {name:?} is no more: {replacement}");
+    }
+    let all = kinds();
+    let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();
+    let hint =
+        nearest(name, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
+    format!("the adapter kind {name:?} is not registered; there are {}{hint}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::selective;
+    use crate::adapters::stream::{Memory, SiteContext, StreamAdapter};
+    use crate::adapters::{AdapterConfig, AdapterSet, Context, Placement, StreamSite};
+    use crate::parameter::Parameter;
+    use crate::settings::{Key, Table};
+    use hankel_core::Tensor;
+    use serde::{Deserialize, Serialize};
+    use serde_json::{Map, Value};
+
+    struct Named<const I: usize>;
+
+    #[derive(Default, Serialize, Deserialize)]
+    struct Settings {
+        gate_init: f64,
+    }
+
+    impl<const I: usize> StreamAdapter for Named<I> {
+        fn parameters(&self) -> Vec<Parameter> {
+            Vec::new()
+        }
+        fn forward(&self, x: &Tensor, _: Option<&Memory>) -> Result<(Tensor, Memory)> {
+            Ok((x.clone(), Memory::new()))
+        }
+    }
+
+    macro_rules! kind {
+        ($number:literal, $name:literal, $settings:ty) => {
+            impl StreamKind for Named<$number> {
+                const KIND: &'static str = $name;
+                type Settings = $settings;
+                fn new(_: &$settings, _: &SiteContext<'_>) -> Result<Self> {
+                    Ok(Named)
+                }
+            }
+        };
+    }
+    kind!(0, "one-of-its-kind", Map<String, Value>);
+    kind!(1, "selective", Map<String, Value>);
+    kind!(2, "lora", Map<String, Value>);
+    kind!(3, "a.b", Map<String, Value>);
+    kind!(4, "another", Settings);
+
+    fn placement() -> Placement {
+        Placement { layers: 1, d_model: 4, linear: Vec::new(), stream: vec![StreamSite::Mlp] }
+    }
+
+    #[test]
+    fn names_are_taken_once() {
+        assert!(kind("one-of-its-kind").is_none());
+        let message = unknown("selectve");
+        assert!(
+            message.contains("not registered; there are hrm, lora") && message.contains("\"selective\"?"),
+            "{message}"
+        );
+        register::<Named<0>>().unwrap();
+        register::<Named<0>>().unwrap();
+        let config = AdapterConfig::stream::<Named<0>>(&Map::new());
+        assert_eq!(AdapterSet::new(&config, &placement(), 0).unwrap().trainable_count(), 1);
+        let refused = |result: Result<()>, expected: &str| {
+            let message = result.unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        };
+        refused(register::<Named<1>>(), "another type has this name");
+        refused(register::<Named<2>>(), "another type has this name");
+        refused(register::<Named<3>>(), "letters, digits and `-`");
+        refused(register::<Named<4>>(), "every adapter has a setting \"gate_init\"");
+    }
+
+    /// Documentation and configuration come from the same struct: its keys are those that it is written with.
+    #[test]
+    fn every_key_is_documented() {
+        let placement = crate::TinyGptConfig::default().placement();
+        let context = Context { placement: &placement, length: 16, steps: Some(100) };
+        for kind in kinds().into_iter().filter(|kind| !kind.about().is_empty()) {
+            let config = kind.configure(&Table::new(), &context).unwrap();
+            for Key { name, meaning, .. } in kind.keys() {
+                assert!(config.settings().contains_key(&name) && !meaning.is_empty(), "{kind:?}: {name}");
+            }
+            assert!(config.parameter_count(&placement).unwrap() > 0 && !config.describe().is_empty());
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_reason_are_refused() {
+        for (key, value) in [("state_dim", u64::MAX), ("selection_rank", u64::MAX), ("selection_rank", 1 << 62)] {
+            let config = AdapterConfig::stream::<Selective>(&selective::Settings::default()).for_length(9);
+            assert!(AdapterSet::new(&config.with(key, value), &placement(), 0).is_err(), "{key} = {value}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Initial poles.
+
+use hankel_core::{Result, Tensor};
+
+/// Logarithms of `d` rates `-ln a`, log-spaced from those of `a_min` to those of `a_max`.
+pub(crate) fn log_spaced(d: usize, a_min: f64, a_max: f64) -> Vec<f32> {
+    let (fast, slow) = ((-a_min.ln()).ln(), (-a_max.ln()).ln());
+    (0..d).map(|i| (fast + (slow - fast) * i as f64 / (d - 1).max(1) as f64) as f32).collect()
+}
+
+/// Signs `[d]`: 1, -1, 1, -1 ...
+pub(crate) fn alternating(d: usize) -> Result<Tensor> {
+    Tensor::from_vec((0..d).map(|i| if i % 2 == 0 { 1.0_f32 } else { -1.0 }).collect(), [d])
+}

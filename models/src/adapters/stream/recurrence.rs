@@ -1,0 +1,34 @@
+//! Linear recurrences with constant coefficients.
+
+use super::{Memory, last_states};
+use hankel_core::{Result, Tensor};
+use hankel_ops::{Poles, ScanPath, linear, scan};
+
+/// `s_t = A s_{t-1} + B x_t`, `y_t = C s_t`.
+pub struct Recurrence {
+    /// The state matrix `A`.
+    pub poles: Poles,
+    /// The input matrix `B`, `[d, D]`.
+    pub b: Tensor,
+    /// The output matrix `C`, `[D, d]`.
+    pub c: Tensor,
+    /// How it is evaluated.
+    pub path: ScanPath,
+}
+
+impl Recurrence {
+    /// The evaluation for `steps` steps: a single one is no scan.
+    pub(crate) fn path_for(&self, steps: usize) -> ScanPath {
+        if steps == 1 { ScanPath::Sequential } else { self.path }
+    }
+
+    /// The output for `x` `[batch, T, D]` and the memory, as [`StreamAdapter::forward`](super::StreamAdapter::forward) gives them.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
+        let before = memory.and_then(|memory| memory.first());
+        let states = scan(&linear(x, &self.b, None)?, &self.poles, before, self.path_for(x.shape()[1]))?;
+        Ok((linear(&states, &self.c, None)?, vec![last_states(&states, before)?]))
+    }
+}

@@ -1,0 +1,42 @@
+//! Settings that every kind on the stream has.
+
+use crate::settings::{SettingsError, one_or_many, settings};
+use crate::weights::{HrmInput, HrmSite as StreamSite};
+
+settings! {
+    /// Where adapters are on the stream, what they read, and their gates.
+    pub struct SiteSettings {
+        /// Sub-layers after which the adapters are: `"mlp"`, `"attention"`, or both in a list.
+        #[serde(deserialize_with = "one_or_many")]
+        pub sites: Vec<StreamSite> = r#"`["mlp"]`"#,
+        /// What is read: `"residual"`, the stream itself; `"norm"`, the normalised input of the sub-layer; `"sublayer"`, its output
+        /// before the sum.
+        pub input: HrmInput = r#"`"residual"`"#,
+        /// Initial gate.
+        pub gate_init: f64 = "0.1",
+        /// Whether the gate is trained.
+        pub train_gate: bool = "true",
+    }
+}
+
+impl Default for SiteSettings {
+    fn default() -> Self {
+        SiteSettings { sites: vec![StreamSite::Mlp], input: HrmInput::Residual, gate_init: 0.1, train_gate: true }
+    }
+}
+
+impl SiteSettings {
+    /// At least one site, each once, all of the backbone's.
+    pub(crate) fn check(&self, available: &[StreamSite]) -> Result<(), SettingsError> {
+        let sites = &self.sites;
+        SettingsError::unless(!sites.is_empty(), "sites", || "must name `mlp`, `attention` or both".to_owned())?;
+        let mut sorted = sites.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        SettingsError::unless(sites.len() == sorted.len(), "sites", || "names a site twice".to_owned())?;
+        SettingsError::unless(sites.iter().all(|site| available.contains(site)), "sites", || {
+            "names a site that the backbone does not have".to_owned()
+        })?;
+        SettingsError::unless(self.gate_init.is_finite(), "gate_init", || "must be finite".to_owned())
+    }
+}
