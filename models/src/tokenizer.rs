@@ -108,6 +108,14 @@ impl Tokenizer {
         id.map(Some).ok_or_else(|| WeightsError::content(path, format!("{key} {text:?} is not in {TOKENIZER_FILE}")))
     }
 
+    /// The content of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn to_json(&self) -> Result<String> {
+        self.inner.to_string(false).map_err(|e| WeightsError::content(&self.path, e.to_string()))
+    }
+
     /// Number of ids, special ones included.
     pub fn vocabulary(&self) -> usize {
         self.inner.get_vocab_size(true)

@@ -7,6 +7,7 @@ use hankel_core::{DType, Device};
 use hankel_io::terminal;
 use hankel_models::adapters::MergeReport;
 use hankel_models::decoder::{DecoderConfig, merge_model};
+use hankel_models::gguf::is_gguf;
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, TinyGpt};
 use hankel_trainer::config::Precision;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     /// Adapter directory: LoRA, rsLoRA, DoRA, AdaLoRA or IA3
     adapter: PathBuf,
-    /// Directory of the model it was trained on, not quantised
+    /// Model it was trained on: a directory, not quantised, or a GGUF file
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     /// Directory to write; it must not exist
@@ -39,9 +40,8 @@ enum Dtype {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    for directory in [&args.adapter, &args.model] {
-        ensure!(directory.is_dir(), "{} is not a directory", directory.display());
-    }
+    ensure!(args.adapter.is_dir(), "{} is not a directory", args.adapter.display());
+    ensure!(is_gguf(&args.model) || args.model.is_dir(), "{} is not a directory", args.model.display());
     let report = if TinyGpt::load_config(&args.model).is_ok() { merge_tiny(args)? } else { merge_files(args)? };
     print(args, &report)
 }

@@ -3,13 +3,14 @@
 use anyhow::{Result, ensure};
 use hankel_io::terminal;
 use hankel_models::decoder::quantize_model;
+use hankel_models::gguf::is_gguf;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Model directory in the Hugging Face layout
+    /// Model directory in the Hugging Face layout, or a GGUF file of floats
     model: PathBuf,
     /// Directory to write; it must not exist
     #[arg(short, long, value_name = "DIR")]
@@ -24,7 +25,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
-    ensure!(args.model.is_dir(), "{} is not a directory", args.model.display());
+    ensure!(is_gguf(&args.model) || args.model.is_dir(), "{} is not a directory", args.model.display());
     let report = quantize_model(&args.model, &args.output, !args.plain_scales)?;
     let seconds = begun.elapsed().as_secs_f64();
     let rate = report.bytes_before as f64 / seconds / 1e9;

@@ -4,6 +4,7 @@ use super::families::{self, Family};
 use super::keys::Keys;
 use super::rope::{Rope, RopeScaling};
 use crate::adapters::{Placement, StreamSite};
+use crate::gguf::{self, GgufModel};
 use crate::linear::NormKind;
 use crate::weights::{Result, WeightsError};
 use serde_json::{Map, Value};
@@ -182,12 +183,17 @@ impl DecoderConfig {
         }
     }
 
-    /// Reads `config.json` of a model directory.
+    /// Reads the configuration of a model: `config.json` of a directory, or the metadata of a GGUF file.
     ///
     /// # Errors
     /// When the file is missing or malformed, of an unknown family, or asks for something that is not supported.
-    pub fn load(directory: &Path) -> Result<Self> {
-        let path = directory.join(CONFIG_FILE);
+    pub fn load(model: &Path) -> Result<Self> {
+        if gguf::is_gguf(model) {
+            let keys = GgufModel::open(model)?;
+            let keys = keys.config().as_object().expect("an object");
+            return Self::of_keys(keys).map_err(|problem| WeightsError::content(model, problem));
+        }
+        let path = model.join(CONFIG_FILE);
         let bytes = hankel_io::input::read(&path)?;
         Self::parse(&bytes).map_err(|problem| WeightsError::content(&path, problem))
     }

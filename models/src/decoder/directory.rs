@@ -2,9 +2,11 @@
 
 use super::config::{CONFIG_FILE, DecoderConfig};
 use super::layout::TensorSpec;
+use crate::Tokenizer;
+use crate::gguf::{self, GgufModel};
 use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
 use hankel_core::{CpuStorage, DType, Element, Tensor};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Bytes of a shard: two are held in memory at once.
@@ -14,15 +16,31 @@ pub(super) const SHARD: usize = 512 << 20;
 const COMPANIONS: [&str; 5] =
     ["generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json"];
 
-/// `config.json` of the directory, with all its fields.
+/// `config.json` of the directory, with all its fields, or what a GGUF file says in its spelling.
 pub(super) fn read_config(directory: &Path) -> Result<Value> {
+    if gguf::is_gguf(directory) {
+        return Ok(GgufModel::open(directory)?.config().clone());
+    }
     let path = directory.join(CONFIG_FILE);
     let text = hankel_io::input::read(&path)?;
     serde_json::from_slice(&text).map_err(|e| WeightsError::content(&path, e.to_string()))
 }
 
-/// Copies the files of the tokenizer and of generation that are there.
+/// Copies the files of the tokenizer and of generation that are there; those of a GGUF file are made from it.
 pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
+    if gguf::is_gguf(from) {
+        let model = GgufModel::open(from)?;
+        let tokenizer = Tokenizer::of_gguf(model.file())?;
+        let token = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id));
+        let config = json!({
+            "bos_token": token(tokenizer.bos()),
+            "eos_token": token(tokenizer.eos()),
+            "chat_template": model.chat_template()?,
+        });
+        writer.file("tokenizer.json", tokenizer.to_json()?.as_bytes())?;
+        writer.file("tokenizer_config.json", &serde_json::to_vec_pretty(&config).expect("a value"))?;
+        return Ok(());
+    }
     for name in COMPANIONS {
         let path = from.join(name);
         if path.is_file() {

@@ -10,7 +10,7 @@ use hankel_io::Existing;
 use std::path::Path;
 
 /// Writes the model at `from` with `adapters` folded into its weights to the directory `to`: every tensor rounded to `dtype`
-/// (`bf16` or `f32`), or stored as it was when there is none; the files of the tokenizer and of generation are copied. Memory
+/// (`bf16` or `f32`), or stored as it was when there is none, which of blocks of a GGUF file is `f32`; the files of the tokenizer and of generation are copied. Memory
 /// stays below two shards of 512 MiB and a few times the largest tensor.
 ///
 /// # Errors
@@ -30,7 +30,9 @@ pub fn merge_model(adapters: &AdapterSet, from: &Path, to: &Path, dtype: Option<
     let mut report = MergeReport::default();
     for spec in config.tensors() {
         let weight = take(&mut files, &spec)?;
-        let rounded = dtype.unwrap_or(weight.dtype());
+        // Blocks cannot hold the sum; what they stand for can be written.
+        let own = if weight.blocks().is_some() { DType::F32 } else { weight.dtype() };
+        let rounded = dtype.unwrap_or(own);
         let TensorSpec { name, .. } = &spec;
         let merged = adapters.merge_tensor(name, &weight, rounded).map_err(|e| fail(format!("tensor {name}: {e}")))?;
         let weight = match merged {

@@ -1,8 +1,10 @@
-//! The model in a file: its configuration in the spelling of `config.json`.
+//! The model in a file: its configuration in the spelling of `config.json`, and its weights under the names of a model
+//! directory.
 
-use super::names::{REQUIRED, ROPE_FACTORS};
+use super::names::{REQUIRED, ROPE_FACTORS, hugging_face, is_rotated};
 use super::{Gguf, TensorType, tokenizer};
-use crate::weights::Result;
+use crate::weights::mapped::{Entry, Stored};
+use crate::weights::{ModelFiles, Result};
 use serde_json::{Value as Json, json};
 use std::path::Path;
 
@@ -12,12 +14,14 @@ struct Architecture {
     name: &'static str,
     /// The class of transformers.
     class: &'static str,
+    /// Whether rows of queries and keys are stored in the order of pairs that stand side by side.
+    interleaved: bool,
 }
 
 const ARCHITECTURES: [Architecture; 3] = [
-    Architecture { name: "llama", class: "LlamaForCausalLM" },
-    Architecture { name: "qwen2", class: "Qwen2ForCausalLM" },
-    Architecture { name: "qwen3", class: "Qwen3ForCausalLM" },
+    Architecture { name: "llama", class: "LlamaForCausalLM", interleaved: true },
+    Architecture { name: "qwen2", class: "Qwen2ForCausalLM", interleaved: false },
+    Architecture { name: "qwen3", class: "Qwen3ForCausalLM", interleaved: false },
 ];
 
 /// Keys below the architecture's name that are read, or change nothing. Any other may change the result.
@@ -46,7 +50,9 @@ const KEYS: [&str; 19] = [
 /// A file that holds a model.
 pub struct GgufModel {
     file: Gguf,
+    architecture: &'static Architecture,
     config: Json,
+    head_dim: usize,
 }
 
 impl GgufModel {
@@ -80,8 +86,8 @@ impl GgufModel {
                 file.fail(format!("key {name}.{key} is not understood, and may change what the model computes"))
             );
         }
-        let config = Reader { file: &file, architecture }.config()?;
-        Ok(GgufModel { file, config })
+        let (config, head_dim) = Reader { file: &file, architecture }.config()?;
+        Ok(GgufModel { file, architecture, config, head_dim })
     }
 
     /// The file.
@@ -100,6 +106,39 @@ impl GgufModel {
     /// When it is no string.
     pub fn chat_template(&self) -> Result<Option<&str>> {
         self.file.string("tokenizer.chat_template")
+    }
+
+    /// The weights, in the file's blocks, under the names of a model directory. Rows of queries and keys are in the order
+    /// of Hugging Face.
+    ///
+    /// # Errors
+    /// When a tensor has a name that no model of this architecture has.
+    pub fn weights(&self) -> Result<ModelFiles> {
+        let path = std::sync::Arc::<Path>::from(self.file.path());
+        let mut entries = std::collections::BTreeMap::new();
+        for (name, tensor) in self.file.tensors().iter().filter(|(name, _)| *name != ROPE_FACTORS) {
+            let Some(new) = hugging_face(name) else {
+                let reason =
+                    format!("tensor {name} does not belong to a model of architecture {}", self.architecture.name);
+                return Err(self.file.fail(reason));
+            };
+            let interleaved = (self.architecture.interleaved && is_rotated(name)).then_some(self.head_dim);
+            let entry = Entry {
+                map: self.file.map.clone(),
+                path: path.clone(),
+                stored: match tensor.dtype {
+                    TensorType::F32 => Stored::Plain(safetensors::Dtype::F32),
+                    TensorType::F16 => Stored::Plain(safetensors::Dtype::F16),
+                    TensorType::Bf16 => Stored::Plain(safetensors::Dtype::BF16),
+                    TensorType::Blocks(format) => Stored::Blocks(format),
+                },
+                shape: tensor.shape.clone(),
+                range: tensor.range.clone(),
+                interleaved,
+            };
+            entries.insert(new, entry);
+        }
+        Ok(ModelFiles::of_entries(self.file.path(), entries))
     }
 }
 
@@ -134,8 +173,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What `config.json` would say.
-    fn config(&self) -> Result<Json> {
+    /// `config.json`, and the width of a head.
+    fn config(&self) -> Result<(Json, usize)> {
         let (d_model, layers) = (self.required("embedding_length")?, self.required("block_count")?);
         let d_ff = self.required("feed_forward_length")?;
         let heads = self.required("attention.head_count")?;
@@ -192,7 +231,7 @@ impl Reader<'_> {
             config[key] = json!(id);
         }
         tokenizer::check(self.file, vocabulary)?;
-        Ok(config)
+        Ok((config, head_dim))
     }
 
     fn tensors_are_there(&self, layers: usize) -> Result<()> {

@@ -1,44 +1,22 @@
 //! Types of tensors.
 
+use hankel_core::BlockFormat;
+use hankel_core::block_formats::GGML_FORMATS;
 use std::fmt;
 
 /// How the elements of a tensor are stored: a row is a whole number of blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum TensorType {
     F32,
     F16,
     Bf16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q2K,
-    Q3K,
-    Q4K,
-    Q5K,
-    Q6K,
-    Iq4Nl,
+    /// In a block format.
+    Blocks(&'static dyn BlockFormat),
 }
 
-/// Number in the file, type, name, elements and bytes of a block.
-const TYPES: [(u32, TensorType, &str, usize, usize); 14] = [
-    (0, TensorType::F32, "F32", 1, 4),
-    (1, TensorType::F16, "F16", 1, 2),
-    (2, TensorType::Q4_0, "Q4_0", 32, 18),
-    (3, TensorType::Q4_1, "Q4_1", 32, 20),
-    (6, TensorType::Q5_0, "Q5_0", 32, 22),
-    (7, TensorType::Q5_1, "Q5_1", 32, 24),
-    (8, TensorType::Q8_0, "Q8_0", 32, 34),
-    (10, TensorType::Q2K, "Q2_K", 256, 84),
-    (11, TensorType::Q3K, "Q3_K", 256, 110),
-    (12, TensorType::Q4K, "Q4_K", 256, 144),
-    (13, TensorType::Q5K, "Q5_K", 256, 176),
-    (14, TensorType::Q6K, "Q6_K", 256, 210),
-    (20, TensorType::Iq4Nl, "IQ4_NL", 32, 18),
-    (30, TensorType::Bf16, "BF16", 1, 2),
-];
+/// Number in the file and type of those that have no blocks.
+const PLAIN: [(u32, TensorType); 3] = [(0, TensorType::F32), (1, TensorType::F16), (30, TensorType::Bf16)];
 
 /// Types that exist and are not read.
 const OTHERS: [(u32, &str); 20] = [
@@ -67,33 +45,43 @@ const OTHERS: [(u32, &str); 20] = [
 impl TensorType {
     /// The type of this number in the file.
     pub(super) fn of(number: u32) -> Result<Self, String> {
-        if let Some((_, dtype, ..)) = TYPES.iter().find(|row| row.0 == number) {
+        if let Some((_, dtype)) = PLAIN.iter().find(|row| row.0 == number) {
             return Ok(*dtype);
         }
-        let supported = TYPES.map(|row| row.2).join(", ");
+        if let Some(format) = <dyn BlockFormat>::from_ggml_type(number) {
+            return Ok(TensorType::Blocks(format));
+        }
+        let blocks = GGML_FORMATS.iter().map(|(_, format)| TensorType::Blocks(*format));
+        let supported: Vec<String> = PLAIN.map(|row| row.1).into_iter().chain(blocks).map(|t| t.to_string()).collect();
+        let supported = supported.join(", ");
         Err(match OTHERS.iter().find(|row| row.0 == number) {
             Some((_, name)) => format!("its type is {name}; supported are {supported}"),
             None => format!("there is no tensor type {number}; supported are {supported}"),
         })
     }
 
-    fn row(self) -> &'static (u32, TensorType, &'static str, usize, usize) {
-        TYPES.iter().find(|row| row.1 == self).expect("every type is listed")
-    }
-
     /// Elements of a block.
     pub fn block(self) -> usize {
-        self.row().3
+        if let TensorType::Blocks(format) = self { format.block_size() } else { 1 }
     }
 
     /// Bytes of a block.
     pub fn block_bytes(self) -> usize {
-        self.row().4
+        match self {
+            TensorType::F32 => 4,
+            TensorType::F16 | TensorType::Bf16 => 2,
+            TensorType::Blocks(format) => format.block_bytes(),
+        }
     }
 }
 
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.row().2)
+        match self {
+            TensorType::F32 => f.write_str("F32"),
+            TensorType::F16 => f.write_str("F16"),
+            TensorType::Bf16 => f.write_str("BF16"),
+            TensorType::Blocks(format) => f.write_str(&format.name().to_uppercase()),
+        }
     }
 }

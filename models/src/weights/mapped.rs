@@ -1,5 +1,6 @@
 //! Memory-mapped files; those of safetensors with their tensors.
 
+use hankel_core::BlockFormat;
 use hankel_files::{Result, WeightsError};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
@@ -16,18 +17,29 @@ impl AsRef<[u8]> for Map {
     }
 }
 
+/// How the elements of a tensor are stored.
+#[derive(Debug, Clone, Copy)]
+pub enum Stored {
+    /// One by one.
+    Plain(Dtype),
+    /// In blocks, of which a row has a whole number.
+    Blocks(&'static dyn BlockFormat),
+}
+
 /// A tensor inside a mapped file.
 pub struct Entry {
     /// The file's bytes.
     pub map: Arc<Map>,
     /// Where the file is, for messages.
     pub path: Arc<Path>,
-    /// Element type.
-    pub dtype: Dtype,
+    /// How its elements are stored.
+    pub stored: Stored,
     /// Sizes.
     pub shape: Vec<usize>,
     /// Its bytes within the file.
     pub range: Range<usize>,
+    /// Rows of a head, if its first and second half are interleaved in the file.
+    pub interleaved: Option<usize>,
 }
 
 impl Entry {
@@ -82,8 +94,10 @@ pub fn map(path: &Path) -> Result<Vec<(String, Entry)>> {
         })
         .collect();
     let map = Arc::new(Map(map));
-    let entry =
-        |(name, dtype, shape, range)| (name, Entry { map: map.clone(), path: shared.clone(), dtype, shape, range });
+    let entry = |(name, dtype, shape, range)| {
+        let stored = Stored::Plain(dtype);
+        (name, Entry { map: map.clone(), path: shared.clone(), stored, shape, range, interleaved: None })
+    };
     Ok(found.into_iter().map(entry).collect())
 }
 

@@ -1,13 +1,15 @@
-//! Model directories as Hugging Face stores them: `model.safetensors`, or shards with `model.safetensors.index.json`.
+//! The weights of a model: directories as Hugging Face stores them (`model.safetensors`, or shards with
+//! `model.safetensors.index.json`), and GGUF files.
 //!
 //! Files are memory-mapped, and tensors borrow from the map: a model is ready as soon as its headers are read, and what is
 //! not used is never loaded. Reading is strict. A tensor that is missing, superfluous, of another shape or type, or present
 //! twice is named; the index may name files in the directory itself and nowhere else.
 
-use super::mapped::{self, Entry};
+use super::mapped::{self, Entry, Stored};
 use super::quantized;
+use crate::gguf::{self, GgufModel};
 use half::{bf16, f16};
-use hankel_core::{Buffer, Element, Tensor};
+use hankel_core::{BlockFormat, BlockMatrix, Buffer, Element, Tensor};
 use hankel_files::{Result, WeightsError};
 use rayon::prelude::*;
 use safetensors::Dtype;
@@ -20,7 +22,7 @@ pub const WEIGHTS_FILE: &str = "model.safetensors";
 /// What says which tensor is in which shard.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
 
-/// The tensors of a model directory that have not been taken yet.
+/// The tensors of a model that have not been taken yet.
 pub struct ModelFiles {
     directory: PathBuf,
     entries: BTreeMap<String, Entry>,
@@ -32,12 +34,15 @@ struct Index {
 }
 
 impl ModelFiles {
-    /// Maps the files of `directory`.
+    /// Maps the files of a model directory, or a GGUF file, whose tensors get the names of a model directory.
     ///
     /// # Errors
     /// When a file is missing, cut off or malformed, when the index names a file outside the directory or does not agree
     /// with the shards, or when a tensor is in two shards.
     pub fn open(directory: &Path) -> Result<Self> {
+        if gguf::is_gguf(directory) {
+            return GgufModel::open(directory)?.weights();
+        }
         let (single, index) = (directory.join(WEIGHTS_FILE), directory.join(INDEX_FILE));
         let entries = match (single.exists(), index.exists()) {
             (_, true) => open_shards(directory, &index)?,
@@ -50,6 +55,11 @@ impl ModelFiles {
         Ok(ModelFiles { directory: directory.to_path_buf(), entries })
     }
 
+    /// The tensors of the file `path`, by name.
+    pub(crate) fn of_entries(path: &Path, entries: BTreeMap<String, Entry>) -> Self {
+        ModelFiles { directory: path.to_path_buf(), entries }
+    }
+
     /// Names of the tensors that are left.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
@@ -60,8 +70,8 @@ impl ModelFiles {
         self.entries.contains_key(name)
     }
 
-    /// Takes the weight `name` of shape `shape` as it is stored: `f32`, `f16`, `bf16`, or 4-bit floats in the layout of
-    /// bitsandbytes. Nothing is copied that starts where its elements may start.
+    /// Takes the weight `name` of shape `shape` as it is stored: `f32`, `f16`, `bf16`, 4-bit floats in the layout of
+    /// bitsandbytes, or blocks. Nothing is copied that starts where its elements may start and has its rows in order.
     ///
     /// # Errors
     /// When it is missing, of another shape or type, or holds a value that is not finite.
@@ -75,20 +85,31 @@ impl ModelFiles {
             return fail(format!("has shape {:?}, expected {shape:?}", entry.shape));
         }
         entry.read_ahead();
-        let (tensor, bad) = match entry.dtype {
-            Dtype::F32 => {
+        let (tensor, bad) = match entry.stored {
+            Stored::Plain(Dtype::F32) => {
                 (tensor::<f32>(&entry), position(entry.bytes(), |b: [u8; 4]| b[3] & 0x7f == 0x7f && b[2] >= 0x80))
             }
-            Dtype::BF16 => {
+            Stored::Plain(Dtype::BF16) => {
                 (tensor::<bf16>(&entry), position(entry.bytes(), |b: [u8; 2]| b[1] & 0x7f == 0x7f && b[0] >= 0x80))
             }
-            Dtype::F16 => (tensor::<f16>(&entry), position(entry.bytes(), |b: [u8; 2]| b[1] & 0x7c == 0x7c)),
-            other => return fail(format!("has element type {other:?}, expected F32, F16 or BF16")),
+            Stored::Plain(Dtype::F16) => {
+                (tensor::<f16>(&entry), position(entry.bytes(), |b: [u8; 2]| b[1] & 0x7c == 0x7c))
+            }
+            Stored::Blocks(format) => (blocks(&entry, format), None),
+            Stored::Plain(other) => {
+                return fail(format!("has element type {other:?}, expected F32, F16 or BF16"));
+            }
         };
         if let Some(flat) = bad {
             return fail(format!("holds a value that is not finite at element {flat}"));
         }
-        tensor.or_else(|e| fail(e.to_string()))
+        match tensor {
+            Ok(tensor) if !tensor.is_finite() && tensor.blocks().is_some() => {
+                fail("has a block whose scale is not finite".to_owned())
+            }
+            Ok(tensor) => Ok(tensor),
+            Err(e) => fail(e.to_string()),
+        }
     }
 
     /// Takes a vector and widens it to `f32`: gains of normalisations, which are small.
@@ -135,19 +156,45 @@ impl ModelFiles {
 
 /// The elements of an entry: borrowed, or copied where the file puts them at an address they cannot have.
 fn tensor<T: Element>(entry: &Entry) -> hankel_core::Result<Tensor> {
-    let buffer = match Buffer::<T>::borrowed(entry.map.clone(), entry.range.clone()) {
-        Ok(buffer) => buffer,
-        Err(_) => elements(entry).into(),
+    let buffer = match entry.interleaved {
+        None => Buffer::<T>::borrowed(entry.map.clone(), entry.range.clone()).ok(),
+        Some(_) => None,
     };
-    Tensor::from_buffer(buffer, entry.shape.clone())
+    Tensor::from_buffer(buffer.unwrap_or_else(|| elements(entry).into()), entry.shape.clone())
 }
 
-/// Elements of a small entry, copied.
+/// A matrix of blocks, borrowed where its rows are in order.
+fn blocks(entry: &Entry, format: &'static dyn BlockFormat) -> hankel_core::Result<Tensor> {
+    let bytes = match entry.interleaved {
+        None => borrow(entry)?,
+        Some(_) => elements::<u8>(entry).into(),
+    };
+    Tensor::from_blocks(BlockMatrix::new(format, bytes, entry.shape.iter().product())?, entry.shape.clone())
+}
+
+/// Elements of an entry, copied, with rows in order.
 pub(super) fn elements<T: Element>(entry: &Entry) -> Vec<T> {
     let bytes = entry.bytes();
     let mut elements = vec![T::zeroed(); bytes.len() / size_of::<T>()];
-    bytemuck::cast_slice_mut::<T, u8>(&mut elements).copy_from_slice(bytes);
+    let out = bytemuck::cast_slice_mut::<T, u8>(&mut elements);
+    match entry.interleaved {
+        None => out.copy_from_slice(bytes),
+        Some(head) => deinterleave(bytes, entry.shape[0], head, out),
+    }
     elements
+}
+
+/// Puts `rows` rows, `head` to a head, in the order of which the first half of a head's rows is followed by the second:
+/// row `2 i + j` of a head is its row `j head / 2 + i`. Rows are copied whole, in whatever they are stored.
+fn deinterleave(bytes: &[u8], rows: usize, head: usize, out: &mut [u8]) {
+    let row = bytes.len() / rows;
+    let heads = bytes.chunks_exact(head * row).zip(out.chunks_exact_mut(head * row));
+    for (from, to) in heads {
+        for (k, to) in to.chunks_exact_mut(row).enumerate() {
+            let (j, i) = (k / (head / 2), k % (head / 2));
+            to.copy_from_slice(&from[(2 * i + j) * row..][..row]);
+        }
+    }
 }
 
 /// Bytes of an entry, borrowed.

@@ -8,7 +8,7 @@
 //! | `NAME.nested_absmax`, `NAME.nested_quant_map` | F32, with double quantisation |
 //! | `NAME.quant_state.bitsandbytes__nf4` | U8, a JSON text: shape, block sizes, former type, offset |
 
-use super::mapped::Entry;
+use super::mapped::{Entry, Stored};
 use super::model_files::{ModelFiles, borrow, elements};
 use super::tensor_file::{Content, Part};
 use hankel_core::nf4::{Nf4, Scales};
@@ -62,10 +62,10 @@ pub(super) fn take(files: &mut ModelFiles, name: &str, shape: &[usize]) -> Resul
     };
     let mut part = |suffix: &str, dtype: Dtype| -> Result<Entry> {
         let entry = files.take_entry(&format!("{name}{suffix}"))?;
-        if entry.dtype == dtype {
+        if matches!(entry.stored, Stored::Plain(found) if found == dtype) {
             Ok(entry)
         } else {
-            Err(fail(format!("{suffix} is {:?}, expected {dtype:?}", entry.dtype)))
+            Err(fail(format!("{suffix} is {:?}, expected {dtype:?}", entry.stored)))
         }
     };
     let packed = part("", Dtype::U8)?;

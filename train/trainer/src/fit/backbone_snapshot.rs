@@ -6,6 +6,7 @@ use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directo
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Tensor};
 use hankel_models::decoder::{CONFIG_FILE, LoadOptions};
+use hankel_models::gguf::is_gguf;
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, Decoder, TinyGpt, TinyGptConfig};
 use hankel_ops::linear::check_precision;
@@ -84,17 +85,13 @@ impl BackboneSnapshot {
         if own.is_dir() { Self::from_directory(config, &own) } else { Self::new(config) }
     }
 
-    /// The model in a directory of its own, of whatever kind its `config.json` says; `quantize` as in
+    /// The model in a GGUF file, or in a directory of its own, of whatever kind its `config.json` says; `quantize` as in
     /// [`crate::config::DecoderConfig`].
     ///
     /// # Errors
     /// When files are missing, damaged or of an unknown kind, or the device has no room.
     pub fn from_model(directory: &Path, quantize: bool, precision: Precision, device: Device) -> Result<Self> {
-        let path = directory.join(CONFIG_FILE);
-        let text = hankel_io::input::read(&path)?;
-        let config: Value =
-            serde_json::from_slice(&text).with_context(|| format!("{} is malformed", path.display()))?;
-        if config["model_type"] != "tiny_gpt" {
+        if is_gguf(directory) || model_type(directory)? != "tiny_gpt" {
             let model = Decoder::load(directory, LoadOptions { quantize, device })?;
             return Self::of(Transformer::Decoder { model, recompute: true, kept: None }, precision, device);
         }
@@ -166,6 +163,15 @@ impl BackboneSnapshot {
         model.load_trained_backbone(directory)?;
         Ok(model)
     }
+}
+
+/// What `config.json` of a model directory says the model is.
+fn model_type(directory: &Path) -> Result<Value> {
+    let path = directory.join(CONFIG_FILE);
+    let text = hankel_io::input::read(&path)?;
+    let mut config: Value =
+        serde_json::from_slice(&text).with_context(|| format!("{} is malformed", path.display()))?;
+    Ok(config["model_type"].take())
 }
 
 /// Loads a model and gives it other settings that do not change its shape (dropout).
