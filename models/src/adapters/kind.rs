@@ -128,7 +128,11 @@ impl Kind {
                 return Err(SettingsError::new(key, format!("is no setting here; there are {}", known.join(", "))));
             }
             // One at a time: others may be missing yet.
-            self.0.complete(&Table::from_iter([(key.clone(), value.clone())]), context)?;
+            let complete = self.0.complete(&Table::from_iter([(key.clone(), value.clone())]), context);
+            // Flattened settings do not know their key.
+            complete.map_err(|error| {
+                if error.key.starts_with(key.as_str()) { error } else { SettingsError::new(key, error.problem) }
+            })?;
         }
         Ok(())
     }

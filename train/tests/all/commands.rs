@@ -268,7 +268,7 @@ fn every_kind_of_adapter() {
         let (adapter, out) = (format!("run/adapters/{name}"), format!("merged-{name}"));
         let merged = place.run(&["merge", &adapter, "--model", "run/backbone", "-o", &out]);
         if i == 0 {
-            merged.refused(&["an HRM adapter cannot be merged"]);
+            merged.refused(&["an adapter of kind \"hrm\" cannot be merged"]);
             continue;
         }
         assert_eq!(merged.code, Some(0), "{}", merged.stderr);

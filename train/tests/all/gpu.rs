@@ -39,7 +39,7 @@ fn close(one: &Value, other: &Value, tolerance: f64) {
     }
 }
 
-const KINDS: [&str; 6] = ["lora", "ia3", "selective", "complex", "hankel-shared", "state-offset"];
+const KINDS: [&str; 5] = ["lora", "ia3", "selective", "hankel-shared", "state-offset"];
 
 #[test]
 fn adapters_trained_on_the_cpu_are_evaluated_on_a_gpu() {
@@ -188,7 +188,6 @@ fn every_adapter_trains_as_on_the_cpu() {
         ("adalora", "kind = \"adalora\"\ninit_rank = 3\ntarget_rank = 1\ntinit = 1\ntfinal = 2\ndelta_t = 2"),
         ("ia3", "kind = \"ia3\""),
         ("selective", "kind = \"selective\"\ntruncate = { order = 3 }"),
-        ("complex", "kind = \"complex\""),
         ("hankel-shared", "kind = \"hankel-shared\""),
         ("state-offset", "kind = \"state-offset\""),
         ("full", "kind = \"full\""),

@@ -72,8 +72,13 @@ impl LinearKind for Ia3 {
         &settings.targets
     }
 
-    fn check(_: &Ia3Config) -> std::result::Result<(), SettingsError> {
-        Ok(())
+    fn check(settings: &Ia3Config) -> std::result::Result<(), SettingsError> {
+        let is_target =
+            |name: &str| settings.targets.iter().any(|target| matches(target, name) || matches(name, target));
+        let other = settings.feedforward.iter().find(|name| !is_target(name));
+        SettingsError::unless(other.is_none(), "feedforward", || {
+            format!("names {:?}, which is not among `targets`", other.map_or("", String::as_str))
+        })
     }
 
     fn new(settings: &Ia3Config, context: &LinearContext<'_>) -> Result<Self> {
