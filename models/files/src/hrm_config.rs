@@ -12,6 +12,8 @@ pub enum HrmPreset {
     Paper,
     /// The code behind the paper's numbers.
     Released,
+    /// The paper's with a gate that begins at 0: the model computes at first what it did without the adapter.
+    Identity,
 }
 
 /// What the adapter reads.

@@ -18,6 +18,8 @@ pub struct Context<'a> {
     pub length: usize,
     /// Optimizer steps of the training, when they are known.
     pub steps: Option<u64>,
+    /// Whether the backbone has learnt something that an adapter must not disturb as it begins.
+    pub pretrained: bool,
 }
 
 /// Kinds of sites at which a kind attaches adapters.

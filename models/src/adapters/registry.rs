@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn every_key_is_documented() {
         let placement = crate::TinyGptConfig::default().placement();
-        let context = Context { placement: &placement, length: 16, steps: Some(100) };
+        let context = Context { placement: &placement, length: 16, steps: Some(100), pretrained: false };
         for kind in kinds().into_iter().filter(|kind| !kind.about().is_empty()) {
             let config = kind.configure(&Table::new(), &context).unwrap();
             for Key { name, meaning, .. } in kind.keys() {

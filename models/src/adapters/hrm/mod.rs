@@ -115,7 +115,8 @@ impl StreamKind for Hrm {
 
     fn site_defaults(settings: &HrmConfig) -> SiteSettings {
         let input = if settings.preset == Preset::Released { HrmInput::Norm } else { HrmInput::Residual };
-        SiteSettings { input, ..SiteSettings::default() }
+        let gate_init = if settings.preset == Preset::Identity { 0.0 } else { SiteSettings::default().gate_init };
+        SiteSettings { input, gate_init, ..SiteSettings::default() }
     }
 
     fn check(settings: &HrmConfig) -> std::result::Result<(), SettingsError> {

@@ -12,9 +12,10 @@ use serde_json::Value;
 settings! {
     /// Settings of HRM. [`HrmConfig::new`] fills in a preset; every field can be changed alone.
     pub struct HrmConfig {
-        /// Where defaults come from: `"released"` has `input = "norm"`, `discretization = "zoh-clamped"`, `rate_init = "s4d_real"`,
+        /// Where defaults come from: `"paper"`; `"identity"`, the same with `gate_init = 0`, which leaves the model as it is before
+        /// the first step; `"released"` has `input = "norm"`, `discretization = "zoh-clamped"`, `rate_init = "s4d_real"`,
         /// `b_std = 1` (`1/sqrt(D)` from D = 1024 on) and `c_std = 1/sqrt(d)`.
-        pub preset: Preset = r#"`"paper"`"#,
+        pub preset: Preset = r#"`"identity"` on a pretrained backbone, else `"paper"`"#,
         /// Which poles it can have: `"positive"`, `"signed"` or `"complex"`.
         pub mode: HrmMode = r#"`"positive"`"#,
         /// Number of states d of every layer.
@@ -93,7 +94,8 @@ impl HrmConfig {
         fn read<'a, T: Deserialize<'a>>(value: Option<&'a Value>) -> Option<T> {
             T::deserialize(value?.into_deserializer()).ok()
         }
-        let preset = read(given.get("preset")).unwrap_or_default();
+        let own = if context.pretrained { Preset::Identity } else { Preset::Paper };
+        let preset = read(given.get("preset")).unwrap_or(own);
         let state_dim = read(given.get("state_dim")).unwrap_or(2);
         let defaults = HrmConfig::new(preset, state_dim, context.placement.d_model, context.length);
         let a_max = given.get("a_max").and_then(Value::as_f64).unwrap_or(defaults.a_max);

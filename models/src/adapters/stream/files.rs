@@ -77,7 +77,7 @@ pub(super) fn load(directory: &Path, file: &Table, placement: &Placement) -> Res
     let kind = registry::kind(&kind).ok_or_else(|| fail(registry::unknown(&kind)))?;
     let mut given = settings::write(&common).map_err(|e| fail(e.to_string()))?;
     given.extend(settings);
-    let context = Context { placement, length, steps: None };
+    let context = Context { placement, length, steps: None, pretrained: false };
     kind.check_types(&given, &context).map_err(|e| fail(e.to_string()))?;
     let config = kind.configure(&given, &context).map_err(|e| fail(e.to_string()))?;
     let mut set = AdapterSet::new(&config, placement, 0).map_err(|e| fail(e.to_string()))?;

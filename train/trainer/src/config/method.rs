@@ -73,7 +73,7 @@ impl AdapterMethod {
         let Some(adapter) = self.adapter().filter(|adapter| adapter.kind.sites() == Sites::Stream) else {
             return Some(none);
         };
-        let context = Context { placement, length, steps: None };
+        let context = Context { placement, length, steps: None, pretrained: false };
         let config = adapter.kind.configure(&adapter.settings, &context).ok()?;
         let one = AdapterSet::new(&config, &Placement { layers: 1, ..placement.clone() }, 0).ok()?;
         Some(Abilities {
@@ -142,7 +142,7 @@ impl AdapterMethod {
 impl AdapterSettings {
     fn usable(&self, length: usize, placement: &Placement) -> Result<(), SettingsError> {
         self.kind.check_size(&self.settings, self.budget)?;
-        self.kind.configure(&self.settings, &Context { placement, length, steps: None }).map(|_| ())
+        self.kind.configure(&self.settings, &Context { placement, length, steps: None, pretrained: false }).map(|_| ())
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
         let settings = given.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
         let adapter = AdapterSettings { kind: kind(name).unwrap(), budget: Some(budget), settings };
         let mut method = AdapterMethod::Adapter(adapter);
-        let told = method.resolve("x", &Context { placement: &placement, length: 512, steps: None });
+        let told = method.resolve("x", &Context { placement: &placement, length: 512, steps: None, pretrained: false });
         let adapter = method.adapter().unwrap();
         assert_eq!(adapter.budget, None);
         (adapter.settings.clone(), told)

@@ -257,6 +257,11 @@ impl Config {
         }
     }
 
+    /// Whether adapters meet a backbone that has learnt something: one that is loaded, or trained by this run.
+    pub fn is_pretrained(&self) -> bool {
+        self.pretrain.is_some() || self.backbone.path().is_some()
+    }
+
     /// Writes out defaults. Returns notes to print, or the key that cannot be resolved and why.
     fn resolve(&mut self, backbone: &Sizes) -> Result<Vec<String>, (String, String)> {
         let seed = self.seed;
@@ -274,13 +279,14 @@ impl Config {
         }
         self.train.resolve(sequences);
         let placement = backbone.placement();
+        let pretrained = self.is_pretrained();
         for adapter in &mut self.adapter {
             if let Some(train) = &mut adapter.train {
                 train.resolve(sequences);
             }
             let steps = adapter.train.as_ref().unwrap_or(&self.train).steps;
             if adapter.path.is_none() {
-                let context = Context { placement: &placement, length, steps };
+                let context = Context { placement: &placement, length, steps, pretrained };
                 notes.extend(adapter.method.resolve(&adapter.name, &context));
             }
         }
@@ -347,6 +353,21 @@ lr = 2e-4
         assert_eq!((lora.lr, lora.rate_lr, lora.steps), (2e-4, Some(2e-4), Some(100)));
         let text = config.to_toml();
         assert_eq!(Config::load(&text, "again.toml", &[]).unwrap().0, config, "{text}");
+    }
+
+    #[test]
+    fn hrm_begins_as_the_identity_on_a_pretrained_backbone() {
+        let start = |text: &str, overrides: &[&str]| {
+            let config = load(text, overrides).unwrap();
+            let hrm = settings(&config, 0);
+            (hrm["preset"].as_str().unwrap().to_owned(), hrm["gate_init"].as_f64().unwrap())
+        };
+        let (before, rest) = SMALL.split_once("[pretrain]").unwrap();
+        let random = format!("{before}[train]{}", rest.split_once("[train]").unwrap().1);
+        assert_eq!(start(&random, &[]), ("paper".to_owned(), 0.1));
+        assert_eq!(start(SMALL, &[]), ("identity".to_owned(), 0.0));
+        assert_eq!(start(SMALL, &["adapter.hrm.preset=paper"]), ("paper".to_owned(), 0.1));
+        assert_eq!(start(SMALL, &["adapter.hrm.gate_init=0.5"]), ("identity".to_owned(), 0.5));
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn settings_of(table: &Table, path: &str, kind: Kind) -> Result<AdapterSettings,
     known.extend(adapter::COMMON_KEYS);
     // Types do not depend on the backbone.
     let placement = TinyGptConfig::default().placement();
-    let context = Context { placement: &placement, length: 2, steps: None };
+    let context = Context { placement: &placement, length: 2, steps: None, pretrained: false };
     let mut given = settings::Table::new();
     for Entry { key, origin, node } in &table.0 {
         let inside = format!("{path}.{key}");

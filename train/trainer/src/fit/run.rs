@@ -161,7 +161,7 @@ pub(super) fn attach(
         let attached = || format!("`adapter.{}` cannot be attached", adapter.name);
         let settings = adapter
             .method
-            .settings(&adapters::Context { placement: &placement, length, steps })
+            .settings(&adapters::Context { placement: &placement, length, steps, pretrained: config.is_pretrained() })
             .with_context(attached)?;
         let Some(settings) = settings else { return Ok(AdapterSet::none(&placement)) };
         return AdapterSet::on(&settings, &placement, &backbone, config.seed).with_context(attached);

@@ -369,7 +369,7 @@ mod tests {
         let (config, _) = Config::load(TEXT, "t.toml", &overrides).unwrap();
         let snapshot = BackboneSnapshot::new(&config).unwrap();
         let placement = snapshot.backbone().placement();
-        let context = Context { placement: &placement, length: 7, steps: Some(5) };
+        let context = Context { placement: &placement, length: 7, steps: Some(5), pretrained: false };
         let settings = config.adapter[0].method.settings(&context).unwrap().unwrap();
         let model = snapshot.with_adapters(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
         let task = config.task.build().unwrap();
