@@ -36,6 +36,9 @@ pub struct Args {
     /// Print the resolved configuration, parameters, memory and the first batch, and train nothing
     #[arg(long)]
     dry_run: bool,
+    /// Begin also when the run is estimated to take more memory than there is
+    #[arg(long)]
+    force: bool,
 }
 
 impl Args {
@@ -130,12 +133,12 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let (config, prepared, directory, _lock) = if args.resume {
         let (config, directory, lock) = args.load_resumed()?;
-        let prepared = Prepared::new(&config)?;
+        let prepared = Prepared::within_memory(&config, args.force)?;
         (config, prepared, directory, lock)
     } else {
         let config = args.load()?;
         // Whatever cannot be set up fails before a directory is made.
-        let prepared = Prepared::new(&config)?;
+        let prepared = Prepared::within_memory(&config, args.force)?;
         let (directory, lock) = RunDirectory::begin(&config.name, args.out.as_deref())?;
         (config, prepared, directory, lock)
     };

@@ -21,6 +21,7 @@ mod tokenize;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use hankel_core::gpu;
+use hankel_io::memory;
 use hankel_trainer::fit::Stop;
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tell;
@@ -78,7 +79,8 @@ const BAD_INPUT: u8 = 2;
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    let done = run(Cli::parse());
+    let cli = Cli::parse();
+    let done = memory::start_threads().map_err(Into::into).and_then(|()| run(cli));
     gpu::finish();
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -33,6 +33,9 @@ pub struct Args {
     /// Run only every N-th cell, beginning with the I-th, from 1
     #[arg(long, value_name = "I/N", value_parser = shard)]
     shard: Option<Selection>,
+    /// Run also cells that are estimated to take more memory than there is
+    #[arg(long)]
+    force: bool,
 }
 
 fn shard(text: &str) -> Result<Selection, String> {
@@ -80,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     memory::watch();
     interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
-    let outcome = run_cells(&cells, selection)?;
+    let outcome = run_cells(&cells, selection, args.force)?;
     for page in reports(&cells, &args.out)? {
         terminal::line(&page.display().to_string())?;
     }

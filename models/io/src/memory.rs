@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Exit code of a process that got no memory: what was asked for does not fit on this machine.
@@ -53,8 +53,22 @@ fn no_memory(size: usize) -> ! {
          length or d_model (see --dry-run), or a machine or limit with more memory"
     );
     let used = 256 - rest.len();
-    let _ = std::io::stderr().write_all(&text[..used]);
+    let _ = io::stderr().write_all(&text[..used]);
     std::process::exit(NO_MEMORY)
+}
+
+/// Starts the threads that everything is computed on, as `RAYON_NUM_THREADS` says. Later, when they are first needed, there
+/// is nobody to tell an error to.
+///
+/// # Errors
+/// When the system has no memory or no more threads for them.
+pub fn start_threads() -> io::Result<()> {
+    let started = rayon::ThreadPoolBuilder::new().build_global();
+    started.map_err(|error| {
+        io::Error::other(format!(
+            "cannot start the threads to compute on ({error}): set RAYON_NUM_THREADS=1, or allow more memory"
+        ))
+    })
 }
 
 /// Memory that a process can still take, in bytes, and what says so.

@@ -224,7 +224,7 @@ fn open_shards(directory: &Path, index_path: &Path) -> Result<BTreeMap<String, E
     shards.sort();
     shards.dedup();
     for shard in &shards {
-        hankel_io::name::component(&format!("{} names", index_path.display()), shard)?;
+        hankel_io::name::component(&format!("the shard in {}", index_path.display()), shard)?;
     }
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     for shard in shards {

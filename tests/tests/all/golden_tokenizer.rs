@@ -86,3 +86,16 @@ fn what_does_not_fit_is_refused() {
     let unknown = Tokenizer::load(empty.path()).err().unwrap().to_string();
     assert!(unknown.contains("bos_token") && unknown.contains("<begin>"), "{unknown}");
 }
+
+/// The `Strip` decoder of the `tokenizers` crate counts below zero when a token has fewer characters than it cuts off.
+#[test]
+fn a_file_that_makes_the_tokenizers_crate_panic_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = r#"{"version": "1.0", "added_tokens": [], "decoder": {"type": "Strip", "content": " ", "start": 0, "stop": 5},
+        "model": {"type": "WordLevel", "vocab": {" ": 0, "<unk>": 1}, "unk_token": "<unk>"}}"#;
+    fs::write(directory.path().join("tokenizer.json"), json).unwrap();
+    let tokenizer = Tokenizer::load(directory.path()).unwrap();
+    let message = tokenizer.decode(&[0]).unwrap_err().to_string();
+    assert!(message.contains("tokenizer.json: the tokenizers crate cannot use it and panics: "), "{message}");
+    assert_eq!(tokenizer.decode(&[]).unwrap(), "", "it can be used afterwards");
+}

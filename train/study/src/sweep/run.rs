@@ -59,11 +59,12 @@ impl Outcome {
     }
 }
 
-/// Runs the cells of `selection` that have no result yet. A failed cell is recorded, and the others continue.
+/// Runs the cells of `selection` that have no result yet, with `force` also those that may take more memory than there is. A
+/// failed cell is recorded, and the others continue.
 ///
 /// # Errors
 /// Ctrl-C before all are through ([`Interrupted`]); a directory that holds something else, found before anything is run.
-pub fn run(cells: &[CellDirectory], selection: Selection) -> Result<Outcome> {
+pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result<Outcome> {
     let own: Vec<&CellDirectory> =
         cells.iter().enumerate().filter(|(i, _)| selection.has(*i)).map(|(_, cell)| cell).collect();
     let states = own.iter().map(|cell| cell.state()).collect::<Result<Vec<_>>>()?;
@@ -105,7 +106,7 @@ pub fn run(cells: &[CellDirectory], selection: Selection) -> Result<Outcome> {
                     String::new()
                 };
                 tell!("== cell {} of {}: {name}{eta}", number + 1, own.len());
-                match run_cell(cell, config, &state) {
+                match run_cell(cell, config, &state, force) {
                     Ok(()) => outcome.done += 1,
                     Err(error) => {
                         if let Some(Stop::Interrupted { stage, step }) = error.downcast_ref() {
@@ -127,8 +128,8 @@ pub fn run(cells: &[CellDirectory], selection: Selection) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn run_cell(cell: &CellDirectory, config: &Config, state: &State) -> Result<()> {
-    let prepared = Prepared::new(config)?;
+fn run_cell(cell: &CellDirectory, config: &Config, state: &State, force: bool) -> Result<()> {
+    let prepared = Prepared::within_memory(config, force)?;
     let directory = cell.directory(state)?;
     let resume = directory.config().is_file();
     fit(config, prepared, directory, resume).map(|_| ())

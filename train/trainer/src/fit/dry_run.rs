@@ -2,7 +2,7 @@
 
 use super::backbone_snapshot::{BackboneSnapshot, open_device};
 use super::batches::Batches;
-use super::memory::{MAPPED, estimate};
+use super::memory::{MAPPED, check_parameters, estimate, own};
 use super::rows::count_parameters;
 use super::run::attach;
 use super::training::Training;
@@ -24,6 +24,13 @@ const SHOWN: usize = 24;
 /// # Errors
 /// As training itself: files that cannot be read or do not fit.
 pub fn dry_run(config: &Config) -> Result<String> {
+    if let Err(problem) = check_parameters(config) {
+        // What cannot be allocated is told without allocating it.
+        return Ok(format!(
+            "# Resolved configuration\n\n{}\n# Parameters and memory\n\n{problem:#}\n",
+            config.to_toml()
+        ));
+    }
     let task = config.task.build()?;
     let device = open_device(&config.device, config.gpu_memory, config.precision)?;
     // Nothing is computed, so nothing goes there; f16, which the CPU lacks, takes no less.
@@ -92,7 +99,7 @@ fn stage(
     for (what, bytes) in &components {
         writeln!(out, "  {what:<40} {:>14}", size(*bytes))?;
     }
-    let total = components.iter().filter(|(what, _)| *what != MAPPED).map(|(_, bytes)| bytes).sum();
+    let total = own(&components);
     let is_mapped = components.iter().any(|(what, _)| *what == MAPPED);
     let name = match device {
         Device::Gpu(_) => "memory on the GPU in total, about",

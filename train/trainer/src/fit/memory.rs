@@ -1,7 +1,10 @@
 //! An estimate of the memory that training takes, by component.
 
 mod decoder;
+mod needed;
 mod tiny_gpt;
+
+pub(crate) use needed::{check, check_parameters, own};
 
 use super::model::Model;
 use super::transformer::Transformer;

@@ -2,6 +2,7 @@
 
 use super::backbone_snapshot::BackboneSnapshot;
 use super::contribution::Contributions;
+use super::memory;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config, TrainConfig};
@@ -10,7 +11,8 @@ use crate::results::{PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail};
-use hankel_core::with_precision;
+use hankel_core::{Device, with_precision};
+use hankel_io::memory::kilobytes;
 use hankel_models::{AdapterSet, Parameter, adapters};
 use std::time::Instant;
 
@@ -29,6 +31,8 @@ pub struct Prepared {
     snapshot: BackboneSnapshot,
     /// Seconds that the backbone took.
     seconds: f64,
+    /// Bytes of main memory that the largest stage takes, by estimate.
+    memory: u64,
 }
 
 impl Prepared {
@@ -43,7 +47,7 @@ impl Prepared {
         let begun = Instant::now();
         let snapshot = BackboneSnapshot::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let sequences = task.sequences(Split::Train);
+        let (sequences, device) = (task.sequences(Split::Train), snapshot.device());
         // Where only the files tell how many sequences there are, this is not known before.
         let can_be = |settings: &TrainConfig, sequences: usize, what: &str| match settings.problem_on(sequences) {
             Some((key, problem)) => bail!("`{key}` of the training of `{what}` {problem}"),
@@ -53,8 +57,14 @@ impl Prepared {
             let sequences = pretrain_task.as_ref().map_or(sequences, |task| task.sequences(Split::Train));
             can_be(&pretrain.train, sequences, PRETRAIN)?;
         }
+        let mut memory = 0;
         for adapter in &config.adapter {
-            snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
+            let model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
+            model.free_backbone(&config.backbone, &adapter.method)?;
+            if device == Device::Cpu {
+                let length = task.sequence_length();
+                memory = memory.max(memory::own(&memory::estimate(&model, config.training_of(adapter), length, false)));
+            }
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
             if let Some(reduce) = adapter.reduce {
                 reduce
@@ -62,7 +72,23 @@ impl Prepared {
                     .with_context(|| format!("`adapter.{}`", adapter.name))?;
             }
         }
-        Ok(Prepared { task, pretrain_task, snapshot, seconds })
+        snapshot.reset()?;
+        Ok(Prepared { task, pretrain_task, snapshot, seconds, memory })
+    }
+
+    /// As [`Prepared::new`], if there is memory for the run; with `force` in any case.
+    ///
+    /// # Errors
+    /// As there, and when the run is estimated to take more memory than there is.
+    pub fn within_memory(config: &Config, force: bool) -> Result<Self> {
+        if force {
+            return Self::new(config);
+        }
+        memory::check_parameters(config)?;
+        let prepared = Self::new(config)?;
+        let held = kilobytes("/proc/self/status", "RssAnon:").unwrap_or(0);
+        memory::check("the run takes about", prepared.memory, held)?;
+        Ok(prepared)
     }
 }
 
@@ -76,7 +102,7 @@ pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume:
 
 fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
     let begun = Instant::now();
-    let Prepared { task, pretrain_task, mut snapshot, seconds } = prepared;
+    let Prepared { task, pretrain_task, mut snapshot, seconds, .. } = prepared;
     let mut session = Session::open(config, directory, resume, snapshot.device(), begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);

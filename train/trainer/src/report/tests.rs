@@ -170,7 +170,7 @@ fn errors_say_what_is_missing() {
     write_run(dir.path(), Some(&result("r")), &[]);
     std::fs::write(dir.path().join("plots"), "").unwrap();
     let error = write(&[dir.path().to_path_buf()], dir.path()).unwrap_err().to_string();
-    assert!(error.contains("could not write") && error.contains("plots"), "{error}");
+    assert!(error.contains("cannot create") && error.contains("plots"), "{error}");
 }
 
 #[test]

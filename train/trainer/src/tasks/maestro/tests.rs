@@ -103,6 +103,20 @@ fn the_table_is_found() {
 }
 
 #[test]
+fn a_piece_outside_of_the_tables_folder_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("inner");
+    archive(&root);
+    let outside = directory.path().join("outside.midi");
+    fs::write(&outside, piece(30, 40)).unwrap();
+    for name in ["../outside.midi", &outside.display().to_string(), "2004/../../outside.midi"] {
+        fs::write(root.join("maestro-v2.0.0.csv"), format!("midi_filename,split\n{name},train\n")).unwrap();
+        let message = Maestro::open(&config(&root)).err().unwrap().to_string();
+        assert!(message.contains("cannot be used as a path within a folder"), "{message}");
+    }
+}
+
+#[test]
 fn what_cannot_be_used() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
