@@ -89,7 +89,7 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("hrm paper at both sites", hrm(Preset::Paper, |_| ()).with("sites", both.clone())),
         ("hrm released", hrm(Preset::Released, |_| ())),
         ("hrm sublayer", hrm(Preset::Paper, |_| ()).with("input", "sublayer").with("sites", both.clone())),
-        ("hrm norm at attention", hrm(Preset::Paper, |_| ()).with("input", "norm").with("sites", "attention")),
+        ("hrm norm at attention", hrm(Preset::Paper, |_| ()).with("input", "norm").with("sites", json!(["attention"]))),
         ("hrm zoh", hrm(Preset::Paper, |c| c.discretization = Discretization::Zoh)),
         ("hrm fft", hrm(Preset::Paper, |c| c.scan = ScanPath::Fft)),
         ("hrm chunked", hrm(Preset::Paper, |c| c.scan = ScanPath::Chunked)),
