@@ -36,9 +36,7 @@ impl Golden {
                     view.data().as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f64()).collect()
                 }
                 Dtype::U8 => view.data().iter().map(|&b| f64::from(b)).collect(),
-                Dtype::I32 => {
-                    view.data().as_chunks().0.iter().map(|b| f64::from(i32::from_le_bytes(*b))).collect()
-                }
+                Dtype::I32 => view.data().as_chunks().0.iter().map(|b| f64::from(i32::from_le_bytes(*b))).collect(),
                 Dtype::I64 => view.data().as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
                 other => panic!("{name} has element type {other:?}"),
             };

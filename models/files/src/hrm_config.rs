@@ -12,7 +12,8 @@ pub enum HrmPreset {
     Paper,
     /// The code behind the paper's numbers.
     Released,
-    /// The paper's with a gate that begins at 0: the model computes at first what it did without the adapter.
+    /// C begins at 0 behind a gate of 1, as LoRA's B does: the model computes at first what it did without the adapter. It reads the
+    /// normalised input of the sub-layer, since the stream of a real model has a mean and large entries.
     Identity,
 }
 
@@ -174,7 +175,7 @@ impl HrmConfigFile {
             state_dim,
             preset,
             mode: HrmMode::Positive,
-            input: if released { HrmInput::Norm } else { HrmInput::Residual },
+            input: if preset == HrmPreset::Paper { HrmInput::Residual } else { HrmInput::Norm },
             discretization: if released { Discretization::ZohClamped } else { Discretization::Free },
             site: HrmSites::Mlp,
             base_model_name_or_path: None,

@@ -10,10 +10,6 @@ use std::collections::BTreeSet;
 /// Keys that change no logit while nothing is dropped out: where the file comes from, how weights are stored, what
 /// generation does, and losses and heads that are not used.
 const HARMLESS: &[&str] = &[
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_from_model_config",
-    "_name_or_path",
     "architectures",
     "attention_dropout",
     "attn_pdrop",
@@ -113,7 +109,8 @@ impl<'a> Keys<'a> {
         let read = self.read.borrow();
         let unknown = |key: &&String| {
             let key = key.as_str();
-            !(read.contains(key) || HARMLESS.contains(&key) || self.map[key].is_null())
+            // A key with an underscore in front is a note of the program that wrote the file.
+            !(key.starts_with('_') || read.contains(key) || HARMLESS.contains(&key) || self.map[key].is_null())
         };
         match self.map.keys().find(unknown) {
             None => Ok(()),

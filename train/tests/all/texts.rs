@@ -408,7 +408,7 @@ fn protocol(name: &str, config: &toml::Table, quantised: bool) {
     );
     for adapter in config["adapter"].as_array().unwrap() {
         let wanted = match adapter["name"].as_str().unwrap() {
-            "hrm" => "kind = \"hrm\"\nstate_dim = 32\nsites = [\"mlp\"]\npreset = \"paper\"\ngate_init = 0.1",
+            "hrm" => "kind = \"hrm\"\nstate_dim = 32\nsites = [\"mlp\"]\npreset = \"identity\"\ninput = \"norm\"",
             "lora" | "qlora" => &format!("kind = \"lora\"\nrank = 16\n{qv}"),
             "dora" => &format!("kind = \"dora\"\nrank = 16\n{qv}"),
             "adalora" => &format!("kind = \"adalora\"\n{adalora}"),

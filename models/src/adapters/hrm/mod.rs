@@ -114,8 +114,8 @@ impl StreamKind for Hrm {
     }
 
     fn site_defaults(settings: &HrmConfig) -> SiteSettings {
-        let input = if settings.preset == Preset::Released { HrmInput::Norm } else { HrmInput::Residual };
-        let gate_init = if settings.preset == Preset::Identity { 0.0 } else { SiteSettings::default().gate_init };
+        let input = if settings.preset == Preset::Paper { HrmInput::Residual } else { HrmInput::Norm };
+        let gate_init = if settings.preset == Preset::Identity { 1.0 } else { SiteSettings::default().gate_init };
         SiteSettings { input, gate_init, ..SiteSettings::default() }
     }
 

@@ -12,8 +12,8 @@ use serde_json::Value;
 settings! {
     /// Settings of HRM. [`HrmConfig::new`] fills in a preset; every field can be changed alone.
     pub struct HrmConfig {
-        /// Where defaults come from: `"paper"`; `"identity"`, the same with `gate_init = 0`, which leaves the model as it is before
-        /// the first step; `"released"` has `input = "norm"`, `discretization = "zoh-clamped"`, `rate_init = "s4d_real"`,
+        /// Where defaults come from: `"paper"`; `"identity"`, which leaves the model as it is before the first step, with `c_std = 0`,
+        /// `gate_init = 1` and `input = "norm"`; `"released"` has `input = "norm"`, `discretization = "zoh-clamped"`, `rate_init = "s4d_real"`,
         /// `b_std = 1` (`1/sqrt(D)` from D = 1024 on) and `c_std = 1/sqrt(d)`.
         pub preset: Preset = r#"`"identity"` on a pretrained backbone, else `"paper"`"#,
         /// Which poles it can have: `"positive"`, `"signed"` or `"complex"`.
@@ -83,7 +83,11 @@ impl HrmConfig {
                 (true, false) => 1.0,
                 (true, true) => 1.0 / (d_model as f64).sqrt(),
             },
-            c_std: if released { 1.0 / (state_dim.max(1) as f64).sqrt() } else { 0.02 },
+            c_std: match preset {
+                Preset::Paper => 0.02,
+                Preset::Released => 1.0 / (state_dim.max(1) as f64).sqrt(),
+                Preset::Identity => 0.0,
+            },
             train_log_dt: true,
             scan: ScanPath::auto(),
         }

@@ -13,7 +13,7 @@ settings! {
         /// before the sum.
         pub input: HrmInput = r#"`"residual"`"#,
         /// Initial gate.
-        pub gate_init: f64 = "0.1; `hrm`: 0 with `preset = \"identity\"`",
+        pub gate_init: f64 = "0.1; 1 with `preset = \"identity\"`",
         /// Whether the gate is trained.
         pub train_gate: bool = "true",
     }

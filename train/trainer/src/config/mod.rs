@@ -365,7 +365,7 @@ lr = 2e-4
         let (before, rest) = SMALL.split_once("[pretrain]").unwrap();
         let random = format!("{before}[train]{}", rest.split_once("[train]").unwrap().1);
         assert_eq!(start(&random, &[]), ("paper".to_owned(), 0.1));
-        assert_eq!(start(SMALL, &[]), ("identity".to_owned(), 0.0));
+        assert_eq!(start(SMALL, &[]), ("identity".to_owned(), 1.0));
         assert_eq!(start(SMALL, &["adapter.hrm.preset=paper"]), ("paper".to_owned(), 0.1));
         assert_eq!(start(SMALL, &["adapter.hrm.gate_init=0.5"]), ("identity".to_owned(), 0.5));
     }
