@@ -74,8 +74,13 @@ impl AdapterMethod {
             return Some(none);
         };
         let context = Context { placement, length, steps: None, pretrained: false };
-        let config = adapter.kind.configure(&adapter.settings, &context).ok()?;
-        let one = AdapterSet::new(&config, &Placement { layers: 1, ..placement.clone() }, 0).ok()?;
+        adapter.kind.configure(&adapter.settings, &context).ok()?;
+        // What it can do does not depend on its size: the example is as small as a kind can be.
+        let placement = Placement { layers: 1, d_model: 2, ..placement.clone() };
+        let mut settings = adapter.settings.clone();
+        settings.extend(adapter.kind.size().map(|key| (key.to_owned(), 2.into())));
+        let config = adapter.kind.configure(&settings, &Context { placement: &placement, ..context }).ok()?;
+        let one = AdapterSet::new(&config, &placement, 0).ok()?;
         Some(Abilities {
             recurrent: one.is_recurrent().ok()?,
             varying: one.is_varying().ok()?,
