@@ -355,7 +355,6 @@ fn settings_without_an_implementation_are_named() {
         let message = load_changed(config, |fields| fields[key] = value).err().unwrap();
         assert!(message.contains("adapter_config.json") && message.contains(key), "{key}: {message}");
     };
-    refuse(&lora, "fan_in_fan_out", json!(true));
     refuse(&lora, "rank_pattern", json!({ "q_proj": 2 }));
     refuse(&lora, "modules_to_save", json!(["lm_head"]));
     refuse(&lora, "bias", json!("all"));

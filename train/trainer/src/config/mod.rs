@@ -347,7 +347,7 @@ lr = 2e-4
         assert_eq!((pretrain.train.lr, pretrain.train.batch_size), (1e-3, 16), "keys left out come from [train]");
         assert_eq!(pretrain.train.steps, Some(1250));
         let hrm = settings(&config, 0);
-        assert_eq!((&hrm["input"], &hrm["a_max"]), (&"residual".into(), &(1.0 - 1.0 / 32.0).into()));
+        assert_eq!((&hrm["input"], &hrm["a_max"]), (&"norm".into(), &(1.0 - 1.0 / 32.0).into()));
         assert_eq!(config.training_of(&config.adapter[0]).lr, 3e-3);
         let lora = config.training_of(&config.adapter[1]);
         assert_eq!((lora.lr, lora.rate_lr, lora.steps), (2e-4, Some(2e-4), Some(100)));
