@@ -53,10 +53,10 @@ pub fn print(text: &str) -> io::Result<()> {
     put(escaped(text).as_bytes()).map(|_| ())
 }
 
-/// As [`print`], with the end of the line.
+/// As [`print()`], with the end of the line.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn line(text: &str) -> io::Result<()> {
     print(&format!("{text}\n"))
 }
@@ -64,7 +64,7 @@ pub fn line(text: &str) -> io::Result<()> {
 /// Writes JSON and the end of its line: what [`escaped`] would write out is there in the notation of JSON.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn json(text: &str) -> io::Result<()> {
     put(format!("{}\n", escaped_json(text)).as_bytes()).map(|_| ())
 }

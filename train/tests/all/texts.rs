@@ -170,8 +170,8 @@ fn a_real_model_learns_from_real_meetings() {
     let model = root("../tests/fixtures/stories260k");
     let config = format!(
         "name = \"s\"\nseed = 1\n{task}\n[backbone]\nkind = \"mistral\"\nmodel = {model:?}\n[train]\nsteps = 30\nbatch_size = 2\n\
-         lr = 1e-2\nlog_every = 1\n[[adapter]]\nkind = \"none\"\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 16\n[[adapter]]\nkind = \
-         \"lora\"\nrank = 8\nlora_alpha = 16\n"
+         lr = 1e-2\nlog_every = 1\n[[adapter]]\nkind = \"none\"\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 16\n\
+         preset = \"paper\"\n[[adapter]]\nkind = \"lora\"\nrank = 8\nlora_alpha = 16\n"
     );
     place.fit(&config, "run", &[]);
     let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());

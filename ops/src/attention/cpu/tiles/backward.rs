@@ -24,7 +24,7 @@ pub struct Gradients<'a, T> {
     pub v: Option<&'a mut [T]>,
 }
 
-/// Gradients from that of the output, `d_out`, with `out` and `lse` as [`super::forward`] gave them.
+/// Gradients from that of the output, `d_out`, with `out` and `lse` as `forward` gave them.
 ///
 /// # Panics
 /// When sizes do not fit: that is the calling operator's to check.
