@@ -1,0 +1,118 @@
+"""Model reduction, Gramians and norms. Every function takes ``A, B, C, D`` or a system alone, and none changes its arguments."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from . import _hankel
+from ._hankel import HankelError
+from .certificate import Certificate, HinfNorm, Reduction, Verification
+from .systems import Array, given, understand
+
+
+def reduce(
+    A: Any,
+    B: Any = None,
+    C: Any = None,
+    D: Any = None,
+    *,
+    order: int | None = None,
+    epsilon: float | None = None,
+    energy: float | None = None,
+    bound: float | None = None,
+    method: str = "bt",
+    force: bool = False,
+) -> Reduction:
+    """A smaller system with a certificate.
+
+    Args:
+        A: State matrix, [n, n] (or [n], its diagonal) of a stable discrete-time system; or a system of python-control, scipy
+            or harold, or a tuple of matrices, without B, C and D.
+        B: Input matrix, [n, m].
+        C: Output matrix, [p, n].
+        D: Direct term, [p, m].
+        order: Keep so many states.
+        epsilon: Keep states with a Hankel singular value of at least ``epsilon`` times the largest; 0.01 without another rule.
+        energy: Keep this fraction of the sum of the Hankel singular values.
+        bound: Keep the fewest states whose guaranteed H-infinity error is at most this.
+        method: One of ``hankel.METHODS``.
+        force: Give the result even if its measured error exceeds its bound.
+
+    Raises:
+        HankelError: With the sentence that ``bt`` prints.
+    """
+    rules = {"order": order, "epsilon": epsilon, "energy": energy, "bound": bound}
+    chosen = [name for name, value in rules.items() if value is not None]
+    if len(chosen) > 1:
+        raise HankelError(f"{' and '.join(chosen)} exclude each other: give one rule for the order")
+    if order is not None:
+        rules["order"] = _count("order", order)
+    matrices, back = given(A, B, C, D)
+    (a, b, c, d), text = _hankel.reduce(matrices, method=method, **rules)
+    certificate = Certificate.from_json(text)
+    if certificate.holds is False and not force:
+        raise HankelError(
+            "the measured error exceeds the bound, so rounding has spoiled the reduction; choose another order or method, or "
+            "take it with force=True"
+        )
+    direct = np.zeros((c.shape[0], b.shape[1])) if d is None else d
+    return Reduction(a, b, c, d, back(a, b, c, direct), certificate)
+
+
+def singular_values(A: Any, B: Any = None, C: Any = None, D: Any = None) -> Array:
+    """The Hankel singular values of a stable discrete-time system, descending, [n].
+
+    Raises:
+        HankelError: With the sentence that ``bt`` prints.
+    """
+    return _hankel.singular_values(given(A, B, C, D)[0])
+
+
+def gramians(A: Any, B: Any = None, C: Any = None, D: Any = None) -> tuple[Array, Array]:
+    """The controllability and observability Gramians, both [n, n]: ``A Wc A^T - Wc + B B^T = 0``, ``A^T Wo A - Wo + C^T C = 0``.
+
+    Raises:
+        HankelError: With the sentence that ``bt`` prints.
+    """
+    return _hankel.gramians(given(A, B, C, D)[0])
+
+
+def hinf_norm(A: Any, B: Any = None, C: Any = None, D: Any = None) -> HinfNorm:
+    """The H-infinity norm of a stable discrete-time system, by a sweep over frequencies and the bounded-real test.
+
+    Raises:
+        HankelError: With the sentence that ``bt`` prints.
+    """
+    return HinfNorm(*_hankel.hinf_norm(given(A, B, C, D)[0]))
+
+
+def verify(full: Any, reduced: Any, certificate: Certificate | None = None) -> Verification:
+    """Measures a reduction again.
+
+    Args:
+        full: The full system: ``(A, B, C)``, ``(A, B, C, D)`` or an object.
+        reduced: What it was reduced to, or a :class:`Reduction`, whose certificate is then checked.
+        certificate: What is claimed of it. Without one the system is held to the bound of balanced truncation at its order.
+
+    Raises:
+        HankelError: The systems do not fit together.
+    """
+    if isinstance(reduced, Reduction):
+        certificate = certificate or reduced.certificate
+        reduced = (reduced.A, reduced.B, reduced.C, reduced.D)
+    claim = None if certificate is None else certificate.to_json()
+    problems, measured = _hankel.verify(understand(full)[0], understand(reduced)[0], claim)
+    return Verification(not problems, problems, Certificate.from_json(measured))
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        raise HankelError(f"{name} = {value!r} is not a whole number") from None
+    if number < 0:
+        raise HankelError(f"{name} = {number} is out of range: it must not be negative")
+    return number

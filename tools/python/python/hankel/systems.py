@@ -1,0 +1,144 @@
+"""Discrete-time linear systems as users have them: arrays, and objects of python-control, scipy and harold.
+
+No library is imported for a system of another one: an object is recognised by the module of its class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ._hankel import HankelError
+
+Array = NDArray[np.float64]
+#: A, B, C and D as two-dimensional arrays of float64.
+Matrices = tuple[Array, Array, Array, "Array | None"]
+
+
+@dataclass(frozen=True)
+class System:
+    """``x[t+1] = A x[t] + B u[t]``, ``y[t] = C x[t] + D u[t]``."""
+
+    A: Array
+    """State matrix, [n, n]."""
+    B: Array
+    """Input matrix, [n, m]."""
+    C: Array
+    """Output matrix, [p, n]."""
+    D: Array | None = None
+    """Direct term, [p, m]; none is zero."""
+
+    def __iter__(self):
+        return iter((self.A, self.B, self.C, self.D))
+
+    def frequency_response(self, omega: ArrayLike) -> NDArray[np.complex128]:
+        """``G(exp(i omega)) = C (exp(i omega) I - A)^-1 B + D``, [len(omega), p, m]; ``omega`` in radians per step."""
+        z = np.exp(1j * np.atleast_1d(np.asarray(omega, dtype=np.float64)))
+        states = np.linalg.solve(z[:, None, None] * np.eye(len(self.A)) - self.A, self.B.astype(np.complex128))
+        response = self.C @ states
+        return response if self.D is None else response + self.D
+
+
+def matrix(name: str, value: ArrayLike) -> Array:
+    """A two-dimensional array of float64; the array itself where it is one."""
+    try:
+        array = np.asarray(value)
+        if np.iscomplexobj(array):
+            raise HankelError(f"{name} is complex; a system has real matrices")
+        array = array.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, HankelError):
+            raise
+        raise HankelError(f"{name} is not a matrix of numbers: {error}") from None
+    if array.ndim != 2:
+        raise HankelError(f"{name} has shape {list(array.shape)}, expected two dimensions")
+    return array
+
+
+def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None) -> Matrices:
+    """The arrays of a system; A may be the diagonal of a diagonal matrix."""
+    try:
+        flat = np.ndim(A) == 1
+    except ValueError:
+        flat = False
+    if flat:
+        A = np.diag(matrix("A", np.atleast_2d(np.asarray(A)))[0])
+    return matrix("A", A), matrix("B", B), matrix("C", C), None if D is None else matrix("D", D)
+
+
+def discrete(dt: Any, what: str) -> None:
+    """Refuses a system in continuous time, whose ``dt`` is 0."""
+    if dt is not None and float(dt) == 0.0:
+        raise HankelError(f"{what} is a system in continuous time; sample it first, by control.c2d or scipy.signal.cont2discrete")
+
+
+def _of_control(system: Any) -> tuple[Matrices, Callable[..., Any]]:
+    discrete(system.dt, "the StateSpace of python-control")
+
+    def back(A: Array, B: Array, C: Array, D: Array) -> Any:
+        labels = {"inputs": system.input_labels, "outputs": system.output_labels, "name": system.name}
+        return type(system)(A, B, C, D, system.dt, remove_useless_states=False, **labels)
+
+    return from_arrays(system.A, system.B, system.C, system.D), back
+
+
+def _of_scipy(system: Any) -> tuple[Matrices, Callable[..., Any]]:
+    if system.dt is None:
+        discrete(0.0, f"the {type(system).__name__} of scipy")
+    from scipy import signal
+
+    state_space = system.to_ss()
+    form = {"TransferFunction": "to_tf", "ZerosPolesGain": "to_zpk"}
+
+    def back(A: Array, B: Array, C: Array, D: Array) -> Any:
+        reduced = signal.StateSpace(A, B, C, D, dt=system.dt)
+        convert = next((form[base.__name__] for base in type(system).__mro__ if base.__name__ in form), None)
+        return getattr(reduced, convert)() if convert else reduced
+
+    return from_arrays(state_space.A, state_space.B, state_space.C, state_space.D), back
+
+
+def _of_harold(system: Any) -> tuple[Matrices, Callable[..., Any]]:
+    discrete(system.SamplingPeriod if system.SamplingSet == "Z" else 0.0, "the State of harold")
+
+    def back(A: Array, B: Array, C: Array, D: Array) -> Any:
+        return type(system)(A, B, C, D, system.SamplingPeriod)
+
+    return from_arrays(system.a, system.b, system.c, system.d), back
+
+
+#: Libraries, by the first part of a class's module, and the classes in them that are understood.
+LIBRARIES: dict[str, tuple[frozenset[str], Callable[[Any], tuple[Matrices, Callable[..., Any]]]]] = {
+    "control": (frozenset({"StateSpace"}), _of_control),
+    "scipy": (frozenset({"lti", "dlti"}), _of_scipy),
+    "harold": (frozenset({"State"}), _of_harold),
+}
+
+
+def understand(system: Any) -> tuple[Matrices, Callable[..., Any]]:
+    """The matrices of a system object, and the function that makes such an object of other matrices."""
+    if isinstance(system, System):
+        return from_arrays(*system), System
+    if isinstance(system, (tuple, list)) and len(system) in (3, 4):
+        A, B, C, *D = system
+        return from_arrays(A, B, C, D[0] if D else None), System
+    for base in type(system).__mro__:
+        names, convert = LIBRARIES.get(base.__module__.partition(".")[0], (frozenset(), None))
+        if convert is not None and base.__name__ in names:
+            return convert(system)
+    raise HankelError(
+        f"a {type(system).__module__}.{type(system).__name__} is no system; expected A, B, C, or a StateSpace of python-control, "
+        "a dlti of scipy or a State of harold"
+    )
+
+
+def given(A: Any, B: Any, C: Any, D: Any) -> tuple[Matrices, Callable[..., Any]]:
+    """What the functions of the package are called with: A, B, C and D, or a system alone."""
+    if B is None and C is None and D is None:
+        return understand(A)
+    if B is None or C is None:
+        raise HankelError(f"{'B' if B is None else 'C'} is missing; a system has A, B, C and possibly D")
+    return from_arrays(A, B, C, D), System

@@ -1,0 +1,285 @@
+"""The kinds of adapters on the stream: HRM and the built-in others, as torch modules.
+
+``forward`` maps what an adapter reads, ``x`` [batch, T, D], to ``gate * y``. It computes in the precision of ``x``, but not below single
+precision; parameters keep the precision of their file.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import scan
+
+#: Bounds of the logarithm of selective rates, beyond which nothing is left of a state, or of its gradient.
+FASTEST, SLOWEST = 4.4, -80.0
+#: Bounds of the step of ``zoh-clamped``.
+STEP_MIN, STEP_MAX = 1e-4, 0.1
+
+
+class Site(nn.Module):
+    """An adapter behind its gate, at one site of one layer."""
+
+    #: Names of parameters of this kind that all layers share.
+    shared: tuple[str, ...] = ()
+
+    def __init__(self, tensors: dict[str, Tensor]):
+        super().__init__()
+        for name, tensor in tensors.items():
+            # A parameter is one that other layers have, too.
+            is_shared = isinstance(tensor, nn.Parameter)
+            self.register_parameter(name, tensor if is_shared else nn.Parameter(tensor.clone()))
+
+    def forward(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
+        """``gate * y`` for ``x`` and the memory after it.
+
+        Args:
+            x: What is read, [batch, T, D].
+            keep: 1 for tokens, 0 for padding before the first of them, [batch, T]; none where there is no padding.
+            memory: What an earlier call gave.
+            path: One of ``scan.PATHS``.
+        """
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        if memory is not None:
+            memory = memory.to(x.device)
+        with torch.autocast(x.device.type, enabled=False):
+            y, memory = self.output(x.to(dtype), keep, memory, path)
+            return self.value("gate", y) * y, None if memory is None else memory.detach()
+
+    def output(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
+        """``y``, before the gate, and the memory."""
+        raise NotImplementedError
+
+    def value(self, name: str, like: Tensor) -> Tensor:
+        """A parameter where ``like`` is and in its type."""
+        return getattr(self, name).to(like)
+
+    def inputs(self, x: Tensor, keep: Tensor | None, b: Tensor) -> Tensor:
+        """``B x``, zero for padding: from zero, a state that is fed nothing stays zero."""
+        u = F.linear(x, b)
+        return u if keep is None else u * keep[..., None].to(u)
+
+    def freeze(self) -> None:
+        """Takes what cannot be trained out of training."""
+
+
+class Recurrence(Site):
+    """A linear recurrence with constant coefficients: ``s_t = A s_{t-1} + B x_t``, ``y_t = C s_t``."""
+
+    def coefficients(self) -> tuple[scan.Poles, Tensor]:
+        """The poles and the input matrix, in the precision of the parameters."""
+        raise NotImplementedError
+
+    def output(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
+        poles, b = self.coefficients()
+        for name, value in vars(poles).items():
+            setattr(poles, name, value.to(x.device))
+        states = scan.scan(self.inputs(x, keep, b.to(x)), poles, memory, path)
+        return F.linear(states, self.value("c", x)), states[:, -1]
+
+    @torch.no_grad()
+    def system(self) -> tuple[Tensor, Tensor, Tensor]:
+        """A, B and C with the gate, in double precision: what ``hankel.reduce`` takes."""
+        poles, b = self.coefficients()
+        double = [t.detach().cpu().double() for t in (b, self.gate * self.c)]
+        for name, value in vars(poles).items():
+            setattr(poles, name, value.detach().cpu().double())
+        return poles.matrix(), *double
+
+
+class Hrm(Recurrence):
+    """HRM in every mode: positive, signed and complex poles as they are trained, modal and dense ones of reduced layers."""
+
+    def __init__(self, tensors: dict[str, Tensor], config: dict[str, Any], form: str):
+        if form == "modal":
+            tensors, sign = _from_poles(tensors)
+        else:
+            d = tensors["b"].shape[0]
+            signed = form == "diagonal" and config["mode"] == "signed"
+            sign = torch.tensor([-1.0 if signed and i % 2 else 1.0 for i in range(0 if "angle" in tensors else d)])
+        super().__init__(tensors)
+        self.register_buffer("sign", sign, persistent=False)
+        self.form = form
+        self.discretization = config["discretization"]
+        self.train_log_dt = config.get("train_log_dt", True)
+        self.train_gate = config.get("train_gate", True)
+
+    def freeze(self) -> None:
+        for name, trained in [("a", False), ("log_dt", self.train_log_dt), ("gate", self.train_gate)]:
+            if not trained and hasattr(self, name):
+                getattr(self, name).requires_grad_(False)
+
+    def coefficients(self) -> tuple[scan.Poles, Tensor]:
+        if self.form == "dense":
+            return scan.Dense(self.a), self.b
+        b, none = self.b, self.b.new_zeros(0)
+        if self.form == "modal":
+            return scan.Modal(torch.exp(self.log_decay), self.angle, self.sign), b
+        if self.discretization == "zoh-clamped":
+            rate = torch.exp(self.log_a) * F.softplus(self.log_dt).clamp(STEP_MIN, STEP_MAX)
+        else:
+            rate = torch.exp(self.log_a + self.log_dt)
+        if self.discretization != "free":
+            b = b * (-torch.expm1(-rate) * torch.exp(-self.log_a))[:, None]
+        return scan.Modal(rate, getattr(self, "angle", none), self.sign), b
+
+    def stored(self) -> dict[str, Tensor]:
+        """The tensors of the file."""
+        tensors = {name: p.detach().cpu().clone() for name, p in self.named_parameters()}
+        real = self.sign.shape[0]
+        if "angle" in tensors:
+            # Training may have moved an angle out of [0, pi]: the same two poles within, and the second state mirrored.
+            angle = torch.remainder(tensors["angle"], 2 * math.pi)
+            mirrored = angle > math.pi
+            tensors["angle"] = torch.where(mirrored, 2 * math.pi - angle, angle)
+            second = real + 2 * torch.arange(angle.shape[0])[mirrored] + 1
+            tensors["b"][second] *= -1
+            tensors["c"][:, second] *= -1
+        if self.form == "diagonal" and "angle" in tensors:
+            tensors["angle"] = tensors["angle"].clamp(1e-30, 3.1415925)
+        if self.form == "modal":
+            below_one = math.nextafter(1.0, 0.0)
+            radius = torch.exp(-torch.exp(tensors.pop("log_decay").double())).clamp(max=below_one)
+            signs = (self.sign.cpu() < 0).double() * math.pi
+            # Two states stay two states: an angle of 0 or pi would be read as one real pole.
+            angle = tensors.pop("angle").double().clamp(5e-324, math.nextafter(math.pi, 0.0))
+            tensors |= {"pole_radius": radius, "pole_angle": torch.cat([signs, angle])}
+        if self.form != "diagonal":
+            tensors = {name: t.double() for name, t in tensors.items()}
+        return tensors
+
+
+def _from_poles(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """What is trained of a reduced layer, with the states of real poles first, and the signs of these."""
+    tensors = dict(tensors)
+    radius, angle = tensors.pop("pole_radius"), tensors.pop("pole_angle")
+    is_real = (angle == 0) | (angle == math.pi)
+    first = torch.cumsum(torch.where(is_real, 1, 2), 0) - torch.where(is_real, 1, 2)
+    pairs = torch.stack([first[~is_real], first[~is_real] + 1], dim=-1).flatten()
+    order = torch.cat([first[is_real], pairs])
+    # A pole at 0 is stored as exp(-100).
+    rate = (-torch.log(torch.cat([radius[is_real], radius[~is_real]]))).clamp(max=100.0)
+    tensors |= {
+        "b": tensors["b"][order],
+        "c": tensors["c"][:, order],
+        "log_decay": torch.log(rate),
+        "angle": angle[~is_real],
+    }
+    return tensors, torch.where(angle[is_real] == 0, 1.0, -1.0)
+
+
+class Stream(Site):
+    """A kind of ``"peft_type": "STREAM"``."""
+
+    def __init__(self, tensors: dict[str, Tensor], settings: dict[str, Any], train_gate: bool):
+        super().__init__(tensors)
+        self.settings = settings
+        self.train_gate = train_gate
+
+    def freeze(self) -> None:
+        self.gate.requires_grad_(self.train_gate and self.gate.requires_grad)
+
+    def stored(self) -> dict[str, Tensor]:
+        """The tensors of the file."""
+        return {name: p.detach().cpu().clone() for name, p in self.named_parameters()}
+
+    @classmethod
+    def shapes(cls, settings: dict[str, Any], width: int) -> dict[str, list[int]]:
+        """Shapes of the parameters, the gate's not among them."""
+        raise NotImplementedError
+
+
+class Selective(Stream):
+    """``selective``: ``s_t = a_t * s_{t-1} + (B x_t) * (1 + S p_t)``, ``y_t = C (s_t * (1 + R p_t))`` with ``p_t = P x_t``."""
+
+    def __init__(self, tensors: dict[str, Tensor], settings: dict[str, Any], train_gate: bool):
+        tensors = dict(tensors)
+        projections = {name: tensors.pop(name).double() for name in ("left", "right") if name in tensors}
+        super().__init__(tensors, settings, train_gate)
+        for name in ("left", "right"):
+            self.register_buffer(name, projections.get(name), persistent=False)
+
+    @classmethod
+    def shapes(cls, settings: dict[str, Any], width: int) -> dict[str, list[int]]:
+        d, r = settings["state_dim"], settings["selection_rank"]
+        signed = {"sign": [d], "select_sign": [d, r]} if settings.get("mode") == "signed" else {}
+        selection = {name: [d, r] for name in ("select_rate", "select_input", "select_output")}
+        return {"b": [d, width], "c": [width, d], "log_a": [d], "log_dt": [d], "p": [r, width], **selection, **signed}
+
+    def freeze(self) -> None:
+        super().freeze()
+        if self.left is not None:
+            # Truncated along data, it is for use.
+            self.requires_grad_(False)
+
+    def stored(self) -> dict[str, Tensor]:
+        projections = {name: t.cpu() for name in ("left", "right") if (t := getattr(self, name)) is not None}
+        return super().stored() | projections
+
+    def output(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
+        p = F.linear(x, self.value("p", x))
+
+        def selected(name: str, base: Tensor) -> Tensor:
+            return F.linear(p, self.value(name, x)) + base
+
+        log_rate = selected("select_rate", self.value("log_a", x) + self.value("log_dt", x))
+        a = torch.exp(-torch.exp(log_rate.clamp(SLOWEST, FASTEST)))
+        if hasattr(self, "select_sign"):
+            a = a * torch.tanh(selected("select_sign", self.value("sign", x)))
+        u = self.inputs(x, keep, self.value("b", x)) * selected("select_input", x.new_ones(()))
+        if self.left is not None:
+            states, memory = self.truncated(a, u, memory)
+        else:
+            states = scan.varying_scan(a, u, memory, path)
+            memory = states[:, -1]
+        return F.linear(states * selected("select_output", x.new_ones(())), self.value("c", x)), memory
+
+    def truncated(self, a: Tensor, u: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """``z_t = L (a_t * (R z_{t-1}) + u_t)``, the states ``R z_t``, in double precision where there is one."""
+        double = scan.exact(u)
+        left, right = self.left.to(u.device, double), self.right.to(u.device, double)
+        a, given = a.to(double), u.to(double)
+        z = u.new_zeros(u.shape[0], left.shape[0], dtype=double) if memory is None else memory
+        states = []
+        for t in range(u.shape[1]):
+            z = (a[:, t] * (z @ right.T) + given[:, t]) @ left.T
+            states.append(z @ right.T)
+        return torch.stack(states, dim=1).to(u.dtype), z
+
+
+class HankelShared(Stream, Recurrence):
+    """``hankel-shared``: one recurrence for all layers, behind a gate of its own in each."""
+
+    shared = ("b", "c", "log_a", "log_dt")
+
+    @classmethod
+    def shapes(cls, settings: dict[str, Any], width: int) -> dict[str, list[int]]:
+        d = settings["state_dim"]
+        return {"b": [d, width], "c": [width, d], "log_a": [d], "log_dt": [d]}
+
+    def coefficients(self) -> tuple[scan.Poles, Tensor]:
+        rate = torch.exp(self.log_a + self.log_dt)
+        return scan.Modal(rate, rate.new_zeros(0), torch.ones_like(rate)), self.b
+
+
+class StateOffset(Stream):
+    """``state-offset``: a learned constant."""
+
+    @classmethod
+    def shapes(cls, settings: dict[str, Any], width: int) -> dict[str, list[int]]:
+        return {"offset": [width]}
+
+    def output(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
+        return self.value("offset", x).expand_as(x), None
+
+
+#: Kinds of ``"peft_type": "STREAM"``.
+STREAM_KINDS: dict[str, type[Stream]] = {
+    "selective": Selective,
+    "hankel-shared": HankelShared,
+    "state-offset": StateOffset,
+}

@@ -1,0 +1,215 @@
+"""``hankel.reduce`` and its companions against python-control and pyMOR, and what they take and refuse."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import hankel
+
+
+def random_system(seed, states=None):
+    """A stable system of random sizes with a random spectral radius."""
+    rng = np.random.default_rng(seed)
+    n = states or int(rng.integers(3, 25))
+    m, p = (int(k) for k in rng.integers(1, 5, size=2))
+    a = rng.standard_normal((n, n))
+    a *= rng.uniform(0.3, 0.98) / np.abs(np.linalg.eigvals(a)).max()
+    return a, rng.standard_normal((n, m)), rng.standard_normal((p, n)), rng.standard_normal((p, m)) * (seed % 2)
+
+
+def reduced_of(reduction):
+    return reduction.A, reduction.B, reduction.C, reduction.D
+
+
+OMEGA = np.linspace(0.0, np.pi, 9)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_libraries_agree(seed):
+    control = pytest.importorskip("control")
+    a, b, c, d = random_system(seed)
+    system = control.ss(a, b, c, d, True)
+    for kind, gramian in zip("co", hankel.gramians(system)):
+        expected = control.gram(system, kind)
+        np.testing.assert_allclose(gramian, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+    norm = hankel.hinf_norm(system)
+    assert float(norm) == pytest.approx(control.linfnorm(system)[0], rel=1e-6)
+    assert norm.value <= norm.upper <= norm.value * (1 + 1e-5)
+    reduction = hankel.reduce(system, order=len(a) // 2)
+    assert isinstance(reduction.system, control.StateSpace) and reduction.system.dt is True
+    certificate = reduction.certificate
+    assert certificate.holds and certificate.order == len(reduction.A) == len(a) // 2
+    error = certificate.hinf_error
+    assert certificate.lower_bound * (1 - 1e-9) <= error <= certificate.error_bound * (1 + 1e-6)
+    # Errors that are small beside the system come out up to 1e-4 too low in SLICOT; the response at the peak says which is right.
+    assert error == pytest.approx(control.linfnorm(system - reduction.system)[0], rel=2e-4)
+    peak = np.array([certificate.hinf_error_frequency])
+    difference = hankel.System(a, b, c, d).frequency_response(peak) - hankel.System(*reduced_of(reduction)).frequency_response(peak)
+    assert np.linalg.norm(difference[0], ord=2) == pytest.approx(error, rel=1e-8)
+    assert hankel.verify(system, reduction)
+
+    iosys = pytest.importorskip("pymor.models.iosys")
+    from pymor.core.logger import set_log_levels
+    from pymor.reductors.bt import BTReductor
+
+    set_log_levels({"pymor": "ERROR"})
+    full = iosys.LTIModel.from_matrices(a, b, c, d, sampling_time=1)
+    values = hankel.singular_values(a, b, c, d)
+    np.testing.assert_allclose(values, full.hsv(), rtol=0, atol=1e-9 * values[0])
+    # The transfer function does not depend on coordinates; where two values are near, the reduced model does on rounding.
+    order = len(a) // 2
+    if values[order] < 0.99 * values[order - 1]:
+        reduced = BTReductor(full).reduce(order)
+        expected = np.stack([reduced.transfer_function.eval_tf(np.exp(1j * w)) for w in OMEGA])
+        found = hankel.System(*reduced_of(reduction)).frequency_response(OMEGA)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("rule", [{"order": 5}, {"epsilon": 0.1}, {"energy": 0.9}, {"bound": 1.0}, {}])
+def test_rules_choose_the_order(rule):
+    a, b, c, _ = random_system(7, states=20)
+    values = hankel.singular_values(a, b, c)
+    bounds = 2 * np.append(np.cumsum(values[::-1])[::-1], 0.0)
+    expected = {
+        "order": lambda order: order,
+        "epsilon": lambda epsilon: int((values >= epsilon * values[0]).sum()),
+        "energy": lambda share: int(np.searchsorted(np.cumsum(values), share * values.sum()) + 1),
+        "bound": lambda bound: int((bounds > bound).sum()),
+    }
+    ((name, value),) = (rule or {"epsilon": 0.01}).items()
+    reduction = hankel.reduce(a, b, c, **rule)
+    assert len(reduction.A) == expected[name](value) == reduction.certificate.order
+
+
+@pytest.mark.parametrize("method", hankel.METHODS)
+def test_every_method_makes_a_certificate(method):
+    a, b, c, d = random_system(3, states=16)
+    # Modal truncation takes a system in modal form only.
+    a = np.diag(np.linspace(-0.9, 0.95, 16)) if method == "modal" else a
+    reduction = hankel.reduce(a, b, c, d, order=6, method=method)
+    assert reduction.certificate.method == method and reduction.A.shape == (6, 6)
+    omega = np.linspace(0, np.pi, 400)
+    difference = hankel.System(a, b, c, d).frequency_response(omega) - reduction.system.frequency_response(omega)
+    gains = np.linalg.norm(difference, ord=2, axis=(1, 2))
+    assert 0.99 * reduction.certificate.hinf_error <= gains.max() <= reduction.certificate.hinf_error * (1 + 1e-9)
+
+
+def test_systems_come_back_as_what_they_were():
+    signal = pytest.importorskip("scipy.signal")
+    a, b, c, d = random_system(5, states=8)
+    system = signal.dlti(a, b, c, d, dt=0.25)
+    reduced = hankel.reduce(system, order=3).system
+    assert type(reduced) is type(system) and reduced.dt == 0.25 and reduced.A.shape == (3, 3)
+    transfer = signal.dlti([1.0, 0.5], [1.0, -0.5, 0.06, 0.01], dt=1.0)
+    reduced = hankel.reduce(transfer, order=2).system
+    assert isinstance(reduced, signal.TransferFunction) and len(reduced.poles) == 2
+    for form in ((a, b, c), (a, b, c, d), hankel.System(a, b, c, d)):
+        assert isinstance(hankel.reduce(form, order=2).system, hankel.System)
+    control = pytest.importorskip("control")
+    named = control.ss(a, b, c, d, 0.5, inputs=[f"in{i}" for i in range(b.shape[1])], name="plant")
+    reduced = hankel.reduce(named, order=2).system
+    assert (reduced.input_labels, reduced.dt, reduced.nstates) == (named.input_labels, 0.5, 2)
+
+
+def test_a_state_of_harold_is_understood():
+    class State:
+        """The interface of harold's, which is not maintained for the numpy of today."""
+
+        def __init__(self, a, b, c, d, dt=None):
+            self.a, self.b, self.c, self.d = a, b, c, d
+            self.SamplingSet, self.SamplingPeriod = ("R", None) if dt is None else ("Z", dt)
+
+    State.__module__ = "harold._classes"
+    a, b, c, d = random_system(6, states=8)
+    reduced = hankel.reduce(State(a, b, c, d, 0.1), order=3).system
+    assert type(reduced) is State and reduced.SamplingPeriod == 0.1 and reduced.a.shape == (3, 3)
+    with pytest.raises(hankel.HankelError, match="continuous time"):
+        hankel.reduce(State(a, b, c, d), order=3)
+
+
+def test_a_diagonal_and_other_layouts_of_memory_are_taken():
+    rng = np.random.default_rng(1)
+    poles, b, c = rng.uniform(-0.9, 0.9, 12), rng.standard_normal((12, 3)), rng.standard_normal((2, 12))
+    values = hankel.singular_values(poles, b, c)
+    for a, b_, c_ in [
+        (np.diag(poles), b, c),
+        (np.asfortranarray(np.diag(poles)), np.asfortranarray(b), c[::-1][::-1]),
+        (np.diag(poles).tolist(), b.tolist(), c.tolist()),
+    ]:
+        np.testing.assert_allclose(hankel.singular_values(a, b_, c_), values, rtol=1e-12)
+    integers = np.array([[0, 1], [0, 0]])
+    assert hankel.singular_values(integers, [[0], [1]], [[1, 0]]) == pytest.approx([1, 1])
+    single = [x.astype(np.float32) for x in (np.diag(poles), b, c)]
+    np.testing.assert_allclose(hankel.singular_values(*single), values, rtol=1e-5)
+
+
+def test_arguments_stay_as_they_are():
+    a, b, c, d = random_system(9, states=10)
+    before = [x.copy() for x in (a, b, c, d)]
+    hankel.reduce(a, b, c, d, order=4)
+    for x, y in zip((a, b, c, d), before):
+        np.testing.assert_array_equal(x, y)
+
+
+def refusal(*args, **options):
+    with pytest.raises(hankel.HankelError) as caught:
+        hankel.reduce(*args, **options)
+    return str(caught.value)
+
+
+def test_refusals_say_what_is_wrong():
+    a, b, c, d = random_system(2, states=5)
+    assert refusal(a, b, c, order=6) == "order 6 is larger than the 5 states of the system"
+    assert "not stable" in refusal(2 * a / np.abs(np.linalg.eigvals(a)).max(), b, c)
+    assert "must be between 0 and 1" in refusal(a, b, c, epsilon=2)
+    assert "bt, bfsr" in refusal(a, b, c, method="balred")
+    assert refusal(a, b[:3], c).startswith("B has shape (3, ")
+    assert refusal(a[0:2], b, c) == "A has shape (2, 5), expected (2, 2)"
+    assert refusal(a, b[0], c) == f"B has shape [{b.shape[1]}], expected two dimensions"
+    assert refusal(a * np.nan, b, c) == "A holds NaN at row 0, column 0; every entry must be finite"
+    assert refusal(a + 1j, b, c) == "A is complex; a system has real matrices"
+    assert "C is missing" in refusal(a, b)
+    assert "no system" in refusal("plant")
+    assert "exclude each other" in refusal(a, b, c, order=1, bound=0.1)
+    assert "not a whole number" in refusal(a, b, c, order=1.5)
+    assert "must not be negative" in refusal(a, b, c, order=-1)
+    assert "no states" in refusal(np.zeros((0, 0)), np.zeros((0, 1)), np.zeros((1, 0)))
+    control, signal = pytest.importorskip("control"), pytest.importorskip("scipy.signal")
+    assert "continuous time" in refusal(control.ss(a - 2 * np.eye(5), b, c, d))
+    assert "continuous time" in refusal(signal.lti(a - 2 * np.eye(5), b, c, d))
+
+
+def test_false_claims_are_found():
+    a, b, c, d = random_system(4, states=12)
+    reduction = hankel.reduce(a, b, c, d, order=4)
+    assert hankel.verify((a, b, c, d), reduction).passed
+    other = hankel.reduce(a, b, c, d, order=3)
+    found = hankel.verify((a, b, c, d), reduced_of(other), reduction.certificate)
+    assert not found and any("hinf_error" in problem for problem in found.problems)
+    worse = (reduction.A, 3 * reduction.B, reduction.C, reduction.D)
+    assert not hankel.verify((a, b, c, d), worse)
+    text = reduction.certificate.to_json()
+    assert hankel.Certificate.from_json(text).to_json() == text
+    with pytest.raises(hankel.HankelError, match="not the certificate"):
+        hankel.Certificate.from_json("{}")
+
+
+def test_other_threads_run_while_it_computes():
+    a, b, c, _ = random_system(1, states=120)
+    ticks, done = [], threading.Event()
+
+    def tick():
+        while not done.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    start = time.perf_counter()
+    hankel.reduce(a, b, c, order=20)
+    end = time.perf_counter()
+    done.set()
+    thread.join()
+    assert sum(start < t < end for t in ticks) >= 3

@@ -1,0 +1,429 @@
+"""``hankel.torch`` against ``train forward``, ``generate`` and ``eval``: every kind, every family, saving, caches, and PEFT beside it."""
+
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+if not os.environ.get("HANKEL_REQUIRE_TORCH"):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, DynamicCache
+
+import hankel
+import hankel.torch
+from hankel.torch import AdapterError, load_adapter, save_adapter
+
+FAMILIES = ["llama", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "granite", "gemma3_text", "gpt2"]
+
+COMMON = "state_dim = 6\nb_std = 0.5\nc_std = 0.5\ngate_init = 0.5\n"
+BOTH = 'sites = ["attention", "mlp"]\n'
+ADAPTERS = {
+    "paper": 'kind = "hrm"\npreset = "paper"\n' + COMMON + BOTH + "truncate = { order = 3 }\n",
+    "released": 'kind = "hrm"\npreset = "released"\n' + COMMON,
+    "signed": 'kind = "hrm"\nmode = "signed"\ninput = "sublayer"\n' + COMMON + BOTH,
+    "complex": 'kind = "hrm"\nmode = "complex"\ninput = "norm"\n' + COMMON + BOTH + "truncate = { order = 4 }\n",
+    "zoh": 'kind = "hrm"\ndiscretization = "zoh"\ntrain_log_dt = false\n' + COMMON,
+    "selective": 'kind = "selective"\n' + COMMON + "truncate = { order = 3 }\n",
+    "selective-signed": 'kind = "selective"\nmode = "signed"\n' + COMMON,
+    "hankel-shared": 'kind = "hankel-shared"\ninput = "norm"\n' + COMMON + BOTH,
+    "state-offset": 'kind = "state-offset"\n',
+}
+TRUNCATED = {"paper-order-3", "complex-order-4", "selective-order-3"}
+
+
+def run(*command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def fit(programs, folder, model, names, steps=4):
+    """A run with adapters that differ from their beginning, on a tiny model."""
+    tables = "".join(f'[[adapter]]\nname = "{name}"\n{ADAPTERS[name]}' for name in names)
+    (folder / "fit.toml").write_text(
+        f'name = "run"\n[task]\nkind = "dfa"\nstates = 4\nlength = 24\ntrain_sequences = 64\nvalidation_sequences = 16\n'
+        f'test_sequences = 0\n[backbone]\nkind = "decoder"\nmodel = "{model}"\n[train]\nsteps = {steps}\nbatch_size = 8\nlr = 3e-2\n{tables}'
+    )
+    run(programs / "train", "fit", "fit.toml", cwd=folder)
+    return folder / "runs/run"
+
+
+@pytest.fixture(scope="session")
+def families(repository):
+    return repository / "tests/golden/families"
+
+
+@pytest.fixture(scope="session")
+def llama_run(programs, families, tmp_path_factory):
+    """Every kind on the tiny Llama."""
+    return fit(programs, tmp_path_factory.mktemp("llama"), families / "llama/hf", list(ADAPTERS))
+
+
+def pretrained(path, **options):
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **options).eval()
+
+
+def tokens(model, batch=2, steps=40, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, model.config.vocab_size, (batch, steps), generator=generator)
+
+
+def forward(programs, folder, path, adapter, ids, *options):
+    save_file({"input_ids": ids}, folder / "tokens.safetensors")
+    output = folder / "forward.safetensors"
+    run(programs / "train", "forward", "--model", path, "--adapter", adapter, "--tokens", folder / "tokens.safetensors", "-o", output, *options)
+    return load_file(output)
+
+
+def close(found, expected, tolerance):
+    """Within a share of the largest value."""
+    size = expected.double().abs().max()
+    difference = (found.double() - expected.double()).abs().max()
+    assert difference <= tolerance * size, f"{difference / size:.2e}"
+
+
+def compare(programs, folder, path, directory, gradients=True):
+    """Logits by both evaluations, the loss, and the gradient of every parameter, against `train forward`."""
+    model = pretrained(path)
+    ids = tokens(model)
+    expected = forward(programs, folder, path, directory, ids, *(["--gradients"] if gradients else []))
+    alone = model(ids).logits
+    adapter = load_adapter(model, directory)
+    out = model(ids, labels=ids)
+    assert (alone - out.logits).abs().max() > 1e-2, "the adapter must matter"
+    close(out.logits.detach(), expected["logits"], 1e-5)
+    assert out.loss.item() == pytest.approx(expected["loss"].item(), rel=1e-5)
+    if gradients:
+        out.loss.backward()
+        found = {f"grad.base_model.model.{name}": p.grad for name, p in adapter.tensors().items() if p.grad is not None}
+        named = {name for name in expected if name.startswith("grad.base_model")}
+        # `train forward` trains everything, frozen or not.
+        assert found.keys() <= named and all(name.endswith(("log_dt", ".a")) for name in named - found.keys())
+        for name in found:
+            if expected[name].numel():
+                close(found[name], expected[name], 1e-4)
+    adapter.scan = "sequential"
+    with torch.no_grad():
+        close(model(ids).logits, expected["logits"], 1e-5)
+    adapter.remove()
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, alone)
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTERS.keys() | TRUNCATED))
+def test_every_kind(name, programs, families, llama_run, tmp_path):
+    directory = llama_run / "adapters" / name
+    compare(programs, tmp_path, families / "llama/hf", directory, gradients=name != "selective-order-3")
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "llama"])
+def test_every_family(family, programs, families, tmp_path):
+    path = families / family / "hf"
+    names = ["paper", "signed", "complex", "hankel-shared"]
+    done = fit(programs, tmp_path, path, names)
+    for name in names:
+        compare(programs, tmp_path, path, done / "adapters" / name)
+
+
+def greedy(model, ids, count=40, **options):
+    settings = {"do_sample": False, "max_new_tokens": count, "min_new_tokens": count, "pad_token_id": 0} | options
+    with torch.no_grad():
+        return model.generate(ids, attention_mask=options.pop("attention_mask", torch.ones_like(ids)), **settings)
+
+
+def chosen_one_by_one(model, ids, count=40):
+    """What whole sequences choose, without any cache."""
+    for _ in range(count):
+        with torch.no_grad():
+            following = model(ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+        ids = torch.cat([ids, following], dim=1)
+    return ids
+
+
+@pytest.mark.parametrize("name", ["paper", "complex-order-4", "selective", "selective-order-3", "hankel-shared"])
+def test_generation_carries_the_state(name, families, llama_run):
+    model = pretrained(families / "llama/hf", attn_implementation="eager")
+    model.generation_config.eos_token_id = None
+    load_adapter(model, llama_run / "adapters" / name)
+    ids = tokens(model, batch=3, steps=9)
+    expected = chosen_one_by_one(model, ids)
+    assert torch.equal(greedy(model, ids), expected)
+    # A new prompt begins from zero; a longer one goes on in a cache that is given.
+    assert torch.equal(greedy(model, ids), expected)
+    cache = DynamicCache(config=model.config)
+    first = greedy(model, ids, 12, past_key_values=cache)
+    assert torch.equal(greedy(model, first, 28, past_key_values=cache), expected)
+
+
+def test_generated_tokens_are_those_of_train_generate(programs, repository, tmp_path):
+    """A model of bytes, as the program generates with it: 40 greedy tokens."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(vocab_size=256, max_position_embeddings=256, initializer_range=0.3, **sizes)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    done = fit(programs, tmp_path, tmp_path / "model", ["paper", "complex", "selective"])
+    for name in ("paper", "paper-order-3", "complex-order-4", "selective"):
+        directory = done / "adapters" / name
+        text = run(
+            programs / "train", "generate", "--model", tmp_path / "model", "--adapter", directory, "--prompt", "Once upon",
+            "--max-tokens", "40", "--temperature", "0", text=False,
+        ) if False else subprocess.run(
+            [programs / "train", "generate", "--model", tmp_path / "model", "--adapter", directory, "--prompt", "Once upon",
+             "--max-tokens", "40", "--temperature", "0"], capture_output=True, check=True)
+        model = pretrained(tmp_path / "model")
+        model.generation_config.eos_token_id = None
+        load_adapter(model, directory)
+        ids = torch.tensor([list(b"Once upon")])
+        assert bytes(greedy(model, ids)[0, 9:].tolist()) == text.stdout[:-1][-40:], name
+
+
+def test_beams_take_their_states_along(families, llama_run):
+    model = pretrained(families / "llama/hf")
+    model.generation_config.eos_token_id = None
+    load_adapter(model, llama_run / "adapters/paper")
+    ids = tokens(model, batch=2, steps=7)
+    beams = {"num_beams": 4, "num_return_sequences": 4, "return_dict_in_generate": True, "output_scores": True}
+    out = greedy(model, ids, 16, **beams)
+    # The score of a beam is the mean log-probability of its tokens, which a pass without a cache computes from nothing.
+    with torch.no_grad():
+        logits = model(out.sequences, use_cache=False).logits.double().log_softmax(-1)
+    following = out.sequences[:, 7:, None]
+    scores = logits[:, 6:-1].gather(-1, following).squeeze(-1).sum(-1) / 16
+    close(out.sequences_scores, scores, 1e-5)
+
+
+def test_padding_before_a_text_is_not_read(families, llama_run):
+    model = pretrained(families / "llama/hf")
+    model.generation_config.eos_token_id = None
+    for name in ("paper", "complex", "selective", "hankel-shared"):
+        adapter = load_adapter(model, llama_run / "adapters" / name)
+        long, short = tokens(model, 1, 11), tokens(model, 1, 6, seed=1)
+        padded = torch.cat([torch.zeros(1, 5, dtype=torch.long), short], dim=1)
+        batch = torch.cat([long, padded])
+        mask = torch.ones_like(batch)
+        mask[1, :5] = 0
+        both = greedy(model, batch, 20, attention_mask=mask)
+        assert torch.equal(both[0], greedy(model, long, 20)[0])
+        assert torch.equal(both[1, 5:], greedy(model, short, 20)[0])
+        static = greedy(model, batch, 20, attention_mask=mask, cache_implementation="static")
+        assert torch.equal(static, both)
+        adapter.remove()
+
+
+def test_a_cache_that_was_cut_is_refused(families, llama_run):
+    model = pretrained(families / "llama/hf")
+    load_adapter(model, llama_run / "adapters/paper")
+    ids = tokens(model)
+    with torch.no_grad():
+        cache = model(ids, use_cache=True).past_key_values
+        assert isinstance(cache, DynamicCache)
+        cache.crop(4) if hasattr(cache, "max_length") else cache.crop(cache.get_seq_length() // 2)
+        with pytest.raises(AdapterError, match="cannot be rolled back"):
+            model(ids[:, :1], past_key_values=cache)
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTERS.keys() | TRUNCATED))
+def test_a_directory_survives_the_round(name, programs, families, llama_run, tmp_path):
+    directory = llama_run / "adapters" / name
+    model = pretrained(families / "llama/hf")
+    ids = tokens(model)
+    adapter = load_adapter(model, directory)
+    save_adapter(model, tmp_path / "saved")
+    expected = forward(programs, tmp_path, families / "llama/hf", directory, ids)["logits"]
+    found = forward(programs, tmp_path, families / "llama/hf", tmp_path / "saved", ids)["logits"]
+    close(found, expected, 1e-6)
+    if name in TRUNCATED and adapter.kind == "hrm":
+        shutil.copy(directory / "certificate.json", tmp_path / "saved/certificate.json")
+
+
+@pytest.mark.parametrize("name", ["paper", "complex", "complex-order-4", "selective", "hankel-shared"])
+def test_what_is_trained_here_is_evaluated_there(name, programs, families, llama_run, tmp_path):
+    """AdamW on the adapter alone; the saved directory has the loss of the model in memory."""
+    model = pretrained(families / "llama/hf").requires_grad_(False)
+    adapter = load_adapter(model, llama_run / "adapters" / name)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    assert {id(p) for p in trained} == {id(p) for p in adapter.parameters() if p.requires_grad} and trained
+    ids = tokens(model, batch=4)
+    optimizer = torch.optim.AdamW(trained, lr=3e-2)
+    losses = []
+    for _ in range(8):
+        loss = model(ids, labels=ids).loss
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    with torch.no_grad():
+        after = model(ids, labels=ids)
+    save_adapter(adapter, tmp_path / "trained")
+    expected = forward(programs, tmp_path, families / "llama/hf", tmp_path / "trained", ids)
+    close(after.logits, expected["logits"], 1e-5)
+    # The score of the run's task, by the program, of the directory that it wrote and of its copy.
+    save_adapter(load_adapter(pretrained(families / "llama/hf"), llama_run / "adapters" / name), tmp_path / "copy")
+    score = [
+        run(programs / "train", "eval", llama_run, "--adapter", directory).stdout.splitlines()[-1].split()[1:]
+        for directory in (llama_run / "adapters" / name, tmp_path / "copy")
+    ]
+    assert score[0] == score[1]
+
+
+def test_angles_beyond_a_half_turn_are_folded(families, llama_run, programs, tmp_path):
+    for name in ("complex", "complex-order-4"):
+        model = pretrained(families / "llama/hf")
+        adapter = load_adapter(model, llama_run / "adapters" / name)
+        with torch.no_grad():
+            for parameter_name, parameter in adapter.tensors().items():
+                if parameter_name.endswith("angle"):
+                    parameter.copy_(torch.tensor([-0.5, 4.0, 7.0])[: len(parameter)])
+            ids = tokens(model)
+            expected = model(ids).logits
+        save_adapter(adapter, tmp_path / name)
+        close(forward(programs, tmp_path, families / "llama/hf", tmp_path / name, ids)["logits"], expected, 1e-5)
+
+
+def test_systems_are_those_that_bt_truncates(programs, llama_run, families):
+    """The states that `hankel.reduce` drops are those that the program dropped."""
+    adapter = load_adapter(pretrained(families / "llama/hf"), llama_run / "adapters/complex")
+    import json
+
+    certificate = json.loads((llama_run / "adapters/complex-order-4/certificate.json").read_text())
+    for (layer, site), facts in zip(sorted(adapter.sites, key=lambda place: place), certificate["layers"]):
+        reduction = hankel.reduce(adapter.system(layer, site), order=4)
+        assert reduction.certificate.holds
+        np.testing.assert_allclose(
+            reduction.certificate.hankel_singular_values, facts["hankel_singular_values"], rtol=1e-6
+        )
+        assert reduction.certificate.hinf_error == pytest.approx(facts["hinf_error"], rel=1e-5)
+
+
+def test_bf16_models_keep_the_adapter_in_single_precision(families, llama_run):
+    path = families / "llama/hf"
+    single = pretrained(path)
+    load_adapter(single, llama_run / "adapters/paper")
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16)
+    adapter = load_adapter(model, llama_run / "adapters/paper")
+    assert {p.dtype for p in adapter.parameters()} == {torch.float32}
+    ids = tokens(model)
+    out = model(ids, labels=ids)
+    assert out.logits.dtype == torch.bfloat16
+    close(out.logits.detach(), single(ids).logits.detach(), 5e-2)
+    out.loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in adapter.parameters())
+    assert greedy(model, ids[:, :8], 8).shape == (2, 16)
+
+
+def test_gradient_checkpointing_gives_the_same_gradients(families, llama_run):
+    gradients = []
+    for checkpointing in (False, True):
+        model = pretrained(families / "llama/hf").train()
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        adapter = load_adapter(model, llama_run / "adapters/signed")
+        ids = tokens(model)
+        model(ids, labels=ids, use_cache=False).loss.backward()
+        gradients.append({name: p.grad for name, p in adapter.tensors().items()})
+    for name in gradients[0]:
+        close(gradients[1][name], gradients[0][name], 1e-5)
+
+
+def test_a_model_spread_over_devices(families, llama_run):
+    pytest.importorskip("accelerate")
+    expected = pretrained(families / "llama/hf")
+    ids = tokens(expected)
+    load_adapter(expected, llama_run / "adapters/hankel-shared")
+    # Weights of the second layer are brought in when they are needed.
+    model = pretrained(families / "llama/hf", device_map={"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "cpu",
+                       "model.layers.2": "cpu", "model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "cpu"})
+    load_adapter(model, llama_run / "adapters/hankel-shared")
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, expected(ids).logits)
+
+
+def test_a_lora_of_peft_on_the_same_model(families, llama_run, tmp_path):
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    torch.manual_seed(3)
+    both = peft.get_peft_model(pretrained(families / "llama/hf"), config)
+    ids = tokens(both)
+    adapter = load_adapter(both, llama_run / "adapters/paper")
+    both.save_pretrained(tmp_path / "lora")
+    with torch.no_grad():
+        with adapter.disabled():
+            lora_alone = both(ids).logits
+        together = both(ids).logits
+        with both.disable_adapter():
+            hrm_alone = both(ids).logits
+    assert (together - lora_alone).abs().max() > 1e-2 and (together - hrm_alone).abs().max() > 1e-2
+    # PEFT's weights merged into the model, and HRM on that, are the same.
+    merged = peft.PeftModel.from_pretrained(pretrained(families / "llama/hf"), tmp_path / "lora").merge_and_unload()
+    with torch.no_grad():
+        close(merged(ids).logits, lora_alone, 1e-5)
+        load_adapter(merged, llama_run / "adapters/paper")
+        close(merged(ids).logits, together, 1e-5)
+    out = both(ids, labels=ids)
+    out.loss.backward()
+    trained = [name for name, p in both.named_parameters() if p.requires_grad and p.grad is not None]
+    assert any("lora_" in name for name in trained) and any("hankel_adapter" in name for name in trained)
+    assert all("lora_" in name or "hankel_adapter" in name for name in trained)
+    assert not any("hankel" in name for name in load_file(tmp_path / "lora/adapter_model.safetensors"))
+    model = pretrained(families / "llama/hf")
+    adapter = load_adapter(model, llama_run / "adapters/zoh")
+    peft.get_peft_model(model, config)
+    assert not any(p.requires_grad for p in adapter.parameters())
+    adapter.train_again()
+    frozen = {name.rsplit(".", 1)[1] for name, p in adapter.tensors().items() if not p.requires_grad}
+    assert frozen == {"log_dt"}
+
+
+def test_refusals_say_what_is_wrong(families, llama_run, tmp_path):
+    model = pretrained(families / "llama/hf")
+
+    def refusal(directory):
+        with pytest.raises(AdapterError) as caught:
+            load_adapter(model, directory)
+        assert not hasattr(model.model, "hankel_adapter")
+        return str(caught.value)
+
+    def changed(change, name="paper"):
+        shutil.rmtree(tmp_path / "bad", ignore_errors=True)
+        shutil.copytree(llama_run / "adapters" / name, tmp_path / "bad")
+        path = tmp_path / "bad/adapter_model.safetensors"
+        tensors = load_file(path)
+        change(tensors)
+        save_file(tensors, path)
+        return refusal(tmp_path / "bad")
+
+    assert "cannot read" in refusal(tmp_path / "nothing")
+    first = "base_model.model.model.layers.0.mlp.hrm."
+    assert f"{first.removeprefix('base_model.model.model.')}c is missing" in changed(lambda t: t.pop(first + "c"))
+    assert "unexpected tensor" in changed(lambda t: t.update({"other": torch.zeros(1)}))
+    assert "not finite" in changed(lambda t: t[first + "b"].fill_(float("nan")))
+    assert "has shape" in changed(lambda t: t.update({first + "gate": torch.zeros(2)}))
+    assert "must lie in" in changed(lambda t: t[first + "pole_radius"].fill_(1.0), "paper-order-3")
+    (tmp_path / "bad/adapter_model.safetensors").write_bytes(b"short")
+    assert "not a readable safetensors file" in refusal(tmp_path / "bad")
+    (tmp_path / "bad/adapter_config.json").write_text('{"peft_type": "LORA"}')
+    (tmp_path / "bad/adapter_model.safetensors").write_bytes(
+        (llama_run / "adapters/paper/adapter_model.safetensors").read_bytes()
+    )
+    assert "peft.PeftModel" in refusal(tmp_path / "bad")
+    with pytest.raises(AdapterError, match="width 32, the model"):
+        load_adapter(pretrained(families / "qwen3/hf"), llama_run / "adapters/paper")
+    with pytest.raises(AdapterError, match="not supported; llama"):
+        load_adapter(torch.nn.Linear(2, 2), llama_run / "adapters/paper")
+    load_adapter(model, llama_run / "adapters/paper")
+    with pytest.raises(AdapterError, match="already"):
+        load_adapter(model, llama_run / "adapters/paper")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.tex").write_text("x")
+    with pytest.raises(AdapterError, match="not an adapter directory"):
+        save_adapter(model, tmp_path / "mine")
+    assert (tmp_path / "mine/thesis.tex").read_text() == "x"
