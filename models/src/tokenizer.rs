@@ -4,6 +4,7 @@ use crate::gguf::{self, Gguf};
 use crate::weights::{Result, WeightsError};
 use serde_json::Value;
 use std::cell::Cell;
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -47,13 +48,21 @@ pub struct Tokenizer {
     bos: Option<u32>,
     eos: Option<u32>,
     ends: Vec<u32>,
+    before: Vec<u32>,
+    after: Vec<u32>,
 }
 
 impl Tokenizer {
+    /// Whether a model, a directory or a GGUF file, comes with a tokenizer.
+    pub fn is_beside(model: &Path) -> bool {
+        gguf::is_gguf(model) || model.join(TOKENIZER_FILE).is_file()
+    }
+
     /// Reads the tokenizer of a model: a GGUF file or a directory. In a directory it is `tokenizer.json`; which tokens begin
     /// and end a text `tokenizer_config.json` names (`<s>` and `</s>` when there is none), and `eos_token_id` of
     /// `generation_config.json` and `config.json` those at which generation stops, the first of which ends a text where
-    /// nothing else says it.
+    /// nothing else says it. Whether they are put around a text, `add_bos_token` and `add_eos_token` say, and where those are
+    /// not given the post-processor of `tokenizer.json`.
     ///
     /// # Errors
     /// When a file is missing or malformed, or a special token that it names has no id; when a GGUF file has no tokenizer,
@@ -71,7 +80,23 @@ impl Tokenizer {
         let built = without_panic(|| gguf::tokenizer::build(file));
         let gguf::tokenizer::Built { tokenizer, bos, eos } =
             built.map_err(|reason| WeightsError::content(&path, reason))??;
-        Ok(Tokenizer { path, inner: tokenizer, bos, eos, ends: Vec::new() })
+        Ok(Tokenizer { bos, eos, ..Tokenizer::bare(path, tokenizer) }.surrounded())
+    }
+
+    /// A tokenizer of which nothing is known but its file.
+    fn bare(path: PathBuf, inner: tokenizers::Tokenizer) -> Self {
+        Tokenizer { path, inner, bos: None, eos: None, ends: Vec::new(), before: Vec::new(), after: Vec::new() }
+    }
+
+    /// With what its post-processor puts around a text.
+    fn surrounded(mut self) -> Self {
+        // A file that cannot encode anything is told when something is encoded.
+        let ids = |special| self.ids("a", special).unwrap_or_default();
+        let (alone, whole) = (ids(false), ids(true));
+        if let Some(at) = whole.windows(alone.len().max(1)).position(|window| window == alone) {
+            (self.before, self.after) = (whole[..at].to_vec(), whole[at + alone.len()..].to_vec());
+        }
+        self
     }
 
     fn of_directory(directory: &Path) -> Result<Self> {
@@ -81,12 +106,12 @@ impl Tokenizer {
         let inner = without_panic(|| tokenizers::Tokenizer::from_bytes(bytes))
             .map_err(malformed)?
             .map_err(|error| malformed(error.to_string()))?;
-        let mut tokenizer = Tokenizer { path, inner, bos: None, eos: None, ends: Vec::new() };
+        let mut tokenizer = Tokenizer::bare(path, inner).surrounded();
         let path = directory.join(CONFIG_FILE);
+        let mut config = Value::Null;
         if path.is_file() {
             let bytes = hankel_io::input::read(&path)?;
-            let config: Value =
-                serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
+            config = serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
             tokenizer.bos = tokenizer.special(&path, &config, "bos_token")?;
             tokenizer.eos = tokenizer.special(&path, &config, "eos_token")?;
         } else {
@@ -97,6 +122,14 @@ impl Tokenizer {
             tokenizer.ends.extend(end_ids(&directory.join(name))?);
         }
         tokenizer.eos = tokenizer.eos.or(tokenizer.ends.first().copied());
+        // What is said here wins over the post-processor, as in transformers.
+        let asked = |key: &str| config.get(key).and_then(Value::as_bool);
+        if let Some(begins) = asked("add_bos_token") {
+            tokenizer.before = tokenizer.bos.filter(|_| begins).into_iter().collect();
+        }
+        if let Some(ends) = asked("add_eos_token") {
+            tokenizer.after = tokenizer.eos.filter(|_| ends).into_iter().collect();
+        }
         Ok(tokenizer)
     }
 
@@ -121,7 +154,7 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
-    /// The token that begins a text.
+    /// The token that begins a text; whether it is put before one, [`Tokenizer::before`] says.
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
@@ -129,6 +162,11 @@ impl Tokenizer {
     /// The token that ends a text.
     pub fn eos(&self) -> Option<u32> {
         self.eos
+    }
+
+    /// What is put before a text: the token that begins it, or nothing.
+    pub fn before(&self) -> &[u32] {
+        &self.before
     }
 
     /// Whether nothing comes after `id` when a model writes.
@@ -157,12 +195,25 @@ impl Tokenizer {
         self.ids(text, false)
     }
 
-    /// The ids of a text, with the special tokens that the file puts around it: `<s>` before it, for Mistral.
+    /// The ids of a text, with the special tokens that are put around it: `<s>` before it, for Mistral.
     ///
     /// # Errors
     /// Those of the tokenizer.
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
-        self.ids(text, true)
+        Ok([&self.before[..], &self.encode(text)?, &self.after].concat())
+    }
+
+    /// The ids of a text, without special tokens around it, each with the bytes of the text that it stands for. Tokens of
+    /// which several make a character stand for all of it.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn encode_with_places(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>> {
+        let encoding = without_panic(|| self.inner.encode(text, false));
+        let encoding = encoding.and_then(|encoding| encoding.map_err(|error| error.to_string()));
+        let encoding = encoding.map_err(|reason| WeightsError::content(&self.path, reason))?;
+        let places = encoding.get_offsets().iter().map(|&(first, end)| first..end);
+        Ok(encoding.get_ids().iter().copied().zip(places).collect())
     }
 
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {

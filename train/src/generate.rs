@@ -130,7 +130,7 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
     let codec = match (config.task.token_kind(), config.backbone.path()) {
         (TokenKind::Bytes, _) => Codec::Bytes,
         (TokenKind::Events, _) => Codec::Events,
-        (_, Some(path)) if path.join(TOKENIZER_FILE).is_file() => Codec::of_model(path, &snapshot)?,
+        (_, Some(path)) if Tokenizer::is_beside(path) => Codec::of_model(path, &snapshot)?,
         _ => bail!(
             "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, for performances, and \
              for models with a {TOKENIZER_FILE}",
@@ -162,7 +162,7 @@ enum Codec {
 impl Codec {
     fn of_model(directory: &Path, snapshot: &BackboneSnapshot) -> Result<Self> {
         let vocabulary = snapshot.backbone().vocabulary();
-        if directory.join(TOKENIZER_FILE).is_file() {
+        if Tokenizer::is_beside(directory) {
             let tokenizer = Tokenizer::load(directory)?;
             tokenizer.check(vocabulary)?;
             return Ok(Codec::Tokens(Box::new(tokenizer)));
@@ -192,14 +192,15 @@ impl Codec {
                 self.shown(text).split_whitespace().map(event).collect()
             }
             Codec::Tokens(tokenizer) => {
-                let mut ids = tokenizer.encode(text)?;
-                match tokenizer.bos() {
-                    Some(bos) => ids.insert(0, bos),
-                    None if ids.is_empty() => bail!(
+                let mut ids = [tokenizer.before(), &tokenizer.encode(text)?].concat();
+                if ids.is_empty() {
+                    ids.extend(tokenizer.bos());
+                }
+                if ids.is_empty() {
+                    bail!(
                         "--prompt is missing: the tokenizer has no token that begins a text, so the model needs something \
                          to continue"
-                    ),
-                    None => {}
+                    );
                 }
                 Ok(ids)
             }

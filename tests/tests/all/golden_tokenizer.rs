@@ -87,6 +87,50 @@ fn what_does_not_fit_is_refused() {
     assert!(unknown.contains("bos_token") && unknown.contains("<begin>"), "{unknown}");
 }
 
+#[test]
+fn what_is_put_around_a_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    let original = fs::read_to_string(folder().join("tokenizer.json")).unwrap();
+    let mut bare: Value = serde_json::from_str(&original).unwrap();
+    assert!(!bare["post_processor"].is_null());
+    bare["post_processor"] = Value::Null;
+    let bare = bare.to_string();
+    let names = r#""bos_token": "<s>", "eos_token": "</s>""#;
+    let cases: [(&String, String, [&[u32]; 2]); 6] = [
+        (&original, format!("{{{names}}}"), [&[1], &[]]),
+        (&original, format!("{{{names}, \"add_bos_token\": false}}"), [&[], &[]]),
+        (&original, format!("{{{names}, \"add_eos_token\": true}}"), [&[1], &[2]]),
+        // A token that begins a text has a name here, but nothing puts it before one.
+        (&bare, format!("{{{names}}}"), [&[], &[]]),
+        (&bare, format!("{{{names}, \"add_bos_token\": true}}"), [&[1], &[]]),
+        (&bare, "{\"add_bos_token\": true}".to_owned(), [&[], &[]]),
+    ];
+    for (file, config, around) in cases {
+        write("tokenizer.json", file);
+        write("tokenizer_config.json", &config);
+        let tokenizer = Tokenizer::load(directory.path()).unwrap();
+        let [before, after] = around;
+        assert_eq!(tokenizer.before(), before, "{config}");
+        let text = tokenizer.encode("Hi").unwrap();
+        assert_eq!(tokenizer.encode_with_special("Hi").unwrap(), [before, &text, after].concat(), "{config}");
+    }
+}
+
+#[test]
+fn tokens_know_their_places() {
+    let tokenizer = Tokenizer::load(&folder()).unwrap();
+    let text = "Grüße, 東京!\n  x";
+    let places = tokenizer.encode_with_places(text).unwrap();
+    assert_eq!(places.iter().map(|(id, _)| *id).collect::<Vec<_>>(), tokenizer.encode(text).unwrap());
+    let mut end = 0;
+    for (id, place) in &places {
+        assert!(text.get(place.clone()).is_some() && place.start <= end && end <= place.end, "{id} {place:?}");
+        end = place.end;
+    }
+    assert_eq!(end, text.len());
+}
+
 /// The `Strip` decoder of the `tokenizers` crate counts below zero when a token has fewer characters than it cuts off.
 #[test]
 fn a_file_that_makes_the_tokenizers_crate_panic_is_an_error() {

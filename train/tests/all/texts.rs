@@ -260,10 +260,10 @@ fn files_that_cannot_be_used() {
         place.run(&["fit", "config.toml"])
     };
     own("").refused(&["`task.path`: own.jsonl is empty"]);
-    own("{\"prompt\": \"x\"").refused(&["nothing in own.jsonl can be used: own.jsonl:1: the line is no JSON"]);
+    own("{\"prompt\": \"x\"").refused(&["nothing in own.jsonl can be used: own.jsonl:1: the line is not valid JSON"]);
     own("{\"prompt\": \"x\", \"completion\": \"y\"}\n").refused(&["there are 1 different documents"]);
     let finished = own("oops\n{\"prompt\": \"x\"}\n{\"prompt\": \"\", \"completion\": \"y\"}\n");
-    finished.refused(&["own.jsonl:1: the line is no JSON"]);
+    finished.refused(&["own.jsonl:1: the line is not valid JSON"]);
     assert!(!place.path("runs").exists());
 }
 
@@ -276,7 +276,7 @@ fn lines_that_cannot_be_used_are_named_and_the_others_used() {
     place.write("config.toml", config("kind = \"jsonl\"\npath = \"own.jsonl\"", HRM));
     let finished = place.run(&["fit", "config.toml", "--dry-run"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    for part in ["warning: own.jsonl:2: the line is no JSON", "own.jsonl:4: ", "`prompt` is missing or empty"] {
+    for part in ["warning: own.jsonl:2: the line is not valid JSON", "own.jsonl:4: ", "`prompt` is missing or empty"] {
         assert!(finished.stderr.contains(part), "{part} in {}", finished.stderr);
     }
     for part in ["training: 2 examples", "validation: 1 examples"] {
@@ -297,7 +297,7 @@ fn scores_of_a_file() {
     assert!((found["scores"]["token_f1"].as_f64().unwrap() - 5.0 / 6.0).abs() < 1e-12, "{found}");
     assert_eq!(found["scores"]["exact_match"], 0.5);
     for part in
-        ["p.jsonl:2: the line is no JSON", "p.jsonl:3: has no `references`", "p.jsonl:4: `prediction` is a number"]
+        ["p.jsonl:2: the line is not valid JSON", "p.jsonl:3: has no `references`", "p.jsonl:4: `prediction` is a number"]
     {
         assert!(finished.stderr.contains(part), "{part} in {}", finished.stderr);
     }

@@ -23,6 +23,10 @@ pub mod metric {
     pub const TOKEN_ACCURACY: &str = "token_accuracy";
     /// True cross entropy per byte in bits: `loss / ln 2` of a byte-level task.
     pub const BITS_PER_CHARACTER: &str = "bits_per_character";
+    /// `exp(loss)` of plain text: as if so many tokens were equally probable.
+    pub const PERPLEXITY: &str = "perplexity";
+    /// Cross entropy of plain text in bits per byte, the tokens that end documents included: comparable between tokenizers.
+    pub const BITS_PER_BYTE: &str = "bits_per_byte";
     /// `loss / ln 2` of a task on events, such as those of a piano performance.
     pub const BITS_PER_EVENT: &str = "bits_per_event";
     /// Label-smoothed cross entropy in nats; present when smoothing is on.
@@ -34,7 +38,7 @@ pub mod metric {
 
     /// Whether a larger value of the metric is better (an accuracy, a ROUGE) or a smaller one (a loss, bits).
     pub fn larger_is_better(name: &str) -> bool {
-        !(name.contains("loss") || name.contains("bits"))
+        !["loss", "bits", "perplexity"].iter().any(|smaller| name.contains(smaller))
     }
 }
 

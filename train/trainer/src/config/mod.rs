@@ -34,7 +34,7 @@ pub(crate) use backbone::{Sizes, model_directory};
 
 use crate::settings::check::{Checks, Problem};
 use crate::settings::tree::{self, Node};
-use crate::tasks::TaskConfig;
+use crate::tasks::{TaskConfig, TokenKind};
 use hankel_core::{DType, Device};
 use hankel_models::adapters::Context;
 use hankel_models::{TinyGptConfig as TinyGptSettings, Tokenizer};
@@ -175,6 +175,7 @@ impl Config {
         checks.positive("gpu_memory", self.gpu_memory.unwrap_or(1.0));
         checks.require("precision", self.device == "cpu" || self.precision != Precision::F64, || NO_DOUBLES.to_owned());
         self.check_tokenizer_of_model(&mut checks);
+        self.check_bytes(&mut checks);
         self.task.check(&mut checks.inside("task"));
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
         if let Some(Sizes::Decoder(model)) = &backbone {
@@ -254,6 +255,26 @@ impl Config {
                     "has no tokenizer that can be used: {error}; docs/data.md says where to get models and tokenizers"
                 ),
             );
+        }
+    }
+
+    /// Refuses bytes as the token ids of a model that has a tokenizer: they would be its first 256 tokens, whatever those are.
+    fn check_bytes(&self, checks: &mut Checks<'_>) {
+        let Some(model) = self.backbone.path().map(|path| model_directory(path)).filter(|path| Tokenizer::is_beside(path))
+        else {
+            return;
+        };
+        let tasks = [("task", Some(&self.task)), ("pretrain.task", self.pretrain.as_ref().and_then(|p| p.task.as_ref()))];
+        for (section, task) in tasks {
+            let is_bytes = task.is_some_and(|task| task.token_kind() == TokenKind::Bytes);
+            let mut checks = checks.inside(section);
+            checks.require("kind", !is_bytes, || {
+                format!(
+                    "\"bytes\" would feed bytes as token ids to a model that has a tokenizer ({}): plain text files are \
+                     `kind = \"text\"`",
+                    model.display()
+                )
+            });
         }
     }
 
@@ -466,7 +487,7 @@ lr = 2e-4
             ),
             (
                 &["task.kind=dfaa"],
-                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `bytes`, `maestro`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
+                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `bytes`, `maestro`, `text`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
                  `jsonl`, found \"dfaa\"; did you mean `dfa`?",
             ),
             (&["adapter.hrm.rank=3"], "--set adapter.hrm.rank=3: unknown key `adapter.hrm.rank`"),

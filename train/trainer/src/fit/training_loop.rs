@@ -215,7 +215,14 @@ impl Stage<'_> {
         let Some(scores) = scores else { return Ok(()) };
         session.state.progress.evaluation_due = false;
         let shown = |(name, value): (&String, &f64)| format!("{name} {value:.4}");
-        let main = [metric::LOSS, metric::ACCURACY, metric::BITS_PER_CHARACTER, metric::BITS_PER_EVENT];
+        let main = [
+            metric::LOSS,
+            metric::ACCURACY,
+            metric::BITS_PER_CHARACTER,
+            metric::BITS_PER_EVENT,
+            metric::PERPLEXITY,
+            metric::BITS_PER_BYTE,
+        ];
         let figures: Vec<String> =
             scores.metrics.iter().filter(|(name, _)| main.contains(&name.as_str())).map(shown).collect();
         progress.note(&format!("step {step}: validation {}", figures.join("  ")));

@@ -16,6 +16,8 @@ pub struct Batch {
     pub length: usize,
     /// Where documents begin in a single sequence that holds several end to end; empty when a sequence is a document.
     pub documents: Vec<usize>,
+    /// Bytes of text that the targets stand for, where the task counts them.
+    pub text_bytes: u64,
 }
 
 /// One example of a batch, to be filled in: three slices of the sequence length.
@@ -50,6 +52,7 @@ impl Batch {
             sequences,
             length,
             documents: Vec::new(),
+            text_bytes: 0,
         }
     }
 
@@ -117,6 +120,7 @@ impl Batch {
             sequences: self.sequences,
             length: end - start,
             documents: Vec::new(),
+            text_bytes: 0,
         }
     }
 }

@@ -32,6 +32,11 @@ pub(super) fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile)
     Ok((content, file))
 }
 
+/// A text without the byte order mark that some editors put before it.
+pub(super) fn without_mark(content: &[u8]) -> &[u8] {
+    content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content)
+}
+
 /// SHA-256 as 64 hexadecimal digits.
 pub(super) fn digest(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');

@@ -12,6 +12,7 @@ pub struct MetricSums {
     correct: f64,
     tokens: u64,
     sequences: u64,
+    text_bytes: u64,
     /// Sum of weights and of correct weights in each quarter of the sequence.
     quarters: [(f64, f64); 4],
 }
@@ -52,11 +53,17 @@ impl MetricSums {
             self.tokens += 1;
         }
         self.sequences += batch.document_count() as u64;
+        self.text_bytes += batch.text_bytes;
     }
 
     /// Mean cross entropy in nats.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.weight
+    }
+
+    /// Cross entropy in bits per byte of text, where the task counts bytes and every target weighs 1.
+    pub fn bits_per_byte(&self) -> Option<f64> {
+        (self.text_bytes > 0).then(|| self.loss / std::f64::consts::LN_2 / self.text_bytes as f64)
     }
 
     /// Mean label-smoothed cross entropy in nats, when it was summed.

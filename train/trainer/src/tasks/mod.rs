@@ -13,10 +13,12 @@ mod metric_sums;
 mod ngram;
 mod order;
 pub(crate) mod parity;
+pub(crate) mod plain_text;
 mod registry;
 pub(crate) mod selective_copy;
 pub(crate) mod settings;
 pub mod text;
+mod tokenizer;
 
 pub use registry::TaskConfig;
 pub use settings::TokenKind;

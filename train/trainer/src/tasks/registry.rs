@@ -69,6 +69,8 @@ tasks! {
     Bytes(super::bytes::BytesConfig),
     /// `kind = "maestro"`.
     Maestro(super::maestro::MaestroConfig),
+    /// `kind = "text"`.
+    PlainText(super::plain_text::PlainTextConfig),
     /// `kind = "quality"`, `"qmsum"`, `"narrativeqa"`, `"longbench"` or `"jsonl"`.
     Text(super::text::TextConfig),
 }

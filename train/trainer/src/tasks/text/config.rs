@@ -7,9 +7,7 @@ use crate::metrics::TextMetric;
 use crate::settings::Paths;
 use crate::settings::check::Checks;
 use crate::tasks::settings::{TaskSettings, TokenKind};
-use crate::tasks::{Task, TaskError};
-use hankel_models::Tokenizer;
-use hankel_models::tokenizer::TOKENIZER_FILE;
+use crate::tasks::{Task, TaskError, tokenizer};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -146,15 +144,6 @@ impl TextConfig {
         true
     }
 
-    /// The directory of the tokenizer.
-    pub fn tokenizer_directory(&self) -> PathBuf {
-        let path = self.tokenizer.clone().unwrap_or_default();
-        match path.file_name() {
-            Some(name) if name == TOKENIZER_FILE => path.parent().map(Path::to_owned).unwrap_or_default(),
-            _ => path,
-        }
-    }
-
     /// The metrics of generated answers.
     ///
     /// # Panics
@@ -198,16 +187,11 @@ impl TaskSettings for TextConfig {
 
     /// Size of the tokenizer's vocabulary; 0 when it cannot be read, which `check` reports.
     fn vocabulary(&self) -> usize {
-        Tokenizer::load(&self.tokenizer_directory()).map_or(0, |tokenizer| tokenizer.vocabulary())
+        tokenizer::vocabulary(self.tokenizer.as_deref())
     }
 
-    /// Fails when the tokenizer has far fewer ids than a model of `vocabulary` ids: a larger one the backbone refuses, a
-    /// few ids to spare are usual.
     fn check_model(&self, vocabulary: usize, checks: &mut Checks<'_>) {
-        let own = self.vocabulary();
-        checks.require("tokenizer", own == 0 || own * 10 >= vocabulary * 9, || {
-            format!("has {own} ids, but the model has {vocabulary}: it is the tokenizer of another model")
-        });
+        tokenizer::check_model(self.vocabulary(), vocabulary, checks);
     }
 
     /// Writes out what defaults to something of the run or the kind.
@@ -253,13 +237,7 @@ impl TaskSettings for TextConfig {
                 "and `official_split` are both given: keep one".to_owned()
             });
         }
-        checks.require("tokenizer", self.tokenizer.is_some(), || {
-            format!("is missing: name a directory with {TOKENIZER_FILE} (the backbone has no directory to look in)")
-        });
-        let load = |_| Tokenizer::load(&self.tokenizer_directory()).err();
-        if let Some(error) = self.tokenizer.as_ref().and_then(load) {
-            checks.unusable_files("tokenizer", format!("cannot be used: {error}"));
-        }
+        tokenizer::check(self.tokenizer.as_deref(), checks);
         checks.at_least("length", self.length, 8);
         checks.at_most("length", self.length, 1 << 24);
         let new_tokens = self.max_new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);

@@ -46,7 +46,7 @@ fn sketch(text: &str) -> Vec<u64> {
 }
 
 /// For each text the number of its group: texts with the same number are the same.
-pub(super) fn duplicate_groups(texts: &[&str]) -> Vec<usize> {
+pub(crate) fn duplicate_groups(texts: &[&str]) -> Vec<usize> {
     use rayon::prelude::*;
     let sketches: Vec<Vec<u64>> = texts.par_iter().map(|text| sketch(text)).collect();
     let mut parent: Vec<usize> = (0..texts.len()).collect();

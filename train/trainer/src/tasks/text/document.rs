@@ -1,6 +1,7 @@
 //! Texts and the examples made of them.
 
 use crate::results::Split;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,8 +46,8 @@ pub struct Question {
     pub dataset: Option<String>,
     /// The part of the published division that it belongs to, if its file says so.
     pub part: Option<Split>,
-    /// A conversation (role and content), instead of prompt and answer.
-    pub turns: Vec<(String, String)>,
+    /// A conversation, instead of prompt and answer or beside them: objects with `role` and `content`.
+    pub messages: Vec<Value>,
 }
 
 /// A question as the model reads it.
@@ -58,6 +59,8 @@ pub struct Example {
     pub pieces: Vec<Piece>,
     /// Tokens of a generated answer, at most.
     pub new_tokens: usize,
+    /// Number of the document, the same for documents that are the same.
+    pub group: usize,
     /// Whether everything but the document fits into a sequence. What does not is left out, but only after the division, so
     /// that the same documents are held out for any length of the sequences.
     pub fits: bool,

@@ -1,9 +1,11 @@
 //! From examples to tokens.
 //!
 //! ```text
-//! bos  prompt ... | document, cut to fit | ... prompt  answer eos
-//!                                              predicted: ^^^^^^^
+//! bos?  prompt ... | document, cut to fit | ... prompt  answer eos
+//!                                            predicted: ^^^^^^^^^^
 //! ```
+//!
+//! The token that begins a text stands there if the tokenizer puts it there ([`Tokenizer::before`]).
 //!
 //! Pieces are tokenised by themselves, a document once for all its questions. So that a piece gets the tokens that it has
 //! in the middle of a text (tokenizers put a space before a text), it is encoded behind a line break.
@@ -94,7 +96,7 @@ impl Layout {
     /// # Errors
     /// Those of the tokenizer.
     pub fn size(&self, example: &Example) -> Result<Size, WeightsError> {
-        let mut size = Size { fixed: usize::from(self.tokenizer.bos().is_some()), answers: 0 };
+        let mut size = Size { fixed: self.tokenizer.before().len(), answers: 0 };
         for (index, piece) in example.pieces.iter().enumerate() {
             match piece {
                 Piece::Text(text) => size.fixed += self.ids(index, text)?.len(),
@@ -133,7 +135,7 @@ impl Layout {
         let size = self.size(example)?;
         let room = self.length.saturating_sub(size.fixed + size.answers.max(example.new_tokens));
         let last = example.pieces.iter().rposition(|piece| matches!(piece, Piece::Answer(_)));
-        let mut tokens: Vec<(u32, bool)> = self.tokenizer.bos().into_iter().map(|bos| (bos, false)).collect();
+        let mut tokens: Vec<(u32, bool)> = self.tokenizer.before().iter().map(|&id| (id, false)).collect();
         for (index, piece) in example.pieces.iter().enumerate() {
             match piece {
                 Piece::Text(text) => tokens.extend(self.ids(index, text)?.into_iter().map(|id| (id, false))),

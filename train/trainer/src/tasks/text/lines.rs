@@ -1,7 +1,5 @@
-//! Files of JSON lines: a line that cannot be used is named, the others are used.
+//! JSON lines: one that cannot be used is named, the others are used.
 
-use crate::results::DataFile;
-use crate::tasks::{TaskError, file};
 use serde_json::Value;
 use std::path::Path;
 
@@ -40,6 +38,11 @@ impl Problems {
         self.messages.first().map(String::as_str)
     }
 
+    /// All of them.
+    pub fn all(&self) -> &[String] {
+        &self.messages
+    }
+
     /// Tells the first few on standard error.
     pub fn warn(&self) {
         self.messages.iter().take(SHOWN).for_each(|message| tell!("warning: {message}; left out"));
@@ -47,21 +50,6 @@ impl Problems {
             tell!("warning: {more} more were left out");
         }
     }
-}
-
-/// Calls `take` with the number (from 1) and the content of every line of a file that is a JSON object.
-///
-/// # Errors
-/// When the file cannot be read or is empty.
-pub fn read(
-    key: &'static str,
-    path: &Path,
-    problems: &mut Problems,
-    mut take: impl FnMut(usize, &Value) -> Result<(), String>,
-) -> Result<DataFile, TaskError> {
-    let (content, file) = file::read(key, path)?;
-    each_line(&content, path, problems, &mut take);
-    Ok(file)
 }
 
 /// Calls `take` with the number (from 1) and the content of every line that is a JSON object; empty lines are nothing.
@@ -77,8 +65,8 @@ pub fn each_line(
         }
         let value = match serde_json::from_slice::<Value>(line) {
             Ok(value) if value.is_object() => Ok(value),
-            Ok(_) => Err("the line is JSON, but no object".to_owned()),
-            Err(error) => Err(format!("the line is no JSON ({error})")),
+            Ok(_) => Err("the line is JSON, but not an object".to_owned()),
+            Err(error) => Err(format!("the line is not valid JSON ({error})")),
         };
         if let Err(problem) = value.and_then(|value| take(index + 1, &value)) {
             problems.add(path, index + 1, &problem);
@@ -92,7 +80,7 @@ pub fn each_line(
 /// When it is missing or no text.
 pub fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
     match value.get(key) {
-        None | Some(Value::Null) => Err(format!("has no `{key}`")),
+        None | Some(Value::Null) => Err(format!("has no `{key}`{}", others(value))),
         Some(Value::String(text)) => Ok(text),
         Some(other) => Err(format!("`{key}` is {}, expected a text", kind(other))),
     }
@@ -113,7 +101,7 @@ pub fn filled<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
 /// When it is missing or no list.
 pub fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], String> {
     match value.get(key) {
-        None | Some(Value::Null) => Err(format!("has no `{key}`")),
+        None | Some(Value::Null) => Err(format!("has no `{key}`{}", others(value))),
         Some(Value::Array(items)) => Ok(items),
         Some(other) => Err(format!("`{key}` is {}, expected a list", kind(other))),
     }
@@ -126,6 +114,22 @@ pub fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], String> {
 pub fn texts(value: &Value, key: &str) -> Result<Vec<String>, String> {
     let one = |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` holds {}", kind(item)));
     list(value, key)?.iter().map(one).collect()
+}
+
+/// The fields that are there, to be told where one is missing.
+fn others(value: &Value) -> String {
+    among(value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()))
+}
+
+/// Names that are there, to be told where one is missing.
+pub(super) fn among<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    /// Names that are told.
+    const MOST: usize = 12;
+    let mut names: Vec<String> = names.take(MOST + 1).map(|name| format!("`{name}`")).collect();
+    if names.len() > MOST {
+        names[MOST] = "others".to_owned();
+    }
+    if names.is_empty() { "; it is empty".to_owned() } else { format!("; there are {}", names.join(", ")) }
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -153,10 +157,10 @@ mod tests {
         });
         assert_eq!(found, ["x", "y"]);
         assert_eq!(problems.len(), 5);
-        assert!(problems.messages[0].starts_with("f.jsonl:3: the line is no JSON (expected"), "{problems:?}");
-        assert_eq!(problems.messages[1], "f.jsonl:4: the line is JSON, but no object");
+        assert!(problems.messages[0].starts_with("f.jsonl:3: the line is not valid JSON (expected"), "{problems:?}");
+        assert_eq!(problems.messages[1], "f.jsonl:4: the line is JSON, but not an object");
         assert_eq!(problems.messages[2], "f.jsonl:5: `a` is a number, expected a text");
-        assert_eq!(problems.messages[3], "f.jsonl:6: has no `a`");
+        assert_eq!(problems.messages[3], "f.jsonl:6: has no `a`; it is empty");
         assert_eq!(problems.messages[4], "f.jsonl:7: `a` is empty");
     }
 }

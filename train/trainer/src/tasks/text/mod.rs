@@ -8,6 +8,7 @@ mod formats;
 mod layout;
 pub mod lines;
 mod load;
+mod records;
 mod render;
 mod scoring;
 mod split;
@@ -19,18 +20,18 @@ pub use format::TextFormat;
 pub use scoring::{Prediction, Scoring};
 
 pub(crate) use config::TextConfig;
+pub(crate) use dedup::duplicate_groups;
 pub(crate) use document::{Document, Example, Question};
 pub(crate) use layout::Layout;
 pub(crate) use scoring::LONGBENCH_SCORE;
 
-use super::{Batch, MetricSums, Row, Sequence, Task, TaskError};
+use super::{Batch, MetricSums, Row, Sequence, Task, TaskError, tokenizer};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;
 use rayon::prelude::*;
 use render::Renderer;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// A task on texts.
 pub struct Text {
@@ -51,7 +52,7 @@ impl Text {
     /// # Errors
     /// When a file cannot be read, nothing in it can be used, or a part of the division is left with nothing.
     pub fn open(config: &TextConfig) -> Result<Self, TaskError> {
-        let tokenizer = Tokenizer::load(&config.tokenizer_directory()).map_err(TaskError::Tokenizer)?;
+        let tokenizer = Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
         let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
         let renderer = Renderer::new(config).map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
         let (parts, files) = load::load(config, &layout, &renderer)?;
@@ -152,16 +153,18 @@ impl Task for Text {
             weights: first.weights[..n].to_vec(),
         };
         let text = self.layout.marked(&sequence).ok()?;
-        Some(format!("The first example as the model sees it; \u{27e6}what is learned\u{27e7} is marked:\n\n{text}\n"))
+        Some(format!(
+            "{}\nThe first example as the model sees it; \u{27e6}what is learned\u{27e7} is marked:\n\n{text}\n",
+            tokenizer::around(self.layout.tokenizer(), "an answer")
+        ))
     }
 
     fn describe(&self) -> TaskResult {
-        let documents = |examples: &[Example]| {
-            examples.iter().map(|example| Arc::as_ptr(&example.question.document)).collect::<HashSet<_>>().len()
-        };
+        let documents =
+            |examples: &[Example]| examples.iter().map(|example| example.group).collect::<HashSet<_>>().len();
         let part = |name: &str, examples: &[Example]| match examples.len() {
             0 => String::new(),
-            n => format!("; {name}: {n} examples on {} documents", documents(examples)),
+            n => format!("; {name}: {n} examples on {} distinct documents", documents(examples)),
         };
         TaskResult {
             kind: self.config.format.name().to_owned(),
@@ -169,7 +172,7 @@ impl Task for Text {
             sequence_length: self.config.length,
             vocabulary: self.vocabulary(),
             description: format!(
-                "{}, at most {} tokens{}{}{}",
+                "{}, at most {} tokens{}{}{}; no document is in two parts",
                 self.config.format.name(),
                 self.config.length,
                 part("training", &self.train),

@@ -4,6 +4,7 @@ use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use super::document::{Document, Example, Piece, Question};
 use super::format::TextFormat;
 use super::formats::instructions;
+use super::lines::among;
 use super::template::{Part, Template, TemplateError};
 use std::sync::Arc;
 
@@ -48,10 +49,14 @@ impl Renderer {
     /// # Errors
     /// When a field that they name is missing.
     pub(super) fn example(&self, mut question: Question) -> Result<Example, String> {
-        if !question.turns.is_empty() {
+        if question.fields.is_empty() && !question.messages.is_empty() {
             return self.conversation(question);
         }
-        let missing = |key: &'static str| move |name: String| format!("has no `{name}`, which `task.{key}` names");
+        let there = among(question.fields.keys().map(String::as_str));
+        let missing = |key: &'static str| {
+            let there = &there;
+            move |name: String| format!("has no `{name}`, which `task.{key}` names{there}")
+        };
         if self.format == TextFormat::Jsonl {
             let text = question.fields.remove(&self.document).unwrap_or_default();
             question.document = Arc::new(Document { id: question.document.id.clone(), text });
@@ -77,7 +82,7 @@ impl Renderer {
                 Part::Text(text) => text.as_str(),
                 Part::Field(name) if *name == self.document => {
                     if question.document.text.trim().is_empty() {
-                        return Err(format!("its `{name}` is missing or empty"));
+                        return Err(format!("its `{name}` is missing or empty{there}"));
                     }
                     pieces.push(Piece::Document);
                     continue;
@@ -106,7 +111,7 @@ impl Renderer {
             question.references.push(answer.trim().to_owned());
         }
         let new_tokens = self.new_tokens.or(by_data_set.map(|(_, tokens)| tokens)).unwrap_or(DEFAULT_NEW_TOKENS);
-        Ok(Example { question, pieces, new_tokens, fits: true })
+        Ok(Example { question, pieces, new_tokens, group: 0, fits: true })
     }
 
     /// What the model writes when it chooses each option.
@@ -125,18 +130,20 @@ impl Renderer {
     }
 
     fn conversation(&self, mut question: Question) -> Result<Example, String> {
+        const ROLES: [&str; 3] = ["system", "user", "assistant"];
         let mut pieces = Vec::new();
-        let said: Vec<&str> = question.turns.iter().map(|(_, content)| content.as_str()).collect();
-        // Never cut; it tells which conversations are the same.
-        let document = Document { id: question.document.id.clone(), text: said.join("\n") };
-        for (role, content) in &question.turns {
-            let template =
-                &self.roles[["system", "user", "assistant"].iter().position(|name| name == role).unwrap_or(1)];
-            let text = template.fill(|_| Some(content))?;
+        for (index, message) in question.messages.iter().enumerate() {
+            let [role, content] = ["role", "content"].map(|key| message[key].as_str().unwrap_or_default());
+            let Some(place) = ROLES.iter().position(|name| *name == role) else {
+                return Err(format!("message {}: `role` is {role:?}, expected system, user or assistant", index + 1));
+            };
+            let text = self.roles[place].fill(|_| Some(content))?;
             pieces.push(if role == "assistant" { Piece::Answer(text) } else { Piece::Text(text) });
         }
-        question.document = Arc::new(document);
+        // Never cut; it tells which conversations are the same.
+        let said: Vec<&str> = question.messages.iter().filter_map(|message| message["content"].as_str()).collect();
+        question.document = Arc::new(Document { id: question.document.id.clone(), text: said.join("\n") });
         let new_tokens = self.new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
-        Ok(Example { question, pieces, new_tokens, fits: true })
+        Ok(Example { question, pieces, new_tokens, group: 0, fits: true })
     }
 }

@@ -26,14 +26,17 @@ pub(super) struct Parts {
 /// # Errors
 /// When a part is left with nothing.
 pub(super) fn divide(
-    train: Vec<Example>,
-    validation: Option<Vec<Example>>,
+    mut train: Vec<Example>,
+    mut validation: Option<Vec<Example>>,
     test: Option<Vec<Example>>,
     (format, share, seed): (TextFormat, f64, u64),
 ) -> Result<Parts, String> {
-    let test = test.unwrap_or_default();
+    let mut test = test.unwrap_or_default();
     let group = grouped(format, train.iter().chain(validation.iter().flatten()).chain(&test));
-    let of = |example: &Example| group[&Arc::as_ptr(&example.question.document)];
+    for example in train.iter_mut().chain(validation.iter_mut().flatten()).chain(&mut test) {
+        example.group = group[&Arc::as_ptr(&example.question.document)];
+    }
+    let of = |example: &Example| example.group;
     let tested: HashSet<usize> = test.iter().map(of).collect();
     let before = train.len() + validation.as_ref().map_or(0, Vec::len);
     let free = |part: Vec<Example>| part.into_iter().filter(|example| !tested.contains(&of(example)));

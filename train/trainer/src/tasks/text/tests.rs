@@ -236,7 +236,7 @@ fn batches_are_packed_or_padded() {
         assert!(b.weights[from + document.length..from + b.length].iter().all(|weight| *weight == 0.0));
     }
     let facts = packed.describe();
-    assert!(facts.description.contains("validation: 1 examples on 1 documents"), "{}", facts.description);
+    assert!(facts.description.contains("validation: 1 examples on 1 distinct documents"), "{}", facts.description);
     assert_eq!(facts.primary_metric, "accuracy");
     let shown = packed.show(&packed.batch(Split::Train, &[0]).unwrap()).unwrap();
     assert!(shown.contains("\nAnswer:\u{27e6} "), "{shown}");
@@ -318,7 +318,7 @@ fn bad_input_is_named() {
     );
     assert_eq!(all(&own(&mixed, &[]).unwrap()).count(), 2);
     for (lines, more, expected) in [
-        ("no json\n", &[][..], &["nothing in", "own.jsonl:1: the line is no JSON"][..]),
+        ("no json\n", &[][..], &["nothing in", "own.jsonl:1: the line is not valid JSON"][..]),
         ("\n \n", &[], &["own.jsonl can be used: it holds no example"]),
         ("", &[], &["`task.path`: ", "own.jsonl is empty"]),
         ("{\"prompt\": \" \", \"completion\": \"x\"}", &[], &["own.jsonl:1: (own/1) its `prompt` is missing or empty"]),
@@ -335,7 +335,7 @@ fn bad_input_is_named() {
         (
             "{\"messages\": [{\"role\": \"robot\", \"content\": \"y\"}]}",
             &[],
-            &["own.jsonl:1: message 1: `role` is \"robot\""],
+            &["own.jsonl:1: `messages` must end with what the assistant says"],
         ),
         ("{\"messages\": [{\"role\": \"user\", \"content\": \"y\"}]}", &[], &["must end with what the assistant says"]),
     ] {

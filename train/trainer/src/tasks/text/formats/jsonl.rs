@@ -1,20 +1,27 @@
-//! One's own data: a line has a prompt and a completion, or whatever fields the templates name, or the messages of a
-//! conversation.
+//! One's own data. A record is
+//!
+//! - the messages of a conversation: `messages` (`role`, `content`), or `conversations` (`from`, `value`: ShareGPT);
+//! - an instruction: `instruction`, `input` (may be empty or missing), `output` (Alpaca);
+//! - a `prompt` and a `completion`, or whatever fields the templates name.
 
 use super::super::document::{Document, Question};
 use super::super::lines::{list, text, texts};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let id = record.get("id").and_then(Value::as_str).unwrap_or(place).to_owned();
-    let question = if record.get("messages").is_some() { conversation(record)? } else { fields(record)? };
+    let is_there = |key: &str| record.get(key).is_some_and(|value| !value.is_null());
+    let question = match ["messages", "conversations"].into_iter().find(|key| is_there(key)) {
+        Some(key) => conversation(record, key)?,
+        None => fields(record)?,
+    };
     let document = Arc::new(Document { id: id.clone(), ..Document::default() });
     Ok(vec![Question { id, document, ..question }])
 }
 
-/// Every text and number of the line is a field.
+/// Every text and number of the record is a field.
 fn fields(record: &Value) -> Result<Question, String> {
     let value = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
@@ -22,27 +29,142 @@ fn fields(record: &Value) -> Result<Question, String> {
         _ => None,
     };
     let entries = record.as_object().into_iter().flatten();
-    let fields: BTreeMap<String, String> =
+    let mut fields: BTreeMap<String, String> =
         entries.filter_map(|(key, entry)| Some((key.clone(), value(entry)?))).collect();
+    let messages = instruction(&mut fields);
     let references = if record.get("references").is_some() { texts(record, "references")? } else { Vec::new() };
-    Ok(Question { fields, references, ..Question::default() })
+    Ok(Question { fields, references, messages, ..Question::default() })
 }
 
-fn conversation(record: &Value) -> Result<Question, String> {
-    let mut turns = Vec::new();
-    for (index, message) in list(record, "messages")?.iter().enumerate() {
-        let inside = |problem: String| format!("message {}: {problem}", index + 1);
-        let (role, content) = (text(message, "role").map_err(inside)?, text(message, "content").map_err(inside)?);
-        if !["system", "user", "assistant"].contains(&role) {
-            return Err(inside(format!("`role` is {role:?}, expected system, user or assistant")));
-        }
-        turns.push((role.to_owned(), content.to_owned()));
+/// Alpaca's fields as a prompt in its published words with the completion, and as a conversation.
+///
+/// Source: <https://github.com/tatsu-lab/stanford_alpaca>.
+fn instruction(fields: &mut BTreeMap<String, String>) -> Vec<Value> {
+    let [Some(instruction), Some(output)] = ["instruction", "output"].map(|key| fields.get(key).cloned()) else {
+        return Vec::new();
+    };
+    if fields.contains_key("prompt") || fields.contains_key("completion") {
+        return Vec::new();
     }
-    match turns.last() {
-        Some((role, content)) if role == "assistant" && !content.trim().is_empty() => {
-            let references = vec![content.clone()];
-            Ok(Question { references, turns, ..Question::default() })
+    let input = fields.get("input").map_or("", String::as_str);
+    let is_alone = input.trim().is_empty();
+    let (context, part) = if is_alone {
+        ("", String::new())
+    } else {
+        (", paired with an input that provides further context", format!("### Input:\n{input}\n\n"))
+    };
+    let prompt = format!(
+        "Below is an instruction that describes a task{context}. Write a response that appropriately completes the \
+         request.\n\n### Instruction:\n{instruction}\n\n{part}### Response:"
+    );
+    let asked = if is_alone { instruction } else { format!("{instruction}\n\n{input}") };
+    let messages = vec![json!({"role": "user", "content": asked}), json!({"role": "assistant", "content": output})];
+    fields.extend([("prompt".to_owned(), prompt), ("completion".to_owned(), output)]);
+    messages
+}
+
+fn conversation(record: &Value, key: &str) -> Result<Question, String> {
+    let mut messages = Vec::new();
+    for (index, message) in list(record, key)?.iter().enumerate() {
+        messages.push(self::message(message).map_err(|problem| format!("message {}: {problem}", index + 1))?);
+    }
+    // ShareGPT may have it beside the conversation.
+    if let Some(system) = record.get("system").and_then(Value::as_str).filter(|system| !system.trim().is_empty())
+        && messages.first().is_some_and(|first| first["role"] != "system")
+    {
+        messages.insert(0, json!({"role": "system", "content": system}));
+    }
+    match messages.last() {
+        Some(last) if last["role"] == "assistant" && last["content"].as_str().is_some_and(|c| !c.trim().is_empty()) => {
+            let references = last["content"].as_str().into_iter().map(str::to_owned).collect();
+            Ok(Question { references, messages, ..Question::default() })
         }
-        _ => Err("`messages` must end with what the assistant says".to_owned()),
+        _ => Err(format!("`{key}` must end with what the assistant says")),
+    }
+}
+
+/// A message with `role` and `content`, whatever the file calls them; what else it has stays.
+fn message(message: &Value) -> Result<Value, String> {
+    let Some(fields) = message.as_object() else { return Err("is not an object".to_owned()) };
+    let mut message = message.clone();
+    if fields.contains_key("from") && !fields.contains_key("role") {
+        let role = match text(&message, "from")? {
+            "human" | "user" => "user",
+            "gpt" | "chatgpt" | "bing" | "bard" | "model" | "assistant" => "assistant",
+            other => other,
+        };
+        message = json!({"role": role, "content": text(&message, "value")?});
+    }
+    if text(&message, "role")?.trim().is_empty() {
+        return Err("`role` is empty".to_owned());
+    }
+    // A call of a tool needs no words.
+    if !fields.contains_key("tool_calls") {
+        text(&message, "content")?;
+    }
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(record: &Value) -> Result<Question, String> {
+        questions(record, "f/1").map(|mut questions| questions.swap_remove(0))
+    }
+
+    #[test]
+    fn conversations_of_either_kind() {
+        let messages = [
+            json!({"role": "system", "content": "Be brief."}),
+            json!({"role": "user", "content": "Hi"}),
+            json!({"role": "assistant", "content": "Hello."}),
+        ];
+        let turns = json!([{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello."}]);
+        for record in [
+            json!({"messages": messages}),
+            json!({"messages": null, "conversations": [{"from": "system", "value": "Be brief."}, turns[0], turns[1]]}),
+            json!({"conversations": turns, "system": "Be brief."}),
+            json!({"conversations": messages}),
+        ] {
+            let question = read(&record).unwrap();
+            assert_eq!((&question.messages[..], &question.references[..]), (&messages[..], &["Hello.".to_owned()][..]));
+        }
+        let call = json!({"role": "assistant", "tool_calls": [{"name": "f"}]});
+        let called = read(&json!({"messages": [messages[1], call, messages[2]]})).unwrap();
+        assert_eq!(called.messages[1], call);
+        for (record, problem) in [
+            (json!({"messages": [messages[1]]}), "`messages` must end with what the assistant says"),
+            (json!({"conversations": []}), "`conversations` must end with what the assistant says"),
+            (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
+            (json!({"messages": [3]}), "message 1: is not an object"),
+            (json!({"messages": [{"role": "user"}]}), "message 1: has no `content`; there are `role`"),
+            (json!({"conversations": [{"from": "gpt", "text": "x"}]}), "message 1: has no `value`; there are `from`, `text`"),
+        ] {
+            assert_eq!(read(&record).unwrap_err(), problem);
+        }
+    }
+
+    #[test]
+    fn instructions() {
+        let record = json!({"instruction": "Add.", "input": "1 and 2", "output": "3"});
+        let question = read(&record).unwrap();
+        assert_eq!(
+            question.fields["prompt"],
+            "Below is an instruction that describes a task, paired with an input that provides further context. Write a \
+             response that appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### Input:\n1 and 2\n\n\
+             ### Response:"
+        );
+        assert_eq!((&question.fields["completion"][..], &question.messages[0]["content"]), ("3", &json!("Add.\n\n1 and 2")));
+        let alone = read(&json!({"instruction": "Greet.", "input": " ", "output": "Hi"})).unwrap();
+        assert_eq!(
+            alone.fields["prompt"],
+            "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\
+             ### Instruction:\nGreet.\n\n### Response:"
+        );
+        assert_eq!(alone.messages[0]["content"], "Greet.");
+        // One's own fields stay what they are.
+        let own = read(&json!({"instruction": "x", "output": "y", "prompt": "p"})).unwrap();
+        assert_eq!((own.fields.len(), own.messages.len()), (3, 0));
     }
 }

@@ -9,7 +9,8 @@ mod quality;
 use super::config::TextConfig;
 use super::document::Question;
 use super::format::TextFormat;
-use super::lines::{self, Problems};
+use super::lines::Problems;
+use super::records::each_record;
 use crate::results::DataFile;
 use crate::settings::Paths;
 use crate::tasks::TaskError;
@@ -42,7 +43,7 @@ pub(super) fn read(
     for path in &paths.0 {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let stem = name.split('.').next().unwrap_or_default().to_owned();
-        files.push(lines::read(key, path, problems, |line, value| {
+        files.push(each_record(key, path, problems, |line, value| {
             let origin = || format!("{}:{line}", path.display());
             let found = reader(value, &format!("{stem}/{line}"))?;
             questions.extend(found.into_iter().map(|question| Question { origin: origin(), ..question }));

@@ -5,7 +5,8 @@
 
 use super::super::config::TextConfig;
 use super::super::document::{Document, Question};
-use super::super::lines::{Problems, each_line, filled, text};
+use super::super::lines::{Problems, filled, text};
+use super::super::records::each_record;
 use crate::results::{DataFile, Split};
 use crate::settings::Paths;
 use crate::tasks::{TaskError, file};
@@ -25,7 +26,7 @@ pub(super) fn read(
     let mut found: Vec<(String, Question)> = Vec::new();
     for path in &paths.0 {
         let mut counts: HashMap<String, usize> = HashMap::new();
-        files.push(records(key, path, problems, |line, record| {
+        files.push(each_record(key, path, problems, |line, record| {
             let document = filled(record, "document_id")?;
             let asked = filled(record, "question")?;
             let first = filled(record, "answer1")?;
@@ -89,7 +90,7 @@ fn texts(
     documents: &mut Documents,
     problems: &mut Problems,
 ) -> Result<DataFile, TaskError> {
-    records("task.documents", path, problems, |_, record| {
+    each_record("task.documents", path, problems, |_, record| {
         let id = filled(record, "document_id")?;
         if wanted.contains(id) {
             let key = if record.get("text").is_some() { "text" } else { "summary" };
@@ -113,39 +114,6 @@ fn folder(path: &Path, wanted: &HashSet<&str>, documents: &mut Documents) -> Res
         documents.insert((*id).to_owned(), (Arc::new(Document { id: (*id).to_owned(), text }), String::new()));
     }
     Ok(())
-}
-
-/// The objects of JSON lines, or the rows of a CSV with a header.
-fn records(
-    key: &'static str,
-    path: &Path,
-    problems: &mut Problems,
-    mut take: impl FnMut(usize, &Value) -> Result<(), String>,
-) -> Result<DataFile, TaskError> {
-    let (content, data) = file::read(key, path)?;
-    if content.trim_ascii_start().starts_with(b"{") || !path.to_string_lossy().contains(".csv") {
-        each_line(&content, path, problems, take);
-        return Ok(data);
-    }
-    let unreadable =
-        |error: csv::Error| TaskError::Unreadable { key, path: path.to_owned(), reason: error.to_string() };
-    let mut reader = csv::Reader::from_reader(&content[..]);
-    let header = reader.headers().map_err(unreadable)?.clone();
-    for row in reader.records() {
-        let (line, problem) = match row {
-            Ok(row) => {
-                let entries = header.iter().zip(row.iter());
-                let record = entries.map(|(name, cell)| (name.to_owned(), Value::from(cell))).collect();
-                let line = row.position().map_or(0, |place| place.line() as usize);
-                (line, take(line, &Value::Object(record)).err())
-            }
-            Err(error) => (error.position().map_or(0, |place| place.line() as usize), Some(error.to_string())),
-        };
-        if let Some(problem) = problem {
-            problems.add(path, line, &problem);
-        }
-    }
-    Ok(data)
 }
 
 #[cfg(test)]

@@ -1,0 +1,261 @@
+//! From files and folders to the documents of each part.
+
+use super::config::{Division, PlainTextConfig};
+use crate::results::DataFile;
+use crate::settings::Paths;
+use crate::tasks::text::duplicate_groups;
+use crate::tasks::text::lines::Problems;
+use crate::tasks::{TaskError, file};
+use hankel_core::Random;
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+
+/// From so many documents on, whole ones are held out where nothing is said.
+const MANY: usize = 10;
+
+/// The documents of each part.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Trained on.
+    pub train: Vec<String>,
+    /// Scored during training.
+    pub validation: Vec<String>,
+    /// Scored at the end.
+    pub test: Vec<String>,
+    /// How the validation part was made, in words.
+    pub division: String,
+}
+
+/// Reads the files of a resolved configuration and divides them. Files that are not text are reported on standard error and
+/// left out.
+///
+/// # Errors
+/// When a file cannot be read, or a part is left with nothing.
+pub(super) fn load(config: &PlainTextConfig) -> Result<(Parts, Vec<DataFile>), TaskError> {
+    let mut files = Vec::new();
+    let mut part = |key, paths: Option<&Paths>| {
+        paths.map(|paths| documents(key, paths, config.separator.as_deref(), &mut files)).transpose()
+    };
+    let train = part("task.path", Some(&config.path))?.unwrap_or_default();
+    let validation = part("task.validation_path", config.validation_path.as_ref())?;
+    let test = part("task.test_path", config.test_path.as_ref())?.unwrap_or_default();
+    let parts = divide(train, validation, test, config).map_err(TaskError::Unusable)?;
+    Ok((parts, files))
+}
+
+/// The documents of some files and folders.
+fn documents(
+    key: &'static str,
+    paths: &Paths,
+    separator: Option<&str>,
+    files: &mut Vec<DataFile>,
+) -> Result<Vec<String>, TaskError> {
+    let (mut found, mut problems) = (Vec::new(), Problems::default());
+    for path in &paths.0 {
+        let mut listed = Vec::new();
+        let is_folder = path.is_dir();
+        if is_folder {
+            list(key, path, &mut listed)?;
+        } else {
+            listed.push(path.clone());
+        }
+        for path in listed {
+            let (content, data) = match file::read(key, &path) {
+                Err(TaskError::Empty { .. }) if is_folder => continue,
+                other => other?,
+            };
+            let text = match std::str::from_utf8(file::without_mark(&content)) {
+                Ok(text) if !text.contains('\0') => text,
+                Ok(_) => {
+                    problems.note(format!("{}: it holds zero bytes, so it is not text", path.display()));
+                    continue;
+                }
+                Err(error) => {
+                    let place = error.valid_up_to();
+                    problems.note(format!("{}: byte {place} is not UTF-8, so it is not text", path.display()));
+                    continue;
+                }
+            };
+            files.push(data);
+            let texts = separator.map_or_else(|| vec![text], |separator| text.split(separator).collect());
+            found.extend(texts.into_iter().filter(|text| !text.trim().is_empty()).map(str::to_owned));
+        }
+    }
+    if found.is_empty() {
+        let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
+        let why = problems.first().map_or_else(|| "there is no text".to_owned(), str::to_owned);
+        return Err(TaskError::Unusable(format!("`{key}`: nothing in {} can be used: {why}", names.join(", "))));
+    }
+    problems.warn();
+    Ok(found)
+}
+
+/// The files of a folder and the folders in it, by name; what begins with a dot is not looked at.
+fn list(key: &'static str, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), TaskError> {
+    let unreadable = |error: std::io::Error| TaskError::Unreadable {
+        key,
+        path: folder.to_owned(),
+        reason: error.to_string(),
+    };
+    let mut entries: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        entries.push(entry.map_err(unreadable)?.path());
+    }
+    entries.sort();
+    for path in entries {
+        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        // A link to a folder may lead back to where it is.
+        if is_hidden || (path.is_symlink() && path.is_dir()) {
+            continue;
+        }
+        if path.is_dir() {
+            list(key, &path, found)?;
+        } else if path.is_file() {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn divide(
+    mut train: Vec<String>,
+    validation: Option<Vec<String>>,
+    test: Vec<String>,
+    config: &PlainTextConfig,
+) -> Result<Parts, String> {
+    let held_out: Vec<&String> = validation.iter().flatten().chain(&test).collect();
+    let all: Vec<&str> = train.iter().chain(held_out.iter().copied()).map(String::as_str).collect();
+    let group = duplicate_groups(&all);
+    let (own, others) = group.split_at(train.len());
+    let taken: HashSet<usize> = others.iter().copied().collect();
+    let kept: Vec<usize> = (0..train.len()).filter(|&index| !taken.contains(&own[index])).collect();
+    if kept.len() < train.len() {
+        tell!("note: {} documents are left out of training: they are held out", train.len() - kept.len());
+    }
+    if kept.is_empty() {
+        return Err("`task.path`: nothing is left for training: every document is also held out".to_owned());
+    }
+    let groups: Vec<usize> = kept.iter().map(|&index| own[index]).collect();
+    train = kept.into_iter().map(|index| std::mem::take(&mut train[index])).collect();
+    if let Some(validation) = validation {
+        return Ok(Parts { train, validation, test, division: "validation by files of its own".to_owned() });
+    }
+    let distinct: Vec<usize> = groups.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+    let by_documents = config.division.map_or(distinct.len() >= MANY, |division| division == Division::Documents);
+    let share = config.validation_share;
+    if !by_documents {
+        let (train, validation): (Vec<String>, Vec<String>) =
+            train.iter().map(|text| cut(text, 1.0 - share)).map(|(a, b)| (a.to_owned(), b.to_owned())).unzip();
+        let division = format!("the last {share} of every document held out for validation");
+        return Ok(Parts { train, validation, test, division });
+    }
+    if distinct.len() < 2 {
+        return Err(
+            "`task.division`: there is 1 document, and whole ones are to be held out: at least 2 are needed, or \
+             \"share\", or `task.validation_path`"
+                .to_owned(),
+        );
+    }
+    let count = ((share * distinct.len() as f64).round() as usize).clamp(1, distinct.len() - 1);
+    let order = Random::new(config.data_seed.unwrap_or(0), "text.split", 0).permutation(distinct.len());
+    let drawn: HashSet<usize> = order[..count].iter().map(|&place| distinct[place]).collect();
+    let (held_out, kept): (Vec<_>, Vec<_>) = train.into_iter().zip(groups).partition(|(_, group)| drawn.contains(group));
+    let texts = |part: Vec<(String, usize)>| part.into_iter().map(|(text, _)| text).collect();
+    let division = format!("{count} of {} distinct documents held out for validation", distinct.len());
+    Ok(Parts { train: texts(kept), validation: texts(held_out), test, division })
+}
+
+/// Divides a text behind about `share` of it: after the next line if one ends soon, else between words, else between
+/// characters.
+fn cut(text: &str, share: f64) -> (&str, &str) {
+    /// Bytes in which a line is looked for.
+    const SOON: usize = 2000;
+    let mut at = (text.len() as f64 * share) as usize;
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let rest = &text[at..];
+    let near = rest.char_indices().map(|(place, _)| place).take_while(|place| *place < SOON.min(rest.len() / 2)).last();
+    let near = &rest[..near.unwrap_or(0)];
+    let line = near.find('\n').map(|place| place + 1);
+    text.split_at(at + line.or_else(|| near.find(' ')).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(more: &str) -> PlainTextConfig {
+        toml::from_str(&format!("path = \"x\"\n{more}")).unwrap()
+    }
+
+    /// A text of its own for every number.
+    fn text(number: usize) -> String {
+        (0..60).map(|word| format!("w{} ", word * (number + 3) % 101)).collect()
+    }
+
+    #[test]
+    fn whole_documents_or_the_ends_of_them() {
+        let twelve: Vec<String> = (0..12).map(text).collect();
+        let twice = [&twelve[..], &twelve].concat();
+        let by_documents = divide(twice, None, Vec::new(), &config("validation_share = 0.25")).unwrap();
+        assert_eq!((by_documents.train.len(), by_documents.validation.len()), (18, 6));
+        assert!(by_documents.train.iter().all(|text| !by_documents.validation.contains(text)));
+        assert_eq!(by_documents.division, "3 of 12 distinct documents held out for validation");
+
+        let by_share = divide(twelve[..2].to_vec(), None, Vec::new(), &config("")).unwrap();
+        assert_eq!((by_share.train.len(), by_share.validation.len()), (2, 2));
+        for ((head, tail), whole) in by_share.train.iter().zip(&by_share.validation).zip(&twelve) {
+            assert_eq!(&[&head[..], tail].concat(), whole);
+            assert!(tail.starts_with(" w") && tail.len() < whole.len() / 8, "{tail:?}");
+        }
+        let one = divide(twelve[..1].to_vec(), None, Vec::new(), &config("division = \"documents\"")).unwrap_err();
+        assert!(one.contains("at least 2 are needed"), "{one}");
+    }
+
+    #[test]
+    fn held_out_files_win() {
+        let all: Vec<String> = (0..4).map(text).collect();
+        let parts = divide(all.clone(), Some(vec![text(1)]), vec![text(2)], &config("")).unwrap();
+        assert_eq!(parts.train, [text(0), text(3)]);
+        assert!(divide(all.clone(), Some(all), Vec::new(), &config("")).unwrap_err().contains("nothing is left"));
+    }
+
+    #[test]
+    fn a_text_is_cut_between_lines_words_or_characters() {
+        let lines = "one two three\nfour five six\nseven eight nine\nten eleven twelve\n";
+        assert_eq!(cut(lines, 0.5).1, "ten eleven twelve\n");
+        assert_eq!(cut("one two three four five six seven eight", 0.5).1, " six seven eight");
+        for share in [0.1, 0.3, 0.5, 0.9] {
+            let (head, tail) = cut("äöüßäöüßäöüß", share);
+            assert_eq!([head, tail].concat(), "äöüßäöüßäöüß");
+        }
+        assert_eq!(cut("", 0.9), ("", ""));
+    }
+
+    #[test]
+    fn folders_are_read_and_what_is_not_text_is_left_out() {
+        let place = tempfile::tempdir().unwrap();
+        let write = |name: &str, content: &[u8]| {
+            let path = place.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        };
+        write("b.txt", b"second<|end|>third<|end|> \n");
+        write("a/a.md", b"\xef\xbb\xbffirst");
+        write("image.png", b"\x89PNG\0");
+        write("zeros", b"a\0b");
+        write("empty.txt", b"");
+        write(".hidden/x.txt", b"hidden");
+        let paths = Paths(vec![place.path().to_owned()]);
+        let mut files = Vec::new();
+        let found = documents("task.path", &paths, Some("<|end|>"), &mut files).unwrap();
+        assert_eq!(found, ["first", "second", "third"]);
+        assert_eq!(files.len(), 2);
+        let image = Paths(vec![place.path().join("image.png")]);
+        let message = documents("task.path", &image, None, &mut files).unwrap_err().to_string();
+        assert!(message.contains("image.png: byte 0 is not UTF-8, so it is not text"), "{message}");
+        let empty = Paths(vec![place.path().join("empty.txt")]);
+        assert!(documents("task.path", &empty, None, &mut files).unwrap_err().to_string().contains("is empty"));
+    }
+}
