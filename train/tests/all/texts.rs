@@ -296,9 +296,11 @@ fn scores_of_a_file() {
     // "cat sat" against "cat": precision 1/2, recall 1; and an exact answer.
     assert!((found["scores"]["token_f1"].as_f64().unwrap() - 5.0 / 6.0).abs() < 1e-12, "{found}");
     assert_eq!(found["scores"]["exact_match"], 0.5);
-    for part in
-        ["p.jsonl:2: the line is not valid JSON", "p.jsonl:3: has no `references`", "p.jsonl:4: `prediction` is a number"]
-    {
+    for part in [
+        "p.jsonl:2: the line is not valid JSON",
+        "p.jsonl:3: has no `references`",
+        "p.jsonl:4: `prediction` is a number",
+    ] {
         assert!(finished.stderr.contains(part), "{part} in {}", finished.stderr);
     }
     // Answers of several adapters in one file are scored apart.

@@ -260,11 +260,13 @@ impl Config {
 
     /// Refuses bytes as the token ids of a model that has a tokenizer: they would be its first 256 tokens, whatever those are.
     fn check_bytes(&self, checks: &mut Checks<'_>) {
-        let Some(model) = self.backbone.path().map(|path| model_directory(path)).filter(|path| Tokenizer::is_beside(path))
+        let Some(model) =
+            self.backbone.path().map(|path| model_directory(path)).filter(|path| Tokenizer::is_beside(path))
         else {
             return;
         };
-        let tasks = [("task", Some(&self.task)), ("pretrain.task", self.pretrain.as_ref().and_then(|p| p.task.as_ref()))];
+        let tasks =
+            [("task", Some(&self.task)), ("pretrain.task", self.pretrain.as_ref().and_then(|p| p.task.as_ref()))];
         for (section, task) in tasks {
             let is_bytes = task.is_some_and(|task| task.token_kind() == TokenKind::Bytes);
             let mut checks = checks.inside(section);

@@ -101,10 +101,14 @@ impl TaskSettings for PlainTextConfig {
     }
 
     fn check(&self, checks: &mut Checks<'_>) {
-        for (key, paths) in
-            [("path", Some(&self.path)), ("validation_path", self.validation_path.as_ref()), ("test_path", self.test_path.as_ref())]
-        {
-            checks.require(key, paths.is_none_or(|paths| !paths.0.is_empty()), || "must name a file or a folder".to_owned());
+        for (key, paths) in [
+            ("path", Some(&self.path)),
+            ("validation_path", self.validation_path.as_ref()),
+            ("test_path", self.test_path.as_ref()),
+        ] {
+            checks.require(key, paths.is_none_or(|paths| !paths.0.is_empty()), || {
+                "must name a file or a folder".to_owned()
+            });
         }
         checks.require("separator", self.separator.as_ref().is_none_or(|separator| !separator.is_empty()), || {
             "must not be empty".to_owned()

@@ -92,11 +92,8 @@ fn documents(
 
 /// The files of a folder and the folders in it, by name; what begins with a dot is not looked at.
 fn list(key: &'static str, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), TaskError> {
-    let unreadable = |error: std::io::Error| TaskError::Unreadable {
-        key,
-        path: folder.to_owned(),
-        reason: error.to_string(),
-    };
+    let unreadable =
+        |error: std::io::Error| TaskError::Unreadable { key, path: folder.to_owned(), reason: error.to_string() };
     let mut entries: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
         entries.push(entry.map_err(unreadable)?.path());
@@ -159,7 +156,8 @@ fn divide(
     let count = ((share * distinct.len() as f64).round() as usize).clamp(1, distinct.len() - 1);
     let order = Random::new(config.data_seed.unwrap_or(0), "text.split", 0).permutation(distinct.len());
     let drawn: HashSet<usize> = order[..count].iter().map(|&place| distinct[place]).collect();
-    let (held_out, kept): (Vec<_>, Vec<_>) = train.into_iter().zip(groups).partition(|(_, group)| drawn.contains(group));
+    let (held_out, kept): (Vec<_>, Vec<_>) =
+        train.into_iter().zip(groups).partition(|(_, group)| drawn.contains(group));
     let texts = |part: Vec<(String, usize)>| part.into_iter().map(|(text, _)| text).collect();
     let division = format!("{count} of {} distinct documents held out for validation", distinct.len());
     Ok(Parts { train: texts(kept), validation: texts(held_out), test, division })

@@ -237,7 +237,8 @@ mod tests {
             assert_eq!(predicted(&batch.targets), stream.ids[1..]);
             assert_eq!(predicted(&batch.tokens), stream.ids[..stream.ids.len() - 1]);
         }
-        let bytes = [Split::Train, Split::Validation].map(|split| task.batch(split, &(0..task.sequences(split)).collect::<Vec<_>>()).unwrap().text_bytes);
+        let bytes = [Split::Train, Split::Validation]
+            .map(|split| task.batch(split, &(0..task.sequences(split)).collect::<Vec<_>>()).unwrap().text_bytes);
         assert_eq!(bytes.iter().sum::<u64>(), text.len() as u64);
         assert!(bytes[1] > text.len() as u64 / 20 && bytes[1] < text.len() as u64 / 5, "{bytes:?}");
 

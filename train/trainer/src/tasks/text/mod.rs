@@ -52,7 +52,8 @@ impl Text {
     /// # Errors
     /// When a file cannot be read, nothing in it can be used, or a part of the division is left with nothing.
     pub fn open(config: &TextConfig) -> Result<Self, TaskError> {
-        let tokenizer = Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
+        let tokenizer =
+            Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
         let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
         let renderer = Renderer::new(config).map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
         let (parts, files) = load::load(config, &layout, &renderer)?;

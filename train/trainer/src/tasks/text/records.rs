@@ -122,7 +122,11 @@ mod tests {
             ("lines.csv", format!("{line}\n{{\"a\": \"ü\"}}")),
         ] {
             assert_eq!(read(name, content.as_bytes()), expected, "{name}");
-            assert_eq!(read(name, &["\u{feff}".as_bytes(), content.as_bytes()].concat()), expected, "{name} with a mark");
+            assert_eq!(
+                read(name, &["\u{feff}".as_bytes(), content.as_bytes()].concat()),
+                expected,
+                "{name} with a mark"
+            );
         }
     }
 
@@ -131,10 +135,18 @@ mod tests {
         for (name, content, problem) in [
             ("f.json", "[{\"a\": \"x\"}, 3]", "f.json: item 2: is not an object"),
             ("f.json", "[{\"b\": 1, \"c\": 2}]", "f.json: item 1: has no `a`; there are `b`, `c`"),
-            ("f.json", "[{\"a\": \"x\"}", "f.json: the array is not valid JSON (EOF while parsing a list at line 1 column 11)"),
+            (
+                "f.json",
+                "[{\"a\": \"x\"}",
+                "f.json: the array is not valid JSON (EOF while parsing a list at line 1 column 11)",
+            ),
             ("f.jsonl", "[1]\n[2]", "f.jsonl:1: the line is JSON, but not an object"),
             ("f.csv", "b,c\n1,2\n", "f.csv:2: has no `a`; there are `b`, `c`"),
-            ("f.csv", "a,b\n1,2,3\n", "f.csv:2: CSV error: record 1 (line: 2, byte: 4): found record with 3 fields, but the previous record has 2 fields"),
+            (
+                "f.csv",
+                "a,b\n1,2,3\n",
+                "f.csv:2: CSV error: record 1 (line: 2, byte: 4): found record with 3 fields, but the previous record has 2 fields",
+            ),
         ] {
             assert_eq!(read(name, content.as_bytes()).1[0], problem);
         }

@@ -139,7 +139,10 @@ mod tests {
             (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
             (json!({"messages": [3]}), "message 1: is not an object"),
             (json!({"messages": [{"role": "user"}]}), "message 1: has no `content`; there are `role`"),
-            (json!({"conversations": [{"from": "gpt", "text": "x"}]}), "message 1: has no `value`; there are `from`, `text`"),
+            (
+                json!({"conversations": [{"from": "gpt", "text": "x"}]}),
+                "message 1: has no `value`; there are `from`, `text`",
+            ),
         ] {
             assert_eq!(read(&record).unwrap_err(), problem);
         }
@@ -155,7 +158,10 @@ mod tests {
              response that appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### Input:\n1 and 2\n\n\
              ### Response:"
         );
-        assert_eq!((&question.fields["completion"][..], &question.messages[0]["content"]), ("3", &json!("Add.\n\n1 and 2")));
+        assert_eq!(
+            (&question.fields["completion"][..], &question.messages[0]["content"]),
+            ("3", &json!("Add.\n\n1 and 2"))
+        );
         let alone = read(&json!({"instruction": "Greet.", "input": " ", "output": "Hi"})).unwrap();
         assert_eq!(
             alone.fields["prompt"],
