@@ -222,6 +222,11 @@ impl Tokenizer {
         Ok(encoding.map_err(|reason| WeightsError::content(&self.path, reason))?.get_ids().to_vec())
     }
 
+    /// The id of a token as the vocabulary has it.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
     /// The token of an id as the vocabulary has it: `▁the` (a space at its beginning shown as `▁` or `Ġ`), `<0x0A>`, `</s>`.
     pub fn piece(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)

@@ -3,6 +3,7 @@
 #![warn(clippy::print_stderr)]
 
 mod audit;
+mod convert;
 mod device;
 mod devices;
 mod eval;
@@ -49,6 +50,8 @@ enum Command {
     Quantize(quantize::Args),
     /// Fold an adapter into the weights of its model
     Merge(merge::Args),
+    /// Write a model, or a LoRA adapter, as a GGUF file for llama.cpp
+    Convert(convert::Args),
     /// Write a model with random weights of any size, to try things at scale
     InitModel(init_model::Args),
     /// Turn a text into token ids, or ids into a text
@@ -99,6 +102,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Generate(args) => generate::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Merge(args) => merge::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::InitModel(args) => init_model::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Score(args) => score::run(&args),

@@ -10,3 +10,12 @@ pub(super) fn scale_and_minimum(bytes: &[u8], j: usize) -> (f32, f32) {
     };
     (f32::from(scale), f32::from(minimum))
 }
+
+/// The 12 bytes of 8 scales and minima of six bits.
+pub(super) fn put_scales_and_minima(scales: [u8; 8], minima: [u8; 8], out: &mut [u8]) {
+    for j in 0..4 {
+        out[j] = scales[j] | scales[j + 4] >> 4 << 6;
+        out[j + 4] = minima[j] | minima[j + 4] >> 4 << 6;
+        out[j + 8] = scales[j + 4] & 15 | minima[j + 4] << 4;
+    }
+}

@@ -60,7 +60,7 @@ pub trait BlockFormat: Send + Sync {
         let _ = (values, out);
         Err(Error::invalid(
             "quantize",
-            format!("{} is read, not written; q8_0, q4_0, q4_1, q5_0, q5_1 are", self.name()),
+            format!("{} is read, not written; q8_0, q4_0, q4_1, q5_0, q5_1, q4_k are", self.name()),
         ))
     }
 }

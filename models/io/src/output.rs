@@ -3,7 +3,7 @@
 use crate::leftovers::{Temporary, parent, remove};
 use crate::{Error, Result, rename};
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// What happens to something that has the name of an output.
@@ -158,6 +158,65 @@ impl PendingFolder {
     /// # Errors
     /// When it cannot be renamed; what was there is still there then.
     pub fn commit(mut self) -> Result<()> {
+        self.pending.name_it()?;
+        self.folders.keep();
+        Ok(())
+    }
+}
+
+/// A file that is written piece by piece, too large to be held in memory.
+pub struct PendingFile {
+    buffer: BufWriter<File>,
+    pending: Pending,
+    folders: CreatedFolders,
+}
+
+impl PendingFile {
+    /// Begins a file that will be `path`.
+    ///
+    /// # Errors
+    /// When it exists and may not be replaced, is a device or pipe, or nothing can be written beside it.
+    pub fn create(path: &Path, existing: Existing) -> Result<Self> {
+        if look_at(path, existing)? == Target::Stream {
+            return Err(Error::Kind { path: path.to_owned(), found: "a device or pipe", expected: "the name of a file" });
+        }
+        let mut folders = CreatedFolders::default();
+        folders.create(parent(path))?;
+        let temporary = Temporary::file(path)?;
+        let buffer = BufWriter::new(temporary.file.try_clone().map_err(Error::io("open", path))?);
+        let pending = Pending { path: path.to_owned(), temporary, existing, is_named: false };
+        Ok(PendingFile { buffer, pending, folders })
+    }
+
+    /// What it will be called.
+    pub fn path(&self) -> &Path {
+        &self.pending.path
+    }
+
+    /// Adds bytes at its end.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.write_all(bytes).map_err(Error::io("write", &self.pending.path))
+    }
+
+    /// Where it is until it is complete, with all bytes that were added.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn flushed(&mut self) -> Result<&Path> {
+        self.buffer.flush().map_err(Error::io("write", &self.pending.path))?;
+        Ok(&self.pending.temporary.path)
+    }
+
+    /// Gives it its name.
+    ///
+    /// # Errors
+    /// When it cannot be written or renamed; what was there is still there then.
+    pub fn commit(mut self) -> Result<()> {
+        self.flushed()?;
+        self.pending.temporary.file.sync_all().map_err(Error::io("write", &self.pending.path))?;
         self.pending.name_it()?;
         self.folders.keep();
         Ok(())

@@ -61,7 +61,7 @@ pub(super) fn type_name(dtype: DType) -> Option<&'static str> {
 }
 
 /// The tensors of a directory, without those that carry nothing.
-pub(super) fn open(directory: &Path, config: &DecoderConfig) -> Result<ModelFiles> {
+pub(crate) fn open(directory: &Path, config: &DecoderConfig) -> Result<ModelFiles> {
     let mut files = ModelFiles::open(directory)?;
     let names = &config.family.names;
     if !files.contains(&format!("{}.weight", names.embedding)) {
@@ -72,7 +72,7 @@ pub(super) fn open(directory: &Path, config: &DecoderConfig) -> Result<ModelFile
 }
 
 /// Takes a tensor as it is stored, in the shape of memory.
-pub(super) fn take(files: &mut ModelFiles, spec: &TensorSpec) -> Result<Tensor> {
+pub(crate) fn take(files: &mut ModelFiles, spec: &TensorSpec) -> Result<Tensor> {
     let tensor = files.take(&spec.name, &spec.stored_shape())?;
     if !spec.transposed {
         return Ok(tensor);

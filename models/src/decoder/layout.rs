@@ -70,7 +70,7 @@ impl Names {
 
 /// What a module is in its layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     /// One of the four normalisations in [`Names::norms`].
     Norm(usize),
     /// One of the projections in [`Names::qkv`].
@@ -86,7 +86,7 @@ pub(super) enum Slot {
 }
 
 /// A module of a layer.
-pub(super) struct Module {
+pub(crate) struct Module {
     pub slot: Slot,
     /// The module it is in; empty for the layer itself.
     pub parent: &'static str,
@@ -125,7 +125,7 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    pub(super) fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>, kind: TensorKind) -> Self {
+    pub(crate) fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>, kind: TensorKind) -> Self {
         TensorSpec { name: name.into(), shape: shape.into(), kind, transposed: false }
     }
 
@@ -146,7 +146,7 @@ impl TensorSpec {
 
 impl DecoderConfig {
     /// The modules of a layer, in the order of the forward pass.
-    pub(super) fn modules(&self) -> Vec<Module> {
+    pub(crate) fn modules(&self) -> Vec<Module> {
         let names = &self.family.names;
         let (d, f) = (self.d_model, self.d_ff);
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
@@ -187,7 +187,7 @@ impl DecoderConfig {
     }
 
     /// The tensors of `module` in layer `layer`: the weight, and the bias if there is one.
-    pub(super) fn tensors_of(&self, layer: usize, module: &Module) -> Vec<TensorSpec> {
+    pub(crate) fn tensors_of(&self, layer: usize, module: &Module) -> Vec<TensorSpec> {
         let name = self.path(layer, module);
         let weight = match module.sizes[..] {
             [inputs, outputs] => {
@@ -202,7 +202,7 @@ impl DecoderConfig {
     }
 
     /// Full name of a module in layer `layer`.
-    pub(super) fn path(&self, layer: usize, module: &Module) -> String {
+    pub(crate) fn path(&self, layer: usize, module: &Module) -> String {
         let dot = if module.parent.is_empty() { "" } else { "." };
         format!("{}.{layer}.{}{dot}{}", self.family.names.layers, module.parent, module.name)
     }
@@ -213,7 +213,7 @@ impl DecoderConfig {
     }
 
     /// The tables before the layers: of tokens, and of positions if they are learned.
-    pub(super) fn tables(&self) -> Vec<TensorSpec> {
+    pub(crate) fn tables(&self) -> Vec<TensorSpec> {
         let names = &self.family.names;
         let table = |name: &str, rows: usize| {
             TensorSpec::new(format!("{name}.weight"), [rows, self.d_model], TensorKind::Embedding)
@@ -223,7 +223,7 @@ impl DecoderConfig {
     }
 
     /// The tensors of the last normalisation.
-    pub(super) fn last_norm(&self) -> Vec<TensorSpec> {
+    pub(crate) fn last_norm(&self) -> Vec<TensorSpec> {
         let name = self.family.names.norm;
         let bias = (self.norm == NormKind::LayerNorm)
             .then(|| TensorSpec::new(format!("{name}.bias"), [self.d_model], TensorKind::Bias));
@@ -231,7 +231,7 @@ impl DecoderConfig {
     }
 
     /// The head, whether it is stored or not.
-    pub(super) fn head_tensor(&self) -> TensorSpec {
+    pub(crate) fn head_tensor(&self) -> TensorSpec {
         let name = format!("{}.weight", self.family.names.head);
         TensorSpec::new(name, [self.vocabulary, self.d_model], TensorKind::Embedding)
     }

@@ -20,11 +20,11 @@
 mod attention;
 mod block;
 mod config;
-mod directory;
+pub(crate) mod directory;
 pub mod families;
 mod init;
 mod keys;
-mod layout;
+pub(crate) mod layout;
 mod load;
 mod merge;
 mod mlp;

@@ -10,6 +10,7 @@
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod cursor;
+mod export;
 mod metadata;
 mod model;
 mod names;
@@ -18,7 +19,9 @@ mod read;
 pub(crate) mod tokenizer;
 mod types;
 mod value;
+mod write;
 
+pub use export::{ExportReport, ExportType, export_adapter, export_model};
 pub use model::GgufModel;
 pub use read::TensorInfo;
 pub use types::TensorType;
@@ -27,6 +30,7 @@ pub use value::{Array, Value};
 use crate::weights::mapped::{Map, map_file};
 use crate::weights::{Result, WeightsError};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,6 +48,7 @@ pub struct Gguf {
     map: Arc<Map>,
     metadata: BTreeMap<String, Value>,
     tensors: BTreeMap<String, TensorInfo>,
+    values: BTreeMap<String, Range<usize>>,
 }
 
 impl Gguf {
@@ -58,7 +63,8 @@ impl Gguf {
             kind: "GGUF file",
             reason: fault.to_string(),
         })?;
-        Ok(Gguf { path: path.into(), map: Arc::new(map), metadata: contents.metadata, tensors: contents.tensors })
+        let read::Contents { metadata, tensors, values } = contents;
+        Ok(Gguf { path: path.into(), map: Arc::new(map), metadata, tensors, values })
     }
 
     /// The metadata, by key.
@@ -69,6 +75,14 @@ impl Gguf {
     /// The tensors, by name.
     pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
         &self.tensors
+    }
+
+    /// Type and value at `key` of the metadata as the file has them.
+    ///
+    /// # Panics
+    /// When there is no such key.
+    fn raw(&self, key: &str) -> &[u8] {
+        &self.file()[self.values[key].clone()]
     }
 
     /// Where the file is.

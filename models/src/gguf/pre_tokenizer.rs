@@ -3,7 +3,7 @@
 //! Source: the patterns of the models' own `tokenizer.json`, which `llama-vocab.cpp` names.
 
 use super::Gguf;
-use crate::weights::Result;
+use crate::weights;
 use serde_json::{Value as Json, json};
 
 const PRE: &str = "tokenizer.ggml.pre";
@@ -50,12 +50,58 @@ const NAMES: [&str; 16] = [
 ///
 /// # Errors
 /// When it names none, or one that is not known: any guess would give other ids.
-pub(super) fn of(file: &Gguf) -> Result<PreTokenizer> {
+pub(super) fn of(file: &Gguf) -> weights::Result<PreTokenizer> {
     let Some(name) = file.string(PRE)? else {
         return Err(
             file.fail(format!("{PRE} is missing: without the name of its pre-tokenizer, text would get other ids"))
         );
     };
+    named(name).ok_or_else(|| {
+        let known = NAMES.join(", ");
+        file.fail(format!("{PRE} is {name:?}, which is not known (known are {known}): text would get other ids"))
+    })
+}
+
+/// The first name that stands for these parts of a `tokenizer.json`.
+///
+/// # Errors
+/// When none does: llama.cpp would cut texts in another way.
+pub(super) fn name(
+    normalizer: Option<&Json>,
+    split: Option<&Json>,
+    ignore_merges: bool,
+) -> Result<&'static str, String> {
+    let parts = (normalizer.map(plain_form), split.map(plain_form), ignore_merges);
+    let found = NAMES.into_iter().find(|name| {
+        let known = named(name).expect("a name that is known");
+        parts == (known.normalizer.as_ref().map(plain_form), Some(plain_form(&known.split)), known.ignore_merges)
+    });
+    found.ok_or_else(|| {
+        let known = NAMES.join(", ");
+        format!("llama.cpp has no name that is known here for its normalizer and pre-tokenizer (known are {known})")
+    })
+}
+
+/// A part of a `tokenizer.json` without what decides no id.
+fn plain_form(part: &Json) -> Json {
+    match part {
+        Json::Object(map) => {
+            let kept = map.iter().filter(|(key, _)| *key != "trim_offsets");
+            let mut map: serde_json::Map<String, Json> = kept.map(|(key, value)| (key.clone(), plain_form(value))).collect();
+            // The pieces that a pattern covers, in two spellings.
+            if map.get("behavior") == Some(&json!("Removed")) && map.get("invert") == Some(&json!(true)) {
+                map.insert("behavior".to_owned(), json!("Isolated"));
+                map.insert("invert".to_owned(), json!(false));
+            }
+            Json::Object(map)
+        }
+        Json::Array(parts) => parts.iter().map(plain_form).collect(),
+        other => other.clone(),
+    }
+}
+
+/// What `name` stands for.
+fn named(name: &str) -> Option<PreTokenizer> {
     let byte_level = |regex: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex });
     let both = |first: Json, second: Json| json!({ "type": "Sequence", "pretokenizers": [first, second] });
     let split = |pattern: &str| {
@@ -64,7 +110,7 @@ pub(super) fn of(file: &Gguf) -> Result<PreTokenizer> {
         both(split, byte_level(false))
     };
     let plain = |split: Json| PreTokenizer { normalizer: None, split, ignore_merges: false, add_bos: false };
-    Ok(match name {
+    Some(match name {
         "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "pixtral" => {
             PreTokenizer { ignore_merges: true, add_bos: true, ..plain(split(LLAMA3)) }
         }
@@ -77,11 +123,6 @@ pub(super) fn of(file: &Gguf) -> Result<PreTokenizer> {
         }
         "gpt-2" | "olmo" => plain(byte_level(true)),
         "tekken" => PreTokenizer { ignore_merges: true, add_bos: true, ..plain(split(TEKKEN)) },
-        other => {
-            let known = NAMES.join(", ");
-            return Err(file.fail(format!(
-                "{PRE} is {other:?}, which is not known (known are {known}): text would get other ids"
-            )));
-        }
+        _ => return None,
     })
 }

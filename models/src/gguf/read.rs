@@ -17,6 +17,8 @@ const MOST_DIMENSIONS: u32 = 4;
 pub(super) struct Contents {
     pub(super) metadata: BTreeMap<String, Value>,
     pub(super) tensors: BTreeMap<String, TensorInfo>,
+    /// Where the type and the value of each key are.
+    pub(super) values: BTreeMap<String, Range<usize>>,
 }
 
 /// A tensor in the table.
@@ -49,11 +51,13 @@ pub(super) fn read(file: &[u8]) -> Result<Contents, Fault> {
     // A tensor takes 32 bytes in the table at least, a key with its value 13.
     let tensors = cursor.count("tensors", 32)?;
     let keys = cursor.count("keys", 13)?;
-    let mut metadata = BTreeMap::new();
+    let (mut metadata, mut values) = (BTreeMap::new(), BTreeMap::new());
     for _ in 0..keys {
         let at = cursor.offset();
         let key = cursor.string("a key")?;
+        let first = cursor.offset();
         let value = Value::read(&mut cursor).map_err(|fault| of_key(fault, key))?;
+        values.insert(key.to_owned(), first..cursor.offset());
         if metadata.insert(key.to_owned(), value).is_some() {
             return Err(Fault::new(at, format!("key {key} is there twice")));
         }
@@ -64,7 +68,7 @@ pub(super) fn read(file: &[u8]) -> Result<Contents, Fault> {
         listed.push(tensor(&mut cursor, alignment)?);
     }
     let data = (cursor.offset() as u64).next_multiple_of(alignment);
-    Ok(Contents { metadata, tensors: place(listed, data, file.len())? })
+    Ok(Contents { metadata, tensors: place(listed, data, file.len())?, values })
 }
 
 fn of_key(fault: Fault, key: &str) -> Fault {

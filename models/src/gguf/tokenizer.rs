@@ -15,11 +15,12 @@ const MERGES: &str = "tokenizer.ggml.merges";
 const SCORES: &str = "tokenizer.ggml.scores";
 
 /// Types of tokens as the file numbers them.
-const NORMAL: f64 = 1.0;
-const UNKNOWN: f64 = 2.0;
-const CONTROL: f64 = 3.0;
-const USER_DEFINED: f64 = 4.0;
-const UNUSED: f64 = 5.0;
+pub(super) const NORMAL: f64 = 1.0;
+pub(super) const UNKNOWN: f64 = 2.0;
+pub(super) const CONTROL: f64 = 3.0;
+pub(super) const USER_DEFINED: f64 = 4.0;
+pub(super) const UNUSED: f64 = 5.0;
+pub(super) const BYTE: f64 = 6.0;
 
 /// The ids of special tokens under the names of `config.json`, those that are there.
 pub(super) fn special_ids(file: &Gguf, vocabulary: usize) -> Result<Vec<(&'static str, usize)>> {

@@ -60,6 +60,13 @@ impl TensorType {
         })
     }
 
+    /// Its number in files.
+    pub(super) fn number(self) -> u32 {
+        let blocks = GGML_FORMATS.iter().map(|(number, format)| (*number, TensorType::Blocks(*format)));
+        let mut all = PLAIN.into_iter().chain(blocks);
+        all.find(|(_, dtype)| *dtype == self).map(|(number, _)| number).expect("every type has a number")
+    }
+
     /// Elements of a block.
     pub fn block(self) -> usize {
         if let TensorType::Blocks(format) = self { format.block_size() } else { 1 }

@@ -152,3 +152,22 @@ mod special {
         assert!(link.symlink_metadata().unwrap().is_symlink());
     }
 }
+
+#[test]
+fn a_file_written_in_pieces_appears_whole_or_not_at_all() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("deep/model");
+    let mut dropped = PendingFile::create(&path, Existing::Refuse).unwrap();
+    dropped.write(b"half").unwrap();
+    assert_eq!(fs::read(dropped.flushed().unwrap()).unwrap(), b"half");
+    drop(dropped);
+    assert!(!root.path().join("deep").exists());
+    let mut whole = PendingFile::create(&path, Existing::Refuse).unwrap();
+    whole.write(b"who").unwrap();
+    whole.write(b"le").unwrap();
+    assert!(!path.exists());
+    whole.commit().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"whole");
+    assert!(PendingFile::create(&path, Existing::Refuse).is_err());
+    assert_eq!(fs::read_dir(root.path().join("deep")).unwrap().count(), 1);
+}

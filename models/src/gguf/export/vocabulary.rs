@@ -1,0 +1,281 @@
+//! The tokenizer as keys of the metadata: of a `tokenizer.json`, or copied from another GGUF file.
+//!
+//! What is written is read back and compared on texts that are cut in different ways, so that no file gives other ids than
+//! the model it was made from.
+
+use crate::gguf::pre_tokenizer;
+use crate::gguf::tokenizer::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
+use crate::gguf::write::{GgufWriter, Meta, Metadata};
+use crate::gguf::{Gguf, is_gguf};
+use crate::tokenizer::{TOKENIZER_FILE, Tokenizer};
+use crate::weights::{Result, WeightsError};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Whether a text begins with its special token.
+const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+
+/// Texts that tokenizers cut in different ways.
+const PROBES: [&str; 12] = [
+    "",
+    "Hello, world! It's 3.14159 or 1234567890; isn't it?",
+    " leading and trailing  spaces   ",
+    "\n\n\nlines\r\n\r\n1\t\ttabs\n  indented\n",
+    "I'VE we'll CamelCaseWords snake_case_words kebab-case-words",
+    "na\u{ef}ve caf\u{e9} \u{c4}\u{d6}\u{dc} \u{df} \u{153}uvre",
+    "\u{4f60}\u{597d}\u{ff0c}\u{4e16}\u{754c} \u{3053}\u{3093}\u{306b}\u{3061}\u{306f} \u{c548}\u{b155} \u{447}\u{442}\u{43e}-\u{442}\u{43e} \u{5e9}\u{5dc}\u{5d5}\u{5dd} \u{628}\u{627}",
+    "\u{1f680} (normal) \u{1f636}\u{200d}\u{1f32b}\u{fe0f} \u{2705} \u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467}",
+    "3 33 333 3333 33333 333333 3.3 3..3 \u{664}\u{662}",
+    "def f(x: int) -> str:\n    return f\"{x!r:>10}\"  # ok?? !!\n",
+    "a\u{301}e\u{301} \u{1e9b}\u{323} \u{fb01} \u{2460}",
+    "'''''' ``` \"\" ...... ----- ==== \\\\ // <> [] {} @#$%^&*()_+~|",
+];
+
+/// The keys for the tokenizer of `model`, whose table has `vocabulary` rows. `to` names the file that will hold them.
+///
+/// # Errors
+/// When it is of a kind that GGUF files cannot hold, or would give other ids from there.
+pub(super) fn of(model: &Path, vocabulary: usize, to: &Path, notes: &mut Vec<String>) -> Result<Metadata> {
+    if is_gguf(model) {
+        let file = Gguf::open(model)?;
+        let kept = file.metadata().keys().filter(|key| key.starts_with("tokenizer."));
+        return Ok(kept.map(|key| (key.clone(), Meta::Raw(file.raw(key).to_vec()))).collect());
+    }
+    let path = model.join(TOKENIZER_FILE);
+    if !path.is_file() {
+        notes.push(format!("there is no {TOKENIZER_FILE}: the file has no tokenizer, so it takes token ids and no text"));
+        return Ok(vec![("tokenizer.ggml.model".to_owned(), Meta::Text("none".to_owned()))]);
+    }
+    let tokenizer = Tokenizer::load(model)?;
+    tokenizer.check(vocabulary)?;
+    let fail = |reason: String| WeightsError::content(&path, format!("the tokenizer cannot be written to GGUF: {reason}"));
+    let bytes = hankel_io::input::read(&path)?;
+    let file: File = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
+    let mut metadata = file.keys(vocabulary).map_err(fail)?;
+    metadata.extend(special(model, &tokenizer)?);
+    check(&tokenizer, &metadata, to).map_err(fail)?;
+    metadata.extend(chat_template(model)?.map(|text| ("tokenizer.chat_template".to_owned(), Meta::Text(text))));
+    Ok(metadata)
+}
+
+/// Reads the keys back and compares ids.
+fn check(tokenizer: &Tokenizer, metadata: &Metadata, to: &Path) -> std::result::Result<(), String> {
+    let mut writer = GgufWriter::create(to, metadata, &[]).map_err(|e| e.to_string())?;
+    let copy = writer.so_far().and_then(|path| Tokenizer::of_gguf(&Gguf::open(path)?)).map_err(|e| e.to_string())?;
+    for text in PROBES {
+        let [expected, found] = [tokenizer, &copy].map(|tokenizer| tokenizer.encode(text).map_err(|e| e.to_string()));
+        let (expected, found) = (expected?, found?);
+        if expected != found {
+            return Err(format!("{text:?} has the ids {expected:?} and would get {found:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Ids with a meaning, and what is put around a text.
+fn special(model: &Path, tokenizer: &Tokenizer) -> Result<Metadata> {
+    let id = |key: &str, id: u32| (format!("tokenizer.ggml.{key}_token_id"), Meta::U32(id));
+    let mut metadata = Metadata::new();
+    metadata.extend(tokenizer.bos().map(|token| id("bos", token)));
+    metadata.extend(tokenizer.eos().map(|token| id("eos", token)));
+    let config = config(model)?;
+    for (theirs, ours) in [("unk_token", "unknown"), ("pad_token", "padding")] {
+        let value = config.get(theirs).map_or(&Json::Null, |value| value.get("content").unwrap_or(value));
+        let found = value.as_str().and_then(|token| tokenizer.id(token));
+        metadata.extend(found.map(|token| id(ours, token)));
+    }
+    let (plain, around) = (tokenizer.encode("a")?, tokenizer.encode_with_special("a")?);
+    let begins = tokenizer.bos().is_some_and(|bos| around.first() == Some(&bos) && plain.first() != Some(&bos));
+    let ends = tokenizer.eos().is_some_and(|eos| around.last() == Some(&eos) && plain.last() != Some(&eos));
+    // What the configuration says counts more than what `tokenizer.json` does, as in llama.cpp's converter.
+    let said = |key: &str| config.get(key).and_then(Json::as_bool);
+    metadata.push((ADD_BOS.to_owned(), Meta::Bool(said("add_bos_token").unwrap_or(begins) && tokenizer.bos().is_some())));
+    if said("add_eos_token").unwrap_or(ends) && tokenizer.eos().is_some() {
+        metadata.push(("tokenizer.ggml.add_eos_token".to_owned(), Meta::Bool(true)));
+    }
+    Ok(metadata)
+}
+
+/// `tokenizer_config.json`; an empty object where there is none.
+fn config(model: &Path) -> Result<Json> {
+    let path = model.join("tokenizer_config.json");
+    if !path.is_file() {
+        return Ok(Json::Object(serde_json::Map::new()));
+    }
+    let bytes = hankel_io::input::read(&path)?;
+    serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))
+}
+
+/// The template of conversations: a file of its own, or in `tokenizer_config.json`, of several the one named `default`.
+fn chat_template(model: &Path) -> Result<Option<String>> {
+    let path = model.join("chat_template.jinja");
+    if path.is_file() {
+        let bytes = hankel_io::input::read(&path)?;
+        return String::from_utf8(bytes).map(Some).map_err(|e| WeightsError::content(&path, e.to_string()));
+    }
+    let config = config(model)?;
+    Ok(match config.get("chat_template") {
+        Some(Json::String(text)) => Some(text.clone()),
+        Some(Json::Array(several)) => several
+            .iter()
+            .find(|one| one["name"] == "default")
+            .and_then(|one| one["template"].as_str().map(str::to_owned)),
+        _ => None,
+    })
+}
+
+/// The parts of a `tokenizer.json` that decide ids.
+#[derive(Deserialize)]
+struct File {
+    model: Model,
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+    normalizer: Option<Json>,
+    pre_tokenizer: Option<Json>,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    vocab: Json,
+    #[serde(default)]
+    merges: Vec<Merge>,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+    unk_token: Option<String>,
+}
+
+/// A merge in either spelling.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Merge {
+    Pair(String, String),
+    Text(String),
+}
+
+impl Merge {
+    fn pair(&self) -> std::result::Result<(&str, &str), String> {
+        match self {
+            Merge::Pair(left, right) => Ok((left, right)),
+            Merge::Text(text) => text.split_once(' ').ok_or_else(|| format!("the merge {text:?} has no space")),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Added {
+    id: u32,
+    content: String,
+    special: bool,
+}
+
+impl File {
+    fn keys(&self, vocabulary: usize) -> std::result::Result<Metadata, String> {
+        let kind = self.model.kind.as_deref().unwrap_or("BPE");
+        if kind != "BPE" {
+            return Err(format!("its model is {kind:?}; BPE, byte-level or of SentencePiece, can be"));
+        }
+        let ids: BTreeMap<String, u32> =
+            serde_json::from_value(self.model.vocab.clone()).map_err(|e| format!("vocab: {e}"))?;
+        let tokens = self.tokens(&ids, vocabulary)?;
+        let mut metadata = Metadata::new();
+        let mut put = |key: &str, value: Meta| metadata.push((format!("tokenizer.ggml.{key}"), value));
+        if self.is_sentencepiece() {
+            put("model", Meta::Text("llama".to_owned()));
+            put("pre", Meta::Text("default".to_owned()));
+            put("scores", Meta::F32s(self.scores(&tokens)?));
+            put("add_space_prefix", Meta::Bool(self.begins_with_space()?));
+        } else {
+            let pre = pre_tokenizer::name(self.normalizer.as_ref(), self.pre_tokenizer.as_ref(), self.model.ignore_merges)?;
+            put("model", Meta::Text("gpt2".to_owned()));
+            put("pre", Meta::Text(pre.to_owned()));
+            let merges = self.model.merges.iter().map(Merge::pair);
+            let merges = merges.map(|pair| pair.map(|(left, right)| format!("{left} {right}")));
+            put("merges", Meta::Texts(merges.collect::<std::result::Result<_, _>>()?));
+        }
+        let (texts, types) = tokens.into_iter().unzip();
+        put("tokens", Meta::Texts(texts));
+        put("token_type", Meta::I32s(types));
+        Ok(metadata)
+    }
+
+    fn is_sentencepiece(&self) -> bool {
+        self.model.byte_fallback
+    }
+
+    /// Every token of the table with its type; rows without a token are named as llama.cpp's converter names them.
+    fn tokens(&self, ids: &BTreeMap<String, u32>, vocabulary: usize) -> std::result::Result<Vec<(String, i32)>, String> {
+        let mut tokens: Vec<(String, i32)> = (0..vocabulary).map(|id| (format!("[PAD{id}]"), UNUSED as i32)).collect();
+        let mut put = |id: u32, text: &str, kind: f64| match tokens.get_mut(id as usize) {
+            Some(token) => {
+                *token = (text.to_owned(), kind as i32);
+                Ok(())
+            }
+            None => Err(format!("token {text:?} has the id {id}, and the model {vocabulary} rows")),
+        };
+        for (text, &id) in ids {
+            let is_byte = self.model.byte_fallback && text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
+            put(id, text, if is_byte { BYTE } else { NORMAL })?;
+        }
+        for Added { id, content, special } in &self.added_tokens {
+            put(*id, content, if *special { CONTROL } else { USER_DEFINED })?;
+        }
+        // Byte-level tokenizers name a token here that takes no part.
+        if let Some((text, id)) = self.model.unk_token.as_ref().and_then(|text| Some((text, *ids.get(text)?)))
+            && self.is_sentencepiece()
+        {
+            put(id, text, UNKNOWN)?;
+        }
+        Ok(tokens)
+    }
+
+    /// Whether a space is put before a text.
+    fn begins_with_space(&self) -> std::result::Result<bool, String> {
+        let replace = serde_json::json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
+        let prepend = serde_json::json!({ "type": "Prepend", "prepend": "▁" });
+        let parts = match &self.normalizer {
+            Some(Json::Object(map)) if map.get("type") == Some(&"Sequence".into()) => {
+                map.get("normalizers").and_then(Json::as_array).cloned().unwrap_or_default()
+            }
+            Some(one @ Json::Object(_)) => vec![one.clone()],
+            _ => Vec::new(),
+        };
+        if parts == [prepend, replace.clone()] {
+            return Ok(true);
+        }
+        let kind = |value: &Option<Json>, key: &str| value.as_ref().and_then(|v| v.get(key)?.as_str().map(str::to_owned));
+        if parts == [replace] {
+            return Ok(false);
+        }
+        if parts.is_empty() && kind(&self.pre_tokenizer, "type").as_deref() == Some("Metaspace") {
+            return Ok(kind(&self.pre_tokenizer, "prepend_scheme").as_deref() != Some("never"));
+        }
+        Err("its normalizer does not mark spaces as SentencePiece does".to_owned())
+    }
+
+    /// SentencePiece merges the pair with the best score first: a score for each token, from the ranks of the merges.
+    fn scores(&self, tokens: &[(String, i32)]) -> std::result::Result<Vec<f32>, String> {
+        let mut ranks: HashMap<String, usize> = HashMap::new();
+        let mut last: Option<String> = None;
+        for (rank, merge) in self.model.merges.iter().enumerate() {
+            let (left, right) = merge.pair()?;
+            let token = format!("{left}{right}");
+            if ranks.contains_key(&token) && last.as_ref() != Some(&token) {
+                return Err(format!("the merges that make {token:?} do not follow each other, so that no score gives their order"));
+            }
+            ranks.entry(token.clone()).or_insert(rank);
+            last = Some(token);
+        }
+        let made = self.model.merges.len();
+        let score = |(id, (text, kind)): (usize, &(String, i32))| {
+            let rank = ranks.get(text).copied().unwrap_or(made + id);
+            if f64::from(*kind) == NORMAL { -(rank as f32) } else { 0.0 }
+        };
+        Ok(tokens.iter().enumerate().map(score).collect())
+    }
+}

@@ -1,0 +1,222 @@
+//! GGUF files that are written: those of llama.cpp's converter, tensor for tensor and key for key, and what cannot be written.
+//!
+//! llama.cpp itself judges the other families: `tests/peers/llamacpp`.
+
+use hankel_core::{Tensor, no_grad};
+use hankel_models::adapters::{Dora, Hrm, HrmConfig, LoraConfig, Preset};
+use hankel_models::decoder::{DecoderConfig, InitType, LoadOptions, init_model};
+use hankel_models::gguf::{ExportType, Gguf, Value, export_adapter, export_model};
+use hankel_models::weights::ModelFiles;
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, Pass, Tokenizer};
+use hankel_tests::decoders::none;
+use hankel_tests::golden::Golden;
+use std::path::{Path, PathBuf};
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
+}
+
+fn logits(model: &Decoder, tokens: &Tensor) -> Vec<f64> {
+    no_grad(|| model.logits(tokens, &none(model), &mut Pass::default())).unwrap().to_f64_vec()
+}
+
+fn largest_difference(x: &[f64], y: &[f64]) -> f64 {
+    assert_eq!(x.len(), y.len());
+    x.iter().zip(y).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
+}
+
+/// The values at `key` of any kind, to be compared.
+fn shown(file: &Gguf, key: &str) -> String {
+    match &file.metadata()[key] {
+        Value::Array(array) => format!("{} elements", array.len()),
+        Value::Float(value) => format!("{:e}", *value as f32),
+        value => format!("{value:?}"),
+    }
+}
+
+#[test]
+fn a_directory_becomes_the_file_of_the_converter() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("llama.gguf");
+    let report = export_model(&golden("gguf/models/hf/llama"), &path, ExportType::Q8_0).unwrap();
+    assert_eq!((report.architecture, report.notes.len()), ("llama", 0));
+    let (ours, theirs) = (Gguf::open(&path).unwrap(), Gguf::open(&golden("gguf/models/llama.q8_0.gguf")).unwrap());
+    for key in theirs.metadata().keys().filter(|key| !["general.license", "general.size_label"].contains(&&key[..])) {
+        assert_eq!(shown(&ours, key), shown(&theirs, key), "{key}");
+    }
+    let names = |file: &Gguf| file.tensors().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&ours), names(&theirs));
+    for (name, tensor) in theirs.tensors() {
+        let found = &ours.tensors()[name];
+        assert_eq!((found.dtype, &found.shape), (tensor.dtype, &tensor.shape), "{name}");
+        if name == "rope_freqs.weight" {
+            // Computed, there and here.
+            let floats = |bytes: &[u8]| -> Vec<f64> {
+                bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
+            };
+            let (found, expected) = (floats(ours.bytes(found)), floats(theirs.bytes(tensor)));
+            assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-6 * y.abs()), "{found:?} {expected:?}");
+        } else {
+            assert!(ours.bytes(found) == theirs.bytes(tensor), "{name}");
+        }
+    }
+    let (ours, theirs) = (Tokenizer::load(&path).unwrap(), Tokenizer::load(&golden("gguf/models/hf/llama")).unwrap());
+    for text in ["hello the in<|eot_id|>", " a  b\n\n12345", "\u{e9}\u{4f60}"] {
+        assert_eq!(ours.encode_with_special(text).unwrap(), theirs.encode_with_special(text).unwrap(), "{text:?}");
+    }
+    assert_eq!((ours.bos(), ours.eos()), (theirs.bos(), theirs.eos()));
+}
+
+#[test]
+fn families_that_are_read_come_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    for case in ["llama", "llama3", "llama_linear", "llama_yarn", "qwen2", "qwen3"] {
+        let io = Golden::read(&format!("families/{case}/io"));
+        let tokens = io.tokens("input_ids");
+        let directory = golden(&format!("families/{case}/hf"));
+        let path = scratch.path().join(format!("{case}.gguf"));
+        let report = export_model(&directory, &path, ExportType::F32).unwrap();
+        assert!(report.notes.len() == 1 && report.notes[0].contains("no tokenizer"), "{:?}", report.notes);
+        let [was, is] = [&directory, &path].map(|path| Decoder::load(path, LoadOptions::default()).unwrap());
+        let (expected, found) = (logits(&was, &tokens), logits(&is, &tokens));
+        // Constants are floats of 32 bits in the file.
+        let difference = largest_difference(&found, &expected);
+        assert!(difference < 2e-5, "{case}: {difference:e}");
+        assert_eq!(was.config().parameters(), is.config().parameters(), "{case}");
+    }
+}
+
+#[test]
+fn what_llamacpp_would_compute_in_another_way_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("model.gguf");
+    let refusal = |model: &str| export_model(&golden(model), &path, ExportType::F16).unwrap_err().to_string();
+    let gemma = refusal("families/gemma3_text/hf");
+    assert!(gemma.contains("gemma3") && gemma.contains("query_pre_attn_scalar"), "{gemma}");
+    assert!(!path.exists());
+    // A window that the architecture does not have ends the context.
+    let report = export_model(&golden("mistral/window/hf"), &path, ExportType::F32).unwrap();
+    assert!(report.notes.iter().any(|note| note.contains("context_length is 16")), "{:?}", report.notes);
+    let file = Gguf::open(&path).unwrap();
+    assert_eq!(file.metadata()["llama.context_length"], Value::Integer(16));
+    // Nothing is overwritten.
+    let again = export_model(&golden("mistral/window/hf"), &path, ExportType::F32).unwrap_err();
+    assert!(again.to_string().contains("exists"), "{again}");
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn every_other_family_is_written_with_its_names() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (case, architecture, name, key) in [
+        ("smollm3", "smollm3", "blk.3.ffn_gate.weight", "smollm3.rope.freq_base"),
+        ("olmo2", "olmo2", "blk.1.post_ffw_norm.weight", "olmo2.attention.layer_norm_rms_epsilon"),
+        ("phi3", "phi3", "blk.0.attn_qkv.weight", "phi3.attention.sliding_window"),
+        ("phi3_longrope", "phi3", "rope_factors_long.weight", "phi3.rope.scaling.attn_factor"),
+        ("granite", "granite", "blk.2.attn_q.weight", "granite.logit_scale"),
+        ("gpt2", "gpt2", "blk.1.attn_qkv.bias", "gpt2.attention.layer_norm_epsilon"),
+    ] {
+        let path = scratch.path().join(format!("{case}.gguf"));
+        export_model(&golden(&format!("families/{case}/hf")), &path, ExportType::F16).unwrap();
+        let file = Gguf::open(&path).unwrap();
+        assert_eq!(file.string("general.architecture").unwrap(), Some(architecture));
+        assert!(file.tensors().contains_key(name), "{case}: {:?}", file.tensors().keys());
+        assert!(file.metadata().contains_key(key), "{case}: {:?}", file.metadata().keys());
+    }
+}
+
+/// The values of a tensor in f32.
+fn values(files: &mut ModelFiles, name: &str, shape: &[usize]) -> Vec<f64> {
+    files.take(name, shape).unwrap().to_f64_vec()
+}
+
+#[test]
+fn types_round_as_much_as_they_must() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (model, d) = (scratch.path().join("model"), 256);
+    let sizes = DecoderConfig { vocabulary: 64, d_model: d, layers: 1, heads: 4, kv_heads: 2, head_dim: 64, ..DecoderConfig::mistral_7b() };
+    let config = DecoderConfig { d_ff: 96, sliding_window: None, ..sizes };
+    init_model(&config, 3, InitType::F32, &model).unwrap();
+    let (name, shape) = ("model.layers.0.self_attn.q_proj.weight", [256, 256]);
+    let exact = values(&mut ModelFiles::open(&model).unwrap(), name, &shape);
+    let norm = exact.iter().map(|x| x * x).sum::<f64>();
+    for (dtype, stored, limit) in [
+        (ExportType::F32, "F32", 0.0),
+        (ExportType::F16, "F16", 3e-4),
+        (ExportType::Bf16, "BF16", 3e-3),
+        (ExportType::Q8_0, "Q8_0", 0.0058),
+        (ExportType::Q4_0, "Q4_0", 0.090),
+        (ExportType::Q4K, "Q4_K", 0.0745),
+    ] {
+        let path = scratch.path().join(format!("{dtype}.gguf"));
+        export_model(&model, &path, dtype).unwrap();
+        let file = Gguf::open(&path).unwrap();
+        let stored_as = |name: &str| file.tensors()[name].dtype.to_string();
+        assert_eq!(stored_as("blk.0.attn_q.weight"), stored);
+        assert_eq!(stored_as("blk.0.attn_norm.weight"), "F32");
+        let table = if stored.starts_with("Q4") { "Q8_0" } else { stored };
+        assert_eq!(stored_as("token_embd.weight"), table);
+        // Rows of 96 are no whole blocks of 256.
+        assert_eq!(stored_as("blk.0.ffn_down.weight"), if stored == "Q4_K" { "Q5_0" } else { stored });
+        let found = values(&mut ModelFiles::open(&path).unwrap(), name, &shape);
+        let error = found.iter().zip(&exact).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
+        assert!((error / norm).sqrt() <= limit, "{dtype}: {}", (error / norm).sqrt());
+        // What is in blocks already stays as it is.
+        let again = scratch.path().join(format!("{dtype}-again.gguf"));
+        export_model(&path, &again, dtype).unwrap();
+        let (was, is) = (Gguf::open(&path).unwrap(), Gguf::open(&again).unwrap());
+        for (name, tensor) in was.tensors() {
+            assert!(was.bytes(tensor) == is.bytes(&is.tensors()[name]), "{dtype} {name}");
+        }
+    }
+}
+
+#[test]
+fn values_beyond_a_type_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("model.gguf");
+    let model = scratch.path().join("model");
+    let sizes = DecoderConfig { vocabulary: 32, d_model: 32, layers: 1, heads: 2, kv_heads: 2, head_dim: 16, ..DecoderConfig::mistral_7b() };
+    let config = DecoderConfig { d_ff: 32, init_std: 1e6, ..sizes };
+    init_model(&config, 3, InitType::F32, &model).unwrap();
+    let message = export_model(&model, &path, ExportType::F16).unwrap_err().to_string();
+    assert!(message.contains("choose --type bf16") && !path.exists(), "{message}");
+    export_model(&model, &path, ExportType::Bf16).unwrap();
+}
+
+#[test]
+fn adapters_become_those_of_llamacpp() {
+    let scratch = tempfile::tempdir().unwrap();
+    for case in ["lora", "rslora"] {
+        let path = scratch.path().join(format!("{case}.gguf"));
+        let directory = golden(&format!("gguf/adapter/{case}"));
+        let report = export_adapter(&directory, &golden("gguf/models/hf/llama"), &path).unwrap();
+        assert_eq!(report.architecture, "llama");
+        let (ours, theirs) = (Gguf::open(&path).unwrap(), Gguf::open(&golden(&format!("gguf/adapter/{case}.gguf"))).unwrap());
+        for key in theirs.metadata().keys() {
+            assert_eq!(shown(&ours, key), shown(&theirs, key), "{case} {key}");
+        }
+        assert_eq!(ours.tensors().len(), theirs.tensors().len());
+        for (name, tensor) in theirs.tensors() {
+            assert!(ours.bytes(&ours.tensors()[name]) == theirs.bytes(tensor), "{case} {name}");
+        }
+    }
+}
+
+#[test]
+fn adapters_that_have_no_place_say_what_to_do() {
+    let scratch = tempfile::tempdir().unwrap();
+    let model = golden("gguf/models/hf/llama");
+    let backbone = Decoder::load(&model, LoadOptions::default()).unwrap();
+    let placement = backbone.placement();
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 4, placement.d_model, 512));
+    let dora = AdapterConfig::linear::<Dora>(&LoraConfig::new(2));
+    for (name, config, remedy) in [("hrm", hrm, "train generate"), ("dora", dora, "train merge")] {
+        let directory = scratch.path().join(name);
+        let adapters = AdapterSet::on(&config, &placement, &backbone.parameters(), 1).unwrap();
+        adapters.save(&directory, None).unwrap();
+        let path = scratch.path().join("adapter.gguf");
+        let message = export_adapter(&directory, &model, &path).unwrap_err().to_string();
+        assert!(message.contains(remedy) && !path.exists(), "{message}");
+    }
+}
