@@ -6,7 +6,7 @@
 
 Every family of tests/golden/families, a Gemma 3 of transformers, the model of tests/golden/gguf/adapter with its adapters, and
 SmolLM2 where its file is given. F32 files and adapters: largest difference of log-probabilities at most 1e-4; F16 2e-2 (3e-4 and 1e-1 on SmolLM2, whose
-logits are larger). All but F32: difference of the mean loss at most 1e-2 and the mean KL divergence, against the same
+logits are larger). All but F32: difference of the mean loss at most 2e-2 and the mean KL divergence, against the same
 values in float32 (the file read back). Prints a
 table; exit code 1 when a limit is exceeded.
 """
@@ -33,7 +33,7 @@ LIMITS_REAL = {"f32": 3e-4, "f16": 1e-1}
 # ggml looks GELU up in a table of 16-bit floats.
 GELU = {"gpt2", "gemma3"}
 GELU_LIMIT = 5e-3
-LOSS, KL = 1e-2, {"f16": 1e-3, "bf16": 1e-3, "q8_0": 1e-2, "q4_0": 1e-2, "q4_k": 1e-2}
+LOSS, KL = 2e-2, {"f16": 1e-3, "bf16": 1e-3, "q8_0": 1e-2, "q4_0": 1e-2, "q4_k": 1e-2}
 
 
 def log_softmax(x):

@@ -5,7 +5,6 @@ mod damaged_adapters;
 mod devices;
 mod exactness;
 mod extremes;
-mod gguf_export;
 mod golden_families;
 mod golden_gguf;
 mod golden_hrm;
