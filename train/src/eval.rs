@@ -3,15 +3,16 @@
 use super::CheckFailed;
 use super::device::DeviceArgs;
 use super::fit::load_run;
+use super::generate::attach;
+use crate::adapters;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use hankel_core::with_precision;
 use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
-use hankel_models::AdapterSet;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use hankel_trainer::config::Config;
-use hankel_trainer::fit::{BackboneSnapshot, adapter_directory, evaluate_and_generate, record_states, to_lines};
+use hankel_trainer::fit::{BackboneSnapshot, evaluate_and_generate, record_states, to_lines};
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{Scores, Split};
 use hankel_trainer::run::interrupt::{self, Interrupted};
@@ -29,9 +30,12 @@ pub struct Args {
     /// Adapter to evaluate: a name of the run's, a directory, or `none`; all of the run's when left out
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Vec<String>,
-    /// Data to evaluate on
-    #[arg(long, value_enum, default_value_t = SplitArg::Validation)]
-    split: SplitArg,
+    /// Part of the run's data to evaluate on; validation when left out
+    #[arg(long, value_enum)]
+    split: Option<SplitArg>,
+    /// Another file, in the format of the run's own, all of which is evaluated
+    #[arg(long, value_name = "FILE", conflicts_with = "split")]
+    data: Option<PathBuf>,
     /// Sequences to evaluate, from the first; all when left out
     #[arg(long, value_name = "N")]
     sequences: Option<NonZeroUsize>,
@@ -45,7 +49,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Directory for predictions.jsonl, every answer with its references (tasks on texts only);
-    /// RUN/eval-SPLIT when left out
+    /// RUN/eval-SPLIT, or RUN/eval-NAME of the file of --data, when left out
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Exit with code 1 unless METRIC>=REFERENCE or METRIC<=REFERENCE holds for every adapter; the reference is a number or
@@ -71,12 +75,32 @@ impl SplitArg {
     }
 }
 
+impl Args {
+    fn split(&self) -> Split {
+        match self.data {
+            Some(_) => Split::Test,
+            None => self.split.map_or(Split::Validation, SplitArg::split),
+        }
+    }
+
+    /// What is evaluated, in a word.
+    fn part(&self) -> String {
+        let name = self.data.as_ref().and_then(|file| file.file_stem());
+        name.map_or_else(|| self.split().name().to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+}
+
 pub fn run(args: &Args) -> Result<()> {
-    let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, args.split.split()));
+    // A result has no figures on another file.
+    let known = args.data.is_none().then(|| args.split());
+    let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, known));
     let checks = checks.collect::<Result<Vec<_>>>()?;
     let mut config = load_run(&args.run)?;
     args.device.apply(&mut config)?;
-    let task = config.task.build()?;
+    let task = match &args.data {
+        Some(file) => config.task.build_on(file)?,
+        None => config.task.build()?,
+    };
     let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
     let precision = config.precision.of_products();
     with_precision(precision, || evaluate(args, &checks, &config, &*task, &snapshot))
@@ -89,10 +113,10 @@ fn evaluate(
     task: &dyn Task,
     snapshot: &BackboneSnapshot,
 ) -> Result<()> {
-    let split = args.split.split();
+    let (split, part) = (args.split(), args.part());
     let available = task.sequences(split);
     if available == 0 {
-        bail!("the task of {} has no {} sequences", args.run.display(), split.name());
+        bail!("the task of {} has no {part} sequences", args.run.display());
     }
     if let Some(file) = &args.record_states {
         if args.adapter.len() != 1 {
@@ -102,19 +126,20 @@ fn evaluate(
             bail!("--record-states {}: expected the name of a new file ending in .safetensors", file.display());
         }
     }
-    let names = if args.adapter.is_empty() { saved(&args.run)? } else { args.adapter.clone() };
+    let names = if args.adapter.is_empty() {
+        std::iter::once(adapters::NONE.to_owned()).chain(adapters::names(&args.run)?).collect()
+    } else {
+        args.adapter.clone()
+    };
+    let directories = names.iter().map(|name| adapters::directory(&args.run, name)).collect::<Result<Vec<_>>>()?;
     interrupt::install("ending after this batch").context("cannot take over Ctrl-C")?;
     let mut all: Vec<(String, Scores)> = Vec::new();
     let mut predictions = Vec::new();
     let mut interrupted = None;
-    for name in names {
-        let directory = adapter_directory(&args.run, &name);
-        let model = if name == "none" && !directory.is_dir() {
-            snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?
-        } else {
-            snapshot.with_saved_adapter(&directory, config.task.sequence_length())?
-        };
-        if config.backbone.trains_with_adapter() && !directory.join(TRAINED_BACKBONE_FILE).is_file() {
+    for (name, directory) in names.into_iter().zip(directories) {
+        let model = attach(snapshot, directory.as_deref(), config.task.sequence_length())?;
+        let trained = directory.is_some_and(|directory| directory.join(TRAINED_BACKBONE_FILE).is_file());
+        if config.backbone.trains_with_adapter() && !trained {
             tell!(
                 "warning: `{name}` comes without {TRAINED_BACKBONE_FILE}: it is evaluated on the backbone as it was before \
                  adapters were trained"
@@ -142,7 +167,7 @@ fn evaluate(
         all.push((name, scores));
     }
     if !predictions.is_empty() {
-        let out = args.out.clone().unwrap_or_else(|| args.run.join(format!("eval-{}", split.name())));
+        let out = args.out.clone().unwrap_or_else(|| args.run.join(format!("eval-{part}")));
         hankel_io::create_folder(&out)?;
         let path = out.join("predictions.jsonl");
         write_file(&path, to_lines(&predictions)?.as_bytes(), Existing::Replace)?;
@@ -151,11 +176,11 @@ fn evaluate(
     if args.json {
         let rows: Vec<_> = all
             .iter()
-            .map(|(name, scores)| json!({ "adapter": name, "split": split.name(), "scores": scores }))
+            .map(|(name, scores)| json!({ "adapter": name, "split": part, "scores": scores }))
             .collect();
         terminal::json(&serde_json::to_string_pretty(&rows)?)?;
     } else {
-        terminal::print(&table(&all, split))?;
+        terminal::print(&table(&all, &part))?;
     }
     if let Some(interrupted) = interrupted {
         return Err(interrupted.into());
@@ -169,27 +194,11 @@ fn evaluate(
     if failed.is_empty() { Ok(()) } else { Err(CheckFailed(failed.join("; ")).into()) }
 }
 
-/// The adapters of a run, and the backbone alone.
-fn saved(run: &Path) -> Result<Vec<String>> {
-    let directory = run.join("adapters");
-    let mut names = vec!["none".to_owned()];
-    if directory.is_dir() {
-        let entries = std::fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
-        let mut found: Vec<String> = entries
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter(|name| !name.starts_with('.') && name != "none")
-            .collect();
-        found.sort();
-        names.extend(found);
-    }
-    Ok(names)
-}
-
-fn table(all: &[(String, Scores)], split: Split) -> String {
+fn table(all: &[(String, Scores)], part: &str) -> String {
     let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(8);
     let block = |(name, scores): &(String, Scores)| {
         let title =
-            format!("{name:<width$}  {} of {} sequences, {} targets\n", split.name(), scores.sequences, scores.tokens);
+            format!("{name:<width$}  {part} of {} sequences, {} targets\n", scores.sequences, scores.tokens);
         let line = |(metric, value): (&String, &f64)| format!("{:<width$}    {metric:<36} {value:.4}\n", "");
         title + &scores.metrics.iter().map(line).collect::<Vec<_>>().concat()
     };
@@ -206,8 +215,8 @@ struct Check {
 }
 
 impl Check {
-    /// A row stands for its figure on `split` in the result of `run`.
-    fn parse(text: &str, run: &Path, split: Split) -> Result<Self> {
+    /// A row stands for its figure on `split`, if it has one, in the result of `run`.
+    fn parse(text: &str, run: &Path, split: Option<Split>) -> Result<Self> {
         let parts = text.split_once(">=").map(|(m, r)| (m, true, r)).or_else(|| {
             let (metric, reference) = text.split_once("<=")?;
             Some((metric, false, reference))
@@ -238,7 +247,8 @@ impl Check {
 }
 
 /// `hrm`, `hrm-0.01`, `lora+0.05`: a row of the run's result and a number.
-fn relative(metric: &str, reference: &str, run: &Path, split: Split) -> Result<f64> {
+fn relative(metric: &str, reference: &str, run: &Path, split: Option<Split>) -> Result<f64> {
+    let split = split.context("a result has no figures on the file of --data: name a number")?;
     let run = Run::load(run)?;
     // Names may hold a minus themselves: the longest one that fits is meant.
     let fitting = run.rows().iter().filter_map(|row| Some((row, offset(reference.strip_prefix(&row.name)?)?)));
@@ -274,7 +284,7 @@ mod tests {
     #[test]
     fn checks() {
         let scores = Scores { metrics: BTreeMap::from([("accuracy".to_owned(), 0.7)]), ..Scores::default() };
-        let parse = |text: &str| Check::parse(text, Path::new("nowhere"), Split::Validation);
+        let parse = |text: &str| Check::parse(text, Path::new("nowhere"), Some(Split::Validation));
         let failure = |text: &str| parse(text).unwrap().failure("hrm", &scores).map(|failure| failure.is_some());
         assert!(!failure("accuracy>=0.69").unwrap());
         assert!(failure("accuracy >= 0.71").unwrap());

@@ -2,6 +2,7 @@
 
 use super::device::DeviceArgs;
 use super::fit::load_run;
+use crate::adapters;
 use anyhow::{Context, Result, bail};
 use hankel_core::{Precision, with_precision};
 use hankel_io::terminal;
@@ -9,7 +10,7 @@ use hankel_io::{Existing, write_file};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
 use hankel_trainer::config::Quantize;
-use hankel_trainer::fit::{BackboneSnapshot, Model, adapter_directory};
+use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::tasks::TokenKind;
 use hankel_trainer::tasks::maestro::events::{Event, decode, token};
 use hankel_trainer::tasks::maestro::midi;
@@ -138,7 +139,7 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
             config.task.kind()
         ),
     };
-    let adapter = args.adapter.as_ref().map(|name| adapter_directory(run, name));
+    let adapter = args.adapter.as_ref().map_or(Ok(None), |name| adapters::directory(run, name))?;
     Ok((attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?, codec, precision))
 }
 

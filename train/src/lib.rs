@@ -2,6 +2,7 @@
 
 #![warn(clippy::print_stderr)]
 
+mod adapters;
 mod audit;
 mod convert;
 mod device;
@@ -13,6 +14,7 @@ mod forward;
 mod generate;
 mod init_model;
 mod merge;
+mod predict;
 mod quantize;
 mod report;
 mod score;
@@ -46,6 +48,8 @@ enum Command {
     Forward(forward::Args),
     /// Continue a text with the model of a run or of a directory
     Generate(generate::Args),
+    /// Answer a file of prompts; goes on where it was stopped
+    Predict(predict::Args),
     /// Quantise a model's projections to 4 bits, in the layout of bitsandbytes
     Quantize(quantize::Args),
     /// Fold an adapter into the weights of its model
@@ -100,6 +104,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Eval(args) => eval::run(&args),
         Command::Forward(args) => forward::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Convert(args) => convert::run(&args),

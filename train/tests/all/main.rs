@@ -3,9 +3,11 @@
 mod bad_input;
 mod commands;
 mod common;
+mod gguf_export;
 mod gpu;
 mod mistral;
 mod paper;
+mod predict;
 mod resume;
 mod texts;
 mod version_0_1;

@@ -147,6 +147,14 @@ impl TaskConfig {
     pub fn build(&self) -> Result<Box<dyn Task>, TaskError> {
         self.settings().build()
     }
+
+    /// The task with the whole of another file as its test part.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or the task has no files.
+    pub fn build_on(&self, file: &Path) -> Result<Box<dyn Task>, TaskError> {
+        self.settings().build_on(file)
+    }
 }
 
 #[cfg(test)]

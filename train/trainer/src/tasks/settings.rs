@@ -77,6 +77,14 @@ pub(crate) trait TaskSettings {
     /// # Errors
     /// When a file it needs cannot be used.
     fn build(&self) -> Result<Box<dyn Task>, TaskError>;
+
+    /// The task of resolved settings with the whole of `file`, in the format of its own files, as its test part.
+    ///
+    /// # Errors
+    /// When it cannot be used, or the task has no files.
+    fn build_on(&self, _file: &Path) -> Result<Box<dyn Task>, TaskError> {
+        Err(TaskError::Unusable(format!("a task of kind {:?} is not evaluated on another file", self.kind())))
+    }
 }
 
 /// How many sequences of each split are generated, and from which seed.

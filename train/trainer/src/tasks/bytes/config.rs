@@ -5,7 +5,7 @@ use crate::settings::check::Checks;
 use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The bytes of a file, the next one predicted at every position. The file is cut 90/5/5 into training, validation and
 /// test part.
@@ -68,6 +68,10 @@ impl TaskSettings for BytesConfig {
 
     fn build(&self) -> Result<Box<dyn Task>, TaskError> {
         Ok(Box::new(Bytes::open(self)?))
+    }
+
+    fn build_on(&self, file: &Path) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(Bytes::open_on(self, file)?))
     }
 }
 

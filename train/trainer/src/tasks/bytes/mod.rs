@@ -5,17 +5,21 @@ mod config;
 pub(crate) use config::BytesConfig;
 
 use super::ngram::Ngrams;
+use super::settings::GeneratedData;
 use super::{MetricSums, Row, Task, TaskError, file};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_core::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The task `bytes`: the first 90 % of a file are for training, then 5 % each for validation and test.
 pub(crate) struct Bytes {
     config: BytesConfig,
     text: Vec<u8>,
+    /// Whether all of it is the test part.
+    is_whole: bool,
     file: DataFile,
     data_seed: u64,
     baselines: OnceLock<BTreeMap<String, f64>>,
@@ -45,9 +49,27 @@ impl Bytes {
         Ok(task)
     }
 
+    /// All of another file as the test part, in windows that follow each other.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is shorter than a window.
+    pub(crate) fn open_on(config: &BytesConfig, path: &Path) -> Result<Self, TaskError> {
+        let (text, file) = file::read("--data", path)?;
+        let (bytes, length) = (text.len(), config.length);
+        if bytes <= length {
+            let name = path.display();
+            let problem = format!("`--data`: {name} has {bytes} bytes; a window of `task.length` = {length} needs {}", length + 1);
+            return Err(TaskError::Unusable(problem));
+        }
+        let test_sequences = (bytes - 1).div_ceil(length);
+        let sequences = GeneratedData { test_sequences, ..config.sequences.clone() };
+        let config = BytesConfig { path: path.to_owned(), sequences, ..config.clone() };
+        Ok(Bytes { is_whole: true, ..Self::of(&config, text, file) })
+    }
+
     fn of(config: &BytesConfig, text: Vec<u8>, file: DataFile) -> Self {
         let data_seed = config.sequences.seed();
-        Bytes { config: config.clone(), text, file, data_seed, baselines: OnceLock::new() }
+        Bytes { config: config.clone(), text, is_whole: false, file, data_seed, baselines: OnceLock::new() }
     }
 
     /// Bits per character of n-gram models of the whole training part, on the windows of the validation part.
@@ -66,6 +88,7 @@ impl Bytes {
         match split {
             Split::Train => 0..all - 2 * small,
             Split::Validation => all - 2 * small..all - small,
+            Split::Test if self.is_whole => 0..all,
             Split::Test => all - small..all,
         }
     }

@@ -134,6 +134,10 @@ impl TaskSettings for PlainTextConfig {
     fn build(&self) -> Result<Box<dyn Task>, TaskError> {
         Ok(Box::new(PlainText::open(self)?))
     }
+
+    fn build_on(&self, file: &Path) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(PlainText::open_on(self, file)?))
+    }
 }
 
 #[cfg(test)]

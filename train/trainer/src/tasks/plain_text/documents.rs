@@ -43,6 +43,16 @@ pub(super) fn load(config: &PlainTextConfig) -> Result<(Parts, Vec<DataFile>), T
     Ok((parts, files))
 }
 
+/// All documents of `path`, a file or folder, as the test part.
+///
+/// # Errors
+/// When it cannot be read, or there is no text in it.
+pub(super) fn whole(config: &PlainTextConfig, path: &Path) -> Result<(Parts, Vec<DataFile>), TaskError> {
+    let mut files = Vec::new();
+    let test = documents("--data", &Paths(vec![path.to_owned()]), config.separator.as_deref(), &mut files)?;
+    Ok((Parts { test, division: "nothing held out".to_owned(), ..Parts::default() }, files))
+}
+
 /// The documents of some files and folders.
 fn documents(
     key: &'static str,

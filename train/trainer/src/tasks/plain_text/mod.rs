@@ -14,9 +14,11 @@ pub(crate) use config::PlainTextConfig;
 
 use super::{Batch, MetricSums, Row, Task, TaskError, tokenizer};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
+use documents::Parts;
 use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;
 use rayon::prelude::*;
+use std::path::Path;
 
 /// The task `text`.
 pub(crate) struct PlainText {
@@ -44,9 +46,27 @@ impl PlainText {
     /// # Errors
     /// When a file cannot be read, or a part is too short.
     pub(crate) fn open(config: &PlainTextConfig) -> Result<Self, TaskError> {
+        let task = Self::of(config, documents::load(config)?)?;
+        for split in [Split::Train, Split::Validation] {
+            task.check_part("task.path", split)?;
+        }
+        Ok(task)
+    }
+
+    /// All of another file or folder as the test part.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is too short.
+    pub(crate) fn open_on(config: &PlainTextConfig, path: &Path) -> Result<Self, TaskError> {
+        let config = PlainTextConfig { test_sequences: None, ..config.clone() };
+        let task = Self::of(&config, documents::whole(&config, path)?)?;
+        task.check_part("--data", Split::Test)?;
+        Ok(task)
+    }
+
+    fn of(config: &PlainTextConfig, (parts, files): (Parts, Vec<DataFile>)) -> Result<Self, TaskError> {
         let tokenizer =
             Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
-        let (parts, files) = documents::load(config)?;
         let stream = |documents: &[String], limit: Option<usize>| {
             Stream::of(&tokenizer, documents, config.length, limit).map_err(TaskError::Tokenizer)
         };
@@ -55,16 +75,17 @@ impl PlainText {
             stream(&parts.validation, config.validation_sequences)?,
             stream(&parts.test, config.test_sequences)?,
         ];
-        for (split, stream) in [Split::Train, Split::Validation].into_iter().zip(&streams) {
-            if stream.windows == 0 {
-                let tokens = stream.ids.len();
-                return Err(TaskError::Unusable(format!(
-                    "`task.path`: the {} part has {tokens} tokens; at least 2 are needed: bring more text",
-                    split.name()
-                )));
-            }
-        }
         Ok(PlainText { config: config.clone(), tokenizer, parts: streams, division: parts.division, files })
+    }
+
+    fn check_part(&self, key: &str, split: Split) -> Result<(), TaskError> {
+        let stream = self.stream(split);
+        if stream.windows > 0 {
+            return Ok(());
+        }
+        let (tokens, name) = (stream.ids.len(), split.name());
+        let problem = format!("`{key}`: the {name} part has {tokens} tokens; at least 2 are needed: bring more text");
+        Err(TaskError::Unusable(problem))
     }
 
     fn stream(&self, split: Split) -> &Stream {

@@ -185,6 +185,10 @@ impl TaskSettings for TextConfig {
         Ok(Box::new(Text::open(self)?))
     }
 
+    fn build_on(&self, file: &Path) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(Text::open_on(self, file)?))
+    }
+
     /// Size of the tokenizer's vocabulary; 0 when it cannot be read, which `check` reports.
     fn vocabulary(&self) -> usize {
         tokenizer::vocabulary(self.tokenizer.as_deref())

@@ -7,7 +7,7 @@ use std::path::Path;
 const SHOWN: usize = 5;
 
 /// What is wrong with lines of files.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     messages: Vec<String>,
 }

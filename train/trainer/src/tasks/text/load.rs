@@ -14,6 +14,7 @@ use hankel_core::Random;
 use hankel_models::weights::WeightsError;
 use rayon::prelude::*;
 use std::collections::HashSet;
+use std::path::Path;
 
 /// Reads the files of a resolved configuration and divides their examples. Lines and examples that cannot be used are
 /// reported on standard error and left out.
@@ -70,6 +71,22 @@ pub(super) fn load(
         }
     }
     Ok((parts, files))
+}
+
+/// All examples of `file`, as the test part.
+///
+/// # Errors
+/// When it cannot be read, or nothing in it can be used.
+pub(super) fn whole(
+    config: &TextConfig,
+    layout: &Layout,
+    renderer: &Renderer,
+    file: &Path,
+) -> Result<(Parts, Vec<DataFile>), TaskError> {
+    let mut files = Vec::new();
+    let mut test = examples("--data", &Paths(vec![file.to_owned()]), config, (layout, renderer), &mut files)?;
+    test.retain(|example| example.fits);
+    Ok((Parts { test, ..Parts::default() }, files))
 }
 
 /// The examples of some files, of which at least one fits into a sequence.

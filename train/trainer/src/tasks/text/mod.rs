@@ -8,6 +8,7 @@ mod formats;
 mod layout;
 pub mod lines;
 mod load;
+mod prompts;
 mod records;
 mod render;
 mod scoring;
@@ -17,6 +18,7 @@ mod template;
 mod tests;
 
 pub use format::TextFormat;
+pub use prompts::{Prompt, Prompts, Records};
 pub use scoring::{Prediction, Scoring};
 
 pub(crate) use config::TextConfig;
@@ -31,7 +33,9 @@ use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;
 use rayon::prelude::*;
 use render::Renderer;
+use split::Parts;
 use std::collections::HashSet;
+use std::path::Path;
 
 /// A task on texts.
 pub struct Text {
@@ -52,11 +56,25 @@ impl Text {
     /// # Errors
     /// When a file cannot be read, nothing in it can be used, or a part of the division is left with nothing.
     pub fn open(config: &TextConfig) -> Result<Self, TaskError> {
-        let tokenizer =
-            Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
+        Self::with(config, |layout, renderer| load::load(config, layout, renderer))
+    }
+
+    /// All examples of another file, as the test part.
+    ///
+    /// # Errors
+    /// When it cannot be read, or nothing in it can be used.
+    pub fn open_on(config: &TextConfig, file: &Path) -> Result<Self, TaskError> {
+        Self::with(config, |layout, renderer| load::whole(config, layout, renderer, file))
+    }
+
+    fn with(
+        config: &TextConfig,
+        load: impl FnOnce(&Layout, &Renderer) -> Result<(Parts, Vec<DataFile>), TaskError>,
+    ) -> Result<Self, TaskError> {
+        let tokenizer = Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
         let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
         let renderer = Renderer::new(config).map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
-        let (parts, files) = load::load(config, &layout, &renderer)?;
+        let (parts, files) = load(&layout, &renderer)?;
         Ok(Text {
             scoring: Scoring {
                 format: config.format,

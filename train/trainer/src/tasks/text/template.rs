@@ -85,9 +85,14 @@ impl Template {
         &self.parts
     }
 
+    /// The fields that it has a place for.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| if let Part::Field(name) = part { Some(name.as_str()) } else { None })
+    }
+
     /// Whether it has a place for `field`.
     pub(super) fn names(&self, field: &str) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Field(name) if name == field))
+        self.fields().any(|name| name == field)
     }
 
     /// The text with every field put in.

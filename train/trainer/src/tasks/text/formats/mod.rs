@@ -18,6 +18,14 @@ use serde_json::Value;
 
 pub(super) use longbench::{Measure, instructions, measure};
 
+/// The question of one record of one's own data.
+///
+/// # Errors
+/// Says what is missing.
+pub(super) fn record(record: &Value, place: &str) -> Result<Question, String> {
+    jsonl::questions(record, place).map(|mut questions| questions.swap_remove(0))
+}
+
 /// The questions in the files of `paths`.
 ///
 /// # Errors

@@ -1,0 +1,44 @@
+//! The adapters of a run.
+
+use anyhow::{Context, Result, bail};
+use hankel_trainer::fit::adapter_directory;
+use std::path::{Path, PathBuf};
+
+/// What stands for the backbone alone.
+pub const NONE: &str = "none";
+
+/// The names of a run's adapters, sorted.
+///
+/// # Errors
+/// When its directory cannot be read.
+pub fn names(run: &Path) -> Result<Vec<String>> {
+    let directory = run.join("adapters");
+    let mut names = Vec::new();
+    if directory.is_dir() {
+        let entries = std::fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+        names.extend(
+            entries
+                .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+                .filter(|name| !name.starts_with('.') && name != NONE),
+        );
+        names.sort();
+    }
+    Ok(names)
+}
+
+/// The directory of an adapter of `run`, given by its name or as a directory; none for `none`.
+///
+/// # Errors
+/// When there is no such adapter; says which there are.
+pub fn directory(run: &Path, name: &str) -> Result<Option<PathBuf>> {
+    let directory = adapter_directory(run, name);
+    if directory.is_dir() {
+        return Ok(Some(directory));
+    }
+    if name == NONE {
+        return Ok(None);
+    }
+    let names = names(run)?;
+    let there = if names.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", names.join(", ")) };
+    bail!("`{name}` is no adapter of {} ({there}), and no directory", run.display())
+}

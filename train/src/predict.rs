@@ -1,0 +1,259 @@
+//! `train predict`: answers to a file of prompts, which goes on where it was stopped.
+
+use super::device::DeviceArgs;
+use super::fit::load_run;
+use super::generate::{LENGTH, attach};
+use crate::adapters;
+use anyhow::{Context, Result, bail, ensure};
+use hankel_core::{Precision, with_precision};
+use hankel_io::{Existing, terminal, write_file};
+use hankel_models::{Generator, Sampling, StopFilter};
+use hankel_trainer::fit::{BackboneSnapshot, Model};
+use hankel_trainer::run::interrupt::{self, Interrupted};
+use hankel_trainer::tasks::text::{Prompt, Prompts, Records};
+use hankel_trainer::tell;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Between two lines about how far it is, and two times that answers are brought to the disk.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// Longest sequence of a model that does not say, an answer included.
+const LONGEST: usize = 1 << 16;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Run directory, or a model: a directory or a GGUF file
+    model: PathBuf,
+    /// File of prompts: JSON lines (CSV, TSV and JSON arrays too) with `prompt`, `messages`, or whatever fields the run's
+    /// `task.prompt` names
+    file: PathBuf,
+    /// File of answers: a line {"index", "id", "prediction"} for each prompt. Where it is unfinished, it is continued
+    #[arg(short, long, value_name = "OUT.jsonl")]
+    output: PathBuf,
+    /// Adapter: a name of the run's or a directory; the backbone alone when left out
+    #[arg(long, value_name = "NAME|DIR")]
+    adapter: Option<String>,
+    /// What a model reads of a line; a run has its own
+    #[arg(long, value_name = "TEMPLATE")]
+    prompt: Option<String>,
+    /// Tokens of an answer, at most; what the run says, or 128, when left out
+    #[arg(long)]
+    max_tokens: Option<usize>,
+    /// Divides the logits; 0 always takes the most probable token
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f64,
+    /// Draw from the fewest tokens whose probabilities sum to this
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    /// Divide the positive logits of tokens that are there already by this, and multiply the negative ones
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f64,
+    /// Stop before this string; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Seed of the drawing
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let sampling = Sampling {
+        temperature: args.temperature,
+        top_p: args.top_p,
+        repetition_penalty: args.repetition_penalty,
+        seed: args.seed,
+    };
+    if let Err(problem) = sampling.check() {
+        bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
+    }
+    let records = Records::read(&args.file)?;
+    let mut output = Output::open(&args.output, &settings(args, &records)?)?;
+    let (model, prompts, precision) = load(args)?;
+    interrupt::install("ending after this answer").context("cannot take over Ctrl-C")?;
+    with_precision(precision, || answer_all(args, sampling, &records, &mut output, &model, &prompts))
+}
+
+fn answer_all(
+    args: &Args,
+    sampling: Sampling,
+    records: &Records,
+    output: &mut Output,
+    model: &Model,
+    prompts: &Prompts,
+) -> Result<()> {
+    let total = records.records.len();
+    if output.done > 0 {
+        tell!("{}: continued after prompt {}", args.output.display(), output.done);
+    }
+    let mut problems = records.problems.clone();
+    let (mut told, mut answered) = (Instant::now(), 0);
+    for (place, record) in &records.records {
+        let prompt = match prompts.of_line(record, &place.to_string()) {
+            Ok(prompt) => prompt,
+            Err(problem) => {
+                problems.add(&args.file, *place, &problem);
+                continue;
+            }
+        };
+        if *place <= output.done {
+            continue;
+        }
+        if interrupt::requested() {
+            output.sync()?;
+            let file = args.output.display();
+            return Err(Interrupted(format!("after prompt {} of {total}; the same command continues {file}", output.done)).into());
+        }
+        // A seed for each prompt: what is drawn does not depend on where it was interrupted.
+        let sampling = Sampling { seed: sampling.seed.wrapping_add((*place as u64) << 32), ..sampling };
+        let prediction = answer(model, prompts, &prompt, sampling, &args.stop).with_context(|| format!("prompt {place}"))?;
+        let Prompt { id, references, .. } = prompt;
+        let mut line = json!({ "index": place, "id": id, "prediction": prediction });
+        if !references.is_empty() {
+            line["references"] = references.into();
+        }
+        output.push(*place, &line)?;
+        answered += 1;
+        if told.elapsed() >= INTERVAL {
+            output.sync()?;
+            tell!("{} of {total} prompts", output.done);
+            told = Instant::now();
+        }
+    }
+    problems.warn();
+    ensure!(answered > 0 || output.done > 0, "nothing in {} can be used", args.file.display());
+    output.finish()?;
+    Ok(terminal::line(&format!("{}: {answered} prompts answered", args.output.display()))?)
+}
+
+/// The continuation up to the end of the text, a stop string or the most tokens.
+fn answer(model: &Model, prompts: &Prompts, prompt: &Prompt, sampling: Sampling, stops: &[String]) -> Result<String> {
+    let tokenizer = prompts.tokenizer();
+    let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt.ids, sampling)?;
+    let (mut stream, mut filter, mut text) = (tokenizer.stream(), StopFilter::new(stops), Vec::new());
+    prompt.ids.iter().try_for_each(|&id| stream.push(id).map(drop))?;
+    for _ in 0..prompts.new_tokens() {
+        let token = generator.step()?;
+        if tokenizer.is_end(token) {
+            break;
+        }
+        text.extend(filter.push(stream.push(token)?.as_bytes()));
+        if filter.stopped() {
+            break;
+        }
+    }
+    text.extend(filter.push(stream.finish()?.as_bytes()));
+    text.extend(filter.finish());
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
+}
+
+fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
+    let model = &args.model;
+    if model.join("config.toml").is_file() {
+        ensure!(args.prompt.is_none(), "--prompt: {} is a run, whose `task.prompt` is used", model.display());
+        let mut config = load_run(model)?;
+        args.device.apply(&mut config)?;
+        let prompts = Prompts::of_run(&config, args.max_tokens)?;
+        let snapshot = BackboneSnapshot::from_run(&config, model)?;
+        let adapter = args.adapter.as_ref().map_or(Ok(None), |name| adapters::directory(model, name))?;
+        let precision = config.precision.of_products();
+        return Ok((attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?, prompts, precision));
+    }
+    let (device, precision) = args.device.open()?;
+    let snapshot = BackboneSnapshot::from_model(model, false, precision, device)?;
+    let length = snapshot.backbone().context().unwrap_or(LONGEST);
+    let template = args.prompt.as_deref().unwrap_or("{prompt}");
+    let prompts = Prompts::of_model(model, length, args.max_tokens.unwrap_or(128), template)?;
+    prompts.tokenizer().check(snapshot.backbone().vocabulary())?;
+    let attached = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
+    Ok((attached, prompts, precision.of_products()))
+}
+
+/// What decides the answers: a file of answers is continued with the same only.
+fn settings(args: &Args, records: &Records) -> Result<Value> {
+    let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
+    Ok(json!({
+        "model": absolute(&args.model)?,
+        "adapter": args.adapter,
+        "file": records.file.sha256,
+        "prompt": args.prompt,
+        "max_tokens": args.max_tokens,
+        "temperature": args.temperature,
+        "top_p": args.top_p,
+        "repetition_penalty": args.repetition_penalty,
+        "stop": args.stop,
+        "seed": args.seed,
+    }))
+}
+
+/// The file of answers, and beside it, until it is finished, what it is made with.
+struct Output {
+    file: File,
+    path: PathBuf,
+    settings: PathBuf,
+    /// Place of the last prompt that is answered.
+    done: usize,
+}
+
+impl Output {
+    /// Begins a file, or opens an unfinished one: a last line that was cut off is taken away.
+    fn open(path: &Path, settings: &Value) -> Result<Self> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".unfinished");
+        let beside = PathBuf::from(beside);
+        if beside.exists() {
+            let before: Value = serde_json::from_slice(&hankel_io::input::read(&beside)?)
+                .with_context(|| format!("{} is damaged: remove it and {}", beside.display(), path.display()))?;
+            if let Some((key, was)) = changed(&before, settings) {
+                let now = &settings[key];
+                bail!("{} was begun with another {key} ({was}, now {now}): finish it as it was begun, or name another file", path.display());
+            }
+        } else {
+            ensure!(!path.exists(), "-o {}: this file exists already", path.display());
+            write_file(&beside, &serde_json::to_vec_pretty(settings)?, Existing::Refuse)?;
+        }
+        let mut file = hankel_io::open_to_write(path)?;
+        ensure!(file.try_lock().is_ok(), "{} is being written by another process", path.display());
+        let there = hankel_io::input::read(path)?;
+        let whole = there.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let last = there[..whole].split(|&byte| byte == b'\n').rfind(|line| !line.is_empty());
+        let index = |line: &[u8]| serde_json::from_slice::<Value>(line).ok()?["index"].as_u64();
+        let done = match last.map(index) {
+            None => 0,
+            Some(Some(index)) => index as usize,
+            Some(None) => bail!("the last line of {} is no answer", path.display()),
+        };
+        file.set_len(whole as u64)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Output { file, path: path.to_owned(), settings: beside, done })
+    }
+
+    fn push(&mut self, place: usize, answer: &Value) -> Result<()> {
+        let line = format!("{answer}\n");
+        self.file.write_all(line.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.done = place;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.sync()?;
+        Ok(hankel_io::remove_whole(&self.settings)?)
+    }
+}
+
+/// The first setting that differs, and what it was.
+fn changed<'a>(before: &'a Value, now: &'a Value) -> Option<(&'a str, &'a Value)> {
+    let now = now.as_object()?;
+    now.iter().find_map(|(key, value)| {
+        let was = before.get(key).unwrap_or(&Value::Null);
+        (was != value).then_some((key.as_str(), was))
+    })
+}

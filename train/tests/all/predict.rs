@@ -1,0 +1,115 @@
+//! Answers to files of prompts, and evaluation on other files.
+
+use crate::common::Place;
+use hankel_models::DecoderConfig;
+use hankel_models::decoder::{InitType, init_model};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A small random model with a tokenizer.
+fn place() -> Place {
+    let place = Place::new();
+    let sizes = DecoderConfig { vocabulary: 320, d_model: 16, layers: 1, heads: 2, kv_heads: 2, head_dim: 8, ..DecoderConfig::mistral_7b() };
+    let config = DecoderConfig { d_ff: 24, context: 256, sliding_window: None, init_std: 0.3, ..sizes };
+    init_model(&config, 1, InitType::F32, &place.path("model")).unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/gguf/models/hf/llama");
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(golden.join(file), place.path("model").join(file)).unwrap();
+    }
+    place
+}
+
+fn prompts(count: usize) -> String {
+    (1..=count).map(|i| format!("{{\"id\": \"q{i}\", \"prompt\": \"the in {i}\", \"completion\": \"x{i}\"}}\n")).collect()
+}
+
+fn lines(place: &Place, name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(place.path(name)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn killed_and_continued_without_repeating_an_answer() {
+    let place = place();
+    place.write("prompts.jsonl", prompts(120));
+    let arguments = |out| ["predict", "model", "prompts.jsonl", "-o", out, "--max-tokens", "6", "--temperature", "1"];
+    let whole = place.run(&arguments("whole.jsonl"));
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    let expected = lines(&place, "whole.jsonl");
+    assert_eq!(expected.len(), 120);
+    assert!(expected.iter().enumerate().all(|(i, line)| line["index"] == i + 1 && line["id"] == format!("q{}", i + 1)));
+    assert!(!place.path("whole.jsonl.unfinished").exists());
+    place.run(&arguments("whole.jsonl")).refused(&["exists already"]);
+    let mut kills = 0;
+    for size in [1000_u64, 3000] {
+        let mut child = place.command(&arguments("parts.jsonl")).spawn().unwrap();
+        let begun = Instant::now();
+        while fs::metadata(place.path("parts.jsonl")).map_or(0, |file| file.len()) < size && child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kills += u32::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if size == 1000 {
+            // As after a crash in the middle of a line.
+            let mut text = fs::read_to_string(place.path("parts.jsonl")).unwrap();
+            text.push_str("{\"index\": 9");
+            fs::write(place.path("parts.jsonl"), text).unwrap();
+            let mut other = arguments("parts.jsonl").to_vec();
+            other[6] = "7";
+            place.run(&other).refused(&["begun with another max_tokens"]);
+        }
+    }
+    assert!(kills > 0, "it was never killed");
+    let done = place.run(&arguments("parts.jsonl"));
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("continued after prompt"), "{}", done.stderr);
+    assert_eq!(lines(&place, "parts.jsonl"), expected);
+}
+
+#[test]
+fn bad_prompts_are_named_and_files_without_any_refused() {
+    let place = place();
+    place.write("some.jsonl", "{\"prompt\": \"the\"}\n{\"text\": \"no\"}\nnothing\n{\"prompt\": \"in\"}\n");
+    let done = place.run(&["predict", "model", "some.jsonl", "-o", "out.jsonl", "--max-tokens", "2"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let answers = lines(&place, "out.jsonl");
+    assert_eq!(answers.iter().map(|line| line["index"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 4]);
+    assert!(done.stderr.contains("some.jsonl:2") && done.stderr.contains("some.jsonl:3"), "{}", done.stderr);
+    place.write("none.jsonl", "{\"text\": \"no\"}\n");
+    place.run(&["predict", "model", "none.jsonl", "-o", "none.out"]).refused(&["nothing in none.jsonl can be used"]);
+    place.run(&["predict", "model", "nowhere.jsonl", "-o", "x"]).refused(&["nowhere.jsonl"]);
+    place.run(&["predict", "model", "some.jsonl", "-o", "y", "--temperature=-1"]).refused(&["--temperature"]);
+}
+
+#[test]
+fn a_run_answers_and_is_evaluated_on_another_file() {
+    let place = place();
+    place.write("train.jsonl", prompts(40));
+    let config = "name = \"t\"\nseed = 3\n[task]\nkind = \"jsonl\"\npath = \"train.jsonl\"\nlength = 48\nmax_new_tokens = 4\n\
+                  prompt = \"Q: {prompt} A:\"\n[backbone]\nkind = \"decoder\"\nmodel = \"model\"\n[train]\nsteps = 2\n\
+                  batch_size = 2\n[[adapter]]\nkind = \"lora\"\nrank = 2\n";
+    place.fit(config, "run", &[]);
+    place.write("other.jsonl", prompts(7));
+    let done = place.run(&["predict", "run", "other.jsonl", "-o", "out.jsonl", "--adapter", "lora"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let answers = lines(&place, "out.jsonl");
+    assert_eq!((answers.len(), &answers[6]["references"][0]), (7, &"x7".into()));
+    let done = place.run(&["eval", "run", "--data", "other.jsonl", "--json"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let rows: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&rows[0]["split"], &rows[1]["adapter"]), (&"other".into(), &"lora".into()), "{rows}");
+    assert_eq!(rows[1]["scores"]["sequences"], 7);
+    let evaluated = lines(&place, "run/eval-other/predictions.jsonl");
+    let of_lora = evaluated.iter().filter(|line| line["adapter"] == "lora");
+    for (line, answer) in of_lora.zip(&answers) {
+        assert_eq!(line["prediction"].as_str().unwrap().trim(), answer["prediction"], "{line}");
+    }
+    place.run(&["eval", "run", "--adapter", "lroa"]).refused(&["`lroa` is no adapter of run (it has lora)"]);
+    place.run(&["eval", "run", "--data", "other.jsonl", "--expect", "loss<=lora"]).refused(&["name a number"]);
+    place.run(&["eval", "run", "--data", "nowhere.jsonl"]).refused(&["nowhere.jsonl"]);
+    place.run(&["predict", "run", "other.jsonl", "-o", "y", "--prompt", "{prompt}"]).refused(&["task.prompt"]);
+}

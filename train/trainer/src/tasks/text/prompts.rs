@@ -1,0 +1,160 @@
+//! Prompts of lines that need no answer, laid out as the examples of a run are.
+
+use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
+use super::document::Example;
+use super::format::TextFormat;
+use super::formats::record;
+use super::layout::Layout;
+use super::render::Renderer;
+use super::template::Template;
+use super::lines::Problems;
+use super::records::each_record;
+use crate::config::Config;
+use crate::results::DataFile;
+use crate::settings::Paths;
+use crate::tasks::settings::TaskSettings;
+use crate::tasks::{TaskConfig, TaskError, tokenizer};
+use hankel_models::Tokenizer;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// What stands for an answer that is not known: it is never read.
+const UNKNOWN: &str = "-";
+
+/// The rules by which a line becomes a prompt.
+pub struct Prompts {
+    layout: Layout,
+    renderer: Renderer,
+    /// Fields that the answer's template names.
+    answer: Vec<String>,
+    new_tokens: usize,
+}
+
+/// The records of a file with their places, and what is wrong with others.
+pub struct Records {
+    /// Number (from 1) and content.
+    pub records: Vec<(usize, Value)>,
+    /// Size and checksum.
+    pub file: DataFile,
+    /// What cannot be used.
+    pub problems: Problems,
+}
+
+impl Records {
+    /// Reads a file: JSON lines, an array of objects, or a table with a header.
+    ///
+    /// # Errors
+    /// When it cannot be read or is empty.
+    pub fn read(path: &Path) -> Result<Self, TaskError> {
+        let (mut records, mut problems) = (Vec::new(), Problems::default());
+        let file = each_record("FILE", path, &mut problems, |place, record| {
+            records.push((place, record.clone()));
+            Ok(())
+        })?;
+        Ok(Records { records, file, problems })
+    }
+}
+
+/// A line as the model reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// What the line calls itself, or its place.
+    pub id: String,
+    /// What the model reads.
+    pub ids: Vec<u32>,
+    /// Answers that the line gives.
+    pub references: Vec<String>,
+}
+
+impl Prompts {
+    /// Those of a run on texts of the format `jsonl`; answers have at most `new_tokens`, those of the run if not given.
+    ///
+    /// # Errors
+    /// When it is of another kind or format, or its tokenizer cannot be used.
+    pub fn of_run(config: &Config, new_tokens: Option<usize>) -> Result<Self, TaskError> {
+        let TaskConfig::Text(task) = &config.task else {
+            let problem = format!("the run's task is {:?}, which has no prompts", config.task.kind());
+            return Err(TaskError::Unusable(problem));
+        };
+        Self::of_task(task, new_tokens.or(task.max_new_tokens).unwrap_or(DEFAULT_NEW_TOKENS))
+    }
+
+    fn of_task(config: &TextConfig, new_tokens: usize) -> Result<Self, TaskError> {
+        if config.format != TextFormat::Jsonl {
+            let name = config.format.name();
+            let problem = format!(
+                "files of the format {name:?} hold documents with their questions and answers: `train eval --data FILE` \
+                 reads them; prompts are lines of `kind = \"jsonl\"`"
+            );
+            return Err(TaskError::Unusable(problem));
+        }
+        let config = TextConfig { max_new_tokens: Some(new_tokens), ..config.clone() };
+        let tokenizer = Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
+        let unusable = |error: &dyn std::fmt::Display| TaskError::Unusable(format!("`task` {error}"));
+        let answer = config.answer.as_deref().unwrap_or(TextFormat::Jsonl.answer());
+        let answer = Template::parse(answer, None).map_err(|error| unusable(&error))?;
+        Ok(Prompts {
+            layout: Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?,
+            renderer: Renderer::new(&config).map_err(|error| unusable(&error))?,
+            answer: answer.fields().map(str::to_owned).collect(),
+            new_tokens,
+        })
+    }
+
+    /// Those of a model that reads at most `length` tokens, an answer included; a line is put into `template`, such as
+    /// `{prompt}`.
+    ///
+    /// # Errors
+    /// When the template means nothing, or the tokenizer cannot be used.
+    pub fn of_model(model: &Path, length: usize, new_tokens: usize, template: &str) -> Result<Self, TaskError> {
+        let config = json!({ "path": [PathBuf::new()], "tokenizer": model, "length": length, "prompt": template });
+        let mut config: TextConfig = serde_json::from_value(config).expect("the keys of a task");
+        config.path = Paths(Vec::new());
+        config.set_kind(TextFormat::Jsonl.name());
+        config.resolve(0).map_err(|(key, problem)| TaskError::Unusable(format!("`{key}` {problem}")))?;
+        Self::of_task(&config, new_tokens)
+    }
+
+    /// Tokens of an answer, at most.
+    pub fn new_tokens(&self) -> usize {
+        self.new_tokens
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        self.layout.tokenizer()
+    }
+
+    /// The prompt in `line`, an object, which is called `place` where it has no `id`.
+    ///
+    /// # Errors
+    /// Says what is missing, or that it does not fit.
+    pub fn of_line(&self, line: &Value, place: &str) -> Result<Prompt, String> {
+        let mut line = line.clone();
+        let mut is_known = true;
+        if let Some(messages) = line.get_mut("messages").and_then(Value::as_array_mut) {
+            if messages.last().is_none_or(|last| last["role"] != "assistant") {
+                messages.push(json!({ "role": "assistant", "content": UNKNOWN }));
+                is_known = false;
+            }
+        } else if let Some(fields) = line.as_object_mut() {
+            for name in &self.answer {
+                if !fields.contains_key(name) {
+                    fields.insert(name.clone(), UNKNOWN.into());
+                    is_known = false;
+                }
+            }
+        }
+        let question = record(&line, place)?;
+        is_known |= !question.references.is_empty() && line.get("references").is_some();
+        let example = self.renderer.example(question)?;
+        let size = self.layout.size(&example).map_err(|error| error.to_string())?;
+        if let Some(problem) = self.layout.objection(&example, size) {
+            return Err(problem);
+        }
+        let ids = self.layout.prompt(&example).map_err(|error| error.to_string())?;
+        let Example { question, .. } = example;
+        let references = if is_known { question.references } else { Vec::new() };
+        Ok(Prompt { id: question.id, ids, references })
+    }
+}
