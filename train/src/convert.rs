@@ -91,7 +91,9 @@ fn base_of(args: &Args) -> Result<PathBuf> {
     let named = config.get("base_model_name_or_path").and_then(Value::as_str).map(Path::new);
     match named.filter(|base| base.exists()) {
         Some(base) => Ok(base.to_owned()),
-        None => bail!("the model that {} was trained on is not where it says: name it with --model", args.model.display()),
+        None => {
+            bail!("the model that {} was trained on is not where it says: name it with --model", args.model.display())
+        }
     }
 }
 

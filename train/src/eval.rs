@@ -174,10 +174,8 @@ fn evaluate(
         tell!("every answer beside its references: {}", path.display());
     }
     if args.json {
-        let rows: Vec<_> = all
-            .iter()
-            .map(|(name, scores)| json!({ "adapter": name, "split": part, "scores": scores }))
-            .collect();
+        let rows: Vec<_> =
+            all.iter().map(|(name, scores)| json!({ "adapter": name, "split": part, "scores": scores })).collect();
         terminal::json(&serde_json::to_string_pretty(&rows)?)?;
     } else {
         terminal::print(&table(&all, &part))?;
@@ -197,8 +195,7 @@ fn evaluate(
 fn table(all: &[(String, Scores)], part: &str) -> String {
     let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(8);
     let block = |(name, scores): &(String, Scores)| {
-        let title =
-            format!("{name:<width$}  {part} of {} sequences, {} targets\n", scores.sequences, scores.tokens);
+        let title = format!("{name:<width$}  {part} of {} sequences, {} targets\n", scores.sequences, scores.tokens);
         let line = |(metric, value): (&String, &f64)| format!("{:<width$}    {metric:<36} {value:.4}\n", "");
         title + &scores.metrics.iter().map(line).collect::<Vec<_>>().concat()
     };

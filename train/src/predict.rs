@@ -106,11 +106,16 @@ fn answer_all(
         if interrupt::requested() {
             output.sync()?;
             let file = args.output.display();
-            return Err(Interrupted(format!("after prompt {} of {total}; the same command continues {file}", output.done)).into());
+            return Err(Interrupted(format!(
+                "after prompt {} of {total}; the same command continues {file}",
+                output.done
+            ))
+            .into());
         }
         // A seed for each prompt: what is drawn does not depend on where it was interrupted.
         let sampling = Sampling { seed: sampling.seed.wrapping_add((*place as u64) << 32), ..sampling };
-        let prediction = answer(model, prompts, &prompt, sampling, &args.stop).with_context(|| format!("prompt {place}"))?;
+        let prediction =
+            answer(model, prompts, &prompt, sampling, &args.stop).with_context(|| format!("prompt {place}"))?;
         let Prompt { id, references, .. } = prompt;
         let mut line = json!({ "index": place, "id": id, "prediction": prediction });
         if !references.is_empty() {
@@ -210,7 +215,10 @@ impl Output {
                 .with_context(|| format!("{} is damaged: remove it and {}", beside.display(), path.display()))?;
             if let Some((key, was)) = changed(&before, settings) {
                 let now = &settings[key];
-                bail!("{} was begun with another {key} ({was}, now {now}): finish it as it was begun, or name another file", path.display());
+                bail!(
+                    "{} was begun with another {key} ({was}, now {now}): finish it as it was begun, or name another file",
+                    path.display()
+                );
             }
         } else {
             ensure!(!path.exists(), "-o {}: this file exists already", path.display());

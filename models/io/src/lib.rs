@@ -17,4 +17,6 @@ pub mod terminal;
 pub use error::{Error, Result};
 pub use leftovers::clean;
 pub use lock::open_to_write;
-pub use output::{Existing, Outputs, PendingFile, PendingFolder, create_folder, remove_whole, write_file, write_folder};
+pub use output::{
+    Existing, Outputs, PendingFile, PendingFolder, create_folder, remove_whole, write_file, write_folder,
+};

@@ -178,7 +178,11 @@ impl PendingFile {
     /// When it exists and may not be replaced, is a device or pipe, or nothing can be written beside it.
     pub fn create(path: &Path, existing: Existing) -> Result<Self> {
         if look_at(path, existing)? == Target::Stream {
-            return Err(Error::Kind { path: path.to_owned(), found: "a device or pipe", expected: "the name of a file" });
+            return Err(Error::Kind {
+                path: path.to_owned(),
+                found: "a device or pipe",
+                expected: "the name of a file",
+            });
         }
         let mut folders = CreatedFolders::default();
         folders.create(parent(path))?;

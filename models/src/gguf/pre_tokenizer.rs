@@ -87,7 +87,8 @@ fn plain_form(part: &Json) -> Json {
     match part {
         Json::Object(map) => {
             let kept = map.iter().filter(|(key, _)| *key != "trim_offsets");
-            let mut map: serde_json::Map<String, Json> = kept.map(|(key, value)| (key.clone(), plain_form(value))).collect();
+            let mut map: serde_json::Map<String, Json> =
+                kept.map(|(key, value)| (key.clone(), plain_form(value))).collect();
             // The pieces that a pattern covers, in two spellings.
             if map.get("behavior") == Some(&json!("Removed")) && map.get("invert") == Some(&json!(true)) {
                 map.insert("behavior".to_owned(), json!("Isolated"));

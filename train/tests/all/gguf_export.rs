@@ -58,7 +58,10 @@ fn a_directory_becomes_the_file_of_the_converter() {
                 bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
             };
             let (found, expected) = (floats(ours.bytes(found)), floats(theirs.bytes(tensor)));
-            assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-6 * y.abs()), "{found:?} {expected:?}");
+            assert!(
+                found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-6 * y.abs()),
+                "{found:?} {expected:?}"
+            );
         } else {
             assert!(ours.bytes(found) == theirs.bytes(tensor), "{name}");
         }
@@ -133,7 +136,15 @@ fn values(files: &mut ModelFiles, name: &str, shape: &[usize]) -> Vec<f64> {
 fn types_round_as_much_as_they_must() {
     let scratch = tempfile::tempdir().unwrap();
     let (model, d) = (scratch.path().join("model"), 256);
-    let sizes = DecoderConfig { vocabulary: 64, d_model: d, layers: 1, heads: 4, kv_heads: 2, head_dim: 64, ..DecoderConfig::mistral_7b() };
+    let sizes = DecoderConfig {
+        vocabulary: 64,
+        d_model: d,
+        layers: 1,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        ..DecoderConfig::mistral_7b()
+    };
     let config = DecoderConfig { d_ff: 96, sliding_window: None, ..sizes };
     init_model(&config, 3, InitType::F32, &model).unwrap();
     let (name, shape) = ("model.layers.0.self_attn.q_proj.weight", [256, 256]);
@@ -175,7 +186,15 @@ fn values_beyond_a_type_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("model.gguf");
     let model = scratch.path().join("model");
-    let sizes = DecoderConfig { vocabulary: 32, d_model: 32, layers: 1, heads: 2, kv_heads: 2, head_dim: 16, ..DecoderConfig::mistral_7b() };
+    let sizes = DecoderConfig {
+        vocabulary: 32,
+        d_model: 32,
+        layers: 1,
+        heads: 2,
+        kv_heads: 2,
+        head_dim: 16,
+        ..DecoderConfig::mistral_7b()
+    };
     let config = DecoderConfig { d_ff: 32, init_std: 1e6, ..sizes };
     init_model(&config, 3, InitType::F32, &model).unwrap();
     let message = export_model(&model, &path, ExportType::F16).unwrap_err().to_string();
@@ -191,7 +210,8 @@ fn adapters_become_those_of_llamacpp() {
         let directory = golden(&format!("gguf/adapter/{case}"));
         let report = export_adapter(&directory, &golden("gguf/models/hf/llama"), &path).unwrap();
         assert_eq!(report.architecture, "llama");
-        let (ours, theirs) = (Gguf::open(&path).unwrap(), Gguf::open(&golden(&format!("gguf/adapter/{case}.gguf"))).unwrap());
+        let (ours, theirs) =
+            (Gguf::open(&path).unwrap(), Gguf::open(&golden(&format!("gguf/adapter/{case}.gguf"))).unwrap());
         for key in theirs.metadata().keys() {
             assert_eq!(shown(&ours, key), shown(&theirs, key), "{case} {key}");
         }

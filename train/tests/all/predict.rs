@@ -11,7 +11,15 @@ use std::time::{Duration, Instant};
 /// A small random model with a tokenizer.
 fn place() -> Place {
     let place = Place::new();
-    let sizes = DecoderConfig { vocabulary: 320, d_model: 16, layers: 1, heads: 2, kv_heads: 2, head_dim: 8, ..DecoderConfig::mistral_7b() };
+    let sizes = DecoderConfig {
+        vocabulary: 320,
+        d_model: 16,
+        layers: 1,
+        heads: 2,
+        kv_heads: 2,
+        head_dim: 8,
+        ..DecoderConfig::mistral_7b()
+    };
     let config = DecoderConfig { d_ff: 24, context: 256, sliding_window: None, init_std: 0.3, ..sizes };
     init_model(&config, 1, InitType::F32, &place.path("model")).unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/gguf/models/hf/llama");
@@ -22,7 +30,9 @@ fn place() -> Place {
 }
 
 fn prompts(count: usize) -> String {
-    (1..=count).map(|i| format!("{{\"id\": \"q{i}\", \"prompt\": \"the in {i}\", \"completion\": \"x{i}\"}}\n")).collect()
+    (1..=count)
+        .map(|i| format!("{{\"id\": \"q{i}\", \"prompt\": \"the in {i}\", \"completion\": \"x{i}\"}}\n"))
+        .collect()
 }
 
 fn lines(place: &Place, name: &str) -> Vec<Value> {
@@ -46,7 +56,9 @@ fn killed_and_continued_without_repeating_an_answer() {
     for size in [1000_u64, 3000] {
         let mut child = place.command(&arguments("parts.jsonl")).spawn().unwrap();
         let begun = Instant::now();
-        while fs::metadata(place.path("parts.jsonl")).map_or(0, |file| file.len()) < size && child.try_wait().unwrap().is_none() {
+        while fs::metadata(place.path("parts.jsonl")).map_or(0, |file| file.len()) < size
+            && child.try_wait().unwrap().is_none()
+        {
             assert!(begun.elapsed() < Duration::from_secs(60));
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -40,7 +40,8 @@ pub fn export_adapter(from: &Path, model: &Path, to: &Path) -> Result<ExportRepo
             let rank = a.shape()[0];
             let own = lora.scale() * rank as f64;
             let factor = own / *alpha.get_or_insert(own);
-            let rows = |values: Vec<f64>, factor: f64| values.into_iter().map(|x| (x * factor) as f32).collect::<Vec<_>>();
+            let rows =
+                |values: Vec<f64>, factor: f64| values.into_iter().map(|x| (x * factor) as f32).collect::<Vec<_>>();
             let (a_values, mut b_values) = (rows(a.to_f64_vec(), 1.0), rows(b.to_f64_vec(), factor));
             if let Some(head) = interleaved(&module, &config, architecture) {
                 let ordered = interleave(bytemuck::cast_slice(&b_values), b.shape()[0], head);
@@ -71,7 +72,9 @@ pub fn export_adapter(from: &Path, model: &Path, to: &Path) -> Result<ExportRepo
 
 /// Says what to do with an adapter that is not LoRA.
 fn check_kind(adapters: &AdapterSet) -> std::result::Result<(), String> {
-    let Some(kind) = adapters.config().map(|config| config.kind()) else { return Err("it holds no adapter".to_owned()) };
+    let Some(kind) = adapters.config().map(|config| config.kind()) else {
+        return Err("it holds no adapter".to_owned());
+    };
     let name = kind.name();
     if kind.sites() == Sites::Stream {
         return Err(format!(

@@ -33,14 +33,7 @@ const ANY_BIAS: Biases = Biases { qkv: true, output: true, mlp: true };
 const QKV_BIAS: Biases = Biases { qkv: true, output: false, mlp: false };
 
 const fn plain(model_type: &'static str, name: &'static str) -> Architecture {
-    Architecture {
-        model_type,
-        name,
-        interleaved: false,
-        biases: NO_BIAS,
-        windows: Windows::None,
-        has_divisors: false,
-    }
+    Architecture { model_type, name, interleaved: false, biases: NO_BIAS, windows: Windows::None, has_divisors: false }
 }
 
 /// The architectures, by the family.
@@ -106,7 +99,9 @@ impl Architecture {
 fn check_layers_without_rope(config: &DecoderConfig) -> Result<(), String> {
     match (0..config.layers).find(|&layer| config.rope_layers.contains(layer) == (layer + 1).is_multiple_of(4)) {
         None => Ok(()),
-        Some(layer) => Err(format!("it turns queries and keys in all layers but every fourth, and layer {layer} differs")),
+        Some(layer) => {
+            Err(format!("it turns queries and keys in all layers but every fourth, and layer {layer} differs"))
+        }
     }
 }
 

@@ -12,7 +12,11 @@ const LONG_FACTORS: &str = "rope_factors_long.weight";
 const SHORT_FACTORS: &str = "rope_factors_short.weight";
 
 /// The keys that describe `config`. What they cannot say is added to `notes`.
-pub(super) fn of(config: &DecoderConfig, architecture: &Architecture, notes: &mut Vec<String>) -> Result<Metadata, String> {
+pub(super) fn of(
+    config: &DecoderConfig,
+    architecture: &Architecture,
+    notes: &mut Vec<String>,
+) -> Result<Metadata, String> {
     let mut keys = Keys { prefix: architecture.name, metadata: Metadata::new() };
     let epsilon = match config.norm {
         NormKind::RmsNorm => "attention.layer_norm_rms_epsilon",
@@ -80,7 +84,10 @@ fn context(config: &DecoderConfig, architecture: &Architecture, notes: &mut Vec<
 ///
 /// # Errors
 /// When the architecture has no place for them.
-pub(super) fn own_tensors(config: &DecoderConfig, architecture: &Architecture) -> Result<Vec<(&'static str, Vec<f32>)>, String> {
+pub(super) fn own_tensors(
+    config: &DecoderConfig,
+    architecture: &Architecture,
+) -> Result<Vec<(&'static str, Vec<f32>)>, String> {
     let Positions::Rotary(rope) = &config.positions else { return Ok(Vec::new()) };
     let narrow = |divisors: &[f64]| divisors.iter().map(|&x| x as f32).collect::<Vec<_>>();
     let divisors = match &rope.scaling {
@@ -163,7 +170,10 @@ impl Keys {
                 self.float("rope.scaling.attn_factor", *magnitude);
             }
             // In a tensor, see `own_tensors`.
-            RopeScaling::None | RopeScaling::Llama3 { .. } | RopeScaling::LongRope { .. } | RopeScaling::Divisors(_) => {}
+            RopeScaling::None
+            | RopeScaling::Llama3 { .. }
+            | RopeScaling::LongRope { .. }
+            | RopeScaling::Divisors(_) => {}
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use super::ExportType;
 use super::architecture::Architecture;
 use crate::decoder::layout::{Module, Slot, TensorKind, TensorSpec};
 use crate::decoder::{DecoderConfig, Up, directory};
-use crate::gguf::write::{GgufWriter, Planned};
 use crate::gguf::TensorType;
+use crate::gguf::write::{GgufWriter, Planned};
 use crate::weights::{ModelFiles, WeightsError};
 use half::{bf16, f16};
 use hankel_core::{BlockFormat, CpuStorage, Tensor};
@@ -129,7 +129,12 @@ fn type_of(name: &str, spec: &TensorSpec, dtype: ExportType) -> TensorType {
 }
 
 /// Writes the tensor that is due.
-pub(super) fn write(writer: &mut GgufWriter, planned: &Planned, source: &Source, files: &mut ModelFiles) -> Result<(), Fault> {
+pub(super) fn write(
+    writer: &mut GgufWriter,
+    planned: &Planned,
+    source: &Source,
+    files: &mut ModelFiles,
+) -> Result<(), Fault> {
     let (spec, interleaved) = match source {
         Source::Own { values, .. } => return Ok(writer.push(bytemuck::cast_slice(values))?),
         Source::Model { spec, interleaved } => (spec, *interleaved),
@@ -179,7 +184,9 @@ fn encode(
         TensorType::F16 => {
             let halves: Vec<f16> = values.par_iter().map(|&x| f16::from_f32(x)).collect();
             match halves.iter().position(|x| !x.is_finite()) {
-                Some(at) => Err(Fault::Value(format!("it holds {}, beyond what f16 can: choose --type bf16", values[at]))),
+                Some(at) => {
+                    Err(Fault::Value(format!("it holds {}, beyond what f16 can: choose --type bf16", values[at])))
+                }
                 None => Ok(bytemuck::cast_slice(&halves).to_vec()),
             }
         }
@@ -196,7 +203,9 @@ fn encode(
             for row in bytes.chunks(row) {
                 format.decode(row, &mut decoded);
                 if decoded.iter().any(|x| !x.is_finite()) {
-                    return Err(Fault::Value(format!("its values are beyond what {dtype} can hold: choose --type bf16")));
+                    return Err(Fault::Value(format!(
+                        "its values are beyond what {dtype} can hold: choose --type bf16"
+                    )));
                 }
             }
             Ok(bytes)

@@ -45,12 +45,15 @@ pub(super) fn of(model: &Path, vocabulary: usize, to: &Path, notes: &mut Vec<Str
     }
     let path = model.join(TOKENIZER_FILE);
     if !path.is_file() {
-        notes.push(format!("there is no {TOKENIZER_FILE}: the file has no tokenizer, so it takes token ids and no text"));
+        notes.push(format!(
+            "there is no {TOKENIZER_FILE}: the file has no tokenizer, so it takes token ids and no text"
+        ));
         return Ok(vec![("tokenizer.ggml.model".to_owned(), Meta::Text("none".to_owned()))]);
     }
     let tokenizer = Tokenizer::load(model)?;
     tokenizer.check(vocabulary)?;
-    let fail = |reason: String| WeightsError::content(&path, format!("the tokenizer cannot be written to GGUF: {reason}"));
+    let fail =
+        |reason: String| WeightsError::content(&path, format!("the tokenizer cannot be written to GGUF: {reason}"));
     let bytes = hankel_io::input::read(&path)?;
     let file: File = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
     let mut metadata = file.keys(vocabulary).map_err(fail)?;
@@ -91,7 +94,8 @@ fn special(model: &Path, tokenizer: &Tokenizer) -> Result<Metadata> {
     let ends = tokenizer.eos().is_some_and(|eos| around.last() == Some(&eos) && plain.last() != Some(&eos));
     // What the configuration says counts more than what `tokenizer.json` does, as in llama.cpp's converter.
     let said = |key: &str| config.get(key).and_then(Json::as_bool);
-    metadata.push((ADD_BOS.to_owned(), Meta::Bool(said("add_bos_token").unwrap_or(begins) && tokenizer.bos().is_some())));
+    metadata
+        .push((ADD_BOS.to_owned(), Meta::Bool(said("add_bos_token").unwrap_or(begins) && tokenizer.bos().is_some())));
     if said("add_eos_token").unwrap_or(ends) && tokenizer.eos().is_some() {
         metadata.push(("tokenizer.ggml.add_eos_token".to_owned(), Meta::Bool(true)));
     }
@@ -191,7 +195,8 @@ impl File {
             put("scores", Meta::F32s(self.scores(&tokens)?));
             put("add_space_prefix", Meta::Bool(self.begins_with_space()?));
         } else {
-            let pre = pre_tokenizer::name(self.normalizer.as_ref(), self.pre_tokenizer.as_ref(), self.model.ignore_merges)?;
+            let pre =
+                pre_tokenizer::name(self.normalizer.as_ref(), self.pre_tokenizer.as_ref(), self.model.ignore_merges)?;
             put("model", Meta::Text("gpt2".to_owned()));
             put("pre", Meta::Text(pre.to_owned()));
             let merges = self.model.merges.iter().map(Merge::pair);
@@ -209,7 +214,11 @@ impl File {
     }
 
     /// Every token of the table with its type; rows without a token are named as llama.cpp's converter names them.
-    fn tokens(&self, ids: &BTreeMap<String, u32>, vocabulary: usize) -> std::result::Result<Vec<(String, i32)>, String> {
+    fn tokens(
+        &self,
+        ids: &BTreeMap<String, u32>,
+        vocabulary: usize,
+    ) -> std::result::Result<Vec<(String, i32)>, String> {
         let mut tokens: Vec<(String, i32)> = (0..vocabulary).map(|id| (format!("[PAD{id}]"), UNUSED as i32)).collect();
         let mut put = |id: u32, text: &str, kind: f64| match tokens.get_mut(id as usize) {
             Some(token) => {
@@ -248,7 +257,8 @@ impl File {
         if parts == [prepend, replace.clone()] {
             return Ok(true);
         }
-        let kind = |value: &Option<Json>, key: &str| value.as_ref().and_then(|v| v.get(key)?.as_str().map(str::to_owned));
+        let kind =
+            |value: &Option<Json>, key: &str| value.as_ref().and_then(|v| v.get(key)?.as_str().map(str::to_owned));
         if parts == [replace] {
             return Ok(false);
         }
@@ -266,7 +276,9 @@ impl File {
             let (left, right) = merge.pair()?;
             let token = format!("{left}{right}");
             if ranks.contains_key(&token) && last.as_ref() != Some(&token) {
-                return Err(format!("the merges that make {token:?} do not follow each other, so that no score gives their order"));
+                return Err(format!(
+                    "the merges that make {token:?} do not follow each other, so that no score gives their order"
+                ));
             }
             ranks.entry(token.clone()).or_insert(rank);
             last = Some(token);

@@ -58,7 +58,10 @@ impl Bytes {
         let (bytes, length) = (text.len(), config.length);
         if bytes <= length {
             let name = path.display();
-            let problem = format!("`--data`: {name} has {bytes} bytes; a window of `task.length` = {length} needs {}", length + 1);
+            let problem = format!(
+                "`--data`: {name} has {bytes} bytes; a window of `task.length` = {length} needs {}",
+                length + 1
+            );
             return Err(TaskError::Unusable(problem));
         }
         let test_sequences = (bytes - 1).div_ceil(length);

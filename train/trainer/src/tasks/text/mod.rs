@@ -71,7 +71,8 @@ impl Text {
         config: &TextConfig,
         load: impl FnOnce(&Layout, &Renderer) -> Result<(Parts, Vec<DataFile>), TaskError>,
     ) -> Result<Self, TaskError> {
-        let tokenizer = Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
+        let tokenizer =
+            Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
         let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
         let renderer = Renderer::new(config).map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
         let (parts, files) = load(&layout, &renderer)?;

@@ -5,10 +5,10 @@ use super::document::Example;
 use super::format::TextFormat;
 use super::formats::record;
 use super::layout::Layout;
-use super::render::Renderer;
-use super::template::Template;
 use super::lines::Problems;
 use super::records::each_record;
+use super::render::Renderer;
+use super::template::Template;
 use crate::config::Config;
 use crate::results::DataFile;
 use crate::settings::Paths;
@@ -89,7 +89,8 @@ impl Prompts {
             return Err(TaskError::Unusable(problem));
         }
         let config = TextConfig { max_new_tokens: Some(new_tokens), ..config.clone() };
-        let tokenizer = Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
+        let tokenizer =
+            Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
         let unusable = |error: &dyn std::fmt::Display| TaskError::Unusable(format!("`task` {error}"));
         let answer = config.answer.as_deref().unwrap_or(TextFormat::Jsonl.answer());
         let answer = Template::parse(answer, None).map_err(|error| unusable(&error))?;
