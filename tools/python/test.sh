@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Tests of the Python package as it is installed: a wheel of a debug build in an environment of its own, target/python.
+# Tests of the Python package as it is installed: a wheel of a debug build in an environment of its own, target/python. It takes the
+# programs that `cargo test --workspace` left in target/debug.
 #
-#     tools/python/test.sh            numpy arrays
+#     tools/python/test.sh            numpy arrays, and the tutorial without torch
 #     tools/python/test.sh torch      and hankel.torch: installs torch and transformers first, about 3 GB
 #
-# hankel.torch is compared with target/debug/train and bt, or with the programs in HANKEL_PROGRAMS. HANKEL_PYTHON is the interpreter
-# of an environment to use as it is, with what requirements-*.txt name; the package is then taken from the sources.
+# HANKEL_PYTHON is the interpreter of an environment to use as it is, with what requirements-*.txt name; the package is then taken from
+# the sources.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 what=${1:-numpy}
+programs=${HANKEL_PROGRAMS:-$PWD/target/debug}
 
 if [ -n "${HANKEL_PYTHON:-}" ]; then
   python=$HANKEL_PYTHON
@@ -23,14 +25,17 @@ fi
 
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
-"$python" -m maturin build --quiet --profile dev --locked --manifest-path tools/python/Cargo.toml --out "$wheels"
+PATH=$(dirname "$python"):$PATH PROFILE=dev PROGRAMS=$programs tools/python/release.sh "$wheels"
 if [ -n "${HANKEL_PYTHON:-}" ]; then
-  # The extension module goes beside the sources.
   "$python" -m zipfile -e "$wheels"/*.whl "$wheels/content"
+  # Removed first: a process may have the old one loaded.
   rm -f tools/python/python/hankel/_hankel.abi3.so
   cp "$wheels"/content/hankel/_hankel.abi3.so tools/python/python/hankel/
 else
   "$python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheels"/*.whl
+  # What came with the wheel.
+  programs=$(dirname "$python")
 fi
+export HANKEL_PROGRAMS=$programs
 [ "$what" = numpy ] || export HANKEL_REQUIRE_TORCH=1
 "$python" -m pytest -q -p no:cacheprovider tools/python/tests

@@ -1,7 +1,8 @@
 //! The command line.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use hankel_lti::{Method, OrderRule};
 use hankel_reduce::OrderChoice;
 use std::path::PathBuf;
@@ -24,6 +25,11 @@ pub enum Command {
     Reduce(ReduceArgs),
     /// Measure again what a certificate claims; exit code 1 if a claim is false
     Verify(VerifyArgs),
+    /// Print what a shell needs to complete the commands and options of `bt`
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 /// Arguments of `bt inspect`.
@@ -153,5 +159,11 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
         Command::Inspect(args) => crate::inspect::run(args).map(|()| true),
         Command::Reduce(args) => crate::reduce::run(args),
         Command::Verify(args) => crate::verify::run(args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "bt", &mut script);
+            hankel_io::terminal::data(&script)?;
+            Ok(true)
+        }
     }
 }

@@ -586,3 +586,13 @@ fn every_method_is_in_the_help_and_on_the_page() {
         assert!(help.contains(method.summary()), "bt reduce --help says nothing of the method {name}");
     }
 }
+
+#[test]
+fn shells_complete_commands_and_options() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = succeed(folder.path(), &["completions", shell]);
+        assert!(["inspect", "verify", "epsilon"].iter().all(|word| script.contains(word)), "{shell}");
+    }
+    fail(folder.path(), &["completions", "tcsh"], 2, &["tcsh", "bash"]);
+}

@@ -22,9 +22,10 @@ mod sweep;
 mod tokenize;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use hankel_core::gpu;
-use hankel_io::memory;
+use hankel_io::{memory, terminal};
 use hankel_trainer::fit::Stop;
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tell;
@@ -72,6 +73,11 @@ enum Command {
     Export(export::Args),
     /// List the GPUs of this machine
     Devices(devices::Args),
+    /// Print what a shell needs to complete the commands and options of `train`
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 /// A failed `--expect` check.
@@ -116,6 +122,12 @@ fn run(cli: Cli) -> Result<()> {
         Command::Audit(args) => audit::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "train", &mut script);
+            terminal::data(&script)?;
+            Ok(())
+        }
     }
 }
 

@@ -556,3 +556,14 @@ fn what_was_logged_is_exported() {
     assert!(fs::metadata(place.path(file)).unwrap().len() > 1000);
     assert_eq!(place.run(&["export", "run"]).code, Some(2));
 }
+
+#[test]
+fn shells_complete_commands_and_options() {
+    let place = Place::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let finished = place.run(&["completions", shell]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert!(["generate", "init-model", "resume"].iter().all(|word| finished.stdout.contains(word)), "{shell}");
+    }
+    assert_eq!(place.run(&["completions", "tcsh"]).code, Some(2));
+}
