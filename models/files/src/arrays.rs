@@ -60,13 +60,15 @@ pub struct Array {
     pub data: Vec<f64>,
     /// The type it is stored in.
     pub precision: Precision,
+    /// Whether the file holds integers or truth values.
+    pub integers: bool,
 }
 
 impl Array {
     /// An array; its data must fill its shape.
     pub fn new(shape: Vec<usize>, data: Vec<f64>, precision: Precision) -> Self {
         assert_eq!(shape.iter().product::<usize>(), data.len(), "the data must fill the shape {shape:?}");
-        Self { shape, data, precision }
+        Self { shape, data, precision, integers: false }
     }
 
     fn bytes(&self) -> Vec<u8> {

@@ -15,7 +15,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// Parses an npz file held in memory; `path` is for messages.
 ///
 /// # Errors
-/// A corrupt archive, an element type other than f64 and f32, a value that is not finite.
+/// A corrupt archive, an element type other than floats and integers, a value that is not finite.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
     let malformed = |reason: String| WeightsError::Malformed { path: path.to_path_buf(), kind: "npz file", reason };
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|e| malformed(e.to_string()))?;
@@ -102,20 +102,65 @@ fn parse_npy(bytes: &[u8]) -> std::result::Result<Array, String> {
         .filter(|s| !s.is_empty())
         .map(|s| s.parse().map_err(|_| format!("its shape is unreadable: {s}")))
         .collect::<std::result::Result<_, _>>()?;
-    let (values, precision): (Vec<f64>, _) = match descr {
-        "<f8" => (data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(), Precision::F64),
-        ">f8" => (data.as_chunks().0.iter().map(|b| f64::from_be_bytes(*b)).collect(), Precision::F64),
-        "<f4" => (data.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(), Precision::F32),
-        ">f4" => (data.as_chunks().0.iter().map(|b| f64::from(f32::from_be_bytes(*b))).collect(), Precision::F32),
-        other => return Err(format!("element type {other:?}; save it as float64 or float32")),
-    };
-    let size = shape.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).ok_or("its shape is too large")?;
-    let element = if precision == Precision::F64 { 8 } else { 4 };
-    if values.len() != size || data.len() != size * element {
-        return Err(format!("shape {shape:?} needs {size} values of {element} bytes, there are {} bytes", data.len()));
+    let (kind, size) = ElementType::parse(descr)?;
+    let count = shape.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).ok_or("its shape is too large")?;
+    if count.checked_mul(size) != Some(data.len()) {
+        return Err(format!("shape {shape:?} needs {count} values of {size} bytes, there are {} bytes", data.len()));
     }
+    let big_endian = descr.starts_with('>');
+    let values: Vec<f64> = data.chunks_exact(size).map(|bytes| kind.value(bytes, big_endian)).collect::<Option<_>>().ok_or(
+        "it holds an integer beyond 2^53, which no float64 is equal to",
+    )?;
+    let precision = if kind == ElementType::Float && size == 4 { Precision::F32 } else { Precision::F64 };
     let values = if fortran { from_fortran_order(&values, &shape) } else { values };
-    Ok(Array::new(shape, values, precision))
+    Ok(Array { integers: kind != ElementType::Float, ..Array::new(shape, values, precision) })
+}
+
+/// The kinds of numbers that numpy names by a letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ElementType {
+    Float,
+    Signed,
+    Unsigned,
+}
+
+impl ElementType {
+    /// The kind and its bytes per number.
+    fn parse(descr: &str) -> std::result::Result<(Self, usize), String> {
+        let kind_and_size = descr.trim_start_matches(['<', '>', '|', '=']);
+        Ok(match kind_and_size {
+            "f8" => (Self::Float, 8),
+            "f4" => (Self::Float, 4),
+            "i8" => (Self::Signed, 8),
+            "i4" => (Self::Signed, 4),
+            "i2" => (Self::Signed, 2),
+            "i1" => (Self::Signed, 1),
+            "u8" => (Self::Unsigned, 8),
+            "u4" => (Self::Unsigned, 4),
+            "u2" => (Self::Unsigned, 2),
+            // Python's True is the number 1.
+            "u1" | "b1" => (Self::Unsigned, 1),
+            "O" => return Err("it holds Python objects (None?); leave it out, or save numbers".into()),
+            _ => return Err(format!("element type {descr:?}; save it as float64, float32 or integers")),
+        })
+    }
+
+    /// The number in `bytes`, of which there are 1, 2, 4 or 8; `None` for an integer that no f64 is equal to.
+    fn value(self, bytes: &[u8], big_endian: bool) -> Option<f64> {
+        const LARGEST: u64 = 1 << 53;
+        let fold = |bits: u64, &byte: &u8| bits << 8 | u64::from(byte);
+        let bits = if big_endian { bytes.iter().fold(0, fold) } else { bytes.iter().rev().fold(0, fold) };
+        match (self, bytes.len()) {
+            (Self::Float, 4) => Some(f64::from(f32::from_bits(bits as u32))),
+            (Self::Float, _) => Some(f64::from_bits(bits)),
+            (Self::Unsigned, _) => (bits <= LARGEST).then_some(bits as f64),
+            (Self::Signed, size) => {
+                let unused = 64 - 8 * size as u32;
+                let value = ((bits << unused) as i64) >> unused;
+                (value.unsigned_abs() <= LARGEST).then_some(value as f64)
+            }
+        }
+    }
 }
 
 /// Values with the first dimension fastest, reordered so that the last is.
@@ -162,6 +207,18 @@ mod tests {
         let data: Vec<u8> = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|v| v.to_be_bytes()).collect();
         let array = parse_npy(&npy("{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3), }", &data)).unwrap();
         assert_eq!(array.data, [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
+        for (descr, data, values) in [
+            ("<i8", (-3_i64).to_le_bytes().to_vec(), [-3.0].as_slice()),
+            (">i4", [(-2_i32).to_be_bytes(), 7_i32.to_be_bytes()].concat(), &[-2.0, 7.0]),
+            ("<i2", (-300_i16).to_le_bytes().to_vec(), &[-300.0]),
+            ("|i1", vec![255, 3], &[-1.0, 3.0]),
+            ("|u1", vec![255], &[255.0]),
+            ("<u4", u32::MAX.to_le_bytes().to_vec(), &[4_294_967_295.0]),
+            ("|b1", vec![1, 0], &[1.0, 0.0]),
+        ] {
+            let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({},), }}", values.len());
+            assert_eq!(parse_npy(&npy(&header, &data)).unwrap().data, values, "{descr}");
+        }
         let array =
             parse_npy(&npy("{'shape': (), 'fortran_order': False, 'descr': '<f8'}", &2f64.to_le_bytes())).unwrap();
         assert_eq!((array.shape, array.data), (vec![], vec![2.0]));
@@ -171,8 +228,12 @@ mod tests {
     fn damage_is_reported() {
         let short = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", &[0; 15]);
         assert!(parse_npy(&short).unwrap_err().contains("needs 2 values"));
-        let integers = npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }", &[0; 8]);
-        assert!(parse_npy(&integers).unwrap_err().contains("<i8"));
+        let complex = npy("{'descr': '<c16', 'fortran_order': False, 'shape': (1,), }", &[0; 16]);
+        assert!(parse_npy(&complex).unwrap_err().contains("<c16"));
+        let none = npy("{'descr': '|O', 'fortran_order': False, 'shape': (), }", b"\x80\x04N.");
+        assert!(parse_npy(&none).unwrap_err().contains("Python objects"));
+        let large = npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }", &i64::MIN.to_le_bytes());
+        assert!(parse_npy(&large).unwrap_err().contains("2^53"));
         let huge = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", &[]);
         assert!(parse_npy(&huge).unwrap_err().contains("too large"));
         for cut in [0, 3, 7, 9, 20] {

@@ -1,4 +1,4 @@
-//! Plain linear systems as files of arrays: `A, B, C[, D]` in safetensors or npz.
+//! Plain linear systems as files of arrays: `A, B, C[, D][, dt]` in safetensors or npz.
 
 use super::arrays::{self, Array, NamedArrays, Precision};
 use super::error::{Result, WeightsError};
@@ -6,6 +6,10 @@ use super::npz;
 use faer::{Mat, MatRef};
 use hankel_lti::{LinearSystem, LtiError, Mode, StateMatrix};
 use std::path::Path;
+
+/// What to do with a file of MATLAB.
+const MATLAB: &str = "MATLAB's files are not read; save the matrices as .npz, in Python: m = scipy.io.loadmat(FILE); \
+    numpy.savez(OUT, A=m['A'], B=m['B'], C=m['C'], D=m['D'], dt=0.1)";
 
 /// The two kinds of files, by extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +32,8 @@ impl ArrayFormat {
 
     fn require(path: &Path) -> Result<Self> {
         Self::of(path).ok_or_else(|| {
-            WeightsError::content(path, "unknown kind of file; a file of arrays ends in .safetensors or .npz")
+            let matlab = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("mat"));
+            WeightsError::content(path, if matlab { MATLAB } else { "unknown kind of file; a file of arrays ends in .safetensors or .npz" })
         })
     }
 }
@@ -61,71 +66,169 @@ pub fn arrays_to_bytes(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) -> Resul
     }
 }
 
-/// Reads a system `A, B, C[, D]`: A of shape `[d]` (its diagonal) or `[d, d]`, B `[d, m]`, C `[p, d]`, D `[p, m]`.
+/// The time that a system runs in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Time {
+    /// `x' = A x + B u` is the next step.
+    Discrete {
+        /// Seconds per step, where the file says so. Nothing is computed with it.
+        step: Option<f64>,
+    },
+    /// `x' = A x + B u` is the derivative.
+    Continuous,
+}
+
+/// A system as it lies in a file: `A, B, C[, D]` and its time. Its poles may be anywhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredSystem {
+    /// State matrix, d states.
+    pub a: StateMatrix,
+    /// Input matrix, [d, m].
+    pub b: Mat<f64>,
+    /// Output matrix, [p, d].
+    pub c: Mat<f64>,
+    /// Direct term, [p, m].
+    pub d: Option<Mat<f64>>,
+    /// From the array `dt`; discrete, with a step of unknown length, where there is none.
+    pub time: Time,
+}
+
+/// The arrays of a system, as messages name them.
+const ARRAYS: &str = "a system has A, B, C and possibly D and dt";
+
+impl StoredSystem {
+    /// Reads the arrays `A, B, C[, D][, dt]` in upper or lower case: A of shape `[d]` (its diagonal) or `[d, d]`, B `[d, m]`, C
+    /// `[p, d]`, D `[p, m]`. A vector is a column of B, a row of C, and of D what fits; a number is a matrix with one entry.
+    /// `dt` is python-control's: the sampling time, 0 for continuous time, `True` for steps of unknown length; `Ts` is another
+    /// name of it.
+    ///
+    /// # Errors
+    /// Arrays that are missing, unexpected or misshapen, by name.
+    pub fn parse(path: &Path, mut arrays: NamedArrays) -> Result<Self> {
+        let fail = |reason: String| WeightsError::content(path, reason);
+        let mut take = |names: &[&str]| {
+            let found: Vec<&str> = names.iter().copied().filter(|name| arrays.contains_key(*name)).collect();
+            match found[..] {
+                [] => Ok(None),
+                [name] => Ok(arrays.remove(name)),
+                _ => Err(fail(format!("it holds both {} and {}, which are the same", found[0], found[1]))),
+            }
+        };
+        let missing = |name: &str| fail(format!("the array {name} is missing; {ARRAYS}"));
+        let a = take(&["A", "a"])?.ok_or_else(|| missing("A"))?;
+        let b = take(&["B", "b"])?.ok_or_else(|| missing("B"))?;
+        let c = take(&["C", "c"])?.ok_or_else(|| missing("C"))?;
+        let (d, dt) = (take(&["D", "d"])?, take(&["dt", "Ts"])?);
+        if let Some(extra) = arrays.keys().next() {
+            return Err(fail(if extra == "E" {
+                "it is a descriptor system (it has E); solve E A' = A and E B' = B for A' and B' first".into()
+            } else {
+                format!("unexpected array {extra}; {ARRAYS}")
+            }));
+        }
+        let a = match a.shape[..] {
+            [] | [_] => StateMatrix::Diagonal(a.data),
+            [rows, columns] if rows == columns => StateMatrix::from_square(matrix(rows, columns, &a)),
+            [..] => return Err(fail(format!("A has shape {:?}, expected [d] (a diagonal) or [d, d]", a.shape))),
+        };
+        let states = a.states();
+        // A vector where a matrix is meant: along the states, or, of a single state, along the inputs or outputs.
+        let of = |name: &str, array: &Array, vector: fn(usize, usize) -> (usize, usize)| match array.shape[..] {
+            [rows, columns] => Ok(matrix(rows, columns, array)),
+            [n] => {
+                let (rows, columns) = vector(n, states);
+                Ok(matrix(rows, columns, array))
+            }
+            [] => Ok(matrix(1, 1, array)),
+            [..] => Err(fail(format!("{name} has shape {:?}, expected two dimensions", array.shape))),
+        };
+        let b = of("B", &b, |n, states| if states == 1 { (1, n) } else { (n, 1) })?;
+        let c = of("C", &c, |n, states| if states == 1 { (n, 1) } else { (1, n) })?;
+        let d = d.map(|d| match d.shape[..] {
+            [n] if b.ncols() == 1 => Ok(matrix(n, 1, &d)),
+            _ => of("D", &d, |n, _| (1, n)),
+        });
+        let time = match dt.as_ref().map(|dt| (&dt.data[..], dt.integers)) {
+            None => Time::Discrete { step: None },
+            Some(([0.0], _)) => Time::Continuous,
+            // python-control writes True for a step of unknown length.
+            Some(([1.0], true)) => Time::Discrete { step: None },
+            Some(([step], _)) if *step > 0.0 => Time::Discrete { step: Some(*step) },
+            Some((other, _)) => {
+                return Err(fail(format!("dt is {other:?}; it must be a sampling time, or 0 for continuous time")));
+            }
+        };
+        Ok(Self { a, b, c, d: d.transpose()?, time })
+    }
+
+    /// The matrices of a system.
+    pub fn new(system: &LinearSystem, time: Time) -> Self {
+        let d = system.d().map(|d| d.to_owned());
+        Self { a: system.a().clone(), b: system.b().to_owned(), c: system.c().to_owned(), d, time }
+    }
+
+    /// The system in discrete time.
+    ///
+    /// # Errors
+    /// Those of [`LinearSystem::new`]; continuous time.
+    pub fn system(&self) -> std::result::Result<LinearSystem, LtiError> {
+        if self.time == Time::Continuous {
+            return Err(LtiError::Unsupported("it is in continuous time (dt = 0); discrete time is needed here".into()));
+        }
+        LinearSystem::new(self.a.clone(), self.b.clone(), self.c.clone(), self.d.clone())
+    }
+
+    /// The bytes of a file: A as a diagonal where it has real modes only, else written out.
+    ///
+    /// # Errors
+    /// A name that ends in neither `.safetensors` nor `.npz`.
+    pub fn to_bytes(&self, path: &Path) -> Result<Vec<u8>> {
+        let real: Option<Vec<f64>> = self
+            .a
+            .modes()
+            .and_then(|modes| modes.iter().map(|m| if let Mode::Real(a) = m { Some(*a) } else { None }).collect());
+        let mut named = NamedArrays::new();
+        let mut put = |name: &str, shape: Vec<usize>, data: Vec<f64>| {
+            named.insert(name.into(), Array::new(shape, data, Precision::F64));
+        };
+        let flat = |m: MatRef<'_, f64>| (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect();
+        let n = self.a.states();
+        match real {
+            Some(poles) => put("A", vec![n], poles),
+            None => put("A", vec![n, n], flat(self.a.to_dense().as_ref())),
+        }
+        put("B", vec![n, self.b.ncols()], flat(self.b.as_ref()));
+        put("C", vec![self.c.nrows(), n], flat(self.c.as_ref()));
+        if let Some(d) = &self.d {
+            put("D", vec![d.nrows(), d.ncols()], flat(d.as_ref()));
+        }
+        match self.time {
+            Time::Continuous => put("dt", vec![], vec![0.0]),
+            Time::Discrete { step: Some(step) } => put("dt", vec![], vec![step]),
+            Time::Discrete { step: None } => {}
+        }
+        match ArrayFormat::require(path)? {
+            ArrayFormat::Safetensors => Ok(arrays::serialize(&named)),
+            ArrayFormat::Npz => Ok(npz::serialize(&named)),
+        }
+    }
+}
+
+fn matrix(rows: usize, columns: usize, array: &Array) -> Mat<f64> {
+    Mat::from_fn(rows, columns, |i, j| array.data[i * columns + j])
+}
+
+/// Reads a stable system in discrete time, as [`StoredSystem::parse`] does.
 ///
 /// # Errors
 /// Arrays that are missing, unexpected or misshapen, by name.
-pub fn system_from_arrays(path: &Path, mut arrays: NamedArrays) -> Result<std::result::Result<LinearSystem, LtiError>> {
-    let mut take = |name: &str| arrays.remove(name);
-    let missing = |name: &str| {
-        WeightsError::content(path, format!("the array {name} is missing; a system has A, B, C and possibly D"))
-    };
-    let (a, b, c) = (
-        take("A").ok_or_else(|| missing("A"))?,
-        take("B").ok_or_else(|| missing("B"))?,
-        take("C").ok_or_else(|| missing("C"))?,
-    );
-    let d = take("D");
-    if let Some(extra) = arrays.keys().next() {
-        return Err(WeightsError::content(
-            path,
-            format!("unexpected array {extra}; a system has A, B, C and possibly D"),
-        ));
-    }
-    let matrix = |name: &str, array: &Array| match array.shape[..] {
-        [rows, cols] => Ok(Mat::from_fn(rows, cols, |i, j| array.data[i * cols + j])),
-        _ => Err(WeightsError::content(path, format!("{name} has shape {:?}, expected two dimensions", array.shape))),
-    };
-    let a = match a.shape[..] {
-        [_] => StateMatrix::Diagonal(a.data),
-        [rows, columns] if rows == columns => StateMatrix::from_square(matrix("A", &a)?),
-        [_, _] => StateMatrix::Dense(matrix("A", &a)?),
-        _ => {
-            return Err(WeightsError::content(
-                path,
-                format!("A has shape {:?}, expected [d] (a diagonal) or [d, d]", a.shape),
-            ));
-        }
-    };
-    let d = d.map(|d| matrix("D", &d)).transpose()?;
-    Ok(LinearSystem::new(a, matrix("B", &b)?, matrix("C", &c)?, d))
+pub fn system_from_arrays(path: &Path, arrays: NamedArrays) -> Result<std::result::Result<LinearSystem, LtiError>> {
+    Ok(StoredSystem::parse(path, arrays)?.system())
 }
 
-/// The arrays of a system: A as a diagonal where it has real modes only, else written out.
+/// The arrays of a system in discrete time: A as a diagonal where it has real modes only, else written out.
 pub fn system_to_bytes(path: &Path, system: &LinearSystem) -> Result<Vec<u8>> {
-    let real: Option<Vec<f64>> = system
-        .a()
-        .modes()
-        .and_then(|modes| modes.iter().map(|m| if let Mode::Real(a) = m { Some(*a) } else { None }).collect());
-    let mut named = NamedArrays::new();
-    let mut put = |name: &str, shape: Vec<usize>, data: Vec<f64>| {
-        named.insert(name.into(), Array::new(shape, data, Precision::F64));
-    };
-    let flat = |m: MatRef<'_, f64>| (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect();
-    let n = system.states();
-    match real {
-        Some(poles) => put("A", vec![n], poles),
-        None => put("A", vec![n, n], flat(system.a().to_dense().as_ref())),
-    }
-    put("B", vec![n, system.inputs()], flat(system.b()));
-    put("C", vec![system.outputs(), n], flat(system.c()));
-    if let Some(d) = system.d() {
-        put("D", vec![system.outputs(), system.inputs()], flat(d));
-    }
-    match ArrayFormat::require(path)? {
-        ArrayFormat::Safetensors => Ok(arrays::serialize(&named)),
-        ArrayFormat::Npz => Ok(npz::serialize(&named)),
-    }
+    StoredSystem::new(system, Time::Discrete { step: None }).to_bytes(path)
 }
 
 #[cfg(test)]
@@ -161,6 +264,55 @@ mod tests {
         }
     }
 
+    fn array(shape: &[usize], data: &[f64]) -> Array {
+        Array::new(shape.to_vec(), data.to_vec(), Precision::F64)
+    }
+
+    /// What `numpy.savez` makes of a system with one input and one output, of `control.ss`, and of lists.
+    #[test]
+    fn vectors_numbers_and_lower_case_names_are_a_system() {
+        let parse = |arrays: Vec<(&str, Array)>| {
+            StoredSystem::parse(Path::new("s.npz"), arrays.into_iter().map(|(n, a)| (n.to_string(), a)).collect())
+        };
+        let two = [0.5, 0.25];
+        let read = parse(vec![
+            ("a", array(&[2], &two)),
+            ("b", array(&[2], &[1.0, 2.0])),
+            ("c", array(&[2], &[3.0, 4.0])),
+            ("d", array(&[], &[5.0])),
+            ("dt", array(&[], &[0.1])),
+        ])
+        .unwrap();
+        assert_eq!((read.b.shape(), read.c.shape()), ((2, 1), (1, 2)));
+        assert_eq!((read.c[(0, 1)], read.d.as_ref().unwrap()[(0, 0)]), (4.0, 5.0));
+        assert_eq!(read.time, Time::Discrete { step: Some(0.1) });
+        assert_eq!(read.system().unwrap().states(), 2);
+        for name in ["s.npz", "s.safetensors"] {
+            let path = Path::new(name);
+            let back = StoredSystem::parse(path, parse_arrays(path, &read.to_bytes(path).unwrap()).unwrap()).unwrap();
+            assert_eq!(back, read);
+        }
+        // One state with three inputs and two outputs.
+        let one = parse(vec![
+            ("A", array(&[], &[0.5])),
+            ("B", array(&[3], &[1.0, 2.0, 3.0])),
+            ("C", array(&[2], &[1.0, 2.0])),
+            ("dt", Array { integers: true, ..array(&[], &[1.0]) }),
+        ])
+        .unwrap();
+        assert_eq!((one.b.shape(), one.c.shape(), one.time), ((1, 3), (2, 1), Time::Discrete { step: None }));
+        let continuous = parse(vec![
+            ("A", array(&[2], &[-1.0, -2.0])),
+            ("B", array(&[2], &two)),
+            ("C", array(&[2, 2], &[1.0; 4])),
+            ("D", array(&[2], &two)),
+            ("dt", array(&[], &[0.0])),
+        ])
+        .unwrap();
+        assert_eq!((continuous.d.as_ref().unwrap().shape(), continuous.time), ((2, 1), Time::Continuous));
+        assert!(continuous.system().unwrap_err().to_string().contains("continuous time"));
+    }
+
     #[test]
     fn what_is_wrong_is_named() {
         let message = |name: &str, arrays: &[(&str, MatRef<'_, f64>)]| {
@@ -171,14 +323,21 @@ mod tests {
         let m = Mat::<f64>::identity(2, 2);
         let m = m.as_ref();
         let error = message("s.npz", &[("A", m), ("B", m)]).unwrap_err().to_string();
-        assert_eq!(error, "s.npz: the array C is missing; a system has A, B, C and possibly D");
+        assert_eq!(error, "s.npz: the array C is missing; a system has A, B, C and possibly D and dt");
+        let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("F", m)]).unwrap_err().to_string();
+        assert!(error.contains("unexpected array F"));
         let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("E", m)]).unwrap_err().to_string();
-        assert!(error.contains("unexpected array E"));
+        assert!(error.contains("descriptor system"));
+        let error = message("s.npz", &[("A", m), ("a", m), ("B", m), ("C", m)]).unwrap_err().to_string();
+        assert!(error.contains("both A and a"));
+        let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("dt", m)]).unwrap_err().to_string();
+        assert!(error.contains("dt is [1.0, 0.0, 0.0, 1.0]"));
         let nan = Mat::from_fn(2, 2, |_, _| f64::NAN);
         let error = message("s.npz", &[("A", nan.as_ref()), ("B", m), ("C", m)]).unwrap_err().to_string();
         assert!(error.contains("A holds NaN at [0, 0]"));
         let error = parse_arrays(Path::new("s.npz"), b"PK nonsense").unwrap_err().to_string();
         assert!(error.starts_with("s.npz is not a readable npz file"));
-        assert!(parse_arrays(Path::new("s.mat"), b"").unwrap_err().to_string().contains(".safetensors or .npz"));
+        assert!(parse_arrays(Path::new("s.txt"), b"").unwrap_err().to_string().contains(".safetensors or .npz"));
+        assert!(parse_arrays(Path::new("s.mat"), b"").unwrap_err().to_string().contains("scipy.io.loadmat"));
     }
 }
