@@ -3,7 +3,9 @@
 //! `A Wc A^T - Wc + B B^T = 0`, `A^T Wo A - Wo + C^T C = 0`.
 
 use super::cauchy::cauchy_factor;
-use super::linalg::{beside, compress_columns, gain_exponents, product, times_power_of_two};
+use super::linalg::{
+    beside, complex_product, compress_columns, gain_exponents, product, times_power_of_two, to_complex,
+};
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
 use super::system::{LinearSystem, Mode, StateMatrix};
@@ -51,19 +53,40 @@ impl GramianFactors {
         let (size_b, size_c) = gain_exponents(system.b(), system.c());
         let b = compress_columns(times_power_of_two(system.b(), -size_b).as_ref());
         let c = compress_columns(times_power_of_two(system.c(), -size_c).transpose());
-        let (lc, lo, sensitivity, clamped_poles) = if let Some(modes) = system.a().modes() {
-            let spectrum = Spectrum::of(&modes, Pole::clamped);
-            let lc = spectrum.factor(b.as_ref(), Side::Input);
-            let lo = spectrum.factor(c.as_ref(), Side::Output);
-            (lc, lo, 1.0, modes.iter().map(|m| if m.pole() == m.pole().clamped() { 0 } else { m.states() }).sum())
-        } else {
-            let a = system.a().to_dense();
-            let sensitivity = 1.0 / (1.0 - system.spectral_radius()?);
-            (stein_factor(a.as_ref(), b.as_ref())?, stein_factor(a.transpose(), c.as_ref())?, sensitivity, 0)
-        };
         let a = clamped_matrix(system.a());
-        let residual_c = stein_residual(a.as_ref(), product(lc.as_ref(), lc.transpose()).as_ref(), b.as_ref());
-        let residual_o = stein_residual(a.transpose(), product(lo.as_ref(), lo.transpose()).as_ref(), c.as_ref());
+        let residual = |a: MatRef<'_, f64>, l: &Mat<f64>, b: &Mat<f64>| {
+            stein_residual(a, product(l.as_ref(), l.transpose()).as_ref(), b.as_ref())
+        };
+        let ((lc, residual_c), (lo, residual_o), sensitivity, clamped_poles);
+        if let Some(modes) = system.a().modes() {
+            let spectrum = Spectrum::of(&modes, Pole::clamped);
+            let of = |rows: &Mat<f64>, side, a| {
+                let l = spectrum.factor(rows.as_ref(), side);
+                let residual = residual(a, &l, rows);
+                (l, residual)
+            };
+            (lc, residual_c) = of(&b, Side::Input, a.as_ref());
+            (lo, residual_o) = of(&c, Side::Output, a.transpose());
+            sensitivity = 1.0;
+            clamped_poles = modes.iter().map(|m| if m.pole() == m.pole().clamped() { 0 } else { m.states() }).sum();
+        } else {
+            check_margin(system, &a)?;
+            let of = |rows: &Mat<f64>, side, a: MatRef<'_, f64>| -> Result<(Mat<f64>, f64)> {
+                if let Some(l) = eigenvector_factor(system, rows.as_ref(), side) {
+                    let residual = residual(a, &l, rows);
+                    if residual <= EIGENVECTOR_RESIDUAL {
+                        return Ok((l, residual));
+                    }
+                }
+                let l = stein_factor(a, rows.as_ref())?;
+                let residual = residual(a, &l, rows);
+                Ok((l, residual))
+            };
+            (lc, residual_c) = of(&b, Side::Input, a.as_ref())?;
+            (lo, residual_o) = of(&c, Side::Output, a.transpose())?;
+            sensitivity = 1.0 / (1.0 - system.spectral_radius()?);
+            clamped_poles = 0;
+        }
         let (lc, lo) = (times_power_of_two(lc.as_ref(), size_b), times_power_of_two(lo.as_ref(), size_c));
         Ok(Self { lc, lo, residual_c: Some(residual_c), residual_o: Some(residual_o), sensitivity, clamped_poles })
     }
@@ -130,12 +153,83 @@ pub fn gramians(system: &LinearSystem) -> Result<(Mat<f64>, Mat<f64>)> {
 
 /// Factor of the controllability Gramian with every pole as slow as it is: what a norm is measured with, where
 /// [`GramianFactors::analytic`] is for choosing what to keep.
-pub(super) fn unclamped_controllability(a: &StateMatrix, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
+pub(super) fn unclamped_controllability(system: &LinearSystem, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
     let b = compress_columns(b);
-    match a.modes() {
+    match system.a().modes() {
         Some(modes) => Ok(Spectrum::of(&modes, |pole| pole).factor(b.as_ref(), Side::Input)),
-        None => stein_factor(a.to_dense().as_ref(), b.as_ref()),
+        None => match eigenvector_factor(system, b.as_ref(), Side::Input) {
+            Some(l) => Ok(l),
+            None => stein_factor(system.a().to_dense().as_ref(), b.as_ref()),
+        },
     }
+}
+
+/// Residuals of factors from eigenvectors that are no worse than rounding; above it the factor is computed by doubling.
+const EIGENVECTOR_RESIDUAL: f64 = 1e-12;
+
+/// Dense systems with fewer states have their Gramians from doubling, which needs no eigenvectors.
+const MANY_STATES: usize = 96;
+
+/// Refuses a dense matrix whose rounding decides whether it is stable: a perturbation of `d eps ||A||` is what entries in f64 stand
+/// for.
+fn check_margin(system: &LinearSystem, a: &Mat<f64>) -> Result<()> {
+    let radius = system.spectral_radius()?;
+    let rounding = a.nrows() as f64 * f64::EPSILON * a.norm_l2().max(1.0);
+    if 1.0 - radius > rounding {
+        return Ok(());
+    }
+    Err(LtiError::Unsupported(format!(
+        "its slowest pole has modulus {radius}, and rounding of A alone moves poles by {rounding:.0e}: it is neither stable nor \
+         unstable in double precision. Store A as a diagonal or as 2x2 blocks, whose poles are exact"
+    )))
+}
+
+/// Factor of the Gramian of a large dense system driven by `rows` [d, m], in the coordinates of the eigenvectors, where it is
+/// Cauchy-like (module `cauchy`); `None` where the system is small or its eigenvectors are close to dependent.
+///
+/// `A = V diag(l) V^-1`: Wc has the rows `V^-1 B` there, Wo with `A^T = V^-T diag(l) V^T` the rows `V^T C^T`.
+fn eigenvector_factor(system: &LinearSystem, rows: MatRef<'_, f64>, side: Side) -> Option<Mat<f64>> {
+    let d = system.states();
+    if d <= MANY_STATES {
+        return None;
+    }
+    let blocks = system.blocks();
+    let mut inputs = Mat::zeros(rows.ncols(), d);
+    let mut poles = Vec::with_capacity(d);
+    let mut first = 0;
+    for block in &blocks {
+        let (basis, n) = (block.basis()?, block.states());
+        let rows = to_complex(rows.subrows(first, n));
+        let turned = match side {
+            Side::Input => complex_product(basis.inverse.as_ref(), rows.as_ref()),
+            Side::Output => complex_product(basis.vectors.transpose(), rows.as_ref()),
+        };
+        inputs.subcols_mut(first, n).copy_from(turned.transpose());
+        poles.extend(block.values.iter().map(|l| {
+            if l.im == 0.0 { Pole::real(l.re) } else { Pole::polar(l.norm(), l.im.atan2(l.re)) }
+        }));
+        first += n;
+    }
+    let l = cauchy_factor(&poles, inputs);
+    let mut both = Mat::zeros(d, 2 * l.ncols());
+    let mut first = 0;
+    for block in &blocks {
+        let (basis, n) = (block.basis()?, block.states());
+        let part = l.subrows(first, n);
+        let back = match side {
+            Side::Input => complex_product(basis.vectors.as_ref(), part),
+            Side::Output => complex_product(basis.inverse.transpose(), part),
+        };
+        // W is real, so W = Re(L L^H) = Re L Re L^T + Im L Im L^T.
+        for j in 0..l.ncols() {
+            for i in 0..n {
+                both[(first + i, j)] = back[(i, j)].re;
+                both[(first + i, l.ncols() + j)] = back[(i, j)].im;
+            }
+        }
+        first += n;
+    }
+    Some(compress_columns(both.as_ref()))
 }
 
 fn clamped_matrix(a: &StateMatrix) -> Mat<f64> {

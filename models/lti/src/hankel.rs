@@ -1,7 +1,7 @@
 //! Hankel singular values and the projections onto the states they belong to.
 
 use super::gramians::GramianFactors;
-use super::jacobi::jacobi_svd;
+use super::jacobi::{jacobi_svd, plain_svd};
 use super::linalg::{gain_exponents, ldexp, product, times_power_of_two};
 use super::{LtiError, Result};
 use faer::Mat;
@@ -21,6 +21,9 @@ pub struct HankelSpectrum {
     right: Mat<f64>,
 }
 
+/// Decompositions of more states are worth their time only where they keep digits.
+const MANY_STATES: usize = 96;
+
 impl HankelSpectrum {
     /// Decomposes the factors of the two Gramians.
     pub fn new(factors: &GramianFactors) -> Result<Self> {
@@ -28,7 +31,9 @@ impl HankelSpectrum {
         let (size_c, size_o) = gain_exponents(factors.lc.as_ref(), factors.lo.transpose());
         let lo = times_power_of_two(factors.lo.as_ref(), -size_o);
         let lc = times_power_of_two(factors.lc.as_ref(), -size_c);
-        let svd = jacobi_svd(product(lo.transpose(), lc.as_ref()).as_ref())?;
+        let core = product(lo.transpose(), lc.as_ref());
+        // Factors from rounded matrix powers have no digits of small values to keep: there the fast decomposition does.
+        let svd = if d > MANY_STATES && factors.sensitivity > 1.0 { plain_svd(core.as_ref()) } else { jacobi_svd(core.as_ref()) }?;
         let mut values = svd.values;
         values.resize(d, 0.0);
         // Entries of Lo^T Lc are sums that may cancel: what they are sums of sets the size of their rounding errors. Taking

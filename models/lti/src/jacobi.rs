@@ -62,6 +62,13 @@ pub fn jacobi_svd(m: MatRef<'_, f64>) -> Result<JacobiSvd> {
     Ok(JacobiSvd { u, values, v })
 }
 
+/// The same by bidiagonalisation: every value has an error of rounding of the largest, in a tenth of the time.
+pub fn plain_svd(m: MatRef<'_, f64>) -> Result<JacobiSvd> {
+    let svd = m.thin_svd().map_err(|_| LtiError::NoConvergence("the singular value decomposition"))?;
+    let values: Vec<f64> = svd.S().column_vector().iter().copied().collect();
+    Ok(JacobiSvd { u: svd.U().to_owned(), values, v: svd.V().to_owned() })
+}
+
 /// Rotates pairs of columns of `x` (and of `j` with them) until all are orthogonal to working precision.
 fn rotate_to_orthogonality(x: &mut [Vec<f64>], j: &mut [Vec<f64>]) -> Result<()> {
     let n = x.len();
@@ -140,6 +147,9 @@ mod tests {
         let back = &svd.u * &s * svd.v.transpose();
         assert!((&back - m).norm_l2() <= 1e-14 * m.norm_l2().max(1e-300));
         assert!(svd.values.windows(2).all(|w| w[0] >= w[1]));
+        let plain = plain_svd(m).unwrap();
+        let s = Mat::from_fn(k, k, |i, j| if i == j { plain.values[i] } else { 0.0 });
+        assert!((&plain.u * &s * plain.v.transpose() - m).norm_l2() <= 1e-14 * m.norm_l2().max(1e-300));
         svd.values
     }
 

@@ -50,6 +50,7 @@
 
 mod cauchy;
 pub mod certificate;
+mod eigen;
 pub mod empirical;
 mod error;
 pub mod gradient;

@@ -2,6 +2,7 @@
 
 use super::{LtiError, Result};
 use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::solvers::Solve;
 use faer::linalg::qr::no_pivoting::factor::{qr_in_place, qr_in_place_scratch, recommended_block_size};
 use faer::{Mat, MatRef, Par, Spec, c64};
 
@@ -28,15 +29,16 @@ pub fn compress_columns(b: MatRef<'_, f64>) -> Mat<f64> {
     let fold = FOLD.max(d);
     let rows = (d + fold).min(m);
     let block = recommended_block_size::<f64>(rows, d);
-    let mut memory = MemBuffer::new(qr_in_place_scratch::<f64>(rows, d, block, Par::Seq, Spec::default()));
+    // On this thread unless the matrix is large: layers are what is shared out.
+    let par = parallelism(rows * d, d);
+    let mut memory = MemBuffer::new(qr_in_place_scratch::<f64>(rows, d, block, par, Spec::default()));
     let mut coefficients = Mat::zeros(block, d);
     let mut stacked = Mat::<f64>::zeros(rows, d);
     stacked.copy_from(b.subcols(0, rows).transpose());
     let mut next = rows;
     loop {
         let (stack, parameters) = (MemStack::new(&mut memory), Spec::default());
-        // On this thread: layers are what is shared out.
-        qr_in_place(stacked.as_mut(), coefficients.as_mut(), Par::Seq, stack, parameters);
+        qr_in_place(stacked.as_mut(), coefficients.as_mut(), par, stack, parameters);
         if next == m {
             return Mat::from_fn(d, d, |i, j| if j <= i { stacked[(j, i)] } else { 0.0 });
         }
@@ -131,6 +133,24 @@ pub fn eigenvalues(m: MatRef<'_, f64>) -> Result<Vec<c64>> {
     m.eigenvalues().map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))
 }
 
+/// The inverse of a complex square matrix; not finite where there is none.
+pub fn invert_complex(m: MatRef<'_, c64>) -> Mat<c64> {
+    m.partial_piv_lu().solve(Mat::<c64>::identity(m.nrows(), m.nrows()))
+}
+
+/// `a * b` of complex matrices.
+pub fn complex_product(a: MatRef<'_, c64>, b: MatRef<'_, c64>) -> Mat<c64> {
+    let mut out = Mat::zeros(a.nrows(), b.ncols());
+    let par = parallelism(a.nrows() * a.ncols(), b.ncols());
+    faer::linalg::matmul::matmul(out.as_mut(), faer::Accum::Replace, a, b, c64::new(1.0, 0.0), par);
+    out
+}
+
+/// A real matrix as a complex one.
+pub fn to_complex(m: MatRef<'_, f64>) -> Mat<c64> {
+    Mat::from_fn(m.nrows(), m.ncols(), |i, j| c64::new(m[(i, j)], 0.0))
+}
+
 /// Largest singular value of a complex matrix, from the eigenvalues of the smaller of `G^H G` and `G G^H`.
 ///
 /// Squaring costs no accuracy here: the *largest* eigenvalue of a Gram matrix is computed to full relative accuracy.
@@ -206,11 +226,18 @@ pub fn ldexp(x: f64, exponent: i32) -> f64 {
     x * 2_f64.powi(third) * 2_f64.powi(third) * 2_f64.powi(exponent - 2 * third)
 }
 
-/// `a * b` on the calling thread: the matrices here are far too small to share out.
+/// `a * b`, on the calling thread unless the matrices are large: layers are what is shared out.
 pub fn product(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Mat<f64> {
     let mut out = Mat::zeros(a.nrows(), b.ncols());
-    faer::linalg::matmul::matmul(out.as_mut(), faer::Accum::Replace, a, b, 1.0, Par::Seq);
+    let par = parallelism(a.nrows() * a.ncols(), b.ncols());
+    faer::linalg::matmul::matmul(out.as_mut(), faer::Accum::Replace, a, b, 1.0, par);
     out
+}
+
+/// All threads for a computation of `entries * columns` multiplications that is worth it, by sizes alone.
+pub fn parallelism(entries: usize, columns: usize) -> Par {
+    const WORTH: usize = 1 << 25;
+    if entries.saturating_mul(columns) >= WORTH { Par::rayon(0) } else { Par::Seq }
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Discrete-time linear systems and the three forms of their state matrix.
 
+use super::eigen::Eigen;
 use super::linalg::{above, beside, block_diagonal, eigenvalues, product};
 use super::poles::{Pole, sin_cos};
 use super::{LtiError, Result};
 use faer::{Mat, MatRef, c64};
 use std::f64::consts::PI;
+use std::sync::Arc;
 
 /// One block of a state matrix in real modal form (R5).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -167,12 +169,8 @@ impl StateMatrix {
         }
     }
 
-    /// Eigenvalue of largest modulus, that modulus, and the index of its first state where the form tells.
-    fn dominant(&self) -> Result<Option<(c64, f64, Option<usize>)>> {
-        if let Self::Dense(a) = self {
-            let values = eigenvalues(a.as_ref())?;
-            return Ok(values.iter().map(|l| (*l, l.norm(), None)).max_by(|a, b| a.1.total_cmp(&b.1)));
-        }
+    /// Eigenvalue of largest modulus, that modulus, and its first state, of a diagonal or modal matrix.
+    fn dominant(&self) -> Option<(c64, f64, Option<usize>)> {
         let mut state = 0;
         let mut worst: Option<(c64, f64, Option<usize>)> = None;
         for mode in self.modes().unwrap_or_default() {
@@ -182,21 +180,15 @@ impl StateMatrix {
             }
             state += mode.states();
         }
-        Ok(worst)
+        worst
     }
 
     /// Modulus of the largest eigenvalue; 0 for a matrix without states.
     pub fn spectral_radius(&self) -> Result<f64> {
-        Ok(self.dominant()?.map_or(0.0, |d| d.1))
-    }
-
-    fn check_stable(&self) -> Result<()> {
-        match self.dominant()? {
-            Some((value, modulus, state)) if modulus >= 1.0 => {
-                Err(LtiError::Unstable { re: value.re, im: value.im, modulus, state })
-            }
-            _ => Ok(()),
-        }
+        Ok(match self {
+            Self::Dense(a) => largest(&eigenvalues(a.as_ref())?).map_or(0.0, |d| d.1),
+            _ => self.dominant().map_or(0.0, |d| d.1),
+        })
     }
 
     fn check_finite(&self) -> Result<()> {
@@ -217,17 +209,30 @@ impl StateMatrix {
     }
 }
 
+/// The value of largest modulus, and that modulus.
+fn largest(values: &[c64]) -> Option<(c64, f64, Option<usize>)> {
+    values.iter().map(|l| (*l, l.norm(), None)).max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
 /// The stable system `x_{t+1} = A x_t + B u_t, y_t = C x_t (+ D u_t)` with transfer function
 /// `G(z) = C (zI - A)^-1 B (+ D)`.
 ///
 /// An HRM adapter reads its state after the update (`s_t = A s_{t-1} + B u_t, y_t = C s_t`); its transfer function is
 /// `z G(z)`, so that every norm on the unit circle, every Gramian and every Hankel singular value is that of G.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct LinearSystem {
     a: StateMatrix,
     b: Mat<f64>,
     c: Mat<f64>,
     d: Option<Mat<f64>>,
+    /// Eigenvalues of the diagonal blocks of a dense A; none for the other forms, which tell them.
+    blocks: Vec<Arc<Eigen>>,
+}
+
+impl PartialEq for LinearSystem {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.a, &self.b, &self.c, &self.d) == (&other.a, &other.b, &other.c, &other.d)
+    }
 }
 
 impl LinearSystem {
@@ -236,6 +241,20 @@ impl LinearSystem {
     /// # Errors
     /// Shapes that do not fit, entries that are not finite, an eigenvalue of A of modulus 1 or more.
     pub fn new(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> Result<Self> {
+        let system = Self::with_any_poles(a, b, c, d)?;
+        match system.dominant() {
+            Some((value, modulus, state)) if modulus >= 1.0 => {
+                Err(LtiError::Unstable { re: value.re, im: value.im, modulus, state })
+            }
+            _ => Ok(system),
+        }
+    }
+
+    /// As [`LinearSystem::new`], with poles anywhere. Norms are then maxima over the unit circle; there are no Gramians.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, entries that are not finite.
+    pub fn with_any_poles(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> Result<Self> {
         let states = a.states();
         if let StateMatrix::Dense(a) = &a {
             check_shape("A", a.as_ref(), (states, states))?;
@@ -249,8 +268,26 @@ impl LinearSystem {
             check_shape("D", d.as_ref(), (c.nrows(), b.ncols()))?;
             check_finite("D", d.as_ref())?;
         }
-        a.check_stable()?;
-        Ok(Self { a, b, c, d })
+        let blocks = match &a {
+            StateMatrix::Dense(a) => vec![Arc::new(Eigen::dense(a.as_ref())?)],
+            _ => Vec::new(),
+        };
+        Ok(Self { a, b, c, d, blocks })
+    }
+
+    fn dominant(&self) -> Option<(c64, f64, Option<usize>)> {
+        match self.a {
+            StateMatrix::Dense(_) => self.blocks.iter().filter_map(|block| largest(&block.values)).max_by(|a, b| a.1.total_cmp(&b.1)),
+            _ => self.a.dominant(),
+        }
+    }
+
+    /// The diagonal blocks of A with their eigenvalues.
+    pub(super) fn blocks(&self) -> Vec<Arc<Eigen>> {
+        match self.a.modes() {
+            Some(modes) => vec![Arc::new(Eigen::modal(&modes, self.a.to_dense()))],
+            None => self.blocks.clone(),
+        }
     }
 
     /// State matrix.
@@ -296,7 +333,7 @@ impl LinearSystem {
     /// `factor * C` and `factor * D` in place of C and D.
     pub fn scaled(&self, factor: f64) -> Self {
         let scale = faer::Scale(factor);
-        Self { a: self.a.clone(), b: self.b.clone(), c: &self.c * scale, d: self.d.as_ref().map(|d| d * scale) }
+        Self { c: &self.c * scale, d: self.d.as_ref().map(|d| d * scale), ..self.clone() }
     }
 
     /// The system with transfer function `G - other`, d + r states.
@@ -313,8 +350,14 @@ impl LinearSystem {
             (None, Some(e)) => Some(minus(e)),
             (Some(d), Some(e)) => Some(d - e),
         };
+        let a = self.a.block_diagonal(&other.a);
+        let blocks = match a {
+            StateMatrix::Dense(_) => [self.blocks(), other.blocks()].concat(),
+            _ => Vec::new(),
+        };
         Ok(Self {
-            a: self.a.block_diagonal(&other.a),
+            a,
+            blocks,
             b: above(self.b(), other.b()),
             c: beside(self.c(), minus(other.c()).as_ref()),
             d,
@@ -323,21 +366,21 @@ impl LinearSystem {
 
     /// Modulus of the slowest pole.
     pub fn spectral_radius(&self) -> Result<f64> {
-        self.a.spectral_radius()
+        Ok(self.dominant().map_or(0.0, |d| d.1))
     }
 
     /// All poles, complex ones with their conjugates.
     pub fn eigenvalues(&self) -> Result<Vec<c64>> {
-        match self.a.modes() {
-            None => eigenvalues(self.a.to_dense().as_ref()),
-            Some(modes) => Ok(modes
+        Ok(match self.a.modes() {
+            None => self.blocks.iter().flat_map(|block| block.values.iter().copied()).collect(),
+            Some(modes) => modes
                 .iter()
                 .flat_map(|m| {
                     let value = m.pole().value();
                     std::iter::once(value).chain((m.states() == 2).then(|| value.conj()))
                 })
-                .collect()),
-        }
+                .collect(),
+        })
     }
 }
 

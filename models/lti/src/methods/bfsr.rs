@@ -19,7 +19,6 @@ pub const METHOD: Method = Method(&Definition {
     name: "bfsr",
     summary: "Balancing-free square root: the same system, better conditioned on the way (Glover bound)",
     bound: Bound::HankelSingularValues,
-    needs_modes: false,
     analytic_only: false,
     direct_term: false,
     reduce,

@@ -18,7 +18,6 @@ pub const METHOD: Method = Method(&Definition {
     name: "bt",
     summary: "Square-root balanced truncation (Glover bound)",
     bound: Bound::HankelSingularValues,
-    needs_modes: false,
     analytic_only: false,
     direct_term: false,
     reduce,

@@ -28,7 +28,6 @@ pub const METHOD: Method = Method(&Definition {
     name: "hankel",
     summary: "The best approximation in the Hankel norm (Glover bound; Hankel norm error sigma_next)",
     bound: Bound::HankelSingularValues,
-    needs_modes: false,
     analytic_only: true,
     direct_term: false,
     reduce,

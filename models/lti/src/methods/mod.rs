@@ -4,6 +4,7 @@ pub mod bfsr;
 pub mod bt;
 pub mod hankel;
 pub mod modal;
+mod slow;
 pub mod spa;
 pub mod svd;
 
@@ -24,7 +25,6 @@ struct Definition {
     name: &'static str,
     summary: &'static str,
     bound: Bound,
-    needs_modes: bool,
     analytic_only: bool,
     direct_term: bool,
     /// The order is at most the number of states.
@@ -75,11 +75,6 @@ impl Method {
     /// What guarantees its error.
     pub const fn bound(self) -> Bound {
         self.0.bound
-    }
-
-    /// Whether A must be in diagonal or modal form.
-    pub const fn needs_modes(self) -> bool {
-        self.0.needs_modes
     }
 
     /// Whether the reduced system has a direct term D, which the recurrence of an adapter has no place for.
@@ -190,13 +185,13 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
     if order > system.states() {
         return Err(LtiError::OrderTooLarge { order, states: system.states() });
     }
-    if method.needs_modes() && system.a().modes().is_none() {
-        return Err(LtiError::Unsupported(format!(
-            "{} truncation needs A in diagonal or modal form; convert the system first",
-            method.name()
-        )));
-    }
-    (method.0.reduce)(system, spectrum, order).map_err(|error| match error {
+    let reduced = match (method.0.reduce)(system, spectrum, order) {
+        Err(LtiError::Unstable { .. }) if method.bound() == Bound::HankelSingularValues => {
+            slow::reduce_apart(system, method, order)
+        }
+        other => other,
+    };
+    reduced.map_err(|error| match error {
         LtiError::Unstable { modulus, .. } => LtiError::Unsupported(format!(
             "method {} of order {order} gives an unstable system (a pole of modulus {modulus}): choose another order or method",
             method.name()

@@ -5,9 +5,11 @@
 //! ```
 //!
 //! Poles stay what they were. Error at most the sum of the discarded norms, whatever the Gramians. MATLAB: `modalreduce`; pyMOR:
-//! `MTReductor`.
+//! `MTReductor`. A dense A is brought to modal form first.
 
 use super::{Bound, Definition, Method, Projection, Reduced};
+use crate::linalg::product;
+use crate::modal::to_modal;
 use crate::norms::{FrequencyResponse, hinf_norm};
 use crate::{HankelSpectrum, LinearSystem, Mode, Result, StateMatrix};
 use faer::Mat;
@@ -17,7 +19,6 @@ pub const METHOD: Method = Method(&Definition {
     name: "modal",
     summary: "Keep the modes with the largest gain as they are (sum of the dropped gains as bound)",
     bound: Bound::Modes,
-    needs_modes: true,
     analytic_only: false,
     direct_term: false,
     reduce,
@@ -25,7 +26,7 @@ pub const METHOD: Method = Method(&Definition {
 
 /// H-infinity norm of every mode of a diagonal or modal system on its own; of a pair the upper end of its enclosure, so that
 /// sums of these numbers are bounds.
-fn mode_scores(system: &LinearSystem) -> Result<Vec<f64>> {
+pub(super) fn mode_scores(system: &LinearSystem) -> Result<Vec<f64>> {
     let modes = system.a().modes().unwrap_or_default();
     let mut state = 0;
     let mut scores = Vec::with_capacity(modes.len());
@@ -47,6 +48,22 @@ fn mode_scores(system: &LinearSystem) -> Result<Vec<f64>> {
 }
 
 fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    if system.a().modes().is_some() {
+        return drop_modes(system, order);
+    }
+    let conversion = to_modal(system)?;
+    let reduced = drop_modes(&conversion.system, order)?;
+    let projection = reduced.projection.map(|Projection { left, right }| Projection {
+        left: product(left.as_ref(), conversion.transformation.as_ref()),
+        right: product(conversion.inverse.as_ref(), right.as_ref()),
+    });
+    // What the conversion changed is part of the error.
+    let size = hinf_norm(&FrequencyResponse::new(system)?)?.1.upper;
+    let bound = reduced.bound.map(|bound| bound + 2.0 * conversion.deviation * size);
+    Ok(Reduced { projection, bound, kept: None, ..reduced })
+}
+
+fn drop_modes(system: &LinearSystem, order: usize) -> Result<Reduced> {
     let scores = mode_scores(system)?;
     let modes = system.a().modes().unwrap_or_default();
     let mut by_score: Vec<usize> = (0..modes.len()).collect();

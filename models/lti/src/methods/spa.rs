@@ -20,7 +20,6 @@ pub const METHOD: Method = Method(&Definition {
     name: "spa",
     summary: "Singular perturbation: keeps the gain at frequency 0, adds a direct term D (Glover bound)",
     bound: Bound::HankelSingularValues,
-    needs_modes: false,
     analytic_only: false,
     direct_term: true,
     reduce,

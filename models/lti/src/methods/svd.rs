@@ -16,7 +16,6 @@ pub const METHOD: Method = Method(&Definition {
     name: "svd",
     summary: "Singular vectors of B, blind to the dynamics (no guarantee)",
     bound: Bound::None,
-    needs_modes: false,
     analytic_only: false,
     direct_term: false,
     reduce,

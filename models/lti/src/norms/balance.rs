@@ -12,9 +12,12 @@ const ROUNDS: usize = 50;
 /// A block that nothing drives, or that drives nothing, is no part of the transfer function: it is cut off, since its size
 /// would say nothing.
 ///
+/// Returns the unit of every state: what it was multiplied by, 0 where it was cut off.
+///
 /// The idea is that of SLICOT's TB01ID and LAPACK's GEBAL: every change lowers the sum of the moduli of all entries.
-pub fn balance(a: &mut Mat<f64>, b: &mut Mat<f64>, c: &mut Mat<f64>, blocks: &[usize]) {
+pub fn balance(a: &mut Mat<f64>, b: &mut Mat<f64>, c: &mut Mat<f64>, blocks: &[usize]) -> Vec<f64> {
     let d = a.nrows();
+    let mut units = vec![1.0; d];
     for _ in 0..ROUNDS {
         let mut settled = true;
         let mut first = 0;
@@ -40,6 +43,7 @@ pub fn balance(a: &mut Mat<f64>, b: &mut Mat<f64>, c: &mut Mat<f64>, blocks: &[u
             settled = false;
             let over = |x: f64| if apart { 0.0 } else { x / factor };
             for i in block.clone() {
+                units[i] *= factor;
                 (0..b.ncols()).for_each(|j| b[(i, j)] *= factor);
                 (0..c.nrows()).for_each(|j| c[(j, i)] = over(c[(j, i)]));
                 for j in others() {
@@ -49,9 +53,10 @@ pub fn balance(a: &mut Mat<f64>, b: &mut Mat<f64>, c: &mut Mat<f64>, blocks: &[u
             }
         }
         if settled {
-            return;
+            break;
         }
     }
+    units
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::system::LinearSystem;
 /// the system and not only to the root of it.
 pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
     let (size_b, size_c) = gain_exponents(system.b(), system.c());
-    let factor = unclamped_controllability(system.a(), times_power_of_two(system.b(), -size_b).as_ref())?;
+    let factor = unclamped_controllability(system, times_power_of_two(system.b(), -size_b).as_ref())?;
     let c = times_power_of_two(system.c(), -size_c);
     let size_d = system.d().map_or(0, exponent);
     let direct = system.d().map_or(0.0, |d| ldexp(times_power_of_two(d, -size_d).norm_l2(), size_d));

@@ -3,6 +3,7 @@
 use super::bounded_real::{BoundedReal, bounded_real_check};
 use super::response::FrequencyResponse;
 use crate::Result;
+use rayon::prelude::*;
 use std::f64::consts::PI;
 
 /// An H-infinity norm with the frequency at which it is attained.
@@ -18,6 +19,10 @@ pub struct HinfNorm {
 const PER_DECADE: f64 = 3.0;
 /// Golden-section steps of the local refinement: a bracket shrinks to 3e-7 of its width, the gain is then right to 1e-12.
 const GOLDEN_STEPS: usize = 32;
+/// Relative error of a searched gain at which the search is not believed.
+const SEARCH_TOLERANCE: f64 = 1e-6;
+/// Poles of which one has no reach of its own beyond some of its widths: others are nearer.
+const MANY_POLES: usize = 64;
 /// Peaks that are refined.
 const PEAKS: usize = 4;
 
@@ -31,17 +36,26 @@ pub fn hinf_sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
 }
 
 /// The sweep over the scaled transfer function.
-fn sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
+pub(super) fn sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
     let grid = frequency_grid(g);
-    let mut gains = Vec::with_capacity(grid.len());
     let mut best = HinfNorm { value: 0.0, frequency: 0.0 };
-    for &omega in &grid {
-        // Points that cannot come near the maximum need no decomposition; their cheap bound still orders the peaks.
-        let gain = g.gain_above(omega, 0.5 * best.value)?;
-        if gain > best.value {
-            best = HinfNorm { value: gain, frequency: omega };
+    let mut gains = Vec::with_capacity(grid.len());
+    if g.is_searched_apart() {
+        gains = grid.par_iter().map(|&omega| g.search_gain(omega)).collect::<Result<_>>()?;
+        for (&omega, &gain) in grid.iter().zip(&gains) {
+            if gain > best.value {
+                best = HinfNorm { value: gain, frequency: omega };
+            }
         }
-        gains.push(gain);
+    } else {
+        for &omega in &grid {
+            // Points that cannot come near the maximum need no decomposition; their cheap bound still orders the peaks.
+            let gain = g.gain_above(omega, 0.5 * best.value)?;
+            if gain > best.value {
+                best = HinfNorm { value: gain, frequency: omega };
+            }
+            gains.push(gain);
+        }
     }
     let mut peaks: Vec<usize> = (0..grid.len())
         .filter(|&i| (i == 0 || gains[i] >= gains[i - 1]) && (i + 1 == grid.len() || gains[i] >= gains[i + 1]))
@@ -55,25 +69,42 @@ fn sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
             best = refined;
         }
     }
-    Ok(best)
+    if !g.is_searched_apart() {
+        return Ok(best);
+    }
+    // Where the search led is measured; a search that was led astray by rounding is repeated without it.
+    let value = g.scaled_gain(best.frequency)?;
+    let apart = (value - best.value).abs() - SEARCH_TOLERANCE * value;
+    if apart <= 0.0 || apart <= 100.0 * g.rounding(best.frequency) {
+        return Ok(HinfNorm { value, ..best });
+    }
+    sweep(&g.without_partial_fractions())
 }
 
 /// The norm by the sweep, then confirmed or raised by the bounded-real test: the result is within a relative 1e-6 of the
 /// true norm by two independent methods.
 pub fn hinf_norm(g: &FrequencyResponse) -> Result<(HinfNorm, BoundedReal)> {
-    let sweep = sweep(g)?;
+    enclose(g, sweep(g)?)
+}
+
+/// The enclosure of a norm whose sweep found the gain `sweep`, scaled. The upper end lies above all that rounding of the gain there
+/// could hide.
+pub(super) fn enclose(g: &FrequencyResponse, sweep: HinfNorm) -> Result<(HinfNorm, BoundedReal)> {
     let check = bounded_real_check(g, sweep)?;
     let norm = if check.lower.value > sweep.value { check.lower } else { sweep };
     let unscaled = |norm: HinfNorm| HinfNorm { value: g.unscale(norm.value), frequency: norm.frequency };
-    Ok((unscaled(norm), BoundedReal { lower: unscaled(check.lower), upper: g.unscale(check.upper) }))
+    let upper = g.unscale(check.upper + g.rounding(norm.frequency));
+    Ok((unscaled(norm), BoundedReal { lower: unscaled(check.lower), upper }))
 }
 
 fn frequency_grid(g: &FrequencyResponse) -> Vec<f64> {
-    let mut grid: Vec<f64> = (0..=24).map(|i| PI * f64::from(i) / 24.0).collect();
+    let many = g.poles().len() > MANY_POLES && g.is_searched_apart();
+    let uniform = if many { 500 } else { 24 };
+    let mut grid: Vec<f64> = (0..=uniform).map(|i| PI * f64::from(i) / f64::from(uniform)).collect();
     // Many poles share an angle (all real ones do): one logarithmic fan per distinct angle, from its slowest rate on.
     let mut fans: Vec<(f64, f64)> = Vec::new();
     for pole in g.poles() {
-        let rate = pole.rate.clamp(1e-12, 1.0);
+        let rate = pole.rate.abs().clamp(1e-12, 1.0);
         let angle = pole.angle.abs();
         match fans.iter_mut().find(|(a, r)| (a - angle).abs() < 0.1 * rate.min(*r)) {
             Some((_, slowest)) => *slowest = slowest.min(rate),
@@ -83,7 +114,8 @@ fn frequency_grid(g: &FrequencyResponse) -> Vec<f64> {
     for (angle, rate) in fans {
         grid.push(angle);
         let mut offset = 0.5 * rate;
-        while offset < PI {
+        let reach = if many { 20.0 * rate } else { PI };
+        while offset < reach.min(PI) {
             grid.extend([angle - offset, angle + offset].into_iter().filter(|w| (0.0..=PI).contains(w)));
             offset *= 10f64.powf(1.0 / PER_DECADE);
         }
@@ -97,16 +129,16 @@ fn golden_section(g: &FrequencyResponse, (mut low, mut high): (f64, f64)) -> Res
     const RATIO: f64 = 0.618_033_988_749_894_9;
     let mut left = high - RATIO * (high - low);
     let mut right = low + RATIO * (high - low);
-    let (mut gain_left, mut gain_right) = (g.scaled_gain(left)?, g.scaled_gain(right)?);
+    let (mut gain_left, mut gain_right) = (g.search_gain(left)?, g.search_gain(right)?);
     for _ in 0..GOLDEN_STEPS {
         if gain_left > gain_right {
             (high, right, gain_right) = (right, left, gain_left);
             left = high - RATIO * (high - low);
-            gain_left = g.scaled_gain(left)?;
+            gain_left = g.search_gain(left)?;
         } else {
             (low, left, gain_left) = (left, right, gain_right);
             right = low + RATIO * (high - low);
-            gain_right = g.scaled_gain(right)?;
+            gain_right = g.search_gain(right)?;
         }
     }
     let (value, frequency) = if gain_left > gain_right { (gain_left, left) } else { (gain_right, right) };

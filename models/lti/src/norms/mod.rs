@@ -2,11 +2,13 @@
 
 mod balance;
 mod bounded_real;
+mod difference;
 mod h2;
 mod hinf;
 mod response;
 
 pub use bounded_real::BoundedReal;
+pub use difference::hinf_error;
 pub use h2::h2_norm;
 pub use hinf::{HinfNorm, hinf_norm, hinf_sweep};
 pub use response::FrequencyResponse;

@@ -3,8 +3,8 @@
 use super::balance::balance;
 use crate::Result;
 use crate::linalg::{
-    above, beside, complex_spectral_norm, compress_columns, compress_columns_to_rank, eigenvalues, exponent,
-    gain_exponents, ldexp, product, times_power_of_two,
+    above, beside, complex_product, complex_spectral_norm, compress_columns, compress_columns_to_rank, exponent,
+    gain_exponents, ldexp, product, times_power_of_two, to_complex,
 };
 use crate::poles::{Pole, sin_cos};
 use crate::system::{LinearSystem, Mode};
@@ -25,10 +25,57 @@ pub struct FrequencyResponse {
     b: Mat<f64>,
     c: Mat<f64>,
     d: Mat<f64>,
+    /// The same in coordinates in which A is diagonal, where there are many states.
+    partial_fractions: Option<PartialFractions>,
     /// Poles, one of each complex pair.
     poles: Vec<Pole>,
     /// The transfer function is `2^scale` times that of the matrices, whose gains are of size 1.
     scale: i32,
+}
+
+/// `sum_i left_i right_i / (z - value_i)`: every frequency costs as much as there are states, but for rounding that the condition of
+/// the eigenvectors amplifies. For finding peaks, not for measuring them.
+#[derive(Debug, Clone)]
+struct PartialFractions {
+    values: Vec<c64>,
+    /// [outputs, d].
+    left: Mat<c64>,
+    /// [d, inputs].
+    right: Mat<c64>,
+}
+
+/// Dense systems with fewer states are evaluated as they are.
+const MANY_STATES: usize = 48;
+
+impl PartialFractions {
+    /// Of balanced matrices, whose states were multiplied by `units`. `None` where eigenvectors are too close to dependent.
+    fn new(system: &LinearSystem, b: &Mat<f64>, c: &Mat<f64>, units: &[f64]) -> Option<Self> {
+        if system.states() <= MANY_STATES {
+            return None;
+        }
+        let over = |x: f64, unit: f64| if unit == 0.0 { 0.0 } else { x / unit };
+        let b = Mat::from_fn(b.nrows(), b.ncols(), |i, j| c64::new(over(b[(i, j)], units[i]), 0.0));
+        let c = Mat::from_fn(c.nrows(), c.ncols(), |i, j| c64::new(c[(i, j)] * units[j], 0.0));
+        let mut values = Vec::with_capacity(b.nrows());
+        let (mut left, mut right) = (Mat::zeros(c.nrows(), c.ncols()), Mat::zeros(b.nrows(), b.ncols()));
+        for block in system.blocks() {
+            let (first, n, basis) = (values.len(), block.states(), block.basis()?);
+            left.subcols_mut(first, n).copy_from(complex_product(c.subcols(first, n), basis.vectors.as_ref()));
+            right.subrows_mut(first, n).copy_from(complex_product(basis.inverse.as_ref(), b.subrows(first, n)));
+            values.extend(&block.values);
+        }
+        let finite = left.norm_max().is_finite() && right.norm_max().is_finite();
+        finite.then_some(Self { values, left, right })
+    }
+
+    fn at(&self, z: c64) -> Mat<c64> {
+        let mut x = self.right.clone();
+        let gains: Vec<c64> = self.values.iter().map(|value| (z - value).inv()).collect();
+        for column in x.col_iter_mut() {
+            column.iter_mut().zip(&gains).for_each(|(x, gain)| *x = *x * gain);
+        }
+        complex_product(self.left.as_ref(), x.as_ref())
+    }
 }
 
 impl FrequencyResponse {
@@ -60,7 +107,7 @@ impl FrequencyResponse {
         let modes = system.a().modes();
         let mut a = system.a().to_dense();
         let blocks = modes.as_ref().map_or_else(|| vec![1; n], |modes| modes.iter().map(|m| m.states()).collect());
-        balance(&mut a, &mut b, &mut c, &blocks);
+        let units = balance(&mut a, &mut b, &mut c, &blocks);
         // What is below rounding beside B or beside C is so in their product only if both are of one size, and D of its square.
         let largest = b.norm_max().max(c.norm_max()).max(d.norm_max().sqrt());
         let unit = if largest > f64::MIN_POSITIVE { largest.log2().floor().exp2() } else { 1.0 };
@@ -70,13 +117,14 @@ impl FrequencyResponse {
         let (c, d) = (both.subcols(0, n).to_owned(), both.subcols(n, b.ncols()) * Scale(unit));
         let poles = match &modes {
             Some(modes) => modes.iter().map(|m| m.pole()).collect(),
-            None => eigenvalues(a.as_ref())?
-                .iter()
-                .filter(|l| l.im >= 0.0)
-                .map(|l| Pole::polar(l.norm(), l.im.atan2(l.re)))
-                .collect(),
+            None => {
+                let above = system.eigenvalues()?.into_iter().filter(|l| l.im >= 0.0);
+                above.map(|l| Pole::polar(l.norm(), l.im.atan2(l.re))).collect()
+            }
         };
-        Ok(Self { a, modes, b, c, d, poles, scale })
+        let partial_fractions =
+            if modes.is_none() { PartialFractions::new(system, &b, &c, &units) } else { None };
+        Ok(Self { a, modes, b, c, d, partial_fractions, poles, scale })
     }
 
     /// Number of states.
@@ -99,17 +147,19 @@ impl FrequencyResponse {
         &self.poles
     }
 
+    /// `e^{i omega} I - A` of a dense system.
+    fn resolvent(&self, omega: f64) -> Mat<c64> {
+        let z = Pole { radius: 1.0, angle: omega, rate: 0.0 }.value();
+        let n = self.states();
+        Mat::from_fn(n, n, |i, j| c64::new(-self.a[(i, j)], 0.0) + if i == j { z } else { c64::new(0.0, 0.0) })
+    }
+
     /// `(e^{i omega} I - A)^-1 B`, [d, k], for angles `omega` in [0, pi].
     fn states_at(&self, omega: f64) -> Mat<c64> {
         let z = Pole { radius: 1.0, angle: omega, rate: 0.0 };
         let k = self.b.ncols();
         let Some(modes) = &self.modes else {
-            let n = self.states();
-            let resolvent = Mat::from_fn(n, n, |i, j| {
-                c64::new(-self.a[(i, j)], 0.0) + if i == j { z.value() } else { c64::new(0.0, 0.0) }
-            });
-            let b = Mat::from_fn(n, k, |i, j| c64::new(self.b[(i, j)], 0.0));
-            return resolvent.partial_piv_lu().solve(&b);
+            return self.resolvent(omega).partial_piv_lu().solve(&to_complex(self.b.as_ref()));
         };
         let mut x = Mat::zeros(self.b.nrows(), k);
         let mut i = 0;
@@ -159,8 +209,46 @@ impl FrequencyResponse {
         complex_spectral_norm(self.scaled_at(omega).as_ref())
     }
 
+    /// How far the scaled gain at `omega` may be from the true one by rounding: of the sums of products with C, and of a dense
+    /// system as the correction by which one step of iterative refinement would change the states.
+    pub(super) fn rounding(&self, omega: f64) -> f64 {
+        let x = self.states_at(omega);
+        let n = self.states() as f64;
+        let sizes = Mat::from_fn(x.nrows(), x.ncols(), |i, j| x[(i, j)].norm());
+        let c = Mat::from_fn(self.c.nrows(), self.c.ncols(), |i, j| self.c[(i, j)].abs());
+        let of_products = (n + 8.0) * f64::EPSILON * product(c.as_ref(), sizes.as_ref()).norm_l2();
+        if self.modes.is_some() {
+            return of_products;
+        }
+        let resolvent = self.resolvent(omega);
+        let residual = to_complex(self.b.as_ref()) - complex_product(resolvent.as_ref(), x.as_ref());
+        let correction = resolvent.partial_piv_lu().solve(&residual);
+        of_products + 2.0 * complex_product(to_complex(self.c.as_ref()).as_ref(), correction.as_ref()).norm_l2()
+    }
+
+    /// The gain for a search: quick, where [`PartialFractions`] are known.
+    pub(super) fn search_gain(&self, omega: f64) -> Result<f64> {
+        let Some(fractions) = &self.partial_fractions else { return self.scaled_gain(omega) };
+        let g = fractions.at(Pole { radius: 1.0, angle: omega, rate: 0.0 }.value());
+        complex_spectral_norm((g + to_complex(self.d.as_ref())).as_ref())
+    }
+
+    /// Whether [`FrequencyResponse::search_gain`] is another one than the gain.
+    pub(super) fn is_searched_apart(&self) -> bool {
+        self.partial_fractions.is_some()
+    }
+
+    /// Makes every search one by the gain itself.
+    pub(super) fn without_partial_fractions(&self) -> Self {
+        Self { partial_fractions: None, ..self.clone() }
+    }
+
     /// The scaled gain at `omega` if it can exceed `floor`, else an upper bound below it that costs no decomposition.
     pub(super) fn gain_above(&self, omega: f64, floor: f64) -> Result<f64> {
+        if self.partial_fractions.is_some() {
+            let gain = self.search_gain(omega)?;
+            return if gain < floor * (1.0 - 1e-6) { Ok(gain) } else { self.scaled_gain(omega) };
+        }
         let g = self.scaled_at(omega);
         let frobenius = g.norm_l2();
         if frobenius <= floor { Ok(frobenius) } else { complex_spectral_norm(g.as_ref()) }

@@ -1,0 +1,164 @@
+//! Reduction of a system with poles next to the unit circle, where rounding makes a projection unstable.
+//!
+//! ```text
+//! G = G_slow + G_fast     G_r = (the slow modes with the largest gain, as they are) + (G_fast, reduced)
+//! ```
+//!
+//! Slow are the modes that the Gramians treat as faster than they are ([`MIN_RATE`](crate::MIN_RATE)): they have no bound in any
+//! case, and kept as they are they keep their distance from the circle.
+
+use super::modal::mode_scores;
+use super::{Method, Projection, Reduced};
+use crate::linalg::{above, beside, product};
+use crate::modal::to_modal;
+use crate::{GramianFactors, HankelSpectrum, LinearSystem, LtiError, Mode, Result, StateMatrix};
+use faer::{Mat, MatRef};
+
+/// Reduces to at most `order` states, slow modes first.
+///
+/// # Errors
+/// A system without slow modes, or whose other part cannot be reduced either.
+pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Result<Reduced> {
+    let modes = system.a().modes().unwrap_or_default();
+    let is_slow = |mode: &Mode| mode.pole() != mode.pole().clamped();
+    if !modes.iter().any(is_slow) {
+        let modulus = system.spectral_radius()?;
+        return Err(LtiError::Unstable { re: modulus, im: 0.0, modulus, state: None });
+    }
+    let scores = mode_scores(system)?;
+    let mut by_score: Vec<usize> = (0..modes.len()).filter(|&i| is_slow(&modes[i])).collect();
+    by_score.sort_by(|&i, &j| scores[j].total_cmp(&scores[i]));
+    let (mut kept, mut left_over) = (Vec::new(), order);
+    for i in by_score {
+        if modes[i].states() <= left_over {
+            kept.push(i);
+            left_over -= modes[i].states();
+        }
+    }
+    kept.sort_unstable();
+    let slow = Part::of(system, &modes, &kept);
+    let fast: Vec<usize> = (0..modes.len()).filter(|&i| !is_slow(&modes[i])).collect();
+    let fast = Part::of(system, &modes, &fast);
+    let (a, b, c) = fast.matrices(system);
+    let alone = LinearSystem::new(a, b, c, system.d().map(|d| d.to_owned()))?;
+    let rest = if left_over == 0 || alone.states() == 0 {
+        let nothing = (Mat::zeros(0, system.inputs()), Mat::zeros(system.outputs(), 0));
+        Reduced {
+            system: LinearSystem::new(StateMatrix::Diagonal(Vec::new()), nothing.0, nothing.1, alone.d().map(|d| d.to_owned()))?,
+            projection: Some(Projection { left: Mat::zeros(0, alone.states()), right: Mat::zeros(alone.states(), 0) }),
+            bound: None,
+            kept: None,
+        }
+    } else {
+        let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&alone)?)?;
+        (method.0.reduce)(&alone, &spectrum, left_over.min(spectrum.rank()))?
+    };
+    let rest = in_modes(rest)?;
+    let (a, b, c) = slow.matrices(system);
+    let system = LinearSystem::new(
+        a.block_diagonal(rest.system.a()),
+        above(b.as_ref(), rest.system.b()),
+        beside(c.as_ref(), rest.system.c()),
+        rest.system.d().map(|d| d.to_owned()),
+    )?;
+    let projection = rest.projection.map(|Projection { left, right }| {
+        let identity = Mat::identity(slow.states.len(), slow.states.len());
+        let d = slow.total;
+        Projection {
+            left: above(slow.spread(identity.as_ref(), d).as_ref(), fast.spread(left.as_ref(), d).as_ref()),
+            right: beside(
+                slow.spread(identity.as_ref(), d).transpose(),
+                fast.spread(right.transpose(), d).transpose(),
+            ),
+        }
+    });
+    Ok(Reduced { system, projection, bound: None, kept: None })
+}
+
+/// In modal form where that is possible: beside it slow poles stay what they are to the last digit.
+fn in_modes(reduced: Reduced) -> Result<Reduced> {
+    match to_modal(&reduced.system) {
+        Ok(modal) => {
+            let projection = reduced.projection.map(|Projection { left, right }| Projection {
+                left: product(modal.transformation.as_ref(), left.as_ref()),
+                right: product(right.as_ref(), modal.inverse.as_ref()),
+            });
+            Ok(Reduced { system: modal.system, projection, ..reduced })
+        }
+        Err(LtiError::Conversion { .. }) => Ok(reduced),
+        Err(other) => Err(other),
+    }
+}
+
+/// Some modes of a system.
+struct Part {
+    modes: Vec<Mode>,
+    /// The states of these modes.
+    states: Vec<usize>,
+    /// States of the system.
+    total: usize,
+}
+
+impl Part {
+    fn of(system: &LinearSystem, modes: &[Mode], chosen: &[usize]) -> Self {
+        let mut first = 0;
+        let mut states = Vec::new();
+        for (i, mode) in modes.iter().enumerate() {
+            if chosen.contains(&i) {
+                states.extend(first..first + mode.states());
+            }
+            first += mode.states();
+        }
+        Self { modes: chosen.iter().map(|&i| modes[i]).collect(), states, total: system.states() }
+    }
+
+    fn matrices(&self, system: &LinearSystem) -> (StateMatrix, Mat<f64>, Mat<f64>) {
+        (
+            StateMatrix::Modal(self.modes.clone()),
+            Mat::from_fn(self.states.len(), system.inputs(), |i, j| system.b()[(self.states[i], j)]),
+            Mat::from_fn(system.outputs(), self.states.len(), |i, j| system.c()[(i, self.states[j])]),
+        )
+    }
+
+    /// Columns of `m` put where the states of this part are among `total`.
+    fn spread(&self, m: MatRef<'_, f64>, total: usize) -> Mat<f64> {
+        let mut out = Mat::zeros(m.nrows(), total);
+        for (from, &to) in self.states.iter().enumerate() {
+            out.col_mut(to).copy_from(m.col(from));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::norms::{FrequencyResponse, hinf_sweep};
+    use crate::reduce;
+
+    /// Whatever the distance from the circle, every order of every method with a bound gives a stable system.
+    #[test]
+    fn slow_stable_systems_are_never_refused() {
+        for exponent in [12, 13, 14, 15, 16] {
+            let slow = (1.0 - 10_f64.powi(-exponent)).min(1.0_f64.next_down());
+            let poles = vec![slow, -slow, 1.0 - 1e-9, 1.0 - 1e-11, 0.7, -0.2, 0.999, slow.next_down()];
+            let d = poles.len();
+            let b = Mat::from_fn(d, 2, |i, j| ((3 * i + 5 * j) as f64).sin() + 0.1);
+            let c = Mat::from_fn(2, d, |i, j| ((7 * i + 2 * j) as f64).cos() - 0.1);
+            let system = LinearSystem::new(StateMatrix::Diagonal(poles), b, c, None).unwrap();
+            let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
+            for name in ["bt", "bfsr"] {
+                for order in 0..=spectrum.rank() {
+                    let small = reduce(&system, &spectrum, Method::named(name).unwrap(), order).unwrap();
+                    assert!(small.system.states() <= order && small.bound.is_none() || order == d);
+                    assert!(small.system.spectral_radius().unwrap() < 1.0);
+                }
+            }
+            let all = reduce_apart(&system, Method::default(), d).unwrap();
+            let norm = |s: &LinearSystem| hinf_sweep(&FrequencyResponse::new(s).unwrap()).unwrap().value;
+            assert!(all.projection.is_some());
+            let error = norm(&system.difference(&all.system).unwrap());
+            assert!(error <= 1e-6 * norm(&system), "{error:e}");
+        }
+    }
+}
