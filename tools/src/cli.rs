@@ -35,8 +35,20 @@ pub enum Command {
 /// Arguments of `bt inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// Adapter directory, or a file with A, B, C[, D] (.safetensors, .npz)
+    /// Adapter directory, or a file with A, B, C[, D][, dt] (.safetensors, .npz)
     pub system: PathBuf,
+    /// The matrices are those of a system in continuous time, as with dt = 0 in the file
+    #[arg(long)]
+    pub continuous: bool,
+    /// Measure the H-infinity and H2 norms, too
+    #[arg(long)]
+    pub norms: bool,
+    /// Print the controllability and observability Gramians, too
+    #[arg(long)]
+    pub gramians: bool,
+    /// Write the balanced realisation of a system, without its states below rounding (.safetensors, .npz)
+    #[arg(long, value_name = "FILE")]
+    pub balanced: Option<PathBuf>,
     /// Print the facts as JSON
     #[arg(long)]
     pub json: bool,
@@ -51,8 +63,11 @@ pub struct InspectArgs {
 /// Arguments of `bt reduce`.
 #[derive(Debug, Args)]
 pub struct ReduceArgs {
-    /// Adapter directory, or a file with A, B, C[, D] (.safetensors, .npz)
+    /// Adapter directory, or a file with A, B, C[, D][, dt] (.safetensors, .npz)
     pub system: PathBuf,
+    /// The matrices are those of a system in continuous time, as with dt = 0 in the file
+    #[arg(long)]
+    pub continuous: bool,
     /// Where the result goes: a directory for an adapter, a file for a system; it must not exist
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
@@ -71,7 +86,10 @@ pub struct ReduceArgs {
     /// State trajectories on calibration data (.safetensors, one tensor per layer), for empirical Gramians
     #[arg(long, value_name = "FILE", required_if_eq("gramians", "empirical"))]
     pub states: Option<PathBuf>,
-    /// Draw Hankel singular values, errors over frequency and orders, as SVG and PNG into a new directory
+    /// Write the result without measuring its error, and without a certificate
+    #[arg(long, conflicts_with_all = ["plots", "json", "force"])]
+    pub no_certify: bool,
+    /// Draw Hankel singular values, response and error over frequency, as SVG and PNG into a new directory
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
     /// Write the result even if its measured error exceeds its bound
@@ -128,6 +146,9 @@ pub struct VerifyArgs {
     pub full: PathBuf,
     /// What it was reduced to
     pub reduced: PathBuf,
+    /// The full matrices are those of a system in continuous time, as with dt = 0 in the file
+    #[arg(long)]
+    pub continuous: bool,
     /// Print everything measured as JSON
     #[arg(long)]
     pub json: bool,

@@ -2,14 +2,17 @@
 
 use crate::cli::InspectArgs;
 use crate::pictures::{self, Decay, decay_chart};
-use crate::subject::{SYSTEM_LABEL, Subject};
+use crate::progress::Progress;
+use crate::subject::{SYSTEM_LABEL, Subject, note_on_plant};
 use crate::text::{decay, number};
 use anyhow::{Result, bail};
 use faer::{Mat, MatRef};
 use hankel_files::system_file::arrays_to_bytes;
 use hankel_io::{Existing, Outputs, terminal};
+use hankel_lti::methods::bt;
+use hankel_lti::norms::{FrequencyResponse, h2_norm, hinf_norm};
 use hankel_lti::order::choose_order;
-use hankel_lti::{OrderRule, glover_bound};
+use hankel_lti::{OrderRule, glover_bound, reduce};
 use hankel_plots::terminal::DecayPlot;
 use hankel_plots::{Align, Table};
 use hankel_reduce::LayerAnalysis;
@@ -42,6 +45,54 @@ struct LayerFacts {
     spectral_radius: f64,
     lyapunov_residuals: Option<(f64, f64)>,
     clamped_poles: usize,
+    /// Of the gated system, with `--norms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    norms: Option<Norms>,
+    /// With `--gramians`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gramians: Option<GramianRows>,
+}
+
+#[derive(Serialize)]
+struct Norms {
+    hinf: f64,
+    /// Angle in radians per step at which it is attained.
+    hinf_frequency: f64,
+    /// Upper end of its enclosure.
+    hinf_upper: f64,
+    h2: f64,
+}
+
+impl Norms {
+    fn new(layer: &LayerAnalysis) -> Result<Self> {
+        let (norm, check) = hinf_norm(&FrequencyResponse::new(&layer.system)?)?;
+        let gate = layer.gate.abs();
+        Ok(Self {
+            hinf: gate * norm.value,
+            hinf_frequency: norm.frequency,
+            hinf_upper: gate * check.upper,
+            h2: gate * h2_norm(&layer.system)?,
+        })
+    }
+}
+
+/// Both Gramians of the gated system, row by row.
+#[derive(Serialize)]
+struct GramianRows {
+    controllability: Vec<Vec<f64>>,
+    observability: Vec<Vec<f64>>,
+}
+
+impl GramianRows {
+    fn new(layer: &LayerAnalysis) -> Self {
+        let rows = |m: &Mat<f64>, factor: f64| -> Vec<Vec<f64>> {
+            (0..m.nrows()).map(|i| (0..m.ncols()).map(|j| factor * m[(i, j)]).collect()).collect()
+        };
+        Self {
+            controllability: rows(&layer.factors.controllability(), 1.0),
+            observability: rows(&layer.factors.observability(), layer.gate * layer.gate),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -53,7 +104,7 @@ struct Orders {
 }
 
 impl LayerFacts {
-    fn new(layer: &LayerAnalysis) -> Result<Self> {
+    fn new(layer: &LayerAnalysis, args: &InspectArgs) -> Result<Self> {
         let sigma = layer.hankel_singular_values();
         let rank = layer.rank();
         let order = |rule| choose_order(rule, &sigma, rank);
@@ -80,6 +131,8 @@ impl LayerFacts {
             spectral_radius: layer.system.spectral_radius()?,
             lyapunov_residuals: layer.factors.residual_c.zip(layer.factors.residual_o),
             clamped_poles: layer.factors.clamped_poles,
+            norms: if args.norms { Some(Norms::new(layer)?) } else { None },
+            gramians: args.gramians.then(|| GramianRows::new(layer)),
         })
     }
 
@@ -99,8 +152,18 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if let Some(path) = &args.plot {
         pictures::check_target(path)?;
     }
-    let layers = Subject::load(&args.system)?.analyse(&args.system)?;
-    let facts: Vec<LayerFacts> = layers.iter().map(LayerFacts::new).collect::<Result<_>>()?;
+    if let Some(path) = args.balanced.as_ref().filter(|path| path.symlink_metadata().is_ok()) {
+        bail!("{} already exists; remove it or choose another name", path.display());
+    }
+    let progress = Progress::start("reading");
+    let subject = Subject::load(&args.system, args.continuous)?;
+    progress.stage("Gramians and Hankel singular values");
+    let layers = subject.analyse(&args.system)?;
+    if args.norms {
+        progress.stage("norms");
+    }
+    let facts: Vec<LayerFacts> = layers.iter().map(|layer| LayerFacts::new(layer, args)).collect::<Result<_>>()?;
+    drop(progress);
     let mut outputs = Outputs::new();
     if let Some(path) = &args.save {
         outputs.file(path, &gramians(path, &layers)?, Existing::Refuse)?;
@@ -112,13 +175,26 @@ pub fn run(args: &InspectArgs) -> Result<()> {
             .collect();
         outputs.file(path, &pictures::file(path, &decay_chart(&decays, Some(DEFAULT_EPSILON)))?, Existing::Refuse)?;
     }
+    if let Some(path) = &args.balanced {
+        outputs.file(path, &balanced(path, &subject, &layers[0])?, Existing::Refuse)?;
+    }
     outputs.commit()?;
     if args.json {
         terminal::json(&serde_json::to_string_pretty(&facts)?)?;
     } else {
-        terminal::print(&report(&facts))?;
+        let plant = if let Subject::System { plant, .. } = &subject { plant.facts() } else { None };
+        terminal::print(&format!("{}{}", note_on_plant(&plant.unwrap_or_default()), report(&facts)))?;
     }
     Ok(())
+}
+
+/// The balanced realisation of a system: all states above rounding, with both Gramians of the stable part equal and diagonal.
+fn balanced(path: &std::path::Path, subject: &Subject, layer: &LayerAnalysis) -> Result<Vec<u8>> {
+    let Subject::System { plant, .. } = subject else {
+        bail!("--balanced is for systems in files; `bt reduce --epsilon 0` balances an adapter");
+    };
+    let reduced = reduce(&layer.system, &layer.spectrum, bt::METHOD, layer.spectrum.rank())?;
+    Ok(plant.assemble(&reduced.system, reduced.projection.as_ref())?.to_bytes(path)?)
 }
 
 fn report(facts: &[LayerFacts]) -> String {
@@ -165,6 +241,12 @@ fn report(facts: &[LayerFacts]) -> String {
         bounds.row(std::iter::once(f.layer.clone()).chain(cells));
     }
     out += &bounds.to_string();
+    if facts.iter().any(|f| f.norms.is_some()) {
+        out += &norms(facts);
+    }
+    for f in facts {
+        out += &gramian_tables(f);
+    }
     for f in facts.iter().filter(|f| f.clamped_poles > 0) {
         let _ = writeln!(
             out,
@@ -172,6 +254,35 @@ fn report(facts: &[LayerFacts]) -> String {
              its bounds are no guarantee",
             f.layer, f.clamped_poles
         );
+    }
+    out
+}
+
+fn norms(facts: &[LayerFacts]) -> String {
+    let mut table = Table::new([
+        ("", Align::Left),
+        ("H-infinity", Align::Right),
+        ("at", Align::Right),
+        ("upper end", Align::Right),
+        ("H2", Align::Right),
+    ]);
+    for f in facts {
+        let Some(norms) = &f.norms else { continue };
+        let numbers = [norms.hinf, norms.hinf_frequency, norms.hinf_upper, norms.h2].map(number);
+        table.row(std::iter::once(f.layer.clone()).chain(numbers));
+    }
+    format!("\nNorms; the first is attained at an angle in radians per step\n\n{table}")
+}
+
+fn gramian_tables(facts: &LayerFacts) -> String {
+    let Some(gramians) = &facts.gramians else { return String::new() };
+    let mut out = String::new();
+    for (name, rows) in [("Controllability", &gramians.controllability), ("Observability", &gramians.observability)] {
+        let mut table = Table::new(rows.iter().map(|_| ("", Align::Right)));
+        for row in rows {
+            table.row(row.iter().map(|value| number(*value)));
+        }
+        let _ = write!(out, "\n{name} Gramian, {}\n\n{table}", facts.layer);
     }
     out
 }

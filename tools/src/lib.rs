@@ -6,12 +6,13 @@
 //! bt verify  FULL REDUCED       measures again what the certificate claims; exit code 1 if a claim is false
 //! ```
 //!
-//! In place of an adapter directory each command takes a file with the matrices of any stable discrete-time system:
-//! `A` (`[d]` or `[d, d]`), `B`, `C` and possibly `D` as .safetensors or .npz.
+//! In place of an adapter directory each command takes a file with the matrices of any linear system: `A` (`[d]` or `[d, d]`),
+//! `B`, `C` and possibly `D` and `dt` as .safetensors or .npz.
 
 pub mod cli;
 mod inspect;
 mod pictures;
+mod progress;
 mod reduce;
 mod subject;
 mod text;

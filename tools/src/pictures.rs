@@ -1,10 +1,11 @@
 //! Charts of Hankel singular values, errors and orders.
 
+use crate::subject::SYSTEM_LABEL;
 use anyhow::{Result, bail};
 use hankel_io::{Existing, PendingFolder};
 use hankel_lti::LinearSystem;
-use hankel_lti::OrderRule;
 use hankel_lti::norms::FrequencyResponse;
+use hankel_lti::{OrderRule, SystemCertificate};
 use hankel_plots::{Axis, BarChart, Chart, Ink, Scale, Series, XyChart};
 use hankel_reduce::{Certificate, OrderChoice};
 use std::f64::consts::PI;
@@ -13,8 +14,11 @@ use std::path::Path;
 /// Values this far below the largest are rounding noise and would only stretch the axis.
 const FLOOR: f64 = 1e-17;
 
-/// Frequencies of the error curve.
+/// Evenly spaced frequencies of a curve.
 const POINTS: usize = 160;
+
+/// Poles whose neighbourhood a curve is refined in.
+const PEAKS: usize = 60;
 
 /// One decaying sequence of a chart.
 pub struct Decay<'a> {
@@ -82,17 +86,49 @@ fn error_chart(pairs: &[(LinearSystem, LinearSystem)], certificate: &Certificate
             continue;
         }
         let response = FrequencyResponse::new(&full.difference(reduced)?)?;
-        let slowest: f64 = (1.0 - facts.spectral_radius).clamp(1e-6, 0.1);
-        let low = 0.1 * slowest;
-        let points = (0..POINTS).map(|k| {
-            let omega = low * (PI / low).powf(k as f64 / (POINTS - 1) as f64);
-            Ok((omega, facts.gate.abs() * response.gain(omega)? / unit))
-        });
-        let points: Vec<(f64, f64)> = points.collect::<Result<_>>()?;
+        let unit = unit / facts.gate.abs();
+        let points = curve(&response, facts.hinf_error_frequency, |gain| gain / unit)?;
         let count = certificate.layers.len();
         chart = chart.series(Series::line(legend(&layer.layer, i, count), points).ink(ink(i, count)));
     }
     Ok(if bounded { chart.horizontal_line(1.0, "bound") } else { chart })
+}
+
+/// A gain over frequency, with `peak` among the points: even ones on a logarithmic axis, and where poles make a peak those around it.
+fn curve(response: &FrequencyResponse, peak: f64, y: impl Fn(f64) -> f64) -> Result<Vec<(f64, f64)>> {
+    let slowest = response.rates().map(|(_, rate)| rate).fold(0.1, f64::min).clamp(1e-9, 0.1);
+    let low = 0.1 * slowest;
+    let mut grid: Vec<f64> = (0..POINTS).map(|k| low * (PI / low).powf(k as f64 / (POINTS - 1) as f64)).collect();
+    let mut peaks: Vec<(f64, f64)> = response.rates().collect();
+    // Of many poles the slowest make the peaks.
+    peaks.sort_by(|a, b| a.1.total_cmp(&b.1));
+    peaks.truncate(PEAKS);
+    for (angle, rate) in peaks.into_iter().chain([(peak, 0.1 * slowest)]) {
+        let around = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
+        grid.extend(around.iter().flat_map(|offset| [angle - offset * rate, angle + offset * rate]));
+    }
+    // The left end stands for frequency 0.
+    grid.retain(|omega| (low..=PI).contains(omega));
+    grid.sort_by(f64::total_cmp);
+    grid.dedup();
+    grid.into_iter().map(|omega| Ok((omega, y(response.quick_gain(omega)?)))).collect()
+}
+
+/// Largest singular values of a system before and after, by frequency: a Bode magnitude plot of one with one input and output.
+fn response_chart(full: &LinearSystem, reduced: &LinearSystem, facts: &SystemCertificate) -> Result<XyChart> {
+    let mut chart = XyChart::new("Response")
+        .subtitle("largest singular value of G, Gᵣ and their difference by frequency")
+        .x(Axis::new("frequency (radians per step)").scale(Scale::Log10))
+        .y(Axis::new("gain").scale(Scale::Log10));
+    let systems = [("G", full.clone()), ("Gᵣ", reduced.clone()), ("G − Gᵣ", full.difference(reduced)?)];
+    for (i, (name, system)) in systems.into_iter().enumerate() {
+        let points = curve(&FrequencyResponse::new(&system)?, facts.hinf_error_frequency, |gain| gain)?;
+        let points: Vec<(f64, f64)> = points.into_iter().filter(|point| point.1 > 0.0).collect();
+        if !points.is_empty() {
+            chart = chart.series(Series::line(name, points).ink(Ink::Slot(i)));
+        }
+    }
+    Ok(chart)
 }
 
 fn order_chart(certificate: &Certificate) -> BarChart {
@@ -142,8 +178,14 @@ pub fn draw_all(
     };
     let decay = decay_chart(&decays, epsilon);
     let error = error_chart(pairs, certificate)?;
-    let orders = order_chart(certificate);
-    let charts: [(&str, &dyn Chart); 3] = [("hankel_singular_values", &decay), ("error", &error), ("orders", &orders)];
+    // What the last picture is of depends on what there is to compare: a system's response, or the layers' orders.
+    let (name, last): (&str, Box<dyn Chart>) = match (pairs, &certificate.layers[..]) {
+        ([(full, reduced)], [layer]) if layer.layer == SYSTEM_LABEL => {
+            ("response", Box::new(response_chart(full, reduced, &layer.facts)?))
+        }
+        _ => ("orders", Box::new(order_chart(certificate))),
+    };
+    let charts: [(&str, &dyn Chart); 3] = [("hankel_singular_values", &decay), ("error", &error), (name, &*last)];
     let folder = PendingFolder::create(folder, Existing::Refuse)?;
     for (name, chart) in charts {
         folder.write(&format!("{name}.svg"), chart.to_svg()?.as_bytes())?;

@@ -2,22 +2,25 @@
 
 use crate::cli::{GramiansArg, ReduceArgs};
 use crate::pictures;
-use crate::subject::{SYSTEM_LABEL, Subject};
+use crate::progress::Progress;
+use crate::subject::{SYSTEM_LABEL, Subject, note_on_plant};
 use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
-use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays, system_to_bytes};
+use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
 use hankel_files::{AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE, recorded_states};
 use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
-use hankel_lti::LinearSystem;
+use hankel_lti::{LinearSystem, OrderRule, SystemCertificate};
 use hankel_plots::{Align, Table};
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
-    CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, ReduceOptions, choose_orders, reduce_adapter,
-    reduce_system, verify_layer,
+    CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, OrderChoice, Plant, Purpose, ReduceOptions,
+    choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_system, reduce_uncertified, verify_layer,
 };
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
+
+/// What rounding may change in the part of a system that is kept, relative to the norm of the other part.
+pub const KEPT_TOLERANCE: f64 = 1e-8;
 
 /// Where the certificate of a reduced system file goes: for `NAME.npz`, `NAME.npz.certificate.json` beside it.
 pub fn certificate_beside(path: &Path) -> PathBuf {
@@ -34,11 +37,20 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     if let Some(folder) = args.plots.as_ref().filter(|f| f.symlink_metadata().is_ok()) {
         bail!("{} already exists; remove it or choose another name", folder.display());
     }
-    let subject = Subject::load(&args.system)?;
+    let progress = Progress::start("reading");
+    let subject = Subject::load(&args.system, args.continuous)?;
     let options = ReduceOptions { method: args.method, orders: args.orders.choice(), gramians: gramians(args)? };
+    if args.no_certify {
+        progress.stage("reduction");
+        write_uncertified(args, &subject, &options)?;
+        return Ok(true);
+    }
     let reduction = match &subject {
-        Subject::Adapter { adapter, hashes } => reduce_directory(args, adapter, hashes, &options)?,
-        Subject::System { .. } => reduce_file(args, &subject, &options)?,
+        Subject::Adapter { adapter, hashes } => {
+            progress.stage("reduction and certificate");
+            reduce_directory(args, adapter, hashes, &options)?
+        }
+        Subject::System { plant, .. } => reduce_file(args, &subject, plant, &options, &progress)?,
     };
     let certificate = &reduction.certificate;
     let broken: Vec<&str> =
@@ -46,11 +58,18 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     let written = broken.is_empty() || args.force;
     if written {
         let plots = match &args.plots {
-            Some(folder) => Some(pictures::draw_all(folder, &reduction.systems, certificate)?),
+            Some(folder) => {
+                progress.stage("pictures");
+                Some(pictures::draw_all(folder, &reduction.systems, certificate)?)
+            }
             None => None,
         };
         reduction.write(&args.output)?;
         plots.map_or(Ok(()), PendingFolder::commit)?;
+    }
+    drop(progress);
+    for note in fewer_than_asked(options.orders, certificate) {
+        terminal::tell(&note);
     }
     if args.json {
         terminal::json(&serde_json::to_string_pretty(certificate)?)?;
@@ -67,6 +86,85 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
         ));
     }
     Ok(written)
+}
+
+/// Says where fewer states were kept than `--order` asked for, and why.
+fn fewer_than_asked(orders: OrderChoice, certificate: &Certificate) -> Vec<String> {
+    let OrderChoice::PerLayer(OrderRule::Order(asked)) = orders else { return Vec::new() };
+    let kept = |f: &SystemCertificate| f.order + certificate.plant.map_or(0, |plant| plant.kept_poles);
+    let fewer = certificate.layers.iter().filter(|layer| kept(&layer.facts) < asked);
+    fewer
+        .map(|LayerCertificate { layer, facts }| {
+            let why = if facts.order >= facts.numerical_rank {
+                format!("only {} of its Hankel singular values are above rounding", facts.numerical_rank)
+            } else {
+                "a complex pair is kept whole or not at all".to_string()
+            };
+            format!("note: {layer} keeps {} states instead of {asked}: {why}", kept(facts))
+        })
+        .collect()
+}
+
+/// Writes a smaller adapter or system that nothing was measured of.
+fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) -> Result<()> {
+    let (states, order) = match subject {
+        Subject::Adapter { adapter, .. } => {
+            let reduced =
+                reduce_adapter_uncertified(adapter, options).with_context(|| args.system.display().to_string())?;
+            let files = trained_backbone(args)?;
+            let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+            reduced.save_with(&args.output, &files, Existing::Refuse)?;
+            let sum = |adapter: &HrmAdapterFile| adapter.layers.iter().map(|l| l.state_dim).sum::<usize>();
+            (sum(adapter), sum(&reduced))
+        }
+        Subject::System { plant, .. } => {
+            check_system_output(args)?;
+            let (layers, options) = (subject.analyse(&args.system)?, of_stable_part(options, plant)?);
+            let order = choose_orders(&layers, &options)?[0];
+            let reduced = reduce_uncertified(&layers[0], options.method, order, &options.gramians, PURPOSE)?;
+            let whole = plant.assemble(&reduced.system, reduced.projection.as_ref())?;
+            let mut outputs = Outputs::new();
+            outputs.file(&args.output, &whole.to_bytes(&args.output)?, Existing::Refuse)?;
+            outputs.commit()?;
+            (plant.system.states() + plant.kept.a.states(), whole.a.states())
+        }
+    };
+    let out = args.output.display();
+    Ok(terminal::line(&format!("{order} of {states} states kept; nothing was measured\nwritten to {out}"))?)
+}
+
+/// A system in a file may have a direct term, and is stored in f64.
+const PURPOSE: Purpose = Purpose { direct_term: true, single: false };
+
+fn check_system_output(args: &ReduceArgs) -> Result<()> {
+    if ArrayFormat::of(&args.output).is_none() {
+        bail!("the output {} must end in .safetensors or .npz", args.output.display());
+    }
+    let beside = certificate_beside(&args.output);
+    if beside.exists() {
+        bail!("{} already exists; remove it or choose another name", beside.display());
+    }
+    Ok(())
+}
+
+/// The options for the stable part, to which `--order` adds what is kept in any case.
+fn of_stable_part(options: &ReduceOptions, plant: &Plant) -> Result<ReduceOptions> {
+    let kept = plant.kept.a.states();
+    let mut options = options.clone();
+    if let OrderChoice::PerLayer(OrderRule::Order(order)) | OrderChoice::Budget(order) = &mut options.orders {
+        *order = order.checked_sub(kept).with_context(|| {
+            format!(
+                "order {order} is below the {kept} poles outside the stability boundary, which are kept in any case"
+            )
+        })?;
+    }
+    Ok(options)
+}
+
+/// The head that was trained with the full adapter, which belongs to the reduced one, too.
+fn trained_backbone(args: &ReduceArgs) -> Result<Option<(&'static str, Vec<u8>)>> {
+    let trained = args.system.join(TRAINED_BACKBONE_FILE);
+    Ok(if trained.is_file() { Some((TRAINED_BACKBONE_FILE, input::read(&trained)?)) } else { None })
 }
 
 /// A reduction in memory.
@@ -110,15 +208,13 @@ fn reduce_directory(
     options: &ReduceOptions,
 ) -> Result<Reduction> {
     let reduction = reduce_adapter(adapter, options).with_context(|| args.system.display().to_string())?;
-    // A head that was trained with the full adapter belongs to the reduced one, too.
-    let trained = args.system.join(TRAINED_BACKBONE_FILE);
-    let trained = if trained.is_file() { Some(input::read(&trained)?) } else { None };
+    let trained = trained_backbone(args)?;
     let mut certificate = Certificate { full: Some(hashes.clone()), ..reduction.certificate };
     if let Some(reduced) = &mut certificate.reduced {
-        reduced.trained_backbone = trained.as_deref().map(sha256);
+        reduced.trained_backbone = trained.as_ref().map(|(_, bytes)| sha256(bytes));
     }
     let mut files = vec![(CERTIFICATE_FILE, to_json(&certificate)?)];
-    files.extend(trained.map(|bytes| (TRAINED_BACKBONE_FILE, bytes)));
+    files.extend(trained);
     let full = adapter.layers.iter().map(|l| linear_system(l, adapter.config.discretization));
     let systems = full.zip(reduction.layers).map(|(full, reduced)| Ok((full?, reduced.system)));
     Ok(Reduction {
@@ -134,29 +230,45 @@ fn to_json(certificate: &Certificate) -> Result<Vec<u8>> {
     Ok(json)
 }
 
-fn reduce_file(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) -> Result<Reduction> {
-    if ArrayFormat::of(&args.output).is_none() {
-        bail!("the output {} must end in .safetensors or .npz", args.output.display());
-    }
-    let beside = certificate_beside(&args.output);
-    if beside.exists() {
-        bail!("{} already exists; remove it or choose another name", beside.display());
-    }
-    let layers = subject.analyse(&args.system)?;
+fn reduce_file(
+    args: &ReduceArgs,
+    subject: &Subject,
+    plant: &Plant,
+    options: &ReduceOptions,
+    progress: &Progress,
+) -> Result<Reduction> {
+    check_system_output(args)?;
+    progress.stage("Gramians and Hankel singular values");
+    let (layers, of_stable) = (subject.analyse(&args.system)?, of_stable_part(options, plant)?);
     let layer = &layers[0];
-    let order = choose_orders(&layers, options)?[0];
-    let reduction = reduce_system(layer, options.method, order, &options.gramians, true)?;
-    let bytes = system_to_bytes(&args.output, &reduction.system)?;
+    let order = choose_orders(&layers, &of_stable)?[0];
+    progress.stage("reduction and certificate");
+    let reduction = reduce_system(layer, of_stable.method, order, &of_stable.gramians, PURPOSE)?;
+    let whole = plant.assemble(&reduction.system, reduction.projection.as_ref())?;
+    let bytes = whole.to_bytes(&args.output)?;
     // Certified is what is read from the file: a pair written out as a matrix has its rounding in the pole.
-    let stored = system_from_arrays(&args.output, parse_arrays(&args.output, &bytes)?)?
-        .with_context(|| format!("{} as it would be written", args.output.display()))?;
-    let measured = verify_layer(layer, &stored, 1.0, Some(&reduction.certificate))?.measured;
+    let stored = StoredSystem::parse(&args.output, parse_arrays(&args.output, &bytes)?)?;
+    let stored =
+        Plant::new(&stored, plant.map).with_context(|| format!("{} as it would be written", args.output.display()))?;
+    let kept = plant.kept_deviation(&stored, reduction.certificate.hinf_norm)?;
+    if kept > KEPT_TOLERANCE {
+        bail!(
+            "{}: the part that is kept would change by {kept:.1e} of the norm; its poles are too close to those of the stable part",
+            args.system.display()
+        );
+    }
+    let measured = if stored.system == reduction.system {
+        reduction.certificate
+    } else {
+        progress.stage("certificate of the file");
+        verify_layer(layer, &stored.system, 1.0, Some(&reduction.certificate))?.measured
+    };
     let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: measured };
-    let mut certificate = Certificate::new(options.orders, vec![facts]);
+    let mut certificate = Certificate::of_system(options.orders, facts, plant.facts());
     certificate.full = Some(subject.hashes());
     certificate.reduced = Some(AdapterHashes::of_file(&bytes));
     let content = Content::File { system: bytes, certificate: to_json(&certificate)? };
-    Ok(Reduction { certificate, systems: vec![(layer.system.clone(), stored)], content })
+    Ok(Reduction { certificate, systems: vec![(layer.system.clone(), stored.system)], content })
 }
 
 fn gramians(args: &ReduceArgs) -> Result<Gramians> {
@@ -183,12 +295,13 @@ pub fn report(certificate: &Certificate) -> String {
         ("radius", Align::Right),
         ("holds", Align::Left),
     ]);
+    let plant = certificate.plant.unwrap_or_default();
     for layer in &certificate.layers {
         let f = &layer.facts;
         table.row([
             layer.layer.clone(),
-            f.states.to_string(),
-            f.order.to_string(),
+            (f.states + plant.kept_poles).to_string(),
+            (f.order + plant.kept_poles).to_string(),
             f.form.clone(),
             number(f.lower_bound),
             number(f.hinf_error),
@@ -198,6 +311,15 @@ pub fn report(certificate: &Certificate) -> String {
             number(f.reduced_spectral_radius),
             holds(f.holds).into(),
         ]);
+    }
+    let is_system = certificate.layers.len() == 1 && certificate.layers[0].layer == SYSTEM_LABEL;
+    if is_system {
+        let facts = &certificate.layers[0].facts;
+        return format!(
+            "H-infinity error of the reduced system, measured and guaranteed\n{}\n{table}{}",
+            note_on_plant(&plant),
+            note_on_slow_poles(&certificate.layers[0].layer, facts)
+        );
     }
     let total = &certificate.total;
     table.row([
@@ -217,15 +339,21 @@ pub fn report(certificate: &Certificate) -> String {
         "H-infinity errors, measured and guaranteed, of every layer's gated system. The sum over the layers is no guarantee\n\
          for the network's output.\n\n{table}"
     );
-    for layer in certificate.layers.iter().filter(|l| l.facts.clamped_poles > 0 && l.facts.error_bound.is_none()) {
-        let _ = writeln!(
-            out,
-            "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one, and\n\
-             bound the error of another system",
-            layer.layer, layer.facts.clamped_poles
-        );
+    for layer in &certificate.layers {
+        out += &note_on_slow_poles(&layer.layer, &layer.facts);
     }
     out
+}
+
+fn note_on_slow_poles(label: &str, facts: &SystemCertificate) -> String {
+    if facts.clamped_poles == 0 || facts.error_bound.is_some() {
+        return String::new();
+    }
+    format!(
+        "\nnote: {label} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one, and\n\
+         bound the error of another system\n",
+        facts.clamped_poles
+    )
 }
 
 /// The last column: a guarantee that was checked, one that failed, or none.

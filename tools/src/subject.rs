@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
-use hankel_files::system_file::{ArrayFormat, parse_arrays, system_from_arrays};
+use hankel_files::system_file::{ArrayFormat, StoredSystem, Time, parse_arrays};
 use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE};
-use hankel_lti::{LinearSystem, LtiError};
-use hankel_reduce::{LayerAnalysis, analyse};
+use hankel_lti::LtiError;
+use hankel_lti::continuous::Bilinear;
+use hankel_reduce::{LayerAnalysis, Plant, PlantFacts, analyse};
 use std::path::Path;
 
 /// The label of the only "layer" of a plain system.
@@ -22,20 +23,28 @@ pub enum Subject {
     },
     /// A file of matrices.
     System {
-        /// Its content.
-        system: LinearSystem,
+        /// Its content, ready to be reduced.
+        plant: Box<Plant>,
         /// Of the file.
         hashes: AdapterHashes,
     },
 }
 
 impl Subject {
-    /// Reads a directory or a file.
-    pub fn load(path: &Path) -> Result<Self> {
+    /// Reads a directory or a file. `continuous` says that matrices without `dt` are those of a system in continuous time.
+    pub fn load(path: &Path, continuous: bool) -> Result<Self> {
+        Self::load_beside(path, continuous, None)
+    }
+
+    /// As [`Subject::load`] for what is compared with another system: in continuous time by the same map.
+    pub fn load_beside(path: &Path, continuous: bool, map: Option<Bilinear>) -> Result<Self> {
         if !path.exists() {
             bail!("{} does not exist", path.display());
         }
         if path.is_dir() {
+            if continuous {
+                bail!("{} is an adapter, which runs in discrete time", path.display());
+            }
             let bytes = AdapterBytes::read(path)?;
             let mut hashes = bytes.hashes();
             let trained = path.join(TRAINED_BACKBONE_FILE);
@@ -44,13 +53,22 @@ impl Subject {
             }
             return Ok(Self::Adapter { adapter: bytes.parse(path)?, hashes });
         }
-        if ArrayFormat::of(path).is_none() {
+        if ArrayFormat::of(path).is_none() && path.extension().is_none_or(|extension| extension != "mat") {
             bail!("{} is neither an adapter directory nor a file of matrices (.safetensors, .npz)", path.display());
         }
         let bytes = hankel_io::input::read(path)?;
-        let system = system_from_arrays(path, parse_arrays(path, &bytes)?)?;
-        let system = system.with_context(|| path.display().to_string())?;
-        Ok(Self::System { system, hashes: AdapterHashes::of_file(&bytes) })
+        let mut stored = StoredSystem::parse(path, parse_arrays(path, &bytes)?)?;
+        if continuous {
+            if let Time::Discrete { step: Some(step) } = stored.time {
+                bail!(
+                    "{}: its sampling time dt is {step}: it runs in discrete time, not in continuous time",
+                    path.display()
+                );
+            }
+            stored.time = Time::Continuous;
+        }
+        let plant = Plant::new(&stored, map).with_context(|| path.display().to_string())?;
+        Ok(Self::System { plant: Box::new(plant), hashes: AdapterHashes::of_file(&bytes) })
     }
 
     /// Hashes of the files; a system's are in `weights`.
@@ -64,13 +82,40 @@ impl Subject {
     pub fn analyse(&self, path: &Path) -> Result<Vec<LayerAnalysis>> {
         match self {
             Self::Adapter { adapter, .. } => analyse(adapter).with_context(|| path.display().to_string()),
-            Self::System { system, .. } => {
-                if system.states() == 0 {
+            Self::System { plant, .. } => {
+                let kept = plant.kept.a.states();
+                if plant.system.states() == 0 && kept > 0 {
+                    bail!(
+                        "{}: none of its {kept} poles lies inside the stability boundary, so there is nothing to reduce",
+                        path.display()
+                    );
+                }
+                if plant.system.states() == 0 {
                     bail!("{}: {}", path.display(), LtiError::NoStates);
                 }
-                let layer = LayerAnalysis::new(SYSTEM_LABEL, system.clone(), 1.0);
+                let layer = LayerAnalysis::new(SYSTEM_LABEL, plant.system.clone(), 1.0);
                 Ok(vec![layer.with_context(|| path.display().to_string())?])
             }
         }
     }
+}
+
+/// What there is to say about a system whose file holds more than a stable part in discrete time.
+pub fn note_on_plant(facts: &PlantFacts) -> String {
+    let mut out = String::new();
+    if facts.continuous {
+        out += "continuous time: by the bilinear map, which keeps Hankel singular values, errors and bounds\n";
+    }
+    match facts.kept_poles {
+        0 => {}
+        1 => {
+            out += "1 pole is not inside the stability boundary: its part is kept, all numbers are those of the stable part\n"
+        }
+        n => {
+            out += &format!(
+                "{n} poles are not inside the stability boundary: their part is kept, all numbers are those of the stable part\n"
+            );
+        }
+    }
+    out
 }

@@ -1,20 +1,24 @@
 //! `bt verify`.
 
 use crate::cli::VerifyArgs;
-use crate::reduce::{certificate_beside, holds};
+use crate::progress::Progress;
+use crate::reduce::{KEPT_TOLERANCE, certificate_beside, holds};
 use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_files::{AdapterHashes, TRAINED_BACKBONE_FILE};
 use hankel_io::{input, terminal};
 use hankel_plots::{Align, Table};
-use hankel_reduce::{CERTIFICATE_FILE, Certificate, Verification, verify, verify_layer};
+use hankel_reduce::{CERTIFICATE_FILE, Certificate, Plant, Verification, verify, verify_layer};
 use std::path::Path;
 
 /// Runs the command; `false` if a claim is false.
 pub fn run(args: &VerifyArgs) -> Result<bool> {
-    let full = Subject::load(&args.full)?;
-    let reduced = Subject::load(&args.reduced)?;
+    let progress = Progress::start("reading");
+    let full = Subject::load(&args.full, args.continuous)?;
+    let map = if let Subject::System { plant, .. } = &full { plant.map } else { None };
+    let reduced = Subject::load_beside(&args.reduced, false, map)?;
+    progress.stage("verification");
     let certificate_path = match reduced {
         Subject::Adapter { .. } => args.reduced.join(CERTIFICATE_FILE),
         Subject::System { .. } => certificate_beside(&args.reduced),
@@ -45,7 +49,7 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
         (Subject::Adapter { adapter: a, .. }, Subject::Adapter { adapter: b, .. }) => {
             verify(a, b, certificate.as_ref())?
         }
-        (Subject::System { .. }, Subject::System { system, .. }) => {
+        (Subject::System { plant, .. }, Subject::System { plant: reduced, .. }) => {
             let layers = full.analyse(&args.full)?;
             let claimed = match &certificate {
                 None => None,
@@ -55,15 +59,18 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
                 }
                 Some(c) => bail!("{} is about {} systems, not one", certificate_path.display(), c.layers.len()),
             };
-            let layer = verify_layer(&layers[0], system, 1.0, claimed)?;
+            let mut layer = verify_layer(&layers[0], &reduced.system, 1.0, claimed)?;
+            layer.problems.extend(plant_problems(plant, reduced, certificate.as_ref(), layer.measured.hinf_norm)?);
             Verification::new(vec![layer], certificate.as_ref())
         }
         _ => bail!("one of {} and {} is an adapter, the other is not", args.full.display(), args.reduced.display()),
     };
+    drop(progress);
     if args.json {
         terminal::json(&serde_json::to_string_pretty(&verification)?)?;
     } else {
-        terminal::print(&report(&verification, certificate.is_some()))?;
+        let of_system = matches!(full, Subject::System { .. });
+        terminal::print(&report(&verification, certificate.is_some(), of_system))?;
     }
     for layer in &verification.layers {
         for problem in &layer.problems {
@@ -105,7 +112,30 @@ fn check_hash(
     }
 }
 
-fn report(verification: &Verification, certified: bool) -> String {
+/// False claims about what a system has beside its stable part in discrete time.
+fn plant_problems(full: &Plant, reduced: &Plant, certificate: Option<&Certificate>, norm: f64) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    let time = |plant: &Plant| if plant.map.is_some() { "continuous" } else { "discrete" };
+    if time(full) != time(reduced) {
+        problems.push(format!(
+            "the full system runs in {} time, the reduced one in {} time",
+            time(full),
+            time(reduced)
+        ));
+    } else if full.time != reduced.time {
+        problems.push(format!("the sampling times differ: {:?} and {:?}", full.time, reduced.time));
+    }
+    let kept = full.kept_deviation(reduced, norm)?;
+    if kept > KEPT_TOLERANCE || kept.is_nan() {
+        problems.push(format!("the part that was to be kept has changed by {kept:.1e} of the norm"));
+    }
+    if let Some(certificate) = certificate.filter(|certificate| certificate.plant != full.facts()) {
+        problems.push(format!("the certificate is about {:?}, measured {:?}", certificate.plant, full.facts()));
+    }
+    Ok(problems)
+}
+
+fn report(verification: &Verification, certified: bool, of_system: bool) -> String {
     let mut table = Table::new([
         ("", Align::Left),
         ("states", Align::Right),
@@ -136,6 +166,9 @@ fn report(verification: &Verification, certified: bool) -> String {
     }
     let verdict = match (verification.passed, certified) {
         (true, true) => "what the certificate claims was measured again and is true",
+        (true, false) if of_system => {
+            "there is no certificate; the error is within the bound of balanced truncation at this order"
+        }
         (true, false) => "there is no certificate; every layer is within the bound of balanced truncation at its order",
         (false, _) => "FAILED",
     };

@@ -87,7 +87,8 @@ pub struct HrmAdapterFile {
     pub config: HrmConfigFile,
     /// The layers, ascending by layer and site.
     pub layers: Vec<HrmLayerFile>,
-    /// Element type of trained parameters, one that holds all of them as they were read; reduced layers are always stored in f64.
+    /// Element type of trained parameters, one that holds all of them as they were read; reduced layers are stored in f64,
+    /// but for a B and C whose numbers are all numbers of f32.
     pub precision: Precision,
 }
 
@@ -204,12 +205,17 @@ impl HrmLayerFile {
 
     fn store(&self, precision: Precision, arrays: &mut NamedArrays) {
         let (d, width) = (self.state_dim, self.width);
-        let precision = if self.dynamics.form() == HrmForm::Diagonal { precision } else { Precision::F64 };
-        let mut put = |entry: &str, shape: Vec<usize>, data: Vec<f64>| {
+        let reduced = self.dynamics.form() != HrmForm::Diagonal;
+        let precision = if reduced { Precision::F64 } else { precision };
+        let mut put_in = |entry: &str, shape: Vec<usize>, data: Vec<f64>, precision| {
             arrays.insert(self.tensor_name(entry), Array::new(shape, data, precision));
         };
-        put("b", vec![d, width], self.b.clone());
-        put("c", vec![width, d], self.c.clone());
+        // Numbers of a reduced layer that were rounded to f32 take no more than that.
+        let is_single = |values: &[f64]| values.iter().all(|&v| f64::from(v as f32) == v);
+        let of_maps = if reduced && is_single(&self.b) && is_single(&self.c) { Precision::F32 } else { precision };
+        put_in("b", vec![d, width], self.b.clone(), of_maps);
+        put_in("c", vec![width, d], self.c.clone(), of_maps);
+        let mut put = |entry: &str, shape, data| put_in(entry, shape, data, precision);
         put("gate", vec![1], vec![self.gate]);
         match &self.dynamics {
             HrmDynamics::Diagonal { log_a, log_dt } | HrmDynamics::Signed { log_a, log_dt } => {

@@ -108,9 +108,11 @@ fn parse_npy(bytes: &[u8]) -> std::result::Result<Array, String> {
         return Err(format!("shape {shape:?} needs {count} values of {size} bytes, there are {} bytes", data.len()));
     }
     let big_endian = descr.starts_with('>');
-    let values: Vec<f64> = data.chunks_exact(size).map(|bytes| kind.value(bytes, big_endian)).collect::<Option<_>>().ok_or(
-        "it holds an integer beyond 2^53, which no float64 is equal to",
-    )?;
+    let values: Vec<f64> = data
+        .chunks_exact(size)
+        .map(|bytes| kind.value(bytes, big_endian))
+        .collect::<Option<_>>()
+        .ok_or("it holds an integer beyond 2^53, which no float64 is equal to")?;
     let precision = if kind == ElementType::Float && size == 4 { Precision::F32 } else { Precision::F64 };
     let values = if fortran { from_fortran_order(&values, &shape) } else { values };
     Ok(Array { integers: kind != ElementType::Float, ..Array::new(shape, values, precision) })

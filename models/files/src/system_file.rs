@@ -33,7 +33,10 @@ impl ArrayFormat {
     fn require(path: &Path) -> Result<Self> {
         Self::of(path).ok_or_else(|| {
             let matlab = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("mat"));
-            WeightsError::content(path, if matlab { MATLAB } else { "unknown kind of file; a file of arrays ends in .safetensors or .npz" })
+            WeightsError::content(
+                path,
+                if matlab { MATLAB } else { "unknown kind of file; a file of arrays ends in .safetensors or .npz" },
+            )
         })
     }
 }
@@ -173,7 +176,9 @@ impl StoredSystem {
     /// Those of [`LinearSystem::new`]; continuous time.
     pub fn system(&self) -> std::result::Result<LinearSystem, LtiError> {
         if self.time == Time::Continuous {
-            return Err(LtiError::Unsupported("it is in continuous time (dt = 0); discrete time is needed here".into()));
+            return Err(LtiError::Unsupported(
+                "it is in continuous time (dt = 0); discrete time is needed here".into(),
+            ));
         }
         LinearSystem::new(self.a.clone(), self.b.clone(), self.c.clone(), self.d.clone())
     }

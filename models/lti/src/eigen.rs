@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn bases_make_their_blocks_diagonal() {
         for n in [3, LARGE + 1] {
-            let a = Mat::from_fn(n, n, |i, j| ((i * 7 + j * 13) as f64).sin() / n as f64 + if i == j { 0.3 } else { 0.0 });
+            let a =
+                Mat::from_fn(n, n, |i, j| ((i * 7 + j * 13) as f64).sin() / n as f64 + if i == j { 0.3 } else { 0.0 });
             check(&Eigen::dense(a.as_ref()).unwrap());
         }
         let modes = [Mode::Real(0.5), Mode::Pair { radius: 0.9, angle: 1.0 }, Mode::Real(-0.25)];

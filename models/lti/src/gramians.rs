@@ -205,9 +205,12 @@ fn eigenvector_factor(system: &LinearSystem, rows: MatRef<'_, f64>, side: Side) 
             Side::Output => complex_product(basis.vectors.transpose(), rows.as_ref()),
         };
         inputs.subcols_mut(first, n).copy_from(turned.transpose());
-        poles.extend(block.values.iter().map(|l| {
-            if l.im == 0.0 { Pole::real(l.re) } else { Pole::polar(l.norm(), l.im.atan2(l.re)) }
-        }));
+        poles.extend(
+            block
+                .values
+                .iter()
+                .map(|l| if l.im == 0.0 { Pole::real(l.re) } else { Pole::polar(l.norm(), l.im.atan2(l.re)) }),
+        );
         first += n;
     }
     let l = cauchy_factor(&poles, inputs);

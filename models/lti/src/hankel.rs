@@ -33,7 +33,11 @@ impl HankelSpectrum {
         let lc = times_power_of_two(factors.lc.as_ref(), -size_c);
         let core = product(lo.transpose(), lc.as_ref());
         // Factors from rounded matrix powers have no digits of small values to keep: there the fast decomposition does.
-        let svd = if d > MANY_STATES && factors.sensitivity > 1.0 { plain_svd(core.as_ref()) } else { jacobi_svd(core.as_ref()) }?;
+        let svd = if d > MANY_STATES && factors.sensitivity > 1.0 {
+            plain_svd(core.as_ref())
+        } else {
+            jacobi_svd(core.as_ref())
+        }?;
         let mut values = svd.values;
         values.resize(d, 0.0);
         // Entries of Lo^T Lc are sums that may cancel: what they are sums of sets the size of their rounding errors. Taking

@@ -44,12 +44,15 @@
 //! | [`norms::hinf_norm`] | AB13DD | `hinfnorm` | `LTIModel.hinf_norm` |
 //! | [`norms::h2_norm`] | AB13BD | `norm(sys, 2)` | `LTIModel.h2_norm` |
 //! | [`modal::to_modal`] | - | `modalreal` | - |
+//! | [`split::split`] | TB01KD | `stabsep` | - |
+//! | [`continuous::Bilinear`] | AB04MD | `c2d`, `'tustin'` | - |
 //!
 //! The page `docs/truncation.md` explains the ideas to readers without control theory; R numbers refer to
 //! `docs/resolutions.md`.
 
 mod cauchy;
 pub mod certificate;
+pub mod continuous;
 mod eigen;
 pub mod empirical;
 mod error;
@@ -63,6 +66,7 @@ pub mod modal;
 pub mod norms;
 pub mod order;
 mod poles;
+pub mod split;
 mod stein;
 mod system;
 pub mod varying;

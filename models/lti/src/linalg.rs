@@ -2,8 +2,8 @@
 
 use super::{LtiError, Result};
 use faer::dyn_stack::{MemBuffer, MemStack};
-use faer::linalg::solvers::Solve;
 use faer::linalg::qr::no_pivoting::factor::{qr_in_place, qr_in_place_scratch, recommended_block_size};
+use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Par, Spec, c64};
 
 /// Columns of B that are folded into the triangle at once: with them it stays in the cache.

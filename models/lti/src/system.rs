@@ -277,7 +277,9 @@ impl LinearSystem {
 
     fn dominant(&self) -> Option<(c64, f64, Option<usize>)> {
         match self.a {
-            StateMatrix::Dense(_) => self.blocks.iter().filter_map(|block| largest(&block.values)).max_by(|a, b| a.1.total_cmp(&b.1)),
+            StateMatrix::Dense(_) => {
+                self.blocks.iter().filter_map(|block| largest(&block.values)).max_by(|a, b| a.1.total_cmp(&b.1))
+            }
             _ => self.a.dominant(),
         }
     }
@@ -355,13 +357,7 @@ impl LinearSystem {
             StateMatrix::Dense(_) => [self.blocks(), other.blocks()].concat(),
             _ => Vec::new(),
         };
-        Ok(Self {
-            a,
-            blocks,
-            b: above(self.b(), other.b()),
-            c: beside(self.c(), minus(other.c()).as_ref()),
-            d,
-        })
+        Ok(Self { a, blocks, b: above(self.b(), other.b()), c: beside(self.c(), minus(other.c()).as_ref()), d })
     }
 
     /// Modulus of the slowest pole.

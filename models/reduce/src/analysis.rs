@@ -97,6 +97,16 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         ));
         return Err(ReduceError::Layer { label: layer.label.clone(), reason });
     }
+    // Nothing to go by: an order of 0 would be no answer.
+    if let Some(layer) = layers
+        .iter()
+        .find(|l| l.gate != 0.0 && l.spectrum.rank() == 0 && l.spectrum.values()[..].iter().any(|s| *s > 0.0))
+    {
+        let reason = LtiError::Unsupported(
+            "none of its Hankel singular values is above rounding: a pole is too close to the unit circle for a dense A".into(),
+        );
+        return Err(ReduceError::Layer { label: layer.label.clone(), reason });
+    }
     let spectra: Vec<Vec<f64>> = layers.iter().map(LayerAnalysis::hankel_singular_values).collect();
     let ranks: Vec<usize> = layers.iter().map(LayerAnalysis::rank).collect();
     match options.orders {

@@ -1,6 +1,7 @@
 //! The certificate of a reduced adapter.
 
 use super::options::OrderChoice;
+use super::plant::PlantFacts;
 use hankel_files::AdapterHashes;
 use hankel_lti::SystemCertificate;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,9 @@ pub struct Certificate {
     pub full: Option<AdapterHashes>,
     /// Hashes of the reduced adapter's files.
     pub reduced: Option<AdapterHashes>,
+    /// What there is to a system in a file beyond its stable part in discrete time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plant: Option<PlantFacts>,
     /// Sum over the layers.
     pub total: CertificateTotal,
     /// Layer by layer.
@@ -59,6 +63,18 @@ impl Certificate {
     /// The version of the format that is written and read.
     pub const FORMAT: u32 = 1;
 
+    /// The certificate of one system in a file.
+    pub fn of_system(orders: OrderChoice, system: LayerCertificate, plant: Option<PlantFacts>) -> Self {
+        Self {
+            plant,
+            note: "Norms are H-infinity and H2 norms of the system; of one with poles outside the stability boundary those of \
+                   its stable part, the other part is kept. In continuous time hinf_error_frequency is the angle \
+                   2 atan(omega / rate) of the bilinear map, and H2 norms are those of the mapped system."
+                .into(),
+            ..Self::new(orders, vec![system])
+        }
+    }
+
     /// Collects the layers' certificates.
     pub fn new(orders: OrderChoice, layers: Vec<LayerCertificate>) -> Self {
         Self {
@@ -70,6 +86,7 @@ impl Certificate {
                 .into(),
             full: None,
             reduced: None,
+            plant: None,
             total: total(&layers),
             layers,
         }

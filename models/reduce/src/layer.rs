@@ -33,6 +33,15 @@ impl LayerReduction {
     }
 }
 
+/// What a reduced system is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Purpose {
+    /// Whether it may have a direct term D, which the recurrence of an adapter has no place for.
+    pub direct_term: bool,
+    /// Whether B and C are stored in f32, as they are run, where the bound holds after their rounding. Poles are stored in f64.
+    pub single: bool,
+}
+
 /// Reduces one system to a given order and certifies the result; the state matrix comes out in the least general form that
 /// carries the transfer function (R5).
 pub fn reduce_system(
@@ -40,21 +49,41 @@ pub fn reduce_system(
     method: Method,
     order: usize,
     gramians: &Gramians,
-    allow_direct_term: bool,
+    purpose: Purpose,
 ) -> Result<LayerReduction> {
-    reduce_inner(layer, method, order, gramians, allow_direct_term)
-        .map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
+    let inner = || -> hankel_lti::Result<LayerReduction> {
+        let reduced = reduce_to(layer, method, order, gramians, purpose)?;
+        certify(layer, method, gramians, purpose, reduced)
+    };
+    inner().map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
 }
 
-fn reduce_inner(
+/// As [`reduce_system`], without the measurements of the certificate.
+pub fn reduce_uncertified(
     layer: &LayerAnalysis,
     method: Method,
     order: usize,
     gramians: &Gramians,
-    allow_direct_term: bool,
-) -> hankel_lti::Result<LayerReduction> {
+    purpose: Purpose,
+) -> Result<Reduced> {
+    let inner = || -> hankel_lti::Result<Reduced> {
+        let reduced = reduce_to(layer, method, order, gramians, purpose)?;
+        let modal = if order < layer.system.states() { into_modal(&reduced)? } else { None };
+        let chosen = modal.map_or(reduced, |(modal, _)| modal);
+        Ok(if purpose.single && chosen.kept.is_none() { in_single(&chosen)? } else { chosen })
+    };
+    inner().map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
+}
+
+fn reduce_to(
+    layer: &LayerAnalysis,
+    method: Method,
+    order: usize,
+    gramians: &Gramians,
+    purpose: Purpose,
+) -> hankel_lti::Result<Reduced> {
     let system = &layer.system;
-    if method.has_direct_term() && !allow_direct_term {
+    if method.has_direct_term() && !purpose.direct_term {
         return Err(LtiError::Unsupported(format!(
             "method {} makes a direct term D, which the recurrence of an adapter has no place for; use bt or bfsr",
             method.name()
@@ -62,28 +91,39 @@ fn reduce_inner(
     }
     method.check_gramians(gramians.source())?;
     let states = system.states();
-    let reduced = if order == states {
+    if order == states {
         // Nothing is discarded: the system stays as it is, exactly.
         let identity = Mat::identity(states, states);
         let kept = Some((0..states).collect());
         let bound = method.error_bound(system, &layer.spectrum, order)?;
         let projection = Some(Projection { left: identity.clone(), right: identity });
-        Reduced { system: system.clone(), projection, bound, kept }
-    } else {
-        let spectrum = match gramians {
-            Gramians::Analytic => None,
-            Gramians::TimeLimited(steps) => Some(HankelSpectrum::new(&GramianFactors::time_limited(system, *steps)?)?),
-            Gramians::Empirical(recorded) => {
-                let of_layer = recorded.get(&layer.label).ok_or_else(|| {
-                    LtiError::Unsupported("the file of recorded states has none of this layer".into())
-                })?;
-                let factors = GramianFactors::empirical(system, of_layer.states.as_ref(), of_layer.steps)?;
-                Some(HankelSpectrum::new(&factors)?)
-            }
-        };
-        reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)?
+        return Ok(Reduced { system: system.clone(), projection, bound, kept });
+    }
+    let spectrum = match gramians {
+        Gramians::Analytic => None,
+        Gramians::TimeLimited(steps) => Some(HankelSpectrum::new(&GramianFactors::time_limited(system, *steps)?)?),
+        Gramians::Empirical(recorded) => {
+            let of_layer = recorded
+                .get(&layer.label)
+                .ok_or_else(|| LtiError::Unsupported("the file of recorded states has none of this layer".into()))?;
+            let factors = GramianFactors::empirical(system, of_layer.states.as_ref(), of_layer.steps)?;
+            Some(HankelSpectrum::new(&factors)?)
+        }
     };
-    let certify = |reduced: Reduced, modal_condition: Option<f64>| -> hankel_lti::Result<LayerReduction> {
+    reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)
+}
+
+/// Certifies a reduction in the first of these that the bound holds for: modal form with B and C in f32, modal form, as it is with B
+/// and C in f32, as it is.
+fn certify(
+    layer: &LayerAnalysis,
+    method: Method,
+    gramians: &Gramians,
+    purpose: Purpose,
+    reduced: Reduced,
+) -> hankel_lti::Result<LayerReduction> {
+    let system = &layer.system;
+    let measure = |reduced: Reduced, modal_condition: Option<f64>, dtype: &str| -> hankel_lti::Result<LayerReduction> {
         let claim = Claim {
             method,
             gramians: gramians.source(),
@@ -92,23 +132,44 @@ fn reduce_inner(
             spectrum: &layer.spectrum,
             factors: &layer.factors,
             modal_condition,
-            dtype: "f64".into(),
+            dtype: dtype.into(),
         };
         let certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
         Ok(LayerReduction { certificate, system: reduced.system, projection: reduced.projection, kept: reduced.kept })
     };
-    if order < states
-        && let Some((modal, condition)) = into_modal(&reduced)?
-    {
-        let modal = certify(modal, Some(condition))?;
-        // The rounding of the conversion can exceed a small bound: the dense form is kept where it holds.
-        if modal.certificate.holds != Some(false) {
-            return Ok(modal);
-        }
-        let dense = certify(reduced, None)?;
-        return Ok(if dense.certificate.holds == Some(true) { dense } else { modal });
+    let mut forms = Vec::new();
+    if reduced.system.states() < system.states() {
+        forms.extend(into_modal(&reduced)?.map(|(modal, condition)| (modal, Some(condition))));
     }
-    certify(reduced, None)
+    forms.push((reduced, None));
+    let mut first = None;
+    for (reduced, condition) in forms {
+        if purpose.single && reduced.kept.is_none() {
+            let single = measure(in_single(&reduced)?, condition, "f32")?;
+            if single.certificate.holds != Some(false) {
+                return Ok(single);
+            }
+        }
+        let exact = measure(reduced, condition, "f64")?;
+        if exact.certificate.holds != Some(false) {
+            return Ok(exact);
+        }
+        first.get_or_insert(exact);
+    }
+    first.ok_or_else(|| LtiError::Unsupported("there is nothing to certify".into()))
+}
+
+/// The system with B and C rounded to f32; A, whose poles near the circle would move by as much as they are away from it, as it is.
+fn in_single(reduced: &Reduced) -> hankel_lti::Result<Reduced> {
+    let round = |m: MatRef<'_, f64>| Mat::from_fn(m.nrows(), m.ncols(), |i, j| f64::from(m[(i, j)] as f32));
+    let system = &reduced.system;
+    let (b, c) = (round(system.b()), round(system.c()));
+    // Numbers beyond f32 stay as they are.
+    if !(b.norm_max().is_finite() && c.norm_max().is_finite()) {
+        return Ok(reduced.clone());
+    }
+    let system = system.with_realization(system.a().clone(), b, c)?;
+    Ok(Reduced { system, ..reduced.clone() })
 }
 
 /// A dense result in modal form with the condition number of its eigenvectors; `None` where the transfer function does not survive

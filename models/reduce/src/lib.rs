@@ -9,17 +9,21 @@ mod certificate;
 pub mod hrm;
 mod layer;
 mod options;
+mod plant;
 mod verify;
 
 pub use analysis::{LayerAnalysis, analyse, choose_orders};
 pub use certificate::{CERTIFICATE_FILE, Certificate, CertificateTotal, LayerCertificate, total};
 pub use hankel_files::RecordedStates;
-pub use layer::{LayerReduction, reduce_system};
+pub use layer::{LayerReduction, Purpose, reduce_system, reduce_uncertified};
 pub use options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
+pub use plant::{Plant, PlantFacts};
 pub use verify::{LayerVerification, Verification, verify, verify_layer};
 
 use faer::MatRef;
+use hankel_files::arrays::Precision;
 use hankel_files::{HrmAdapterFile, HrmDynamics, HrmLayerFile};
+use hankel_lti::LinearSystem;
 use rayon::prelude::*;
 
 /// A reduced adapter.
@@ -40,12 +44,13 @@ pub struct AdapterReduction {
 pub fn reduce_systems(
     systems: &[LayerAnalysis],
     options: &ReduceOptions,
+    purpose: Purpose,
 ) -> Result<(Vec<LayerReduction>, Certificate)> {
     let orders = choose_orders(systems, options)?;
     let reductions: Vec<LayerReduction> = systems
         .par_iter()
         .zip(&orders)
-        .map(|(system, &order)| reduce_system(system, options.method, order, &options.gramians, false))
+        .map(|(system, &order)| reduce_system(system, options.method, order, &options.gramians, purpose))
         .collect::<Result<_>>()?;
     let certified = systems.iter().zip(&reductions);
     let layers = certified.map(|(s, r)| LayerCertificate { layer: s.label.clone(), facts: r.certificate.clone() });
@@ -58,13 +63,33 @@ pub fn reduce_systems(
 /// # Errors
 /// The first layer that cannot be reduced, by name.
 pub fn reduce_adapter(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Result<AdapterReduction> {
-    let (layers, mut certificate) = reduce_systems(&analyse(adapter)?, options)?;
+    let (layers, mut certificate) = reduce_systems(&analyse(adapter)?, options, purpose(adapter))?;
+    let smaller = adapter.layers.iter().zip(&layers);
     let reduced = HrmAdapterFile {
-        layers: adapter.layers.iter().zip(&layers).map(|(full, r)| reduced_layer(full, r)).collect(),
+        layers: smaller.map(|(full, r)| reduced_layer(full, &r.system, r.kept.as_deref())).collect(),
         ..adapter.clone()
     };
     certificate.reduced = Some(reduced.to_bytes().hashes());
     Ok(AdapterReduction { adapter: reduced, certificate, layers })
+}
+
+/// A reduced adapter without a certificate, and the orders of its layers.
+///
+/// # Errors
+/// The first layer that cannot be reduced, by name.
+pub fn reduce_adapter_uncertified(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Result<HrmAdapterFile> {
+    let systems = analyse(adapter)?;
+    let orders = choose_orders(&systems, options)?;
+    let layers = adapter.layers.par_iter().zip(&systems).zip(&orders).map(|((full, system), &order)| {
+        let reduced = reduce_uncertified(system, options.method, order, &options.gramians, purpose(adapter))?;
+        Ok(reduced_layer(full, &reduced.system, reduced.kept.as_deref()))
+    });
+    Ok(HrmAdapterFile { layers: layers.collect::<Result<_>>()?, ..adapter.clone() })
+}
+
+/// An adapter has no direct term, and is stored as precisely as it was trained, but for poles.
+fn purpose(adapter: &HrmAdapterFile) -> Purpose {
+    Purpose { direct_term: false, single: adapter.precision != Precision::F64 }
 }
 
 fn row_major(m: MatRef<'_, f64>) -> Vec<f64> {
@@ -72,8 +97,8 @@ fn row_major(m: MatRef<'_, f64>) -> Vec<f64> {
 }
 
 /// The numbers of a layer after its reduction: trained parameters of the states kept unchanged, else the reduced system.
-pub fn reduced_layer(full: &HrmLayerFile, reduction: &LayerReduction) -> HrmLayerFile {
-    if let (Some(kept), HrmDynamics::Diagonal { log_a, log_dt }) = (&reduction.kept, &full.dynamics) {
+pub fn reduced_layer(full: &HrmLayerFile, system: &LinearSystem, kept: Option<&[usize]>) -> HrmLayerFile {
+    if let (Some(kept), HrmDynamics::Diagonal { log_a, log_dt }) = (kept, &full.dynamics) {
         // Trained parameters are kept as they are, not their discretised values.
         let width = full.width;
         return HrmLayerFile {
@@ -87,10 +112,9 @@ pub fn reduced_layer(full: &HrmLayerFile, reduction: &LayerReduction) -> HrmLaye
             ..full.clone()
         };
     }
-    if reduction.kept.as_ref().is_some_and(|kept| kept.len() == full.state_dim) {
+    if kept.is_some_and(|kept| kept.len() == full.state_dim) {
         return full.clone();
     }
-    let system = &reduction.system;
     HrmLayerFile {
         state_dim: system.states(),
         b: row_major(system.b()),

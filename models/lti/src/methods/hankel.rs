@@ -156,7 +156,7 @@ fn stable_part(system: &Continuous, order: usize) -> Result<Continuous> {
 }
 
 /// `sign A` by Newton's iteration, scaled by norms (N. J. Higham, Functions of Matrices, 2008, section 5.5).
-fn sign(a: &Mat<f64>) -> Result<Mat<f64>> {
+pub fn sign(a: &Mat<f64>) -> Result<Mat<f64>> {
     let mut x = a.clone();
     for _ in 0..SIGN_STEPS {
         let inverse = x.partial_piv_lu().solve(Mat::<f64>::identity(x.nrows(), x.nrows()));

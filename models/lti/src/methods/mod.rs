@@ -8,6 +8,8 @@ mod slow;
 pub mod spa;
 pub mod svd;
 
+pub(crate) use hankel::sign;
+
 use crate::linalg::product;
 use crate::{GramianSource, HankelSpectrum, LinearSystem, LtiError, Result, StateMatrix};
 use faer::Mat;

@@ -44,7 +44,12 @@ pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Resu
     let rest = if left_over == 0 || alone.states() == 0 {
         let nothing = (Mat::zeros(0, system.inputs()), Mat::zeros(system.outputs(), 0));
         Reduced {
-            system: LinearSystem::new(StateMatrix::Diagonal(Vec::new()), nothing.0, nothing.1, alone.d().map(|d| d.to_owned()))?,
+            system: LinearSystem::new(
+                StateMatrix::Diagonal(Vec::new()),
+                nothing.0,
+                nothing.1,
+                alone.d().map(|d| d.to_owned()),
+            )?,
             projection: Some(Projection { left: Mat::zeros(0, alone.states()), right: Mat::zeros(alone.states(), 0) }),
             bound: None,
             kept: None,
@@ -66,10 +71,7 @@ pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Resu
         let d = slow.total;
         Projection {
             left: above(slow.spread(identity.as_ref(), d).as_ref(), fast.spread(left.as_ref(), d).as_ref()),
-            right: beside(
-                slow.spread(identity.as_ref(), d).transpose(),
-                fast.spread(right.transpose(), d).transpose(),
-            ),
+            right: beside(slow.spread(identity.as_ref(), d).transpose(), fast.spread(right.transpose(), d).transpose()),
         }
     });
     Ok(Reduced { system, projection, bound: None, kept: None })

@@ -69,16 +69,22 @@ mod tests {
         let d = 240;
         // Poles on a spiral, coupled so that the matrix is far from normal.
         let a = Mat::from_fn(d, d, |i, j| {
-            let radius = 0.3 + 0.65 * (i / 2) as f64 / (d / 2) as f64;
+            let radius = 0.98 - 0.1 * (i / 2) as f64 / (d / 2) as f64;
             let angle = 0.1 + 2.9 * (i / 2) as f64 / (d / 2) as f64;
             match (i / 2 == j / 2, i == j) {
                 (true, true) => radius * angle.cos(),
                 (true, false) => radius * angle.sin() * if i < j { -1.0 } else { 1.0 },
-                (false, _) => if j == i + 2 { 0.05 } else { 0.0 },
+                (false, _) => {
+                    if j == i + 2 {
+                        0.05
+                    } else {
+                        0.0
+                    }
+                }
             }
         });
-        let b = Mat::from_fn(d, 2, |i, j| ((i * 3 + j * 5) as f64).sin() * (-(i as f64) / 15.0).exp());
-        let c = Mat::from_fn(2, d, |i, j| ((i * 7 + j * 2) as f64).cos() * (-(j as f64) / 15.0).exp());
+        let b = Mat::from_fn(d, 2, |i, j| ((i * 3 + j * 5) as f64).sin() * (-(i as f64) / 20.0).exp());
+        let c = Mat::from_fn(2, d, |i, j| ((i * 7 + j * 2) as f64).cos() * (-(j as f64) / 20.0).exp());
         let system = LinearSystem::new(StateMatrix::Dense(a), b, c, None).unwrap();
         let factors = GramianFactors::analytic(&system).unwrap();
         assert!(factors.residual_c.unwrap() < 1e-12 && factors.residual_o.unwrap() < 1e-12);

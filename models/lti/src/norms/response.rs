@@ -122,8 +122,7 @@ impl FrequencyResponse {
                 above.map(|l| Pole::polar(l.norm(), l.im.atan2(l.re))).collect()
             }
         };
-        let partial_fractions =
-            if modes.is_none() { PartialFractions::new(system, &b, &c, &units) } else { None };
+        let partial_fractions = if modes.is_none() { PartialFractions::new(system, &b, &c, &units) } else { None };
         Ok(Self { a, modes, b, c, d, partial_fractions, poles, scale })
     }
 
@@ -202,6 +201,17 @@ impl FrequencyResponse {
     /// Largest singular value of the transfer function at the angle `omega`.
     pub fn gain(&self, omega: f64) -> Result<f64> {
         Ok(self.unscale(self.scaled_gain(omega)?))
+    }
+
+    /// The gain for a picture: as [`FrequencyResponse::gain`], for many states in the coordinates of their eigenvectors, where it is
+    /// had quickly and to fewer digits.
+    pub fn quick_gain(&self, omega: f64) -> Result<f64> {
+        Ok(self.unscale(self.search_gain(omega)?))
+    }
+
+    /// Angle in [0, pi] and distance from the unit circle of every pole, as a decay rate.
+    pub fn rates(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.poles.iter().map(|pole| (pole.angle.abs(), pole.rate.abs()))
     }
 
     /// The gain of the scaled transfer function.

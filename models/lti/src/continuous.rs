@@ -1,0 +1,180 @@
+//! Continuous time by way of discrete time.
+//!
+//! The bilinear map `z = (rate + s) / (rate - s)` takes the left half plane to the unit disc and the imaginary axis to the circle:
+//!
+//! ```text
+//! A_d = (rate - A)^-1 (rate + A)     B_d = sqrt(2 rate) (rate - A)^-1 B
+//! C_d = sqrt(2 rate) C (rate - A)^-1     D_d = D + C (rate - A)^-1 B
+//! ```
+//!
+//! It leaves both Gramians, the Hankel singular values, the H-infinity norm of every difference and so every bound as they are (K.
+//! Glover, Int. J. Control 39 (1984), section 2). The angular frequency `omega` becomes the angle `2 atan(omega / rate)`.
+
+use super::linalg::product;
+use super::{LtiError, Mode, Result, StateMatrix};
+use faer::linalg::solvers::Solve;
+use faer::{Mat, MatRef, Scale, c64};
+
+/// The map for one system and what it is compared with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bilinear {
+    /// The angular frequency that becomes a quarter of a turn per step, above 0.
+    pub rate: f64,
+}
+
+/// The matrices A, B, C, D of a system.
+pub type Matrices = (StateMatrix, Mat<f64>, Mat<f64>, Mat<f64>);
+
+impl Bilinear {
+    /// The geometric mean of the moduli of the fastest and the slowest pole: both are then equally far from the points 1 and -1.
+    ///
+    /// # Errors
+    /// Eigenvalues that cannot be computed.
+    pub fn of(a: &StateMatrix) -> Result<Self> {
+        let moduli: Vec<f64> = match a {
+            StateMatrix::Diagonal(a) => a.iter().map(|a| a.abs()).collect(),
+            _ => super::linalg::eigenvalues(a.to_dense().as_ref())?.iter().map(|l| l.norm()).collect(),
+        };
+        // Integrators have no speed, and rounding makes poles out of double ones.
+        let largest = moduli.iter().copied().fold(0.0, f64::max);
+        let smallest = moduli.iter().copied().filter(|m| *m > 1e-6 * largest).fold(f64::INFINITY, f64::min);
+        let rate = (largest.sqrt()) * (smallest.sqrt());
+        Ok(Self { rate: if rate.is_finite() && rate > 0.0 { rate } else { 1.0 } })
+    }
+
+    /// The angular frequency of an angle in [0, pi); infinite at pi.
+    pub fn frequency(self, angle: f64) -> f64 {
+        if angle >= std::f64::consts::PI { f64::INFINITY } else { self.rate * (0.5 * angle).tan() }
+    }
+
+    /// The system in discrete time.
+    ///
+    /// # Errors
+    /// A pole at `rate`.
+    pub fn discrete(
+        self,
+        a: &StateMatrix,
+        b: MatRef<'_, f64>,
+        c: MatRef<'_, f64>,
+        d: Option<MatRef<'_, f64>>,
+    ) -> Result<Matrices> {
+        let rate = self.rate;
+        // (rate - A)^-1, for which A_d = -1 + 2 rate (rate - A)^-1.
+        self.turn(a, b, c, d, |l| (c64::new(rate, 0.0) + l) / (c64::new(rate, 0.0) - l), (-1.0, rate, -1.0))
+    }
+
+    /// The inverse of [`Bilinear::discrete`].
+    ///
+    /// # Errors
+    /// A pole at -1.
+    pub fn continuous(
+        self,
+        a: &StateMatrix,
+        b: MatRef<'_, f64>,
+        c: MatRef<'_, f64>,
+        d: Option<MatRef<'_, f64>>,
+    ) -> Result<Matrices> {
+        let rate = self.rate;
+        self.turn(a, b, c, d, |l| (l - 1.0) * rate / (l + 1.0), (rate, 1.0, 1.0))
+    }
+
+    /// With `R = (pole + sign A)^-1`: A becomes `offset + 2 rate R` (up to `sign`), B `sqrt(2 rate) R B`, C `sqrt(2 rate) C R`, D
+    /// `D - sign C R B`.
+    fn turn(
+        self,
+        a: &StateMatrix,
+        b: MatRef<'_, f64>,
+        c: MatRef<'_, f64>,
+        d: Option<MatRef<'_, f64>>,
+        of_pole: impl Fn(c64) -> c64,
+        (offset, pole, sign): (f64, f64, f64),
+    ) -> Result<Matrices> {
+        let n = a.states();
+        let shifted = Mat::<f64>::identity(n, n) * Scale(pole) + a.to_dense() * Scale(sign);
+        let lu = shifted.partial_piv_lu();
+        let (inverse_b, root) = (lu.solve(b), (2.0 * self.rate).sqrt());
+        let inverse: Mat<f64> = lu.solve(Mat::<f64>::identity(n, n));
+        if n > 0 && !inverse.norm_max().is_finite() {
+            return Err(LtiError::Unsupported(format!(
+                "it has a pole that the bilinear map takes to infinity (rate {})",
+                self.rate
+            )));
+        }
+        let turned = match a.modes() {
+            Some(modes) => of_modes(&modes, of_pole),
+            None => StateMatrix::Dense(
+                Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * self.rate),
+            ),
+        };
+        let through = product(c, inverse_b.as_ref()) * Scale(-sign);
+        let direct = match d {
+            Some(d) => through + d,
+            None => through,
+        };
+        Ok((turned, inverse_b * Scale(root), product(c, inverse.as_ref()) * Scale(root), direct))
+    }
+}
+
+/// Poles moved one by one.
+fn of_modes(modes: &[Mode], of_pole: impl Fn(c64) -> c64) -> StateMatrix {
+    let turned: Vec<Mode> = modes
+        .iter()
+        .map(|mode| match *mode {
+            Mode::Real(a) => Mode::Real(of_pole(c64::new(a, 0.0)).re),
+            Mode::Pair { .. } => {
+                let l = of_pole(mode.pole().value());
+                Mode::Pair { radius: l.norm(), angle: l.im.atan2(l.re) }
+            }
+        })
+        .collect();
+    if turned.iter().all(|mode| matches!(mode, Mode::Real(_))) {
+        StateMatrix::Diagonal(turned.iter().map(|mode| if let Mode::Real(a) = mode { *a } else { 0.0 }).collect())
+    } else {
+        StateMatrix::Modal(turned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linalg::{complex_product, to_complex};
+
+    fn at(system: &Matrices, z: c64) -> Mat<c64> {
+        let (a, b, c, d) = system;
+        let a = to_complex(a.to_dense().as_ref());
+        let n = a.nrows();
+        let resolvent = Mat::from_fn(n, n, |i, j| -a[(i, j)] + if i == j { z } else { c64::new(0.0, 0.0) });
+        let x = resolvent.partial_piv_lu().solve(&to_complex(b.as_ref()));
+        complex_product(to_complex(c.as_ref()).as_ref(), x.as_ref()) + to_complex(d.as_ref())
+    }
+
+    #[test]
+    fn the_map_keeps_the_transfer_function_and_turns_back() {
+        let dense =
+            StateMatrix::Dense(Mat::from_fn(
+                3,
+                3,
+                |i, j| if i == j { -1.0 - i as f64 } else { 0.3 * (i as f64 - j as f64) },
+            ));
+        let modal = StateMatrix::Modal(vec![Mode::Real(-2.0), Mode::Pair { radius: 3.0, angle: 2.0 }]);
+        for a in [dense, modal, StateMatrix::Diagonal(vec![-1.0, 0.0, 0.5])] {
+            let b = Mat::from_fn(3, 2, |i, j| (1.0 + i as f64) / (1.0 + j as f64));
+            let c = Mat::from_fn(1, 3, |_, j| 1.0 - 0.4 * j as f64);
+            let d = Mat::from_fn(1, 2, |_, j| j as f64);
+            let map = Bilinear::of(&a).unwrap();
+            let system = map.discrete(&a, b.as_ref(), c.as_ref(), Some(d.as_ref())).unwrap();
+            assert_eq!(system.0.form(), a.form());
+            let back =
+                map.continuous(&system.0, system.1.as_ref(), system.2.as_ref(), Some(system.3.as_ref())).unwrap();
+            let original = (a.clone(), b, c, d);
+            for omega in [0.1, 1.0, 7.0] {
+                let angle = 2.0 * f64::atan(omega / map.rate);
+                assert!((map.frequency(angle) / omega - 1.0).abs() < 1e-14);
+                let expected = at(&original, c64::new(0.0, omega));
+                for found in [at(&system, c64::from_polar(1.0, angle)), at(&back, c64::new(0.0, omega))] {
+                    assert!((&found - &expected).norm_l2() < 1e-13 * expected.norm_l2().max(1.0));
+                }
+            }
+        }
+    }
+}

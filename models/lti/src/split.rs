@@ -1,0 +1,215 @@
+//! The stable part of a system, which is reduced, apart from the rest, which is kept.
+//!
+//! ```text
+//! A = V diag(A_k, A_s) V^-1     G = G_k + G_s     || G - (G_k + G_sr) || = || G_s - G_sr ||
+//! ```
+//!
+//! Of a diagonal or modal A the parts are its modes. Of a dense one they come from the spectral projection `(1 + sign S) / 2`, with
+//! `S = (A / r - 1)^-1 (A / r + 1)` for a radius r between the poles of both parts, so that poles on the circle and Jordan blocks
+//! are kept, too (J. D. Roberts, Int. J. Control 32 (1980)). MATLAB: `stabsep`; SLICOT: TB01KD.
+
+use super::linalg::{eigenvalues, product};
+use super::methods::sign;
+use super::{LinearSystem, LtiError, MIN_RATE, Mode, Result, StateMatrix};
+use faer::linalg::solvers::Solve;
+use faer::{Mat, MatRef, Scale};
+
+/// Beside poles that are kept, poles of a dense matrix at least so near to the circle are kept, too: rounding moves a pole that is
+/// not simple by a root of itself, so a double integrator has one on either side. It is the rate from which on Gramians take poles
+/// for faster than they are.
+const MARGIN: f64 = MIN_RATE;
+
+/// States that are kept as they are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// State matrix.
+    pub a: StateMatrix,
+    /// Input matrix.
+    pub b: Mat<f64>,
+    /// Output matrix.
+    pub c: Mat<f64>,
+}
+
+/// A system in two parts.
+#[derive(Debug, Clone)]
+pub struct Split {
+    /// The part with the poles inside the circle, and the direct term.
+    pub stable: LinearSystem,
+    /// The other part; without states where the system is stable.
+    pub kept: Kept,
+}
+
+/// Splits a system in discrete time. A stable one stays as it is.
+///
+/// # Errors
+/// Shapes that do not fit; poles of both parts too close to be told apart.
+pub fn split(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> Result<Split> {
+    let system = LinearSystem::with_any_poles(a, b, c, d)?;
+    if let Some(modes) = system.a().modes() {
+        let states = |of_stable: bool| {
+            let mut first = 0;
+            let mut found = Vec::new();
+            for mode in &modes {
+                if (mode.pole().radius < 1.0) == of_stable {
+                    found.extend(first..first + mode.states());
+                }
+                first += mode.states();
+            }
+            found
+        };
+        let form = |of_stable: bool| {
+            let chosen: Vec<Mode> = modes.iter().copied().filter(|m| (m.pole().radius < 1.0) == of_stable).collect();
+            match system.a() {
+                StateMatrix::Diagonal(_) => StateMatrix::Diagonal(
+                    chosen.iter().map(|mode| if let Mode::Real(a) = mode { *a } else { 0.0 }).collect(),
+                ),
+                _ => StateMatrix::Modal(chosen),
+            }
+        };
+        let part = |of_stable: bool| {
+            let at = states(of_stable);
+            let b = Mat::from_fn(at.len(), system.inputs(), |i, j| system.b()[(at[i], j)]);
+            let c = Mat::from_fn(system.outputs(), at.len(), |i, j| system.c()[(i, at[j])]);
+            (form(of_stable), b, c)
+        };
+        let (a, b, c) = part(true);
+        let stable = LinearSystem::new(a, b, c, system.d().map(|d| d.to_owned()))?;
+        let (a, b, c) = part(false);
+        return Ok(Split { stable, kept: Kept { a, b, c } });
+    }
+    split_dense(&system)
+}
+
+fn split_dense(system: &LinearSystem) -> Result<Split> {
+    let a = system.a().to_dense();
+    let n = a.nrows();
+    let nothing = Kept {
+        a: StateMatrix::Diagonal(Vec::new()),
+        b: Mat::zeros(0, system.inputs()),
+        c: Mat::zeros(system.outputs(), 0),
+    };
+    let mut moduli: Vec<f64> = system.eigenvalues()?.iter().map(|l| l.norm()).collect();
+    moduli.sort_by(f64::total_cmp);
+    // Whether a pole so near to the circle is inside is for rounding of A to say: it is kept. All others are what they are.
+    let rounding = n as f64 * f64::EPSILON * a.norm_l2().max(1.0);
+    if moduli.last().is_none_or(|largest| *largest < 1.0 - rounding) {
+        let d = system.d().map(|d| d.to_owned());
+        let stable = LinearSystem::new(system.a().clone(), system.b().to_owned(), system.c().to_owned(), d)?;
+        return Ok(Split { stable, kept: nothing });
+    }
+    let inside = moduli.iter().take_while(|modulus| **modulus < 1.0 - MARGIN).count();
+    let parts = match leading_block(&a, n - inside)? {
+        Some(exact) => exact,
+        None if inside == 0 => (Mat::identity(n, n), Mat::identity(n, n), Mat::zeros(0, n), Mat::zeros(n, 0)),
+        None => projections(&a, inside, (moduli[inside - 1] * moduli[inside]).sqrt())?,
+    };
+    let (left_kept, right_kept, left, right) = parts;
+    let of = |left: &Mat<f64>, right: &Mat<f64>| {
+        let within = product(left.as_ref(), product(a.as_ref(), right.as_ref()).as_ref());
+        (within, product(left.as_ref(), system.b()), product(system.c(), right.as_ref()))
+    };
+    let (a, b, c) = of(&left, &right);
+    let stable = LinearSystem::new(StateMatrix::from_square(a), b, c, system.d().map(|d| d.to_owned()))?;
+    let (a, b, c) = of(&left_kept, &right_kept);
+    Ok(Split { stable, kept: Kept { a: StateMatrix::Dense(a), b, c } })
+}
+
+type Bases = (Mat<f64>, Mat<f64>, Mat<f64>, Mat<f64>);
+
+/// The parts of a matrix whose first `kept` states are apart from the others already, and outside: as reductions are written.
+fn leading_block(a: &Mat<f64>, kept: usize) -> Result<Option<Bases>> {
+    let n = a.nrows();
+    let apart = (0..n).all(|j| (0..n).all(|i| (i < kept) == (j < kept) || a[(i, j)] == 0.0));
+    if !apart || eigenvalues(a.submatrix(0, 0, kept, kept))?.iter().any(|l| l.norm() < 1.0 - MARGIN) {
+        return Ok(None);
+    }
+    let identity = Mat::<f64>::identity(n, n);
+    Ok(Some((
+        identity.subrows(0, kept).to_owned(),
+        identity.subcols(0, kept).to_owned(),
+        identity.subrows(kept, n - kept).to_owned(),
+        identity.subcols(kept, n - kept).to_owned(),
+    )))
+}
+
+/// `(L_k, R_k, L_s, R_s)` with `L R = 1` within each part and `L_k A R_s = L_s A R_k = 0`.
+fn projections(a: &Mat<f64>, inside: usize, radius: f64) -> Result<Bases> {
+    let n = a.nrows();
+    let identity = Mat::<f64>::identity(n, n);
+    let scaled = a * Scale(1.0 / radius);
+    let s = (&scaled - &identity).partial_piv_lu().solve(&scaled + &identity);
+    let sign = sign(&s)?;
+    let outside = (&identity + &sign) * Scale(0.5);
+    let within = (&identity - &sign) * Scale(0.5);
+    let trace: f64 = (0..n).map(|i| within[(i, i)]).sum();
+    if (trace - inside as f64).abs() > 1e-6 {
+        return Err(LtiError::Unsupported(format!(
+            "its stable part cannot be told from the others: poles lie within {MARGIN:.0e} of the unit circle on both sides"
+        )));
+    }
+    let bases = |m: &Mat<f64>, count: usize| {
+        let basis = |m: MatRef<'_, f64>| m.col_piv_qr().compute_thin_Q().subcols(0, count).to_owned();
+        let (right, left) = (basis(m.as_ref()), basis(m.transpose()));
+        (product(left.transpose(), right.as_ref()).partial_piv_lu().solve(left.transpose()), right)
+    };
+    let ((left_kept, right_kept), (left, right)) = (bases(&outside, n - inside), bases(&within, inside));
+    Ok((left_kept, right_kept, left, right))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::norms::{FrequencyResponse, hinf_sweep};
+
+    /// A double integrator, an unstable pole and three stable ones, mixed by a change of coordinates.
+    #[test]
+    fn integrators_and_unstable_poles_are_kept() {
+        let blocks = Mat::from_fn(6, 6, |i, j| match (i, j) {
+            (0, 1) | (0, 0) | (1, 1) => 1.0,
+            (2, 2) => 1.3,
+            (3, 3) | (4, 4) => 0.6,
+            (3, 4) => -0.5,
+            (4, 3) => 0.5,
+            (5, 5) => -0.2,
+            _ => 0.0,
+        });
+        let t = Mat::from_fn(6, 6, |i, j| ((3 * i + 2 * j) as f64).sin() + if i == j { 3.0 } else { 0.0 });
+        let a = product(
+            product(t.as_ref(), blocks.as_ref()).as_ref(),
+            t.partial_piv_lu().solve(Mat::<f64>::identity(6, 6)).as_ref(),
+        );
+        let b = Mat::from_fn(6, 2, |i, j| 1.0 / (1.0 + (i + j) as f64));
+        let c = Mat::from_fn(1, 6, |_, j| 1.0 - 0.1 * j as f64);
+        let parts = split(StateMatrix::Dense(a.clone()), b.clone(), c.clone(), None).unwrap();
+        assert_eq!((parts.kept.a.states(), parts.stable.states()), (3, 3));
+        // The Markov parameters of the sum are those of the system.
+        let markov = |a: &Mat<f64>, b: &Mat<f64>, c: &Mat<f64>| -> Vec<f64> {
+            let mut x = b.clone();
+            (0..8)
+                .map(|_| {
+                    let y = (c * &x)[(0, 0)];
+                    x = a * &x;
+                    y
+                })
+                .collect()
+        };
+        let (whole, kept) = (markov(&a, &b, &c), markov(&parts.kept.a.to_dense(), &parts.kept.b, &parts.kept.c));
+        let stable = markov(&parts.stable.a().to_dense(), &parts.stable.b().to_owned(), &parts.stable.c().to_owned());
+        for ((whole, kept), stable) in whole.iter().zip(kept).zip(stable) {
+            assert!((whole - kept - stable).abs() < 1e-10 * whole.abs().max(1.0), "{whole} {kept} {stable}");
+        }
+    }
+
+    #[test]
+    fn a_stable_system_stays_as_it_is_and_modes_are_taken_apart_exactly() {
+        let modal = StateMatrix::Modal(vec![Mode::Real(1.0), Mode::Real(0.5), Mode::Pair { radius: 1.1, angle: 1.0 }]);
+        let (b, c) = (Mat::from_fn(4, 1, |i, _| i as f64 + 1.0), Mat::from_fn(1, 4, |_, j| j as f64 - 1.0));
+        let parts = split(modal, b, c, None).unwrap();
+        assert_eq!(parts.kept.a, StateMatrix::Modal(vec![Mode::Real(1.0), Mode::Pair { radius: 1.1, angle: 1.0 }]));
+        assert_eq!(parts.kept.b.col_as_slice(0), [1.0, 3.0, 4.0]);
+        let again =
+            split(parts.stable.a().clone(), parts.stable.b().to_owned(), parts.stable.c().to_owned(), None).unwrap();
+        assert_eq!((again.stable, again.kept.a.states()), (parts.stable.clone(), 0));
+        assert_eq!(hinf_sweep(&FrequencyResponse::new(&parts.stable).unwrap()).unwrap().value, 0.0);
+    }
+}

@@ -1,0 +1,193 @@
+//! Any linear system as it lies in a file: continuous or discrete time, poles anywhere.
+//!
+//! What is reduced is the stable part in discrete time; the rest of the file's system is kept and put back.
+
+use super::options::Result;
+use faer::{Mat, MatRef};
+use hankel_files::system_file::{StoredSystem, Time};
+use hankel_lti::continuous::{Bilinear, Matrices};
+use hankel_lti::norms::{FrequencyResponse, hinf_sweep};
+use hankel_lti::split::{Kept, split};
+use hankel_lti::{LinearSystem, LtiError, Projection, StateMatrix};
+use serde::{Deserialize, Serialize};
+
+/// What a certificate says about a system beyond its stable part in discrete time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PlantFacts {
+    /// Whether it runs in continuous time. Norms and bounds are the same in both; frequencies are angles of the bilinear map.
+    pub continuous: bool,
+    /// Poles that are not inside the stability boundary. Their part is kept as it is and is in no other number.
+    pub kept_poles: usize,
+}
+
+/// A system made ready to be reduced.
+#[derive(Debug, Clone)]
+pub struct Plant {
+    /// Its stable part in discrete time, with the direct term.
+    pub system: LinearSystem,
+    /// Its other part in discrete time.
+    pub kept: Kept,
+    /// The time of the file.
+    pub time: Time,
+    /// The map to discrete time, where there is one.
+    pub map: Option<Bilinear>,
+}
+
+impl Plant {
+    /// Prepares a system. `map` is that of the system which this one is compared with; without one a continuous system gets its own.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, entries that are not finite, poles that cannot be told apart.
+    pub fn new(stored: &StoredSystem, map: Option<Bilinear>) -> Result<Self> {
+        let StoredSystem { a, b, c, d, time } = stored;
+        // Shapes and entries first: the map would hide where they are wrong.
+        LinearSystem::with_any_poles(a.clone(), b.clone(), c.clone(), d.clone())?;
+        let (map, parts) = if *time == Time::Continuous {
+            let map = map.map_or_else(|| Bilinear::of(a), Ok)?;
+            let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
+            (Some(map), split(a, b, c, Some(d))?)
+        } else {
+            (None, split(a.clone(), b.clone(), c.clone(), d.clone())?)
+        };
+        Ok(Self { system: parts.stable, kept: parts.kept, time: *time, map })
+    }
+
+    /// What a certificate says about it; `None` for a stable system in discrete time.
+    pub fn facts(&self) -> Option<PlantFacts> {
+        let facts = PlantFacts { continuous: self.map.is_some(), kept_poles: self.kept.a.states() };
+        (facts != PlantFacts::default()).then_some(facts)
+    }
+
+    /// The whole system that has `reduced` in place of its stable part, in the time of the file.
+    ///
+    /// In continuous time a projection is applied to the continuous matrices, so that the direct term stays what it was; its bound is the
+    /// same. What is no projection is mapped back.
+    ///
+    /// # Errors
+    /// A reduced system that the map takes to infinity.
+    pub fn assemble(&self, reduced: &LinearSystem, projection: Option<&Projection>) -> Result<StoredSystem> {
+        let Some(map) = self.map else {
+            let stable = matrices(reduced);
+            return Ok(
+                self.stored(join(self.kept_matrices(), stable), self.system.d().is_some() || reduced.d().is_some())
+            );
+        };
+        let back = |(a, b, c, d): &Matrices| map.continuous(a, b.as_ref(), c.as_ref(), Some(d.as_ref()));
+        let stable = match projection {
+            Some(Projection { left, right }) => {
+                let (a, b, c, d) = back(&matrices(&self.system))?;
+                (StateMatrix::from_square(left * a.apply(right.as_ref())), left * b, c * right, d)
+            }
+            None => back(&matrices(reduced))?,
+        };
+        Ok(self.stored(join(back(&self.kept_matrices())?, stable), true))
+    }
+
+    fn stored(&self, (a, b, c, d): Matrices, direct: bool) -> StoredSystem {
+        StoredSystem { a, b, c, d: direct.then_some(d), time: self.time }
+    }
+
+    fn kept_matrices(&self) -> Matrices {
+        let Kept { a, b, c } = &self.kept;
+        (a.clone(), b.clone(), c.clone(), Mat::zeros(c.nrows(), b.ncols()))
+    }
+
+    /// The whole system in discrete time, poles anywhere.
+    ///
+    /// # Errors
+    /// None that [`Plant::new`] did not find.
+    pub fn whole(&self) -> Result<LinearSystem> {
+        let (a, b, c, d) = join(self.kept_matrices(), matrices(&self.system));
+        Ok(LinearSystem::with_any_poles(a, b, c, Some(d))?)
+    }
+
+    /// How far the kept part of `other` is from this one: 0 for the same numbers, else the largest gain of the difference on the unit
+    /// circle, relative to `size`.
+    ///
+    /// # Errors
+    /// Different numbers of inputs, outputs or kept states.
+    pub fn kept_deviation(&self, other: &Self, size: f64) -> Result<f64> {
+        let (one, two) = (&self.kept, &other.kept);
+        if one.a.states() != two.a.states() {
+            return Err(LtiError::Unsupported(format!(
+                "{} poles outside the stability boundary were to be kept, there are {}",
+                one.a.states(),
+                two.a.states()
+            ))
+            .into());
+        }
+        let close = |x: MatRef<'_, f64>, y: MatRef<'_, f64>| {
+            x.shape() == y.shape() && (x.nrows() == 0 || x.ncols() == 0 || (x - y).norm_max() <= 1e-13 * x.norm_max())
+        };
+        let (a, b) = (one.a.to_dense(), two.a.to_dense());
+        if close(a.as_ref(), b.as_ref())
+            && close(one.b.as_ref(), two.b.as_ref())
+            && close(one.c.as_ref(), two.c.as_ref())
+        {
+            return Ok(0.0);
+        }
+        let system = |kept: &Kept| LinearSystem::with_any_poles(kept.a.clone(), kept.b.clone(), kept.c.clone(), None);
+        let difference = system(one)?.difference(&system(two)?)?;
+        let largest = hinf_sweep(&FrequencyResponse::new(&difference)?)?.value;
+        Ok(if largest == 0.0 { 0.0 } else { largest / size })
+    }
+}
+
+fn matrices(system: &LinearSystem) -> Matrices {
+    let d = system.d().map_or_else(|| Mat::zeros(system.outputs(), system.inputs()), |d| d.to_owned());
+    (system.a().clone(), system.b().to_owned(), system.c().to_owned(), d)
+}
+
+/// The sum of two systems, the first one's states first.
+fn join((a, b, c, d): Matrices, (a2, b2, c2, d2): Matrices) -> Matrices {
+    if a.states() == 0 {
+        return (a2, b2, c2, d + d2);
+    }
+    let (n, m) = (a.states(), a2.states());
+    let both = a.block_diagonal(&a2);
+    let b = Mat::from_fn(n + m, b.ncols(), |i, j| if i < n { b[(i, j)] } else { b2[(i - n, j)] });
+    let c = Mat::from_fn(c.nrows(), n + m, |i, j| if j < n { c[(i, j)] } else { c2[(i, j - n)] });
+    (both, b, c, d + d2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Gramians, LayerAnalysis, Purpose, reduce_system};
+    use hankel_lti::Method;
+
+    /// A chain of three masses on springs, from force to position, whose chain floats: a double integrator.
+    fn chain() -> StoredSystem {
+        let k = [[-1.0, 1.0, 0.0], [1.0, -2.0, 1.0], [0.0, 1.0, -1.0]];
+        let a = Mat::from_fn(6, 6, |i, j| match (i < 3, j < 3) {
+            (true, true) => 0.0,
+            (true, false) => f64::from(u8::from(i + 3 == j)),
+            (false, true) => 4.0 * k[i - 3][j],
+            (false, false) => 0.2 * k[i - 3][j - 3],
+        });
+        let b = Mat::from_fn(6, 1, |i, _| f64::from(u8::from(i == 3)));
+        let c = Mat::from_fn(1, 6, |_, j| f64::from(u8::from(j == 2)));
+        StoredSystem { a: StateMatrix::Dense(a), b, c, d: None, time: Time::Continuous }
+    }
+
+    #[test]
+    fn integrators_of_a_continuous_plant_are_kept() {
+        let plant = Plant::new(&chain(), None).unwrap();
+        assert_eq!(plant.facts(), Some(PlantFacts { continuous: true, kept_poles: 2 }));
+        let layer = LayerAnalysis::new("system", plant.system.clone(), 1.0).unwrap();
+        let purpose = Purpose { direct_term: true, single: false };
+        for method in Method::ALL {
+            let small = reduce_system(&layer, method, 2, &Gramians::Analytic, purpose).unwrap();
+            let whole = plant.assemble(&small.system, small.projection.as_ref()).unwrap();
+            assert_eq!((whole.a.states(), whole.time), (4, Time::Continuous));
+            let again = Plant::new(&whole, plant.map).unwrap();
+            assert_eq!(again.facts(), plant.facts());
+            let deviation = plant.kept_deviation(&again, 1.0).unwrap();
+            assert!(deviation < 1e-9, "{}: {deviation:e}", method.name());
+            if method == Method::default() {
+                // The direct term of balanced truncation in continuous time is that of the plant: none.
+                assert!(whole.d.unwrap().norm_max() < 1e-12);
+            }
+        }
+    }
+}
