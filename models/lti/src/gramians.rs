@@ -4,7 +4,8 @@
 
 use super::cauchy::cauchy_factor;
 use super::linalg::{
-    beside, complex_product, compress_columns, gain_exponents, product, times_power_of_two, to_complex,
+    beside, complex_product, compress_columns, compress_scaled_columns, gain_exponents, product, times_power_of_two,
+    to_complex,
 };
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
@@ -51,8 +52,8 @@ impl GramianFactors {
     /// Diagonal and modal A: a structured factorisation (module `cauchy`); dense A: doubling.
     pub fn analytic(system: &LinearSystem) -> Result<Self> {
         let (size_b, size_c) = gain_exponents(system.b(), system.c());
-        let b = compress_columns(times_power_of_two(system.b(), -size_b).as_ref());
-        let c = compress_columns(times_power_of_two(system.c(), -size_c).transpose());
+        let b = compress_scaled_columns(system.b(), -size_b);
+        let c = compress_scaled_columns(system.c().transpose(), -size_c);
         let a = clamped_matrix(system.a());
         let residual = |a: MatRef<'_, f64>, l: &Mat<f64>, b: &Mat<f64>| {
             stein_residual(a, product(l.as_ref(), l.transpose()).as_ref(), b.as_ref())

@@ -51,6 +51,15 @@ pub fn compress_columns(b: MatRef<'_, f64>) -> Mat<f64> {
     }
 }
 
+/// [`compress_columns`] of `b * 2^exponent`, without a copy of `b` where nothing can leave the range of numbers.
+pub fn compress_scaled_columns(b: MatRef<'_, f64>, exponent: i32) -> Mat<f64> {
+    const HARMLESS: i32 = 100;
+    if exponent.abs() <= HARMLESS {
+        return times_power_of_two(compress_columns(b).as_ref(), exponent);
+    }
+    compress_columns(times_power_of_two(b, exponent).as_ref())
+}
+
 /// The triangle of [`compress_columns`] as the Cholesky factor of `B B^T`, in a third of the time; `None` where squaring would cost
 /// digits.
 ///
@@ -207,9 +216,15 @@ pub fn exponent(m: MatRef<'_, f64>) -> i32 {
 /// C [p, d] by, so that squares of gains neither underflow nor overflow. Units of the states do not change them: a state of tiny
 /// inputs and huge outputs is of size 1.
 pub fn gain_exponents(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> (i32, i32) {
-    let gains = (0..b.nrows()).filter_map(|i| {
-        let (row, column) = (b.subrows(i, 1), c.subcols(i, 1));
-        (row.norm_max() > 0.0 && column.norm_max() > 0.0).then(|| exponent(row) + exponent(column))
+    let mut rows = vec![0.0_f64; b.nrows()];
+    for column in b.col_iter() {
+        // A NaN is found where systems are made.
+        rows.iter_mut().zip(column.iter()).for_each(|(largest, x)| *largest = largest.max(x.abs()));
+    }
+    let size = |x: f64| if x.is_finite() { x.log2().floor() as i32 } else { 0 };
+    let gains = rows.iter().enumerate().filter_map(|(i, &row)| {
+        let column = c.col(i).norm_max();
+        (row > 0.0 && column > 0.0).then(|| size(row) + size(column))
     });
     let largest = gains.max().unwrap_or(0);
     (largest / 2, largest - largest / 2)

@@ -20,9 +20,24 @@ use hankel_lti::{LinearSystem, Mode, Result, StateMatrix};
 pub fn linear_system(layer: &HrmLayerFile, discretization: Discretization) -> Result<LinearSystem> {
     let (d, width) = (layer.state_dim, layer.width);
     let gains = input_gains(layer, discretization);
-    let b = Mat::from_fn(d, width, |i, j| layer.b[i * width + j] * gains[i]);
+    let b = scaled_rows(&layer.b, width, &gains);
     let c = MatRef::from_row_major_slice(&layer.c, width, d).to_owned();
     LinearSystem::new(state_matrix(layer, discretization), b, c, None)
+}
+
+/// `diag(gains) M` of a row-major M [d, width], in pieces that stay in the cache.
+fn scaled_rows(values: &[f64], width: usize, gains: &[f64]) -> Mat<f64> {
+    const PIECE: usize = 32;
+    let mut out = Mat::zeros(gains.len(), width);
+    for first in (0..width).step_by(PIECE) {
+        for (i, &gain) in gains.iter().enumerate() {
+            let row = &values[i * width..(i + 1) * width];
+            for j in first..(first + PIECE).min(width) {
+                out[(i, j)] = row[j] * gain;
+            }
+        }
+    }
+    out
 }
 
 /// Factor between each trained row of B and the row of the discretised system; 1 where the form has no such factor.

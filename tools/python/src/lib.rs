@@ -8,7 +8,8 @@ mod matrices;
 use hankel_lti::norms::{FrequencyResponse, hinf_norm as norm};
 use hankel_lti::{LinearSystem, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
 use hankel_reduce::{
-    Gramians, LayerAnalysis, OrderChoice, ReduceError, ReduceOptions, choose_orders, reduce_system, verify_layer,
+    Gramians, LayerAnalysis, OrderChoice, Purpose, ReduceError, ReduceOptions, choose_orders, reduce_system,
+    verify_layer,
 };
 use matrices::{Given, Square, system_of, to_array};
 use numpy::{PyArray1, PyArray2};
@@ -84,7 +85,8 @@ fn reduce<'py>(
     let compute = || -> Result<_, ReduceError> {
         let layer = analyse(system)?;
         let order = choose_orders(std::slice::from_ref(&layer), &options)?[0];
-        let reduction = reduce_system(&layer, method, order, &options.gramians, true)?;
+        let purpose = Purpose { direct_term: true, single: false };
+        let reduction = reduce_system(&layer, method, order, &options.gramians, purpose)?;
         // Certified is what the caller gets: a pair written out as a matrix has its rounding in the pole.
         let given = matrices::written_out(&reduction.system)?;
         let measured = verify_layer(&layer, &given, 1.0, Some(&reduction.certificate))?.measured;

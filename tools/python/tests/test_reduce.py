@@ -86,7 +86,7 @@ def test_rules_choose_the_order(rule):
 @pytest.mark.parametrize("method", hankel.METHODS)
 def test_every_method_makes_a_certificate(method):
     a, b, c, d = random_system(3, states=16)
-    # Modal truncation takes a system in modal form only.
+    # Of a dense system modal truncation has the conversion in its bound.
     a = np.diag(np.linspace(-0.9, 0.95, 16)) if method == "modal" else a
     reduction = hankel.reduce(a, b, c, d, order=6, method=method)
     assert reduction.certificate.method == method and reduction.A.shape == (6, 6)
