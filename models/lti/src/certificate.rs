@@ -5,6 +5,7 @@ use super::hankel::HankelSpectrum;
 use super::methods::Method;
 use super::norms::{FrequencyResponse, h2_norm, hinf_error, hinf_sweep};
 use super::system::LinearSystem;
+use super::weighted::WeightedFacts;
 use super::{GramianSource, LtiError, Result};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,9 @@ pub struct SystemCertificate {
     pub modal_condition: Option<f64>,
     /// `hinf_error <= error_bound (1 + 1e-6) + 1e-9 hinf_norm`; absent where there is no bound.
     pub holds: Option<bool>,
+    /// The error under weights or in a band, where one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weighted: Option<WeightedFacts>,
 }
 
 /// What the measurement cannot see in the two systems.
@@ -121,6 +125,7 @@ impl SystemCertificate {
             reduced_spectral_radius: reduced.spectral_radius()?,
             modal_condition: claim.modal_condition,
             holds: error_bound.map(|bound| bound_holds(hinf_error, bound, norm)),
+            weighted: None,
         };
         measured.check_finite()?;
         Ok(measured)
@@ -211,7 +216,19 @@ impl SystemCertificate {
         if self.holds == Some(true) && measured.holds != Some(true) {
             found.push("the bound is claimed to hold".into());
         }
+        match (&self.weighted, &measured.weighted) {
+            (Some(claimed), Some(measured)) => found.extend(claimed.contradictions(measured)),
+            (Some(_), None) => {
+                found.push("a weighted error is claimed, and there is no weight to measure it with".into())
+            }
+            (None, _) => {}
+        }
         found
+    }
+
+    /// Whether a measured error exceeds its bound, weighted or not.
+    pub fn is_broken(&self) -> bool {
+        self.holds == Some(false) || self.weighted.as_ref().is_some_and(|weighted| weighted.holds == Some(false))
     }
 }
 

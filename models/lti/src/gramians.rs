@@ -10,22 +10,29 @@ use super::linalg::{
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
 use super::system::{LinearSystem, Mode, StateMatrix};
+use super::weighted::Band;
 use super::{LtiError, Result};
 use faer::{Mat, MatRef, c64};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::FRAC_1_SQRT_2;
 
 /// Which Gramians a reduction is based on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GramianSource {
-    /// Those of the system over an infinite horizon, the only ones with an error bound.
+    /// Those of the system over an infinite horizon.
     #[default]
     Analytic,
     /// Those of the first so many steps.
     TimeLimited(usize),
     /// Controllability from recorded states, observability over the recorded length.
     Empirical,
+    /// Those under weights, modified for a stable result with a bound ([`Weighted::modified`](crate::weighted::Weighted::modified)).
+    Weighted,
+    /// Those under weights as they are ([`Weighted::enns`](crate::weighted::Weighted::enns)).
+    Enns,
+    /// Those of a band of frequencies, modified in the same way.
+    FrequencyLimited(Band),
 }
 
 /// Factors `Wc = Lc Lc^T`, `Wo = Lo Lo^T`, each with d rows and at most d columns.

@@ -14,8 +14,9 @@ use faer::linalg::solvers::Solve;
 pub struct HankelSpectrum {
     values: Vec<f64>,
     rank: usize,
-    /// Whether they are the values of the system itself.
-    exact: bool,
+    /// What twice the sum of the discarded values is multiplied by to bound the error: 1 for the values of the system itself, `None` where
+    /// nothing is known.
+    bound_factor: Option<f64>,
     /// `Lo U` and `Lc V`, [d, k]: unscaled left and right directions.
     left: Mat<f64>,
     right: Mat<f64>,
@@ -49,11 +50,16 @@ impl HankelSpectrum {
         values.iter_mut().for_each(|s| *s = ldexp(*s, size_o + size_c));
         Ok(Self {
             rank,
-            exact: factors.residual_c.is_some() && factors.clamped_poles == 0,
+            bound_factor: (factors.residual_c.is_some() && factors.clamped_poles == 0).then_some(1.0),
             left: product(factors.lo.as_ref(), svd.u.as_ref()),
             right: product(factors.lc.as_ref(), svd.v.as_ref()),
             values,
         })
+    }
+
+    /// The same values, of a system that the error is this factor of at most, as far as they have a guarantee at all.
+    pub(crate) fn with_bound_factor(self, factor: f64) -> Self {
+        Self { bound_factor: self.bound_factor.map(|own| own * factor), ..self }
     }
 
     /// All d Hankel singular values, descending.
@@ -75,7 +81,7 @@ impl HankelSpectrum {
     /// The bound as a guarantee. Values from other Gramians than the analytic ones, or with poles taken for faster than they
     /// are, bound the error of another system: they give none, unless all states are kept.
     pub fn guarantee(&self, order: usize) -> Option<f64> {
-        (self.exact || order == self.values.len()).then(|| self.bound(order))
+        if order == self.values.len() { Some(0.0) } else { self.bound_factor.map(|factor| factor * self.bound(order)) }
     }
 
     /// The balancing projections `(T_l, T_r)`, [r, d] and [d, r], `T_l T_r = I`: `A_r = T_l A T_r`, `B_r = T_l B`,

@@ -40,7 +40,9 @@
 //! | [`methods::bt`], [`methods::bfsr`] | AB09AD | `balred` | `BTReductor` |
 //! | [`methods::spa`] | AB09BD | `balred`, `MatchDC` | - |
 //! | [`methods::hankel`] | AB09CD | `hankelmr` | - |
+//! | [`weighted`] | AB09ID | - | - |
 //! | [`methods::modal`] | - | `modalreduce` | `MTReductor` |
+//! | [`methods::h2`] | - | - | `TSIAReductor` (continuous time) |
 //! | [`norms::hinf_norm`] | AB13DD | `hinfnorm` | `LTIModel.hinf_norm` |
 //! | [`norms::h2_norm`] | AB13BD | `norm(sys, 2)` | `LTIModel.h2_norm` |
 //! | [`modal::to_modal`] | - | `modalreal` | - |
@@ -50,6 +52,7 @@
 //! The page `docs/truncation.md` explains the ideas to readers without control theory; R numbers refer to
 //! `docs/resolutions.md`.
 
+pub mod autoregression;
 mod cauchy;
 pub mod certificate;
 pub mod continuous;
@@ -70,6 +73,7 @@ pub mod split;
 mod stein;
 mod system;
 pub mod varying;
+pub mod weighted;
 
 pub use certificate::SystemCertificate;
 pub use error::{LtiError, Result};

@@ -28,6 +28,49 @@ pub fn stein_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<Mat<f64>> 
     Err(LtiError::NoConvergence("the doubling iteration for a Gramian (a pole is too close to the unit circle)"))
 }
 
+/// `A, A^2, A^4, ...` until nothing is left of them, for several equations with one A.
+pub struct Powers(Vec<Mat<f64>>);
+
+impl Powers {
+    /// Those of a stable A.
+    pub fn of(a: MatRef<'_, f64>) -> Self {
+        let mut powers = vec![a.to_owned()];
+        while let Some(last) = powers.last().filter(|last| {
+            let norm = last.norm_l2();
+            norm.is_finite() && norm > f64::EPSILON * f64::EPSILON
+        }) {
+            if powers.len() > MAX_DOUBLINGS {
+                break;
+            }
+            powers.push(product(last.as_ref(), last.as_ref()));
+        }
+        Self(powers)
+    }
+
+    /// The solution of `A X F - X + R = 0`, [d, k], for stable F [k, k]: `X_2n = X_n + A^n X_n F^n`.
+    pub fn sylvester(&self, r: MatRef<'_, f64>, f: MatRef<'_, f64>) -> Mat<f64> {
+        solve(self.0.iter().map(Mat::as_ref), r, f)
+    }
+
+    /// The solution of `A^T X F - X + R = 0`.
+    pub fn transposed_sylvester(&self, r: MatRef<'_, f64>, f: MatRef<'_, f64>) -> Mat<f64> {
+        solve(self.0.iter().map(Mat::transpose), r, f)
+    }
+}
+
+fn solve<'a>(powers: impl Iterator<Item = MatRef<'a, f64>>, r: MatRef<'_, f64>, f: MatRef<'_, f64>) -> Mat<f64> {
+    let mut x = r.to_owned();
+    let mut right = f.to_owned();
+    for left in powers {
+        if x.norm_max() == 0.0 || left.norm_l2() * right.norm_l2() <= f64::EPSILON * f64::EPSILON {
+            break;
+        }
+        x += product(product(left, x.as_ref()).as_ref(), right.as_ref());
+        right = product(right.as_ref(), right.as_ref());
+    }
+    x
+}
+
 /// Factor of the finite-horizon Gramian `sum_{k < steps} A^k B B^T (A^k)^T`: no difference of two infinite ones is formed.
 pub fn horizon_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>, steps: usize) -> Mat<f64> {
     let base = compress_columns(b);
@@ -73,6 +116,18 @@ mod tests {
         let w = &l * l.transpose();
         assert!(stein_residual(a.as_ref(), w.as_ref(), b.as_ref()) < 1e-15);
         assert!(stein_residual(a.as_ref(), Mat::identity(4, 4).as_ref(), b.as_ref()) > 1e-2);
+    }
+
+    #[test]
+    fn doubling_solves_the_equation_of_two_systems() {
+        let (a, b) = system();
+        let f = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 - i as f64 } else { 0.3 });
+        let powers = Powers::of(a.as_ref());
+        let x = powers.sylvester(b.as_ref(), f.as_ref());
+        assert!((&a * &x * &f - &x + &b).norm_l2() < 1e-14 * x.norm_l2());
+        let x = powers.transposed_sylvester(b.as_ref(), f.as_ref());
+        assert!((a.transpose() * &x * &f - &x + &b).norm_l2() < 1e-14 * x.norm_l2());
+        assert_eq!(powers.sylvester(Mat::zeros(4, 0).as_ref(), Mat::zeros(0, 0).as_ref()).ncols(), 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Discrete-time linear systems and the three forms of their state matrix.
 
 use super::eigen::Eigen;
-use super::linalg::{above, beside, block_diagonal, eigenvalues, product};
+use super::linalg::{above, beside, block_diagonal, eigenvalues, product, times_power_of_two};
 use super::poles::{Pole, sin_cos};
 use super::{LtiError, Result};
 use faer::{Mat, MatRef, c64};
@@ -358,6 +358,58 @@ impl LinearSystem {
             _ => Vec::new(),
         };
         Ok(Self { a, blocks, b: above(self.b(), other.b()), c: beside(self.c(), minus(other.c()).as_ref()), d })
+    }
+
+    /// The system `self` driven by the output of `first`: its transfer function is the product of both, its states are those of
+    /// `self`, then those of `first`.
+    ///
+    /// # Errors
+    /// `first` has another number of outputs than `self` has inputs.
+    pub fn after(&self, first: &Self) -> Result<Self> {
+        check_shape("C of the first system", first.c(), (self.inputs(), first.states()))?;
+        let (n, k) = (self.states(), first.states());
+        let coupling = product(self.b(), first.c());
+        let a = if n == 0 || k == 0 || coupling.norm_max() == 0.0 {
+            self.a.block_diagonal(&first.a)
+        } else {
+            let mut a = block_diagonal(self.a.to_dense().as_ref(), first.a.to_dense().as_ref());
+            a.submatrix_mut(0, n, n, k).copy_from(&coupling);
+            StateMatrix::Dense(a)
+        };
+        let (c, d) = match self.d() {
+            Some(d) => (product(d, first.c()), first.d().map(|e| product(d, e))),
+            None => (Mat::zeros(self.outputs(), k), None),
+        };
+        let b = first.d().map_or_else(|| Mat::zeros(n, first.inputs()), |e| product(self.b(), e));
+        // Poles of a product may be rounded onto the circle; both factors are stable.
+        Self::with_any_poles(a, above(b.as_ref(), first.b()), beside(self.c(), c.as_ref()), d)
+    }
+
+    /// `map` times the transfer function; [q, p].
+    ///
+    /// # Errors
+    /// Results that are not finite.
+    pub fn with_outputs(&self, map: MatRef<'_, f64>) -> Result<Self> {
+        let d = self.d().map(|d| product(map, d));
+        Self::new(self.a.clone(), self.b.clone(), product(map, self.c()), d)
+    }
+
+    /// The transfer function times `map`; [m, q].
+    pub(super) fn with_inputs(&self, map: MatRef<'_, f64>) -> Result<Self> {
+        let d = self.d().map(|d| product(d, map));
+        Self::new(self.a.clone(), product(self.b(), map), self.c.clone(), d)
+    }
+
+    /// The transfer function times `2^exponent`, half of it at B and half at C.
+    pub(super) fn times_power_of_two(&self, exponent: i32) -> Self {
+        let half = exponent / 2;
+        Self {
+            a: self.a.clone(),
+            b: times_power_of_two(self.b(), half),
+            c: times_power_of_two(self.c(), exponent - half),
+            d: self.d().map(|d| times_power_of_two(d, exponent)),
+            blocks: self.blocks.clone(),
+        }
     }
 
     /// Modulus of the slowest pole.

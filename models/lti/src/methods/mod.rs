@@ -2,6 +2,8 @@
 
 pub mod bfsr;
 pub mod bt;
+pub mod energy;
+pub mod h2;
 pub mod hankel;
 pub mod modal;
 mod slow;
@@ -46,7 +48,8 @@ pub enum Bound {
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 6] = [bt::METHOD, bfsr::METHOD, spa::METHOD, modal::METHOD, svd::METHOD, hankel::METHOD];
+    pub const ALL: [Self; 8] =
+        [bt::METHOD, bfsr::METHOD, spa::METHOD, modal::METHOD, energy::METHOD, svd::METHOD, hankel::METHOD, h2::METHOD];
 
     /// Their names.
     pub const NAMES: [&'static str; Self::ALL.len()] = {
@@ -84,6 +87,11 @@ impl Method {
         self.0.direct_term
     }
 
+    /// Whether the method can only be based on the infinite-horizon Gramians.
+    pub const fn is_for_analytic_gramians(self) -> bool {
+        self.0.analytic_only
+    }
+
     /// Whether the method can be based on these Gramians.
     ///
     /// # Errors
@@ -101,14 +109,16 @@ impl Method {
     /// Whether the error of a reduction based on these Gramians can have a bound.
     pub fn guarantees(self, source: GramianSource) -> bool {
         match self.bound() {
-            Bound::HankelSingularValues => source == GramianSource::Analytic,
+            Bound::HankelSingularValues => {
+                matches!(source, GramianSource::Analytic | GramianSource::Weighted | GramianSource::FrequencyLimited(_))
+            }
             Bound::Modes => true,
             Bound::None => false,
         }
     }
 
     /// Bound of the H-infinity error at `order` states kept; `None` where theory gives none. `spectrum` are the Hankel singular
-    /// values of the analytic Gramians.
+    /// values of the Gramians that the reduction is based on.
     ///
     /// # Errors
     /// Those of [`reduce`].

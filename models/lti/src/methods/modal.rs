@@ -26,7 +26,7 @@ pub const METHOD: Method = Method(&Definition {
 
 /// H-infinity norm of every mode of a diagonal or modal system on its own; of a pair the upper end of its enclosure, so that
 /// sums of these numbers are bounds.
-pub(super) fn mode_scores(system: &LinearSystem) -> Result<Vec<f64>> {
+pub(super) fn mode_gains(system: &LinearSystem) -> Result<Vec<f64>> {
     let modes = system.a().modes().unwrap_or_default();
     let mut state = 0;
     let mut scores = Vec::with_capacity(modes.len());
@@ -48,11 +48,22 @@ pub(super) fn mode_scores(system: &LinearSystem) -> Result<Vec<f64>> {
 }
 
 fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    in_modal_form(system, |system| {
+        let gains = mode_gains(system)?;
+        keep_largest(system, &gains, &gains, order)
+    })
+}
+
+/// A reduction of a modal system, applied to one that may have to be converted first.
+pub(super) fn in_modal_form(
+    system: &LinearSystem,
+    reduce: impl Fn(&LinearSystem) -> Result<Reduced>,
+) -> Result<Reduced> {
     if system.a().modes().is_some() {
-        return drop_modes(system, order);
+        return reduce(system);
     }
     let conversion = to_modal(system)?;
-    let reduced = drop_modes(&conversion.system, order)?;
+    let reduced = reduce(&conversion.system)?;
     let projection = reduced.projection.map(|Projection { left, right }| Projection {
         left: product(left.as_ref(), conversion.transformation.as_ref()),
         right: product(conversion.inverse.as_ref(), right.as_ref()),
@@ -63,8 +74,8 @@ fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Red
     Ok(Reduced { projection, bound, kept: None, ..reduced })
 }
 
-fn drop_modes(system: &LinearSystem, order: usize) -> Result<Reduced> {
-    let scores = mode_scores(system)?;
+/// Keeps the modes of the largest `scores` as they are; `gains` are the H-infinity norms of all.
+pub(super) fn keep_largest(system: &LinearSystem, scores: &[f64], gains: &[f64], order: usize) -> Result<Reduced> {
     let modes = system.a().modes().unwrap_or_default();
     let mut by_score: Vec<usize> = (0..modes.len()).collect();
     by_score.sort_by(|&i, &j| scores[j].total_cmp(&scores[i]));
@@ -77,7 +88,7 @@ fn drop_modes(system: &LinearSystem, order: usize) -> Result<Reduced> {
             states += modes[i].states();
         }
     }
-    let bound = by_score.iter().rev().filter(|&&i| !keep[i]).map(|&i| scores[i]).sum();
+    let bound = by_score.iter().rev().filter(|&&i| !keep[i]).map(|&i| gains[i]).sum();
     let mut rows = Vec::new();
     let mut state = 0;
     for (mode, &kept) in modes.iter().zip(&keep) {
@@ -110,7 +121,7 @@ mod tests {
             let pair = StateMatrix::Modal(vec![Mode::Pair { radius, angle }]);
             let (b, c) = (Mat::from_fn(2, 1, |i, _| 1.0 - i as f64), Mat::from_fn(1, 2, |_, j| 0.1 + j as f64));
             let system = LinearSystem::new(pair, b, c, None).unwrap();
-            let score = mode_scores(&system).unwrap()[0];
+            let score = mode_gains(&system).unwrap()[0];
             // A gain that is attained is below the norm by some rounding, or by what lies between two frequencies.
             let attained = hinf_sweep(&FrequencyResponse::new(&system).unwrap()).unwrap().value;
             assert!((1.0 + 1e-7..1.0 + 1e-6).contains(&(score / attained)), "{radius} {angle}: {score} {attained}");

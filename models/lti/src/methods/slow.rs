@@ -7,7 +7,7 @@
 //! Slow are the modes that the Gramians treat as faster than they are ([`MIN_RATE`](crate::MIN_RATE)): they have no bound in any
 //! case, and kept as they are they keep their distance from the circle.
 
-use super::modal::mode_scores;
+use super::modal::mode_gains;
 use super::{Method, Projection, Reduced};
 use crate::linalg::{above, beside, product};
 use crate::modal::to_modal;
@@ -25,7 +25,7 @@ pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Resu
         let modulus = system.spectral_radius()?;
         return Err(LtiError::Unstable { re: modulus, im: 0.0, modulus, state: None });
     }
-    let scores = mode_scores(system)?;
+    let scores = mode_gains(system)?;
     let mut by_score: Vec<usize> = (0..modes.len()).filter(|&i| is_slow(&modes[i])).collect();
     by_score.sort_by(|&i, &j| scores[j].total_cmp(&scores[i]));
     let (mut kept, mut left_over) = (Vec::new(), order);

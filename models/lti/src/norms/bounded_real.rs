@@ -27,8 +27,9 @@ pub struct BoundedReal {
 const MARGIN: f64 = 5e-7;
 const MAX_ITERATIONS: usize = 20;
 
-/// Encloses the norm of the scaled transfer function to a relative 5e-7, starting from a gain that is attained.
-pub(super) fn bounded_real_check(g: &FrequencyResponse, start: HinfNorm) -> Result<BoundedReal> {
+/// Encloses the largest gain of the scaled transfer function at frequencies in `band` to a relative 5e-7, starting from a gain that is
+/// attained there.
+pub(super) fn bounded_real_check(g: &FrequencyResponse, start: HinfNorm, band: (f64, f64)) -> Result<BoundedReal> {
     let mut lower = start;
     if g.states() == 0 || lower.value == 0.0 {
         return Ok(BoundedReal { lower, upper: lower.value });
@@ -37,7 +38,11 @@ pub(super) fn bounded_real_check(g: &FrequencyResponse, start: HinfNorm) -> Resu
     let mirrored = g.scaled_gain(0.0)? < g.scaled_gain(PI)?;
     for _ in 0..MAX_ITERATIONS {
         let level = lower.value * (1.0 + MARGIN);
-        let candidates = crossing_candidates(g, level, mirrored)?;
+        // Between two crossings all gains are on one side of the level.
+        let mut candidates = crossing_candidates(g, level, mirrored)?;
+        candidates.retain(|omega| (band.0..=band.1).contains(omega));
+        candidates.insert(0, band.0);
+        candidates.push(band.1);
         let mut best = lower;
         let midpoints = candidates.windows(2).map(|w| 0.5 * (w[0] + w[1]));
         for omega in candidates.iter().copied().chain(midpoints) {
@@ -74,8 +79,8 @@ fn crossing_candidates(g: &FrequencyResponse, level: f64, mirrored: bool) -> Res
     let cc = product(c.as_ref(), c_inverse.as_ref()) * Scale(root);
     let dc = (d - product(product(c.as_ref(), c_inverse.as_ref()).as_ref(), b)) * Scale(1.0 / level);
     let (p, m) = (dc.nrows(), dc.ncols());
-    if spectral_norm(dc.as_ref())? >= 1.0 {
-        // Only if the gain at the mapped point exceeds the level: the caller's lower bound was no lower bound of it.
+    // The gain at the mapped point may exceed the level where that point is outside of the band; equal to it, nothing could be said.
+    if (spectral_norm(dc.as_ref())? - 1.0).abs() < f64::EPSILON {
         return Ok(vec![if mirrored { 0.0 } else { PI }]);
     }
     let r = (Mat::<f64>::identity(m, m) - product(dc.transpose(), dc.as_ref())).partial_piv_lu();

@@ -1,7 +1,7 @@
 //! The error of a reduction of many states.
 
 use super::bounded_real::{BoundedReal, bounded_real_check};
-use super::hinf::{HinfNorm, enclose, hinf_norm, sweep};
+use super::hinf::{CIRCLE, HinfNorm, enclose, hinf_norm, sweep};
 use super::response::FrequencyResponse;
 use crate::linalg::product;
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
@@ -32,11 +32,11 @@ pub fn hinf_error(
     if response.states() <= MANY_STATES || full.a().modes().is_some() || spectrum.guarantee(0).is_none() {
         return hinf_norm(&response);
     }
-    let found = sweep(&response)?;
+    let found = sweep(&response, CIRCLE)?;
     let error = response.unscale(found.value);
     let enough = (reduced.states()..=spectrum.rank()).find(|&order| spectrum.bound(order) <= TAIL * error);
     let Some(order) = enough.filter(|order| 10 * (order + reduced.states()) < 9 * response.states()) else {
-        return enclose(&response, found);
+        return enclose(&response, found, CIRCLE);
     };
     let (left, right) = spectrum.projections(order)?;
     let a = product(left.as_ref(), full.a().apply(right.as_ref()).as_ref());
@@ -44,13 +44,13 @@ pub fn hinf_error(
     let middle = LinearSystem::with_any_poles(StateMatrix::Dense(a), b, c, full.d().map(|d| d.to_owned()))?;
     let small = FrequencyResponse::new(&middle.difference(reduced)?)?;
     let start = HinfNorm { value: small.scaled_gain(found.frequency)?, ..found };
-    let check = bounded_real_check(&small, start)?;
+    let check = bounded_real_check(&small, start, CIRCLE)?;
     let tail = spectrum.bound(order);
     let at = |frequency| Ok(HinfNorm { value: response.gain(frequency)?, frequency });
     let (first, second): (HinfNorm, HinfNorm) = (at(found.frequency)?, at(check.lower.frequency)?);
     let apart = |norm: HinfNorm| Ok::<_, crate::LtiError>((norm.value - small.gain(norm.frequency)?).abs());
     if apart(first)?.max(apart(second)?) > tail + 1e-9 * error {
-        return enclose(&response, found);
+        return enclose(&response, found, CIRCLE);
     }
     let lower = if second.value > first.value { second } else { first };
     let upper = small.unscale(check.upper) + tail + response.unscale(response.rounding(lower.frequency));

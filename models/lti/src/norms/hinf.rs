@@ -15,6 +15,8 @@ pub struct HinfNorm {
     pub frequency: f64,
 }
 
+/// All frequencies of a real system.
+pub(super) const CIRCLE: (f64, f64) = (0.0, PI);
 /// Points of the logarithmic part of the sweep per decade.
 const PER_DECADE: f64 = 3.0;
 /// Golden-section steps of the local refinement: a bracket shrinks to 3e-7 of its width, the gain is then right to 1e-12.
@@ -31,14 +33,14 @@ const PEAKS: usize = 4;
 /// A peak lies near the angle of a pole and has the width of its decay rate, so the sweep is logarithmic around every pole
 /// angle from half of its rate on, and uniform in between.
 pub fn hinf_sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
-    let HinfNorm { value, frequency } = sweep(g)?;
+    let HinfNorm { value, frequency } = sweep(g, CIRCLE)?;
     Ok(HinfNorm { value: g.unscale(value), frequency })
 }
 
 /// The sweep over the scaled transfer function.
-pub(super) fn sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
-    let grid = frequency_grid(g);
-    let mut best = HinfNorm { value: 0.0, frequency: 0.0 };
+pub(super) fn sweep(g: &FrequencyResponse, band: (f64, f64)) -> Result<HinfNorm> {
+    let grid = frequency_grid(g, band);
+    let mut best = HinfNorm { value: 0.0, frequency: band.0 };
     let mut gains = Vec::with_capacity(grid.len());
     if g.is_searched_apart() {
         gains = grid.par_iter().map(|&omega| g.search_gain(omega)).collect::<Result<_>>()?;
@@ -78,29 +80,39 @@ pub(super) fn sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
     if apart <= 0.0 || apart <= 100.0 * g.rounding(best.frequency) {
         return Ok(HinfNorm { value, ..best });
     }
-    sweep(&g.without_partial_fractions())
+    sweep(&g.without_partial_fractions(), band)
 }
 
 /// The norm by the sweep, then confirmed or raised by the bounded-real test: the result is within a relative 1e-6 of the
 /// true norm by two independent methods.
 pub fn hinf_norm(g: &FrequencyResponse) -> Result<(HinfNorm, BoundedReal)> {
-    enclose(g, sweep(g)?)
+    hinf_norm_in(g, CIRCLE)
+}
+
+/// As [`hinf_norm`], of the gains at frequencies between the two given.
+pub fn hinf_norm_in(g: &FrequencyResponse, band: (f64, f64)) -> Result<(HinfNorm, BoundedReal)> {
+    enclose(g, sweep(g, band)?, band)
 }
 
 /// The enclosure of a norm whose sweep found the gain `sweep`, scaled. The upper end lies above all that rounding of the gain there
 /// could hide.
-pub(super) fn enclose(g: &FrequencyResponse, sweep: HinfNorm) -> Result<(HinfNorm, BoundedReal)> {
-    let check = bounded_real_check(g, sweep)?;
+pub(super) fn enclose(
+    g: &FrequencyResponse,
+    sweep: HinfNorm,
+    band: (f64, f64),
+) -> Result<(HinfNorm, BoundedReal)> {
+    let check = bounded_real_check(g, sweep, band)?;
     let norm = if check.lower.value > sweep.value { check.lower } else { sweep };
     let unscaled = |norm: HinfNorm| HinfNorm { value: g.unscale(norm.value), frequency: norm.frequency };
     let upper = g.unscale(check.upper + g.rounding(norm.frequency));
     Ok((unscaled(norm), BoundedReal { lower: unscaled(check.lower), upper }))
 }
 
-fn frequency_grid(g: &FrequencyResponse) -> Vec<f64> {
+fn frequency_grid(g: &FrequencyResponse, (low, high): (f64, f64)) -> Vec<f64> {
     let many = g.poles().len() > MANY_POLES && g.is_searched_apart();
     let uniform = if many { 500 } else { 24 };
-    let mut grid: Vec<f64> = (0..=uniform).map(|i| PI * f64::from(i) / f64::from(uniform)).collect();
+    let at = |i| low + (high - low) * f64::from(i) / f64::from(uniform);
+    let mut grid: Vec<f64> = (0..uniform).map(at).chain([high]).collect();
     // Many poles share an angle (all real ones do): one logarithmic fan per distinct angle, from its slowest rate on.
     let mut fans: Vec<(f64, f64)> = Vec::new();
     for pole in g.poles() {
@@ -112,11 +124,12 @@ fn frequency_grid(g: &FrequencyResponse) -> Vec<f64> {
         }
     }
     for (angle, rate) in fans {
-        grid.push(angle);
+        let inside = |omega: &f64| (low..=high).contains(omega);
+        grid.extend(Some(angle).filter(inside));
         let mut offset = 0.5 * rate;
         let reach = if many { 20.0 * rate } else { PI };
         while offset < reach.min(PI) {
-            grid.extend([angle - offset, angle + offset].into_iter().filter(|w| (0.0..=PI).contains(w)));
+            grid.extend([angle - offset, angle + offset].into_iter().filter(inside));
             offset *= 10f64.powf(1.0 / PER_DECADE);
         }
     }

@@ -10,7 +10,7 @@ mod response;
 pub use bounded_real::BoundedReal;
 pub use difference::hinf_error;
 pub use h2::h2_norm;
-pub use hinf::{HinfNorm, hinf_norm, hinf_sweep};
+pub use hinf::{HinfNorm, hinf_norm, hinf_norm_in, hinf_sweep};
 pub use response::FrequencyResponse;
 
 use super::{LinearSystem, Result};

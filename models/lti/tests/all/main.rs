@@ -3,5 +3,7 @@
 mod common;
 mod empirical;
 mod golden_bt;
+mod golden_weighted;
 mod properties;
 mod scales;
+mod weighted;

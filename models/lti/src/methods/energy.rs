@@ -1,0 +1,54 @@
+//! Energy pruning: keeps the modes whose impulse responses have the most energy, and drops the others unchanged.
+//!
+//! ```text
+//! E_i = sum_k ||G_i,k||^2 = ||b_i||^2 ||c_i||^2 / (1 - |a_i|^2)        a pair: the squared H2 norm of its two states
+//! ```
+//!
+//! The closed form needs neither Gramians nor a decomposition: the cheap comparison. It ranks modes by the mean square of what they
+//! do where [`modal`] ranks them by their peak, and knows as little of how they cancel. The score is that of AIRE-Prune
+//! (A. P. Padhy, F. Camacho and S. Mukhopadhyay, ICLR 2026). Error at most the sum of the discarded H-infinity norms.
+
+use super::modal::{self, mode_gains};
+use super::{Bound, Definition, Method, Reduced};
+use crate::norms::h2_norm;
+use crate::{HankelSpectrum, LinearSystem, Mode, Result, StateMatrix};
+
+/// Energy pruning.
+pub const METHOD: Method = Method(&Definition {
+    name: "energy",
+    summary: "Keep the modes of the most impulse response energy as they are (sum of the dropped gains as bound)",
+    bound: Bound::Modes,
+    analytic_only: false,
+    direct_term: false,
+    reduce,
+});
+
+fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    modal::in_modal_form(system, |system| {
+        modal::keep_largest(system, &energies(system)?, &mode_gains(system)?, order)
+    })
+}
+
+/// Roots of the energies, whose squares might underflow.
+fn energies(system: &LinearSystem) -> Result<Vec<f64>> {
+    let mut state = 0;
+    let mut energies = Vec::new();
+    for mode in system.a().modes().unwrap_or_default() {
+        let b = system.b().subrows(state, mode.states());
+        let c = system.c().subcols(state, mode.states());
+        energies.push(match mode {
+            Mode::Real(_) => {
+                let pole = mode.pole();
+                b.norm_l2() * c.norm_l2() / pole.one_minus_product(pole).re.sqrt()
+            }
+            Mode::Pair { .. } => h2_norm(&LinearSystem::new(
+                StateMatrix::Modal(vec![mode]),
+                b.to_owned(),
+                c.to_owned(),
+                None,
+            )?)?,
+        });
+        state += mode.states();
+    }
+    Ok(energies)
+}

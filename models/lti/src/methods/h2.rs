@@ -1,0 +1,126 @@
+//! Approximation optimal in the H2 norm, by two-sided iteration from balanced truncation.
+//!
+//! ```text
+//! A X A_r^T - X + B B_r^T = 0     A^T Y A_r - Y + C^T C_r = 0
+//! V = orth(X)   W = orth(Y)   L = (W^T V)^-1 W^T   R = V      A_r <- L A R   B_r <- L B   C_r <- C R
+//! ```
+//!
+//! A fixed point meets the first-order conditions for `||G - G_r||_2` to be least (D. A. Wilson 1970; in discrete time P. Van Dooren,
+//! K. A. Gallivan and P.-A. Absil, Appl. Math. Letters 21 (2008)): with `P_r` and `Q_r` the Gramians of the reduced system,
+//! `Q_r B_r = Y^T B`, `C_r P_r = C X` and `Q_r A_r P_r = Y^T A X`. The iteration is TSIA (Y. Xu and T. Zeng, Int. J. Numer. Anal. Model. 8 (2011)), which
+//! computes what IRKA does (S. Gugercin, A. C. Antoulas and C. Beattie, SIAM J. Matrix Anal. Appl. 30 (2008)) without eigenvectors. It
+//! need not descend: the best iterate is kept, and balanced truncation where none is better. The optimum found is a local one. The
+//! H-infinity error has no bound.
+
+use super::{Bound, Definition, Method, Projection, Reduced, bt, project};
+use crate::linalg::{compress_columns, product};
+use crate::norms::h2_norm;
+use crate::stein::{Powers, stein_factor};
+use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
+use faer::linalg::solvers::Solve;
+
+/// H2-optimal approximation.
+pub const METHOD: Method = Method(&Definition {
+    name: "h2",
+    summary: "Least error in the H2 norm (mean square under white noise), from bt on; never above bt's (no H-infinity bound)",
+    bound: Bound::None,
+    analytic_only: true,
+    direct_term: false,
+    reduce,
+});
+
+const ITERATIONS: usize = 200;
+
+/// Relative change of the squared error, measured against the system's, at which the iteration has settled.
+const SETTLED: f64 = 1e-14;
+
+fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    let balanced = (bt::METHOD.0.reduce)(system, spectrum, order)?;
+    let start = Reduced { bound: None, ..balanced };
+    if order == 0 || order == system.states() {
+        return Ok(start);
+    }
+    let Some(Projection { left, right }) = search(system, &start)? else { return Ok(start) };
+    let Ok(found) = project(system, left, right, None) else { return Ok(start) };
+    let error = |reduced: &Reduced| h2_norm(&system.difference(&reduced.system)?);
+    Ok(if error(&found)? < error(&start)? { found } else { start })
+}
+
+/// The best projection of the iteration, if one is better than the start.
+fn search(system: &LinearSystem, start: &Reduced) -> Result<Option<Projection>> {
+    let a = system.a().to_dense();
+    // An orthogonal change of inputs and outputs leaves the norm as it is.
+    let b = compress_columns(system.b());
+    let c = compress_columns(system.c().transpose()).transpose().to_owned();
+    let Some(Projection { left, right }) = &start.projection else { return Ok(None) };
+    let (mut left, mut right) = (left.clone(), right.clone());
+    let powers = Powers::of(a.as_ref());
+    let mut best: Option<(f64, Projection)> = None;
+    let (mut start_cost, mut previous) = (f64::INFINITY, f64::INFINITY);
+    for iteration in 0..=ITERATIONS {
+        let a_r = product(left.as_ref(), product(a.as_ref(), right.as_ref()).as_ref());
+        let (b_r, c_r) = (product(left.as_ref(), b.as_ref()), product(c.as_ref(), right.as_ref()));
+        let stable = StateMatrix::Dense(a_r.clone()).spectral_radius().is_ok_and(|radius| radius < 1.0);
+        if !stable {
+            break;
+        }
+        let Ok(factor) = stein_factor(a_r.as_ref(), b_r.as_ref()) else { break };
+        let x = powers.sylvester(product(b.as_ref(), b_r.transpose()).as_ref(), a_r.transpose());
+        // ||G - G_r||^2 = ||G||^2 + ||G_r||^2 - 2 <G, G_r>, without the part that does not change.
+        let size = product(c_r.as_ref(), factor.as_ref()).norm_l2().powi(2);
+        let both = product(c_r.transpose(), product(c.as_ref(), x.as_ref()).as_ref());
+        let inner: f64 = (0..both.nrows()).map(|i| both[(i, i)]).sum();
+        let cost = size - 2.0 * inner;
+        if !cost.is_finite() {
+            break;
+        }
+        if iteration == 0 {
+            start_cost = cost;
+        } else if cost < best.as_ref().map_or(start_cost, |best| best.0) {
+            best = Some((cost, Projection { left: left.clone(), right: right.clone() }));
+        }
+        if (previous - cost).abs() <= SETTLED * cost.abs() {
+            break;
+        }
+        previous = cost;
+        let y = powers.transposed_sylvester(product(c.transpose(), c_r.as_ref()).as_ref(), a_r.as_ref());
+        let (w, v) = (y.qr().compute_thin_Q(), x.qr().compute_thin_Q());
+        left = product(w.transpose(), v.as_ref()).partial_piv_lu().solve(w.transpose());
+        right = v;
+        if !left.norm_max().is_finite() {
+            break;
+        }
+    }
+    Ok(best.map(|best| best.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GramianFactors;
+    use faer::Mat;
+
+    #[test]
+    fn the_first_order_conditions_hold() {
+        let a = StateMatrix::Diagonal(vec![0.95, 0.8, -0.6, 0.3, 0.1]);
+        let b = Mat::from_fn(5, 2, |i, j| ((2 * i + 3 * j) as f64).cos());
+        let c = Mat::from_fn(2, 5, |i, j| 1.0 + ((i + 4 * j) as f64).sin());
+        let system = LinearSystem::new(a, b, c, None).unwrap();
+        let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
+        for order in 1..4 {
+            let reduced = reduce(&system, &spectrum, order).unwrap().system;
+            let (a, a_r) = (system.a().to_dense(), reduced.a().to_dense());
+            let powers = Powers::of(a.as_ref());
+            let x = powers.sylvester((system.b() * reduced.b().transpose()).as_ref(), a_r.transpose());
+            let y = powers.transposed_sylvester((system.c().transpose() * reduced.c()).as_ref(), a_r.as_ref());
+            let factors = GramianFactors::analytic(&reduced).unwrap();
+            let (p, q) = (factors.controllability(), factors.observability());
+            let holds = |left: Mat<f64>, right: Mat<f64>| {
+                assert!((&left - &right).norm_l2() < 1e-5 * left.norm_l2(), "{order}: {left:?} {right:?}");
+            };
+            holds(&q * reduced.b(), y.transpose() * system.b());
+            holds(reduced.c() * &p, system.c() * &x);
+            holds(&q * &a_r * &p, y.transpose() * &a * &x);
+        }
+    }
+}
