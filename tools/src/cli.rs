@@ -3,8 +3,10 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use hankel_files::WeightSet;
+use hankel_lti::weighted::Band;
 use hankel_lti::{Method, OrderRule};
-use hankel_reduce::OrderChoice;
+use hankel_reduce::{LayerWeights, OrderChoice};
 use std::path::PathBuf;
 
 /// Certified model reduction of linear systems and HRM adapters.
@@ -77,9 +79,15 @@ pub struct ReduceArgs {
     /// How the smaller system is made
     #[arg(long, value_parser = method_parser(), default_value = Method::default().name())]
     pub method: Method,
-    /// Gramians the reduction is based on
-    #[arg(long, value_enum, default_value_t = GramiansArg::Analytic)]
-    pub gramians: GramiansArg,
+    /// Gramians the reduction is based on; when left out, `weighted` with a weight, `frequency-limited` with --band, else `analytic`
+    #[arg(long, value_enum)]
+    pub gramians: Option<GramiansArg>,
+    /// The weights of the errors
+    #[command(flatten)]
+    pub weights: WeightArgs,
+    /// Measure and lower the error between two frequencies, in radians per step from 0 to pi
+    #[arg(long, value_name = "LOW,HIGH", value_parser = band, allow_hyphen_values = true)]
+    pub band: Option<Band>,
     /// Number of steps of time-limited Gramians
     #[arg(long, value_name = "T", required_if_eq("gramians", "time-limited"))]
     pub horizon: Option<usize>,
@@ -98,6 +106,37 @@ pub struct ReduceArgs {
     /// Print the certificate as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Weights of input and output: `||W (G - G_r) V||` is measured beside `||G - G_r||`.
+#[derive(Debug, Args)]
+pub struct WeightArgs {
+    /// Weight V of the input: a stable system (.safetensors, .npz) with as many outputs as the system has inputs, or what `train eval
+    /// --record-inputs` writes, one per layer
+    #[arg(long, value_name = "FILE")]
+    pub weight: Option<PathBuf>,
+    /// Weight W of the output: a stable system with as many inputs as the system has outputs, or one per layer
+    #[arg(long, value_name = "FILE")]
+    pub output_weight: Option<PathBuf>,
+}
+
+impl WeightArgs {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Files that hold no weights.
+    pub fn read(&self) -> anyhow::Result<LayerWeights> {
+        let read = |path: &Option<PathBuf>| path.as_deref().map(WeightSet::read).transpose();
+        Ok(LayerWeights { input: read(&self.weight)?, output: read(&self.output_weight)? })
+    }
+}
+
+fn band(text: &str) -> Result<Band, String> {
+    let ends = text.split_once(',').and_then(|(low, high)| Some((low.trim().parse().ok()?, high.trim().parse().ok()?)));
+    let Some((low, high)) = ends else {
+        return Err("expected two numbers, such as 0.1,0.5".into());
+    };
+    Band::new(low, high).map_err(|error| error.to_string())
 }
 
 /// Rules for the order, one at a time; without one, `--epsilon 0.01`.
@@ -149,6 +188,9 @@ pub struct VerifyArgs {
     /// The full matrices are those of a system in continuous time, as with dt = 0 in the file
     #[arg(long)]
     pub continuous: bool,
+    /// The weights that the certificate is about
+    #[command(flatten)]
+    pub weights: WeightArgs,
     /// Print everything measured as JSON
     #[arg(long)]
     pub json: bool,
@@ -169,6 +211,12 @@ pub enum GramiansArg {
     TimeLimited,
     /// From recorded --states (no guarantee)
     Empirical,
+    /// Under --weight and --output-weight, modified for a stable result and a bound of the weighted error
+    Weighted,
+    /// Under --weight and --output-weight as they are, by Enns (no guarantee, may become unstable)
+    Enns,
+    /// Of the frequencies of --band
+    FrequencyLimited,
 }
 
 /// Runs a command; `Ok(false)` means that a check failed.

@@ -8,14 +8,14 @@ use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
-use hankel_files::{AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE, recorded_states};
+use hankel_files::{AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE, WeightFile, recorded_states};
 use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
 use hankel_lti::{LinearSystem, OrderRule, SystemCertificate};
 use hankel_plots::{Align, Table};
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
     CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, OrderChoice, Plant, Purpose, ReduceOptions,
-    choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_system, reduce_uncertified, verify_layer,
+    choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_system, reduce_uncertified, verify_layer, weigh,
 };
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,12 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     }
     let progress = Progress::start("reading");
     let subject = Subject::load(&args.system, args.continuous)?;
-    let options = ReduceOptions { method: args.method, orders: args.orders.choice(), gramians: gramians(args)? };
+    let options = ReduceOptions {
+        method: args.method,
+        orders: args.orders.choice(),
+        gramians: gramians(args)?,
+        weights: args.weights.read()?,
+    };
     if args.no_certify {
         progress.stage("reduction");
         write_uncertified(args, &subject, &options)?;
@@ -54,7 +59,7 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     };
     let certificate = &reduction.certificate;
     let broken: Vec<&str> =
-        certificate.layers.iter().filter(|l| l.facts.holds == Some(false)).map(|l| l.layer.as_str()).collect();
+        certificate.layers.iter().filter(|l| l.facts.is_broken()).map(|l| l.layer.as_str()).collect();
     let written = broken.is_empty() || args.force;
     if written {
         let plots = match &args.plots {
@@ -119,7 +124,8 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
         }
         Subject::System { plant, .. } => {
             check_system_output(args)?;
-            let (layers, options) = (subject.analyse(&args.system)?, of_stable_part(options, plant)?);
+            let options = of_stable_part(options, plant)?;
+            let layers = weigh(subject.analyse(&args.system)?, options.gramians.source(), &options.weights)?;
             let order = choose_orders(&layers, &options)?[0];
             let reduced = reduce_uncertified(&layers[0], options.method, order, &options.gramians, PURPOSE)?;
             let whole = plant.assemble(&reduced.system, reduced.projection.as_ref())?;
@@ -157,6 +163,10 @@ fn of_stable_part(options: &ReduceOptions, plant: &Plant) -> Result<ReduceOption
                 "order {order} is below the {kept} poles outside the stability boundary, which are kept in any case"
             )
         })?;
+    }
+    let weighted = options.weights.files().is_some() || matches!(options.gramians, Gramians::FrequencyLimited(_));
+    if weighted && plant.map.is_some() {
+        bail!("weights and bands are those of systems in discrete time, and this one is in continuous time");
     }
     Ok(options)
 }
@@ -239,7 +249,8 @@ fn reduce_file(
 ) -> Result<Reduction> {
     check_system_output(args)?;
     progress.stage("Gramians and Hankel singular values");
-    let (layers, of_stable) = (subject.analyse(&args.system)?, of_stable_part(options, plant)?);
+    let of_stable = of_stable_part(options, plant)?;
+    let layers = weigh(subject.analyse(&args.system)?, of_stable.gramians.source(), &of_stable.weights)?;
     let layer = &layers[0];
     let order = choose_orders(&layers, &of_stable)?[0];
     progress.stage("reduction and certificate");
@@ -265,6 +276,7 @@ fn reduce_file(
     };
     let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: measured };
     let mut certificate = Certificate::of_system(options.orders, facts, plant.facts());
+    certificate.weights = options.weights.files();
     certificate.full = Some(subject.hashes());
     certificate.reduced = Some(AdapterHashes::of_file(&bytes));
     let content = Content::File { system: bytes, certificate: to_json(&certificate)? };
@@ -272,11 +284,23 @@ fn reduce_file(
 }
 
 fn gramians(args: &ReduceArgs) -> Result<Gramians> {
-    Ok(match (args.gramians, args.horizon, &args.states) {
-        (GramiansArg::Analytic, None, None) => Gramians::Analytic,
-        (GramiansArg::TimeLimited, Some(steps), None) => Gramians::TimeLimited(steps),
-        (GramiansArg::Empirical, None, Some(path)) => Gramians::Empirical(recorded_states(path)?),
-        _ => bail!("--horizon goes with --gramians time-limited, --states with --gramians empirical"),
+    let weighted = args.weights.weight.is_some() || args.weights.output_weight.is_some();
+    let kind = args.gramians.unwrap_or(match args.band {
+        Some(_) => GramiansArg::FrequencyLimited,
+        None if weighted && !args.method.is_for_analytic_gramians() => GramiansArg::Weighted,
+        None => GramiansArg::Analytic,
+    });
+    Ok(match (kind, args.horizon, &args.states, args.band) {
+        (GramiansArg::Analytic, None, None, None) => Gramians::Analytic,
+        (GramiansArg::TimeLimited, Some(steps), None, None) => Gramians::TimeLimited(steps),
+        (GramiansArg::Empirical, None, Some(path), None) => Gramians::Empirical(recorded_states(path)?),
+        (GramiansArg::Weighted, None, None, None) if weighted => Gramians::Weighted,
+        (GramiansArg::Enns, None, None, None) if weighted => Gramians::Enns,
+        (GramiansArg::FrequencyLimited, None, None, Some(band)) if !weighted => Gramians::FrequencyLimited(band),
+        _ => bail!(
+            "--horizon goes with --gramians time-limited, --states with empirical, --weight or --output-weight with weighted and \
+             enns, --band with frequency-limited and without weights"
+        ),
     })
 }
 
@@ -316,8 +340,9 @@ pub fn report(certificate: &Certificate) -> String {
     if is_system {
         let facts = &certificate.layers[0].facts;
         return format!(
-            "H-infinity error of the reduced system, measured and guaranteed\n{}\n{table}{}",
+            "H-infinity error of the reduced system, measured and guaranteed\n{}\n{table}{}{}",
             note_on_plant(&plant),
+            weighted_report(certificate),
             note_on_slow_poles(&certificate.layers[0].layer, facts)
         );
     }
@@ -339,6 +364,7 @@ pub fn report(certificate: &Certificate) -> String {
         "H-infinity errors, measured and guaranteed, of every layer's gated system. The sum over the layers is no guarantee\n\
          for the network's output.\n\n{table}"
     );
+    out.push_str(&weighted_report(certificate));
     for layer in &certificate.layers {
         out += &note_on_slow_poles(&layer.layer, &layer.facts);
     }
@@ -354,6 +380,46 @@ fn note_on_slow_poles(label: &str, facts: &SystemCertificate) -> String {
          bound the error of another system\n",
         facts.clamped_poles
     )
+}
+
+/// The table of the weighted errors, if there are any.
+fn weighted_report(certificate: &Certificate) -> String {
+    let weighted = || certificate.layers.iter().filter_map(|layer| Some((layer, layer.facts.weighted.as_ref()?)));
+    let Some((_, first)) = weighted().next() else { return String::new() };
+    let title = match (first.band, &certificate.weights) {
+        (Some(band), _) => {
+            let (low, high) = band.ends();
+            format!("The largest errors at frequencies from {low} to {high} radians per step.")
+        }
+        (None, Some(files)) => {
+            let side = |name: &str, file: &Option<WeightFile>| file.as_ref().map(|f| format!("{name} by {}", f.file));
+            let sides = [side("the input", &files.input), side("the output", &files.output)];
+            format!("The same errors with {} weighted.", sides.into_iter().flatten().collect::<Vec<_>>().join(" and "))
+        }
+        (None, None) => "The same errors under weights.".into(),
+    };
+    let mut table = Table::new([
+        ("", Align::Left),
+        ("error", Align::Right),
+        ("bound", Align::Right),
+        ("error/|G|", Align::Right),
+        ("H2 error", Align::Right),
+        ("H2 error/|G|", Align::Right),
+        ("holds", Align::Left),
+    ]);
+    let share = |part: f64, whole: f64| if whole > 0.0 { number(part / whole) } else { "-".into() };
+    for (layer, f) in weighted() {
+        table.row([
+            layer.layer.clone(),
+            number(f.hinf_error),
+            f.error_bound.map_or("none".into(), number),
+            share(f.hinf_error, f.hinf_norm),
+            f.h2_error.map_or("-".into(), number),
+            f.h2_error.zip(f.h2_norm).map_or("-".into(), |(error, norm)| share(error, norm)),
+            holds(f.holds).into(),
+        ]);
+    }
+    format!("\n{title}\n\n{table}")
 }
 
 /// The last column: a guarantee that was checked, one that failed, or none.

@@ -8,8 +8,9 @@ use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_files::{AdapterHashes, TRAINED_BACKBONE_FILE};
 use hankel_io::{input, terminal};
+use hankel_lti::GramianSource;
 use hankel_plots::{Align, Table};
-use hankel_reduce::{CERTIFICATE_FILE, Certificate, Plant, Verification, verify, verify_layer};
+use hankel_reduce::{CERTIFICATE_FILE, Certificate, LayerWeights, Plant, Verification, verify, verify_layer, weigh};
 use std::path::Path;
 
 /// Runs the command; `false` if a claim is false.
@@ -45,9 +46,11 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
         check_hash(&certificate_path, "full", certificate.full.as_ref(), &hashes, &args.full)?;
         check_hash(&certificate_path, "reduced", certificate.reduced.as_ref(), &reduced_hashes, &args.reduced)?;
     }
+    let weights = args.weights.read()?;
+    check_weights(&certificate_path, certificate.as_ref(), &weights)?;
     let verification = match (&full, &reduced) {
         (Subject::Adapter { adapter: a, .. }, Subject::Adapter { adapter: b, .. }) => {
-            verify(a, b, certificate.as_ref())?
+            verify(a, b, certificate.as_ref(), &weights)?
         }
         (Subject::System { plant, .. }, Subject::System { plant: reduced, .. }) => {
             let layers = full.analyse(&args.full)?;
@@ -59,6 +62,7 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
                 }
                 Some(c) => bail!("{} is about {} systems, not one", certificate_path.display(), c.layers.len()),
             };
+            let layers = weigh(layers, claimed.map_or(GramianSource::Analytic, |c| c.gramians), &weights)?;
             let mut layer = verify_layer(&layers[0], &reduced.system, 1.0, claimed)?;
             layer.problems.extend(plant_problems(plant, reduced, certificate.as_ref(), layer.measured.hinf_norm)?);
             Verification::new(vec![layer], certificate.as_ref())
@@ -110,6 +114,36 @@ fn check_hash(
         ),
         None => bail!("{} has no hash of the {which} files", path.display()),
     }
+}
+
+/// The weights given must be those of the certificate, by their hashes.
+fn check_weights(path: &Path, certificate: Option<&Certificate>, given: &LayerWeights) -> Result<()> {
+    let claimed = certificate.and_then(|certificate| certificate.weights.clone()).unwrap_or_default();
+    let given = given.files().unwrap_or_default();
+    for (option, claimed, given) in
+        [("--weight", &claimed.input, &given.input), ("--output-weight", &claimed.output, &given.output)]
+    {
+        match (claimed, given) {
+            (Some(claimed), None) => bail!(
+                "{} is about errors under the weight {}: give that file by {option} (SHA-256 {})",
+                path.display(),
+                claimed.file,
+                claimed.sha256
+            ),
+            (Some(claimed), Some(given)) if claimed.sha256 != given.sha256 => bail!(
+                "{}: the hash of the weight {} does not match {}; the certificate is about another weight (SHA-256 {})",
+                path.display(),
+                claimed.file,
+                given.file,
+                claimed.sha256
+            ),
+            (None, Some(given)) => {
+                bail!("{}: nothing is claimed under a weight ({option} {})", path.display(), given.file)
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// False claims about what a system has beside its stable part in discrete time.
@@ -164,6 +198,25 @@ fn report(verification: &Verification, certified: bool, of_system: bool) -> Stri
             .into(),
         ]);
     }
+    let weighted: Vec<_> =
+        verification.layers.iter().filter_map(|l| Some((l, l.measured.weighted.as_ref()?))).collect();
+    let mut under_weights = Table::new([
+        ("weighted", Align::Left),
+        ("error", Align::Right),
+        ("upper end", Align::Right),
+        ("bound", Align::Right),
+        ("bound holds", Align::Left),
+    ]);
+    for (layer, f) in &weighted {
+        under_weights.row([
+            layer.layer.clone(),
+            number(f.hinf_error),
+            number(f.hinf_error_upper),
+            f.error_bound.map_or("none".into(), number),
+            holds(f.holds).into(),
+        ]);
+    }
+    let under_weights = if weighted.is_empty() { String::new() } else { format!("\n{under_weights}") };
     let verdict = match (verification.passed, certified) {
         (true, true) => "what the certificate claims was measured again and is true",
         (true, false) if of_system => {
@@ -172,5 +225,5 @@ fn report(verification: &Verification, certified: bool, of_system: bool) -> Stri
         (true, false) => "there is no certificate; every layer is within the bound of balanced truncation at its order",
         (false, _) => "FAILED",
     };
-    format!("{table}\n{verdict}\n")
+    format!("{table}{under_weights}\n{verdict}\n")
 }

@@ -728,3 +728,107 @@ fn shells_complete_commands_and_options() {
     }
     fail(folder.path(), &["completions", "tcsh"], 2, &["tcsh", "bash"]);
 }
+
+/// A first-order low pass in `n` inputs with a direct term.
+fn low_pass(path: &Path, n: usize, pole: f64) {
+    let of = |x: f64| &Mat::<f64>::identity(n, n) * faer::Scale(x);
+    let (a, b, c, d) = (of(pole), of(1.0), of(1.0 - pole), of(0.01));
+    write_arrays(path, &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("D", d.as_ref())]);
+}
+
+#[test]
+fn weighted_errors_are_certified_and_verify_with_their_weight_only() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 8, 12).save(&dir.join("full")).unwrap();
+    low_pass(&dir.join("low.npz"), 12, 0.9);
+    low_pass(&dir.join("other.npz"), 12, 0.8);
+    low_pass(&dir.join("narrow.npz"), 5, 0.9);
+    // One weight per layer, as `train eval --record-inputs` writes them.
+    let system = parse_arrays(&dir.join("low.npz"), &fs::read(dir.join("low.npz")).unwrap()).unwrap();
+    let system = system_from_arrays(&dir.join("low.npz"), system).unwrap().unwrap();
+    let layers = [(0, HrmSite::Mlp, system.clone()), (1, HrmSite::Mlp, system.clone())];
+    hankel_files::save_weights(&dir.join("layers.safetensors"), &layers).unwrap();
+    hankel_files::save_weights(&dir.join("first.safetensors"), &layers[..1]).unwrap();
+
+    for (name, options, weights) in [
+        ("in", vec![], vec!["--weight", "low.npz"]),
+        ("layers", vec![], vec!["--weight", "layers.safetensors"]),
+        ("both", vec![], vec!["--weight", "low.npz", "--output-weight", "low.npz"]),
+        ("enns", vec!["--gramians", "enns"], vec!["--weight", "low.npz"]),
+        ("svd", vec!["--method", "svd"], vec!["--weight", "low.npz"]),
+        ("h2", vec!["--method", "h2"], vec!["--weight", "low.npz"]),
+        ("plain", vec!["--gramians", "analytic"], vec!["--weight", "low.npz"]),
+        ("band", vec!["--band", "0,0.4"], vec![]),
+    ] {
+        let reduce = [&["reduce", "full", "-o", name, "--order", "3"][..], &options, &weights].concat();
+        let table = succeed(dir, &reduce);
+        assert!(table.contains("H2 error/|G|") && !table.contains("NO"), "{table}");
+        let certificate = read_certificate(&dir.join(name));
+        let bounded = ["in", "layers", "both", "band"].contains(&name);
+        for layer in &certificate.layers {
+            let weighted = layer.facts.weighted.as_ref().unwrap();
+            assert_eq!(weighted.holds, bounded.then_some(true), "{name}");
+            assert_eq!(layer.facts.holds, (bounded || name == "plain").then_some(true), "{name}");
+            assert!(weighted.hinf_error > 0.0 && weighted.hinf_error <= layer.facts.hinf_error * 1.03);
+        }
+        assert_eq!(certificate.weights.is_some(), name != "band");
+        let verify = [&["verify", "full", name][..], &weights].concat();
+        let shown = succeed(dir, &verify);
+        assert!(shown.contains("weighted") && shown.contains("is true"), "{shown}");
+        if name != "band" {
+            fail(dir, &["verify", "full", name], 2, &["is about errors under the weight", "--weight"]);
+            let other = [&["verify", "full", name, "--weight", "other.npz"][..], &weights[2..]].concat();
+            fail(dir, &other, 2, &["does not match other.npz", "another weight"]);
+        }
+    }
+    // A system given for all layers and the same one given for each: the same certificate.
+    let [one, each] = ["in", "layers"].map(|name| read_certificate(&dir.join(name)).layers);
+    assert_eq!(one, each);
+
+    // A false claim about the weighted error alone.
+    let path = dir.join("in/certificate.json");
+    let mut certificate = read_certificate(&dir.join("in"));
+    certificate.layers[1].facts.weighted.as_mut().unwrap().hinf_error *= 0.9;
+    fs::write(&path, serde_json::to_vec(&certificate).unwrap()).unwrap();
+    fail(dir, &["verify", "full", "in", "--weight", "low.npz"], 1, &["layer 1: weighted hinf_error is claimed"]);
+
+    let refused = |more: &[&str], words: &[&str]| fail(dir, &[&["reduce", "full", "-o", "x"], more].concat(), 2, words);
+    refused(&["--weight", "narrow.npz"], &["layer 0", "5 outputs, the system 12 inputs"]);
+    refused(&["--weight", "first.safetensors"], &["layer 1", "first.safetensors has no weight for this layer"]);
+    refused(&["--weight", "nowhere.npz"], &["nowhere.npz"]);
+    refused(&["--gramians", "weighted"], &["--weight or --output-weight with weighted"]);
+    refused(&["--gramians", "frequency-limited"], &["--band with frequency-limited"]);
+    refused(&["--band", "0.4,0.1"], &["band", "above the low end"]);
+    refused(&["--band", "wide"], &["expected two numbers"]);
+    refused(&["--band", "0,1", "--weight", "low.npz"], &["without weights"]);
+    refused(&["--weight", "low.npz", "--method", "h2", "--gramians", "weighted"], &["method h2", "infinite-horizon"]);
+    refused(&["--bound", "1", "--weight", "low.npz", "--gramians", "enns"], &["Enns' Gramians"]);
+    fail(
+        dir,
+        &["verify", "full", "plain", "--weight", "low.npz", "--output-weight", "low.npz"],
+        2,
+        &["nothing is claimed"],
+    );
+}
+
+#[test]
+fn weighted_systems_are_files_too() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let a = Mat::from_fn(4, 4, |i, j| if i == j { 0.9 - 0.3 * i as f64 } else { 0.05 * (i as f64 - j as f64) });
+    let (b, c) = (Mat::from_fn(4, 1, |i, _| 1.0 - 0.2 * i as f64), Mat::from_fn(1, 4, |_, j| 1.0 + j as f64));
+    write_arrays(&dir.join("g.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+    low_pass(&dir.join("v.npz"), 1, 0.95);
+    succeed(dir, &["reduce", "g.npz", "-o", "r.npz", "--order", "2", "--weight", "v.npz"]);
+    succeed(dir, &["verify", "g.npz", "r.npz", "--weight", "v.npz"]);
+    let bound: Value = serde_json::from_slice(&fs::read(dir.join("r.npz.certificate.json")).unwrap()).unwrap();
+    let bound = bound["layers"][0]["weighted"]["error_bound"].as_f64();
+    // `--bound` is about the weighted error.
+    let tolerance = format!("{}", bound.unwrap() * 1.0001);
+    succeed(dir, &["reduce", "g.npz", "-o", "b.npz", "--bound", &tolerance, "--weight", "v.npz"]);
+    let chosen: Value = serde_json::from_slice(&fs::read(dir.join("b.npz.certificate.json")).unwrap()).unwrap();
+    assert!(chosen["total"]["order"].as_u64().unwrap() <= 2);
+    succeed(dir, &["reduce", "g.npz", "-o", "band.npz", "--order", "2", "--band", "0.5,3.1"]);
+    succeed(dir, &["verify", "g.npz", "band.npz"]);
+}

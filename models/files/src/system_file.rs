@@ -183,11 +183,8 @@ impl StoredSystem {
         LinearSystem::new(self.a.clone(), self.b.clone(), self.c.clone(), self.d.clone())
     }
 
-    /// The bytes of a file: A as a diagonal where it has real modes only, else written out.
-    ///
-    /// # Errors
-    /// A name that ends in neither `.safetensors` nor `.npz`.
-    pub fn to_bytes(&self, path: &Path) -> Result<Vec<u8>> {
+    /// Its arrays in f64: A as a diagonal where it has real modes only, else written out.
+    pub fn arrays(&self) -> NamedArrays {
         let real: Option<Vec<f64>> = self
             .a
             .modes()
@@ -212,6 +209,15 @@ impl StoredSystem {
             Time::Discrete { step: Some(step) } => put("dt", vec![], vec![step]),
             Time::Discrete { step: None } => {}
         }
+        named
+    }
+
+    /// [`StoredSystem::arrays`] as the bytes of a file.
+    ///
+    /// # Errors
+    /// A name that ends in neither `.safetensors` nor `.npz`.
+    pub fn to_bytes(&self, path: &Path) -> Result<Vec<u8>> {
+        let named = self.arrays();
         match ArrayFormat::require(path)? {
             ArrayFormat::Safetensors => Ok(arrays::serialize(&named)),
             ArrayFormat::Npz => Ok(npz::serialize(&named)),
@@ -231,7 +237,12 @@ pub fn system_from_arrays(path: &Path, arrays: NamedArrays) -> Result<std::resul
     Ok(StoredSystem::parse(path, arrays)?.system())
 }
 
-/// The arrays of a system in discrete time: A as a diagonal where it has real modes only, else written out.
+/// The arrays of a system in discrete time, in f64: A as a diagonal where it has real modes only, else written out.
+pub fn system_arrays(system: &LinearSystem) -> NamedArrays {
+    StoredSystem::new(system, Time::Discrete { step: None }).arrays()
+}
+
+/// [`system_arrays`] as a file.
 pub fn system_to_bytes(path: &Path, system: &LinearSystem) -> Result<Vec<u8>> {
     StoredSystem::new(system, Time::Discrete { step: None }).to_bytes(path)
 }

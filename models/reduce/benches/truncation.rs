@@ -7,7 +7,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use hankel_files::arrays::Precision;
 use hankel_files::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite};
 use hankel_lti::OrderRule;
-use hankel_reduce::{OrderChoice, ReduceOptions, analyse, reduce_adapter, verify};
+use hankel_reduce::{LayerWeights, OrderChoice, ReduceOptions, analyse, reduce_adapter, verify};
 
 const LAYERS: usize = 32;
 const STATES: usize = 32;
@@ -65,7 +65,10 @@ fn truncation(criterion: &mut Criterion) {
     }
     let reduction = reduce_adapter(&full, &ReduceOptions::default()).expect("a stable adapter");
     group.bench_function("verify", |bench| {
-        bench.iter(|| verify(&full, &reduction.adapter, Some(&reduction.certificate)).expect("they belong together"));
+        bench.iter(|| {
+            verify(&full, &reduction.adapter, Some(&reduction.certificate), &LayerWeights::default())
+                .expect("they belong together")
+        });
     });
     group.finish();
     let _ = std::fs::remove_dir_all(folder); // a leftover in the temporary folder is harmless

@@ -2,10 +2,11 @@
 
 use super::hrm::linear_system;
 use super::options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
+use super::weighting::Weighting;
 use faer::Mat;
 use hankel_files::{HrmAdapterFile, HrmLayerFile};
 use hankel_lti::order::{allocate_budget, allocate_total_bound};
-use hankel_lti::{Bound, GramianFactors, GramianSource, HankelSpectrum, LinearSystem, LtiError, OrderRule};
+use hankel_lti::{Bound, GramianFactors, HankelSpectrum, LinearSystem, LtiError, OrderRule};
 use rayon::prelude::*;
 
 /// A layer's system with everything a reduction starts from.
@@ -21,6 +22,8 @@ pub struct LayerAnalysis {
     pub factors: GramianFactors,
     /// Hankel singular values (of the ungated system, from the analytic Gramians).
     pub spectrum: HankelSpectrum,
+    /// What its error is weighted by, if anything ([`weigh`](crate::weigh)).
+    pub weighting: Option<Weighting>,
 }
 
 impl LayerAnalysis {
@@ -33,7 +36,7 @@ impl LayerAnalysis {
             _ => GramianFactors::analytic(&system).map_err(of_layer)?,
         };
         let spectrum = HankelSpectrum::new(&factors).map_err(of_layer)?;
-        Ok(Self { label, system, gate, factors, spectrum })
+        Ok(Self { label, system, gate, factors, spectrum, weighting: None })
     }
 
     /// Hankel singular values of the gated system (R6), descending.
@@ -44,6 +47,12 @@ impl LayerAnalysis {
     /// Numerical rank; 0 behind a closed gate.
     pub fn rank(&self) -> usize {
         if self.gate == 0.0 { 0 } else { self.spectrum.rank() }
+    }
+
+    /// The values that orders are chosen by: those of the weighted Gramians, if the reduction is based on them.
+    fn deciding(&self) -> &HankelSpectrum {
+        let weighted = self.weighting.as_ref().and_then(|weighting| weighting.gramians.as_ref());
+        weighted.map_or(&self.spectrum, |weighted| &weighted.spectrum)
     }
 }
 
@@ -72,7 +81,7 @@ pub(super) fn analyse_layer(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> R
 /// Parameters out of range; a bound asked of a method without one, or of a layer whose Gramians are not those of its poles.
 pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Result<Vec<usize>> {
     let method = options.method;
-    let no_guarantee = options.gramians.source() != GramianSource::Analytic || method.bound() == Bound::None;
+    let no_guarantee = !method.guarantees(options.gramians.source());
     let asks_for_bound =
         matches!(options.orders, OrderChoice::TotalBound(_) | OrderChoice::PerLayer(OrderRule::Bound(_)));
     if no_guarantee && asks_for_bound {
@@ -83,6 +92,9 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
                 Gramians::Analytic => "any Gramians",
                 Gramians::TimeLimited(_) => "time-limited Gramians",
                 Gramians::Empirical(_) => "empirical Gramians",
+                Gramians::Enns => "Enns' Gramians",
+                Gramians::Weighted => "weighted Gramians",
+                Gramians::FrequencyLimited(_) => "frequency-limited Gramians",
             }
         ))
         .into());
@@ -100,15 +112,17 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
     // Nothing to go by: an order of 0 would be no answer.
     if let Some(layer) = layers
         .iter()
-        .find(|l| l.gate != 0.0 && l.spectrum.rank() == 0 && l.spectrum.values()[..].iter().any(|s| *s > 0.0))
+        .find(|l| l.gate != 0.0 && l.deciding().rank() == 0 && l.deciding().values()[..].iter().any(|s| *s > 0.0))
     {
         let reason = LtiError::Unsupported(
             "none of its Hankel singular values is above rounding: a pole is too close to the unit circle for a dense A".into(),
         );
         return Err(ReduceError::Layer { label: layer.label.clone(), reason });
     }
-    let spectra: Vec<Vec<f64>> = layers.iter().map(LayerAnalysis::hankel_singular_values).collect();
-    let ranks: Vec<usize> = layers.iter().map(LayerAnalysis::rank).collect();
+    let gated = |l: &LayerAnalysis| l.deciding().values().iter().map(|s| l.gate.abs() * s).collect();
+    let spectra: Vec<Vec<f64>> = layers.iter().map(gated).collect();
+    let rank = |l: &LayerAnalysis| if l.gate == 0.0 { 0 } else { l.deciding().rank() };
+    let ranks: Vec<usize> = layers.iter().map(rank).collect();
     match options.orders {
         OrderChoice::Budget(budget) => Ok(allocate_budget(&spectra, &ranks, budget)),
         OrderChoice::TotalBound(_) if method.bound() == Bound::Modes => Err(LtiError::Unsupported(
@@ -121,12 +135,15 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         OrderChoice::PerLayer(rule) => layers
             .iter()
             .zip(&spectra)
-            .map(|(layer, sigma)| {
+            .zip(&ranks)
+            .map(|((layer, sigma), &rank)| {
                 let bound = |order| {
-                    let bound = method.error_bound(&layer.system, &layer.spectrum, order);
-                    bound.ok().flatten().map_or(f64::INFINITY, |b| b * layer.gate.abs())
+                    let weighted = layer.weighting.as_ref().and_then(|weighting| weighting.bound(method, order));
+                    let bound =
+                        weighted.or_else(|| method.error_bound(&layer.system, layer.deciding(), order).ok().flatten());
+                    bound.map_or(f64::INFINITY, |b| b * layer.gate.abs())
                 };
-                rule.choose(sigma, layer.rank(), bound)
+                rule.choose(sigma, rank, bound)
                     .map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
             })
             .collect(),

@@ -2,6 +2,7 @@
 
 use super::options::OrderChoice;
 use super::plant::PlantFacts;
+use super::weighting::WeightFiles;
 use hankel_files::AdapterHashes;
 use hankel_lti::SystemCertificate;
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,9 @@ pub struct Certificate {
     /// What there is to a system in a file beyond its stable part in discrete time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plant: Option<PlantFacts>,
+    /// The weights of the weighted errors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<WeightFiles>,
     /// Sum over the layers.
     pub total: CertificateTotal,
     /// Layer by layer.
@@ -87,6 +91,7 @@ impl Certificate {
             full: None,
             reduced: None,
             plant: None,
+            weights: None,
             total: total(&layers),
             layers,
         }

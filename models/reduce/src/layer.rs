@@ -109,6 +109,11 @@ fn reduce_to(
             let factors = GramianFactors::empirical(system, of_layer.states.as_ref(), of_layer.steps)?;
             Some(HankelSpectrum::new(&factors)?)
         }
+        Gramians::Weighted | Gramians::Enns | Gramians::FrequencyLimited(_) => {
+            let gramians = layer.weighting.as_ref().and_then(|weighting| weighting.gramians.as_ref());
+            let gramians = gramians.ok_or_else(|| LtiError::Unsupported("the layer was not weighed".into()))?;
+            Some(gramians.spectrum.clone())
+        }
     };
     reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)
 }
@@ -134,7 +139,10 @@ fn certify(
             modal_condition,
             dtype: dtype.into(),
         };
-        let certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
+        let mut certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
+        if let Some(weighting) = &layer.weighting {
+            certificate.weighted = Some(weighting.measure(layer, &reduced.system, method)?);
+        }
         Ok(LayerReduction { certificate, system: reduced.system, projection: reduced.projection, kept: reduced.kept })
     };
     let mut forms = Vec::new();
@@ -146,12 +154,12 @@ fn certify(
     for (reduced, condition) in forms {
         if purpose.single && reduced.kept.is_none() {
             let single = measure(in_single(&reduced)?, condition, "f32")?;
-            if single.certificate.holds != Some(false) {
+            if !single.certificate.is_broken() {
                 return Ok(single);
             }
         }
         let exact = measure(reduced, condition, "f64")?;
-        if exact.certificate.holds != Some(false) {
+        if !exact.certificate.is_broken() {
             return Ok(exact);
         }
         first.get_or_insert(exact);

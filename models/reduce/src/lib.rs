@@ -11,6 +11,7 @@ mod layer;
 mod options;
 mod plant;
 mod verify;
+mod weighting;
 
 pub use analysis::{LayerAnalysis, analyse, choose_orders};
 pub use certificate::{CERTIFICATE_FILE, Certificate, CertificateTotal, LayerCertificate, total};
@@ -19,6 +20,7 @@ pub use layer::{LayerReduction, Purpose, reduce_system, reduce_uncertified};
 pub use options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
 pub use plant::{Plant, PlantFacts};
 pub use verify::{LayerVerification, Verification, verify, verify_layer};
+pub use weighting::{LayerWeights, WeightFiles, Weighting, weigh};
 
 use faer::MatRef;
 use hankel_files::arrays::Precision;
@@ -37,7 +39,8 @@ pub struct AdapterReduction {
     pub layers: Vec<LayerReduction>,
 }
 
-/// Reduces every system to an order of its own, in parallel, and certifies the results. The certificate has no hashes.
+/// Reduces every system to an order of its own, in parallel, and certifies the results. The systems were weighed, if weighted errors are
+/// asked for. The certificate has no hashes of adapters.
 ///
 /// # Errors
 /// The first system that cannot be reduced, by name.
@@ -54,7 +57,8 @@ pub fn reduce_systems(
         .collect::<Result<_>>()?;
     let certified = systems.iter().zip(&reductions);
     let layers = certified.map(|(s, r)| LayerCertificate { layer: s.label.clone(), facts: r.certificate.clone() });
-    let certificate = Certificate::new(options.orders, layers.collect());
+    let certificate =
+        Certificate { weights: options.weights.files(), ..Certificate::new(options.orders, layers.collect()) };
     Ok((reductions, certificate))
 }
 
@@ -63,7 +67,8 @@ pub fn reduce_systems(
 /// # Errors
 /// The first layer that cannot be reduced, by name.
 pub fn reduce_adapter(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Result<AdapterReduction> {
-    let (layers, mut certificate) = reduce_systems(&analyse(adapter)?, options, purpose(adapter))?;
+    let systems = weigh(analyse(adapter)?, options.gramians.source(), &options.weights)?;
+    let (layers, mut certificate) = reduce_systems(&systems, options, purpose(adapter))?;
     let smaller = adapter.layers.iter().zip(&layers);
     let reduced = HrmAdapterFile {
         layers: smaller.map(|(full, r)| reduced_layer(full, &r.system, r.kept.as_deref())).collect(),
@@ -78,7 +83,7 @@ pub fn reduce_adapter(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Resu
 /// # Errors
 /// The first layer that cannot be reduced, by name.
 pub fn reduce_adapter_uncertified(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Result<HrmAdapterFile> {
-    let systems = analyse(adapter)?;
+    let systems = weigh(analyse(adapter)?, options.gramians.source(), &options.weights)?;
     let orders = choose_orders(&systems, options)?;
     let layers = adapter.layers.par_iter().zip(&systems).zip(&orders).map(|((full, system), &order)| {
         let reduced = reduce_uncertified(system, options.method, order, &options.gramians, purpose(adapter))?;

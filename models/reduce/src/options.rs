@@ -1,6 +1,8 @@
 //! What is asked of a reduction, and how it can fail.
 
+use super::weighting::LayerWeights;
 use hankel_files::RecordedStates;
+use hankel_lti::weighted::Band;
 use hankel_lti::{GramianSource, LtiError, Method, OrderRule};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,6 +58,12 @@ pub enum Gramians {
     TimeLimited(usize),
     /// From recorded states, by the label of the layer (`layer 3`).
     Empirical(BTreeMap<String, RecordedStates>),
+    /// Under the weights of the options, with a bound.
+    Weighted,
+    /// Under the weights of the options as they are, without a bound.
+    Enns,
+    /// Of a band of frequencies.
+    FrequencyLimited(Band),
 }
 
 impl Gramians {
@@ -65,6 +73,9 @@ impl Gramians {
             Self::Analytic => GramianSource::Analytic,
             Self::TimeLimited(steps) => GramianSource::TimeLimited(*steps),
             Self::Empirical(_) => GramianSource::Empirical,
+            Self::Weighted => GramianSource::Weighted,
+            Self::Enns => GramianSource::Enns,
+            Self::FrequencyLimited(band) => GramianSource::FrequencyLimited(*band),
         }
     }
 }
@@ -78,4 +89,6 @@ pub struct ReduceOptions {
     pub orders: OrderChoice,
     /// From which Gramians.
     pub gramians: Gramians,
+    /// What errors are weighted by.
+    pub weights: LayerWeights,
 }

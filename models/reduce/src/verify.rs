@@ -3,6 +3,7 @@
 use super::analysis::{LayerAnalysis, analyse_layer, layer_system};
 use super::certificate::{Certificate, CertificateTotal, LayerCertificate, total};
 use super::options::{ReduceError, Result};
+use super::weighting::{LayerWeights, weigh_layer};
 use hankel_files::{HrmAdapterFile, HrmLayerFile};
 use hankel_lti::certificate::{Claim, SystemCertificate};
 use hankel_lti::{GramianSource, LinearSystem, Method};
@@ -49,7 +50,7 @@ impl Verification {
 /// Measures two adapters and compares what a certificate claims of them; [`SystemCertificate::contradictions`] says which claims
 /// can be compared.
 ///
-/// Without a certificate the reduced adapter is held to the bound of balanced truncation at its orders, and fails where there is
+/// `weights` are those that the certificate is about. Without a certificate the reduced adapter is held to the bound of balanced truncation at its orders, and fails where there is
 /// none.
 ///
 /// # Errors
@@ -58,6 +59,7 @@ pub fn verify(
     full: &HrmAdapterFile,
     reduced: &HrmAdapterFile,
     certificate: Option<&Certificate>,
+    weights: &LayerWeights,
 ) -> Result<Verification> {
     check_pair(full, reduced)?;
     if let Some(certificate) = certificate {
@@ -75,6 +77,7 @@ pub fn verify(
             let analysis = analyse_layer(full, &full.layers[i])?;
             let system = layer_system(reduced, &reduced.layers[i])?;
             let claim = certificate.map(|c| &c.layers[i].facts);
+            let analysis = weigh_layer(analysis, claim.map_or(GramianSource::Analytic, |c| c.gramians), weights)?;
             verify_layer(&analysis, &system, reduced.layers[i].gate, claim)
                 .map_err(|reason| ReduceError::Layer { label: analysis.label.clone(), reason })
         })
@@ -82,7 +85,7 @@ pub fn verify(
     Ok(Verification::new(layers, certificate))
 }
 
-/// As [`verify`] for one system.
+/// As [`verify`] for one system, which was weighed if a weighted error is claimed.
 pub fn verify_layer(
     full: &LayerAnalysis,
     reduced: &LinearSystem,
@@ -93,8 +96,9 @@ pub fn verify_layer(
     let (order, states) = (reduced.states(), full.system.states());
     // What keeps all states is bounded by 0, whatever the Gramians.
     let guaranteed = method.guarantees(gramians) || order == states;
-    let bound =
-        if guaranteed && order <= states { method.error_bound(&full.system, &full.spectrum, order)? } else { None };
+    let weighted = full.weighting.as_ref().and_then(|weighting| weighting.gramians.as_ref());
+    let spectrum = weighted.map_or(&full.spectrum, |weighted| &weighted.spectrum);
+    let bound = if guaranteed && order <= states { method.error_bound(&full.system, spectrum, order)? } else { None };
     let claim = Claim {
         method,
         gramians,
@@ -105,7 +109,10 @@ pub fn verify_layer(
         modal_condition: claimed.and_then(|c| c.modal_condition),
         dtype: claimed.map_or("f64".into(), |c| c.dtype.clone()),
     };
-    let measured = SystemCertificate::measure(&full.system, reduced, &claim)?;
+    let mut measured = SystemCertificate::measure(&full.system, reduced, &claim)?;
+    if let Some(weighting) = &full.weighting {
+        measured.weighted = Some(weighting.measure(full, reduced, method)?);
+    }
     let mut problems = claimed.map_or_else(Vec::new, |c| c.contradictions(&measured));
     if reduced_gate != full.gate {
         problems.push(format!("the gate changed from {} to {reduced_gate}", full.gate));
@@ -121,6 +128,13 @@ pub fn verify_layer(
             "the measured H-infinity error {:e} exceeds the bound {:e}",
             measured.hinf_error,
             measured.error_bound.unwrap_or(0.0)
+        ));
+    }
+    if let Some(weighted) = measured.weighted.as_ref().filter(|weighted| weighted.holds == Some(false)) {
+        problems.push(format!(
+            "the measured weighted error {:e} exceeds its bound {:e}",
+            weighted.hinf_error,
+            weighted.error_bound.unwrap_or(0.0)
         ));
     }
     Ok(LayerVerification { layer: full.label.clone(), measured, problems })
