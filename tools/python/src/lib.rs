@@ -8,7 +8,7 @@ mod matrices;
 use hankel_lti::norms::{FrequencyResponse, hinf_norm as norm};
 use hankel_lti::{LinearSystem, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
 use hankel_reduce::{
-    Gramians, LayerAnalysis, OrderChoice, Purpose, ReduceError, ReduceOptions, choose_orders, reduce_system,
+    LayerAnalysis, OrderChoice, Purpose, ReduceError, ReduceOptions, choose_orders, reduce_system,
     verify_layer,
 };
 use matrices::{Given, Square, system_of, to_array};
@@ -80,7 +80,7 @@ fn reduce<'py>(
         bound.map(OrderRule::Bound),
     ];
     let rule = rules.into_iter().flatten().next().unwrap_or_default();
-    let options = ReduceOptions { method, orders: OrderChoice::PerLayer(rule), gramians: Gramians::Analytic };
+    let options = ReduceOptions { method, orders: OrderChoice::PerLayer(rule), ..ReduceOptions::default() };
     let system = system_of(system)?;
     let compute = || -> Result<_, ReduceError> {
         let layer = analyse(system)?;
