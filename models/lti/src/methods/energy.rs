@@ -24,9 +24,7 @@ pub const METHOD: Method = Method(&Definition {
 });
 
 fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Reduced> {
-    modal::in_modal_form(system, |system| {
-        modal::keep_largest(system, &energies(system)?, &mode_gains(system)?, order)
-    })
+    modal::in_modal_form(system, |system| modal::keep_largest(system, &energies(system)?, &mode_gains(system)?, order))
 }
 
 /// Roots of the energies, whose squares might underflow.
@@ -41,12 +39,9 @@ fn energies(system: &LinearSystem) -> Result<Vec<f64>> {
                 let pole = mode.pole();
                 b.norm_l2() * c.norm_l2() / pole.one_minus_product(pole).re.sqrt()
             }
-            Mode::Pair { .. } => h2_norm(&LinearSystem::new(
-                StateMatrix::Modal(vec![mode]),
-                b.to_owned(),
-                c.to_owned(),
-                None,
-            )?)?,
+            Mode::Pair { .. } => {
+                h2_norm(&LinearSystem::new(StateMatrix::Modal(vec![mode]), b.to_owned(), c.to_owned(), None)?)?
+            }
         });
         state += mode.states();
     }

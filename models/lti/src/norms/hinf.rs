@@ -96,11 +96,7 @@ pub fn hinf_norm_in(g: &FrequencyResponse, band: (f64, f64)) -> Result<(HinfNorm
 
 /// The enclosure of a norm whose sweep found the gain `sweep`, scaled. The upper end lies above all that rounding of the gain there
 /// could hide.
-pub(super) fn enclose(
-    g: &FrequencyResponse,
-    sweep: HinfNorm,
-    band: (f64, f64),
-) -> Result<(HinfNorm, BoundedReal)> {
+pub(super) fn enclose(g: &FrequencyResponse, sweep: HinfNorm, band: (f64, f64)) -> Result<(HinfNorm, BoundedReal)> {
     let check = bounded_real_check(g, sweep, band)?;
     let norm = if check.lower.value > sweep.value { check.lower } else { sweep };
     let unscaled = |norm: HinfNorm| HinfNorm { value: g.unscale(norm.value), frequency: norm.frequency };
