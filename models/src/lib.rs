@@ -2,11 +2,12 @@
 //!
 //! [`tiny_gpt`] is the backbone of the small experiments, [`decoder`] that of published models, and [`backbone`] what both
 //! offer; [`adapters`] what is trained on them; [`hankel_reduce`] applies the control theory of [`hankel_lti`] to whole
-//! adapters; [`weights`] the files and [`gguf`] those of llama.cpp; [`tokenizer`] turns text into token ids, and
-//! [`generation`] continues a sequence.
+//! adapters; [`weights`] the files and [`gguf`] those of llama.cpp; [`tokenizer`] turns text into token ids, [`chat`]
+//! conversations into text, and [`generation`] continues a sequence.
 
 pub mod adapters;
 pub mod backbone;
+pub mod chat;
 pub mod decoder;
 pub mod generation;
 pub mod gguf;

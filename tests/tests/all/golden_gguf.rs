@@ -177,7 +177,7 @@ fn tensors_decode_to_the_values_of_the_reference() {
 }
 
 /// SmolLM2-135M-Instruct in Q4_1, 98 MB, which is not part of the repository.
-fn smollm2() -> Option<PathBuf> {
+pub(super) fn smollm2() -> Option<PathBuf> {
     let name = "SmolLM2-135M-Instruct.Q4_1.gguf";
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let places = [

@@ -285,6 +285,92 @@ fn lines_that_cannot_be_used_are_named_and_the_others_used() {
 }
 
 #[test]
+fn conversations_by_the_template_of_the_model() {
+    let place = place();
+    let template = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% if m.role == 'assistant' %}\
+                    {{ eos_token }}{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+    let line = |n: usize| {
+        format!(
+            "{{\"conversations\": [{{\"from\": \"human\", \"value\": \"Double {n}\"}}, {{\"from\": \"gpt\", \"value\": \
+             \"{}\"}}]}}\n",
+            2 * n
+        )
+    };
+    place.write("own.jsonl", (0..10).map(line).collect::<String>());
+    place.write("config.toml", config("kind = \"jsonl\"\npath = \"own.jsonl\"", &format!("steps = 2\n{LORA}")));
+    let refused = place.run(&["fit", "config.toml"]);
+    refused.refused(&["the model has no chat template", "write [task.roles] with `system`, `user` and `assistant`"]);
+    for (bad, problem) in [
+        ("{% for m in messages %}", "chat_template.jinja: the chat template"),
+        ("{{ raise_exception('no poems') }}", "no poems"),
+        (
+            "{% set ns = namespace(l=['a']) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+            "too many steps",
+        ),
+    ] {
+        place.write("model/chat_template.jinja", bad);
+        place.run(&["fit", "config.toml"]).refused(&[problem]);
+    }
+    assert!(!place.path("runs").exists());
+    place.write("model/chat_template.jinja", template);
+    let finished = place.run(&["fit", "config.toml", "--dry-run"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    for part in [
+        "the model's chat template writes every token",
+        "[assistant]\u{27e6}",
+        "</s>\u{27e7}",
+        "Token by token:\n\n<s>|",
+    ] {
+        assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
+    }
+    place.fit(&fs::read_to_string(place.path("config.toml")).unwrap(), "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    assert!(result["rows"][0]["validation"]["metrics"]["loss"].as_f64().unwrap() > 0.0, "{result}");
+}
+
+#[test]
+fn plain_text() {
+    let place = place();
+    let text = "It was a dark and stormy night; the rain fell in torrents.\n".repeat(60);
+    place.write("book.txt", &text);
+    let text_config = |more: &str| {
+        config("kind = \"text\"\npath = \"book.txt\"", &format!("steps = 3\n{more}{LORA}"))
+            .replace("max_new_tokens = 8\n", "")
+            .replace("length = 160", "length = 32")
+    };
+    place.write("config.toml", text_config(""));
+    let finished = place.run(&["fit", "config.toml", "--dry-run"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    for part in
+        ["before a text: <s>; after a document: </s>", "<s> It was a dark", "the last 0.3 of every document held out"]
+    {
+        assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
+    }
+    place.fit(&text_config(""), "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let found = &result["rows"][0]["validation"];
+    let figure = |name: &str| found["metrics"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {found}"));
+    assert_eq!(result["task"]["primary_metric"], "perplexity");
+    assert!((figure("perplexity").ln() - figure("loss")).abs() < 1e-9);
+    let bytes = figure("loss") * found["tokens"].as_f64().unwrap() / std::f64::consts::LN_2 / figure("bits_per_byte");
+    assert!((bytes - 0.3 * text.len() as f64).abs() < 62.0, "{bytes} of {} bytes", text.len());
+
+    let bytes = text_config("").replace("kind = \"text\"", "kind = \"bytes\"").replace("validation_share = 0.3\n", "");
+    place.write("bytes.toml", bytes);
+    place.run(&["fit", "bytes.toml"]).refused(&["`task.kind` \"bytes\" would feed bytes", "`kind = \"text\"`"]);
+    for (name, content, problem) in [
+        ("book.txt", &b"\xff\xfe"[..], "byte 0 is not UTF-8, so it is not text"),
+        ("book.txt", b"", "book.txt is empty"),
+        ("book.txt", b" \n", "there is no text"),
+    ] {
+        place.write(name, content);
+        place.run(&["fit", "config.toml"]).refused(&["`task.path`", problem]);
+    }
+    place.run(&["fit", "config.toml", "--set", "task.path=nowhere"]).refused(&["cannot read nowhere"]);
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
 fn scores_of_a_file() {
     let place = Place::new();
     let good = "{\"prediction\": \"the cat sat\", \"references\": [\"the cat\", \"a dog\"]}";

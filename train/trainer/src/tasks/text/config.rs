@@ -9,6 +9,7 @@ use crate::settings::check::Checks;
 use crate::tasks::settings::{TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError, tokenizer};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Tokens of a generated answer, as released.
@@ -88,9 +89,12 @@ pub struct TextConfig {
     /// `jsonl`: the field that is cut when an example does not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
-    /// `jsonl`: how conversations are written.
+    /// `jsonl`: how conversations are written, instead of by the model's chat template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles: Option<Roles>,
+    /// `jsonl`: variables of the model's chat template, such as `enable_thinking` or `date_string`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template_kwargs: Option<BTreeMap<String, toml::Value>>,
     /// Share of the documents that are held out for validation.
     #[serde(default = "TextConfig::default_share")]
     pub validation_share: f64,
@@ -217,7 +221,6 @@ impl TaskSettings for TextConfig {
         }
         if format == TextFormat::Jsonl {
             self.document.get_or_insert_with(|| "prompt".to_owned());
-            self.roles.get_or_insert_default();
         }
         Ok(None)
     }
@@ -230,9 +233,13 @@ impl TaskSettings for TextConfig {
             ("official_split", self.official_split, format == TextFormat::NarrativeQa),
             ("document", self.document.is_some(), format == TextFormat::Jsonl),
             ("roles", self.roles.is_some(), format == TextFormat::Jsonl),
+            ("chat_template_kwargs", self.chat_template_kwargs.is_some(), format == TextFormat::Jsonl),
         ] {
             checks.require(key, !given || wanted, || format!("is not for `kind = \"{}\"`", format.name()));
         }
+        checks.require("chat_template_kwargs", self.chat_template_kwargs.is_none() || self.roles.is_none(), || {
+            "and `roles` are both given: [task.roles] stands in place of the chat template".to_owned()
+        });
         checks.require("documents", self.documents.is_some() || format != TextFormat::NarrativeQa, || {
             "is missing: name the file with the stories or summaries, or the directory with the documents".to_owned()
         });

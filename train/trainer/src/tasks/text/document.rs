@@ -1,6 +1,7 @@
 //! Texts and the examples made of them.
 
 use crate::results::Split;
+use hankel_models::chat::Conversation;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub enum Piece {
     Document,
     /// Learned, followed by the token that ends a text.
     Answer(String),
+    /// All of a conversation as the model's template writes it, with every token that it has; the answers are learned.
+    Conversation(Conversation),
 }
 
 /// A question about a document with its answers, as a file has it.

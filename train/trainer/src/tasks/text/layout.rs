@@ -14,6 +14,7 @@ use super::config::Truncation;
 use super::document::{Document, Example, Piece};
 use crate::tasks::Sequence;
 use hankel_models::Tokenizer;
+use hankel_models::chat::Conversation;
 use hankel_models::weights::WeightsError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -91,6 +92,12 @@ impl Layout {
         if index == 0 { self.tokenizer.encode(text) } else { self.continuation(text) }
     }
 
+    /// The tokens of a conversation, nothing put around them, and which of them are learned.
+    fn conversation(&self, conversation: &Conversation) -> Result<Vec<(u32, bool)>, WeightsError> {
+        let tokens = self.tokenizer.encode_with_places(&conversation.text)?;
+        Ok(tokens.into_iter().map(|(id, place)| (id, conversation.is_answer(&place))).collect())
+    }
+
     /// What of an example is never cut.
     ///
     /// # Errors
@@ -101,6 +108,11 @@ impl Layout {
             match piece {
                 Piece::Text(text) => size.fixed += self.ids(index, text)?.len(),
                 Piece::Document => {}
+                Piece::Conversation(conversation) => {
+                    let tokens = self.conversation(conversation)?;
+                    let answers = tokens.iter().filter(|(_, is_learned)| *is_learned).count();
+                    size = Size { fixed: tokens.len() - answers, answers };
+                }
                 Piece::Answer(text) => {
                     size.answers += self.ids(index, text)?.len() + usize::from(self.tokenizer.eos().is_some());
                 }
@@ -144,6 +156,14 @@ impl Layout {
                     let (head, tail) = cut(slot.get().map_or(&[][..], Vec::as_slice), room, self.truncation);
                     tokens.extend(head.iter().chain(tail).map(|&id| (id, false)));
                 }
+                Piece::Conversation(conversation) if learned => return self.conversation(conversation),
+                Piece::Conversation(conversation) => {
+                    // The tokens that stand before the answer when it is learned: alone, a space at the end would be another.
+                    let last = conversation.answers.last().map_or(0, |answer| answer.start);
+                    let tokens = self.tokenizer.encode_with_places(&conversation.text)?;
+                    let before = tokens.into_iter().take_while(|(_, place)| place.end <= last);
+                    return Ok(before.map(|(id, _)| (id, false)).collect());
+                }
                 Piece::Answer(_) if !learned && Some(index) == last => return Ok(tokens),
                 Piece::Answer(text) => {
                     tokens.extend(self.ids(index, text)?.into_iter().map(|id| (id, true)));
@@ -176,14 +196,33 @@ impl Layout {
         Ok(self.tokens(example, false)?.into_iter().map(|(id, _)| id).collect())
     }
 
+    /// The tokens of a sequence with `|` between them, what is learned between ⟦ and ⟧.
+    pub fn marked_tokens(&self, sequence: &Sequence) -> String {
+        let (ids, learned) = all(sequence);
+        let mut out = String::new();
+        for (index, id) in ids.iter().enumerate() {
+            let before = index > 0 && learned[index - 1];
+            out.push_str(match (before, learned[index]) {
+                (false, true) => "\u{27e6}",
+                (true, false) => "\u{27e7}",
+                _ if index > 0 => "|",
+                _ => "",
+            });
+            let piece = self.tokenizer.piece(*id);
+            out.push_str(&piece.map_or_else(|| format!("<{id}>"), |piece| piece.escape_debug().to_string()));
+        }
+        if learned.last().is_some_and(|learned| *learned) {
+            out.push('\u{27e7}');
+        }
+        out
+    }
+
     /// The text of a sequence, what is learned between ⟦ and ⟧.
     ///
     /// # Errors
     /// Those of the tokenizer.
     pub fn marked(&self, sequence: &Sequence) -> Result<String, WeightsError> {
-        let ids: Vec<u32> =
-            sequence.tokens.first().copied().into_iter().chain(sequence.targets.iter().copied()).collect();
-        let learned: Vec<bool> = std::iter::once(false).chain(sequence.weights.iter().map(|w| *w > 0.0)).collect();
+        let (ids, learned) = all(sequence);
         let (mut text, mut out) = (String::new(), String::new());
         let mut first = 0;
         while first < ids.len() {
@@ -200,6 +239,13 @@ impl Layout {
         }
         Ok(out)
     }
+}
+
+/// All tokens of a sequence, and which of them are learned.
+fn all(sequence: &Sequence) -> (Vec<u32>, Vec<bool>) {
+    let ids = sequence.tokens.first().copied().into_iter().chain(sequence.targets.iter().copied()).collect();
+    let learned = std::iter::once(false).chain(sequence.weights.iter().map(|weight| *weight > 0.0)).collect();
+    (ids, learned)
 }
 
 /// What stays of `ids` when there is room for `room`: a beginning and an end.

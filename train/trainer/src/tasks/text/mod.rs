@@ -23,6 +23,7 @@ pub use scoring::{Prediction, Scoring};
 
 pub(crate) use config::TextConfig;
 pub(crate) use dedup::duplicate_groups;
+use document::Piece;
 pub(crate) use document::{Document, Example, Question};
 pub(crate) use layout::Layout;
 pub(crate) use scoring::LONGBENCH_SCORE;
@@ -74,7 +75,8 @@ impl Text {
         let tokenizer =
             Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
         let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
-        let renderer = Renderer::new(config).map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
+        let renderer = Renderer::new(config, layout.tokenizer())
+            .map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
         let (parts, files) = load(&layout, &renderer)?;
         Ok(Text {
             scoring: Scoring {
@@ -172,10 +174,16 @@ impl Task for Text {
             targets: first.targets[..n].to_vec(),
             weights: first.weights[..n].to_vec(),
         };
-        let text = self.layout.marked(&sequence).ok()?;
-        Some(format!(
-            "{}\nThe first example as the model sees it; \u{27e6}what is learned\u{27e7} is marked:\n\n{text}\n",
+        let (text, tokens) = (self.layout.marked(&sequence).ok()?, self.layout.marked_tokens(&sequence));
+        let is_conversation = |example: &Example| matches!(example.pieces[..], [Piece::Conversation(_)]);
+        let around = if self.train.iter().all(is_conversation) {
+            "the model's chat template writes every token; nothing is put before or after".to_owned()
+        } else {
             tokenizer::around(self.layout.tokenizer(), "an answer")
+        };
+        Some(format!(
+            "{around}\nThe first example as the model sees it; \u{27e6}what is learned\u{27e7} is marked:\n\n{text}\n\n\
+             Token by token:\n\n{tokens}\n"
         ))
     }
 

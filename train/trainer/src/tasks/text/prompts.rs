@@ -94,9 +94,10 @@ impl Prompts {
         let unusable = |error: &dyn std::fmt::Display| TaskError::Unusable(format!("`task` {error}"));
         let answer = config.answer.as_deref().unwrap_or(TextFormat::Jsonl.answer());
         let answer = Template::parse(answer, None).map_err(|error| unusable(&error))?;
+        let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
         Ok(Prompts {
-            layout: Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?,
-            renderer: Renderer::new(&config).map_err(|error| unusable(&error))?,
+            renderer: Renderer::new(&config, layout.tokenizer()).map_err(|error| unusable(&error))?,
+            layout,
             answer: answer.fields().map(str::to_owned).collect(),
             new_tokens,
         })

@@ -1,11 +1,15 @@
 //! From questions to what is read and learned.
 
-use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
+use super::config::{DEFAULT_NEW_TOKENS, Roles, TextConfig};
 use super::document::{Document, Example, Piece, Question};
 use super::format::TextFormat;
 use super::formats::instructions;
 use super::lines::among;
 use super::template::{Part, Template, TemplateError};
+use crate::tasks::tokenizer;
+use hankel_models::Tokenizer;
+use hankel_models::chat::ChatTemplate;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The templates of a task.
@@ -13,23 +17,31 @@ pub(super) struct Renderer {
     format: TextFormat,
     prompt: Option<Template>,
     answer: Template,
-    /// System, user, assistant.
-    roles: [Template; 3],
+    /// System, user, assistant, where the configuration says how they are written.
+    roles: Option<[Template; 3]>,
+    /// The model's own, or why it cannot be used.
+    chat: Result<Option<ChatTemplate>, String>,
+    /// Whether prompt and answer are those that the kind has by itself.
+    is_usual: bool,
     /// The field that is the document.
     document: String,
     new_tokens: Option<usize>,
 }
 
 impl Renderer {
-    /// The templates of a configuration.
+    /// The templates of a configuration, and of the model whose tokenizer it is.
     ///
     /// # Errors
-    /// When one of them means nothing.
-    pub(super) fn new(config: &TextConfig) -> Result<Self, TemplateError> {
+    /// When one of the configuration means nothing.
+    pub(super) fn new(config: &TextConfig, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
         let format = config.format;
         let own = |text: Option<&str>| text.map(|text| Template::parse(text, format.prompt_fields())).transpose();
-        let roles = config.roles.clone().unwrap_or_default();
         let role = |text: &str| Template::parse(text, Some(&["content"]));
+        let roles = |roles: &Roles| Ok([role(&roles.system)?, role(&roles.user)?, role(&roles.assistant)?]);
+        let roles = config.roles.as_ref().map(roles).transpose()?;
+        let is_needed = format == TextFormat::Jsonl && roles.is_none();
+        let chat = if is_needed { chat(config, tokenizer) } else { Ok(None) };
+        let usual = |own: &Option<String>, usual: Option<&str>| own.is_none() || own.as_deref() == usual;
         let document = match format.prompt_fields() {
             Some(fields) => fields[0].to_owned(),
             None => config.document.clone().unwrap_or_else(|| "prompt".to_owned()),
@@ -38,7 +50,9 @@ impl Renderer {
             format,
             prompt: own(config.prompt.as_deref().or(format.prompt()))?,
             answer: Template::parse(config.answer.as_deref().unwrap_or(format.answer()), format.answer_fields())?,
-            roles: [role(&roles.system)?, role(&roles.user)?, role(&roles.assistant)?],
+            roles,
+            chat,
+            is_usual: usual(&config.prompt, format.prompt()) && usual(&config.answer, Some(format.answer())),
             document,
             new_tokens: config.max_new_tokens,
         })
@@ -49,7 +63,9 @@ impl Renderer {
     /// # Errors
     /// When a field that they name is missing.
     pub(super) fn example(&self, mut question: Question) -> Result<Example, String> {
-        if question.fields.is_empty() && !question.messages.is_empty() {
+        // Instructions are a conversation for a model that has learned to hold one.
+        let can_chat = self.is_usual && (self.roles.is_some() || matches!(self.chat, Ok(Some(_))));
+        if !question.messages.is_empty() && (question.fields.is_empty() || can_chat) {
             return self.conversation(question);
         }
         let there = among(question.fields.keys().map(String::as_str));
@@ -130,20 +146,48 @@ impl Renderer {
     }
 
     fn conversation(&self, mut question: Question) -> Result<Example, String> {
-        const ROLES: [&str; 3] = ["system", "user", "assistant"];
-        let mut pieces = Vec::new();
-        for (index, message) in question.messages.iter().enumerate() {
-            let [role, content] = ["role", "content"].map(|key| message[key].as_str().unwrap_or_default());
-            let Some(place) = ROLES.iter().position(|name| *name == role) else {
-                return Err(format!("message {}: `role` is {role:?}, expected system, user or assistant", index + 1));
-            };
-            let text = self.roles[place].fill(|_| Some(content))?;
-            pieces.push(if role == "assistant" { Piece::Answer(text) } else { Piece::Text(text) });
-        }
+        let pieces = match (&self.roles, &self.chat) {
+            (Some(roles), _) => by_roles(roles, &question.messages)?,
+            (None, Ok(Some(template))) => vec![Piece::Conversation(template.conversation(&question.messages)?)],
+            (None, Err(problem)) => return Err(problem.clone()),
+            (None, Ok(None)) => {
+                return Err(
+                    "has messages, but the model has no chat template to write them with: write [task.roles] with \
+                            `system`, `user` and `assistant`, each a text with {content} in it"
+                        .to_owned(),
+                );
+            }
+        };
         // Never cut; it tells which conversations are the same.
         let said: Vec<&str> = question.messages.iter().filter_map(|message| message["content"].as_str()).collect();
         question.document = Arc::new(Document { id: question.document.id.clone(), text: said.join("\n") });
         let new_tokens = self.new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
         Ok(Example { question, pieces, new_tokens, group: 0, fits: true })
     }
+}
+
+/// The chat template of the model whose tokenizer it is, with the variables that the configuration gives it.
+fn chat(config: &TextConfig, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>, String> {
+    let place = tokenizer::place(config.tokenizer.as_deref());
+    let mut template = ChatTemplate::load(&place, tokenizer).map_err(|error| error.to_string())?;
+    if let Some(template) = &mut template {
+        for (name, value) in config.chat_template_kwargs.iter().flatten() {
+            template.set(name, serde_json::to_value(value).map_err(|error| error.to_string())?);
+        }
+    }
+    Ok(template)
+}
+
+/// Messages as the configuration writes each.
+fn by_roles(roles: &[Template; 3], messages: &[Value]) -> Result<Vec<Piece>, String> {
+    const ROLES: [&str; 3] = ["system", "user", "assistant"];
+    let piece = |(index, message): (usize, &Value)| {
+        let [role, content] = ["role", "content"].map(|key| message[key].as_str().unwrap_or_default());
+        let Some(place) = ROLES.iter().position(|name| *name == role) else {
+            return Err(format!("message {}: `role` is {role:?}, expected system, user or assistant", index + 1));
+        };
+        let text = roles[place].fill(|_| Some(content))?;
+        Ok(if role == "assistant" { Piece::Answer(text) } else { Piece::Text(text) })
+    };
+    messages.iter().enumerate().map(piece).collect()
 }

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::settings::Paths;
 use crate::tasks::TaskConfig;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -108,6 +109,7 @@ fn tokens_are_those_of_the_whole_text() {
                 .iter()
                 .map(|piece| match piece {
                     Piece::Text(text) | Piece::Answer(text) => text.clone(),
+                    Piece::Conversation(conversation) => conversation.text.clone(),
                     Piece::Document => example.question.document.text.clone(),
                 })
                 .collect();
@@ -295,7 +297,7 @@ fn conversations() {
              \"Sure?\"}}, {{\"role\": \"assistant\", \"content\": \"No.\"}}]}}\n"
         )
     };
-    let text = own(&(line("Rain") + &line("Sun")), &[]).unwrap();
+    let text = own(&(line("Rain") + &line("Sun")), &["task.roles={}"]).unwrap();
     let example = &text.examples(Split::Train)[0];
     let marked = text.layout().marked(&text.layout().sequence(example).unwrap()).unwrap();
     assert!(marked.starts_with("<s> Be brief.\n\n[INST] "), "{marked}");
@@ -307,6 +309,81 @@ fn conversations() {
     let prompt = text.layout().tokenizer().decode_with_special(&prompt).unwrap();
     assert!(prompt.ends_with("</s>[INST] Sure? [/INST]"), "{prompt}");
     assert_eq!(example.question.references, ["No."]);
+}
+
+/// The tokenizer of Mistral-7B with a chat template beside it.
+fn chat_model(template: &str) -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(root().join("../../tests/golden/tokenizer").join(file), place.path().join(file)).unwrap();
+    }
+    std::fs::write(place.path().join("chat_template.jinja"), template).unwrap();
+    place
+}
+
+const CHAT: &str = "{{ bos_token }}{% for m in messages %}({{ m.role }}) {{ m.content }}{% if m.role == 'assistant' %}\
+    {{ eos_token }}{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}(assistant) {% endif %}";
+
+#[test]
+fn conversations_are_written_by_the_template_of_the_model() {
+    let model = chat_model(CHAT);
+    let tokenizer = format!("task.tokenizer={}", model.path().display());
+    let line = |word: &str| {
+        format!(
+            "{{\"messages\": [{{\"role\": \"user\", \"content\": \"{word}?\"}}, {{\"role\": \"assistant\", \"content\": \
+             \"Yes.\"}}, {{\"role\": \"user\", \"content\": \"Sure?\"}}, {{\"role\": \"assistant\", \"content\": \
+             \"No.\"}}]}}\n"
+        )
+    };
+    let alpaca = "{\"instruction\": \"Greet.\", \"output\": \"Hello.\"}\n";
+    let text = own(&(line("Rain") + &line("Sun") + alpaca), &[&tokenizer, "task.validation_share=0.4"]).unwrap();
+    let mut found = 0;
+    for example in all(&text) {
+        let sequence = text.layout().sequence(example).unwrap();
+        let learned: Vec<u32> =
+            sequence.targets.iter().zip(&sequence.weights).filter(|(_, w)| **w > 0.0).map(|(id, _)| *id).collect();
+        let words = text.layout().tokenizer().decode_with_special(&learned).unwrap();
+        let marked = text.layout().marked_tokens(&sequence);
+        assert!(marked.starts_with("<s>|") && !marked.starts_with("<s>|<s>"), "{marked}");
+        let prompt = text.layout().prompt(example).unwrap();
+        assert_eq!(prompt, sequence.tokens[..prompt.len()], "{marked}");
+        if example.question.messages.len() == 2 {
+            assert_eq!(words.replace(' ', ""), "Hello.</s>", "{marked}");
+            continue;
+        }
+        found += 1;
+        assert_eq!(words.replace(' ', ""), "Yes.</s>No.</s>", "{marked}");
+        assert_eq!(marked.matches('\u{27e6}').count(), 2, "{marked}");
+        assert_eq!(example.question.references, ["No."]);
+    }
+    assert_eq!(found, 2);
+    // What the configuration says comes before the template; instructions with a prompt of one's own stay prompts.
+    let by_roles = own(&(line("Rain") + &line("Sun")), &[&tokenizer, "task.roles={}"]).unwrap();
+    assert!(all(&by_roles).all(|example| example.pieces.len() == 4));
+    let own_words = ["task.prompt=\"{instruction}\"", "task.answer=\"{output}\"", "task.document=instruction"];
+    let lines = alpaca.to_owned() + &alpaca.replace("Greet", "Go");
+    let own_words = own(&lines, &[&[&tokenizer[..]][..], &own_words].concat()).unwrap();
+    assert!(all(&own_words).all(|example| example.pieces.len() == 2));
+}
+
+#[test]
+fn templates_that_cannot_be_used() {
+    let lines =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"y\"}]}\n";
+    let message = own(lines, &[]).err().unwrap();
+    assert!(message.contains("the model has no chat template") && message.contains("write [task.roles]"), "{message}");
+    for (template, problem) in [
+        ("{% for m in messages %}", "chat_template.jinja: the chat template"),
+        ("{{ raise_exception('only poems') }}", "only poems"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "too many steps"),
+        ("{{ messages|length }}", "changes messages[1] so that its text cannot be found"),
+    ] {
+        let model = chat_model(template);
+        let message = own(lines, &[&format!("task.tokenizer={}", model.path().display())]).err().unwrap();
+        assert!(message.contains("own.jsonl:1: (own/1)") && message.contains(problem), "{problem}: {message}");
+    }
+    let both = own(lines, &["task.roles={}", "task.chat_template_kwargs={enable_thinking=false}"]).err().unwrap();
+    assert!(both.contains("`task.chat_template_kwargs` and `roles` are both given"), "{both}");
 }
 
 #[test]
@@ -467,7 +544,10 @@ proptest::proptest! {
         };
         let mut problems = Problems::default();
         if let Ok((questions, _)) = formats::read("task.path", &Paths(vec![path]), &config, &mut problems) {
-            let renderer = Renderer::new(&config).unwrap();
+            // Every case reads it again otherwise.
+            static TOKENIZER: LazyLock<Tokenizer> =
+                LazyLock::new(|| Tokenizer::load(&root().join("../../tests/golden/tokenizer")).unwrap());
+            let renderer = Renderer::new(&config, &TOKENIZER).unwrap();
             for question in questions {
                 let _ = renderer.example(question);
             }

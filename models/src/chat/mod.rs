@@ -1,0 +1,180 @@
+//! Templates that write a conversation as one text, as the model was trained to read it.
+//!
+//! A template is a Jinja program that comes with the model: somebody's code. It can read nothing but the conversation. Its
+//! source, its nesting, its steps and all that it makes are bounded (`whole`, `python`), and it runs on a thread
+//! with a stack of its own and a time limit (`apart`). Results are those of Hugging Face's `apply_chat_template`, byte
+//! for byte.
+
+mod answers;
+mod apart;
+mod load;
+mod python;
+mod whole;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use serde_json::{Map, Value as Json};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What a render may use: an instruction, or 64 bytes of data, costs 1. A long conversation has one more for each byte.
+const FUEL: u64 = 1_000_000;
+/// The name under which the environment has the template.
+const NAME: &str = "chat template";
+/// Result of this module: the message says what is wrong with the template or the conversation.
+pub type Result<T> = std::result::Result<T, String>;
+
+/// A conversation as a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation {
+    /// The text.
+    pub text: String,
+    /// Bytes of the text that the model has to write: each answer of the assistant with the marker that ends it.
+    pub answers: Vec<Range<usize>>,
+}
+
+impl Conversation {
+    /// Whether the model has to write something of these bytes of the text.
+    pub fn is_answer(&self, bytes: &Range<usize>) -> bool {
+        self.answers.iter().any(|answer| bytes.start < answer.end && answer.start < bytes.end)
+    }
+}
+
+/// A compiled template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Arc<Environment<'static>>,
+    variables: Map<String, Json>,
+    /// Whether the template itself marks what the assistant writes, by `{% generation %}`.
+    is_marked: bool,
+    /// Set when a render took too long: the next one would, too.
+    is_too_slow: AtomicBool,
+}
+
+impl ChatTemplate {
+    /// Compiles a template; `bos` and `eos` are the texts of the tokens that begin and end a text.
+    ///
+    /// # Errors
+    /// Says where the template is malformed.
+    pub fn new(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self> {
+        let (source, is_marked) = answers::replace_marks(source);
+        let environment = apart::run(move || environment(&source).map_err(|error| explain(&error)));
+        let environment = environment.map_err(|failure| failure.to_string())?;
+        let mut template = ChatTemplate {
+            environment: Arc::new(environment?),
+            variables: Map::new(),
+            is_marked,
+            is_too_slow: AtomicBool::new(false),
+        };
+        template.set("bos_token", bos.map_or(Json::Null, Json::from));
+        template.set("eos_token", eos.map_or(Json::Null, Json::from));
+        Ok(template)
+    }
+
+    /// Gives the template a variable: `enable_thinking`, `date_string`, `tools` ...
+    pub fn set(&mut self, name: &str, value: Json) {
+        self.variables.insert(name.to_owned(), value);
+    }
+
+    /// The text of `messages`, objects with `role` and `content`; at its end, if asked for, what begins an answer.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation, or needs more than its share of steps or memory.
+    pub fn render(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String> {
+        let text = self.run(messages, add_generation_prompt)?;
+        Ok(if self.is_marked { answers::unmark(&text)?.text } else { text })
+    }
+
+    /// The text of `messages` and what of it the model has to write.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`]; when the template writes the conversation so that its answers cannot be told.
+    pub fn conversation(&self, messages: &[Json]) -> Result<Conversation> {
+        if self.is_marked { answers::unmark(&self.run(messages, false)?) } else { answers::find(self, messages) }
+    }
+
+    fn run(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String> {
+        if let Some(forged) = messages.iter().position(answers::is_forged) {
+            return Err(format!(
+                "messages[{forged}] holds one of the characters U+FDD0 and U+FDD1, which are not text"
+            ));
+        }
+        self.run_unchecked(messages, add_generation_prompt)
+    }
+
+    fn run_unchecked(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String> {
+        if self.is_too_slow.load(Ordering::Relaxed) {
+            return Err(apart::Failure::Slow.to_string());
+        }
+        let mut context = self.variables.clone();
+        let messages = messages.iter().map(without_nulls).collect();
+        context.insert("messages".to_owned(), Json::Array(messages));
+        context.insert("add_generation_prompt".to_owned(), Json::Bool(add_generation_prompt));
+        let mut environment = Arc::clone(&self.environment);
+        let bytes = context["messages"].to_string().len() as u64;
+        if bytes > FUEL {
+            Arc::make_mut(&mut environment).set_fuel(Some(FUEL + bytes));
+        }
+        let rendered = apart::run(move || {
+            let template = environment.get_template(NAME);
+            let text = template.and_then(|template| template.render(Value::from(minijinja::value::Serde(&context))));
+            text.map_err(|error| explain(&error))
+        });
+        self.is_too_slow.fetch_or(matches!(rendered, Err(apart::Failure::Slow)), Ordering::Relaxed);
+        rendered.map_err(|failure| failure.to_string())?
+    }
+}
+
+/// The engine with a template, set up as `transformers` sets up Jinja.
+fn environment(source: &str) -> std::result::Result<Environment<'static>, Error> {
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    let source = whole::wrap(source, &syntax)?;
+    let mut environment = Environment::new();
+    environment.set_syntax(syntax);
+    environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_fuel(Some(FUEL));
+    environment.set_formatter(python::print);
+    environment.set_unknown_method_callback(python::method);
+    environment.add_filter("trim", python::trim);
+    environment.add_filter("tojson", python::to_json);
+    environment.add_filter(answers::FILTER, answers::mark);
+    environment.add_filter(whole::FILTER, whole::whole);
+    environment.add_function("raise_exception", |message: String| -> std::result::Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    });
+    environment.add_function("strftime_now", now);
+    environment.remove_global("debug");
+    environment.add_template_owned(NAME, source)?;
+    Ok(environment)
+}
+
+/// A message without the keys that have no value.
+fn without_nulls(message: &Json) -> Json {
+    match message {
+        Json::Object(fields) => {
+            fields.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+fn explain(error: &Error) -> String {
+    let place = error.line().map_or(String::new(), |line| format!(" (line {line})"));
+    let text = match (error.kind(), error.detail()) {
+        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_owned(),
+        (ErrorKind::OutOfFuel, _) => "it takes too many steps or too much memory".to_owned(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    };
+    format!("the chat template{place}: {text}")
+}
+
+/// Today's date and time, in the local time zone; every call of a process gets the same.
+fn now(format: &str) -> std::result::Result<String, Error> {
+    static NOW: OnceLock<jiff::Zoned> = OnceLock::new();
+    let now = NOW.get_or_init(jiff::Zoned::now);
+    jiff::fmt::strtime::format(format, now)
+        .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
+}

@@ -1,0 +1,155 @@
+//! Conversations as Hugging Face's `apply_chat_template` writes them, and templates that mean harm.
+
+use super::golden_gguf::smollm2;
+use hankel_models::Tokenizer;
+use hankel_models::chat::{ChatTemplate, Conversation};
+use serde_json::Value;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn read(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/chat").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn json(name: &str) -> Value {
+    serde_json::from_str(&read(name)).unwrap()
+}
+
+fn template(source: &str, variables: &Value) -> Result<ChatTemplate, String> {
+    let mut template = ChatTemplate::new(source, None, None)?;
+    for (name, value) in variables.as_object().unwrap() {
+        template.set(name, value.clone());
+    }
+    Ok(template)
+}
+
+/// Bytes of a text between two positions in characters.
+fn bytes(text: &str, span: &Value) -> std::ops::Range<usize> {
+    let place = |at: &Value| {
+        let at = at.as_u64().unwrap() as usize;
+        text.char_indices().nth(at).map_or(text.len(), |(byte, _)| byte)
+    };
+    place(&span[0])..place(&span[1])
+}
+
+#[test]
+fn texts_and_answers_are_those_of_the_library() {
+    let golden = json("cases.json");
+    let tokenizer = smollm2().map(|file| Tokenizer::load(&file).unwrap());
+    for case in golden["cases"].as_array().unwrap() {
+        let (name, conversation) = (case["template"].as_str().unwrap(), case["conversation"].as_str().unwrap());
+        let messages = golden["conversations"][conversation].as_array().unwrap();
+        let prompt = case["add_generation_prompt"].as_bool().unwrap_or(false);
+        for marked in [false, true] {
+            let suffix = if marked { ".marked" } else { "" };
+            let what = format!("{name}{suffix} on {conversation}");
+            let source = read(&format!("templates/{name}{suffix}.jinja"));
+            let template = template(&source, &golden["variables"][name]).unwrap();
+            let got = template.render(messages, prompt);
+            if let Some(error) = case["error"].as_str() {
+                let message = got.expect_err(&what);
+                if case["error_kind"] == "raise_exception" {
+                    assert!(message.contains(error), "{what}: {message}");
+                }
+                continue;
+            }
+            assert_eq!(got.as_deref(), Ok(case["text"].as_str().unwrap()), "{what}");
+            if prompt {
+                continue;
+            }
+            let text = case["text"].as_str().unwrap();
+            let expected: Vec<_> = case["spans"].as_array().unwrap().iter().map(|span| bytes(text, span)).collect();
+            let conversation = template.conversation(messages).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(conversation.text, text, "{what}");
+            // Its marked form has no mark where a message has no content; the end of the turn is there all the same.
+            if (&*what, marked) != ("gemma3 on no_content", false) {
+                assert_eq!(conversation.answers, expected, "{what}: {text:?}");
+            }
+            if let Some(tokenizer) = &tokenizer {
+                let tokens = tokenizer.encode_with_places(text).unwrap();
+                let ids: Vec<u64> = tokens.iter().map(|(id, _)| u64::from(*id)).collect();
+                assert_eq!(serde_json::json!(ids), case["ids"], "{what}");
+                let expected = Conversation { text: text.to_owned(), answers: expected };
+                let learned = |place| if expected.is_answer(place) { '1' } else { '0' };
+                let mask: String = tokens.iter().map(|(_, place)| learned(place)).collect();
+                assert_eq!(mask, case["assistant_mask"], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_language_is_that_of_templates_in_use() {
+    let golden = json("language.json");
+    let messages = golden["messages"].as_array().unwrap();
+    let mut wrong = Vec::new();
+    for case in golden["features"].as_array().unwrap() {
+        let source = case["template"].as_str().unwrap();
+        let got = template(source, &golden["variables"]).and_then(|template| template.render(messages, false));
+        if got.as_deref() != Ok(case["text"].as_str().unwrap()) {
+            println!("{}: {source}\n  expected {}\n  got {got:?}", case["weight"], case["text"]);
+            if case["weight"] == "must" {
+                wrong.push(source);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_template_that_means_harm_ends() {
+    let golden = json("language.json");
+    let messages = golden["messages"].as_array().unwrap();
+    for case in golden["hostile"].as_array().unwrap() {
+        let (name, source) = (case["name"].as_str().unwrap(), case["template"].as_str().unwrap());
+        let begun = Instant::now();
+        let got = template(source, &golden["variables"]).and_then(|template| template.render(messages, false));
+        let taken = begun.elapsed();
+        println!("{name}: {taken:?} {:?}", got.as_ref().map(String::len));
+        assert!(taken < Duration::from_secs(11), "{name} took {taken:?}");
+        match &got {
+            Ok(text) => assert!(text.len() < 1000, "{name}: {} bytes", text.len()),
+            Err(message) => {
+                assert!(!message.is_empty() && message.len() < 10_000, "{name}: {message}");
+                assert!(message.contains(case["error"].as_str().unwrap_or("")), "{name}: {message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn where_a_model_keeps_its_template() {
+    let place = tempfile::tempdir().unwrap();
+    let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/tokenizer");
+    std::fs::copy(tokenizer.join("tokenizer.json"), place.path().join("tokenizer.json")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    let load = || {
+        let tokenizer = Tokenizer::load(place.path()).unwrap();
+        ChatTemplate::load(place.path(), &tokenizer).map_err(|error| error.to_string())
+    };
+    let text = || load().unwrap().unwrap().render(&[], false).unwrap();
+    assert!(load().unwrap().is_none());
+    write("tokenizer_config.json", r#"{"bos_token": "<s>", "eos_token": "</s>"}"#);
+    assert!(load().unwrap().is_none());
+    let several =
+        r#"[{"name": "tools", "template": "T"}, {"name": "default", "template": "D{{ bos_token }}{{ eos_token }}"}]"#;
+    write(
+        "tokenizer_config.json",
+        &format!(r#"{{"bos_token": "<s>", "eos_token": "</s>", "chat_template": {several}}}"#),
+    );
+    assert_eq!(text(), "D<s></s>");
+    write("tokenizer_config.json", r#"{"bos_token": "<s>", "chat_template": "C{{ bos_token }}"}"#);
+    assert_eq!(text(), "C<s>");
+    write("chat_template.jinja", "J");
+    assert_eq!(text(), "J");
+    write("chat_template.jinja", "{% if %}");
+    let message = load().unwrap_err();
+    assert!(message.contains("chat_template.jinja") && message.contains("line 1"), "{message}");
+    let Some(file) = smollm2() else { return };
+    let template = ChatTemplate::load(&file, &Tokenizer::load(&file).unwrap()).unwrap().unwrap();
+    let messages = [serde_json::json!({"role": "user", "content": "Hi"})];
+    assert!(
+        template.render(&messages, true).unwrap().ends_with("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    );
+}
