@@ -17,10 +17,11 @@ if [ -z "$programs" ]; then
   programs=${CARGO_TARGET_DIR:-target}/$([ "$profile" = dev ] && echo debug || echo "$profile")
 fi
 
-# maturin puts what lies in NAME.data into the environment: scripts beside python, data under its prefix.
-data=tools/python/hankel.data
+# maturin puts what lies in MODULE.data into the environment: scripts beside python, data under its prefix.
+package=$PWD/tools/python
+data=$package/hankel._hankel.data
 rm -rf "$data"
-trap 'rm -rf "$data" tools/python/LICENSE-*' EXIT
+trap 'rm -rf "$data" "$package"/LICENSE-*' EXIT
 mkdir -p "$data"/scripts "$data"/data/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
 for name in train bt; do
   program=$data/scripts/$name$suffix
@@ -31,7 +32,7 @@ for name in train bt; do
   "$program" completions fish > "$data/data/share/fish/vendor_completions.d/$name.fish"
 done
 
-cp LICENSE-APACHE LICENSE-MIT tools/python/
-cd tools/python
+cp LICENSE-APACHE LICENSE-MIT "$package"
+cd "$package"
 # Not --locked: crates of the main workspace may have got a dependency since, which its own lock file has.
 maturin build --profile "$profile" --out "$out"

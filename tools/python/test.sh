@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 what=${1:-numpy}
-programs=${HANKEL_PROGRAMS:-$PWD/target/debug}
+programs=${HANKEL_PROGRAMS:-${CARGO_TARGET_DIR:-$PWD/target}/debug}
 
 if [ -n "${HANKEL_PYTHON:-}" ]; then
   python=$HANKEL_PYTHON
