@@ -5,6 +5,7 @@
 use hankel_core::{DType, Random, Tensor, pool};
 use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
 use hankel_models::decoder::{InitType, LoadOptions, init_model};
+use hankel_models::gguf::{ExportType, export_model};
 use hankel_models::{
     AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Pass, StepKey, TinyGpt, TinyGptConfig,
 };
@@ -97,6 +98,12 @@ fn compact_weights_are_never_widened() {
     for quantize in [false, true] {
         let peak = peak_of_compact_step(&path, quantize);
         assert!(peak < 6 * MIB, "quantised {quantize}: {peak} bytes");
+    }
+    for dtype in [ExportType::Q8_0, ExportType::Q4_0, ExportType::Q4K] {
+        let file = folder.path().join(format!("{dtype}.gguf"));
+        export_model(&path, &file, dtype).unwrap();
+        let peak = peak_of_compact_step(&file, false);
+        assert!(peak < 6 * MIB, "{dtype}: {peak} bytes");
     }
 }
 

@@ -141,11 +141,9 @@ impl Vocabulary<'_> {
         merges: Vec<(String, String)>,
         set: impl Fn(BpeBuilder) -> BpeBuilder,
     ) -> Result<BPE> {
-        let vocabulary = ids.iter().map(|(token, id)| ((*token).to_owned(), *id)).collect::<HashMap<_, _>>();
-        let model =
-            set(BPE::builder()
-                .vocab_and_merges(vocabulary.into_iter().collect::<tokenizers::models::bpe::Vocab>(), merges))
-            .build();
+        let vocabulary: tokenizers::models::bpe::Vocab =
+            ids.iter().map(|(token, id)| ((*token).to_owned(), *id)).collect();
+        let model = set(BPE::builder().vocab_and_merges(vocabulary, merges)).build();
         model.map_err(|e| self.file.fail(format!("its tokenizer: {e}")))
     }
 

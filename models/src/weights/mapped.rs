@@ -48,6 +48,19 @@ impl Entry {
         &(*self.map).as_ref()[self.range.clone()]
     }
 
+    /// Gives back the memory that these bytes take, for those that were copied: they stay in the file.
+    pub fn forget(&self) {
+        #[cfg(unix)]
+        {
+            // SAFETY: the map is of a file and read only, so its pages hold what the file does and nothing else: whoever
+            // touches them again reads them from the file again.
+            let _ = unsafe {
+                let (start, len) = (self.range.start, self.range.len());
+                self.map.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
+            };
+        }
+    }
+
     /// Lets the system begin to read these bytes and as many after them, where the next tensor to be asked for usually is,
     /// in one go instead of page by page as they are touched.
     pub fn read_ahead(&self) {
