@@ -4,6 +4,7 @@
 
 mod adapters;
 mod audit;
+mod chat;
 mod convert;
 mod device;
 mod devices;
@@ -49,6 +50,8 @@ enum Command {
     Forward(forward::Args),
     /// Continue a text with the model of a run or of a directory
     Generate(generate::Args),
+    /// Talk with a model in the terminal, with an adapter or without
+    Chat(chat::Args),
     /// Answer a file of prompts; goes on where it was stopped
     Predict(predict::Args),
     /// Quantise a model's projections to 4 bits, in the layout of bitsandbytes
@@ -110,6 +113,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Eval(args) => eval::run(&args),
         Command::Forward(args) => forward::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Chat(args) => chat::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Merge(args) => merge::run(&args),

@@ -1,6 +1,7 @@
 //! Every test of the `train` program, in one program of its own.
 
 mod bad_input;
+mod chat;
 mod commands;
 mod common;
 mod gguf_export;

@@ -1,0 +1,265 @@
+//! `train chat`: a conversation in the terminal.
+
+mod conversation;
+
+use super::device::DeviceArgs;
+use super::fit::load_run;
+use super::generate::{LENGTH, attach};
+use crate::adapters;
+use anyhow::{Context, Result, bail, ensure};
+use conversation::Conversation;
+use hankel_core::{Precision, with_precision};
+use hankel_io::terminal;
+use hankel_models::chat::ChatTemplate;
+use hankel_models::{Generator, Sampling, Tokenizer};
+use hankel_trainer::fit::{BackboneSnapshot, Model};
+use hankel_trainer::tell;
+use std::io::{IsTerminal, stdin};
+use std::path::{Path, PathBuf};
+
+const HELP: &str = "\
+/reset         forget the conversation
+/adapter NAME  go on with another adapter (a name of the run's, or a directory), or with none
+/again         take back the last answer, and answer again: with another adapter, for one
+/help          this list
+/quit          end; so does the end of the input (Ctrl-D)
+Anything else is said to the model.";
+
+/// Tokens before an answer that it is decoded with.
+const BEFORE: usize = 16;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Run directory, or a model: a directory or a GGUF file
+    model: PathBuf,
+    /// Adapter: a name of the run's or a directory; the backbone alone when left out
+    #[arg(long, value_name = "NAME|DIR")]
+    adapter: Option<String>,
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Tokens of an answer, at most
+    #[arg(long, default_value_t = 512)]
+    max_tokens: usize,
+    /// Divides the logits; 0 always takes the most probable token
+    #[arg(long, default_value_t = 0.8)]
+    temperature: f64,
+    /// Draw from the fewest tokens whose probabilities sum to this
+    #[arg(long, default_value_t = 0.95)]
+    top_p: f64,
+    /// Divide the positive logits of tokens that are there already by this, and multiply the negative ones
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f64,
+    /// Seed of the drawing
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// What is talked to, without an adapter.
+struct Partner {
+    snapshot: BackboneSnapshot,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    /// The run, where it is one.
+    run: Option<PathBuf>,
+    length: usize,
+    precision: Precision,
+}
+
+/// How a conversation with one adapter ended.
+enum Next {
+    Quit,
+    /// Goes on with this adapter.
+    Adapter(String),
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let sampling = Sampling {
+        temperature: args.temperature,
+        top_p: args.top_p,
+        repetition_penalty: args.repetition_penalty,
+        seed: args.seed,
+    };
+    if let Err(problem) = sampling.check() {
+        bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
+    }
+    let partner = Partner::load(args)?;
+    let mut adapter = args.adapter.clone().unwrap_or_else(|| adapters::NONE.to_owned());
+    let mut model = partner.with(&adapter)?;
+    if partner.template.is_none() {
+        tell!("note: {} has no chat template: what you write is continued as it stands", args.model.display());
+    }
+    tell!("adapter: {adapter}; /help lists the commands");
+    let mut conversation = Conversation::new(args.system.as_deref());
+    while let Next::Adapter(name) =
+        with_precision(partner.precision, || talk(args, sampling, &partner, &model, &mut conversation))?
+    {
+        match partner.with(&name) {
+            Ok(other) => {
+                (model, adapter) = (other, name);
+                tell!("adapter: {adapter}");
+            }
+            Err(error) => {
+                tell!("error: {error:#}");
+                // Whatever of the backbone was put back meanwhile.
+                model = partner.with(&adapter)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads lines and answers until another adapter is asked for, or the end.
+fn talk(
+    args: &Args,
+    sampling: Sampling,
+    partner: &Partner,
+    model: &Model,
+    conversation: &mut Conversation,
+) -> Result<Next> {
+    // Keys, values and states of what was said so far; nothing before the first answer.
+    let mut generator: Option<Generator<'_>> = None;
+    loop {
+        let Some(line) = read_line()? else { return Ok(Next::Quit) };
+        let line = line.trim();
+        match line.split_once(' ').map_or((line, ""), |(word, rest)| (word, rest.trim())) {
+            ("", _) => {}
+            ("/quit" | "/exit", _) => return Ok(Next::Quit),
+            ("/help", _) => tell!("{HELP}"),
+            ("/reset", _) => {
+                *conversation = Conversation::new(args.system.as_deref());
+                generator = None;
+                tell!("the conversation is forgotten");
+            }
+            ("/adapter", "") => tell!("{}", partner.known()?),
+            ("/adapter", name) => return Ok(Next::Adapter(name.to_owned())),
+            ("/again", _) => match conversation.take_back() {
+                Some(line) => {
+                    generator = None;
+                    exchange(args, sampling, partner, model, conversation, &mut generator, &line);
+                }
+                None => tell!("nothing has been said yet"),
+            },
+            (word, _) if word.starts_with('/') => tell!("there is no command {word}: /help lists them"),
+            _ => exchange(args, sampling, partner, model, conversation, &mut generator, line),
+        }
+    }
+}
+
+/// Says a line and writes the answer. What goes wrong is told, and the conversation is what it was.
+fn exchange<'a>(
+    args: &Args,
+    sampling: Sampling,
+    partner: &Partner,
+    model: &'a Model,
+    conversation: &mut Conversation,
+    generator: &mut Option<Generator<'a>>,
+    line: &str,
+) {
+    let before = conversation.clone();
+    if let Err(error) = answer(args, sampling, partner, model, conversation, generator, line) {
+        tell!("error: {error:#}");
+        (*conversation, *generator) = (before, None);
+    }
+}
+
+/// Says a line and writes the answer as it comes. A generator that has read what came before is continued.
+fn answer<'a>(
+    args: &Args,
+    sampling: Sampling,
+    partner: &Partner,
+    model: &'a Model,
+    conversation: &mut Conversation,
+    generator: &mut Option<Generator<'a>>,
+    line: &str,
+) -> Result<()> {
+    let tokenizer = &partner.tokenizer;
+    let said = conversation.say(line, tokenizer, partner.template.as_ref())?;
+    let mut own = if let Some(mut own) = generator.take().filter(|_| !said.is_whole) {
+        said.ids.iter().try_for_each(|&id| own.push(id))?;
+        own
+    } else {
+        let all = if said.is_whole { said.ids } else { [conversation.tokens(), &said.ids].concat() };
+        Generator::new(&*model.backbone, &model.adapters, &all, sampling)?
+    };
+    // What a token looks like depends on those just before it.
+    let mut stream = tokenizer.stream();
+    let last = own.tokens().len().saturating_sub(BEFORE);
+    own.tokens()[last..].iter().try_for_each(|&id| stream.push(id).map(drop))?;
+    let (mut text, mut end) = (String::new(), None);
+    for _ in 0..args.max_tokens {
+        let token = own.step()?;
+        if tokenizer.is_end(token) {
+            end = Some(token);
+            break;
+        }
+        let new = stream.push(token)?;
+        terminal::data(new.as_bytes())?;
+        text.push_str(&new);
+    }
+    let last = stream.finish()?;
+    terminal::data(format!("{last}\n").as_bytes())?;
+    text.push_str(&last);
+    conversation.answered(&text, end.and_then(|id| tokenizer.piece(id)), own.tokens());
+    *generator = Some(own);
+    Ok(())
+}
+
+/// The next line of the input, after a mark where somebody types it.
+fn read_line() -> Result<Option<String>> {
+    if stdin().is_terminal() {
+        terminal::print("> ")?;
+    }
+    let mut line = String::new();
+    let bytes = stdin().read_line(&mut line).context("cannot read the standard input")?;
+    Ok((bytes > 0).then_some(line))
+}
+
+impl Partner {
+    fn load(args: &Args) -> Result<Self> {
+        let model = &args.model;
+        let is_run = model.join("config.toml").is_file();
+        let (snapshot, place, length, precision) = if is_run {
+            let mut config = load_run(model)?;
+            args.device.apply(&mut config)?;
+            let Some(place) = config.backbone.path().filter(|path| Tokenizer::is_beside(path)) else {
+                bail!("the backbone of {} has no tokenizer: there is nothing to talk to", model.display());
+            };
+            let place = place.clone();
+            let snapshot = BackboneSnapshot::from_run(&config, model)?;
+            (snapshot, place, config.task.sequence_length(), config.precision.of_products())
+        } else {
+            ensure!(Tokenizer::is_beside(model), "{} has no tokenizer: there is nothing to talk to", model.display());
+            let (device, precision) = args.device.open()?;
+            let snapshot = BackboneSnapshot::from_model(model, false, precision, device)?;
+            (snapshot, model.clone(), LENGTH, precision.of_products())
+        };
+        let tokenizer = Tokenizer::load(&place)?;
+        tokenizer.check(snapshot.backbone().vocabulary())?;
+        let template = ChatTemplate::load(&place, &tokenizer)?;
+        Ok(Partner { snapshot, tokenizer, template, run: is_run.then(|| model.clone()), length, precision })
+    }
+
+    /// The backbone with an adapter, or with `none`.
+    fn with(&self, adapter: &str) -> Result<Model> {
+        let directory = match &self.run {
+            Some(run) => adapters::directory(run, adapter)?,
+            None if adapter == adapters::NONE => None,
+            None => {
+                let directory = Path::new(adapter);
+                ensure!(directory.is_dir(), "{adapter} is not a directory");
+                Some(directory.to_owned())
+            }
+        };
+        attach(&self.snapshot, directory.as_deref(), self.length)
+    }
+
+    /// What can be written after /adapter.
+    fn known(&self) -> Result<String> {
+        let names = self.run.as_ref().map_or(Ok(Vec::new()), |run| adapters::names(run))?;
+        let names: Vec<String> = std::iter::once(adapters::NONE.to_owned()).chain(names).collect();
+        Ok(format!("/adapter NAME: {}, or a directory", names.join(", ")))
+    }
+}

@@ -1,0 +1,63 @@
+//! Conversations through the standard input.
+
+use crate::common::{Finished, Place};
+use hankel_models::adapters::{Hrm, HrmConfig, Preset};
+use hankel_models::decoder::LoadOptions;
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder};
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+fn model() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/gguf/models/hf/llama").display().to_string()
+}
+
+fn talk(place: &Place, arguments: &[&str], lines: &str) -> Finished {
+    let mut command = place.command(arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    Finished::new(&child.wait_with_output().unwrap())
+}
+
+/// A recurrent adapter that changes what the model says.
+fn adapter(place: &Place) {
+    let model = Decoder::load(Path::new(&model()), LoadOptions::default()).unwrap();
+    let placement = model.placement();
+    let settings = HrmConfig { b_std: 2.0, c_std: 2.0, ..HrmConfig::new(Preset::Paper, 4, placement.d_model, 512) };
+    let config = AdapterConfig::stream::<Hrm>(&settings);
+    AdapterSet::on(&config, &placement, &model.parameters(), 1).unwrap().save(&place.path("hrm"), None).unwrap();
+}
+
+#[test]
+fn turns_continue_the_state_and_adapters_are_switched() {
+    let place = Place::new();
+    adapter(&place);
+    let model = model();
+    let arguments = ["chat", &model, "--adapter", "hrm", "--temperature", "0", "--max-tokens", "12"];
+    let said = |lines: &str| {
+        let done = talk(&place, &arguments, lines);
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        done.stdout
+    };
+    let (one, two) = (said("hello\n"), said("hello\nthe in\n/quit\nnever\n"));
+    let second = two.strip_prefix(&one).unwrap();
+    // The second answer continued what was read; taken back, all is read again.
+    assert_eq!(said("hello\nthe in\n/again\n"), format!("{two}{second}"));
+    assert_eq!(said("hello\n/adapter none\n/adapter hrm\nthe in\n"), two);
+    assert_ne!(said("hello\nthe in\n/adapter none\n/again\n"), format!("{two}{second}"), "the adapter changes the answer");
+    assert_eq!(said("hello\n/reset\nhello\n"), format!("{one}{one}"));
+}
+
+#[test]
+fn commands_that_mean_nothing_are_told() {
+    let place = Place::new();
+    let (model, short) = (model(), ["--max-tokens", "3"]);
+    let done = talk(&place, &[&["chat", &model], &short[..]].concat(), "/again\n/nonsense\n/adapter\n/adapter nowhere\n/help\n\nhi\n");
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    for part in ["nothing has been said", "no command /nonsense", "/adapter NAME: none", "error: nowhere is not a directory", "/reset"] {
+        assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+    }
+    assert!(!done.stdout.is_empty());
+    place.run(&["chat", "nowhere"]).refused(&["nowhere has no tokenizer"]);
+    place.run(&["chat", &model, "--adapter", "nowhere"]).refused(&["nowhere is not a directory"]);
+}
