@@ -55,7 +55,12 @@ impl Conversation {
             (None, Some(_)) => Said { ids: tokenizer.encode(&text)?, is_whole: true },
             (None, None) => Said { ids: [tokenizer.before(), &tokenizer.encode(&text)?].concat(), is_whole: true },
         };
-        *self = Conversation { messages, text, tokens: before.tokens.clone(), before: Some((Box::new(before), line.to_owned())) };
+        *self = Conversation {
+            messages,
+            text,
+            tokens: before.tokens.clone(),
+            before: Some((Box::new(before), line.to_owned())),
+        };
         Ok(said)
     }
 

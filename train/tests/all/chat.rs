@@ -44,7 +44,11 @@ fn turns_continue_the_state_and_adapters_are_switched() {
     // The second answer continued what was read; taken back, all is read again.
     assert_eq!(said("hello\nthe in\n/again\n"), format!("{two}{second}"));
     assert_eq!(said("hello\n/adapter none\n/adapter hrm\nthe in\n"), two);
-    assert_ne!(said("hello\nthe in\n/adapter none\n/again\n"), format!("{two}{second}"), "the adapter changes the answer");
+    assert_ne!(
+        said("hello\nthe in\n/adapter none\n/again\n"),
+        format!("{two}{second}"),
+        "the adapter changes the answer"
+    );
     assert_eq!(said("hello\n/reset\nhello\n"), format!("{one}{one}"));
 }
 
@@ -52,9 +56,19 @@ fn turns_continue_the_state_and_adapters_are_switched() {
 fn commands_that_mean_nothing_are_told() {
     let place = Place::new();
     let (model, short) = (model(), ["--max-tokens", "3"]);
-    let done = talk(&place, &[&["chat", &model], &short[..]].concat(), "/again\n/nonsense\n/adapter\n/adapter nowhere\n/help\n\nhi\n");
+    let done = talk(
+        &place,
+        &[&["chat", &model], &short[..]].concat(),
+        "/again\n/nonsense\n/adapter\n/adapter nowhere\n/help\n\nhi\n",
+    );
     assert_eq!(done.code, Some(0), "{}", done.stderr);
-    for part in ["nothing has been said", "no command /nonsense", "/adapter NAME: none", "error: nowhere is not a directory", "/reset"] {
+    for part in [
+        "nothing has been said",
+        "no command /nonsense",
+        "/adapter NAME: none",
+        "error: nowhere is not a directory",
+        "/reset",
+    ] {
         assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
     }
     assert!(!done.stdout.is_empty());
