@@ -27,13 +27,14 @@ impl AdapterConfig {
         AdapterConfig { kind: LinearEntry::<K>::kind(), settings, length: 0 }
     }
 
-    /// Adapters of `K` with these settings after the MLP of every layer; [`AdapterConfig::with`] changes where they are.
+    /// Adapters of `K` with these settings after the MLP of every layer, as on a backbone that is not pretrained;
+    /// [`AdapterConfig::with`] changes where they are.
     ///
     /// # Panics
     /// When the settings are not a struct with named fields.
     pub fn stream<K: StreamKind>(settings: &K::Settings) -> Self {
         let own = settings::write(settings).expect("settings are structs");
-        let mut table = settings::write(&K::site_defaults(settings)).expect("settings are structs");
+        let mut table = settings::write(&K::site_defaults(settings, false)).expect("settings are structs");
         table.extend(own);
         AdapterConfig { kind: StreamEntry::<K>::kind(), settings: table, length: 0 }
     }

@@ -8,9 +8,10 @@
 //! `B`, `C`, `log_a` and `log_dt` are the same in all layers (those of one site); states and gates are each layer's own. With L
 //! layers it has `2 d D + 2 d + L` parameters where HRM has `L (2 d D + 2 d + 1)`.
 
-use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, last_states};
+use crate::adapters::kind::Context;
+use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, last_states};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, settings};
+use crate::settings::{Key, Table, settings};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{Poles, ScanPath, add, exp, linear, scale, scan};
 
@@ -26,7 +27,7 @@ settings! {
         /// Standard deviation of the initial B.
         pub b_std: f64 = "0.02",
         /// Standard deviation of the initial C.
-        pub c_std: f64 = "0.02",
+        pub c_std: f64 = "0.02; 0 on a pretrained backbone",
     }
 }
 
@@ -53,6 +54,15 @@ impl StreamKind for HankelShared {
 
     fn keys() -> Vec<Key> {
         Settings::keys()
+    }
+
+    fn defaults(_: &Table, context: &Context<'_>) -> Settings {
+        let c_std = if context.pretrained { 0.0 } else { Settings::default().c_std };
+        Settings { c_std, ..Settings::default() }
+    }
+
+    fn site_defaults(settings: &Settings, pretrained: bool) -> SiteSettings {
+        if pretrained && settings.c_std == 0.0 { SiteSettings::identity() } else { SiteSettings::default() }
     }
 
     fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {

@@ -113,10 +113,12 @@ impl StreamKind for Hrm {
         HrmConfig::defaults(given, context)
     }
 
-    fn site_defaults(settings: &HrmConfig) -> SiteSettings {
-        let input = if settings.preset == Preset::Paper { HrmInput::Residual } else { HrmInput::Norm };
-        let gate_init = if settings.preset == Preset::Identity { 1.0 } else { SiteSettings::default().gate_init };
-        SiteSettings { input, gate_init, ..SiteSettings::default() }
+    fn site_defaults(settings: &HrmConfig, _: bool) -> SiteSettings {
+        match settings.preset {
+            Preset::Paper => SiteSettings::default(),
+            Preset::Released => SiteSettings { input: HrmInput::Norm, ..SiteSettings::default() },
+            Preset::Identity => SiteSettings::identity(),
+        }
     }
 
     fn check(settings: &HrmConfig) -> std::result::Result<(), SettingsError> {

@@ -19,10 +19,11 @@
 //! state-tracking in linear RNNs through negative eigenvalues, 2024). `v` starts at 1 and -1 in turn and `V` at zero. There is no
 //! truncation in this mode: the averaged Gramians are for positive poles.
 
+use crate::adapters::kind::Context;
 use crate::adapters::stream::initial::alternating;
-use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, VaryingSystem};
+use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, VaryingSystem};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, settings};
+use crate::settings::{Key, Table, settings};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{add, clamp, exp, linear, multiply, scale, softplus};
 use serde::{Deserialize, Serialize};
@@ -47,7 +48,7 @@ settings! {
         /// Standard deviation of the initial B.
         pub b_std: f64 = "0.02",
         /// Standard deviation of the initial C.
-        pub c_std: f64 = "0.02",
+        pub c_std: f64 = "0.02; 0 on a pretrained backbone",
         /// Standard deviation of the initial P.
         pub p_std: f64 = "0.1",
         /// Which poles it can have: `"positive"`, or `"signed"` by the token.
@@ -102,6 +103,15 @@ impl StreamKind for Selective {
 
     fn keys() -> Vec<Key> {
         Settings::keys()
+    }
+
+    fn defaults(_: &Table, context: &Context<'_>) -> Settings {
+        let c_std = if context.pretrained { 0.0 } else { Settings::default().c_std };
+        Settings { c_std, ..Settings::default() }
+    }
+
+    fn site_defaults(settings: &Settings, pretrained: bool) -> SiteSettings {
+        if pretrained && settings.c_std == 0.0 { SiteSettings::identity() } else { SiteSettings::default() }
     }
 
     fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {

@@ -75,7 +75,7 @@ impl<K: StreamKind> AnyKind for StreamEntry<K> {
         let mut table = settings::write(&SiteSettings::default())?;
         table.extend(all.clone());
         let (own, _) = Self::read(&table)?;
-        let mut table = settings::write(&K::site_defaults(&own))?;
+        let mut table = settings::write(&K::site_defaults(&own, context.pretrained))?;
         table.extend(all);
         let (own, common) = Self::read(&table)?;
         Self::write(&own, &common)

@@ -154,8 +154,9 @@ pub trait StreamKind: StreamAdapter + Sized {
         Self::Settings::default()
     }
 
-    /// Where it is and what it reads, when that is not given.
-    fn site_defaults(_settings: &Self::Settings) -> SiteSettings {
+    /// Where it is, what it reads and its gate, when that is not given. On a pretrained backbone an adapter should begin as the
+    /// identity: an output of 0 behind [`SiteSettings::identity`], or a gate of 0.
+    fn site_defaults(_settings: &Self::Settings, _pretrained: bool) -> SiteSettings {
         SiteSettings::default()
     }
 

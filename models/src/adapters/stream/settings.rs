@@ -11,9 +11,9 @@ settings! {
         pub sites: Vec<StreamSite> = r#"`["mlp"]`"#,
         /// What is read: `"residual"`, the stream itself; `"norm"`, the normalised input of the sub-layer; `"sublayer"`, its output
         /// before the sum.
-        pub input: HrmInput = r#"`"residual"`"#,
+        pub input: HrmInput = r#"`"residual"`; `"norm"` on a pretrained backbone"#,
         /// Initial gate.
-        pub gate_init: f64 = "0.1; 1 with `preset = \"identity\"`",
+        pub gate_init: f64 = "0.1; 1 on a pretrained backbone",
         /// Whether the gate is trained.
         pub train_gate: bool = "true",
     }
@@ -26,6 +26,12 @@ impl Default for SiteSettings {
 }
 
 impl SiteSettings {
+    /// For an adapter whose output is 0 at first, as that of LoRA is by its B: it reads the normalised input of the sub-layer, whose size
+    /// is the same in every model, behind a gate of 1, through which the gradient passes whole.
+    pub fn identity() -> Self {
+        SiteSettings { input: HrmInput::Norm, gate_init: 1.0, ..Self::default() }
+    }
+
     /// At least one site, each once, all of the backbone's.
     pub(crate) fn check(&self, available: &[StreamSite]) -> Result<(), SettingsError> {
         let sites = &self.sites;
