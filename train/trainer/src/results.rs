@@ -121,6 +121,20 @@ pub enum Event {
         /// Number of trainable values.
         trainable: u64,
     },
+    /// An adapter on a pretrained backbone before its first step, on the first batch of the validation split.
+    Initial {
+        /// Name of the stage.
+        stage: String,
+        /// Sequences evaluated on.
+        sequences: usize,
+        /// Mean loss in nats.
+        loss: f64,
+        /// Mean loss of the backbone without the adapter.
+        backbone_loss: f64,
+        /// Largest `||gate y|| / ||h||` of all layers, for adapters on the stream.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        contribution: Option<f64>,
+    },
     /// One logged optimizer step.
     Step {
         /// Name of the stage.
@@ -304,6 +318,9 @@ pub struct TrainingResult {
     /// Mean training loss over the last logged steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_loss: Option<f64>,
+    /// Step and validation loss of the evaluations during training, on the first `eval_sequences` sequences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<(u64, f64)>,
     /// Validation figures at the end.
     pub validation: Scores,
 }

@@ -17,6 +17,7 @@ mod rows;
 mod run;
 mod session;
 mod stage;
+mod start;
 mod step_metrics;
 mod training;
 mod training_loop;

@@ -158,6 +158,7 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
                 reduction: reduction.as_ref(),
                 regularization: adapter.hsv_regularization,
             };
+            session.evaluate_start(&stage, adapter).map_err(|error| session.explain(error))?;
             let (training, model) = stage.run(&mut session, saved.take())?;
             let stage = Stage { model: &model, ..stage };
             let finished = session.finish_adapter(adapter, &stage, &training, &base_model);

@@ -7,6 +7,7 @@ use super::evaluate::{evaluate_and_generate, to_lines};
 use super::probe::{hold_gates, measure_exactness};
 use super::rows::{count_parameters, describe, layer_results, layer_states, scan_of};
 use super::stage::Stage;
+use super::start::Start;
 use super::truncate::{truncate, truncate_along_data};
 use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::results::{AdapterResult, BackboneResult, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
@@ -175,6 +176,32 @@ impl<'a> Session<'a> {
 
     fn stages(&self) -> usize {
         usize::from(self.config.pretrain.is_some()) + self.config.adapter.len()
+    }
+
+    /// Evaluates an adapter before its first step on a pretrained backbone, and warns when it harms the model.
+    pub(super) fn evaluate_start(&mut self, stage: &Stage<'_>, adapter: &AdapterConfig) -> Result<()> {
+        let fresh = self.state.step == 0 && !stage.model.adapters.parameters().is_empty();
+        if !fresh || !self.config.is_pretrained() || stage.task.sequences(Split::Validation) == 0 {
+            return Ok(());
+        }
+        // None: an interrupt, which the loop is about to see.
+        let Some(start) = Start::measure(stage)? else { return Ok(()) };
+        let remedy = match &adapter.path {
+            Some(path) => format!("was {} trained on this model, and to say something else?", path.display()),
+            None if stage.model.adapters.streams().next().is_some() => {
+                "`gate_init = 0`, or `c_std = 0` and `input = \"norm\"` (HRM: `preset = \"identity\"`), leaves the model as it is at \
+                 the start"
+                    .to_owned()
+            }
+            None => "its update should be 0 at the start".to_owned(),
+        };
+        if let Some(warning) = start.warning(stage.name, &remedy) {
+            tell!("{warning}");
+        }
+        let stage = stage.name.to_owned();
+        let Start { sequences, loss, backbone_loss, largest_contribution } = start;
+        let contribution = largest_contribution.map(|(_, _, size)| size);
+        Ok(self.log.write(&Event::Initial { stage, sequences, loss, backbone_loss, contribution })?)
     }
 
     /// The final evaluation of a row on all sequences of `splits`; a split without any is left out. What the adapters add to

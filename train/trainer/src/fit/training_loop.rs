@@ -101,6 +101,7 @@ impl Stage<'_> {
             tokens: done.tokens,
             seconds: done.seconds,
             final_loss: done.last_loss,
+            curve: done.curve.clone(),
             ..TrainingResult::default()
         };
         Ok((result, training.model().clone()))
@@ -214,6 +215,7 @@ impl Stage<'_> {
         // None: an interrupt, which the loop is about to see. The evaluation stays due.
         let Some(scores) = scores else { return Ok(()) };
         session.state.progress.evaluation_due = false;
+        session.state.progress.curve.extend(scores.get(metric::LOSS).map(|loss| (step, loss)));
         let shown = |(name, value): (&String, &f64)| format!("{name} {value:.4}");
         let main = [
             metric::LOSS,

@@ -60,6 +60,9 @@ pub struct StageProgress {
     pub window_steps: u64,
     /// Loss of the last log line.
     pub last_loss: Option<f64>,
+    /// Step and loss of the evaluations so far.
+    #[serde(default)]
+    pub curve: Vec<(u64, f64)>,
     /// Whether the evaluation of the present step is still to be done.
     pub evaluation_due: bool,
 }
