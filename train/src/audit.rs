@@ -2,8 +2,7 @@
 
 use anyhow::{Context, Result};
 use hankel_io::{Existing, terminal};
-use hankel_study::{audit, claims, experiment_header, read_results};
-use std::fs;
+use hankel_study::{audit, claims, experiment_files, experiment_header, plans, read_results};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -21,14 +20,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let (claims, cells) = (claims::all(), read_results(&args.results)?);
-    write(&args.output, &audit::audit(&claims, &cells))?;
     let here = || Some(PathBuf::from("train/experiments/paper")).filter(|path| path.is_dir());
-    let Some(experiments) = args.experiments.clone().or_else(here) else { return Ok(()) };
-    let unreadable = || format!("cannot read {}", experiments.display());
-    let entries = fs::read_dir(&experiments).with_context(unreadable)?;
-    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>().with_context(unreadable)?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    files.sort();
+    let experiments = args.experiments.clone().or_else(here);
+    let plans = experiments.as_ref().map(|directory| plans(directory, &cells)).transpose()?.unwrap_or_default();
+    write(&args.output, &audit::audit(&claims, &cells, &plans))?;
+    let files = experiments.as_ref().map(|directory| experiment_files(directory)).transpose()?.unwrap_or_default();
     for path in files {
         let text = hankel_io::input::read_to_string(&path)?;
         match experiment_header::rewrite(&text, &claims, &cells).with_context(|| path.display().to_string())? {

@@ -1,23 +1,26 @@
 //! `docs/reproduction.md`: the claims one by one, written from the files of results.
 
-use crate::claims::{Claim, Expect, Outcome, Verdict};
+use crate::claims::{self, Claim, Expect, Outcome, Verdict};
 use crate::measure::Group;
 use crate::statistics::Summary;
-use crate::{Cell, files, measure};
+use crate::{Cell, Plan, files, measure};
 use hankel_trainer::format::{capitalised, significant as number};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// The audit of `claims` on `cells`, as Markdown.
-pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
-    let outcomes: Vec<Outcome> = claims.iter().map(|claim| claim.evaluate(cells)).collect();
+/// The audit of `claims` on `cells`, as Markdown, which says where there are more or fewer of them than in `plans`.
+pub fn audit(claims: &[Claim], cells: &[Cell], plans: &[Plan]) -> String {
+    let outcomes = claims::evaluate(claims, cells);
     let mut out = String::from(HEAD);
-    let names = ["confirmed", "not confirmed", "not testable here", "not measured"];
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
-    let counts: Vec<String> = names.iter().map(|name| format!("{} {name}", count(name))).collect();
+    let counts: Vec<String> = Verdict::NAMES.iter().map(|name| format!("{} {name}", count(name))).collect();
     let undecided = outcomes.iter().filter(|outcome| outcome.verdict.is_undecided()).count();
-    let _ = write!(out, "\nOf {} claims: {}. ", outcomes.len(), counts.join(", "));
-    let _ = write!(out, "Of those not confirmed {undecided} are undecided, so that more runs might confirm them.\n\n");
+    let _ = writeln!(out, "\nOf {} claims: {}.\n", outcomes.len(), counts.join(", "));
+    out += &overview(&outcomes);
+    let _ = write!(
+        out,
+        "\n## All claims\n\nOf those not confirmed {undecided} are undecided: more runs might confirm them.\n\n"
+    );
     out += "| claim | paper | ours (mean ± sd, n) | verdict |\n| --- | --- | --- | --- |\n";
     for outcome in &outcomes {
         let claim = outcome.claim;
@@ -33,7 +36,7 @@ pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
     for outcome in &outcomes {
         if outcome.claim.experiment != experiment {
             experiment = &outcome.claim.experiment;
-            let _ = write!(out, "\n## {experiment}\n\n{}", section(experiment, cells));
+            let _ = write!(out, "\n## {experiment}\n\n{}", section(experiment, cells, plans));
         }
         out += &one(outcome);
     }
@@ -43,21 +46,63 @@ pub fn audit(claims: &[Claim], cells: &[Cell]) -> String {
 const HEAD: &str = "# Reproduction of the paper's claims
 
 Written by `train audit` from the figures in [results](results) and the list of claims in `train/study/src/claims.toml`; no number or verdict here is
-typed by hand. A figure is the mean over runs ± its standard deviation. Differences are taken between rows of the same run (same seed, data,
-table and backbone), and a claim of a difference is *confirmed* when the 95 % interval of Student's t for the mean difference is on the claimed side of
-zero at every point of the grid that was run, *not confirmed* otherwise: *undecided* where the interval includes it, *the contrary* where it is on the
-other side. A claim of a size is confirmed when the mean is in the stated range, *outside* when it is not; t, p and Hedges' g are of the distance from what
-is claimed. Confirmed at some of the points that a claim is about is not confirmed at all of them: the verdict tells how many.
+typed by hand. A figure is the mean over runs ± its standard deviation. Differences are taken between rows of the same run: same seed, data, table and
+backbone. A claim stands at a point when the 95 % interval of Student's t is on the claimed side, or within the claimed range for a size and for the equality of
+two rows (two one-sided tests). It has to stand at every point of the grid that it is about, and after Holm's correction over all claims that are
+tested.
+
+| verdict | |
+| --- | --- |
+| confirmed | shown at every point, after the correction |
+| confirmed in part | shown at every point that was run; the claim is about more |
+| not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could; *the contrary*: it lies on the other side; *outside* the claimed range |
+| true by construction | no data could have spoken against it |
+| no comparison | a compared row is no better than the model without an adapter |
+| not converged | a compared row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more; or no curve is on record (results of before curves were kept) |
+| not measured, not testable here | what is missing |
 ";
 
+/// What holds, what does not, and what nobody can say yet.
+fn overview(outcomes: &[Outcome]) -> String {
+    let mut out = String::from("| | claims |\n| --- | --- |\n");
+    let mut row = |title: &str, is_in: &dyn Fn(&Verdict) -> bool| {
+        let own: Vec<String> = outcomes
+            .iter()
+            .filter(|outcome| is_in(&outcome.verdict))
+            .map(|outcome| format!("[{0}](#{0})", outcome.claim.id))
+            .collect();
+        let _ = writeln!(
+            out,
+            "| {title} ({}) | {} |",
+            own.len(),
+            if own.is_empty() { "–".to_owned() } else { own.join(", ") }
+        );
+    };
+    row("What holds", &|verdict| *verdict == Verdict::Confirmed);
+    row("Holds where it was run", &|verdict| matches!(verdict, Verdict::InPart(_)));
+    row("What does not hold", &|verdict| matches!(verdict, Verdict::NotConfirmed(_)) && !verdict.is_undecided());
+    row("What nobody can say yet", &|verdict| {
+        verdict.is_undecided()
+            || matches!(verdict, Verdict::NoComparison(_) | Verdict::NotConverged(_) | Verdict::NotMeasured(_))
+    });
+    row("What the data could not have refuted", &|verdict| matches!(verdict, Verdict::ByConstruction(_)));
+    row("What takes other hardware", &|verdict| matches!(verdict, Verdict::NotTestable(_)));
+    out
+}
+
 /// Which cells there are of an experiment, as a section of the page.
-fn section(experiment: &str, cells: &[Cell]) -> String {
+fn section(experiment: &str, cells: &[Cell], plans: &[Plan]) -> String {
     let file = format!("`train/experiments/paper/{experiment}.toml`");
     let runs = runs(experiment, cells);
     if runs.is_empty() {
         return format!("{file} has not been run.\n");
     }
-    runs.iter().map(|run| format!("{file} {run}\n")).collect::<Vec<_>>().join("\n")
+    let mut out = runs.iter().map(|run| format!("{file} {run}\n")).collect::<Vec<_>>().join("\n");
+    for deviation in plans.iter().filter(|plan| plan.experiment == experiment).filter_map(|plan| plan.deviation(cells))
+    {
+        let _ = write!(out, "\n**Not as planned:** {deviation}.\n");
+    }
+    out
 }
 
 /// Which cells there are of an experiment, a sentence for each scale: how many, of what, where and how long.
@@ -118,8 +163,16 @@ fn one(outcome: &Outcome) -> String {
             counted(outcome.measured.diverged, "run")
         );
     }
-    let scale =
-        outcome.scale.as_ref().filter(|_| matches!(outcome.verdict, Verdict::Confirmed(_) | Verdict::NotConfirmed(_)));
+    if let Some(corrected) = outcome.corrected {
+        let _ = writeln!(
+            out,
+            "- Test of the claim: p = {}; after Holm's correction over {} tests {}.",
+            number(corrected.p),
+            corrected.tests,
+            number(corrected.holm)
+        );
+    }
+    let scale = outcome.scale.as_ref().filter(|_| outcome.verdict.is_decided());
     let scale = scale.map_or_else(String::new, |scale| format!(" (at scale `{scale}`)"));
     let why = match outcome.verdict.reason() {
         "" => String::new(),
@@ -157,7 +210,7 @@ pub(super) fn compared(group: &Group) -> String {
 /// A group in a line: both sides, interval, test and size of the effect.
 fn detail(group: &Group, expect: Expect) -> String {
     let mut out = compared(group);
-    if let Expect::AtMost(_) = expect {
+    if let Expect::AtMost(_) | Expect::EachWithin(..) = expect {
         let _ = write!(out, "; largest {}", number(group.largest()));
     } else if let Some(e) = group.estimate(expect.limit().unwrap_or(0.0)) {
         let ((low, high), (least, most)) = (e.interval, e.bootstrap);

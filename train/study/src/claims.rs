@@ -2,10 +2,21 @@
 //!
 //! They are data (`claims.toml`). No outcome is written down anywhere: verdicts are computed from cells.
 
+mod comparison;
+mod convergence;
+mod expect;
+mod family;
+
+pub use expect::Expect;
+pub use family::{Corrected, evaluate};
+
 use crate::measure::{self, Group, Measure, Measured};
-use crate::statistics::CONFIDENCE;
 use crate::{Cell, SMOKE};
+use expect::Finding;
 use serde::Deserialize;
+
+/// What a group shows whose interval has the limit in it.
+const UNDECIDED: &str = "undecided";
 
 /// A claim.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -28,6 +39,9 @@ pub struct Claim {
     /// At how many values of the axes in `measure.by` it is claimed, where a scale may have fewer.
     #[serde(default)]
     pub points: usize,
+    /// Why no data could speak against it, if that is so.
+    #[serde(default)]
+    pub by_construction: String,
     /// Scales that can tell.
     #[serde(default = "Claim::default_scales")]
     pub scales: Vec<String>,
@@ -37,32 +51,21 @@ pub struct Claim {
     pub expect: Expect,
 }
 
-/// What a measurement must show.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Expect {
-    /// The whole interval of the mean is above this.
-    Above(f64),
-    /// The whole interval of the mean is below this.
-    Below(f64),
-    /// The whole interval of the mean is between these.
-    Within(f64, f64),
-    /// The mean is between these.
-    MeanWithin(f64, f64),
-    /// No value is above this.
-    AtMost(f64),
-}
-
-/// What a group shows whose interval has the limit in it.
-const UNDECIDED: &str = "undecided";
-
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The measurement shows it; at how many of its points, when not at all.
-    Confirmed(String),
+    /// The measurement shows it, at every point that it is about.
+    Confirmed,
+    /// The measurement shows it wherever it was made, which is not everywhere.
+    InPart(String),
     /// It does not, and what it shows instead.
     NotConfirmed(String),
+    /// No measurement could have spoken against it, and why.
+    ByConstruction(String),
+    /// The rows that are compared are no better than what they must beat, or there is nothing to tell.
+    NoComparison(String),
+    /// Rows that are compared were still learning when they were stopped, or nothing tells.
+    NotConverged(String),
     /// It cannot be measured here, and why.
     NotTestable(String),
     /// Nothing that could tell was run, and what is missing.
@@ -80,6 +83,8 @@ pub struct Outcome<'a> {
     pub measured: Measured,
     /// What they say.
     pub verdict: Verdict,
+    /// Its test among those of all claims, once [`evaluate`] has compared them.
+    pub corrected: Option<Corrected>,
 }
 
 /// All claims, in the order of the report.
@@ -100,9 +105,9 @@ impl Claim {
         vec!["full".to_owned(), "small".to_owned()]
     }
 
-    /// The claim measured on the cells of its experiment, those of the first of its scales on which it can be evaluated; on those of
-    /// another scale there are figures but no verdict.
-    pub fn evaluate<'a>(&'a self, cells: &[Cell]) -> Outcome<'a> {
+    /// The claim by itself, measured on the cells of its experiment, those of the first of its scales on which it can be evaluated; on
+    /// those of another scale there are figures but no verdict. [`evaluate`] is for claims that stand together.
+    pub(crate) fn evaluate_alone<'a>(&'a self, cells: &[Cell]) -> Outcome<'a> {
         let own: Vec<&Cell> = cells.iter().filter(|cell| cell.id.experiment == self.experiment).collect();
         let at = |scale: &Option<String>| -> Vec<&Cell> {
             own.iter().copied().filter(|cell| cell.id.scale == *scale).collect()
@@ -110,9 +115,10 @@ impl Claim {
         let evaluated = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
         let mut outcomes: Vec<Outcome> = evaluated
             .map(|scale| {
-                let measured = measure::measure(&self.measure, &at(&scale));
-                let verdict = self.verdict(&measured);
-                Outcome { claim: self, scale, measured, verdict }
+                let cells = at(&scale);
+                let measured = measure::measure(&self.measure, &cells);
+                let verdict = self.verdict(&measured, &cells);
+                Outcome { claim: self, scale, measured, verdict, corrected: None }
             })
             .collect();
         let decided = outcomes.iter().position(|outcome| !matches!(outcome.verdict, Verdict::NotMeasured(_)));
@@ -129,10 +135,10 @@ impl Claim {
             Some(scale) => Verdict::NotMeasured(format!("the scale `{scale}` cannot tell")),
             None => Verdict::NotMeasured("not run yet".into()),
         };
-        Outcome { claim: self, scale, measured, verdict }
+        Outcome { claim: self, scale, measured, verdict, corrected: None }
     }
 
-    fn verdict(&self, measured: &Measured) -> Verdict {
+    fn verdict(&self, measured: &Measured, cells: &[&Cell]) -> Verdict {
         let diverged =
             if measured.diverged > 0 { format!(", {} runs diverged", measured.diverged) } else { String::new() };
         if measured.groups.is_empty() {
@@ -144,6 +150,12 @@ impl Claim {
         }
         if !measured.missing.is_empty() {
             return Verdict::NotMeasured(format!("no figures at {}{diverged}", measured.missing.join("; ")));
+        }
+        if !self.by_construction.is_empty() {
+            return Verdict::ByConstruction(self.by_construction.clone());
+        }
+        if let Some(problem) = comparison::problem(&self.measure, cells) {
+            return problem;
         }
         let findings: Vec<(&Group, Finding)> =
             measured.groups.iter().map(|group| (group, self.expect.evaluate(group))).collect();
@@ -166,80 +178,43 @@ impl Claim {
             return Verdict::NotConfirmed(failed.join("; "));
         }
         let points = measured.groups.len();
-        Verdict::Confirmed(match self.points {
-            all if all > points => format!("at {points} of {all} points"),
-            _ => String::new(),
-        })
-    }
-}
-
-/// What a group of cells says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Finding {
-    Shown,
-    Contrary,
-    Outside,
-    Undecided,
-    TooFew,
-}
-
-impl Expect {
-    fn evaluate(self, group: &Group) -> Finding {
-        let mean = group.summary.mean;
-        let decide = |shown: bool| if shown { Finding::Shown } else { Finding::Outside };
-        match self {
-            Expect::MeanWithin(low, high) => return decide((low..=high).contains(&mean)),
-            Expect::AtMost(limit) => return decide(group.largest() <= limit),
-            _ => {}
+        match self.points {
+            all if all > points => Verdict::InPart(format!("at {points} of {all} points")),
+            _ => Verdict::Confirmed,
         }
-        let Some(estimate) = group.estimate(0.0) else { return Finding::TooFew };
-        let (low, high) = estimate.interval;
-        let (shown, contrary) = match self {
-            Expect::Above(limit) => (low > limit, high < limit),
-            Expect::Below(limit) => (high < limit, low > limit),
-            Expect::Within(least, most) => (low >= least && high <= most, high < least || low > most),
-            Expect::MeanWithin(..) | Expect::AtMost(_) => unreachable!("decided above"),
-        };
-        match (shown, contrary) {
-            (true, _) => Finding::Shown,
-            (_, true) => Finding::Contrary,
-            _ => Finding::Undecided,
-        }
-    }
-
-    /// What the mean is tested against, where a side of something is claimed.
-    pub fn limit(self) -> Option<f64> {
-        match self {
-            Expect::Above(limit) | Expect::Below(limit) => Some(limit),
-            Expect::Within(..) | Expect::MeanWithin(..) | Expect::AtMost(_) => None,
-        }
-    }
-
-    /// In words.
-    pub fn describe(self) -> String {
-        let interval = format!("the {:.0} % interval of the mean", 100.0 * CONFIDENCE);
-        let words = match self {
-            Expect::Above(limit) => format!("{interval} is above {limit}"),
-            Expect::Below(limit) => format!("{interval} is below {limit}"),
-            Expect::Within(low, high) => format!("{interval} is within {low} to {high}"),
-            Expect::MeanWithin(low, high) if low == high => format!("the mean is {low}"),
-            Expect::MeanWithin(low, high) => format!("the mean is within {low} to {high}"),
-            Expect::AtMost(limit) if limit < 1e-3 => format!("no value is above {limit:e}"),
-            Expect::AtMost(limit) => format!("no value is above {limit}"),
-        };
-        words.replace('-', "−")
     }
 }
 
 impl Verdict {
+    /// The names of all verdicts, in the order of the page.
+    pub const NAMES: [&str; 8] = [
+        "confirmed",
+        "confirmed in part",
+        "not confirmed",
+        "true by construction",
+        "no comparison",
+        "not converged",
+        "not measured",
+        "not testable here",
+    ];
+
     /// Its name.
     pub fn name(&self) -> &'static str {
-        match self {
-            Verdict::Confirmed(_) => "confirmed",
-            Verdict::NotConfirmed(_) => "not confirmed",
-            Verdict::NotTestable(_) => "not testable here",
-            Verdict::NotMeasured(_) => "not measured",
-        }
+        Self::NAMES[match self {
+            Verdict::Confirmed => 0,
+            Verdict::InPart(_) => 1,
+            Verdict::NotConfirmed(_) => 2,
+            Verdict::ByConstruction(_) => 3,
+            Verdict::NoComparison(_) => 4,
+            Verdict::NotConverged(_) => 5,
+            Verdict::NotMeasured(_) => 6,
+            Verdict::NotTestable(_) => 7,
+        }]
+    }
+
+    /// Whether figures were held against what was claimed.
+    pub fn is_decided(&self) -> bool {
+        matches!(self, Verdict::Confirmed | Verdict::InPart(_) | Verdict::NotConfirmed(_))
     }
 
     /// Whether more runs could still confirm it: nothing is against it but the width of intervals.
@@ -250,8 +225,14 @@ impl Verdict {
     /// The reason, to print after the name.
     pub fn reason(&self) -> &str {
         match self {
-            Verdict::Confirmed(at) => at,
-            Verdict::NotConfirmed(why) | Verdict::NotTestable(why) | Verdict::NotMeasured(why) => why,
+            Verdict::Confirmed => "",
+            Verdict::InPart(why)
+            | Verdict::NotConfirmed(why)
+            | Verdict::ByConstruction(why)
+            | Verdict::NoComparison(why)
+            | Verdict::NotConverged(why)
+            | Verdict::NotTestable(why)
+            | Verdict::NotMeasured(why) => why,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Cell;
 use crate::audit::{compared, runs};
-use crate::claims::{Claim, Verdict};
+use crate::claims::{self, Claim};
 use serde::Deserialize;
 use std::fmt::Write as _;
 
@@ -35,18 +35,14 @@ fn measured(experiment: &str, claims: &[Claim], cells: &[Cell]) -> String {
     for run in runs {
         let _ = writeln!(out, "{MARK} {run}");
     }
-    for claim in claims.iter().filter(|claim| claim.experiment == experiment) {
-        let outcome = claim.evaluate(cells);
-        if matches!(outcome.verdict, Verdict::NotTestable(_) | Verdict::NotMeasured(_)) {
-            let _ = writeln!(out, "# {}: {}, {}", claim.id, outcome.verdict.name(), outcome.verdict.reason());
+    for outcome in claims::evaluate(claims, cells).iter().filter(|outcome| outcome.claim.experiment == experiment) {
+        let (claim, verdict) = (outcome.claim, &outcome.verdict);
+        if !verdict.is_decided() {
+            let _ = writeln!(out, "# {}: {}, {}", claim.id, verdict.name(), verdict.reason());
             continue;
         }
-        let more = match &outcome.verdict {
-            Verdict::Confirmed(at) if !at.is_empty() => format!(" {at}"),
-            verdict if verdict.is_undecided() => ", undecided".to_owned(),
-            _ => String::new(),
-        };
-        let _ = writeln!(out, "# {}: {}{more}. {}", claim.id, outcome.verdict.name(), claim.ours);
+        let more = if verdict.is_undecided() { ", undecided" } else { "" };
+        let _ = writeln!(out, "# {}: {}{more}. {}", claim.id, verdict.name(), claim.ours);
         for group in &outcome.measured.groups {
             let _ = writeln!(out, "#   {}", compared(group));
         }

@@ -12,6 +12,7 @@ pub mod claims;
 pub mod experiment_header;
 mod files;
 mod measure;
+mod plan;
 pub mod report;
 mod run_directories;
 mod statistics;
@@ -20,6 +21,7 @@ pub mod sweep;
 mod testing;
 
 pub use files::{FileError, read_results, write_results};
+pub use plan::{Plan, PlanError, experiment_files, plans};
 
 use hankel_trainer::results::RunResult;
 use serde::{Deserialize, Serialize};
@@ -98,7 +100,11 @@ mod tests {
         let cells = read_results(&root.join("docs/results")).unwrap();
         let claims = claims::all();
         let page = fs::read_to_string(root.join("docs/reproduction.md")).unwrap();
-        assert!(page == audit::audit(&claims, &cells), "docs/reproduction.md is not up to date: run `train audit`");
+        let plans = plans(&root.join("train/experiments/paper"), &cells).unwrap();
+        assert!(
+            page == audit::audit(&claims, &cells, &plans),
+            "docs/reproduction.md is not up to date: run `train audit`"
+        );
         for entry in fs::read_dir(root.join("train/experiments/paper")).unwrap() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();

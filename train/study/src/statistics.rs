@@ -108,6 +108,19 @@ fn small_sample_correction(degrees: f64) -> f64 {
     (ln_gamma(degrees / 2.0) - ln_gamma((degrees - 1.0) / 2.0) - 0.5 * (degrees / 2.0).ln()).exp()
 }
 
+/// `p` values after Holm's correction, in their order: the k-th smallest of m times `m - k + 1`, none below a smaller one's, at most 1
+/// (S. Holm, A simple sequentially rejective multiple test procedure, 1979).
+pub(crate) fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    let (mut corrected, mut largest) = (vec![0.0; p.len()], 0.0_f64);
+    for (smaller, &index) in order.iter().enumerate() {
+        largest = largest.max((p.len() - smaller) as f64 * p[index]).min(1.0);
+        corrected[index] = largest;
+    }
+    corrected
+}
+
 /// Slope of the least-squares line through points.
 pub(crate) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let n = points.len() as f64;
@@ -167,6 +180,16 @@ mod tests {
         for (degrees, factor) in [(2.0, 0.5642), (3.0, 0.7236), (10.0, 0.9227), (50.0, 0.9849)] {
             assert!((small_sample_correction(degrees) - factor).abs() < 1e-4, "{degrees}");
         }
+    }
+
+    /// p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") of R.
+    #[test]
+    fn holm_as_r_has_it() {
+        for (own, expected) in holm(&[0.01, 0.04, 0.03, 0.005]).into_iter().zip([0.03, 0.06, 0.06, 0.02]) {
+            near(own, expected);
+        }
+        assert_eq!(holm(&[0.7, 0.9]), [1.0, 1.0]);
+        assert!(holm(&[]).is_empty());
     }
 
     #[test]

@@ -3,17 +3,27 @@
 use super::*;
 use crate::CellId;
 use crate::testing::result;
-use hankel_trainer::results::{AdapterResult, Scores, TaskResult};
+use hankel_trainer::results::{AdapterResult, Scores, TaskResult, TrainingResult};
 use std::collections::BTreeMap;
 
-fn cell(length: u32, seed: u32, rows: &[(&str, f64)]) -> Cell {
-    let row = |&(name, accuracy): &(&str, f64)| AdapterResult {
+/// A row whose loss is 1 less its accuracy, and level at the end of its training.
+fn row(name: &str, accuracy: f64) -> AdapterResult {
+    let loss = 1.0 - accuracy;
+    AdapterResult {
         name: name.into(),
-        validation: Scores { metrics: BTreeMap::from([("accuracy".into(), accuracy)]), ..Scores::default() },
+        training: Some(TrainingResult { steps: 100, curve: vec![(80, loss), (90, loss)], ..TrainingResult::default() }),
+        validation: Scores {
+            metrics: BTreeMap::from([("accuracy".into(), accuracy), ("loss".into(), loss)]),
+            ..Scores::default()
+        },
         ..AdapterResult::default()
-    };
+    }
+}
+
+/// A cell with these accuracies; without an adapter it is 0.2.
+fn cell(length: u32, seed: u32, rows: &[(&str, f64)]) -> Cell {
     let mut result = result();
-    result.rows = rows.iter().map(row).collect();
+    result.rows = [("none", 0.2)].iter().chain(rows).map(|&(name, accuracy)| row(name, accuracy)).collect();
     result.task = TaskResult {
         baselines: BTreeMap::from([("window_1".into(), 0.4)]),
         primary_metric: "accuracy".into(),
@@ -50,9 +60,10 @@ fn the_list_is_sound() {
     assert!(claims.len() > 30);
     for (index, claim) in claims.iter().enumerate() {
         assert!(claims[..index].iter().all(|other| other.id != claim.id), "{} twice", claim.id);
+        assert!(claim.points > 0 || claim.measure.by.is_empty(), "{}: at how many points?", claim.id);
         assert!(!claim.paper.is_empty() && !claim.ours.is_empty() && !claim.scales.is_empty(), "{}", claim.id);
         assert!(claim.scales.iter().all(|scale| scale != SMOKE), "{}", claim.id);
-        let outcome = claim.evaluate(&[]);
+        let outcome = claim.evaluate_alone(&[]);
         assert!(matches!(outcome.verdict, Verdict::NotMeasured(_) | Verdict::NotTestable(_)), "{}", claim.id);
     }
 }
@@ -61,8 +72,8 @@ fn the_list_is_sound() {
 #[test]
 fn pairs_decide() {
     let claim = claim(AHEAD);
-    let verdict = |gaps: &[(u32, &[f64])]| claim.evaluate(&cells(gaps)).verdict;
-    assert_eq!(verdict(&[(64, &[0.02, 0.021, 0.019]), (128, &[0.03, 0.031, 0.03])]), Verdict::Confirmed(String::new()));
+    let verdict = |gaps: &[(u32, &[f64])]| claim.evaluate_alone(&cells(gaps)).verdict;
+    assert_eq!(verdict(&[(64, &[0.02, 0.021, 0.019]), (128, &[0.03, 0.031, 0.03])]), Verdict::Confirmed);
     assert_eq!(
         verdict(&[(64, &[0.02, 0.021, 0.019]), (128, &[-0.03, -0.031, -0.03])]),
         Verdict::NotConfirmed("the contrary at length 128".into())
@@ -72,7 +83,7 @@ fn pairs_decide() {
     assert!(matches!(verdict(&[]), Verdict::NotMeasured(why) if why == "not run yet"));
     let mut smoke = cells(&[(64, &[0.02, 0.021])]);
     smoke.iter_mut().for_each(|cell| cell.id.scale = Some(SMOKE.into()));
-    let outcome = claim.evaluate(&smoke);
+    let outcome = claim.evaluate_alone(&smoke);
     assert!(matches!(outcome.verdict, Verdict::NotMeasured(_)) && outcome.measured.groups.len() == 1);
 }
 
@@ -81,13 +92,13 @@ fn trends_ratios_baselines_and_other_cells() {
     let cells = cells(&[(64, &[0.01, 0.02, 0.03]), (256, &[0.05, 0.06, 0.07])]);
     let outcome_of = |text: &str| {
         let claim = claim(text);
-        let Outcome { measured, verdict, .. } = claim.evaluate(&cells);
+        let Outcome { measured, verdict, .. } = claim.evaluate_alone(&cells);
         (measured.groups, verdict)
     };
     let (groups, verdict) = outcome_of(
         "measure = { of = \"accuracy\", row = \"hrm\", against = \"lora\", trend = \"length\" }\nexpect = { above = 0.0 }",
     );
-    assert_eq!((groups.len(), verdict), (1, Verdict::Confirmed(String::new())));
+    assert_eq!((groups.len(), verdict), (1, Verdict::Confirmed));
     assert!((groups[0].summary.mean - 0.02).abs() < 1e-12, "two doublings, 0.04 more");
     let (groups, verdict) = outcome_of(
         "measure = { of = \"accuracy\", row = \"lora\", against = \"window_1\", combine = \"spread\", where = { length = \"64\" } }\n\
@@ -101,7 +112,7 @@ fn trends_ratios_baselines_and_other_cells() {
     assert!((groups[0].summary.mean - 0.2 / 3.0).abs() < 1e-12);
     let (groups, _) = outcome_of(
         "measure = { of = \"accuracy\", row = \"lora\", against = \"window_1\", combine = \"ratio\", where = { length = \"64\" } }\n\
-         expect = { mean_within = [1.5, 1.5] }",
+         expect = { within = [1.5, 1.5] }",
     );
     let expected = (0.5 / 0.4 + 0.6 / 0.4 + 0.7 / 0.4) / 3.0;
     assert!((groups[0].summary.mean - expected).abs() < 1e-12 && groups[0].summary.n == 3);
@@ -109,7 +120,7 @@ fn trends_ratios_baselines_and_other_cells() {
         "measure = { of = \"accuracy\", row = \"hrm\", against = \"hrm\", where = { length = \"256\" }, against_where = { length = \"64\" } }\n\
          expect = { within = [0.03, 0.05] }",
     );
-    assert_eq!(verdict, Verdict::Confirmed(String::new()));
+    assert_eq!(verdict, Verdict::Confirmed);
     assert!((groups[0].summary.mean - 0.04).abs() < 1e-12);
     let (groups, verdict) =
         outcome_of("measure = { of = \"accuracy\", row = [\"lora\", \"hrm\"] }\nexpect = { at_most = 0.6 }");
@@ -123,11 +134,11 @@ fn trends_ratios_baselines_and_other_cells() {
 fn divergence_is_an_outcome() {
     let mut cells = cells(&[(64, &[0.0, 0.0])]);
     cells[0] = Cell { diverged: Some("not finite".into()), result: None, ..cells[0].clone() };
-    let share = claim("measure = { of = \"diverged\", row = \"hrm\" }\nexpect = { mean_within = [1.0, 1.0] }");
-    let outcome = share.evaluate(&cells);
+    let share = claim("measure = { of = \"diverged\", row = \"hrm\" }\nexpect = { each_within = [1.0, 1.0] }");
+    let outcome = share.evaluate_alone(&cells);
     assert_eq!((outcome.measured.groups[0].summary.mean, outcome.measured.diverged), (0.5, 1));
     assert!(matches!(outcome.verdict, Verdict::NotConfirmed(_)));
-    assert!(matches!(claim(AHEAD).evaluate(&cells).verdict, Verdict::NotMeasured(_)), "one pair is left");
+    assert!(matches!(claim(AHEAD).evaluate_alone(&cells).verdict, Verdict::NotMeasured(_)), "one pair is left");
 }
 
 /// A point of the grid where every run diverged is not passed over, and one that was not run is counted.
@@ -135,16 +146,16 @@ fn divergence_is_an_outcome() {
 fn points_without_figures() {
     let mut cells = cells(&[(64, &[0.02, 0.021, 0.019]), (128, &[0.03, 0.031, 0.03])]);
     let nine = claim(&format!("points = 9\n{AHEAD}"));
-    let verdict = nine.evaluate(&cells).verdict;
-    assert_eq!(verdict, Verdict::Confirmed("at 2 of 9 points".into()));
-    assert_eq!(claim(&format!("points = 2\n{AHEAD}")).evaluate(&cells).verdict, Verdict::Confirmed(String::new()));
+    let verdict = nine.evaluate_alone(&cells).verdict;
+    assert_eq!(verdict, Verdict::InPart("at 2 of 9 points".into()));
+    assert_eq!(claim(&format!("points = 2\n{AHEAD}")).evaluate_alone(&cells).verdict, Verdict::Confirmed);
     for cell in cells.iter_mut().filter(|cell| cell.id.axis("length") == Some("128")) {
         *cell = Cell { diverged: Some("not finite".into()), result: None, ..cell.clone() };
     }
-    let verdict = nine.evaluate(&cells).verdict;
+    let verdict = nine.evaluate_alone(&cells).verdict;
     assert_eq!(verdict, Verdict::NotMeasured("no figures at length 128, 3 runs diverged".into()));
     let slope = "measure = { of = \"accuracy\", row = \"hrm\", against = \"lora\", trend = \"length\" }\nexpect = { above = 0.0 }";
-    let verdict = claim(slope).evaluate(&cells).verdict;
+    let verdict = claim(slope).evaluate_alone(&cells).verdict;
     assert_eq!(verdict, Verdict::NotMeasured("a slope takes several values of length, 3 runs diverged".into()));
 }
 
@@ -155,8 +166,8 @@ fn a_scale_that_is_not_finished_does_not_hide_one_that_is() {
     first.id.scale = Some("full".into());
     cells.push(first);
     let outcome_of = claim(AHEAD);
-    let outcome = outcome_of.evaluate(&cells);
-    assert_eq!((outcome.scale.as_deref(), outcome.verdict), (Some("small"), Verdict::Confirmed(String::new())));
+    let outcome = outcome_of.evaluate_alone(&cells);
+    assert_eq!((outcome.scale.as_deref(), outcome.verdict), (Some("small"), Verdict::Confirmed));
 }
 
 #[test]
@@ -164,4 +175,106 @@ fn what_is_undecided_and_what_is_not() {
     let undecided = |verdict: &str| Verdict::NotConfirmed(verdict.into()).is_undecided();
     assert!(undecided("undecided") && undecided("undecided at length 64; undecided at length 128"));
     assert!(!undecided("undecided at length 64; the contrary at length 128") && !undecided("outside"));
+}
+
+/// Numbers that are normal and nothing else, by Box and Muller from a linear congruence.
+fn normals() -> impl Iterator<Item = f64> {
+    let mut state = 1_u64;
+    let mut uniform = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    };
+    std::iter::from_fn(move || Some((-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()))
+}
+
+/// 67 claims of which none is true: chance confirms one of them in at most 5 % of such studies, and in most without the correction.
+#[test]
+fn chance_confirms_at_the_nominal_rate() {
+    const STUDIES: usize = 60;
+    let claims: Vec<Claim> = (0..67)
+        .map(|i| {
+            claim(&format!(
+                "measure = {{ of = \"accuracy\", row = \"r{i}\", against = \"lora\" }}\nexpect = {{ above = 0.0 }}"
+            ))
+        })
+        .collect();
+    let mut noise = normals();
+    let (mut alone, mut together) = (0, 0);
+    for _ in 0..STUDIES {
+        let cells: Vec<Cell> = (0..5)
+            .map(|seed| {
+                let names: Vec<String> = (0..67).map(|i| format!("r{i}")).collect();
+                let mut rows: Vec<(&str, f64)> =
+                    names.iter().map(|name| (name.as_str(), 0.5 + 0.01 * noise.next().unwrap())).collect();
+                rows.push(("lora", 0.5));
+                cell(64, seed, &rows)
+            })
+            .collect();
+        let confirmed = |outcome: &Outcome| outcome.verdict == Verdict::Confirmed;
+        alone += usize::from(claims.iter().any(|claim| confirmed(&claim.evaluate_alone(&cells))));
+        together += usize::from(evaluate(&claims, &cells).iter().any(confirmed));
+    }
+    // 0.05 of 60 and two standard deviations.
+    assert!(together <= 6, "{together} of {STUDIES}");
+    assert!(alone > STUDIES / 2, "{alone} of {STUDIES}");
+}
+
+#[test]
+fn what_is_clear_stands_the_correction() {
+    let claims = [claim(AHEAD), claim(&AHEAD.replace("above = 0.0", "above = 0.0195"))];
+    let cells = cells(&[(64, &[0.02, 0.021, 0.0195, 0.0205, 0.0202])]);
+    let outcomes = evaluate(&claims, &cells);
+    assert_eq!(outcomes[0].verdict, Verdict::Confirmed);
+    let [first, second] = [0, 1].map(|i| outcomes[i].corrected.unwrap());
+    assert_eq!((first.tests, first.holm), (2, 2.0 * first.p));
+    assert!(first.p < second.p && second.holm == second.p);
+}
+
+#[test]
+fn a_claim_that_nothing_can_refute_is_called_so() {
+    let claim = claim(&format!("by_construction = \"it is so\"\n{AHEAD}"));
+    let verdict = |gaps: &[f64]| claim.evaluate_alone(&cells(&[(64, gaps)])).verdict;
+    assert_eq!(verdict(&[0.02, 0.021, 0.019]), Verdict::ByConstruction("it is so".into()));
+    assert_eq!(verdict(&[-0.02, -0.021, -0.019]).name(), "true by construction");
+}
+
+#[test]
+fn a_size_is_judged_by_its_interval() {
+    let size = claim(&AHEAD.replace("above = 0.0", "within = [0.01, 0.03]"));
+    let verdict = |gaps: &[f64]| size.evaluate_alone(&cells(&[(64, gaps)])).verdict;
+    assert_eq!(verdict(&[0.02, 0.021, 0.019]), Verdict::Confirmed);
+    // The mean is as before; nobody knows where the true one is.
+    assert_eq!(verdict(&[-0.02, 0.06, 0.02]), Verdict::NotConfirmed("undecided at length 64".into()));
+    assert_eq!(verdict(&[0.05, 0.051, 0.049]), Verdict::NotConfirmed("outside at length 64".into()));
+}
+
+#[test]
+fn rows_that_beat_nothing_are_not_compared() {
+    let drowned: Vec<Cell> = [0.0, 0.001, 0.002]
+        .iter()
+        .enumerate()
+        .map(|(i, e)| cell(64, i as u32, &[("lora", 0.5), ("hrm", 0.2 - e)]))
+        .collect();
+    let verdict = claim(AHEAD).evaluate_alone(&drowned).verdict;
+    assert_eq!(verdict, Verdict::NoComparison("hrm is no better than no adapter".into()));
+    // Against no adapter, that is the question.
+    let alone = claim(&AHEAD.replace("\"lora\"", "\"none\""));
+    assert!(matches!(alone.evaluate_alone(&drowned).verdict, Verdict::NotConfirmed(_)));
+    let mut without = cells(&[(64, &[0.02, 0.021, 0.019])]);
+    without.iter_mut().for_each(|cell| cell.result.as_mut().unwrap().rows.retain(|row| row.name != "none"));
+    assert!(matches!(claim(AHEAD).evaluate_alone(&without).verdict, Verdict::NoComparison(_)));
+}
+
+#[test]
+fn rows_that_still_learn_are_not_compared() {
+    let mut cells = cells(&[(64, &[0.02, 0.021, 0.019])]);
+    let lora = |cell: &mut Cell, curve: Vec<(u64, f64)>| {
+        let rows = &mut cell.result.as_mut().unwrap().rows;
+        rows.iter_mut().find(|row| row.name == "lora").unwrap().training.as_mut().unwrap().curve = curve;
+    };
+    lora(&mut cells[1], vec![(80, 0.6), (90, 0.5)]);
+    assert_eq!(claim(AHEAD).evaluate_alone(&cells).verdict, Verdict::NotConverged("lora was still learning".into()));
+    lora(&mut cells[1], Vec::new());
+    let verdict = claim(AHEAD).evaluate_alone(&cells).verdict;
+    assert_eq!(verdict, Verdict::NotConverged("no curve of lora is on record".into()));
 }

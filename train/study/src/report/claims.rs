@@ -13,16 +13,16 @@ pub(super) fn section(runs: &[CellRun]) -> Section {
     let mut all = claims::all();
     all.retain(|claim| cells.iter().any(|cell| cell.id.experiment == claim.experiment));
     let mut rows = Vec::new();
-    for claim in &all {
-        let outcome = claim.evaluate(&cells);
+    for outcome in claims::evaluate(&all, &cells) {
+        let claim = outcome.claim;
         let groups = outcome.measured.groups.iter();
         let figures =
             groups.map(|group| format!("<div>{}</div>", Text(unbroken(&brief(group))))).collect::<Vec<_>>().concat();
         let figures = format!("<small>{}</small>{figures}", Text(&claim.ours));
         let class = match outcome.verdict {
-            Verdict::Confirmed(_) => "good",
+            Verdict::Confirmed => "good",
             Verdict::NotConfirmed(_) => "bad",
-            Verdict::NotTestable(_) | Verdict::NotMeasured(_) => "open",
+            _ => "open",
         };
         let name = format!("<span class=\"verdict {class}\">{}</span>", Text(outcome.verdict.name()));
         let experiment = match &outcome.scale {
@@ -41,7 +41,8 @@ pub(super) fn section(runs: &[CellRun]) -> Section {
     }
     let headers = ["claim", "paper", "ours: mean ± standard deviation", "verdict"].map(Html::text);
     let note = "A claimed difference is confirmed when the 95 % interval of Student's t for the mean of paired differences is on the claimed \
-                side at every point of the grid; pairs share seed, data and backbone.";
+                side at every point of the grid, after Holm's correction over these claims; pairs share seed, data and backbone. Rows that \
+                are compared must beat `none` and have converged.";
     let html = paragraph(note) + &table(&headers, &rows).replacen("<table>", "<table class=\"claims\">", 1);
     Section { title: "Claims".into(), html, ..Section::default() }
 }

@@ -139,6 +139,11 @@ impl Experiment {
         self.scale.as_ref().map_or_else(|| self.name.clone(), |scale| format!("{}-{scale}", self.name))
     }
 
+    /// The number of cells, known before any of them is resolved.
+    pub fn size(&self) -> usize {
+        self.axes.iter().map(|axis| axis.values.len()).product()
+    }
+
     /// The cells, the last axis changing fastest, every one checked and, if its files are there, resolved. Without a grid there is one.
     ///
     /// # Errors
