@@ -2,10 +2,48 @@
 
 use super::*;
 use crate::settings::documented::{assert_documented, keys, values};
-use hankel_models::adapters::{Discretization, HrmInput, HrmMode, Kind, Preset, RateInit, StreamSite, kinds};
+use hankel_models::adapters::stream::SiteSettings;
+use hankel_models::adapters::{Discretization, HrmInput, HrmMode, Kind, Preset, RateInit, Sites, StreamSite, kinds};
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
+use hankel_models::settings::Key;
 use hankel_models::tiny_gpt::Init;
+
+/// The tables of docs/configuration.md that the kinds themselves declare.
+fn adapter_keys() -> String {
+    let table = |title: &str, keys: &[Key]| {
+        let row = |key: &Key| format!("| `{}` | {} | {} |\n", key.name, key.default, key.meaning);
+        format!("{title}\n\n| key | default | |\n| --- | --- | --- |\n{}\n", keys.iter().map(row).collect::<String>())
+    };
+    let sites = SiteSettings::keys();
+    let own = |kind: Kind| -> Vec<Key> {
+        kind.keys().into_iter().filter(|key| kind.sites() == Sites::Linear || !sites.contains(key)).collect()
+    };
+    let mut text = table("Every kind on the stream (`hrm`, `selective`, `hankel-shared`, `state-offset`):", &sites);
+    for kind in kinds() {
+        if !own(kind).is_empty() {
+            text += &table(&format!("`kind = \"{}\"`. {}", kind.name(), kind.about()), &own(kind));
+        }
+    }
+    text
+}
+
+/// `HANKEL_UPDATE_DOCS=1 cargo test -p hankel-trainer adapter_keys` writes them.
+#[test]
+fn adapter_keys_are_those_of_the_kinds() {
+    const BEGIN: &str = "<!-- keys of adapters: written by the test adapter_keys_are_those_of_the_kinds -->\n";
+    const END: &str = "<!-- end of keys of adapters -->\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("where the tables begin");
+    let (tables, behind) = rest.split_once(END).expect("where the tables end");
+    let wanted = format!("\n{}", adapter_keys());
+    if std::env::var_os("HANKEL_UPDATE_DOCS").is_some() {
+        std::fs::write(path, [before, BEGIN, &wanted, END, behind].concat()).unwrap();
+    } else {
+        assert_eq!(tables, wanted, "docs/configuration.md is out of date: set HANKEL_UPDATE_DOCS=1 and run this test");
+    }
+}
 
 #[test]
 fn every_key_and_every_value_is_in_the_documentation() {
