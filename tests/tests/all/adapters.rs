@@ -1,5 +1,6 @@
 //! Adapters at linear sites: what they compute, how AdaLoRA allocates, budgets, merging, and files that do not fit.
 
+use crate::lora_fa::{self, LoraFa};
 use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
 use hankel_models::adapters::{
     AdaLora, AdaLoraConfig, Dora, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, Preset, Schedule,
@@ -50,6 +51,7 @@ fn kinds() -> Vec<(&'static str, AdapterConfig)> {
         ("rslora", low_rank(|c| c.rslora = true)),
         ("dora", dora()),
         ("adalora", adalora()),
+        ("lora-fa", AdapterConfig::linear::<LoraFa>(&lora_fa::Settings { rank: 3, targets: every_linear() })),
         ("ia3", AdapterConfig::linear::<Ia3>(&Ia3Config::default())),
         (
             "ia3 everywhere",

@@ -13,6 +13,7 @@ mod golden_mistral;
 mod golden_nf4;
 mod golden_peft;
 mod golden_tokenizer;
+mod lora_fa;
 mod mistral;
 mod model_directories;
 mod models;
