@@ -5,12 +5,13 @@ use hankel_core::Device;
 use hankel_ops::linear::check_precision;
 use hankel_trainer::config::{Config, Precision};
 use hankel_trainer::fit::open_device;
+use hankel_trainer::parallel::of_this_process;
 use hankel_trainer::tell;
 
 /// Falls back to f32, with a note, where the device lacks the precision.
 pub fn fall_back_to_f32(config: &mut Config) {
     let lacks = |device| check_precision(device, config.precision.of_products()).err();
-    if let Some(lack) = Device::open(&config.device).ok().and_then(lacks) {
+    if let Some(lack) = Device::open(&of_this_process(&config.device)).ok().and_then(lacks) {
         tell!("computing products in f32 ({lack})");
         config.precision = Precision::F32;
     }

@@ -13,6 +13,7 @@ use hankel_io::{Existing, write_file};
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{BackboneSnapshot, evaluate_and_generate, record_states, to_lines};
+use hankel_trainer::parallel::{Group, check_same};
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{Scores, Split};
 use hankel_trainer::run::interrupt::{self, Interrupted};
@@ -90,7 +91,14 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &Args, group: &Group) -> Result<()> {
+    let (checks, config, task, snapshot) = group.agree(prepare(args))?;
+    check_same(group, &config, task.data_files(), Some(&args.run))?;
+    let precision = config.precision.of_products();
+    with_precision(precision, || evaluate(group, args, &checks, &config, &*task, &snapshot))
+}
+
+fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSnapshot)> {
     // A result has no figures on another file.
     let known = args.data.is_none().then(|| args.split());
     let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, known));
@@ -102,11 +110,11 @@ pub fn run(args: &Args) -> Result<()> {
         None => config.task.build()?,
     };
     let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
-    let precision = config.precision.of_products();
-    with_precision(precision, || evaluate(args, &checks, &config, &*task, &snapshot))
+    Ok((checks, config, task, snapshot))
 }
 
 fn evaluate(
+    group: &Group,
     args: &Args,
     checks: &[Check],
     config: &Config,
@@ -151,14 +159,14 @@ fn evaluate(
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
         let sequences = args.sequences.map_or(available, NonZeroUsize::get);
         let smoothing = settings.label_smoothing;
-        if let Some(file) = &args.record_states {
+        if let Some(file) = args.record_states.as_ref().filter(|_| group.is_root()) {
             let records = record_states(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
             StateRecord::save_all(file, &records)?;
             let [count, steps, _] = records[0].shape;
             let layers = records.len();
             tell!("states of {layers} layers along {count} sequences of {steps} steps written to {}", file.display());
         }
-        let evaluated = evaluate_and_generate(&model, task, split, sequences, batch_size, smoothing, None)?;
+        let evaluated = evaluate_and_generate(group, &model, task, split, sequences, batch_size, smoothing, None)?;
         let Some((scores, lines)) = evaluated else {
             interrupted = Some(Interrupted(format!("while `{name}` was evaluated, of which there are no scores")));
             break;
@@ -166,20 +174,24 @@ fn evaluate(
         predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
         all.push((name, scores));
     }
-    if !predictions.is_empty() {
+    if !predictions.is_empty() && group.is_root() {
         let out = args.out.clone().unwrap_or_else(|| args.run.join(format!("eval-{part}")));
         hankel_io::create_folder(&out)?;
         let path = out.join("predictions.jsonl");
         write_file(&path, to_lines(&predictions)?.as_bytes(), Existing::Replace)?;
         tell!("every answer beside its references: {}", path.display());
     }
-    if args.json {
+    // Those of process 0 are printed.
+    if !group.is_root() {
+    } else if args.json {
         let rows: Vec<_> =
             all.iter().map(|(name, scores)| json!({ "adapter": name, "split": part, "scores": scores })).collect();
         terminal::json(&serde_json::to_string_pretty(&rows)?)?;
     } else {
         terminal::print(&table(&all, &part))?;
     }
+    // From here on every process knows the same.
+    group.end_together();
     if let Some(interrupted) = interrupted {
         return Err(interrupted.into());
     }

@@ -4,9 +4,10 @@ use super::device::fall_back_to_f32;
 use anyhow::{Context, Result, bail};
 use hankel_io::lock::Held;
 use hankel_io::terminal;
-use hankel_trainer::config::{Config, Precision};
+use hankel_trainer::config::{Config, Precision, first_difference};
 use hankel_trainer::fit::{Prepared, dry_run, fit};
 use hankel_trainer::format::{bytes, duration};
+use hankel_trainer::parallel::{Group, check_same};
 use hankel_trainer::report::{self, Run};
 use hankel_trainer::run::{RunDirectory, RunError, interrupt, lock, memory};
 use hankel_trainer::tell;
@@ -54,8 +55,9 @@ impl Args {
         Ok(config)
     }
 
-    /// The configuration of a run to resume. If one is given, it must be the same except for the device.
-    fn load_resumed(&self) -> Result<(Config, RunDirectory, Held)> {
+    /// The configuration of a run to resume. If one is given, it must be the same except for the device. The directory is held
+    /// where it is written.
+    fn load_resumed(&self, writes: bool) -> Result<(Config, RunDirectory, Option<Held>)> {
         let is_of_device = |assignment: &&String| {
             let key = assignment.split('=').next().unwrap_or_default().trim();
             OF_DEVICE.contains(&key)
@@ -70,7 +72,8 @@ impl Args {
             (None, None) => bail!("name the run to resume with --out"),
         };
         let directory = RunDirectory::open(&path)?;
-        let lock = lock::try_hold(&path)?.ok_or_else(|| RunError::Busy(path.clone()))?;
+        let hold = || lock::try_hold(&path)?.ok_or_else(|| RunError::Busy(path.clone()));
+        let lock = if writes { Some(hold()?) } else { None };
         let before = load_run(directory.path())?;
         let mut own = load_run_with(directory.path(), &of_device.into_iter().cloned().collect::<Vec<_>>())?;
         if let Some(mut asked) = asked {
@@ -79,10 +82,11 @@ impl Args {
             }
             (asked.device, asked.gpu_memory, asked.precision) = (own.device.clone(), own.gpu_memory, own.precision);
             if asked != own {
+                let (has, asks) = first_difference(&own.to_toml(), &asked.to_toml()).unwrap_or_default();
                 bail!(
-                    "{} was begun with another configuration ({}): resume it with --out alone, or begin a new run",
-                    path.display(),
-                    difference(&own.to_toml(), &asked.to_toml())
+                    "{} was begun with another configuration (it has {has}, the command asks for {asks}): resume it with \
+                     --out alone, or begin a new run",
+                    path.display()
                 );
             }
         }
@@ -111,41 +115,54 @@ fn load_run_with(directory: &Path, overrides: &[String]) -> Result<Config> {
     Ok(Config::load(&text, &path.display().to_string(), overrides)?.0)
 }
 
-/// The first line in which two resolved configurations differ.
-fn difference(own: &str, asked: &str) -> String {
-    let mut section = "";
-    for (own, asked) in own.lines().zip(asked.lines()) {
-        if own != asked {
-            let place = if section.is_empty() { String::new() } else { format!("{section} ") };
-            return format!("it has {place}{own}, the command asks for {asked}");
-        }
-        if own.starts_with('[') {
-            section = own;
-        }
-    }
-    "one has more settings than the other".to_owned()
+/// What a run needs to begin, and where it is, if it was begun before.
+type Ready = (Config, Prepared, Option<(RunDirectory, Option<Held>)>);
+
+fn prepare(args: &Args, group: &Group) -> Result<Ready> {
+    let (config, before) = if args.resume {
+        let (config, directory, lock) = args.load_resumed(group.is_root())?;
+        (config, Some((directory, lock)))
+    } else {
+        (args.load()?, None)
+    };
+    // Whatever cannot be set up fails before a directory is made.
+    let prepared = Prepared::within_memory(&config, group.local_size(), args.force)?;
+    Ok((config, prepared, before))
 }
 
-pub fn run(args: &Args) -> Result<()> {
+/// The directory of a new run, which process 0 makes and holds.
+fn new_directory(config: &Config, args: &Args, group: &Group) -> Result<(RunDirectory, Option<Held>)> {
+    let begun = group.is_root().then(|| RunDirectory::begin(&config.name, args.out.as_deref())).transpose();
+    let begun = group.agree(begun.map_err(Into::into))?;
+    let path = group.of_root(Ok(begun.as_ref().map(|(directory, _)| directory.path().to_owned())))?;
+    Ok(match (begun, path) {
+        (Some((directory, lock)), _) => (directory, Some(lock)),
+        (None, path) => (RunDirectory::of_another_process(path.context("process 0 has no run directory")?), None),
+    })
+}
+
+pub fn run(args: &Args, group: &Group) -> Result<()> {
+    if args.dry_run && !group.is_root() {
+        return Ok(());
+    }
     if args.dry_run {
         terminal::print(&dry_run(&args.load()?)?)?;
         return Ok(());
     }
-    let (config, prepared, directory, _lock) = if args.resume {
-        let (config, directory, lock) = args.load_resumed()?;
-        let prepared = Prepared::within_memory(&config, args.force)?;
-        (config, prepared, directory, lock)
-    } else {
-        let config = args.load()?;
-        // Whatever cannot be set up fails before a directory is made.
-        let prepared = Prepared::within_memory(&config, args.force)?;
-        let (directory, lock) = RunDirectory::begin(&config.name, args.out.as_deref())?;
-        (config, prepared, directory, lock)
+    let (config, prepared, before) = group.agree(prepare(args, group))?;
+    let resumed = before.as_ref().map(|(directory, _)| directory.path().to_owned());
+    check_same(group, &config, prepared.data_files(), resumed.as_deref())?;
+    let (directory, _lock) = match before {
+        Some(before) => before,
+        None => new_directory(&config, args, group)?,
     };
     memory::watch();
     interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
     tell!("run directory: {}", directory.path().display());
-    let outcome = fit(&config, prepared, directory, args.resume)?;
+    let outcome = fit(&config, prepared, directory, args.resume, group)?;
+    if !group.is_root() {
+        return Ok(());
+    }
     let run = outcome.directory.path().to_owned();
     let page = run.join("report.html");
     report::write(&[Run::load(&run)?], &page)?;
@@ -173,11 +190,4 @@ mod tests {
         assert_eq!(config.name, "quickstart");
     }
 
-    #[test]
-    fn differences_are_named() {
-        assert_eq!(
-            difference("a = 1\n[train]\nlr = 0.1\n", "a = 1\n[train]\nlr = 0.2\n"),
-            "it has [train] lr = 0.1, the command asks for lr = 0.2"
-        );
-    }
 }

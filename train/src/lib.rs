@@ -28,8 +28,8 @@ use clap_complete::Shell;
 use hankel_core::gpu;
 use hankel_io::{memory, terminal};
 use hankel_trainer::fit::Stop;
+use hankel_trainer::parallel::Group;
 use hankel_trainer::run::interrupt::{self, Interrupted};
-use hankel_trainer::tell;
 use std::process::ExitCode;
 
 /// Trains recurrent and low-rank adapters on frozen transformers, and compares them.
@@ -96,21 +96,35 @@ const BAD_INPUT: u8 = 2;
 /// Runs the command line.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = memory::start_threads().map_err(Into::into).and_then(|()| run(cli));
+    let (group, begun) = match group_of(&cli.command) {
+        Ok(group) => (group, memory::start_threads().map_err(Into::into)),
+        Err(error) => (Group::alone(), Err(error)),
+    };
+    let done = begun.and_then(|()| run(cli, &group));
     gpu::finish();
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match done {
+        Ok(()) => 0,
         Err(error) => {
-            tell!("error: {error:#}");
-            ExitCode::from(exit_code(&error))
+            group.tell(&error);
+            exit_code(&error)
         }
+    };
+    group.leave(code);
+    ExitCode::from(code)
+}
+
+/// The processes that work together on a command: those that `mpirun` started, for commands that share their work out.
+fn group_of(command: &Command) -> Result<Group> {
+    match command {
+        Command::Fit(_) | Command::Eval(_) => Group::world(),
+        _ => Ok(Group::alone()),
     }
 }
 
-fn run(cli: Cli) -> Result<()> {
+fn run(cli: Cli, group: &Group) -> Result<()> {
     match cli.command {
-        Command::Fit(args) => fit::run(&args),
-        Command::Eval(args) => eval::run(&args),
+        Command::Fit(args) => fit::run(&args, group),
+        Command::Eval(args) => eval::run(&args, group),
         Command::Forward(args) => forward::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Chat(args) => chat::run(&args),

@@ -27,15 +27,44 @@ pub struct Args {
     /// With --list: a JSON array
     #[arg(long, requires = "list")]
     json: bool,
-    /// Run only the cell of this number, from 0: a job of an array
-    #[arg(long, value_name = "I", conflicts_with = "shard")]
-    task_index: Option<usize>,
+    /// Run only the cell of this number, from 0: a job of an array; without a number that of the environment
+    /// (SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, OMPI_COMM_WORLD_RANK), behind the experiments then
+    #[arg(long, value_name = "I", num_args = 0..=1, value_parser = task_index, conflicts_with = "shard")]
+    task_index: Option<Option<TaskIndex>>,
     /// Run only every N-th cell, beginning with the I-th, from 1
     #[arg(long, value_name = "I/N", value_parser = shard)]
     shard: Option<Selection>,
     /// Run also cells that are estimated to take more memory than there is
     #[arg(long)]
     force: bool,
+}
+
+/// A number of a cell that was given, and not left to the environment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct TaskIndex(usize);
+
+fn task_index(text: &str) -> Result<TaskIndex, String> {
+    let expected = |_| {
+        "expected a number; to take that of the environment, write --task-index behind the experiments, without one".to_owned()
+    };
+    text.parse().map(TaskIndex).map_err(expected)
+}
+
+/// Variables in which clusters number the jobs of an array: Slurm, indexed jobs of Kubernetes, `mpirun`.
+const INDEX_VARIABLES: [&str; 3] = ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK"];
+
+/// The number of this job in its array.
+fn index_of_job(variable: impl Fn(&str) -> Option<String>) -> Result<usize> {
+    let known = INDEX_VARIABLES.iter().filter_map(|name| Some((*name, variable(name)?)));
+    let (name, value) = match &known.collect::<Vec<_>>()[..] {
+        [] => bail!("--task-index: the environment has none of {}: give the number", INDEX_VARIABLES.join(", ")),
+        [one] => one.clone(),
+        several => {
+            let shown: Vec<String> = several.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            bail!("--task-index: the environment has {}: give the number that is meant", shown.join(" and "))
+        }
+    };
+    value.trim().parse().with_context(|| format!("--task-index: {name}={value:?} is no number from 0"))
 }
 
 fn shard(text: &str) -> Result<Selection, String> {
@@ -66,12 +95,15 @@ impl Args {
     }
 
     fn selection(&self, cells: usize) -> Result<Selection> {
-        match (self.task_index, self.shard) {
-            (Some(index), _) if index >= cells => bail!("--task-index {index}: there are {cells} cells, from 0"),
-            (Some(index), _) => Ok(Selection::Task(index)),
-            (None, Some(shard)) => Ok(shard),
-            (None, None) => Ok(Selection::All),
+        let index = match self.task_index {
+            Some(Some(TaskIndex(index))) => index,
+            Some(None) => index_of_job(|name| std::env::var(name).ok())?,
+            None => return Ok(self.shard.unwrap_or(Selection::All)),
+        };
+        if index >= cells {
+            bail!("--task-index {index}: there are {cells} cells, from 0");
         }
+        Ok(Selection::Task(index))
     }
 }
 
@@ -172,6 +204,20 @@ fn list(cells: &[CellDirectory], selection: Selection, json: bool) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_environment_numbers_a_job() {
+        let of = |variables: &'static [(&str, &str)]| {
+            index_of_job(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        };
+        for name in INDEX_VARIABLES {
+            assert_eq!(index_of_job(|asked| (asked == name).then(|| "7".to_owned())).unwrap(), 7);
+        }
+        let refused = |variables| of(variables).unwrap_err().to_string();
+        assert!(refused(&[]).contains("none of SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX"));
+        assert!(refused(&[("SLURM_ARRAY_TASK_ID", "1"), ("OMPI_COMM_WORLD_RANK", "2")]).contains("=1 and OMPI_COMM"));
+        assert!(refused(&[("JOB_COMPLETION_INDEX", "-1")]).contains("JOB_COMPLETION_INDEX=\"-1\" is no number"));
+    }
 
     #[test]
     fn shards_are_checked() {

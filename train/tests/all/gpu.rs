@@ -8,6 +8,7 @@ use hankel_models::decoder::{InitType, init_model};
 use hankel_ops::linear::gpu_precisions;
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{Prepared, Stop, fit};
+use hankel_trainer::parallel::Group;
 use hankel_trainer::run::RunDirectory;
 use hankel_trainer::run::checkpoint;
 use safetensors::SafeTensors;
@@ -386,7 +387,7 @@ fn lose_the_device() {
         }
         gpu.destroy();
     });
-    let error = fit(&config, prepared, directory, false).err().expect("the device was lost");
+    let error = fit(&config, prepared, directory, false, &Group::alone()).err().expect("the device was lost");
     assert!(matches!(error.downcast_ref::<Stop>(), Some(Stop::Device(_))), "{error:#}");
     eprintln!("error: {error:#}");
 }

@@ -4,11 +4,13 @@
 #![warn(clippy::print_stderr, unreachable_pub)]
 
 /// As `eprintln!`, but a reader that has gone away (`2>&1 | head`) does not end the training, and names from files do not
-/// steer the terminal.
+/// steer the terminal. Of several processes the first one speaks.
 #[macro_export]
 macro_rules! tell {
     ($($message:tt)*) => {
-        hankel_io::terminal::tell(&format!($($message)*))
+        if !$crate::parallel::is_muted() {
+            hankel_io::terminal::tell(&format!($($message)*))
+        }
     };
 }
 
@@ -18,6 +20,7 @@ pub mod fit;
 pub mod format;
 mod metrics;
 mod optim;
+pub mod parallel;
 pub mod report;
 pub mod results;
 pub mod run;

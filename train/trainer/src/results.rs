@@ -109,6 +109,9 @@ pub enum Event {
         /// Device that computes from here on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,
+        /// Processes that compute from here on, where they are several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        processes: Option<usize>,
     },
     /// A stage begins at optimizer step `step` (0 unless resumed).
     Stage {
@@ -156,6 +159,9 @@ pub enum Event {
         /// Bytes of a GPU that tensors take or that are kept for the next ones.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device_bytes: Option<u64>,
+        /// What was moved between processes, where they are several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        communication: Option<Communication>,
     },
     /// One evaluation.
     Eval {
@@ -213,6 +219,19 @@ pub enum Event {
         /// Seconds of this process since its start.
         seconds: f64,
     },
+}
+
+/// What process 0 moved in a step, a mean over the steps since the last such line.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Communication {
+    /// Number of processes.
+    pub processes: usize,
+    /// Bytes of gradients taken from other processes.
+    pub bytes: f64,
+    /// Seconds in which gradients were exchanged.
+    pub seconds: f64,
+    /// Seconds of small messages, waiting for the slowest process included.
+    pub waiting_seconds: f64,
 }
 
 /// What can be logged of an adapted layer while it trains.
@@ -448,8 +467,11 @@ pub struct Environment {
     pub cpu: String,
     /// Instruction sets the kernels may use (`avx2`, `fma`, `neon` ...).
     pub cpu_features: Vec<String>,
-    /// Threads used.
+    /// Threads used, by one process.
     pub threads: usize,
+    /// Processes, where they were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<usize>,
     /// Bytes of main memory, where the system tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,

@@ -15,7 +15,7 @@ mod tests;
 
 use crate::run_directories::{cell_of, run_directories};
 use crate::{CELL_FILE, Cell};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use experiment::Experiment;
 use hankel_trainer::format::duration;
 use hankel_trainer::report::html::{Text, facts, subheading};
@@ -38,22 +38,45 @@ impl CellRun {
     }
 }
 
-/// The runs in directories of runs and of sweeps, each with its cell when it is a finished or diverged cell of a sweep.
+/// The runs in directories of runs and of sweeps, each with its cell when it is a finished or diverged cell of a sweep. A cell that
+/// is in several of them, as when the directories of several machines are put together, counts once.
 ///
 /// # Errors
-/// When there is none in one of them, or it cannot be read.
+/// When there is none in one of them, or it cannot be read; when the figures of a cell that is there twice differ.
 pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
     let found = run_directories(directories)?;
     let mut runs = Vec::new();
+    let mut cells: Vec<(Cell, &Path)> = Vec::new();
     for directory in &found {
         let run = Run::load(directory)?;
         let cell = cell_of(directory, run.result.as_ref())?;
+        if let Some(cell) = &cell {
+            if let Some((twin, first)) = cells.iter().find(|(known, _)| known.id == cell.id) {
+                ensure!(
+                    has_figures_of(twin, cell),
+                    "{} and {} are the same cell with different figures: leave one out",
+                    first.display(),
+                    directory.display()
+                );
+                continue;
+            }
+            cells.push((cell.clone(), directory));
+        }
         // Among others, a cell that is still running is left out.
         if found.len() == 1 || cell.is_some() || !directory.join(CELL_FILE).is_file() {
             runs.push((run, cell));
         }
     }
     Ok(runs)
+}
+
+/// Whether two runs of a cell came to the same.
+fn has_figures_of(one: &Cell, other: &Cell) -> bool {
+    let figures = |cell: &Cell| {
+        let rows = cell.result.iter().flat_map(|result| &result.rows);
+        rows.map(|row| (row.name.clone(), row.validation.clone(), row.test.clone())).collect::<Vec<_>>()
+    };
+    one.diverged.is_some() == other.diverged.is_some() && figures(one) == figures(other)
 }
 
 /// Writes the report of `runs` to `page`, and `plots/` beside it. Cells of sweeps are shown as means over seeds; other runs,

@@ -1,12 +1,13 @@
 //! The directory of a cell, and how far it is.
 
+use super::claim::{Claim, claim};
 use crate::{CELL_FILE, CellId};
 use anyhow::{Context, Result, bail};
 use hankel_io::Existing;
-use hankel_io::lock::Held;
+use hankel_io::lock::{self, Held};
 use hankel_trainer::config::{Cell, Config, ConfigError, Experiment};
 use hankel_trainer::fit::Stop;
-use hankel_trainer::run::{RunDirectory, lock};
+use hankel_trainer::run::RunDirectory;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,14 @@ pub struct Failure {
     /// Stage and step at which a value was not finite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged: Option<(String, u64)>,
+}
+
+/// A cell that no other process runs as long as this lives.
+#[derive(Debug)]
+pub struct HeldCell {
+    // Let go before the lock.
+    _claim: Claim,
+    _lock: Held,
 }
 
 const FAILED: &str = "failed.json";
@@ -112,12 +121,15 @@ impl CellDirectory {
         }
     }
 
-    /// Locks the cell for this process until the file is dropped; `None` when another process holds the lock.
+    /// Holds the cell for this process until the value is dropped, or says who has it.
     ///
     /// # Errors
-    /// When the directory cannot be made.
-    pub fn lock(&self) -> hankel_io::Result<Option<Held>> {
-        lock::try_hold(&self.path)
+    /// When the directory cannot be made or written.
+    pub fn hold(&self) -> Result<Result<HeldCell, String>> {
+        let Some(lock) = lock::try_hold(&self.path)? else {
+            return Ok(Err("another process is running it".to_owned()));
+        };
+        Ok(claim(&self.path, lock.is_exclusive)?.map(|claim| HeldCell { _claim: claim, _lock: lock }))
     }
 
     /// The run directory, for a new or a resumed run.

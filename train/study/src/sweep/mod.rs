@@ -2,9 +2,11 @@
 //!
 //! Directories are all there is to know about a sweep: a cell with a `result.json` is done, one with a `config.toml` alone is gone
 //! on with from its newest checkpoint, one with a `failed.json` has failed. A process holds a lock on its cell, which the system
-//! takes back when the process ends however it ends, so that several may work on one sweep and none repeats another's cell.
+//! takes back when the process ends however it ends, and a claim, which others see where a lock does not reach: several may work on
+//! one sweep, and none repeats another's cell.
 
 mod cell_directory;
+mod claim;
 mod run;
 
 pub use cell_directory::{CellDirectory, Failure, State};

@@ -5,6 +5,7 @@ use anyhow::Result;
 use hankel_trainer::config::{AdapterConfig, Config, TrainConfig};
 use hankel_trainer::fit::{Prepared, Stop, fit};
 use hankel_trainer::format::duration;
+use hankel_trainer::parallel::Group;
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tell;
 use std::time::Instant;
@@ -80,16 +81,16 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                 continue;
             }
         };
-        let lock = cell.lock()?;
-        // Another process may have finished it since.
-        match (&lock, cell.state()?) {
+        // What is through is left alone. Another process may have finished it since.
+        let held = if is_left(&cell.state()?) { cell.hold()? } else { Err(String::new()) };
+        match (&held, cell.state()?) {
             (_, State::Done) => outcome.done += 1,
             (_, State::Diverged(_)) => outcome.diverged.push(name),
-            (None, _) => {
-                tell!("{name}: another process is running it");
+            (Err(who), _) => {
+                tell!("{name}: {who}");
                 outcome.elsewhere += 1;
             }
-            (Some(_), state) => {
+            (Ok(_), state) => {
                 if interrupt::requested() {
                     return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
                 }
@@ -129,10 +130,10 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
 }
 
 fn run_cell(cell: &CellDirectory, config: &Config, state: &State, force: bool) -> Result<()> {
-    let prepared = Prepared::within_memory(config, force)?;
+    let prepared = Prepared::within_memory(config, 1, force)?;
     let directory = cell.directory(state)?;
     let resume = directory.config().is_file();
-    fit(config, prepared, directory, resume).map(|_| ())
+    fit(config, prepared, directory, resume, &Group::alone()).map(|_| ())
 }
 
 /// Tokens that a run trains on, to estimate the time left.

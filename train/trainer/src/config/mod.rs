@@ -27,6 +27,7 @@ pub use probe::{ExactnessConfig, ProbeConfig};
 pub use sweep::{Cell, Experiment};
 pub use training::{PretrainConfig, Schedule, TrainConfig};
 pub use truncation::{ReduceConfig, Timing, TruncateConfig};
+pub use write::first_difference;
 
 pub use crate::settings::{ConfigError, Origin};
 

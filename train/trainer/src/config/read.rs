@@ -4,6 +4,7 @@ use super::method::{self, AdapterMethod, AdapterSettings};
 use super::truncation::{ReduceConfig, Timing, TruncateConfig};
 use super::{AdapterConfig, BackboneConfig, Config, Precision, PretrainConfig};
 use super::{adapter, backbone};
+use crate::parallel::of_this_process;
 use crate::settings::de::{read, read_value, unknown_key};
 use crate::settings::error::{ConfigError, alternatives, nearest};
 use crate::settings::tree::{Entry, Node, Table, Value};
@@ -38,7 +39,7 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
     let precision = match table.get("precision") {
         Some(node) => read_value(node, "precision")?,
         // A device that cannot be opened is refused where it is used.
-        None => Device::open(&device).map_or(Precision::F32, Precision::suited),
+        None => Device::open(&of_this_process(&device)).map_or(Precision::F32, Precision::suited),
     };
     Ok(Config {
         name: name(root, file)?,

@@ -92,3 +92,18 @@ fn fields<T: Serialize>(settings: &T) -> Table {
 fn value<T: Serialize>(setting: &T) -> Value {
     Value::try_from(setting).expect("settings are TOML values")
 }
+
+/// The first place in which two resolved configurations differ, as each has it: `[train] lr = 0.1` and `[train] lr = 0.2`.
+pub fn first_difference(one: &str, other: &str) -> Option<(String, String)> {
+    let mut section = String::new();
+    for (one, other) in one.lines().zip(other.lines()) {
+        if one != other {
+            return Some((format!("{section}{one}"), format!("{section}{other}")));
+        }
+        if one.starts_with('[') {
+            section = format!("{one} ");
+        }
+    }
+    let more = |text: &str| format!("{} lines of settings", text.lines().count());
+    (one != other).then(|| (more(one), more(other)))
+}

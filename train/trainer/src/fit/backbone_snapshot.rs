@@ -2,6 +2,7 @@
 
 use super::model::Model;
 use super::transformer::Transformer;
+use crate::parallel::of_this_process;
 use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directory};
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Tensor};
@@ -21,12 +22,13 @@ pub struct BackboneSnapshot {
     device: Device,
 }
 
-/// Opens the device `name` for computing in `precision`; a GPU's tensors may take `memory` GiB.
+/// Opens the device `name` for computing in `precision`; a GPU's tensors may take `memory` GiB. `{local_rank}` stands for the
+/// number of this process on its machine.
 ///
 /// # Errors
 /// When there is no such device, or it does not compute in that type.
 pub fn open_device(name: &str, memory: Option<f64>, precision: Precision) -> Result<Device> {
-    let device = Device::open(name).context("`device` cannot be used")?;
+    let device = Device::open(&of_this_process(name)).context("`device` cannot be used")?;
     if let Some(gpu) = device.gpu() {
         ensure!(precision != Precision::F64, "`precision` {NO_DOUBLES}");
         gpu.set_budget(memory.map(|memory| (memory * f64::from(1 << 30)) as u64));

@@ -21,16 +21,24 @@ pub(super) struct Batches<'a> {
     order: Order,
     batch_size: usize,
     accumulation: u64,
+    /// Which batches of a step are made here, by their number in it.
+    share: Range<u64>,
 }
 
 impl<'a> Batches<'a> {
     /// Those of training on `task` with these settings and the run's seed.
     pub(super) fn new(task: &'a dyn Task, settings: &TrainConfig, seed: u64) -> Self {
         let order = Order::new(seed, task.sequences(Split::Train));
-        Batches { task, order, batch_size: settings.batch_size, accumulation: settings.accumulation as u64 }
+        let accumulation = settings.accumulation as u64;
+        Batches { task, order, batch_size: settings.batch_size, accumulation, share: 0..accumulation }
     }
 
-    /// Those of step `step`, from 0.
+    /// Only those of a step that are in `share`.
+    pub(super) fn of_share(self, share: Range<u64>) -> Self {
+        Batches { share, ..self }
+    }
+
+    /// Those of step `step`, from 0, that are made here.
     ///
     /// # Errors
     /// When an example cannot be made.
@@ -39,7 +47,8 @@ impl<'a> Batches<'a> {
             let indices = self.order.batch(number, self.batch_size);
             Ok((number, self.task.batch(Split::Train, &indices)?))
         };
-        (step * self.accumulation..(step + 1) * self.accumulation).map(batch).collect()
+        let first = step * self.accumulation;
+        (first + self.share.start..first + self.share.end).map(batch).collect()
     }
 }
 
@@ -141,6 +150,14 @@ mod tests {
         });
         // Stopping early does not hang.
         std::thread::scope(|scope| drop(Prefetcher::spawn(scope, batches(&task), 0..1_000_000).unwrap().next()));
+    }
+
+    #[test]
+    fn shares_of_a_step_are_its_batches() {
+        let task = Numbers { broken: 99 };
+        let whole = batches(&task).of_step(5).unwrap();
+        let parts = [0..0, 0..1, 1..2].map(|share| batches(&task).of_share(share).of_step(5).unwrap());
+        assert_eq!(parts.concat(), whole);
     }
 
     #[test]

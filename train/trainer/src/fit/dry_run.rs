@@ -7,6 +7,7 @@ use super::rows::count_parameters;
 use super::run::attach;
 use super::training::Training;
 use crate::config::{Config, Precision, TrainConfig};
+use crate::parallel::Group;
 use crate::format::{bytes as size, thousands};
 use crate::results::PRETRAIN;
 use crate::tasks::{Batch, Task, TaskConfig};
@@ -74,7 +75,8 @@ fn stage(
     device: Device,
 ) -> Result<()> {
     let counts = count_parameters(model);
-    let training = Training::new(model, task, settings, 0)?;
+    let alone = Group::alone();
+    let training = Training::new(model, task, settings, 0, &alone)?;
     writeln!(
         out,
         "{name}: {} steps of {} x {} sequences of {} tokens",

@@ -3,18 +3,29 @@
 use super::contribution::Contributions;
 use super::model::Model;
 use super::predict::predict;
+use crate::parallel::Group;
 use crate::results::{Scores, Split};
 use crate::run::interrupt;
 use crate::tasks::text::Prediction;
 use crate::tasks::{MetricSums, Task};
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
-/// Scores the first `sequences` of a split in batches of `batch_size`; `None` when interrupted. What
-/// the adapters add to the stream is measured where `contributions` are given.
+/// What is known of one batch.
+#[derive(Default, Serialize, Deserialize)]
+struct Evaluated {
+    sums: MetricSums,
+    contributions: Contributions,
+}
+
+/// Scores the first `sequences` of a split in batches of `batch_size`, shared out over the processes of `group`; `None` when
+/// one was interrupted. What the adapters add to the stream is measured where `contributions` are given. Sums are over
+/// batches, in their order: they do not depend on the number of processes.
 ///
 /// # Errors
 /// Those of the operators.
 pub(super) fn evaluate(
+    group: &Group,
     model: &Model,
     task: &dyn Task,
     split: Split,
@@ -24,16 +35,27 @@ pub(super) fn evaluate(
     mut contributions: Option<&mut Contributions>,
 ) -> Result<Option<Scores>> {
     let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
-    let mut sums = MetricSums::with_smoothing(smoothing);
-    for indices in indices.chunks(batch_size.max(1)) {
-        if interrupt::requested() {
-            return Ok(None);
-        }
+    let batches: Vec<&[usize]> = indices.chunks(batch_size.max(1)).collect();
+    let measures = contributions.is_some();
+    let one = |indices: &[usize]| -> Result<Evaluated> {
+        let mut one = Evaluated { sums: MetricSums::with_smoothing(smoothing), ..Evaluated::default() };
         let batch = task.batch(split, indices)?;
-        let mut recorded = contributions.is_some().then(Vec::new);
-        sums.add(&batch, model.predict_targets(&batch, smoothing, recorded.as_mut())?);
-        if let (Some(contributions), Some(recorded)) = (&mut contributions, &recorded) {
-            contributions.add(&batch, recorded);
+        let mut recorded = measures.then(Vec::new);
+        one.sums.add(&batch, model.predict_targets(&batch, smoothing, recorded.as_mut())?);
+        one.contributions.add(&batch, &recorded.unwrap_or_default());
+        Ok(one)
+    };
+    let share = group.share(batches.len() as u64);
+    let own = batches[share.start as usize..share.end as usize].iter();
+    let own = own.map(|indices| if interrupt::requested() { Ok(None) } else { one(indices).map(Some) });
+    // Collecting ends at the first batch that is left out.
+    let all: Option<Vec<Vec<Evaluated>>> = group.exchange(own.collect())?.into_iter().collect();
+    let Some(all) = all else { return Ok(None) };
+    let mut sums = MetricSums::with_smoothing(smoothing);
+    for one in all.iter().flatten() {
+        sums.merge(&one.sums);
+        if let Some(contributions) = &mut contributions {
+            contributions.merge(&one.contributions);
         }
     }
     Ok(Some(task.scores(&sums)))
@@ -44,6 +66,7 @@ pub(super) fn evaluate(
 /// # Errors
 /// Those of the operators.
 pub fn evaluate_and_generate(
+    group: &Group,
     model: &Model,
     task: &dyn Task,
     split: Split,
@@ -52,12 +75,12 @@ pub fn evaluate_and_generate(
     smoothing: f64,
     contributions: Option<&mut Contributions>,
 ) -> Result<Option<(Scores, Vec<Prediction>)>> {
-    let scores = evaluate(model, task, split, sequences, batch_size, smoothing, contributions)?;
+    let scores = evaluate(group, model, task, split, sequences, batch_size, smoothing, contributions)?;
     let Some(mut scores) = scores else { return Ok(None) };
     let Some(text) = task.as_text().filter(|text| text.scoring().generate) else {
         return Ok(Some((scores, Vec::new())));
     };
-    let Some(predictions) = predict(model, text, split, sequences)? else { return Ok(None) };
+    let Some(predictions) = predict(group, model, text, split, sequences)? else { return Ok(None) };
     scores.metrics.extend(text.scoring().means(predictions.iter()));
     Ok(Some((scores, predictions)))
 }

@@ -75,7 +75,8 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
     let mut components = vec![
         ("frozen parameters", frozen),
         ("trained parameters", trained),
-        ("gradients", trained * if settings.accumulation > 1 { 2 } else { 1 }),
+        // Partial sums of the tree that wait for their other half, and the gradient of a micro-batch.
+        ("gradients", trained * u64::from(settings.accumulation.max(1).next_power_of_two().trailing_zeros() + 1)),
         ("optimizer moments", 2 * trained),
         ("activations kept for the backward pass", activations.kept),
         ("activations of the moment", activations.moment),

@@ -1,6 +1,7 @@
 //! Generated answers and probable options of a task on texts.
 
 use super::model::Model;
+use crate::parallel::Group;
 use crate::results::Split;
 use crate::run::interrupt;
 use crate::tasks::Text;
@@ -12,19 +13,24 @@ use std::time::{Duration, Instant};
 /// Between two lines about how far it is.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// Answers the first `sequences` questions of a split, greedily, and scores them; `None` when an interrupt was asked for
-/// meanwhile.
+/// Answers the first `sequences` questions of a split, greedily, and scores them: every process of `group` each n-th question.
+/// `None` when an interrupt was asked for meanwhile.
 ///
 /// # Errors
 /// Those of the operators and of the tokenizer.
-pub(super) fn predict(model: &Model, text: &Text, split: Split, sequences: usize) -> Result<Option<Vec<Prediction>>> {
+pub(super) fn predict(
+    group: &Group,
+    model: &Model,
+    text: &Text,
+    split: Split,
+    sequences: usize,
+) -> Result<Option<Vec<Prediction>>> {
     let examples = text.examples(split);
     let examples = &examples[..sequences.min(examples.len())];
-    let mut predictions = Vec::new();
     let mut told = Instant::now();
-    for example in examples {
+    let one = |(index, example): (usize, &Example)| -> Result<Option<Prediction>> {
         if told.elapsed() >= INTERVAL {
-            tell!("{} of {} questions answered", predictions.len(), examples.len());
+            tell!("{index} of {} questions answered", examples.len());
             told = Instant::now();
         }
         if interrupt::requested() {
@@ -32,9 +38,14 @@ pub(super) fn predict(model: &Model, text: &Text, split: Split, sequences: usize
         }
         let mut line = answer(model, text, example)?;
         line.scores = text.scoring().score(&line);
-        predictions.push(line);
-    }
-    Ok(Some(predictions))
+        Ok(Some(line))
+    };
+    // One after the other: neighbours are on one document, and take about as long.
+    let own = examples.iter().enumerate().skip(group.rank()).step_by(group.size()).map(one).collect();
+    let all: Option<Vec<Vec<Prediction>>> = group.exchange(own)?.into_iter().collect();
+    let Some(all) = all else { return Ok(None) };
+    let mut all: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
+    Ok((0..examples.len()).map(|index| all[index % group.size()].next()).collect())
 }
 
 fn answer(model: &Model, text: &Text, example: &Example) -> Result<Prediction> {

@@ -7,7 +7,8 @@ use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::format::thousands;
-use crate::results::{PRETRAIN, RunResult, Split};
+use crate::parallel::Group;
+use crate::results::{DataFile, PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail};
@@ -36,6 +37,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// The data files that the tasks have read.
+    pub fn data_files(&self) -> Vec<DataFile> {
+        let pretraining = self.pretrain_task.iter().flat_map(|task| task.data_files());
+        self.task.data_files().into_iter().chain(pretraining).collect()
+    }
+
     /// Reads data and weights and tries every adapter on.
     ///
     /// # Errors
@@ -76,40 +83,54 @@ impl Prepared {
         Ok(Prepared { task, pretrain_task, snapshot, seconds, memory })
     }
 
-    /// As [`Prepared::new`], if there is memory for the run; with `force` in any case.
+    /// As [`Prepared::new`], if there is memory for `processes` of the run on this machine; with `force` in any case.
     ///
     /// # Errors
     /// As there, and when the run is estimated to take more memory than there is.
-    pub fn within_memory(config: &Config, force: bool) -> Result<Self> {
+    pub fn within_memory(config: &Config, processes: usize, force: bool) -> Result<Self> {
         if force {
             return Self::new(config);
         }
         memory::check_parameters(config)?;
         let prepared = Self::new(config)?;
         let held = kilobytes("/proc/self/status", "RssAnon:").unwrap_or(0);
-        memory::check("the run takes about", prepared.memory, held)?;
+        let processes = processes as u64;
+        memory::check("the run takes about", prepared.memory.saturating_mul(processes), held.saturating_mul(processes))?;
         Ok(prepared)
     }
 }
 
-/// Trains everything in a resolved configuration, or resumes an unfinished run.
+/// Trains everything in a resolved configuration, or resumes an unfinished run, by the processes of `group`. Process 0 writes.
 ///
 /// # Errors
 /// Bad input, files that cannot be read or written, and `Stop`.
-pub fn fit(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
-    with_precision(config.precision.of_products(), || stages(config, prepared, directory, resume))
+pub fn fit(
+    config: &Config,
+    prepared: Prepared,
+    directory: RunDirectory,
+    resume: bool,
+    group: &Group,
+) -> Result<Outcome> {
+    with_precision(config.precision.of_products(), || stages(config, prepared, directory, resume, group))
 }
 
-fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: bool) -> Result<Outcome> {
+fn stages(
+    config: &Config,
+    prepared: Prepared,
+    directory: RunDirectory,
+    resume: bool,
+    group: &Group,
+) -> Result<Outcome> {
     let begun = Instant::now();
     let Prepared { task, pretrain_task, mut snapshot, seconds, .. } = prepared;
-    let mut session = Session::open(config, directory, resume, snapshot.device(), begun)?;
+    let mut session = Session::open(config, group, directory, resume, snapshot.device(), begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
     let parameters: usize = snapshot.backbone().parameters().iter().map(Parameter::elements).sum();
     let kind = config.backbone.kind();
     let device = snapshot.device();
     tell!("backbone: {kind}, {} parameters, on {device}, ready in {seconds:.2} s", thousands(parameters as u64));
+    announce_processes(config, group);
 
     let mut number = 0;
     if let Some(pretrain) = &config.pretrain {
@@ -125,14 +146,16 @@ fn stages(config: &Config, prepared: Prepared, directory: RunDirectory, resume: 
             let mut scores = evaluated.map_err(|error| session.explain(error))?;
             result.validation = scores.pop().unwrap_or_default();
             snapshot.update();
-            model.backbone.save(&session.directory.backbone())?;
+            if group.is_root() {
+                model.backbone.save(&session.directory.backbone())?;
+            }
             session.state.pretrain = Some(result);
             session.finish_stage(config.pretrain.as_ref().map_or(1, |p| p.train.keep_checkpoints))?;
         } else {
             snapshot = BackboneSnapshot::from_directory(config, &session.directory.backbone())?;
         }
         number += 1;
-    } else if config.backbone.path().is_none() && !session.directory.backbone().exists() {
+    } else if group.is_root() && config.backbone.path().is_none() && !session.directory.backbone().exists() {
         // A random backbone is kept as well: its adapters mean nothing without it.
         snapshot.backbone().save(&session.directory.backbone())?;
     }
@@ -205,6 +228,26 @@ pub(super) fn attach(
         );
     }
     Ok(loaded)
+}
+
+/// Prints how the micro-batches of a step are shared out.
+fn announce_processes(config: &Config, group: &Group) {
+    if group.size() < 2 {
+        return;
+    }
+    let pretrain = config.pretrain.iter().map(|pretrain| (PRETRAIN, &pretrain.train));
+    let adapters = config.adapter.iter().map(|adapter| (&*adapter.name, config.training_of(adapter)));
+    for (name, settings) in pretrain.chain(adapters) {
+        let (size, count) = (group.size(), settings.accumulation);
+        tell!("{name}: {count} micro-batches of a step on {size} processes");
+        if count < size {
+            tell!(
+                "warning: {} of the processes have nothing to do in the steps of `{name}`: give it a larger `accumulation`, and \
+                 a smaller `batch_size` for the same step",
+                size - count
+            );
+        }
+    }
 }
 
 /// Prints what is known about the task before training.

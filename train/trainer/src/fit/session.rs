@@ -10,7 +10,8 @@ use super::stage::Stage;
 use super::start::Start;
 use super::truncate::{truncate, truncate_along_data};
 use crate::config::{AdapterConfig, Config, TrainConfig};
-use crate::results::{AdapterResult, BackboneResult, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
+use crate::parallel::Group;
+use crate::results::{AdapterResult, BackboneResult, Environment, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
 use crate::run::{EventLog, Progress, RunDirectory, environment, memory};
@@ -22,9 +23,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A run in progress.
+/// A run in progress. On several processes each has one, in step with the others; that of process 0 writes.
 pub(super) struct Session<'a> {
     pub(super) config: &'a Config,
+    pub(super) group: &'a Group,
     pub(super) directory: RunDirectory,
     pub(super) log: EventLog,
     pub(super) state: RunState,
@@ -36,21 +38,25 @@ pub(super) struct Session<'a> {
 impl<'a> Session<'a> {
     pub(super) fn open(
         config: &'a Config,
+        group: &'a Group,
         directory: RunDirectory,
         resume: bool,
         device: Device,
         begun: Instant,
     ) -> Result<Self> {
-        if resume {
+        let writes = group.is_root();
+        if resume && writes {
             directory.clean();
         }
         let checkpoints = checkpoint::list(&directory.checkpoints());
         let resolved = config.to_toml();
-        if resume && hankel_io::input::read_to_string(&directory.config()).is_ok_and(|text| text != resolved) {
+        if resume && writes && hankel_io::input::read_to_string(&directory.config()).is_ok_and(|text| text != resolved) {
             // It goes on with another device.
             directory.write(&directory.config(), &resolved)?;
         }
         let (log, state) = match checkpoints.last() {
+            Some(newest) if resume && !writes => (EventLog::silent(), checkpoint::load(newest)?.0),
+            _ if !writes => (EventLog::silent(), RunState::default()),
             Some(newest) if resume => {
                 let (state, _) = checkpoint::load(newest)?;
                 let (log, missing) = EventLog::reopen(&directory.metrics(), state.metrics_bytes)?;
@@ -75,13 +81,14 @@ impl<'a> Session<'a> {
             }
         };
         let earlier_seconds = state.wall_time_seconds;
-        let mut session = Session { config, directory, log, state, device, begun, earlier_seconds };
+        let mut session = Session { config, group, directory, log, state, device, begun, earlier_seconds };
         session.log.write(&Event::Start {
             name: config.name.clone(),
             seed: config.seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resumed: resume,
             device: Some(device.to_string()),
+            processes: session.processes(),
         })?;
         Ok(session)
     }
@@ -94,6 +101,11 @@ impl<'a> Session<'a> {
         let Some(newest) = checkpoint::list(&self.directory.checkpoints()).pop() else { return Ok(None) };
         tell!("resuming `{}` after step {} from {}", self.state.name, self.state.step, newest.display());
         Ok(Some(checkpoint::load(&newest)?.1))
+    }
+
+    /// Number of processes, where they are several.
+    fn processes(&self) -> Option<usize> {
+        Some(self.group.size()).filter(|size| *size > 1)
     }
 
     fn note_memory(&mut self) {
@@ -123,14 +135,23 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Saves the full state within or after a stage.
-    pub(super) fn save(&mut self, stage: &str, tensors: &BTreeMap<String, Tensor>, keep: usize) -> Result<()> {
+    /// Saves the full state within or after a stage: what `tensors` gives where it is written.
+    pub(super) fn save(
+        &mut self,
+        stage: &str,
+        tensors: impl FnOnce() -> Result<BTreeMap<String, Tensor>>,
+        keep: usize,
+    ) -> Result<()> {
         stage.clone_into(&mut self.state.name);
+        if !self.group.is_root() {
+            return Ok(());
+        }
+        let tensors = tensors()?;
         self.state.wall_time_seconds = self.seconds();
         self.note_memory();
         self.state.metrics_bytes = self.log.sync()?;
         let path =
-            checkpoint::save(&self.directory.checkpoints(), &self.state, tensors, keep).with_context(|| match self
+            checkpoint::save(&self.directory.checkpoints(), &self.state, &tensors, keep).with_context(|| match self
                 .last_checkpoint()
             {
                 Some(last) => format!(
@@ -145,8 +166,14 @@ impl<'a> Session<'a> {
         Ok(self.log.write(&Event::Checkpoint { stage: stage.to_owned(), step: self.state.step, path })?)
     }
 
-    /// Notes that the run stops here by request; the state has been saved.
+    /// Whether a process was asked to end.
+    fn is_interrupted(&self) -> Result<bool> {
+        self.group.any(interrupt::requested())
+    }
+
+    /// Notes that the run stops here by request, on all processes; the state has been saved.
     pub(super) fn interrupted(&mut self, stage: &str) -> anyhow::Error {
+        self.group.end_together();
         let (stage, step) = (stage.to_owned(), self.state.step);
         let event = Event::Stopped { stage: stage.clone(), step, reason: "interrupted".to_owned() };
         match self.log.write(&event) {
@@ -158,7 +185,7 @@ impl<'a> Session<'a> {
     /// From here Ctrl-C ends the process at once, until the value is dropped: the state after `step` is saved.
     fn end_at_once(&mut self, stage: &str, step: u64) -> Result<AtOnce> {
         let at_once = interrupt::at_once(Stop::Interrupted { stage: stage.to_owned(), step }.to_string());
-        if interrupt::requested() { Err(self.interrupted(stage)) } else { Ok(at_once) }
+        if self.is_interrupted()? { Err(self.interrupted(stage)) } else { Ok(at_once) }
     }
 
     /// Marks the stage as finished.
@@ -167,8 +194,8 @@ impl<'a> Session<'a> {
         self.state.stage += 1;
         self.state.step = 0;
         self.state.progress = StageProgress::default();
-        self.save("next", &BTreeMap::new(), keep)?;
-        if interrupt::requested() && self.state.stage < self.stages() {
+        self.save("next", || Ok(BTreeMap::new()), keep)?;
+        if self.is_interrupted()? && self.state.stage < self.stages() {
             return Err(self.interrupted(&finished));
         }
         Ok(())
@@ -216,7 +243,7 @@ impl<'a> Session<'a> {
     ) -> Result<Vec<Scores>> {
         let settings: &TrainConfig = stage.settings;
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
-        let progress = Progress::new(row, 0, 0);
+        let progress = Progress::new(row, 0, 0, 1);
         let mut all = Vec::new();
         for &split in splits {
             let sequences = stage.task.sequences(split);
@@ -226,10 +253,10 @@ impl<'a> Session<'a> {
             let begun = Instant::now();
             let smoothing = settings.label_smoothing;
             let measured = (split == Split::Validation).then_some(&mut *contributions);
-            let evaluated =
-                evaluate_and_generate(stage.model, stage.task, split, sequences, batch_size, smoothing, measured)?;
+            let evaluated = evaluate_and_generate(
+                self.group, stage.model, stage.task, split, sequences, batch_size, smoothing, measured)?;
             let Some((scores, predictions)) = evaluated else { return Err(self.interrupted(row)) };
-            if !predictions.is_empty() {
+            if !predictions.is_empty() && self.group.is_root() {
                 let path = self.directory.predictions(row, split.name());
                 let folder = path.parent().unwrap_or(&path);
                 hankel_io::create_folder(folder)?;
@@ -266,7 +293,9 @@ impl<'a> Session<'a> {
         let steps = training.steps;
         // The state is saved, and what follows may take long in one piece.
         let at_once = self.end_at_once(&adapter.name, steps)?;
-        stage.model.save(&directory, base_model)?;
+        if self.group.is_root() {
+            stage.model.save(&directory, base_model)?;
+        }
         let layers = layer_states(&stage.model.adapters);
         if !layers.is_empty() {
             self.log.write(&Event::Layers { stage: adapter.name.clone(), step: steps, layers })?;
@@ -295,11 +324,12 @@ impl<'a> Session<'a> {
             let name = rule.row_name(&adapter.name);
             let at_once = self.end_at_once(&adapter.name, steps)?;
             let directory = self.directory.adapter(&name);
+            let written = self.group.is_root().then_some(&*directory);
             let length = stage.task.sequence_length();
             let truncated = if stage.model.adapters.is_recurrent()? {
-                truncate(stage.model, &full, *rule, length, &directory, base_model)?
+                truncate(stage.model, &full, *rule, length, written, base_model)?
             } else {
-                truncate_along_data(stage.model, stage.task, &full, *rule, &directory, base_model)?
+                truncate_along_data(stage.model, stage.task, &full, *rule, written, base_model)?
             };
             drop(at_once);
             let (from, to) = truncated.orders;
@@ -344,15 +374,20 @@ impl<'a> Session<'a> {
                 pretrain: self.state.pretrain.clone(),
             },
             rows: self.state.rows.clone(),
-            environment: environment(&self.device.to_string(), &precision),
+            environment: Environment {
+                processes: self.processes(),
+                ..environment(&self.device.to_string(), &precision)
+            },
             data: task.data_files(),
             wall_time_seconds: self.seconds(),
             peak_memory_bytes: self.state.peak_memory_bytes,
             peak_anonymous_bytes: self.state.peak_anonymous_bytes,
             peak_device_bytes: self.state.peak_device_bytes,
         };
-        let json = serde_json::to_string_pretty(&result)? + "\n";
-        self.directory.write(&self.directory.result(), &json)?;
+        if self.group.is_root() {
+            let json = serde_json::to_string_pretty(&result)? + "\n";
+            self.directory.write(&self.directory.result(), &json)?;
+        }
         self.log.write(&Event::Finished { seconds: self.begun.elapsed().as_secs_f64() })?;
         Ok(result)
     }

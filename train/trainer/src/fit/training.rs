@@ -5,7 +5,9 @@ use super::model::Model;
 use super::step_metrics::{PendingMetrics, StepMetrics};
 use crate::config::TrainConfig;
 use crate::optim::factor;
+use crate::parallel::{Group, Node, Traffic, cover, sum, sum_gradients};
 use crate::results::Split;
+use crate::run::interrupt;
 use crate::tasks::{Batch, Task};
 use anyhow::{Context, Result, anyhow, bail};
 use hankel_core::autograd::find_non_finite;
@@ -14,6 +16,7 @@ use hankel_models::adapters::Truncated;
 use hankel_models::{Parameter, Role, StepKey};
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, clip_factor, gradient_norm};
 use hankel_ops::scale;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Prefix of what adapters remember between steps besides their parameters. It sorts behind all others.
@@ -35,6 +38,7 @@ pub(super) struct Training<'a> {
     seed: u64,
     trained: Vec<Trained>,
     batches: Batches<'a>,
+    group: &'a Group,
     step: u64,
     unread: PendingMetrics,
     regularization: f64,
@@ -47,21 +51,41 @@ pub(super) struct Training<'a> {
 pub(super) struct StepReport {
     /// Learning rate of the main group.
     pub learning_rate: f64,
-    /// Sequence positions processed.
+    /// Sequence positions processed, by all processes.
     pub tokens: u64,
+    /// What was moved between processes.
+    pub traffic: Traffic,
+    /// Whether a process was asked to end.
+    pub interrupted: bool,
     /// The ranks of all projections, when they were shared out anew (AdaLoRA).
     pub ranks: Option<Vec<(String, usize)>>,
 }
 
+/// What a process says about its micro-batches before their gradients are added up.
+#[derive(Serialize, Deserialize)]
+struct Differentiated {
+    /// Parts of the loss of each.
+    losses: Vec<Vec<f64>>,
+    interrupted: bool,
+}
+
 impl<'a> Training<'a> {
-    /// Training of whatever is trainable in `model`, from the beginning.
+    /// Training of whatever is trainable in `model`, from the beginning, by the processes of `group`.
     ///
     /// # Errors
     /// When a parameter is of a type that cannot be trained.
-    pub(super) fn new(model: &Model, task: &'a dyn Task, settings: &'a TrainConfig, seed: u64) -> Result<Self> {
+    pub(super) fn new(
+        model: &Model,
+        task: &'a dyn Task,
+        settings: &'a TrainConfig,
+        seed: u64,
+        group: &'a Group,
+    ) -> Result<Self> {
+        let share = group.share(settings.accumulation as u64);
         Ok(Training {
             trained: trained(model, settings)?,
-            batches: Batches::new(task, settings, seed),
+            batches: Batches::new(task, settings, seed).of_share(share),
+            group,
             model: model.clone(),
             task,
             settings,
@@ -167,26 +191,23 @@ impl<'a> Training<'a> {
     /// One optimizer step over `train.accumulation` batches, whose gradients are weighted by their target tokens.
     ///
     /// # Errors
-    /// Those of [`Training::step_on`], and when an example cannot be made.
+    /// Those of [`Training::step_on`].
     pub(super) fn step(&mut self) -> Result<StepReport> {
-        let batches = self.batches.of_step(self.step)?;
-        self.step_on(&batches)
+        let batches = self.batches.of_step(self.step);
+        self.step_on(batches)
     }
 
-    /// One optimizer step over the batches that [`Training::batches`] makes for it. On a GPU it returns before it has run: a step
-    /// whose loss or gradient is not finite shows when its figures are read, and neither it nor those after it change anything.
+    /// One optimizer step over the batches that [`Training::batches`] makes for it, and those of the other processes. On a GPU
+    /// it returns before it has run: a step whose loss or gradient is not finite shows when its figures are read, and neither it
+    /// nor those after it change anything.
     ///
     /// # Errors
-    /// On the CPU, [`Error::NonFinite`] when loss or gradient are not finite: the parameters are then those of the step before.
-    pub(super) fn step_on(&mut self, batches: &StepBatches) -> Result<StepReport> {
-        let weight = weight_of(batches);
-        let mut gradients = Gradients::default();
-        let mut losses = Vec::with_capacity(batches.len());
-        for (number, batch) in batches {
-            let (parts, gradient) = self.differentiate(*number, batch, weight)?;
-            losses.push(parts);
-            gradients.accumulate(gradient)?;
-        }
+    /// That of `batches`, if they could not be made, here or in another process. On the CPU, [`Error::NonFinite`] when loss or
+    /// gradient are not finite: the parameters are then those of the step before.
+    pub(super) fn step_on(&mut self, batches: Result<StepBatches>) -> Result<StepReport> {
+        self.group.take_traffic();
+        let (weight, tokens, batches) = self.weigh(batches)?;
+        let (losses, gradients, interrupted) = self.differentiate_all(&batches, weight)?;
         let leaves: Vec<Option<Tensor>> =
             self.trained.iter().map(|trained| gradients.get(&trained.parameter.tensor()).cloned()).collect();
         let norm = gradient_norm(leaves.iter().flatten())?;
@@ -222,8 +243,64 @@ impl<'a> Training<'a> {
             let allocation = self.model.adapters.allocate(step as usize - 1, &gradients, factor)?;
             ranks = allocation.filter(|allocation| allocation.changed).map(|allocation| allocation.ranks);
         }
-        let tokens = batches.iter().map(|(_, batch)| batch.tokens.len() as u64).sum();
-        Ok(StepReport { learning_rate: share * self.settings.lr, tokens, ranks })
+        let traffic = self.group.take_traffic();
+        Ok(StepReport { learning_rate: share * self.settings.lr, tokens, traffic, interrupted, ranks })
+    }
+
+    /// The sum of the weights of all targets of a step, and its positions, over the batches of all processes.
+    fn weigh(&self, batches: Result<StepBatches>) -> Result<(f64, u64, StepBatches)> {
+        let (batches, own) = match batches {
+            Ok(batches) => {
+                let facts = |(_, batch): &(u64, Batch)| (batch.weight(), batch.tokens.len() as u64);
+                let own: Vec<(f64, u64)> = batches.iter().map(facts).collect();
+                (batches, Ok(own))
+            }
+            Err(error) => (StepBatches::new(), Err(error)),
+        };
+        // Those of process 0 come first: the order is that of the batches.
+        let all = self.group.exchange(own)?.concat();
+        Ok((all.iter().map(|(weight, _)| weight).sum(), all.iter().map(|(_, tokens)| tokens).sum(), batches))
+    }
+
+    /// The parts of the loss of every batch of a step, its gradient, and whether a process was asked to end meanwhile. Whoever
+    /// computes which of the batches, gradients are added in the order of [`sum`].
+    fn differentiate_all(&self, own: &StepBatches, weight: f64) -> Result<(Vec<Vec<Tensor>>, Gradients, bool)> {
+        let leaves = self.settings.accumulation as u64;
+        let share = self.group.share(leaves);
+        let mut losses = Vec::with_capacity(own.len());
+        let mut of_node = |node: Node| {
+            let mut leaf = |node: Node| {
+                let place = node.leaf()? - share.start;
+                let (number, batch) = own.get(place as usize)?;
+                let differentiated = self.differentiate(*number, batch, weight);
+                Some(differentiated.map(|(parts, gradients)| {
+                    losses.push(parts);
+                    gradients
+                }))
+            };
+            let mut add = |mut left: Gradients, right| left.accumulate(right).map(|()| left);
+            sum(node, leaves, &mut leaf, &mut add).map_err(anyhow::Error::from)
+        };
+        let partial: Result<Vec<Gradients>> = cover(share.clone(), leaves).into_iter().map(&mut of_node).collect();
+        if !self.group.is_shared() {
+            let gradients = partial?.pop().unwrap_or_default();
+            return Ok((losses, gradients, interrupt::requested()));
+        }
+        let told = partial.and_then(|partial| {
+            let values = |parts: &Vec<Tensor>| parts.iter().map(Tensor::item).collect::<Result<Vec<f64>, Error>>();
+            let losses = losses.iter().map(values).collect::<Result<_, _>>()?;
+            Ok((partial, Differentiated { losses, interrupted: interrupt::requested() }))
+        });
+        let (partial, told) = match told {
+            Ok((partial, told)) => (partial, Ok(told)),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        let all = self.group.exchange(told)?;
+        let interrupted = all.iter().any(|one| one.interrupted);
+        let scalars = |parts: &Vec<f64>| parts.iter().map(|&loss| Tensor::scalar(loss)).collect();
+        let losses = all.iter().flat_map(|one| one.losses.iter().map(scalars)).collect();
+        let parameters: Vec<Tensor> = self.trained.iter().map(|trained| trained.parameter.tensor()).collect();
+        Ok((losses, sum_gradients(self.group, leaves, &partial, &parameters)?, interrupted))
     }
 
     /// The figures of every step since the last call, in their order. Waits for a GPU.
@@ -238,14 +315,36 @@ impl<'a> Training<'a> {
     /// batches once more. Parameters must be those that the step had.
     pub(super) fn explain(&mut self, figures: &StepMetrics) -> anyhow::Error {
         let StepMetrics { loss, gradient_norm, .. } = figures;
-        self.find_non_finite(figures.step).err().unwrap_or_else(|| {
+        let own = self.find_non_finite(figures.step).err();
+        let found = if self.group.is_shared() { self.first_found(own) } else { own };
+        found.unwrap_or_else(|| {
             anyhow!("loss {loss} and gradient norm {gradient_norm} are not finite, though every operator's output is")
         })
     }
 
+    /// What the first process that found something found: that in the first of the batches.
+    fn first_found(&self, own: Option<anyhow::Error>) -> Option<anyhow::Error> {
+        let told = match own.as_ref().map(|error| error.downcast_ref()) {
+            Some(Some(Error::NonFinite { scope, operator, phase })) => {
+                Some((scope.clone(), (*operator).to_owned(), (*phase).to_owned()))
+            }
+            _ => None,
+        };
+        let found = match self.group.exchange(Ok(told)) {
+            Ok(found) => found.into_iter().flatten().next(),
+            Err(error) => return Some(error),
+        };
+        self.group.end_together();
+        // Names in errors live as long as the program, which ends with this one.
+        let name = |name: String| -> &'static str { name.leak() };
+        let found = found
+            .map(|(scope, operator, phase)| Error::NonFinite { scope, operator: name(operator), phase: name(phase) });
+        found.map(Into::into).or(own)
+    }
+
     fn find_non_finite(&mut self, step: u64) -> Result<()> {
-        let batches = self.batches.of_step(step - 1)?;
-        let weight = weight_of(&batches);
+        let batches = self.batches.of_step(step - 1);
+        let (weight, _, batches) = self.weigh(batches)?;
         for (number, batch) in &batches {
             find_non_finite(|| self.differentiate(*number, batch, weight))?;
         }
@@ -269,6 +368,35 @@ impl<'a> Training<'a> {
             }
         }
         Ok((losses, gradients))
+    }
+
+    /// Fails on all processes when what one of them has learnt differs from that of process 0, which would be a fault of a
+    /// processor, or of different ones.
+    ///
+    /// # Errors
+    /// Names the process.
+    pub(super) fn check_same(&self) -> Result<()> {
+        if !self.group.is_shared() {
+            return Ok(());
+        }
+        let hash = |sum: u32, trained: &Trained| -> Result<u32> {
+            let value = trained.parameter.tensor().to_device(Device::Cpu)?;
+            let bytes = match value.data::<f32>() {
+                Ok(values) => bytemuck::cast_slice(values),
+                Err(_) => bytemuck::cast_slice(value.data::<f64>()?),
+            };
+            Ok(crc32c::crc32c_append(sum, bytes))
+        };
+        let all = self.group.exchange(self.trained.iter().try_fold(0, hash))?;
+        if let Some(rank) = all.iter().position(|sum| *sum != all[0]) {
+            self.group.end_together();
+            bail!(
+                "after step {} process {rank} has other parameters than process 0: processors of different kinds, or a fault \
+                 of one; continue with --resume from the last checkpoint, on equal ones",
+                self.step
+            );
+        }
+        Ok(())
     }
 
     /// Everything that changes during training, by name, in main memory.
@@ -327,11 +455,6 @@ impl<'a> Training<'a> {
     }
 }
 
-/// Sum of the weights of all targets of a step.
-fn weight_of(batches: &StepBatches) -> f64 {
-    batches.iter().map(|(_, batch)| batch.weight()).sum()
-}
-
 /// Whatever is trainable in `model`, with zero moments.
 fn trained(model: &Model, settings: &TrainConfig) -> Result<Vec<Trained>> {
     let trained = |parameter: Parameter| -> Result<Trained> {
@@ -356,6 +479,7 @@ mod tests {
     use crate::config::Config;
     use crate::fit::BackboneSnapshot;
     use crate::optim::golden::{Golden, close};
+    use crate::parallel::{Network, together};
     use hankel_core::Float;
     use hankel_models::AdapterSet;
     use hankel_models::adapters::Context;
@@ -365,15 +489,19 @@ mod tests {
         heads = 2\n[train]\nsteps = 5\nbatch_size = 6\nlr = 0.01\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 3\n";
 
     fn losses(overrides: &[&str], steps: usize) -> (Vec<f64>, Vec<f64>) {
+        losses_of(TEXT, overrides, steps, &Group::alone())
+    }
+
+    fn losses_of(text: &str, overrides: &[&str], steps: usize, group: &Group) -> (Vec<f64>, Vec<f64>) {
         let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
-        let (config, _) = Config::load(TEXT, "t.toml", &overrides).unwrap();
+        let (config, _) = Config::load(text, "t.toml", &overrides).unwrap();
         let snapshot = BackboneSnapshot::new(&config).unwrap();
         let placement = snapshot.backbone().placement();
         let context = Context { placement: &placement, length: 7, steps: Some(5), pretrained: false };
         let settings = config.adapter[0].method.settings(&context).unwrap().unwrap();
         let model = snapshot.with_adapters(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
         let task = config.task.build().unwrap();
-        let mut training = Training::new(&model, &*task, &config.train, config.seed).unwrap();
+        let mut training = Training::new(&model, &*task, &config.train, config.seed, group).unwrap();
         let mut step = || {
             training.step().unwrap();
             training.read().unwrap()[0].loss
@@ -390,6 +518,29 @@ mod tests {
         assert!(whole.windows(2).any(|pair| pair[0] != pair[1]));
         for (a, b) in whole.iter().chain(&whole_end).zip(parts.iter().chain(&parts_end)) {
             assert!((a - b).abs() < 1e-11, "{a} {b}");
+        }
+    }
+
+    /// Losses and adapters have the same bits on any number of processes: with dropout, clipping, a penalty and ranks that are
+    /// shared out (AdaLoRA), in single and double precision, also where there are more processes than micro-batches.
+    #[test]
+    fn the_number_of_processes_changes_no_bit() {
+        let hrm = TEXT.replace("heads = 2", "heads = 2\ndropout = 0.1");
+        let start = hrm.find("[[adapter]]").unwrap();
+        let adalora = hrm[..start].replace("f64", "f32")
+            + "[[adapter]]\nkind = \"adalora\"\ninit_rank = 3\ntarget_rank = 1\ndropout = 0.1\ntinit = 1\ntfinal = 1\n\
+               delta_t = 1\n";
+        for text in [hrm, adalora] {
+            for micro_batches in [1, 5] {
+                let accumulation = format!("train.accumulation={micro_batches}");
+                let overrides = ["train.batch_size=2", &accumulation];
+                let alone = losses_of(&text, &overrides, 5, &Group::alone());
+                for size in [2, 3, 4] {
+                    for found in together(size, Network::default(), |group| losses_of(&text, &overrides, 5, group)) {
+                        assert!(found == alone, "{micro_batches} micro-batches on {size} processes");
+                    }
+                }
+            }
         }
     }
 

@@ -9,7 +9,8 @@ use super::stage::Stage;
 use super::training::{StepReport, Training};
 use super::truncate::{save_truncated, truncate_adapters};
 use super::{Failure, Stop};
-use crate::results::{Event, LayerState, Split, TrainingResult, metric};
+use crate::parallel::Traffic;
+use crate::results::{Communication, Event, LayerState, Split, TrainingResult, metric};
 use crate::run::{Progress, interrupt};
 use anyhow::{Context, Result};
 use hankel_core::{Device, Error, Tensor};
@@ -43,7 +44,8 @@ impl Stage<'_> {
         let checkpoint_every = every(settings.checkpoint_every);
         let device = training.model().backbone.device();
         let read_every = if device == Device::Cpu { 1 } else { settings.read_every as usize };
-        let mut progress = Progress::new(self.name, step, steps);
+        let group = session.group;
+        let mut progress = Progress::new(self.name, step, steps, group.size());
         if session.state.progress.evaluation_due {
             self.evaluate(session, &training, &progress)?;
             if session.state.progress.evaluation_due {
@@ -60,20 +62,22 @@ impl Stage<'_> {
             while training.step_number() < steps {
                 let begun = Instant::now();
                 let report = match &prefetcher {
-                    Some(prefetcher) => prefetcher.next().and_then(|batches| training.step_on(&batches)),
+                    Some(prefetcher) => training.step_on(prefetcher.next()),
                     None => training.step(),
                 };
                 if report.is_err() {
                     // What ran before is written down first, and may be where the trouble began.
                     self.account(session, &mut training, &mut window, &mut progress)?;
                 }
-                window.steps.push(report?);
+                let report = report?;
+                let mut interrupted = report.interrupted;
+                window.steps.push(report);
                 window.begun.get_or_insert(begun);
                 let step = training.step_number();
                 let reduces = Some(step) == reduced_after;
                 let evaluates = step.is_multiple_of(eval_every) && step < steps;
                 let saves = step.is_multiple_of(checkpoint_every) || step == steps;
-                if window.steps.len() >= read_every || reduces || evaluates || saves || interrupt::requested() {
+                if window.steps.len() >= read_every || reduces || evaluates || saves || interrupted {
                     self.account(session, &mut training, &mut window, &mut progress)?;
                 }
                 if reduces {
@@ -82,11 +86,12 @@ impl Stage<'_> {
                 if evaluates {
                     session.state.progress.evaluation_due = true;
                     self.evaluate(session, &training, &progress)?;
+                    interrupted = group.any(interrupted || interrupt::requested())?;
                 }
-                let interrupted = interrupt::requested();
                 if saves || interrupted {
                     self.account(session, &mut training, &mut window, &mut progress)?;
-                    session.save(self.name, &training.tensors()?, self.settings.keep_checkpoints)?;
+                    training.check_same()?;
+                    session.save(self.name, || training.tensors(), self.settings.keep_checkpoints)?;
                 }
                 if interrupted {
                     return Err(session.interrupted(self.name));
@@ -132,14 +137,18 @@ impl Stage<'_> {
             }
             so_far.window_loss += figures.loss;
             so_far.window_steps += 1;
+            window.count += 1;
             window.seconds += seconds;
             window.tokens += report.tokens;
+            window.traffic.add(report.traffic);
             if step.is_multiple_of(window.log_every) || step == window.last {
                 let loss = so_far.window_loss / so_far.window_steps as f64;
                 (so_far.window_loss, so_far.window_steps) = (0.0, 0);
                 so_far.last_loss = Some(loss);
                 let tokens_per_second = window.tokens as f64 / window.seconds;
-                (window.seconds, window.tokens) = (0.0, 0);
+                let communication = window.communication(session.group.size());
+                (window.seconds, window.tokens, window.traffic) = (0.0, 0, Traffic::default());
+                window.count = 0;
                 let event = Event::Step {
                     stage: self.name.to_owned(),
                     step,
@@ -153,6 +162,7 @@ impl Stage<'_> {
                         let memory = gpu.memory();
                         memory.used + memory.held
                     }),
+                    communication,
                 };
                 progress.step(step, loss, tokens_per_second);
                 session.log.write(&event)?;
@@ -162,9 +172,9 @@ impl Stage<'_> {
     }
 
     /// The training as it was when the session's state was saved, or from the beginning.
-    fn begin(&self, session: &Session<'_>, saved: Option<BTreeMap<String, Tensor>>) -> Result<Training<'_>> {
+    fn begin<'a>(&'a self, session: &Session<'a>, saved: Option<BTreeMap<String, Tensor>>) -> Result<Training<'a>> {
         let new = |model: &Model| {
-            let training = Training::new(model, self.task, self.settings, session.config.seed)?;
+            let training = Training::new(model, self.task, self.settings, session.config.seed, session.group)?;
             anyhow::Ok(training.regularized(self.regularization))
         };
         let Some(tensors) = saved else { return new(self.model) };
@@ -196,7 +206,9 @@ impl Stage<'_> {
         let rule = reduction.config.rule;
         let length = self.task.sequence_length();
         let truncated = truncate_adapters(training.model(), self.name, rule, length, reduction.base_model)?;
-        save_truncated(&truncated, &reduction.directory)?;
+        if session.group.is_root() {
+            save_truncated(&truncated, &reduction.directory)?;
+        }
         training.reduce(&truncated, reduction.config.timing.warmup_steps)?;
         let (from, to) = truncated.orders();
         let shown = |orders: &[usize]| orders.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
@@ -211,7 +223,7 @@ impl Stage<'_> {
         let begun = Instant::now();
         let batch_size = self.settings.eval_batch_size.unwrap_or(self.settings.batch_size);
         let (sequences, smoothing) = (self.settings.eval_sequences, self.settings.label_smoothing);
-        let scores = evaluate(model, self.task, Split::Validation, sequences, batch_size, smoothing, None)?;
+        let scores = evaluate(session.group, model, self.task, Split::Validation, sequences, batch_size, smoothing, None)?;
         // None: an interrupt, which the loop is about to see. The evaluation stays due.
         let Some(scores) = scores else { return Ok(()) };
         session.state.progress.evaluation_due = false;
@@ -277,6 +289,22 @@ struct Window {
     begun: Option<Instant>,
     seconds: f64,
     tokens: u64,
+    /// Steps since then, and what was moved in them.
+    count: u64,
+    traffic: Traffic,
+}
+
+impl Window {
+    /// What was moved in a step, if there are several processes.
+    fn communication(&self, processes: usize) -> Option<Communication> {
+        let steps = self.count.max(1) as f64;
+        (processes > 1).then(|| Communication {
+            processes,
+            bytes: self.traffic.bytes as f64 / steps,
+            seconds: self.traffic.seconds / steps,
+            waiting_seconds: self.traffic.waiting_seconds / steps,
+        })
+    }
 }
 
 /// The rank of a projection, for the log: `model.layers.3.self_attn.q_proj` is `q_proj` of layer 3.

@@ -26,7 +26,7 @@ pub(super) struct TruncatedRow {
     pub orders: (Vec<usize>, Vec<usize>),
 }
 
-/// Truncates the adapters of `model` and saves them, with the certificate, to `directory`.
+/// Truncates the adapters of `model` and saves them, with the certificate, to `directory`, if one is given.
 ///
 /// # Errors
 /// When the adapter is not recurrent or cannot be reduced by this rule, or the directory cannot be written.
@@ -35,13 +35,15 @@ pub(super) fn truncate(
     full: &AdapterResult,
     rule: TruncateConfig,
     length: usize,
-    directory: &Path,
+    directory: Option<&Path>,
     base_model: &str,
 ) -> Result<TruncatedRow> {
     let reduced = truncate_adapters(model, &full.name, rule, length, base_model)?;
-    save_truncated(&reduced, directory)?;
     let truncated = Model { backbone: model.backbone.clone(), adapters: reduced.adapters.clone() };
-    keep_trained_backbone(&truncated, &full.name, directory)?;
+    if let Some(directory) = directory {
+        save_truncated(&reduced, directory)?;
+        keep_trained_backbone(&truncated, &full.name, directory)?;
+    }
     let AdapterReduction { adapter, certificate, .. } = &reduced.reduction;
     let layers = adapter.layers.iter().zip(&certificate.layers).map(|(layer, certified)| {
         let facts = &certified.facts;
@@ -105,7 +107,7 @@ pub(super) fn truncate_along_data(
     task: &dyn Task,
     full: &AdapterResult,
     rule: TruncateConfig,
-    directory: &Path,
+    directory: Option<&Path>,
     base_model: &str,
 ) -> Result<TruncatedRow> {
     let explain = || format!("truncating `{}` by {}", full.name, rule.describe());
@@ -115,14 +117,13 @@ pub(super) fn truncate_along_data(
         rule.rule().with_context(|| format!("{}: it has no total over layers, since it varies in time", explain()))?;
     let mut truncation = calibration.truncate(per_layer).with_context(explain)?;
     read_inputs(model, task, Split::Validation, |inputs| truncation.measure(inputs))?;
-    truncation.adapters.save(directory, Some(base_model))?;
-    write_file(
-        &directory.join(CERTIFICATE_FILE),
-        &serde_json::to_vec_pretty(&truncation.certificate)?,
-        Existing::Replace,
-    )?;
     let truncated = Model { backbone: model.backbone.clone(), adapters: truncation.adapters.clone() };
-    keep_trained_backbone(&truncated, &full.name, directory)?;
+    if let Some(directory) = directory {
+        truncation.adapters.save(directory, Some(base_model))?;
+        let certificate = serde_json::to_vec_pretty(&truncation.certificate)?;
+        write_file(&directory.join(CERTIFICATE_FILE), &certificate, Existing::Replace)?;
+        keep_trained_backbone(&truncated, &full.name, directory)?;
+    }
     let gates = layer_states(&truncated.adapters);
     let layers = truncation.certificate.layers.iter().zip(gates).map(|(facts, state)| LayerResult {
         layer: facts.layer,

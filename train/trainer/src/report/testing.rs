@@ -131,6 +131,7 @@ pub(crate) fn result(name: &str) -> RunResult {
             cpu: "Example CPU 9000".into(),
             cpu_features: vec!["avx2".into(), "fma".into()],
             threads: 2,
+            processes: None,
             memory_bytes: Some(16 << 30),
             device: "cpu".into(),
             precision: "f32".into(),
@@ -146,7 +147,7 @@ pub(crate) fn result(name: &str) -> RunResult {
 /// The events of such a run.
 pub(crate) fn events(name: &str) -> Vec<Event> {
     let mut out =
-        vec![Event::Start { name: name.into(), seed: 17, version: "0.1.0".into(), resumed: false, device: None }];
+        vec![Event::Start { name: name.into(), seed: 17, version: "0.1.0".into(), resumed: false, device: None, processes: None }];
     for (s, (stage, end, speed)) in
         [("pretrain", 1.2, 4.0), ("none", 1.13, 9.0), ("hrm", 0.96, 3.0), ("lora", 0.75, 3.5)].into_iter().enumerate()
     {
@@ -165,6 +166,7 @@ pub(crate) fn events(name: &str) -> Vec<Event> {
                 tokens_per_second: 21_000.0,
                 seconds: t * 80.0,
                 device_bytes: None,
+                communication: None,
             });
             if step % 75 == 0 {
                 let (split, seconds) = (Split::Validation, 0.4);

@@ -100,6 +100,11 @@ impl RunDirectory {
         Ok(RunDirectory { path: path.to_owned() })
     }
 
+    /// The directory that another process of the same run has made, or goes on with.
+    pub fn of_another_process(path: PathBuf) -> Self {
+        RunDirectory { path }
+    }
+
     /// Removes what killed processes left behind: temporary files and folders, and parts of checkpoints. No other process may
     /// be at the run.
     pub fn clean(&self) {

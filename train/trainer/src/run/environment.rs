@@ -14,6 +14,7 @@ pub(crate) fn environment(device: &str, precision: &str) -> Environment {
         cpu_features: cpu_features(),
         threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         memory_bytes: memory(),
+        processes: None,
         device: device.to_owned(),
         precision: precision.to_owned(),
     }

@@ -7,18 +7,24 @@ use std::path::{Path, PathBuf};
 
 /// The open file of events.
 pub(crate) struct EventLog {
-    file: File,
+    /// None where nothing is written.
+    file: Option<File>,
     path: PathBuf,
 }
 
 impl EventLog {
+    /// A log that takes events and writes nothing: another process does.
+    pub(crate) fn silent() -> Self {
+        EventLog { file: None, path: PathBuf::new() }
+    }
+
     /// A new, empty file.
     ///
     /// # Errors
     /// When it exists or cannot be made.
     pub(crate) fn create(path: &Path) -> hankel_io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
-        file.map(|file| EventLog { file, path: path.to_owned() }).map_err(hankel_io::Error::io("write", path))
+        file.map(|file| EventLog { file: Some(file), path: path.to_owned() }).map_err(hankel_io::Error::io("write", path))
     }
 
     /// The file of an earlier run, truncated to the `bytes` it had at the checkpoint from which the run resumes:
@@ -39,7 +45,7 @@ impl EventLog {
             file.seek(SeekFrom::End(0))
         };
         let kept = cut().map_err(hankel_io::Error::io("write", path))?;
-        Ok((EventLog { file, path: path.to_owned() }, bytes - kept))
+        Ok((EventLog { file: Some(file), path: path.to_owned() }, bytes - kept))
     }
 
     /// Appends an event.
@@ -47,9 +53,14 @@ impl EventLog {
     /// # Errors
     /// When the line cannot be written.
     pub(crate) fn write(&mut self, event: &Event) -> hankel_io::Result<()> {
-        let mut line = serde_json::to_vec(event).map_err(io::Error::other).map_err(|error| self.failed(error))?;
-        line.push(b'\n');
-        self.file.write_all(&line).map_err(|error| self.failed(error))
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let failed = hankel_io::Error::io("write", &self.path);
+        let line = serde_json::to_vec(event).map_err(io::Error::other);
+        let written = line.and_then(|mut line| {
+            line.push(b'\n');
+            file.write_all(&line)
+        });
+        written.map_err(failed)
     }
 
     /// Brings the events to the disk, and gives the length of the file.
@@ -57,11 +68,8 @@ impl EventLog {
     /// # Errors
     /// When the system cannot.
     pub(crate) fn sync(&mut self) -> hankel_io::Result<u64> {
-        self.file.sync_data().and_then(|()| self.file.stream_position()).map_err(|error| self.failed(error))
-    }
-
-    fn failed(&self, source: io::Error) -> hankel_io::Error {
-        hankel_io::Error::io("write", &self.path)(source)
+        let Some(file) = &mut self.file else { return Ok(0) };
+        file.sync_data().and_then(|()| file.stream_position()).map_err(hankel_io::Error::io("write", &self.path))
     }
 
     /// Reads the events of a file; a last line that was cut off by a crash is left out.
@@ -99,7 +107,7 @@ mod tests {
         assert_eq!((EventLog::read(&path).unwrap(), missing), (vec![event(1.0), event(3.0)], 0));
         // A file system that lost its end: half a line is no line, and what is missing is told.
         let whole = log.sync().unwrap();
-        log.file.set_len(whole - 5).unwrap();
+        log.file.as_ref().unwrap().set_len(whole - 5).unwrap();
         let (mut log, missing) = EventLog::reopen(&path, whole).unwrap();
         assert_eq!(missing, whole - saved);
         log.write(&event(4.0)).unwrap();

@@ -27,8 +27,7 @@ fn warn_without_locks(directory: &Path, held: &Held) {
     if !held.is_exclusive {
         TOLD.call_once(|| {
             tell!(
-                "warning: the file system of {} has no locks: run nothing twice there, and share the cells of a sweep out \
-                 by --shard or --task-index",
+                "warning: the file system of {} has no locks: run nothing twice there",
                 directory.display()
             );
         });

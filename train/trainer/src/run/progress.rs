@@ -1,6 +1,7 @@
 //! Progress of a stage on stderr: a bar on a terminal, plain lines elsewhere.
 
 use crate::format::{duration, thousands};
+use crate::parallel::is_muted;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct Progress {
     stage: String,
     steps: u64,
+    processes: usize,
     bar: Option<ProgressBar>,
     begun: Instant,
     first_step: u64,
@@ -19,9 +21,9 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// The progress of `stage`, which begins after `done` of `steps` steps.
-    pub(crate) fn new(stage: &str, done: u64, steps: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+    /// The progress of `stage`, which begins after `done` of `steps` steps on so many processes.
+    pub(crate) fn new(stage: &str, done: u64, steps: u64, processes: usize) -> Self {
+        let bar = (std::io::stderr().is_terminal() && !is_muted()).then(|| {
             let style =
                 ProgressStyle::with_template("{prefix:>16} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  ETA {eta}");
             let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr_with_hz(5));
@@ -31,12 +33,16 @@ impl Progress {
             bar.reset_eta();
             bar
         });
-        Progress { stage: stage.to_owned(), steps, bar, begun: Instant::now(), first_step: done, last_line: None }
+        let (stage, begun) = (stage.to_owned(), Instant::now());
+        Progress { stage, steps, processes, bar, begun, first_step: done, last_line: None }
     }
 
     /// After step `step`: the loss and the speed since the last report.
     pub(crate) fn step(&mut self, step: u64, loss: f64, tokens_per_second: f64) {
-        let message = format!("loss {loss:.4}  {} tokens/s", thousands(tokens_per_second.round() as u64));
+        let mut message = format!("loss {loss:.4}  {} tokens/s", thousands(tokens_per_second.round() as u64));
+        if self.processes > 1 {
+            message += &format!(" on {} processes", self.processes);
+        }
         if let Some(bar) = &self.bar {
             bar.set_position(step);
             bar.set_message(message);

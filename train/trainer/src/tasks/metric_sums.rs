@@ -2,9 +2,10 @@
 
 use super::Batch;
 use crate::results::{Scores, metric};
+use serde::{Deserialize, Serialize};
 
 /// What an evaluation adds up, in double precision and in the order of the data.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricSums {
     loss: f64,
     smoothed: Option<f64>,
@@ -54,6 +55,22 @@ impl MetricSums {
         }
         self.sequences += batch.document_count() as u64;
         self.text_bytes += batch.text_bytes;
+    }
+
+    /// Adds the sums of what comes behind.
+    pub fn merge(&mut self, behind: &MetricSums) {
+        self.loss += behind.loss;
+        self.weight += behind.weight;
+        self.correct += behind.correct;
+        self.tokens += behind.tokens;
+        self.sequences += behind.sequences;
+        self.text_bytes += behind.text_bytes;
+        if let (Some(sum), Some(more)) = (&mut self.smoothed, behind.smoothed) {
+            *sum += more;
+        }
+        for (quarter, more) in self.quarters.iter_mut().zip(behind.quarters) {
+            *quarter = (quarter.0 + more.0, quarter.1 + more.1);
+        }
     }
 
     /// Mean cross entropy in nats.
@@ -108,6 +125,10 @@ mod tests {
             &batch,
             [evaluated(1.0, 1), evaluated(2.0, 0), evaluated(3.0, 1), evaluated(4.0, 0), evaluated(5.0, 1)],
         );
+        let mut twice = sums.clone();
+        twice.merge(&sums);
+        assert_eq!((twice.mean_loss(), twice.mean_smoothed()), (sums.mean_loss(), sums.mean_smoothed()));
+        assert_eq!((twice.scores().tokens, twice.scores().sequences), (10, 4));
         let scores = sums.scores();
         assert_eq!(scores.get(metric::LOSS), Some((1.0 + 4.0 + 3.0 + 4.0 + 5.0) / 6.0));
         assert_eq!(scores.get(metric::ACCURACY), Some(3.0 / 6.0));

@@ -1,0 +1,240 @@
+//! Claims of cells: which process is at a cell, also where a file system has no locks or does not share them between machines.
+//!
+//! A claim is a file `.claim-N` in the directory of the cell, made in one step that fails when it is there. Its owner writes it
+//! again every [`BEAT`]. One that was not written for [`STALE`] is stale, by the clock of the file system alone: the file's time is
+//! compared with that of a file written now. Whoever makes `.claim-(N+1)` has the cell then; among several, one does. The owner of
+//! a claim that was taken over ends at once when it comes back to life.
+
+use anyhow::{Context, Result};
+use hankel_io::{Existing, create_folder, write_file};
+use hankel_trainer::format::duration;
+use hankel_trainer::parallel::host;
+use hankel_trainer::tell;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Time between two signs of life.
+pub(super) const BEAT: Duration = Duration::from_secs(20);
+/// Time without one after which a claim is stale.
+pub(super) const STALE: Duration = Duration::from_secs(300);
+
+const PREFIX: &str = ".claim-";
+
+/// Contents of a claim.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Owner {
+    host: String,
+    process: u32,
+    /// What no other running system has.
+    boot: String,
+    /// Whether the owner holds the lock of the directory as well.
+    locked: bool,
+    /// Signs of life so far.
+    beats: u64,
+}
+
+/// A cell that this process has claimed, until the value is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    path: PathBuf,
+    beating: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+/// Claims the cell in `directory`, or says who has it. `locked` says that this process holds the directory's lock.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub(super) fn claim(directory: &Path, locked: bool) -> Result<Result<Claim, String>> {
+    claim_within(directory, locked, (BEAT, STALE))
+}
+
+fn claim_within(
+    directory: &Path,
+    locked: bool,
+    (beat, stale): (Duration, Duration),
+) -> Result<Result<Claim, String>> {
+    create_folder(directory)?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let own = Owner { host: host(), process: std::process::id(), boot, locked, beats: 0 };
+    let newest = newest(directory)?;
+    if let Some((_, path)) = &newest {
+        match owner(path) {
+            // Gone between the two looks: whoever had it is through.
+            None if !path.exists() => return Ok(Err("another process has just left it".to_owned())),
+            owner => {
+                let who = owner
+                    .as_ref()
+                    .map_or_else(|| "a process".to_owned(), |owner| format!("process {} on {}", owner.process, owner.host));
+                // A lock that this process got on the same running system was left by the owner.
+                let is_here = |owner: Owner| owner.locked && owner.boot == own.boot && !own.boot.is_empty();
+                let is_left = locked && owner.is_some_and(is_here);
+                let age = age(directory, path)?;
+                if !is_left && age < stale {
+                    return Ok(Err(format!("{who} is running it (last sign of life {} ago)", duration(age.as_secs_f64()))));
+                }
+                tell!("{}: {who} has left its claim; taking over", directory.display());
+            }
+        }
+    }
+    let number = newest.as_ref().map_or(1, |(number, _)| number + 1);
+    let path = directory.join(format!("{PREFIX}{number:04}"));
+    let text = serde_json::to_vec(&own).context("a claim as JSON")?;
+    match OpenOptions::new().write(true).create_new(true).open(&path) {
+        Ok(mut file) => file.write_all(&text).and_then(|()| file.sync_all()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Ok(Err("another process was faster".to_owned()));
+        }
+        Err(error) => Err(error),
+    }
+    .with_context(|| format!("cannot write {}", path.display()))?;
+    for (_, older) in claims(directory)?.into_iter().filter(|(other, _)| *other < number) {
+        let _ = fs::remove_file(older);
+    }
+    let (stop, stopped) = channel();
+    let beats = path.clone();
+    let alive = move || {
+        let mut own = own;
+        while stopped.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
+            own.beats += 1;
+            if !beats_on(&beats, &own, number) {
+                tell!(
+                    "error: {} was taken over by another process, since this one gave no sign of life for {}: it ends here",
+                    beats.display(),
+                    duration(stale.as_secs_f64())
+                );
+                std::process::exit(2);
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("claim".to_owned()).spawn(alive).context("cannot start a thread")?;
+    Ok(Ok(Claim { path, beating: Some((stop, thread)) }))
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.beating.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Writes the claim again; false when it is not this process's any more.
+fn beats_on(path: &Path, own: &Owner, number: u64) -> bool {
+    let directory = path.parent().unwrap_or(path);
+    // A file system that does not answer for a moment is not a reason to end.
+    let Ok(newest) = newest(directory) else { return true };
+    if newest.is_none_or(|(newest, _)| newest != number) {
+        return false;
+    }
+    let write = || -> std::io::Result<()> {
+        // It is written, not made: a claim that was removed stays so.
+        let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
+        file.write_all(&serde_json::to_vec(own)?)?;
+        file.sync_all()
+    };
+    !matches!(write(), Err(error) if error.kind() == ErrorKind::NotFound)
+}
+
+/// The claims in a directory with their numbers.
+fn claims(directory: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let claim = |path: PathBuf| {
+        let number = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()?;
+        Some((number, path))
+    };
+    Ok(entries.filter_map(|entry| claim(entry.ok()?.path())).collect())
+}
+
+fn newest(directory: &Path) -> Result<Option<(u64, PathBuf)>> {
+    Ok(claims(directory)?.into_iter().max())
+}
+
+/// Who wrote a claim; `None` while it is being written.
+fn owner(path: &Path) -> Option<Owner> {
+    serde_json::from_str(&hankel_io::input::read_to_string(path).ok()?).ok()
+}
+
+/// How long ago a file was written, by the clock that the file system gives to files.
+fn age(directory: &Path, path: &Path) -> Result<Duration> {
+    let now = directory.join(format!(".now-{}-{}", host(), std::process::id()));
+    let time = |path: &Path| fs::metadata(path).and_then(|facts| facts.modified());
+    let times = || -> Result<_> {
+        write_file(&now, b"now", Existing::Replace)?;
+        let here = time(&now).with_context(|| format!("cannot read {}", now.display()));
+        let _ = fs::remove_file(&now);
+        Ok((here?, time(path).with_context(|| format!("cannot read {}", path.display()))?))
+    };
+    let (now, then) = times()?;
+    Ok(now.duration_since(then).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: (Duration, Duration) = (Duration::from_millis(40), Duration::from_millis(400));
+
+    fn names(directory: &Path) -> Vec<String> {
+        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        fs::read_dir(directory).unwrap().map(|entry| name(entry.unwrap())).collect()
+    }
+
+    #[test]
+    fn one_process_has_a_cell_until_it_lets_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = directory.path().join("cell");
+        let held = claim_within(&cell, false, QUICK).unwrap().unwrap();
+        // Signs of life keep it.
+        thread::sleep(2 * QUICK.1);
+        let refused = claim_within(&cell, false, QUICK).unwrap().unwrap_err();
+        assert!(refused.contains(&format!("process {} on ", std::process::id())), "{refused}");
+        drop(held);
+        assert_eq!(names(&cell), Vec::<String>::new());
+        assert!(claim_within(&cell, false, QUICK).unwrap().is_ok());
+    }
+
+    /// A claim of a process that is gone: `boot` is where it ran.
+    fn left_behind(cell: &Path, boot: &str, locked: bool) {
+        let owner = Owner { host: "node7".into(), process: 1, boot: boot.into(), locked, beats: 3 };
+        fs::create_dir_all(cell).unwrap();
+        fs::write(cell.join(".claim-0007"), serde_json::to_vec(&owner).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_stale_claim_is_taken_over_by_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = directory.path().join("cell");
+        left_behind(&cell, "elsewhere", true);
+        assert!(claim_within(&cell, true, QUICK).unwrap().unwrap_err().contains("process 1 on node7"));
+        thread::sleep(QUICK.1);
+        let claims: Vec<_> = thread::scope(|scope| {
+            let tries: Vec<_> = (0..8).map(|_| scope.spawn(|| claim_within(&cell, true, QUICK).unwrap())).collect();
+            tries.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert_eq!(claims.iter().filter(|claim| claim.is_ok()).count(), 1);
+        assert_eq!(names(&cell), [".claim-0008"]);
+        // The former owner sees it.
+        let owner = Owner { host: "node7".into(), process: 1, boot: String::new(), locked: false, beats: 4 };
+        assert!(!beats_on(&cell.join(".claim-0007"), &owner, 7) && beats_on(&cell.join(".claim-0008"), &owner, 8));
+    }
+
+    #[test]
+    fn a_lock_on_the_same_system_tells_at_once() {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        if boot.is_empty() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        left_behind(directory.path(), boot.trim(), true);
+        assert!(claim_within(directory.path(), true, QUICK).unwrap().is_ok());
+        left_behind(directory.path(), boot.trim(), false);
+        assert!(claim_within(directory.path(), true, QUICK).unwrap().is_err(), "it held no lock that could be left");
+    }
+}

@@ -1,0 +1,179 @@
+//! What goes wrong in one process ends all, and what is saved goes on with any number of them.
+
+use super::{CONFIG, Finished, Place, finish, mpirun, on, same, with_run_alone};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn started(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mpirun can be started")
+}
+
+/// Waits until a checkpoint whose name contains `name` is there.
+fn wait_for(place: &Place, run: &str, name: &str) {
+    let begun = Instant::now();
+    let is_there = || {
+        let entries = fs::read_dir(place.path(run).join("checkpoints")).into_iter().flatten().flatten();
+        let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.any(|entry| entry.contains(name) && !entry.starts_with('.'))
+    };
+    while !is_there() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{name} did not appear in {run}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn signal(signal: &str, process: u32) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
+
+/// The processes that `mpirun` started.
+fn children(parent: u32) -> Vec<u32> {
+    let of_parent = |status: &str| status.lines().any(|line| line == format!("PPid:\t{parent}"));
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut found: Vec<u32> = numbers
+        .filter(|number| fs::read_to_string(format!("/proc/{number}/status")).is_ok_and(|status| of_parent(&status)))
+        .filter(|number| fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.trim() == "train"))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() { copy(&entry.path(), &target) } else { assert!(fs::copy(entry.path(), target).is_ok()) }
+    }
+}
+
+#[test]
+fn a_run_is_interrupted_on_four_and_resumed_on_one_and_three() {
+    let place = with_run_alone(300);
+    let child = started(on(&place, 4, &["fit", "config.toml", "--out", "run"]));
+    wait_for(&place, "run", "lora-step-000060");
+    signal("-INT", child.id());
+    let stopped = Finished::new(&child.wait_with_output().unwrap());
+    assert!(stopped.code.is_some_and(|code| code != 0), "{}", stopped.stderr);
+    let said = "interrupted after step";
+    assert_eq!(stopped.stderr.matches(said).count(), 1, "{}", stopped.stderr);
+    assert!(place.path("run/checkpoints").is_dir() && !place.path("run/result.json").exists());
+    for (processes, name) in [(1, "on-1"), (3, "on-3")] {
+        copy(&place.path("run"), &place.path(name));
+        let arguments = ["fit", "--out", name, "--resume"];
+        let resumed = if processes == 1 { place.run(&arguments) } else { finish(on(&place, processes, &arguments)) };
+        assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+        assert!(resumed.stderr.contains("resuming `"), "{}", resumed.stderr);
+        same(&place, "alone", name);
+    }
+}
+
+#[test]
+fn a_killed_process_ends_all_of_them() {
+    kills(1);
+}
+
+/// `cargo test --workspace --features hankel-train/mpi --test mpi fifty -- --ignored --nocapture`
+#[test]
+#[ignore = "minutes: 50 runs"]
+fn fifty_kills_at_random_instants() {
+    kills(50);
+}
+
+/// Kills one of three processes at some instant, and resumes on one to four: as often as asked for.
+fn kills(count: u64) {
+    let place = with_run_alone(300);
+    let (mut before_the_run, mut slowest) = (0, Duration::ZERO);
+    for round in 0..count {
+        let run = format!("run-{round}");
+        let arguments = ["fit", "config.toml", "--out", &run];
+        let child = started(on(&place, 3, &arguments));
+        // A first one in the middle of the run, then at any instant of it.
+        if round == 0 {
+            wait_for(&place, &run, "hrm-step-000060");
+        } else {
+            thread::sleep(Duration::from_millis(200 + round * 7919 % 4000));
+        }
+        let victims = children(child.id());
+        let Some(victim) = victims.get(round as usize % victims.len().max(1)) else {
+            // It was over before.
+            assert_eq!(Finished::new(&child.wait_with_output().unwrap()).code, Some(0));
+            continue;
+        };
+        signal("-KILL", *victim);
+        let begun = Instant::now();
+        let ended = Finished::new(&child.wait_with_output().unwrap());
+        slowest = slowest.max(begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", ended.stderr);
+        assert!(victims.iter().all(|victim| !Path::new(&format!("/proc/{victim}")).exists()), "all have ended");
+        if ended.code == Some(0) {
+            // Behind its last message to the others.
+            same(&place, "alone", &run);
+            continue;
+        }
+        let named = ended.stderr.contains(&format!("PID {victim}")) || ended.stderr.contains("signal 9");
+        assert!(named, "{}", ended.stderr);
+        let processes = 1 + round as usize % 4;
+        let begins = !place.path(&run).join("config.toml").exists();
+        before_the_run += u64::from(begins);
+        let resume = ["fit", "--out", &run, "--resume"];
+        let resumed = finish(on(&place, processes, if begins { &arguments } else { &resume }));
+        assert_eq!(resumed.code, Some(0), "round {round}: {}", resumed.stderr);
+        same(&place, "alone", &run);
+        fs::remove_dir_all(place.path(&run)).unwrap();
+    }
+    println!("{count} kills, {before_the_run} before the run was begun; the others ended within {slowest:?}");
+}
+
+/// One process of another program, configuration or data is refused, by name, before anything is written.
+#[test]
+fn what_differs_on_one_process_is_refused() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_train");
+    let text = |line: &str| line.repeat(200);
+    let config = CONFIG.replace("kind = \"dfa\"", "kind = \"bytes\"\npath = \"data.txt\"");
+    for folder in ["one", "two"] {
+        fs::create_dir(place.path(folder)).unwrap();
+        place.write(&format!("{folder}/config.toml"), &config);
+        place.write(&format!("{folder}/data.txt"), text("a line of text\n"));
+    }
+    // The same program with a byte behind its end.
+    let mut bytes = fs::read(program).unwrap();
+    bytes.push(0);
+    let other_program = place.write("train", bytes);
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&other_program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let out = place.path("run").display().to_string();
+    let refused = |other_program: &str, expected: &str| {
+        let mut command = mpirun(&place);
+        command.args(["-n", "1", "--wdir", "one", program, "fit", "config.toml", "--out", &out]);
+        command.args([":", "-n", "1", "--wdir", "two", other_program, "fit", "config.toml", "--out", &out]);
+        let finished = finish(command);
+        assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+        assert!(finished.stderr.contains("process 1 on "), "{}", finished.stderr);
+        assert!(finished.stderr.contains(expected), "expected {expected:?} in:\n{}", finished.stderr);
+        assert!(!place.path("run").exists());
+    };
+    refused(&other_program.display().to_string(), "another program file");
+    place.write("two/data.txt", text("a line of Text\n"));
+    refused(program, "another data file data.txt");
+    place.write("two/config.toml", config.replace("lr = 1e-2", "lr = 2e-2"));
+    refused(program, "another configuration: [train] lr = 0.02, not [train] lr = 0.01");
+    place.write("two/config.toml", config.replace("lr = 1e-2", "lrr = 2e-2"));
+    refused(program, "unknown key `train.lrr`");
+    // The same files are not refused.
+    place.write("two/config.toml", &config);
+    place.write("two/data.txt", text("a line of text\n"));
+    let mut command = mpirun(&place);
+    for (folder, more) in [("one", None), ("two", Some(":"))] {
+        command.args(more).args(["-n", "1", "--wdir", folder, program, "fit", "config.toml", "--out", &out]);
+        command.args(["--set", "train.steps=8"]);
+    }
+    let finished = finish(command);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+}

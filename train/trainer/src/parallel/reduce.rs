@@ -1,0 +1,212 @@
+//! Gradients summed over processes.
+//!
+//! Each process is responsible for an equal part of the values: it takes that part of every process's partial sums, adds them up in
+//! the order of the tree, and gives the result to all. A process so takes twice the size of the gradient, whatever their number,
+//! and no bit depends on it. (A ready-made all-reduce adds in an order of its own.)
+
+use super::group::{Group, share_of};
+use super::tree::{Node, cover, sum};
+use anyhow::{Context, Result, ensure};
+use hankel_core::{Device, Float, Gradients, Tensor};
+use std::ops::Range;
+
+/// Values that are exchanged at once: messages stay small, whatever is trained.
+const BLOCK: usize = 4 << 20;
+
+/// The gradient of `parameters` over all `leaves` micro-batches from the partial sums of this process: those of the nodes that cover
+/// its share. A parameter without a gradient in any of them has none.
+///
+/// # Errors
+/// When the others cannot be reached, and those of the device.
+pub(crate) fn sum_gradients(
+    group: &Group,
+    leaves: u64,
+    partial: &[Gradients],
+    parameters: &[Tensor],
+) -> Result<Gradients> {
+    let has = |parameter: &Tensor| partial.iter().any(|gradients| gradients.get(parameter).is_some());
+    let known = group.exchange(Ok(parameters.iter().map(has).collect::<Vec<bool>>()))?;
+    let wanted = |index: &usize| known.iter().any(|of_process| of_process.get(*index) == Some(&true));
+    let wanted: Vec<&Tensor> = (0..parameters.len()).filter(wanted).map(|index| &parameters[index]).collect();
+    let mut total = Gradients::default();
+    reduce::<f32>(group, leaves, partial, &wanted, &mut total)?;
+    reduce::<f64>(group, leaves, partial, &wanted, &mut total)?;
+    Ok(total)
+}
+
+/// The part of [`sum_gradients`] for parameters of one element type.
+fn reduce<T: Float>(
+    group: &Group,
+    leaves: u64,
+    partial: &[Gradients],
+    parameters: &[&Tensor],
+    total: &mut Gradients,
+) -> Result<()> {
+    let own: Vec<&&Tensor> = parameters.iter().filter(|parameter| parameter.dtype() == T::ELEMENT).collect();
+    let length: usize = own.iter().map(|parameter| parameter.elements()).sum();
+    if length == 0 {
+        return Ok(());
+    }
+    let flat = |gradients: &Gradients| -> Result<Vec<T>> {
+        let mut values = Vec::with_capacity(length);
+        for parameter in &own {
+            match gradients.get(parameter) {
+                Some(gradient) => values.extend_from_slice(gradient.to_device(Device::Cpu)?.data::<T>()?),
+                // Adding it may turn a -0 into a 0, which no update of a parameter and no moment can tell apart.
+                None => values.resize(values.len() + parameter.elements(), T::zero()),
+            }
+        }
+        Ok(values)
+    };
+    let flat: Vec<Vec<T>> = partial.iter().map(flat).collect::<Result<_>>()?;
+    let nodes: Vec<Vec<Node>> =
+        (0..group.size()).map(|rank| cover(share_of(rank, group.size(), leaves), leaves)).collect();
+    ensure!(nodes[group.rank()].len() == flat.len(), "this process has the partial sums of another share");
+    let mut sums: Vec<T> = Vec::with_capacity(length);
+    for start in (0..length).step_by(BLOCK) {
+        sum_block(group, leaves, &nodes, &flat, start..(start + BLOCK).min(length), &mut sums)?;
+    }
+    let mut rest = &sums[..];
+    for parameter in own {
+        let (values, behind) = rest.split_at(parameter.elements());
+        rest = behind;
+        let gradient = Tensor::from_vec(values.to_vec(), parameter.shape())?;
+        // The gradient of a leaf with respect to itself is what is put in.
+        total.accumulate(parameter.backward_with(gradient.to_device(parameter.device())?)?)?;
+    }
+    Ok(())
+}
+
+/// Appends the sums of the values in `block`.
+fn sum_block<T: Float>(
+    group: &Group,
+    leaves: u64,
+    nodes: &[Vec<Node>],
+    flat: &[Vec<T>],
+    block: Range<usize>,
+    sums: &mut Vec<T>,
+) -> Result<()> {
+    let part = |rank: usize| {
+        let part = share_of(rank, group.size(), block.len() as u64);
+        block.start + part.start as usize..block.start + part.end as usize
+    };
+    let outgoing: Vec<Vec<u8>> = (0..group.size())
+        .map(|rank| flat.iter().flat_map(|values| bytemuck::cast_slice(&values[part(rank)])).copied().collect())
+        .collect();
+    let incoming = group.move_gradients(|others| others.all_to_all(&outgoing))?;
+    let width = part(group.rank()).len();
+    let mut parts: Vec<(Node, Vec<T>)> = Vec::new();
+    for (nodes, message) in nodes.iter().zip(&incoming) {
+        ensure!(message.len() == nodes.len() * width * size_of::<T>(), "another process has other parameters");
+        let values: Vec<T> = bytemuck::pod_collect_to_vec(message);
+        parts.extend(nodes.iter().enumerate().map(|(i, &node)| (node, values[i * width..(i + 1) * width].to_vec())));
+    }
+    let mut known = |node: Node| {
+        let found = parts.iter().position(|(known, _)| *known == node)?;
+        anyhow::Ok(parts.swap_remove(found).1).into()
+    };
+    let mut add = |mut left: Vec<T>, right: Vec<T>| {
+        left.iter_mut().zip(right).for_each(|(a, b)| *a += b);
+        Ok(left)
+    };
+    let own = sum(Node::root(leaves), leaves, &mut known, &mut add).context("gradients of other processes")?;
+    let all = group.move_gradients(|others| others.all_gather(bytemuck::cast_slice(&own)))?;
+    let of_others = |messages: &[Vec<u8>]| -> u64 {
+        let others = messages.iter().enumerate().filter(|(rank, _)| *rank != group.rank());
+        others.map(|(_, message)| message.len() as u64).sum()
+    };
+    group.note(|traffic| traffic.bytes += of_others(&incoming) + of_others(&all));
+    all.iter().for_each(|values| sums.extend(bytemuck::pod_collect_to_vec::<u8, T>(values)));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::threads::{Network, together};
+    use super::*;
+    use hankel_core::Random;
+
+    /// Gradients of one micro-batch: of the second parameter only in every third one, of the last one never.
+    fn gradients(parameters: &[Tensor], leaf: u64) -> Gradients {
+        let mut gradients = Gradients::default();
+        for (index, parameter) in parameters.iter().enumerate().take(3) {
+            if index == 1 && leaf % 3 != 1 {
+                continue;
+            }
+            let mut random = Random::new(leaf, "gradient", index as u64);
+            let values: Vec<f64> = (0..parameter.elements()).map(|_| random.normal()).collect();
+            let gradient = Tensor::from_vec(values, parameter.shape()).unwrap();
+            let gradient = gradient.to_dtype(parameter.dtype()).unwrap();
+            gradients.accumulate(parameter.backward_with(gradient).unwrap()).unwrap();
+        }
+        gradients
+    }
+
+    fn bits(parameters: &[Tensor], gradients: &Gradients) -> Vec<Option<Vec<u64>>> {
+        let bits = |gradient: &Tensor| gradient.to_f64_vec().iter().map(|x| x.to_bits()).collect();
+        parameters.iter().map(|parameter| gradients.get(parameter).map(bits)).collect()
+    }
+
+    #[test]
+    fn the_sum_has_the_same_bits_on_any_number_of_processes() {
+        let parameter = |tensor: Tensor| tensor.parameter().unwrap();
+        let parameters = [
+            parameter(Tensor::zeros::<f32>([3, 5])),
+            parameter(Tensor::zeros::<f32>([7])),
+            parameter(Tensor::zeros::<f64>([2, 2])),
+            parameter(Tensor::zeros::<f32>([4])),
+        ];
+        for leaves in [1, 2, 5, 8, 13] {
+            let local = |node: Node| {
+                let mut leaf = |node: Node| node.leaf().map(|leaf| anyhow::Ok(gradients(&parameters, leaf)));
+                let mut add = |mut left: Gradients, right| left.accumulate(right).map(|()| left).map_err(Into::into);
+                sum(node, leaves, &mut leaf, &mut add).unwrap()
+            };
+            let whole = bits(&parameters, &local(Node::root(leaves)));
+            assert!(whole[0].is_some() && whole[3].is_none());
+            for size in 1..6 {
+                let found = together(size, Network::default(), |group| {
+                    let partial: Vec<Gradients> =
+                        cover(group.share(leaves), leaves).into_iter().map(local).collect();
+                    let total = sum_gradients(group, leaves, &partial, &parameters).unwrap();
+                    assert!(size == 1 || group.take_traffic().bytes > 0);
+                    bits(&parameters, &total)
+                });
+                assert!(found.iter().all(|found| *found == whole), "{leaves} micro-batches, {size} processes");
+            }
+        }
+    }
+
+    /// The figures of `docs/cluster.md` about networks: `cargo test -p hankel-trainer --lib networks -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn exchanges_on_simulated_networks() {
+        use std::time::{Duration, Instant};
+        let parameters = [Tensor::zeros::<f32>([8_400_000]).parameter().unwrap()];
+        let gigabits = |latency: u64, gigabits: f64| Network {
+            latency: Duration::from_micros(latency),
+            seconds_per_byte: 8.0 / (gigabits * 1e9),
+        };
+        for size in [2, 4, 8, 16] {
+            let seconds = |network: Network| {
+                let all = together(size, network, |group| {
+                    let gradient = Tensor::full([8_400_000], 1.0_f32);
+                    let partial = [parameters[0].backward_with(gradient).unwrap()];
+                    group.any(false).unwrap();
+                    let begun = Instant::now();
+                    sum_gradients(group, size as u64, &partial, &parameters).unwrap();
+                    begun.elapsed().as_secs_f64()
+                });
+                all.into_iter().fold(0.0, f64::max)
+            };
+            let without = (0..3).map(|_| seconds(Network::default())).fold(f64::INFINITY, f64::min);
+            for (latency, speed) in [(1, 200.0), (50, 10.0), (200, 1.0)] {
+                let with = seconds(gigabits(latency, speed));
+                println!(
+                    "{size} processes, {latency} us, {speed} Gbit/s: {with:.3} s, {:.3} s of them the network",
+                    with - without
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What moves bytes between processes.
+
+use anyhow::Result;
+
+/// The processes of a group, which all call the same methods in the same order.
+pub(super) trait Transport {
+    /// Number of this process, from 0.
+    fn rank(&self) -> usize;
+
+    /// Number of processes.
+    fn size(&self) -> usize;
+
+    /// Number of this process among those on its machine.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "asked for where a launcher is"))]
+    fn local_rank(&self) -> usize;
+
+    /// Number of processes on its machine.
+    fn local_size(&self) -> usize;
+
+    /// What every process gives, in their order.
+    ///
+    /// # Errors
+    /// When the others cannot be reached.
+    fn all_gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>>;
+
+    /// Gives `parts[i]` to process `i`, and takes what each has for this one, in their order.
+    ///
+    /// # Errors
+    /// When the others cannot be reached.
+    fn all_to_all(&self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>>;
+
+    /// Leaves in order, together with all others.
+    fn finish(self: Box<Self>);
+
+    /// Ends all processes at once.
+    fn abort(&self, code: i32) -> !;
+}
