@@ -189,5 +189,4 @@ mod tests {
         let (config, _) = Config::load(QUICKSTART, QUICKSTART_NAME, &[]).unwrap();
         assert_eq!(config.name, "quickstart");
     }
-
 }

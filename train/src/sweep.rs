@@ -45,7 +45,8 @@ struct TaskIndex(usize);
 
 fn task_index(text: &str) -> Result<TaskIndex, String> {
     let expected = |_| {
-        "expected a number; to take that of the environment, write --task-index behind the experiments, without one".to_owned()
+        "expected a number; to take that of the environment, write --task-index behind the experiments, without one"
+            .to_owned()
     };
     text.parse().map(TaskIndex).map_err(expected)
 }
@@ -208,7 +209,9 @@ mod tests {
     #[test]
     fn the_environment_numbers_a_job() {
         let of = |variables: &'static [(&str, &str)]| {
-            index_of_job(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+            index_of_job(|name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            })
         };
         for name in INDEX_VARIABLES {
             assert_eq!(index_of_job(|asked| (asked == name).then(|| "7".to_owned())).unwrap(), 7);

@@ -148,7 +148,9 @@ fn a_directory_that_holds_a_run() {
     assert!(before == place.snapshot("run"), "nothing in the run was changed");
 
     let other = place.run(&["fit", "config.toml", "--out", "run", "--resume", "--set", "train.lr=0.5"]);
-    other.refused(&["begun with another configuration (it has [train] lr = 0.01, the command asks for [train] lr = 0.5)"]);
+    other.refused(&[
+        "begun with another configuration (it has [train] lr = 0.01, the command asks for [train] lr = 0.5)",
+    ]);
     assert!(before == place.snapshot("run"));
 
     place.run(&["fit", "config.toml", "--out", "nothing", "--resume"]).refused(&["nothing holds no run to resume"]);

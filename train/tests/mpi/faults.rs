@@ -46,7 +46,11 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().flatten() {
         let target = to.join(entry.file_name());
-        if entry.path().is_dir() { copy(&entry.path(), &target) } else { assert!(fs::copy(entry.path(), target).is_ok()) }
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            assert!(fs::copy(entry.path(), target).is_ok())
+        }
     }
 }
 

@@ -53,11 +53,7 @@ pub(super) fn claim(directory: &Path, locked: bool) -> Result<Result<Claim, Stri
     claim_within(directory, locked, (BEAT, STALE))
 }
 
-fn claim_within(
-    directory: &Path,
-    locked: bool,
-    (beat, stale): (Duration, Duration),
-) -> Result<Result<Claim, String>> {
+fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Duration)) -> Result<Result<Claim, String>> {
     create_folder(directory)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
     let own = Owner { host: host(), process: std::process::id(), boot, locked, beats: 0 };
@@ -67,15 +63,19 @@ fn claim_within(
             // Gone between the two looks: whoever had it is through.
             None if !path.exists() => return Ok(Err("another process has just left it".to_owned())),
             owner => {
-                let who = owner
-                    .as_ref()
-                    .map_or_else(|| "a process".to_owned(), |owner| format!("process {} on {}", owner.process, owner.host));
+                let who = owner.as_ref().map_or_else(
+                    || "a process".to_owned(),
+                    |owner| format!("process {} on {}", owner.process, owner.host),
+                );
                 // A lock that this process got on the same running system was left by the owner.
                 let is_here = |owner: Owner| owner.locked && owner.boot == own.boot && !own.boot.is_empty();
                 let is_left = locked && owner.is_some_and(is_here);
                 let age = age(directory, path)?;
                 if !is_left && age < stale {
-                    return Ok(Err(format!("{who} is running it (last sign of life {} ago)", duration(age.as_secs_f64()))));
+                    return Ok(Err(format!(
+                        "{who} is running it (last sign of life {} ago)",
+                        duration(age.as_secs_f64())
+                    )));
                 }
                 tell!("{}: {who} has left its claim; taking over", directory.display());
             }

@@ -2,8 +2,8 @@
 
 use super::model::Model;
 use super::transformer::Transformer;
-use crate::parallel::of_this_process;
 use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directory};
+use crate::parallel::of_this_process;
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Tensor};
 use hankel_models::decoder::{CONFIG_FILE, LoadOptions};

@@ -95,7 +95,11 @@ impl Prepared {
         let prepared = Self::new(config)?;
         let held = kilobytes("/proc/self/status", "RssAnon:").unwrap_or(0);
         let processes = processes as u64;
-        memory::check("the run takes about", prepared.memory.saturating_mul(processes), held.saturating_mul(processes))?;
+        memory::check(
+            "the run takes about",
+            prepared.memory.saturating_mul(processes),
+            held.saturating_mul(processes),
+        )?;
         Ok(prepared)
     }
 }

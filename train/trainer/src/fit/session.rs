@@ -11,7 +11,9 @@ use super::start::Start;
 use super::truncate::{truncate, truncate_along_data};
 use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::parallel::Group;
-use crate::results::{AdapterResult, BackboneResult, Environment, Event, RunResult, SCHEMA, Scores, Split, TrainingResult};
+use crate::results::{
+    AdapterResult, BackboneResult, Environment, Event, RunResult, SCHEMA, Scores, Split, TrainingResult,
+};
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
 use crate::run::{EventLog, Progress, RunDirectory, environment, memory};
@@ -50,7 +52,8 @@ impl<'a> Session<'a> {
         }
         let checkpoints = checkpoint::list(&directory.checkpoints());
         let resolved = config.to_toml();
-        if resume && writes && hankel_io::input::read_to_string(&directory.config()).is_ok_and(|text| text != resolved) {
+        if resume && writes && hankel_io::input::read_to_string(&directory.config()).is_ok_and(|text| text != resolved)
+        {
             // It goes on with another device.
             directory.write(&directory.config(), &resolved)?;
         }
@@ -254,7 +257,15 @@ impl<'a> Session<'a> {
             let smoothing = settings.label_smoothing;
             let measured = (split == Split::Validation).then_some(&mut *contributions);
             let evaluated = evaluate_and_generate(
-                self.group, stage.model, stage.task, split, sequences, batch_size, smoothing, measured)?;
+                self.group,
+                stage.model,
+                stage.task,
+                split,
+                sequences,
+                batch_size,
+                smoothing,
+                measured,
+            )?;
             let Some((scores, predictions)) = evaluated else { return Err(self.interrupted(row)) };
             if !predictions.is_empty() && self.group.is_root() {
                 let path = self.directory.predictions(row, split.name());

@@ -337,8 +337,11 @@ impl<'a> Training<'a> {
         self.group.end_together();
         // Names in errors live as long as the program, which ends with this one.
         let name = |name: String| -> &'static str { name.leak() };
-        let found = found
-            .map(|(scope, operator, phase)| Error::NonFinite { scope, operator: name(operator), phase: name(phase) });
+        let found = found.map(|(scope, operator, phase)| Error::NonFinite {
+            scope,
+            operator: name(operator),
+            phase: name(phase),
+        });
         found.map(Into::into).or(own)
     }
 

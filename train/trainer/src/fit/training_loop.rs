@@ -223,7 +223,8 @@ impl Stage<'_> {
         let begun = Instant::now();
         let batch_size = self.settings.eval_batch_size.unwrap_or(self.settings.batch_size);
         let (sequences, smoothing) = (self.settings.eval_sequences, self.settings.label_smoothing);
-        let scores = evaluate(session.group, model, self.task, Split::Validation, sequences, batch_size, smoothing, None)?;
+        let scores =
+            evaluate(session.group, model, self.task, Split::Validation, sequences, batch_size, smoothing, None)?;
         // None: an interrupt, which the loop is about to see. The evaluation stays due.
         let Some(scores) = scores else { return Ok(()) };
         session.state.progress.evaluation_due = false;

@@ -104,7 +104,10 @@ fn compare(group: &Group, facts: Facts, places: Result<Vec<Place>>) -> Result<()
             let (Some(hash), Some(first)) = (hash, &hashes[0][index]) else { continue };
             if hash != first {
                 let what = &places[0][index].what;
-                return refuse(rank, &format!("another {what}: its SHA-256 is {}..., not {}...", &hash[..12], &first[..12]));
+                return refuse(
+                    rank,
+                    &format!("another {what}: its SHA-256 is {}..., not {}...", &hash[..12], &first[..12]),
+                );
             }
         }
     }
@@ -218,7 +221,8 @@ fn digest(path: &Path) -> Result<String> {
         }
     };
     read().with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    Ok(hash.finalize().iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect())
 }
 
 #[cfg(test)]
@@ -262,7 +266,11 @@ mod tests {
         let cases: [(fn() -> Facts, &Path, &str); 5] = [
             (|| facts("2", "a = 1\n[train]\nlr = 0.1\n", "abcd"), &model, "another program: 2, not 1"),
             (|| facts("1", "a = 1\n[train]\nlr = 0.2\n", "abcd"), &model, "[train] lr = 0.2, not [train] lr = 0.1"),
-            (|| facts("1", "a = 1\n[train]\nlr = 0.1\n", "abce"), &model, "data file d.txt: its SHA-256 is abceabceabce"),
+            (
+                || facts("1", "a = 1\n[train]\nlr = 0.1\n", "abce"),
+                &model,
+                "data file d.txt: its SHA-256 is abceabceabce",
+            ),
             (same, &other, "another model.safetensors: its SHA-256 is"),
             (same, &less, "no model.safetensors, which process 0 has"),
         ];

@@ -16,6 +16,6 @@ pub use group::{Group, host, is_muted, of_this_process};
 
 pub(crate) use group::Traffic;
 pub(crate) use reduce::sum_gradients;
-pub(crate) use tree::{Node, cover, sum};
 #[cfg(test)]
 pub(crate) use threads::{Network, together};
+pub(crate) use tree::{Node, cover, sum};

@@ -14,7 +14,7 @@ use std::mem::ManuallyDrop;
 pub(super) struct World {
     /// Dropping it waits for all other processes, which after an error is for ever.
     universe: ManuallyDrop<Universe>,
-    world: SimpleCommunicator,
+    all: SimpleCommunicator,
     local_rank: usize,
     local_size: usize,
 }
@@ -30,7 +30,7 @@ impl World {
         let world = universe.world();
         let local = world.split_shared(world.rank());
         let (local_rank, local_size) = (local.rank() as usize, local.size() as usize);
-        Ok(World { universe: ManuallyDrop::new(universe), world, local_rank, local_size })
+        Ok(World { universe: ManuallyDrop::new(universe), all: world, local_rank, local_size })
     }
 }
 
@@ -62,11 +62,11 @@ fn length(part: &[u8]) -> Result<Count> {
 
 impl Transport for World {
     fn rank(&self) -> usize {
-        self.world.rank() as usize
+        self.all.rank() as usize
     }
 
     fn size(&self) -> usize {
-        self.world.size() as usize
+        self.all.size() as usize
     }
 
     fn local_rank(&self) -> usize {
@@ -79,21 +79,21 @@ impl Transport for World {
 
     fn all_gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut lengths: Vec<Count> = vec![0; self.size()];
-        self.world.all_gather_into(&length(own)?, &mut lengths[..]);
+        self.all.all_gather_into(&length(own)?, &mut lengths[..]);
         let (starts, total) = offsets(&lengths)?;
         let mut buffer = vec![0; total];
-        self.world.all_gather_varcount_into(own, &mut PartitionMut::new(&mut buffer[..], &lengths[..], &starts[..]));
+        self.all.all_gather_varcount_into(own, &mut PartitionMut::new(&mut buffer[..], &lengths[..], &starts[..]));
         Ok(split(&buffer, &lengths))
     }
 
     fn all_to_all(&self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let given: Vec<Count> = parts.iter().map(|part| length(part)).collect::<Result<_>>()?;
         let mut taken: Vec<Count> = vec![0; self.size()];
-        self.world.all_to_all_into(&given[..], &mut taken[..]);
+        self.all.all_to_all_into(&given[..], &mut taken[..]);
         let (given_starts, _) = offsets(&given)?;
         let (taken_starts, total) = offsets(&taken)?;
         let (outgoing, mut incoming) = (parts.concat(), vec![0; total]);
-        self.world.all_to_all_varcount_into(
+        self.all.all_to_all_varcount_into(
             &Partition::new(&outgoing[..], &given[..], &given_starts[..]),
             &mut PartitionMut::new(&mut incoming[..], &taken[..], &taken_starts[..]),
         );
@@ -105,6 +105,6 @@ impl Transport for World {
     }
 
     fn abort(&self, code: i32) -> ! {
-        self.world.abort(code)
+        self.all.abort(code)
     }
 }

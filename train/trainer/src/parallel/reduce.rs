@@ -133,8 +133,8 @@ mod tests {
             if index == 1 && leaf % 3 != 1 {
                 continue;
             }
-            let mut random = Random::new(leaf, "gradient", index as u64);
-            let values: Vec<f64> = (0..parameter.elements()).map(|_| random.normal()).collect();
+            let random = Random::new(leaf, "gradient", index as u64);
+            let values: Vec<f64> = (0..parameter.elements() as u64).map(|place| random.normal(place)).collect();
             let gradient = Tensor::from_vec(values, parameter.shape()).unwrap();
             let gradient = gradient.to_dtype(parameter.dtype()).unwrap();
             gradients.accumulate(parameter.backward_with(gradient).unwrap()).unwrap();
@@ -166,8 +166,7 @@ mod tests {
             assert!(whole[0].is_some() && whole[3].is_none());
             for size in 1..6 {
                 let found = together(size, Network::default(), |group| {
-                    let partial: Vec<Gradients> =
-                        cover(group.share(leaves), leaves).into_iter().map(local).collect();
+                    let partial: Vec<Gradients> = cover(group.share(leaves), leaves).into_iter().map(local).collect();
                     let total = sum_gradients(group, leaves, &partial, &parameters).unwrap();
                     assert!(size == 1 || group.take_traffic().bytes > 0);
                     bits(&parameters, &total)

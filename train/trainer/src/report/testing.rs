@@ -146,8 +146,14 @@ pub(crate) fn result(name: &str) -> RunResult {
 
 /// The events of such a run.
 pub(crate) fn events(name: &str) -> Vec<Event> {
-    let mut out =
-        vec![Event::Start { name: name.into(), seed: 17, version: "0.1.0".into(), resumed: false, device: None, processes: None }];
+    let mut out = vec![Event::Start {
+        name: name.into(),
+        seed: 17,
+        version: "0.1.0".into(),
+        resumed: false,
+        device: None,
+        processes: None,
+    }];
     for (s, (stage, end, speed)) in
         [("pretrain", 1.2, 4.0), ("none", 1.13, 9.0), ("hrm", 0.96, 3.0), ("lora", 0.75, 3.5)].into_iter().enumerate()
     {

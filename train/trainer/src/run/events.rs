@@ -24,7 +24,8 @@ impl EventLog {
     /// When it exists or cannot be made.
     pub(crate) fn create(path: &Path) -> hankel_io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
-        file.map(|file| EventLog { file: Some(file), path: path.to_owned() }).map_err(hankel_io::Error::io("write", path))
+        file.map(|file| EventLog { file: Some(file), path: path.to_owned() })
+            .map_err(hankel_io::Error::io("write", path))
     }
 
     /// The file of an earlier run, truncated to the `bytes` it had at the checkpoint from which the run resumes:

@@ -26,10 +26,7 @@ fn warn_without_locks(directory: &Path, held: &Held) {
     static TOLD: Once = Once::new();
     if !held.is_exclusive {
         TOLD.call_once(|| {
-            tell!(
-                "warning: the file system of {} has no locks: run nothing twice there",
-                directory.display()
-            );
+            tell!("warning: the file system of {} has no locks: run nothing twice there", directory.display());
         });
     }
 }

@@ -39,10 +39,9 @@ impl Progress {
 
     /// After step `step`: the loss and the speed since the last report.
     pub(crate) fn step(&mut self, step: u64, loss: f64, tokens_per_second: f64) {
-        let mut message = format!("loss {loss:.4}  {} tokens/s", thousands(tokens_per_second.round() as u64));
-        if self.processes > 1 {
-            message += &format!(" on {} processes", self.processes);
-        }
+        let speed = thousands(tokens_per_second.round() as u64);
+        let on = if self.processes > 1 { format!(" on {} processes", self.processes) } else { String::new() };
+        let message = format!("loss {loss:.4}  {speed} tokens/s{on}");
         if let Some(bar) = &self.bar {
             bar.set_position(step);
             bar.set_message(message);
