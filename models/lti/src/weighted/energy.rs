@@ -1,6 +1,6 @@
 //! The driving term X of a weighted Gramian, and the factor `Bh Bh^T >= X` that takes its place.
 
-use crate::linalg::{beside, compress_columns, product, spectral_norm};
+use crate::linalg::{beside, compress_columns, exponent, product, spectral_norm, times_power_of_two};
 use crate::stein::{Powers, stein_factor};
 use crate::{LinearSystem, LtiError, Result};
 use faer::{Mat, MatRef, Scale};
@@ -63,6 +63,26 @@ pub(super) fn under_weight(
     weight: &Drive,
     coordinates: &Coordinates,
 ) -> Result<Modified> {
+    in_unit_size(b, coordinates, |b| under_weight_in_unit_size(a, b, weight, coordinates))
+}
+
+/// Scales `b` so that squares of what it drives neither underflow nor overflow, and Bh back.
+fn in_unit_size(
+    b: MatRef<'_, f64>,
+    coordinates: &Coordinates,
+    modify: impl Fn(MatRef<'_, f64>) -> Result<Modified>,
+) -> Result<Modified> {
+    let unit = exponent(product(coordinates.to.as_ref(), b).as_ref());
+    let side = modify(times_power_of_two(b, -unit).as_ref())?;
+    Ok(Modified { gain: times_power_of_two(side.gain.as_ref(), unit), ..side })
+}
+
+fn under_weight_in_unit_size(
+    a: MatRef<'_, f64>,
+    b: MatRef<'_, f64>,
+    weight: &Drive,
+    coordinates: &Coordinates,
+) -> Result<Modified> {
     let to = coordinates.to.as_ref();
     let direct = weight.d.as_ref().map(|d| compress_columns(product(to, product(b, d.as_ref()).as_ref()).as_ref()));
     let inputs = product(to, b);
@@ -92,12 +112,15 @@ pub(super) fn under_weight(
 
 /// Bh and K in a band, from the share S of it: `X = S B B^T + B B^T S^T`.
 pub(super) fn in_band(share: MatRef<'_, f64>, b: MatRef<'_, f64>, coordinates: &Coordinates) -> Result<Modified> {
-    let small = compress_columns(b);
-    let inputs = product(coordinates.to.as_ref(), small.as_ref());
-    let shared = product(coordinates.to.as_ref(), product(share, small.as_ref()).as_ref());
-    let half = product(shared.as_ref(), inputs.transpose());
-    let x = &half + half.transpose();
-    modified(coordinates, &product(coordinates.to.as_ref(), b), &x)
+    let to = coordinates.to.as_ref();
+    in_unit_size(b, coordinates, |b| {
+        let small = compress_columns(b);
+        let inputs = product(to, small.as_ref());
+        let shared = product(to, product(share, small.as_ref()).as_ref());
+        let half = product(shared.as_ref(), inputs.transpose());
+        let x = &half + half.transpose();
+        modified(coordinates, &product(to, b), &x)
+    })
 }
 
 /// |X| plus a share of `B B^T`; both in `coordinates`.

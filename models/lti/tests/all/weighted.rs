@@ -81,7 +81,11 @@ fn check_bounds(what: &str, system: &LinearSystem, weighted: &Weighted, emphasis
             facts.hinf_error
         );
         assert!(facts.hinf_error <= facts.hinf_error_upper * (1.0 + 1e-12));
-        assert!(facts.hinf_error_upper <= facts.hinf_error * (1.0 + 1e-6), "{what}: {facts:?}");
+        // The upper end lies above what rounding could hide.
+        assert!(
+            facts.hinf_error_upper <= facts.hinf_error * (1.0 + 1e-6) + 1e-9 * facts.hinf_norm,
+            "{what}: {facts:?}"
+        );
         let (error, _) = enclosure(&system.difference(&reduced.system).unwrap());
         assert!(
             bound_holds(error, reduced.bound.unwrap(), norm * slack),
