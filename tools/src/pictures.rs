@@ -4,6 +4,7 @@ use crate::subject::SYSTEM_LABEL;
 use anyhow::{Result, bail};
 use hankel_io::{Existing, PendingFolder};
 use hankel_lti::LinearSystem;
+use hankel_lti::continuous::Bilinear;
 use hankel_lti::norms::FrequencyResponse;
 use hankel_lti::{OrderRule, SystemCertificate};
 use hankel_plots::{Axis, BarChart, Chart, Ink, Scale, Series, XyChart};
@@ -13,6 +14,9 @@ use std::path::Path;
 
 /// Values this far below the largest are rounding noise and would only stretch the axis.
 const FLOOR: f64 = 1e-17;
+
+/// Gains below this part of the largest are left out of a curve.
+const SMALLEST: f64 = 1e-8;
 
 /// Evenly spaced frequencies of a curve.
 const POINTS: usize = 160;
@@ -64,19 +68,20 @@ fn legend(label: &str, index: usize, count: usize) -> String {
 }
 
 /// Gain of the error over frequency, relative to each layer's guaranteed bound.
-fn error_chart(pairs: &[(LinearSystem, LinearSystem)], certificate: &Certificate) -> Result<XyChart> {
+fn error_chart(
+    pairs: &[(LinearSystem, LinearSystem)],
+    certificate: &Certificate,
+    map: Option<Bilinear>,
+) -> Result<XyChart> {
     let bounded = certificate.layers.iter().all(|l| l.facts.error_bound.is_some());
     let (label, subtitle) = if bounded {
-        ("error / bound", "largest singular value of G − Gᵣ by frequency, relative to the bound of each layer")
+        ("error / bound", "largest singular value of G − Gᵣ by frequency, relative to its bound")
     } else {
-        (
-            "error / ‖G‖",
-            "largest singular value of G − Gᵣ by frequency, relative to the norm of each layer (no bound is known)",
-        )
+        ("error / ‖G‖", "largest singular value of G − Gᵣ by frequency, relative to the norm of G (no bound is known)")
     };
     let mut chart = XyChart::new("Error of the reduction")
         .subtitle(subtitle)
-        .x(Axis::new("frequency (radians per step)").scale(Scale::Log10))
+        .x(frequency_axis(map))
         .y(Axis::new(label).scale(Scale::Log10));
     for (i, ((full, reduced), layer)) in pairs.iter().zip(&certificate.layers).enumerate() {
         let facts = &layer.facts;
@@ -87,43 +92,65 @@ fn error_chart(pairs: &[(LinearSystem, LinearSystem)], certificate: &Certificate
         }
         let response = FrequencyResponse::new(&full.difference(reduced)?)?;
         let unit = unit / facts.gate.abs();
-        let points = curve(&response, facts.hinf_error_frequency, |gain| gain / unit)?;
+        let points = curve(&response, facts.hinf_error_frequency, map, |gain| gain / unit)?;
         let count = certificate.layers.len();
         chart = chart.series(Series::line(legend(&layer.layer, i, count), points).ink(ink(i, count)));
     }
     Ok(if bounded { chart.horizontal_line(1.0, "bound") } else { chart })
 }
 
+fn frequency_axis(map: Option<Bilinear>) -> Axis {
+    let unit = if map.is_some() { "radians per unit of time" } else { "radians per step" };
+    Axis::new(format!("frequency ({unit})")).scale(Scale::Log10)
+}
+
 /// A gain over frequency, with `peak` among the points: even ones on a logarithmic axis, and where poles make a peak those around it.
-fn curve(response: &FrequencyResponse, peak: f64, y: impl Fn(f64) -> f64) -> Result<Vec<(f64, f64)>> {
-    let slowest = response.rates().map(|(_, rate)| rate).fold(0.1, f64::min).clamp(1e-9, 0.1);
-    let low = 0.1 * slowest;
+fn curve(
+    response: &FrequencyResponse,
+    peak: f64,
+    map: Option<Bilinear>,
+    y: impl Fn(f64) -> f64,
+) -> Result<Vec<(f64, f64)>> {
+    let mut poles: Vec<(f64, f64)> = response.rates().map(|(angle, rate)| (angle, rate.clamp(1e-9, 1.0))).collect();
+    // The left end stands for frequency 0: it lies well below the nearest pole.
+    let low = 0.1 * poles.iter().map(|(angle, rate)| angle.hypot(*rate)).fold(0.1, f64::min).max(1e-9);
     let mut grid: Vec<f64> = (0..POINTS).map(|k| low * (PI / low).powf(k as f64 / (POINTS - 1) as f64)).collect();
-    let mut peaks: Vec<(f64, f64)> = response.rates().collect();
     // Of many poles the slowest make the peaks.
-    peaks.sort_by(|a, b| a.1.total_cmp(&b.1));
-    peaks.truncate(PEAKS);
-    for (angle, rate) in peaks.into_iter().chain([(peak, 0.1 * slowest)]) {
+    poles.sort_by(|a, b| a.1.total_cmp(&b.1));
+    poles.truncate(PEAKS);
+    let width = poles.first().map_or(1e-3, |pole| pole.1);
+    for (angle, rate) in poles.into_iter().chain([(peak, width)]) {
         let around = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
         grid.extend(around.iter().flat_map(|offset| [angle - offset * rate, angle + offset * rate]));
     }
-    // The left end stands for frequency 0.
     grid.retain(|omega| (low..=PI).contains(omega));
     grid.sort_by(f64::total_cmp);
     grid.dedup();
-    grid.into_iter().map(|omega| Ok((omega, y(response.quick_gain(omega)?)))).collect()
+    let mut points = Vec::with_capacity(grid.len());
+    for omega in grid {
+        let frequency = map.map_or(omega, |map| map.frequency(omega));
+        points.push((frequency, y(response.quick_gain(omega)?)));
+    }
+    // Far beyond all poles the gain of a system in continuous time falls without end.
+    let floor = SMALLEST * points.iter().map(|point| point.1).fold(0.0, f64::max);
+    points.retain(|point| point.0.is_finite() && point.1 > floor);
+    Ok(points)
 }
 
 /// Largest singular values of a system before and after, by frequency: a Bode magnitude plot of one with one input and output.
-fn response_chart(full: &LinearSystem, reduced: &LinearSystem, facts: &SystemCertificate) -> Result<XyChart> {
+fn response_chart(
+    full: &LinearSystem,
+    reduced: &LinearSystem,
+    facts: &SystemCertificate,
+    map: Option<Bilinear>,
+) -> Result<XyChart> {
     let mut chart = XyChart::new("Response")
         .subtitle("largest singular value of G, Gᵣ and their difference by frequency")
-        .x(Axis::new("frequency (radians per step)").scale(Scale::Log10))
+        .x(frequency_axis(map))
         .y(Axis::new("gain").scale(Scale::Log10));
     let systems = [("G", full.clone()), ("Gᵣ", reduced.clone()), ("G − Gᵣ", full.difference(reduced)?)];
     for (i, (name, system)) in systems.into_iter().enumerate() {
-        let points = curve(&FrequencyResponse::new(&system)?, facts.hinf_error_frequency, |gain| gain)?;
-        let points: Vec<(f64, f64)> = points.into_iter().filter(|point| point.1 > 0.0).collect();
+        let points = curve(&FrequencyResponse::new(&system)?, facts.hinf_error_frequency, map, |gain| gain)?;
         if !points.is_empty() {
             chart = chart.series(Series::line(name, points).ink(Ink::Slot(i)));
         }
@@ -161,11 +188,12 @@ pub fn file(path: &Path, chart: &dyn Chart) -> Result<Vec<u8>> {
 }
 
 /// All charts of a reduction, each as SVG and PNG, in a new folder that is to be committed. `pairs` are the systems before
-/// and after, without their gates, in the order of the certificate.
+/// and after, without their gates, in the order of the certificate; `map` took them from continuous time.
 pub fn draw_all(
     folder: &Path,
     pairs: &[(LinearSystem, LinearSystem)],
     certificate: &Certificate,
+    map: Option<Bilinear>,
 ) -> Result<PendingFolder> {
     let decays: Vec<Decay<'_>> = certificate
         .layers
@@ -177,11 +205,11 @@ pub fn draw_all(
         _ => None,
     };
     let decay = decay_chart(&decays, epsilon);
-    let error = error_chart(pairs, certificate)?;
+    let error = error_chart(pairs, certificate, map)?;
     // What the last picture is of depends on what there is to compare: a system's response, or the layers' orders.
     let (name, last): (&str, Box<dyn Chart>) = match (pairs, &certificate.layers[..]) {
         ([(full, reduced)], [layer]) if layer.layer == SYSTEM_LABEL => {
-            ("response", Box::new(response_chart(full, reduced, &layer.facts)?))
+            ("response", Box::new(response_chart(full, reduced, &layer.facts, map)?))
         }
         _ => ("orders", Box::new(order_chart(certificate))),
     };

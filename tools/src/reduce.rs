@@ -65,7 +65,8 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
         let plots = match &args.plots {
             Some(folder) => {
                 progress.stage("pictures");
-                Some(pictures::draw_all(folder, &reduction.systems, certificate)?)
+                let map = if let Subject::System { plant, .. } = &subject { plant.map } else { None };
+                Some(pictures::draw_all(folder, &reduction.systems, certificate, map)?)
             }
             None => None,
         };

@@ -38,7 +38,7 @@ impl Bilinear {
         // Integrators have no speed, and rounding makes poles out of double ones.
         let largest = moduli.iter().copied().fold(0.0, f64::max);
         let smallest = moduli.iter().copied().filter(|m| *m > 1e-6 * largest).fold(f64::INFINITY, f64::min);
-        let rate = (largest.sqrt()) * (smallest.sqrt());
+        let rate = largest.sqrt() * smallest.sqrt();
         Ok(Self { rate: if rate.is_finite() && rate > 0.0 { rate } else { 1.0 } })
     }
 

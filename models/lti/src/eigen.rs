@@ -83,7 +83,7 @@ fn decompose(a: MatRef<'_, f64>) -> Result<(Vec<c64>, Option<Basis>)> {
     let mut vectors = eigen.U().to_owned();
     for column in vectors.col_iter_mut() {
         let norm = column.norm_l2();
-        column.iter_mut().for_each(|x| *x = *x * (1.0 / norm));
+        column.iter_mut().for_each(|x| *x *= 1.0 / norm);
     }
     let inverse = invert_complex(vectors.as_ref());
     // The rows of the inverse are the condition numbers of the eigenvalues.

@@ -112,7 +112,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
     // Nothing to go by: an order of 0 would be no answer.
     if let Some(layer) = layers
         .iter()
-        .find(|l| l.gate != 0.0 && l.deciding().rank() == 0 && l.deciding().values()[..].iter().any(|s| *s > 0.0))
+        .find(|l| l.gate != 0.0 && l.deciding().rank() == 0 && l.deciding().values().iter().any(|s| *s > 0.0))
     {
         let reason = LtiError::Unsupported(
             "none of its Hankel singular values is above rounding: a pole is too close to the unit circle for a dense A".into(),

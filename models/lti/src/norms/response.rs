@@ -72,7 +72,7 @@ impl PartialFractions {
         let mut x = self.right.clone();
         let gains: Vec<c64> = self.values.iter().map(|value| (z - value).inv()).collect();
         for column in x.col_iter_mut() {
-            column.iter_mut().zip(&gains).for_each(|(x, gain)| *x = *x * gain);
+            column.iter_mut().zip(&gains).for_each(|(x, gain)| *x *= gain);
         }
         complex_product(self.left.as_ref(), x.as_ref())
     }
