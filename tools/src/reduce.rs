@@ -260,8 +260,7 @@ fn reduce_file(
     let bytes = whole.to_bytes(&args.output)?;
     // Certified is what is read from the file: a pair written out as a matrix has its rounding in the pole.
     let stored = StoredSystem::parse(&args.output, parse_arrays(&args.output, &bytes)?)?;
-    let stored =
-        Plant::new(&stored, plant.map).with_context(|| format!("{} as it would be written", args.output.display()))?;
+    let stored = plant.beside(&stored).with_context(|| format!("{} as it would be written", args.output.display()))?;
     let kept = plant.kept_deviation(&stored, reduction.certificate.hinf_norm)?;
     if kept > KEPT_TOLERANCE {
         bail!(

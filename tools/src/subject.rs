@@ -5,7 +5,6 @@ use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, Time, parse_arrays};
 use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE};
 use hankel_lti::LtiError;
-use hankel_lti::continuous::Bilinear;
 use hankel_reduce::{LayerAnalysis, Plant, PlantFacts, analyse};
 use std::path::Path;
 
@@ -36,8 +35,8 @@ impl Subject {
         Self::load_beside(path, continuous, None)
     }
 
-    /// As [`Subject::load`] for what is compared with another system: in continuous time by the same map.
-    pub fn load_beside(path: &Path, continuous: bool, map: Option<Bilinear>) -> Result<Self> {
+    /// As [`Subject::load`] for what is compared with another system.
+    pub fn load_beside(path: &Path, continuous: bool, other: Option<&Plant>) -> Result<Self> {
         if !path.exists() {
             bail!("{} does not exist", path.display());
         }
@@ -67,7 +66,9 @@ impl Subject {
             }
             stored.time = Time::Continuous;
         }
-        let plant = Plant::new(&stored, map).with_context(|| path.display().to_string())?;
+        let plant = other
+            .map_or_else(|| Plant::new(&stored), |other| other.beside(&stored))
+            .with_context(|| path.display().to_string())?;
         Ok(Self::System { plant: Box::new(plant), hashes: AdapterHashes::of_file(&bytes) })
     }
 

@@ -17,8 +17,8 @@ use std::path::Path;
 pub fn run(args: &VerifyArgs) -> Result<bool> {
     let progress = Progress::start("reading");
     let full = Subject::load(&args.full, args.continuous)?;
-    let map = if let Subject::System { plant, .. } = &full { plant.map } else { None };
-    let reduced = Subject::load_beside(&args.reduced, false, map)?;
+    let other = if let Subject::System { plant, .. } = &full { Some(&**plant) } else { None };
+    let reduced = Subject::load_beside(&args.reduced, false, other)?;
     progress.stage("verification");
     let certificate_path = match reduced {
         Subject::Adapter { .. } => args.reduced.join(CERTIFICATE_FILE),

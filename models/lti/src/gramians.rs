@@ -4,8 +4,8 @@
 
 use super::cauchy::cauchy_factor;
 use super::linalg::{
-    beside, complex_product, compress_columns, compress_scaled_columns, gain_exponents, product, times_power_of_two,
-    to_complex,
+    beside, complex_product, compress_columns, compress_scaled_columns, exponent, gain_exponents, product,
+    times_power_of_two, to_complex,
 };
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
@@ -62,8 +62,11 @@ impl GramianFactors {
         let b = compress_scaled_columns(system.b(), -size_b);
         let c = compress_scaled_columns(system.c().transpose(), -size_c);
         let a = clamped_matrix(system.a());
-        let residual = |a: MatRef<'_, f64>, l: &Mat<f64>, b: &Mat<f64>| {
-            stein_residual(a, product(l.as_ref(), l.transpose()).as_ref(), b.as_ref())
+        // In the unit of the rows: with gains of size 1 they may still be of any size, and their squares out of range.
+        let residual = |a: MatRef<'_, f64>, l: &Mat<f64>, rows: &Mat<f64>| {
+            let unit = -exponent(rows.as_ref());
+            let (l, rows) = (times_power_of_two(l.as_ref(), unit), times_power_of_two(rows.as_ref(), unit));
+            stein_residual(a, product(l.as_ref(), l.transpose()).as_ref(), rows.as_ref())
         };
         let ((lc, residual_c), (lo, residual_o), sensitivity, clamped_poles);
         if let Some(modes) = system.a().modes() {

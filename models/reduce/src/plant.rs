@@ -7,7 +7,7 @@ use faer::{Mat, MatRef};
 use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::continuous::{Bilinear, Matrices};
 use hankel_lti::norms::{FrequencyResponse, hinf_sweep};
-use hankel_lti::split::{Kept, split};
+use hankel_lti::split::{Kept, Split, split};
 use hankel_lti::{LinearSystem, LtiError, Projection, StateMatrix};
 use serde::{Deserialize, Serialize};
 
@@ -34,22 +34,42 @@ pub struct Plant {
 }
 
 impl Plant {
-    /// Prepares a system. `map` is that of the system which this one is compared with; without one a continuous system gets its own.
+    /// Prepares a system.
     ///
     /// # Errors
     /// Shapes that do not fit, entries that are not finite, poles that cannot be told apart.
-    pub fn new(stored: &StoredSystem, map: Option<Bilinear>) -> Result<Self> {
+    pub fn new(stored: &StoredSystem) -> Result<Self> {
+        Self::prepare(stored, None, true)
+    }
+
+    /// Prepares a system that is compared with this one: in continuous time by the same map, and with parts only where this one has
+    /// them, so that a pole next to the circle is not taken for one to be kept.
+    ///
+    /// # Errors
+    /// Those of [`Plant::new`]; a pole that is not stable, where this one has none.
+    pub fn beside(&self, stored: &StoredSystem) -> Result<Self> {
+        Self::prepare(stored, self.map, self.kept.a.states() > 0)
+    }
+
+    fn prepare(stored: &StoredSystem, map: Option<Bilinear>, in_parts: bool) -> Result<Self> {
         let StoredSystem { a, b, c, d, time } = stored;
         // Shapes and entries first: the map would hide where they are wrong.
         LinearSystem::with_any_poles(a.clone(), b.clone(), c.clone(), d.clone())?;
-        let (map, parts) = if *time == Time::Continuous {
+        let (map, (a, b, c, d)) = if *time == Time::Continuous {
             let map = map.map_or_else(|| Bilinear::of(a), Ok)?;
             let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
-            (Some(map), split(a, b, c, Some(d))?)
+            (Some(map), (a, b, c, Some(d)))
         } else {
-            (None, split(a.clone(), b.clone(), c.clone(), d.clone())?)
+            (None, (a.clone(), b.clone(), c.clone(), d.clone()))
         };
-        Ok(Self { system: parts.stable, kept: parts.kept, time: *time, map })
+        let Split { stable, kept } = if in_parts {
+            split(a, b, c, d)?
+        } else {
+            let none =
+                Kept { a: StateMatrix::Diagonal(Vec::new()), b: Mat::zeros(0, b.ncols()), c: Mat::zeros(c.nrows(), 0) };
+            Split { stable: LinearSystem::new(a, b, c, d)?, kept: none }
+        };
+        Ok(Self { system: stable, kept, time: *time, map })
     }
 
     /// What a certificate says about it; `None` for a stable system in discrete time.
@@ -172,7 +192,7 @@ mod tests {
 
     #[test]
     fn integrators_of_a_continuous_plant_are_kept() {
-        let plant = Plant::new(&chain(), None).unwrap();
+        let plant = Plant::new(&chain()).unwrap();
         assert_eq!(plant.facts(), Some(PlantFacts { continuous: true, kept_poles: 2 }));
         let layer = LayerAnalysis::new("system", plant.system.clone(), 1.0).unwrap();
         let purpose = Purpose { direct_term: true, single: false };
@@ -180,7 +200,7 @@ mod tests {
             let small = reduce_system(&layer, method, 2, &Gramians::Analytic, purpose).unwrap();
             let whole = plant.assemble(&small.system, small.projection.as_ref()).unwrap();
             assert_eq!((whole.a.states(), whole.time), (4, Time::Continuous));
-            let again = Plant::new(&whole, plant.map).unwrap();
+            let again = plant.beside(&whole).unwrap();
             assert_eq!(again.facts(), plant.facts());
             let deviation = plant.kept_deviation(&again, 1.0).unwrap();
             assert!(deviation < 1e-9, "{}: {deviation:e}", method.name());

@@ -198,7 +198,9 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
         return Err(LtiError::OrderTooLarge { order, states: system.states() });
     }
     let reduced = match (method.0.reduce)(system, spectrum, order) {
-        Err(LtiError::Unstable { .. }) if method.bound() == Bound::HankelSingularValues => {
+        Err(LtiError::Unstable { .. } | LtiError::Unsupported(_))
+            if method.bound() == Bound::HankelSingularValues && slow::has_slow_modes(system) =>
+        {
             slow::reduce_apart(system, method, order)
         }
         other => other,

@@ -14,17 +14,21 @@ use crate::modal::to_modal;
 use crate::{GramianFactors, HankelSpectrum, LinearSystem, LtiError, Mode, Result, StateMatrix};
 use faer::{Mat, MatRef};
 
-/// Reduces to at most `order` states, slow modes first.
+fn is_slow(mode: &Mode) -> bool {
+    mode.pole() != mode.pole().clamped()
+}
+
+/// Whether there is anything to keep apart.
+pub fn has_slow_modes(system: &LinearSystem) -> bool {
+    system.a().modes().is_some_and(|modes| modes.iter().any(is_slow))
+}
+
+/// Reduces a diagonal or modal system to at most `order` states, slow modes first.
 ///
 /// # Errors
-/// A system without slow modes, or whose other part cannot be reduced either.
+/// The other part cannot be reduced either.
 pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Result<Reduced> {
     let modes = system.a().modes().unwrap_or_default();
-    let is_slow = |mode: &Mode| mode.pole() != mode.pole().clamped();
-    if !modes.iter().any(is_slow) {
-        let modulus = system.spectral_radius()?;
-        return Err(LtiError::Unstable { re: modulus, im: 0.0, modulus, state: None });
-    }
     let scores = mode_gains(system)?;
     let mut by_score: Vec<usize> = (0..modes.len()).filter(|&i| is_slow(&modes[i])).collect();
     by_score.sort_by(|&i, &j| scores[j].total_cmp(&scores[i]));
