@@ -101,7 +101,7 @@ fn split_dense(system: &LinearSystem) -> Result<Split> {
     let parts = match leading_block(&a, n - inside)? {
         Some(exact) => exact,
         None if inside == 0 => (Mat::identity(n, n), Mat::identity(n, n), Mat::zeros(0, n), Mat::zeros(n, 0)),
-        None => projections(&a, inside, (moduli[inside - 1] * moduli[inside]).sqrt())?,
+        None => projections(&a, inside, between(moduli[inside - 1], moduli[inside]))?,
     };
     let (left_kept, right_kept, left, right) = parts;
     let of = |left: &Mat<f64>, right: &Mat<f64>| {
@@ -112,6 +112,11 @@ fn split_dense(system: &LinearSystem) -> Result<Split> {
     let stable = LinearSystem::new(StateMatrix::from_square(a), b, c, system.d().map(|d| d.to_owned()))?;
     let (a, b, c) = of(&left_kept, &right_kept);
     Ok(Split { stable, kept: Kept { a: StateMatrix::Dense(a), b, c } })
+}
+
+/// A radius between two moduli, well away from both, and from 0.
+fn between(inner: f64, outer: f64) -> f64 {
+    (inner.max(0.25 * outer) * outer).sqrt()
 }
 
 type Bases = (Mat<f64>, Mat<f64>, Mat<f64>, Mat<f64>);
