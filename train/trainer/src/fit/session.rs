@@ -215,7 +215,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         // None: an interrupt, which the loop is about to see.
-        let Some(start) = Start::measure(stage)? else { return Ok(()) };
+        let Some(start) = Start::measure(self.group, stage)? else { return Ok(()) };
         let remedy = match &adapter.path {
             Some(path) => format!("was {} trained on this model, and to say something else?", path.display()),
             None if stage.model.adapters.streams().next().is_some() => {

@@ -7,6 +7,7 @@ use super::contribution::Contributions;
 use super::evaluate::evaluate;
 use super::model::Model;
 use super::stage::Stage;
+use crate::parallel::Group;
 use crate::results::{LayerResult, Split, metric};
 use anyhow::Result;
 use hankel_models::AdapterSet;
@@ -32,12 +33,13 @@ impl Start {
     ///
     /// # Errors
     /// Those of the operators.
-    pub(super) fn measure(stage: &Stage<'_>) -> Result<Option<Self>> {
+    pub(super) fn measure(group: &Group, stage: &Stage<'_>) -> Result<Option<Self>> {
         let sequences = stage.settings.eval_batch_size.unwrap_or(stage.settings.batch_size);
         let mut contributions = Contributions::default();
         let alone = Model { adapters: AdapterSet::none(&stage.model.backbone.placement()), ..stage.model.clone() };
         let loss = |model: &Model, contributions| -> Result<Option<f64>> {
-            let scores = evaluate(model, stage.task, Split::Validation, sequences, sequences, 0.0, contributions)?;
+            let split = Split::Validation;
+            let scores = evaluate(group, model, stage.task, split, sequences, sequences, 0.0, contributions)?;
             Ok(scores.map(|scores| scores.get(metric::LOSS).unwrap_or(f64::NAN)))
         };
         let Some(backbone_loss) = loss(&alone, None)? else { return Ok(None) };
