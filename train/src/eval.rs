@@ -10,9 +10,12 @@ use clap::ValueEnum;
 use hankel_core::with_precision;
 use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
-use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE};
+use hankel_models::weights::hrm_file::layer_label;
+use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE, save_weights};
 use hankel_trainer::config::Config;
-use hankel_trainer::fit::{BackboneSnapshot, evaluate_and_generate, record_states, to_lines};
+use hankel_trainer::fit::{
+    BackboneSnapshot, FittedWeight, evaluate_and_generate, record_inputs, record_states, to_lines,
+};
 use hankel_trainer::parallel::{Group, check_same};
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{Scores, Split};
@@ -44,6 +47,10 @@ pub struct Args {
     /// empirical --states FILE`: 4 bytes a state, layer and token
     #[arg(long, value_name = "FILE.safetensors")]
     record_states: Option<PathBuf>,
+    /// Fit a weight to what the adapter (one, linear and recurrent) reads on these sequences, for `bt reduce --weight FILE`: a
+    /// stable vector autoregression per layer, of the order that sequences held out are likeliest under
+    #[arg(long, value_name = "FILE.safetensors")]
+    record_inputs: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
     /// Print the scores as JSON
@@ -126,12 +133,13 @@ fn evaluate(
     if available == 0 {
         bail!("the task of {} has no {part} sequences", args.run.display());
     }
-    if let Some(file) = &args.record_states {
+    for (option, file) in [("--record-states", &args.record_states), ("--record-inputs", &args.record_inputs)] {
+        let Some(file) = file else { continue };
         if args.adapter.len() != 1 {
-            bail!("--record-states records one adapter: name it with --adapter");
+            bail!("{option} records one adapter: name it with --adapter");
         }
         if file.extension().is_none_or(|extension| extension != "safetensors") || file.exists() {
-            bail!("--record-states {}: expected the name of a new file ending in .safetensors", file.display());
+            bail!("{option} {}: expected the name of a new file ending in .safetensors", file.display());
         }
     }
     let names = if args.adapter.is_empty() {
@@ -165,6 +173,15 @@ fn evaluate(
             let [count, steps, _] = records[0].shape;
             let layers = records.len();
             tell!("states of {layers} layers along {count} sequences of {steps} steps written to {}", file.display());
+        }
+        if let Some(file) = &args.record_inputs {
+            let weights = record_inputs(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
+            for weight in &weights {
+                tell!("{}", describe(weight));
+            }
+            let weights: Vec<_> = weights.into_iter().map(|w| (w.layer, w.site, w.system)).collect();
+            save_weights(file, &weights)?;
+            tell!("weights of {} layers written to {}", weights.len(), file.display());
         }
         let evaluated = evaluate_and_generate(group, &model, task, split, sequences, batch_size, smoothing, None)?;
         let Some((scores, lines)) = evaluated else {
@@ -202,6 +219,18 @@ fn evaluate(
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(CheckFailed(failed.join("; ")).into()) }
+}
+
+/// The order of a weight, and how much likelier it makes what was held out.
+fn describe(weight: &FittedWeight) -> String {
+    let FittedWeight { directions, order, log_likelihoods, spectral_radius, .. } = weight;
+    let all: Vec<String> = log_likelihoods.iter().map(|value| format!("{value:.3}")).collect();
+    format!(
+        "{}: autoregression of order {order} in {directions} directions, spectral radius {spectral_radius:.4}; log-likelihood per \
+         held-out step by order from 0: {}",
+        layer_label(weight.layer, weight.site),
+        all.join(", ")
+    )
 }
 
 fn table(all: &[(String, Scores)], part: &str) -> String {

@@ -124,6 +124,30 @@ fn states_are_recorded_on_real_sequences() {
 }
 
 #[test]
+fn weights_are_fitted_to_what_an_adapter_reads() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let record = |adapter: &str, file: &str, sequences: &str| {
+        let more = ["--sequences", sequences, "--record-inputs", file];
+        place.run(&[&["eval", "run", "--adapter", adapter][..], &more].concat())
+    };
+    let finished = record("hrm", "weights.safetensors", "20");
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("layer 1: autoregression of order"), "{}", finished.stderr);
+    let (weights, _) = hankel_models::weights::WeightSet::read(&place.path("weights.safetensors")).unwrap();
+    let adapter = hankel_models::weights::HrmAdapterFile::load(&place.path("run/adapters/hrm")).unwrap();
+    for layer in &adapter.layers {
+        let weight = weights.of(&layer.label()).unwrap();
+        assert_eq!((weight.outputs(), weight.inputs()), (layer.width, layer.state_dim));
+        assert!(weight.spectral_radius().unwrap() < 1.0);
+    }
+    record("none", "none.safetensors", "20").refused(&["none", "no inputs to record"]);
+    record("hrm", "weights.safetensors", "20").refused(&["weights.safetensors", "new file"]);
+    record("hrm", "few.safetensors", "3").refused(&["3 sequences are too few"]);
+    assert!(!place.path("none.safetensors").exists() && !place.path("few.safetensors").exists());
+}
+
+#[test]
 fn eval_repeats_the_figures_of_the_run() {
     let place = Place::new();
     place.fit(TINY, "run", &[]);

@@ -13,6 +13,7 @@ mod model;
 mod predict;
 mod probe;
 mod record;
+mod record_inputs;
 mod rows;
 mod run;
 mod session;
@@ -29,6 +30,7 @@ pub use dry_run::dry_run;
 pub use evaluate::{evaluate_and_generate, to_lines};
 pub use model::{Model, adapter_directory};
 pub use record::record_states;
+pub use record_inputs::{FittedWeight, record_inputs};
 pub use run::{Outcome, Prepared, fit};
 pub use transformer::Transformer;
 
