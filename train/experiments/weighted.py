@@ -1,0 +1,136 @@
+"""What truncation costs by method, with and without knowledge of the inputs: the table of docs/truncation.md.
+
+    cargo build --release --bins
+    python train/experiments/weighted.py --bytes enwik8.gz
+
+trains one adapter per seed on bytes (weighted.toml) and on the automaton (truncation.toml without its truncations), records what each
+adapter reads on training data, truncates it by every method, and evaluates each on validation data. One line per figure is
+appended to docs/results/weighted-small.jsonl; what is there already is not done again. `--table` prints the table.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+METHODS = {
+    "bt": [],
+    "svd": ["--method", "svd"],
+    "modal": ["--method", "modal"],
+    "energy": ["--method", "energy"],
+    "hankel": ["--method", "hankel"],
+    "h2": ["--method", "h2"],
+    "empirical": ["--gramians", "empirical", "--states", "states.safetensors"],
+    "weighted": ["--weight", "weights.safetensors"],
+    "enns": ["--gramians", "enns", "--weight", "weights.safetensors"],
+}
+TASKS = {
+    "bytes": {"config": "weighted.toml", "orders": [16, 8], "metric": "bits_per_character", "adapter": "hrm"},
+    "automaton": {"config": "weighted_automaton.toml", "orders": [8, 4, 2], "metric": "loss", "adapter": "hrm"},
+}
+
+
+def call(*command, cwd):
+    """Standard output of a command; its standard error is shown."""
+    return subprocess.run([str(c) for c in command], cwd=cwd, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def load(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measure(arguments, task, seed, done, write):
+    """All figures of one adapter."""
+    about = TASKS[task]
+    train, bt = arguments.programs / "train", arguments.programs / "bt"
+    folder = arguments.work / f"{task}-{seed}"
+    adapter = folder / "run" / "adapters" / about["adapter"]
+    if not (folder / "run" / "result.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        config = ROOT / "train" / "experiments" / about["config"]
+        where = ["--set", f"task.path={arguments.bytes.resolve()}"] if task == "bytes" else []
+        # A run that was cut off goes on where it was.
+        more = ["--resume"] if (folder / "run").exists() else []
+        call(train, "fit", config, "--out", "run", "--set", f"seed={seed}", *where, *more, cwd=folder)
+
+    def evaluate(name, *options):
+        text = call(train, "eval", "run", "--adapter", name, "--json", *options, cwd=folder)
+        return json.loads(text)[0]["scores"]["metrics"][about["metric"]]
+
+    def record(method, order, value, certificate=None):
+        row = {"task": task, "seed": seed, "method": method, "order": order, "metric": about["metric"], "value": value}
+        if certificate:
+            row["layers"] = [
+                {key: layer[key] for key in ("hinf_error", "hinf_norm", "h2_error", "h2_norm", "error_bound", "weighted") if key in layer}
+                for layer in certificate["layers"]
+            ]
+        write(row)
+
+    if (task, seed, "full", None) not in done:
+        record("full", None, evaluate("hrm"))
+    if not (folder / "weights.safetensors").exists():
+        (folder / "states.safetensors").unlink(missing_ok=True)
+        files = ["--record-states", "states.safetensors", "--record-inputs", "weights.safetensors"]
+        evaluate("hrm", "--split", "train", "--sequences", "200", *files)
+    for order in about["orders"]:
+        for method, options in METHODS.items():
+            if (task, seed, method, order) in done:
+                continue
+            out = f"{method}-{order}"
+            # The weighted error of every method is measured.
+            weight = [] if "--weight" in options else ["--weight", "weights.safetensors", "--gramians", "analytic"]
+            weight = weight[:2] if "--gramians" in options else weight
+            if not (folder / out).exists():
+                call(bt, "reduce", adapter, "-o", out, "--order", order, *options, *weight, cwd=folder)
+            certificate = json.loads((folder / out / "certificate.json").read_text())
+            record(method, order, evaluate(out), certificate)
+
+
+def table(rows):
+    """Means over seeds, with the smallest and the largest."""
+    for task, about in TASKS.items():
+        of_task = [row for row in rows if row["task"] == task]
+        if not of_task:
+            continue
+        seeds = sorted({row["seed"] for row in of_task})
+        print(f"\n{task}: {about['metric']} on validation data, mean over seeds {seeds} (smallest to largest)\n")
+        print("| method | " + " | ".join(f"{order} states" for order in about["orders"]) + " |")
+        print("| --- |" + " --- |" * len(about["orders"]))
+        for method in ["full", *METHODS]:
+            cells = []
+            for order in about["orders"]:
+                asked = None if method == "full" else order
+                values = [row["value"] for row in of_task if (row["method"], row["order"]) == (method, asked)]
+                span = f"{statistics.mean(values):.4f} ({min(values):.4f} to {max(values):.4f})" if values else "-"
+                cells.append(span)
+            print(f"| `{method}` | " + " | ".join(cells) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bytes", type=Path, help="text of the byte task; left out, only the automaton is measured")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--programs", type=Path, default=ROOT / "target" / "release", help="folder of train and bt")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "weighted", help="folder of the runs")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results" / "weighted-small.jsonl")
+    parser.add_argument("--table", action="store_true", help="print the table of what was measured, and measure nothing")
+    arguments = parser.parse_args()
+    if not arguments.table:
+        done = {(row["task"], row["seed"], row["method"], row["order"]) for row in load(arguments.results)}
+
+        def write(row):
+            with arguments.results.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+        tasks = ["automaton", "bytes"] if arguments.bytes else ["automaton"]
+        for seed in range(arguments.seeds):
+            for task in tasks:
+                measure(arguments, task, seed, done, write)
+    table(load(arguments.results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
