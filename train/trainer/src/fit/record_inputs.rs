@@ -98,7 +98,8 @@ impl Layer {
         let values = input.x.to_device(Device::Cpu)?.to_f64_vec();
         for sequence in 0..sequences {
             let rows = &values[sequence * steps * width..][..steps * width];
-            let read = MatRef::from_row_major_slice(rows, steps, width) * self.directions.transpose();
+            let x = MatRef::from_row_major_slice(rows, steps, width).to_owned();
+            let read = &x * self.directions.transpose();
             if (first + sequence) % HELD_OUT == HELD_OUT - 1 {
                 self.held_out.push(read);
             } else {
