@@ -174,7 +174,7 @@ fn evaluate(
             let layers = records.len();
             tell!("states of {layers} layers along {count} sequences of {steps} steps written to {}", file.display());
         }
-        if let Some(file) = &args.record_inputs {
+        if let Some(file) = args.record_inputs.as_ref().filter(|_| group.is_root()) {
             let weights = record_inputs(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
             for weight in &weights {
                 tell!("{}", describe(weight));
