@@ -44,6 +44,26 @@ impl Scales {
         }
     }
 
+    /// The scales of the blocks from `first` on.
+    #[inline(always)]
+    pub fn read(&self, first: usize, out: &mut [f32]) {
+        match self {
+            Scales::Plain(scales) => out.copy_from_slice(&scales[first..][..out.len()]),
+            Scales::Double { codes, nested, codebook, offset, block } => {
+                // One division for the run, not one for each scale.
+                let (mut which, mut within) = (first / block, first % block);
+                let codes = &codes[first..][..out.len()];
+                for (out, &code) in out.iter_mut().zip(codes) {
+                    if within == *block {
+                        (which, within) = (which + 1, 0);
+                    }
+                    *out = codebook[usize::from(code)] * nested[which] + offset;
+                    within += 1;
+                }
+            }
+        }
+    }
+
     /// The scale of a block.
     #[inline]
     pub fn get(&self, index: usize) -> f32 {

@@ -1,6 +1,7 @@
 //! `iq4_nl`: 32 elements in 18 bytes. A scale `d` (f16), then 16 bytes with elements `i` and `i + 16`: `d CODEBOOK[q]`.
 
-use super::{BlockFormat, decode_blocks, half_at};
+use super::{Blocks, half_at, part};
+use crate::wide::Wide;
 
 /// What the codes stand for.
 const CODEBOOK: [f32; 16] =
@@ -8,31 +9,15 @@ const CODEBOOK: [f32; 16] =
 
 pub(super) struct Iq4Nl;
 
-impl BlockFormat for Iq4Nl {
-    fn name(&self) -> &'static str {
-        "iq4_nl"
-    }
+impl Blocks for Iq4Nl {
+    const NAME: &str = "iq4_nl";
+    const SIZE: usize = 32;
+    const BYTES: usize = 18;
 
-    fn block_size(&self) -> usize {
-        32
-    }
-
-    fn block_bytes(&self) -> usize {
-        18
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 18], out: &mut [f32; 32]| {
-                let d = half_at(block, 0);
-                for i in 0..16 {
-                    out[i] = d * CODEBOOK[usize::from(block[2 + i] & 15)];
-                    out[i + 16] = d * CODEBOOK[usize::from(block[2 + i] >> 4)];
-                }
-            },
-        );
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        let table = wide.mul(wide.load(&CODEBOOK), wide.splat(half_at(block, 0)));
+        let codes = wide.unsigned(part(block, 2));
+        give(0, [wide.look_up(table, codes), wide.look_up(table, wide.shr(codes, 4))]);
     }
 }

@@ -1,14 +1,21 @@
 //! The 6-bit scales and minima of `q4_k` and `q5_k`.
 
-/// Scale and minimum of part `j` (of 8), from 12 bytes: six bits each, those of the last four parts in pieces.
+use crate::wide::{WIDTH, Wide};
+
+/// Scales times `d` and minima times `m` of 8 parts, from 12 bytes: six bits each, those of the last four parts in pieces.
 #[inline(always)]
-pub(super) fn scale_and_minimum(bytes: &[u8], j: usize) -> (f32, f32) {
-    let (scale, minimum) = if j < 4 {
-        (bytes[j] & 63, bytes[j + 4] & 63)
-    } else {
-        (bytes[j + 4] & 15 | bytes[j - 4] >> 6 << 4, bytes[j + 4] >> 4 | bytes[j] >> 6 << 4)
-    };
-    (f32::from(scale), f32::from(minimum))
+pub(super) fn scales_and_minima<W: Wide>(wide: W, bytes: &[u8; 12], [d, m]: [f32; 2]) -> ([f32; 8], [f32; 8]) {
+    const TWO: u32 = 0x0303_0303;
+    const FOUR: u32 = 0x0f0f_0f0f;
+    const SIX: u32 = 0x3f3f_3f3f;
+    let [a, b, c] = bytemuck::cast::<[u8; 12], [[u8; 4]; 3]>(*bytes).map(u32::from_le_bytes);
+    let words = [a & SIX, c & FOUR | (a >> 6 & TWO) << 4, b & SIX, c >> 4 & FOUR | (b >> 6 & TWO) << 4];
+    let both = wide.float(wide.unsigned(&bytemuck::cast(words.map(u32::to_le_bytes))));
+    let [mut scales, mut minima] = [[0.0; WIDTH]; 2];
+    wide.store(wide.mul(wide.splat(d), both), &mut scales);
+    wide.store(wide.mul(wide.splat(m), both), &mut minima);
+    let half = |of: &[f32; WIDTH], first: usize| std::array::from_fn(|i| of[first + i]);
+    (half(&scales, 0), half(&minima, 8))
 }
 
 /// The 12 bytes of 8 scales and minima of six bits.

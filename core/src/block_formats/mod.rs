@@ -1,6 +1,6 @@
 //! Block formats: weights quantised in blocks of elements that share scales, as GGUF files hold them.
 //!
-//! A format is a file here and a line in [`GGML_FORMATS`]; for GPUs a file and a line in `ops/src/linear/gpu/blocks`. Blocks stay as they are in the file, usually in mapped memory;
+//! A format is a file here and a line in `formats!`; for GPUs a file and a line in `ops/src/linear/gpu/blocks`. Blocks stay as they are in the file, usually in mapped memory;
 //! operators decode a run of them at a time where they multiply. Decoded values equal ggml's bit for bit: scales are
 //! multiplied in `f32` first, products and sums are rounded one by one.
 //!
@@ -24,13 +24,41 @@ mod tests;
 
 pub use matrix::BlockMatrix;
 
+use crate::wide::{self, WIDTH, Wide, WideOp};
 use crate::{Error, Result};
 use half::f16;
+use pulp::Arch;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
 
 /// Elements of the largest block.
 pub const MAX_BLOCK: usize = 256;
+
+/// A format, as its file defines it.
+pub trait Blocks: Send + Sync + 'static {
+    /// Its name in configurations and messages: `q4_0`, `q6_k`.
+    const NAME: &str;
+    /// Elements of a block: 32, or 256.
+    const SIZE: usize;
+    /// Bytes of a block.
+    const BYTES: usize;
+
+    /// Calls `give(i, values)` with the elements `32 i .. 32 i + 32` of a block, for every `i`.
+    fn values<W: Wide>(wide: W, block: &[u8], give: impl FnMut(usize, [W::Floats; 2]));
+
+    /// As [`BlockFormat::encode`].
+    ///
+    /// # Errors
+    /// When the format is only read.
+    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
+        let _ = (values, out);
+        Err(Error::invalid(
+            "quantize",
+            format!("{} is read, not written; q8_0, q4_0, q4_1, q5_0, q5_1, q4_k are", Self::NAME),
+        ))
+    }
+}
 
 /// How elements are stored in blocks.
 pub trait BlockFormat: Send + Sync {
@@ -56,29 +84,99 @@ pub trait BlockFormat: Send + Sync {
     ///
     /// # Panics
     /// When `values` and `out` are not of equally many blocks.
+    fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()>;
+}
+
+impl<F: Blocks> BlockFormat for F {
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+
+    fn block_size(&self) -> usize {
+        F::SIZE
+    }
+
+    fn block_bytes(&self) -> usize {
+        F::BYTES
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        wide::dispatch(Arch::new(), Decode::<F> { bytes, out, format: PhantomData });
+    }
+
     fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
-        let _ = (values, out);
-        Err(Error::invalid(
-            "quantize",
-            format!("{} is read, not written; q8_0, q4_0, q4_1, q5_0, q5_1, q4_k are", self.name()),
-        ))
+        F::encode(values, out)
     }
 }
 
-/// The formats of GGUF files with the number that a file gives for each.
-pub static GGML_FORMATS: [(u32, &dyn BlockFormat); 11] = [
-    (2, &q4_0::Q4_0),
-    (3, &q4_1::Q4_1),
-    (6, &q5_0::Q5_0),
-    (7, &q5_1::Q5_1),
-    (8, &q8_0::Q8_0),
-    (10, &q2_k::Q2K),
-    (11, &q3_k::Q3K),
-    (12, &q4_k::Q4K),
-    (13, &q5_k::Q5K),
-    (14, &q6_k::Q6K),
-    (20, &iq4_nl::Iq4Nl),
-];
+/// Whole blocks to be decoded.
+struct Decode<'a, F> {
+    bytes: &'a [u8],
+    out: &'a mut [f32],
+    format: PhantomData<F>,
+}
+
+impl<F: Blocks> WideOp for Decode<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Wide>(self, wide: W) {
+        let Decode { bytes, out, .. } = self;
+        let whole = bytes.len().is_multiple_of(F::BYTES) && out.len() == bytes.len() / F::BYTES * F::SIZE;
+        assert!(whole, "the blocks are not whole");
+        for (block, out) in bytes.chunks_exact(F::BYTES).zip(out.chunks_exact_mut(F::SIZE)) {
+            let out = out.as_chunks_mut::<WIDTH>().0;
+            F::values(
+                wide,
+                block,
+                #[inline(always)]
+                |i, [a, b]| {
+                    wide.store(a, &mut out[2 * i]);
+                    wide.store(b, &mut out[2 * i + 1]);
+                },
+            );
+        }
+    }
+}
+
+/// Something to be done for the format of some blocks, compiled for each.
+pub trait ForFormat {
+    /// The result.
+    type Output;
+    /// Does it.
+    fn with<F: Blocks>(self) -> Self::Output;
+}
+
+macro_rules! formats {
+    ($($number:literal => $format:path),* $(,)?) => {
+        /// The formats of GGUF files with the number that a file gives for each.
+        pub static GGML_FORMATS: [(u32, &dyn BlockFormat); [$($number),*].len()] = [$(($number, &$format)),*];
+
+        /// Does `task` for `format`; `None` for one that is not in [`GGML_FORMATS`].
+        #[inline]
+        pub fn with_format<T: ForFormat>(format: &dyn BlockFormat, task: T) -> Option<T::Output> {
+            let name = format.name();
+            $(if name == <$format as Blocks>::NAME {
+                return Some(task.with::<$format>());
+            })*
+            None
+        }
+    };
+}
+
+formats! {
+    2 => q4_0::Q4_0,
+    3 => q4_1::Q4_1,
+    6 => q5_0::Q5_0,
+    7 => q5_1::Q5_1,
+    8 => q8_0::Q8_0,
+    10 => q2_k::Q2K,
+    11 => q3_k::Q3K,
+    12 => q4_k::Q4K,
+    13 => q5_k::Q5K,
+    14 => q6_k::Q6K,
+    20 => iq4_nl::Iq4Nl,
+}
 
 impl dyn BlockFormat {
     /// The format with this number in GGUF files.
@@ -118,24 +216,38 @@ impl fmt::Debug for dyn BlockFormat {
     }
 }
 
-/// Decodes blocks one after the other, compiled for the instruction sets of this processor.
+/// An expression of an index for 0 and for 1. No closure: these are not always inlined, and code that is not has no vectors.
+macro_rules! pair {
+    ($i:ident => $value:expr) => {
+        [
+            {
+                let $i = 0_usize;
+                $value
+            },
+            {
+                let $i = 1_usize;
+                $value
+            },
+        ]
+    };
+}
+use pair;
+
+/// The numbers from 0 on.
+const FROM_0: [f32; WIDTH] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+
+/// `N` bytes of a block.
 #[inline(always)]
-fn decode_blocks<const BYTES: usize, const SIZE: usize>(
-    bytes: &[u8],
-    out: &mut [f32],
-    decode: impl Fn(&[u8; BYTES], &mut [f32; SIZE]),
-) {
-    let (blocks, rest) = bytes.as_chunks::<BYTES>();
-    let (values, left) = out.as_chunks_mut::<SIZE>();
-    assert!(blocks.len() == values.len() && rest.is_empty() && left.is_empty(), "the blocks are not whole");
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for (block, values) in blocks.iter().zip(values) {
-                decode(block, values);
-            }
-        },
-    );
+fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
+    block[at..].first_chunk().expect("a block holds its parts")
+}
+
+/// 32 codes of five bits: elements `i` and `i + 16` have their low four in the low and the high half of byte `i`.
+#[inline(always)]
+fn five_bits<W: Wide>(wide: W, low: &[u8; 16], high: &[u8; 4]) -> [W::Words; 2] {
+    let (low, four_bits) = (wide.unsigned(low), wide.splat_word(15));
+    let fifth = pair!(i => wide.where_set(u16::from_le_bytes([high[2 * i], high[2 * i + 1]]), 16));
+    [wide.or(wide.and(low, four_bits), fifth[0]), wide.or(wide.shr(low, 4), fifth[1])]
 }
 
 /// Encodes blocks one after the other.

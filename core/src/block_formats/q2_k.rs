@@ -3,40 +3,38 @@
 //!
 //! Each half of the block has 32 bytes of codes: byte `l` holds elements `l`, `l + 32`, `l + 64`, `l + 96`.
 
-use super::{BlockFormat, decode_blocks, half_at};
+use super::{Blocks, half_at, pair, part};
+use crate::wide::{WIDTH, Wide};
 
 pub(super) struct Q2K;
 
-impl BlockFormat for Q2K {
-    fn name(&self) -> &'static str {
-        "q2_k"
-    }
+impl Blocks for Q2K {
+    const NAME: &str = "q2_k";
+    const SIZE: usize = 256;
+    const BYTES: usize = 84;
 
-    fn block_size(&self) -> usize {
-        256
-    }
-
-    fn block_bytes(&self) -> usize {
-        84
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 84], out: &mut [f32; 256]| {
-                let (d, m) = (half_at(block, 80), half_at(block, 82));
-                for (j, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-                    let (scale, minimum) = (d * f32::from(block[j] & 15), m * f32::from(block[j] >> 4));
-                    let (half, part) = (j / 8, j % 8);
-                    let codes: &[u8; 16] =
-                        block[16 + 32 * half + 16 * (part % 2)..].first_chunk().expect("4 times 16 bytes");
-                    for l in 0..16 {
-                        out[l] = scale * f32::from(codes[l] >> (2 * (part / 2)) & 3) - minimum;
-                    }
-                }
-            },
-        );
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        let four_bits = wide.splat_word(15);
+        let both = wide.unsigned(part(block, 0));
+        let (d, m) = (wide.splat(half_at(block, 80)), wide.splat(half_at(block, 82)));
+        let [mut scales, mut minima] = [[0.0; WIDTH]; 2];
+        wide.store(wide.mul(wide.float(wide.and(both, four_bits)), d), &mut scales);
+        wide.store(wide.mul(wide.float(wide.shr(both, 4)), m), &mut minima);
+        let two_bits = wide.splat_word(3);
+        for half in 0..2 {
+            let codes = pair!(i => wide.unsigned(part(block, 16 + 32 * half + 16 * i)));
+            for quarter in 0..4 {
+                let group = 4 * half + quarter;
+                give(
+                    group,
+                    pair!(i => {
+                        let code = wide.float(wide.and(wide.shr(codes[i], 2 * quarter as u32), two_bits));
+                        let (scale, minimum) = (scales[2 * group + i], minima[2 * group + i]);
+                        wide.sub(wide.mul(wide.splat(scale), code), wide.splat(minimum))
+                    }),
+                );
+            }
+        }
     }
 }

@@ -4,51 +4,49 @@
 //! Each half of the block has 32 bytes of low bits: byte `l` holds elements `l`, `l + 32`, `l + 64`, `l + 96`. Bit `i` of byte
 //! `l` of the third bits belongs to element `l + 32 i` of the block.
 
-use super::{BlockFormat, decode_blocks, half_at};
+use super::{Blocks, half_at, pair, part};
+use crate::wide::{WIDTH, Wide};
+
+/// The scales: low four bits in bytes 0 to 7, the low halves first, high two bits in bytes 8 to 11, two for each in turn.
+#[inline(always)]
+fn six_bits(bytes: &[u8; 12]) -> [u8; WIDTH] {
+    const TWO: u32 = 0x0303_0303;
+    const FOUR: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+    let [a, b, c, d, e, f, g, h, last @ ..] = *bytes;
+    let (low, high) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes(last));
+    let pair = |by: u32| u64::from(high >> by & TWO) | u64::from(high >> (by + 2) & TWO) << 32;
+    let scales = [low & FOUR | pair(0) << 4, low >> 4 & FOUR | pair(4) << 4];
+    bytemuck::cast(scales.map(u64::to_le_bytes))
+}
 
 pub(super) struct Q3K;
 
-/// Scale `j`: its low four bits are in bytes 0 to 7, its high two in bytes 8 to 11.
-#[inline(always)]
-fn scale(bytes: &[u8], j: usize) -> i32 {
-    let low = bytes[j % 8] >> (4 * (j / 8)) & 15;
-    let high = bytes[8 + j % 4] >> (2 * (j / 4)) & 3;
-    i32::from(low | high << 4) - 32
-}
+impl Blocks for Q3K {
+    const NAME: &str = "q3_k";
+    const SIZE: usize = 256;
+    const BYTES: usize = 110;
 
-impl BlockFormat for Q3K {
-    fn name(&self) -> &'static str {
-        "q3_k"
-    }
-
-    fn block_size(&self) -> usize {
-        256
-    }
-
-    fn block_bytes(&self) -> usize {
-        110
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 110], out: &mut [f32; 256]| {
-                let d = half_at(block, 108);
-                for (j, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-                    let scale = d * scale(&block[96..108], j) as f32;
-                    let (half, part) = (j / 8, j % 8);
-                    let first = 16 * (part % 2);
-                    let third: &[u8; 16] = block[first..].first_chunk().expect("2 times 16 bytes");
-                    let low: &[u8; 16] = block[32 + 32 * half + first..].first_chunk().expect("4 times 16 bytes");
-                    for l in 0..16 {
-                        let two = low[l] >> (2 * (part / 2)) & 3;
-                        let one = third[l] >> (j / 2) & 1;
-                        out[l] = scale * (i32::from(two | one << 2) - 4) as f32;
-                    }
-                }
-            },
-        );
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        let mut scales = [0.0; WIDTH];
+        let from_zero = wide.add_words(wide.unsigned(&six_bits(part(block, 96))), wide.splat_word(-32_i32 as u32));
+        wide.store(wide.mul(wide.splat(half_at(block, 108)), wide.float(from_zero)), &mut scales);
+        let (one_bit, two_bits, minus_4) = (wide.splat_word(1), wide.splat_word(3), wide.splat_word(-4_i32 as u32));
+        let third = pair!(i => wide.unsigned(part(block, 16 * i)));
+        for half in 0..2 {
+            let low = pair!(i => wide.unsigned(part(block, 32 + 32 * half + 16 * i)));
+            for quarter in 0..4 {
+                let group = 4 * half + quarter;
+                give(
+                    group,
+                    pair!(i => {
+                        let two = wide.and(wide.shr(low[i], 2 * quarter as u32), two_bits);
+                        let one = wide.and(wide.shr(third[i], group as u32), one_bit);
+                        let code = wide.add_words(wide.or(two, wide.shl(one, 2)), minus_4);
+                        wide.mul(wide.splat(scales[2 * group + i]), wide.float(code))
+                    }),
+                );
+            }
+        }
     }
 }

@@ -1,39 +1,28 @@
 //! `q4_0`: 32 elements in 18 bytes. A scale `d` (f16), then 16 bytes with elements `i` and `i + 16`: `d (q - 8)`.
 
-use super::{BlockFormat, decode_blocks, encode_blocks, extreme, half_at, inverse, pack_nibbles, put_half};
+use super::{Blocks, encode_blocks, extreme, half_at, inverse, pack_nibbles, part, put_half};
 use crate::Result;
+use crate::wide::Wide;
+
+/// What the codes stand for.
+const CODES: [f32; 16] = [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
 
 pub(super) struct Q4_0;
 
-impl BlockFormat for Q4_0 {
-    fn name(&self) -> &'static str {
-        "q4_0"
+impl Blocks for Q4_0 {
+    const NAME: &str = "q4_0";
+    const SIZE: usize = 32;
+    const BYTES: usize = 18;
+
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        // What the codes stand for, times the scale.
+        let table = wide.mul(wide.load(&CODES), wide.splat(half_at(block, 0)));
+        let codes = wide.unsigned(part(block, 2));
+        give(0, [wide.look_up(table, codes), wide.look_up(table, wide.shr(codes, 4))]);
     }
 
-    fn block_size(&self) -> usize {
-        32
-    }
-
-    fn block_bytes(&self) -> usize {
-        18
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 18], out: &mut [f32; 32]| {
-                let d = half_at(block, 0);
-                for i in 0..16 {
-                    out[i] = (i32::from(block[2 + i] & 15) - 8) as f32 * d;
-                    out[i + 16] = (i32::from(block[2 + i] >> 4) - 8) as f32 * d;
-                }
-            },
-        );
-    }
-
-    fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
         encode_blocks(values, out, |values: &[f32; 32], out: &mut [u8; 18]| {
             let d = extreme(values) / -8.0;
             let inverse = f64::from(inverse(d));

@@ -1,40 +1,26 @@
 //! `q4_1`: 32 elements in 20 bytes. A scale `d` and a minimum `m` (f16), then 16 bytes with elements `i` and `i + 16`:
 //! `d q + m`.
 
-use super::{BlockFormat, decode_blocks, encode_blocks, half_at, inverse, pack_nibbles, put_half, range};
+use super::{Blocks, FROM_0, encode_blocks, half_at, inverse, pack_nibbles, part, put_half, range};
 use crate::Result;
+use crate::wide::Wide;
 
 pub(super) struct Q4_1;
 
-impl BlockFormat for Q4_1 {
-    fn name(&self) -> &'static str {
-        "q4_1"
+impl Blocks for Q4_1 {
+    const NAME: &str = "q4_1";
+    const SIZE: usize = 32;
+    const BYTES: usize = 20;
+
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        let (d, m) = (wide.splat(half_at(block, 0)), wide.splat(half_at(block, 2)));
+        let table = wide.add(wide.mul(wide.load(&FROM_0), d), m);
+        let codes = wide.unsigned(part(block, 4));
+        give(0, [wide.look_up(table, codes), wide.look_up(table, wide.shr(codes, 4))]);
     }
 
-    fn block_size(&self) -> usize {
-        32
-    }
-
-    fn block_bytes(&self) -> usize {
-        20
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 20], out: &mut [f32; 32]| {
-                let (d, m) = (half_at(block, 0), half_at(block, 2));
-                for i in 0..16 {
-                    out[i] = f32::from(block[4 + i] & 15) * d + m;
-                    out[i + 16] = f32::from(block[4 + i] >> 4) * d + m;
-                }
-            },
-        );
-    }
-
-    fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
         encode_blocks(values, out, |values: &[f32; 32], out: &mut [u8; 20]| {
             let (low, high) = range(values);
             let d = (high - low) / 15.0;

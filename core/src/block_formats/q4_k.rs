@@ -1,47 +1,33 @@
 //! `q4_k`: 256 elements in 144 bytes. `d` and `m` (f16), scales `s_j` and minima `t_j` of 8 parts of 32 elements (6 bits
 //! each), then 4 times 32 bytes with parts `2i` and `2i + 1` in their low and high halves: `(d s_j) q - (m t_j)`.
 
-use super::k_scales::{put_scales_and_minima, scale_and_minimum};
-use super::{BlockFormat, decode_blocks, encode_blocks, half_at, inverse, put_half, range};
+use super::k_scales::{put_scales_and_minima, scales_and_minima};
+use super::{Blocks, FROM_0, encode_blocks, half_at, inverse, pair, part, put_half, range};
 use crate::Result;
+use crate::wide::Wide;
 
 pub(super) struct Q4K;
 
-impl BlockFormat for Q4K {
-    fn name(&self) -> &'static str {
-        "q4_k"
+impl Blocks for Q4K {
+    const NAME: &str = "q4_k";
+    const SIZE: usize = 256;
+    const BYTES: usize = 144;
+
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        let (scales, minima) = scales_and_minima(wide, part(block, 4), [half_at(block, 0), half_at(block, 2)]);
+        for i in 0..4 {
+            let codes = pair!(j => wide.unsigned(part(block, 16 + 32 * i + 16 * j)));
+            let [low, high] = pair!(j => {
+                let (scale, minimum) = (wide.splat(scales[2 * i + j]), wide.splat(minima[2 * i + j]));
+                wide.sub(wide.mul(scale, wide.load(&FROM_0)), minimum)
+            });
+            give(2 * i, pair!(i => wide.look_up(low, codes[i])));
+            give(2 * i + 1, pair!(i => wide.look_up(high, wide.shr(codes[i], 4))));
+        }
     }
 
-    fn block_size(&self) -> usize {
-        256
-    }
-
-    fn block_bytes(&self) -> usize {
-        144
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 144], out: &mut [f32; 256]| {
-                let (d, m) = (half_at(block, 0), half_at(block, 2));
-                for (i, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
-                    let (s0, t0) = scale_and_minimum(&block[4..16], 2 * i);
-                    let (s1, t1) = scale_and_minimum(&block[4..16], 2 * i + 1);
-                    let (d0, m0, d1, m1) = (d * s0, m * t0, d * s1, m * t1);
-                    let codes: &[u8; 32] = block[16 + 32 * i..].first_chunk().expect("4 times 32 bytes");
-                    for l in 0..32 {
-                        out[l] = d0 * f32::from(codes[l] & 15) - m0;
-                        out[l + 32] = d1 * f32::from(codes[l] >> 4) - m1;
-                    }
-                }
-            },
-        );
-    }
-
-    fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
         encode_blocks(values, out, |values: &[f32; 256], out: &mut [u8; 144]| {
             let parts: &[[f32; 32]] = values.as_chunks().0;
             let fits: [Fit; 8] = std::array::from_fn(|j| fit(&parts[j]));

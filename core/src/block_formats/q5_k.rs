@@ -1,44 +1,36 @@
 //! `q5_k`: 256 elements in 176 bytes. As `q4_k`, with 32 bytes of fifth bits between the scales and the codes: bit `j` of
 //! byte `l` belongs to element `l` of part `j`.
 
-use super::k_scales::scale_and_minimum;
-use super::{BlockFormat, decode_blocks, half_at};
+use super::k_scales::scales_and_minima;
+use super::{Blocks, half_at, pair, part};
+use crate::wide::Wide;
 
 pub(super) struct Q5K;
 
-impl BlockFormat for Q5K {
-    fn name(&self) -> &'static str {
-        "q5_k"
-    }
+impl Blocks for Q5K {
+    const NAME: &str = "q5_k";
+    const SIZE: usize = 256;
+    const BYTES: usize = 176;
 
-    fn block_size(&self) -> usize {
-        256
-    }
-
-    fn block_bytes(&self) -> usize {
-        176
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 176], out: &mut [f32; 256]| {
-                let (d, m) = (half_at(block, 0), half_at(block, 2));
-                let high: &[u8; 32] = block[16..].first_chunk().expect("32 bytes");
-                for (i, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
-                    let (s0, t0) = scale_and_minimum(&block[4..16], 2 * i);
-                    let (s1, t1) = scale_and_minimum(&block[4..16], 2 * i + 1);
-                    let (d0, m0, d1, m1) = (d * s0, m * t0, d * s1, m * t1);
-                    let codes: &[u8; 32] = block[48 + 32 * i..].first_chunk().expect("4 times 32 bytes");
-                    for l in 0..32 {
-                        let fifth = high[l] >> (2 * i);
-                        out[l] = d0 * f32::from(codes[l] & 15 | (fifth & 1) << 4) - m0;
-                        out[l + 32] = d1 * f32::from(codes[l] >> 4 | (fifth >> 1 & 1) << 4) - m1;
-                    }
-                }
-            },
-        );
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        let (scales, minima) = scales_and_minima(wide, part(block, 4), [half_at(block, 0), half_at(block, 2)]);
+        let (one_bit, four_bits) = (wide.splat_word(1), wide.splat_word(15));
+        let fifth = pair!(i => wide.unsigned(part(block, 16 + 16 * i)));
+        for i in 0..4 {
+            let codes = pair!(j => wide.unsigned(part(block, 48 + 32 * i + 16 * j)));
+            for j in 0..2 {
+                let group = 2 * i + j;
+                give(
+                    group,
+                    pair!(half => {
+                        let low = wide.and(wide.shr(codes[half], 4 * j as u32), four_bits);
+                        let high = wide.and(wide.shr(fifth[half], group as u32), one_bit);
+                        let code = wide.float(wide.or(low, wide.shl(high, 4)));
+                        wide.sub(wide.mul(wide.splat(scales[group]), code), wide.splat(minima[group]))
+                    }),
+                );
+            }
+        }
     }
 }

@@ -4,44 +4,38 @@
 //! Each half of the block has 64 bytes of low bits and 32 of high ones: low byte `l` holds elements `l` and `l + 64`, high
 //! byte `l` holds elements `l`, `l + 32`, `l + 64`, `l + 96`.
 
-use super::{BlockFormat, decode_blocks, half_at};
+use super::{Blocks, half_at, pair, part};
+use crate::wide::{WIDTH, Wide};
 
 pub(super) struct Q6K;
 
-impl BlockFormat for Q6K {
-    fn name(&self) -> &'static str {
-        "q6_k"
-    }
+impl Blocks for Q6K {
+    const NAME: &str = "q6_k";
+    const SIZE: usize = 256;
+    const BYTES: usize = 210;
 
-    fn block_size(&self) -> usize {
-        256
-    }
-
-    fn block_bytes(&self) -> usize {
-        210
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 210], out: &mut [f32; 256]| {
-                let d = half_at(block, 208);
-                for (n, out) in out.as_chunks_mut::<128>().0.iter_mut().enumerate() {
-                    let low: &[u8; 64] = block[64 * n..].first_chunk().expect("64 bytes");
-                    let high: &[u8; 32] = block[128 + 32 * n..].first_chunk().expect("32 bytes");
-                    for (j, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-                        let scale = d * f32::from(block[192 + 8 * n + j] as i8);
-                        let (first, quarter) = (16 * (j % 2), j / 2);
-                        for l in 0..16 {
-                            let four = low[32 * (quarter % 2) + first + l] >> (4 * (quarter / 2)) & 15;
-                            let two = high[first + l] >> (2 * quarter) & 3;
-                            out[l] = scale * (i32::from(four | two << 4) - 32) as f32;
-                        }
-                    }
-                }
-            },
-        );
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        let mut scales = [0.0; WIDTH];
+        let d = wide.splat(half_at(block, 208));
+        wide.store(wide.mul(d, wide.float(wide.signed(part(block, 192)))), &mut scales);
+        let (two_bits, four_bits) = (wide.splat_word(3), wide.splat_word(15));
+        let minus_32 = wide.splat_word(-32_i32 as u32);
+        for n in 0..2 {
+            let low = pair!(j => pair!(i => wide.unsigned(part(block, 64 * n + 32 * j + 16 * i))));
+            let high = pair!(i => wide.unsigned(part(block, 128 + 32 * n + 16 * i)));
+            for quarter in 0..4 {
+                let group = 4 * n + quarter;
+                give(
+                    group,
+                    pair!(i => {
+                        let four = wide.and(wide.shr(low[quarter % 2][i], 4 * (quarter as u32 / 2)), four_bits);
+                        let two = wide.and(wide.shr(high[i], 2 * quarter as u32), two_bits);
+                        let code = wide.add_words(wide.or(four, wide.shl(two, 4)), minus_32);
+                        wide.mul(wide.splat(scales[2 * group + i]), wide.float(code))
+                    }),
+                );
+            }
+        }
     }
 }

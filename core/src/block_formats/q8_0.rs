@@ -1,38 +1,23 @@
 //! `q8_0`: 32 elements in 34 bytes. A scale `d` (f16), then 32 signed bytes: `d q`.
 
-use super::{BlockFormat, decode_blocks, encode_blocks, extreme, half_at, inverse, put_half};
+use super::{Blocks, encode_blocks, extreme, half_at, inverse, pair, part, put_half};
 use crate::Result;
+use crate::wide::Wide;
 
 pub(super) struct Q8_0;
 
-impl BlockFormat for Q8_0 {
-    fn name(&self) -> &'static str {
-        "q8_0"
+impl Blocks for Q8_0 {
+    const NAME: &str = "q8_0";
+    const SIZE: usize = 32;
+    const BYTES: usize = 34;
+
+    #[inline(always)]
+    fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
+        let d = wide.splat(half_at(block, 0));
+        give(0, pair!(i => wide.mul(wide.float(wide.signed(part(block, 2 + 16 * i))), d)));
     }
 
-    fn block_size(&self) -> usize {
-        32
-    }
-
-    fn block_bytes(&self) -> usize {
-        34
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(
-            bytes,
-            out,
-            #[inline(always)]
-            |block: &[u8; 34], out: &mut [f32; 32]| {
-                let d = half_at(block, 0);
-                for i in 0..32 {
-                    out[i] = f32::from(block[2 + i] as i8) * d;
-                }
-            },
-        );
-    }
-
-    fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
         encode_blocks(values, out, |values: &[f32; 32], out: &mut [u8; 34]| {
             let d = extreme(values).abs() / 127.0;
             let inverse = inverse(d);

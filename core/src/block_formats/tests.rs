@@ -54,9 +54,8 @@ fn scales_and_minima_of_six_bits_come_back() {
     let minima: [u8; 8] = [63, 0, 31, 32, 5, 47, 12, 17];
     let mut bytes = [0; 12];
     k_scales::put_scales_and_minima(values, minima, &mut bytes);
-    for j in 0..8 {
-        assert_eq!(k_scales::scale_and_minimum(&bytes, j), (f32::from(values[j]), f32::from(minima[j])));
-    }
+    let found = k_scales::scales_and_minima(pulp::Scalar, &bytes, [1.0, 0.5]);
+    assert_eq!(found, (values.map(f32::from), minima.map(|minimum| 0.5 * f32::from(minimum))));
 }
 
 #[test]
