@@ -1,8 +1,12 @@
 //! Buffers that are used again from step to step.
 //!
 //! A training step allocates the same few hundred large buffers each time. Fresh memory from the system costs a page
-//! fault per 4 KiB, which is as much time as the arithmetic of an element-wise operator; so freed buffers are kept, up
-//! to a limit, and handed out again.
+//! fault per 4 KiB, which is as much time as the arithmetic of an element-wise operator; so freed buffers are kept and handed
+//! out again.
+//!
+//! How many are kept follows from what was in use: buffers in use and kept together take at most a quarter more than those in
+//! use at the worst moment lately, of the last [`WINDOW`] allocations or the ones before. A step that
+//! needs 2 GB keeps 2 GB between steps; memory that only loading needed goes back soon after it.
 
 use crate::{Element, Error, Result};
 use std::collections::BTreeMap;
@@ -13,12 +17,37 @@ use std::sync::{Arc, Mutex};
 /// Buffers below this size are left to the system's allocator.
 const SMALLEST: usize = 64 << 10;
 
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static LIMIT: AtomicUsize = AtomicUsize::new(512 << 20);
+/// Allocations of one window: more than a step has.
+const WINDOW: usize = 1 << 14;
+/// Bytes that may always be kept.
+const ALWAYS: usize = 32 << 20;
 
-/// Sets how many bytes of freed buffers are kept; 0 turns reuse off. The default is 512 MiB.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+/// Most bytes in use at once, in this window and the one before.
+static PEAKS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Sets how many bytes of freed buffers are kept at most; 0 turns reuse off. There is no such limit by default.
 pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Ordering::Relaxed);
+}
+
+/// Counts a buffer as in use.
+fn taken(bytes: usize) {
+    let in_use = IN_USE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAKS[0].fetch_max(in_use, Ordering::Relaxed);
+    if ALLOCATIONS.fetch_add(1, Ordering::Relaxed) % WINDOW == WINDOW - 1 {
+        PEAKS[1].store(PEAKS[0].swap(in_use, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Bytes that may be kept beside those in use.
+fn room() -> usize {
+    let peak = PEAKS.iter().map(|peak| peak.load(Ordering::Relaxed)).max().unwrap_or(0);
+    let room = (peak + peak / 4).saturating_sub(IN_USE.load(Ordering::Relaxed)).max(ALWAYS);
+    room.min(LIMIT.load(Ordering::Relaxed))
 }
 
 /// Free lists of one element type, by capacity.
@@ -51,6 +80,15 @@ impl<T: Element> Buffer<T> {
         }
         let mut lists = T::free_list().0.lock().expect("a thread panicked while it held the buffer pool");
         let found = lists.range_mut(len..=len + len / 8).find_map(|(_, list)| list.pop());
+        if found.is_none() {
+            // The largest give way, so that other sizes than before do not add up.
+            let bytes = len * size_of::<T>();
+            while HELD.load(Ordering::Relaxed) + bytes > room()
+                && let Some(data) = lists.iter_mut().rev().find_map(|(_, list)| list.pop())
+            {
+                HELD.fetch_sub(data.capacity() * size_of::<T>(), Ordering::Relaxed);
+            }
+        }
         drop(lists);
         if let Some(mut data) = found {
             HELD.fetch_sub(data.capacity() * size_of::<T>(), Ordering::Relaxed);
@@ -92,6 +130,10 @@ impl<T: Element> Buffer<T> {
 
 impl<T: Element> From<Vec<T>> for Buffer<T> {
     fn from(data: Vec<T>) -> Self {
+        let bytes = data.capacity() * size_of::<T>();
+        if bytes >= SMALLEST {
+            taken(bytes);
+        }
         Buffer(Memory::Owned(data))
     }
 }
@@ -100,7 +142,11 @@ impl<T: Element> Drop for Buffer<T> {
     fn drop(&mut self) {
         let Memory::Owned(data) = &mut self.0 else { return };
         let bytes = data.capacity() * size_of::<T>();
-        if bytes < SMALLEST || HELD.load(Ordering::Relaxed) + bytes > LIMIT.load(Ordering::Relaxed) {
+        if bytes < SMALLEST {
+            return;
+        }
+        IN_USE.fetch_sub(bytes, Ordering::Relaxed);
+        if HELD.load(Ordering::Relaxed) + bytes > room() {
             return;
         }
         let data = std::mem::take(data);
@@ -125,7 +171,7 @@ impl<T: Element> Deref for Buffer<T> {
 impl<T: Element> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         if self.is_borrowed() {
-            self.0 = Memory::Owned(self.to_vec());
+            *self = self.to_vec().into();
         }
         match &mut self.0 {
             Memory::Owned(data) => data,
