@@ -157,7 +157,7 @@ pub(crate) fn is_unlimited() -> bool {
 }
 
 /// The best instruction set of this processor that is allowed.
-fn best() -> Arch {
+pub(crate) fn best() -> Arch {
     if cfg!(debug_assertions) {
         match LIMIT.load(Ordering::Relaxed) {
             #[cfg(target_arch = "x86_64")]

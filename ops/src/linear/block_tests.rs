@@ -39,8 +39,8 @@ fn equals_the_decoded_product(rows: usize, outputs: usize, blocks_of_row: usize)
         let (x, g) = (matrix("x", rows, inputs), matrix("g", rows, outputs));
         let [found, expected] = [&weight, &decoded].map(|weight| both(&x, weight, &g));
         let name = format.name();
-        // One row is summed in another order; tiles see the same numbers.
-        prop_assert!(largest_difference(&found[0], &expected[0]) <= if rows == 1 { 1e-5 } else { 0.0 }, "{name}");
+        // A few rows are summed in another order than those of a plain weight; tiles see the same numbers.
+        prop_assert!(largest_difference(&found[0], &expected[0]) <= if rows <= 8 { 1e-5 } else { 0.0 }, "{name}");
         prop_assert_eq!(&found[1], &expected[1], "{}", name);
 
         let [x, g] = [&x, &g].map(|tensor| tensor.to_dtype(DType::F64).unwrap());

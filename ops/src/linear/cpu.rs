@@ -1,7 +1,7 @@
 //! Linear maps on the CPU.
 
-use super::matvec::matvec;
-use super::product::{product, rounded};
+use super::few_rows::{MOST_ROWS, few_rows};
+use super::product::product;
 use super::weight::Weight;
 use super::{Scale, Wanted};
 use crate::dispatch::for_float;
@@ -62,9 +62,8 @@ fn fill<T: Real>(base: &[T], bias: Option<&[T]>, out: &mut [T]) {
 fn multiply<T: Real>(factor: T, x: &Tensor, weight: Weight<T>, how: Accumulate<T>, out: &mut [T]) -> Result<()> {
     let (outputs, inputs) = weight.shape();
     let x = Mat::new(x.data()?, x.shape().rows(), inputs);
-    if x.rows() == 1 {
-        let rounded = weight.is_rounded().then(|| rounded(x.row(0)));
-        matvec(factor, rounded.as_deref().unwrap_or(x.row(0)), &weight, how, out);
+    if x.rows() <= MOST_ROWS {
+        few_rows(factor, x, &weight, how, out);
     } else {
         product(factor, x, &weight.t(), how, out, outputs);
     }

@@ -15,15 +15,16 @@
 //! forwards and for the input's gradient; on a GPU products of many rows decode a weight once, to memory that they give back.
 //! They have no gradient of their own: a tensor of these types cannot be a parameter in the first place.
 //!
-//! Products with frozen weights are made in the thread's [`hankel_core::precision`].
+//! Products with frozen weights are made in the thread's [`hankel_core::precision`], those of at most 8 rows on the CPU in `f32`:
+//! they are bound by memory, so that rounding would save nothing.
 
 #[cfg(test)]
 mod block_tests;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod cases;
 mod cpu;
+mod few_rows;
 pub(crate) mod gpu;
-mod matvec;
 pub mod nf4;
 mod nf4_decode;
 pub(crate) mod precision;

@@ -3,7 +3,9 @@
 use crate::kernels::Real;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::gemm::bf16::DotProducts;
-use hankel_core::Nf4;
+use crate::kernels::simd::best;
+use hankel_core::wide::{WIDTH, Wide, WideOp, dispatch};
+use hankel_core::{DType, Nf4};
 
 /// Elements decoded by one look-up in registers.
 const WIDE: usize = 32;
@@ -11,18 +13,90 @@ const WIDE: usize = 32;
 /// Elements from `first` on.
 #[inline(always)]
 pub(super) fn decode<T: Real>(matrix: &Nf4, first: usize, out: &mut [T]) {
-    let block = matrix.block();
-    if !(block.is_multiple_of(WIDE) && first.is_multiple_of(WIDE) && out.len().is_multiple_of(WIDE)) {
+    if !in_registers(matrix, first, out.len()) {
         return matrix.decode(first..first + out.len(), out);
     }
-    let bytes = matrix.packed()[first / 2..][..out.len() / 2].as_chunks::<{ WIDE / 2 }>().0;
+    if T::ELEMENT == DType::F32 {
+        return dispatch(best(), Decode { matrix, first, out: bytemuck::cast_slice_mut(out) });
+    }
     let mut wide = [0.0_f32; WIDE];
-    for (i, (bytes, out)) in bytes.iter().zip(out.as_chunks_mut::<WIDE>().0).enumerate() {
-        let values = matrix.values::<f32>((first + i * WIDE) / block);
-        look_up(&values, bytes, &mut wide);
-        for (y, &x) in out.iter_mut().zip(&wide) {
-            *y = T::of(f64::from(x));
+    let run = WIDE.min(matrix.block());
+    for (i, out) in out.chunks_mut(run).enumerate() {
+        let wide = &mut wide[..out.len()];
+        dispatch(best(), Decode { matrix, first: first + i * run, out: wide });
+        out.iter_mut().zip(&*wide).for_each(|(y, &x)| *y = T::of(f64::from(x)));
+    }
+}
+
+/// Whether [`values`] gives `len` elements from `first` on: they are whole blocks, or lie in one.
+#[inline(always)]
+pub(super) fn in_registers(matrix: &Nf4, first: usize, len: usize) -> bool {
+    let block = matrix.block();
+    let whole = first.is_multiple_of(block) && len.is_multiple_of(block);
+    let inside = len.is_multiple_of(WIDE) && first.is_multiple_of(WIDE) && first % block + len <= block;
+    block.is_multiple_of(WIDE) && (whole || inside) && matrix.source() != DType::F16
+}
+
+/// Calls `give(i, [even, odd])` with every other of the elements `first + 32 i ..`, for all of `len`: those in the high and those
+/// in the low nibbles. For runs that are [`in_registers`].
+#[inline(always)]
+pub(super) fn values<W: Wide>(
+    wide: W,
+    matrix: &Nf4,
+    first: usize,
+    len: usize,
+    mut give: impl FnMut(usize, [W::Floats; 2]),
+) {
+    /// Scales read at a time.
+    const SCALES: usize = 8;
+    let block = matrix.block().min(len.max(WIDE));
+    let of_block = block / WIDE;
+    let codebook = wide.load(matrix.codebook());
+    let bytes = matrix.packed()[first / 2..][..len / 2].as_chunks::<{ WIDE / 2 }>().0;
+    let mut scales = [0.0; SCALES];
+    let first_block = first / matrix.block();
+    for (k, bytes) in bytes.chunks(SCALES * of_block).enumerate() {
+        let scales = &mut scales[..bytes.len().div_ceil(of_block)];
+        matrix.scales().read(first_block + k * SCALES, scales);
+        for (j, (&scale, bytes)) in scales.iter().zip(bytes.chunks(of_block)).enumerate() {
+            let exact = wide.mul(codebook, wide.splat(scale));
+            let table = if matrix.source() == DType::BF16 { wide.round_bf16(exact) } else { exact };
+            for (i, bytes) in bytes.iter().enumerate() {
+                let codes = wide.unsigned(bytes);
+                let values = [wide.look_up(table, wide.shr(codes, 4)), wide.look_up(table, codes)];
+                give((k * SCALES + j) * of_block + i, values);
+            }
         }
+    }
+}
+
+/// Elements to be decoded, in registers.
+struct Decode<'a> {
+    matrix: &'a Nf4,
+    first: usize,
+    out: &'a mut [f32],
+}
+
+impl WideOp for Decode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Wide>(self, wide: W) {
+        let Decode { matrix, first, out } = self;
+        let len = out.len();
+        let out = out.as_chunks_mut::<WIDTH>().0;
+        values(
+            wide,
+            matrix,
+            first,
+            len,
+            #[inline(always)]
+            |i, [even, odd]| {
+                let [a, b] = wide.zip(even, odd);
+                wide.store(a, &mut out[2 * i]);
+                wide.store(b, &mut out[2 * i + 1]);
+            },
+        );
     }
 }
 
@@ -47,60 +121,11 @@ pub(super) fn decode_bf16(dot: DotProducts, matrix: &Nf4, first: usize, out: &mu
     }
 }
 
-/// The high and the low nibble of every byte, as the values they stand for.
-#[inline(always)]
-fn look_up(values: &[f32; 16], bytes: &[u8; WIDE / 2], out: &mut [f32; WIDE]) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(simd) = pulp::x86::V4::try_new() {
-        return avx512::look_up(simd, values, bytes, out);
-    }
-    for (pair, &byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = [values[usize::from(byte >> 4)], values[usize::from(byte & 15)]];
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx512 {
-    use super::WIDE;
-    use pulp::x86::V4;
-
-    /// The first or the second halves of two registers, one element of each in turn.
-    const ZIP: [[u32; 16]; 2] = {
-        let mut zip = [[0; 16]; 2];
-        let mut i = 0;
-        while i < 16 {
-            let (half, place) = (i as u32 % 2 * 16, i as u32 / 2);
-            zip[0][i] = half + place;
-            zip[1][i] = half + place + 8;
-            i += 1;
-        }
-        zip
-    };
-
-    /// All 16 values lie in one register, from which a permutation takes 16 elements at a time.
-    #[inline(always)]
-    pub(super) fn look_up(simd: V4, values: &[f32; 16], bytes: &[u8; WIDE / 2], out: &mut [f32; WIDE]) {
-        let avx = simd.avx512f;
-        let table = pulp::cast(*values);
-        let zip = ZIP.map(pulp::cast);
-        for (bytes, out) in bytes.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<32>().0) {
-            let words = avx._mm512_cvtepu8_epi32(pulp::cast(*bytes));
-            let high = avx._mm512_permutexvar_ps(avx._mm512_srli_epi32::<4>(words), table);
-            // A permutation reads the lowest four bits of an index.
-            let low = avx._mm512_permutexvar_ps(words, table);
-            let halves = zip.map(|zip| pulp::cast(avx._mm512_permutex2var_ps(high, zip, low)));
-            let [first, second]: [[f32; 16]; 2] = halves;
-            out[..16].copy_from_slice(&first);
-            out[16..].copy_from_slice(&second);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hankel_core::Random;
     use hankel_core::nf4::Scales;
-    use hankel_core::{DType, Random};
 
     #[test]
     fn equals_the_elements_one_by_one() {

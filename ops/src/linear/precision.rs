@@ -113,7 +113,7 @@ mod tests {
             plain.to_dtype(DType::F16).unwrap(),
             nf4::quantize(&plain, false).unwrap(),
         ];
-        for rows in [1, 7] {
+        for rows in [9, 17] {
             let (x, g) = (matrix("x", rows, 96), matrix("g", rows, 40));
             for weight in &weights {
                 let run = |precision, x: &Tensor, w: &Tensor, g: &Tensor| {
@@ -132,6 +132,13 @@ mod tests {
                 let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4);
                 assert!(close(&found.0, &expected.0) && close(&found.1, &expected.1), "{rows} {}", weight.dtype());
                 assert_ne!(found, run(Precision::F32, &x, weight, &g), "{rows} {}", weight.dtype());
+            }
+            // A few rows are multiplied in f32 forwards.
+            let few = matrix("x", 8, 96);
+            for weight in &weights {
+                let [one, other] = [Precision::F32, Precision::Bf16]
+                    .map(|precision| with_precision(precision, || linear(&few, weight, None).unwrap().to_f64_vec()));
+                assert_eq!(one, other, "{}", weight.dtype());
             }
             let learned = plain.parameter().unwrap();
             let [one, other] = [Precision::F32, Precision::Bf16]

@@ -34,10 +34,16 @@ impl Operand<'_> {
         matches!(self.source, Source::Blocks(_))
     }
 
+    /// Elements from `first` on, not rounded.
+    #[inline(always)]
+    pub(super) fn exact<T: Real>(&self, first: usize, out: &mut [T]) {
+        self.source.decode(first, out);
+    }
+
     /// Elements from `first` on.
     #[inline(always)]
     pub(crate) fn decode<T: Real>(&self, first: usize, out: &mut [T]) {
-        self.source.decode(first, out);
+        self.exact(first, out);
         if self.precision == Precision::Bf16 && !matches!(self.source, Source::Bf16(_)) {
             precision::round(out);
         }
@@ -78,6 +84,15 @@ impl<'a, T: Real> Weight<'a, T> {
     /// Rows and columns.
     pub(crate) fn shape(&self) -> (usize, usize) {
         (self.rows(), self.cols())
+    }
+
+    /// What it is stored in, if it is in single precision or in fewer bits.
+    pub(super) fn source(&self) -> Option<Source<'a>> {
+        match self {
+            Weight::Same(matrix) if T::ELEMENT == DType::F32 => Some(Source::F32(bytemuck::cast_slice(matrix.data()))),
+            Weight::Same(_) => None,
+            Weight::Compact { source, .. } => Some(source.source),
+        }
     }
 
     /// Whether its products are of operands rounded to `bf16`.

@@ -1,0 +1,69 @@
+//! Products of a few rows with a weight: steps of generation.
+//!
+//! Nothing is packed: every weight is read once, in the order in which it lies in memory, and multiplied as it is decoded,
+//! so that the speed is that of the memory. As rounding would save no time, these products are made in the type of the
+//! rows whatever the precision.
+//!
+//! One row in `f32` is multiplied with elements that never leave the registers ([`one_row`]). Several rows, other types and rows
+//! that do not consist of whole blocks take a detour through the first-level cache ([`buffered`]).
+
+mod buffered;
+mod one_row;
+#[cfg(test)]
+mod tests;
+
+use super::weight::Weight;
+use crate::kernels::scratch::Scratch;
+use crate::kernels::simd::{Real, best};
+use crate::kernels::{Accumulate, Mat};
+use hankel_core::parallel;
+use one_row::Ordered;
+
+/// Rows from which on packing the weight pays.
+pub(super) const MOST_ROWS: usize = 8;
+/// Weights that are worth a task.
+const TASK: usize = 1 << 16;
+/// Rows of the weight that are multiplied with the same part of the input, which may lie in the second-level cache.
+const GROUP: usize = 4;
+/// Elements of a row that are decoded at a time.
+const RUN: usize = 256;
+
+/// `out (+)= alpha x W^T` for at most [`MOST_ROWS`] rows and `weight` `[out, in]`, in parallel over rows of the weight; each
+/// sum has an order that depends on its length and the number of rows only.
+///
+/// # Panics
+/// When the shapes do not fit: that is the calling operator's to check.
+pub(super) fn few_rows<T: Real>(alpha: T, x: Mat<T>, weight: &Weight<T>, how: Accumulate<T>, out: &mut [T]) {
+    let (outputs, inputs) = weight.shape();
+    let rows = x.rows();
+    assert!(
+        rows <= MOST_ROWS && x.cols() == inputs && out.len() == rows * outputs,
+        "the factors of a product do not fit"
+    );
+    if out.is_empty() {
+        return;
+    }
+    let mut sums = Scratch::<T>::new(outputs * rows);
+    let task_rows = (TASK / inputs.max(1)).max(1).next_multiple_of(GROUP);
+    let ordered = (rows == 1).then(|| Ordered::new(weight, x.row(0))).flatten();
+    parallel::for_chunks(&mut sums, task_rows * rows, |i, sums| {
+        let first = i * task_rows;
+        match &ordered {
+            Some(x) => x.products(best(), first, bytemuck::cast_slice_mut(sums)),
+            None => buffered::products(x, weight, first, sums),
+        }
+    });
+    parallel::for_rows(out, outputs, |first, piece| {
+        for (r, row) in piece.chunks_exact_mut(outputs).enumerate() {
+            let sums = sums[first + r..].iter().step_by(rows);
+            for (j, (y, &sum)) in row.iter_mut().zip(sums).enumerate() {
+                *y = alpha * sum
+                    + match how {
+                        Accumulate::Overwrite => T::zero(),
+                        Accumulate::Add => *y,
+                        Accumulate::Bias(bias) => bias[j],
+                    };
+            }
+        }
+    });
+}
