@@ -2,7 +2,7 @@
 
 use crate::adapters::{Memory, StreamSite};
 use hankel_core::{DType, Error, Random, Result, Tensor, checkpoint_as, scope};
-use hankel_ops::{concat_time, narrow_time, row_squares};
+use hankel_ops::{KeyValues, concat_time, narrow_time, row_squares};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -216,8 +216,8 @@ impl State {
 /// The memory of one layer.
 #[derive(Default, Clone)]
 pub struct LayerState {
-    /// Keys and values `[batch, steps, width]` of the tokens seen.
-    pub keys_values: Option<(Tensor, Tensor)>,
+    /// Keys and values of the tokens seen.
+    pub keys_values: KeyValues,
     /// What stream adapters remember, by site: for recurrent ones the states `[batch, state_dim]`.
     pub streams: BTreeMap<&'static str, Memory>,
 }

@@ -2,6 +2,8 @@
 //! 5 backward.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use hankel_core::Tensor;
+use hankel_ops::KeyValues;
 use hankel_ops::attention::cpu::tiles::{Gradients, Heads, Shape, backward, forward};
 
 fn all(c: &mut Criterion) {
@@ -37,10 +39,33 @@ fn all(c: &mut Criterion) {
     group.finish();
 }
 
+/// One token after a context of 4,096: bytes of keys and values per second.
+fn one_token(c: &mut Criterion) {
+    const CONTEXT: usize = 4096;
+    let mut group = c.benchmark_group("one token after 4096");
+    for (query, key_value, dim) in [(9, 3, 64), (32, 8, 128)] {
+        let heads = hankel_ops::Heads { query, key_value };
+        let rows = |steps: usize, heads: usize| {
+            let values = (0..steps * heads * dim).map(|i| (i as f32 * 0.7).sin()).collect();
+            Tensor::from_vec(values, [1, steps, heads * dim]).expect("a matrix")
+        };
+        let (keys, one) = (rows(CONTEXT, key_value), rows(1, key_value));
+        let mut seen = KeyValues::default();
+        seen.attention(&rows(CONTEXT, query), &keys, &keys, heads, None).expect("shapes fit");
+        let q = rows(1, query);
+        group.throughput(Throughput::Bytes(2 * keys.bytes() as u64));
+        group.bench_function(BenchmarkId::new("forward", format!("{query}/{key_value} heads of {dim}")), |bench| {
+            // A clone, or the context would grow; it copies the last block only.
+            bench.iter(|| seen.clone().attention(&q, &one, &one, heads, None).expect("shapes fit"));
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(20).warm_up_time(std::time::Duration::from_millis(300))
         .measurement_time(std::time::Duration::from_secs(1));
-    targets = all
+    targets = all, one_token
 }
 criterion_main!(benches);

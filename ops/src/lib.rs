@@ -47,7 +47,7 @@ pub mod swiglu;
 pub mod testing;
 pub mod varying_scan;
 
-pub use attention::{Heads, attention};
+pub use attention::{Heads, KeyValues, attention};
 pub use causal_conv::causal_conv;
 pub use cross_entropy::{Head, Targets, TokenScores, cross_entropy, token_scores};
 pub use dropout::dropout;

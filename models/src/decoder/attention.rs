@@ -8,7 +8,7 @@ use crate::adapters::LayerAdapters;
 use crate::linear::Norm;
 use crate::pass::Pass;
 use hankel_core::{Result, Tensor};
-use hankel_ops::{Heads, attention, concat_time, narrow_time, rope, scale};
+use hankel_ops::{Heads, attention, narrow_time, rope, scale};
 
 #[derive(Clone)]
 pub(super) struct Attention {
@@ -50,7 +50,7 @@ impl Attention {
 
     /// The heads' outputs side by side, `[batch, T, heads * head_dim]`, of the normalised stream `x`.
     pub(super) fn forward(&self, x: &Tensor, adapters: &LayerAdapters, pass: &mut Pass) -> Result<Tensor> {
-        let [q, k, mut v] = self.projected(x, adapters, pass)?;
+        let [q, k, v] = self.projected(x, adapters, pass)?;
         let (q, k) = (normalised(self.q_norm.as_ref(), &q)?, normalised(self.k_norm.as_ref(), &k)?);
         let q = self.query_factor.map_or_else(|| Ok(q.clone()), |factor| scale(&q, factor))?;
         let offset = pass.state.as_ref().map_or(0, |state| state.position);
@@ -61,13 +61,9 @@ impl Attention {
         };
         let q = pass.by_document(&[&q], turn)?;
         // Keys are kept turned: a position never changes.
-        let mut k = pass.by_document(&[&k], turn)?;
+        let k = pass.by_document(&[&k], turn)?;
         if let Some(state) = &mut pass.state {
-            let memory = state.layer(self.layer);
-            if let Some((keys, values)) = &memory.keys_values {
-                (k, v) = (concat_time(&[keys, &k])?, concat_time(&[values, &v])?);
-            }
-            memory.keys_values = Some((self.recent(&k)?, self.recent(&v)?));
+            return state.layer(self.layer).keys_values.attention(&q, &k, &v, self.heads, self.window);
         }
         pass.by_document(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], self.heads, self.window))
     }
@@ -80,16 +76,6 @@ impl Attention {
         let Heads { query, key_value } = self.heads;
         let part = |first, heads| columns(&all, self.head_dim, first, heads);
         Ok([part(0, query)?, part(query, key_value)?, part(query + key_value, key_value)?])
-    }
-
-    /// What the next token can still see: one less than the window, which holds that token too.
-    fn recent(&self, x: &Tensor) -> Result<Tensor> {
-        let x = x.detach();
-        let steps = x.shape()[1];
-        match self.window {
-            Some(window) if steps > window - 1 => narrow_time(&x, steps - (window - 1), window - 1),
-            _ => Ok(x),
-        }
     }
 }
 

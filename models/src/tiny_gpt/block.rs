@@ -7,7 +7,7 @@ use crate::parameter::Parameter;
 use crate::pass::Pass;
 use crate::sublayer::Ending;
 use hankel_core::{Result, Tensor, scope};
-use hankel_ops::{Heads, attention, concat_time, gelu};
+use hankel_ops::{Heads, attention, gelu};
 
 #[derive(Clone)]
 pub(super) struct Block {
@@ -74,16 +74,12 @@ impl Block {
 
     fn attend(&self, x: &Tensor, adapters: &LayerAdapters, pass: &mut Pass) -> Result<Tensor> {
         let q = self.q_proj.forward(x, adapters.linear("q_proj"), pass)?;
-        let mut k = self.k_proj.forward(x, adapters.linear("k_proj"), pass)?;
-        let mut v = self.v_proj.forward(x, adapters.linear("v_proj"), pass)?;
-        if let Some(state) = &mut pass.state {
-            let memory = state.layer(self.layer);
-            if let Some((keys, values)) = &memory.keys_values {
-                (k, v) = (concat_time(&[keys, &k])?, concat_time(&[values, &v])?);
-            }
-            memory.keys_values = Some((k.detach(), v.detach()));
-        }
+        let k = self.k_proj.forward(x, adapters.linear("k_proj"), pass)?;
+        let v = self.v_proj.forward(x, adapters.linear("v_proj"), pass)?;
         let heads = Heads { query: self.heads, key_value: self.heads };
+        if let Some(state) = &mut pass.state {
+            return state.layer(self.layer).keys_values.attention(&q, &k, &v, heads, None);
+        }
         pass.by_document(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], heads, None))
     }
 }

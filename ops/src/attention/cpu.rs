@@ -1,5 +1,6 @@
 //! All heads of all sequences, in tiles.
 
+pub(super) mod decode;
 #[doc(hidden)]
 pub mod tiles;
 

@@ -12,8 +12,11 @@
 pub(crate) mod cases;
 pub mod cpu;
 mod gpu;
+mod key_values;
 #[cfg(any(test, feature = "testing"))]
 mod oracle;
+
+pub use key_values::KeyValues;
 
 use crate::check;
 use crate::dispatch::on_device;
