@@ -118,17 +118,37 @@ impl<'a> Generator<'a> {
 
     /// The log-probability of `tokens` as what follows, in nats. The sequence stays as it is.
     ///
+    /// All of them are read in one pass, unless learned positions or other angles of rotation make the model start afresh on
+    /// the way.
+    ///
     /// # Errors
     /// Those of the operators, and when a token is outside the vocabulary.
     pub fn log_likelihood(&mut self, tokens: &[u32]) -> Result<f64> {
-        self.logits()?;
-        let (mut ahead, mut sum) = (self.clone(), 0.0);
-        for &token in tokens {
-            let logits = ahead.logits()?;
-            ahead.push(token)?;
-            let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let total: f64 = logits.iter().map(|&logit| f64::from(logit - top).exp()).sum();
-            sum += f64::from(logits[token as usize] - top) - total.ln();
+        let Some((&first, rest)) = tokens.split_first() else { return Ok(0.0) };
+        let size = self.backbone.vocabulary();
+        if let Some(token) = tokens.iter().find(|token| **token as usize >= size) {
+            return Err(Error::invalid("generation", format!("token {token} is outside a vocabulary of {size}")));
+        }
+        let mut sum = log_probability(&self.logits()?, first);
+        let mut ahead = self.clone();
+        let end = self.tokens.len() + rest.len();
+        let context = self.backbone.context().unwrap_or(usize::MAX);
+        let turns = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
+        if ahead.state.position + rest.len() > context || (self.tokens.len() <= turns && end > turns) {
+            for pair in tokens.windows(2) {
+                ahead.push(pair[0])?;
+                sum += log_probability(&ahead.logits()?, pair[1]);
+            }
+            return Ok(sum);
+        }
+        ahead.state.length = end;
+        for (part, targets) in tokens[..rest.len()].chunks(PART).zip(rest.chunks(PART)) {
+            let [part, targets] = [part, targets].map(|ids| Tensor::from_vec(ids.to_vec(), [1, ids.len()]));
+            let (part, targets) = (part?, targets?);
+            let places: Vec<usize> = (0..targets.elements()).collect();
+            let pass = &mut Pass::streaming(&mut ahead.state);
+            let scores = self.backbone.scores(&part, &targets, &places, self.adapters, pass)?;
+            sum -= scores.nll.iter().sum::<f64>();
         }
         Ok(sum)
     }
@@ -147,6 +167,13 @@ impl<'a> Generator<'a> {
         self.push(token)?;
         Ok(token)
     }
+}
+
+/// The logarithm of the softmax of `logits` at `token`.
+fn log_probability(logits: &[f32], token: u32) -> f64 {
+    let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let total: f64 = logits.iter().map(|&logit| f64::from(logit - top).exp()).sum();
+    f64::from(logits[token as usize] - top) - total.ln()
 }
 
 #[cfg(test)]
@@ -193,7 +220,17 @@ mod tests {
         // It leaves no trace, and an empty continuation is certain.
         assert_eq!(generator.log_likelihood(&[4, 5]).unwrap(), found);
         assert_eq!((generator.log_likelihood(&[]).unwrap(), generator.tokens().len()), (0.0, 3));
-        assert!(generator.log_likelihood(&[11]).is_err());
+        assert!(generator.log_likelihood(&[11]).is_err() && generator.log_likelihood(&[4, 11]).is_err());
+        // As token by token, also past the last learned position (12).
+        for answer in [&[4_u32, 5, 6, 7][..], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1]] {
+            let (mut ahead, mut expected) = (generator.clone(), 0.0);
+            for &token in answer {
+                expected += log_probability(&ahead.logits().unwrap(), token);
+                ahead.push(token).unwrap();
+            }
+            let found = generator.log_likelihood(answer).unwrap();
+            assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
+        }
         assert_eq!(generator.step().unwrap(), generate(Sampling::default(), 1)[0]);
     }
 
