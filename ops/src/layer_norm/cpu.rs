@@ -2,7 +2,7 @@
 
 use crate::dispatch::for_float;
 use crate::kernels::Real;
-use crate::kernels::rows::{LANES, sum_of_squares, total};
+use crate::kernels::rows::{sum, sum_of_squares, two_sums};
 use crate::kernels::simd::vectorized;
 use hankel_core::{Buffer, Result, Tensor, parallel};
 
@@ -72,16 +72,13 @@ fn input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
     let scale = T::of(1.0 / width as f64);
     for (x, g) in x.chunks_exact(width).zip(g.chunks_exact_mut(width)) {
         let (mean, inverse) = moments(x, eps);
-        let (mut sum_h, mut sum_hx) = ([T::zero(); LANES], [T::zero(); LANES]);
-        for ((x, g), w) in x.chunks(LANES).zip(g.chunks(LANES)).zip(weight.chunks(LANES)) {
-            for lane in 0..x.len() {
-                let h = g[lane] * w[lane];
-                sum_h[lane] += h;
-                sum_hx[lane] += h * (x[lane] - mean);
-            }
-        }
-        let mean_h = total(sum_h) * scale;
-        let mean_hn = total(sum_hx) * inverse * scale;
+        let [sum_h, sum_hx] = two_sums(
+            [x, g, weight],
+            #[inline(always)]
+            |x, g, w| [g * w, g * w * (x - mean)],
+        );
+        let mean_h = sum_h * scale;
+        let mean_hn = sum_hx * inverse * scale;
         for ((g, &x), &w) in g.iter_mut().zip(x).zip(weight) {
             *g = (*g * w - mean_h - (x - mean) * inverse * mean_hn) * inverse;
         }
@@ -102,12 +99,6 @@ fn weight_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, rows: &mut [T]) 
 #[inline(always)]
 fn moments<T: Real>(x: &[T], eps: T) -> (T, T) {
     let scale = T::of(1.0 / x.len() as f64);
-    let mut sums = [T::zero(); LANES];
-    for x in x.chunks(LANES) {
-        for (sum, &x) in sums.iter_mut().zip(x) {
-            *sum += x;
-        }
-    }
-    let mean = total(sums) * scale;
+    let mean = sum(x) * scale;
     (mean, T::one() / (sum_of_squares(x, mean) * scale + eps).sqrt())
 }

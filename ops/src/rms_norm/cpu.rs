@@ -2,7 +2,7 @@
 
 use crate::dispatch::for_float;
 use crate::kernels::Real;
-use crate::kernels::rows::{LANES, sum_of_squares, total};
+use crate::kernels::rows::{sum_of_products, sum_of_squares};
 use crate::kernels::simd::vectorized;
 use hankel_core::{Buffer, Result, Tensor, parallel};
 
@@ -63,13 +63,8 @@ fn input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
     let scale = T::of(1.0 / width as f64);
     for (x, g) in x.chunks_exact(width).zip(g.chunks_exact_mut(width)) {
         let inverse = inverse_deviation(x, eps);
-        let mut sums = [T::zero(); LANES];
-        for ((x, g), w) in x.chunks(LANES).zip(g.chunks(LANES)).zip(weight.chunks(LANES)) {
-            for lane in 0..x.len() {
-                sums[lane] += x[lane] * g[lane] * w[lane];
-            }
-        }
-        let mean_hx = total(sums) * scale * inverse * inverse;
+        let sum_hx = sum_of_products([x, g, weight]);
+        let mean_hx = sum_hx * scale * inverse * inverse;
         for ((g, &x), &w) in g.iter_mut().zip(x).zip(weight) {
             *g = (*g * w - x * mean_hx) * inverse;
         }
