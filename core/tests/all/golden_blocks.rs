@@ -33,7 +33,8 @@ fn checks(number: u32, format: &'static dyn BlockFormat) {
     if facts["quantized_must_equal"] == true {
         assert_eq!(quantized.unwrap().bytes(), file.tensor("quantized").unwrap().data(), "{name}");
     } else {
-        assert!(quantized.is_err(), "{name}");
+        // `q4_k` is written with scales of another search; a test beside it compares the errors.
+        assert_eq!(quantized.is_err(), name != "q4_k", "{name}");
     }
 }
 
