@@ -80,6 +80,37 @@ pub fn split(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> R
     split_dense(&system)
 }
 
+/// The parts of a system whose first `kept` states are apart from the others, as reductions are written; `None` where they are not, or
+/// where the others are not stable.
+///
+/// # Errors
+/// Shapes that do not fit.
+pub fn split_leading(
+    a: &StateMatrix,
+    b: &Mat<f64>,
+    c: &Mat<f64>,
+    d: Option<&Mat<f64>>,
+    kept: usize,
+) -> Result<Option<Split>> {
+    let (whole, n) = (a.to_dense(), a.states());
+    let apart = (0..n).all(|j| (0..n).all(|i| (i < kept) == (j < kept) || whole[(i, j)] == 0.0));
+    if kept > n || !apart {
+        return Ok(None);
+    }
+    let block = |first: usize, states: usize| {
+        StateMatrix::from_square(whole.submatrix(first, first, states, states).to_owned())
+    };
+    let (b_s, c_s) = (b.subrows(kept, n - kept).to_owned(), c.subcols(kept, n - kept).to_owned());
+    match LinearSystem::new(block(kept, n - kept), b_s, c_s, d.cloned()) {
+        Ok(stable) => {
+            let (b, c) = (b.subrows(0, kept).to_owned(), c.subcols(0, kept).to_owned());
+            Ok(Some(Split { stable, kept: Kept { a: block(0, kept), b, c } }))
+        }
+        Err(LtiError::Unstable { .. }) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
 fn split_dense(system: &LinearSystem) -> Result<Split> {
     let a = system.a().to_dense();
     let n = a.nrows();

@@ -7,7 +7,7 @@ use faer::{Mat, MatRef};
 use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::continuous::{Bilinear, Matrices};
 use hankel_lti::norms::{FrequencyResponse, hinf_sweep};
-use hankel_lti::split::{Kept, Split, split};
+use hankel_lti::split::{Kept, Split, split, split_leading};
 use hankel_lti::{LinearSystem, LtiError, Projection, StateMatrix};
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ impl Plant {
     /// # Errors
     /// Shapes that do not fit, entries that are not finite, poles that cannot be told apart.
     pub fn new(stored: &StoredSystem) -> Result<Self> {
-        Self::prepare(stored, None, true)
+        Self::prepare(stored, None, None)
     }
 
     /// Prepares a system that is compared with this one: in continuous time by the same map, and with parts only where this one has
@@ -48,10 +48,10 @@ impl Plant {
     /// # Errors
     /// Those of [`Plant::new`]; a pole that is not stable, where this one has none.
     pub fn beside(&self, stored: &StoredSystem) -> Result<Self> {
-        Self::prepare(stored, self.map, self.kept.a.states() > 0)
+        Self::prepare(stored, self.map, Some(self.kept.a.states()))
     }
 
-    fn prepare(stored: &StoredSystem, map: Option<Bilinear>, in_parts: bool) -> Result<Self> {
+    fn prepare(stored: &StoredSystem, map: Option<Bilinear>, kept: Option<usize>) -> Result<Self> {
         let StoredSystem { a, b, c, d, time } = stored;
         // Shapes and entries first: the map would hide where they are wrong.
         LinearSystem::with_any_poles(a.clone(), b.clone(), c.clone(), d.clone())?;
@@ -62,12 +62,17 @@ impl Plant {
         } else {
             (None, (a.clone(), b.clone(), c.clone(), d.clone()))
         };
-        let Split { stable, kept } = if in_parts {
-            split(a, b, c, d)?
-        } else {
-            let none =
-                Kept { a: StateMatrix::Diagonal(Vec::new()), b: Mat::zeros(0, b.ncols()), c: Mat::zeros(c.nrows(), 0) };
-            Split { stable: LinearSystem::new(a, b, c, d)?, kept: none }
+        let Split { stable, kept } = match kept {
+            None => split(a, b, c, d)?,
+            Some(0) => {
+                let (b_k, c_k) = (Mat::zeros(0, b.ncols()), Mat::zeros(c.nrows(), 0));
+                let none = Kept { a: StateMatrix::Diagonal(Vec::new()), b: b_k, c: c_k };
+                Split { stable: LinearSystem::new(a, b, c, d)?, kept: none }
+            }
+            Some(kept) => match split_leading(&a, &b, &c, d.as_ref(), kept)? {
+                Some(parts) => parts,
+                None => split(a, b, c, d)?,
+            },
         };
         Ok(Self { system: stable, kept, time: *time, map })
     }
