@@ -219,7 +219,7 @@ impl SystemCertificate {
         match (&self.weighted, &measured.weighted) {
             (Some(claimed), Some(measured)) => found.extend(claimed.contradictions(measured)),
             (Some(_), None) => {
-                found.push("a weighted error is claimed, and there is no weight to measure it with".into())
+                found.push("a weighted error is claimed, and there is no weight to measure it with".into());
             }
             (None, _) => {}
         }

@@ -40,19 +40,19 @@ fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Res
     if order == 0 || order == system.states() {
         return Ok(start);
     }
-    let Some(Projection { left, right }) = search(system, &start)? else { return Ok(start) };
+    let Some(Projection { left, right }) = search(system, &start) else { return Ok(start) };
     let Ok(found) = project(system, left, right, None) else { return Ok(start) };
     let error = |reduced: &Reduced| h2_norm(&system.difference(&reduced.system)?);
     Ok(if error(&found)? < error(&start)? { found } else { start })
 }
 
 /// The best projection of the iteration, if one is better than the start.
-fn search(system: &LinearSystem, start: &Reduced) -> Result<Option<Projection>> {
+fn search(system: &LinearSystem, start: &Reduced) -> Option<Projection> {
     let a = system.a().to_dense();
     // An orthogonal change of inputs and outputs leaves the norm as it is.
     let b = compress_columns(system.b());
     let c = compress_columns(system.c().transpose()).transpose().to_owned();
-    let Some(Projection { left, right }) = &start.projection else { return Ok(None) };
+    let Projection { left, right } = start.projection.as_ref()?;
     let (mut left, mut right) = (left.clone(), right.clone());
     let powers = Powers::of(a.as_ref());
     let mut best: Option<(f64, Projection)> = None;
@@ -91,7 +91,7 @@ fn search(system: &LinearSystem, start: &Reduced) -> Result<Option<Projection>> 
             break;
         }
     }
-    Ok(best.map(|best| best.1))
+    best.map(|best| best.1)
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ fn under_weight_in_unit_size(
         // X is `(B D_v) (B D_v)^T`, whose factor is known to the last digit.
         let factor = direct.unwrap_or_else(|| Mat::zeros(to.nrows(), 0));
         let size = spectral_norm(factor.as_ref())?;
-        return with_share(coordinates, &inputs, factor, size * size);
+        return with_share(coordinates, &inputs, &factor, size * size);
     }
     let bc = product(b, weight.c.as_ref());
     let lv = stein_factor(weight.a.as_ref(), weight.b.as_ref())?;
@@ -127,7 +127,7 @@ pub(super) fn in_band(share: MatRef<'_, f64>, b: MatRef<'_, f64>, coordinates: &
 fn modified(coordinates: &Coordinates, inputs: &Mat<f64>, x: &Mat<f64>) -> Result<Modified> {
     let r = x.nrows();
     if r == 0 {
-        return with_share(coordinates, inputs, Mat::zeros(0, 0), 0.0);
+        return with_share(coordinates, inputs, &Mat::zeros(0, 0), 0.0);
     }
     let eigen =
         x.self_adjoint_eigen(faer::Side::Lower).map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
@@ -136,11 +136,11 @@ fn modified(coordinates: &Coordinates, inputs: &Mat<f64>, x: &Mat<f64>) -> Resul
     // Rounding of a large value would show as noise in states of small ones, of which the share of B B^T takes care.
     let kept: Vec<usize> = (0..r).filter(|&i| s[i].abs() > NEGLIGIBLE * largest).collect();
     let factor = Mat::from_fn(r, kept.len(), |i, k| u[(i, kept[k])] * s[kept[k]].abs().sqrt());
-    with_share(coordinates, inputs, factor, largest)
+    with_share(coordinates, inputs, &factor, largest)
 }
 
 /// `[factor, sqrt(share) B]` as `Bh`, and K with `Bh K = B` of the least norm. `size` is that of `factor factor^T`.
-fn with_share(coordinates: &Coordinates, inputs: &Mat<f64>, factor: Mat<f64>, size: f64) -> Result<Modified> {
+fn with_share(coordinates: &Coordinates, inputs: &Mat<f64>, factor: &Mat<f64>, size: f64) -> Result<Modified> {
     let (r, m) = inputs.shape();
     let small = compress_columns(inputs.as_ref());
     let largest = spectral_norm(small.as_ref())?;

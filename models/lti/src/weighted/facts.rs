@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// What an error is weighted by.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one per layer")]
 pub enum Emphasis {
     /// Weights of input and output.
     Weights(Weights),
