@@ -89,7 +89,7 @@ fn span(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) ->
     let before =
         template.run(&messages[..index], true).ok().filter(|before| index > 0 && text.starts_with(&before[..]));
     if let Some(before) = before {
-        return (before.len() <= end).then(|| before.len()..end);
+        return (before.len() <= end).then_some(before.len()..end);
     }
     let first = if content.trim().is_empty() { 0 } else { content.len() - content.trim_start().len() };
     let opened = with_mark(messages, index, first, OPEN);

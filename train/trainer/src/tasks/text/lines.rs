@@ -127,7 +127,7 @@ pub(super) fn among<'a>(names: impl Iterator<Item = &'a str>) -> String {
     const MOST: usize = 12;
     let mut names: Vec<String> = names.take(MOST + 1).map(|name| format!("`{name}`")).collect();
     if names.len() > MOST {
-        names[MOST] = "others".to_owned();
+        "others".clone_into(&mut names[MOST]);
     }
     if names.is_empty() { "; it is empty".to_owned() } else { format!("; there are {}", names.join(", ")) }
 }

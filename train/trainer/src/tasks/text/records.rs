@@ -6,7 +6,7 @@ use super::lines::{Problems, each_line};
 use crate::results::DataFile;
 use crate::tasks::{TaskError, file};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Calls `take` with the number (from 1: the line, or the place in an array) and the content of every record of a file.
 ///
@@ -31,12 +31,13 @@ pub(super) fn each_record(
 
 /// What separates the cells of a table, by the name of its file.
 fn separator(path: &Path) -> Option<u8> {
-    let name = path.file_name()?.to_string_lossy().to_lowercase();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    if name.ends_with(".csv") {
-        Some(b',')
-    } else {
-        (name.ends_with(".tsv") || name.ends_with(".tab")).then_some(b'\t')
+    let name = PathBuf::from(path.file_name()?.to_string_lossy().to_lowercase());
+    let is_packed = name.extension().is_some_and(|extension| extension == "gz");
+    let name = if is_packed { name.with_extension("") } else { name };
+    match name.extension()?.to_str()? {
+        "csv" => Some(b','),
+        "tsv" | "tab" => Some(b'\t'),
+        _ => None,
     }
 }
 
