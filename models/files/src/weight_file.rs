@@ -13,6 +13,7 @@ use std::path::Path;
 
 /// Weights by the label of their layer (`layer 3`), or one for all.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there are two of them")]
 pub enum WeightSet {
     /// The same everywhere.
     All(LinearSystem),
