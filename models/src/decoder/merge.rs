@@ -30,10 +30,14 @@ pub fn merge_model(adapters: &AdapterSet, from: &Path, to: &Path, dtype: Option<
     let mut report = MergeReport::default();
     for spec in config.tensors() {
         let weight = take(&mut files, &spec)?;
-        // Blocks cannot hold the sum; what they stand for can be written.
-        let own = if weight.blocks().is_some() { DType::F32 } else { weight.dtype() };
-        let rounded = dtype.unwrap_or(own);
         let TensorSpec { name, .. } = &spec;
+        // Blocks cannot hold the sum; what they stand for can.
+        let weight = if weight.blocks().is_some() {
+            weight.to_dtype(DType::F32).map_err(|e| fail(format!("tensor {name}: {e}")))?
+        } else {
+            weight
+        };
+        let rounded = dtype.unwrap_or(weight.dtype());
         let merged = adapters.merge_tensor(name, &weight, rounded).map_err(|e| fail(format!("tensor {name}: {e}")))?;
         let weight = match merged {
             Some((merged, of_this)) => {

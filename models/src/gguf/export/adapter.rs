@@ -10,7 +10,7 @@
 use super::architecture::Architecture;
 use super::tensors::{interleave, interleaved, stem};
 use super::{ExportReport, name_of};
-use crate::adapters::{AdapterSet, Lora, Sites};
+use crate::adapters::{AdapterConfig, AdapterSet, Lora, Sites};
 use crate::decoder::DecoderConfig;
 use crate::gguf::TensorType;
 use crate::gguf::write::{GgufWriter, Meta, Planned};
@@ -72,7 +72,7 @@ pub fn export_adapter(from: &Path, model: &Path, to: &Path) -> Result<ExportRepo
 
 /// Says what to do with an adapter that is not LoRA.
 fn check_kind(adapters: &AdapterSet) -> std::result::Result<(), String> {
-    let Some(kind) = adapters.config().map(|config| config.kind()) else {
+    let Some(kind) = adapters.config().map(AdapterConfig::kind) else {
         return Err("it holds no adapter".to_owned());
     };
     let name = kind.name();
