@@ -30,7 +30,7 @@ impl Numbers {
 
     /// Poles with memories from one step to 1/`slowest`.
     fn modes(&mut self, count: usize, slowest: f64) -> StateMatrix {
-        let mut radius = |numbers: &mut Self| (-(10f64.powf(numbers.between(slowest.log10(), 0.5)))).exp();
+        let radius = |numbers: &mut Self| (-(10f64.powf(numbers.between(slowest.log10(), 0.5)))).exp();
         let modes = (0..count).map(|_| match self.below(4) {
             0 => Mode::Pair { radius: radius(self), angle: self.between(0.05, 3.1) },
             1 => Mode::Real(-radius(self)),

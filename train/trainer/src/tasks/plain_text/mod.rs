@@ -235,7 +235,7 @@ mod tests {
 
     const TEXT: &str = "Grüße aus 東京!\nIt was a dark and stormy night; the rain fell in torrents.\n";
 
-    fn open(place: &std::path::Path, more: &str) -> Result<PlainText, TaskError> {
+    fn open(place: &Path, more: &str) -> Result<PlainText, TaskError> {
         let tokenizer = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tokenizer");
         let text = format!("path = {:?}\ntokenizer = {tokenizer:?}\n{more}", place.join("a.txt"));
         PlainText::open(&toml::from_str(&text).unwrap())
