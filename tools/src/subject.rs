@@ -6,12 +6,15 @@ use hankel_files::system_file::{ArrayFormat, StoredSystem, Time, parse_arrays};
 use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE};
 use hankel_lti::LtiError;
 use hankel_reduce::{LayerAnalysis, Plant, PlantFacts, analyse};
+use std::fmt::Write as _;
 use std::path::Path;
 
 /// The label of the only "layer" of a plain system.
 pub const SYSTEM_LABEL: &str = "system";
 
 /// An adapter or a system, with the hashes of its files.
+// There are two in a command, at most.
+#[allow(clippy::large_enum_variant)]
 pub enum Subject {
     /// An HRM adapter directory.
     Adapter {
@@ -110,11 +113,12 @@ pub fn note_on_plant(facts: &PlantFacts) -> String {
     match facts.kept_poles {
         0 => {}
         1 => {
-            out += "1 pole is not inside the stability boundary: its part is kept, all numbers are those of the stable part\n"
+            out += "1 pole is not inside the stability boundary: its part is kept, all numbers are those of the stable part\n";
         }
         n => {
-            out += &format!(
-                "{n} poles are not inside the stability boundary: their part is kept, all numbers are those of the stable part\n"
+            let _ = writeln!(
+                out,
+                "{n} poles are not inside the stability boundary: their part is kept, all numbers are those of the stable part"
             );
         }
     }

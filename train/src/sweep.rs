@@ -29,6 +29,8 @@ pub struct Args {
     json: bool,
     /// Run only the cell of this number, from 0: a job of an array; without a number that of the environment
     /// (SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, OMPI_COMM_WORLD_RANK), behind the experiments then
+    // With and without a value: what clap has for that.
+    #[allow(clippy::option_option)]
     #[arg(long, value_name = "I", num_args = 0..=1, value_parser = task_index, conflicts_with = "shard")]
     task_index: Option<Option<TaskIndex>>,
     /// Run only every N-th cell, beginning with the I-th, from 1

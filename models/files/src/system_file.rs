@@ -152,10 +152,9 @@ impl StoredSystem {
             _ => of("D", &d, |n, _| (1, n)),
         });
         let time = match dt.as_ref().map(|dt| (&dt.data[..], dt.integers)) {
-            None => Time::Discrete { step: None },
-            Some(([0.0], _)) => Time::Continuous,
             // python-control writes True for a step of unknown length.
-            Some(([1.0], true)) => Time::Discrete { step: None },
+            None | Some(([1.0], true)) => Time::Discrete { step: None },
+            Some(([0.0], _)) => Time::Continuous,
             Some(([step], _)) if *step > 0.0 => Time::Discrete { step: Some(*step) },
             Some((other, _)) => {
                 return Err(fail(format!("dt is {other:?}; it must be a sampling time, or 0 for continuous time")));

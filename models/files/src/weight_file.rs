@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Weights by the label of their layer (`layer 3`), or one for all.
+// There is one in a command.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there are two of them")]
 pub enum WeightSet {

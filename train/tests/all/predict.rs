@@ -30,9 +30,8 @@ fn place() -> Place {
 }
 
 fn prompts(count: usize) -> String {
-    (1..=count)
-        .map(|i| format!("{{\"id\": \"q{i}\", \"prompt\": \"the in {i}\", \"completion\": \"x{i}\"}}\n"))
-        .collect()
+    let line = |i| format!("{{\"id\": \"q{i}\", \"prompt\": \"the in {i}\", \"completion\": \"x{i}\"}}\n");
+    (1..=count).map(line).collect::<Vec<_>>().concat()
 }
 
 fn lines(place: &Place, name: &str) -> Vec<Value> {

@@ -115,12 +115,11 @@ impl FrequencyResponse {
         let (b, d) = (both.subrows(0, n).to_owned(), both.subrows(n, c.nrows()));
         let both = compress_columns_to_rank(beside(c.as_ref(), d).transpose()).transpose().to_owned();
         let (c, d) = (both.subcols(0, n).to_owned(), both.subcols(n, b.ncols()) * Scale(unit));
-        let poles = match &modes {
-            Some(modes) => modes.iter().map(|m| m.pole()).collect(),
-            None => {
-                let above = system.eigenvalues()?.into_iter().filter(|l| l.im >= 0.0);
-                above.map(|l| Pole::polar(l.norm(), l.im.atan2(l.re))).collect()
-            }
+        let poles = if let Some(modes) = &modes {
+            modes.iter().map(|m| m.pole()).collect()
+        } else {
+            let above = system.eigenvalues()?.into_iter().filter(|l| l.im >= 0.0);
+            above.map(|l| Pole::polar(l.norm(), l.im.atan2(l.re))).collect()
         };
         let partial_fractions = if modes.is_none() { PartialFractions::new(system, &b, &c, &units) } else { None };
         Ok(Self { a, modes, b, c, d, partial_fractions, poles, scale })

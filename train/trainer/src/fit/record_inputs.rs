@@ -38,7 +38,7 @@ pub struct FittedWeight {
 
 /// One layer while its inputs are read.
 struct Layer {
-    layer: usize,
+    index: usize,
     site: HrmSite,
     /// Orthonormal rows, [k, D].
     directions: Mat<f64>,
@@ -72,7 +72,7 @@ pub fn record_inputs(
         let mut pass = Pass { inputs: Some(&mut inputs), ..Pass::evaluation() };
         no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
         for input in inputs {
-            let found = layers.iter_mut().find(|l| l.layer == input.layer && l.site == input.site);
+            let found = layers.iter_mut().find(|l| l.index == input.layer && l.site == input.site);
             found.with_context(|| format!("layer {} has no recurrence", input.layer))?.read(&input, chunk[0])?;
         }
     }
@@ -86,7 +86,7 @@ fn layers(model: &Model) -> Result<Vec<Layer>> {
         let system = linear_system(layer, discretization).with_context(|| layer.label())?;
         let directions = directions_read(system.b()).with_context(|| layer.label())?;
         let moments = Moments::new(directions.nrows(), HIGHEST_ORDER);
-        Ok(Layer { layer: layer.layer, site: layer.site, directions, moments, held_out: Vec::new() })
+        Ok(Layer { index: layer.layer, site: layer.site, directions, moments, held_out: Vec::new() })
     };
     file.layers.iter().map(layer).collect()
 }
@@ -110,7 +110,7 @@ impl Layer {
     }
 
     fn fit(&self) -> Result<FittedWeight> {
-        let of_layer = || format!("layer {}", self.layer);
+        let of_layer = || format!("layer {}", self.index);
         let models = self.moments.autoregressions().with_context(of_layer)?;
         let mut log_likelihoods = Vec::new();
         let mut best: Option<(f64, &Autoregression, LinearSystem)> = None;
@@ -135,7 +135,7 @@ impl Layer {
         }
         let (_, model, system) = best.with_context(|| format!("{}: no stable weight was found", of_layer()))?;
         Ok(FittedWeight {
-            layer: self.layer,
+            layer: self.index,
             site: self.site,
             spectral_radius: system.spectral_radius()?,
             system: system.with_outputs(self.directions.transpose())?,

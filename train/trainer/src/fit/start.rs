@@ -11,6 +11,7 @@ use crate::parallel::Group;
 use crate::results::{LayerResult, Split, metric};
 use anyhow::Result;
 use hankel_models::AdapterSet;
+use std::fmt::Write as _;
 
 /// A loss larger than that without the adapter by this share is worth a warning.
 const WORSE: f64 = 0.01;
@@ -55,7 +56,7 @@ impl Start {
     /// What is wrong with this start, if anything is; `remedy` says what to change.
     pub(super) fn warning(&self, name: &str, remedy: &str) -> Option<String> {
         let Start { sequences, loss, backbone_loss, .. } = self;
-        let worse = !(*loss <= backbone_loss * (1.0 + WORSE));
+        let worse = loss.is_nan() || *loss > backbone_loss * (1.0 + WORSE);
         let loud = self.largest_contribution.as_ref().filter(|(_, _, size)| *size > 1.0);
         if !worse && loud.is_none() {
             return None;
@@ -65,7 +66,7 @@ impl Start {
              has {backbone_loss:.4}"
         );
         if let Some((layer, site, size)) = loud {
-            text += &format!("; what it adds after the {site} of layer {layer} is {size:.1} times the stream");
+            let _ = write!(text, "; what it adds after the {site} of layer {layer} is {size:.1} times the stream");
         }
         Some(format!("{text}: {remedy}"))
     }

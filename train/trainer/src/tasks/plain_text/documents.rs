@@ -199,7 +199,7 @@ mod tests {
 
     /// A text of its own for every number.
     fn text(number: usize) -> String {
-        (0..60).map(|word| format!("w{} ", word * (number + 3) % 101)).collect()
+        (0..60).map(|word| format!("w{} ", word * (number + 3) % 101)).collect::<Vec<_>>().concat()
     }
 
     #[test]
