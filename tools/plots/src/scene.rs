@@ -119,9 +119,10 @@ impl Scene {
     }
 
     pub(crate) fn push_text(&mut self, mut text: Text) {
-        // Line breaks have no meaning here, and control characters are not allowed in SVG.
-        if text.content.contains(char::is_control) {
-            text.content = text.content.replace(char::is_control, " ");
+        // Line breaks have no meaning here, and SVG has no place for control characters and these two.
+        let forbidden = |c: char| c.is_control() || matches!(c, '\u{FFFE}' | '\u{FFFF}');
+        if text.content.contains(forbidden) {
+            text.content = text.content.replace(forbidden, " ");
         }
         if !text.content.is_empty() {
             self.shapes.push(Shape::Text(text));
