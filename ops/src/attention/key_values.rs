@@ -8,7 +8,7 @@ use super::{Heads, attention, cpu, sizes};
 use crate::dispatch::for_float;
 use crate::sequence::{concat_time, narrow_time};
 use cpu::decode::KeyBlock;
-use hankel_core::{Buffer, Device, Element, Error, Result, Tensor, autograd};
+use hankel_core::{Buffer, Device, Element, Error, Result, Tensor};
 
 /// Tokens of a block.
 pub(super) const BLOCK: usize = 128;
@@ -47,7 +47,8 @@ impl KeyValues {
     ) -> Result<Tensor> {
         // The new tokens by themselves: sizes and types fit.
         sizes(q, k, v, heads, window)?;
-        let tracked = [q, k, v].into_iter().any(autograd::needs_gradient);
+        // Also where layers are recorded to be run again: what they give has to stay in the graph.
+        let tracked = [q, k, v].into_iter().any(Tensor::is_tracked);
         let here = q.device() == Device::Cpu && q.shape()[1] == k.shape()[1];
         let out = if here && !tracked && k.shape()[1] <= FEW {
             self.append(k, v)?;

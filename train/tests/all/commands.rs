@@ -408,7 +408,9 @@ state_dim = 4
     assert_eq!(result["data"][0]["bytes"], text.len());
     assert!(result["rows"][0]["training"].is_null());
     let none = &result["rows"][0]["validation"]["metrics"]["loss"];
-    assert_eq!(none, &result["backbone"]["pretrain"]["validation"]["metrics"]["loss"], "the same backbone");
+    let pretrained = result["backbone"]["pretrain"]["validation"]["metrics"]["loss"].as_f64().unwrap();
+    // Sums over batches of another size round in another order.
+    assert!((none.as_f64().unwrap() - pretrained).abs() < 1e-12, "the same backbone: {none}, {pretrained}");
 
     // Longer than the context: the state is rebuilt on the way.
     let generate = |more: &[&str]| {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -163,7 +164,9 @@ fn owner(path: &Path) -> Option<Owner> {
 
 /// How long ago a file was written, by the clock that the file system gives to files.
 fn age(directory: &Path, path: &Path) -> Result<Duration> {
-    let now = directory.join(format!(".now-{}-{}", host(), std::process::id()));
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let now = directory.join(format!(".now-{}-{}-{number}", host(), std::process::id()));
     let time = |path: &Path| fs::metadata(path).and_then(|facts| facts.modified());
     let times = || -> Result<_> {
         write_file(&now, b"now", Existing::Replace)?;

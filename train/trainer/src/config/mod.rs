@@ -447,7 +447,8 @@ lr = 2e-4
         assert_eq!((own("selection_rank"), own("a_max"), own("a_min")), (2.into(), 0.9.into(), 0.5.into()));
         // 4 (2 d D + 2 d + 1 + 2 D + 6 d) with D = 128.
         assert_eq!((own("state_dim"), config.adapter[2].method.adapter().unwrap().budget), (46.into(), None));
-        assert_eq!((own("gate_init"), own("train_gate")), (0.1.into(), true.into()));
+        // SMALL pretrains its backbone.
+        assert_eq!((own("gate_init"), own("c_std"), own("input")), (1.0.into(), 0.0.into(), "norm".into()));
         assert_eq!(Config::load(&config.to_toml(), "again.toml", &[]).unwrap().0, config);
         for (overrides, expected) in [
             (
