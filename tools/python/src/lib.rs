@@ -8,8 +8,7 @@ mod matrices;
 use hankel_lti::norms::{FrequencyResponse, hinf_norm as norm};
 use hankel_lti::{LinearSystem, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
 use hankel_reduce::{
-    LayerAnalysis, OrderChoice, Purpose, ReduceError, ReduceOptions, choose_orders, reduce_system,
-    verify_layer,
+    LayerAnalysis, OrderChoice, Purpose, ReduceError, ReduceOptions, choose_orders, reduce_system, verify_layer,
 };
 use matrices::{Given, Square, system_of, to_array};
 use numpy::{PyArray1, PyArray2};

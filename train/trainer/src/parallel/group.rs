@@ -175,7 +175,7 @@ impl Group {
     /// `own`, if no process has an error.
     ///
     /// # Errors
-    /// As [`Group::exchange`].
+    /// As `exchange`.
     pub fn agree<T>(&self, own: Result<T>) -> Result<T> {
         let (value, told) = match own {
             Ok(value) => (Some(value), Ok(())),
@@ -196,7 +196,7 @@ impl Group {
     /// What process 0 has.
     ///
     /// # Errors
-    /// As [`Group::exchange`].
+    /// As `exchange`.
     pub fn of_root<T: Serialize + DeserializeOwned>(&self, own: Result<T>) -> Result<T> {
         self.exchange(own)?.into_iter().next().context("there is no process 0")
     }
