@@ -62,9 +62,10 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_run_is_interrupted_on_four_and_resumed_on_one_and_three() {
-    let place = with_run_alone(300);
+    // Long enough not to have ended when the signal comes.
+    let place = with_run_alone(3000);
     let child = started(on(&place, 4, &["fit", "config.toml", "--out", "run"]));
-    wait_for(&place, "run", "lora-step-000060");
+    wait_for(&place, "run", "lora-step-000600");
     signal("-INT", child.id());
     let stopped = Finished::new(&child.wait_with_output().unwrap());
     assert!(stopped.code.is_some_and(|code| code != 0), "{}", stopped.stderr);

@@ -34,6 +34,12 @@ impl World {
     }
 }
 
+/// The bytes, and for none of them an address of their own: that of an empty vector of bytes is 1, which is MPI_IN_PLACE in Open MPI.
+fn at_an_address(bytes: &[u8]) -> &[u8] {
+    static NOTHING: [u8; 1] = [0];
+    if bytes.is_empty() { &NOTHING[..0] } else { bytes }
+}
+
 /// Where parts of these lengths begin in a buffer, and its length.
 fn offsets(lengths: &[Count]) -> Result<(Vec<Count>, usize)> {
     let mut end: Count = 0;
@@ -78,10 +84,11 @@ impl Transport for World {
     }
 
     fn all_gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let own = at_an_address(own);
         let mut lengths: Vec<Count> = vec![0; self.size()];
         self.all.all_gather_into(&length(own)?, &mut lengths[..]);
         let (starts, total) = offsets(&lengths)?;
-        let mut buffer = vec![0; total];
+        let mut buffer = vec![0; total.max(1)];
         self.all.all_gather_varcount_into(own, &mut PartitionMut::new(&mut buffer[..], &lengths[..], &starts[..]));
         Ok(split(&buffer, &lengths))
     }
@@ -92,9 +99,9 @@ impl Transport for World {
         self.all.all_to_all_into(&given[..], &mut taken[..]);
         let (given_starts, _) = offsets(&given)?;
         let (taken_starts, total) = offsets(&taken)?;
-        let (outgoing, mut incoming) = (parts.concat(), vec![0; total]);
+        let (outgoing, mut incoming) = (parts.concat(), vec![0; total.max(1)]);
         self.all.all_to_all_varcount_into(
-            &Partition::new(&outgoing[..], &given[..], &given_starts[..]),
+            &Partition::new(at_an_address(&outgoing), &given[..], &given_starts[..]),
             &mut PartitionMut::new(&mut incoming[..], &taken[..], &taken_starts[..]),
         );
         Ok(split(&incoming, &taken))
