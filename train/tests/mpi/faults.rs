@@ -119,6 +119,10 @@ fn kills(count: u64) {
         let ended = Finished::new(&child.wait_with_output().unwrap());
         slowest = slowest.max(begun.elapsed());
         assert!(begun.elapsed() < Duration::from_secs(20), "{}", ended.stderr);
+        // The launcher has sent its signals; the system may need a moment to end whom they were for.
+        while begun.elapsed() < Duration::from_secs(20) && victims.iter().any(|victim| is_running(*victim)) {
+            thread::sleep(Duration::from_millis(20));
+        }
         assert!(!victims.iter().any(|victim| is_running(*victim)), "all have ended");
         if ended.code == Some(0) {
             // Behind its last message to the others.
