@@ -71,7 +71,9 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
                 // A lock that this process got on the same running system was left by the owner.
                 let is_here = |owner: Owner| owner.locked && owner.boot == own.boot && !own.boot.is_empty();
                 let is_left = locked && owner.is_some_and(is_here);
-                let age = age(directory, path)?;
+                let Some(age) = age(directory, path)? else {
+                    return Ok(Err("another process was faster".to_owned()));
+                };
                 if !is_left && age < stale {
                     return Ok(Err(format!(
                         "{who} is running it (last sign of life {} ago)",
@@ -162,27 +164,27 @@ fn owner(path: &Path) -> Option<Owner> {
     serde_json::from_str(&hankel_io::input::read_to_string(path).ok()?).ok()
 }
 
-/// How long ago a file was written, by the clock that the file system gives to files.
-fn age(directory: &Path, path: &Path) -> Result<Duration> {
+/// How long ago a file was written, by the clock that the file system gives to files; `None` when it is gone.
+fn age(directory: &Path, path: &Path) -> Result<Option<Duration>> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let now = directory.join(format!(".now-{}-{}-{number}", host(), std::process::id()));
     let time = |path: &Path| fs::metadata(path).and_then(|facts| facts.modified());
-    let times = || -> Result<_> {
-        write_file(&now, b"now", Existing::Replace)?;
-        let here = time(&now).with_context(|| format!("cannot read {}", now.display()));
-        let _ = fs::remove_file(&now);
-        Ok((here?, time(path).with_context(|| format!("cannot read {}", path.display()))?))
-    };
-    let (now, then) = times()?;
-    Ok(now.duration_since(then).unwrap_or_default())
+    write_file(&now, b"now", Existing::Replace)?;
+    let here = time(&now).with_context(|| format!("cannot read {}", now.display()));
+    let _ = fs::remove_file(&now);
+    match time(path) {
+        Ok(then) => Ok(Some(here?.duration_since(then).unwrap_or_default())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const QUICK: (Duration, Duration) = (Duration::from_millis(40), Duration::from_millis(400));
+    const QUICK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(1500));
 
     fn names(directory: &Path) -> Vec<String> {
         let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
