@@ -5,6 +5,7 @@
 #[path = "../all/common/mod.rs"]
 mod common;
 mod faults;
+mod gpu;
 mod same_bits;
 
 use common::{Finished, Place};
@@ -101,7 +102,7 @@ fn essence(place: &Place, run: &str) -> Vec<(String, Vec<u8>)> {
         let mut event: Value = serde_json::from_str(line).unwrap();
         let kind = event["event"].as_str().unwrap().to_owned();
         let fields = event.as_object_mut().unwrap();
-        for other in ["seconds", "tokens_per_second", "communication"] {
+        for other in ["seconds", "tokens_per_second", "communication", "device_bytes"] {
             fields.remove(other);
         }
         if ["step", "eval", "layers", "truncation"].contains(&&kind[..]) {
