@@ -10,7 +10,8 @@ fn software_driver() -> Option<(PathBuf, PathBuf)> {
     let folders = ["/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
     let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
     let mut paths = entries.map(|entry| entry.path());
-    let description = paths.find(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("lvp_icd")))?;
+    let description =
+        paths.find(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("lvp_icd")))?;
     let content: Value = serde_json::from_slice(&fs::read(&description).ok()?).ok()?;
     let library = Path::new(content["ICD"]["library_path"].as_str()?);
     // A name alone is looked for among the system's libraries.
