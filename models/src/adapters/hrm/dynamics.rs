@@ -35,6 +35,9 @@ pub enum RateInit {
     /// `-ln a` log-spaced from `-ln a_min` down to `-ln a_max`, `log_dt = 0`.
     #[default]
     LogSpaced,
+    /// The same rates, held in `log_dt` with `log_a = 0`: with `zoh` the rows of B are scaled by `1 - a`, so that every state is a
+    /// moving average of its input, however slow its pole.
+    LogSpacedDt,
     /// The released code's: `log_a_n = ln(n + 1)`, `log_dt` uniform in `[ln 1e-4, ln 0.1]`.
     S4dReal,
 }
@@ -117,6 +120,7 @@ impl Dynamics {
         let rates = if config.mode == HrmMode::Positive { d } else { d.div_ceil(2) };
         let (mut log_a, mut log_dt): (Vec<f32>, Vec<f32>) = match config.rate_init {
             RateInit::LogSpaced => (log_spaced(rates, config.a_min, config.a_max), vec![0.0; rates]),
+            RateInit::LogSpacedDt => (vec![0.0; rates], log_spaced(rates, config.a_min, config.a_max)),
             RateInit::S4dReal => {
                 let random = context.random("log_dt");
                 let (low, high) = (STEP_MIN.ln(), STEP_MAX.ln());

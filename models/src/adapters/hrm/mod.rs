@@ -126,7 +126,7 @@ impl StreamKind for Hrm {
     }
 
     fn open(settings: &HrmConfig) -> &'static [&'static str] {
-        if settings.rate_init == RateInit::LogSpaced { &[] } else { &["a_min", "a_max"] }
+        if settings.rate_init == RateInit::S4dReal { &["a_min", "a_max"] } else { &[] }
     }
 
     /// States in complex pairs come by twos.

@@ -22,7 +22,8 @@ settings! {
         pub state_dim: usize = "",
         /// How the parameters give the recurrence: `"free"`, `"zoh"`, `"zoh-clamped"` (R1 in [resolutions.md](resolutions.md)).
         pub discretization: Discretization = r#"`"free"`"#,
-        /// Initial decay rates: `"log_spaced"` between `a_min` and `a_max`, or `"s4d_real"`, the released ones.
+        /// Initial decay rates: `"log_spaced"` between `a_min` and `a_max`; `"log_spaced_dt"`, the same held in `log_dt`, so that `"zoh"`
+        /// scales the rows of B by `1 - a`; or `"s4d_real"`, the released ones.
         pub rate_init: RateInit = r#"`"log_spaced"`"#,
         /// Fastest initial pole.
         pub a_min: f64 = "0.5",
