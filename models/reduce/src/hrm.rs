@@ -18,11 +18,23 @@ use hankel_lti::{LinearSystem, Mode, Result, StateMatrix};
 /// # Errors
 /// Poles on or outside the unit circle; values that are not finite.
 pub fn linear_system(layer: &HrmLayerFile, discretization: Discretization) -> Result<LinearSystem> {
-    let (d, width) = (layer.state_dim, layer.width);
-    let gains = input_gains(layer, discretization);
-    let b = scaled_rows(&layer.b, width, &gains);
-    let c = MatRef::from_row_major_slice(&layer.c, width, d).to_owned();
-    LinearSystem::new(state_matrix(layer, discretization), b, c, None)
+    system_of(&layer.dynamics, [&layer.b, &layer.c], layer.state_dim, discretization)
+}
+
+/// The same from the numbers of a layer: B row-major [d, D], C row-major [D, d].
+///
+/// # Errors
+/// As [`linear_system`].
+pub fn system_of(
+    dynamics: &HrmDynamics,
+    [b, c]: [&[f64]; 2],
+    state_dim: usize,
+    discretization: Discretization,
+) -> Result<LinearSystem> {
+    let width = b.len() / state_dim.max(1);
+    let b = scaled_rows(b, width, &gains(dynamics, state_dim, discretization));
+    let c = MatRef::from_row_major_slice(c, width, state_dim).to_owned();
+    LinearSystem::new(state_matrix(dynamics, state_dim, discretization), b, c, None)
 }
 
 /// `diag(gains) M` of a row-major M [d, width], in pieces that stay in the cache.
@@ -42,11 +54,15 @@ fn scaled_rows(values: &[f64], width: usize, gains: &[f64]) -> Mat<f64> {
 
 /// Factor between each trained row of B and the row of the discretised system; 1 where the form has no such factor.
 pub fn input_gains(layer: &HrmLayerFile, discretization: Discretization) -> Vec<f64> {
-    match &layer.dynamics {
+    gains(&layer.dynamics, layer.state_dim, discretization)
+}
+
+fn gains(dynamics: &HrmDynamics, state_dim: usize, discretization: Discretization) -> Vec<f64> {
+    match dynamics {
         HrmDynamics::Diagonal { log_a, log_dt } => {
             log_a.iter().zip(log_dt).map(|(a, dt)| discretize(*a, *dt, discretization).1).collect()
         }
-        _ => vec![1.0; layer.state_dim],
+        _ => vec![1.0; state_dim],
     }
 }
 
@@ -57,11 +73,12 @@ pub fn pole_radius(rate: f64) -> f64 {
     if radius < 1.0 || radius.is_nan() { radius } else { 1.0_f64.next_down() }
 }
 
-fn state_matrix(layer: &HrmLayerFile, discretization: Discretization) -> StateMatrix {
+/// The state matrix A of a layer with `state_dim` states.
+pub fn state_matrix(dynamics: &HrmDynamics, state_dim: usize, discretization: Discretization) -> StateMatrix {
     let radii = |log_a: &[f64], log_dt: &[f64], by: Discretization| -> Vec<f64> {
         log_a.iter().zip(log_dt).map(|(a, dt)| pole_radius(discretize(*a, *dt, by).0)).collect()
     };
-    match &layer.dynamics {
+    match dynamics {
         HrmDynamics::Diagonal { log_a, log_dt } => StateMatrix::Diagonal(radii(log_a, log_dt, discretization)),
         HrmDynamics::Signed { log_a, log_dt } => {
             let radii = radii(log_a, log_dt, Discretization::Free);
@@ -72,9 +89,7 @@ fn state_matrix(layer: &HrmLayerFile, discretization: Discretization) -> StateMa
             StateMatrix::Modal(radii(log_a, log_dt, Discretization::Free).into_iter().zip(angle).map(pair).collect())
         }
         HrmDynamics::Modal(modes) => StateMatrix::Modal(modes.clone()),
-        HrmDynamics::Dense(a) => {
-            StateMatrix::Dense(MatRef::from_row_major_slice(a, layer.state_dim, layer.state_dim).to_owned())
-        }
+        HrmDynamics::Dense(a) => StateMatrix::Dense(MatRef::from_row_major_slice(a, state_dim, state_dim).to_owned()),
     }
 }
 

@@ -11,7 +11,7 @@ pub mod adalora;
 mod budget;
 mod config;
 pub mod dora;
-mod hankel;
+mod hsv_penalty;
 pub mod hankel_shared;
 pub mod hrm;
 pub mod ia3;

@@ -8,7 +8,6 @@ use crate::adapters::stream::{SiteSettings, Stream, StreamAdapter};
 use crate::adapters::{AdapterSet, Placement, StreamSite};
 use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
-use crate::reduce::hrm::pole_radius;
 use crate::weights::arrays::Precision;
 use crate::weights::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmSites, Result, WeightsError,
@@ -16,12 +15,9 @@ use crate::weights::{
 use hankel_core::{DType, Tensor};
 use hankel_ops::ScanPath;
 use serde_json::json;
-use std::f64::consts::{PI, TAU};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The largest angle that is stored for a trained pair: the last f32 below pi.
-const BELOW_PI: f64 = 3.141_592_5;
 /// Slowest decay whose logarithm is kept: a pole at 0 is stored as `exp(-100)`.
 const MAX_RATE: f64 = 100.0;
 
@@ -121,39 +117,8 @@ impl AdapterSet {
 
 impl Hrm {
     fn to_layer_file(&self, layer: usize, site: StreamSite, gate: f64) -> HrmLayerFile {
-        let values = |parameter: &Parameter| parameter.tensor().to_f64_vec();
+        let (dynamics, [b, c]) = self.numbers();
         let (d, width) = (self.state_dim(), self.b.tensor().shape().last());
-        let (mut b, mut c) = (values(&self.b), values(&self.c));
-        let dynamics = match &self.dynamics {
-            Dynamics::Diagonal { log_a, log_dt, .. } => {
-                HrmDynamics::Diagonal { log_a: values(log_a), log_dt: values(log_dt) }
-            }
-            Dynamics::Signed { log_a, log_dt, .. } => {
-                HrmDynamics::Signed { log_a: values(log_a), log_dt: values(log_dt) }
-            }
-            Dynamics::Complex { log_a, log_dt, angle } => {
-                let folded: Vec<(f64, bool)> = values(angle).into_iter().map(fold).collect();
-                let mirrored = folded.iter().enumerate().filter(|(_, (_, mirrored))| *mirrored);
-                mirrored.for_each(|(i, _)| mirror(2 * i + 1, &mut b, &mut c, d));
-                let angle = folded.iter().map(|(angle, _)| angle.clamp(1e-30, BELOW_PI)).collect();
-                HrmDynamics::Complex { log_a: values(log_a), log_dt: values(log_dt), angle }
-            }
-            Dynamics::Modal { log_decay, angle, sign } => {
-                let radii: Vec<f64> = values(log_decay).iter().map(|l| pole_radius(l.exp())).collect();
-                let signs = sign.to_f64_vec();
-                let mut modes: Vec<Mode> = radii.iter().zip(&signs).map(|(r, s)| Mode::Real(r * s)).collect();
-                for (i, (&radius, angle)) in radii[signs.len()..].iter().zip(values(angle)).enumerate() {
-                    let (angle, mirrored) = fold(angle);
-                    // Two states must stay two states: an angle of exactly 0 or pi would be read as a single real pole.
-                    modes.push(Mode::Pair { radius, angle: angle.clamp(f64::MIN_POSITIVE, PI.next_down()) });
-                    if mirrored {
-                        mirror(signs.len() + 2 * i + 1, &mut b, &mut c, d);
-                    }
-                }
-                HrmDynamics::Modal(modes)
-            }
-            Dynamics::Dense { a } => HrmDynamics::Dense(values(a)),
-        };
         HrmLayerFile { layer, site, state_dim: d, width, b, c, gate, dynamics }
     }
 }
@@ -221,20 +186,6 @@ fn of_layer_file(
     dynamics.set_trainable_log_dt(config.train_log_dt)?;
     let adapter = Arc::new(Hrm::from_parts(config.scan, [b, c], dynamics));
     Ok(Stream::from_parts(adapter, file.site, input, gate, width))
-}
-
-/// An angle that training may have moved out of [0, pi]: that of the same two poles within, and whether the block was mirrored,
-/// which turns the sign of its second state.
-fn fold(angle: f64) -> (f64, bool) {
-    let folded = angle.rem_euclid(TAU);
-    if folded > PI { (TAU - folded, true) } else { (folded, false) }
-}
-
-/// Turns the sign of a state, in the row of `b` and the column of `c` `[D, d]`.
-fn mirror(state: usize, b: &mut [f64], c: &mut [f64], d: usize) {
-    let width = b.len() / d;
-    b[state * width..][..width].iter_mut().for_each(|b| *b = -*b);
-    c.chunks_mut(d).for_each(|row| row[state] = -row[state]);
 }
 
 /// Indices of the states: those of real modes, then those of pairs.

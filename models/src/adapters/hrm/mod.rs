@@ -13,6 +13,7 @@ mod dynamics;
 mod exactness;
 pub(super) mod file;
 mod settings;
+mod system;
 
 pub use dynamics::{Coefficients, Dynamics, RateInit};
 pub use exactness::{Deviation, Exactness};
@@ -22,6 +23,7 @@ use super::config::AdapterConfig;
 use super::kind::Context;
 use super::stream::{Memory, Recurrence, SiteContext, SiteSettings, StreamAdapter, StreamKind};
 use super::{AdapterSet, Placement};
+use crate::lti::{self, LinearSystem, Mode};
 use crate::parameter::Parameter;
 use crate::settings::{Key, SettingsError, Table};
 use crate::weights::{self, HrmInput, HrmMode, HrmPreset as Preset};
@@ -60,6 +62,14 @@ impl StreamAdapter for Hrm {
 
     fn recurrence(&self) -> Result<Option<Recurrence>> {
         self.linear_recurrence().map(Some)
+    }
+
+    fn linear_system(&self) -> Option<lti::Result<LinearSystem>> {
+        Some(self.system())
+    }
+
+    fn poles(&self) -> Vec<Mode> {
+        self.state_matrix().modes().unwrap_or_default()
     }
 
     fn state_dim(&self) -> usize {

@@ -29,6 +29,7 @@ pub use truncation::{Calibration, StreamCertificate, StreamLayerCertificate, Str
 use super::config::AdapterConfig;
 use super::kind::Context;
 use super::{AdapterSet, Placement};
+use crate::lti::{self, LinearSystem, Mode};
 use crate::parameter::{Parameter, Role};
 use crate::pass::{Pass, SiteInput, Trajectory};
 use crate::settings::{Key, SettingsError, Table};
@@ -88,6 +89,17 @@ pub trait StreamAdapter: Any + Send + Sync {
     /// Those of the operators.
     fn system(&self, _x: &Tensor) -> Result<Option<VaryingSystem>> {
         Ok(None)
+    }
+
+    /// The linear system (A, B, C) in f64 that the adapter is, without its gate, if its coefficients do not depend on the input: its
+    /// Hankel singular values are reported.
+    fn linear_system(&self) -> Option<lti::Result<LinearSystem>> {
+        None
+    }
+
+    /// Poles of that system, for the log; empty where they are not at hand.
+    fn poles(&self) -> Vec<Mode> {
+        Vec::new()
     }
 
     /// Number of states, for reports; 0 without any.

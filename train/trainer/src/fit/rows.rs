@@ -5,10 +5,10 @@ use crate::config::{AdapterConfig, AdapterMethod};
 use crate::results::{LayerResult, LayerState, ParameterCounts};
 use anyhow::Result;
 use hankel_models::adapters::{LinearAdapter, Stream};
-use hankel_models::reduce::analyse;
-use hankel_models::reduce::hrm::linear_system;
-use hankel_models::weights::HrmLayerFile;
+use hankel_models::reduce::{LayerAnalysis, ReduceError};
+use hankel_models::weights::hrm_file::layer_label;
 use hankel_models::{AdapterSet, Parameter};
+use rayon::prelude::*;
 
 /// Numbers of values by role.
 pub(super) fn count_parameters(model: &Model) -> ParameterCounts {
@@ -40,28 +40,19 @@ pub(super) fn count_parameters(model: &Model) -> ParameterCounts {
 
 /// Gates and poles of every stream adapter, for the log.
 pub(super) fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
-    let Ok(file) = adapters.to_hrm_file(None) else {
-        let gate = |(layer, stream): (usize, &Stream)| LayerState {
+    let state = |(layer, stream): (usize, &Stream)| {
+        let poles = stream.adapter().poles();
+        let radii = poles.iter().map(|pole| pole.polar().0);
+        let (low, high) = radii.fold((f64::INFINITY, 0.0), |(low, high), r| (f64::min(low, r), f64::max(high, r)));
+        LayerState {
             layer,
             site: stream.site().name().to_owned(),
             gate: Some(stream.gate()),
-            ..LayerState::default()
-        };
-        return adapters.streams().map(gate).collect();
-    };
-    let state = |layer: &HrmLayerFile| {
-        let modes = linear_system(layer, file.config.discretization).ok().and_then(|system| system.a().modes());
-        let radii = modes.iter().flatten().map(|mode| mode.polar().0);
-        let (low, high) = radii.fold((f64::INFINITY, 0.0), |(low, high), r| (f64::min(low, r), f64::max(high, r)));
-        LayerState {
-            layer: layer.layer,
-            site: layer.site.name().to_owned(),
-            gate: Some(layer.gate),
             pole_range: (low <= high).then_some((low, high)),
             ..LayerState::default()
         }
     };
-    file.layers.iter().map(state).collect()
+    adapters.streams().map(state).collect()
 }
 
 /// Orders, gates and Hankel singular values of every adapted site.
@@ -69,28 +60,26 @@ pub(super) fn layer_states(adapters: &AdapterSet) -> Vec<LayerState> {
 /// # Errors
 /// When a recurrence has values for which they do not exist.
 pub(super) fn layer_results(adapters: &AdapterSet) -> Result<Vec<LayerResult>> {
-    let mut results = Vec::new();
-    if let Ok(file) = adapters.to_hrm_file(None) {
-        for (layer, analysis) in file.layers.iter().zip(analyse(&file)?) {
-            results.push(LayerResult {
-                layer: layer.layer,
-                site: layer.site.name().to_owned(),
-                order: layer.state_dim,
-                gate: Some(layer.gate),
-                hankel_singular_values: analysis.hankel_singular_values(),
-                spectral_radius: Some(analysis.system.spectral_radius()?),
-                ..LayerResult::default()
-            });
-        }
-    } else {
-        results.extend(adapters.streams().map(|(layer, stream)| LayerResult {
+    let streams: Vec<(usize, &Stream)> = adapters.streams().collect();
+    let result = |&(layer, stream): &(usize, &Stream)| {
+        let result = LayerResult {
             layer,
             site: stream.site().name().to_owned(),
             order: stream.state_dim(),
             gate: Some(stream.gate()),
             ..LayerResult::default()
-        }));
-    }
+        };
+        let Some(system) = stream.adapter().linear_system() else { return Ok(result) };
+        let label = layer_label(layer, stream.site());
+        let system = system.map_err(|reason| ReduceError::Layer { label: label.clone(), reason })?;
+        let analysis = LayerAnalysis::new(label, system, stream.gate())?;
+        Ok(LayerResult {
+            hankel_singular_values: analysis.hankel_singular_values(),
+            spectral_radius: Some(analysis.system.spectral_radius()?),
+            ..result
+        })
+    };
+    let mut results = streams.par_iter().map(result).collect::<Result<Vec<_>>>()?;
     for (layer, attached) in adapters.layers().iter().enumerate() {
         let site = |(site, adapter): (&str, &dyn LinearAdapter)| LayerResult {
             layer,
