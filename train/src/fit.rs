@@ -115,7 +115,7 @@ pub fn load_run(directory: &Path) -> Result<Config> {
 fn load_run_with(directory: &Path, overrides: &[String]) -> Result<Config> {
     let path = directory.join("config.toml");
     let text = hankel_io::input::read_to_string(&path)?;
-    Ok(Config::load(&text, &path.display().to_string(), overrides)?.0)
+    Ok(Config::load_of_run(&text, &path.display().to_string(), overrides)?)
 }
 
 /// What a run needs to begin, and where it is, if it was begun before.

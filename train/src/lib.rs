@@ -18,6 +18,7 @@ mod merge;
 mod predict;
 mod quantize;
 mod report;
+mod schema;
 mod score;
 mod sweep;
 mod tokenize;
@@ -76,6 +77,8 @@ enum Command {
     Export(export::Args),
     /// List the GPUs of this machine
     Devices(devices::Args),
+    /// Print the JSON schema of configurations, with which editors complete and check TOML
+    Schema,
     /// Print what a shell needs to complete the commands and options of `train`
     Completions {
         /// The shell
@@ -140,6 +143,7 @@ fn run(cli: Cli, group: &Group) -> Result<()> {
         Command::Audit(args) => audit::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Schema => schema::run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "train", &mut script);

@@ -13,6 +13,33 @@ fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
+/// Two factors that are both 0 get no gradient, for ever; without a learning rate nothing moves.
+#[test]
+fn adapters_that_cannot_learn_are_named() {
+    let place = Place::new();
+    let dead = TINY.replace("state_dim = 4", "state_dim = 4\ngate_init = 0.0\nc_std = 0.0");
+    let told = place.fit(&dead, "dead", &[]).stderr;
+    assert!(
+        told.contains("warning: no value of `hrm` got a gradient in the first 10 steps: it cannot learn"),
+        "{told}"
+    );
+    let told = place.fit(TINY, "still", &["--set", "train.lr=0"]).stderr;
+    assert!(told.contains("warning: no value of `hrm` moved in the first 10 steps"), "{told}");
+    let told = place.fit(TINY, "well", &[]).stderr;
+    assert!(!told.contains("in the first 10 steps"), "{told}");
+}
+
+/// With no steps every row is evaluated as it is.
+#[test]
+fn no_steps_evaluate_only() {
+    let place = Place::new();
+    place.fit(TINY, "none", &["--set", "train.steps=0"]);
+    let result = json(&fs::read_to_string(place.path("none/result.json")).unwrap());
+    assert!(result["rows"][0]["training"].is_null() && result["rows"][0]["validation"]["metrics"]["loss"].is_f64());
+    let refused = place.run(&["fit", "config.toml", "--out", "p", "--set", "pretrain.steps=0"]);
+    refused.refused(&["`pretrain.steps` must be at least 1"]);
+}
+
 #[test]
 fn a_run_leaves_what_it_should() {
     let place = Place::new();

@@ -119,6 +119,63 @@ fn a_truncation_in_training_survives_a_kill_before_and_behind_it() {
     assert!(result["rows"][0]["layers"].as_array().unwrap().iter().all(|layer| layer["order"] == 2));
 }
 
+/// The best evaluation is what a stage ends with, whenever the process was killed.
+#[cfg(unix)]
+#[test]
+fn the_best_parameters_survive_a_kill() {
+    let configuration = TINY
+        .replace("steps = 12", "steps = 60\neval_every = 4\ncheckpoint_every = 5\nschedule = \"constant\"")
+        .replace("lr = 1e-2", "lr = 0.3");
+    let place = Place::new();
+    let whole = place.fit(&configuration, "whole", &[]);
+    let result = |run: &str| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(place.path(run).join("result.json")).unwrap()).unwrap()
+    };
+    let row = result("whole")["rows"][0].clone();
+    let (training, kept) = (&row["training"], &row["training"]["kept"]);
+    let (step, value, last) =
+        (kept["step"].as_u64().unwrap(), kept["value"].as_f64().unwrap(), kept["last"].as_f64().unwrap());
+    assert!(step < 60 && value > last, "this configuration is to get worse: {training}");
+    assert_eq!(
+        (&kept["metric"], &kept["evaluations"], &training["steps"]),
+        (&"accuracy".into(), &15.into(), &60.into())
+    );
+    assert!(
+        whole.stdout.contains(&format!("hrm is as it was after step {step}, the best of 15 evaluations")),
+        "{}",
+        whole.stdout
+    );
+    // What is kept is what was evaluated.
+    let again = place.run(&["eval", "whole", "--adapter", "hrm", "--sequences", "8", "--json"]);
+    let scores: serde_json::Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(scores[0]["scores"]["metrics"]["accuracy"], kept["value"]);
+
+    let stop = |arguments: &[&str], at: u64| {
+        let name = format!("hrm-step-{at:06}");
+        assert_eq!(stop_at(&place, arguments, "run", &name, "-KILL").code, None, "killed");
+    };
+    let resume = ["fit", "--out", "run", "--resume"];
+    // Before the best evaluation, and behind it.
+    stop(&["fit", "config.toml", "--out", "run"], 5);
+    stop(&resume, (step / 5 * 5 + 10).min(55));
+    let finished = place.run(&resume);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let file = "adapters/hrm/adapter_model.safetensors";
+    assert!(fs::read(place.path("whole").join(file)).unwrap() == fs::read(place.path("run").join(file)).unwrap());
+    assert_eq!(result("run")["rows"][0]["training"]["kept"], *kept);
+
+    // The last ones are others, and patience ends where the best was followed by so many that are no better.
+    place.fit(&configuration, "last", &["--set", "train.keep=last"]);
+    assert!(fs::read(place.path("last").join(file)).unwrap() != fs::read(place.path("run").join(file)).unwrap());
+    assert!(result("last")["rows"][0]["training"]["kept"].is_null());
+    let early = place.fit(&configuration, "early", &["--set", "train.patience=2"]);
+    let stopped = result("early")["rows"][0]["training"].clone();
+    let (steps, kept) = (stopped["steps"].as_u64().unwrap(), stopped["kept"]["step"].as_u64().unwrap());
+    assert!(steps == kept + 8 && stopped["planned_steps"] == 60, "{stopped}");
+    assert!(early.stdout.contains(&format!("hrm stopped after {steps} of 60 steps")), "{}", early.stdout);
+    assert!(early.stderr.contains("2 evaluations without a better accuracy: stopped after"), "{}", early.stderr);
+}
+
 /// AdaLoRA between two allocations, with its scores and masks; DoRA with dropout.
 #[cfg(unix)]
 #[test]

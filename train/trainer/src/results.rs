@@ -337,11 +337,40 @@ pub struct TrainingResult {
     /// Mean training loss over the last logged steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_loss: Option<f64>,
+    /// Which parameters it ended with, where evaluations were compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+    /// The steps that were planned, where it ended early because evaluations became no better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned_steps: Option<u64>,
     /// Step and validation loss of the evaluations during training, on the first `eval_sequences` sequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<(u64, f64)>,
     /// Validation figures at the end.
     pub validation: Scores,
+}
+
+impl TrainingResult {
+    /// The step whose parameters it ended with.
+    pub fn kept_step(&self) -> u64 {
+        self.kept.as_ref().map_or(self.steps, |kept| kept.step)
+    }
+}
+
+/// The evaluation whose parameters a stage ended with: the best one during training, on the first `eval_sequences` sequences of
+/// the validation split.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its step.
+    pub step: u64,
+    /// The metric that was compared: the task's primary one, or the loss where that is measured at the end only.
+    pub metric: String,
+    /// Its value.
+    pub value: f64,
+    /// The value after the last step.
+    pub last: f64,
+    /// Number of evaluations compared.
+    pub evaluations: u64,
 }
 
 /// Numbers of values by role. `adapter` is what the comparison at equal parameters counts.

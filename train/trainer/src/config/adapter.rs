@@ -2,33 +2,41 @@
 
 use super::method::AdapterMethod;
 use super::probe::{ExactnessConfig, ProbeConfig};
+use super::schema::elsewhere;
 use super::training::TrainConfig;
 use super::truncation::{ReduceConfig, TruncateConfig};
 use crate::settings::check::Checks;
 use hankel_models::adapters::Placement;
+use schemars::JsonSchema;
 use std::path::PathBuf;
 
 /// One `[[adapter]]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, JsonSchema)]
 pub struct AdapterConfig {
     /// Name of the row and of the directory under `adapters/`; the kind when not given.
     pub name: String,
     /// Directory of a saved adapter to go on from, reduced ones included.
     pub path: Option<PathBuf>,
     /// Truncations of the trained adapter, each evaluated as a row of its own: one table or an array of them.
+    #[schemars(schema_with = "elsewhere")]
     pub truncate: Vec<TruncateConfig>,
     /// Truncation in the middle of training, which goes on with the smaller adapter.
+    #[schemars(schema_with = "elsewhere")]
     pub reduce: Option<ReduceConfig>,
     /// Weight of the sum of all layers' Hankel singular values in the training loss; 0 for none. Layers that were truncated
     /// already have no such term.
     pub hsv_regularization: f64,
     /// Evaluations of the trained adapter under other gates, each a row of its own: one table or an array of them.
+    #[schemars(schema_with = "elsewhere")]
     pub probe: Vec<ProbeConfig>,
     /// Measures how exactly the recurrence of the trained adapter is evaluated.
+    #[schemars(schema_with = "elsewhere")]
     pub exactness: Option<ExactnessConfig>,
     /// Settings of `[train]` that differ for this adapter, merged over them.
+    #[schemars(schema_with = "elsewhere")]
     pub train: Option<TrainConfig>,
     /// The adapter.
+    #[schemars(skip)]
     pub method: AdapterMethod,
 }
 

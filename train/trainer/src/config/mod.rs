@@ -15,6 +15,7 @@ mod proptests;
 mod read;
 #[cfg(test)]
 mod reference;
+mod schema;
 mod sweep;
 mod training;
 mod truncation;
@@ -24,12 +25,15 @@ pub use adapter::AdapterConfig;
 pub use backbone::{BackboneConfig, DecoderConfig, KeptInputs, Quantize, TinyGptConfig};
 pub use method::{AdapterMethod, AdapterSettings};
 pub use probe::{ExactnessConfig, ProbeConfig};
+pub use schema::schema;
 pub use sweep::{Cell, Experiment};
-pub use training::{PretrainConfig, Schedule, TrainConfig};
+pub use training::{Keep, PretrainConfig, Schedule, TrainConfig};
 pub use truncation::{ReduceConfig, Timing, TruncateConfig};
 pub use write::first_difference;
 
 pub use crate::settings::{ConfigError, Origin};
+
+pub(crate) use schema::of as schema_of;
 
 pub(crate) use backbone::{Sizes, model_directory};
 
@@ -40,12 +44,13 @@ use hankel_core::{DType, Device};
 use hankel_models::adapters::Context;
 use hankel_models::{TinyGptConfig as TinyGptSettings, Tokenizer};
 use hankel_ops::linear::default_precision;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What is computed in. In 16 bits that is products with frozen weights, their sums apart. Adapters, their states and the
 /// optimizer stay in single precision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// Single precision.
@@ -87,7 +92,7 @@ impl Precision {
 pub(crate) const NO_DOUBLES: &str = "\"f64\" is for the CPU: GPUs compute in \"f32\"";
 
 /// A configuration.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, JsonSchema)]
 pub struct Config {
     /// Name of the run and of its directory under `runs/`.
     pub name: String,
@@ -100,14 +105,18 @@ pub struct Config {
     /// What is computed in; what suits the device when not given.
     pub precision: Precision,
     /// What is learned.
+    #[schemars(schema_with = "schema::elsewhere")]
     pub task: TaskConfig,
     /// The transformer.
+    #[schemars(schema_with = "schema::elsewhere")]
     pub backbone: BackboneConfig,
     /// Training of the backbone before it is frozen.
+    #[schemars(schema_with = "schema::elsewhere")]
     pub pretrain: Option<PretrainConfig>,
     /// Training of the adapters.
     pub train: TrainConfig,
     /// The adapters, trained in turn.
+    #[schemars(schema_with = "schema::elsewhere")]
     pub adapter: Vec<AdapterConfig>,
 }
 
@@ -130,6 +139,20 @@ impl Config {
             tree::set(&mut root, assignment)?;
         }
         Self::resolved(&root, Path::new(file))
+    }
+
+    /// As [`Config::load`], for the resolved configuration of a run. One that was written before `train.keep` was there goes on
+    /// as it began: with the last parameters.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_of_run(text: &str, file: &str, overrides: &[String]) -> Result<Self, ConfigError> {
+        let mut root = tree::parse(text, file)?;
+        tree::set_default(&mut root, "train.keep", "last")?;
+        for assignment in overrides {
+            tree::set(&mut root, assignment)?;
+        }
+        Ok(Self::resolved(&root, Path::new(file))?.0)
     }
 
     fn resolved(root: &Node, file: &Path) -> Result<(Self, Vec<String>), ConfigError> {
@@ -191,6 +214,7 @@ impl Config {
                 format!("is not for `backbone.kind = {:?}`, which is held fixed: leave it out", self.backbone.kind())
             });
             pretrain.train.check(self.pretrain_task().train_sequences(), &mut checks);
+            checks.at_least("steps", pretrain.train.steps.unwrap_or(1), 1);
             checks.require("steps", pretrain.train.steps.is_some() || pretrain.train.epochs.is_some(), || {
                 "or `epochs` must be given".to_owned()
             });

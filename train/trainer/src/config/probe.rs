@@ -1,9 +1,10 @@
 //! What is tried on a trained adapter, besides its evaluation as it is.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An evaluation with every gate held at a value, all else as trained.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeConfig {
     /// The value.
@@ -23,7 +24,7 @@ impl ProbeConfig {
 }
 
 /// A comparison of the evaluations of the recurrence with the recurrence in f64 (R3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExactnessConfig {
     /// Number of random sequences of the task's length.

@@ -67,6 +67,7 @@ fn every_key_and_every_value_is_in_the_documentation() {
         values::<Quantize>(),
         values::<KeptInputs>(),
         values::<Schedule>(),
+        values::<Keep>(),
         values::<Preset>(),
         values::<HrmMode>(),
         values::<HrmInput>(),

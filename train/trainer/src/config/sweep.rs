@@ -117,6 +117,8 @@ impl Experiment {
             let (path, value) = tree::assignment(assignment)?;
             apply(&mut base, &mut axes, path, &value)?;
         }
+        // Statistics over cells are of figures that were not chosen on the split they are measured on.
+        tree::set_default(&mut base, "train.keep", "last")?;
         for (index, axis) in axes.iter().enumerate() {
             for (path, value) in axis.values.iter().flat_map(|value| &value.settings) {
                 no_whole_section(&base, path, value)?;

@@ -2,10 +2,11 @@
 
 use crate::settings::check::Checks;
 use crate::tasks::TaskConfig;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Course of the learning rate after the warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
     /// Half a cosine, down to 0.
@@ -17,11 +18,22 @@ pub enum Schedule {
     Constant,
 }
 
+/// Which parameters a training ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// Those of the evaluation that was best on the validation split; the last ones where nothing was evaluated.
+    #[default]
+    Best,
+    /// Those of the last step.
+    Last,
+}
+
 /// Settings of a training loop with AdamW.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Optimizer steps.
+    /// Optimizer steps; with 0 nothing is trained, and every row is evaluated as it is.
     pub steps: Option<u64>,
     /// Passes over the training sequences, instead of `steps`; written out as steps.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,6 +84,11 @@ pub struct TrainConfig {
     pub checkpoint_every: Option<u64>,
     /// Checkpoints kept per stage.
     pub keep_checkpoints: usize,
+    /// Which parameters the training ends with: `best` on the validation split, or `last`.
+    pub keep: Keep,
+    /// Evaluations in a row without a better one after which the training ends early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience: Option<u64>,
 }
 
 impl Default for TrainConfig {
@@ -100,6 +117,8 @@ impl Default for TrainConfig {
             eval_batch_size: None,
             checkpoint_every: None,
             keep_checkpoints: 2,
+            keep: Keep::Best,
+            patience: None,
         }
     }
 }
@@ -167,7 +186,6 @@ impl TrainConfig {
             checks.not_negative(key, value.unwrap_or(0.0));
         }
         let intervals = [
-            ("steps", self.steps),
             ("read_every", Some(self.read_every)),
             ("log_every", self.log_every),
             ("eval_every", self.eval_every),
@@ -192,6 +210,7 @@ impl TrainConfig {
         checks.at_least("eval_batch_size", self.eval_batch_size.unwrap_or(1), 1);
         checks.at_least("eval_sequences", self.eval_sequences, 1);
         checks.at_least("keep_checkpoints", self.keep_checkpoints, 1);
+        checks.at_least("patience", self.patience.unwrap_or(1), 1);
         checks.not_negative("weight_decay", self.weight_decay);
         checks.not_negative("clip", self.clip);
         checks.positive("eps", self.eps);

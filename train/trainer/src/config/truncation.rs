@@ -1,13 +1,15 @@
 //! `truncate` and `reduce`: a rule of truncation, at the end of a training or in the middle of it.
 
+use super::schema::names;
 use super::training::TrainConfig;
 use crate::settings::check::Checks;
 use hankel_models::lti::{Method, OrderRule};
 use hankel_models::reduce::OrderChoice;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A truncation rule (R6): one of the fields.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TruncateConfig {
     /// Keep singular values of at least this share of the largest.
@@ -28,11 +30,12 @@ pub struct TruncateConfig {
     pub total: Option<usize>,
     /// How the smaller systems are made; `bt` (balanced truncation) when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "names::<Method>")]
     pub method: Option<Method>,
 }
 
 /// When a truncation in the middle of training takes place.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timing {
     /// After this many passes over the training sequences; may be a fraction.

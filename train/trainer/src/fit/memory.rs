@@ -8,7 +8,7 @@ pub(crate) use needed::{check, check_parameters, own};
 
 use super::model::Model;
 use super::transformer::Transformer;
-use crate::config::TrainConfig;
+use crate::config::{Keep, TrainConfig};
 use hankel_core::{CpuStorage, DType, Tensor};
 use hankel_models::Parameter;
 
@@ -82,6 +82,9 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
         ("activations of the moment", activations.moment),
         ("logits of a chunk", size * tokens.min(rows) * vocabulary),
     ];
+    if !on_gpu && settings.keep == Keep::Best {
+        components.push(("parameters of the best evaluation", trained));
+    }
     if !on_gpu {
         components.insert(0, ("program", PROGRAM));
         components.push(("batches", 12 * tokens * settings.accumulation as u64));

@@ -8,6 +8,7 @@ mod batches;
 mod contribution;
 mod dry_run;
 mod evaluate;
+mod guard;
 mod memory;
 mod model;
 mod predict;

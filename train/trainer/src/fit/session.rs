@@ -301,7 +301,7 @@ impl<'a> Session<'a> {
         base_model: &str,
     ) -> Result<()> {
         let directory = self.directory.adapter(&adapter.name);
-        let steps = training.steps;
+        let steps = training.kept_step();
         // The state is saved, and what follows may take long in one piece.
         let at_once = self.end_at_once(&adapter.name, steps)?;
         if self.group.is_root() {
@@ -329,7 +329,8 @@ impl<'a> Session<'a> {
         };
         drop(at_once);
         let mut full = self.evaluate_row(stage, steps, full)?;
-        full.training = (steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });
+        full.training =
+            (training.steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });
         let mut rows = vec![full.clone()];
         for rule in &adapter.truncate {
             let name = rule.row_name(&adapter.name);

@@ -22,6 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Prefix of what adapters remember between steps besides their parameters. It sorts behind all others.
 const ADAPTERS: &str = "zz-adapters/";
 
+/// Prefix of what the best evaluation so far was made with. It sorts behind [`ADAPTERS`].
+const BEST: &str = "zz-best/";
+
 /// A trained parameter with its moments and its share of the settings.
 pub(super) struct Trained {
     parameter: Parameter,
@@ -42,6 +45,8 @@ pub(super) struct Training<'a> {
     step: u64,
     unread: PendingMetrics,
     regularization: f64,
+    /// What the best evaluation so far was made with, in main memory: values, and what adapters remember besides them.
+    best: Option<BTreeMap<String, Tensor>>,
     /// The step after which the adapters were truncated, and the length of the warm-up after it.
     reduced: Option<(u64, u64)>,
 }
@@ -93,6 +98,7 @@ impl<'a> Training<'a> {
             step: 0,
             unread: PendingMetrics::default(),
             regularization: 0.0,
+            best: None,
             reduced: None,
         })
     }
@@ -119,6 +125,7 @@ impl<'a> Training<'a> {
         self.model.adapters = truncated.adapters.clone();
         self.trained = trained(&self.model, self.settings)?;
         self.reduced = Some((self.step, warmup));
+        self.best = None;
         let adapters: BTreeSet<String> = self.adapter_names();
         for trained in &mut self.trained {
             let name = trained.parameter.name();
@@ -402,13 +409,70 @@ impl<'a> Training<'a> {
         Ok(())
     }
 
+    /// The values of the adapters that are trained, by name.
+    pub(super) fn adapter_values(&self) -> Vec<(String, Tensor)> {
+        let own = self.adapter_names();
+        let parameters = self.trained.iter().map(|trained| &trained.parameter);
+        let adapters = parameters.filter(|parameter| own.contains(parameter.name()));
+        adapters.map(|parameter| (parameter.name().to_owned(), parameter.tensor().detach())).collect()
+    }
+
+    /// Whether any step so far had a gradient of a parameter that was not 0: its second moment tells.
+    ///
+    /// # Errors
+    /// When the device has failed.
+    pub(super) fn has_gradient(&self, parameter: &str) -> Result<bool> {
+        let own = self.trained.iter().find(|trained| trained.parameter.name() == parameter);
+        let second = own.map(|trained| trained.moments.second.to_device(Device::Cpu)).transpose()?;
+        Ok(second.is_some_and(|second| second.to_f64_vec().iter().any(|moment| *moment != 0.0)))
+    }
+
+    /// Keeps the values as they are, as those of the best evaluation so far.
+    ///
+    /// # Errors
+    /// When the device has failed.
+    pub(super) fn keep_best(&mut self) -> Result<()> {
+        let named = |t: &Trained| (format!("parameter/{}", t.parameter.name()), t.parameter.tensor().detach());
+        let values = self.trained.iter().map(named).chain(self.adapter_state()?);
+        self.best = Some(values.map(in_main_memory).collect::<Result<_>>()?);
+        Ok(())
+    }
+
+    /// Forgets the best evaluation: what was evaluated had another size.
+    pub(super) fn forget_best(&mut self) {
+        self.best = None;
+    }
+
+    /// Takes the values of the best evaluation.
+    ///
+    /// # Errors
+    /// When the device has failed.
+    pub(super) fn return_to_best(&mut self) -> Result<()> {
+        let Some(mut best) = self.best.take() else { return Ok(()) };
+        for Trained { parameter, .. } in &self.trained {
+            if let Some(value) = best.remove(&format!("parameter/{}", parameter.name())) {
+                parameter.set(&value)?;
+            }
+        }
+        self.restore_adapter_state(best)
+    }
+
+    /// What adapters remember besides their parameters, by name.
+    fn adapter_state(&self) -> Result<impl Iterator<Item = (String, Tensor)> + use<>> {
+        let state = self.model.adapters.training_state()?.into_iter();
+        Ok(state.map(|(name, tensor)| (format!("{ADAPTERS}{name}"), tensor)))
+    }
+
+    fn restore_adapter_state(&self, state: BTreeMap<String, Tensor>) -> Result<()> {
+        let own = state.into_iter().map(|(name, tensor)| (name[ADAPTERS.len()..].to_owned(), tensor)).collect();
+        Ok(self.model.adapters.restore_training_state(&own)?)
+    }
+
     /// Everything that changes during training, by name, in main memory.
     ///
     /// # Errors
     /// When the device has failed.
     pub(super) fn tensors(&self) -> Result<BTreeMap<String, Tensor>> {
-        let adapters = self.model.adapters.training_state()?.into_iter();
-        let adapters = adapters.map(|(name, tensor)| (format!("{ADAPTERS}{name}"), tensor));
         let entries = self.trained.iter().flat_map(|trained| {
             let name = trained.parameter.name();
             [
@@ -417,8 +481,8 @@ impl<'a> Training<'a> {
                 (format!("second/{name}"), trained.moments.second.clone()),
             ]
         });
-        let here = |(name, tensor): (String, Tensor)| Ok((name, tensor.to_device(Device::Cpu)?));
-        entries.chain(adapters).map(here).collect()
+        let best = self.best.iter().flatten().map(|(name, tensor)| (format!("{BEST}{name}"), tensor.clone()));
+        entries.chain(self.adapter_state()?).chain(best).map(in_main_memory).collect()
     }
 
     /// Goes back to a saved state after step `step`.
@@ -447,15 +511,21 @@ impl<'a> Training<'a> {
             trained.parameter.set(&take("parameter")?)?;
             trained.moments = Moments { first: take("first")?, second: take("second")?, ..trained.moments };
         }
-        let own = tensors.split_off(ADAPTERS);
-        let own = own.into_iter().map(|(name, tensor)| (name[ADAPTERS.len()..].to_owned(), tensor)).collect();
-        self.model.adapters.restore_training_state(&own)?;
+        let best = tensors.split_off(BEST);
+        let best: BTreeMap<_, _> =
+            best.into_iter().map(|(name, tensor)| (name[BEST.len()..].to_owned(), tensor)).collect();
+        self.best = Some(best).filter(|best| !best.is_empty());
+        self.restore_adapter_state(tensors.split_off(ADAPTERS))?;
         if let Some(extra) = tensors.keys().next() {
             bail!("the checkpoint has {extra}, which is not trained here");
         }
         self.step = step;
         Ok(())
     }
+}
+
+fn in_main_memory((name, tensor): (String, Tensor)) -> Result<(String, Tensor)> {
+    Ok((name, tensor.to_device(Device::Cpu)?))
 }
 
 /// Whatever is trainable in `model`, with zero moments.

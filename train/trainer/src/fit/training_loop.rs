@@ -2,6 +2,7 @@
 
 use super::batches::Prefetcher;
 use super::evaluate::evaluate;
+use super::guard::Guard;
 use super::model::Model;
 use super::rows::{count_parameters, layer_states};
 use super::session::Session;
@@ -9,6 +10,7 @@ use super::stage::Stage;
 use super::training::{StepReport, Training};
 use super::truncate::{save_truncated, truncate_adapters};
 use super::{Failure, Stop};
+use crate::config::Keep;
 use crate::parallel::Traffic;
 use crate::results::{Communication, Event, LayerState, Split, TrainingResult, metric};
 use crate::run::{Progress, interrupt};
@@ -45,13 +47,15 @@ impl Stage<'_> {
         let device = training.model().backbone.device();
         let read_every = if device == Device::Cpu { 1 } else { settings.read_every as usize };
         let group = session.group;
+        let primary = self.task.describe().primary_metric;
         let mut progress = Progress::new(self.name, step, steps, group.size());
         if session.state.progress.evaluation_due {
-            self.evaluate(session, &training, &progress)?;
+            self.evaluate(session, &mut training, &progress, &primary)?;
             if session.state.progress.evaluation_due {
                 return Err(session.interrupted(self.name));
             }
         }
+        let mut guard = Guard::new(&training);
         let mut window = Window { log_every, last: steps, ..Window::default() };
         thread::scope(|scope| -> Result<()> {
             // On the CPU the kernels have every core already.
@@ -59,7 +63,7 @@ impl Stage<'_> {
                 Device::Cpu => None,
                 Device::Gpu(_) => Some(Prefetcher::spawn(scope, training.batches().clone(), step..steps)?),
             };
-            while training.step_number() < steps {
+            while training.step_number() < steps && !session.state.progress.stopped_early {
                 let begun = Instant::now();
                 let report = match &prefetcher {
                     Some(prefetcher) => training.step_on(prefetcher.next()),
@@ -75,17 +79,27 @@ impl Stage<'_> {
                 window.begun.get_or_insert(begun);
                 let step = training.step_number();
                 let reduces = Some(step) == reduced_after;
-                let evaluates = step.is_multiple_of(eval_every) && step < steps;
-                let saves = step.is_multiple_of(checkpoint_every) || step == steps;
+                // The last parameters are evaluated at the end, and here where they are to be compared.
+                let compares = settings.keep == Keep::Best && session.state.progress.best.is_some();
+                let evaluates = if step < steps { step.is_multiple_of(eval_every) } else { compares };
+                let mut saves = step.is_multiple_of(checkpoint_every) || step == steps;
                 if window.steps.len() >= read_every || reduces || evaluates || saves || interrupted {
                     self.account(session, &mut training, &mut window, &mut progress)?;
                 }
                 if reduces {
                     self.reduce(session, &mut training, &progress)?;
                 }
+                if guard.as_ref().is_some_and(|guard| guard.is_due(step)) {
+                    let warning =
+                        guard.take().map(|guard| guard.warning(self.name, &training, &settings)).transpose()?;
+                    if let Some(warning) = warning.flatten() {
+                        progress.note(&warning);
+                    }
+                }
                 if evaluates {
                     session.state.progress.evaluation_due = true;
-                    self.evaluate(session, &training, &progress)?;
+                    self.evaluate(session, &mut training, &progress, &primary)?;
+                    saves |= session.state.progress.stopped_early;
                     interrupted = group.any(interrupted || interrupt::requested())?;
                 }
                 if saves || interrupted {
@@ -100,9 +114,15 @@ impl Stage<'_> {
             Ok(())
         })
         .map_err(|error| self.explain(session, error))?;
+        if settings.keep == Keep::Best {
+            training.return_to_best()?;
+        }
         let done = &session.state.progress;
+        let best = done.best.as_ref().filter(|_| settings.keep == Keep::Best);
         let result = TrainingResult {
-            steps,
+            steps: training.step_number(),
+            kept: best.map(|best| best.kept.clone()),
+            planned_steps: done.stopped_early.then_some(steps),
             tokens: done.tokens,
             seconds: done.seconds,
             final_loss: done.last_loss,
@@ -134,6 +154,9 @@ impl Stage<'_> {
             if let Some(ranks) = &report.ranks {
                 let layers = ranks.iter().map(|(path, rank)| rank_state(path, *rank)).collect();
                 session.log.write(&Event::Layers { stage: self.name.to_owned(), step, layers })?;
+                // An adapter of larger ranks is no match for what the stage is to end with.
+                so_far.best = None;
+                training.forget_best();
             }
             so_far.window_loss += figures.loss;
             so_far.window_steps += 1;
@@ -210,6 +233,7 @@ impl Stage<'_> {
             save_truncated(&truncated, &reduction.directory)?;
         }
         training.reduce(&truncated, reduction.config.timing.warmup_steps)?;
+        session.state.progress.best = None;
         let (from, to) = truncated.orders();
         let shown = |orders: &[usize]| orders.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
         progress.note(&format!("truncated by {}: {} states to {}", rule.describe(), shown(&from), shown(&to)));
@@ -217,8 +241,14 @@ impl Stage<'_> {
         Ok(session.log.write(&Event::Truncation { stage, rule: rule.describe(), from, to })?)
     }
 
-    /// Evaluates on the validation split during training.
-    fn evaluate(&self, session: &mut Session<'_>, training: &Training<'_>, progress: &Progress) -> Result<()> {
+    /// Evaluates on the validation split during training, and keeps what was best by the metric `primary`.
+    fn evaluate(
+        &self,
+        session: &mut Session<'_>,
+        training: &mut Training<'_>,
+        progress: &Progress,
+        primary: &str,
+    ) -> Result<()> {
         let (step, model) = (training.step_number(), training.model());
         let begun = Instant::now();
         let batch_size = self.settings.eval_batch_size.unwrap_or(self.settings.batch_size);
@@ -241,6 +271,18 @@ impl Stage<'_> {
         let figures: Vec<String> =
             scores.metrics.iter().filter(|(name, _)| main.contains(&name.as_str())).map(shown).collect();
         progress.note(&format!("step {step}: validation {}", figures.join("  ")));
+        // Metrics of generated answers are measured at the end only.
+        let compared = if scores.get(primary).is_some() { primary } else { metric::LOSS };
+        let so_far = &mut session.state.progress;
+        let is_best = so_far.compare(step, compared, scores.get(compared).unwrap_or(f64::NAN));
+        let waited = so_far.best.as_ref().map_or(0, |best| best.waited);
+        if step < training.steps() && self.settings.patience.is_some_and(|patience| waited >= patience) {
+            so_far.stopped_early = true;
+            let steps = training.steps();
+            progress.note(&format!(
+                "{waited} evaluations without a better {compared}: stopped after {step} of {steps} steps"
+            ));
+        }
         let stage = self.name.to_owned();
         let seconds = begun.elapsed().as_secs_f64();
         session.log.write(&Event::Eval { stage: stage.clone(), step, split: Split::Validation, scores, seconds })?;
@@ -248,7 +290,7 @@ impl Stage<'_> {
         if !layers.is_empty() {
             session.log.write(&Event::Layers { stage, step, layers })?;
         }
-        Ok(())
+        if is_best && self.settings.keep == Keep::Best { training.keep_best() } else { Ok(()) }
     }
 
     /// Adds the step, the last checkpoint and advice to an error of training.

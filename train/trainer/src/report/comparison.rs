@@ -80,6 +80,36 @@ fn extra_parameters(row: &AdapterResult) -> String {
         .join(", ")
 }
 
+/// The step whose parameters a row has, of how many, where evaluations decided.
+fn kept(row: &AdapterResult) -> Option<String> {
+    let training = row.training.as_ref()?;
+    let kept = training.kept.as_ref()?;
+    Some(format!("{} of {}", thousands(kept.step), thousands(training.steps)))
+}
+
+/// What the evaluations during training decided, a sentence for each row they decided something for.
+fn decisions(result: &RunResult) -> Vec<String> {
+    let mut all = Vec::new();
+    for (name, training) in result.rows.iter().filter_map(|row| Some((&row.name, row.training.as_ref()?))) {
+        if let Some(kept) = training.kept.as_ref().filter(|kept| kept.step < training.steps) {
+            all.push(format!(
+                "{name} is as it was after step {}, the best of {} evaluations: {} {}, and {} after step {}.",
+                thousands(kept.step),
+                kept.evaluations,
+                metric_name(&kept.metric),
+                score(kept.value),
+                score(kept.last),
+                thousands(training.steps)
+            ));
+        }
+        if let Some(planned) = training.planned_steps {
+            let [done, planned] = [training.steps, planned].map(thousands);
+            all.push(format!("{name} stopped after {done} of {planned} steps: evaluations became no better."));
+        }
+    }
+    all
+}
+
 /// The section with the table.
 pub(super) fn section(runs: &[Run]) -> Section {
     let names = metrics(runs);
@@ -126,7 +156,11 @@ pub(super) fn section(runs: &[Run]) -> Section {
             }
             cells.push(Cell::number(order_cell(run, row)));
             let time = row.training.as_ref().map_or("–".to_owned(), |t| duration(t.seconds));
-            let steps = row.training.as_ref().map_or(String::new(), |t| format!("{} steps", thousands(t.steps)));
+            let steps = match (kept(row), &row.training) {
+                (Some(kept), _) => format!("step {kept} kept"),
+                (None, Some(training)) => format!("{} steps", thousands(training.steps)),
+                (None, None) => String::new(),
+            };
             cells.push(Cell::number(time).with_note(&steps));
             rows.push(cells);
         }
@@ -141,6 +175,10 @@ pub(super) fn section(runs: &[Run]) -> Section {
         .to_owned();
     if !lower.is_empty() {
         note = format!("{note} Smaller is better for {}.", lower.join(", "));
+    }
+    let decisions: Vec<String> = runs.iter().filter_map(|run| run.result.as_ref()).flat_map(decisions).collect();
+    if !decisions.is_empty() {
+        note = format!("{note} {}", decisions.join(" "));
     }
     Section { title: "Comparison".into(), html: table(&headers, &rows) + &paragraph(note), ..Section::default() }
 }
@@ -169,7 +207,14 @@ pub fn text_table(result: &RunResult) -> String {
             headers.push(("to none".to_owned(), Align::Right));
         }
     }
-    headers.extend(["order", "time"].map(|name| (name.to_owned(), Align::Right)));
+    let chosen = result.rows.iter().any(|row| kept(row).is_some());
+    headers.extend(
+        ["order"]
+            .into_iter()
+            .chain(chosen.then_some("kept step"))
+            .chain(["time"])
+            .map(|name| (name.to_owned(), Align::Right)),
+    );
     let mut out = Table::new(headers);
     for row in &result.rows {
         let mut cells = vec![row.name.clone(), thousands(row.parameters.adapter)];
@@ -180,8 +225,11 @@ pub fn text_table(result: &RunResult) -> String {
             }
         }
         cells.push(order_cell(&runs[0], row));
+        if chosen {
+            cells.push(kept(row).unwrap_or_else(|| "–".to_owned()));
+        }
         cells.push(row.training.as_ref().map_or("–".to_owned(), |t| duration(t.seconds)));
         out.row(cells);
     }
-    out.to_string()
+    decisions(result).into_iter().fold(out.to_string(), |text, line| text + "\n" + &line)
 }

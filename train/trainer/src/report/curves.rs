@@ -132,7 +132,11 @@ fn evaluations(runs: &[Run], index: usize) -> Option<Figure> {
         let Some(value) = scores.get(&primary).filter(|_| stage != PRETRAIN) else { continue };
         let point = (*step as f64, value);
         match curves.iter_mut().find(|(name, _)| name == stage) {
-            Some((_, points)) => points.push(point),
+            // The final evaluation, on all sequences, may be of a step that was evaluated before.
+            Some((_, points)) => match points.iter_mut().find(|known| known.0 == point.0) {
+                Some(known) => *known = point,
+                None => points.push(point),
+            },
             None => curves.push((stage, vec![point])),
         }
     }

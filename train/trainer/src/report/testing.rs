@@ -53,7 +53,14 @@ fn layers(full: bool) -> Vec<LayerResult> {
 
 fn trained(steps: u64, seconds: f64, accuracy: f64, loss: f64) -> TrainingResult {
     let validation = scores(accuracy, loss);
-    TrainingResult { steps, tokens: steps * 2048, seconds, final_loss: Some(loss), validation, curve: Vec::new() }
+    TrainingResult {
+        steps,
+        tokens: steps * 2048,
+        seconds,
+        final_loss: Some(loss),
+        validation,
+        ..TrainingResult::default()
+    }
 }
 
 /// A finished DFA run with the rows none, hrm, lora and hrm-truncated.

@@ -4,7 +4,7 @@
 //! `state.safetensors` (trained parameters and moments of the optimizer, by name). Random numbers are functions of seed,
 //! name and step, so there is no generator state. A directory appears under its name only when it is complete.
 
-use crate::results::{AdapterResult, TrainingResult};
+use crate::results::{AdapterResult, Kept, TrainingResult, metric};
 use hankel_core::Tensor;
 use hankel_io::{Existing, PendingFolder};
 use hankel_models::weights::{WeightsError, write_tensors};
@@ -65,6 +65,44 @@ pub struct StageProgress {
     pub curve: Vec<(u64, f64)>,
     /// Whether the evaluation of the present step is still to be done.
     pub evaluation_due: bool,
+    /// What the evaluations compared so far have shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
+    /// Whether the stage ends at the present step because evaluations became no better.
+    #[serde(default)]
+    pub stopped_early: bool,
+}
+
+/// The best of the evaluations so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// It, and the one after the last step so far.
+    pub kept: Kept,
+    /// Evaluations in a row since then that were no better.
+    pub waited: u64,
+}
+
+impl StageProgress {
+    /// Takes up the value of `metric` after `step`. True when it is better than every one before; one that is no number is not.
+    pub fn compare(&mut self, step: u64, metric: &str, value: f64) -> bool {
+        let larger = metric::larger_is_better(metric);
+        let better = |before: f64| if larger { value > before } else { value < before };
+        let evaluations = 1 + self.best.as_ref().map_or(0, |best| best.kept.evaluations);
+        match &mut self.best {
+            Some(best) if !better(best.kept.value) => {
+                best.kept.last = value;
+                best.kept.evaluations = evaluations;
+                best.waited += 1;
+                false
+            }
+            None if value.is_nan() => false,
+            best => {
+                let kept = Kept { step, metric: metric.to_owned(), value, last: value, evaluations };
+                *best = Some(Best { kept, waited: 0 });
+                true
+            }
+        }
+    }
 }
 
 /// A checkpoint that cannot be read.
@@ -218,6 +256,23 @@ mod tests {
             .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
             .collect();
         assert_eq!(names, ["01-a-b-step-000020", "01-a-b-step-000100", "02-hrm-step-000005"]);
+    }
+
+    #[test]
+    fn evaluations_are_compared_in_the_direction_of_their_metric() {
+        let run = |metric: &str, values: &[f64]| {
+            let mut progress = StageProgress::default();
+            let better: Vec<bool> = (1..).zip(values).map(|(i, &x)| progress.compare(10 * i, metric, x)).collect();
+            (better, progress.best)
+        };
+        let (better, best) = run("accuracy", &[0.5, 0.7, 0.7, f64::NAN, 0.6]);
+        assert_eq!(better, [true, true, false, false, false], "the first of two equal ones is kept");
+        let best = best.unwrap();
+        assert_eq!((best.kept.step, best.kept.value, best.kept.last), (20, 0.7, 0.6));
+        assert_eq!((best.kept.evaluations, best.waited), (5, 3));
+        let (better, best) = run("loss", &[f64::NAN, 2.0, 2.5, 1.5]);
+        assert_eq!(better, [false, true, false, true]);
+        assert_eq!(best.map(|best| (best.kept.step, best.waited)), Some((40, 0)));
     }
 
     #[test]

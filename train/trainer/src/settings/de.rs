@@ -33,6 +33,15 @@ pub(crate) fn keys<T: de::DeserializeOwned>() -> Vec<&'static str> {
     }
 }
 
+/// The values of `T`, which has a fixed set of names.
+pub(crate) fn variants<T: de::DeserializeOwned>() -> &'static [&'static str] {
+    let unknown: de::value::StrDeserializer<'_, Failure> = "".into_deserializer();
+    match T::deserialize(unknown).map_err(|failure| failure.what) {
+        Err(What::UnknownVariant { known, .. }) => known,
+        _ => &[],
+    }
+}
+
 /// An error for a key that is not among `known`.
 pub(crate) fn unknown_key(path: &str, origin: &Origin, known: &[&str]) -> ConfigError {
     let key = path.rsplit('.').next().unwrap_or(path);
@@ -54,6 +63,7 @@ struct Failure {
 enum What {
     UnknownKey { key: String, known: Vec<&'static str> },
     MissingKey(&'static str),
+    UnknownVariant { variant: String, known: &'static [&'static str] },
     Value(String),
 }
 
@@ -74,6 +84,9 @@ impl Failure {
                 }
             }
             What::MissingKey(key) => ConfigError::new(origin, format!("`{}` is missing", join(&path, key))),
+            What::UnknownVariant { variant, known } => {
+                ConfigError::new(origin, format!("`{path}` {}", wrong_variant(&variant, known)))
+            }
             What::Value(message) => ConfigError::new(origin, format!("`{path}` {message}")),
         }
     }
@@ -100,7 +113,7 @@ impl de::Error for Failure {
         Self::custom(format!("must be {expected}, found {len} elements"))
     }
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        Self::custom(wrong_variant(variant, expected))
+        Failure { what: What::UnknownVariant { variant: variant.to_owned(), known: expected }, place: None }
     }
     fn unknown_field(key: &str, known: &'static [&'static str]) -> Self {
         Failure { what: What::UnknownKey { key: key.to_owned(), known: known.to_vec() }, place: None }

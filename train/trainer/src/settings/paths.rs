@@ -1,13 +1,29 @@
 //! One path or several.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
 /// Files: a string, or an array of strings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paths(pub Vec<PathBuf>);
+
+impl JsonSchema for Paths {
+    fn schema_name() -> Cow<'static, str> {
+        "Paths".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+    }
+}
 
 impl Serialize for Paths {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

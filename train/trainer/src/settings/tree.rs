@@ -193,6 +193,19 @@ pub(crate) fn assignment(text: &str) -> Result<(&str, Node), ConfigError> {
     Ok((path.trim(), override_value(value.trim(), &origin)?))
 }
 
+/// Sets `path` to a text unless it is given.
+pub(crate) fn set_default(root: &mut Node, path: &str, text: &str) -> Result<(), ConfigError> {
+    let given = path.split('.').try_fold(&*root, |node, key| match &node.value {
+        Value::Table(table) => table.get(key),
+        _ => None,
+    });
+    if given.is_some() {
+        return Ok(());
+    }
+    let node = Node { value: Value::String(text.to_owned()), origin: root.origin.clone() };
+    assign(root, path, node)
+}
+
 /// Applies one `--set key=value`, see [`assign`].
 pub(crate) fn set(root: &mut Node, text: &str) -> Result<(), ConfigError> {
     let (path, value) = assignment(text)?;

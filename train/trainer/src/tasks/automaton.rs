@@ -1,10 +1,11 @@
 //! Deterministic finite automata and what can be known of their state without learning.
 
 use hankel_core::Random;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How transition tables are drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TableKind {
     /// Every entry uniform and independent.

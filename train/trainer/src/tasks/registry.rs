@@ -2,11 +2,13 @@
 
 use super::settings::{GeneratedData, TaskSettings, TokenKind};
 use super::{Task, TaskError};
+use crate::config::schema_of;
 use crate::settings::ConfigError;
 use crate::settings::check::Checks;
 use crate::settings::de::{keys, read};
 use crate::settings::tree::Node;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::path::Path;
 
 macro_rules! tasks {
@@ -22,6 +24,18 @@ macro_rules! tasks {
             /// Values of `task.kind`.
             pub(crate) fn kinds() -> Vec<&'static str> {
                 [$(<$settings>::KINDS),*].concat()
+            }
+
+            /// For the settings of every task: its kinds, and what `make` makes of their schema and that of the settings that
+            /// generated tasks have in common.
+            pub(crate) fn schemas<R>(
+                make: impl Fn(fn() -> Value, Option<fn() -> Value>) -> R,
+            ) -> Vec<(Vec<&'static str>, R)> {
+                let common = |generated: bool| generated.then_some(schema_of::<GeneratedData> as fn() -> Value);
+                vec![$((
+                    <$settings>::KINDS.to_vec(),
+                    make(schema_of::<$settings>, common(<$settings as TaskSettings>::is_generated())),
+                )),*]
             }
 
             /// Reads the settings of the task `kind`, one of [`TaskConfig::kinds`], from the table `node` at `path`.

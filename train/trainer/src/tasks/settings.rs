@@ -3,6 +3,7 @@
 use super::{Task, TaskError};
 use crate::results::Split;
 use crate::settings::check::Checks;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -32,6 +33,14 @@ pub(crate) trait TaskSettings {
 
     /// Takes the value of `task.kind`, for settings that several kinds share.
     fn set_kind(&mut self, _kind: &'static str) {}
+
+    /// Whether it has the settings that generated tasks have in common.
+    fn is_generated() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
 
     /// The settings that generated tasks have in common, if this is one.
     fn sequences(&self) -> Option<&GeneratedData> {
@@ -88,7 +97,7 @@ pub(crate) trait TaskSettings {
 }
 
 /// How many sequences of each split are generated, and from which seed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GeneratedData {
     /// Seed of the sequences; the run's seed if not given.

@@ -3,11 +3,12 @@
 use super::Checks;
 use hankel_core::{DType, Device};
 use hankel_models::decoder::{self, LoadOptions};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// A decoder of a published family in the Hugging Face layout. It is always held fixed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecoderConfig {
     /// Directory with `config.json` and `model.safetensors` or its shards with their index.
@@ -26,7 +27,7 @@ pub struct DecoderConfig {
 }
 
 /// Values of `backbone.kept_inputs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeptInputs {
     /// 8 bits of precision in the range of single precision.
@@ -34,7 +35,7 @@ pub enum KeptInputs {
 }
 
 /// Values of `backbone.quantize` and `--quantize`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantize {
     /// 4-bit normal floats in blocks of 64, scales quantised as well.

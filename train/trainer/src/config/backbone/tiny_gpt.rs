@@ -1,16 +1,18 @@
 //! `kind = "tiny_gpt"`.
 
 use super::Checks;
+use crate::config::schema::names;
 use hankel_models::linear::NormKind;
 use hankel_models::tiny_gpt::Init;
 use hankel_models::{TinyGpt, tiny_gpt};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// A small GPT with learned positions. Fields left out take the paper's values (4 layers of width 128, 4 heads), or those
 /// of the files at `path`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinyGptConfig {
     /// Directory with `config.json` and `model.safetensors`, or a run directory that trained a backbone; random weights
@@ -28,12 +30,14 @@ pub struct TinyGptConfig {
     /// Number of learned positions; the task's length when not given.
     pub context: Option<usize>,
     /// Normalisation.
+    #[schemars(schema_with = "names::<NormKind>")]
     pub norm: Option<NormKind>,
     /// Whether the head uses the embedding matrix.
     pub tied_embeddings: Option<bool>,
     /// Whether linear layers and norms have biases.
     pub biases: Option<bool>,
     /// How random weights are drawn: `gpt2` or `normal`.
+    #[schemars(schema_with = "names::<Init>")]
     pub init: Option<Init>,
     /// Standard deviation of random weights.
     pub init_std: Option<f64>,

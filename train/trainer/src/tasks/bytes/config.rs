@@ -4,12 +4,13 @@ use super::Bytes;
 use crate::settings::check::Checks;
 use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The bytes of a file, the next one predicted at every position. The file is cut 90/5/5 into training, validation and
 /// test part.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BytesConfig {
     /// The file; gzip is recognised by its content.
@@ -34,6 +35,10 @@ impl BytesConfig {
 impl TaskSettings for BytesConfig {
     fn kind(&self) -> &'static str {
         Self::KINDS[0]
+    }
+
+    fn is_generated() -> bool {
+        true
     }
 
     fn sequences(&self) -> Option<&GeneratedData> {

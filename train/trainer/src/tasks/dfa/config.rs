@@ -5,13 +5,14 @@ use crate::settings::check::Checks;
 use crate::tasks::automaton::{Automaton, TableKind};
 use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Most transitions that the search for a table follows for each.
 const MAX_SEARCH: f64 = 2e7;
 
 /// Where a sequence's targets are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DfaVariant {
     /// One fixed transition table per run; the state is predicted after every symbol.
@@ -24,7 +25,7 @@ pub enum DfaVariant {
 
 /// A rule for tables: the best predictor that sees the last `symbols` symbols must be right at `accuracy` of the positions at
 /// most. Many random tables forget within a few symbols, and then nothing is learned about memory.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MaxWindow {
     /// Symbols that the predictor sees, w.
@@ -34,7 +35,7 @@ pub struct MaxWindow {
 }
 
 /// Deterministic finite automaton: predict its state from the symbols it reads. It starts in state 0.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DfaConfig {
     /// Where the targets are.
@@ -84,6 +85,10 @@ impl DfaConfig {
 impl TaskSettings for DfaConfig {
     fn kind(&self) -> &'static str {
         Self::KINDS[0]
+    }
+
+    fn is_generated() -> bool {
+        true
     }
 
     fn sequences(&self) -> Option<&GeneratedData> {

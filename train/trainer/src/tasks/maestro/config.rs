@@ -5,11 +5,12 @@ use super::events::VOCABULARY;
 use crate::settings::check::Checks;
 use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The events of piano performances, the next one predicted at every position, in the splits of MAESTRO's table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MaestroConfig {
     /// The directory of MAESTRO, in which its table lies, or that table.
@@ -34,6 +35,10 @@ impl MaestroConfig {
 impl TaskSettings for MaestroConfig {
     fn kind(&self) -> &'static str {
         Self::KINDS[0]
+    }
+
+    fn is_generated() -> bool {
+        true
     }
 
     fn sequences(&self) -> Option<&GeneratedData> {

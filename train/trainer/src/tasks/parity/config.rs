@@ -4,10 +4,11 @@ use super::Parity;
 use crate::settings::check::Checks;
 use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where the targets of parity are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParityVariant {
     /// The running parity is predicted after every bit.
@@ -18,7 +19,7 @@ pub enum ParityVariant {
 }
 
 /// Running parity of random bits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParityConfig {
     /// Where the targets are.
@@ -44,6 +45,10 @@ impl ParityConfig {
 impl TaskSettings for ParityConfig {
     fn kind(&self) -> &'static str {
         Self::KINDS[0]
+    }
+
+    fn is_generated() -> bool {
+        true
     }
 
     fn sequences(&self) -> Option<&GeneratedData> {

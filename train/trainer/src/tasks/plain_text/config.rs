@@ -5,11 +5,12 @@ use crate::settings::Paths;
 use crate::settings::check::Checks;
 use crate::tasks::settings::{TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError, tokenizer};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// How a validation part is made of the files of `path`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Division {
     /// Whole documents are held out.
@@ -19,7 +20,7 @@ pub enum Division {
 }
 
 /// Plain text, the next token predicted at every position.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlainTextConfig {
     /// Files of plain text, or folders of them; gzip is recognised by its content.

@@ -4,10 +4,11 @@ use super::SelectiveCopy;
 use crate::settings::check::Checks;
 use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Symbols scattered among blanks, asked for in order after them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SelectiveCopyConfig {
     /// Kinds of symbols.
@@ -35,6 +36,10 @@ impl SelectiveCopyConfig {
 impl TaskSettings for SelectiveCopyConfig {
     fn kind(&self) -> &'static str {
         Self::KINDS[0]
+    }
+
+    fn is_generated() -> bool {
+        true
     }
 
     fn sequences(&self) -> Option<&GeneratedData> {

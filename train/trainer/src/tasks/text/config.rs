@@ -8,6 +8,7 @@ use crate::settings::Paths;
 use crate::settings::check::Checks;
 use crate::tasks::settings::{TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError, tokenizer};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub(super) const DEFAULT_NEW_TOKENS: usize = 128;
 
 /// Which part of a document is cut out when the whole does not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Truncation {
     /// The middle: beginning and end stay.
@@ -29,7 +30,7 @@ pub enum Truncation {
 }
 
 /// How the messages of a conversation are written, by role: `{content}` is the message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Roles {
     /// Instructions for the whole conversation.
@@ -51,7 +52,7 @@ impl Default for Roles {
 }
 
 /// Answers to questions about documents. The loss is on the answers alone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TextConfig {
     /// The format of the files, `task.kind`.
@@ -94,6 +95,7 @@ pub struct TextConfig {
     pub roles: Option<Roles>,
     /// `jsonl`: variables of the model's chat template, such as `enable_thinking` or `date_string`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub chat_template_kwargs: Option<BTreeMap<String, toml::Value>>,
     /// Share of the documents that are held out for validation.
     #[serde(default = "TextConfig::default_share")]
