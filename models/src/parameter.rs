@@ -21,13 +21,14 @@ pub enum Role {
 pub struct Parameter {
     name: Arc<str>,
     role: Role,
+    rate: f64,
     value: Arc<RwLock<Tensor>>,
 }
 
 impl Parameter {
     /// A frozen parameter.
     pub fn new(name: impl Into<Arc<str>>, role: Role, value: &Tensor) -> Self {
-        Parameter { name: name.into(), role, value: Arc::new(RwLock::new(value.detach())) }
+        Parameter { name: name.into(), role, rate: 1.0, value: Arc::new(RwLock::new(value.detach())) }
     }
 
     /// Its name in files and tables.
@@ -38,6 +39,17 @@ impl Parameter {
     /// How an optimizer treats it.
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// The same with a learning rate of `ratio` times that of its role.
+    #[must_use]
+    pub fn with_rate(self, ratio: f64) -> Self {
+        Parameter { rate: ratio, ..self }
+    }
+
+    /// What the learning rate of its role is multiplied by.
+    pub fn rate(&self) -> f64 {
+        self.rate
     }
 
     /// The present value; a leaf of the graph while trainable.

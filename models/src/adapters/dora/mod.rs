@@ -74,9 +74,11 @@ impl LinearKind for Dora {
     /// With magnitudes of zero, to be filled from a file or by [`LinearAdapter::start_at`].
     fn new(settings: &LoraConfig, context: &LinearContext<'_>) -> Result<Self> {
         let zeros = Tensor::zeros::<f32>([context.site.outputs]);
+        let magnitude = context.parameter("lora_magnitude_vector", Role::Vector, &zeros)?;
         Ok(Dora {
             update: Lora::new(settings, context)?,
-            magnitude: context.parameter("lora_magnitude_vector", Role::Vector, &zeros)?,
+            // As in PEFT, whose LoRA+ takes every vector to be of the kind of B.
+            magnitude: magnitude.with_rate(settings.lora_plus_ratio),
             memory: Mutex::default(),
         })
     }

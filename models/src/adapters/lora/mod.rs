@@ -33,13 +33,22 @@ settings! {
         pub targets: Vec<String> = r#"`["q_proj", "v_proj"]`"#,
         /// Divide the scale by the root of the rank instead (rsLoRA).
         pub rslora: bool = "false",
+        /// Learning rate of B, and of DoRA's magnitudes, over that of A (LoRA+; Hayou et al., 2024, advise about 16).
+        pub lora_plus_ratio: f64 = "1",
     }
 }
 
 impl LoraConfig {
     /// Rank `rank` on the query and value projections with a scale of 1.
     pub fn new(rank: usize) -> Self {
-        LoraConfig { rank, lora_alpha: rank as f64, dropout: 0.0, targets: default_targets(), rslora: false }
+        LoraConfig {
+            rank,
+            lora_alpha: rank as f64,
+            dropout: 0.0,
+            targets: default_targets(),
+            rslora: false,
+            lora_plus_ratio: 1.0,
+        }
     }
 
     /// Defaults for a rank that is `given`, or not yet known.
@@ -55,7 +64,11 @@ impl LoraConfig {
 
     pub(crate) fn check(&self) -> std::result::Result<(), SettingsError> {
         check_rank("rank", self.rank)?;
-        check_scale_and_dropout(self.lora_alpha, self.dropout)
+        check_scale_and_dropout(self.lora_alpha, self.dropout)?;
+        let ratio = self.lora_plus_ratio;
+        SettingsError::unless(ratio > 0.0 && ratio.is_finite(), "lora_plus_ratio", || {
+            format!("must be above 0, found {ratio}; 1 trains A and B with the same learning rate")
+        })
     }
 
     /// The settings in a few words.
@@ -82,6 +95,7 @@ impl LoraConfig {
             targets: fields.targets()?,
             rank: fields.positive("r")?,
             rslora: fields.flag("use_rslora")?,
+            lora_plus_ratio: 1.0,
         })
     }
 }
@@ -155,7 +169,7 @@ impl LinearKind for Lora {
             scale: settings.scale(),
             dropout: settings.dropout,
             a: context.parameter("lora_A.weight", Role::Matrix, &a)?,
-            b: context.parameter("lora_B.weight", Role::Matrix, &b)?,
+            b: context.parameter("lora_B.weight", Role::Matrix, &b)?.with_rate(settings.lora_plus_ratio),
         })
     }
 

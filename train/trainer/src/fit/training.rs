@@ -532,13 +532,14 @@ fn in_main_memory((name, tensor): (String, Tensor)) -> Result<(String, Tensor)> 
 fn trained(model: &Model, settings: &TrainConfig) -> Result<Vec<Trained>> {
     let trained = |parameter: Parameter| -> Result<Trained> {
         let role = parameter.role();
+        let of_role = match role {
+            Role::Matrix | Role::Vector => settings.lr,
+            Role::Gate => settings.gate_lr.unwrap_or(settings.lr),
+            Role::Rate => settings.rate_lr.unwrap_or(settings.lr),
+        };
         Ok(Trained {
             moments: Moments::new(&parameter.tensor())?,
-            peak_lr: match role {
-                Role::Matrix | Role::Vector => settings.lr,
-                Role::Gate => settings.gate_lr.unwrap_or(settings.lr),
-                Role::Rate => settings.rate_lr.unwrap_or(settings.lr),
-            },
+            peak_lr: of_role * parameter.rate(),
             weight_decay: if role == Role::Matrix { settings.weight_decay } else { 0.0 },
             parameter,
         })
