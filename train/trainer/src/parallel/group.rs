@@ -155,7 +155,7 @@ impl Group {
         let begun = Instant::now();
         let told: Result<&T, Told> = own.as_ref().map_err(|error| (host(), format!("{error:#}")));
         let bytes = rmp_serde::to_vec_named(&told).context("a message to other processes cannot be made")?;
-        let answers = others.all_gather(&bytes)?;
+        let answers = gather(&**others, &bytes)?;
         self.note(|traffic| traffic.waiting_seconds += begun.elapsed().as_secs_f64());
         let mut all = Vec::with_capacity(answers.len());
         let mut failed = None;
@@ -201,16 +201,19 @@ impl Group {
         self.exchange(own)?.into_iter().next().context("there is no process 0")
     }
 
-    /// As [`Transport::all_to_all`] and [`Transport::all_gather`], for gradients.
-    pub(super) fn move_gradients<T>(&self, f: impl FnOnce(&dyn Transport) -> Result<T>) -> Result<T> {
+    /// Times what takes `taken[i]` bytes of gradients from process `i`.
+    pub(super) fn move_gradients(&self, taken: &[usize], f: impl FnOnce(&dyn Transport) -> Result<()>) -> Result<()> {
         let others = self.others.as_ref().context("there are no other processes")?;
         let begun = Instant::now();
-        let moved = f(&**others)?;
-        self.note(|traffic| traffic.seconds += begun.elapsed().as_secs_f64());
-        Ok(moved)
+        f(&**others)?;
+        self.note(|traffic| {
+            traffic.seconds += begun.elapsed().as_secs_f64();
+            traffic.bytes += (taken.iter().sum::<usize>() - taken[self.rank()]) as u64;
+        });
+        Ok(())
     }
 
-    pub(super) fn note(&self, f: impl FnOnce(&mut Traffic)) {
+    fn note(&self, f: impl FnOnce(&mut Traffic)) {
         let mut traffic = self.traffic.get();
         f(&mut traffic);
         self.traffic.set(traffic);
@@ -243,6 +246,23 @@ impl Group {
         }
         others.finish();
     }
+}
+
+/// What every process gives, in their order.
+fn gather(others: &dyn Transport, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+    const WIDTH: usize = size_of::<u64>();
+    let mut lengths = vec![0; others.size() * WIDTH];
+    others.all_gather(&(own.len() as u64).to_le_bytes(), &mut lengths, &vec![WIDTH; others.size()])?;
+    let lengths: Vec<usize> = lengths.as_chunks().0.iter().map(|&bytes| u64::from_le_bytes(bytes) as usize).collect();
+    let mut all = vec![0; lengths.iter().sum()];
+    others.all_gather(own, &mut all, &lengths)?;
+    let mut rest = &all[..];
+    let message = |&length: &usize| {
+        let (message, behind) = rest.split_at(length);
+        rest = behind;
+        message.to_vec()
+    };
+    Ok(lengths.iter().map(message).collect())
 }
 
 /// Which of `count` things are process `rank`'s of `size`.

@@ -40,30 +40,15 @@ fn at_an_address(bytes: &[u8]) -> &[u8] {
     if bytes.is_empty() { &NOTHING[..0] } else { bytes }
 }
 
-/// Where parts of these lengths begin in a buffer, and its length.
-fn offsets(lengths: &[Count]) -> Result<(Vec<Count>, usize)> {
+/// Lengths of the parts of a buffer as MPI has them, and where each begins.
+fn parts(lengths: &[usize]) -> Result<(Vec<Count>, Vec<Count>)> {
     let mut end: Count = 0;
-    let starts = lengths.iter().map(|&length| {
-        let start = end;
-        end = end.checked_add(length).context("a message of MPI has at most 2 GiB")?;
-        Ok(start)
-    });
-    Ok((starts.collect::<Result<_>>()?, end as usize))
-}
-
-/// The parts of a buffer.
-fn split(buffer: &[u8], lengths: &[Count]) -> Vec<Vec<u8>> {
-    let mut rest = buffer;
-    let part = |&length: &Count| {
-        let (part, behind) = rest.split_at(length as usize);
-        rest = behind;
-        part.to_vec()
+    let part = |&length: &usize| {
+        let (start, length) = (end, Count::try_from(length).ok()?);
+        end = end.checked_add(length)?;
+        Some((length, start))
     };
-    lengths.iter().map(part).collect()
-}
-
-fn length(part: &[u8]) -> Result<Count> {
-    Count::try_from(part.len()).context("a message of MPI has at most 2 GiB")
+    lengths.iter().map(part).collect::<Option<_>>().context("a message of MPI has at most 2 GiB")
 }
 
 impl Transport for World {
@@ -83,28 +68,24 @@ impl Transport for World {
         self.local_size
     }
 
-    fn all_gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let own = at_an_address(own);
-        let mut lengths: Vec<Count> = vec![0; self.size()];
-        self.all.all_gather_into(&length(own)?, &mut lengths[..]);
-        let (starts, total) = offsets(&lengths)?;
-        let mut buffer = vec![0; total.max(1)];
-        self.all.all_gather_varcount_into(own, &mut PartitionMut::new(&mut buffer[..], &lengths[..], &starts[..]));
-        Ok(split(&buffer, &lengths))
+    fn all_gather(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<()> {
+        let (lengths, starts) = parts(lengths)?;
+        let mut nothing = [0];
+        let all = if all.is_empty() { &mut nothing[..0] } else { all };
+        let all = &mut PartitionMut::new(all, &lengths[..], &starts[..]);
+        self.all.all_gather_varcount_into(at_an_address(own), all);
+        Ok(())
     }
 
-    fn all_to_all(&self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        let given: Vec<Count> = parts.iter().map(|part| length(part)).collect::<Result<_>>()?;
-        let mut taken: Vec<Count> = vec![0; self.size()];
-        self.all.all_to_all_into(&given[..], &mut taken[..]);
-        let (given_starts, _) = offsets(&given)?;
-        let (taken_starts, total) = offsets(&taken)?;
-        let (outgoing, mut incoming) = (parts.concat(), vec![0; total.max(1)]);
+    fn all_to_all(&self, outgoing: &[u8], given: &[usize], incoming: &mut [u8], taken: &[usize]) -> Result<()> {
+        let ((given, given_starts), (taken, taken_starts)) = (parts(given)?, parts(taken)?);
+        let mut nothing = [0];
+        let incoming = if incoming.is_empty() { &mut nothing[..0] } else { incoming };
         self.all.all_to_all_varcount_into(
-            &Partition::new(at_an_address(&outgoing), &given[..], &given_starts[..]),
-            &mut PartitionMut::new(&mut incoming[..], &taken[..], &taken_starts[..]),
+            &Partition::new(at_an_address(outgoing), &given[..], &given_starts[..]),
+            &mut PartitionMut::new(incoming, &taken[..], &taken_starts[..]),
         );
-        Ok(split(&incoming, &taken))
+        Ok(())
     }
 
     fn finish(self: Box<Self>) {

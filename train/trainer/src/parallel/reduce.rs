@@ -25,8 +25,12 @@ pub(crate) fn sum_gradients(
     parameters: &[Tensor],
 ) -> Result<Gradients> {
     let has = |parameter: &Tensor| partial.iter().any(|gradients| gradients.get(parameter).is_some());
-    let known = group.exchange(Ok(parameters.iter().map(has).collect::<Vec<bool>>()))?;
-    let wanted = |index: &usize| known.iter().any(|of_process| of_process.get(*index) == Some(&true));
+    let own = parameters.iter().map(|parameter| (parameter.elements(), has(parameter))).collect::<Vec<(usize, bool)>>();
+    let known = group.exchange(Ok(own))?;
+    // What is sent has lengths that all know: it comes without them.
+    let sizes = |of_process: &Vec<(usize, bool)>| of_process.iter().map(|(size, _)| *size).collect::<Vec<usize>>();
+    ensure!(known.iter().all(|of_process| sizes(of_process) == sizes(&known[0])), "processes train other parameters");
+    let wanted = |index: &usize| known.iter().any(|of_process| of_process[*index].1);
     let wanted: Vec<&Tensor> = (0..parameters.len()).filter(wanted).map(|index| &parameters[index]).collect();
     let mut total = Gradients::default();
     reduce::<f32>(group, leaves, partial, &wanted, &mut total)?;
@@ -62,9 +66,9 @@ fn reduce<T: Float>(
     let nodes: Vec<Vec<Node>> =
         (0..group.size()).map(|rank| cover(share_of(rank, group.size(), leaves), leaves)).collect();
     ensure!(nodes[group.rank()].len() == flat.len(), "this process has the partial sums of another share");
-    let mut sums: Vec<T> = Vec::with_capacity(length);
-    for start in (0..length).step_by(BLOCK) {
-        sum_block(group, leaves, &nodes, &flat, start..(start + BLOCK).min(length), &mut sums)?;
+    let mut sums: Vec<T> = vec![T::zero(); length];
+    for (number, sums) in sums.chunks_mut(BLOCK).enumerate() {
+        sum_block(group, leaves, &nodes, &flat, number * BLOCK, sums)?;
     }
     let mut rest = &sums[..];
     for parameter in own {
@@ -77,47 +81,43 @@ fn reduce<T: Float>(
     Ok(())
 }
 
-/// Appends the sums of the values in `block`.
+/// The sums of the values from `start` on, as many as `sums` has places.
 fn sum_block<T: Float>(
     group: &Group,
     leaves: u64,
     nodes: &[Vec<Node>],
     flat: &[Vec<T>],
-    block: Range<usize>,
-    sums: &mut Vec<T>,
+    start: usize,
+    sums: &mut [T],
 ) -> Result<()> {
-    let part = |rank: usize| {
-        let part = share_of(rank, group.size(), block.len() as u64);
-        block.start + part.start as usize..block.start + part.end as usize
-    };
-    let outgoing: Vec<Vec<u8>> = (0..group.size())
-        .map(|rank| flat.iter().flat_map(|values| bytemuck::cast_slice(&values[part(rank)])).copied().collect())
-        .collect();
-    let incoming = group.move_gradients(|others| others.all_to_all(&outgoing))?;
-    let width = part(group.rank()).len();
-    let mut parts: Vec<(Node, Vec<T>)> = Vec::new();
-    for (nodes, message) in nodes.iter().zip(&incoming) {
-        ensure!(message.len() == nodes.len() * width * size_of::<T>(), "another process has other parameters");
-        let values: Vec<T> = bytemuck::pod_collect_to_vec(message);
-        parts.extend(nodes.iter().enumerate().map(|(i, &node)| (node, values[i * width..(i + 1) * width].to_vec())));
-    }
+    // What each process is responsible for.
+    let part = |rank: usize| share_of(rank, group.size(), sums.len() as u64);
+    let parts: Vec<Range<usize>> =
+        (0..group.size()).map(part).map(|part| start + part.start as usize..start + part.end as usize).collect();
+    let bytes = |values: usize| values * size_of::<T>();
+    let given: Vec<usize> = parts.iter().map(|part| bytes(flat.len() * part.len())).collect();
+    let outgoing: Vec<T> =
+        parts.iter().flat_map(|part| flat.iter().map(|values| &values[part.clone()])).collect::<Vec<_>>().concat();
+    let width = parts[group.rank()].len();
+    let taken: Vec<usize> = nodes.iter().map(|nodes| bytes(nodes.len() * width)).collect();
+    let nodes: Vec<Node> = nodes.concat();
+    let mut incoming: Vec<T> = vec![T::zero(); nodes.len() * width];
+    group.move_gradients(&taken, |others| {
+        others.all_to_all(bytemuck::cast_slice(&outgoing), &given, bytemuck::cast_slice_mut(&mut incoming), &taken)
+    })?;
     let mut known = |node: Node| {
-        let found = parts.iter().position(|(known, _)| *known == node)?;
-        anyhow::Ok(parts.swap_remove(found).1).into()
+        let found = nodes.iter().position(|known| *known == node)?;
+        anyhow::Ok(incoming[found * width..(found + 1) * width].to_vec()).into()
     };
     let mut add = |mut left: Vec<T>, right: Vec<T>| {
         left.iter_mut().zip(right).for_each(|(a, b)| *a += b);
         Ok(left)
     };
     let own = sum(Node::root(leaves), leaves, &mut known, &mut add).context("gradients of other processes")?;
-    let all = group.move_gradients(|others| others.all_gather(bytemuck::cast_slice(&own)))?;
-    let of_others = |messages: &[Vec<u8>]| -> u64 {
-        let others = messages.iter().enumerate().filter(|(rank, _)| *rank != group.rank());
-        others.map(|(_, message)| message.len() as u64).sum()
-    };
-    group.note(|traffic| traffic.bytes += of_others(&incoming) + of_others(&all));
-    all.iter().for_each(|values| sums.extend(bytemuck::pod_collect_to_vec::<u8, T>(values)));
-    Ok(())
+    let lengths: Vec<usize> = parts.iter().map(|part| bytes(part.len())).collect();
+    group.move_gradients(&lengths, |others| {
+        others.all_gather(bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(sums), &lengths)
+    })
 }
 
 #[cfg(test)]
@@ -176,35 +176,39 @@ mod tests {
         }
     }
 
-    /// The figures of `docs/cluster.md` about networks: `cargo test -p hankel-trainer --lib networks -- --ignored --nocapture`.
+    /// The figures of `docs/cluster.md` about networks, a line of JSON each:
+    /// `cargo test -p hankel-trainer --lib networks -- --ignored --nocapture`.
     #[test]
     #[ignore = "a measurement"]
     fn exchanges_on_simulated_networks() {
         use std::time::{Duration, Instant};
         let parameters = [Tensor::zeros::<f32>([8_400_000]).parameter().unwrap()];
-        let gigabits = |latency: u64, gigabits: f64| Network {
-            latency: Duration::from_micros(latency),
-            seconds_per_byte: 8.0 / (gigabits * 1e9),
-        };
-        for size in [2, 4, 8, 16] {
+        // Twice the small messages of a step beside the one that is part of the sum.
+        let small = |group: &Group| (0..2).for_each(|_| assert!(!group.any(false).unwrap()));
+        for size in [2, 4, 8, 16, 32] {
             let seconds = |network: Network| {
                 let all = together(size, network, |group| {
                     let gradient = Tensor::full([8_400_000], 1.0_f32);
                     let partial = [parameters[0].backward_with(gradient).unwrap()];
                     group.any(false).unwrap();
+                    group.take_traffic();
                     let begun = Instant::now();
+                    small(group);
                     sum_gradients(group, size as u64, &partial, &parameters).unwrap();
-                    begun.elapsed().as_secs_f64()
+                    (begun.elapsed().as_secs_f64(), group.take_traffic().bytes)
                 });
-                all.into_iter().fold(0.0, f64::max)
+                (all.iter().map(|(seconds, _)| *seconds).fold(0.0, f64::max), all[0].1)
             };
-            let without = (0..3).map(|_| seconds(Network::default())).fold(f64::INFINITY, f64::min);
-            for (latency, speed) in [(1, 200.0), (50, 10.0), (200, 1.0)] {
-                let with = seconds(gigabits(latency, speed));
-                println!(
-                    "{size} processes, {latency} us, {speed} Gbit/s: {with:.3} s, {:.3} s of them the network",
-                    with - without
-                );
+            let best = |network: Network| (0..5).map(|_| seconds(network).0).fold(f64::INFINITY, f64::min);
+            let (without, bytes) = (best(Network::default()), seconds(Network::default()).1);
+            for (microseconds, gigabits) in [(1, 200.0), (50, 10.0), (200, 1.0)] {
+                let latency = Duration::from_micros(microseconds);
+                let with = best(Network { latency, seconds_per_byte: 8.0 / (gigabits * 1e9) });
+                let line = serde_json::json!({
+                    "processes": size, "values": 8_400_000, "bytes": bytes, "latency_us": microseconds, "gigabits": gigabits,
+                    "seconds": with, "seconds_without_network": without,
+                });
+                println!("{line}");
             }
         }
     }

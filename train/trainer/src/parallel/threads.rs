@@ -58,23 +58,36 @@ impl Transport for Member {
         self.hub.size
     }
 
-    fn all_gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.all_to_all(&vec![own.to_vec(); self.hub.size])
+    fn all_gather(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<()> {
+        let size = self.hub.size;
+        self.all_to_all(&own.repeat(size), &vec![own.len(); size], all, lengths)
     }
 
-    fn all_to_all(&self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    fn all_to_all(&self, outgoing: &[u8], given: &[usize], incoming: &mut [u8], taken: &[usize]) -> Result<()> {
         let Hub { messages, barrier, size, network } = &*self.hub;
         let locked = || messages.lock().unwrap_or_else(PoisonError::into_inner);
-        locked()[self.rank * size..(self.rank + 1) * size].clone_from_slice(parts);
+        let mut rest = outgoing;
+        for (to, &length) in given.iter().enumerate() {
+            let (message, behind) = rest.split_at(length);
+            rest = behind;
+            locked()[self.rank * size + to] = message.to_vec();
+        }
         barrier.wait();
-        let taken: Vec<Vec<u8>> = (0..*size).map(|from| locked()[from * size + self.rank].clone()).collect();
+        let (mut rest, mut bytes) = (incoming, 0);
+        for (from, &length) in taken.iter().enumerate() {
+            let message = std::mem::take(&mut locked()[from * size + self.rank]);
+            assert_eq!(message.len(), length, "process {from} has another message for process {}", self.rank);
+            let (place, behind) = rest.split_at_mut(length);
+            rest = behind;
+            place.copy_from_slice(&message);
+            bytes += if from == self.rank { 0 } else { length };
+        }
         // The next messages may come when all have these.
         barrier.wait();
-        let bytes: usize = taken.iter().enumerate().filter(|(from, _)| *from != self.rank).map(|(_, m)| m.len()).sum();
         // A message takes its latency on each level of a tree of processes; bytes come one after the other.
         let levels = size.next_power_of_two().trailing_zeros();
         thread::sleep(network.latency * levels + Duration::from_secs_f64(network.seconds_per_byte * bytes as f64));
-        Ok(taken)
+        Ok(())
     }
 
     fn finish(self: Box<Self>) {}

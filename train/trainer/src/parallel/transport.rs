@@ -17,17 +17,18 @@ pub(super) trait Transport {
     /// Number of processes on its machine.
     fn local_size(&self) -> usize;
 
-    /// What every process gives, in their order.
+    /// Puts what every process gives behind one another into `all`, in their order: `lengths[i]` bytes of process `i`.
     ///
     /// # Errors
     /// When the others cannot be reached.
-    fn all_gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>>;
+    fn all_gather(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<()>;
 
-    /// Gives `parts[i]` to process `i`, and takes what each has for this one, in their order.
+    /// Gives the next `given[i]` bytes of `outgoing` to process `i`, and puts the `taken[i]` bytes that it has for this one into
+    /// `incoming`, in their order.
     ///
     /// # Errors
     /// When the others cannot be reached.
-    fn all_to_all(&self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>>;
+    fn all_to_all(&self, outgoing: &[u8], given: &[usize], incoming: &mut [u8], taken: &[usize]) -> Result<()>;
 
     /// Leaves in order, together with all others.
     fn finish(self: Box<Self>);
