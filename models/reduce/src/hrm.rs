@@ -18,20 +18,19 @@ use hankel_lti::{LinearSystem, Mode, Result, StateMatrix};
 /// # Errors
 /// Poles on or outside the unit circle; values that are not finite.
 pub fn linear_system(layer: &HrmLayerFile, discretization: Discretization) -> Result<LinearSystem> {
-    system_of(&layer.dynamics, [&layer.b, &layer.c], layer.state_dim, discretization)
+    system_of(&layer.dynamics, [&layer.b, &layer.c], (layer.state_dim, layer.width), discretization)
 }
 
-/// The same from the numbers of a layer: B row-major [d, D], C row-major [D, d].
+/// The same from the numbers of a layer, which may have no states: B row-major [d, D], C row-major [D, d].
 ///
 /// # Errors
 /// As [`linear_system`].
 pub fn system_of(
     dynamics: &HrmDynamics,
     [b, c]: [&[f64]; 2],
-    state_dim: usize,
+    (state_dim, width): (usize, usize),
     discretization: Discretization,
 ) -> Result<LinearSystem> {
-    let width = b.len() / state_dim.max(1);
     let b = scaled_rows(b, width, &gains(dynamics, state_dim, discretization));
     let c = MatRef::from_row_major_slice(c, width, state_dim).to_owned();
     LinearSystem::new(state_matrix(dynamics, state_dim, discretization), b, c, None)

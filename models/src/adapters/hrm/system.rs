@@ -30,7 +30,7 @@ impl Hrm {
     /// The system (A, B, C), without the gate.
     pub(super) fn system(&self) -> lti::Result<LinearSystem> {
         let (dynamics, [b, c]) = self.numbers();
-        system_of(&dynamics, [&b, &c], self.state_dim(), self.dynamics.discretization())
+        system_of(&dynamics, [&b, &c], (self.state_dim(), self.b.tensor().shape()[1]), self.dynamics.discretization())
     }
 }
 
