@@ -36,8 +36,8 @@ pub use hrm::{Deviation, Dynamics, Exactness, Hrm, HrmConfig, RateInit};
 pub use ia3::{Ia3, Ia3Config};
 pub use kind::{Context, Kind, Sites};
 pub use linear::merge::{MergeReport, Merged};
-pub use linear::{Allocation, LinearAdapter, LinearContext, LinearKind};
-pub use lora::{Lora, LoraConfig};
+pub use linear::{Allocation, LinearAdapter, LinearContext, LinearKind, StoredWeight};
+pub use lora::{Lora, LoraConfig, LoraInit};
 pub use placement::{LinearSite, Placement};
 pub use registry::{kind, kinds, register, register_linear, replacement};
 pub use selective::Selective;
@@ -51,6 +51,7 @@ use crate::weights::hrm_file::CONFIG_FILE;
 use crate::weights::{self, WeightsError};
 use hankel_core::{DType, Device, Error, Gradients, Result, Tensor};
 use linear::SharedTraining;
+use rayon::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -119,14 +120,54 @@ impl AdapterSet {
     /// # Errors
     /// When a site does not exist in the backbone, or a size is out of range.
     pub fn on(config: &AdapterConfig, placement: &Placement, backbone: &[Parameter], seed: u64) -> Result<Self> {
+        let unknown = |name: &str| {
+            let problem = format!("{name} is known only as it is quantised: make the set with AdapterSet::on_stored");
+            Err(Error::invalid("adapter", problem))
+        };
+        Self::on_stored(config, placement, (backbone, &unknown), seed)
+    }
+
+    /// As [`AdapterSet::on`], with weights as they are stored, by name, for adapters that start from what quantising lost (LoftQ).
+    ///
+    /// # Errors
+    /// As [`AdapterSet::on`], and those of `stored`.
+    pub fn on_stored(
+        config: &AdapterConfig,
+        placement: &Placement,
+        (backbone, stored): (&[Parameter], &(dyn Fn(&str) -> Result<Tensor> + Sync)),
+        seed: u64,
+    ) -> Result<Self> {
         let set = Self::build(config, placement, seed)?;
-        for (path, adapter) in set.linears().filter(|(_, adapter)| adapter.needs_weight()) {
+        set.check_backbone(backbone)?;
+        let start = |(path, adapter): (&str, &dyn LinearAdapter)| {
             let name = format!("{path}.weight");
             let weight = backbone.iter().find(|parameter| parameter.name() == name);
             let missing = || Error::invalid("adapter", format!("the backbone has no parameter {name}"));
-            adapter.start_at(&weight.ok_or_else(missing)?.tensor())?;
-        }
+            adapter.start_at(&weight.ok_or_else(missing)?.tensor(), &|| stored(&name))
+        };
+        let started: Vec<_> = set.linears().filter(|(_, adapter)| adapter.needs_weight()).collect();
+        started.into_par_iter().try_for_each(start)?;
         Ok(set)
+    }
+
+    /// Whether the adapters are for weights such as those of `backbone`.
+    ///
+    /// # Errors
+    /// When they make up for a quantisation (LoftQ) that there is not.
+    pub fn check_backbone(&self, backbone: &[Parameter]) -> Result<()> {
+        for (path, _) in self.linears().filter(|(_, adapter)| adapter.needs_nf4()) {
+            let name = format!("{path}.weight");
+            let found = backbone.iter().find(|parameter| parameter.name() == name).map(Parameter::tensor);
+            if let Some(weight) = found.filter(|weight| weight.dtype() != DType::Nf4) {
+                let problem = format!(
+                    "LoftQ makes up for what 4-bit quantisation loses, and {name} is {}: quantise the model while it is loaded \
+                     (`backbone.quantize = \"nf4\"`, `--quantize nf4`)",
+                    weight.dtype()
+                );
+                return Err(Error::invalid("lora", problem));
+            }
+        }
+        Ok(())
     }
 
     fn build(config: &AdapterConfig, placement: &Placement, seed: u64) -> Result<Self> {
@@ -201,7 +242,7 @@ impl AdapterSet {
 
     /// Whether [`AdapterSet::allocate`] does anything.
     pub fn allocates(&self) -> bool {
-        self.training.is_some()
+        self.training.as_ref().is_some_and(|training| training.allocates())
     }
 
     /// What a kind does after each optimizer step (numbered from 0) with the gradients that it used and the factor that it put on
@@ -211,7 +252,7 @@ impl AdapterSet {
     /// # Errors
     /// When a gradient is missing.
     pub fn allocate(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Option<Allocation>> {
-        self.training.as_ref().map(|training| training.step(step, gradients, factor)).transpose()
+        self.training.as_ref().map_or(Ok(None), |training| training.step(step, gradients, factor))
     }
 
     /// What a resumed training needs beside parameters and the optimizer's moments, by name; empty for most kinds.

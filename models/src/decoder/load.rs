@@ -45,6 +45,18 @@ impl Source for FileSource<'_> {
     }
 }
 
+/// The tensor `name` of the model in `directory` as it is stored there, in the shape of memory: a weight before
+/// [`LoadOptions::quantize`].
+///
+/// # Errors
+/// As [`Decoder::load`], and when there is no such tensor.
+pub fn stored_weight(directory: &Path, name: &str) -> Result<Tensor> {
+    let config = DecoderConfig::load(directory)?;
+    let spec = config.tensors().into_iter().find(|spec| spec.name == name);
+    let spec = spec.ok_or_else(|| WeightsError::content(directory, format!("there is no tensor {name}")))?;
+    take(&mut open(directory, &config)?, &spec)
+}
+
 impl Decoder {
     /// Reads `config.json` and the weights of `directory`. On the CPU the weights stay in the files, which are memory-mapped,
     /// but for those that are stored transposed; all parameters are frozen.

@@ -36,7 +36,7 @@ pub use families::Family;
 pub use init::{InitType, init_model};
 pub use keys::Keys;
 pub use layout::{Names, TensorKind, TensorSpec, Up};
-pub use load::LoadOptions;
+pub use load::{LoadOptions, stored_weight};
 pub use merge::merge_model;
 pub use quantize::{QuantizeReport, quantize_model};
 pub use rope::{Rope, RopeScaling};

@@ -3,7 +3,7 @@
 use crate::lora_fa::{self, LoraFa};
 use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLora, AdaLoraConfig, Dora, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, Preset, Schedule,
+    AdaLora, AdaLoraConfig, Dora, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, LoraInit, Preset, Schedule,
 };
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, DecoderConfig, Parameter, Pass, TinyGpt, TinyGptConfig};
 use serde_json::{Value, json};
@@ -49,6 +49,7 @@ fn kinds() -> Vec<(&'static str, AdapterConfig)> {
     vec![
         ("lora", low_rank(|_| ())),
         ("rslora", low_rank(|c| c.rslora = true)),
+        ("pissa", low_rank(|c| c.init = LoraInit::Pissa)),
         ("dora", dora()),
         ("adalora", adalora()),
         ("lora-fa", AdapterConfig::linear::<LoraFa>(&lora_fa::Settings { rank: 3, targets: every_linear() })),

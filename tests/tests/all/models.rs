@@ -109,6 +109,7 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("lora in one layer", lora(&["layers.1.self_attn.q_proj", "mlp.up_proj"])),
         ("lora with dropout", lora(&["all-linear"]).with("dropout", 0.3)),
         ("rslora", lora(&["all-linear"]).with("rslora", true)),
+        ("pissa", lora(&["all-linear"]).with("init", "pissa").with("rslora", true)),
         ("dora", dora(0.0)),
         ("dora with dropout", dora(0.3)),
         ("adalora", adalora(0.0)),
@@ -346,8 +347,11 @@ fn files_keep_every_bit() {
         let path = folder.path().join(name.replace(' ', "-"));
         adapters.save(&path, Some("backbone")).unwrap();
         let again = AdapterSet::load(&path, &model.placement(), 9).unwrap();
-        assert_eq!(again.config(), adapters.config(), "{name}");
-        assert_eq!(again.trainable_count(), adapters.trainable_count(), "{name}");
+        if name != "pissa" {
+            // Which is a LoRA of twice the rank in files.
+            assert_eq!(again.config(), adapters.config(), "{name}");
+            assert_eq!(again.trainable_count(), adapters.trainable_count(), "{name}");
+        }
         assert_eq!(logits(&loaded, &again), logits(&model, &adapters), "{name}");
     }
 }
@@ -373,7 +377,8 @@ fn files_keep_every_bit_of_doubles() {
     widen(&model.parameters());
     model.save(&folder.path().join("backbone")).unwrap();
     same(&model.parameters(), &TinyGpt::load(&folder.path().join("backbone")).unwrap().parameters(), "backbone");
-    for (name, config) in variants().into_iter().skip(1) {
+    // In files PiSSA has other parameters: A and A0 are one.
+    for (name, config) in variants().into_iter().skip(1).filter(|(name, _)| *name != "pissa") {
         let adapters = AdapterSet::on(&config, &model.placement(), &model.parameters(), 2).unwrap();
         widen(&adapters.parameters());
         let path = folder.path().join(name.replace(' ', "-"));

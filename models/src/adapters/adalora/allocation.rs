@@ -68,7 +68,11 @@ impl SharedTraining for Allocator {
         sum.map(|sum| scale(&sum, self.config.orth_reg_weight / f64::from(terms))).transpose()
     }
 
-    fn step(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Allocation> {
+    fn allocates(&self) -> bool {
+        true
+    }
+
+    fn step(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Option<Allocation>> {
         let (config, adapters) = (&self.config, &self.adapters);
         let mut state = self.state();
         let (initial, target) = (config.init_rank * adapters.len(), config.target_rank * adapters.len());
@@ -93,7 +97,7 @@ impl SharedTraining for Allocator {
             Phase::Keep => state.mask(adapters)?,
         }
         let ranks = adapters.iter().map(|adapter| (adapter.path().to_owned(), adapter.kept_rank())).collect();
-        Ok(Allocation { budget, ranks, changed })
+        Ok(Some(Allocation { budget, ranks, changed }))
     }
 
     fn save(&self) -> Result<BTreeMap<String, Tensor>> {

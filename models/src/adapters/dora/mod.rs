@@ -13,7 +13,7 @@
 use super::kind::Context;
 use super::linear::low_rank::check_rank_of;
 use super::linear::peft::Fields;
-use super::linear::{LinearAdapter, LinearContext, LinearKind, WeightChange, add_base};
+use super::linear::{LinearAdapter, LinearContext, LinearKind, StoredWeight, WeightChange, add_base};
 use super::lora::{Lora, LoraConfig};
 use super::placement::LinearSite;
 use crate::linear::Linear;
@@ -56,7 +56,8 @@ impl LinearKind for Dora {
     type Settings = LoraConfig;
 
     fn keys() -> Vec<Key> {
-        LoraConfig::keys()
+        // Its magnitudes start at the norms of the weight itself.
+        LoraConfig::keys().into_iter().filter(|key| key.name != "init").collect()
     }
 
     fn defaults(given: &Table, _: &Context<'_>) -> LoraConfig {
@@ -148,7 +149,7 @@ impl LinearAdapter for Dora {
     }
 
     /// Sets the magnitudes to the norms of the rows of the weight.
-    fn start_at(&self, weight: &Tensor) -> Result<()> {
+    fn start_at(&self, weight: &Tensor, _: &StoredWeight<'_>) -> Result<()> {
         let norms: Vec<f64> = row_squares(weight)?.to_f64_vec().iter().map(|square| square.sqrt()).collect();
         self.magnitude.set(&Tensor::from_vec(norms, self.magnitude.tensor().shape())?)
     }
@@ -158,7 +159,7 @@ impl Dora {
     /// `1 / n`, outside the graph.
     fn inverse_norms(&self, layer: &Linear, pass: &Pass) -> Result<Tensor> {
         let weight = layer.weight.tensor().detach();
-        let [a, b] = self.update.factors().map(|factor| factor.detach());
+        let [a, b] = self.update.factors()?.map(|factor| factor.detach());
         let key = [weight.clone(), a.clone(), b.clone()];
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, inverse)) = &memory.inverse

@@ -12,6 +12,7 @@ use crate::adapters::kind::Sites;
 use crate::parameter::Parameter;
 use half::{bf16, f16};
 use hankel_core::{CpuStorage, DType, Element, Error, Float, Result, Tensor, parallel};
+use hankel_ops::linear::nf4;
 
 /// What merging did to one tensor.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,7 +96,8 @@ impl AdapterSet {
             (true, Some(rows)) => WeightChange { rows: Some(rows), ..WeightChange::default() },
             (true, None) => return Ok(None),
         };
-        let (merged, update, drift) = change.apply(name, tensor, stored)?;
+        let quantized = change.of_nf4.then(|| nf4::round_trip(tensor, true)).transpose()?;
+        let (merged, update, drift) = change.apply(name, quantized.as_ref().unwrap_or(tensor), stored)?;
         Ok(Some((merged, Merged { name: name.to_owned(), update, drift })))
     }
 
@@ -130,6 +132,8 @@ pub struct WeightChange {
     pub rows: Option<Vec<f64>>,
     /// A factor for each column.
     pub columns: Option<Vec<f64>>,
+    /// Whether it is a change of the weight after quantising to 4-bit normal floats (LoftQ).
+    pub of_nf4: bool,
 }
 
 /// `scale B A`, see [`WeightChange::low_rank`].

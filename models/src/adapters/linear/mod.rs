@@ -31,6 +31,9 @@ use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::sync::Arc;
 
+/// Gives a weight as it is stored, before it was quantised.
+pub type StoredWeight<'a> = dyn Fn() -> Result<Tensor> + 'a;
+
 /// The adapter of one projection.
 pub trait LinearAdapter: Any + Send + Sync {
     /// Name of the projection: `model.layers.2.self_attn.q_proj`.
@@ -66,11 +69,16 @@ pub trait LinearAdapter: Any + Send + Sync {
         false
     }
 
+    /// Whether it makes up for the quantisation of the weight, and means nothing on another.
+    fn needs_nf4(&self) -> bool {
+        false
+    }
+
     /// Sets what depends on the weight `[out, in]` it is attached to, so that the model starts unchanged.
     ///
     /// # Errors
-    /// Those of the operators.
-    fn start_at(&self, _weight: &Tensor) -> Result<()> {
+    /// Those of the operators, and of `stored` where it is needed.
+    fn start_at(&self, _weight: &Tensor, _stored: &StoredWeight<'_>) -> Result<()> {
         Ok(())
     }
 }

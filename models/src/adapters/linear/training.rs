@@ -22,13 +22,22 @@ pub trait SharedTraining: Send + Sync {
     ///
     /// # Errors
     /// Those of the operators.
-    fn penalty(&self) -> Result<Option<Tensor>>;
+    fn penalty(&self) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
+    /// Whether [`SharedTraining::step`] does anything.
+    fn allocates(&self) -> bool {
+        false
+    }
 
     /// What follows optimizer step `step`, counted from 0, with its gradients and the factor that the optimizer put on them.
     ///
     /// # Errors
     /// When a gradient is missing.
-    fn step(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Allocation>;
+    fn step(&self, _step: usize, _gradients: &Gradients, _factor: f64) -> Result<Option<Allocation>> {
+        Ok(None)
+    }
 
     /// What a resumed training needs, by name.
     ///

@@ -3,11 +3,26 @@
 //!
 //! `A` `[rank, in]`, `B` `[out, rank]`. `B` starts at zero, so the model starts unchanged; `A` is uniform in
 //! `+- 1/sqrt(in)`, as PEFT draws it. The update is added in the pass that reads the projection's output.
+//!
+//! Other starts ([`LoraInit`]), with `W = U S V^T`:
+//!
+//! ```text
+//! PiSSA   B0 = U_r sqrt(S_r / s), A0 = sqrt(S_r / s) V_r^T      y = W x + s (B A - B0 A0) x
+//! LoftQ   the same of W - Q(W)                                  y = Q(W) x + s B A x
+//! ```
+//!
+//! PiSSA (Meng et al., 2024) trains the principal part of the weight. Its authors take that part out of the frozen weight; here the
+//! weight, which other adapters share, stays as it is, and the initial factors are subtracted: `[B, -B0] [A; A0]`, an update of rank
+//! `2 r`. It computes the same, and files hold it as a LoRA of that rank, as PEFT converts its own. LoftQ (Li et al., 2023) with one
+//! iteration makes up for what quantising the weight lost.
+
+mod principal;
+mod start;
 
 use super::kind::Context;
 use super::linear::low_rank::{check_rank, check_rank_of, check_scale_and_dropout, default_targets, dropped};
 use super::linear::peft::{Fields, number};
-use super::linear::{LinearAdapter, LinearContext, LinearKind, WeightChange};
+use super::linear::{LinearAdapter, LinearContext, LinearKind, SharedTraining, StoredWeight, WeightChange};
 use super::placement::LinearSite;
 use crate::linear::Linear;
 use crate::parameter::{Parameter, Role};
@@ -15,9 +30,27 @@ use crate::pass::Pass;
 use crate::settings::{Key, SettingsError, Table, one_or_many, settings};
 use crate::weights;
 use crate::weights::arrays::NamedArrays;
-use hankel_core::{Result, Tensor};
-use hankel_ops::{Gate, add_linear, linear};
+use hankel_core::{DType, Error, Random, Result, Tensor};
+use hankel_ops::linear::nf4;
+use hankel_ops::{Gate, add_linear, concat_time, linear};
+use principal::principal;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use start::Starts;
+use std::sync::Arc;
+
+/// Where `A` and `B` begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoraInit {
+    /// `B = 0`, `A` random.
+    #[default]
+    Zero,
+    /// The part of the weight with the largest singular values.
+    Pissa,
+    /// The same part of what quantising the weight lost.
+    Loftq,
+}
 
 settings! {
     /// Settings of LoRA, rsLoRA and DoRA.
@@ -35,6 +68,8 @@ settings! {
         pub rslora: bool = "false",
         /// Learning rate of B, and of DoRA's magnitudes, over that of A (LoRA+; Hayou et al., 2024, advise about 16).
         pub lora_plus_ratio: f64 = "1",
+        /// Where A and B begin: `"zero"` (B = 0), `"pissa"` (principal part of the weight), `"loftq"` (of what `quantize` loses of it).
+        pub init: LoraInit = r#"`"zero"`"#,
     }
 }
 
@@ -48,6 +83,7 @@ impl LoraConfig {
             targets: default_targets(),
             rslora: false,
             lora_plus_ratio: 1.0,
+            init: LoraInit::Zero,
         }
     }
 
@@ -73,7 +109,12 @@ impl LoraConfig {
 
     /// The settings in a few words.
     pub(crate) fn describe(&self) -> String {
-        format!("r = {}, {}", self.rank, self.targets.join(" + "))
+        let start = match self.init {
+            LoraInit::Zero => "",
+            LoraInit::Pissa => ", PiSSA",
+            LoraInit::Loftq => ", LoftQ",
+        };
+        format!("r = {}, {}{start}", self.rank, self.targets.join(" + "))
     }
 
     /// As PEFT has them; `dora` for its extension.
@@ -81,12 +122,16 @@ impl LoraConfig {
         let mut fields = low_rank_fields(self.rank, self.lora_alpha, self.dropout);
         fields.insert("use_dora".into(), json!(dora));
         fields.insert("use_rslora".into(), json!(self.rslora));
+        if self.init == LoraInit::Loftq {
+            // PEFT ignores it for an adapter that is read; here it says that the weights must be quantised.
+            fields.insert("loftq_config".into(), json!({ "loftq_bits": 4, "loftq_iter": 1 }));
+        }
         fields
     }
 
     pub(crate) fn read_peft(fields: &Fields<'_>) -> weights::Result<Self> {
         const KNOWN: &[&str] =
-            &["r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "init_lora_weights", "bias"];
+            &["r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "init_lora_weights", "loftq_config", "bias"];
         fields.refuse_others(KNOWN)?;
         fields.check_bias_and_initialization()?;
         Ok(LoraConfig {
@@ -96,6 +141,10 @@ impl LoraConfig {
             rank: fields.positive("r")?,
             rslora: fields.flag("use_rslora")?,
             lora_plus_ratio: 1.0,
+            init: match fields.get("loftq_config") {
+                Some(Value::Object(config)) if !config.is_empty() => LoraInit::Loftq,
+                _ => LoraInit::Zero,
+            },
         })
     }
 }
@@ -131,6 +180,10 @@ pub struct Lora {
     dropout: f64,
     a: Parameter,
     b: Parameter,
+    init: LoraInit,
+    random: Random,
+    /// PiSSA: `A0` and `-B0`, frozen. Not among the factors of a file, which are of twice the rank.
+    start: Option<[Parameter; 2]>,
 }
 
 impl LinearKind for Lora {
@@ -170,6 +223,9 @@ impl LinearKind for Lora {
             dropout: settings.dropout,
             a: context.parameter("lora_A.weight", Role::Matrix, &a)?,
             b: context.parameter("lora_B.weight", Role::Matrix, &b)?.with_rate(settings.lora_plus_ratio),
+            init: settings.init,
+            random: context.random("principal"),
+            start: (settings.init == LoraInit::Pissa).then(|| start::parameters(context, rank)),
         })
     }
 
@@ -196,6 +252,10 @@ impl LinearKind for Lora {
     fn check_arrays(settings: &LoraConfig, arrays: &NamedArrays) -> std::result::Result<(), String> {
         check_rank_of(arrays, settings.rank)
     }
+
+    fn training(settings: &LoraConfig, adapters: Vec<Arc<Self>>) -> Option<Arc<dyn SharedTraining>> {
+        (settings.init == LoraInit::Pissa).then(|| Arc::new(Starts::new(settings, adapters)) as Arc<dyn SharedTraining>)
+    }
 }
 
 impl LinearAdapter for Lora {
@@ -204,7 +264,7 @@ impl LinearAdapter for Lora {
     }
 
     fn parameters(&self) -> Vec<Parameter> {
-        vec![self.a.clone(), self.b.clone()]
+        [&self.a, &self.b].into_iter().chain(self.start.iter().flatten()).cloned().collect()
     }
 
     fn apply(&self, layer: &Linear, base: Option<&Tensor>, x: &Tensor, pass: &Pass) -> Result<Tensor> {
@@ -213,7 +273,9 @@ impl LinearAdapter for Lora {
     }
 
     fn weight_change(&self) -> Result<WeightChange> {
-        Ok(WeightChange::low_rank(self.scale, &self.a.tensor(), &self.b.tensor()))
+        let [a, b] = self.factors()?;
+        let change = WeightChange::low_rank(self.scale, &a, &b);
+        Ok(WeightChange { of_nf4: self.init == LoraInit::Loftq, ..change })
     }
 
     fn rank(&self) -> Option<usize> {
@@ -221,14 +283,52 @@ impl LinearAdapter for Lora {
     }
 
     fn saved_per_token(&self) -> usize {
-        self.a.tensor().shape()[0]
+        let rank = self.a.tensor().shape()[0];
+        if self.start.is_some() { 2 * rank } else { rank }
+    }
+
+    fn needs_weight(&self) -> bool {
+        self.init != LoraInit::Zero
+    }
+
+    fn needs_nf4(&self) -> bool {
+        self.init == LoraInit::Loftq
+    }
+
+    /// Sets the factors to the principal part of the weight, or of what it lost by quantising.
+    fn start_at(&self, weight: &Tensor, stored: &StoredWeight<'_>) -> Result<()> {
+        let matrix = if self.init == LoraInit::Loftq { self.lost(&stored()?)? } else { start::decoded(weight)? };
+        let &[outputs, inputs] = &weight.shape()[..] else {
+            return Err(Error::shape("lora", format!("{} has shape {}", self.path, weight.shape())));
+        };
+        let rank = self.a.tensor().shape()[0];
+        let [a, b] = principal((&matrix, outputs, inputs), rank, self.scale, self.random)?;
+        self.a.set(&a)?;
+        self.b.set(&b)?;
+        self.start.as_ref().map_or(Ok(()), |start| start::set(start, &a, &b))
     }
 }
 
 impl Lora {
+    /// What quantising loses of a weight as it is stored.
+    fn lost(&self, stored: &Tensor) -> Result<Vec<f64>> {
+        if !matches!(stored.dtype(), DType::F32 | DType::BF16 | DType::F16) {
+            let problem = format!(
+                "init = \"loftq\" starts from the weights before they were quantised, and {} is stored as {}: take the model in bf16, \
+                 f16 or f32 with `backbone.quantize = \"nf4\"`",
+                self.path,
+                stored.dtype()
+            );
+            return Err(Error::invalid("lora", problem));
+        }
+        let decoded = nf4::round_trip(stored, true)?.to_f64_vec();
+        Ok(stored.to_f64_vec().iter().zip(decoded).map(|(stored, decoded)| stored - decoded).collect())
+    }
+
     /// `y + s B A x`.
     pub(super) fn add_onto(&self, y: &Tensor, x: &Tensor) -> Result<Tensor> {
-        add_linear(y, &linear(x, &self.a.tensor(), None)?, &self.b.tensor(), None, Gate::Fixed(self.scale))
+        let [a, b] = self.factors()?;
+        add_linear(y, &linear(x, &a, None)?, &b, None, Gate::Fixed(self.scale))
     }
 
     pub(super) fn dropped(&self, x: &Tensor, pass: &Pass) -> Result<Option<Tensor>> {
@@ -240,8 +340,17 @@ impl Lora {
         self.scale
     }
 
-    /// `A` `[rank, in]` and `B` `[out, rank]`.
-    pub fn factors(&self) -> [Tensor; 2] {
-        [self.a.tensor(), self.b.tensor()]
+    /// `A` `[rank, in]` and `B` `[out, rank]` of the update; of twice the rank for PiSSA: `[A; A0]` and `[B, -B0]`.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn factors(&self) -> Result<[Tensor; 2]> {
+        let (a, b) = (self.a.tensor(), self.b.tensor());
+        let Some([a0, b0]) = &self.start else { return Ok([a, b]) };
+        let (rank, inputs, outputs) = (a.shape()[0], a.shape()[1], b.shape()[0]);
+        let [rows, columns] = [[1, rank, inputs], [outputs, rank, 1]];
+        let a = concat_time(&[&a.reshape(rows)?, &a0.tensor().reshape(rows)?])?.reshape([2 * rank, inputs])?;
+        let b = concat_time(&[&b.reshape(columns)?, &b0.tensor().reshape(columns)?])?.reshape([outputs, 2 * rank])?;
+        Ok([a, b])
     }
 }

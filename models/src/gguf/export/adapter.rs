@@ -36,7 +36,7 @@ pub fn export_adapter(from: &Path, model: &Path, to: &Path) -> Result<ExportRepo
             let path = config.path(layer, &module);
             let found = adapters.linears().find(|(adapted, _)| *adapted == path);
             let Some(lora) = found.and_then(|(_, adapter)| adapter.downcast_ref::<Lora>()) else { continue };
-            let [a, b] = lora.factors();
+            let [a, b] = lora.factors().map_err(|e| fail(e.to_string()))?;
             let rank = a.shape()[0];
             let own = lora.scale() * rank as f64;
             let factor = own / *alpha.get_or_insert(own);

@@ -161,6 +161,7 @@ impl BackboneSnapshot {
         let bare = directory.join(TRAINED_BACKBONE_FILE).is_file() && !directory.join("adapter_config.json").is_file();
         let adapters =
             if bare { AdapterSet::none(&placement) } else { AdapterSet::load(directory, &placement, length)? };
+        adapters.check_backbone(&self.backbone.parameters()).with_context(|| directory.display().to_string())?;
         let model = self.with_adapters(adapters)?;
         model.load_trained_backbone(directory)?;
         Ok(model)

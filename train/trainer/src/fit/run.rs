@@ -12,9 +12,11 @@ use crate::results::{DataFile, PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail};
-use hankel_core::{Device, with_precision};
+use hankel_core::{Device, Error, with_precision};
 use hankel_io::memory::kilobytes;
+use hankel_models::decoder::stored_weight;
 use hankel_models::{AdapterSet, Parameter, adapters};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// A finished run.
@@ -218,10 +220,16 @@ pub(super) fn attach(
             .settings(&adapters::Context { placement: &placement, length, steps, pretrained: config.is_pretrained() })
             .with_context(attached)?;
         let Some(settings) = settings else { return Ok(AdapterSet::none(&placement)) };
-        return AdapterSet::on(&settings, &placement, &backbone, config.seed).with_context(attached);
+        let stored = |name: &str| {
+            let directory = config.backbone.path().map_or(Path::new(""), PathBuf::as_path);
+            stored_weight(directory, name).map_err(|error| Error::invalid("adapter", error.to_string()))
+        };
+        let weights = (&*backbone, &stored as &(dyn Fn(&str) -> _ + Sync));
+        return AdapterSet::on_stored(&settings, &placement, weights, config.seed).with_context(attached);
     };
-    let loaded = AdapterSet::load(path, &placement, length)
-        .with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
+    let unusable = || format!("`adapter.{}.path` cannot be used", adapter.name);
+    let loaded = AdapterSet::load(path, &placement, length).with_context(unusable)?;
+    loaded.check_backbone(&snapshot.backbone().parameters()).with_context(unusable)?;
     let kind = loaded.config().map_or("none", |config| config.kind().name());
     if kind != adapter.method.kind() {
         bail!(

@@ -1,0 +1,158 @@
+"""Reference values for LoRA+, PiSSA and LoftQ: twenty optimizer steps of PEFT on the small Mistral of ../mistral/window/hf.
+
+    pip install torch transformers peft bitsandbytes
+    python tests/golden/tuning/generate.py
+
+LoftQ: the weights are quantised and decoded by bitsandbytes (NF4, double quantisation), as at loading here, and the factors are PEFT's
+low-rank decomposition of what that lost. PEFT's own `init_lora_weights="loftq"` has another quantiser, without double quantisation.
+Training is in float64; `measured` has the largest relative difference of the same run in float32.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import bitsandbytes
+import bitsandbytes.functional as bnb
+import peft
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model
+from peft.optimizers import create_loraplus_optimizer
+from peft.utils.loftq_utils import _low_rank_decomposition
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+HERE = Path(__file__).parent
+BASE = HERE.parent / "mistral" / "window" / "hf"
+STEPS, BATCH, LENGTH, RATE, DECAY = 20, 2, 20, 5e-4, 0.01
+TARGETS = ["q_proj", "v_proj"]
+CASES = {
+    "loraplus": {"r": 4, "alpha": 8, "target": TARGETS, "lora_plus_ratio": 16.0},
+    "pissa": {"r": 4, "alpha": 8, "target": TARGETS, "init": "pissa"},
+    "loftq": {"r": 4, "alpha": 4, "target": TARGETS, "init": "loftq"},
+}
+
+
+def quantize(model):
+    """Every projection as bitsandbytes decodes it."""
+    for name, parameter in model.named_parameters():
+        if "_proj" in name:
+            # A block to a row: on the CPU, bitsandbytes 0.50 decodes rows wrongly whose length is no multiple of the block's.
+            blocks = parameter.data.reshape(-1, 64)
+            packed, state = bnb.quantize_4bit(blocks, blocksize=64, quant_type="nf4", compress_statistics=True)
+            parameter.data = bnb.dequantize_4bit(packed, state).to(parameter.dtype).reshape(parameter.shape)
+
+
+def prepare(case):
+    torch.manual_seed(0)
+    hyper = CASES[case]
+    model = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32, attn_implementation="eager")
+    stored = {name: parameter.data.clone() for name, parameter in model.named_parameters()}
+    if case == "loftq":
+        quantize(model)
+    start = "pissa" if case == "pissa" else True
+    config = LoraConfig(r=hyper["r"], lora_alpha=hyper["alpha"], target_modules=hyper["target"], init_lora_weights=start, task_type="CAUSAL_LM")
+    model = get_peft_model(model, config)
+    if case == "loftq":
+        for name, module in model.base_model.model.named_modules():
+            if hasattr(module, "lora_A"):
+                lost = (stored[f"{name}.weight"] - module.get_base_layer().weight.data).double()
+                found = _low_rank_decomposition(lost, hyper["r"])
+                module.lora_B["default"].weight.data = found["L"].float()
+                module.lora_A["default"].weight.data = found["R"].float()
+    return model
+
+
+def train(model, case, data, dtype):
+    model = model.to(dtype)
+    if case == "loraplus":
+        optimizer = create_loraplus_optimizer(
+            model, torch.optim.AdamW, lr=RATE, loraplus_lr_ratio=CASES[case]["lora_plus_ratio"], loraplus_weight_decay=DECAY
+        )
+    else:
+        learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(learnt, lr=RATE, weight_decay=DECAY)
+    losses, norms = [], []
+    for tokens in data:
+        loss = model(input_ids=tokens, labels=tokens).loss
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        squares = [parameter.grad.double().square().sum() for parameter in model.parameters() if parameter.grad is not None]
+        norms.append(math.sqrt(sum(squares)))
+        optimizer.step()
+    return torch.tensor(losses, dtype=torch.float64), torch.tensor(norms, dtype=torch.float64)
+
+
+def adapter(model):
+    return {name.replace(".default", ""): value.detach() for name, value in model.named_parameters() if value.requires_grad}
+
+
+def tidy(folder):
+    """Leaves out what is of one machine."""
+    (folder / "README.md").unlink(missing_ok=True)
+    config = json.loads((folder / "adapter_config.json").read_text()) | {"base_model_name_or_path": "mistral/window/hf"}
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def main():
+    generator = torch.Generator().manual_seed(24)
+    data = torch.randint(3, 512, (STEPS, BATCH, LENGTH), generator=generator)
+    for case, hyper in CASES.items():
+        folder = HERE / case
+        folder.mkdir(exist_ok=True)
+        start = prepare(case)
+        tensors = {"data": data[:, None]}
+        if case == "loraplus":
+            tensors |= {f"init.{name}": value.clone() for name, value in adapter(start).items()}
+        if case == "pissa":
+            start.save_pretrained(folder / "start")
+        single, _ = train(start, case, data, torch.float32)
+        with torch.no_grad():
+            single_logits = start(input_ids=data[-1]).logits
+        model = prepare(case)
+        losses, norms = train(model, case, data, torch.float64)
+        tensors |= {"loss": losses[:, None], "grad_norm": norms, "lr": torch.full((STEPS,), RATE, dtype=torch.float64)}
+        if case == "loraplus":
+            tensors |= {f"final.{name}": value.clone() for name, value in adapter(model).items()}
+        if case != "loftq":
+            # PEFT converts PiSSA to a plain LoRA of twice the rank, by what it began with.
+            convert = {"path_initial_model_for_weight_conversion": str(folder / "start")} if case == "pissa" else {}
+            model.float().save_pretrained(folder / "trained", **convert)
+            tidy(folder / "trained")
+        with torch.no_grad():
+            tensors["eval_logits"] = model.float()(input_ids=data[-1]).logits
+        limits = {"loss": 2e-5, "grad_norm": 2e-4, "lr": 1e-6, "eval_logits": 1e-3}
+        facts = {
+            "case": case,
+            "base": "../mistral/window/hf",
+            "method": "lora",
+            "hyperparameters": hyper,
+            "optimizer": {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": DECAY, "clip": "none"},
+            "measured": {
+                "loss": ((single - losses).abs().max() / losses.abs().max()).item(),
+                "eval_logits": ((single_logits - tensors["eval_logits"]).abs().max() / tensors["eval_logits"].abs().max()).item(),
+            },
+            "versions": {m.__name__: m.__version__ for m in (torch, transformers, peft, bitsandbytes)},
+            "tensors": {},
+        }
+        for name, value in tensors.items():
+            entry = {"dtype": str(value.dtype), "shape": list(value.shape)}
+            if name.startswith("final."):
+                entry |= {"metric": "rel_delta", "init": name.replace("final.", "init."), "tol_f32": 2e-3, "tol_f64": 2e-4}
+            elif name in limits:
+                # Initial factors are in float32 in either precision.
+                entry |= {"metric": "rel_max", "tol_f32": limits[name], "tol_f64": limits[name]}
+            facts["tensors"][name] = entry
+        save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "train.safetensors")
+        (folder / "train.json").write_text(json.dumps(facts, indent=1) + "\n")
+        if (folder / "start").exists():
+            for file in (folder / "start").iterdir():
+                file.unlink()
+            (folder / "start").rmdir()
+        print(case, facts["measured"], losses[[0, -1]].tolist())
+
+
+if __name__ == "__main__":
+    main()
