@@ -4,6 +4,7 @@ mod bad_input;
 mod chat;
 mod commands;
 mod common;
+mod dpo;
 mod gguf_export;
 mod gpu;
 mod mistral;

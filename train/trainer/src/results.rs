@@ -31,6 +31,14 @@ pub mod metric {
     pub const BITS_PER_EVENT: &str = "bits_per_event";
     /// Label-smoothed cross entropy in nats; present when smoothing is on.
     pub const LABEL_SMOOTHED_LOSS: &str = "label_smoothed_loss";
+    /// Share of the pairs whose chosen answer has the larger reward.
+    pub const REWARD_ACCURACY: &str = "reward_accuracy";
+    /// Mean reward of the chosen answers beyond that of the rejected ones.
+    pub const REWARD_MARGIN: &str = "reward_margin";
+    /// Mean reward of the chosen answers.
+    pub const REWARD_CHOSEN: &str = "reward_chosen";
+    /// Mean reward of the rejected answers.
+    pub const REWARD_REJECTED: &str = "reward_rejected";
     /// `label_smoothed_loss / ln 2`: what the released code prints as bits per character.
     pub const LABEL_SMOOTHED_BITS: &str = "label_smoothed_bits_per_character";
     /// Prefix of accuracies by quarter of the sequence: `accuracy_quarter_1` ... `accuracy_quarter_4`.

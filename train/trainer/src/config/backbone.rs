@@ -63,6 +63,14 @@ impl BackboneConfig {
         matches!(self, BackboneConfig::TinyGpt(_))
     }
 
+    /// Whether nothing of the backbone changes while adapters are trained.
+    pub fn is_fixed(&self) -> bool {
+        match self {
+            BackboneConfig::TinyGpt(c) => c.freeze && !c.train_head && !c.train_embeddings,
+            BackboneConfig::Decoder(_) => true,
+        }
+    }
+
     /// Whether the backbone is held fixed while adapters are trained.
     pub fn freeze(&self) -> bool {
         match self {

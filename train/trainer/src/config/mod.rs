@@ -229,6 +229,7 @@ impl Config {
         checks.require("adapter", !self.adapter.is_empty(), || {
             "is missing: write at least one [[adapter]] table (kind = \"none\" for the backbone alone)".to_owned()
         });
+        self.check_pairs(&mut checks);
         for (index, adapter) in self.adapter.iter().enumerate() {
             let own = adapter.names();
             let others = |earlier: &AdapterConfig| earlier.names().into_iter().find(|name| own.contains(name));
@@ -280,6 +281,35 @@ impl Config {
                     "has no tokenizer that can be used: {error}; docs/data.md says where to get models and tokenizers"
                 ),
             );
+        }
+    }
+
+    /// Pairs of answers are scored beside the model without its adapter, which must not change, and whole.
+    fn check_pairs(&self, checks: &mut Checks<'_>) {
+        let pretraining = self.pretrain.as_ref().map(|pretrain| pretrain.task.as_ref().unwrap_or(&self.task));
+        checks.require("pretrain.task", !pretraining.is_some_and(TaskConfig::has_pairs), || {
+            "`kind = \"dpo\"` compares with the model before the training: pretrain on another task".to_owned()
+        });
+        if !self.task.has_pairs() {
+            return;
+        }
+        checks.require("train.chunk", self.train.chunk.is_none(), || {
+            "is not for `task.kind = \"dpo\"`, whose answers are scored whole".to_owned()
+        });
+        checks.require("backbone", self.backbone.is_fixed(), || {
+            "is trained together with the adapters: `task.kind = \"dpo\"` compares with the model without its adapter, \
+             which must stay as it is"
+                .to_owned()
+        });
+        for (index, adapter) in self.adapter.iter().enumerate() {
+            let mut checks = checks.inside(&format!("adapter.{index}"));
+            checks.require("kind", adapter.method != AdapterMethod::Full, || {
+                "\"full\" changes the model that `task.kind = \"dpo\"` compares with: train an adapter".to_owned()
+            });
+            let chunk = adapter.train.as_ref().and_then(|train| train.chunk);
+            checks.require("train.chunk", chunk.is_none(), || {
+                "is not for `task.kind = \"dpo\"`, whose answers are scored whole".to_owned()
+            });
         }
     }
 

@@ -97,7 +97,8 @@ fn stage(
     for (what, count) in rows.into_iter().filter(|(what, count)| *count > 0 || always.contains(what)) {
         writeln!(out, "  {what:<40} {:>14} parameters", thousands(count))?;
     }
-    let components = estimate(model, settings, task.sequence_length(), device != Device::Cpu);
+    let tokens = task.sequence_length() * task.sequences_per_example();
+    let components = estimate(model, settings, tokens, device != Device::Cpu);
     for (what, bytes) in &components {
         writeln!(out, "  {what:<40} {:>14}", size(*bytes))?;
     }

@@ -41,7 +41,13 @@ pub(super) fn evaluate(
         let mut one = Evaluated { sums: MetricSums::with_smoothing(smoothing), ..Evaluated::default() };
         let batch = task.batch(split, indices)?;
         let mut recorded = measures.then(Vec::new);
-        one.sums.add(&batch, model.predict_targets(&batch, smoothing, recorded.as_mut())?);
+        let predictions = model.predict_targets(&batch, smoothing, recorded.as_mut())?;
+        if batch.preference.is_some() {
+            let nll = predictions.iter().map(|token| token.loss);
+            one.sums.add_pairs(&batch, &model.score_pairs(&batch, smoothing, nll)?);
+        } else {
+            one.sums.add(&batch, predictions);
+        }
         one.contributions.add(&batch, &recorded.unwrap_or_default());
         Ok(one)
     };

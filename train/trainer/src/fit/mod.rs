@@ -12,6 +12,7 @@ mod guard;
 mod memory;
 mod model;
 mod predict;
+mod preference;
 mod probe;
 mod record;
 mod record_inputs;

@@ -24,8 +24,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// The loss of a batch, the weighted sum over its targets divided by `normalizer`, in parts that are to be added up, and its
-    /// gradient.
+    /// The loss of a batch, the weighted sum over its targets or pairs divided by `normalizer`, in parts that are to be added up, and
+    /// its gradient.
     ///
     /// With `chunk`, sequences are run in parts of so many tokens. The state is carried from part to part, so the loss is
     /// that of the whole; gradients do not flow back over the borders (truncated back-propagation).
@@ -39,6 +39,9 @@ impl Model {
         key: StepKey,
         chunk: Option<usize>,
     ) -> hankel_core::Result<(Vec<Tensor>, Gradients)> {
+        if batch.preference.is_some() {
+            return self.differentiate_pairs(batch, (smoothing, normalizer), self.training(batch, key));
+        }
         let Some(chunk) = chunk.filter(|&chunk| chunk < batch.length) else {
             let loss = self.loss(batch, (smoothing, normalizer), self.training(batch, key))?;
             return Ok((vec![loss.detach()], loss.backward()?));
@@ -191,7 +194,7 @@ impl Model {
 }
 
 /// Where documents begin, if there are several in a sequence.
-fn documents(batch: &Batch) -> Option<Arc<[usize]>> {
+pub(super) fn documents(batch: &Batch) -> Option<Arc<[usize]>> {
     (batch.documents.len() > 1).then(|| batch.documents.as_slice().into())
 }
 

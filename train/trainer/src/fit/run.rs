@@ -72,7 +72,8 @@ impl Prepared {
             model.free_backbone(&config.backbone, &adapter.method)?;
             if device == Device::Cpu {
                 let length = task.sequence_length();
-                memory = memory.max(memory::own(&memory::estimate(&model, config.training_of(adapter), length, false)));
+                let tokens = length * task.sequences_per_example();
+                memory = memory.max(memory::own(&memory::estimate(&model, config.training_of(adapter), tokens, false)));
             }
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
             if let Some(reduce) = adapter.reduce {

@@ -263,6 +263,8 @@ impl Stage<'_> {
         let main = [
             metric::LOSS,
             metric::ACCURACY,
+            metric::REWARD_ACCURACY,
+            metric::REWARD_MARGIN,
             metric::BITS_PER_CHARACTER,
             metric::BITS_PER_EVENT,
             metric::PERPLEXITY,

@@ -18,6 +18,8 @@ pub struct Batch {
     pub documents: Vec<usize>,
     /// Bytes of text that the targets stand for, where the task counts them.
     pub text_bytes: u64,
+    /// The sequences are pairs, a chosen answer and a rejected one, for direct preference optimization with this `beta`.
+    pub preference: Option<f64>,
 }
 
 /// One example of a batch, to be filled in: three slices of the sequence length.
@@ -53,6 +55,7 @@ impl Batch {
             length,
             documents: Vec::new(),
             text_bytes: 0,
+            preference: None,
         }
     }
 
@@ -89,8 +92,11 @@ impl Batch {
         batch
     }
 
-    /// Sum of the weights: what the mean loss is a mean over.
+    /// What the mean loss is a mean over: the sum of the weights, or the number of pairs.
     pub fn weight(&self) -> f64 {
+        if self.preference.is_some() {
+            return (self.document_count() / 2) as f64;
+        }
         self.weights.iter().map(|&weight| f64::from(weight)).sum()
     }
 
@@ -121,6 +127,7 @@ impl Batch {
             length: end - start,
             documents: Vec::new(),
             text_bytes: 0,
+            preference: None,
         }
     }
 }

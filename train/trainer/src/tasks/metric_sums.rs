@@ -1,6 +1,6 @@
 //! Sums over the target tokens of an evaluation.
 
-use super::Batch;
+use super::{Batch, PairSums};
 use crate::results::{Scores, metric};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,8 @@ pub struct MetricSums {
     tokens: u64,
     sequences: u64,
     text_bytes: u64,
+    /// Of pairs of answers, in place of what is known of their tokens.
+    pairs: Option<PairSums>,
     /// Sum of weights and of correct weights in each quarter of the sequence.
     quarters: [(f64, f64); 4],
 }
@@ -57,6 +59,13 @@ impl MetricSums {
         self.text_bytes += batch.text_bytes;
     }
 
+    /// Adds pairs of answers, in whose figures the number of their tokens is of no account.
+    pub fn add_pairs(&mut self, batch: &Batch, sums: &PairSums) {
+        self.tokens += batch.counted().len() as u64;
+        self.sequences += sums.pairs();
+        self.pairs.get_or_insert_default().add(sums);
+    }
+
     /// Adds the sums of what comes behind.
     pub fn merge(&mut self, behind: &MetricSums) {
         self.loss += behind.loss;
@@ -65,6 +74,9 @@ impl MetricSums {
         self.tokens += behind.tokens;
         self.sequences += behind.sequences;
         self.text_bytes += behind.text_bytes;
+        if let Some(pairs) = &behind.pairs {
+            self.pairs.get_or_insert_default().add(pairs);
+        }
         if let (Some(sum), Some(more)) = (&mut self.smoothed, behind.smoothed) {
             *sum += more;
         }
@@ -92,6 +104,10 @@ impl MetricSums {
     /// label-smoothed loss under its own name.
     pub fn scores(&self) -> Scores {
         let mut scores = Scores { tokens: self.tokens, sequences: self.sequences, ..Scores::default() };
+        if let Some(pairs) = &self.pairs {
+            scores.metrics = pairs.metrics(self.smoothed.is_some());
+            return scores;
+        }
         let mut put = |name: &str, value: f64| scores.metrics.insert(name.to_owned(), value);
         put(metric::LOSS, self.mean_loss());
         put(metric::ACCURACY, self.correct / self.weight);

@@ -12,6 +12,7 @@ pub mod maestro;
 mod metric_sums;
 mod ngram;
 mod order;
+mod pairs;
 pub(crate) mod parity;
 pub(crate) mod plain_text;
 mod registry;
@@ -26,6 +27,7 @@ pub use settings::TokenKind;
 pub(crate) use batch::{Batch, Row, Sequence};
 pub(crate) use metric_sums::{MetricSums, TokenPrediction};
 pub(crate) use order::Order;
+pub(crate) use pairs::PairSums;
 pub(crate) use text::Text;
 
 use crate::results::{DataFile, Scores, Split, TaskResult};
@@ -45,6 +47,11 @@ pub trait Task: Send + Sync {
 
     /// Writes example `index` of `split`.
     fn example(&self, split: Split, index: usize, row: Row<'_>);
+
+    /// Number of sequences of an example in a batch.
+    fn sequences_per_example(&self) -> usize {
+        1
+    }
 
     /// A token as a person would read it.
     fn text(&self, token: u32) -> String;

@@ -124,6 +124,11 @@ impl TaskConfig {
         self.settings().vocabulary()
     }
 
+    /// Whether examples are pairs of answers, scored beside the model without its adapter.
+    pub fn has_pairs(&self) -> bool {
+        self.settings().has_pairs()
+    }
+
     /// What the tokens stand for.
     pub fn token_kind(&self) -> TokenKind {
         self.settings().token_kind()

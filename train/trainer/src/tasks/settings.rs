@@ -52,6 +52,11 @@ pub(crate) trait TaskSettings {
         None
     }
 
+    /// Whether examples are pairs of answers, scored beside the model without its adapter.
+    fn has_pairs(&self) -> bool {
+        false
+    }
+
     /// Number of tokens that the model reads in a sequence, T.
     fn sequence_length(&self) -> usize;
 

@@ -1,4 +1,4 @@
-//! Settings of the tasks on texts: `quality`, `qmsum`, `narrativeqa`, `longbench`, `jsonl`.
+//! Settings of the tasks on texts: `quality`, `qmsum`, `narrativeqa`, `longbench`, `jsonl`, `dpo`.
 
 use super::Text;
 use super::format::TextFormat;
@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Tokens of a generated answer, as released.
 pub(super) const DEFAULT_NEW_TOKENS: usize = 128;
+/// `beta` of direct preference optimization, as TRL has it.
+pub(super) const DEFAULT_BETA: f64 = 0.1;
 
 /// Which part of a document is cut out when the whole does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -97,6 +99,9 @@ pub struct TextConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub chat_template_kwargs: Option<BTreeMap<String, toml::Value>>,
+    /// `dpo`: strength of the reference, `beta` of direct preference optimization; 0.1 when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beta: Option<f64>,
     /// Share of the documents that are held out for validation.
     #[serde(default = "TextConfig::default_share")]
     pub validation_share: f64,
@@ -138,6 +143,7 @@ impl TextConfig {
         TextFormat::NarrativeQa.name(),
         TextFormat::LongBench.name(),
         TextFormat::Jsonl.name(),
+        TextFormat::Dpo.name(),
     ];
 
     fn default_length() -> usize {
@@ -148,6 +154,14 @@ impl TextConfig {
     }
     fn default_pack() -> bool {
         true
+    }
+
+    /// Whether answers are generated in evaluations.
+    pub fn generates(&self) -> bool {
+        match &self.metrics {
+            Some(names) => !names.is_empty(),
+            None => self.format != TextFormat::Dpo,
+        }
     }
 
     /// The metrics of generated answers.
@@ -173,6 +187,10 @@ impl TaskSettings for TextConfig {
 
     fn sequence_length(&self) -> usize {
         self.length
+    }
+
+    fn has_pairs(&self) -> bool {
+        self.format == TextFormat::Dpo
     }
 
     fn token_kind(&self) -> TokenKind {
@@ -213,13 +231,16 @@ impl TaskSettings for TextConfig {
         }
         self.answer.get_or_insert_with(|| format.answer().to_owned());
         self.repetition_penalty.get_or_insert(format.repetition_penalty());
-        if format != TextFormat::LongBench {
+        if format != TextFormat::LongBench && (format != TextFormat::Dpo || self.generates()) {
             self.max_new_tokens.get_or_insert(DEFAULT_NEW_TOKENS);
         }
         let names = || format.metrics().iter().map(|metric| metric.name().to_owned()).collect();
         // The others have figures of their own, which no list names.
         if !format.metrics().is_empty() {
             self.metrics.get_or_insert_with(names);
+        }
+        if format == TextFormat::Dpo {
+            self.beta.get_or_insert(DEFAULT_BETA);
         }
         if format == TextFormat::Jsonl {
             self.document.get_or_insert_with(|| "prompt".to_owned());
@@ -234,8 +255,9 @@ impl TaskSettings for TextConfig {
             ("documents", self.documents.is_some(), format == TextFormat::NarrativeQa),
             ("official_split", self.official_split, format == TextFormat::NarrativeQa),
             ("document", self.document.is_some(), format == TextFormat::Jsonl),
-            ("roles", self.roles.is_some(), format == TextFormat::Jsonl),
-            ("chat_template_kwargs", self.chat_template_kwargs.is_some(), format == TextFormat::Jsonl),
+            ("roles", self.roles.is_some(), format.is_own()),
+            ("chat_template_kwargs", self.chat_template_kwargs.is_some(), format.is_own()),
+            ("beta", self.beta.is_some(), format == TextFormat::Dpo),
         ] {
             checks.require(key, !given || wanted, || format!("is not for `kind = \"{}\"`", format.name()));
         }
@@ -253,11 +275,13 @@ impl TaskSettings for TextConfig {
         tokenizer::check(self.tokenizer.as_deref(), checks);
         checks.at_least("length", self.length, 8);
         checks.at_most("length", self.length, 1 << 24);
-        let new_tokens = self.max_new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
+        let usual = if format == TextFormat::Dpo && !self.generates() { 1 } else { DEFAULT_NEW_TOKENS };
+        let new_tokens = self.max_new_tokens.unwrap_or(usual);
         checks.at_least("max_new_tokens", new_tokens, 1);
         checks.require("max_new_tokens", new_tokens < self.length, || {
             format!("is {new_tokens}, which leaves no room in `length` = {} for a question", self.length)
         });
+        checks.positive("beta", self.beta.unwrap_or(DEFAULT_BETA));
         checks.positive("repetition_penalty", self.repetition_penalty.unwrap_or(1.0));
         checks.require("validation_share", self.validation_share > 0.0 && self.validation_share < 1.0, || {
             format!("must be above 0 and below 1, found {}", self.validation_share)

@@ -51,6 +51,10 @@ pub struct Question {
     pub part: Option<Split>,
     /// A conversation, instead of prompt and answer or beside them: objects with `role` and `content`.
     pub messages: Vec<Value>,
+    /// Of pairs: the conversation with the rejected answer.
+    pub rejected: Vec<Value>,
+    /// Of pairs: messages that both conversations begin with.
+    pub shared: usize,
 }
 
 /// A question as the model reads it.
@@ -60,6 +64,8 @@ pub struct Example {
     pub question: Question,
     /// What is read and learned.
     pub pieces: Vec<Piece>,
+    /// Of pairs: the same with the rejected answer; empty otherwise.
+    pub rejected: Vec<Piece>,
     /// Tokens of a generated answer, at most.
     pub new_tokens: usize,
     /// Number of the document, the same for documents that are the same.
@@ -67,4 +73,22 @@ pub struct Example {
     /// Whether everything but the document fits into a sequence. What does not is left out, but only after the division, so
     /// that the same documents are held out for any length of the sequences.
     pub fits: bool,
+}
+
+impl Question {
+    /// Of pairs: how often the assistant has spoken before the answers that are compared.
+    pub fn said(&self) -> usize {
+        self.messages[..self.shared].iter().filter(|message| message["role"] == "assistant").count()
+    }
+}
+
+impl Example {
+    /// Of pairs: the example with the rejected answer.
+    pub fn other(&self) -> Option<Self> {
+        (!self.rejected.is_empty()).then(|| Example {
+            pieces: self.rejected.clone(),
+            rejected: Vec::new(),
+            ..self.clone()
+        })
+    }
 }

@@ -19,11 +19,18 @@ pub enum TextFormat {
     /// One's own prompts and completions, or conversations.
     #[default]
     Jsonl,
+    /// Pairs of answers, one preferred, for direct preference optimization.
+    Dpo,
 }
 
 impl TextFormat {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Quality, Self::QmSum, Self::NarrativeQa, Self::LongBench, Self::Jsonl];
+    pub const ALL: [Self; 6] = [Self::Quality, Self::QmSum, Self::NarrativeQa, Self::LongBench, Self::Jsonl, Self::Dpo];
+
+    /// Whether its records are one's own, with whatever fields or messages they have.
+    pub const fn is_own(self) -> bool {
+        matches!(self, Self::Jsonl | Self::Dpo)
+    }
 
     /// The name in configurations.
     pub const fn name(self) -> &'static str {
@@ -33,6 +40,7 @@ impl TextFormat {
             Self::NarrativeQa => "narrativeqa",
             Self::LongBench => "longbench",
             Self::Jsonl => "jsonl",
+            Self::Dpo => "dpo",
         }
     }
 
@@ -43,7 +51,7 @@ impl TextFormat {
             Self::QmSum => Some("Meeting transcript:\n{query}\n\n{transcript}\n\nSummary:"),
             Self::NarrativeQa => Some("Document:\n{text}\n\nQuestion: {question}\nAnswer:"),
             Self::LongBench => None,
-            Self::Jsonl => Some("{prompt}"),
+            Self::Jsonl | Self::Dpo => Some("{prompt}"),
         }
     }
 
@@ -51,6 +59,7 @@ impl TextFormat {
     pub const fn answer(self) -> &'static str {
         match self {
             Self::Jsonl => "{completion}",
+            Self::Dpo => "{chosen}",
             _ => " {answer}",
         }
     }
@@ -62,6 +71,7 @@ impl TextFormat {
             Self::QmSum => Some(&["transcript", "query", "kind"]),
             Self::NarrativeQa => Some(&["text", "question", "title"]),
             Self::LongBench => Some(&["context", "input", "dataset"]),
+            Self::Dpo => Some(&["prompt"]),
             Self::Jsonl => None,
         }
     }
@@ -70,6 +80,7 @@ impl TextFormat {
     pub const fn answer_fields(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Quality => Some(&["answer", "answer_text"]),
+            Self::Dpo => Some(&["chosen"]),
             Self::Jsonl => None,
             _ => Some(&["answer"]),
         }
@@ -79,14 +90,14 @@ impl TextFormat {
     pub const fn repetition_penalty(self) -> f64 {
         match self {
             Self::Quality | Self::QmSum | Self::NarrativeQa => 1.3,
-            Self::LongBench | Self::Jsonl => 1.0,
+            Self::LongBench | Self::Jsonl | Self::Dpo => 1.0,
         }
     }
 
     /// Metrics of generated answers, besides the accuracy of choices.
     pub const fn metrics(self) -> &'static [TextMetric] {
         match self {
-            Self::Quality | Self::LongBench => &[],
+            Self::Quality | Self::LongBench | Self::Dpo => &[],
             Self::QmSum => &[
                 TextMetric::Rouge1,
                 TextMetric::Rouge2,

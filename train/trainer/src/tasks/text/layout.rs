@@ -147,6 +147,7 @@ impl Layout {
         let size = self.size(example)?;
         let room = self.length.saturating_sub(size.fixed + size.answers.max(example.new_tokens));
         let last = example.pieces.iter().rposition(|piece| matches!(piece, Piece::Answer(_)));
+        let mut said = example.question.said();
         let mut tokens: Vec<(u32, bool)> = self.tokenizer.before().iter().map(|&id| (id, false)).collect();
         for (index, piece) in example.pieces.iter().enumerate() {
             match piece {
@@ -166,8 +167,10 @@ impl Layout {
                 }
                 Piece::Answer(_) if !learned && Some(index) == last => return Ok(tokens),
                 Piece::Answer(text) => {
-                    tokens.extend(self.ids(index, text)?.into_iter().map(|id| (id, true)));
-                    tokens.extend(self.tokenizer.eos().map(|eos| (eos, true)));
+                    let is_learned = said == 0;
+                    said = said.saturating_sub(1);
+                    tokens.extend(self.ids(index, text)?.into_iter().map(|id| (id, is_learned)));
+                    tokens.extend(self.tokenizer.eos().map(|eos| (eos, is_learned)));
                 }
             }
         }
@@ -186,6 +189,18 @@ impl Layout {
             targets: pairs.clone().map(|pair| pair[1].0).collect(),
             weights: pairs.map(|pair| f32::from(u8::from(pair[1].1))).collect(),
         })
+    }
+
+    /// The sequences of an example: one, or the chosen and the rejected answer of a pair, behind the same prompt.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn sequences(&self, example: &Example) -> Result<Vec<Sequence>, WeightsError> {
+        let Some(other) = example.other() else { return Ok(vec![self.sequence(example)?]) };
+        // A prompt that is cut leaves room for the longer answer.
+        let reserve = self.size(example)?.answers.max(self.size(&other)?.answers).max(example.new_tokens);
+        let sequence = |example: Example| self.sequence(&Example { new_tokens: reserve, ..example });
+        Ok(vec![sequence(example.clone())?, sequence(other)?])
     }
 
     /// What is read before the last answer.

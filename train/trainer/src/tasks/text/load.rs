@@ -106,7 +106,10 @@ fn examples(
         Ok(match renderer.example(question) {
             Err(problem) => (None, Some(format!("{place} {problem}"))),
             Ok(example) => {
-                let problem = layout.objection(&example, layout.size(&example)?);
+                let mut problem = layout.objection(&example, layout.size(&example)?);
+                if let Some(other) = example.other().filter(|_| problem.is_none()) {
+                    problem = layout.objection(&other, layout.size(&other)?);
+                }
                 let example = Example { fits: problem.is_none(), ..example };
                 (Some(example), problem.map(|problem| format!("{place} {problem}")))
             }

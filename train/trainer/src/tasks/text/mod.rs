@@ -79,11 +79,7 @@ impl Text {
             .map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
         let (parts, files) = load(&layout, &renderer)?;
         Ok(Text {
-            scoring: Scoring {
-                format: config.format,
-                metrics: config.text_metrics(),
-                generate: config.metrics.as_ref().is_none_or(|metrics| !metrics.is_empty()),
-            },
+            scoring: Scoring { format: config.format, metrics: config.text_metrics(), generate: config.generates() },
             config: config.clone(),
             layout,
             renderer,
@@ -130,8 +126,10 @@ impl Text {
 
     fn sequences_of(&self, split: Split, indices: &[usize]) -> Result<Vec<Sequence>, TaskError> {
         let examples = self.examples(split);
-        let sequence = |&index: &usize| self.layout.sequence(&examples[index]);
-        indices.par_iter().map(sequence).collect::<Result<_, _>>().map_err(TaskError::Tokenizer)
+        let sequences = |&index: &usize| self.layout.sequences(&examples[index]);
+        let all: Vec<Vec<Sequence>> =
+            indices.par_iter().map(sequences).collect::<Result<_, _>>().map_err(TaskError::Tokenizer)?;
+        Ok(all.into_iter().flatten().collect())
     }
 }
 
@@ -148,6 +146,10 @@ impl Task for Text {
         self.examples(split).len()
     }
 
+    fn sequences_per_example(&self) -> usize {
+        if self.config.format == TextFormat::Dpo { 2 } else { 1 }
+    }
+
     fn example(&self, split: Split, index: usize, row: Row<'_>) {
         let Ok(example) = self.layout.sequence(&self.examples(split)[index]) else { return };
         let n = example.tokens.len();
@@ -158,7 +160,8 @@ impl Task for Text {
 
     fn batch(&self, split: Split, indices: &[usize]) -> Result<Batch, TaskError> {
         let sequences = self.sequences_of(split, indices)?;
-        Ok(if self.config.pack { Batch::packed(&sequences) } else { Batch::padded(&sequences) })
+        let batch = if self.config.pack { Batch::packed(&sequences) } else { Batch::padded(&sequences) };
+        Ok(Batch { preference: self.config.beta, ..batch })
     }
 
     fn text(&self, token: u32) -> String {

@@ -80,7 +80,7 @@ impl Prompts {
     }
 
     fn of_task(config: &TextConfig, new_tokens: usize) -> Result<Self, TaskError> {
-        if config.format != TextFormat::Jsonl {
+        if !config.format.is_own() {
             let name = config.format.name();
             let problem = format!(
                 "files of the format {name:?} hold documents with their questions and answers: `train eval --data FILE` \
@@ -88,7 +88,20 @@ impl Prompts {
             );
             return Err(TaskError::Unusable(problem));
         }
-        let config = TextConfig { max_new_tokens: Some(new_tokens), ..config.clone() };
+        // The prompts of pairs are those of one's own lines, without the answers.
+        let (prompt, answer) = if config.format == TextFormat::Dpo {
+            (None, None)
+        } else {
+            (config.prompt.clone(), config.answer.clone())
+        };
+        let config = TextConfig {
+            format: TextFormat::Jsonl,
+            max_new_tokens: Some(new_tokens),
+            prompt,
+            answer,
+            beta: None,
+            ..config.clone()
+        };
         let tokenizer =
             Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
         let unusable = |error: &dyn std::fmt::Display| TaskError::Unusable(format!("`task` {error}"));

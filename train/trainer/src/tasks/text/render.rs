@@ -26,6 +26,8 @@ pub(super) struct Renderer {
     /// The field that is the document.
     document: String,
     new_tokens: Option<usize>,
+    /// Whether answers are generated in evaluations.
+    generates: bool,
 }
 
 impl Renderer {
@@ -39,7 +41,7 @@ impl Renderer {
         let role = |text: &str| Template::parse(text, Some(&["content"]));
         let roles = |roles: &Roles| Ok([role(&roles.system)?, role(&roles.user)?, role(&roles.assistant)?]);
         let roles = config.roles.as_ref().map(roles).transpose()?;
-        let is_needed = format == TextFormat::Jsonl && roles.is_none();
+        let is_needed = format.is_own() && roles.is_none();
         let chat = if is_needed { chat(config, tokenizer) } else { Ok(None) };
         let usual = |own: &Option<String>, usual: Option<&str>| own.is_none() || own.as_deref() == usual;
         let document = match format.prompt_fields() {
@@ -55,6 +57,7 @@ impl Renderer {
             is_usual: usual(&config.prompt, format.prompt()) && usual(&config.answer, Some(format.answer())),
             document,
             new_tokens: config.max_new_tokens,
+            generates: config.generates(),
         })
     }
 
@@ -62,7 +65,17 @@ impl Renderer {
     ///
     /// # Errors
     /// When a field that they name is missing.
-    pub(super) fn example(&self, mut question: Question) -> Result<Example, String> {
+    pub(super) fn example(&self, question: Question) -> Result<Example, String> {
+        if self.format != TextFormat::Dpo {
+            return self.one(question);
+        }
+        let mut other = Question { messages: question.rejected.clone(), ..question.clone() };
+        other.fields.extend(question.fields.get("rejected").map(|text| ("chosen".to_owned(), text.clone())));
+        let new_tokens = if self.generates { self.new_tokens.unwrap_or(DEFAULT_NEW_TOKENS) } else { 0 };
+        Ok(Example { rejected: self.one(other)?.pieces, new_tokens, ..self.one(question)? })
+    }
+
+    fn one(&self, mut question: Question) -> Result<Example, String> {
         // Instructions are a conversation for a model that has learned to hold one.
         let can_chat = self.is_usual && (self.roles.is_some() || matches!(self.chat, Ok(Some(_))));
         if !question.messages.is_empty() && (question.fields.is_empty() || can_chat) {
@@ -73,7 +86,7 @@ impl Renderer {
             let there = &there;
             move |name: String| format!("has no `{name}`, which `task.{key}` names{there}")
         };
-        if self.format == TextFormat::Jsonl {
+        if self.format.is_own() {
             let text = question.fields.remove(&self.document).unwrap_or_default();
             question.document = Arc::new(Document { id: question.document.id.clone(), text });
         }
@@ -127,7 +140,7 @@ impl Renderer {
             question.references.push(answer.trim().to_owned());
         }
         let new_tokens = self.new_tokens.or(by_data_set.map(|(_, tokens)| tokens)).unwrap_or(DEFAULT_NEW_TOKENS);
-        Ok(Example { question, pieces, new_tokens, group: 0, fits: true })
+        Ok(Example { question, pieces, new_tokens, fits: true, ..Example::default() })
     }
 
     /// What the model writes when it chooses each option.
@@ -148,7 +161,13 @@ impl Renderer {
     fn conversation(&self, mut question: Question) -> Result<Example, String> {
         let pieces = match (&self.roles, &self.chat) {
             (Some(roles), _) => by_roles(roles, &question.messages)?,
-            (None, Ok(Some(template))) => vec![Piece::Conversation(template.conversation(&question.messages)?)],
+            (None, Ok(Some(template))) => {
+                let mut conversation = template.conversation(&question.messages)?;
+                // What the assistant has said before is not among the answers that are compared.
+                let before = question.said().min(conversation.answers.len().saturating_sub(1));
+                conversation.answers.drain(..before);
+                vec![Piece::Conversation(conversation)]
+            }
             (None, Err(problem)) => return Err(problem.clone()),
             (None, Ok(None)) => {
                 return Err(
@@ -159,10 +178,12 @@ impl Renderer {
             }
         };
         // Never cut; it tells which conversations are the same.
-        let said: Vec<&str> = question.messages.iter().filter_map(|message| message["content"].as_str()).collect();
+        let told = if question.shared > 0 { question.shared } else { question.messages.len() };
+        let said: Vec<&str> =
+            question.messages[..told].iter().filter_map(|message| message["content"].as_str()).collect();
         question.document = Arc::new(Document { id: question.document.id.clone(), text: said.join("\n") });
         let new_tokens = self.new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
-        Ok(Example { question, pieces, new_tokens, group: 0, fits: true })
+        Ok(Example { question, pieces, new_tokens, fits: true, ..Example::default() })
     }
 }
 

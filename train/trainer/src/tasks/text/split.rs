@@ -82,7 +82,7 @@ fn grouped<'a>(
             documents.push(&example.question.document);
         }
     }
-    let numbers: Vec<usize> = if format == TextFormat::Jsonl {
+    let numbers: Vec<usize> = if format.is_own() {
         let mut first: HashMap<&str, usize> = HashMap::new();
         documents
             .iter()

@@ -84,7 +84,7 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
 }
 
 /// A message with `role` and `content`, whatever the file calls them; what else it has stays.
-fn message(message: &Value) -> Result<Value, String> {
+pub(super) fn message(message: &Value) -> Result<Value, String> {
     let Some(fields) = message.as_object() else { return Err("is not an object".to_owned()) };
     let mut message = message.clone();
     if fields.contains_key("from") && !fields.contains_key("role") {

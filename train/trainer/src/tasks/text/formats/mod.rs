@@ -1,5 +1,6 @@
 //! The files of each data set, as published.
 
+mod dpo;
 mod jsonl;
 mod longbench;
 mod narrativeqa;
@@ -45,6 +46,7 @@ pub(super) fn read(
         TextFormat::Quality => quality::questions,
         TextFormat::QmSum => qmsum::questions,
         TextFormat::LongBench => longbench::questions,
+        TextFormat::Dpo => dpo::questions,
         TextFormat::Jsonl | TextFormat::NarrativeQa => jsonl::questions,
     };
     let mut files = Vec::new();

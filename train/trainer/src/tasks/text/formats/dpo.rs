@@ -1,0 +1,123 @@
+//! Pairs of answers, `prompt`, `chosen` and `rejected`: texts, or lists of messages. Without a `prompt`, `chosen` and `rejected` are whole
+//! conversations, which begin the same.
+
+use super::super::document::{Document, Question};
+use super::super::lines::{filled, list};
+use super::jsonl::message;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+    let id = record.get("id").and_then(Value::as_str).unwrap_or(place).to_owned();
+    let document = Arc::new(Document { id: id.clone(), ..Document::default() });
+    let question = match record.get("chosen") {
+        Some(Value::Array(_)) => conversations(record)?,
+        _ => texts(record)?,
+    };
+    Ok(vec![Question { id, document, ..question }])
+}
+
+fn texts(record: &Value) -> Result<Question, String> {
+    let mut fields = BTreeMap::new();
+    for key in ["prompt", "chosen", "rejected"] {
+        fields.insert(key.to_owned(), filled(record, key)?.to_owned());
+    }
+    if fields["chosen"] == fields["rejected"] {
+        return Err(SAME.to_owned());
+    }
+    Ok(Question { references: vec![fields["chosen"].clone()], fields, ..Question::default() })
+}
+
+const SAME: &str = "`chosen` and `rejected` are the same";
+
+fn conversations(record: &Value) -> Result<Question, String> {
+    let [mut chosen, mut rejected] = [messages(record, "chosen")?, messages(record, "rejected")?];
+    if chosen == rejected {
+        return Err(SAME.to_owned());
+    }
+    let prompt = match record.get("prompt") {
+        Some(Value::Array(_)) => messages(record, "prompt")?,
+        // Beside whole conversations a text repeats what they begin with.
+        Some(Value::String(text)) if chosen[0]["role"] == "assistant" => vec![json!({"role": "user", "content": text})],
+        _ => {
+            let same = chosen.iter().zip(&rejected).take_while(|(x, y)| x == y).count();
+            rejected.drain(..same);
+            chosen.drain(..same).collect()
+        }
+    };
+    if prompt.is_empty() {
+        return Err("has no `prompt`, and `chosen` and `rejected` do not begin the same".to_owned());
+    }
+    for (key, answer) in [("chosen", &chosen), ("rejected", &rejected)] {
+        let says = |message: &Value| {
+            message["role"] == "assistant" && message["content"].as_str().is_some_and(|text| !text.trim().is_empty())
+        };
+        if !answer.last().is_some_and(says) {
+            return Err(format!("`{key}` must end with what the assistant says"));
+        }
+    }
+    let references = chosen.last().and_then(|last| last["content"].as_str()).into_iter().map(str::to_owned).collect();
+    let [messages, rejected] = [chosen, rejected].map(|answer| [&prompt[..], &answer].concat());
+    Ok(Question { references, messages, rejected, shared: prompt.len(), ..Question::default() })
+}
+
+fn messages(record: &Value, key: &str) -> Result<Vec<Value>, String> {
+    let one = |(index, value)| message(value).map_err(|problem| format!("`{key}`, message {}: {problem}", index + 1));
+    let all: Vec<Value> = list(record, key)?.iter().enumerate().map(one).collect::<Result<_, _>>()?;
+    if all.is_empty() { Err(format!("`{key}` is empty")) } else { Ok(all) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(record: &Value) -> Result<Question, String> {
+        questions(record, "f/1").map(|mut questions| questions.swap_remove(0))
+    }
+
+    fn said(role: &str, content: &str) -> Value {
+        json!({"role": role, "content": content})
+    }
+
+    #[test]
+    fn texts_and_conversations() {
+        let plain = read(&json!({"prompt": "Hi", "chosen": " Hello.", "rejected": " Go away."})).unwrap();
+        assert_eq!((&plain.fields["chosen"][..], &plain.references[0][..]), (" Hello.", " Hello."));
+        let (user, good, bad) = (said("user", "Hi"), said("assistant", "Hello."), said("assistant", "Go away."));
+        for record in [
+            json!({"prompt": [user], "chosen": [good], "rejected": [bad]}),
+            json!({"chosen": [user, good], "rejected": [user, bad]}),
+            json!({"prompt": "Hi", "chosen": [user, good], "rejected": [user, bad]}),
+            json!({"prompt": "Hi", "chosen": [good], "rejected": [bad]}),
+            json!({"prompt": "Hi", "chosen": [{"from": "gpt", "value": "Hello."}], "rejected": [bad]}),
+        ] {
+            let question = read(&record).unwrap();
+            assert_eq!((question.shared, &question.messages), (1, &vec![user.clone(), good.clone()]));
+            assert_eq!(question.rejected, [user.clone(), bad.clone()]);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used() {
+        let (user, good) = (said("user", "Hi"), said("assistant", "Hello."));
+        for (record, problem) in [
+            (json!({"prompt": "Hi", "chosen": "x"}), "has no `rejected`; there are `chosen`, `prompt`"),
+            (json!({"prompt": "Hi", "chosen": " ", "rejected": "x"}), "`chosen` is empty"),
+            (json!({"prompt": "Hi", "chosen": "x", "rejected": "x"}), SAME),
+            (json!({"prompt": [user], "chosen": [good], "rejected": "x"}), "`rejected` is a text, expected a list"),
+            (
+                json!({"chosen": [good], "rejected": [user, good]}),
+                "has no `prompt`, and `chosen` and `rejected` do not begin the same",
+            ),
+            (
+                json!({"prompt": [user], "chosen": [good], "rejected": [user]}),
+                "`rejected` must end with what the assistant says",
+            ),
+            (json!({"prompt": [user], "chosen": [], "rejected": [good]}), "`chosen` is empty"),
+            (json!({"prompt": [3], "chosen": [good], "rejected": [user]}), "`prompt`, message 1: is not an object"),
+        ] {
+            assert_eq!(read(&record).unwrap_err(), problem);
+        }
+    }
+}
