@@ -19,7 +19,7 @@ use anyhow::{Result, ensure};
 use experiment::Experiment;
 use hankel_trainer::format::duration;
 use hankel_trainer::report::html::{Text, facts, subheading};
-use hankel_trainer::report::{ReportError, Run, Section, run_header, write as write_runs, write_page};
+use hankel_trainer::report::{ReportError, Run, Section, run_header, tell_apart, write as write_runs, write_page};
 use hankel_trainer::results::{AdapterResult, Event, RunResult};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -64,9 +64,18 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
         }
         // Among others, a cell that is still running is left out.
         if found.len() == 1 || cell.is_some() || !directory.join(CELL_FILE).is_file() {
-            runs.push((run, cell));
+            runs.push((run, cell, directory));
         }
     }
+    let mut alone: Vec<(&mut Run, &Path)> = Vec::new();
+    for (run, cell, directory) in &mut runs {
+        // Cells have names of their own.
+        if cell.is_none() {
+            alone.push((run, *directory));
+        }
+    }
+    tell_apart(&mut alone);
+    let runs = runs.into_iter().map(|(run, cell, _)| (run, cell)).collect();
     Ok(runs)
 }
 

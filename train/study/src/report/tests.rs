@@ -226,7 +226,7 @@ fn points_with_the_same_file_name_keep_their_figures() {
     let out = tempfile::tempdir().unwrap();
     let runs = gates.concat().into_iter().map(|run| {
         let result = run.cell.result.clone();
-        (Run { name: "r".into(), result, events: run.events, config: None, notes: Vec::new() }, Some(run.cell))
+        (Run { name: "r".into(), result, events: run.events, ..Run::default() }, Some(run.cell))
     });
     write(runs.collect(), &out.path().join("report.html")).unwrap();
     let html = std::fs::read_to_string(out.path().join("report.html")).unwrap();

@@ -70,6 +70,21 @@ fn order_cell(run: &Run, row: &AdapterResult) -> String {
     }
 }
 
+/// What the sizes of rows are called: adapters on the stream have states, those at projections a rank.
+fn size_name<'a>(rows: impl IntoIterator<Item = &'a AdapterResult>) -> &'static str {
+    let (mut states, mut ranks) = (false, false);
+    for row in rows.into_iter().filter(|row| !row.layers.is_empty()) {
+        let is_stream = row.layers.iter().any(|layer| layer.gate.is_some());
+        states |= is_stream;
+        ranks |= !is_stream;
+    }
+    match (states, ranks) {
+        (true, true) => "states or rank",
+        (false, true) => "rank",
+        _ => "states",
+    }
+}
+
 fn extra_parameters(row: &AdapterResult) -> String {
     let counts = &row.parameters;
     [("head", counts.head), ("embeddings", counts.embeddings), ("backbone", counts.backbone)]
@@ -128,7 +143,10 @@ pub(super) fn section(runs: &[Run]) -> Section {
             headers.push(Cell::number(metric_name(name)).with_note("test"));
         }
     }
-    headers.extend([Cell::number("order").with_note("per layer"), Cell::number("training time")]);
+    headers.extend([
+        Cell::number(size_name(runs.iter().flat_map(Run::rows))).with_note("per layer"),
+        Cell::number("training time"),
+    ]);
 
     let mut rows = Vec::new();
     for run in runs {
@@ -185,13 +203,7 @@ pub(super) fn section(runs: &[Run]) -> Section {
 
 /// The comparison of a finished run as lines of text, for the end of a run in the terminal.
 pub fn text_table(result: &RunResult) -> String {
-    let run = Run {
-        name: result.name.clone(),
-        result: Some(result.clone()),
-        events: Vec::new(),
-        config: None,
-        notes: Vec::new(),
-    };
+    let run = Run { name: result.name.clone(), result: Some(result.clone()), ..Run::default() };
     let runs = [run];
     let of_other_software = |name: &str| name.parse().is_ok_and(TextMetric::is_of_other_software);
     let of_one_data_set = |name: &str| name.strip_prefix(LONGBENCH_SCORE).is_some_and(|rest| !rest.is_empty());
@@ -209,7 +221,7 @@ pub fn text_table(result: &RunResult) -> String {
     }
     let chosen = result.rows.iter().any(|row| kept(row).is_some());
     headers.extend(
-        ["order"]
+        [size_name(&result.rows)]
             .into_iter()
             .chain(chosen.then_some("kept step"))
             .chain(["time"])

@@ -7,10 +7,33 @@ use super::figure::Figure;
 use super::run::Run;
 use crate::format::{metric_label, metric_name};
 use crate::results::{Event, PRETRAIN, Split, metric};
+use hankel_models::adapters::kinds;
 
 type Points = Vec<(f64, f64)>;
 
-/// The palette slot of an adapter: its place among the names of all runs, so that it looks the same in every chart.
+/// Looks that lines can have.
+const SLOTS: usize = 35;
+
+/// The slot that a name has wherever it is drawn: kinds of adapters have the first ones, other names one by a hash (FNV-1a).
+fn own_slot(name: &str) -> usize {
+    let kinds = kinds();
+    if let Some(place) = kinds.iter().position(|kind| kind.name() == name) {
+        return place % SLOTS;
+    }
+    let first = (kinds.len() + 1).min(SLOTS - 1);
+    match name {
+        "none" => first - 1,
+        _ => {
+            let hash = name
+                .bytes()
+                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+            first + (hash % (SLOTS - first) as u64) as usize
+        }
+    }
+}
+
+/// The palette slot of an adapter, the same in every chart of every report; only where two names of a report would look alike
+/// the one behind takes the next free slot.
 pub(super) fn ink(runs: &[Run], name: &str) -> Ink {
     let mut names: Vec<&str> = Vec::new();
     for run in runs {
@@ -25,7 +48,17 @@ pub(super) fn ink(runs: &[Run], name: &str) -> Ink {
             }
         }
     }
-    names.iter().position(|n| *n == name).map_or(Ink::Muted, Ink::Slot)
+    names.sort_unstable();
+    let mut taken: Vec<usize> = Vec::new();
+    for other in names {
+        let own = own_slot(other);
+        let slot = (own..own + SLOTS).map(|slot| slot % SLOTS).find(|slot| !taken.contains(slot)).unwrap_or(own);
+        if other == name {
+            return Ink::Slot(slot);
+        }
+        taken.push(slot);
+    }
+    Ink::Muted
 }
 
 /// File name of a figure: with the number of the run when there are several.
@@ -163,6 +196,36 @@ fn evaluations(runs: &[Run], index: usize) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_adapter_looks_the_same_whatever_is_drawn_beside_it() {
+        let run = |names: &[&str]| {
+            let step = |stage: &&str| Event::Step {
+                stage: (*stage).to_owned(),
+                step: 1,
+                loss: 1.0,
+                learning_rate: 0.0,
+                gradient_norm: 0.0,
+                tokens: 1,
+                tokens_per_second: 1.0,
+                seconds: 1.0,
+                device_bytes: None,
+                communication: None,
+            };
+            Run { events: names.iter().map(step).collect(), ..Run::default() }
+        };
+        let (one, other) = ([run(&["hrm", "none", "lora-4"])], [run(&["lora-4"]), run(&["lora", "hrm"])]);
+        for name in ["hrm", "lora-4"] {
+            assert_eq!(ink(&one, name), ink(&other, name), "{name}");
+        }
+        let many: Vec<String> = (0..30).map(|i| format!("lora-{i}")).collect();
+        let runs = [run(&many.iter().map(String::as_str).collect::<Vec<_>>())];
+        let mut inks: Vec<String> = many.iter().map(|name| format!("{:?}", ink(&runs, name))).collect();
+        inks.sort();
+        inks.dedup();
+        assert_eq!(inks.len(), many.len(), "no two look alike");
+        assert_eq!(ink(&one, "absent"), Ink::Muted);
+    }
 
     #[test]
     fn the_mean_keeps_a_straight_line_straight() {

@@ -38,23 +38,26 @@ pub fn unbroken(text: &str) -> String {
 /// A cell of a table: its HTML and whether it is a number.
 pub struct Cell {
     html: String,
+    /// The plain text, escaped, without notes.
+    label: String,
     class: &'static str,
 }
 
 impl Cell {
     /// A cell of text, escaped.
     pub fn text(text: impl fmt::Display) -> Self {
-        Self { html: Text(text).to_string(), class: "" }
+        let html = Text(text).to_string();
+        Self { label: html.clone(), html, class: "" }
     }
 
     /// A number, set to the right.
     pub fn number(text: impl fmt::Display) -> Self {
-        Self { html: Text(text).to_string(), class: "number" }
+        Self { class: "number", ..Self::text(text) }
     }
 
     /// Finished HTML.
     pub fn html(html: String) -> Self {
-        Self { html, class: "" }
+        Self { html, label: String::new(), class: "" }
     }
 
     /// Marks the cell as the best of its column.
@@ -71,7 +74,7 @@ impl Cell {
     }
 }
 
-/// A table with a header row; the first column names the row. Scrolls sideways inside itself on narrow screens.
+/// A table with a header row; the first column names the row. On narrow screens a row is a card, where each cell says its column.
 pub fn table(headers: &[Cell], rows: &[Vec<Cell>]) -> String {
     let mut out = String::from("<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>");
     for cell in headers {
@@ -82,7 +85,10 @@ pub fn table(headers: &[Cell], rows: &[Vec<Cell>]) -> String {
         out.push_str("<tr>");
         for (i, cell) in row.iter().enumerate() {
             let (open, close) = if i == 0 { ("th scope=\"row\"", "th") } else { ("td", "td") };
-            write!(out, "<{open} class=\"{}\">{}</{close}>", cell.class, cell.html).expect("writing to a string");
+            let column = headers.get(i).map_or("", |header| &header.label);
+            let label = if i == 0 { String::new() } else { format!(" data-label=\"{column}\"") };
+            write!(out, "<{open}{label} class=\"{}\">{}</{close}>", cell.class, cell.html)
+                .expect("writing to a string");
         }
         out.push_str("</tr>\n");
     }

@@ -6,6 +6,8 @@
 //! The page has inline CSS and SVG, no script and no reference to anything outside; it follows the reader's light or
 //! dark setting, and shows narrow drawings of the figures on narrow screens.
 
+mod answers;
+mod apart;
 mod comparison;
 mod curves;
 mod figure;
@@ -25,6 +27,8 @@ use hankel_io::{Existing, Outputs};
 use rayon::prelude::*;
 use std::path::Path;
 
+pub use answers::Answers;
+pub use apart::tell_apart;
 pub use comparison::text_table;
 pub use figure::Figure;
 pub use run::{Run, RunError};
@@ -70,6 +74,7 @@ pub fn sections(runs: &[Run]) -> Vec<Section> {
     vec![
         comparison::section(runs),
         curves::section(runs),
+        answers::section(runs),
         singular_values::section(runs),
         gates::section(runs),
         windows::section(runs),

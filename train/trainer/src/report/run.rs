@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::answers::{self, Answers};
 use crate::results::{AdapterResult, Event, RunResult, SCHEMA};
 
 /// Why a run directory could not be read.
@@ -36,7 +37,7 @@ pub enum RunError {
 }
 
 /// What a run left in its directory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Run {
     /// Name for headings: that of the run, or of its directory.
     pub name: String,
@@ -46,6 +47,8 @@ pub struct Run {
     pub events: Vec<Event>,
     /// The resolved configuration, as text.
     pub config: Option<String>,
+    /// The first generated answers of every row.
+    pub answers: Vec<Answers>,
     /// What was missing or not understood, one sentence each.
     pub notes: Vec<String>,
 }
@@ -79,7 +82,9 @@ impl Run {
             events.iter().find_map(|e| if let Event::Start { name, .. } = e { Some(name.clone()) } else { None });
         let directory = dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = result.as_ref().map(|r| r.name.clone()).or(started).or(directory).unwrap_or_else(|| "run".into());
-        Ok(Self { name, result, events, config, notes })
+        let rows = result.iter().flat_map(|result| &result.rows).map(|row| row.name.as_str());
+        let answers = answers::read(dir, rows);
+        Ok(Self { name, result, events, config, answers, notes })
     }
 
     /// Rows of the comparison; none while the run is unfinished.
