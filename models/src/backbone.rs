@@ -17,6 +17,11 @@ pub trait Backbone: Send + Sync {
     /// Longest sequence; `None` where positions have no end.
     fn context(&self) -> Option<usize>;
 
+    /// Length of the sequences that the model was made for; `None` where that is not known. Positions beyond are ones it has never met.
+    fn made_for(&self) -> Option<usize> {
+        self.context()
+    }
+
     /// The length beyond which a stream has to be read again from its beginning, since all its positions change.
     fn rereads_beyond(&self) -> Option<usize> {
         None

@@ -14,7 +14,7 @@ use hankel_models::weights::hrm_file::layer_label;
 use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE, save_weights};
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
-    BackboneSnapshot, FittedWeight, evaluate_and_generate, record_inputs, record_states, to_lines,
+    BackboneSnapshot, FittedWeight, evaluate_and_generate, position_warning, record_inputs, record_states, to_lines,
 };
 use hankel_trainer::parallel::{Group, check_same};
 use hankel_trainer::report::Run;
@@ -117,6 +117,9 @@ fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSn
         None => config.task.build()?,
     };
     let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
+    if let Some(warning) = position_warning(&**snapshot.backbone(), task.sequence_length()) {
+        tell!("{warning}");
+    }
     Ok((checks, config, task, snapshot))
 }
 

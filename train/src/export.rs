@@ -1,6 +1,6 @@
 //! `train export`.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hankel_io::terminal;
 use hankel_trainer::export::{scalars, tensorboard, to_csv};
 use hankel_trainer::report::Run;
@@ -13,7 +13,7 @@ pub struct Args {
     /// Run directory
     run: PathBuf,
     /// Print every logged figure as a line of comma-separated values
-    #[arg(long, conflicts_with = "tensorboard", required_unless_present = "tensorboard")]
+    #[arg(long, conflicts_with = "tensorboard")]
     csv: bool,
     /// Write event files for TensorBoard, one directory per stage
     #[arg(long, value_name = "DIR")]
@@ -22,6 +22,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let run = Run::load(&args.run)?;
+    if !args.csv && args.tensorboard.is_none() {
+        bail!(
+            "say what to export of {0}: `train export {0} --csv` prints every logged figure, `--tensorboard DIR` writes event files; \
+             adapters are PEFT directories under {0}/adapters already, and `train convert` writes GGUF files",
+            args.run.display()
+        );
+    }
     let scalars = scalars(&run.events);
     let Some(directory) = &args.tensorboard else { return Ok(terminal::line(to_csv(&scalars).trim_end())?) };
     // Events are dated from the beginning of the run, which is when its configuration was written.

@@ -1,6 +1,7 @@
 //! `train fit`.
 
 use super::device::fall_back_to_f32;
+use super::more_steps::{self, is_of_steps};
 use anyhow::{Context, Result, bail};
 use hankel_io::lock::Held;
 use hankel_io::terminal;
@@ -9,7 +10,7 @@ use hankel_trainer::fit::{Prepared, dry_run, fit};
 use hankel_trainer::format::{bytes, duration};
 use hankel_trainer::parallel::{Group, check_same};
 use hankel_trainer::report::{self, Run};
-use hankel_trainer::run::{RunDirectory, RunError, interrupt, lock, memory};
+use hankel_trainer::run::{Finder, RunDirectory, RunError, interrupt, lock, memory};
 use hankel_trainer::tell;
 use std::path::{Path, PathBuf};
 
@@ -30,11 +31,14 @@ pub struct Args {
     /// Change a key of the configuration, for example train.lr=1e-3 or adapter.hrm.state_dim=16
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    /// Train only the adapters of these names, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
     /// Run directory, instead of the first free one of runs/NAME, runs/NAME-2 ...
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Continue a run from its newest checkpoint: that of --out, or the newest of this name under runs/; it may change its
-    /// device
+    /// device, and with a constant schedule have more steps (--set train.steps=N)
     #[arg(long)]
     resume: bool,
     /// Print the resolved configuration, parameters, memory and the first batch, and train nothing
@@ -43,18 +47,30 @@ pub struct Args {
     /// Begin also when the run is estimated to take more memory than there is
     #[arg(long)]
     force: bool,
+    /// Print the result (or with --dry-run what is known before) as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Args {
     fn load(&self) -> Result<Config> {
+        self.load_with(&self.overrides)
+    }
+
+    fn load_with(&self, overrides: &[String]) -> Result<Config> {
         let (text, name) = match &self.config {
             Some(path) => (hankel_io::input::read_to_string(path)?, path.display().to_string()),
             None => (QUICKSTART.to_owned(), QUICKSTART_NAME.to_owned()),
         };
-        let (config, notes) = Config::load(&text, &name, &self.overrides)?;
+        let (mut config, notes) = Config::load(&text, &name, overrides)?;
         for note in notes {
             tell!("{note}");
         }
+        let names: Vec<String> = config.adapter.iter().map(|adapter| adapter.name.clone()).collect();
+        if let Some(unknown) = self.only.iter().find(|name| !names.contains(name)) {
+            bail!("--only {unknown}: there is no such adapter; {} has {}", config.name, names.join(", "));
+        }
+        config.adapter.retain(|adapter| self.only.is_empty() || self.only.contains(&adapter.name));
         Ok(config)
     }
 
@@ -65,9 +81,12 @@ impl Args {
             let key = assignment.split('=').next().unwrap_or_default().trim();
             OF_DEVICE.contains(&key)
         };
-        let (of_device, others): (Vec<&String>, Vec<&String>) = self.overrides.iter().partition(is_of_device);
-        let asked =
-            if self.config.is_some() || !others.is_empty() || self.out.is_none() { Some(self.load()?) } else { None };
+        let (of_device, others): (Vec<String>, Vec<String>) =
+            self.overrides.iter().cloned().partition(|a| is_of_device(&a));
+        let (of_steps, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_steps(a));
+        let names_run = self.config.is_some() || !others.is_empty() || !self.only.is_empty() || self.out.is_none();
+        // Other steps are looked at apart: what follows from them in a new run is what it was in this one.
+        let asked = if names_run { Some(self.load_with(&[&of_device[..], &others].concat())?) } else { None };
         let path = match (&self.out, &asked) {
             (Some(out), _) => out.clone(),
             (None, Some(asked)) => RunDirectory::newest(&asked.name)
@@ -78,7 +97,7 @@ impl Args {
         let hold = || lock::try_hold(&path)?.ok_or_else(|| RunError::Busy(path.clone()));
         let lock = if writes { Some(hold()?) } else { None };
         let before = load_run(directory.path())?;
-        let mut own = load_run_with(directory.path(), &of_device.into_iter().cloned().collect::<Vec<_>>())?;
+        let mut own = load_run_with(directory.path(), &of_device)?;
         if let Some(mut asked) = asked {
             if self.config.is_some() {
                 (own.device, own.gpu_memory, own.precision) = (asked.device.clone(), asked.gpu_memory, asked.precision);
@@ -96,6 +115,11 @@ impl Args {
         if own.precision.dtype() != before.precision.dtype() {
             let [was, asked] = [before.precision, own.precision].map(Precision::dtype);
             bail!("{} was begun in {was}: it cannot go on in {asked}", path.display());
+        }
+        if !of_steps.is_empty() {
+            let longer = load_run_with(directory.path(), &[&of_device[..], &of_steps].concat())?;
+            more_steps::check(&directory, &before, &longer)?;
+            (own.train, own.adapter) = (longer.train, longer.adapter);
         }
         if own.device != before.device {
             tell!("resuming on device = {:?}; it was {:?} before", own.device, before.device);
@@ -115,7 +139,8 @@ pub fn load_run(directory: &Path) -> Result<Config> {
 fn load_run_with(directory: &Path, overrides: &[String]) -> Result<Config> {
     let path = directory.join("config.toml");
     let text = hankel_io::input::read_to_string(&path)?;
-    Ok(Config::load_of_run(&text, &path.display().to_string(), overrides)?)
+    let finder = Finder::new(directory);
+    Ok(Config::load_of_run(&text, &path.display().to_string(), &|path| finder.find(path), overrides)?)
 }
 
 /// What a run needs to begin, and where it is, if it was begun before.
@@ -149,8 +174,12 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
         return Ok(());
     }
     if args.dry_run {
-        terminal::print(&dry_run(&args.load()?)?)?;
-        return Ok(());
+        let found = dry_run(&args.load()?)?;
+        return Ok(if args.json {
+            terminal::json(&serde_json::to_string_pretty(&found.facts)?)?
+        } else {
+            terminal::print(&found.text)?
+        });
     }
     let (config, prepared, before) = group.agree(prepare(args, group))?;
     let resumed = before.as_ref().map(|(directory, _)| directory.path().to_owned());
@@ -170,6 +199,9 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
     let page = run.join("report.html");
     report::write(&[Run::load(&run)?], &page)?;
     let result = &outcome.result;
+    if args.json {
+        return Ok(terminal::json(&serde_json::to_string_pretty(result)?)?);
+    }
     terminal::line(&report::text_table(result))?;
     let own = result.peak_anonymous_bytes.map(bytes);
     let of_device = result.peak_device_bytes.map(|peak| format!("{} on {}", bytes(peak), result.environment.device));

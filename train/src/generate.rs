@@ -2,6 +2,7 @@
 
 use super::device::DeviceArgs;
 use super::fit::load_run;
+use super::limit::Limit;
 use crate::adapters;
 use anyhow::{Context, Result, bail};
 use hankel_core::{Precision, with_precision};
@@ -84,6 +85,8 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Result<()> {
     let prompt = codec.prompt(&args.prompt)?;
+    let limit = Limit::of(&*model.backbone);
+    limit.check(prompt.len(), "--prompt", "shorten it")?;
     let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
     let mut writer = codec.writer(&prompt)?;
     let mut filter = StopFilter::new(&args.stop);
@@ -99,7 +102,7 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
         }
         played.push(token);
         open = terminal::data(&filter.push(&writer.push(token)?))?;
-        if filter.stopped() {
+        if filter.stopped() || limit.ends(played.len()) {
             break;
         }
     }

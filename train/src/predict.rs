@@ -59,6 +59,9 @@ pub struct Args {
     seed: u64,
     #[command(flatten)]
     device: DeviceArgs,
+    /// Print the facts as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -71,6 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Err(problem) = sampling.check() {
         bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
+    ensure!(args.model.exists(), "{} does not exist", args.model.display());
     let records = Records::read(&args.file)?;
     let mut output = Output::open(&args.output, &settings(args, &records)?)?;
     let (model, prompts, precision) = load(args)?;
@@ -132,7 +136,12 @@ fn answer_all(
     problems.warn();
     ensure!(answered > 0 || output.done > 0, "nothing in {} can be used", args.file.display());
     output.finish()?;
-    Ok(terminal::line(&format!("{}: {answered} prompts answered", args.output.display()))?)
+    let written = args.output.display();
+    if args.json {
+        let facts = json!({ "output": written.to_string(), "prompts": total, "answered": answered, "left_out": problems.len() });
+        return Ok(terminal::json(&serde_json::to_string_pretty(&facts)?)?);
+    }
+    Ok(terminal::line(&format!("{written}: {answered} prompts answered"))?)
 }
 
 /// The continuation up to the end of the text, a stop string or the most tokens.
@@ -170,7 +179,7 @@ fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
     }
     let (device, precision) = args.device.open()?;
     let snapshot = BackboneSnapshot::from_model(model, false, precision, device)?;
-    let length = snapshot.backbone().context().unwrap_or(LONGEST);
+    let length = snapshot.backbone().made_for().unwrap_or(LONGEST);
     let template = args.prompt.as_deref().unwrap_or("{prompt}");
     let prompts = Prompts::of_model(model, length, args.max_tokens.unwrap_or(128), template)?;
     prompts.tokenizer().check(snapshot.backbone().vocabulary())?;

@@ -303,6 +303,18 @@ impl DecoderConfig {
         }
     }
 
+    /// Length of the sequences that the model was made for, stretched wavelengths included.
+    pub fn made_for(&self) -> usize {
+        let stretched = match &self.positions {
+            Positions::Rotary(Rope {
+                scaling: RopeScaling::Yarn { factor, original, .. } | RopeScaling::Llama3 { factor, original, .. },
+                ..
+            }) => (*factor * *original as f64) as usize,
+            _ => 0,
+        };
+        self.context.max(stretched)
+    }
+
     /// Number of values.
     pub fn parameters(&self) -> usize {
         self.tensors().iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum()

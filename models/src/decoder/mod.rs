@@ -168,6 +168,10 @@ impl Backbone for Decoder {
         self.positions.as_ref().map(|_| self.config.context)
     }
 
+    fn made_for(&self) -> Option<usize> {
+        Some(self.config.made_for())
+    }
+
     fn rereads_beyond(&self) -> Option<usize> {
         self.config.turning_length()
     }

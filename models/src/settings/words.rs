@@ -4,6 +4,7 @@ use serde::de::{Expected, Unexpected};
 
 /// The candidate closest to `word`, if one is close enough to be what was meant.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = &*word.to_lowercase();
     let close = |candidate: &str| {
         let similarity =
             strsim::normalized_damerau_levenshtein(word, candidate).max(strsim::jaro_winkler(word, candidate) - 0.2);
@@ -81,6 +82,7 @@ mod tests {
         assert_eq!(nearest("batchsize", keys), Some("batch_size"));
         assert_eq!(nearest("weigth_decay", keys), Some("weight_decay"));
         assert_eq!(nearest("xyzzy", keys), None);
+        assert_eq!(nearest("LoRA", ["hrm", "lora"]), Some("lora"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod conversation;
 use super::device::DeviceArgs;
 use super::fit::load_run;
 use super::generate::{LENGTH, attach};
+use super::limit::Limit;
 use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
 use conversation::Conversation;
@@ -184,6 +185,8 @@ fn answer<'a>(
         let all = if said.is_whole { said.ids } else { [conversation.tokens(), &said.ids].concat() };
         Generator::new(&*model.backbone, &model.adapters, &all, sampling)?
     };
+    let limit = Limit::of(&*model.backbone);
+    limit.check(own.tokens().len(), "the conversation", "/reset begins it anew")?;
     // What a token looks like depends on those just before it.
     let mut stream = tokenizer.stream();
     let last = own.tokens().len().saturating_sub(BEFORE);
@@ -198,6 +201,9 @@ fn answer<'a>(
         let new = stream.push(token)?;
         terminal::data(new.as_bytes())?;
         text.push_str(&new);
+        if limit.ends(own.tokens().len()) {
+            break;
+        }
     }
     let last = stream.finish()?;
     terminal::data(format!("{last}\n").as_bytes())?;
@@ -231,6 +237,7 @@ impl Partner {
             let snapshot = BackboneSnapshot::from_run(&config, model)?;
             (snapshot, place, config.task.sequence_length(), config.precision.of_products())
         } else {
+            ensure!(model.exists(), "{} does not exist", model.display());
             ensure!(Tokenizer::is_beside(model), "{} has no tokenizer: there is nothing to talk to", model.display());
             let (device, precision) = args.device.open()?;
             let snapshot = BackboneSnapshot::from_model(model, false, precision, device)?;

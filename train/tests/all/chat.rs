@@ -72,6 +72,6 @@ fn commands_that_mean_nothing_are_told() {
         assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
     }
     assert!(!done.stdout.is_empty());
-    place.run(&["chat", "nowhere"]).refused(&["nowhere has no tokenizer"]);
+    place.run(&["chat", "nowhere"]).refused(&["nowhere does not exist"]);
     place.run(&["chat", &model, "--adapter", "nowhere"]).refused(&["nowhere is not a directory"]);
 }

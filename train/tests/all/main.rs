@@ -8,6 +8,7 @@ mod dpo;
 mod gguf_export;
 mod gpu;
 mod mistral;
+mod newcomers;
 mod paper;
 mod predict;
 mod resume;

@@ -114,6 +114,9 @@ pub enum Event {
         version: String,
         /// Whether the run continues an earlier one.
         resumed: bool,
+        /// Directory in which it was begun, from which its configuration names files.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        directory: Option<String>,
         /// Device that computes from here on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,

@@ -96,7 +96,7 @@ impl CellDirectory {
         let begun = at("config.toml").is_file();
         if begun {
             let text = hankel_io::input::read_to_string(&at("config.toml"))?;
-            let own = Config::load_of_run(&text, &at("config.toml").display().to_string(), &[])?;
+            let own = Config::load_of_run(&text, &at("config.toml").display().to_string(), &Path::to_path_buf, &[])?;
             // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
             // none is asked for; what is stored in doubles stays in doubles.
             let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..config.clone() };

@@ -1,9 +1,9 @@
 //! What is trained: adapters of a registered kind, every parameter of the backbone, or nothing but its head.
 
 use crate::settings::check::Checks;
-use hankel_models::AdapterSet;
 use hankel_models::adapters::{self, Context, Kind, Placement, Sites, kinds};
 use hankel_models::settings::{SettingsError, Table};
+use hankel_models::{AdapterSet, TinyGptConfig};
 
 /// Difference between a budget and what it comes to above which a warning is given.
 const BUDGET_TOLERANCE: f64 = 0.01;
@@ -135,6 +135,18 @@ impl AdapterMethod {
         })
     }
 
+    /// Whether its training is laid out for a number of steps: its defaults then depend on them.
+    pub fn depends_on_steps(&self) -> bool {
+        let Some(adapter) = self.adapter() else { return false };
+        let placement = TinyGptConfig::default().placement();
+        let size = adapter.kind.size().into_iter().map(|key| (key.to_owned(), 2.into())).collect();
+        let settings = |steps| {
+            let context = Context { placement: &placement, length: 2, steps: Some(steps), pretrained: false };
+            adapter.kind.resolve(&size, &context).ok()
+        };
+        settings(1000) != settings(2000)
+    }
+
     /// The adapter's settings for the models; `None` without an adapter.
     ///
     /// # Errors
@@ -154,7 +166,6 @@ impl AdapterSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hankel_models::TinyGptConfig;
     use hankel_models::adapters::kind;
 
     fn solve(name: &str, budget: u64, given: &[(&str, &str)]) -> (Table, Option<String>) {
@@ -175,6 +186,15 @@ mod tests {
             let (lora, _) = solve("lora", budget, &[]);
             assert_eq!((&lora["rank"], &lora["lora_alpha"]), (&rank.into(), &f64::from(rank).into()));
         }
+    }
+
+    #[test]
+    fn ranks_that_are_shared_out_depend_on_the_steps() {
+        let of = |name: &str| {
+            let adapter = AdapterSettings { kind: kind(name).unwrap(), budget: None, settings: Table::new() };
+            AdapterMethod::Adapter(adapter).depends_on_steps()
+        };
+        assert!(of("adalora") && !of("lora") && !of("hrm"));
     }
 
     #[test]

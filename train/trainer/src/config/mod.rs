@@ -15,6 +15,7 @@ mod proptests;
 mod read;
 #[cfg(test)]
 mod reference;
+mod relocate;
 mod schema;
 mod sweep;
 mod training;
@@ -46,7 +47,7 @@ use hankel_models::{TinyGptConfig as TinyGptSettings, Tokenizer};
 use hankel_ops::linear::default_precision;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is computed in. In 16 bits that is products with frozen weights, their sums apart. Adapters, their states and the
 /// optimizer stay in single precision.
@@ -141,13 +142,19 @@ impl Config {
         Self::resolved(&root, Path::new(file))
     }
 
-    /// As [`Config::load`], for the resolved configuration of a run. One that was written before `train.keep` was there goes on
+    /// As [`Config::load`], for the resolved configuration of a run, whose files are where `find` says. One that was written before `train.keep` was there goes on
     /// as it began: with the last parameters.
     ///
     /// # Errors
     /// As there.
-    pub fn load_of_run(text: &str, file: &str, overrides: &[String]) -> Result<Self, ConfigError> {
+    pub fn load_of_run(
+        text: &str,
+        file: &str,
+        find: &dyn Fn(&Path) -> PathBuf,
+        overrides: &[String],
+    ) -> Result<Self, ConfigError> {
         let mut root = tree::parse(text, file)?;
+        relocate::relocate(&mut root, find);
         tree::set_default(&mut root, "train.keep", "last")?;
         for assignment in overrides {
             tree::set(&mut root, assignment)?;
@@ -548,6 +555,20 @@ lr = 2e-4
                 "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `bytes`, `maestro`, `text`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
                  `jsonl`, found \"dfaa\"; did you mean `dfa`?",
             ),
+            (&["learning_rate=1"], "unknown key `learning_rate`; it is called `lr` here, a key of [train]"),
+            (&["train.max_grad_norm=1"], "unknown key `train.max_grad_norm`; did you mean `clip`?"),
+            (
+                &["train.output_dir=x"],
+                "unknown key `train.output_dir`; the directory of a run is given on the command line, `train fit --out",
+            ),
+            (&["adapter.lora.lora_r=1"], "unknown key `adapter.lora.lora_r`; did you mean `rank`?"),
+            (&["adapter.lora.lora_dropout=1"], "unknown key `adapter.lora.lora_dropout`; did you mean `dropout`?"),
+            (
+                &["adapter.hrm.target_modules=1"],
+                "unknown key `adapter.hrm.target_modules`; it is called `targets` here",
+            ),
+            (&["adapter.lora.kind=LoRA"], "found \"LoRA\"; did you mean `lora`?"),
+            (&["backbone.kind=qwen3"], "found \"qwen3\"; models of every family in docs/models.md are `decoder`"),
             (&["adapter.hrm.rank=3"], "--set adapter.hrm.rank=3: unknown key `adapter.hrm.rank`"),
             (&["adapter.hrm.truncat=3"], "unknown key `adapter.hrm.truncat`; did you mean `truncate`?"),
             (&["adapter.lora.rank=0"], "--set adapter.lora.rank=0: `adapter.lora.rank` must be at least 1, found 0"),

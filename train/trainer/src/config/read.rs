@@ -90,7 +90,14 @@ fn task(node: &Node, path: &str) -> Result<TaskConfig, ConfigError> {
 
 fn backbone(node: &Node) -> Result<BackboneConfig, ConfigError> {
     let table = node.as_table("backbone")?;
-    Ok(match kind(node, "backbone", backbone::KINDS, Some("tiny_gpt"))? {
+    let kind = kind(node, "backbone", backbone::KINDS, Some("tiny_gpt")).map_err(|error| match table.get("kind") {
+        Some(Node { value: Value::String(_), .. }) => ConfigError {
+            message: format!("{}; models of every family in docs/models.md are `decoder`", error.message),
+            ..error
+        },
+        _ => error,
+    })?;
+    Ok(match kind {
         "decoder" | "mistral" | "llama" => BackboneConfig::Decoder(read(table, &node.origin, "backbone", &["kind"])?),
         _ => BackboneConfig::TinyGpt(read(table, &node.origin, "backbone", &["kind"])?),
     })

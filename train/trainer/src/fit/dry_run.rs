@@ -3,6 +3,7 @@
 use super::backbone_snapshot::{BackboneSnapshot, open_device};
 use super::batches::Batches;
 use super::memory::{MAPPED, check_parameters, estimate, own};
+use super::positions::position_warning;
 use super::rows::count_parameters;
 use super::run::attach;
 use super::training::Training;
@@ -14,23 +15,33 @@ use crate::tasks::{Batch, Task, TaskConfig};
 use anyhow::Result;
 use hankel_core::Device;
 use hankel_models::AdapterSet;
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Target positions of an example that are shown.
 const SHOWN: usize = 24;
+
+/// What is known without training.
+pub struct DryRun {
+    /// For people.
+    pub text: String,
+    /// For programs.
+    pub facts: Value,
+}
 
 /// The resolved configuration, a table of parameters and an estimate of memory for every stage, and the first batch as the
 /// model sees it.
 ///
 /// # Errors
 /// As training itself: files that cannot be read or do not fit.
-pub fn dry_run(config: &Config) -> Result<String> {
+pub fn dry_run(config: &Config) -> Result<DryRun> {
+    let resolved: Value = serde_json::to_value(toml::from_str::<toml::Table>(&config.to_toml())?)?;
     if let Err(problem) = check_parameters(config) {
         // What cannot be allocated is told without allocating it.
-        return Ok(format!(
-            "# Resolved configuration\n\n{}\n# Parameters and memory\n\n{problem:#}\n",
-            config.to_toml()
-        ));
+        return Ok(DryRun {
+            text: format!("# Resolved configuration\n\n{}\n# Parameters and memory\n\n{problem:#}\n", config.to_toml()),
+            facts: json!({ "config": resolved, "problem": format!("{problem:#}") }),
+        });
     }
     let task = config.task.build()?;
     let device = open_device(&config.device, config.gpu_memory, config.precision)?;
@@ -47,25 +58,30 @@ pub fn dry_run(config: &Config) -> Result<String> {
     for (name, value) in &facts.baselines {
         writeln!(out, "{metric} of {name} without learning: {value:.4}")?;
     }
+    if let Some(warning) = position_warning(&**snapshot.backbone(), task.sequence_length()) {
+        writeln!(out, "{warning}")?;
+    }
+    let mut stages = Vec::new();
     writeln!(out, "\n# Parameters and memory\n")?;
     if let Some(pretrain) = &config.pretrain {
         let own = pretrain.task.as_ref().map(TaskConfig::build).transpose()?;
         let model = snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?;
         model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
-        stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train, device)?;
+        stages.push(stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train, device)?);
     }
     for adapter in &config.adapter {
         let model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
         model.free_backbone(&config.backbone, &adapter.method)?;
-        stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter), device)?;
+        stages.push(stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter), device)?);
     }
     let batches = Batches::new(&*task, &config.train, config.seed).of_step(0)?;
     if let Some((_, batch)) = batches.first() {
         write!(out, "# First batch\n\n{}", decode(&*task, batch))?;
     }
-    Ok(out)
+    Ok(DryRun { text: out, facts: json!({ "config": resolved, "task": facts, "stages": stages }) })
 }
 
+/// Adds what a stage takes to `out`, and gives it for programs.
 fn stage(
     out: &mut String,
     name: &str,
@@ -73,8 +89,8 @@ fn stage(
     task: &dyn Task,
     settings: &TrainConfig,
     device: Device,
-) -> Result<()> {
-    let counts = count_parameters(model);
+) -> Result<Value> {
+    let (stage_name, counts) = (name, count_parameters(model));
     let alone = Group::alone();
     let training = Training::new(model, task, settings, 0, &alone)?;
     writeln!(
@@ -114,7 +130,17 @@ fn stage(
         writeln!(out, "  which is more than `gpu_memory`: {}", size(budget))?;
     }
     writeln!(out)?;
-    Ok(())
+    let memory: Vec<Value> = components.iter().map(|(what, bytes)| json!({ "what": what, "bytes": bytes })).collect();
+    Ok(json!({
+        "name": stage_name,
+        "steps": training.steps(),
+        "accumulation": settings.accumulation,
+        "batch_size": settings.batch_size,
+        "length": task.sequence_length(),
+        "parameters": counts,
+        "memory": memory,
+        "memory_bytes": total,
+    }))
 }
 
 /// The first sequence of a batch, token by token with its target and the target's weight, and the batch in numbers.

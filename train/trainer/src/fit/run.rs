@@ -3,6 +3,7 @@
 use super::backbone_snapshot::BackboneSnapshot;
 use super::contribution::Contributions;
 use super::memory;
+use super::positions::position_warning;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config, TrainConfig};
@@ -56,6 +57,9 @@ impl Prepared {
         let begun = Instant::now();
         let snapshot = BackboneSnapshot::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
+        if let Some(warning) = position_warning(&**snapshot.backbone(), task.sequence_length()) {
+            tell!("{warning}");
+        }
         let (sequences, device) = (task.sequences(Split::Train), snapshot.device());
         // Where only the files tell how many sequences there are, this is not known before.
         let can_be = |settings: &TrainConfig, sequences: usize, what: &str| match settings.problem_on(sequences) {

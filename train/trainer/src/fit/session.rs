@@ -22,6 +22,7 @@ use anyhow::{Context, Result, anyhow};
 use hankel_core::{Device, Error, Tensor};
 use hankel_io::Existing;
 use std::collections::BTreeMap;
+use std::env::current_dir;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -90,6 +91,7 @@ impl<'a> Session<'a> {
             seed: config.seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resumed: resume,
+            directory: current_dir().ok().map(|path| path.display().to_string()),
             device: Some(device.to_string()),
             processes: session.processes(),
         })?;

@@ -157,6 +157,7 @@ pub(crate) fn events(name: &str) -> Vec<Event> {
         name: name.into(),
         seed: 17,
         version: "0.1.0".into(),
+        directory: None,
         resumed: false,
         device: None,
         processes: None,

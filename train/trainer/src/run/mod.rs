@@ -5,12 +5,14 @@ pub mod checkpoint;
 mod directory;
 mod environment;
 mod events;
+mod finder;
 pub mod interrupt;
 pub mod lock;
 pub mod memory;
 mod progress;
 
 pub use directory::{RunDirectory, RunError};
+pub use finder::Finder;
 
 pub(crate) use environment::environment;
 pub(crate) use events::EventLog;

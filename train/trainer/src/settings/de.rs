@@ -1,6 +1,7 @@
 //! From a tree to typed settings: a serde deserializer whose errors know the key and the line.
 
 use super::error::{ConfigError, Origin, nearest};
+use super::foreign::{self, Own};
 use super::tree::{Entry, Node, Table, Value};
 use hankel_models::settings::{wrong_type, wrong_variant};
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
@@ -45,11 +46,20 @@ pub(crate) fn variants<T: de::DeserializeOwned>() -> &'static [&'static str] {
 /// An error for a key that is not among `known`.
 pub(crate) fn unknown_key(path: &str, origin: &Origin, known: &[&str]) -> ConfigError {
     let key = path.rsplit('.').next().unwrap_or(path);
-    let advice = match nearest(key, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the keys here are {}", known.join(", ")),
+    let advice = match foreign::own(key) {
+        Some(Own::Key(_, own)) if known.contains(own) => format!("did you mean `{own}`?"),
+        Some(Own::Key(place, own)) => format!("it is called `{own}` here, a key of {place}"),
+        Some(Own::Instead(advice)) => (*advice).to_owned(),
+        None => similar(key, known),
     };
     ConfigError::new(Some(origin.clone()), format!("unknown key `{path}`; {advice}"))
+}
+
+fn similar(key: &str, known: &[&str]) -> String {
+    match nearest(key, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the keys here are {}", known.join(", ")),
+    }
 }
 
 /// An error on its way up to the place that knows its key.

@@ -1,0 +1,36 @@
+//! The last position that a model was made for, where generation ends.
+
+use anyhow::{Result, ensure};
+use hankel_models::Backbone;
+use hankel_trainer::tell;
+
+/// Tokens of a sequence, the prompt included, at most.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit(usize);
+
+impl Limit {
+    /// That of `model`. One of learned positions has none: it starts afresh on the second half of its context.
+    pub fn of(model: &dyn Backbone) -> Self {
+        Limit(model.made_for().filter(|_| model.context().is_none()).unwrap_or(usize::MAX))
+    }
+
+    /// Refuses what is too long already; `what` it is, and what can be done.
+    pub fn check(self, tokens: usize, what: &str, remedy: &str) -> Result<()> {
+        let Limit(most) = self;
+        ensure!(
+            tokens < most,
+            "{what} has {tokens} tokens, and the model was made for {most} (`max_position_embeddings`), an answer included: {remedy}"
+        );
+        Ok(())
+    }
+
+    /// Whether a sequence of `tokens` ends here, which is told.
+    pub fn ends(self, tokens: usize) -> bool {
+        let Limit(most) = self;
+        let ends = tokens >= most;
+        if ends {
+            tell!("note: this ends at {most} tokens, the most that the model was made for (`max_position_embeddings`)");
+        }
+        ends
+    }
+}

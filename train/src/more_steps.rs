@@ -1,0 +1,52 @@
+//! More steps for a run that is continued: where what is done so far is what a longer run would have done.
+
+use anyhow::{Result, bail};
+use hankel_trainer::config::{Config, Schedule, TrainConfig};
+use hankel_trainer::run::{RunDirectory, checkpoint};
+
+/// Whether a `--set` changes the number of steps of `[train]` or of an adapter.
+pub fn is_of_steps(assignment: &str) -> bool {
+    let key = assignment.split('=').next().unwrap_or_default().trim();
+    key == "train.steps" || (key.starts_with("adapter.") && key.ends_with(".train.steps"))
+}
+
+/// Refuses other steps for a run that was begun with `before`, unless it is on its first adapter and its schedule does not depend on
+/// them.
+pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<()> {
+    let path = directory.path();
+    let changed = before.adapter.iter().zip(&now.adapter).find_map(|(was, is)| {
+        let [was, is] = [(before, was), (now, is)].map(|(config, adapter)| (adapter, config.training_of(adapter)));
+        (was.1.steps != is.1.steps).then_some((was, is))
+    });
+    let Some(((adapter, was), (_, is))) = changed else { return Ok(()) };
+    let name = &adapter.name;
+    let anew = format!(
+        "for more, begin a new run with `path = {:?}` in [[adapter]], which goes on from what `{name}` has learnt (its moments and its \
+         schedule begin anew)",
+        directory.adapter(name).display().to_string()
+    );
+    let newest = checkpoint::list(&directory.checkpoints()).pop();
+    let state = newest.map(|newest| checkpoint::load(&newest)).transpose()?.map(|(state, _)| state).unwrap_or_default();
+    if !state.rows.is_empty() {
+        bail!("{} has finished `{}` with the steps it was begun with: {anew}", path.display(), state.rows[0].name);
+    }
+    if let Some(dependence) = dependence(was, adapter.method.depends_on_steps()) {
+        bail!("{}: {dependence} of `{name}` was laid out for {} steps: {anew}", path.display(), shown(was));
+    }
+    if state.name == *name && is.steps.is_some_and(|steps| steps <= state.step) {
+        bail!("{}: `{name}` has {} steps done already: more than that are needed", path.display(), state.step);
+    }
+    Ok(())
+}
+
+fn shown(train: &TrainConfig) -> String {
+    train.steps.map_or_else(|| "its".to_owned(), |steps| steps.to_string())
+}
+
+/// What would have been another in a longer training from the beginning.
+fn dependence(train: &TrainConfig, kind: bool) -> Option<&'static str> {
+    if train.schedule != Schedule::Constant {
+        return Some("the schedule of the learning rate");
+    }
+    kind.then_some("the schedule of ranks")
+}

@@ -1,0 +1,119 @@
+//! What people meet who come to a run from elsewhere: other directories, other names, more steps, longer texts.
+
+use crate::common::{Finished, Place, TINY, stop_at};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+fn model() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/gguf/models/hf/llama").display().to_string()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_run_is_looked_at_from_another_directory() {
+    let place = Place::new();
+    place.write("book.txt", "It was a bright cold day in April, and the clocks were striking thirteen. ".repeat(60));
+    let start = TINY.find("[task]").unwrap();
+    let end = TINY.find("[backbone]").unwrap();
+    let task = "[task]\nkind = \"bytes\"\npath = \"book.txt\"\nlength = 12\ntrain_sequences = 64\nvalidation_sequences = 16\ntest_sequences = 0\n\n";
+    let config = [&TINY[..start], task, &TINY[end..]].concat();
+    let out = place.path("far/away/run").display().to_string();
+    place.fit(&config, &out, &[]);
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    let mut command = place.command(&["eval", &out, "--adapter", "hrm", "--json"]);
+    let finished = Finished::new(&command.current_dir(place.path("elsewhere")).output().unwrap());
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let here = place.run(&["eval", "far/away/run", "--adapter", "hrm", "--json"]);
+    assert_eq!(finished.stdout, here.stdout);
+    // Its paths are as they were written.
+    assert!(fs::read_to_string(place.path("far/away/run/config.toml")).unwrap().contains("path = \"book.txt\""));
+}
+
+#[test]
+fn adapters_are_chosen_by_name() {
+    let place = Place::new();
+    let two = TINY.to_owned() + "\n[[adapter]]\nkind = \"lora\"\nrank = 2\n";
+    let chosen = place.fit(&two, "run", &["--only", "lora", "--json"]);
+    let result = json(&chosen.stdout);
+    let names: Vec<&str> = result["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["lora"]);
+    assert_eq!(result, json(&fs::read_to_string(place.path("run/result.json")).unwrap()));
+    place
+        .run(&["fit", "config.toml", "--only", "hrm,lorra"])
+        .refused(&["--only lorra: there is no such adapter; tiny has hrm, lora"]);
+    let dry = json(&place.run(&["fit", "config.toml", "--dry-run", "--json"]).stdout);
+    assert_eq!((&dry["stages"][1]["name"], &dry["config"]["train"]["lr"]), (&"lora".into(), &0.01.into()));
+    assert!(
+        dry["stages"][0]["memory_bytes"].as_u64().unwrap() > 1000 && dry["stages"][0]["parameters"]["adapter"].is_u64()
+    );
+    place.run(&["export", "run"]).refused(&["say what to export of run: `train export run --csv`", "`train convert`"]);
+    place.run(&["eval", "run", "--adapter", "hrn"]).refused(&["`hrn` is no adapter of run (it has lora)"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
+    let place = Place::new();
+    let long = TINY.replace(
+        "steps = 12",
+        "steps = 80\ncheckpoint_every = 5\nschedule = \"constant\"\nwarmup_steps = 2\nlog_every = 1\neval_every = 10",
+    );
+    place.fit(&long, "whole", &[]);
+    let short = long.replace("steps = 80", "steps = 60");
+    place.write("config.toml", &short);
+    assert_eq!(
+        stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "hrm-step-000010", "-KILL").code,
+        None,
+        "killed"
+    );
+    let resume = |more: &[&str]| place.run(&[&["fit", "--out", "run", "--resume"], more].concat());
+    resume(&["--set", "train.steps=3"]).refused(&["steps done already: more than that are needed"]);
+    let longer = resume(&["--set", "train.steps=80"]);
+    assert_eq!(longer.code, Some(0), "{}", longer.stderr);
+    // A longer run from the beginning has the same.
+    let file = "adapters/hrm/adapter_model.safetensors";
+    assert!(fs::read(place.path("whole").join(file)).unwrap() == fs::read(place.path("run").join(file)).unwrap());
+    resume(&["--set", "train.steps=90"]).refused(&[
+        "run has finished `hrm` with the steps it was begun with",
+        "begin a new run with `path = \"run/adapters/hrm\"`",
+    ]);
+
+    place.write("config.toml", short.replace("schedule = \"constant\"\n", ""));
+    let arguments = ["fit", "config.toml", "--out", "cosine"];
+    assert_eq!(stop_at(&place, &arguments, "cosine", "hrm-step-000005", "-KILL").code, None, "killed");
+    let refused = place.run(&["fit", "--out", "cosine", "--resume", "--set", "train.steps=80"]);
+    refused
+        .refused(&["the schedule of the learning rate of `hrm` was laid out for 60 steps: for more, begin a new run"]);
+    assert_eq!(place.run(&["fit", "--out", "cosine", "--resume"]).code, Some(0), "as it was begun it goes on");
+}
+
+/// The model was made for 256 tokens.
+#[test]
+fn generation_ends_where_the_model_does() {
+    let place = Place::new();
+    let model = model();
+    let generate = |prompt: &str, tokens: &str| {
+        place.run(&["generate", "--model", &model, "--prompt", prompt, "--max-tokens", tokens, "--temperature", "1"])
+    };
+    let ended = generate("the in", "400");
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.is_empty() || ended.stderr.contains("note: this ends at 256 tokens"), "{}", ended.stderr);
+    generate(&"the in ".repeat(300), "4")
+        .refused(&["--prompt has", "the model was made for 256 (`max_position_embeddings`)"]);
+    place.run(&["chat", "/nonexistent/model"]).refused(&["/nonexistent/model does not exist"]);
+
+    place.write("book.txt", "the in the in on an to of and or the in it was so ".repeat(120));
+    let config = format!(
+        "name = \"long\"\n[task]\nkind = \"text\"\npath = \"book.txt\"\nlength = 300\n[backbone]\nkind = \"llama\"\nmodel = {model:?}\n\
+         [train]\nsteps = 1\nbatch_size = 1\neval_sequences = 1\n[[adapter]]\nkind = \"lora\"\nrank = 1\n"
+    );
+    let told = place.fit(&config, "run", &["--set", "task.validation_sequences=1"]).stderr;
+    assert!(told.contains("warning: sequences of 300 tokens for a model that was made for 256"), "{told}");
+    let quiet =
+        place.fit(&config, "short", &["--set", "task.validation_sequences=1", "--set", "task.length=256"]).stderr;
+    assert!(!quiet.contains("max_position_embeddings"), "{quiet}");
+}
