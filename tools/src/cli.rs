@@ -3,8 +3,8 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use crate::subject::Subject;
 use hankel_files::WeightSet;
-use hankel_lti::weighted::Band;
 use hankel_lti::{Method, OrderRule};
 use hankel_reduce::{LayerWeights, OrderChoice};
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ pub struct InspectArgs {
 pub struct ReduceArgs {
     /// Adapter directory, or a file with A, B, C[, D][, dt] (.safetensors, .npz)
     pub system: PathBuf,
-    /// The matrices are those of a system in continuous time, as with dt = 0 in the file
+    /// The matrices, those of weights as well, are those of a system in continuous time, as with dt = 0 in the file
     #[arg(long)]
     pub continuous: bool,
     /// Where the result goes: a directory for an adapter, a file for a system; it must not exist
@@ -76,6 +76,10 @@ pub struct ReduceArgs {
     /// How many states to keep
     #[command(flatten)]
     pub orders: OrderArgs,
+    /// With --budget or --total-bound: share states out over the layers by what they can cost a task, which `train eval
+    /// --record-gradients` measured; its file, or a run directory with it as gradients.json
+    #[arg(long, value_name = "FILE|RUN")]
+    pub task: Option<PathBuf>,
     /// How the smaller system is made
     #[arg(long, value_parser = method_parser(), default_value = Method::default().name())]
     pub method: Method,
@@ -85,9 +89,9 @@ pub struct ReduceArgs {
     /// The weights of the errors
     #[command(flatten)]
     pub weights: WeightArgs,
-    /// Measure and lower the error between two frequencies, in radians per step from 0 to pi
+    /// Measure and lower the error between two frequencies, in radians per step from 0 to pi, or, in continuous time, per unit of time
     #[arg(long, value_name = "LOW,HIGH", value_parser = band, allow_hyphen_values = true)]
-    pub band: Option<Band>,
+    pub band: Option<(f64, f64)>,
     /// Number of steps of time-limited Gramians
     #[arg(long, value_name = "T", required_if_eq("gramians", "time-limited"))]
     pub horizon: Option<usize>,
@@ -111,8 +115,8 @@ pub struct ReduceArgs {
 /// Weights of input and output: `||W (G - G_r) V||` is measured beside `||G - G_r||`.
 #[derive(Debug, Args)]
 pub struct WeightArgs {
-    /// Weight V of the input: a stable system (.safetensors, .npz) with as many outputs as the system has inputs, or what `train eval
-    /// --record-inputs` writes, one per layer
+    /// Weight V of the input: a stable system (.safetensors, .npz) with as many outputs as the system has inputs, in the system's time, or
+    /// what `train eval --record-inputs` writes, one per layer
     #[arg(long, value_name = "FILE")]
     pub weight: Option<PathBuf>,
     /// Weight W of the output: a stable system with as many inputs as the system has outputs, or one per layer
@@ -124,19 +128,18 @@ impl WeightArgs {
     /// Reads the files.
     ///
     /// # Errors
-    /// Files that hold no weights.
-    pub fn read(&self) -> anyhow::Result<LayerWeights> {
-        let read = |path: &Option<PathBuf>| path.as_deref().map(WeightSet::read).transpose();
+    /// Files that hold no weights, or none for `subject`.
+    pub fn read(&self, subject: &Subject, continuous: bool) -> anyhow::Result<LayerWeights> {
+        let read = |path: &Option<PathBuf>| {
+            path.as_deref().map(|path| WeightSet::read(path, |stored| subject.weight(stored, continuous))).transpose()
+        };
         Ok(LayerWeights { input: read(&self.weight)?, output: read(&self.output_weight)? })
     }
 }
 
-fn band(text: &str) -> Result<Band, String> {
+fn band(text: &str) -> Result<(f64, f64), String> {
     let ends = text.split_once(',').and_then(|(low, high)| Some((low.trim().parse().ok()?, high.trim().parse().ok()?)));
-    let Some((low, high)) = ends else {
-        return Err("expected two numbers, such as 0.1,0.5".into());
-    };
-    Band::new(low, high).map_err(|error| error.to_string())
+    ends.ok_or_else(|| "expected two numbers, such as 0.1,0.5".into())
 }
 
 /// Rules for the order, one at a time; without one, `--epsilon 0.01`.
@@ -185,7 +188,7 @@ pub struct VerifyArgs {
     pub full: PathBuf,
     /// What it was reduced to
     pub reduced: PathBuf,
-    /// The full matrices are those of a system in continuous time, as with dt = 0 in the file
+    /// The full matrices, and those of weights, are those of a system in continuous time, as with dt = 0 in the file
     #[arg(long)]
     pub continuous: bool,
     /// The weights that the certificate is about

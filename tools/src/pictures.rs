@@ -8,7 +8,7 @@ use hankel_lti::continuous::Bilinear;
 use hankel_lti::norms::FrequencyResponse;
 use hankel_lti::{OrderRule, SystemCertificate};
 use hankel_plots::{Axis, BarChart, Chart, Ink, Scale, Series, XyChart};
-use hankel_reduce::{Certificate, OrderChoice};
+use hankel_reduce::{Certificate, LayerWeights, OrderChoice};
 use std::f64::consts::PI;
 use std::path::Path;
 
@@ -96,7 +96,84 @@ fn error_chart(
         let count = certificate.layers.len();
         chart = chart.series(Series::line(legend(&layer.layer, i, count), points).ink(ink(i, count)));
     }
+    if let Some(band) = certificate.layers.first().and_then(|l| l.facts.weighted.as_ref()?.band) {
+        let (low, high) = band.ends();
+        for (angle, name) in [(low, "from"), (high, "to")] {
+            // The logarithmic axis has no place for frequency 0, and ends at the highest one.
+            if (f64::MIN_POSITIVE..PI).contains(&angle) {
+                chart = chart.vertical_line(map.map_or(angle, |map| map.frequency(angle)), name);
+            }
+        }
+    }
     Ok(if bounded { chart.horizontal_line(1.0, "bound") } else { chart })
+}
+
+/// Errors under weights over frequency: of a system with the weights themselves and the unweighted error, of layers relative to their
+/// bounds. `None` without weights.
+fn weighted_error_chart(
+    pairs: &[(LinearSystem, LinearSystem)],
+    certificate: &Certificate,
+    weights: &LayerWeights,
+    map: Option<Bilinear>,
+) -> Result<Option<XyChart>> {
+    if weights.files().is_none() {
+        return Ok(None);
+    }
+    let alone = matches!(&certificate.layers[..], [layer] if layer.layer == SYSTEM_LABEL);
+    let claimed = certificate.layers.iter().filter_map(|layer| layer.facts.weighted.as_ref());
+    let bounded = claimed.clone().all(|facts| facts.error_bound.is_some());
+    let (subtitle, label) = match (alone, bounded) {
+        (true, _) => ("largest singular values by frequency; V weighs the input, W the output", "gain"),
+        (false, true) => ("largest singular value of W (G − Gᵣ) V by frequency, relative to its bound", "error / bound"),
+        (false, false) => {
+            ("largest singular value of W (G − Gᵣ) V by frequency, relative to the norm of W G V", "error / ‖W G V‖")
+        }
+    };
+    let mut chart = XyChart::new("Weighted error of the reduction")
+        .subtitle(subtitle)
+        .x(frequency_axis(map))
+        .y(Axis::new(label).scale(Scale::Log10));
+    let count = certificate.layers.len();
+    for (i, ((full, reduced), layer)) in pairs.iter().zip(&certificate.layers).enumerate() {
+        let Some(facts) = &layer.facts.weighted else { continue };
+        let sides = weights.of(&layer.layer)?;
+        let difference = full.difference(reduced)?;
+        let weighted = sides.around(&difference)?;
+        let gains = |system: &LinearSystem, unit: f64| {
+            curve(&FrequencyResponse::new(system)?, facts.hinf_error_frequency, map, |gain| gain / unit)
+        };
+        if alone {
+            let product = match (&sides.input, &sides.output) {
+                (Some(_), None) => "(G − Gᵣ) V",
+                (None, _) => "W (G − Gᵣ)",
+                (Some(_), Some(_)) => "W (G − Gᵣ) V",
+            };
+            let all = [
+                ("V", sides.input.as_ref(), Ink::Muted),
+                ("W", sides.output.as_ref(), Ink::Slot(3)),
+                ("G − Gᵣ", Some(&difference), Ink::Slot(2)),
+                (product, Some(&weighted), Ink::Slot(0)),
+            ];
+            for (name, system, ink) in all {
+                let Some(system) = system else { continue };
+                let points = gains(system, 1.0)?;
+                if !points.is_empty() {
+                    chart = chart.series(Series::line(name, points).ink(ink));
+                }
+            }
+            chart = match facts.error_bound {
+                Some(bound) if bound > 0.0 => chart.horizontal_line(bound, format!("bound of {product}")),
+                _ => chart,
+            };
+            continue;
+        }
+        let unit = facts.error_bound.filter(|_| bounded).unwrap_or(facts.hinf_norm) / layer.facts.gate.abs();
+        if unit > 0.0 && facts.hinf_error > 1e-12 * facts.hinf_norm {
+            let points = gains(&weighted, unit)?;
+            chart = chart.series(Series::line(legend(&layer.layer, i, count), points).ink(ink(i, count)));
+        }
+    }
+    Ok(Some(if bounded && !alone { chart.horizontal_line(1.0, "bound") } else { chart }))
 }
 
 fn frequency_axis(map: Option<Bilinear>) -> Axis {
@@ -193,6 +270,7 @@ pub fn draw_all(
     folder: &Path,
     pairs: &[(LinearSystem, LinearSystem)],
     certificate: &Certificate,
+    weights: &LayerWeights,
     map: Option<Bilinear>,
 ) -> Result<PendingFolder> {
     let decays: Vec<Decay<'_>> = certificate
@@ -213,7 +291,10 @@ pub fn draw_all(
         }
         _ => ("orders", Box::new(order_chart(certificate))),
     };
-    let charts: [(&str, &dyn Chart); 3] = [("hankel_singular_values", &decay), ("error", &error), (name, &*last)];
+    let mut charts: Vec<(&str, &dyn Chart)> =
+        vec![("hankel_singular_values", &decay), ("error", &error), (name, &*last)];
+    let weighted = weighted_error_chart(pairs, certificate, weights, map)?;
+    charts.extend(weighted.as_ref().map(|chart| ("weighted_error", chart as &dyn Chart)));
     let folder = PendingFolder::create(folder, Existing::Refuse)?;
     for (name, chart) in charts {
         folder.write(&format!("{name}.svg"), chart.to_svg()?.as_bytes())?;

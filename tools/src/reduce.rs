@@ -8,7 +8,9 @@ use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
-use hankel_files::{AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE, WeightFile, recorded_states};
+use hankel_files::{
+    AdapterHashes, HrmAdapterFile, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states,
+};
 use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
 use hankel_lti::{LinearSystem, OrderRule, SystemCertificate};
 use hankel_plots::{Align, Table};
@@ -42,8 +44,9 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     let options = ReduceOptions {
         method: args.method,
         orders: args.orders.choice(),
-        gramians: gramians(args)?,
-        weights: args.weights.read()?,
+        gramians: gramians(args, &subject)?,
+        weights: args.weights.read(&subject, args.continuous)?,
+        task: task(args, &subject)?,
     };
     if args.no_certify {
         progress.stage("reduction");
@@ -66,7 +69,7 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
             Some(folder) => {
                 progress.stage("pictures");
                 let map = if let Subject::System { plant, .. } = &subject { plant.map } else { None };
-                Some(pictures::draw_all(folder, &reduction.systems, certificate, map)?)
+                Some(pictures::draw_all(folder, &reduction.systems, certificate, &options.weights, map)?)
             }
             None => None,
         };
@@ -164,10 +167,6 @@ fn of_stable_part(options: &ReduceOptions, plant: &Plant) -> Result<ReduceOption
                 "order {order} is below the {kept} poles outside the stability boundary, which are kept in any case"
             )
         })?;
-    }
-    let weighted = options.weights.files().is_some() || matches!(options.gramians, Gramians::FrequencyLimited(_));
-    if weighted && plant.map.is_some() {
-        bail!("weights and bands are those of systems in discrete time, and this one is in continuous time");
     }
     Ok(options)
 }
@@ -283,7 +282,23 @@ fn reduce_file(
     Ok(Reduction { certificate, systems: vec![(layer.system.clone(), stored.system)], content })
 }
 
-fn gramians(args: &ReduceArgs) -> Result<Gramians> {
+/// What errors cost the task, measured with this adapter.
+fn task(args: &ReduceArgs, subject: &Subject) -> Result<Option<(Sensitivities, WeightFile)>> {
+    let Some(path) = &args.task else { return Ok(None) };
+    let Subject::Adapter { hashes, .. } = subject else {
+        bail!("--task shares states out over the layers of an adapter; {} is one system", args.system.display());
+    };
+    if !matches!(args.orders.choice(), OrderChoice::Budget(_) | OrderChoice::TotalBound(_)) {
+        bail!("--task goes with --budget or --total-bound, which share states out over the layers");
+    }
+    let (sensitivities, file) = Sensitivities::read(path)?;
+    if sensitivities.adapter != hashes.weights {
+        bail!("{} was recorded with another adapter than {}; record it again", path.display(), args.system.display());
+    }
+    Ok(Some((sensitivities, file)))
+}
+
+fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
     let weighted = args.weights.weight.is_some() || args.weights.output_weight.is_some();
     let kind = args.gramians.unwrap_or(match args.band {
         Some(_) => GramiansArg::FrequencyLimited,
@@ -296,7 +311,9 @@ fn gramians(args: &ReduceArgs) -> Result<Gramians> {
         (GramiansArg::Empirical, None, Some(path), None) => Gramians::Empirical(recorded_states(path)?),
         (GramiansArg::Weighted, None, None, None) if weighted => Gramians::Weighted,
         (GramiansArg::Enns, None, None, None) if weighted => Gramians::Enns,
-        (GramiansArg::FrequencyLimited, None, None, Some(band)) if !weighted => Gramians::FrequencyLimited(band),
+        (GramiansArg::FrequencyLimited, None, None, Some(ends)) if !weighted => {
+            Gramians::FrequencyLimited(subject.band(ends)?)
+        }
         _ => bail!(
             "--horizon goes with --gramians time-limited, --states with empirical, --weight or --output-weight with weighted and \
              enns, --band with frequency-limited and without weights"
@@ -365,6 +382,7 @@ pub fn report(certificate: &Certificate) -> String {
          for the network's output.\n\n{table}"
     );
     out.push_str(&weighted_report(certificate));
+    out.push_str(&task_report(certificate));
     for layer in &certificate.layers {
         out += &note_on_slow_poles(&layer.layer, &layer.facts);
     }
@@ -382,6 +400,18 @@ fn note_on_slow_poles(label: &str, facts: &SystemCertificate) -> String {
     )
 }
 
+/// What the errors can cost the task, if states were shared out by that.
+fn task_report(certificate: &Certificate) -> String {
+    let Some(task) = &certificate.task else { return String::new() };
+    let bound = task.change_of_loss_bound.map_or_else(String::new, |bound| format!(", by their bounds {}", number(bound)));
+    format!(
+        "\nTo first order these errors change the loss of {} ({}) by at most {}{bound}; that is no guarantee.\n",
+        task.file.file,
+        number(task.loss),
+        number(task.change_of_loss)
+    )
+}
+
 /// The table of the weighted errors, if there are any.
 fn weighted_report(certificate: &Certificate) -> String {
     let weighted = || certificate.layers.iter().filter_map(|layer| Some((layer, layer.facts.weighted.as_ref()?)));
@@ -389,7 +419,13 @@ fn weighted_report(certificate: &Certificate) -> String {
     let title = match (first.band, &certificate.weights) {
         (Some(band), _) => {
             let (low, high) = band.ends();
-            format!("The largest errors at frequencies from {low} to {high} radians per step.")
+            match certificate.plant.and_then(|plant| plant.map()) {
+                None => format!("The largest errors at frequencies from {low} to {high} radians per step."),
+                Some(map) => {
+                    let [low, high] = [low, high].map(|angle| number(map.frequency(angle)));
+                    format!("The largest errors at frequencies from {low} to {high} radians per unit of time.")
+                }
+            }
         }
         (None, Some(files)) => {
             let side = |name: &str, file: &Option<WeightFile>| file.as_ref().map(|f| format!("{name} by {}", f.file));

@@ -4,7 +4,8 @@ use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, Time, parse_arrays};
 use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE};
-use hankel_lti::LtiError;
+use hankel_lti::weighted::Band;
+use hankel_lti::{LinearSystem, LtiError};
 use hankel_reduce::{LayerAnalysis, Plant, PlantFacts, analyse};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -61,13 +62,7 @@ impl Subject {
         let bytes = hankel_io::input::read(path)?;
         let mut stored = StoredSystem::parse(path, parse_arrays(path, &bytes)?)?;
         if continuous {
-            if let Time::Discrete { step: Some(step) } = stored.time {
-                bail!(
-                    "{}: its sampling time dt is {step}: it runs in discrete time, not in continuous time",
-                    path.display()
-                );
-            }
-            stored.time = Time::Continuous;
+            stored = in_continuous_time(stored).with_context(|| path.display().to_string())?;
         }
         let plant = other
             .map_or_else(|| Plant::new(&stored), |other| other.beside(&stored))
@@ -79,6 +74,29 @@ impl Subject {
     pub fn hashes(&self) -> AdapterHashes {
         match self {
             Self::Adapter { hashes, .. } | Self::System { hashes, .. } => hashes.clone(),
+        }
+    }
+
+    /// A weight in discrete time, as what it weighs is; `continuous` is that of [`Subject::load`].
+    ///
+    /// # Errors
+    /// A weight that is not stable, or in another time.
+    pub fn weight(&self, stored: &StoredSystem, continuous: bool) -> hankel_lti::Result<LinearSystem> {
+        match self {
+            Self::Adapter { .. } => stored.system(),
+            Self::System { plant, .. } if continuous => plant.weight(&in_continuous_time(stored.clone())?),
+            Self::System { plant, .. } => plant.weight(stored),
+        }
+    }
+
+    /// The band between two frequencies, which are angles per step or, in continuous time, per unit of time.
+    ///
+    /// # Errors
+    /// Ends out of range.
+    pub fn band(&self, ends: (f64, f64)) -> hankel_lti::Result<Band> {
+        match self {
+            Self::Adapter { .. } => Band::new(ends.0, ends.1),
+            Self::System { plant, .. } => plant.band(ends),
         }
     }
 
@@ -97,10 +115,19 @@ impl Subject {
                 if plant.system.states() == 0 {
                     bail!("{}: {}", path.display(), LtiError::NoStates);
                 }
-                let layer = LayerAnalysis::new(SYSTEM_LABEL, plant.system.clone(), 1.0);
-                Ok(vec![layer.with_context(|| path.display().to_string())?])
+                Ok(vec![plant.analyse(SYSTEM_LABEL).with_context(|| path.display().to_string())?])
             }
         }
+    }
+}
+
+/// What `--continuous` says of a file.
+fn in_continuous_time(stored: StoredSystem) -> hankel_lti::Result<StoredSystem> {
+    match stored.time {
+        Time::Discrete { step: Some(step) } => Err(LtiError::Unsupported(format!(
+            "its sampling time dt is {step}: it runs in discrete time, not in continuous time"
+        ))),
+        _ => Ok(StoredSystem { time: Time::Continuous, ..stored }),
     }
 }
 

@@ -46,7 +46,7 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
         check_hash(&certificate_path, "full", certificate.full.as_ref(), &hashes, &args.full)?;
         check_hash(&certificate_path, "reduced", certificate.reduced.as_ref(), &reduced_hashes, &args.reduced)?;
     }
-    let weights = args.weights.read()?;
+    let weights = args.weights.read(&full, args.continuous)?;
     check_weights(&certificate_path, certificate.as_ref(), &weights)?;
     let verification = match (&full, &reduced) {
         (Subject::Adapter { adapter: a, .. }, Subject::Adapter { adapter: b, .. }) => {
@@ -163,8 +163,11 @@ fn plant_problems(full: &Plant, reduced: &Plant, certificate: Option<&Certificat
     if kept > KEPT_TOLERANCE || kept.is_nan() {
         problems.push(format!("the part that was to be kept has changed by {kept:.1e} of the norm"));
     }
-    if let Some(certificate) = certificate.filter(|certificate| certificate.plant != full.facts()) {
-        problems.push(format!("the certificate is about {:?}, measured {:?}", certificate.plant, full.facts()));
+    if let Some(certificate) = certificate {
+        let (claimed, found) = (certificate.plant.unwrap_or_default(), full.facts().unwrap_or_default());
+        if !claimed.agrees(&found) {
+            problems.push(format!("the certificate is about {claimed:?}, measured {found:?}"));
+        }
     }
     Ok(problems)
 }

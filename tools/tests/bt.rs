@@ -4,8 +4,10 @@ use faer::{Mat, MatRef};
 use hankel_files::arrays::{Precision, parse, serialize};
 use hankel_files::npz;
 use hankel_files::system_file::{arrays_to_bytes, parse_arrays, system_from_arrays};
+use hankel_files::sensitivity::LayerSensitivity;
 use hankel_files::{
-    HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, StateRecord, TRAINED_BACKBONE_FILE,
+    AdapterBytes, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, Sensitivities, StateRecord,
+    TRAINED_BACKBONE_FILE,
 };
 use hankel_lti::{GramianFactors, Method};
 use hankel_reduce::Certificate;
@@ -831,4 +833,116 @@ fn weighted_systems_are_files_too() {
     assert!(chosen["total"]["order"].as_u64().unwrap() <= 2);
     succeed(dir, &["reduce", "g.npz", "-o", "band.npz", "--order", "2", "--band", "0.5,3.1"]);
     succeed(dir, &["verify", "g.npz", "band.npz"]);
+}
+
+#[test]
+fn weights_of_a_plant_in_continuous_time_run_in_its_time() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_chain(&dir.join("plant.npz"), Some(0.0));
+    write_chain(&dir.join("untimed.npz"), None);
+    let weight = |name: &str, pole: f64, dt: Option<f64>| {
+        let of = |x: f64| Mat::from_fn(1, 1, |_, _| x);
+        let (a, b, dt) = (of(pole), of(-pole), dt.map(of));
+        let mut arrays = vec![("A", a.as_ref()), ("B", b.as_ref()), ("C", b.as_ref())];
+        arrays.extend(dt.as_ref().map(|dt| ("dt", dt.as_ref())));
+        write_arrays(&dir.join(name), &arrays);
+    };
+    weight("low.npz", -0.5, Some(0.0));
+    weight("untimed-low.npz", -0.5, None);
+    weight("sampled.npz", -0.5, Some(0.1));
+    weight("integrator.npz", 0.0, Some(0.0));
+    let facts = |out: &str| {
+        let bytes = fs::read(dir.join(format!("{out}.certificate.json"))).unwrap();
+        serde_json::from_slice::<Certificate>(&bytes).unwrap()
+    };
+    for (out, options) in [
+        ("in.npz", vec!["--weight", "low.npz"]),
+        ("out.npz", vec!["--output-weight", "low.npz"]),
+        ("band.npz", vec!["--band", "0,1.5"]),
+    ] {
+        let table =
+            succeed(dir, &[&["reduce", "plant.npz", "-o", out, "--order", "4", "--plots", &out[..2]], &options[..]].concat());
+        assert!(out != "band.npz" || table.contains("from 0 to 1.500 radians per unit of time"), "{table}");
+        let found = facts(out);
+        let weighted = found.layers[0].facts.weighted.as_ref().unwrap();
+        assert_eq!((weighted.holds, found.layers[0].facts.holds), (Some(true), Some(true)), "{table}");
+        assert!(found.plant.unwrap().rate.is_some_and(|rate| rate > 0.0));
+        let weights = if out == "band.npz" { &[][..] } else { &options[..] };
+        succeed(dir, &[&["verify", "plant.npz", out], weights].concat());
+        assert_eq!(dir.join(&out[..2]).join("weighted_error.svg").exists(), out != "band.npz");
+    }
+    // Under --continuous a file without dt is one of continuous time, and so is its weight.
+    let options = ["--continuous", "--weight", "untimed-low.npz"];
+    succeed(dir, &[&["reduce", "untimed.npz", "-o", "same.npz", "--order", "4"], &options[..]].concat());
+    let error = |out: &str| facts(out).layers[0].facts.weighted.as_ref().unwrap().hinf_error;
+    assert_eq!(error("same.npz"), error("in.npz"));
+
+    let refused = |full: &str, weight: &str, words: &[&str]| {
+        fail(dir, &["reduce", full, "-o", "x.npz", "--order", "4", "--weight", weight], 2, words);
+    };
+    refused("plant.npz", "untimed-low.npz", &["untimed-low.npz", "continuous time", "dt = 0"]);
+    refused("plant.npz", "sampled.npz", &["sampled.npz", "continuous time"]);
+    refused("plant.npz", "integrator.npz", &["integrator.npz", "not stable"]);
+    let a = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 } else { 0.1 });
+    let (b, c, dt) = (Mat::from_fn(2, 1, |_, _| 1.0), Mat::from_fn(1, 2, |_, j| 1.0 + j as f64), Mat::from_fn(1, 1, |_, _| 0.2));
+    write_arrays(&dir.join("d.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())]);
+    refused("d.npz", "low.npz", &["low.npz", "continuous time"]);
+    refused("d.npz", "sampled.npz", &["sampling time dt is 0.1, that of the system 0.2"]);
+    fail(dir, &["reduce", "plant.npz", "-o", "x.npz", "--band", "2,1"], 2, &["band", "above the low end"]);
+}
+
+#[test]
+fn states_are_shared_out_by_what_they_cost_a_task() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 8, 12).save(&dir.join("full")).unwrap();
+    let weights = AdapterBytes::read(&dir.join("full")).unwrap().hashes().weights;
+    fs::create_dir(dir.join("run")).unwrap();
+    let layer = |layer: &str, sensitivity| LayerSensitivity { layer: layer.into(), sensitivity };
+    let recorded = |adapter: &str, layers| Sensitivities {
+        format: Sensitivities::FORMAT,
+        adapter: adapter.into(),
+        sequences: 1,
+        loss: 2.0,
+        layers,
+    };
+    let save = |name: &str, adapter: &str, layers| recorded(adapter, layers).save(&dir.join(name)).unwrap();
+    save("even.json", &weights, vec![layer("layer 0", 0.5), layer("layer 1", 0.5)]);
+    save("run/gradients.json", &weights, vec![layer("layer 0", 1e-4), layer("layer 1", 1.0)]);
+    save("other.json", "00", vec![layer("layer 0", 0.5), layer("layer 1", 0.5)]);
+    save("one.json", &weights, vec![layer("layer 0", 0.5)]);
+    let orders = |name: &str| -> Vec<usize> {
+        read_certificate(&dir.join(name)).layers.iter().map(|layer| layer.facts.order).collect()
+    };
+    succeed(dir, &["reduce", "full", "-o", "plain", "--budget", "8"]);
+    let said = succeed(dir, &["reduce", "full", "-o", "even", "--budget", "8", "--task", "even.json"]);
+    assert!(said.contains("To first order these errors change the loss of even.json (2.000)"), "{said}");
+    succeed(dir, &["reduce", "full", "-o", "tilted", "--budget", "8", "--task", "run"]);
+    // Layers that matter alike share states out as without a task; what costs nothing gets what is left.
+    assert_eq!(orders("even"), orders("plain"));
+    assert!(orders("tilted")[1] > orders("plain")[1] && orders("tilted").iter().sum::<usize>() == 8);
+    let certificate = read_certificate(&dir.join("tilted"));
+    let task = certificate.task.clone().unwrap();
+    let expected: f64 = certificate.layers.iter().zip([1e-4, 1.0]).map(|(l, c)| c * l.facts.hinf_error).sum();
+    assert!((task.change_of_loss / expected - 1.0).abs() < 1e-12);
+    assert!(task.change_of_loss <= task.change_of_loss_bound.unwrap() * (1.0 + 1e-6));
+    // The fewest states for a bound of the change of the loss.
+    let tolerance = format!("{}", task.change_of_loss_bound.unwrap() * 1.0001);
+    succeed(dir, &["reduce", "full", "-o", "least", "--total-bound", &tolerance, "--task", "run"]);
+    assert!(orders("least").iter().sum::<usize>() <= 8);
+    succeed(dir, &["verify", "full", "tilted"]);
+    let mut certificate = certificate;
+    certificate.task.as_mut().unwrap().change_of_loss *= 0.9;
+    fs::write(dir.join("tilted/certificate.json"), serde_json::to_vec(&certificate).unwrap()).unwrap();
+    fail(dir, &["verify", "full", "tilted"], 1, &["change of the loss"]);
+
+    let refused = |more: &[&str], words: &[&str]| fail(dir, &[&["reduce", "full", "-o", "x"], more].concat(), 2, words);
+    refused(&["--order", "4", "--task", "even.json"], &["--task goes with --budget"]);
+    refused(&["--budget", "4", "--task", "other.json"], &["other.json", "another adapter"]);
+    refused(&["--budget", "4", "--task", "one.json"], &["one.json knows nothing of layer 1"]);
+    refused(&["--budget", "4", "--task", "nowhere"], &["nowhere"]);
+    refused(&["--budget", "4", "--task", "full/adapter_config.json"], &["--record-gradients"]);
+    low_pass(&dir.join("low.npz"), 12, 0.9);
+    refused(&["--budget", "4", "--task", "even.json", "--weight", "low.npz"], &["analytic Gramians only"]);
 }

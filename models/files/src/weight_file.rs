@@ -4,16 +4,14 @@ use super::arrays::{NamedArrays, serialize};
 use super::error::{Result, WeightsError};
 use super::hrm_config::HrmSite;
 use super::hrm_file::{layer_label, sha256};
-use super::system_file::{parse_arrays, system_arrays, system_from_arrays};
+use super::system_file::{StoredSystem, parse_arrays, system_arrays};
 use hankel_io::{Existing, write_file};
-use hankel_lti::LinearSystem;
+use hankel_lti::{LinearSystem, LtiError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Weights by the label of their layer (`layer 3`), or one for all.
-// There is one in a command.
-#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there are two of them")]
 pub enum WeightSet {
@@ -33,17 +31,25 @@ pub struct WeightFile {
 }
 
 impl WeightSet {
-    /// Reads a system file (`A`, `B`, `C`[, `D`]), or one that [`save_weights`] wrote.
+    /// Reads a system file (`A`, `B`, `C`[, `D`][, `dt`]), or one that [`save_weights`] wrote. `prepare` makes a stable system in discrete
+    /// time of what is stored: [`StoredSystem::system`] where nothing runs in continuous time.
     ///
     /// # Errors
-    /// Arrays that are missing, unexpected or misshapen, by name; a weight that is not stable.
-    pub fn read(path: &Path) -> Result<(Self, WeightFile)> {
+    /// Arrays that are missing, unexpected or misshapen, by name; what `prepare` refuses.
+    pub fn read(
+        path: &Path,
+        prepare: impl Fn(&StoredSystem) -> std::result::Result<LinearSystem, LtiError>,
+    ) -> Result<(Self, WeightFile)> {
         let bytes = hankel_io::input::read(path)?;
         let of = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let file = WeightFile { file: of, sha256: sha256(&bytes) };
         let arrays = parse_arrays(path, &bytes)?;
+        let system = |what: &str, arrays: NamedArrays| {
+            let stored = StoredSystem::parse(path, arrays)?;
+            prepare(&stored).map_err(|reason| WeightsError::content(path, format!("{what}: {reason}")))
+        };
         if !arrays.keys().any(|name| name.starts_with(PREFIX)) {
-            return Ok((Self::All(system(path, "the weight", arrays)?), file));
+            return Ok((Self::All(system("the weight", arrays)?), file));
         }
         let mut layers: BTreeMap<String, NamedArrays> = BTreeMap::new();
         for (name, array) in arrays {
@@ -56,7 +62,7 @@ impl WeightSet {
             layers.entry(label).or_default().insert(entry, array);
         }
         let layers = layers.into_iter().map(|(label, arrays)| {
-            let weight = system(path, &label, arrays)?;
+            let weight = system(&label, arrays)?;
             Ok((label, weight))
         });
         Ok((Self::PerLayer(layers.collect::<Result<_>>()?), file))
@@ -87,10 +93,6 @@ pub fn save_weights(path: &Path, weights: &[(usize, HrmSite, LinearSystem)]) -> 
 
 const PREFIX: &str = "layers.";
 
-fn system(path: &Path, what: &str, arrays: NamedArrays) -> Result<LinearSystem> {
-    system_from_arrays(path, arrays)?.map_err(|reason| WeightsError::content(path, format!("{what}: {reason}")))
-}
-
 /// The label of the layer, and `A`, `B`, `C` or `D`.
 fn entry_of(name: &str) -> Option<(String, String)> {
     let (layer, rest) = name.strip_prefix(PREFIX)?.split_once('.')?;
@@ -116,7 +118,7 @@ mod tests {
         };
         let weights = [(0, HrmSite::Mlp, weight(0.5)), (3, HrmSite::Attention, weight(0.25))];
         save_weights(&path, &weights).unwrap();
-        let (set, file) = WeightSet::read(&path).unwrap();
+        let (set, file) = WeightSet::read(&path, StoredSystem::system).unwrap();
         assert_eq!((file.file.as_str(), file.sha256.len()), ("weights.safetensors", 64));
         for (layer, site, weight) in &weights {
             assert_eq!(set.of(&layer_label(*layer, *site)), Some(weight));
@@ -130,7 +132,7 @@ mod tests {
             let scaled: Vec<_> = arrays.iter().map(|(name, by)| (*name, &m * faer::Scale(*by))).collect();
             let arrays: Vec<_> = scaled.iter().map(|(name, m)| (*name, m.as_ref())).collect();
             std::fs::write(&path, arrays_to_bytes(&path, &arrays).unwrap()).unwrap();
-            WeightSet::read(&path).unwrap_err().to_string()
+            WeightSet::read(&path, StoredSystem::system).unwrap_err().to_string()
         };
         assert!(error("a.npz", &[("layers.0.mlp.states", 1.0)]).contains("names like layers.0.mlp.weight.A"));
         assert!(error("b.npz", &[("layers.0.mlp.weight.A", 0.5)]).contains("the array B is missing"));

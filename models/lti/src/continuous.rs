@@ -9,6 +9,10 @@
 //!
 //! It leaves both Gramians, the Hankel singular values, the H-infinity norm of every difference and so every bound as they are (K.
 //! Glover, Int. J. Control 39 (1984), section 2). The angular frequency `omega` becomes the angle `2 atan(omega / rate)`.
+//!
+//! Mapped with the same rate, a weight keeps all of this: the image of the cascade `G V` is the cascade of the images, state by state, so
+//! Gramians under weights are those of continuous time. So are Gramians in a band, since `(z - A_d)^-1 B_d = (rate - i omega) / sqrt(2 rate)
+//! (i omega - A)^-1 B` and `d angle = 2 rate / (rate^2 + omega^2) d omega`.
 
 use super::linalg::product;
 use super::{LtiError, Mode, Result, StateMatrix};
@@ -20,6 +24,29 @@ use faer::{Mat, MatRef, Scale, c64};
 pub struct Bilinear {
     /// The angular frequency that becomes a quarter of a turn per step, above 0.
     pub rate: f64,
+}
+
+/// A system in continuous time with its map.
+#[derive(Debug, Clone)]
+pub struct Continuous {
+    /// The map to discrete time.
+    pub map: Bilinear,
+    /// State matrix.
+    pub a: StateMatrix,
+    /// Input matrix, [d, m].
+    pub b: Mat<f64>,
+    /// Output matrix, [p, d].
+    pub c: Mat<f64>,
+    /// Direct term, [p, m].
+    pub d: Mat<f64>,
+}
+
+impl Continuous {
+    /// `L A R, L B, C R`.
+    pub(crate) fn projected(&self, left: &Mat<f64>, right: &Mat<f64>) -> (Mat<f64>, Mat<f64>, Mat<f64>) {
+        let a = product(left.as_ref(), self.a.apply(right.as_ref()).as_ref());
+        (a, product(left.as_ref(), self.b.as_ref()), product(self.c.as_ref(), right.as_ref()))
+    }
 }
 
 /// The matrices A, B, C, D of a system.
@@ -45,6 +72,11 @@ impl Bilinear {
     /// The angular frequency of an angle in [0, pi); infinite at pi.
     pub fn frequency(self, angle: f64) -> f64 {
         if angle >= std::f64::consts::PI { f64::INFINITY } else { self.rate * (0.5 * angle).tan() }
+    }
+
+    /// The angle of an angular frequency, the inverse of [`Bilinear::frequency`].
+    pub fn angle(self, frequency: f64) -> f64 {
+        2.0 * (frequency / self.rate).atan()
     }
 
     /// The system in discrete time.
@@ -168,7 +200,7 @@ mod tests {
                 map.continuous(&system.0, system.1.as_ref(), system.2.as_ref(), Some(system.3.as_ref())).unwrap();
             let original = (a.clone(), b, c, d);
             for omega in [0.1, 1.0, 7.0] {
-                let angle = 2.0 * f64::atan(omega / map.rate);
+                let angle = map.angle(omega);
                 assert!((map.frequency(angle) / omega - 1.0).abs() < 1e-14);
                 let expected = at(&original, c64::new(0.0, omega));
                 for found in [at(&system, c64::from_polar(1.0, angle)), at(&back, c64::new(0.0, omega))] {

@@ -4,7 +4,8 @@ use super::hrm::linear_system;
 use super::options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
 use super::weighting::Weighting;
 use faer::Mat;
-use hankel_files::{HrmAdapterFile, HrmLayerFile};
+use hankel_files::{HrmAdapterFile, HrmLayerFile, Sensitivities};
+use hankel_lti::continuous::Continuous;
 use hankel_lti::order::{allocate_budget, allocate_total_bound};
 use hankel_lti::{Bound, GramianFactors, HankelSpectrum, LinearSystem, LtiError, OrderRule};
 use rayon::prelude::*;
@@ -24,6 +25,8 @@ pub struct LayerAnalysis {
     pub spectrum: HankelSpectrum,
     /// What its error is weighted by, if anything ([`weigh`](crate::weigh)).
     pub weighting: Option<Weighting>,
+    /// The matrices that the system is the image of, in continuous time.
+    pub continuous: Option<Continuous>,
 }
 
 impl LayerAnalysis {
@@ -36,7 +39,7 @@ impl LayerAnalysis {
             _ => GramianFactors::analytic(&system).map_err(of_layer)?,
         };
         let spectrum = HankelSpectrum::new(&factors).map_err(of_layer)?;
-        Ok(Self { label, system, gate, factors, spectrum, weighting: None })
+        Ok(Self { label, system, gate, factors, spectrum, weighting: None, continuous: None })
     }
 
     /// Hankel singular values of the gated system (R6), descending.
@@ -73,6 +76,30 @@ pub(super) fn layer_system(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Re
 
 pub(super) fn analyse_layer(adapter: &HrmAdapterFile, layer: &HrmLayerFile) -> Result<LayerAnalysis> {
     LayerAnalysis::new(layer.label(), layer_system(adapter, layer)?, layer.gate)
+}
+
+/// Values times what they can cost the task: the sum of `sensitivity 2 (sigma_{r+1} + ...)` bounds the change of the loss to first order.
+fn scale_by_sensitivity(
+    layers: &[LayerAnalysis],
+    options: &ReduceOptions,
+    spectra: &mut [Vec<f64>],
+    sensitivities: &Sensitivities,
+    file: &str,
+) -> Result<()> {
+    let refuse = |reason: String| Err(LtiError::Unsupported(reason).into());
+    if matches!(options.orders, OrderChoice::PerLayer(_)) {
+        return refuse("a task shares states out over the layers: give a budget or a total bound with it".into());
+    }
+    if options.gramians != Gramians::Analytic {
+        return refuse("what errors cost a task is known for analytic Gramians only".into());
+    }
+    for (layer, values) in layers.iter().zip(spectra) {
+        let Some(sensitivity) = sensitivities.of(&layer.label) else {
+            return Err(ReduceError::Mismatch(format!("{file} knows nothing of {}", layer.label)));
+        };
+        values.iter_mut().for_each(|value| *value *= sensitivity);
+    }
+    Ok(())
 }
 
 /// Orders for all layers.
@@ -120,7 +147,10 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         return Err(ReduceError::Layer { label: layer.label.clone(), reason });
     }
     let gated = |l: &LayerAnalysis| l.deciding().values().iter().map(|s| l.gate.abs() * s).collect();
-    let spectra: Vec<Vec<f64>> = layers.iter().map(gated).collect();
+    let mut spectra: Vec<Vec<f64>> = layers.iter().map(gated).collect();
+    if let Some((sensitivities, file)) = &options.task {
+        scale_by_sensitivity(layers, options, &mut spectra, sensitivities, &file.file)?;
+    }
     let rank = |l: &LayerAnalysis| if l.gate == 0.0 { 0 } else { l.deciding().rank() };
     let ranks: Vec<usize> = layers.iter().map(rank).collect();
     match options.orders {

@@ -3,7 +3,7 @@
 use super::options::OrderChoice;
 use super::plant::PlantFacts;
 use super::weighting::WeightFiles;
-use hankel_files::AdapterHashes;
+use hankel_files::{AdapterHashes, Sensitivities, WeightFile};
 use hankel_lti::SystemCertificate;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,43 @@ pub struct CertificateTotal {
     pub holds: Option<bool>,
 }
 
+/// What the errors can change in the loss of a task, to first order: no guarantee, since the loss is not linear in them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskFacts {
+    /// The file of the sensitivities.
+    #[serde(flatten)]
+    pub file: WeightFile,
+    /// The loss before.
+    pub loss: f64,
+    /// Loss per unit of error, layer by layer.
+    pub sensitivities: Vec<f64>,
+    /// `sum of sensitivity times hinf_error`.
+    pub change_of_loss: f64,
+    /// `sum of sensitivity times error_bound`; absent where a layer has none.
+    pub change_of_loss_bound: Option<f64>,
+}
+
+impl TaskFacts {
+    /// Of layers that the sensitivities are known of; of others they are 0.
+    pub fn new((sensitivities, file): &(Sensitivities, WeightFile), layers: &[LayerCertificate]) -> Self {
+        let of = |layer: &LayerCertificate| sensitivities.of(&layer.layer).unwrap_or(0.0);
+        Self {
+            file: file.clone(),
+            loss: sensitivities.loss,
+            sensitivities: layers.iter().map(of).collect(),
+            change_of_loss: layers.iter().map(|layer| of(layer) * layer.facts.hinf_error).sum(),
+            change_of_loss_bound: layers.iter().map(|layer| Some(of(layer) * layer.facts.error_bound?)).sum(),
+        }
+    }
+
+    /// Whether the sums are those of the claimed sensitivities and the errors measured.
+    pub fn follows_from(&self, measured: &[LayerCertificate]) -> bool {
+        let sum: f64 = self.sensitivities.iter().zip(measured).map(|(c, layer)| c * layer.facts.hinf_error).sum();
+        let size: f64 = self.sensitivities.iter().zip(measured).map(|(c, layer)| c * layer.facts.hinf_norm).sum();
+        self.sensitivities.len() == measured.len() && (self.change_of_loss - sum).abs() <= 1e-6 * sum + 1e-9 * size
+    }
+}
+
 /// Contents of `certificate.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
@@ -54,6 +91,9 @@ pub struct Certificate {
     /// The weights of the weighted errors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<WeightFiles>,
+    /// What errors cost the task that states were shared out by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskFacts>,
     /// Sum over the layers.
     pub total: CertificateTotal,
     /// Layer by layer.
@@ -92,6 +132,7 @@ impl Certificate {
             reduced: None,
             plant: None,
             weights: None,
+            task: None,
             total: total(&layers),
             layers,
         }

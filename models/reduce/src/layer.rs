@@ -6,7 +6,7 @@ use faer::{Mat, MatRef};
 use hankel_lti::certificate::{Claim, SystemCertificate};
 use hankel_lti::modal::to_modal;
 use hankel_lti::{
-    GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix, reduce,
+    GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix, methods, reduce,
 };
 
 /// A reduced layer with its certificate and the change of state that led to it.
@@ -115,6 +115,9 @@ fn reduce_to(
             Some(gramians.spectrum.clone())
         }
     };
+    if let Some(continuous) = layer.continuous.as_ref().filter(|_| method == methods::h2::METHOD) {
+        return methods::h2::reduce_continuous(system, continuous, &layer.spectrum, order);
+    }
     reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)
 }
 

@@ -14,13 +14,13 @@ mod verify;
 mod weighting;
 
 pub use analysis::{LayerAnalysis, analyse, choose_orders};
-pub use certificate::{CERTIFICATE_FILE, Certificate, CertificateTotal, LayerCertificate, total};
+pub use certificate::{CERTIFICATE_FILE, Certificate, CertificateTotal, LayerCertificate, TaskFacts, total};
 pub use hankel_files::RecordedStates;
 pub use layer::{LayerReduction, Purpose, reduce_system, reduce_uncertified};
 pub use options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
 pub use plant::{Plant, PlantFacts};
 pub use verify::{LayerVerification, Verification, verify, verify_layer};
-pub use weighting::{LayerWeights, WeightFiles, Weighting, weigh};
+pub use weighting::{LayerWeights, WeightFiles, Weighting, weigh, weigh_with};
 
 use faer::MatRef;
 use hankel_files::arrays::Precision;
@@ -57,8 +57,9 @@ pub fn reduce_systems(
         .collect::<Result<_>>()?;
     let certified = systems.iter().zip(&reductions);
     let layers = certified.map(|(s, r)| LayerCertificate { layer: s.label.clone(), facts: r.certificate.clone() });
-    let certificate =
-        Certificate { weights: options.weights.files(), ..Certificate::new(options.orders, layers.collect()) };
+    let mut certificate = Certificate::new(options.orders, layers.collect());
+    certificate.weights = options.weights.files();
+    certificate.task = options.task.as_ref().map(|task| TaskFacts::new(task, &certificate.layers));
     Ok((reductions, certificate))
 }
 

@@ -1,7 +1,7 @@
 //! What is asked of a reduction, and how it can fail.
 
 use super::weighting::LayerWeights;
-use hankel_files::RecordedStates;
+use hankel_files::{RecordedStates, Sensitivities, WeightFile};
 use hankel_lti::weighted::Band;
 use hankel_lti::{GramianSource, LtiError, Method, OrderRule};
 use serde::{Deserialize, Serialize};
@@ -91,4 +91,6 @@ pub struct ReduceOptions {
     pub gramians: Gramians,
     /// What errors are weighted by.
     pub weights: LayerWeights,
+    /// What an error of each layer costs a task: states are shared out over layers by it.
+    pub task: Option<(Sensitivities, WeightFile)>,
 }

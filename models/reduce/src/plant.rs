@@ -2,22 +2,42 @@
 //!
 //! What is reduced is the stable part in discrete time; the rest of the file's system is kept and put back.
 
+use super::analysis::LayerAnalysis;
 use super::options::Result;
 use faer::{Mat, MatRef};
 use hankel_files::system_file::{StoredSystem, Time};
-use hankel_lti::continuous::{Bilinear, Matrices};
+use hankel_lti::continuous::{Bilinear, Continuous, Matrices};
 use hankel_lti::norms::{FrequencyResponse, hinf_sweep};
 use hankel_lti::split::{Kept, Split, split, split_leading};
+use hankel_lti::weighted::Band;
 use hankel_lti::{LinearSystem, LtiError, Projection, StateMatrix};
 use serde::{Deserialize, Serialize};
 
 /// What a certificate says about a system beyond its stable part in discrete time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct PlantFacts {
     /// Whether it runs in continuous time. Norms and bounds are the same in both; frequencies are angles of the bilinear map.
     pub continuous: bool,
     /// Poles that are not inside the stability boundary. Their part is kept as it is and is in no other number.
     pub kept_poles: usize,
+    /// Rate of the bilinear map, in continuous time: the angular frequency of an angle is `rate tan(angle / 2)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+}
+
+impl PlantFacts {
+    /// The bilinear map, in continuous time.
+    pub fn map(&self) -> Option<Bilinear> {
+        self.rate.map(|rate| Bilinear { rate })
+    }
+
+    /// Whether a claim is what was found. Of the rate, which rounding of eigenvalues decides, and which older certificates have not, only
+    /// digits that matter are compared.
+    pub fn agrees(&self, found: &Self) -> bool {
+        let rates = self.rate.zip(found.rate);
+        (self.continuous, self.kept_poles) == (found.continuous, found.kept_poles)
+            && rates.is_none_or(|(claimed, found)| (claimed / found - 1.0).abs() < 1e-6)
+    }
 }
 
 /// A system made ready to be reduced.
@@ -79,8 +99,72 @@ impl Plant {
 
     /// What a certificate says about it; `None` for a stable system in discrete time.
     pub fn facts(&self) -> Option<PlantFacts> {
-        let facts = PlantFacts { continuous: self.map.is_some(), kept_poles: self.kept.a.states() };
+        let facts = PlantFacts {
+            continuous: self.map.is_some(),
+            kept_poles: self.kept.a.states(),
+            rate: self.map.map(|map| map.rate),
+        };
         (facts != PlantFacts::default()).then_some(facts)
+    }
+
+    /// The stable part, ready to be reduced; it is called `label`.
+    ///
+    /// # Errors
+    /// Those of [`LayerAnalysis::new`].
+    pub fn analyse(&self, label: &str) -> Result<LayerAnalysis> {
+        let mut layer = LayerAnalysis::new(label, self.system.clone(), 1.0)?;
+        if let Some(map) = self.map {
+            let (a, b, c, d) = matrices(&self.system);
+            let (a, b, c, d) = map.continuous(&a, b.as_ref(), c.as_ref(), Some(d.as_ref()))?;
+            layer.continuous = Some(Continuous { map, a, b, c, d });
+        }
+        Ok(layer)
+    }
+
+    /// A weight of this system's input or output, in discrete time as the system is.
+    ///
+    /// # Errors
+    /// A weight in another time; one that is not stable.
+    pub fn weight(&self, stored: &StoredSystem) -> hankel_lti::Result<LinearSystem> {
+        let Some(map) = self.map else {
+            return match (self.time, stored.time) {
+                (Time::Discrete { step: Some(own) }, Time::Discrete { step: Some(step) }) if own != step => Err(
+                    LtiError::Unsupported(format!("its sampling time dt is {step}, that of the system {own}")),
+                ),
+                _ => stored.system(),
+            };
+        };
+        if stored.time != Time::Continuous {
+            return Err(LtiError::Unsupported(
+                "the system runs in continuous time, the weight does not: it has no dt = 0".into(),
+            ));
+        }
+        let StoredSystem { a, b, c, d, .. } = stored;
+        LinearSystem::with_any_poles(a.clone(), b.clone(), c.clone(), d.clone())?;
+        let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
+        LinearSystem::new(a, b, c, Some(d)).map_err(|error| match error {
+            LtiError::Unstable { .. } => {
+                LtiError::Unsupported("it is not stable: a pole has no negative real part".into())
+            }
+            other => other,
+        })
+    }
+
+    /// The band between two frequencies, in radians per step or per unit of time.
+    ///
+    /// # Errors
+    /// Ends out of range.
+    pub fn band(&self, (low, high): (f64, f64)) -> hankel_lti::Result<Band> {
+        match self.map {
+            None => Band::new(low, high),
+            Some(_) if low.is_nan() || low < 0.0 => {
+                Err(LtiError::OutOfRange { name: "band (low end)", value: low, range: "not negative" })
+            }
+            Some(_) if high.is_nan() || high <= low => {
+                Err(LtiError::OutOfRange { name: "band (high end)", value: high, range: "above the low end" })
+            }
+            Some(map) => Band::new(map.angle(low), map.angle(high)),
+        }
     }
 
     /// The whole system that has `reduced` in place of its stable part, in the time of the file.
@@ -178,7 +262,7 @@ fn join((a, b, c, d): Matrices, (a2, b2, c2, d2): Matrices) -> Matrices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Gramians, LayerAnalysis, Purpose, reduce_system};
+    use crate::{Gramians, Purpose, reduce_system};
     use hankel_lti::Method;
 
     /// A chain of three masses on springs, from force to position, whose chain floats: a double integrator.
@@ -198,8 +282,9 @@ mod tests {
     #[test]
     fn integrators_of_a_continuous_plant_are_kept() {
         let plant = Plant::new(&chain()).unwrap();
-        assert_eq!(plant.facts(), Some(PlantFacts { continuous: true, kept_poles: 2 }));
-        let layer = LayerAnalysis::new("system", plant.system.clone(), 1.0).unwrap();
+        let facts = plant.facts().unwrap();
+        assert_eq!((facts.continuous, facts.kept_poles, facts.rate), (true, 2, plant.map.map(|map| map.rate)));
+        let layer = plant.analyse("system").unwrap();
         let purpose = Purpose { direct_term: true, single: false };
         for method in Method::ALL {
             let small = reduce_system(&layer, method, 2, &Gramians::Analytic, purpose).unwrap();

@@ -41,7 +41,10 @@ impl Verification {
             layers.iter().map(|l| LayerCertificate { layer: l.layer.clone(), facts: l.measured.clone() }).collect();
         let total = total(&measured);
         let norms: f64 = layers.iter().map(|l| l.measured.hinf_norm).sum();
-        let problems = certificate.map_or_else(Vec::new, |c| total_problems(&c.total, &total, norms));
+        let mut problems = certificate.map_or_else(Vec::new, |c| total_problems(&c.total, &total, norms));
+        if certificate.and_then(|c| c.task.as_ref()).is_some_and(|task| !task.follows_from(&measured)) {
+            problems.push("the change of the loss is not the sum of sensitivities times errors".into());
+        }
         let passed = problems.is_empty() && layers.iter().all(|l| l.problems.is_empty());
         Self { passed, problems, total, layers }
     }

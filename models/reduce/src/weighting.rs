@@ -36,7 +36,11 @@ impl LayerWeights {
         (files != WeightFiles::default()).then_some(files)
     }
 
-    fn of(&self, label: &str) -> hankel_lti::Result<Weights> {
+    /// The weights of a layer.
+    ///
+    /// # Errors
+    /// A file that has none for this layer.
+    pub fn of(&self, label: &str) -> hankel_lti::Result<Weights> {
         let side = |side: &Option<(WeightSet, WeightFile)>| {
             let Some((set, file)) = side else { return Ok(None) };
             set.of(label)
@@ -86,10 +90,20 @@ pub fn weigh(layers: Vec<LayerAnalysis>, source: GramianSource, weights: &LayerW
 }
 
 pub(super) fn weigh_layer(
-    mut layer: LayerAnalysis,
+    layer: LayerAnalysis,
     source: GramianSource,
     weights: &LayerWeights,
 ) -> Result<LayerAnalysis> {
+    let of_layer = weights.of(&layer.label);
+    let of_layer = of_layer.map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })?;
+    weigh_with(layer, source, &of_layer)
+}
+
+/// As [`weigh`] for one layer and weights that come from no file.
+///
+/// # Errors
+/// A weight that does not fit, by the name of the layer.
+pub fn weigh_with(mut layer: LayerAnalysis, source: GramianSource, weights: &Weights) -> Result<LayerAnalysis> {
     let weighting = weighting(&layer, source, weights);
     layer.weighting = weighting.map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })?;
     Ok(layer)
@@ -98,9 +112,8 @@ pub(super) fn weigh_layer(
 fn weighting(
     layer: &LayerAnalysis,
     source: GramianSource,
-    weights: &LayerWeights,
+    of_layer: &Weights,
 ) -> hankel_lti::Result<Option<Weighting>> {
-    let of_layer = weights.of(&layer.label)?;
     let (system, spectrum) = (&layer.system, &layer.spectrum);
     let gramians = match source {
         _ if system.states() == 0 => None,
@@ -110,15 +123,15 @@ fn weighting(
         GramianSource::FrequencyLimited(_) if !of_layer.is_empty() => {
             return Err(LtiError::Unsupported("errors are measured in a band or under weights, not both".into()));
         }
-        GramianSource::Weighted => Some(Weighted::modified(system, spectrum, &of_layer)?),
-        GramianSource::Enns => Some(Weighted::enns(system, &layer.factors, &of_layer)?),
+        GramianSource::Weighted => Some(Weighted::modified(system, spectrum, of_layer)?),
+        GramianSource::Enns => Some(Weighted::enns(system, &layer.factors, of_layer)?),
         GramianSource::FrequencyLimited(band) => Some(Weighted::band(system, spectrum, band)?),
         GramianSource::Analytic | GramianSource::TimeLimited(_) | GramianSource::Empirical => None,
     };
     let emphasis = match source {
         GramianSource::FrequencyLimited(band) => Emphasis::Band(band),
         _ if of_layer.is_empty() => return Ok(None),
-        _ => Emphasis::Weights(of_layer),
+        _ => Emphasis::Weights(of_layer.clone()),
     };
     Ok(Some(Weighting { emphasis, gramians }))
 }

@@ -11,13 +11,19 @@
 //! computes what IRKA does (S. Gugercin, A. C. Antoulas and C. Beattie, SIAM J. Matrix Anal. Appl. 30 (2008)) without eigenvectors. It
 //! need not descend: the best iterate is kept, and balanced truncation where none is better. The optimum found is a local one. The
 //! H-infinity error has no bound.
+//!
+//! The bilinear map does not keep H2 norms. In continuous time ([`reduce_continuous`]) the projections are those of the continuous
+//! matrices; X and Y, which are blocks of Gramians, are still those of the images. Since `(z - A_d)^-1 B_d = (rate - i omega) / sqrt(2 rate)
+//! (i omega - A)^-1 B`, the H2 norm of a strictly proper `(A, B, C)` is that of the image `(A_d, B_d, C)` with C left as it is.
 
 use super::{Bound, Definition, Method, Projection, Reduced, bt, project};
+use crate::continuous::Continuous;
 use crate::linalg::{compress_columns, product};
 use crate::norms::h2_norm;
 use crate::stein::{Powers, stein_factor};
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
+use faer::Mat;
 
 /// H2-optimal approximation.
 pub const METHOD: Method = Method(&Definition {
@@ -40,35 +46,103 @@ fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Res
     if order == 0 || order == system.states() {
         return Ok(start);
     }
-    let Some(Projection { left, right }) = search(system, &start) else { return Ok(start) };
+    // An orthogonal change of inputs and outputs leaves the norm as it is.
+    let (b, c) = (compress_columns(system.b()), compress_columns(system.c().transpose()).transpose().to_owned());
+    let full = Image { a: system.a().to_dense(), b, measured: c.clone(), c };
+    let projected = |left: &Mat<f64>, right: &Mat<f64>| {
+        let a = product(left.as_ref(), product(full.a.as_ref(), right.as_ref()).as_ref());
+        let (b, c) = (product(left.as_ref(), full.b.as_ref()), product(full.c.as_ref(), right.as_ref()));
+        Some(Image { a, b, measured: c.clone(), c })
+    };
+    let Some(Projection { left, right }) = search(&full, &start, projected) else { return Ok(start) };
     let Ok(found) = project(system, left, right, None) else { return Ok(start) };
     let error = |reduced: &Reduced| h2_norm(&system.difference(&reduced.system)?);
     Ok(if error(&found)? < error(&start)? { found } else { start })
 }
 
-/// The best projection of the iteration, if one is better than the start.
-fn search(system: &LinearSystem, start: &Reduced) -> Option<Projection> {
-    let a = system.a().to_dense();
-    // An orthogonal change of inputs and outputs leaves the norm as it is.
-    let b = compress_columns(system.b());
-    let c = compress_columns(system.c().transpose()).transpose().to_owned();
+/// As [`METHOD`] does, for the H2 norm in continuous time. `image` is the system in discrete time, with its Hankel singular values; the
+/// reduced system is an image, too, and its projection is to be applied to the continuous matrices.
+///
+/// # Errors
+/// Those of balanced truncation.
+pub fn reduce_continuous(
+    image: &LinearSystem,
+    continuous: &Continuous,
+    spectrum: &HankelSpectrum,
+    order: usize,
+) -> Result<Reduced> {
+    let balanced = (bt::METHOD.0.reduce)(image, spectrum, order)?;
+    let Some(start) = balanced.projection.clone() else { return Ok(balanced) };
+    let image_of = |projection: &Projection| -> Result<Reduced> {
+        let Projection { left, right } = projection;
+        let (a, b, c) = continuous.projected(left, right);
+        let (a, b, c, d) = continuous.map.discrete(&StateMatrix::Dense(a), b.as_ref(), c.as_ref(), Some(continuous.d.as_ref()))?;
+        let system = LinearSystem::new(a, b, c, Some(d))?;
+        Ok(Reduced { system, projection: Some(projection.clone()), bound: None, kept: None })
+    };
+    let start = image_of(&start)?;
+    if order == 0 || order == image.states() {
+        return Ok(start);
+    }
+    let small = Continuous {
+        b: compress_columns(continuous.b.as_ref()),
+        c: compress_columns(continuous.c.transpose()).transpose().to_owned(),
+        ..continuous.clone()
+    };
+    let image_of_matrices = |a: &StateMatrix, b: Mat<f64>, measured: Mat<f64>| -> Result<Image> {
+        let (a, b, c, _) = small.map.discrete(a, b.as_ref(), measured.as_ref(), None)?;
+        Ok(Image { a: a.to_dense(), b, c, measured })
+    };
+    let full = image_of_matrices(&small.a, small.b.clone(), small.c.clone())?;
+    let projected = |left: &Mat<f64>, right: &Mat<f64>| {
+        let (a, b, c) = small.projected(left, right);
+        image_of_matrices(&StateMatrix::Dense(a), b, c).ok()
+    };
+    let Some(found) = search(&full, &start, projected) else { return Ok(start) };
+    let Ok(found) = image_of(&found) else { return Ok(start) };
+    let error = |reduced: &Reduced| {
+        let Some(Projection { right, .. }) = &reduced.projection else { return Ok(f64::INFINITY) };
+        let strictly = |system: &LinearSystem, c: Mat<f64>| {
+            LinearSystem::new(system.a().clone(), system.b().to_owned(), c, None)
+        };
+        let full = strictly(image, continuous.c.clone())?;
+        let reduced = strictly(&reduced.system, product(continuous.c.as_ref(), right.as_ref()))?;
+        h2_norm(&full.difference(&reduced)?)
+    };
+    Ok(if error(&found)? < error(&start)? { found } else { start })
+}
+
+/// A system as the iteration sees it.
+struct Image {
+    a: Mat<f64>,
+    b: Mat<f64>,
+    c: Mat<f64>,
+    /// The output matrix with which its H2 norm is the one that counts.
+    measured: Mat<f64>,
+}
+
+/// The best projection of the iteration, if one is better than the start. `projected` is the image of a projected system.
+fn search(
+    full: &Image,
+    start: &Reduced,
+    projected: impl Fn(&Mat<f64>, &Mat<f64>) -> Option<Image>,
+) -> Option<Projection> {
     let Projection { left, right } = start.projection.as_ref()?;
     let (mut left, mut right) = (left.clone(), right.clone());
-    let powers = Powers::of(a.as_ref());
+    let powers = Powers::of(full.a.as_ref());
     let mut best: Option<(f64, Projection)> = None;
     let (mut start_cost, mut previous) = (f64::INFINITY, f64::INFINITY);
     for iteration in 0..=ITERATIONS {
-        let a_r = product(left.as_ref(), product(a.as_ref(), right.as_ref()).as_ref());
-        let (b_r, c_r) = (product(left.as_ref(), b.as_ref()), product(c.as_ref(), right.as_ref()));
+        let Some(Image { a: a_r, b: b_r, c: c_r, measured }) = projected(&left, &right) else { break };
         let stable = StateMatrix::Dense(a_r.clone()).spectral_radius().is_ok_and(|radius| radius < 1.0);
         if !stable {
             break;
         }
         let Ok(factor) = stein_factor(a_r.as_ref(), b_r.as_ref()) else { break };
-        let x = powers.sylvester(product(b.as_ref(), b_r.transpose()).as_ref(), a_r.transpose());
+        let x = powers.sylvester(product(full.b.as_ref(), b_r.transpose()).as_ref(), a_r.transpose());
         // ||G - G_r||^2 = ||G||^2 + ||G_r||^2 - 2 <G, G_r>, without the part that does not change.
-        let size = product(c_r.as_ref(), factor.as_ref()).norm_l2().powi(2);
-        let both = product(c_r.transpose(), product(c.as_ref(), x.as_ref()).as_ref());
+        let size = product(measured.as_ref(), factor.as_ref()).norm_l2().powi(2);
+        let both = product(measured.transpose(), product(full.measured.as_ref(), x.as_ref()).as_ref());
         let inner: f64 = (0..both.nrows()).map(|i| both[(i, i)]).sum();
         let cost = size - 2.0 * inner;
         if !cost.is_finite() {
@@ -83,7 +157,7 @@ fn search(system: &LinearSystem, start: &Reduced) -> Option<Projection> {
             break;
         }
         previous = cost;
-        let y = powers.transposed_sylvester(product(c.transpose(), c_r.as_ref()).as_ref(), a_r.as_ref());
+        let y = powers.transposed_sylvester(product(full.c.transpose(), c_r.as_ref()).as_ref(), a_r.as_ref());
         let (w, v) = (y.qr().compute_thin_Q(), x.qr().compute_thin_Q());
         left = product(w.transpose(), v.as_ref()).partial_piv_lu().solve(w.transpose());
         right = v;
@@ -98,7 +172,6 @@ fn search(system: &LinearSystem, start: &Reduced) -> Option<Projection> {
 mod tests {
     use super::*;
     use crate::GramianFactors;
-    use faer::Mat;
 
     #[test]
     fn the_first_order_conditions_hold() {

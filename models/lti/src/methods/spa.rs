@@ -9,7 +9,7 @@
 //! It keeps the gain at frequency 0 and makes a direct term. Y. Liu and B. D. O. Anderson, Int. J. Control 50 (1989). Bound of
 //! balanced truncation. SLICOT: AB09BD; MATLAB: `balred` with `StateProjection = 'MatchDC'`.
 
-use super::{Bound, Definition, Method, Projection, Reduced};
+use super::{Bound, Definition, Method, Reduced};
 use crate::linalg::{above, beside, product};
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
@@ -59,10 +59,7 @@ fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Res
     }
     Ok(Reduced {
         system: LinearSystem::new(StateMatrix::Dense(a_r), b_r, c_r, Some(d_r))?,
-        projection: Some(Projection {
-            left: left.subrows(0, order).to_owned(),
-            right: right.subcols(0, order).to_owned(),
-        }),
+        projection: None,
         bound: spectrum.guarantee(order),
         kept: None,
     })

@@ -2,4 +2,5 @@
 
 #[path = "../../../lti/tests/all/common/mod.rs"]
 mod common;
+mod golden_plants;
 mod hrm_file;
