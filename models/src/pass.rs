@@ -39,6 +39,8 @@ pub struct Pass<'a> {
     pub trajectories: Option<&'a mut Vec<Trajectory>>,
     /// Append what every stream adapter reads.
     pub inputs: Option<&'a mut Vec<SiteInput>>,
+    /// Add zeros to what every stream adapter puts out, and append them (`[batch, T, d_model]`): the gradient by them is that by the output.
+    pub probes: Option<&'a mut Vec<SiteInput>>,
     /// Append how large is what every stream adapter adds.
     pub contributions: Option<&'a mut Vec<Contribution>>,
     /// Where documents begin in a batch of one sequence that holds several, end to end; the first begins at 0. Positions,

@@ -11,10 +11,11 @@ use hankel_core::with_precision;
 use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::weights::hrm_file::layer_label;
-use hankel_models::weights::{StateRecord, TRAINED_BACKBONE_FILE, save_weights};
+use hankel_models::weights::{AdapterBytes, StateRecord, TRAINED_BACKBONE_FILE, save_weights};
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
-    BackboneSnapshot, FittedWeight, evaluate_and_generate, position_warning, record_inputs, record_states, to_lines,
+    BackboneSnapshot, FittedWeight, evaluate_and_generate, position_warning, record_gradients, record_inputs,
+    record_states, to_lines,
 };
 use hankel_trainer::parallel::{Group, check_same};
 use hankel_trainer::report::Run;
@@ -51,6 +52,10 @@ pub struct Args {
     /// stable vector autoregression per layer, of the order that sequences held out are likeliest under
     #[arg(long, value_name = "FILE.safetensors")]
     record_inputs: Option<PathBuf>,
+    /// Measure how much an error in each layer of the adapter (one, linear and recurrent) can change the loss on these sequences, for
+    /// `bt reduce --budget N --task FILE`
+    #[arg(long, value_name = "FILE.json")]
+    record_gradients: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
     /// Print the scores as JSON
@@ -136,13 +141,17 @@ fn evaluate(
     if available == 0 {
         bail!("the task of {} has no {part} sequences", args.run.display());
     }
-    for (option, file) in [("--record-states", &args.record_states), ("--record-inputs", &args.record_inputs)] {
+    for (option, file, extension) in [
+        ("--record-states", &args.record_states, "safetensors"),
+        ("--record-inputs", &args.record_inputs, "safetensors"),
+        ("--record-gradients", &args.record_gradients, "json"),
+    ] {
         let Some(file) = file else { continue };
         if args.adapter.len() != 1 {
             bail!("{option} records one adapter: name it with --adapter");
         }
-        if file.extension().is_none_or(|extension| extension != "safetensors") || file.exists() {
-            bail!("{option} {}: expected the name of a new file ending in .safetensors", file.display());
+        if file.extension().is_none_or(|found| found != extension) || file.exists() {
+            bail!("{option} {}: expected the name of a new file ending in .{extension}", file.display());
         }
     }
     let names = if args.adapter.is_empty() {
@@ -157,7 +166,7 @@ fn evaluate(
     let mut interrupted = None;
     for (name, directory) in names.into_iter().zip(directories) {
         let model = attach(snapshot, directory.as_deref(), config.task.sequence_length())?;
-        let trained = directory.is_some_and(|directory| directory.join(TRAINED_BACKBONE_FILE).is_file());
+        let trained = directory.as_ref().is_some_and(|directory| directory.join(TRAINED_BACKBONE_FILE).is_file());
         if config.backbone.trains_with_adapter() && !trained {
             tell!(
                 "warning: `{name}` comes without {TRAINED_BACKBONE_FILE}: it is evaluated on the backbone as it was before \
@@ -185,6 +194,13 @@ fn evaluate(
             let weights: Vec<_> = weights.into_iter().map(|w| (w.layer, w.site, w.system)).collect();
             save_weights(file, &weights)?;
             tell!("weights of {} layers written to {}", weights.len(), file.display());
+        }
+        if let Some(file) = args.record_gradients.as_ref().filter(|_| group.is_root()) {
+            let of_adapter = directory.as_deref().map(AdapterBytes::read).transpose()?;
+            let hash = of_adapter.map_or_else(String::new, |bytes| bytes.hashes().weights);
+            let found = record_gradients(&model, task, split, sequences, batch_size, &hash).with_context(|| name.clone())?;
+            found.save(file)?;
+            tell!("sensitivities of {} layers on {} sequences written to {}", found.layers.len(), found.sequences, file.display());
         }
         let evaluated = evaluate_and_generate(group, &model, task, split, sequences, batch_size, smoothing, None)?;
         let Some((scores, lines)) = evaluated else {

@@ -1,6 +1,10 @@
 //! The commands on small runs: what they write, print and exit with.
 
 use crate::common::{Finished, Place, TINY};
+use hankel_models::lti::norms::{FrequencyResponse, hinf_norm};
+use hankel_models::reduce::hrm::linear_system;
+use hankel_models::weights::system_file::StoredSystem;
+use hankel_models::weights::{AdapterBytes, HrmAdapterFile, HrmLayerFile, Sensitivities, WeightSet};
 use hankel_trainer::tasks::maestro::events::{Note, decode, quantize, token};
 use hankel_trainer::tasks::maestro::midi;
 use std::fs;
@@ -161,8 +165,9 @@ fn weights_are_fitted_to_what_an_adapter_reads() {
     let finished = record("hrm", "weights.safetensors", "20");
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(finished.stderr.contains("layer 1: autoregression of order"), "{}", finished.stderr);
-    let (weights, _) = hankel_models::weights::WeightSet::read(&place.path("weights.safetensors")).unwrap();
-    let adapter = hankel_models::weights::HrmAdapterFile::load(&place.path("run/adapters/hrm")).unwrap();
+    let weights = place.path("weights.safetensors");
+    let (weights, _) = WeightSet::read(&weights, StoredSystem::system).unwrap();
+    let adapter = HrmAdapterFile::load(&place.path("run/adapters/hrm")).unwrap();
     for layer in &adapter.layers {
         let weight = weights.of(&layer.label()).unwrap();
         assert_eq!((weight.outputs(), weight.inputs()), (layer.width, layer.state_dim));
@@ -172,6 +177,47 @@ fn weights_are_fitted_to_what_an_adapter_reads() {
     record("hrm", "weights.safetensors", "20").refused(&["weights.safetensors", "new file"]);
     record("hrm", "few.safetensors", "3").refused(&["3 sequences are too few"]);
     assert!(!place.path("none.safetensors").exists() && !place.path("few.safetensors").exists());
+}
+
+/// The sensitivities bound what a change of the adapter does to the loss, to first order.
+#[test]
+fn sensitivities_bound_the_change_of_the_loss() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let record = |adapter: &str, file: &str| {
+        let more = ["--sequences", "20", "--record-gradients", file];
+        place.run(&[&["eval", "run", "--json", "--adapter", adapter][..], &more].concat())
+    };
+    let finished = record("hrm", "run/gradients.json");
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("sensitivities of 2 layers on 20 sequences"), "{}", finished.stderr);
+    let loss = |finished: &Finished| {
+        json(&finished.stdout)[0]["scores"]["metrics"]["loss"].as_f64().expect("the loss is among the metrics")
+    };
+    let (sensitivities, _) = Sensitivities::read(&place.path("run")).unwrap();
+    assert!((sensitivities.loss / loss(&finished) - 1.0).abs() < 1e-5, "{}", sensitivities.loss);
+    let folder = place.path("run/adapters/hrm");
+    let adapter = HrmAdapterFile::load(&folder).unwrap();
+    assert_eq!(sensitivities.adapter, AdapterBytes::read(&folder).unwrap().hashes().weights);
+    // A gate that is a little wider changes every layer's transfer function by a share of its norm.
+    let share = 1e-3;
+    let mut changed = adapter.clone();
+    for layer in &mut changed.layers {
+        layer.gate *= 1.0 + share;
+    }
+    changed.save(&place.path("changed")).unwrap();
+    fs::copy(folder.join("trained_backbone.safetensors"), place.path("changed/trained_backbone.safetensors")).unwrap();
+    let norm = |layer: &HrmLayerFile| {
+        let system = linear_system(layer, adapter.config.discretization).unwrap();
+        hinf_norm(&FrequencyResponse::new(&system).unwrap()).unwrap().0.value * layer.gate.abs()
+    };
+    let bound: f64 = adapter.layers.iter().map(|l| sensitivities.of(&l.label()).unwrap() * share * norm(l)).sum();
+    let after = place.run(&["eval", "run", "--json", "--adapter", "changed", "--sequences", "20"]);
+    let change = (loss(&after) - loss(&finished)).abs();
+    assert!(change > 0.0 && change <= 1.1 * bound, "{change} {bound}");
+    record("none", "none.json").refused(&["none", "no gradients to record"]);
+    record("hrm", "run/gradients.json").refused(&["gradients.json", "new file ending in .json"]);
+    assert!(!place.path("none.json").exists());
 }
 
 #[test]

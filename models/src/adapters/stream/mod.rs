@@ -35,7 +35,7 @@ use crate::pass::{Pass, SiteInput, Trajectory};
 use crate::settings::{Key, SettingsError, Table};
 use crate::weights::{self, HrmInput, HrmSite as StreamSite};
 use hankel_core::{Error, Result, Tensor, no_grad};
-use hankel_ops::{Gate, add_linear, add_scaled, linear, narrow_time, scan};
+use hankel_ops::{Gate, add, add_linear, add_scaled, linear, narrow_time, scan};
 use serde::{Serialize, de::DeserializeOwned};
 use std::any::Any;
 use std::path::Path;
@@ -341,8 +341,17 @@ impl Stream {
         if let Some(read) = &mut pass.inputs {
             read.push(SiteInput { layer, site: self.site, x: x.detach() });
         }
+        let probed;
+        let residual = if let Some(probes) = &mut pass.probes {
+            let zeros = inputs.residual.full_like(inputs.residual.shape().clone(), 0.0)?.parameter()?;
+            probed = add(inputs.residual, &zeros)?;
+            probes.push(SiteInput { layer, site: self.site, x: zeros });
+            &probed
+        } else {
+            inputs.residual
+        };
         if let Some(recurrence) = self.adapter.recurrence()? {
-            return self.add_recurrence(&recurrence, layer, (inputs.residual, x), pass);
+            return self.add_recurrence(&recurrence, layer, (residual, x), pass);
         }
         let y = if let Some(state) = &mut pass.state {
             let memories = &mut state.layer(layer).streams;
@@ -352,8 +361,8 @@ impl Stream {
         } else {
             pass.by_document(&[x], |x| Ok(self.output(x[0], None)?.0))?
         };
-        pass.contribution((layer, self.site), inputs.residual, || Ok(y.clone()))?;
-        add_scaled(inputs.residual, &y, &self.gate.tensor())
+        pass.contribution((layer, self.site), residual, || Ok(y.clone()))?;
+        add_scaled(residual, &y, &self.gate.tensor())
     }
 
     /// `h + gate C s`, in one pass.

@@ -6,13 +6,25 @@ use crate::tasks::{Batch, TokenPrediction};
 use anyhow::{Context, Result, bail};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_io::{Existing, write_file};
-use hankel_models::weights::TRAINED_BACKBONE_FILE;
+use hankel_models::weights::{HrmSite, TRAINED_BACKBONE_FILE};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
-use hankel_models::{AdapterSet, Backbone, Contribution, Parameter, Pass, State, StepKey};
+use hankel_models::{AdapterSet, Backbone, Contribution, Parameter, Pass, SiteInput, State, StepKey};
 use hankel_ops::Targets;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A stream adapter's input, and the gradient by its output.
+pub struct SiteGradient {
+    /// Index of the layer.
+    pub layer: usize,
+    /// Its site.
+    pub site: HrmSite,
+    /// `[batch, T, d_model]`.
+    pub read: Tensor,
+    /// `[batch, T, d_model]`.
+    pub gradient: Tensor,
+}
 
 /// A backbone with adapters. Cloning shares the parameters.
 #[derive(Clone)]
@@ -68,6 +80,28 @@ impl Model {
             }
         }
         Ok((losses, gradients))
+    }
+
+    /// The loss of a batch, summed over its targets, and what every stream adapter reads with the gradient of that sum by its output.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn output_gradients(&self, batch: &Batch) -> hankel_core::Result<(f64, Vec<SiteGradient>)> {
+        let (mut inputs, mut probes) = (Vec::new(), Vec::new());
+        let pass = Pass {
+            documents: documents(batch),
+            inputs: Some(&mut inputs),
+            probes: Some(&mut probes),
+            ..Pass::evaluation()
+        };
+        let loss = self.loss(batch, (0.0, 1.0), pass)?;
+        let mut gradients = loss.backward()?;
+        let site = |(input, probe): (SiteInput, SiteInput)| {
+            // What the loss does not depend on has no gradient.
+            let gradient = gradients.take(&probe.x).unwrap_or_else(|| probe.x.detach());
+            SiteGradient { layer: probe.layer, site: probe.site, read: input.x, gradient }
+        };
+        Ok((loss.item()?, inputs.into_iter().zip(probes).map(site).collect()))
     }
 
     fn training(&self, batch: &Batch, key: StepKey) -> Pass<'static> {
