@@ -5,7 +5,7 @@
 
 trains one adapter per seed on bytes (weighted.toml) and on the automaton (truncation.toml without its truncations), records what each
 adapter reads on training data, truncates it by every method, and evaluates each on validation data. One line per figure is
-appended to docs/results/weighted-small.jsonl; what is there already is not done again. `--table` prints the table.
+appended to docs/results/weighted/small.jsonl; what is there already is not done again. `--table` prints the table.
 """
 
 import argparse
@@ -115,10 +115,11 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--programs", type=Path, default=ROOT / "target" / "release", help="folder of train and bt")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "weighted", help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results" / "weighted-small.jsonl")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results" / "weighted" / "small.jsonl")
     parser.add_argument("--table", action="store_true", help="print the table of what was measured, and measure nothing")
     arguments = parser.parse_args()
     if not arguments.table:
+        arguments.results.parent.mkdir(parents=True, exist_ok=True)
         done = {(row["task"], row["seed"], row["method"], row["order"]) for row in load(arguments.results)}
 
         def write(row):
