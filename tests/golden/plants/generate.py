@@ -59,7 +59,8 @@ def slicot_case(rng, routine, method, continuous, outside, order):
     n, m, p = 8, 2, 3
     a, b, c, d = plant(rng, n, m, p, continuous, outside)
     dico, alpha = ("C", 0.0) if continuous else ("D", 1.0)
-    job = "N" if method == "bfsr" else "B"
+    # Singular perturbation is balancing-free: with JOB = "B" slycot 0.7.1's discrete one does not keep the gain at frequency 0.
+    job = "B" if method == "bt" else "N"
     if routine == "ab09ad":
         _, ar, br, cr, values = slycot.ab09ad(dico, job, "N", n, m, p, a, b, c, nr=order)
         reduced, ns = (ar, br, cr, d), n
@@ -83,14 +84,16 @@ def slicot_case(rng, routine, method, continuous, outside, order):
 
 
 def h2_case(rng, n, m, p, order):
-    a, b, c, _ = plant(rng, n, m, p, True, 0)
-    full = LTIModel.from_matrices(a, b, c)
-    balanced = BTReductor(full).reduce(order)
-    errors = {"bt": (full - balanced).h2_norm()}
-    # From balanced truncation on, as bt does: the optimum found is a local one.
-    for name, reductor in (("irka", IRKAReductor), ("tsia", TSIAReductor)):
-        errors[name] = (full - reductor(full).reduce(balanced, tol=1e-12, maxit=200)).h2_norm()
-    return {"system": weighted.system_json((a, b, c, np.zeros((p, m)))), "order": order, "h2_errors": errors}
+    """A system on which both iterations from balanced truncation on end at the same local optimum."""
+    while True:
+        a, b, c, _ = plant(rng, n, m, p, True, 0)
+        full = LTIModel.from_matrices(a, b, c)
+        balanced = BTReductor(full).reduce(order)
+        errors = {"bt": (full - balanced).h2_norm()}
+        for name, reductor in (("irka", IRKAReductor), ("tsia", TSIAReductor)):
+            errors[name] = (full - reductor(full).reduce(balanced, tol=1e-12, maxit=60)).h2_norm()
+        if abs(errors["irka"] / errors["tsia"] - 1) < 1e-3:
+            return {"system": weighted.system_json((a, b, c, np.zeros((p, m)))), "order": order, "h2_errors": errors}
 
 
 def hinf(g):
@@ -174,7 +177,7 @@ def main():
         "versions": versions,
         "frequencies": FREQUENCIES,
         "slicot": slicot,
-        "h2": [h2_case(rng, 6, 1, 1, 2), h2_case(rng, 8, 1, 3, 3)],
+        "h2": [h2_case(np.random.default_rng(seed), 6, 1, 2, 3) for seed in (1, 2)],
         "weighted": [weighted_case(rng, 6, 2, 2, 3), weighted_case(rng, 7, 1, 3, 3)],
         "band": [band_case(rng, 4, 2, 2, 2, 0.0, 0.6), band_case(rng, 4, 2, 3, 2, 0.5, 3.0)],
     }

@@ -185,12 +185,12 @@ fn sensitivities_bound_the_change_of_the_loss() {
     let place = Place::new();
     place.fit(TINY, "run", &[]);
     let record = |adapter: &str, file: &str| {
-        let more = ["--sequences", "20", "--record-gradients", file];
+        let more = ["--sequences", "16", "--record-gradients", file];
         place.run(&[&["eval", "run", "--json", "--adapter", adapter][..], &more].concat())
     };
     let finished = record("hrm", "run/gradients.json");
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert!(finished.stderr.contains("sensitivities of 2 layers on 20 sequences"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("sensitivities of 2 layers on 16 sequences"), "{}", finished.stderr);
     let loss = |finished: &Finished| {
         json(&finished.stdout)[0]["scores"]["metrics"]["loss"].as_f64().expect("the loss is among the metrics")
     };
@@ -212,7 +212,7 @@ fn sensitivities_bound_the_change_of_the_loss() {
         hinf_norm(&FrequencyResponse::new(&system).unwrap()).unwrap().0.value * layer.gate.abs()
     };
     let bound: f64 = adapter.layers.iter().map(|l| sensitivities.of(&l.label()).unwrap() * share * norm(l)).sum();
-    let after = place.run(&["eval", "run", "--json", "--adapter", "changed", "--sequences", "20"]);
+    let after = place.run(&["eval", "run", "--json", "--adapter", "changed", "--sequences", "16"]);
     let change = (loss(&after) - loss(&finished)).abs();
     assert!(change > 0.0 && change <= 1.1 * bound, "{change} {bound}");
     record("none", "none.json").refused(&["none", "no gradients to record"]);
