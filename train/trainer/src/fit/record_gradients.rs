@@ -33,6 +33,9 @@ pub fn record_gradients(
     let mut sums: BTreeMap<_, f64> = BTreeMap::new();
     for chunk in indices.chunks(batch_size) {
         let batch = task.batch(split, chunk)?;
+        if batch.preference.is_some() {
+            bail!("what errors cost is measured for losses of tokens, not of preference pairs");
+        }
         weight += batch.weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
         let (sum, sites) = model.output_gradients(&batch)?;
         loss += sum;
