@@ -1,9 +1,9 @@
 //! The command line.
 
+use crate::subject::Subject;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use crate::subject::Subject;
 use hankel_files::WeightSet;
 use hankel_lti::{Method, OrderRule};
 use hankel_reduce::{LayerWeights, OrderChoice};

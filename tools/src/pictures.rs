@@ -124,7 +124,9 @@ fn weighted_error_chart(
     let bounded = claimed.clone().all(|facts| facts.error_bound.is_some());
     let (subtitle, label) = match (alone, bounded) {
         (true, _) => ("largest singular values by frequency; V weighs the input, W the output", "gain"),
-        (false, true) => ("largest singular value of W (G − Gᵣ) V by frequency, relative to its bound", "error / bound"),
+        (false, true) => {
+            ("largest singular value of W (G − Gᵣ) V by frequency, relative to its bound", "error / bound")
+        }
         (false, false) => {
             ("largest singular value of W (G − Gᵣ) V by frequency, relative to the norm of W G V", "error / ‖W G V‖")
         }

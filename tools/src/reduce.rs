@@ -8,9 +8,7 @@ use crate::text::number;
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
-use hankel_files::{
-    AdapterHashes, HrmAdapterFile, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states,
-};
+use hankel_files::{AdapterHashes, HrmAdapterFile, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states};
 use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
 use hankel_lti::{LinearSystem, OrderRule, SystemCertificate};
 use hankel_plots::{Align, Table};
@@ -403,7 +401,8 @@ fn note_on_slow_poles(label: &str, facts: &SystemCertificate) -> String {
 /// What the errors can cost the task, if states were shared out by that.
 fn task_report(certificate: &Certificate) -> String {
     let Some(task) = &certificate.task else { return String::new() };
-    let bound = task.change_of_loss_bound.map_or_else(String::new, |bound| format!(", by their bounds {}", number(bound)));
+    let bound =
+        task.change_of_loss_bound.map_or_else(String::new, |bound| format!(", by their bounds {}", number(bound)));
     format!(
         "\nTo first order these errors change the loss of {} ({}) by at most {}{bound}; that is no guarantee.\n",
         task.file.file,

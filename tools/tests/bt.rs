@@ -3,11 +3,11 @@
 use faer::{Mat, MatRef};
 use hankel_files::arrays::{Precision, parse, serialize};
 use hankel_files::npz;
-use hankel_files::system_file::{arrays_to_bytes, parse_arrays, system_from_arrays};
 use hankel_files::sensitivity::LayerSensitivity;
+use hankel_files::system_file::{arrays_to_bytes, parse_arrays, system_from_arrays};
 use hankel_files::{
-    AdapterBytes, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, Sensitivities, StateRecord,
-    TRAINED_BACKBONE_FILE,
+    AdapterBytes, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite, Sensitivities,
+    StateRecord, TRAINED_BACKBONE_FILE,
 };
 use hankel_lti::{GramianFactors, Method};
 use hankel_reduce::Certificate;
@@ -861,8 +861,10 @@ fn weights_of_a_plant_in_continuous_time_run_in_its_time() {
         ("out.npz", vec!["--output-weight", "low.npz"]),
         ("band.npz", vec!["--band", "0,1.5"]),
     ] {
-        let table =
-            succeed(dir, &[&["reduce", "plant.npz", "-o", out, "--order", "4", "--plots", &out[..2]], &options[..]].concat());
+        let table = succeed(
+            dir,
+            &[&["reduce", "plant.npz", "-o", out, "--order", "4", "--plots", &out[..2]], &options[..]].concat(),
+        );
         assert!(out != "band.npz" || table.contains("from 0 to 1.500 radians per unit of time"), "{table}");
         let found = facts(out);
         let weighted = found.layers[0].facts.weighted.as_ref().unwrap();
@@ -885,7 +887,8 @@ fn weights_of_a_plant_in_continuous_time_run_in_its_time() {
     refused("plant.npz", "sampled.npz", &["sampled.npz", "continuous time"]);
     refused("plant.npz", "integrator.npz", &["integrator.npz", "not stable"]);
     let a = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 } else { 0.1 });
-    let (b, c, dt) = (Mat::from_fn(2, 1, |_, _| 1.0), Mat::from_fn(1, 2, |_, j| 1.0 + j as f64), Mat::from_fn(1, 1, |_, _| 0.2));
+    let (b, c, dt) =
+        (Mat::from_fn(2, 1, |_, _| 1.0), Mat::from_fn(1, 2, |_, j| 1.0 + j as f64), Mat::from_fn(1, 1, |_, _| 0.2));
     write_arrays(&dir.join("d.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())]);
     refused("d.npz", "low.npz", &["low.npz", "continuous time"]);
     refused("d.npz", "sampled.npz", &["sampling time dt is 0.1, that of the system 0.2"]);

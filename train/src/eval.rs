@@ -198,9 +198,15 @@ fn evaluate(
         if let Some(file) = args.record_gradients.as_ref().filter(|_| group.is_root()) {
             let of_adapter = directory.as_deref().map(AdapterBytes::read).transpose()?;
             let hash = of_adapter.map_or_else(String::new, |bytes| bytes.hashes().weights);
-            let found = record_gradients(&model, task, split, sequences, batch_size, &hash).with_context(|| name.clone())?;
+            let found =
+                record_gradients(&model, task, split, sequences, batch_size, &hash).with_context(|| name.clone())?;
             found.save(file)?;
-            tell!("sensitivities of {} layers on {} sequences written to {}", found.layers.len(), found.sequences, file.display());
+            tell!(
+                "sensitivities of {} layers on {} sequences written to {}",
+                found.layers.len(),
+                found.sequences,
+                file.display()
+            );
         }
         let evaluated = evaluate_and_generate(group, &model, task, split, sequences, batch_size, smoothing, None)?;
         let Some((scores, lines)) = evaluated else {

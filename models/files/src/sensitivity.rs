@@ -59,7 +59,10 @@ impl Sensitivities {
             return Err(WeightsError::content(path, reason));
         }
         if let Some(layer) = found.layers.iter().find(|l| !(l.sensitivity >= 0.0 && l.sensitivity.is_finite())) {
-            let reason = format!("the sensitivity of {} is {}; it must be finite and not negative", layer.layer, layer.sensitivity);
+            let reason = format!(
+                "the sensitivity of {} is {}; it must be finite and not negative",
+                layer.layer, layer.sensitivity
+            );
             return Err(WeightsError::content(path, reason));
         }
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -100,7 +103,10 @@ mod tests {
         };
         some(0.1).save(&folder.path().join(SENSITIVITY_FILE)).unwrap();
         let (read, file) = Sensitivities::read(folder.path()).unwrap();
-        assert_eq!((&read, file.file.as_str(), read.of("layer 2"), read.of("layer 1")), (&some(0.1), SENSITIVITY_FILE, Some(0.1), None));
+        assert_eq!(
+            (&read, file.file.as_str(), read.of("layer 2"), read.of("layer 1")),
+            (&some(0.1), SENSITIVITY_FILE, Some(0.1), None)
+        );
         assert!(some(0.2).save(&folder.path().join(SENSITIVITY_FILE)).is_err(), "a file that exists is left alone");
         let refused = |name: &str, text: &str| {
             let path = folder.path().join(name);

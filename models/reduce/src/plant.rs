@@ -128,9 +128,9 @@ impl Plant {
     pub fn weight(&self, stored: &StoredSystem) -> hankel_lti::Result<LinearSystem> {
         let Some(map) = self.map else {
             return match (self.time, stored.time) {
-                (Time::Discrete { step: Some(own) }, Time::Discrete { step: Some(step) }) if own != step => Err(
-                    LtiError::Unsupported(format!("its sampling time dt is {step}, that of the system {own}")),
-                ),
+                (Time::Discrete { step: Some(own) }, Time::Discrete { step: Some(step) }) if own != step => {
+                    Err(LtiError::Unsupported(format!("its sampling time dt is {step}, that of the system {own}")))
+                }
                 _ => stored.system(),
             };
         };

@@ -22,8 +22,8 @@ use crate::linalg::{compress_columns, product};
 use crate::norms::h2_norm;
 use crate::stein::{Powers, stein_factor};
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
-use faer::linalg::solvers::Solve;
 use faer::Mat;
+use faer::linalg::solvers::Solve;
 
 /// H2-optimal approximation.
 pub const METHOD: Method = Method(&Definition {
@@ -76,7 +76,8 @@ pub fn reduce_continuous(
     let image_of = |projection: &Projection| -> Result<Reduced> {
         let Projection { left, right } = projection;
         let (a, b, c) = continuous.projected(left, right);
-        let (a, b, c, d) = continuous.map.discrete(&StateMatrix::Dense(a), b.as_ref(), c.as_ref(), Some(continuous.d.as_ref()))?;
+        let (a, b, c, d) =
+            continuous.map.discrete(&StateMatrix::Dense(a), b.as_ref(), c.as_ref(), Some(continuous.d.as_ref()))?;
         let system = LinearSystem::new(a, b, c, Some(d))?;
         Ok(Reduced { system, projection: Some(projection.clone()), bound: None, kept: None })
     };
@@ -102,9 +103,8 @@ pub fn reduce_continuous(
     let Ok(found) = image_of(&found) else { return Ok(start) };
     let error = |reduced: &Reduced| {
         let Some(Projection { right, .. }) = &reduced.projection else { return Ok(f64::INFINITY) };
-        let strictly = |system: &LinearSystem, c: Mat<f64>| {
-            LinearSystem::new(system.a().clone(), system.b().to_owned(), c, None)
-        };
+        let strictly =
+            |system: &LinearSystem, c: Mat<f64>| LinearSystem::new(system.a().clone(), system.b().to_owned(), c, None);
         let full = strictly(image, continuous.c.clone())?;
         let reduced = strictly(&reduced.system, product(continuous.c.as_ref(), right.as_ref()))?;
         h2_norm(&full.difference(&reduced)?)

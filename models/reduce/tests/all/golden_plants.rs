@@ -7,9 +7,7 @@ use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::norms::h2_norm;
 use hankel_lti::weighted::Weights;
 use hankel_lti::{GramianSource, LinearSystem, Method, StateMatrix};
-use hankel_reduce::{
-    Gramians, LayerReduction, Plant, Purpose, reduce_system, verify_layer, weigh_with,
-};
+use hankel_reduce::{Gramians, LayerReduction, Plant, Purpose, reduce_system, verify_layer, weigh_with};
 use serde_json::Value;
 
 const PURPOSE: Purpose = Purpose { direct_term: true, single: false };
@@ -28,14 +26,21 @@ fn stored(value: &Value, continuous: bool) -> StoredSystem {
         Mat::from_fn(rows.len(), rows[0].len(), |i, j| rows[i][j])
     };
     let time = if continuous { Time::Continuous } else { Time::Discrete { step: None } };
-    StoredSystem { a: StateMatrix::from_square(matrix("A")), b: matrix("B"), c: matrix("C"), d: Some(matrix("D")), time }
+    StoredSystem {
+        a: StateMatrix::from_square(matrix("A")),
+        b: matrix("B"),
+        c: matrix("C"),
+        d: Some(matrix("D")),
+        time,
+    }
 }
 
 /// `C (z - A)^-1 B + D`, row by row.
 fn response(system: &StoredSystem, z: c64) -> Vec<c64> {
     let complex = |m: &Mat<f64>| Mat::from_fn(m.nrows(), m.ncols(), |i, j| c64::new(m[(i, j)], 0.0));
     let a = system.a.to_dense();
-    let shifted = Mat::from_fn(a.nrows(), a.nrows(), |i, j| if i == j { z - a[(i, j)] } else { c64::new(-a[(i, j)], 0.0) });
+    let shifted =
+        Mat::from_fn(a.nrows(), a.nrows(), |i, j| if i == j { z - a[(i, j)] } else { c64::new(-a[(i, j)], 0.0) });
     let x = shifted.partial_piv_lu().solve(complex(&system.b));
     let y = complex(&system.c) * x;
     let d = |i, j| system.d.as_ref().map_or(0.0, |d| d[(i, j)]);
@@ -72,8 +77,12 @@ fn plants_are_reduced_as_slicot_reduces_them() {
         assert_eq!(whole.a.states(), order(case));
         for (omega, expected) in frequencies.iter().zip(case["response"].as_array().unwrap()) {
             let z = if continuous { c64::new(0.0, *omega) } else { c64::from_polar(1.0, *omega) };
-            let expected: Vec<c64> =
-                expected.as_array().unwrap().iter().map(|v| c64::new(v[0].as_f64().unwrap(), v[1].as_f64().unwrap())).collect();
+            let expected: Vec<c64> = expected
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|v| c64::new(v[0].as_f64().unwrap(), v[1].as_f64().unwrap()))
+                .collect();
             let largest = expected.iter().map(|v| v.norm()).fold(0.0, f64::max);
             for (found, expected) in response(&whole, z).iter().zip(&expected) {
                 let off = (*found - *expected).norm() / largest;
