@@ -155,10 +155,10 @@ impl<'a> Pass<'a> {
         x: &Tensor,
         forward: impl Fn(&Tensor, &mut Pass) -> Result<Tensor> + Send + 'static,
     ) -> Result<Tensor> {
-        let x = scope(format!("layers.{index}"), || {
-            if !self.recompute || self.training.is_none() {
-                return forward(x, self);
-            }
+        let name = format!("layers.{index}");
+        let x = if !self.recompute || self.training.is_none() {
+            scope(name, || forward(x, self))?
+        } else {
             let (training, documents) = (self.training, self.documents.clone());
             let before = self.state.as_mut().map(|state| {
                 let memory = state.layer(index).clone();
@@ -166,8 +166,9 @@ impl<'a> Pass<'a> {
             });
             let after = Arc::new(Mutex::new(None));
             let slot = Arc::clone(&after);
+            // The scope is entered in each of the two runs, since the second one is in the backward pass.
             let run = move |x: &[Tensor]| {
-                scope(format!("layers.{index}"), || {
+                scope(name.clone(), || {
                     let mut state = before.clone().map(|(mut state, memory)| {
                         *state.layer(index) = memory;
                         state
@@ -186,8 +187,8 @@ impl<'a> Pass<'a> {
             {
                 *state.layer(index) = memory;
             }
-            Ok(y)
-        })?;
+            y
+        };
         if let Some(trace) = &mut self.trace {
             trace.push(x.clone());
         }
