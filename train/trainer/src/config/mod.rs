@@ -27,7 +27,7 @@ pub use backbone::{BackboneConfig, DecoderConfig, KeptInputs, Quantize, TinyGptC
 pub use method::{AdapterMethod, AdapterSettings};
 pub use probe::{ExactnessConfig, ProbeConfig};
 pub use schema::schema;
-pub use sweep::{Cell, Experiment};
+pub use sweep::{Cell, Experiment, PlanText};
 pub use training::{Keep, PretrainConfig, Schedule, TrainConfig};
 pub use truncation::{ReduceConfig, Timing, TruncateConfig};
 pub use write::first_difference;
@@ -552,7 +552,7 @@ lr = 2e-4
             ),
             (
                 &["task.kind=dfaa"],
-                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `bytes`, `maestro`, `text`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
+                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `linear-system`, `bytes`, `maestro`, `text`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
                  `jsonl`, found \"dfaa\"; did you mean `dfa`?",
             ),
             (&["learning_rate=1"], "unknown key `learning_rate`; it is called `lr` here, a key of [train]"),

@@ -4,6 +4,7 @@ use super::*;
 use crate::tasks::automaton::TableKind;
 use crate::tasks::bytes::BytesConfig;
 use crate::tasks::dfa::{DfaConfig, DfaVariant, MaxWindow};
+use crate::tasks::linear_system::LinearSystemConfig;
 use crate::tasks::maestro::MaestroConfig;
 use crate::tasks::parity::{ParityConfig, ParityVariant};
 use crate::tasks::selective_copy::SelectiveCopyConfig;
@@ -62,7 +63,19 @@ fn tasks() -> impl Strategy<Value = TaskConfig> {
     let copying = (sizes(), 1_usize..9).prop_map(|((length, sequences), symbols)| {
         TaskConfig::SelectiveCopy(SelectiveCopyConfig { symbols, items: 1, length, sequences })
     });
-    prop_oneof![dfa, parity, copying, bytes, maestro]
+    let systems = (sizes(), 1_usize..25, option(0_u64..99), any::<bool>()).prop_map(
+        |((length, sequences), order, system_seed, shuffled_targets)| {
+            TaskConfig::LinearSystem(LinearSystemConfig {
+                order,
+                system_seed,
+                shuffled_targets,
+                length,
+                sequences,
+                ..LinearSystemConfig::default()
+            })
+        },
+    );
+    prop_oneof![dfa, parity, copying, systems, bytes, maestro]
 }
 
 fn training() -> impl Strategy<Value = TrainConfig> {

@@ -5,7 +5,7 @@
 
 use super::probe::{ExactnessConfig, ProbeConfig};
 use super::truncation::{Timing, TruncateConfig};
-use super::{AdapterConfig, Config, DecoderConfig, TinyGptConfig, TrainConfig, backbone, method};
+use super::{AdapterConfig, Config, DecoderConfig, PlanText, TinyGptConfig, TrainConfig, backbone, method};
 use crate::settings::de::variants;
 use crate::tasks::TaskConfig;
 use hankel_models::TinyGptConfig as TinyGptSettings;
@@ -60,6 +60,9 @@ pub fn schema() -> Value {
             "scales": { "type": "object", "description": "Keys or axes that a scale changes, by its name.", "additionalProperties": { "type": "object" } },
         },
     }));
+    let mut plan = table::<PlanText>();
+    plan.insert("description".into(), json!("What was decided before the results of a sweep, in words."));
+    properties.insert("plan".into(), plan.into());
     let mut reduce = table::<Timing>();
     self::properties(&mut reduce).extend(std::mem::take(self::properties(&mut table::<TruncateConfig>())));
     root.insert(
@@ -278,8 +281,10 @@ mod tests {
     fn the_schema_and_the_documentation_have_the_same_keys() {
         let mut keys = BTreeSet::new();
         all_keys(&schema(), &mut keys);
-        // Those of `[sweep]` are in docs/sweeps.md; those of `max_window` and `roles` in the rows of these.
-        let of_sweeps = ["scale", "grid", "scales"];
+        // Those of `[sweep]` and `[plan]` are in docs/sweeps.md; those of `max_window` and `roles` in the rows of these.
+        let of_plans = crate::settings::documented::keys::<PlanText>();
+        let of_sweeps: Vec<&str> =
+            ["scale", "grid", "scales", "plan"].into_iter().chain(of_plans.iter().map(String::as_str)).collect();
         let wanted = keys.iter().filter(|key| !of_sweeps.contains(&key.as_str())).cloned().collect();
         assert_documented(&[wanted], &[]);
         let page = include_str!("../../../../docs/configuration.md");

@@ -17,10 +17,15 @@
 //!
 //! What is set last stands: the file, the scale, `--set`, the cell. `--set` replaces the values of an axis, and chooses among
 //! the labels of one with tables.
+//!
+//! A `[plan]` beside it says, before there are results, what is asked and how it is decided ([`PlanText`]).
 
 use super::{Config, problem_of_name, read};
+use crate::settings::de::read_value;
 use crate::settings::error::{ConfigError, alternatives, nearest};
 use crate::settings::tree::{self, Node, Value};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -31,9 +36,29 @@ pub struct Experiment {
     pub name: String,
     /// The scale that was chosen, if it has any.
     pub scale: Option<String>,
+    /// What was decided before the results, if the file says so.
+    pub plan: Option<PlanText>,
     file: String,
     base: Node,
     axes: Vec<Axis>,
+}
+
+/// `[plan]`: what is asked of an experiment and how it is decided, in words for readers. The numbers of runs are those of the grid.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanText {
+    /// What is expected, one sentence each.
+    pub hypotheses: Vec<String>,
+    /// What is repeated: tables, seeds, documents.
+    pub units: String,
+    /// What guards against other explanations.
+    pub controls: String,
+    /// How it is decided.
+    pub test: String,
+    /// When no more is run.
+    pub stopping: String,
+    /// Why so many runs.
+    pub power: String,
 }
 
 /// One configuration of an experiment.
@@ -71,6 +96,7 @@ impl Experiment {
         let mut base = tree::parse(text, file)?;
         let Value::Table(root) = &mut base.value else { unreachable!("a document is a table") };
         let sweep = root.remove("sweep").map(|entry| entry.node);
+        let plan = root.remove("plan").map(|entry| read_value(&entry.node, "plan")).transpose()?;
         let empty = tree::Table::default();
         let sweep = sweep.as_ref().map_or(Ok(&empty), |node| node.as_table("sweep"))?;
         if let Some(entry) = sweep.0.iter().find(|entry| !["scale", "grid", "scales"].contains(&entry.key.as_str())) {
@@ -133,7 +159,7 @@ impl Experiment {
         if let Some(problem) = problem_of_name(&named) {
             return Err(ConfigError::new(base.origin_of("name"), format!("`name` {problem}")));
         }
-        Ok(Experiment { name: named, scale: scale.map(|(name, _)| name), file: file.to_owned(), base, axes })
+        Ok(Experiment { name: named, scale: scale.map(|(name, _)| name), plan, file: file.to_owned(), base, axes })
     }
 
     /// Name of the experiment's directory: its own and that of its scale.
@@ -350,6 +376,20 @@ kind = "lora"
         assert_eq!(smoke.iter().map(|cell| cell.slug.as_str()).collect::<Vec<_>>(), ["length-32_tier-1_seed-0"]);
         assert_eq!(smoke[0].config.as_ref().unwrap().train.steps, Some(2));
         assert_eq!(cells(&["tier=2", "seed=[7, 8]"]).unwrap()[1].slug, "length-64_tier-2_seed-8");
+    }
+
+    #[test]
+    fn a_plan_is_read_and_complete() {
+        let keys = ["units", "controls", "test", "stopping", "power"];
+        let words: String = keys.iter().map(|key| format!("{key} = \"words\"\n")).collect();
+        let with = |plan: &str| Experiment::load(&format!("{TEXT}\n[plan]\n{plan}"), "grid.toml", &[]);
+        let plan = with(&format!("hypotheses = [\"a\", \"b\"]\n{words}")).unwrap().plan.unwrap();
+        assert_eq!((plan.hypotheses.len(), plan.units.as_str()), (2, "words"));
+        assert_eq!(Experiment::load(TEXT, "grid.toml", &[]).unwrap().plan, None);
+        let message = with(&words).unwrap_err().to_string();
+        assert!(message.contains("plan.hypotheses"), "{message}");
+        let message = with(&format!("hypotheses = []\nstop = 1\n{words}")).unwrap_err().to_string();
+        assert!(message.contains("unknown key `plan.stop`"), "{message}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod batch;
 pub(crate) mod bytes;
 pub(crate) mod dfa;
 mod file;
+pub(crate) mod linear_system;
 pub mod maestro;
 mod metric_sums;
 mod ngram;

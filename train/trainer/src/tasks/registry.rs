@@ -79,6 +79,8 @@ tasks! {
     Parity(super::parity::ParityConfig),
     /// `kind = "selective-copy"`.
     SelectiveCopy(super::selective_copy::SelectiveCopyConfig),
+    /// `kind = "linear-system"`.
+    LinearSystem(super::linear_system::LinearSystemConfig),
     /// `kind = "bytes"`.
     Bytes(super::bytes::BytesConfig),
     /// `kind = "maestro"`.

@@ -1,0 +1,124 @@
+//! Settings of `linear-system`.
+
+use super::LinearSystemTask;
+use crate::settings::check::Checks;
+use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
+use crate::tasks::{Task, TaskError};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Highest order of a system.
+const MAX_ORDER: usize = 256;
+
+/// The quantised output of a random stable system of known order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinearSystemConfig {
+    /// States of the system, r.
+    pub order: usize,
+    /// Kinds of input symbols.
+    pub symbols: usize,
+    /// Classes of the output.
+    pub levels: usize,
+    /// Smallest modulus of a pole.
+    pub min_radius: f64,
+    /// Largest modulus of a pole.
+    pub max_radius: f64,
+    /// Seed of the poles; the run's seed if not given.
+    pub system_seed: Option<u64>,
+    /// Control: the targets belong to other inputs, so that nothing can be learnt.
+    pub shuffled_targets: bool,
+    /// Symbols in a sequence, T.
+    pub length: usize,
+    /// The sequences.
+    #[serde(skip)]
+    pub sequences: GeneratedData,
+}
+
+impl Default for LinearSystemConfig {
+    fn default() -> Self {
+        LinearSystemConfig {
+            order: 4,
+            symbols: 2,
+            levels: 4,
+            min_radius: 0.5,
+            max_radius: 0.9,
+            system_seed: None,
+            shuffled_targets: false,
+            length: 64,
+            sequences: GeneratedData::default(),
+        }
+    }
+}
+
+impl LinearSystemConfig {
+    /// Values of `task.kind`.
+    pub(in crate::tasks) const KINDS: &[&str] = &["linear-system"];
+}
+
+impl TaskSettings for LinearSystemConfig {
+    fn kind(&self) -> &'static str {
+        Self::KINDS[0]
+    }
+
+    fn is_generated() -> bool {
+        true
+    }
+
+    fn sequences(&self) -> Option<&GeneratedData> {
+        Some(&self.sequences)
+    }
+
+    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
+        Some(&mut self.sequences)
+    }
+
+    fn sequence_length(&self) -> usize {
+        self.length
+    }
+
+    /// The symbols, then the classes.
+    fn vocabulary(&self) -> usize {
+        self.symbols.saturating_add(self.levels)
+    }
+
+    fn token_kind(&self) -> TokenKind {
+        TokenKind::Symbols
+    }
+
+    fn check(&self, checks: &mut Checks<'_>) {
+        self.sequences.check(self.length, checks);
+        checks.at_least("order", self.order, 1);
+        checks.at_most("order", self.order, MAX_ORDER);
+        for (key, count) in [("symbols", self.symbols), ("levels", self.levels)] {
+            checks.at_least(key, count, 2);
+            checks.at_most(key, count, 4096);
+        }
+        checks.fraction("max_radius", self.max_radius);
+        let (low, high) = (self.min_radius, self.max_radius);
+        checks.require("min_radius", low > 0.0 && low <= high, || {
+            format!("must be above 0 and at most `max_radius` = {high}, found {low}")
+        });
+    }
+
+    fn resolve(&mut self, seed: u64) -> Result<Option<String>, (&'static str, String)> {
+        self.system_seed.get_or_insert(seed);
+        self.sequences.resolve(seed);
+        Ok(None)
+    }
+
+    fn build(&self) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(LinearSystemTask::new(self)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::documented::{assert_documented, keys};
+
+    #[test]
+    fn settings_are_documented() {
+        assert_documented(&[keys::<LinearSystemConfig>()], &[]);
+    }
+}
