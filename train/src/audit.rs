@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use hankel_io::{Existing, terminal};
-use hankel_study::{audit, claims, experiment_files, experiment_header, plans, read_results};
+use hankel_study::{Cell, Plan, Provenance, audit, claims, experiment_files, experiment_header, plans, read_results};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,27 @@ pub fn run(args: &Args) -> Result<()> {
             Some(new) if new != text => write(&path, &new)?,
             _ => {}
         }
+    }
+    if let Some(directory) = &experiments {
+        commits(&args.results, directory, &claims, &plans, &cells)?;
+    }
+    Ok(())
+}
+
+/// Prints the commits of plans and results, which are not on the page: a commit cannot tell its own name.
+fn commits(results: &Path, experiments: &Path, claims: &[claims::Claim], plans: &[Plan], cells: &[Cell]) -> Result<()> {
+    let claims_file = Path::new("train/study/src/claims.toml");
+    for plan in plans {
+        let Some(cell) = cells.iter().find(|c| c.id.experiment == plan.experiment && c.id.scale == plan.scale) else {
+            continue;
+        };
+        let file = experiments.join(format!("{}.toml", plan.experiment));
+        let results = results.join(format!("{}.jsonl", cell.id.directory()));
+        let line = match Provenance::of(&plan.experiment, &file, claims, claims_file, &results) {
+            Some(provenance) => provenance.describe(),
+            None => format!("{}: git does not tell the commits of its plan and results", plan.experiment),
+        };
+        terminal::line(&line)?;
     }
     Ok(())
 }

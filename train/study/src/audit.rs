@@ -1,34 +1,43 @@
 //! `docs/reproduction.md`: the claims one by one, written from the files of results.
 
+mod overview;
+
 use crate::claims::{self, Claim, Expect, Outcome, Verdict};
 use crate::measure::Group;
 use crate::statistics::Summary;
-use crate::{Cell, Plan, files, measure};
+use crate::{Cell, Plan, computed, files, measure};
 use hankel_trainer::format::{capitalised, significant as number};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// The audit of `claims` on `cells`, as Markdown, which says where there are more or fewer of them than in `plans`.
 pub fn audit(claims: &[Claim], cells: &[Cell], plans: &[Plan]) -> String {
-    let outcomes = claims::evaluate(claims, cells);
+    let (outcomes, computed) = (claims::evaluate(claims, cells), computed::all());
     let mut out = String::from(HEAD);
+    out += &overview::overview(&outcomes, &computed);
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
     let counts: Vec<String> = Verdict::NAMES.iter().map(|name| format!("{} {name}", count(name))).collect();
     let undecided = outcomes.iter().filter(|outcome| outcome.verdict.is_undecided()).count();
-    let _ = writeln!(out, "\nOf {} claims: {}.\n", outcomes.len(), counts.join(", "));
-    out += &overview(&outcomes);
+    out += RULES;
     let _ = write!(
         out,
-        "\n## All claims\n\nOf those not confirmed {undecided} are undecided: more runs might confirm them.\n\n"
+        "\n## All claims\n\nOf {} claims: {}. Of those not confirmed {undecided} are undecided: more runs might confirm them.\n\n",
+        outcomes.len(),
+        counts.join(", ")
     );
-    out += "| claim | paper | ours (mean ± sd, n) | verdict |\n| --- | --- | --- | --- |\n";
+    out += "| claim | paper | ours (mean and its 95 % interval, n) | verdict |\n| --- | --- | --- | --- |\n";
     for outcome in &outcomes {
         let claim = outcome.claim;
         let verdict = match outcome.verdict.reason() {
             "" => outcome.verdict.name().to_owned(),
             why => format!("{}: {why}", outcome.verdict.name()),
         };
-        let figures: Vec<String> = outcome.measured.groups.iter().map(brief).collect();
+        let figures: Vec<String> = outcome
+            .measured
+            .groups
+            .iter()
+            .map(|group| labelled(group, &overview::interval(group, claim.expect)))
+            .collect();
         let figures = if figures.is_empty() { "–".to_owned() } else { figures.join("<br>") };
         let _ = writeln!(out, "| [{0}](#{0}) | {1} | {figures} | {verdict} |", claim.id, claim.paper);
     }
@@ -40,15 +49,37 @@ pub fn audit(claims: &[Claim], cells: &[Cell], plans: &[Plan]) -> String {
         }
         out += &one(outcome);
     }
+    out += "\n## Computed\n\nThese need no training; they are computed whenever this page is written (`train/study/src/computed.rs`).\n";
+    for claim in &computed {
+        let verdict = if claim.holds() { "Confirmed" } else { "Not confirmed" };
+        let _ = write!(
+            out,
+            "\n### {}\n\n- Paper: {}.\n- Ours: {}. It stands if {}.\n  - {}\n- **{verdict}**.\n",
+            claim.id,
+            claim.paper,
+            claim.ours,
+            claim.expect.describe(),
+            detail(&claim.group, claim.expect)
+        );
+    }
     out
 }
 
 const HEAD: &str = "# Reproduction of the paper's claims
 
 Written by `train audit` from the figures in [results](results) and the list of claims in `train/study/src/claims.toml`; no number or verdict here is
-typed by hand. A figure is the mean over runs ± its standard deviation. Differences are taken between rows of the same run: same seed, data, table and
-backbone. A claim stands at a point when the 95 % interval of Student's t is on the claimed side, or within the claimed range for a size and for the equality of
-two rows (two one-sided tests). It has to stand at every point of the grid that it is about, and after Holm's correction over all claims that are
+typed by hand. Effects have their 95 % intervals, over runs. [Rules](#rules) say when a claim stands, [all claims](#all-claims) lists them in the paper's order,
+[data.md](data.md) says which parts of the data were used.
+
+";
+
+const RULES: &str = "
+## Rules
+
+A figure is the mean over runs. Differences are taken between rows of the same run: same seed, data, table and backbone. Runs that repeat each other are
+units, seeds unless a claim names others; figures of one unit are averaged, and the interval of Student's t is over units. Beside it stands a hierarchical bootstrap, which draws
+units at every level. A claim stands at a point when the 95 % interval is on the claimed side, or within the claimed range for a size and for the equality of
+two rows (two one-sided tests, each at 2.5 %). It has to stand at every point of the grid that it is about, and after Holm's correction over all claims that are
 tested.
 
 | verdict | |
@@ -62,42 +93,31 @@ tested.
 | not measured, not testable here | what is missing |
 ";
 
-/// What holds, what does not, and what nobody can say yet.
-fn overview(outcomes: &[Outcome]) -> String {
-    let mut out = String::from("| | claims |\n| --- | --- |\n");
-    let mut row = |title: &str, is_in: &dyn Fn(&Verdict) -> bool| {
-        let own: Vec<String> = outcomes
-            .iter()
-            .filter(|outcome| is_in(&outcome.verdict))
-            .map(|outcome| format!("[{0}](#{0})", outcome.claim.id))
-            .collect();
-        let _ = writeln!(
-            out,
-            "| {title} ({}) | {} |",
-            own.len(),
-            if own.is_empty() { "–".to_owned() } else { own.join(", ") }
-        );
-    };
-    row("What holds", &|verdict| *verdict == Verdict::Confirmed);
-    row("Holds where it was run", &|verdict| matches!(verdict, Verdict::InPart(_)));
-    row("What does not hold", &|verdict| matches!(verdict, Verdict::NotConfirmed(_)) && !verdict.is_undecided());
-    row("What nobody can say yet", &|verdict| {
-        verdict.is_undecided()
-            || matches!(verdict, Verdict::NoComparison(_) | Verdict::NotConverged(_) | Verdict::NotMeasured(_))
-    });
-    row("What the data could not have refuted", &|verdict| matches!(verdict, Verdict::ByConstruction(_)));
-    row("What takes other hardware", &|verdict| matches!(verdict, Verdict::NotTestable(_)));
-    out
-}
-
 /// Which cells there are of an experiment, as a section of the page.
 fn section(experiment: &str, cells: &[Cell], plans: &[Plan]) -> String {
     let file = format!("`train/experiments/paper/{experiment}.toml`");
     let runs = runs(experiment, cells);
-    if runs.is_empty() {
-        return format!("{file} has not been run.\n");
+    let mut out = if runs.is_empty() {
+        format!("{file} has not been run.\n")
+    } else {
+        runs.iter().map(|run| format!("{file} {run}\n")).collect::<Vec<_>>().join("\n")
+    };
+    if let Some(plan) = plans.iter().find(|plan| plan.experiment == experiment).and_then(|plan| plan.text.as_ref()) {
+        let _ = write!(out, "\nWhat was planned:\n\n");
+        for hypothesis in &plan.hypotheses {
+            let _ = writeln!(out, "- {hypothesis}");
+        }
+        let parts = [
+            ("Units", &plan.units),
+            ("Controls", &plan.controls),
+            ("Test", &plan.test),
+            ("Stopping", &plan.stopping),
+            ("Power", &plan.power),
+        ];
+        for (name, words) in parts {
+            let _ = writeln!(out, "- {name}: {words}.");
+        }
     }
-    let mut out = runs.iter().map(|run| format!("{file} {run}\n")).collect::<Vec<_>>().join("\n");
     for deviation in plans.iter().filter(|plan| plan.experiment == experiment).filter_map(|plan| plan.deviation(cells))
     {
         let _ = write!(out, "\n**Not as planned:** {deviation}.\n");
@@ -190,8 +210,11 @@ fn summary(summary: &Summary) -> String {
 
 /// A group in a cell of a table.
 pub(crate) fn brief(group: &Group) -> String {
-    let label = if group.label.is_empty() { String::new() } else { format!("{}: ", group.label) };
-    format!("{label}{}", summary(&group.summary))
+    labelled(group, &summary(&group.summary))
+}
+
+fn labelled(group: &Group, figures: &str) -> String {
+    if group.label.is_empty() { figures.to_owned() } else { format!("{}: {figures}", group.label) }
 }
 
 /// A group with both sides of its comparison.

@@ -1,21 +1,22 @@
 //! Percentile intervals of the bootstrap (Efron, 1979), the same numbers every time.
 
+use crate::units::Unit;
 use hankel_core::Random;
 
 /// Resamples.
 const RESAMPLES: u64 = 10_000;
 const SEED: u64 = 0x4841_4e4b_454c;
 
-/// Interval that holds the middle `confidence` of the means of resamples of `values`, which must not be empty.
-///
-/// # Panics
-/// With no values.
-pub(crate) fn mean_interval(values: &[f64], confidence: f64) -> (f64, f64) {
-    let n = values.len();
-    assert!(n > 0, "a resample needs values");
+/// Interval that holds the middle `confidence` of the means of resamples of a unit, drawn at every level: a hierarchical bootstrap (A. C. Davison and
+/// D. V. Hinkley, Bootstrap Methods and Their Application, 1997, section 3.8).
+pub(crate) fn interval(unit: &Unit, confidence: f64) -> (f64, f64) {
     let random = Random::new(SEED, "bootstrap", 0);
-    let mean = |draw: u64| (0..n as u64).map(|i| values[random.below(draw * n as u64 + i, n)]).sum::<f64>() / n as f64;
-    let mut means: Vec<f64> = (0..RESAMPLES).map(mean).collect();
+    let mut index = 0;
+    let mut below = |n: usize| {
+        index += 1;
+        random.below(index - 1, n)
+    };
+    let mut means: Vec<f64> = (0..RESAMPLES).map(|_| unit.resampled_mean(&mut below)).collect();
     means.sort_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
     (quantile(&means, tail), quantile(&means, 1.0 - tail))
@@ -32,6 +33,21 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn mean_interval(values: &[f64], confidence: f64) -> (f64, f64) {
+        interval(&Unit::Within(values.iter().map(|value| Unit::Figures(vec![*value])).collect()), confidence)
+    }
+
+    /// Two tables of a hundred seeds each: what is not known is the table. As 200 seeds the interval would be a tenth of that.
+    #[test]
+    fn many_seeds_do_not_make_up_for_few_tables() {
+        let seeds = |mean: f64| (0..100).map(|i| Unit::Figures(vec![mean + 0.01 * f64::from(i % 10)])).collect();
+        let (low, high) = interval(&Unit::Within(vec![Unit::Within(seeds(0.0)), Unit::Within(seeds(1.0))]), 0.95);
+        assert!((low - 0.045).abs() < 0.01 && (high - 1.045).abs() < 0.01, "{low} {high}");
+        let flat: Vec<f64> = (0..200).map(|i| f64::from(i / 100) + 0.01 * f64::from(i % 10)).collect();
+        let (low, high) = mean_interval(&flat, 0.95);
+        assert!(high - low < 0.2, "{low} {high}");
+    }
 
     #[test]
     fn quantiles_interpolate() {

@@ -8,11 +8,11 @@ mod expect;
 mod family;
 
 pub use expect::Expect;
+pub(crate) use expect::Finding;
 pub use family::{Corrected, evaluate};
 
 use crate::measure::{self, Group, Measure, Measured};
 use crate::{Cell, SMOKE};
-use expect::Finding;
 use serde::Deserialize;
 
 /// What a group shows whose interval has the limit in it.

@@ -9,19 +9,24 @@
 pub mod audit;
 mod bootstrap;
 pub mod claims;
+mod computed;
 pub mod experiment_header;
 mod files;
 mod measure;
 mod plan;
+mod provenance;
+mod quantity;
 pub mod report;
 mod run_directories;
 mod statistics;
 pub mod sweep;
 #[cfg(test)]
 mod testing;
+mod units;
 
 pub use files::{FileError, read_results, write_results};
 pub use plan::{Plan, PlanError, experiment_files, plans};
+pub use provenance::Provenance;
 
 use hankel_trainer::results::RunResult;
 use serde::{Deserialize, Serialize};
@@ -93,6 +98,74 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    /// Ten figures of the page, drawn at random, recomputed from the files by nothing of what wrote it: JSON, and sums.
+    #[test]
+    fn ten_figures_of_the_page_recomputed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let page = fs::read_to_string(root.join("docs/reproduction.md")).unwrap();
+        let claims: toml::Table = toml::from_str(include_str!("claims.toml")).unwrap();
+        // Differences of two metrics over seeds, at one point of the grid: the form of most claims.
+        let mut checkable = Vec::new();
+        for claim in claims["claim"].as_array().unwrap() {
+            let text = |value: &toml::Value| value.as_str().map(str::to_owned);
+            let measure = claim["measure"].as_table().unwrap();
+            let plain = ["of", "row", "against", "by"];
+            if measure.keys().any(|key| !plain.contains(&key.as_str()))
+                || measure.get("by").is_some_and(|by| !by.is_str())
+            {
+                continue;
+            }
+            let (Some(row), Some(against)) = (text(&measure["row"]), measure.get("against").and_then(text)) else {
+                continue;
+            };
+            let (id, experiment) = (text(&claim["id"]).unwrap(), text(&claim["experiment"]).unwrap());
+            let Ok(lines) = fs::read_to_string(root.join(format!("docs/results/{experiment}-small.jsonl"))) else {
+                continue;
+            };
+            let of = text(&measure["of"]).unwrap();
+            let by = measure.get("by").and_then(text);
+            let mut groups = std::collections::BTreeMap::<String, Vec<f64>>::new();
+            for line in lines.lines() {
+                let cell: serde_json::Value = serde_json::from_str(line).unwrap();
+                let metric = |name: &str| {
+                    let rows = cell["result"]["rows"].as_array()?;
+                    rows.iter().find(|row| row["name"] == name)?["validation"]["metrics"][&of].as_f64()
+                };
+                let (Some(own), Some(other)) = (metric(&row), metric(&against)) else { continue };
+                let axis = |name: &str| {
+                    let axes = cell["axes"].as_array().unwrap();
+                    axes.iter().find(|axis| axis[0] == name).map(|axis| axis[1].as_str().unwrap().to_owned())
+                };
+                let label = by.as_ref().and_then(|by| Some(format!("{} {}: ", by.replace('-', " "), axis(by)?)));
+                groups.entry(label.unwrap_or_default()).or_default().push(own - other);
+            }
+            checkable.extend(groups.into_iter().map(|(label, values)| (id.clone(), label, values)));
+        }
+        assert!(checkable.len() >= 20, "{}", checkable.len());
+        let random = hankel_core::Random::new(1, "figures", 0).permutation(checkable.len());
+        for index in random.into_iter().take(10) {
+            let (id, label, values) = &checkable[index];
+            let section = page.split(&format!("\n### {id}\n")).nth(1).unwrap().split("\n#").next().unwrap();
+            let line = section
+                .lines()
+                .find(|line| line.starts_with(&format!("  - {label}")))
+                .unwrap_or_else(|| panic!("{id} {label}"));
+            // `  - length 64: 0.01053 ± 0.02981 (n = 5); ...`, with a minus sign and an exponent where it has them.
+            let figures = line[4 + label.len()..].replace('−', "-");
+            let (mean, rest) = figures.split_once(" ± ").unwrap();
+            let (sd, rest) = rest.split_once(" (n = ").unwrap();
+            let n: usize = rest.split(')').next().unwrap().parse().unwrap();
+            let expected = values.iter().sum::<f64>() / values.len() as f64;
+            let variance = values.iter().map(|v| (v - expected).powi(2)).sum::<f64>() / (values.len() - 1) as f64;
+            let near = |printed: &str, exact: f64| {
+                let printed: f64 = printed.parse().unwrap();
+                (printed - exact).abs() <= 6e-4 * exact.abs() + 1e-15
+            };
+            assert!(near(mean, expected) && near(sd, variance.sqrt()), "{id}: {line}: {expected} {}", variance.sqrt());
+            assert_eq!(n, values.len(), "{id}: {line}");
+        }
+    }
+
     /// `train audit` was run after the last change of results, claims or words.
     #[test]
     fn pages_are_what_the_results_say() {
@@ -101,10 +174,9 @@ mod tests {
         let claims = claims::all();
         let page = fs::read_to_string(root.join("docs/reproduction.md")).unwrap();
         let plans = plans(&root.join("train/experiments/paper"), &cells).unwrap();
-        assert!(
-            page == audit::audit(&claims, &cells, &plans),
-            "docs/reproduction.md is not up to date: run `train audit`"
-        );
+        let written = audit::audit(&claims, &cells, &plans);
+        assert!(page == written, "docs/reproduction.md is not up to date: run `train audit`");
+        assert!(written == audit::audit(&claims, &cells, &plans), "twice the same page");
         for entry in fs::read_dir(root.join("train/experiments/paper")).unwrap() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();

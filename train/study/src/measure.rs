@@ -1,9 +1,10 @@
 //! The figures that claims are about, from cells.
 
-use crate::statistics::{Estimate, Summary, slope};
+use crate::quantity::quantity;
+use crate::statistics::{Estimate, Summary, slope, spearman};
+use crate::units::Unit;
 use crate::{Cell, SEED};
-use hankel_models::adapters::Exactness;
-use hankel_trainer::results::{AdapterResult, LayerResult, RunResult, metric};
+use hankel_trainer::results::metric;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -19,6 +20,9 @@ pub struct Measure {
     /// The row it is compared with in the same cell, or the cell that `against_where` names.
     #[serde(default, deserialize_with = "one_or_many")]
     pub against: Vec<String>,
+    /// What is taken of that row, where it is not the same.
+    #[serde(default)]
+    pub against_of: Option<String>,
     /// How they are compared.
     #[serde(default)]
     pub combine: Combine,
@@ -34,6 +38,17 @@ pub struct Measure {
     /// Axis along which the slope of the figure is taken, per doubling.
     #[serde(default)]
     pub trend: Option<String>,
+    /// Axis with which the figure's rank correlation is taken (Spearman's).
+    #[serde(default)]
+    pub spearman: Option<String>,
+    /// Axes over which runs repeat each other, the outermost first: `["table", "seed"]` for seeds within tables. Cells that agree in the outermost
+    /// count once.
+    #[serde(default = "seeds", deserialize_with = "one_or_many")]
+    pub units: Vec<String>,
+}
+
+fn seeds() -> Vec<String> {
+    vec![SEED.to_owned()]
 }
 
 /// How two rows are compared.
@@ -86,9 +101,11 @@ pub struct Measured {
 pub struct Group {
     /// `length 64`; empty when there is one group.
     pub label: String,
-    /// The figures.
+    /// The figures, one of each cell or line of cells.
     pub values: Vec<f64>,
-    /// What they are together.
+    /// The same by the units that repeat each other.
+    pub units: Unit,
+    /// The means of the outermost units together.
     pub summary: Summary,
     /// The row and what it is compared with, when there is such.
     pub sides: Option<[(String, Summary); 2]>,
@@ -97,68 +114,13 @@ pub struct Group {
 impl Group {
     /// The mean with its uncertainty, tested against `limit`; `None` for a single figure.
     pub fn estimate(&self, limit: f64) -> Option<Estimate> {
-        Estimate::against(&self.values, limit)
+        Estimate::of_units(&self.units, limit)
     }
 
     /// The largest figure.
     pub fn largest(&self) -> f64 {
         self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
-}
-
-/// A quantity of a row: a metric of the validation split; `order`, `gate`, `contribution` (means over layers), `largest_pole`,
-/// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
-/// 0 where nothing was discarded; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
-/// over layers. (`diverged` is of cells.)
-pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
-    // Predictors without training stand among the rows.
-    if let Some(value) = result.task.baselines.get(row) {
-        return (name == result.task.primary_metric).then_some(*value);
-    }
-    let row = result.rows.iter().find(|candidate| candidate.name == row)?;
-    let mean = |value: fn(&LayerResult) -> Option<f64>| {
-        Summary::of(&row.layers.iter().filter_map(value).collect::<Vec<_>>()).map(|summary| summary.mean)
-    };
-    match name {
-        "order" => mean(|layer| Some(layer.order as f64)),
-        "gate" => mean(|layer| layer.gate.map(f64::abs)),
-        "contribution" => mean(|layer| layer.contribution),
-        "largest_pole" => row.layers.iter().filter_map(|layer| layer.spectral_radius).reduce(f64::max),
-        "parameters" => Some(row.parameters.adapter as f64),
-        "seconds_per_step" => seconds_per_step(row),
-        "error_over_bound" => {
-            let share = |layer: &LayerResult| match (layer.hinf_error?, layer.error_bound?) {
-                (_, 0.0) => Some(0.0),
-                (error, bound) => Some(error / bound),
-            };
-            row.layers.iter().filter_map(share).reduce(f64::max)
-        }
-        error if error.ends_with("_error") => {
-            let (scan, kind) = error.strip_suffix("_error")?.split_once('_')?;
-            let errors = row.layers.iter().filter_map(|layer| layer.exactness.as_ref());
-            errors.filter_map(|exactness| error_of(exactness, scan, kind)).reduce(f64::max)
-        }
-        metric => row.validation.get(metric),
-    }
-}
-
-fn error_of(exactness: &Exactness, scan: &str, kind: &str) -> Option<f64> {
-    let deviation = match scan {
-        "fft" => exactness.fft,
-        "sequential" => exactness.sequential,
-        "chunked" => exactness.chunked,
-        _ => return None,
-    };
-    match kind {
-        "absolute" => Some(deviation.absolute),
-        "relative" => Some(deviation.relative),
-        _ => None,
-    }
-}
-
-/// Seconds of an optimizer step, evaluation apart.
-pub(crate) fn seconds_per_step(row: &AdapterResult) -> Option<f64> {
-    row.training.as_ref().filter(|training| training.steps > 0).map(|t| t.seconds / t.steps as f64)
 }
 
 /// The figures of a measure on cells of one experiment and scale.
@@ -205,22 +167,23 @@ pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
     measured
 }
 
-fn group(measure: &Measure, label: String, members: &[&Cell], all: &[&Cell]) -> Option<Group> {
+fn group<'a>(measure: &Measure, label: String, members: &[&'a Cell], all: &[&'a Cell]) -> Option<Group> {
     if measure.of == "diverged" {
-        let values: Vec<f64> = members.iter().map(|cell| f64::from(u8::from(cell.diverged.is_some()))).collect();
-        return finish(label, &values, None);
+        let diverged = |cell: &&'a Cell| (*cell, f64::from(u8::from(cell.diverged.is_some())));
+        return finish(measure, label, &members.iter().map(diverged).collect::<Vec<_>>(), None);
     }
     let row = best(measure, &measure.row, members)?;
     if measure.against.is_empty() {
         let points = members.iter().filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?)));
-        return finish(label, &along(measure, points.collect()), None);
+        return finish(measure, label, &along(measure, points.collect()), None);
     }
     let partner = |cell: &Cell| all.iter().copied().find(|other| is_partner(measure, cell, other));
     let partners: Vec<&Cell> = members.iter().filter_map(|cell| partner(cell)).collect();
     let against = best(measure, &measure.against, &partners)?;
-    let pairs: Vec<(&Cell, f64, f64)> = members
+    let against_of = measure.against_of.as_ref().unwrap_or(&measure.of);
+    let pairs: Vec<(&'a Cell, f64, f64)> = members
         .iter()
-        .filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?, value(partner(cell)?, against, &measure.of)?)))
+        .filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?, value(partner(cell)?, against, against_of)?)))
         .collect();
     let side = |name: &str, pick: fn(&(&Cell, f64, f64)) -> f64| {
         Some((name.to_owned(), Summary::of(&pairs.iter().map(pick).collect::<Vec<_>>())?))
@@ -233,26 +196,38 @@ fn group(measure: &Measure, label: String, members: &[&Cell], all: &[&Cell]) -> 
         Combine::Spread => (own - means[0]).abs() - (other - means[1]).abs(),
     };
     let points = pairs.iter().map(|&(cell, own, other)| (cell, combined(own, other))).collect();
-    finish(label, &along(measure, points), Some(sides))
+    finish(measure, label, &along(measure, points), Some(sides))
 }
 
-fn finish(label: String, values: &[f64], sides: Option<[(String, Summary); 2]>) -> Option<Group> {
-    Some(Group { label, values: values.to_vec(), summary: Summary::of(values)?, sides })
+fn finish(
+    measure: &Measure,
+    label: String,
+    points: &[(&Cell, f64)],
+    sides: Option<[(String, Summary); 2]>,
+) -> Option<Group> {
+    let key = |cell: &Cell| measure.units.iter().map(|axis| cell.id.axis(axis).unwrap_or("").to_owned()).collect();
+    let named: Vec<(Vec<String>, f64)> =
+        points.iter().filter(|point| point.1.is_finite()).map(|(cell, value)| (key(cell), *value)).collect();
+    let units = Unit::nested(&named);
+    let values = points.iter().map(|point| point.1).collect();
+    Some(Group { label, values, summary: Summary::of(&units.means())?, units, sides })
 }
 
-/// The values themselves, or of each cell that differs only along the axis of the trend the slope per doubling.
-fn along(measure: &Measure, points: Vec<(&Cell, f64)>) -> Vec<f64> {
-    let Some(axis) = &measure.trend else { return points.into_iter().map(|(_, value)| value).collect() };
-    let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+/// The figures themselves; or, for the cells that differ only along the axis of a trend or of a rank correlation, that of the first with the slope
+/// per doubling, or with the correlation.
+fn along<'a>(measure: &Measure, points: Vec<(&'a Cell, f64)>) -> Vec<(&'a Cell, f64)> {
+    let Some(axis) = measure.trend.as_ref().or(measure.spearman.as_ref()) else { return points };
+    let mut lines: Vec<(String, &Cell, Vec<(f64, f64)>)> = Vec::new();
     for (cell, value) in points {
         let Some(x) = cell.id.axis(axis).and_then(|x| x.parse::<f64>().ok()).filter(|x| *x > 0.0) else { continue };
         let key = cell.id.describe(&[axis]);
-        match lines.iter_mut().find(|(own, _)| *own == key) {
-            Some((_, line)) => line.push((x.log2(), value)),
-            None => lines.push((key, vec![(x.log2(), value)])),
+        match lines.iter_mut().find(|(own, ..)| *own == key) {
+            Some((.., line)) => line.push((x.log2(), value)),
+            None => lines.push((key, cell, vec![(x.log2(), value)])),
         }
     }
-    lines.iter().filter_map(|(_, line)| slope(line)).collect()
+    let figure = |line: &[(f64, f64)]| if measure.trend.is_some() { slope(line) } else { spearman(line) };
+    lines.iter().filter_map(|(_, cell, line)| Some((*cell, figure(line)?))).collect()
 }
 
 fn value(cell: &Cell, row: &str, of: &str) -> Option<f64> {

@@ -1,7 +1,7 @@
 //! How many runs an experiment was to have: the grid of its file, which is committed before the results.
 
 use crate::Cell;
-use hankel_trainer::config::{ConfigError, Experiment};
+use hankel_trainer::config::{ConfigError, Experiment, PlanText};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ pub struct Plan {
     pub scale: Option<String>,
     /// Cells of its grid.
     pub cells: usize,
+    /// What its file says of hypotheses, tests and stopping, if it does.
+    pub text: Option<PlanText>,
 }
 
 /// An experiment that cannot be read.
@@ -36,7 +38,7 @@ pub enum PlanError {
     Config(#[from] ConfigError),
 }
 
-/// The experiments of a directory at the scales of which there are `cells`.
+/// The experiments of a directory at the scales of which there are `cells`, or at their own where there are none.
 ///
 /// # Errors
 /// When one cannot be read.
@@ -45,11 +47,16 @@ pub fn plans(directory: &Path, cells: &[Cell]) -> Result<Vec<Plan>, PlanError> {
     for path in experiment_files(directory)? {
         let text = hankel_io::input::read_to_string(&path)?;
         let load = |overrides: &[String]| Experiment::load(&text, &path.display().to_string(), overrides);
-        let experiment = load(&[])?.name;
-        let own = cells.iter().filter(|cell| cell.id.experiment == experiment);
-        for scale in own.map(|cell| cell.id.scale.clone()).collect::<BTreeSet<_>>() {
+        let loaded = load(&[])?;
+        let own = cells.iter().filter(|cell| cell.id.experiment == loaded.name);
+        let mut scales: BTreeSet<Option<String>> = own.map(|cell| cell.id.scale.clone()).collect();
+        if scales.is_empty() {
+            scales.insert(loaded.scale.clone());
+        }
+        for scale in scales {
             let chosen: Vec<String> = scale.iter().map(|scale| format!("scale={scale}")).collect();
-            plans.push(Plan { experiment: experiment.clone(), cells: load(&chosen)?.size(), scale });
+            let (experiment, text) = (loaded.name.clone(), loaded.plan.clone());
+            plans.push(Plan { experiment, cells: load(&chosen)?.size(), scale, text });
         }
     }
     Ok(plans)
@@ -82,5 +89,31 @@ impl Plan {
                 Some(format!("{} runs more than the {planned} planned{scale}", found - planned))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CellId;
+
+    #[test]
+    fn more_and_fewer_runs_than_planned_are_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = "name = \"e\"\n[sweep]\nscale = \"small\"\n[sweep.grid]\nseed = [0, 1]\n[sweep.scales.small]\n[task]\nkind = \"dfa\"\n";
+        fs::write(directory.path().join("e.toml"), file).unwrap();
+        let cell = |seed: usize| {
+            let axes = vec![("seed".to_owned(), seed.to_string())];
+            let id = CellId { experiment: "e".into(), scale: Some("small".into()), axes };
+            Cell { id, diverged: None, result: None }
+        };
+        let deviation = |count: usize| {
+            let cells: Vec<Cell> = (0..count).map(cell).collect();
+            plans(directory.path(), &cells).unwrap()[0].deviation(&cells)
+        };
+        assert_eq!(deviation(0).as_deref(), Some("0 of the 2 runs planned at scale `small` are there"));
+        assert_eq!(deviation(1).as_deref(), Some("1 of the 2 runs planned at scale `small` are there"));
+        assert_eq!(deviation(2), None);
+        assert_eq!(deviation(3).as_deref(), Some("1 runs more than the 2 planned at scale `small`"));
     }
 }

@@ -7,6 +7,7 @@
 //! with three runs it is too narrow.
 
 use crate::bootstrap;
+use crate::units::Unit;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::gamma::ln_gamma;
@@ -65,12 +66,14 @@ impl Estimate {
     }
 
     /// Of at least two finite values, tested against `limit`.
-    ///
-    /// # Panics
-    /// Never: the degrees of freedom are positive.
     pub fn against(values: &[f64], limit: f64) -> Option<Self> {
-        let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-        let summary = Summary::of(&values)?;
+        let finite = values.iter().copied().filter(|value| value.is_finite());
+        Self::of_units(&Unit::Within(finite.map(|value| Unit::Figures(vec![value])).collect()), limit)
+    }
+
+    /// Of the units within `unit`, at least two: Student's t takes the mean of each once, the bootstrap draws at every level.
+    pub(crate) fn of_units(unit: &Unit, limit: f64) -> Option<Self> {
+        let summary = Summary::of(&unit.means())?;
         let sd = summary.sd?;
         let degrees = (summary.n - 1) as f64;
         let student = StudentsT::new(0.0, 1.0, degrees).expect("positive degrees of freedom");
@@ -89,7 +92,7 @@ impl Estimate {
         Some(Estimate {
             summary,
             interval: (summary.mean - reach, summary.mean + reach),
-            bootstrap: bootstrap::mean_interval(&values, CONFIDENCE),
+            bootstrap: bootstrap::interval(unit, CONFIDENCE),
             t,
             p,
             cohen_dz,
@@ -128,6 +131,27 @@ pub(crate) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let (over, under) =
         points.iter().fold((0.0, 0.0), |(over, under), p| (over + (p.0 - x) * (p.1 - y), under + (p.0 - x).powi(2)));
     (points.len() > 1 && under > 0.0).then(|| over / under)
+}
+
+/// Spearman's rank correlation of points, ties with their mean rank: Pearson's correlation of the ranks. 0 where one coordinate is everywhere the
+/// same, which tells nothing of the other; `None` for fewer than three points.
+pub(crate) fn spearman(points: &[(f64, f64)]) -> Option<f64> {
+    if points.len() < 3 {
+        return None;
+    }
+    let ranks = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        let rank = |own: f64| {
+            let below = points.iter().filter(|point| of(point) < own).count();
+            let equal = points.iter().filter(|point| of(point) == own).count();
+            below as f64 + (equal as f64 + 1.0) / 2.0
+        };
+        points.iter().map(|point| rank(of(point))).collect()
+    };
+    let (x, y) = (ranks(|point| point.0), ranks(|point| point.1));
+    let mean = (points.len() as f64 + 1.0) / 2.0;
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+    let spread = (product(&x, &x) * product(&y, &y)).sqrt();
+    Some(if spread > 0.0 { product(&x, &y) / spread } else { 0.0 })
 }
 
 #[cfg(test)]
@@ -208,5 +232,16 @@ mod tests {
         assert_eq!(slope(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]), Some(2.0));
         assert_eq!(slope(&[(1.0, 1.0), (1.0, 2.0)]), None);
         assert_eq!(slope(&[(1.0, 1.0)]), None);
+    }
+
+    /// `scipy.stats.spearmanr` (SciPy 1.17).
+    #[test]
+    fn rank_correlations() {
+        let points = |x: &[f64], y: &[f64]| -> Vec<(f64, f64)> { x.iter().copied().zip(y.iter().copied()).collect() };
+        let x = [1.0, 2.0, 4.0, 8.0, 16.0, 24.0];
+        near(spearman(&points(&x, &[20.0, 22.0, 22.0, 25.0, 23.0, 32.0])).unwrap(), 0.9276336570439175);
+        assert_eq!(spearman(&points(&x, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])), Some(1.0));
+        assert_eq!(spearman(&points(&x, &[32.0; 6])), Some(0.0));
+        assert_eq!(spearman(&points(&x[..2], &[1.0, 2.0])), None);
     }
 }

@@ -3,7 +3,8 @@
 use super::Verdict;
 use super::convergence::converged;
 use crate::Cell;
-use crate::measure::{self, Combine, Measure};
+use crate::measure::{Combine, Measure};
+use crate::quantity::quantity;
 use crate::statistics::Summary;
 use hankel_trainer::results::{AdapterResult, RunResult, metric};
 
@@ -47,7 +48,7 @@ fn row<'a>(result: &'a RunResult, name: &str) -> Option<&'a AdapterResult> {
 fn no_better(measure: &Measure, name: &str, results: &[&RunResult]) -> Option<String> {
     let sign = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
     let gain = |result: &&RunResult| {
-        Some(sign * (measure::quantity(result, name, &measure.of)? - measure::quantity(result, NONE, &measure.of)?))
+        Some(sign * (quantity(result, name, &measure.of)? - quantity(result, NONE, &measure.of)?))
     };
     match Summary::of(&results.iter().filter_map(gain).collect::<Vec<_>>()) {
         Some(gain) if gain.mean > 0.0 => None,

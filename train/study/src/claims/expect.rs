@@ -22,7 +22,7 @@ pub enum Expect {
 
 /// What a group of cells says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(crate) enum Finding {
     Shown,
     Contrary,
     Outside,
@@ -31,7 +31,7 @@ pub(super) enum Finding {
 }
 
 impl Expect {
-    pub(super) fn evaluate(self, group: &Group) -> Finding {
+    pub(crate) fn evaluate(self, group: &Group) -> Finding {
         let each = |shown: bool| if shown { Finding::Shown } else { Finding::Outside };
         match self {
             Expect::EachWithin(low, high) => {

@@ -278,3 +278,63 @@ fn rows_that_still_learn_are_not_compared() {
     let verdict = claim(AHEAD).evaluate_alone(&cells).verdict;
     assert_eq!(verdict, Verdict::NotConverged("no curve of lora is on record".into()));
 }
+
+/// Ten seeds on each of three tables that differ: thirty runs are three units, and the interval that takes them for thirty is wrong.
+#[test]
+fn seeds_within_tables_count_once_for_each_table() {
+    let gap = [0.03, -0.01, 0.05];
+    let cells: Vec<Cell> = (0..30)
+        .map(|i| {
+            let (table, seed) = (i / 10, i % 10);
+            let mut cell =
+                cell(64, seed, &[("lora", 0.5), ("hrm", 0.5 + gap[table as usize] + 1e-4 * f64::from(seed))]);
+            cell.id.axes.push(("table".into(), table.to_string()));
+            cell
+        })
+        .collect();
+    let naive = claim(&AHEAD.replace("by = \"length\"", "units = []"));
+    let nested = claim(&AHEAD.replace("by = \"length\"", "units = [\"table\", \"seed\"]"));
+    assert_eq!(naive.evaluate_alone(&cells).verdict, Verdict::Confirmed);
+    let outcome = nested.evaluate_alone(&cells);
+    assert_eq!(outcome.verdict, Verdict::NotConfirmed("undecided".into()));
+    let group = &outcome.measured.groups[0];
+    assert_eq!((group.summary.n, group.values.len()), (3, 30));
+    let estimate = group.estimate(0.0).unwrap();
+    assert!(estimate.bootstrap.0 < -0.005 && estimate.bootstrap.1 > 0.045, "{:?}", estimate.bootstrap);
+}
+
+#[test]
+fn rank_correlations_are_taken_within_a_seed() {
+    // Orders 2, 4 and 8 in place of lengths; what is left grows with them on all seeds, at levels of their own.
+    let grows = |seed: u32, length: u32| 0.2 + 0.1 * f64::from(seed) + 0.01 * f64::from(length);
+    let cells: Vec<Cell> = [2, 4, 8]
+        .iter()
+        .flat_map(|&length| (0..5).map(move |seed| cell(length, seed, &[("hrm", grows(seed, length)), ("lora", 0.5)])))
+        .collect();
+    let of = |row: &str| {
+        let text = format!(
+            "measure = {{ of = \"accuracy\", row = \"{row}\", spearman = \"length\" }}\nexpect = {{ above = 0.5 }}"
+        );
+        let claim = claim(&text);
+        let Outcome { measured, verdict, .. } = claim.evaluate_alone(&cells);
+        (measured.groups[0].values.clone(), verdict)
+    };
+    assert_eq!(of("hrm"), (vec![1.0; 5], Verdict::Confirmed));
+    assert_eq!(of("lora"), (vec![0.0; 5], Verdict::NotConfirmed("the contrary".into())));
+}
+
+/// Two one-sided tests: of rows that are equal, noise apart, enough runs say so; few do not, and a difference of the margin is not equality.
+#[test]
+fn equivalence_takes_more_than_no_difference() {
+    let equal = claim(&AHEAD.replace("above = 0.0", "within = [-0.02, 0.02]"));
+    let mut noise = normals();
+    let mut share = |runs: usize, gap: f64| {
+        let found = (0..100).filter(|_| {
+            let gaps: Vec<f64> = (0..runs).map(|_| gap + 0.02 * noise.next().unwrap()).collect();
+            equal.evaluate_alone(&cells(&[(64, &gaps)])).verdict == Verdict::Confirmed
+        });
+        found.count()
+    };
+    let (few, many, margin) = (share(3, 0.0), share(20, 0.0), share(20, 0.02));
+    assert!(few < 20 && many > 90 && margin <= 7, "{few} {many} {margin}");
+}

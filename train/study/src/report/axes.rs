@@ -3,7 +3,7 @@
 use super::CellRun;
 use super::experiment::{Experiment, Group, figures_of};
 use super::rows::{Row, Share, share};
-use crate::measure::quantity;
+use crate::quantity::quantity;
 use crate::statistics::Summary;
 use hankel_plots::{Axis, BarChart, Ink, Scale, Series, XyChart};
 use hankel_trainer::format::{capitalised, metric_label, metric_name};

@@ -1,7 +1,7 @@
 //! Figures of truncation thresholds and sizes, and what compares experiments: the decay of Hankel singular values.
 
 use super::experiment::{Experiment, Group, figures_of};
-use crate::measure::quantity;
+use crate::quantity::quantity;
 use crate::statistics::Summary;
 use hankel_plots::{Axis, Ink, Scale, Series, XyChart};
 use hankel_trainer::format::{metric_label, metric_name};

@@ -1,7 +1,7 @@
 //! The tables of an experiment, one for each metric: means over seeds of every row at every point of the grid.
 
 use super::experiment::{Experiment, Group};
-use crate::measure::quantity;
+use crate::quantity::quantity;
 use crate::statistics::{Estimate, Summary};
 use hankel_trainer::format::{difference, metric_name, score, significant, thousands};
 use hankel_trainer::report::html::{Cell as Html, paragraph, table};
