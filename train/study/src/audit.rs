@@ -236,7 +236,7 @@ fn detail(group: &Group, expect: Expect) -> String {
     if let Expect::AtMost(_) | Expect::EachWithin(..) = expect {
         let _ = write!(out, "; largest {}", number(group.largest()));
     } else if let Some(e) = group.estimate(expect.limit().unwrap_or(0.0)) {
-        let ((low, high), (least, most)) = (e.interval, e.bootstrap);
+        let ((low, high), (least, most)) = (e.interval, group.bootstrap());
         let _ = write!(out, "; 95 % {} to {}", number(low), number(high));
         let _ = write!(out, ", bootstrap {} to {}", number(least), number(most));
         if group.sides.is_some() && expect.limit().is_some() {

@@ -98,6 +98,34 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    /// What README.md says in figures stands in the files of results that it names.
+    #[test]
+    fn figures_of_the_readme_are_those_of_its_results() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let readme = fs::read_to_string(root.join("README.md")).unwrap();
+        let result = |name: &str| -> RunResult {
+            serde_json::from_str(&fs::read_to_string(root.join("docs/results").join(name)).unwrap()).unwrap()
+        };
+        let row = |result: &RunResult, name: &str| result.rows.iter().find(|row| row.name == name).unwrap().clone();
+        let quickstart = result("quickstart-2000.json");
+        let accuracy = |name: &str| row(&quickstart, name).validation.get("accuracy").unwrap();
+        let sentence = format!("after 2,000 LoRA is, {:.3} to {:.3}", accuracy("lora"), accuracy("hrm"));
+        assert!(readme.contains(&sentence), "{sentence}");
+        let smollm2 = result("smollm2.json");
+        for (name, title) in [("none", "none"), ("lora", "LoRA, rank 16"), ("hrm", "HRM, 32 states")] {
+            let row = row(&smollm2, name);
+            let count = row.parameters.adapter.to_string();
+            let groups: Vec<&str> =
+                count.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).unwrap()).collect();
+            let figure = |metric: &str| row.validation.get(metric).unwrap();
+            let (perplexity, bits) = (figure("perplexity"), figure("bits_per_byte"));
+            let line = format!("| {title} | {} | {perplexity:.1} | {bits:.3} |", groups.join(","));
+            assert!(readme.contains(&line), "{line}");
+        }
+        let memory = smollm2.peak_anonymous_bytes.unwrap() as f64 / f64::from(1 << 20);
+        assert!(readme.contains(&format!("{memory:.0} MiB of memory")), "{memory}");
+    }
+
     /// Ten figures of the page, drawn at random, recomputed from the files by nothing of what wrote it: JSON, and sums.
     #[test]
     fn ten_figures_of_the_page_recomputed() {

@@ -1,7 +1,8 @@
 //! The figures that claims are about, from cells.
 
+use crate::bootstrap;
 use crate::quantity::quantity;
-use crate::statistics::{Estimate, Summary, slope, spearman};
+use crate::statistics::{CONFIDENCE, Estimate, Summary, slope, spearman};
 use crate::units::Unit;
 use crate::{Cell, SEED};
 use hankel_trainer::results::metric;
@@ -115,6 +116,11 @@ impl Group {
     /// The mean with its uncertainty, tested against `limit`; `None` for a single figure.
     pub fn estimate(&self, limit: f64) -> Option<Estimate> {
         Estimate::of_units(&self.units, limit)
+    }
+
+    /// Interval of the hierarchical bootstrap for the mean.
+    pub fn bootstrap(&self) -> (f64, f64) {
+        bootstrap::interval(&self.units, CONFIDENCE)
     }
 
     /// The largest figure.

@@ -89,7 +89,7 @@ fn blame(file: &Path) -> Option<Vec<(Origin, String)>> {
             .next()
             .is_some_and(|word| word.len() == 40 && word.bytes().all(|b| b.is_ascii_hexdigit()))
         {
-            commit = line[..NOT_COMMITTED.len()].to_owned();
+            line[..NOT_COMMITTED.len()].clone_into(&mut commit);
         }
     }
     Some(lines)

@@ -6,7 +6,6 @@
 //! judged; and a bootstrap (percentiles), which assumes no distribution but cannot be wider than the sample, so that
 //! with three runs it is too narrow.
 
-use crate::bootstrap;
 use crate::units::Unit;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -47,8 +46,6 @@ pub struct Estimate {
     pub summary: Summary,
     /// Interval of Student's t for the mean.
     pub interval: (f64, f64),
-    /// Interval of the bootstrap for the mean.
-    pub bootstrap: (f64, f64),
     /// Student's t of the mean against a limit; infinite when all values are the same and not that.
     pub t: f64,
     /// Two-sided probability of such a t when the true mean is the limit.
@@ -71,7 +68,7 @@ impl Estimate {
         Self::of_units(&Unit::Within(finite.map(|value| Unit::Figures(vec![value])).collect()), limit)
     }
 
-    /// Of the units within `unit`, at least two: Student's t takes the mean of each once, the bootstrap draws at every level.
+    /// Of the units within `unit`, at least two: Student's t takes the mean of each once.
     pub(crate) fn of_units(unit: &Unit, limit: f64) -> Option<Self> {
         let summary = Summary::of(&unit.means())?;
         let sd = summary.sd?;
@@ -92,7 +89,6 @@ impl Estimate {
         Some(Estimate {
             summary,
             interval: (summary.mean - reach, summary.mean + reach),
-            bootstrap: bootstrap::interval(unit, CONFIDENCE),
             t,
             p,
             cohen_dz,
@@ -143,12 +139,12 @@ pub(crate) fn spearman(points: &[(f64, f64)]) -> Option<f64> {
         let rank = |own: f64| {
             let below = points.iter().filter(|point| of(point) < own).count();
             let equal = points.iter().filter(|point| of(point) == own).count();
-            below as f64 + (equal as f64 + 1.0) / 2.0
+            below as f64 + f64::midpoint(equal as f64, 1.0)
         };
         points.iter().map(|point| rank(of(point))).collect()
     };
     let (x, y) = (ranks(|point| point.0), ranks(|point| point.1));
-    let mean = (points.len() as f64 + 1.0) / 2.0;
+    let mean = f64::midpoint(points.len() as f64, 1.0);
     let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
     let spread = (product(&x, &x) * product(&y, &y)).sqrt();
     Some(if spread > 0.0 { product(&x, &y) / spread } else { 0.0 })
@@ -222,7 +218,7 @@ mod tests {
         assert_eq!(Summary::of(&[2.0]), Some(Summary { n: 1, mean: 2.0, sd: None }));
         assert!(Estimate::of(&[1.0]).is_none() && Estimate::of(&[1.0, f64::INFINITY]).is_none());
         let same = Estimate::of(&[0.5; 4]).unwrap();
-        assert_eq!((same.t, same.p, same.interval, same.bootstrap), (f64::INFINITY, 0.0, (0.5, 0.5), (0.5, 0.5)));
+        assert_eq!((same.t, same.p, same.interval), (f64::INFINITY, 0.0, (0.5, 0.5)));
         let zero = Estimate::of(&[0.0; 2]).unwrap();
         assert_eq!((zero.t, zero.p, zero.cohen_dz, zero.hedges_g), (0.0, 1.0, 0.0, None));
     }

@@ -381,7 +381,7 @@ kind = "lora"
     #[test]
     fn a_plan_is_read_and_complete() {
         let keys = ["units", "controls", "test", "stopping", "power"];
-        let words: String = keys.iter().map(|key| format!("{key} = \"words\"\n")).collect();
+        let words = keys.map(|key| format!("{key} = \"words\"\n")).concat();
         let with = |plan: &str| Experiment::load(&format!("{TEXT}\n[plan]\n{plan}"), "grid.toml", &[]);
         let plan = with(&format!("hypotheses = [\"a\", \"b\"]\n{words}")).unwrap().plan.unwrap();
         assert_eq!((plan.hypotheses.len(), plan.units.as_str()), (2, "words"));

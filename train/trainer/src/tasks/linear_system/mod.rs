@@ -177,12 +177,18 @@ mod tests {
         let mut impulse = vec![0.0; 64];
         impulse[0] = 1.0;
         let response = task.system.output(&impulse);
+        let mut checked = 0;
         for t in 0..64 {
             let y: f64 =
                 (0..=t).map(|lag| response[lag] * (f64::from(input[t - lag]) - 1.0) / (8.0_f64 / 12.0).sqrt()).sum();
-            let below = task.limits.iter().filter(|limit| **limit < y).count() as u32;
-            assert_eq!(targets[t], 3 + below, "{t}");
+            // The first outputs have few values, and a limit may be one of them.
+            if task.limits.iter().all(|limit| (limit - y).abs() > 1e-9) {
+                let below = task.limits.iter().filter(|limit| **limit < y).count() as u32;
+                assert_eq!(targets[t], 3 + below, "{t}");
+                checked += 1;
+            }
         }
+        assert!(checked > 55, "{checked}");
     }
 
     /// A window knows what a system of low order remembers, little of one of high order, and nothing of targets of other inputs.
