@@ -552,8 +552,8 @@ lr = 2e-4
             ),
             (
                 &["task.kind=dfaa"],
-                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `linear-system`, `bytes`, `maestro`, `text`, `quality`, `qmsum`, `narrativeqa`, `longbench` or \
-                 `jsonl`, found \"dfaa\"; did you mean `dfa`?",
+                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `linear-system`, `bytes`, `maestro`, `text`, `quality`, `qmsum`, `narrativeqa`, `longbench`, \
+                 `jsonl` or `dpo`, found \"dfaa\"; did you mean `dfa`?",
             ),
             (&["learning_rate=1"], "unknown key `learning_rate`; it is called `lr` here, a key of [train]"),
             (&["train.max_grad_norm=1"], "unknown key `train.max_grad_norm`; did you mean `clip`?"),

@@ -91,7 +91,7 @@ mod tests {
     use hankel_models::StepKey;
     use hankel_models::adapters::Context;
 
-    const TEXT: &str = "precision = \"f64\"\n[task]\nkind = \"parity\"\nlength = 9\n[backbone]\nlayers = 1\nd_model = 8\nheads = 2\n[train]\nsteps = \
+    const TEXT: &str = "precision = \"f64\"\n[task]\nkind = \"parity\"\nlength = 24\n[backbone]\nlayers = 1\nd_model = 8\nheads = 2\n[train]\nsteps = \
         5\n";
 
     /// Against central differences, for adapters of either sort, packed and padded.
@@ -102,7 +102,7 @@ mod tests {
             let (config, _) = Config::load(&format!("{TEXT}{adapter}"), "t.toml", &[]).unwrap();
             let snapshot = BackboneSnapshot::new(&config).unwrap();
             let placement = snapshot.backbone().placement();
-            let context = Context { placement: &placement, length: 9, steps: Some(5), pretrained: false };
+            let context = Context { placement: &placement, length: 24, steps: Some(5), pretrained: false };
             let settings = config.adapter[0].method.settings(&context).unwrap().unwrap();
             let parameters = snapshot.backbone().parameters();
             let model = snapshot.with_adapters(AdapterSet::on(&settings, &placement, &parameters, 0).unwrap()).unwrap();

@@ -102,7 +102,7 @@ mod tests {
     fn what_cannot_be_used() {
         let (user, good) = (said("user", "Hi"), said("assistant", "Hello."));
         for (record, problem) in [
-            (json!({"prompt": "Hi", "chosen": "x"}), "has no `rejected`; there are `chosen`, `prompt`"),
+            (json!({"prompt": "Hi", "chosen": "x"}), "has no `rejected`; there are `prompt`, `chosen`"),
             (json!({"prompt": "Hi", "chosen": " ", "rejected": "x"}), "`chosen` is empty"),
             (json!({"prompt": "Hi", "chosen": "x", "rejected": "x"}), SAME),
             (json!({"prompt": [user], "chosen": [good], "rejected": "x"}), "`rejected` is a text, expected a list"),
