@@ -35,6 +35,10 @@ pub fn for_chunks<T: Send>(out: &mut [T], size: usize, f: impl Fn(usize, &mut [T
     fn erased<T: Send>(out: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
         out.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
     }
+    // One piece is not worth the way to another thread and back.
+    if size > 0 && !out.is_empty() && out.len() <= size {
+        return f(0, out);
+    }
     erased(out, size, &f);
 }
 

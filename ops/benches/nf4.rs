@@ -1,10 +1,8 @@
-//! Quantising to 4 bits (bytes of bf16 input per second), products with a 4-bit weight beside f32 and bf16 ones in
-//! both precisions, and products of one and of eight rows with weights in every type (bytes of weights per second, beside a copy:
-//! bytes read and written).
+//! Quantising to 4 bits (bytes of bf16 input per second), and products with a 4-bit weight beside f32 and bf16 ones in
+//! both precisions.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use hankel_core::block_formats::{BlockMatrix, GGML_FORMATS};
-use hankel_core::{Buffer, DType, Precision, Random, Tensor, parallel, with_precision};
+use hankel_core::{DType, Precision, Random, Tensor, with_precision};
 use hankel_ops::linear;
 use hankel_ops::linear::nf4::quantize;
 use std::hint::black_box;
@@ -29,47 +27,7 @@ fn all(c: &mut Criterion) {
     }
     group.finish();
 
-    few_rows(c);
     mistral(c);
-}
-
-/// Steps of generation: the largest product of a Mistral block.
-fn few_rows(c: &mut Criterion) {
-    const OUTPUTS: usize = 14336;
-    let plain = matrix(OUTPUTS, SIZE);
-    let half = plain.to_dtype(DType::BF16).expect("a float");
-    let mut weights = vec![quantize(&half, true).expect("finite"), half, plain.to_dtype(DType::F16).expect("a float")];
-    for (_, format) in GGML_FORMATS {
-        let bytes = OUTPUTS * SIZE / format.block_size() * format.block_bytes();
-        // Random codes; the mask leaves every half-precision scale below 1.
-        let bytes: Vec<u8> = (0..bytes).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 16) as u8 & 0x3b).collect();
-        let blocks = BlockMatrix::new(format, Buffer::from(bytes), OUTPUTS * SIZE).expect("whole blocks");
-        weights.push(Tensor::from_blocks(blocks, [OUTPUTS, SIZE]).expect("a matrix"));
-    }
-    weights.push(plain);
-    let source = vec![1_u8; 256 << 20];
-    let mut target = vec![0_u8; source.len()];
-    let mut group = c.benchmark_group("copy");
-    group.throughput(Throughput::Bytes(2 * source.len() as u64));
-    group.bench_function("256 MiB", |bench| {
-        bench.iter(|| {
-            parallel::for_row_blocks(&mut target, 1, 1 << 20, |first, piece| {
-                piece.copy_from_slice(&source[first..first + piece.len()]);
-            });
-        });
-    });
-    group.finish();
-    for rows in [1, 8] {
-        let x = matrix(rows, SIZE);
-        let mut group = c.benchmark_group(format!("{rows} rows of {SIZE} to {OUTPUTS}"));
-        for weight in &weights {
-            group.throughput(Throughput::Bytes(weight.bytes() as u64));
-            group.bench_function(BenchmarkId::new("forward", weight.dtype()), |bench| {
-                bench.iter(|| linear(black_box(&x), weight, None).expect("shapes fit"));
-            });
-        }
-        group.finish();
-    }
 }
 
 /// The largest product of a Mistral block, with 256 tokens: operations per second.

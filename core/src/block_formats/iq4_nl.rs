@@ -1,6 +1,6 @@
 //! `iq4_nl`: 32 elements in 18 bytes. A scale `d` (f16), then 16 bytes with elements `i` and `i + 16`: `d CODEBOOK[q]`.
 
-use super::{Blocks, half_at, part};
+use super::{Blocks, part, splat_half};
 use crate::wide::Wide;
 
 /// What the codes stand for.
@@ -16,7 +16,7 @@ impl Blocks for Iq4Nl {
 
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
-        let table = wide.mul(wide.load(&CODEBOOK), wide.splat(half_at(block, 0)));
+        let table = wide.mul(wide.load(&CODEBOOK), splat_half(wide, block, 0));
         let codes = wide.unsigned(part(block, 2));
         give(0, [wide.look_up(table, codes), wide.look_up(table, wide.shr(codes, 4))]);
     }

@@ -4,7 +4,7 @@ use crate::wide::{WIDTH, Wide};
 
 /// Scales times `d` and minima times `m` of 8 parts, from 12 bytes: six bits each, those of the last four parts in pieces.
 #[inline(always)]
-pub(super) fn scales_and_minima<W: Wide>(wide: W, bytes: &[u8; 12], [d, m]: [f32; 2]) -> ([f32; 8], [f32; 8]) {
+pub(super) fn scales_and_minima<W: Wide>(wide: W, bytes: &[u8; 12], [d, m]: [W::Floats; 2]) -> ([f32; 8], [f32; 8]) {
     const TWO: u32 = 0x0303_0303;
     const FOUR: u32 = 0x0f0f_0f0f;
     const SIX: u32 = 0x3f3f_3f3f;
@@ -12,8 +12,8 @@ pub(super) fn scales_and_minima<W: Wide>(wide: W, bytes: &[u8; 12], [d, m]: [f32
     let words = [a & SIX, c & FOUR | (a >> 6 & TWO) << 4, b & SIX, c >> 4 & FOUR | (b >> 6 & TWO) << 4];
     let both = wide.float(wide.unsigned(&bytemuck::cast(words.map(u32::to_le_bytes))));
     let [mut scales, mut minima] = [[0.0; WIDTH]; 2];
-    wide.store(wide.mul(wide.splat(d), both), &mut scales);
-    wide.store(wide.mul(wide.splat(m), both), &mut minima);
+    wide.store(wide.mul(d, both), &mut scales);
+    wide.store(wide.mul(m, both), &mut minima);
     let half = |of: &[f32; WIDTH], first: usize| std::array::from_fn(|i| of[first + i]);
     (half(&scales, 0), half(&minima, 8))
 }

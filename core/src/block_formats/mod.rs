@@ -264,15 +264,10 @@ fn encode_blocks<const BYTES: usize, const SIZE: usize>(
     }
 }
 
-/// The half-precision float at `bytes[at..at + 2]`, widened. Exact; without calls, so that it is inlined in vector code.
+/// Every element the half-precision float at `bytes[at..at + 2]`.
 #[inline(always)]
-fn half_at(bytes: &[u8], at: usize) -> f32 {
-    let bits = u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-    // The exponent is shifted by a product, which also makes subnormal numbers normal.
-    let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
-    let magnitude =
-        if bits & 0x7c00 == 0x7c00 { f32::from_bits(0x7f80_0000 | (bits & 0x3ff) << 13) } else { magnitude };
-    f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
+fn splat_half<W: Wide>(wide: W, bytes: &[u8], at: usize) -> W::Floats {
+    wide.splat_half(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
 }
 
 /// Stores `x` rounded to half precision.

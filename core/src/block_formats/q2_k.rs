@@ -3,7 +3,7 @@
 //!
 //! Each half of the block has 32 bytes of codes: byte `l` holds elements `l`, `l + 32`, `l + 64`, `l + 96`.
 
-use super::{Blocks, half_at, pair, part};
+use super::{Blocks, pair, part, splat_half};
 use crate::wide::{WIDTH, Wide};
 
 pub(super) struct Q2K;
@@ -17,7 +17,7 @@ impl Blocks for Q2K {
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
         let four_bits = wide.splat_word(15);
         let both = wide.unsigned(part(block, 0));
-        let (d, m) = (wide.splat(half_at(block, 80)), wide.splat(half_at(block, 82)));
+        let (d, m) = (splat_half(wide, block, 80), splat_half(wide, block, 82));
         let [mut scales, mut minima] = [[0.0; WIDTH]; 2];
         wide.store(wide.mul(wide.float(wide.and(both, four_bits)), d), &mut scales);
         wide.store(wide.mul(wide.float(wide.shr(both, 4)), m), &mut minima);

@@ -4,7 +4,7 @@
 //! Each half of the block has 32 bytes of low bits: byte `l` holds elements `l`, `l + 32`, `l + 64`, `l + 96`. Bit `i` of byte
 //! `l` of the third bits belongs to element `l + 32 i` of the block.
 
-use super::{Blocks, half_at, pair, part};
+use super::{Blocks, pair, part, splat_half};
 use crate::wide::{WIDTH, Wide};
 
 /// The scales: low four bits in bytes 0 to 7, the low halves first, high two bits in bytes 8 to 11, two for each in turn.
@@ -30,7 +30,7 @@ impl Blocks for Q3K {
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
         let mut scales = [0.0; WIDTH];
         let from_zero = wide.add_words(wide.unsigned(&six_bits(part(block, 96))), wide.splat_word(-32_i32 as u32));
-        wide.store(wide.mul(wide.splat(half_at(block, 108)), wide.float(from_zero)), &mut scales);
+        wide.store(wide.mul(splat_half(wide, block, 108), wide.float(from_zero)), &mut scales);
         let (one_bit, two_bits, minus_4) = (wide.splat_word(1), wide.splat_word(3), wide.splat_word(-4_i32 as u32));
         let third = pair!(i => wide.unsigned(part(block, 16 * i)));
         for half in 0..2 {

@@ -1,6 +1,6 @@
 //! `q4_0`: 32 elements in 18 bytes. A scale `d` (f16), then 16 bytes with elements `i` and `i + 16`: `d (q - 8)`.
 
-use super::{Blocks, encode_blocks, extreme, half_at, inverse, pack_nibbles, part, put_half};
+use super::{Blocks, encode_blocks, extreme, inverse, pack_nibbles, part, put_half, splat_half};
 use crate::Result;
 use crate::wide::Wide;
 
@@ -17,7 +17,7 @@ impl Blocks for Q4_0 {
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
         // What the codes stand for, times the scale.
-        let table = wide.mul(wide.load(&CODES), wide.splat(half_at(block, 0)));
+        let table = wide.mul(wide.load(&CODES), splat_half(wide, block, 0));
         let codes = wide.unsigned(part(block, 2));
         give(0, [wide.look_up(table, codes), wide.look_up(table, wide.shr(codes, 4))]);
     }

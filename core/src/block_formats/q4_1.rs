@@ -1,7 +1,7 @@
 //! `q4_1`: 32 elements in 20 bytes. A scale `d` and a minimum `m` (f16), then 16 bytes with elements `i` and `i + 16`:
 //! `d q + m`.
 
-use super::{Blocks, FROM_0, encode_blocks, half_at, inverse, pack_nibbles, part, put_half, range};
+use super::{Blocks, FROM_0, encode_blocks, inverse, pack_nibbles, part, put_half, range, splat_half};
 use crate::Result;
 use crate::wide::Wide;
 
@@ -14,7 +14,7 @@ impl Blocks for Q4_1 {
 
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
-        let (d, m) = (wide.splat(half_at(block, 0)), wide.splat(half_at(block, 2)));
+        let (d, m) = (splat_half(wide, block, 0), splat_half(wide, block, 2));
         let table = wide.add(wide.mul(wide.load(&FROM_0), d), m);
         let codes = wide.unsigned(part(block, 4));
         give(0, [wide.look_up(table, codes), wide.look_up(table, wide.shr(codes, 4))]);

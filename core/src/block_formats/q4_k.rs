@@ -2,9 +2,10 @@
 //! each), then 4 times 32 bytes with parts `2i` and `2i + 1` in their low and high halves: `(d s_j) q - (m t_j)`.
 
 use super::k_scales::{put_scales_and_minima, scales_and_minima};
-use super::{Blocks, FROM_0, encode_blocks, half_at, inverse, pair, part, put_half, range};
+use super::{Blocks, FROM_0, encode_blocks, inverse, pair, part, put_half, range, splat_half};
 use crate::Result;
 use crate::wide::Wide;
+use half::f16;
 
 pub(super) struct Q4K;
 
@@ -15,7 +16,8 @@ impl Blocks for Q4K {
 
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
-        let (scales, minima) = scales_and_minima(wide, part(block, 4), [half_at(block, 0), half_at(block, 2)]);
+        let (scales, minima) =
+            scales_and_minima(wide, part(block, 4), [splat_half(wide, block, 0), splat_half(wide, block, 2)]);
         for i in 0..4 {
             let codes = pair!(j => wide.unsigned(part(block, 16 + 32 * i + 16 * j)));
             let [low, high] = pair!(j => {
@@ -39,7 +41,7 @@ impl Blocks for Q4K {
             put_half(scale / 63.0, out);
             put_half(minimum / 63.0, &mut out[2..]);
             put_scales_and_minima(scales, minima, &mut out[4..16]);
-            let (d, m) = (half_at(out, 0), half_at(out, 2));
+            let [d, m] = [0, 2].map(|at| f16::from_le_bytes(*part(out, at)).to_f32());
             // With the scales as they are stored.
             let codes: [[u8; 32]; 8] = std::array::from_fn(|j| {
                 let (step, minimum) = (inverse(d * f32::from(scales[j])), m * f32::from(minima[j]));

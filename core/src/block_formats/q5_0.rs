@@ -2,7 +2,7 @@
 //! `i` and `i + 16`: `d (q - 16)`.
 
 use super::{
-    Blocks, encode_blocks, extreme, fifth_bits, five_bits, half_at, inverse, pack_nibbles, pair, part, put_half,
+    Blocks, encode_blocks, extreme, fifth_bits, five_bits, inverse, pack_nibbles, pair, part, put_half, splat_half,
 };
 use crate::Result;
 use crate::wide::Wide;
@@ -16,7 +16,7 @@ impl Blocks for Q5_0 {
 
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
-        let d = wide.splat(half_at(block, 0));
+        let d = splat_half(wide, block, 0);
         let minus_16 = wide.splat_word(-16_i32 as u32);
         let codes = five_bits(wide, part(block, 6), part(block, 2));
         give(0, pair!(i => wide.mul(wide.float(wide.add_words(codes[i], minus_16)), d)));

@@ -2,7 +2,7 @@
 //! bits of elements `i` and `i + 16`: `d q + m`.
 
 use super::{
-    Blocks, encode_blocks, fifth_bits, five_bits, half_at, inverse, pack_nibbles, pair, part, put_half, range,
+    Blocks, encode_blocks, fifth_bits, five_bits, inverse, pack_nibbles, pair, part, put_half, range, splat_half,
 };
 use crate::Result;
 use crate::wide::Wide;
@@ -16,7 +16,7 @@ impl Blocks for Q5_1 {
 
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
-        let (d, m) = (wide.splat(half_at(block, 0)), wide.splat(half_at(block, 2)));
+        let (d, m) = (splat_half(wide, block, 0), splat_half(wide, block, 2));
         let codes = five_bits(wide, part(block, 8), part(block, 4));
         give(0, pair!(i => wide.add(wide.mul(wide.float(codes[i]), d), m)));
     }

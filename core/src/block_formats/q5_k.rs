@@ -2,7 +2,7 @@
 //! byte `l` belongs to element `l` of part `j`.
 
 use super::k_scales::scales_and_minima;
-use super::{Blocks, half_at, pair, part};
+use super::{Blocks, pair, part, splat_half};
 use crate::wide::Wide;
 
 pub(super) struct Q5K;
@@ -14,7 +14,8 @@ impl Blocks for Q5K {
 
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
-        let (scales, minima) = scales_and_minima(wide, part(block, 4), [half_at(block, 0), half_at(block, 2)]);
+        let (scales, minima) =
+            scales_and_minima(wide, part(block, 4), [splat_half(wide, block, 0), splat_half(wide, block, 2)]);
         let (one_bit, four_bits) = (wide.splat_word(1), wide.splat_word(15));
         let fifth = pair!(i => wide.unsigned(part(block, 16 + 16 * i)));
         for i in 0..4 {

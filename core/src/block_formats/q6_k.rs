@@ -4,7 +4,7 @@
 //! Each half of the block has 64 bytes of low bits and 32 of high ones: low byte `l` holds elements `l` and `l + 64`, high
 //! byte `l` holds elements `l`, `l + 32`, `l + 64`, `l + 96`.
 
-use super::{Blocks, half_at, pair, part};
+use super::{Blocks, pair, part, splat_half};
 use crate::wide::{WIDTH, Wide};
 
 pub(super) struct Q6K;
@@ -17,7 +17,7 @@ impl Blocks for Q6K {
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
         let mut scales = [0.0; WIDTH];
-        let d = wide.splat(half_at(block, 208));
+        let d = splat_half(wide, block, 208);
         wide.store(wide.mul(d, wide.float(wide.signed(part(block, 192)))), &mut scales);
         let (two_bits, four_bits) = (wide.splat_word(3), wide.splat_word(15));
         let minus_32 = wide.splat_word(-32_i32 as u32);

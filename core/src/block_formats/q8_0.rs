@@ -1,6 +1,6 @@
 //! `q8_0`: 32 elements in 34 bytes. A scale `d` (f16), then 32 signed bytes: `d q`.
 
-use super::{Blocks, encode_blocks, extreme, half_at, inverse, pair, part, put_half};
+use super::{Blocks, encode_blocks, extreme, inverse, pair, part, put_half, splat_half};
 use crate::Result;
 use crate::wide::Wide;
 
@@ -13,7 +13,7 @@ impl Blocks for Q8_0 {
 
     #[inline(always)]
     fn values<W: Wide>(wide: W, block: &[u8], mut give: impl FnMut(usize, [W::Floats; 2])) {
-        let d = wide.splat(half_at(block, 0));
+        let d = splat_half(wide, block, 0);
         give(0, pair!(i => wide.mul(wide.float(wide.signed(part(block, 2 + 16 * i))), d)));
     }
 

@@ -1,14 +1,6 @@
 use super::*;
 
 #[test]
-fn half_precision_is_widened_as_the_type_does() {
-    for bits in 0..=u16::MAX {
-        let (found, expected) = (half_at(&bits.to_le_bytes(), 0), f16::from_bits(bits).to_f32());
-        assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(), "{bits:04x}");
-    }
-}
-
-#[test]
 fn formats_are_found_by_number_and_name() {
     for (number, format) in GGML_FORMATS {
         assert!(<dyn BlockFormat>::from_ggml_type(number) == Some(format));

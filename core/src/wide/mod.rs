@@ -78,6 +78,12 @@ pub trait Wide: Copy {
         self.load(&wide)
     }
 
+    /// Every element the half-precision float with these bits, which is no NaN.
+    #[inline(always)]
+    fn splat_half(self, bits: u16) -> Self::Floats {
+        self.splat(widen(bits))
+    }
+
     /// Rounded to the nearest `bf16`, ties to even; the floats are no NaN.
     #[inline(always)]
     fn round_bf16(self, x: Self::Floats) -> Self::Floats {
@@ -101,6 +107,17 @@ pub trait Wide: Copy {
         }
         lanes[0]
     }
+}
+
+/// A half-precision float, widened. Exact; without calls, so that it is inlined in vector code.
+#[inline(always)]
+fn widen(bits: u16) -> f32 {
+    let bits = u32::from(bits);
+    // The exponent is shifted by a product, which also makes subnormal numbers normal.
+    let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
+    let magnitude =
+        if bits & 0x7c00 == 0x7c00 { f32::from_bits(0x7f80_0000 | (bits & 0x3ff) << 13) } else { magnitude };
+    f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
 }
 
 /// Something to be compiled for each instruction set. `run` and what it calls must be `#[inline(always)]`.

@@ -34,6 +34,7 @@ impl WideOp for All {
             wide.look_up(x, wide.bits(y)),
             wide.float(s),
             wide.halves(&shorts.map(f16::from_bits)),
+            wide.splat_half(shorts[1]),
             wide.round_bf16(x),
             wide.zip(x, y)[0],
             wide.zip(x, y)[1],
@@ -101,6 +102,30 @@ fn fused_sums_and_rounding() {
         for i in 0..WIDTH {
             assert!((sums[i] - (3.0 * x[i] + 0.5)).abs() < 1e-5 * (1.0 + x[i].abs()), "{arch:?}");
             assert_eq!(rounded[i], bf16::from_f32(x[i]).to_f32(), "{arch:?}");
+        }
+    }
+}
+
+#[test]
+fn every_half_is_widened_exactly() {
+    struct Splat(u16);
+    impl WideOp for Splat {
+        type Output = [f32; WIDTH];
+        #[inline(always)]
+        fn run<W: Wide>(self, wide: W) -> Self::Output {
+            let mut out = [0.0; WIDTH];
+            wide.store(wide.splat_half(self.0), &mut out);
+            out
+        }
+    }
+    for bits in 0..=u16::MAX {
+        let expected = f16::from_bits(bits).to_f32();
+        for arch in architectures() {
+            let found = dispatch(arch, Splat(bits));
+            assert!(
+                found.iter().all(|x| x.to_bits() == expected.to_bits() || x.is_nan() && expected.is_nan()),
+                "{bits:#x} {arch:?}"
+            );
         }
     }
 }

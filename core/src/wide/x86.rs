@@ -120,6 +120,10 @@ impl Wide for V4 {
     fn halves(self, x: &[f16; WIDTH]) -> __m512 {
         self.avx512f._mm512_cvtph_ps(pulp::cast(x.map(f16::to_bits)))
     }
+    #[inline(always)]
+    fn splat_half(self, bits: u16) -> __m512 {
+        self.avx512f._mm512_cvtph_ps(self.avx._mm256_set1_epi16(bits as i16))
+    }
 }
 
 /// Both halves by the same expression. No closure: these are not always inlined, and code that is not has no vectors.

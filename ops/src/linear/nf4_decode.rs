@@ -45,22 +45,39 @@ pub(super) fn values<W: Wide>(
     matrix: &Nf4,
     first: usize,
     len: usize,
+    give: impl FnMut(usize, [W::Floats; 2]),
+) {
+    let of_block = matrix.block().min(len.max(WIDE)) / WIDE;
+    let bytes = matrix.packed()[first / 2..][..len / 2].as_chunks::<{ WIDE / 2 }>().0;
+    let first_block = first / matrix.block();
+    // The usual size is known where the loop over a block is compiled: it takes less time then.
+    match of_block {
+        2 => blocks(wide, matrix, first_block, 2, bytes, give),
+        _ => blocks(wide, matrix, first_block, of_block, bytes, give),
+    }
+}
+
+/// As [`values`], in blocks of `of_block` times [`WIDE`] elements.
+#[inline(always)]
+fn blocks<W: Wide>(
+    wide: W,
+    matrix: &Nf4,
+    first_block: usize,
+    of_block: usize,
+    bytes: &[[u8; WIDE / 2]],
     mut give: impl FnMut(usize, [W::Floats; 2]),
 ) {
     /// Scales read at a time.
-    const SCALES: usize = 8;
-    let block = matrix.block().min(len.max(WIDE));
-    let of_block = block / WIDE;
+    const SCALES: usize = 16;
     let codebook = wide.load(matrix.codebook());
-    let bytes = matrix.packed()[first / 2..][..len / 2].as_chunks::<{ WIDE / 2 }>().0;
+    let rounded = matrix.source() == DType::BF16;
     let mut scales = [0.0; SCALES];
-    let first_block = first / matrix.block();
     for (k, bytes) in bytes.chunks(SCALES * of_block).enumerate() {
         let scales = &mut scales[..bytes.len().div_ceil(of_block)];
         matrix.scales().read(first_block + k * SCALES, scales);
         for (j, (&scale, bytes)) in scales.iter().zip(bytes.chunks(of_block)).enumerate() {
             let exact = wide.mul(codebook, wide.splat(scale));
-            let table = if matrix.source() == DType::BF16 { wide.round_bf16(exact) } else { exact };
+            let table = if rounded { wide.round_bf16(exact) } else { exact };
             for (i, bytes) in bytes.iter().enumerate() {
                 let codes = wide.unsigned(bytes);
                 let values = [wide.look_up(table, wide.shr(codes, 4)), wide.look_up(table, codes)];

@@ -1,6 +1,6 @@
 //! One row in `f32`: weights are decoded in registers and multiplied there.
 
-use super::{GROUP, RUN};
+use super::GROUP;
 use crate::kernels::simd::{Real, prefetch};
 use crate::linear::nf4_decode;
 use crate::linear::weight::{Source, Weight};
@@ -55,7 +55,7 @@ impl<'a> Ordered<'a> {
 /// Whether every run of rows of `cols` elements consists of whole blocks, or lies in one.
 fn nf4_fits(matrix: &Nf4, cols: usize) -> bool {
     let block = matrix.block();
-    let runs = RUN.is_multiple_of(block) || block.is_multiple_of(RUN);
+    let runs = Nf4::RUN.is_multiple_of(block) || block.is_multiple_of(Nf4::RUN);
     runs && cols.is_multiple_of(block) && nf4_decode::in_registers(matrix, 0, block)
 }
 
@@ -111,11 +111,11 @@ impl<M: InRegisters + ?Sized> WideOp for Products<'_, M> {
         let cols = x.len();
         for (i, sums) in sums.chunks_mut(GROUP).enumerate() {
             let mut acc = [[wide.splat(0.0); 2]; GROUP];
-            for (k, x) in x.chunks(RUN).enumerate() {
+            for (k, x) in x.chunks(M::RUN).enumerate() {
                 let len = x.len();
-                let x = x.as_chunks::<WIDTH>().0;
+                let x = x.as_chunks::<WIDTH>().0.as_chunks::<2>().0;
                 for (j, acc) in acc.iter_mut().enumerate().take(sums.len()) {
-                    let at = (first + i * GROUP + j) * cols + k * RUN;
+                    let at = (first + i * GROUP + j) * cols + k * M::RUN;
                     matrix.prefetch(at + GROUP * cols, len);
                     let [mut even, mut odd] = *acc;
                     matrix.values(
@@ -124,8 +124,9 @@ impl<M: InRegisters + ?Sized> WideOp for Products<'_, M> {
                         len,
                         #[inline(always)]
                         |i, [a, b]| {
-                            even = wide.mul_add(a, wide.load(&x[2 * i]), even);
-                            odd = wide.mul_add(b, wide.load(&x[2 * i + 1]), odd);
+                            let [first, second] = &x[i];
+                            even = wide.mul_add(a, wide.load(first), even);
+                            odd = wide.mul_add(b, wide.load(second), odd);
                         },
                     );
                     *acc = [even, odd];
@@ -140,10 +141,13 @@ impl<M: InRegisters + ?Sized> WideOp for Products<'_, M> {
 
 /// A matrix whose elements can be had in registers.
 trait InRegisters {
+    /// Elements of a row that are multiplied before those of the next row, which share their part of `x`.
+    const RUN: usize = 256;
+
     /// Asks for elements to be brought to the cache.
     fn prefetch(&self, first: usize, len: usize);
 
-    /// Calls `give(i, values)` with the elements `first + 32 i ..`, for all of `len`, at most [`RUN`].
+    /// Calls `give(i, values)` with the elements `first + 32 i ..`, for all of `len`, at most [`Self::RUN`].
     fn values<W: Wide>(&self, wide: W, first: usize, len: usize, give: impl FnMut(usize, [W::Floats; 2]));
 }
 
@@ -201,6 +205,9 @@ impl<F: Blocks> InRegisters for BlockRows<'_, F> {
 }
 
 impl InRegisters for Nf4 {
+    // Where a run begins is found by divisions, as sizes of blocks are not known when this is compiled.
+    const RUN: usize = 1024;
+
     #[inline(always)]
     fn prefetch(&self, first: usize, len: usize) {
         prefetch(self.packed(), first / 2, len / 2);
