@@ -96,6 +96,7 @@ fn training() -> impl Strategy<Value = TrainConfig> {
             warmup_ratio: warmup.1,
             batch_size,
             accumulation,
+            micro_batch_size: every.3,
             lr: rates.0,
             rate_lr: rates.1,
             gate_lr: rates.2,

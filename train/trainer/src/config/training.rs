@@ -42,6 +42,10 @@ pub struct TrainConfig {
     pub batch_size: usize,
     /// Batches whose gradients make one step, weighted by their tokens.
     pub accumulation: usize,
+    /// Sequences of a batch that go forwards and backwards at once; their gradients are added up. Fewer need less memory for
+    /// activations. As many as memory is well spent on when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micro_batch_size: Option<usize>,
     /// Tokens over which gradients flow back: longer sequences are run in parts of this length, the state (of recurrences,
     /// and what attention sees) carried from part to part. Whole sequences when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +102,7 @@ impl Default for TrainConfig {
             epochs: None,
             batch_size: 32,
             accumulation: 1,
+            micro_batch_size: None,
             chunk: None,
             lr: 3e-3,
             rate_lr: None,
@@ -206,6 +211,7 @@ impl TrainConfig {
         checks.at_most("batch_size", self.batch_size, 1 << 20);
         checks.at_least("accumulation", self.accumulation, 1);
         checks.at_most("accumulation", self.accumulation, 1 << 20);
+        checks.at_least("micro_batch_size", self.micro_batch_size.unwrap_or(1), 1);
         checks.at_least("chunk", self.chunk.unwrap_or(1), 1);
         checks.at_least("eval_batch_size", self.eval_batch_size.unwrap_or(1), 1);
         checks.at_least("eval_sequences", self.eval_sequences, 1);

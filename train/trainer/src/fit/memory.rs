@@ -9,7 +9,7 @@ pub(crate) use needed::{check, check_parameters, own};
 use super::model::Model;
 use super::transformer::Transformer;
 use crate::config::{Keep, TrainConfig};
-use hankel_core::{CpuStorage, DType, Tensor};
+use hankel_core::{CpuStorage, DType, Device, Tensor};
 use hankel_models::Parameter;
 
 /// A component and its bytes.
@@ -54,16 +54,13 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
     };
     let frozen = bytes(&|parameter| !parameter.is_trainable() && !is_mapped(parameter));
     let mapped = bytes(&is_mapped);
-    let size = if model.dtype() == DType::F64 { 8 } else { 4 };
-    // Parts of a sequence are run one after the other.
-    let tokens = (settings.batch_size * settings.chunk.map_or(length, |chunk| chunk.min(length))) as u64;
-    let activations = match &model.backbone {
-        Transformer::TinyGpt(backbone) => tiny_gpt::activations(model, backbone, size * tokens),
-        Transformer::Decoder { model: backbone, recompute, kept } => {
-            let layers = decoder::Layers { recompute: *recompute, kept: *kept };
-            decoder::activations(&model.adapters, backbone.config(), tokens, size, layers)
-        }
-    };
+    let size = element_size(model);
+    let at_once = at_once_on(model, settings, length, on_gpu);
+    let tokens = at_once as u64 * part(settings, length);
+    let activations = activations(model, tokens);
+    // Sums of a tree that wait for their other half: over the batches of a step, and over the slices of one.
+    let waiting = |leaves: usize| u64::from(leaves.max(1).next_power_of_two().trailing_zeros());
+    let waiting = waiting(settings.accumulation) + waiting(settings.batch_size.div_ceil(at_once));
     let vocabulary = model.backbone.vocabulary() as u64;
     let is_compact = model.backbone.head().tensor().dtype().is_compact();
     let (logits, least) = match (on_gpu, is_compact) {
@@ -75,8 +72,7 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
     let mut components = vec![
         ("frozen parameters", frozen),
         ("trained parameters", trained),
-        // Partial sums of the tree that wait for their other half, and the gradient of a micro-batch.
-        ("gradients", trained * u64::from(settings.accumulation.max(1).next_power_of_two().trailing_zeros() + 1)),
+        ("gradients", trained * (waiting + 1)),
         ("optimizer moments", 2 * trained),
         ("activations kept for the backward pass", activations.kept),
         ("activations of the moment", activations.moment),
@@ -87,12 +83,60 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
     }
     if !on_gpu {
         components.insert(0, ("program", PROGRAM));
-        components.push(("batches", 12 * tokens * settings.accumulation as u64));
+        let positions = settings.batch_size as u64 * part(settings, length) * settings.accumulation as u64;
+        components.push(("batches", 12 * positions));
     }
     if mapped > 0 {
         components.push((MAPPED, mapped));
     }
     components
+}
+
+/// Bytes of kept activations from which on a batch is cut into slices on the CPU.
+const LARGE: u64 = 256 << 20;
+/// Bytes of kept activations of such a slice.
+const SLICE: u64 = 64 << 20;
+
+/// Sequences of a batch that go forwards and backwards at once: `train.micro_batch_size`, or all, or, on the CPU, so many that
+/// activations are kept in [`SLICE`] bytes where all of them would take [`LARGE`]. Nothing of the machine counts, so that results
+/// are the same everywhere.
+pub(super) fn at_once(model: &Model, settings: &TrainConfig, length: usize) -> usize {
+    at_once_on(model, settings, length, model.backbone.device() != Device::Cpu)
+}
+
+fn at_once_on(model: &Model, settings: &TrainConfig, length: usize, on_gpu: bool) -> usize {
+    let batch = settings.batch_size.max(1);
+    let kept = |sequences: u64| activations(model, sequences * part(settings, length)).kept;
+    let fitting = || {
+        let fits = (SLICE / kept(1).max(1)).max(1) as usize;
+        // Slices of equal size, or nearly so.
+        batch.div_ceil(batch.div_ceil(fits))
+    };
+    match settings.micro_batch_size {
+        Some(size) => size.clamp(1, batch),
+        None if on_gpu || kept(batch as u64) < LARGE => batch,
+        None => fitting(),
+    }
+}
+
+/// Tokens of a sequence that are run at once: parts of it come one after the other.
+fn part(settings: &TrainConfig, length: usize) -> u64 {
+    settings.chunk.map_or(length, |chunk| chunk.min(length)) as u64
+}
+
+fn activations(model: &Model, tokens: u64) -> Activations {
+    let size = element_size(model);
+    match &model.backbone {
+        Transformer::TinyGpt(backbone) => tiny_gpt::activations(model, backbone, size * tokens),
+        Transformer::Decoder { model: backbone, recompute, kept } => {
+            let layers = decoder::Layers { recompute: *recompute, kept: *kept };
+            decoder::activations(&model.adapters, backbone.config(), tokens, size, layers)
+        }
+    }
+}
+
+fn element_size(model: &Model) -> u64 {
+    if model.dtype() == DType::F64 { 8 } else { 4 }
 }
 
 /// The component that is not the process's own: pages of files, which the system drops when memory is short.
@@ -113,13 +157,33 @@ mod tests {
 
     #[test]
     fn it_grows_with_what_is_trained_and_with_the_tokens() {
-        let training = TrainConfig::default();
+        let training = TrainConfig { micro_batch_size: Some(32), ..TrainConfig::default() };
         let hrm = Settings::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 32, 128, 512));
         let lora = Settings::linear::<Lora>(&LoraConfig::new(16));
         // LoRA in the first layer keeps that layer's activations, HRM behind it does not.
         assert!(total(&hrm, &training, 512) < total(&lora, &training, 512));
-        let twice = TrainConfig { batch_size: 64, ..training.clone() };
+        let twice = TrainConfig { batch_size: 64, micro_batch_size: Some(64), ..training.clone() };
         let (one, two) = (total(&hrm, &training, 512), total(&hrm, &twice, 512));
         assert!(two > one * 3 / 2 && two < one * 2, "{one} {two}");
+    }
+
+    #[test]
+    fn large_batches_are_cut_into_equal_slices() {
+        let backbone = TinyGpt::new(&TinyGptConfig::default(), 0).unwrap();
+        let lora = Settings::linear::<Lora>(&LoraConfig::new(16));
+        let adapters = AdapterSet::new(&lora, &backbone.placement(), 0).unwrap();
+        let model = Model { backbone: Transformer::TinyGpt(backbone), adapters };
+        let training = |batch_size| TrainConfig { batch_size, ..TrainConfig::default() };
+        assert_eq!(at_once(&model, &training(8), 512), 8);
+        let size = at_once(&model, &training(32), 1024);
+        assert!(size < 32 && activations(&model, size as u64 * 1024).kept <= SLICE, "{size}");
+        assert!(activations(&model, (size as u64 + 1) * 1024).kept > SLICE || 32 % size == 0, "{size}");
+        // Fewer are run, and fewer are counted.
+        let whole = TrainConfig { micro_batch_size: Some(32), ..training(32) };
+        assert_eq!(at_once(&model, &whole, 1024), 32);
+        assert!(3 * total(&lora, &training(32), 1024) < total(&lora, &whole, 1024));
+        // On a GPU, only what is asked for.
+        assert_eq!(at_once_on(&model, &training(32), 1024, true), 32);
+        assert_eq!(at_once_on(&model, &TrainConfig { micro_batch_size: Some(5), ..training(32) }, 1024, true), 5);
     }
 }

@@ -21,6 +21,7 @@ mod record_inputs;
 mod rows;
 mod run;
 mod session;
+mod slices;
 mod stage;
 mod start;
 mod step_metrics;

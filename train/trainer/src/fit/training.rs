@@ -1,7 +1,9 @@
 //! One optimizer step, and what is needed to repeat it exactly.
 
 use super::batches::{Batches, StepBatches};
+use super::memory;
 use super::model::Model;
+use super::slices::in_slices;
 use super::step_metrics::{PendingMetrics, StepMetrics};
 use crate::config::TrainConfig;
 use crate::optim::factor;
@@ -42,6 +44,8 @@ pub(super) struct Training<'a> {
     trained: Vec<Trained>,
     batches: Batches<'a>,
     group: &'a Group,
+    /// Sequences that go forwards and backwards at once.
+    at_once: usize,
     step: u64,
     unread: PendingMetrics,
     regularization: f64,
@@ -91,6 +95,7 @@ impl<'a> Training<'a> {
             trained: trained(model, settings)?,
             batches: Batches::new(task, settings, seed).of_share(share),
             group,
+            at_once: memory::at_once(model, settings, task.sequence_length()),
             model: model.clone(),
             task,
             settings,
@@ -124,6 +129,7 @@ impl<'a> Training<'a> {
         let mut carried = truncated.carry(|name| before.get(name).map(|moments| moments.first.clone()))?;
         self.model.adapters = truncated.adapters.clone();
         self.trained = trained(&self.model, self.settings)?;
+        self.at_once = memory::at_once(&self.model, self.settings, self.task.sequence_length());
         self.reduced = Some((self.step, warmup));
         self.best = None;
         let adapters: BTreeSet<String> = self.adapter_names();
@@ -363,10 +369,13 @@ impl<'a> Training<'a> {
 
     /// The parts of the loss of a batch, to be added up, and its gradient.
     fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(Vec<Tensor>, Gradients), Error> {
-        let key = StepKey { seed: self.seed, step: number };
-        let smoothing = self.settings.label_smoothing;
-        let (mut losses, mut gradients) =
-            self.model.differentiate(batch, (smoothing, weight), key, self.settings.chunk)?;
+        let (smoothing, chunk) = (self.settings.label_smoothing, self.settings.chunk);
+        let parts = chunk.map_or(1, |chunk| batch.length.div_ceil(chunk)) as u64;
+        let (mut losses, mut gradients) = in_slices(batch, self.at_once, |slice, batch| {
+            // Every slice draws its own dropout, and so does every part of it (see [`Model::differentiate`]).
+            let key = StepKey { seed: self.seed, step: number + ((slice * parts) << 40) };
+            self.model.differentiate(batch, (smoothing, weight), key, chunk)
+        })?;
         // What is added to the loss of a step is added once, not with every batch.
         if number.is_multiple_of(self.settings.accumulation as u64) {
             let adapters = &self.model.adapters;
@@ -593,6 +602,24 @@ mod tests {
         for (a, b) in whole.iter().chain(&whole_end).zip(parts.iter().chain(&parts_end)) {
             assert!((a - b).abs() < 1e-11, "{a} {b}");
         }
+    }
+
+    #[test]
+    fn slices_of_a_batch_are_the_batch() {
+        for more in [&[][..], &["train.chunk=3", "train.accumulation=2"]] {
+            let (whole, whole_end) = losses(more, 5);
+            for size in ["train.micro_batch_size=4", "train.micro_batch_size=1"] {
+                let (parts, parts_end) = losses(&[more, &[size]].concat(), 5);
+                for (a, b) in whole.iter().chain(&whole_end).zip(parts.iter().chain(&parts_end)) {
+                    assert!((a - b).abs() < 1e-11, "{size}: {a} {b}");
+                }
+            }
+        }
+        // With dropout every slice draws its own masks: two equal sequences lose different elements.
+        let text = TEXT.replace("heads = 2", "heads = 2\ndropout = 0.5");
+        let of = |size: &str| losses_of(&text, &[size], 3, &Group::alone());
+        assert_eq!(of("train.micro_batch_size=2"), of("train.micro_batch_size=2"));
+        assert_ne!(of("train.micro_batch_size=2"), of("train.micro_batch_size=3"));
     }
 
     /// Losses and adapters have the same bits on any number of processes: with dropout, clipping, a penalty and ranks that are

@@ -1,5 +1,7 @@
 //! GeneratedData with their targets.
 
+use std::ops::Range;
+
 /// GeneratedData of equal length with their targets: all fields are [sequences, length], row-major. What is shorter is padded
 /// behind its end with weights of 0, which changes nothing: no token sees what comes after it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -114,6 +116,20 @@ impl Batch {
         self.documents.iter().zip(ends).map(|(&start, end)| self.steps(start, end)).collect()
     }
 
+    /// Some of the sequences, none of which is packed.
+    pub fn rows_of(&self, sequences: Range<usize>) -> Self {
+        let places = sequences.start * self.length..sequences.end * self.length;
+        Batch {
+            tokens: self.tokens[places.clone()].to_vec(),
+            targets: self.targets[places.clone()].to_vec(),
+            weights: self.weights[places].to_vec(),
+            sequences: sequences.len(),
+            length: self.length,
+            documents: Vec::new(),
+            text_bytes: 0,
+        }
+    }
+
     /// Steps `start..end` of every sequence.
     pub fn steps(&self, start: usize, end: usize) -> Self {
         fn cut<T: Copy>(all: &[T], length: usize, start: usize, end: usize) -> Vec<T> {
@@ -156,6 +172,11 @@ mod tests {
         assert_eq!(apart.len(), 2);
         assert_eq!((&apart[1].targets[..], apart[1].length), (&[21, 22, 23][..], 3));
         assert_eq!(padded.steps(1, 3).tokens, [11, 0, 21, 22]);
+        let second = padded.rows_of(1..2);
+        assert_eq!(
+            (&second.tokens[..], &second.targets[..], second.sequences),
+            (&[20, 21, 22][..], &[21, 22, 23][..], 1)
+        );
         assert_eq!(Batch::padded(&examples).apart(), [padded]);
     }
 }
