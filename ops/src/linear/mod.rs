@@ -33,7 +33,7 @@ pub(crate) mod weight;
 
 #[doc(hidden)]
 pub use gpu::variants;
-pub use precision::{check_precision, default_precision, gpu_precisions};
+pub use precision::{check_precision, default_precision, fastest_precision, gpu_precisions};
 pub(crate) use product::product;
 pub(crate) use weight::Weight;
 

@@ -7,6 +7,8 @@
 
 use super::gpu::{f16_is_right, lacks_f16};
 use crate::kernels::Real;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::gemm::bf16::DotProducts;
 use hankel_core::gpu::GpuFacts;
 use hankel_core::{DType, Device, Error, Precision, Result, Tensor, precision};
 
@@ -53,6 +55,15 @@ pub fn default_precision(device: Device) -> Precision {
         Ok(()) => Precision::F16,
         Err(_) => Precision::F32,
     }
+}
+
+/// The fastest precision of `device`: 16 bits where they save time, otherwise `f32`.
+pub fn fastest_precision(device: Device) -> Precision {
+    #[cfg(target_arch = "x86_64")]
+    if device == Device::Cpu && DotProducts::detect().is_some() {
+        return Precision::Bf16;
+    }
+    default_precision(device)
 }
 
 /// The precision of a product of `x` with `weight`: as the thread has it, if the weight is frozen.

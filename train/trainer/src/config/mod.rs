@@ -44,7 +44,7 @@ use crate::tasks::{TaskConfig, TokenKind};
 use hankel_core::{DType, Device};
 use hankel_models::adapters::Context;
 use hankel_models::{TinyGptConfig as TinyGptSettings, Tokenizer};
-use hankel_ops::linear::default_precision;
+use hankel_ops::linear::{default_precision, fastest_precision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -68,10 +68,12 @@ pub enum Precision {
 impl Precision {
     /// What suits a device when nothing is said: f16 where it has it.
     pub fn suited(device: Device) -> Self {
-        match default_precision(device) {
-            hankel_core::Precision::F16 => Precision::F16,
-            _ => Precision::F32,
-        }
+        default_precision(device).into()
+    }
+
+    /// The fastest that a device has: 16 bits where they save time.
+    pub fn fastest(device: Device) -> Self {
+        fastest_precision(device).into()
     }
 
     /// That of products with frozen weights.
@@ -89,6 +91,16 @@ impl Precision {
     }
 }
 
+impl From<hankel_core::Precision> for Precision {
+    fn from(of_products: hankel_core::Precision) -> Self {
+        match of_products {
+            hankel_core::Precision::F32 => Precision::F32,
+            hankel_core::Precision::Bf16 => Precision::Bf16,
+            hankel_core::Precision::F16 => Precision::F16,
+        }
+    }
+}
+
 /// Why a run in double precision does not begin on a GPU.
 pub(crate) const NO_DOUBLES: &str = "\"f64\" is for the CPU: GPUs compute in \"f32\"";
 
@@ -103,7 +115,8 @@ pub struct Config {
     pub device: String,
     /// GiB that tensors may take on a GPU; whatever it has when not given. It has no effect on the CPU.
     pub gpu_memory: Option<f64>,
-    /// What is computed in; what suits the device when not given.
+    /// What is computed in; what suits the device when not given, its fastest for `auto`.
+    #[schemars(schema_with = "schema::precision")]
     pub precision: Precision,
     /// What is learned.
     #[schemars(schema_with = "schema::elsewhere")]
@@ -170,9 +183,13 @@ impl Config {
             [Some(&mut config.task), pretrain].into_iter().flatten().for_each(|task| task.set_default_tokenizer(model));
         }
         let backbone = config.check(root)?;
-        let notes = config
+        let mut notes = config
             .resolve(&backbone)
             .map_err(|(key, message)| ConfigError::new(root.origin_of(&key), format!("`{key}` {message}")))?;
+        if read::precision_is_auto(root.as_table("")?) {
+            let name = config.precision.of_products();
+            notes.push(format!("precision = \"auto\" takes {name}, the fastest that {} has", config.device));
+        }
         Ok((config, notes))
     }
 
@@ -438,6 +455,18 @@ lr = 2e-4
         assert_eq!((lora.lr, lora.rate_lr, lora.steps), (2e-4, Some(2e-4), Some(100)));
         let text = config.to_toml();
         assert_eq!(Config::load(&text, "again.toml", &[]).unwrap().0, config, "{text}");
+    }
+
+    #[test]
+    fn precision_is_left_to_the_processor_and_told() {
+        let (config, notes) = Config::load(&format!("precision = \"auto\"\n{SMALL}"), "t.toml", &[]).unwrap();
+        assert_eq!(config.precision, Precision::fastest(Device::Cpu));
+        assert!(matches!(config.precision, Precision::F32 | Precision::Bf16), "{:?}", config.precision);
+        let told = format!("precision = \"auto\" takes {}, the fastest that cpu has", config.precision.of_products());
+        assert!(notes.contains(&told), "{notes:?}");
+        // The run keeps what was taken.
+        assert_eq!(Config::load(&config.to_toml(), "again.toml", &[]).unwrap().0, config);
+        assert_eq!(load(SMALL, &[]).unwrap().precision, Precision::F32);
     }
 
     #[test]

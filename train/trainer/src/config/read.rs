@@ -36,10 +36,13 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
     // Before the sections that inherit from it, so that its errors are reported under its own name.
     let train = read(train_node.as_table("train")?, &train_node.origin, "train", &[])?;
     let device: String = value(table, "device", "cpu".to_owned())?;
+    // A device that cannot be opened is refused where it is used.
+    let of_device =
+        |which: fn(Device) -> Precision| Device::open(&of_this_process(&device)).map_or(Precision::F32, which);
     let precision = match table.get("precision") {
+        Some(_) if precision_is_auto(table) => of_device(Precision::fastest),
         Some(node) => read_value(node, "precision")?,
-        // A device that cannot be opened is refused where it is used.
-        None => Device::open(&of_this_process(&device)).map_or(Precision::F32, Precision::suited),
+        None => of_device(Precision::suited),
     };
     Ok(Config {
         name: name(root, file)?,
@@ -53,6 +56,11 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
         train,
         adapter: table.get("adapter").map_or(Ok(Vec::new()), |node| adapters(node, train_node))?,
     })
+}
+
+/// Whether the precision is left to the device.
+pub fn precision_is_auto(table: &Table) -> bool {
+    table.get("precision").is_some_and(|node| matches!(&node.value, Value::String(name) if name == "auto"))
 }
 
 /// The name that the configuration gives itself, or that of `file`.

@@ -5,7 +5,9 @@
 
 use super::probe::{ExactnessConfig, ProbeConfig};
 use super::truncation::{Timing, TruncateConfig};
-use super::{AdapterConfig, Config, DecoderConfig, PlanText, TinyGptConfig, TrainConfig, backbone, method};
+use super::{
+    AdapterConfig, Config, DecoderConfig, PlanText, Precision, TinyGptConfig, TrainConfig, backbone, method,
+};
 use crate::settings::de::variants;
 use crate::tasks::TaskConfig;
 use hankel_models::TinyGptConfig as TinyGptSettings;
@@ -86,6 +88,12 @@ pub fn names<T: DeserializeOwned>(_: &mut SchemaGenerator) -> Schema {
 /// Something that [`schema`] puts in place.
 pub fn elsewhere(_: &mut SchemaGenerator) -> Schema {
     json_schema!({})
+}
+
+/// A precision, or the word that leaves it to the device.
+pub fn precision(generator: &mut SchemaGenerator) -> Schema {
+    let named = generator.subschema_for::<Precision>();
+    json_schema!({ "anyOf": [named, { "const": "auto", "description": "The fastest that the device has." }] })
 }
 
 /// The schema of a table, as TOML has it.
