@@ -46,7 +46,7 @@ fn scales_and_minima_of_six_bits_come_back() {
     let minima: [u8; 8] = [63, 0, 31, 32, 5, 47, 12, 17];
     let mut bytes = [0; 12];
     k_scales::put_scales_and_minima(values, minima, &mut bytes);
-    let found = k_scales::scales_and_minima(pulp::Scalar, &bytes, [1.0, 0.5]);
+    let found = k_scales::scales_and_minima(pulp::Scalar, &bytes, [[1.0; WIDTH], [0.5; WIDTH]]);
     assert_eq!(found, (values.map(f32::from), minima.map(|minimum| 0.5 * f32::from(minimum))));
 }
 
