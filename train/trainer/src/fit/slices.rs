@@ -17,7 +17,9 @@ pub(super) fn in_slices(
     size: usize,
     differentiate: impl Fn(u64, &Batch) -> Result<Differentiated, Error>,
 ) -> Result<Differentiated, Error> {
-    let size = size.max(1);
+    // A pair of answers stays together.
+    let unit = if batch.preference.is_some() { 2 } else { 1 };
+    let size = size.max(1).next_multiple_of(unit);
     let count = batch.sequences.div_ceil(size) as u64;
     if count <= 1 {
         return differentiate(0, batch);

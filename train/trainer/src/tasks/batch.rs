@@ -127,6 +127,7 @@ impl Batch {
             length: self.length,
             documents: Vec::new(),
             text_bytes: 0,
+            preference: self.preference,
         }
     }
 
