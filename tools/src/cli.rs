@@ -24,7 +24,7 @@ pub enum Command {
     /// Show Hankel singular values, orders at usual thresholds, bounds and time constants
     Inspect(InspectArgs),
     /// Write a smaller adapter or system with a certificate
-    Reduce(ReduceArgs),
+    Reduce(Box<ReduceArgs>),
     /// Measure again what a certificate claims; exit code 1 if a claim is false
     Verify(VerifyArgs),
     /// Print what a shell needs to complete the commands and options of `bt`

@@ -949,3 +949,12 @@ fn states_are_shared_out_by_what_they_cost_a_task() {
     low_pass(&dir.join("low.npz"), 12, 0.9);
     refused(&["--budget", "4", "--task", "even.json", "--weight", "low.npz"], &["analytic Gramians only"]);
 }
+
+/// The Hamiltonian matrix of this adapter has eigenvalues of equal modulus whose order rounding turns: faer sorted them for ever.
+#[test]
+fn eigenvalues_of_equal_modulus_end() {
+    let place = tempfile::tempdir().unwrap();
+    let adapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/equal_moduli");
+    let out = bt(place.path(), &["reduce", adapter.to_str().unwrap(), "-o", "out", "--epsilon", "0.01"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}

@@ -1,8 +1,8 @@
 //! Eigenvalues and eigenvectors of the blocks of a dense state matrix, computed once per system.
 
-use super::linalg::{eigenvalues, invert_complex};
+use super::Result;
+use super::linalg::{eigenvalues, eigenvectors, invert_complex};
 use super::system::Mode;
-use super::{LtiError, Result};
 use faer::{Mat, MatRef, c64};
 use std::f64::consts::FRAC_1_SQRT_2;
 use std::sync::OnceLock;
@@ -78,9 +78,7 @@ impl Eigen {
 
 /// Eigenvalues and, where they are well enough conditioned, eigenvectors of unit length.
 fn decompose(a: MatRef<'_, f64>) -> Result<(Vec<c64>, Option<Basis>)> {
-    let eigen = a.eigen().map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
-    let values: Vec<c64> = eigen.S().column_vector().iter().copied().collect();
-    let mut vectors = eigen.U().to_owned();
+    let (values, mut vectors) = eigenvectors(a)?;
     for column in vectors.col_iter_mut() {
         let norm = column.norm_l2();
         column.iter_mut().for_each(|x| *x *= 1.0 / norm);

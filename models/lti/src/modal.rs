@@ -1,6 +1,6 @@
 //! Conversions between the forms of A, each checked against the transfer function (R5).
 
-use super::linalg::{product, singular_values};
+use super::linalg::{eigenvectors, product, singular_values};
 use super::norms::deviation;
 use super::system::{LinearSystem, Mode, StateMatrix};
 use super::{LtiError, Result};
@@ -132,8 +132,7 @@ fn real_eigenvectors(a: &Mat<f64>) -> Result<(Vec<Mode>, Mat<f64>)> {
     if n == 0 {
         return Ok((Vec::new(), Mat::zeros(0, 0)));
     }
-    let eigen = a.eigen().map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
-    let (u, s) = (eigen.U(), eigen.S().column_vector());
+    let (s, u) = eigenvectors(a.as_ref())?;
     let mut order: Vec<usize> = (0..n).filter(|&i| s[i].im >= 0.0).collect();
     order.sort_by(|&i, &j| (s[i].im != 0.0).cmp(&(s[j].im != 0.0)).then(s[j].norm().total_cmp(&s[i].norm())));
     let mut modes = Vec::new();

@@ -1,7 +1,7 @@
 //! Which commit holds the plan of an experiment, and which its results: what was decided before must be the older one.
 
 use crate::claims::Claim;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 pub struct Provenance {
     /// Name of the experiment.
     pub experiment: String,
-    /// The newest commit of a line of its file, comments apart, or of one of its claims.
+    /// The newest commit of a line of its file, comments apart, or of one of its claims; of those that came after the results, if any.
     pub plan: String,
     /// The oldest commit of a line of its results.
     pub results: String,
@@ -46,11 +46,17 @@ impl Provenance {
                 plan.push(origin);
             }
         }
-        let plan = plan.into_iter().max()?;
         let results = blame(results)?.into_iter().map(|(origin, _)| origin).min()?;
-        let planned_before = plan.commit != results.commit
-            && plan.commit != NOT_COMMITTED
-            && git(file, &["merge-base", "--is-ancestor", &plan.commit, &results.commit]).is_some();
+        // Times are in seconds: of commits of one second the ancestry alone says which is the older.
+        let plan: BTreeSet<Origin> = plan.into_iter().collect();
+        let before = |plan: &Origin| {
+            plan.commit != results.commit
+                && plan.commit != NOT_COMMITTED
+                && git(file, &["merge-base", "--is-ancestor", &plan.commit, &results.commit]).is_some()
+        };
+        let late = plan.iter().rev().find(|plan| !before(plan));
+        let planned_before = late.is_none();
+        let plan = late.or(plan.last())?.clone();
         Some(Provenance {
             experiment: experiment.to_owned(),
             plan: plan.commit,

@@ -5,9 +5,7 @@
 
 use super::probe::{ExactnessConfig, ProbeConfig};
 use super::truncation::{Timing, TruncateConfig};
-use super::{
-    AdapterConfig, Config, DecoderConfig, PlanText, Precision, TinyGptConfig, TrainConfig, backbone, method,
-};
+use super::{AdapterConfig, Config, DecoderConfig, PlanText, Precision, TinyGptConfig, TrainConfig, backbone, method};
 use crate::settings::de::variants;
 use crate::tasks::TaskConfig;
 use hankel_models::TinyGptConfig as TinyGptSettings;

@@ -13,7 +13,7 @@ const NAMES: &[(&[&str], Own)] = &[
     (&["learning_rate"], Key("[train]", "lr")),
     (&["max_steps", "max_train_steps", "num_steps", "iters"], Key("[train]", "steps")),
     (&["num_train_epochs", "num_epochs"], Key("[train]", "epochs")),
-    (&["per_device_train_batch_size", "train_batch_size", "micro_batch_size"], Key("[train]", "batch_size")),
+    (&["per_device_train_batch_size", "train_batch_size"], Key("[train]", "batch_size")),
     (&["per_device_eval_batch_size"], Key("[train]", "eval_batch_size")),
     (&["gradient_accumulation_steps", "grad_accumulation_steps"], Key("[train]", "accumulation")),
     (&["max_grad_norm", "gradient_clipping", "grad_clip"], Key("[train]", "clip")),
