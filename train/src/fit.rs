@@ -175,11 +175,12 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
     }
     if args.dry_run {
         let found = dry_run(&args.load()?)?;
-        return Ok(if args.json {
-            terminal::json(&serde_json::to_string_pretty(&found.facts)?)?
+        if args.json {
+            terminal::json(&serde_json::to_string_pretty(&found.facts)?)?;
         } else {
-            terminal::print(&found.text)?
-        });
+            terminal::print(&found.text)?;
+        }
+        return Ok(());
     }
     let (config, prepared, before) = group.agree(prepare(args, group))?;
     let resumed = before.as_ref().map(|(directory, _)| directory.path().to_owned());

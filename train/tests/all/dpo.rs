@@ -102,20 +102,21 @@ fn micro_batches_and_packing_change_nothing() {
 fn conversations() {
     let place = Place::new();
     let said = |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
-    let mut text = String::new();
-    for i in 0..8 {
+    let record = |i: usize| {
         let prompt = [said("user", "Hi"), said("assistant", "Yes?"), said("user", &format!("What is {i}?"))];
-        let record = serde_json::json!({"prompt": prompt, "chosen": [said("assistant", "A number.")], "rejected": [said("assistant", "Go.")]});
-        text += &format!("{record}\n");
-    }
-    place.write("pairs.jsonl", text + "{\"prompt\": \"x\", \"chosen\": \"y\"}\n");
+        serde_json::json!({"prompt": prompt, "chosen": [said("assistant", "A number.")], "rejected": [said("assistant", "Go.")]})
+            .to_string()
+    };
+    let mut records: Vec<String> = (0..8).map(record).collect();
+    records.push("{\"prompt\": \"x\", \"chosen\": \"y\"}\n".to_owned());
+    place.write("pairs.jsonl", records.join("\n"));
     let roles = "[task.roles]\nuser = \"U: {content}\\n\"\nassistant = \"A: {content}\"\n";
     let text = config(roles, "", &start())
         .replace(&golden("dpo/pairs.jsonl"), "pairs.jsonl")
         .lines()
         .filter(|line| !line.starts_with("validation_path"))
-        .map(|line| format!("{line}\n"))
-        .collect::<String>()
+        .collect::<Vec<_>>()
+        .join("\n")
         .replace("length = 64", "length = 96")
         .replace("steps = 20", "steps = 2");
     let finished = place.fit(&text, "run", &[]);

@@ -11,9 +11,9 @@ pub(super) fn relocate(node: &mut Node, find: &dyn Fn(&Path) -> PathBuf) {
     match &mut node.value {
         Value::Table(table) => table.0.iter_mut().for_each(|entry| {
             if KEYS.contains(&entry.key.as_str()) {
-                rename(&mut entry.node, find)
+                rename(&mut entry.node, find);
             } else {
-                relocate(&mut entry.node, find)
+                relocate(&mut entry.node, find);
             }
         }),
         Value::Array(items) => items.iter_mut().for_each(|item| relocate(item, find)),

@@ -21,14 +21,13 @@ fn own_slot(name: &str) -> usize {
         return place % SLOTS;
     }
     let first = (kinds.len() + 1).min(SLOTS - 1);
-    match name {
-        "none" => first - 1,
-        _ => {
-            let hash = name
-                .bytes()
-                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-            first + (hash % (SLOTS - first) as u64) as usize
-        }
+    if name == "none" {
+        first - 1
+    } else {
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        first + (hash % (SLOTS - first) as u64) as usize
     }
 }
 

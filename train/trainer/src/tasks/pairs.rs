@@ -164,7 +164,7 @@ mod tests {
         let metrics = sums.metrics(true);
         assert_eq!((metrics["reward_accuracy"], metrics["reward_margin"]), (0.5, -0.25));
         assert_eq!((metrics["reward_chosen"], metrics["reward_rejected"]), (0.75, 1.0));
-        let expected = ((1.0 + (-1.0_f64).exp()).ln() + (1.0 + 1.5_f64.exp()).ln()) / 2.0;
+        let expected = f64::midpoint((1.0 + (-1.0_f64).exp()).ln(), (1.0 + 1.5_f64.exp()).ln());
         assert!((metrics["loss"] - expected).abs() < 1e-15);
         assert!(metrics["label_smoothed_loss"] < expected);
         assert!(!sums.metrics(false).contains_key("label_smoothed_loss"));
