@@ -23,7 +23,8 @@ def load(path):
     losses, parameters = defaultdict(lambda: defaultdict(dict)), {}
     with open(path) as lines:
         for cell in map(json.loads, lines):
-            rate, result = dict(cell["axes"]).get("lr"), cell["result"]
+            # A cell that diverged has no figures.
+            rate, result = dict(cell["axes"]).get("lr"), cell.get("result", {"rows": []})
             for row in result["rows"]:
                 parts = [row[part]["metrics"]["loss"] for part in ("validation", "test")]
                 losses[row["name"]][rate][result["seed"]] = parts
