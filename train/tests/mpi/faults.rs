@@ -63,21 +63,14 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_run_is_interrupted_on_four_and_resumed_on_one_and_three() {
-    let place = with_run_alone(120);
+    // Long enough that the run is not over before the request comes.
+    let place = with_run_alone(480);
     let mut command = on(&place, 4, &["fit", "config.toml", "--out", "run"]);
-    // `mpirun` wakes all processes, waits so many seconds, sends SIGTERM, waits again, and kills.
+    // `mpirun` waits so many seconds, sends SIGTERM, waits again, and kills.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "2");
     let child = started(command);
     wait_for(&place, "run", "hrm-step");
-    let processes = children(child.id());
-    // While one stands still, the others wait for it: on a fast machine, too, the request comes before the end of the run.
     assert!(signal("-INT", child.id()));
-    let asked = Instant::now();
-    while asked.elapsed() < Duration::from_millis(2500) {
-        signal("-STOP", processes[3]);
-        thread::sleep(Duration::from_millis(10));
-    }
-    assert!(signal("-CONT", processes[3]));
     let stopped = Finished::new(&child.wait_with_output().unwrap());
     assert!(stopped.code.is_some_and(|code| code != 0), "{}", stopped.stderr);
     let said = "interrupted after step";
