@@ -10,7 +10,7 @@ use crate::{DType, Error, Float, Result};
 use half::f16;
 use std::ops::Range;
 
-/// Rounds to the nearest `bf16`, ties to even; `x` is no NaN. Without branches, so that 16 of them take a few instructions.
+/// Rounds to the nearest `bf16`, ties to even; `x` is not a NaN. Without branches, so that 16 of them take a few instructions.
 #[inline(always)]
 fn to_bf16(x: f32) -> f32 {
     let bits = x.to_bits();

@@ -108,7 +108,7 @@ impl<T: Element> Buffer<T> {
     /// The bytes `range` of `owner` as elements, without a copy.
     ///
     /// # Errors
-    /// When the range goes beyond the end, is no whole number of elements, or does not start where elements of this type
+    /// When the range goes beyond the end, is not a whole number of elements, or does not start where elements of this type
     /// may start.
     pub fn borrowed(owner: Bytes, range: Range<usize>) -> Result<Self> {
         let bytes = (*owner).as_ref();

@@ -74,7 +74,7 @@ impl Tensor {
         }
         let (name, size) = (data.format().name(), data.format().block_size());
         if shape.is_empty() || !shape.last().is_multiple_of(size) {
-            return Err(Error::shape("tensor", format!("rows of {shape} are no whole blocks of {size} ({name})")));
+            return Err(Error::shape("tensor", format!("rows of {shape} are not whole blocks of {size} ({name})")));
         }
         Ok(Self::new(shape, Arc::new(Storage::Cpu(CpuStorage::Blocks(data))), None))
     }

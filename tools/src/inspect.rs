@@ -251,7 +251,7 @@ fn report(facts: &[LayerFacts]) -> String {
         let _ = writeln!(
             out,
             "\nnote: {} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one, and\n\
-             its bounds are no guarantee",
+             its bounds are not a guarantee",
             f.layer, f.clamped_poles
         );
     }

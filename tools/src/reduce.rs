@@ -376,7 +376,7 @@ pub fn report(certificate: &Certificate) -> String {
         holds(total.holds).into(),
     ]);
     let mut out = format!(
-        "H-infinity errors, measured and guaranteed, of every layer's gated system. The sum over the layers is no guarantee\n\
+        "H-infinity errors, measured and guaranteed, of every layer's gated system. The sum over the layers is not a guarantee\n\
          for the network's output.\n\n{table}"
     );
     out.push_str(&weighted_report(certificate));
@@ -404,7 +404,7 @@ fn task_report(certificate: &Certificate) -> String {
     let bound =
         task.change_of_loss_bound.map_or_else(String::new, |bound| format!(", by their bounds {}", number(bound)));
     format!(
-        "\nTo first order these errors change the loss of {} ({}) by at most {}{bound}; that is no guarantee.\n",
+        "\nTo first order these errors change the loss of {} ({}) by at most {}{bound}; that is not a guarantee.\n",
         task.file.file,
         number(task.loss),
         number(task.change_of_loss)

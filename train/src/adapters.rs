@@ -40,5 +40,5 @@ pub fn directory(run: &Path, name: &str) -> Result<Option<PathBuf>> {
     }
     let names = names(run)?;
     let there = if names.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", names.join(", ")) };
-    bail!("`{name}` is no adapter of {} ({there}), and no directory", run.display())
+    bail!("`{name}` is not an adapter of {} ({there}), and no directory", run.display())
 }

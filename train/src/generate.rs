@@ -174,7 +174,10 @@ impl Codec {
         if vocabulary == 256 {
             return Ok(Codec::Bytes);
         }
-        bail!("{} has no {TOKENIZER_FILE}, and with {vocabulary} tokens it is no model of bytes", directory.display())
+        bail!(
+            "{} has no {TOKENIZER_FILE}, and with {vocabulary} tokens it is not a model of bytes",
+            directory.display()
+        )
     }
 
     /// What the model reads first.
@@ -189,7 +192,7 @@ impl Codec {
                 let event = |name: &str| {
                     token(name).with_context(|| {
                         format!(
-                            "--prompt: {name:?} is no event; expected on60, off60, +120ms or velocity6, for example"
+                            "--prompt: {name:?} is not an event; expected on60, off60, +120ms or velocity6, for example"
                         )
                     })
                 };

@@ -242,7 +242,7 @@ impl Output {
         let done = match last.map(index) {
             None => 0,
             Some(Some(index)) => index as usize,
-            Some(None) => bail!("the last line of {} is no answer", path.display()),
+            Some(None) => bail!("the last line of {} is not an answer", path.display()),
         };
         file.set_len(whole as u64)?;
         file.seek(SeekFrom::End(0))?;

@@ -67,7 +67,7 @@ fn index_of_job(variable: impl Fn(&str) -> Option<String>) -> Result<usize> {
             bail!("--task-index: the environment has {}: give the number that is meant", shown.join(" and "))
         }
     };
-    value.trim().parse().with_context(|| format!("--task-index: {name}={value:?} is no number from 0"))
+    value.trim().parse().with_context(|| format!("--task-index: {name}={value:?} is not a number from 0"))
 }
 
 fn shard(text: &str) -> Result<Selection, String> {
@@ -221,7 +221,7 @@ mod tests {
         let refused = |variables| of(variables).unwrap_err().to_string();
         assert!(refused(&[]).contains("none of SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX"));
         assert!(refused(&[("SLURM_ARRAY_TASK_ID", "1"), ("OMPI_COMM_WORLD_RANK", "2")]).contains("=1 and OMPI_COMM"));
-        assert!(refused(&[("JOB_COMPLETION_INDEX", "-1")]).contains("JOB_COMPLETION_INDEX=\"-1\" is no number"));
+        assert!(refused(&[("JOB_COMPLETION_INDEX", "-1")]).contains("JOB_COMPLETION_INDEX=\"-1\" is not a number"));
     }
 
     #[test]

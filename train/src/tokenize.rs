@@ -69,8 +69,8 @@ fn parse(text: &str, vocabulary: usize) -> Result<Vec<u32>> {
     let words = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']')).filter(|word| !word.is_empty());
     let id = |word: &str| match word.parse::<u32>() {
         Ok(id) if (id as usize) < vocabulary => Ok(id),
-        Ok(id) => bail!("{id} is no token: there are {vocabulary}"),
-        Err(_) => bail!("{word:?} is no token id; expected whole numbers below {vocabulary}"),
+        Ok(id) => bail!("{id} is not a token: there are {vocabulary}"),
+        Err(_) => bail!("{word:?} is not a token id; expected whole numbers below {vocabulary}"),
     };
     words.map(id).collect()
 }
@@ -83,7 +83,7 @@ mod tests {
     fn ids_are_read_from_lists_and_lines() {
         assert_eq!(parse("[1, 2,\n 3]", 4).unwrap(), [1, 2, 3]);
         assert!(parse("", 4).unwrap().is_empty());
-        assert!(parse("4", 4).unwrap_err().to_string().contains("4 is no token: there are 4"));
-        assert!(parse("1 x", 4).unwrap_err().to_string().contains("\"x\" is no token id"));
+        assert!(parse("4", 4).unwrap_err().to_string().contains("4 is not a token: there are 4"));
+        assert!(parse("1 x", 4).unwrap_err().to_string().contains("\"x\" is not a token id"));
     }
 }

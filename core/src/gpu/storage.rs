@@ -100,7 +100,7 @@ impl GpuStorage {
         self.buffer.gpu().read_back(&self.buffer, self.element_bytes())
     }
 
-    /// Rounds or widens to another type; `None` where one of the two is no float of at most 32 bits.
+    /// Rounds or widens to another type; `None` where one of the two is not a float of at most 32 bits.
     pub(crate) fn convert(&self, to: DType) -> Result<Option<Self>> {
         let (narrow, compact) = match (self.dtype, to) {
             (DType::F32, DType::F16 | DType::BF16) => (true, to),

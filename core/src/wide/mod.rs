@@ -78,7 +78,7 @@ pub trait Wide: Copy {
         self.load(&wide)
     }
 
-    /// Every element the half-precision float with these bits, which is no NaN.
+    /// Every element the half-precision float with these bits, which is not a NaN.
     #[inline(always)]
     fn splat_half(self, bits: u16) -> Self::Floats {
         self.splat(widen(bits))

@@ -382,7 +382,7 @@ impl LayerReader<'_> {
                 let angle = self.take("angle", &[Some(poles)])?.data;
                 let name = &self.prefix;
                 if !states.is_multiple_of(2) {
-                    return Err(self.fail(format!("{name}b has {states} states, which are no complex pairs")));
+                    return Err(self.fail(format!("{name}b has {states} states, which are not complex pairs")));
                 }
                 if let Some(bad) = angle.iter().find(|angle| !(**angle > 0.0 && **angle < std::f64::consts::PI)) {
                     return Err(self.fail(format!("{name}angle holds {bad}; it must lie between 0 and pi")));

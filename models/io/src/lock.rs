@@ -18,7 +18,7 @@ pub struct Held {
 /// Waits until no other process holds `directory`, and holds it.
 ///
 /// # Errors
-/// When the directory cannot be made, or its lock is no regular file.
+/// When the directory cannot be made, or its lock is not a regular file.
 pub fn hold(directory: &Path) -> Result<Held> {
     let file = open(directory)?;
     let is_exclusive = file.lock().is_ok();

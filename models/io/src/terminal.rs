@@ -24,7 +24,7 @@ fn is_unseen(character: char) -> bool {
 }
 
 /// Writes data, such as a text that a model generates, to the standard output at once: as it is, or [`escaped`] when that is
-/// a terminal. False when nobody reads any more (`train generate | head`), which is no error.
+/// a terminal. False when nobody reads any more (`train generate | head`), which is not an error.
 ///
 /// # Errors
 /// When it cannot be written to.
@@ -45,7 +45,7 @@ fn put(bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Writes a text, [`escaped`], to the standard output; nobody reading it is no error.
+/// Writes a text, [`escaped`], to the standard output; nobody reading it is not an error.
 ///
 /// # Errors
 /// When it cannot be written to.

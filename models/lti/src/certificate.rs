@@ -271,7 +271,7 @@ mod tests {
         contradicts(&claimed, &unknown, "claimed to hold");
         let claimed = SystemCertificate { holds: None, ..honest.clone() };
         contradicts(&claimed, &unknown, "error_bound");
-        // To claim less than what is true is no false claim.
+        // To claim less than what is true is not a false claim.
         assert_eq!(unknown.contradictions(&honest), Vec::<String>::new());
         let claimed = SystemCertificate { clamped_poles: 1, ..honest.clone() };
         contradicts(&claimed, &honest, "clamped_poles");

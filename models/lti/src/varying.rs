@@ -245,7 +245,7 @@ impl VaryingGramians {
             Controllability::Recorded => self.states.finish(self.count)?,
         };
         let lo = hadamard_factor(c.transpose(), &self.m, self.count)?;
-        // The sums are no factors: their small directions are known to the rounding of the large ones, squared.
+        // The sums are not factors: their small directions are known to the rounding of the large ones, squared.
         Ok(GramianFactors::without_equation(lc, lo, 1.0 / f64::EPSILON.sqrt()))
     }
 }

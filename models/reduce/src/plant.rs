@@ -170,7 +170,7 @@ impl Plant {
     /// The whole system that has `reduced` in place of its stable part, in the time of the file.
     ///
     /// In continuous time a projection is applied to the continuous matrices, so that the direct term stays what it was; its bound is the
-    /// same. What is no projection is mapped back.
+    /// same. What is not a projection is mapped back.
     ///
     /// # Errors
     /// A reduced system that the map takes to infinity.

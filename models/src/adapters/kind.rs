@@ -127,7 +127,7 @@ impl Kind {
             let keys = self.keys();
             if !keys.iter().any(|known| known.name == *key) {
                 let known: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
-                return Err(SettingsError::new(key, format!("is no setting here; there are {}", known.join(", "))));
+                return Err(SettingsError::new(key, format!("is not a setting here; there are {}", known.join(", "))));
             }
             // One at a time: others may be missing yet.
             let complete = self.0.complete(&Table::from_iter([(key.clone(), value.clone())]), context);

@@ -97,7 +97,7 @@ pub fn replacement(name: &str) -> Option<&'static str> {
 /// What to say about a kind that is not there.
 pub(super) fn unknown(name: &str) -> String {
     if let Some(replacement) = replacement(name) {
-        return format!("the adapter kind {name:?} is no more: {replacement}");
+        return format!("the adapter kind {name:?} was removed: {replacement}");
     }
     let all = kinds();
     let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();

@@ -103,7 +103,7 @@ impl GgufModel {
     /// The template of conversations, if there is one.
     ///
     /// # Errors
-    /// When it is no string.
+    /// When it is not a string.
     pub fn chat_template(&self) -> Result<Option<&str>> {
         self.file.string("tokenizer.chat_template")
     }

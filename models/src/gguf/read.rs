@@ -143,7 +143,7 @@ fn tensor(cursor: &mut Cursor, alignment: u64) -> Result<Listed, Fault> {
     let at = cursor.offset();
     let offset = cursor.u64("the offset of a tensor")?;
     if !offset.is_multiple_of(alignment) {
-        return fail(at, format!("its offset {offset} is no multiple of the alignment {alignment}"));
+        return fail(at, format!("its offset {offset} is not a multiple of the alignment {alignment}"));
     }
     let bytes = elements / block * dtype.block_bytes() as u64;
     let shape = sizes.iter().rev().map(|&size| size as usize).collect();

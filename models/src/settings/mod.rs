@@ -59,7 +59,7 @@ impl SettingsError {
 }
 
 /// Declares a struct of settings whose doc comments are also its rows in the documentation: behind each field stands its
-/// default as the documentation says it. A field without one is no key of configurations.
+/// default as the documentation says it. A field without one is not a key of configurations.
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+

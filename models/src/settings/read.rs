@@ -32,7 +32,7 @@ impl de::Error for SettingsError {
         Self::custom(wrong_variant(variant, expected))
     }
     fn unknown_field(key: &str, known: &'static [&'static str]) -> Self {
-        SettingsError::new(key, format!("is no setting here; there are {}", known.join(", ")))
+        SettingsError::new(key, format!("is not a setting here; there are {}", known.join(", ")))
     }
     fn missing_field(key: &'static str) -> Self {
         SettingsError::new(key, "is missing".to_owned())
@@ -175,7 +175,7 @@ mod tests {
             (json!({ "mode": "ftt" }), "mode must be `sequential` or `fft`, found \"ftt\"; did you mean `fft`?"),
             (json!({ "mode": 1 }), "mode must be `sequential` or `fft`, found the number 1"),
             (json!({ "list": [1, "b"] }), "list.1 must be a whole number of at least 0, found the string \"b\""),
-            (json!({ "other": 1 }), "other is no setting here; there are count, rate, mode, list"),
+            (json!({ "other": 1 }), "other is not a setting here; there are count, rate, mode, list"),
         ] {
             let Value::Object(table) = value else { unreachable!("every case is a table") };
             assert_eq!(read::<Sample>(&table).unwrap_err().to_string(), expected);

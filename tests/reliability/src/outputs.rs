@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Stdio;
 
-/// Runs every command that prints with a closed and with a full output, and writes to what is no regular file.
+/// Runs every command that prints with a closed and with a full output, and writes to what is not a regular file.
 pub fn attack(b: &Binaries, whole: &Whole, place: &Path, tally: &mut Tally) -> Result<()> {
     fs::create_dir(place)?;
     let run = whole.run.display().to_string();

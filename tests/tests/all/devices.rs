@@ -76,7 +76,7 @@ fn operators_agree_with_the_cpu() {
 }
 
 proptest! {
-    // The same cases in every run: what two drivers make of a sum is no property of the code.
+    // The same cases in every run: what two drivers make of a sum is not a property of the code.
     #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn random_shapes_agree_with_the_cpu(seed in any::<u64>()) {

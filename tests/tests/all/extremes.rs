@@ -1,4 +1,4 @@
-//! Operators at the ends of what they accept: values that are no numbers, infinities, nothing at all, windows without an end.
+//! Operators at the ends of what they accept: `NaN`, infinities, nothing at all, windows without an end.
 
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Random, Tensor};

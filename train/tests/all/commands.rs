@@ -536,7 +536,7 @@ fn performances_are_learnt_and_played() {
     let notes = quantize(&midi::read(&fs::read(place.path("out.mid")).unwrap()).unwrap());
     assert!(notes[0].pitch == 60 && notes == decode(tokens), "{notes:?}");
     play(&["--midi", "out.mid"]).refused(&["out.mid: this file exists already"]);
-    place.run(&["generate", "run", "--prompt", "on60 on200"]).refused(&["--prompt: \"on200\" is no event"]);
+    place.run(&["generate", "run", "--prompt", "on60 on200"]).refused(&["--prompt: \"on200\" is not an event"]);
     assert!(place.run(&["generate", "run", "--max-tokens", "2"]).stdout.starts_with("velocity6 "));
 }
 

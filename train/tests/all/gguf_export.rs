@@ -166,7 +166,7 @@ fn types_round_as_much_as_they_must() {
         assert_eq!(stored_as("blk.0.attn_norm.weight"), "F32");
         let table = if stored.starts_with("Q4") { "Q8_0" } else { stored };
         assert_eq!(stored_as("token_embd.weight"), table);
-        // Rows of 96 are no whole blocks of 256.
+        // Rows of 96 are not whole blocks of 256.
         assert_eq!(stored_as("blk.0.ffn_down.weight"), if stored == "Q4_K" { "Q5_0" } else { stored });
         let found = values(&mut ModelFiles::open(&path).unwrap(), name, &shape);
         let error = found.iter().zip(&exact).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();

@@ -51,7 +51,7 @@ fn adapters_are_chosen_by_name() {
         dry["stages"][0]["memory_bytes"].as_u64().unwrap() > 1000 && dry["stages"][0]["parameters"]["adapter"].is_u64()
     );
     place.run(&["export", "run"]).refused(&["say what to export of run: `train export run --csv`", "`train convert`"]);
-    place.run(&["eval", "run", "--adapter", "hrn"]).refused(&["`hrn` is no adapter of run (it has lora)"]);
+    place.run(&["eval", "run", "--adapter", "hrn"]).refused(&["`hrn` is not an adapter of run (it has lora)"]);
 }
 
 #[cfg(unix)]

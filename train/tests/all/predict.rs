@@ -119,7 +119,7 @@ fn a_run_answers_and_is_evaluated_on_another_file() {
     for (line, answer) in of_lora.zip(&answers) {
         assert_eq!(line["prediction"].as_str().unwrap().trim(), answer["prediction"], "{line}");
     }
-    place.run(&["eval", "run", "--adapter", "lroa"]).refused(&["`lroa` is no adapter of run (it has lora)"]);
+    place.run(&["eval", "run", "--adapter", "lroa"]).refused(&["`lroa` is not an adapter of run (it has lora)"]);
     place.run(&["eval", "run", "--data", "other.jsonl", "--expect", "loss<=lora"]).refused(&["name a number"]);
     place.run(&["eval", "run", "--data", "nowhere.jsonl"]).refused(&["nowhere.jsonl"]);
     place.run(&["predict", "run", "other.jsonl", "-o", "y", "--prompt", "{prompt}"]).refused(&["task.prompt"]);

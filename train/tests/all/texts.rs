@@ -431,7 +431,9 @@ fn texts_and_ids() {
     assert_eq!(found["tokens"][0], "\u{2581}Hello", "as the vocabulary has it");
     assert_eq!(found["tokens"][5], "<0x0A>");
     assert_eq!(run(&["--decode", "--special", "--text", "[1, 2]"]), "<s></s>\n");
-    place.run(&["tokenize", "model", "--decode", "--text", "32000"]).refused(&["32000 is no token: there are 32000"]);
+    place
+        .run(&["tokenize", "model", "--decode", "--text", "32000"])
+        .refused(&["32000 is not a token: there are 32000"]);
     place.run(&["tokenize", "nowhere", "--text", "x"]).refused(&["cannot read nowhere/tokenizer.json"]);
 }
 

@@ -178,7 +178,7 @@ pub struct Projection {
 pub struct Reduced {
     /// The smaller system.
     pub system: LinearSystem,
-    /// How it follows from the full one; `None` for `spa` and `hankel`, which are no projections.
+    /// How it follows from the full one; `None` for `spa` and `hankel`, which are not projections.
     pub projection: Option<Projection>,
     /// Guaranteed bound of the H-infinity error, `None` where theory gives none.
     pub bound: Option<f64>,

@@ -9,7 +9,7 @@ const ROUNDS: usize = 50;
 /// it drives C and other blocks, within a factor of 4. `blocks` are the numbers of states that share a unit. A is [d, d], B
 /// [d, m], C [p, d]; units change by powers of two, so that every digit stays.
 ///
-/// A block that nothing drives, or that drives nothing, is no part of the transfer function: it is cut off, since its size
+/// A block that nothing drives, or that drives nothing, is not part of the transfer function: it is cut off, since its size
 /// would say nothing.
 ///
 /// Returns the unit of every state: what it was multiplied by, 0 where it was cut off.

@@ -102,7 +102,7 @@ impl Recipe {
         } else {
             a
         };
-        // A pole within rounding of 1 may cross it in the change of coordinates: such a draw is no stable system.
+        // A pole within rounding of 1 may cross it in the change of coordinates: such a draw is not a stable system.
         LinearSystem::new(a, b, c, None).unwrap_or_else(|_| {
             LinearSystem::new(StateMatrix::Diagonal(vec![0.5]), Mat::identity(1, 1), Mat::identity(1, 1), None).unwrap()
         })

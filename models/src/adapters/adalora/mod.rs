@@ -278,11 +278,11 @@ fn rank_pattern(fields: &Fields<'_>, init_rank: usize) -> weights::Result<RankPa
     for (key, value) in pattern {
         let name = key.strip_prefix(PREFIX).unwrap_or(key);
         let path = name.strip_suffix(".default").unwrap_or(name).strip_suffix(".lora_E");
-        let path = path.ok_or_else(|| fields.fail(format!("rank_pattern names {key}, which is no lora_E")))?;
+        let path = path.ok_or_else(|| fields.fail(format!("rank_pattern names {key}, which is not a lora_E")))?;
         let kept: Option<Vec<bool>> = value.as_array().and_then(|list| list.iter().map(Value::as_bool).collect());
         match kept {
             Some(kept) if kept.len() == init_rank => all.insert(path.to_owned(), kept),
-            _ => return Err(fields.fail(format!("rank_pattern of {key} is no list of {init_rank} truth values"))),
+            _ => return Err(fields.fail(format!("rank_pattern of {key} is not a list of {init_rank} truth values"))),
         };
     }
     Ok(all)

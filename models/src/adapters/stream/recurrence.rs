@@ -17,7 +17,7 @@ pub struct Recurrence {
 }
 
 impl Recurrence {
-    /// The evaluation for `steps` steps: a single one is no scan.
+    /// The evaluation for `steps` steps: a single one is not a scan.
     pub(crate) fn path_for(&self, steps: usize) -> ScanPath {
         if steps == 1 { ScanPath::Sequential } else { self.path }
     }

@@ -88,7 +88,7 @@ struct Sums {
 }
 
 const NOTE: &str = "These adapters vary in time, so no bound of the error is known. The errors are measured on held-out data, \
-                    each layer by itself on what it read in the full model; they are no guarantee for other data.";
+                    each layer by itself on what it read in the full model; they are not a guarantee for other data.";
 
 fn mismatch(problem: impl Into<String>) -> TruncationError {
     ReduceError::Mismatch(problem.into()).into()

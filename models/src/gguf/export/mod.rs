@@ -26,7 +26,7 @@ use std::path::Path;
 /// How the matrices of a file are stored.
 ///
 /// Gains, biases and learned positions are always `f32`. In the 4-bit types the embedding and the head are `q8_0`. A matrix
-/// whose rows are no whole blocks is stored in the next larger type that fits: `q4_k` in `q5_0`, the others in `f16`.
+/// whose rows are not whole blocks is stored in the next larger type that fits: `q4_k` in `q5_0`, the others in `f16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportType {
     /// 32-bit floats.

@@ -34,7 +34,7 @@ pub fn convolve<T: Real>(direction: Direction, spectra: &Spectra<T>, u: &[T], fi
     if out.is_empty() {
         return;
     }
-    assert!(out.len().is_multiple_of(tokens * channels), "outputs that are no whole sequences");
+    assert!(out.len().is_multiple_of(tokens * channels), "outputs that are not whole sequences");
     let batches = out.len() / (tokens * channels);
     assert!(first.is_none_or(|first| first.len() == batches * channels), "first steps of another size");
     let mut tasks = Vec::new();

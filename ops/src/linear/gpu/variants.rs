@@ -23,7 +23,7 @@ pub enum Variant {
 /// `a b` of two matrices on a GPU, or of those of which they are the transposes.
 ///
 /// # Errors
-/// When the factors are no matrices, are on different devices, or the card has no such variant.
+/// When the factors are not matrices, are on different devices, or the card has no such variant.
 pub fn product(
     variant: Variant,
     (a, transposed_a): (&Tensor, bool),

@@ -74,7 +74,7 @@ pub fn scan<T: Real>(
     if out.is_empty() {
         return;
     }
-    assert!(out.len().is_multiple_of(tokens * dim), "states that are no whole sequences");
+    assert!(out.len().is_multiple_of(tokens * dim), "states that are not whole sequences");
     parallel::for_chunks(out, tokens * dim, |b, out| {
         let u = &u[b * tokens * dim..][..tokens * dim];
         let mut state = initial.map_or_else(|| vec![T::zero(); dim], |s| s[b * dim..][..dim].to_vec());

@@ -130,7 +130,7 @@ def understand(system: Any) -> tuple[Matrices, Callable[..., Any]]:
         if convert is not None and base.__name__ in names:
             return convert(system)
     raise HankelError(
-        f"a {type(system).__module__}.{type(system).__name__} is no system; expected A, B, C, or a StateSpace of python-control, "
+        f"a {type(system).__module__}.{type(system).__name__} is not a system; expected A, B, C, or a StateSpace of python-control, "
         "a dlti of scipy or a State of harold"
     )
 

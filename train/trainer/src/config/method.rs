@@ -7,7 +7,7 @@ use hankel_models::{AdapterSet, TinyGptConfig};
 
 /// Difference between a budget and what it comes to above which a warning is given.
 const BUDGET_TOLERANCE: f64 = 0.01;
-/// Values of `adapter.kind` that are no adapters.
+/// Values of `adapter.kind` that are not adapters.
 pub const FULL: &str = "full";
 pub const NONE: &str = "none";
 

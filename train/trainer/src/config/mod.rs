@@ -652,7 +652,7 @@ lr = 2e-4
             (&["adapter.lora.kind=selectve"], "found \"selectve\"; did you mean `selective`?"),
             (
                 &["adapter.lora.kind=complex"],
-                "`adapter.complex.kind`: \"complex\" is no more: `kind = \"hrm\"` has these poles: write `mode = \"complex\"`",
+                "`adapter.complex.kind`: \"complex\" was removed: `kind = \"hrm\"` has these poles: write `mode = \"complex\"`",
             ),
             (&["adapter.hrm.gate_init=nan"], "`adapter.hrm.gate_init` must be finite, found the number NaN"),
             (&["adapter.lora.targets=[1]"], "`adapter.lora.targets.0` must be a string, found the number 1"),

@@ -200,7 +200,7 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
 fn refuse_retired(table: &Table, path: &str) -> Result<(), ConfigError> {
     let Some(Node { value: Value::String(name), origin }) = table.get("kind") else { return Ok(()) };
     adapters::replacement(name).map_or(Ok(()), |replacement| {
-        Err(ConfigError::new(Some(origin.clone()), format!("`{path}.kind`: {name:?} is no more: {replacement}")))
+        Err(ConfigError::new(Some(origin.clone()), format!("`{path}.kind`: {name:?} was removed: {replacement}")))
     })
 }
 

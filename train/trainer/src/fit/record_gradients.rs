@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// error bounds the change of the loss to first order. `adapter` is the SHA-256 of the adapter's weights.
 ///
 /// # Errors
-/// When the adapter is no linear recurrence or nothing is to be predicted, and those of the operators.
+/// When the adapter is not a linear recurrence or nothing is to be predicted, and those of the operators.
 pub fn record_gradients(
     model: &Model,
     task: &dyn Task,

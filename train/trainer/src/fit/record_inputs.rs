@@ -50,7 +50,7 @@ struct Layer {
 /// reads. The order is the one under which the sequences held out are likeliest.
 ///
 /// # Errors
-/// When the adapter is no linear recurrence or there are too few sequences, and those of the operators.
+/// When the adapter is not a linear recurrence or there are too few sequences, and those of the operators.
 pub fn record_inputs(
     model: &Model,
     task: &dyn Task,

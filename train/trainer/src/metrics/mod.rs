@@ -145,7 +145,7 @@ impl fmt::Display for TextMetric {
     }
 }
 
-/// A name that is no metric.
+/// A name that is not a metric.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no text metric {name:?}; there are {}", TextMetric::ALL.map(TextMetric::name).join(", "))]
 pub struct UnknownMetric {

@@ -27,7 +27,7 @@ mod tests {
         assert_eq!(among(&[("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "2")]), Some(4));
         assert_eq!(among(&[("PMI_SIZE", "3")]), Some(3));
         assert_eq!(among(&[("PMIX_RANK", "0"), ("SLURM_STEP_NUM_TASKS", "8")]), Some(8));
-        // A job of Slurm alone is no launch of MPI.
+        // A job of Slurm alone is not a launch of MPI.
         assert_eq!(among(&[("SLURM_STEP_NUM_TASKS", "8")]), None);
     }
 }

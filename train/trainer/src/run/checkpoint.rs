@@ -83,7 +83,7 @@ pub struct Best {
 }
 
 impl StageProgress {
-    /// Takes up the value of `metric` after `step`. True when it is better than every one before; one that is no number is not.
+    /// Takes up the value of `metric` after `step`. True when it is better than every one before; `NaN` never is.
     pub fn compare(&mut self, step: u64, metric: &str, value: f64) -> bool {
         let larger = metric::larger_is_better(metric);
         let better = |before: f64| if larger { value > before } else { value < before };

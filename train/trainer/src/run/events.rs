@@ -106,7 +106,7 @@ mod tests {
         let (mut log, missing) = EventLog::reopen(&path, saved).unwrap();
         log.write(&event(3.0)).unwrap();
         assert_eq!((EventLog::read(&path).unwrap(), missing), (vec![event(1.0), event(3.0)], 0));
-        // A file system that lost its end: half a line is no line, and what is missing is told.
+        // A file system that lost its end: half a line is not a line, and what is missing is told.
         let whole = log.sync().unwrap();
         log.file.as_ref().unwrap().set_len(whole - 5).unwrap();
         let (mut log, missing) = EventLog::reopen(&path, whole).unwrap();

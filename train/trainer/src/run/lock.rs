@@ -7,7 +7,7 @@ use std::sync::Once;
 /// Waits until no other process holds `directory`, and holds it until the value is dropped.
 ///
 /// # Errors
-/// When the directory cannot be made, or its lock is no regular file.
+/// When the directory cannot be made, or its lock is not a regular file.
 pub fn hold(directory: &Path) -> hankel_io::Result<Held> {
     lock::hold(directory).inspect(|held| warn_without_locks(directory, held))
 }

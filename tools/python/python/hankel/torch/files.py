@@ -81,7 +81,7 @@ def read(directory: str | Path) -> AdapterFiles:
     except ValueError as error:
         raise AdapterError(f"{path} is not a readable adapter configuration: {error}") from None
     if not isinstance(config, dict):
-        raise AdapterError(f"{path} is not a readable adapter configuration: it is no object")
+        raise AdapterError(f"{path} is not a readable adapter configuration: it is not an object")
     tensors = _tensors(directory / WEIGHTS)
     for name, tensor in tensors.items():
         if not name.startswith(PREFIX):
@@ -165,7 +165,7 @@ def _check_hrm(where: str, group: dict[str, Tensor], d: Any, mode: str) -> None:
     poles = d // 2 if mode == "complex" else d
     shapes = {"c": [width, d], "gate": [1], "log_a": [poles], "log_dt": [poles], "angle": [poles], "a": [d, d]}
     if mode == "complex" and "log_a" in group and d % 2:
-        raise AdapterError(f"{where}.b has {d} states, which are no complex pairs")
+        raise AdapterError(f"{where}.b has {d} states, which are not complex pairs")
     for entry, shape in shapes.items():
         if entry in group and list(group[entry].shape) != shape:
             raise AdapterError(f"{where}.{entry} has shape {list(group[entry].shape)}, expected {shape}")

@@ -139,7 +139,9 @@ fn entries(table: &Path) -> Result<(Vec<Entry>, DataFile), TaskError> {
     let column = |name: &str| headers.iter().position(|header| header == name);
     let (Some(split), Some(name)) = (column(SPLIT_COLUMN), FILE_COLUMNS.into_iter().find_map(column)) else {
         let columns = FILE_COLUMNS.join("` or `");
-        return Err(unusable(format!(" has no columns `{SPLIT_COLUMN}` and `{columns}`: it is no table of MAESTRO")));
+        return Err(unusable(format!(
+            " has no columns `{SPLIT_COLUMN}` and `{columns}`: it is not a table of MAESTRO"
+        )));
     };
     let mut entries = Vec::new();
     let (mut line, mut counted) = (1, 0);
@@ -156,7 +158,7 @@ fn entries(table: &Path) -> Result<(Vec<Entry>, DataFile), TaskError> {
             "validation" => Split::Validation,
             "test" => Split::Test,
             other => {
-                let message = format!(":{line}: {other:?} is no split: expected train, validation or test");
+                let message = format!(":{line}: {other:?} is not a split: expected train, validation or test");
                 return Err(unusable(message));
             }
         };

@@ -144,7 +144,7 @@ fn what_cannot_be_used() {
     assert!(refused().contains("lists no piece of the validation split"), "{}", refused());
     for end in ["\n", "\r\n"] {
         fs::write(&table, text.replace(",validation,", ",valid,").replace('\n', end)).unwrap();
-        assert!(refused().contains(":4: \"valid\" is no split"), "{}", refused());
+        assert!(refused().contains(":4: \"valid\" is not a split"), "{}", refused());
     }
     fs::write(&table, text.replace("midi_filename", "name")).unwrap();
     assert!(refused().contains("has no columns `split` and `file` or `midi_filename`"), "{}", refused());
