@@ -126,6 +126,60 @@ mod tests {
         assert!(readme.contains(&format!("{memory:.0} MiB of memory")), "{memory}");
     }
 
+    /// Its three sentences about science, too: from the page of the audit, and from the study of starts on SmolLM2.
+    #[test]
+    fn sentences_of_the_readme_follow_from_results() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let readme = fs::read_to_string(root.join("README.md")).unwrap();
+        let page = fs::read_to_string(root.join("docs/reproduction.md")).unwrap();
+        let says = |figures: &str| assert!(readme.contains(figures), "{figures}");
+        // Effect, and both ends of its interval: `0.9018 (0.8761 to 0.9275), n = 5`.
+        let effect = |claim: &str| -> Vec<f64> {
+            let line =
+                page.lines().find(|line| line.starts_with("| **") && line.contains(&format!("[{claim}]"))).unwrap();
+            let figures = line.rsplit(" | ").next().unwrap().replace('\u{2212}', "-").replace(['(', ')', ','], " ");
+            figures.split_whitespace().filter_map(|word| word.parse().ok()).take(3).collect()
+        };
+        let [mean, low, high] = effect("memory-bound")[..] else { panic!("three figures") };
+        says(&format!("rank correlation with the loss {mean:.2}, {low:.2} to {high:.2}, five seeds"));
+        let [mean, low, high] = effect("memory-order")[..] else { panic!("three figures") };
+        says(&format!("rank correlation {mean:.2}, {low:.2} to {high:.2})"));
+
+        let cells = fs::read_to_string(root.join("docs/results/starts/smollm2-seeds.jsonl")).unwrap();
+        let differences = |row: &str, less: &str| -> Vec<f64> {
+            let of_cell = |line: &str| {
+                let cell: serde_json::Value = serde_json::from_str(line).unwrap();
+                let rows = cell["result"]["rows"].as_array().unwrap().clone();
+                let loss = |name: &str| {
+                    rows.iter().find(|row| row["name"] == name).unwrap()["test"]["metrics"]["loss"].as_f64().unwrap()
+                };
+                loss(row) - loss(less)
+            };
+            cells.lines().map(of_cell).collect()
+        };
+        let interval = |values: &[f64]| {
+            let n = values.len() as f64;
+            let mean = values.iter().sum::<f64>() / n;
+            let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
+            // The quantile 0.975 of Student's t with two degrees of freedom.
+            let half = 4.303 * (variance / n).sqrt();
+            assert_eq!(values.len(), 3);
+            [mean, mean - half, mean + half]
+        };
+        let [mean, low, high] = interval(&differences("none", "default"));
+        says(&format!("loss {mean:.3} lower, {low:.3} to {high:.3}, three seeds"));
+        let [mean, low, high] = interval(&differences("default", "lora"));
+        says(&format!("{mean:.3} higher, {low:.3} to {high:.3})"));
+
+        let counts = page.lines().find(|line| line.starts_with("Of ") && line.contains(" claims: ")).unwrap();
+        let number = |what: &str| {
+            counts.split([',', ':']).find(|part| part.contains(what)).unwrap().trim().split(' ').next().unwrap()
+        };
+        let all = counts.split(' ').nth(1).unwrap();
+        says(&format!("in {} of {all} claims a row still learns when training ends", number("not converged")));
+        says(&format!("in {} a row is no better than no adapter", number("no comparison")));
+    }
+
     /// Ten figures of the page, drawn at random, recomputed from the files by nothing of what wrote it: JSON, and sums.
     #[test]
     fn ten_figures_of_the_page_recomputed() {
