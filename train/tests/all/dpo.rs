@@ -123,6 +123,8 @@ fn conversations() {
     assert!(finished.stderr.contains("pairs.jsonl:9: has no `rejected`"), "{}", finished.stderr);
     let shown = place.run(&["fit", "config.toml", "--dry-run"]).stdout;
     assert!(shown.contains("A: Yes?</s>U: What is") && shown.contains("\u{27e6}A: A number.</s>\u{27e7}"), "{shown}");
+    let rejected = shown.split("the rejected answer").nth(1).unwrap();
+    assert!(rejected.contains("\u{27e6}A: Go.</s>\u{27e7}") && !rejected.contains("A number."), "{shown}");
     assert_eq!(losses(&place, "run").len(), 2);
     assert!((losses(&place, "run")[0] - std::f64::consts::LN_2).abs() < 1e-6);
 }

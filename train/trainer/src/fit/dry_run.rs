@@ -157,9 +157,10 @@ fn decode(task: &dyn Task, batch: &Batch) -> String {
         batch.tokens.len(),
         batch.weight()
     )];
+    let example = task.show(batch);
     let one = batch.clone().apart().swap_remove(0);
     let batch = &one;
-    if let Some(example) = task.show(batch) {
+    if let Some(example) = example {
         lines.push(example);
     } else {
         let read: Vec<String> = batch.tokens[..batch.length].iter().map(|&token| task.text(token)).collect();

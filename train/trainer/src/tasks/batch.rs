@@ -1,8 +1,8 @@
-//! GeneratedData with their targets.
+//! Sequences with their targets.
 
 use std::ops::Range;
 
-/// GeneratedData of equal length with their targets: all fields are [sequences, length], row-major. What is shorter is padded
+/// Sequences of equal length with their targets: all fields are [sequences, length], row-major. What is shorter is padded
 /// behind its end with weights of 0, which changes nothing: no token sees what comes after it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
@@ -105,6 +105,22 @@ impl Batch {
     /// Number of documents.
     pub fn document_count(&self) -> usize {
         self.sequences.max(self.documents.len())
+    }
+
+    /// The first `count` sequences, packed or not, without what they were padded with.
+    pub fn first(&self, count: usize) -> Vec<Sequence> {
+        let parts = self.clone().apart();
+        let rows = parts.iter().flat_map(|part| (0..part.sequences).map(|row| part.rows_of(row..row + 1)));
+        let sequence = |row: Batch| {
+            let read = (0..row.length).rev().find(|&place| row.tokens[place] != 0 || row.weights[place] > 0.0);
+            let n = read.map_or(0, |last| last + 1);
+            let Batch { mut tokens, mut targets, mut weights, .. } = row;
+            tokens.truncate(n);
+            targets.truncate(n);
+            weights.truncate(n);
+            Sequence { tokens, targets, weights }
+        };
+        rows.take(count).map(sequence).collect()
     }
 
     /// Splits packed documents into one batch each.

@@ -36,6 +36,7 @@ use rayon::prelude::*;
 use render::Renderer;
 use split::Parts;
 use std::collections::HashSet;
+use std::fmt::Write;
 use std::path::Path;
 
 /// A task on texts.
@@ -170,24 +171,30 @@ impl Task for Text {
     }
 
     fn show(&self, batch: &Batch) -> Option<String> {
-        let first = batch.clone().apart().into_iter().next()?;
-        let n = first.length;
-        let sequence = Sequence {
-            tokens: first.tokens[..n].to_vec(),
-            targets: first.targets[..n].to_vec(),
-            weights: first.weights[..n].to_vec(),
-        };
-        let (text, tokens) = (self.layout.marked(&sequence).ok()?, self.layout.marked_tokens(&sequence));
+        let shown = batch.first(self.sequences_per_example());
         let is_conversation = |example: &Example| matches!(example.pieces[..], [Piece::Conversation(_)]);
         let around = if self.train.iter().all(is_conversation) {
             "the model's chat template writes every token; nothing is put before or after".to_owned()
         } else {
             tokenizer::around(self.layout.tokenizer(), "an answer")
         };
-        Some(format!(
-            "{around}\nThe first example as the model sees it; \u{27e6}what is learned\u{27e7} is marked:\n\n{text}\n\n\
-             Token by token:\n\n{tokens}\n"
-        ))
+        let learned = "\u{27e6}what is learned\u{27e7} is marked";
+        let heads = if self.config.format == TextFormat::Dpo {
+            let head = |answer| {
+                format!(
+                    "The first pair as the model sees it, the {answer} answer; \u{27e6}what is compared\u{27e7} is marked"
+                )
+            };
+            vec![head("chosen"), head("rejected")]
+        } else {
+            vec![format!("The first example as the model sees it; {learned}")]
+        };
+        let mut told = around;
+        for (head, sequence) in heads.iter().zip(&shown) {
+            let (text, tokens) = (self.layout.marked(sequence).ok()?, self.layout.marked_tokens(sequence));
+            write!(told, "\n{head}:\n\n{text}\n\nToken by token:\n\n{tokens}\n").ok()?;
+        }
+        Some(told)
     }
 
     fn describe(&self) -> TaskResult {
