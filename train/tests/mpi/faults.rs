@@ -105,7 +105,7 @@ fn begin(run: &str) -> [&str; 4] {
 /// Kills one of three processes at some instant, and resumes on one to four: as often as asked for.
 fn kills(count: u64) {
     let place = with_run_alone(60);
-    let whole = (count > 1).then(|| {
+    let mut whole = (count > 1).then(|| {
         let begun = Instant::now();
         assert_eq!(finish(on(&place, 3, &begin("whole"))).code, Some(0));
         begun.elapsed()
@@ -116,6 +116,7 @@ fn kills(count: u64) {
             break;
         }
         let run = format!("run-{round}");
+        let started_at = Instant::now();
         let mut child = started(on(&place, 3, &begin(&run)));
         // A first one in the middle of the run, then at any instant of it: multiples of the golden ratio spread evenly.
         match whole {
@@ -129,7 +130,9 @@ fn kills(count: u64) {
         }
         let victim = victims.get(round as usize % victims.len().max(1)).filter(|victim| signal("-KILL", **victim));
         let Some(victim) = victim else {
-            // It was over before, and counts for nothing.
+            // It was over before, and counts for nothing. Instants are spread over the shortest run: the machine may have
+            // been busier during the first.
+            whole = whole.map(|whole| whole.min(started_at.elapsed()));
             assert_eq!(Finished::new(&child.wait_with_output().unwrap()).code, Some(0));
             continue;
         };
