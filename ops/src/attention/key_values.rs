@@ -219,6 +219,8 @@ mod tests {
         agrees(1, &pieces, heads, 64, None).unwrap();
         agrees(2, &pieces, heads, 32, Some(131)).unwrap();
         agrees(1, &pieces, heads, 16, Some(1)).unwrap();
+        // The last token of the piece of 8 sees nothing of the first block, which its first one sees.
+        agrees(1, &[108, 102, 99, 8], heads, 8, Some(183)).unwrap();
     }
 
     #[test]

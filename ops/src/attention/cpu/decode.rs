@@ -106,7 +106,8 @@ impl<T: Real> WithSimd for OneBlock<'_, T> {
         // `q` is [queries, heads, dim]; row i is head `i % heads` of query `i / heads`.
         let seen = |row: usize| {
             let visible = shape.visible(row / heads.query);
-            let start = visible.start.saturating_sub(first).max(block.tokens.start);
+            // The last queries of a piece may see nothing of a block that the first ones see.
+            let start = visible.start.saturating_sub(first).clamp(block.tokens.start, block.tokens.end);
             start..visible.end.saturating_sub(first).min(block.tokens.end).max(start)
         };
 
