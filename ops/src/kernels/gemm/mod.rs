@@ -42,6 +42,8 @@ const ROW_BLOCK: usize = 64;
 pub(crate) const ROWS_AHEAD: usize = 8;
 /// Multiply-adds worth a task of their own.
 const TASK: usize = 1 << 21;
+/// Elements of an output that is not worth cutting into tasks where the sum is long.
+const SMALL_OUTPUT: usize = 1 << 16;
 /// Elements of a right factor that are packed once for all threads.
 const SHARED: usize = 1 << 18;
 
@@ -66,6 +68,10 @@ pub trait Factor<T: Real>: Sync {
     fn cols(&self) -> usize;
     /// Packs rows `k` of columns `j`.
     fn panels(&self, k: Range<usize>, j: Range<usize>) -> Self::Panels;
+    /// Packs all of it, in parallel where that is worth it.
+    fn whole(&self) -> Self::Panels {
+        self.panels(0..self.rows(), 0..self.cols())
+    }
     /// `alpha A B` to the rows of the target, `B` being what was packed.
     ///
     /// # Safety
@@ -88,6 +94,10 @@ impl<T: Real, B: RightFactor<T>> Factor<T> for B {
         Panels::pack(self, k, j)
     }
 
+    fn whole(&self) -> Panels<T> {
+        Panels::pack_whole(self)
+    }
+
     unsafe fn multiply(alpha: T, a: Mat<T>, panels: &Panels<T>, how: Accumulate<T>, target: Target<T>) {
         // SAFETY: the same promise.
         unsafe { multiply_into(alpha, a, panels, how, target) }
@@ -107,12 +117,12 @@ pub fn gemm<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
     if m * k * n <= TASK {
         return gemm_serial(alpha, a, b, how, out, out_stride);
     }
-    if k >= 2 * K_CHUNK && m * n <= SHARED {
+    if k >= 2 * K_CHUNK && m * n <= SMALL_OUTPUT {
         return long_sum(alpha, a, b, how, out, out_stride);
     }
     let task_rows = (TASK / (k * n)).max(1).next_multiple_of(ROW_BLOCK);
     if k * n <= SHARED {
-        let panels = b.panels(0..k, 0..n);
+        let panels = b.whole();
         parallel::for_chunks(out, task_rows * out_stride, |i, out| {
             let first = i * task_rows;
             let a = a.row_block(first, task_rows.min(m - first));

@@ -6,6 +6,7 @@ use super::pack::pack_left;
 use super::{Accumulate, K_BLOCK, Mat, ROW_BLOCK, RightFactor};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{Real, dispatch, prefetch};
+use hankel_core::parallel;
 use pulp::{Simd, WithSimd};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -36,6 +37,32 @@ impl<T: Real> Panels<T> {
             let (block, after) = rest.split_at_mut(range.len() * packed);
             b.pack(range, j.clone(), shape, block);
             rest = after;
+        }
+        panels
+    }
+}
+
+impl<T: Real> Panels<T> {
+    /// Packs all of a right factor, in parallel over its columns.
+    pub(super) fn pack_whole(b: &impl RightFactor<T>) -> Self {
+        let (k, n) = (b.rows(), b.cols());
+        if general::suits::<T>() {
+            return Self::pack(b, 0..k, 0..n);
+        }
+        let shape = dispatch(Shape::<T>(PhantomData));
+        let packed = n.next_multiple_of(shape.lanes);
+        let mut panels = Panels { data: Scratch::new(k * packed), general: false, k, n };
+        let mut rest = &mut panels.data[..];
+        for first in (0..k).step_by(K_BLOCK) {
+            let range = first..k.min(first + K_BLOCK);
+            let (block, after) = rest.split_at_mut(range.len() * packed);
+            rest = after;
+            // Whole panels, so that they lie where one task would put them.
+            let columns = (parallel::GRAIN / range.len()).max(1).next_multiple_of(shape.width);
+            parallel::for_chunks(block, columns * range.len(), |i, block| {
+                let columns = i * columns..n.min((i + 1) * columns);
+                b.pack(range.clone(), columns, shape, block);
+            });
         }
         panels
     }

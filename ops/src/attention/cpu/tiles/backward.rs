@@ -13,6 +13,7 @@ use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
 use hankel_core::parallel;
 use pulp::{Simd, WithSimd};
+use std::ops::Range;
 
 /// The gradients that are wanted, each as long as what it is the gradient of, without gaps.
 pub struct Gradients<'a, T> {
@@ -42,20 +43,50 @@ pub fn backward<T: Real>(
     shape.check();
     assert_eq!(lse.len(), shape.batch * shape.heads * shape.queries, "log-sum-exps of another size");
     let output = |data: &mut [T], tokens, heads| Output::new(data, shape.batch, tokens, heads, shape.head_dim);
-    let d_q = gradients.q.map(|data| output(data, shape.queries, shape.heads));
-    let d_k = gradients.k.map(|data| output(data, shape.keys, shape.kv_heads));
-    let d_v = gradients.v.map(|data| output(data, shape.keys, shape.kv_heads));
+    let mut gradients = gradients;
+    let d_q = gradients.q.as_deref_mut().map(|data| output(data, shape.queries, shape.heads));
+    let d_k = gradients.k.as_deref_mut().map(|data| output(data, shape.keys, shape.kv_heads));
+    let d_v = gradients.v.as_deref_mut().map(|data| output(data, shape.keys, shape.kv_heads));
     if shape.head_dim == 0 {
         return;
     }
-    parallel::for_each(shape.batch * shape.kv_heads, |i| {
-        let (b, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
-        let (d_q, d_k, d_v) = (d_q.as_ref(), d_k.as_ref(), d_v.as_ref());
-        dispatch(Group { shape, scale, q, k, v, out, lse, d_out, b, kv_head, d_q, d_k, d_v });
+    if shape.group() == 1 || shape.batch * shape.kv_heads >= GROUPS {
+        return parallel::for_each(shape.batch * shape.kv_heads, |i| {
+            let (b, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
+            let heads = kv_head * shape.group()..(kv_head + 1) * shape.group();
+            let (d_q, d_k, d_v) = (d_q.as_ref(), d_k.as_ref(), d_v.as_ref());
+            dispatch(Group { shape, scale, q, k, v, out, lse, d_out, b, kv_head, heads, to: kv_head, d_q, d_k, d_v });
+        });
+    }
+    // A task for each query head: what they add to the gradients of the keys that they share is summed up afterwards, in order.
+    let len = shape.batch * shape.keys * shape.heads * shape.head_dim;
+    let mut parts = [&d_k, &d_v].map(|d| d.as_ref().map(|_| Scratch::<T>::new(len)));
+    let [k_parts, v_parts] = &mut parts;
+    let part = |data: &mut Option<Scratch<T>>| data.as_mut().map(|data| output(data, shape.keys, shape.heads));
+    let (to_k, to_v) = (part(k_parts), part(v_parts));
+    parallel::for_each(shape.batch * shape.heads, |i| {
+        let (b, h) = (i / shape.heads, i % shape.heads);
+        let kv_head = h / shape.group();
+        let (d_q, d_k, d_v) = (d_q.as_ref(), to_k.as_ref(), to_v.as_ref());
+        dispatch(Group { shape, scale, q, k, v, out, lse, d_out, b, kv_head, heads: h..h + 1, to: h, d_q, d_k, d_v });
     });
+    let width = shape.group() * shape.head_dim;
+    for (sums, parts) in [(gradients.k, &parts[0]), (gradients.v, &parts[1])] {
+        let (Some(sums), Some(parts)) = (sums, parts) else { continue };
+        parallel::for_rows(sums, shape.head_dim, |first, sums| {
+            for (row, sum) in sums.chunks_exact_mut(shape.head_dim).enumerate() {
+                let mut of_heads = parts[(first + row) * width..][..width].chunks_exact(shape.head_dim);
+                sum.copy_from_slice(of_heads.next().expect("a group has a head"));
+                of_heads.for_each(|part| sum.iter_mut().zip(part).for_each(|(sum, &x)| *sum += x));
+            }
+        });
+    }
 }
 
-/// The query heads that share a head of the keys.
+/// Groups of query heads, of all sequences, that are tasks enough.
+const GROUPS: usize = 32;
+
+/// Query heads that share a head of the keys.
 struct Group<'a, T> {
     shape: Shape,
     scale: T,
@@ -67,6 +98,9 @@ struct Group<'a, T> {
     d_out: Heads<'a, T>,
     b: usize,
     kv_head: usize,
+    heads: Range<usize>,
+    /// The head of `d_k` and `d_v` that is written.
+    to: usize,
     d_q: Option<&'a Output<T>>,
     d_k: Option<&'a Output<T>>,
     d_v: Option<&'a Output<T>>,
@@ -126,7 +160,7 @@ impl<T: Real> WithSimd for Group<'_, T> {
         let mut ds = Scratch::<T>::new(block * block);
         let mut correlation = vec![T::zero(); n_q];
 
-        for h in kv_head * shape.group()..(kv_head + 1) * shape.group() {
+        for h in self.heads {
             gather(&self.q, b, h, dim, 0..n_q, self.scale, &mut queries);
             pack_blocks::<S, T>(&queries, dim, block, &mut queries_packed);
             gather(&self.d_out, b, h, dim, 0..n_q, T::one(), &mut d_outs);
@@ -197,14 +231,14 @@ impl<T: Real> WithSimd for Group<'_, T> {
                 }
             }
             if let Some(d_q) = self.d_q {
-                // SAFETY: each query head belongs to one group, each group to one task.
+                // SAFETY: each query head belongs to one task.
                 unsafe { d_q.write_head(b, h, 0, &d_queries) };
             }
         }
         for (out, rows) in [(self.d_k, &d_keys), (self.d_v, &d_values)] {
             if let Some(out) = out {
-                // SAFETY: one task for each head of the keys.
-                unsafe { out.write_head(b, kv_head, 0, rows) };
+                // SAFETY: each task has a head of its own.
+                unsafe { out.write_head(b, self.to, 0, rows) };
             }
         }
     }

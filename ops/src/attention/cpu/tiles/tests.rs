@@ -177,3 +177,16 @@ fn unwanted_gradients_are_left_out() {
     backward(shape, SCALE, q, k, v, heads(&all.out), &all.lse, heads(&inputs.d_out), gradients);
     assert_eq!(d_v, all.gradients[2]);
 }
+
+/// Enough groups make a task each, few a task for each of their heads.
+#[test]
+fn groups_of_heads_in_tasks_of_either_kind() {
+    for batch in [1, 20] {
+        let shape = Shape { batch, queries: 20, keys: 20, heads: 6, kv_heads: 2, head_dim: 8, offset: 0, window: None };
+        let inputs = Inputs::new(shape);
+        let (found, expected) = (inputs.kernels::<f64>(), inputs.oracle());
+        for (name, i) in [("d_q", 0), ("d_k", 1), ("d_v", 2)] {
+            close(name, &found.gradients[i], &expected.gradients[i], 1e-12).unwrap();
+        }
+    }
+}
