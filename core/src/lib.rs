@@ -44,6 +44,7 @@ mod read_back;
 mod shape;
 mod storage;
 mod tensor;
+pub mod trace;
 pub mod wide;
 
 pub use autograd::{Gradients, checkpoint, checkpoint_as, no_grad, scope};

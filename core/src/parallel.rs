@@ -1,5 +1,6 @@
 //! Splitting work over cores, with results that do not depend on how many there are.
 
+use crate::trace;
 use rayon::prelude::*;
 
 /// Elements below which a loop is not worth another thread.
@@ -33,7 +34,9 @@ pub fn for_row_blocks<T: Send>(out: &mut [T], row_len: usize, rows: usize, f: im
 /// When `size` is 0.
 pub fn for_chunks<T: Send>(out: &mut [T], size: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     fn erased<T: Send>(out: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
-        out.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
+        trace::parallel_loop(out.len().div_ceil(size), |tasks| {
+            out.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| tasks.run(i, || f(i, chunk)));
+        });
     }
     // One piece is not worth the way to another thread and back.
     if size > 0 && !out.is_empty() && out.len() <= size {
@@ -56,7 +59,10 @@ pub fn for_paired_chunks<A: Send, B: Send>(
         (b, b_size): (&mut [B], usize),
         f: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
     ) {
-        a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size)).enumerate().for_each(|(i, (a, b))| f(i, a, b));
+        trace::parallel_loop(a.len().div_ceil(a_size), |tasks| {
+            let chunks = a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size)).enumerate();
+            chunks.for_each(|(i, (a, b))| tasks.run(i, || f(i, a, b)));
+        });
     }
     erased((a, a_size), (b, b_size), &f);
 }
@@ -64,7 +70,7 @@ pub fn for_paired_chunks<A: Send, B: Send>(
 /// Calls `f` with the numbers below `n`, in parallel.
 pub fn for_each(n: usize, f: impl Fn(usize) + Sync) {
     fn erased(n: usize, f: &(dyn Fn(usize) + Sync)) {
-        (0..n).into_par_iter().for_each(f);
+        trace::parallel_loop(n, |tasks| (0..n).into_par_iter().for_each(|i| tasks.run(i, || f(i))));
     }
     erased(n, &f);
 }
@@ -72,7 +78,7 @@ pub fn for_each(n: usize, f: impl Fn(usize) + Sync) {
 /// `f` of the numbers below `n`, in their order, computed in parallel.
 pub fn collect<R: Send>(n: usize, f: impl Fn(usize) -> R + Sync) -> Vec<R> {
     fn erased<R: Send>(n: usize, f: &(dyn Fn(usize) -> R + Sync)) -> Vec<R> {
-        (0..n).into_par_iter().map(f).collect()
+        trace::parallel_loop(n, |tasks| (0..n).into_par_iter().map(|i| tasks.run(i, || f(i))).collect())
     }
     erased(n, &f)
 }

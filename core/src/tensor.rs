@@ -7,7 +7,7 @@ use crate::nf4::Nf4;
 use crate::pool::Buffer;
 use crate::read_back::ReadBack;
 use crate::storage::{CpuStorage, Storage};
-use crate::{DType, Device, Element, Error, Float, Result, Shape};
+use crate::{DType, Device, Element, Error, Float, Result, Shape, trace};
 use half::{bf16, f16};
 use std::fmt;
 use std::sync::Arc;
@@ -48,6 +48,7 @@ impl Tensor {
         if data.len() != shape.elements() {
             return Err(Error::shape("tensor", format!("{} elements do not fill shape {shape}", data.len())));
         }
+        trace::bytes(|| size_of_val(&data[..]));
         Ok(Self::new(shape, Arc::new(Storage::Cpu(T::wrap(data))), None))
     }
 
@@ -162,7 +163,10 @@ impl Tensor {
     /// When they are on a GPU.
     pub fn cpu_storage(&self, operator: &'static str) -> Result<&CpuStorage> {
         match self.storage() {
-            Storage::Cpu(storage) => Ok(storage),
+            Storage::Cpu(storage) => {
+                trace::bytes(|| storage.bytes());
+                Ok(storage)
+            }
             Storage::Gpu(_) => Err(self.elsewhere(operator)),
         }
     }
@@ -423,6 +427,7 @@ impl Tensor {
     /// `self + other`, in the memory of `self` if no other tensor shares it.
     pub(crate) fn accumulate(mut self, other: &Tensor) -> Result<Self> {
         fn add<T: Float>(sum: &mut Tensor, other: &Tensor) -> Result<()> {
+            let _event = trace::kernel(module_path!(), "accumulate");
             let other = other.data::<T>()?;
             crate::parallel::for_rows(sum.data_mut::<T>()?, 1, |first, piece| {
                 piece.iter_mut().zip(&other[first..]).for_each(|(x, &y)| *x += y);

@@ -2,14 +2,16 @@
 
 /// Calls a function of the operator's module `gpu` or `cpu`, whichever `$tensor` is on.
 ///
-/// Both modules export it with the same arguments; that of `gpu` takes the GPU before them.
+/// Both modules export it with the same arguments; that of `gpu` takes the GPU before them. The call is an event of
+/// [`hankel_core::trace`].
 macro_rules! on_device {
-    ($tensor:expr, $function:ident($($argument:expr),* $(,)?)) => {
+    ($tensor:expr, $function:ident($($argument:expr),* $(,)?)) => {{
+        let _event = hankel_core::trace::kernel(module_path!(), stringify!($function));
         match $tensor.gpu() {
             Some(gpu) => gpu::$function(gpu, $($argument),*),
             None => cpu::$function($($argument),*),
         }
-    };
+    }};
 }
 pub(crate) use on_device;
 

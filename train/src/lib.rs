@@ -24,15 +24,18 @@ mod schema;
 mod score;
 mod sweep;
 mod tokenize;
+mod trace;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use hankel_core::gpu;
+use hankel_core::{gpu, trace as core_trace};
 use hankel_io::{memory, terminal};
 use hankel_trainer::fit::Stop;
 use hankel_trainer::parallel::Group;
 use hankel_trainer::run::interrupt::{self, Interrupted};
+use std::env;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Trains recurrent and low-rank adapters on frozen transformers, and compares them.
@@ -79,6 +82,8 @@ enum Command {
     Export(export::Args),
     /// List the GPUs of this machine
     Devices(devices::Args),
+    /// Sum up what a command wrote that ran with HANKEL_TRACE=FILE: the time of each kernel, and an estimate for more cores
+    Trace(trace::Args),
     /// Print the JSON schema of configurations, with which editors complete and check TOML
     Schema,
     /// Print what a shell needs to complete the commands and options of `train`
@@ -105,7 +110,7 @@ pub fn main() -> ExitCode {
         Ok(group) => (group, memory::start_threads().map_err(Into::into)),
         Err(error) => (Group::alone(), Err(error)),
     };
-    let done = begun.and_then(|()| run(cli, &group));
+    let done = begun.and_then(|()| start_trace(&group)).and_then(|()| run(cli, &group));
     gpu::finish();
     let code = match done {
         Ok(()) => 0,
@@ -124,6 +129,17 @@ fn group_of(command: &Command) -> Result<Group> {
         Command::Fit(_) | Command::Eval(_) => Group::world(),
         _ => Ok(Group::alone()),
     }
+}
+
+/// Starts the trace that the environment asks for. Of several processes the first writes the file, process n `FILE.n`.
+fn start_trace(group: &Group) -> Result<()> {
+    let Some(mut file) = env::var_os(core_trace::VARIABLE).filter(|file| !file.is_empty()) else { return Ok(()) };
+    if group.rank() > 0 {
+        file.push(format!(".{}", group.rank()));
+    }
+    let file = PathBuf::from(file);
+    core_trace::start(&file)
+        .with_context(|| format!("{}={}: a new file cannot be made there", core_trace::VARIABLE, file.display()))
 }
 
 fn run(cli: Cli, group: &Group) -> Result<()> {
@@ -145,6 +161,7 @@ fn run(cli: Cli, group: &Group) -> Result<()> {
         Command::Audit(args) => audit::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Schema => schema::run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -12,7 +12,7 @@ pub use stop::StopFilter;
 use crate::adapters::AdapterSet;
 use crate::backbone::Backbone;
 use crate::pass::{Pass, State};
-use hankel_core::{Device, Error, Random, Result, Tensor, no_grad};
+use hankel_core::{Device, Error, Random, Result, Tensor, no_grad, trace};
 use hankel_ops::{linear, narrow_time};
 
 /// Tokens of a prompt that are read at once: what is kept of the rest is small.
@@ -86,6 +86,7 @@ impl<'a> Generator<'a> {
             (self.state, self.read) = (State::default(), 0);
         }
         self.state.length = self.tokens.len();
+        let _event = trace::phase(if self.tokens.len() - self.read == 1 { "token" } else { "prompt" });
         let logits = no_grad(|| {
             let mut last = None;
             for part in self.tokens[self.read..].chunks(PART) {

@@ -8,7 +8,7 @@ use super::{Heads, attention, cpu, sizes};
 use crate::dispatch::for_float;
 use crate::sequence::{concat_time, narrow_time};
 use cpu::decode::KeyBlock;
-use hankel_core::{Buffer, Device, Element, Error, Result, Tensor};
+use hankel_core::{Buffer, Device, Element, Error, Result, Tensor, trace};
 
 /// Tokens of a block.
 pub(super) const BLOCK: usize = 128;
@@ -118,6 +118,7 @@ impl KeyValues {
 
     /// Attention of a few queries, the last of the tokens kept.
     fn decode(&self, q: &Tensor, heads: Heads, window: Option<usize>) -> Result<Tensor> {
+        let _event = trace::kernel(module_path!(), "decode");
         for_float!(q, NAME, T => {
             let blocks = self.blocks.iter().enumerate().map(|(i, [keys, values])| {
                 let first = if i == 0 { self.passed } else { 0 };

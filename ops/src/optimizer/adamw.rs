@@ -7,7 +7,7 @@
 //! ```
 
 use super::{clip_factor, gpu};
-use hankel_core::{DType, Error, Float, Result, Tensor, parallel};
+use hankel_core::{DType, Error, Float, Result, Tensor, parallel, trace};
 
 /// Settings that all parameters share.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -106,6 +106,7 @@ impl AdamW {
             let problem = format!("step {step} of moments that began after step {}", moments.second_since);
             return Err(Error::invalid("adamw", problem));
         }
+        let _event = trace::kernel("optimizer", "adamw");
         let [b1, b2] = self.betas;
         let correction = |beta: f64, since: u64| 1.0 - beta.powf((step - since) as f64);
         let numbers = Step {

@@ -1,7 +1,7 @@
 //! The norm of all gradients, and clipping by it.
 
 use super::gpu;
-use hankel_core::{DType, Float, Result, Tensor, parallel};
+use hankel_core::{DType, Float, Result, Tensor, parallel, trace};
 
 /// Euclidean norm of all elements of all `gradients` together: a scalar where they are.
 ///
@@ -15,6 +15,7 @@ pub fn gradient_norm<'a>(gradients: impl IntoIterator<Item = &'a Tensor>) -> Res
         let data = gradient.data::<T>()?;
         Ok(parallel::sum(data.len(), parallel::GRAIN, |range| data[range].iter().map(|x| x.f64() * x.f64()).sum()))
     }
+    let _event = trace::kernel("optimizer", "gradient_norm");
     let gradients: Vec<&Tensor> = gradients.into_iter().collect();
     if let Some(gpu) = gradients.first().and_then(|gradient| gradient.gpu()) {
         return gpu::gradient_norm(gpu, &gradients);

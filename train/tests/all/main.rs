@@ -13,4 +13,5 @@ mod paper;
 mod predict;
 mod resume;
 mod texts;
+mod trace;
 mod version_0_1;

@@ -7,7 +7,7 @@ use crate::attention::Heads;
 use crate::attention::key_values::BLOCK;
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
-use hankel_core::parallel;
+use hankel_core::{parallel, trace};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
@@ -39,6 +39,7 @@ pub(crate) fn decode<T: Real>(
     let shape = Shape { queries, heads, dim, offset: last - queries, window };
     // The part of each row: sums of values, then the largest score and the sum of exponentials.
     let part = dim + 2;
+    trace::operations(|| 4 * batch * rows * dim * last.min(window.unwrap_or(last)));
     let mut parts = Scratch::<T>::new(batch * blocks.len() * rows * part);
     parallel::for_chunks(&mut parts, rows * part, |i, parts| {
         let (b, index) = (i / blocks.len(), i % blocks.len());

@@ -67,13 +67,19 @@ impl Shape {
         start..end
     }
 
+    /// Multiplications and additions of one product over all pairs of a query and a key that it sees.
+    fn operations(&self) -> usize {
+        let pairs: usize = (0..self.keys).map(|j| self.viewers(j).len()).sum();
+        2 * self.batch * self.heads * self.head_dim * pairs
+    }
+
     fn check(&self) {
         assert!(
             self.offset + self.queries <= self.keys || self.batch * self.heads == 0,
             "queries stand beyond the keys"
         );
         assert!(self.window != Some(0), "a window of no keys");
-        assert!(self.heads.is_multiple_of(self.kv_heads.max(1)), "heads are no multiple of the key heads");
+        assert!(self.heads.is_multiple_of(self.kv_heads.max(1)), "heads are not a multiple of the key heads");
     }
 }
 

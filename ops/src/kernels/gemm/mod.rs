@@ -26,7 +26,7 @@ pub use pack::RightFactor;
 
 use super::scratch::Scratch;
 use super::simd::Real;
-use hankel_core::parallel;
+use hankel_core::{parallel, trace};
 use micro::Target;
 pub use panels::PanelShape;
 use panels::{Panels, multiply_into};
@@ -114,6 +114,7 @@ pub fn gemm<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
         return;
     }
     let out = &mut out[..(m - 1) * out_stride + n];
+    trace::operations(|| 2 * m * k * n);
     if m * k * n <= TASK {
         return gemm_serial(alpha, a, b, how, out, out_stride);
     }

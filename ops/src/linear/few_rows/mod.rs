@@ -16,7 +16,7 @@ use super::weight::Weight;
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{Real, best};
 use crate::kernels::{Accumulate, Mat};
-use hankel_core::parallel;
+use hankel_core::{parallel, trace};
 use one_row::Ordered;
 
 /// Rows from which on packing the weight pays.
@@ -43,6 +43,7 @@ pub(super) fn few_rows<T: Real>(alpha: T, x: Mat<T>, weight: &Weight<T>, how: Ac
     if out.is_empty() {
         return;
     }
+    trace::operations(|| 2 * rows * inputs * outputs);
     let mut sums = Scratch::<T>::new(outputs * rows);
     let task_rows = (TASK / inputs.max(1)).max(1).next_multiple_of(GROUP);
     let ordered = (rows == 1).then(|| Ordered::new(weight, x.row(0))).flatten();

@@ -13,7 +13,7 @@ use crate::run::interrupt;
 use crate::tasks::{Batch, Task};
 use anyhow::{Context, Result, anyhow, bail};
 use hankel_core::autograd::find_non_finite;
-use hankel_core::{Device, Error, Gradients, Tensor};
+use hankel_core::{Device, Error, Gradients, Tensor, trace};
 use hankel_models::adapters::Truncated;
 use hankel_models::{Parameter, Role, StepKey};
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, clip_factor, gradient_norm};
@@ -218,6 +218,7 @@ impl<'a> Training<'a> {
     /// That of `batches`, if they could not be made, here or in another process. On the CPU, [`Error::NonFinite`] when loss or
     /// gradient are not finite: the parameters are then those of the step before.
     pub(super) fn step_on(&mut self, batches: Result<StepBatches>) -> Result<StepReport> {
+        let _event = trace::phase("step");
         self.group.take_traffic();
         let (weight, tokens, batches) = self.weigh(batches)?;
         let (losses, gradients, interrupted) = self.differentiate_all(&batches, weight)?;

@@ -11,7 +11,7 @@ use crate::kernels::gemm::Mat;
 use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
-use hankel_core::parallel;
+use hankel_core::{parallel, trace};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
@@ -50,6 +50,7 @@ pub fn backward<T: Real>(
     if shape.head_dim == 0 {
         return;
     }
+    trace::operations(|| 5 * shape.operations());
     if shape.group() == 1 || shape.batch * shape.kv_heads >= GROUPS {
         return parallel::for_each(shape.batch * shape.kv_heads, |i| {
             let (b, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);

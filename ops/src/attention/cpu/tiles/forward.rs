@@ -5,7 +5,7 @@ use crate::kernels::gemm::Mat;
 use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
-use hankel_core::parallel;
+use hankel_core::{parallel, trace};
 use pulp::{Simd, WithSimd};
 
 /// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives
@@ -20,6 +20,7 @@ pub fn forward<T: Real>(shape: Shape, scale: T, q: Heads<T>, k: Heads<T>, v: Hea
     if lse.is_empty() {
         return;
     }
+    trace::operations(|| 2 * shape.operations());
     parallel::for_chunks(lse, shape.queries, |i, lse| {
         let (b, h) = (i / shape.heads, i % shape.heads);
         dispatch(Head { shape, scale, q, k, v, b, h, out: &out, lse });
