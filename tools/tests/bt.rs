@@ -599,7 +599,7 @@ fn poles_too_slow_for_gramians_have_no_guarantee() {
     full.precision = Precision::F64;
     full.save(&dir.join("full")).unwrap();
     // By the Gramians' pole the error of dropping it is 1e6, but it is 1e9.
-    assert!(succeed(dir, &["inspect", "full"]).contains("no guarantee"));
+    assert!(succeed(dir, &["inspect", "full"]).contains("not a guarantee"));
     for rule in ["--bound", "--total-bound"] {
         fail(dir, &["reduce", "full", "-o", "out", rule, "1.1e6"], 2, &["layer 0", "1 of its poles", "no error bound"]);
     }

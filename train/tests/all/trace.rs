@@ -32,7 +32,9 @@ fn a_training_is_traced_and_summed_up() {
     assert!(parts <= cores[0] * 1.001, "{parts} {cores:?}");
 
     let table = place.run(&["trace", "trace.json"]).stdout;
-    for part in ["attention.backward", "linear.project", "optimizer.adamw", "times the speed of one core", "between kernels"] {
+    for part in
+        ["attention.backward", "linear.project", "optimizer.adamw", "times the speed of one core", "between kernels"]
+    {
         assert!(table.contains(part), "{part} in {table}");
     }
     // What is there is not written over, and no run is begun.
