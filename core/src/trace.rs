@@ -153,25 +153,24 @@ fn write_event(name: &str, begun: Instant, caller: Duration, totals: Option<&Tot
     let at = us(begun.saturating_duration_since(trace.begun));
     let took = us(begun.elapsed());
     let category = if totals.is_some() { "kernel" } else { "phase" };
-    let mut line = format!(
-        "{{\"name\":\"{name}\",\"cat\":\"{category}\",\"ph\":\"X\",\"pid\":{},\"tid\":1,\"ts\":{at:.1},\"dur\":{took:.1},\"args\":{{\"caller_us\":{:.1}",
-        std::process::id(),
-        us(caller)
-    );
-    if let Some(totals) = totals {
+    let totals = totals.map_or_else(String::new, |totals| {
         let Totals { operations, bytes, loops, tasks, in_loops, parallel, cores } = totals;
         let threads = rayon::current_num_threads();
         let serial = caller.saturating_sub(*in_loops);
         let cores: Vec<String> =
             CORES.iter().zip(cores).map(|(n, time)| format!("\"{n}\":{:.1}", us(serial + *time))).collect();
-        line += &format!(
+        format!(
             ",\"operations\":{operations},\"bytes\":{bytes},\"threads\":{threads},\"loops\":{loops},\"tasks\":{tasks},\"serial_us\":{:.1},\"parallel_us\":{:.1},\"cores\":{{{}}}",
             us(serial),
             us(*parallel),
             cores.join(",")
-        );
-    }
-    line += "}},\n";
+        )
+    });
+    let line = format!(
+        "{{\"name\":\"{name}\",\"cat\":\"{category}\",\"ph\":\"X\",\"pid\":{},\"tid\":1,\"ts\":{at:.1},\"dur\":{took:.1},\"args\":{{\"caller_us\":{:.1}{totals}}}}},\n",
+        std::process::id(),
+        us(caller)
+    );
     // One write an event: what is there is whole lines, also after a kill. A full disk ends the trace, not the program.
     if trace.file.lock().is_ok_and(|mut file| file.write_all(line.as_bytes()).is_err()) {
         ON.store(false, Ordering::Relaxed);

@@ -21,7 +21,7 @@ fn a_training_is_traced_and_summed_up() {
     assert_eq!(steps["calls"], 12);
     let number = |value: &serde_json::Value| value.as_f64().unwrap();
     // Two batches of 4 sequences of 12 tokens a step, two layers with q, k, v, o, up and down, forwards and for the inputs.
-    let of_layers = 2.0 * (4 * 16 * 16 + 2 * 16 * 64) as f64;
+    let of_layers = 2.0 * f64::from(4 * 16 * 16 + 2 * 16 * 64);
     let projections = 12.0 * 2.0 * 48.0 * 2.0 * of_layers;
     assert!(number(&facts["kernels"]["linear.project"]["operations"]) >= projections, "{facts}");
     let cores: Vec<f64> = ["1", "16", "64"].map(|cores| number(&steps["cores"][cores])).to_vec();
