@@ -6,11 +6,13 @@
 mod matrices;
 
 use hankel_lti::norms::{FrequencyResponse, hinf_norm as norm};
-use hankel_lti::{LinearSystem, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
+use hankel_lti::weighted::Weights;
+use hankel_lti::{GramianSource, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
 use hankel_reduce::{
-    LayerAnalysis, OrderChoice, Purpose, ReduceError, ReduceOptions, choose_orders, reduce_system, verify_layer,
+    Gramians, LayerAnalysis, OrderChoice, Plant, Purpose, ReduceError, ReduceOptions, choose_orders, reduce_system,
+    verify_layer, weigh_with,
 };
-use matrices::{Given, Square, system_of, to_array};
+use matrices::{Given, Square, plant_of, stored, to_array, written_out};
 use numpy::{PyArray1, PyArray2};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
@@ -39,11 +41,20 @@ fn refuse_system(error: LtiError) -> PyErr {
     HankelError::new_err(error.to_string())
 }
 
-fn analyse(system: LinearSystem) -> Result<LayerAnalysis, ReduceError> {
-    if system.states() == 0 {
+fn analyse(plant: &Plant) -> Result<LayerAnalysis, ReduceError> {
+    if plant.system.states() == 0 {
         return Err(LtiError::NoStates.into());
     }
-    LayerAnalysis::new(LABEL, system, 1.0)
+    plant.analyse(LABEL)
+}
+
+/// The weights of input and output, in the time of what they weigh.
+fn weights_of(plant: &Plant, input: Option<&Given<'_>>, output: Option<&Given<'_>>) -> PyResult<Weights> {
+    let side = |name: &str, given: Option<&Given<'_>>| {
+        let weight = given.map(|given| plant.weight(&stored(given)));
+        weight.transpose().map_err(|reason| HankelError::new_err(format!("the {name}: {reason}")))
+    };
+    Ok(Weights { input: side("weight", input)?, output: side("output_weight", output)? })
 }
 
 fn to_json(certificate: &SystemCertificate) -> PyResult<String> {
@@ -57,9 +68,11 @@ type Matrices<'py> = (
     Option<Bound<'py, PyArray2<f64>>>,
 );
 
-/// The reduced `(A, B, C, D)` and its certificate as JSON. At most one of the rules is given; without one, epsilon is 0.01.
+/// The reduced `(A, B, C, D)`, its certificate as JSON and the rate of the bilinear map in continuous time. At most one of the rules is
+/// given; without one, epsilon is 0.01.
 #[pyfunction]
-#[pyo3(signature = (system, *, order, epsilon, energy, bound, method))]
+#[pyo3(signature = (system, *, order, epsilon, energy, bound, method, weight, output_weight))]
+#[expect(clippy::too_many_arguments, reason = "those of Python")]
 fn reduce<'py>(
     py: Python<'py>,
     system: Given<'py>,
@@ -68,7 +81,9 @@ fn reduce<'py>(
     energy: Option<f64>,
     bound: Option<f64>,
     method: &str,
-) -> PyResult<(Matrices<'py>, String)> {
+    weight: Option<Given<'py>>,
+    output_weight: Option<Given<'py>>,
+) -> PyResult<(Matrices<'py>, String, Option<f64>)> {
     let method = Method::named(method).ok_or_else(|| {
         HankelError::new_err(format!("method {method:?} is unknown; there are {}", Method::NAMES.join(", ")))
     })?;
@@ -79,61 +94,85 @@ fn reduce<'py>(
         bound.map(OrderRule::Bound),
     ];
     let rule = rules.into_iter().flatten().next().unwrap_or_default();
-    let options = ReduceOptions { method, orders: OrderChoice::PerLayer(rule), ..ReduceOptions::default() };
-    let system = system_of(system)?;
+    let plant = plant_of(&system)?;
+    let weights = weights_of(&plant, weight.as_ref(), output_weight.as_ref())?;
+    let weighted = !weights.is_empty() && !method.is_for_analytic_gramians();
+    let gramians = if weighted { Gramians::Weighted } else { Gramians::Analytic };
+    let options = ReduceOptions { method, orders: OrderChoice::PerLayer(rule), gramians, ..ReduceOptions::default() };
     let compute = || -> Result<_, ReduceError> {
-        let layer = analyse(system)?;
+        let layer = weigh_with(analyse(&plant)?, options.gramians.source(), &weights)?;
         let order = choose_orders(std::slice::from_ref(&layer), &options)?[0];
         let purpose = Purpose { direct_term: true, single: false };
         let reduction = reduce_system(&layer, method, order, &options.gramians, purpose)?;
         // Certified is what the caller gets: a pair written out as a matrix has its rounding in the pole.
-        let given = matrices::written_out(&reduction.system)?;
-        let measured = verify_layer(&layer, &given, 1.0, Some(&reduction.certificate))?.measured;
+        let given = written_out(plant.assemble(&reduction.system, reduction.projection.as_ref())?);
+        let again = plant.beside(&given)?;
+        let measured = verify_layer(&layer, &again.system, 1.0, Some(&reduction.certificate))?.measured;
         Ok((given, measured))
     };
     let (reduced, certificate) = py.detach(compute).map_err(refuse)?;
     let arrays = (
-        to_array(py, reduced.a().to_dense().as_ref()),
-        to_array(py, reduced.b()),
-        to_array(py, reduced.c()),
-        reduced.d().map(|d| to_array(py, d)),
+        to_array(py, reduced.a.to_dense().as_ref()),
+        to_array(py, reduced.b.as_ref()),
+        to_array(py, reduced.c.as_ref()),
+        reduced.d.as_ref().map(|d| to_array(py, d.as_ref())),
     );
-    Ok((arrays, to_json(&certificate)?))
+    Ok((arrays, to_json(&certificate)?, plant.map.map(|map| map.rate)))
 }
 
 /// Hankel singular values, descending.
 #[pyfunction]
 fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
-    let system = system_of(system)?;
-    let values = py.detach(|| analyse(system).map(|layer| layer.spectrum.values().to_vec())).map_err(refuse)?;
+    let plant = plant_of(&system)?;
+    let values = py.detach(|| analyse(&plant).map(|layer| layer.spectrum.values().to_vec())).map_err(refuse)?;
     Ok(PyArray1::from_vec(py, values))
 }
 
 /// The controllability and the observability Gramian.
 #[pyfunction]
 fn gramians<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<(Square<'py>, Square<'py>)> {
-    let system = system_of(system)?;
-    let (wc, wo) = py.detach(|| gramians_of(&system)).map_err(refuse_system)?;
+    let plant = plant_of(&system)?;
+    let (wc, wo) = py.detach(|| gramians_of(&plant.system)).map_err(refuse_system)?;
     Ok((to_array(py, wc.as_ref()), to_array(py, wo.as_ref())))
 }
 
-/// `(norm, frequency in radians per step, upper end of the enclosure)`.
+/// `(norm, frequency in radians per step or per unit of time, upper end of the enclosure)`.
 #[pyfunction]
 fn hinf_norm(py: Python<'_>, system: Given<'_>) -> PyResult<(f64, f64, f64)> {
-    let system = system_of(system)?;
-    let (found, check) = py.detach(|| FrequencyResponse::new(&system).and_then(|g| norm(&g))).map_err(refuse_system)?;
-    Ok((found.value, found.frequency, check.upper.max(found.value)))
+    let plant = plant_of(&system)?;
+    let (found, check) =
+        py.detach(|| FrequencyResponse::new(&plant.system).and_then(|g| norm(&g))).map_err(refuse_system)?;
+    let frequency = plant.map.map_or(found.frequency, |map| map.frequency(found.frequency));
+    Ok((found.value, frequency, check.upper.max(found.value)))
 }
 
 /// `(problems, certificate as JSON)`: what a fresh measurement says of a claim, or of the bound of balanced truncation without one.
 #[pyfunction]
-fn verify(py: Python<'_>, full: Given<'_>, reduced: Given<'_>, claim: Option<&str>) -> PyResult<(Vec<String>, String)> {
+#[pyo3(signature = (full, reduced, claim, weight, output_weight))]
+fn verify(
+    py: Python<'_>,
+    full: Given<'_>,
+    reduced: Given<'_>,
+    claim: Option<&str>,
+    weight: Option<Given<'_>>,
+    output_weight: Option<Given<'_>>,
+) -> PyResult<(Vec<String>, String)> {
     let claim: Option<SystemCertificate> = claim
         .map(serde_json::from_str)
         .transpose()
         .map_err(|error| HankelError::new_err(format!("this is not a certificate: {error}")))?;
-    let (full, reduced) = (system_of(full)?, system_of(reduced)?);
-    let compute = || -> Result<_, ReduceError> { Ok(verify_layer(&analyse(full)?, &reduced, 1.0, claim.as_ref())?) };
+    let full = plant_of(&full)?;
+    let weights = weights_of(&full, weight.as_ref(), output_weight.as_ref())?;
+    let reduced = stored(&reduced);
+    if reduced.time != full.time {
+        return Err(HankelError::new_err("one of both systems runs in continuous time, the other does not"));
+    }
+    let reduced = full.beside(&reduced).map_err(refuse)?;
+    let compute = || -> Result<_, ReduceError> {
+        let source = claim.as_ref().map_or(GramianSource::Analytic, |claim| claim.gramians);
+        let layer = weigh_with(analyse(&full)?, source, &weights)?;
+        Ok(verify_layer(&layer, &reduced.system, 1.0, claim.as_ref())?)
+    };
     let found = py.detach(compute).map_err(refuse)?;
     Ok((found.problems, to_json(&found.measured)?))
 }

@@ -1,28 +1,48 @@
 //! Systems from numpy arrays, and matrices back.
 
-use crate::refuse_system;
+use crate::{refuse, refuse_system};
 use faer::{Mat, MatRef};
-use hankel_lti::{LinearSystem, StateMatrix};
+use hankel_files::system_file::{StoredSystem, Time};
+use hankel_lti::{LinearSystem, LtiError, StateMatrix};
+use hankel_reduce::Plant;
 use numpy::ndarray::Array2;
 use numpy::{PyArray2, PyReadonlyArray2};
 use pyo3::prelude::*;
 
-/// A, B, C and D as they come: two-dimensional arrays of f64.
+/// A, B, C and D as they come, two-dimensional arrays of f64, and whether they are those of continuous time.
 pub type Given<'py> = (
     PyReadonlyArray2<'py, f64>,
     PyReadonlyArray2<'py, f64>,
     PyReadonlyArray2<'py, f64>,
     Option<PyReadonlyArray2<'py, f64>>,
+    bool,
 );
 
 /// A square matrix as an array.
 pub type Square<'py> = Bound<'py, PyArray2<f64>>;
 
 /// The system. Its matrices are copied: others may write to the arrays once the interpreter is released.
-pub fn system_of((a, b, c, d): Given<'_>) -> PyResult<LinearSystem> {
-    let a = matrix(&a);
+pub fn stored((a, b, c, d, continuous): &Given<'_>) -> StoredSystem {
+    let a = matrix(a);
     let a = if a.nrows() == a.ncols() { StateMatrix::from_square(a) } else { StateMatrix::Dense(a) };
-    LinearSystem::new(a, matrix(&b), matrix(&c), d.as_ref().map(matrix)).map_err(refuse_system)
+    let time = if *continuous { Time::Continuous } else { Time::Discrete { step: None } };
+    StoredSystem { a, b: matrix(b), c: matrix(c), d: d.as_ref().map(matrix), time }
+}
+
+/// The system ready to be reduced, which is stable.
+pub fn plant_of(given: &Given<'_>) -> PyResult<Plant> {
+    let stored = stored(given);
+    if stored.time != Time::Continuous {
+        LinearSystem::new(stored.a.clone(), stored.b.clone(), stored.c.clone(), stored.d.clone()).map_err(refuse_system)?;
+    }
+    let plant = Plant::new(&stored).map_err(refuse)?;
+    match plant.kept.a.states() {
+        0 => Ok(plant),
+        n => Err(refuse_system(LtiError::Unsupported(format!(
+            "the system is not stable: {n} of its poles are not inside the stability boundary; the program bt keeps such poles and \
+             reduces the rest"
+        )))),
+    }
 }
 
 fn matrix(array: &PyReadonlyArray2<'_, f64>) -> Mat<f64> {
@@ -32,9 +52,8 @@ fn matrix(array: &PyReadonlyArray2<'_, f64>) -> Mat<f64> {
 }
 
 /// The system with A written out as a matrix, which is what a caller gets.
-pub fn written_out(system: &LinearSystem) -> hankel_lti::Result<LinearSystem> {
-    let a = StateMatrix::from_square(system.a().to_dense());
-    LinearSystem::new(a, system.b().to_owned(), system.c().to_owned(), system.d().map(|d| d.to_owned()))
+pub fn written_out(system: StoredSystem) -> StoredSystem {
+    StoredSystem { a: StateMatrix::from_square(system.a.to_dense()), ..system }
 }
 
 /// A new array, row by row.

@@ -113,6 +113,56 @@ def test_systems_come_back_as_what_they_were():
     assert (reduced.input_labels, reduced.dt, reduced.nstates) == (named.input_labels, 0.5, 2)
 
 
+def test_systems_in_continuous_time_come_back_as_what_they_were():
+    control, signal = pytest.importorskip("control"), pytest.importorskip("scipy.signal")
+    for seed in range(10):
+        a, b, c, d = random_system(seed)
+        a = a - 1.5 * np.eye(len(a))
+        system, order = control.ss(a, b, c, d), len(a) // 2
+        for kind, gramian in zip("co", hankel.gramians(system)):
+            expected = control.gram(system, kind)
+            np.testing.assert_allclose(gramian, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+        norm = hankel.hinf_norm(system)
+        assert float(norm) == pytest.approx(control.linfnorm(system)[0], rel=1e-6)
+        response = hankel.System(a, b, c, d, dt=0).frequency_response(norm.frequency)[0]
+        # At an infinite frequency the gain is that of D.
+        assert np.linalg.norm(response if np.isfinite(norm.frequency) else d, 2) == pytest.approx(float(norm), rel=1e-6)
+        reduction = hankel.reduce(system, order=order)
+        assert isinstance(reduction.system, control.StateSpace) and reduction.system.dt == 0 and reduction.certificate.holds
+        assert reduction.certificate.hinf_error == pytest.approx(control.linfnorm(system - reduction.system)[0], rel=2e-4)
+        assert hankel.verify(system, reduction)
+        np.testing.assert_allclose(reduction.D, d, atol=1e-9 * max(1, np.abs(d).max()))
+        np.testing.assert_allclose(hankel.singular_values(system), control.hankel_singular_values(system), rtol=1e-6)
+        reduced = hankel.reduce(signal.StateSpace(a, b, c, d), order=order).system
+        assert isinstance(reduced, signal.lti) and reduced.dt is None
+        again = hankel.reduce(hankel.System(a, b, c, d, dt=0), order=order).system
+        assert again.dt == 0 and np.array_equal(again.A, reduced.A)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_weights_lower_the_error_that_they_weigh(continuous):
+    control = pytest.importorskip("control")
+    better = 0
+    for seed in range(6):
+        a, b, c, _ = random_system(seed, states=10)
+        a = a - 1.5 * np.eye(10) if continuous else a
+        dt = 0 if continuous else True
+        system = control.ss(a, b, c, np.zeros((len(c), b.shape[1])), dt)
+        m = b.shape[1]
+        pole = -0.1 if continuous else 0.95
+        weight = control.ss(pole * np.eye(m), np.eye(m), np.eye(m), np.zeros((m, m)), dt)
+        plain, weighted = (hankel.reduce(system, order=4, **more) for more in ({}, {"weight": weight}))
+        facts = weighted.certificate.weighted
+        error = control.linfnorm((system - weighted.system) * weight)[0]
+        assert facts["holds"] and facts["hinf_error"] <= facts["error_bound"]
+        assert facts["hinf_error"] == pytest.approx(error, rel=1e-3)
+        assert hankel.verify(system, weighted, weight=weight) and plain.certificate.weighted is None
+        better += error < control.linfnorm((system - plain.system) * weight)[0]
+        with pytest.raises(hankel.HankelError, match="need a weight"):
+            hankel.verify(system, weighted)
+    assert better >= 4
+
+
 def test_a_state_of_harold_is_understood():
     class State:
         """The interface of harold's, which is not maintained for the numpy of today."""
@@ -125,8 +175,8 @@ def test_a_state_of_harold_is_understood():
     a, b, c, d = random_system(6, states=8)
     reduced = hankel.reduce(State(a, b, c, d, 0.1), order=3).system
     assert type(reduced) is State and reduced.SamplingPeriod == 0.1 and reduced.a.shape == (3, 3)
-    with pytest.raises(hankel.HankelError, match="continuous time"):
-        hankel.reduce(State(a, b, c, d), order=3)
+    reduced = hankel.reduce(State(a - 2 * np.eye(8), b, c, d), order=3).system
+    assert reduced.SamplingSet == "R" and reduced.a.shape == (3, 3)
 
 
 def test_a_diagonal_and_other_layouts_of_memory_are_taken():
@@ -176,9 +226,12 @@ def test_refusals_say_what_is_wrong():
     assert "not a whole number" in refusal(a, b, c, order=1.5)
     assert "must not be negative" in refusal(a, b, c, order=-1)
     assert "no states" in refusal(np.zeros((0, 0)), np.zeros((0, 1)), np.zeros((1, 0)))
-    control, signal = pytest.importorskip("control"), pytest.importorskip("scipy.signal")
-    assert "continuous time" in refusal(control.ss(a - 2 * np.eye(5), b, c, d))
-    assert "continuous time" in refusal(signal.lti(a - 2 * np.eye(5), b, c, d))
+    control = pytest.importorskip("control")
+    assert "not stable: 1 of its poles" in refusal(control.ss(np.diag([-1.0, 0.0]), np.ones((2, 1)), np.ones((1, 2)), 0))
+    low = control.ss(-1, 1, 1, 0)
+    assert "the weight" in refusal(a, b, c, weight=low) and "continuous time" in refusal(a, b, c, weight=low)
+    assert "outputs, the system" in refusal(a, b, c, weight=([[0.5]], [[1.0]], np.ones((b.shape[1] + 1, 1))))
+    assert "no system" in refusal(a, b, c, weight="low")
 
 
 def test_false_claims_are_found():

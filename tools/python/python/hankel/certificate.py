@@ -69,6 +69,12 @@ class Certificate:
         own["hankel_singular_values"] = np.asarray(own["hankel_singular_values"], dtype=np.float64)
         return cls(**own, details=facts)
 
+    @property
+    def weighted(self) -> dict[str, Any] | None:
+        """The error under weights: ``hinf_error``, ``error_bound``, ``holds`` and more, named as those of the unweighted one; none without
+        weights."""
+        return self.details.get("weighted")
+
     def to_json(self) -> str:
         """The certificate as one object of ``bt``'s JSON."""
         facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "details"}
@@ -91,6 +97,9 @@ class Reduction:
     system: Any = field(repr=False)
     """The reduced system as what was given: a ``StateSpace`` of python-control for one, a :class:`System` for arrays."""
     certificate: Certificate
+    rate: float | None = None
+    """In continuous time, of the bilinear map: frequencies in the certificate are angles, and ``rate * tan(angle / 2)`` is the angular
+    frequency; H2 norms are those of the mapped system."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ class HinfNorm:
     value: float
     """The norm, right to a relative 1e-6."""
     frequency: float
-    """Radians per step at which it is attained."""
+    """Radians per step, or per unit of time, at which it is attained."""
     upper: float
     """Upper end of the enclosure by the bounded-real test."""
 

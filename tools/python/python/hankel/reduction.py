@@ -10,7 +10,7 @@ import numpy as np
 from . import _hankel
 from ._hankel import HankelError
 from .certificate import Certificate, HinfNorm, Reduction, Verification
-from .systems import Array, given, understand
+from .systems import Array, Matrices, System, given, understand
 
 
 def reduce(
@@ -24,13 +24,15 @@ def reduce(
     energy: float | None = None,
     bound: float | None = None,
     method: str = "bt",
+    weight: Any = None,
+    output_weight: Any = None,
     force: bool = False,
 ) -> Reduction:
     """A smaller system with a certificate.
 
     Args:
         A: State matrix, [n, n] (or [n], its diagonal) of a stable discrete-time system; or a system of python-control, scipy
-            or harold, or a tuple of matrices, without B, C and D.
+            or harold, a :class:`System` or a tuple of matrices, without B, C and D. Objects may run in continuous time (``dt`` of 0).
         B: Input matrix, [n, m].
         C: Output matrix, [p, n].
         D: Direct term, [p, m].
@@ -39,6 +41,9 @@ def reduce(
         energy: Keep this fraction of the sum of the Hankel singular values.
         bound: Keep the fewest states whose guaranteed H-infinity error is at most this.
         method: One of ``hankel.METHODS``.
+        weight: V, a stable system in the time of the one to be reduced, as such a one is given, with as many outputs as it has inputs: the
+            reduction is based on ``(G - G_r) V``, and ``bound`` is one of it. ``certificate.weighted`` says what it is.
+        output_weight: W, with as many inputs as the system has outputs: ``W (G - G_r)``, or ``W (G - G_r) V``.
         force: Give the result even if its measured error exceeds its bound.
 
     Raises:
@@ -51,19 +56,21 @@ def reduce(
     if order is not None:
         rules["order"] = _count("order", order)
     matrices, back = given(A, B, C, D)
-    (a, b, c, d), text = _hankel.reduce(matrices, method=method, **rules)
+    weights = {"weight": _weight(weight), "output_weight": _weight(output_weight)}
+    (a, b, c, d), text, rate = _hankel.reduce(matrices, method=method, **rules, **weights)
     certificate = Certificate.from_json(text)
-    if certificate.holds is False and not force:
+    broken = certificate.holds is False or (certificate.weighted or {}).get("holds") is False
+    if broken and not force:
         raise HankelError(
             "the measured error exceeds the bound, so rounding has spoiled the reduction; choose another order or method, or "
             "take it with force=True"
         )
     direct = np.zeros((c.shape[0], b.shape[1])) if d is None else d
-    return Reduction(a, b, c, d, back(a, b, c, direct), certificate)
+    return Reduction(a, b, c, d, back(a, b, c, direct), certificate, rate)
 
 
 def singular_values(A: Any, B: Any = None, C: Any = None, D: Any = None) -> Array:
-    """The Hankel singular values of a stable discrete-time system, descending, [n].
+    """The Hankel singular values of a stable system, descending, [n].
 
     Raises:
         HankelError: With the sentence that ``bt`` prints.
@@ -72,7 +79,8 @@ def singular_values(A: Any, B: Any = None, C: Any = None, D: Any = None) -> Arra
 
 
 def gramians(A: Any, B: Any = None, C: Any = None, D: Any = None) -> tuple[Array, Array]:
-    """The controllability and observability Gramians, both [n, n]: ``A Wc A^T - Wc + B B^T = 0``, ``A^T Wo A - Wo + C^T C = 0``.
+    """The controllability and observability Gramians, both [n, n]: ``A Wc A^T - Wc + B B^T = 0``, ``A^T Wo A - Wo + C^T C = 0``; in
+    continuous time ``A Wc + Wc A^T + B B^T = 0``, ``A^T Wo + Wo A + C^T C = 0``.
 
     Raises:
         HankelError: With the sentence that ``bt`` prints.
@@ -81,7 +89,7 @@ def gramians(A: Any, B: Any = None, C: Any = None, D: Any = None) -> tuple[Array
 
 
 def hinf_norm(A: Any, B: Any = None, C: Any = None, D: Any = None) -> HinfNorm:
-    """The H-infinity norm of a stable discrete-time system, by a sweep over frequencies and the bounded-real test.
+    """The H-infinity norm of a stable system, by a sweep over frequencies and the bounded-real test.
 
     Raises:
         HankelError: With the sentence that ``bt`` prints.
@@ -89,23 +97,31 @@ def hinf_norm(A: Any, B: Any = None, C: Any = None, D: Any = None) -> HinfNorm:
     return HinfNorm(*_hankel.hinf_norm(given(A, B, C, D)[0]))
 
 
-def verify(full: Any, reduced: Any, certificate: Certificate | None = None) -> Verification:
+def verify(
+    full: Any, reduced: Any, certificate: Certificate | None = None, *, weight: Any = None, output_weight: Any = None
+) -> Verification:
     """Measures a reduction again.
 
     Args:
         full: The full system: ``(A, B, C)``, ``(A, B, C, D)`` or an object.
         reduced: What it was reduced to, or a :class:`Reduction`, whose certificate is then checked.
         certificate: What is claimed of it. Without one the system is held to the bound of balanced truncation at its order.
+        weight: V, if the certificate is about errors under it.
+        output_weight: W, likewise.
 
     Raises:
         HankelError: The systems do not fit together.
     """
     if isinstance(reduced, Reduction):
         certificate = certificate or reduced.certificate
-        reduced = (reduced.A, reduced.B, reduced.C, reduced.D)
+        reduced = System(reduced.A, reduced.B, reduced.C, reduced.D, None if reduced.rate is None else 0)
     claim = None if certificate is None else certificate.to_json()
-    problems, measured = _hankel.verify(understand(full)[0], understand(reduced)[0], claim)
+    problems, measured = _hankel.verify(understand(full)[0], understand(reduced)[0], claim, _weight(weight), _weight(output_weight))
     return Verification(not problems, problems, Certificate.from_json(measured))
+
+
+def _weight(weight: Any) -> Matrices | None:
+    return None if weight is None else understand(weight)[0]
 
 
 def _count(name: str, value: Any) -> int:

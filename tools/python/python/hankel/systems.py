@@ -1,4 +1,4 @@
-"""Discrete-time linear systems as users have them: arrays, and objects of python-control, scipy and harold.
+"""Linear systems as users have them: arrays, and objects of python-control, scipy and harold.
 
 No library is imported for a system of another one: an object is recognised by the module of its class.
 """
@@ -6,6 +6,7 @@ No library is imported for a system of another one: an object is recognised by t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable
 
 import numpy as np
@@ -14,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from ._hankel import HankelError
 
 Array = NDArray[np.float64]
-#: A, B, C and D as two-dimensional arrays of float64.
-Matrices = tuple[Array, Array, Array, "Array | None"]
+#: A, B, C and D as two-dimensional arrays of float64, and whether they are those of continuous time.
+Matrices = tuple[Array, Array, Array, "Array | None", bool]
 
 
 @dataclass(frozen=True)
 class System:
-    """``x[t+1] = A x[t] + B u[t]``, ``y[t] = C x[t] + D u[t]``."""
+    """``x[t+1] = A x[t] + B u[t]``, ``y[t] = C x[t] + D u[t]``; with ``dt=0``, ``dx/dt = A x + B u``."""
 
     A: Array
     """State matrix, [n, n]."""
@@ -30,13 +31,18 @@ class System:
     """Output matrix, [p, n]."""
     D: Array | None = None
     """Direct term, [p, m]; none is zero."""
+    dt: float | None = None
+    """Sampling time; 0 for continuous time, none for steps of unknown length."""
 
     def __iter__(self):
         return iter((self.A, self.B, self.C, self.D))
 
     def frequency_response(self, omega: ArrayLike) -> NDArray[np.complex128]:
-        """``G(exp(i omega)) = C (exp(i omega) I - A)^-1 B + D``, [len(omega), p, m]; ``omega`` in radians per step."""
-        z = np.exp(1j * np.atleast_1d(np.asarray(omega, dtype=np.float64)))
+        """``G(z) = C (z I - A)^-1 B + D``, [len(omega), p, m]: at ``z = exp(i omega)``, ``omega`` in radians per step, or, with ``dt=0``, at
+        ``z = i omega``, in radians per unit of time."""
+        z = 1j * np.atleast_1d(np.asarray(omega, dtype=np.float64))
+        if self.dt != 0:
+            z = np.exp(z)
         states = np.linalg.solve(z[:, None, None] * np.eye(len(self.A)) - self.A, self.B.astype(np.complex128))
         response = self.C @ states
         return response if self.D is None else response + self.D
@@ -58,7 +64,7 @@ def matrix(name: str, value: ArrayLike) -> Array:
     return array
 
 
-def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None) -> Matrices:
+def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None, continuous: bool = False) -> Matrices:
     """The arrays of a system; A may be the diagonal of a diagonal matrix."""
     try:
         flat = np.ndim(A) == 1
@@ -66,48 +72,44 @@ def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None) -
         flat = False
     if flat:
         A = np.diag(matrix("A", np.atleast_2d(np.asarray(A)))[0])
-    return matrix("A", A), matrix("B", B), matrix("C", C), None if D is None else matrix("D", D)
+    return matrix("A", A), matrix("B", B), matrix("C", C), None if D is None else matrix("D", D), continuous
 
 
-def discrete(dt: Any, what: str) -> None:
-    """Refuses a system in continuous time, whose ``dt`` is 0."""
-    if dt is not None and float(dt) == 0.0:
-        raise HankelError(f"{what} is a system in continuous time; sample it first, by control.c2d or scipy.signal.cont2discrete")
+def _is_zero(dt: Any) -> bool:
+    """Whether a sampling time says that time is continuous."""
+    return dt is not None and float(dt) == 0.0
 
 
 def _of_control(system: Any) -> tuple[Matrices, Callable[..., Any]]:
-    discrete(system.dt, "the StateSpace of python-control")
-
     def back(A: Array, B: Array, C: Array, D: Array) -> Any:
         labels = {"inputs": system.input_labels, "outputs": system.output_labels, "name": system.name}
         return type(system)(A, B, C, D, system.dt, remove_useless_states=False, **labels)
 
-    return from_arrays(system.A, system.B, system.C, system.D), back
+    return from_arrays(system.A, system.B, system.C, system.D, _is_zero(system.dt)), back
 
 
 def _of_scipy(system: Any) -> tuple[Matrices, Callable[..., Any]]:
-    if system.dt is None:
-        discrete(0.0, f"the {type(system).__name__} of scipy")
     from scipy import signal
 
     state_space = system.to_ss()
     form = {"TransferFunction": "to_tf", "ZerosPolesGain": "to_zpk"}
 
     def back(A: Array, B: Array, C: Array, D: Array) -> Any:
-        reduced = signal.StateSpace(A, B, C, D, dt=system.dt)
+        # scipy has no sampling time where time is continuous.
+        reduced = signal.StateSpace(A, B, C, D, **({} if system.dt is None else {"dt": system.dt}))
         convert = next((form[base.__name__] for base in type(system).__mro__ if base.__name__ in form), None)
         return getattr(reduced, convert)() if convert else reduced
 
-    return from_arrays(state_space.A, state_space.B, state_space.C, state_space.D), back
+    return from_arrays(state_space.A, state_space.B, state_space.C, state_space.D, system.dt is None), back
 
 
 def _of_harold(system: Any) -> tuple[Matrices, Callable[..., Any]]:
-    discrete(system.SamplingPeriod if system.SamplingSet == "Z" else 0.0, "the State of harold")
+    continuous = system.SamplingSet != "Z"
 
     def back(A: Array, B: Array, C: Array, D: Array) -> Any:
-        return type(system)(A, B, C, D, system.SamplingPeriod)
+        return type(system)(A, B, C, D, None if continuous else system.SamplingPeriod)
 
-    return from_arrays(system.a, system.b, system.c, system.d), back
+    return from_arrays(system.a, system.b, system.c, system.d, continuous), back
 
 
 #: Libraries, by the first part of a class's module, and the classes in them that are understood.
@@ -121,7 +123,7 @@ LIBRARIES: dict[str, tuple[frozenset[str], Callable[[Any], tuple[Matrices, Calla
 def understand(system: Any) -> tuple[Matrices, Callable[..., Any]]:
     """The matrices of a system object, and the function that makes such an object of other matrices."""
     if isinstance(system, System):
-        return from_arrays(*system), System
+        return from_arrays(*system, _is_zero(system.dt)), partial(System, dt=system.dt)
     if isinstance(system, (tuple, list)) and len(system) in (3, 4):
         A, B, C, *D = system
         return from_arrays(A, B, C, D[0] if D else None), System
@@ -131,7 +133,7 @@ def understand(system: Any) -> tuple[Matrices, Callable[..., Any]]:
             return convert(system)
     raise HankelError(
         f"a {type(system).__module__}.{type(system).__name__} is not a system; expected A, B, C, or a StateSpace of python-control, "
-        "a dlti of scipy or a State of harold"
+        "an lti or dlti of scipy, or a State of harold"
     )
 
 
