@@ -33,7 +33,8 @@ pub fn stored((a, b, c, d, continuous): &Given<'_>) -> StoredSystem {
 pub fn plant_of(given: &Given<'_>) -> PyResult<Plant> {
     let stored = stored(given);
     if stored.time != Time::Continuous {
-        LinearSystem::new(stored.a.clone(), stored.b.clone(), stored.c.clone(), stored.d.clone()).map_err(refuse_system)?;
+        LinearSystem::new(stored.a.clone(), stored.b.clone(), stored.c.clone(), stored.d.clone())
+            .map_err(refuse_system)?;
     }
     let plant = Plant::new(&stored).map_err(refuse)?;
     match plant.kept.a.states() {
