@@ -1,10 +1,16 @@
 //! Splitting work over cores, with results that do not depend on how many there are.
+//!
+//! Where the pool has one thread, loops run on the thread that calls them: the way to another thread and back buys nothing.
 
 use crate::trace;
 use rayon::prelude::*;
 
 /// Elements below which a loop is not worth another thread.
 pub const GRAIN: usize = 16 << 10;
+
+fn one_thread() -> bool {
+    rayon::current_num_threads() == 1
+}
 
 /// Calls `f(first_row, rows)` for pieces of `out`, each a whole number of rows of `row_len` elements, in parallel.
 /// The pieces depend on the sizes only.
@@ -35,7 +41,11 @@ pub fn for_row_blocks<T: Send>(out: &mut [T], row_len: usize, rows: usize, f: im
 pub fn for_chunks<T: Send>(out: &mut [T], size: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     fn erased<T: Send>(out: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
         trace::parallel_loop(out.len().div_ceil(size), |tasks| {
-            out.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| tasks.run(i, || f(i, chunk)));
+            if one_thread() {
+                out.chunks_mut(size).enumerate().for_each(|(i, chunk)| tasks.run(i, || f(i, chunk)));
+            } else {
+                out.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| tasks.run(i, || f(i, chunk)));
+            }
         });
     }
     // One piece is not worth the way to another thread and back.
@@ -60,8 +70,13 @@ pub fn for_paired_chunks<A: Send, B: Send>(
         f: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
     ) {
         trace::parallel_loop(a.len().div_ceil(a_size), |tasks| {
-            let chunks = a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size)).enumerate();
-            chunks.for_each(|(i, (a, b))| tasks.run(i, || f(i, a, b)));
+            if one_thread() {
+                let chunks = a.chunks_mut(a_size).zip(b.chunks_mut(b_size)).enumerate();
+                chunks.for_each(|(i, (a, b))| tasks.run(i, || f(i, a, b)));
+            } else {
+                let chunks = a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size)).enumerate();
+                chunks.for_each(|(i, (a, b))| tasks.run(i, || f(i, a, b)));
+            }
         });
     }
     erased((a, a_size), (b, b_size), &f);
@@ -70,7 +85,13 @@ pub fn for_paired_chunks<A: Send, B: Send>(
 /// Calls `f` with the numbers below `n`, in parallel.
 pub fn for_each(n: usize, f: impl Fn(usize) + Sync) {
     fn erased(n: usize, f: &(dyn Fn(usize) + Sync)) {
-        trace::parallel_loop(n, |tasks| (0..n).into_par_iter().for_each(|i| tasks.run(i, || f(i))));
+        trace::parallel_loop(n, |tasks| {
+            if one_thread() {
+                (0..n).for_each(|i| tasks.run(i, || f(i)));
+            } else {
+                (0..n).into_par_iter().for_each(|i| tasks.run(i, || f(i)));
+            }
+        });
     }
     erased(n, &f);
 }
@@ -78,7 +99,13 @@ pub fn for_each(n: usize, f: impl Fn(usize) + Sync) {
 /// `f` of the numbers below `n`, in their order, computed in parallel.
 pub fn collect<R: Send>(n: usize, f: impl Fn(usize) -> R + Sync) -> Vec<R> {
     fn erased<R: Send>(n: usize, f: &(dyn Fn(usize) -> R + Sync)) -> Vec<R> {
-        trace::parallel_loop(n, |tasks| (0..n).into_par_iter().map(|i| tasks.run(i, || f(i))).collect())
+        trace::parallel_loop(n, |tasks| {
+            if one_thread() {
+                (0..n).map(|i| tasks.run(i, || f(i))).collect()
+            } else {
+                (0..n).into_par_iter().map(|i| tasks.run(i, || f(i))).collect()
+            }
+        })
     }
     erased(n, &f)
 }
@@ -107,6 +134,24 @@ mod tests {
                 }
             });
             prop_assert!(out.iter().enumerate().all(|(i, &x)| x == i / row_len + 1));
+        }
+
+        #[test]
+        fn one_thread_or_three(n in 0_usize..200, size in 1_usize..20) {
+            let run = |threads| {
+                rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
+                    let mut chunks = vec![0_usize; n];
+                    for_chunks(&mut chunks, size, |i, chunk| chunk.iter_mut().for_each(|x| *x += i + 1));
+                    let (mut a, mut b) = (vec![0_usize; n * size], vec![0_usize; n]);
+                    for_paired_chunks((&mut a, size), (&mut b, 1), |i, a, b| {
+                        a.iter_mut().chain(b).for_each(|x| *x += i + 1);
+                    });
+                    let count = std::sync::atomic::AtomicUsize::new(0);
+                    for_each(n, |i| { count.fetch_add(i, std::sync::atomic::Ordering::Relaxed); });
+                    (chunks, a, b, collect(n, |i| i * i), count.into_inner())
+                })
+            };
+            prop_assert_eq!(run(1), run(3));
         }
 
         #[test]

@@ -60,10 +60,16 @@ fn no_memory(size: usize) -> ! {
 /// Starts the threads that everything is computed on, as `RAYON_NUM_THREADS` says. Later, when they are first needed, there
 /// is nobody to tell an error to.
 ///
+/// The calling thread, that of `main`, becomes one of them: it computes its share of each loop where it would wait for the end of it.
+/// A pool of one thread is left to other threads, which would wait for ever while `main` is busy; `main` runs its loops by itself then.
+///
 /// # Errors
 /// When the system has no memory or no more threads for them.
 pub fn start_threads() -> io::Result<()> {
-    let started = rayon::ThreadPoolBuilder::new().build_global();
+    let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|threads| threads.parse().ok()).filter(|n| *n > 0);
+    let threads = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    let started = if threads > 1 { builder.use_current_thread() } else { builder }.build_global();
     started.map_err(|error| {
         io::Error::other(format!(
             "cannot start the threads to compute on ({error}): set RAYON_NUM_THREADS=1, or allow more memory"
