@@ -44,12 +44,31 @@ static TRACE: OnceLock<Trace> = OnceLock::new();
 
 struct Trace {
     begun: Instant,
-    file: Mutex<File>,
+    file: Mutex<Lines>,
+}
+
+/// Whole lines on their way to the file.
+struct Lines {
+    file: File,
+    waiting: Vec<u8>,
+}
+
+/// Bytes of lines that wait at most, for the phase to end: a write between two kernels would count as the program's own time.
+const WAITING: usize = 1 << 20;
+
+impl Lines {
+    fn write(&mut self) -> io::Result<()> {
+        let written = self.file.write_all(&self.waiting);
+        self.waiting.clear();
+        written
+    }
 }
 
 thread_local! {
     static CURRENT: RefCell<Option<Totals>> = const { RefCell::new(None) };
     static IN_TASK: Cell<bool> = const { Cell::new(false) };
+    /// Phases that are open on this thread.
+    static PHASES: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Writes events to a new file from now on.
@@ -59,7 +78,7 @@ thread_local! {
 pub fn start(path: &Path) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(b"[\n")?;
-    let trace = Trace { begun: Instant::now(), file: Mutex::new(file) };
+    let trace = Trace { begun: Instant::now(), file: Mutex::new(Lines { file, waiting: Vec::new() }) };
     if TRACE.set(trace).is_err() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a trace was started before"));
     }
@@ -127,7 +146,11 @@ pub fn kernel(module: &'static str, part: &'static str) -> Span {
 /// A part of a program, with kernels within.
 #[inline]
 pub fn phase(name: &'static str) -> Span {
-    if is_on() { Span::open("", name, false) } else { Span(None) }
+    if !is_on() {
+        return Span(None);
+    }
+    PHASES.set(PHASES.get() + 1);
+    Span::open("", name, false)
 }
 
 impl Span {
@@ -142,6 +165,9 @@ impl Drop for Span {
         let caller = processor_time().saturating_sub(open.processor);
         let totals = if open.kernel { CURRENT.take() } else { None };
         let operator = open.module.rsplit("::").next().unwrap_or_default();
+        if !open.kernel {
+            PHASES.set(PHASES.get() - 1);
+        }
         let name = if operator.is_empty() { open.part.to_owned() } else { format!("{operator}.{}", open.part) };
         write_event(&name, open.begun, caller, totals.as_ref());
     }
@@ -171,8 +197,10 @@ fn write_event(name: &str, begun: Instant, caller: Duration, totals: Option<&Tot
         std::process::id(),
         us(caller)
     );
-    // One write an event: what is there is whole lines, also after a kill. A full disk ends the trace, not the program.
-    if trace.file.lock().is_ok_and(|mut file| file.write_all(line.as_bytes()).is_err()) {
+    let Ok(mut lines) = trace.file.lock() else { return };
+    lines.waiting.extend_from_slice(line.as_bytes());
+    // What is there is whole lines, also after a kill. A full disk ends the trace, not the program.
+    if (PHASES.get() == 0 || lines.waiting.len() > WAITING) && lines.write().is_err() {
         ON.store(false, Ordering::Relaxed);
     }
 }

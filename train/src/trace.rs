@@ -65,6 +65,9 @@ struct Sum {
     serial_seconds: f64,
     /// On so many cores, estimated.
     cores: BTreeMap<usize, f64>,
+    /// Of a phase: `serial_seconds` of each kernel within it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    serial_seconds_of: BTreeMap<String, f64>,
 }
 
 impl Sum {
@@ -135,6 +138,7 @@ impl Summary {
             let inside = kernels[first..].iter().take_while(|kernel| kernel.ts < phase.ts + phase.dur);
             let mut whole = Numbers::default();
             let mut between = phase.args.caller_us;
+            let sum = summary.phases.entry(phase.name.clone()).or_default();
             for kernel in inside {
                 let numbers = &kernel.args;
                 between -= numbers.caller_us;
@@ -144,11 +148,12 @@ impl Summary {
                 whole.loops += numbers.loops;
                 whole.tasks += numbers.tasks;
                 numbers.cores.iter().for_each(|(cores, us)| *whole.cores.entry(*cores).or_default() += us);
+                *sum.serial_seconds_of.entry(kernel.name.clone()).or_default() += numbers.serial_us / 1e6;
                 within.push(*kernel);
             }
             let between = between.max(0.0);
             CORES.iter().for_each(|cores| *whole.cores.entry(*cores).or_default() += between);
-            summary.phases.entry(phase.name.clone()).or_default().add(phase.dur, between, &whole);
+            sum.add(phase.dur, between, &whole);
         }
         for kernel in if summary.phases.is_empty() { &kernels } else { &within } {
             let sum = summary.kernels.entry(kernel.name.clone()).or_default();
@@ -184,7 +189,7 @@ impl Summary {
         for (name, phase) in &self.phases {
             let of_64 = |seconds: f64| 100.0 * seconds / phase.on(64).max(f64::MIN_POSITIVE);
             let mut serial: Vec<(&str, f64)> =
-                kernels.iter().map(|(name, sum)| (name.as_str(), sum.serial_seconds)).collect();
+                phase.serial_seconds_of.iter().map(|(name, seconds)| (name.as_str(), *seconds)).collect();
             serial.push(("between kernels", phase.serial_seconds));
             serial.sort_by(|a, b| b.1.total_cmp(&a.1));
             let parts: Vec<String> =
