@@ -25,6 +25,7 @@ pub mod attention;
 pub mod causal_conv;
 mod check;
 pub mod cross_entropy;
+pub mod delta_scan;
 mod dispatch;
 pub mod dropout;
 pub mod elementwise;
@@ -47,11 +48,14 @@ pub mod swiglu;
 pub mod testing;
 pub mod varying_scan;
 
-pub use attention::{Heads, KeyValues, attention};
+pub use attention::{Heads, KeyValues, ScoreSettings, attention};
 pub use causal_conv::causal_conv;
 pub use cross_entropy::{Head, Targets, TokenScores, cross_entropy, token_scores};
+pub use delta_scan::delta_scan;
 pub use dropout::dropout;
-pub use elementwise::{add, add_scaled, clamp, exp, expm1, multiply, scale, scale_columns, scale_rows, softplus};
+pub use elementwise::{
+    add, add_scaled, clamp, cos, exp, expm1, multiply, scale, scale_columns, scale_rows, sin, soft_cap, softplus,
+};
 pub use embedding::embedding;
 pub use gelu::gelu;
 pub use layer_norm::layer_norm;

@@ -145,6 +145,7 @@ pub const OPERATORS: &[Operator] = operators![
     attention,
     causal_conv,
     cross_entropy,
+    delta_scan,
     dropout,
     elementwise,
     embedding,

@@ -6,6 +6,8 @@ struct Parameters {
     batch: u32, heads: u32, kv_heads: u32, queries: u32, keys: u32,
     offset: u32, window: u32,
     scale: f32,
+    // Scores s become cap tanh(s / cap) (0: they stay).
+    cap: f32,
 }
 var<immediate> p: Parameters;
 override HEAD_DIM: u32;
@@ -18,6 +20,13 @@ override KEYS: bool;
 @group(0) @binding(5) var<storage, read> sums: array<f32>;
 @group(0) @binding(6) var<storage, read_write> first_out: array<f32>;
 @group(0) @binding(7) var<storage, read_write> second_out: array<f32>;
+
+// tanh, to the last digits also where the language allows 1e-5.
+fn capped(s: f32) -> f32 {
+    if p.cap == 0.0 { return s; }
+    let e = exp(-2.0 * abs(s) / p.cap);
+    return sign(s) * p.cap * (1.0 - e) / (1.0 + e);
+}
 
 const TILE = 32u;
 const PIECE = 16u;
@@ -95,8 +104,10 @@ fn tile(batch: u32, head: u32, kv_head: u32, query: u32, key: u32, lane: u32) {
             var weight = 0.0;
             var slope = 0.0;
             if seen {
-                weight = exp(p.scale * s[j][i] - lse[of_row]);
+                let score = capped(p.scale * s[j][i]);
+                weight = exp(score - lse[of_row]);
                 slope = p.scale * weight * (t[j][i] - sums[of_row]);
+                if p.cap != 0.0 { slope *= 1.0 - (score / p.cap) * (score / p.cap); }
             }
             weights[(y + 16u * i) * 33u + x + 16u * j] = weight;
             slopes[(y + 16u * i) * 33u + x + 16u * j] = slope;

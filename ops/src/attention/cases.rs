@@ -1,19 +1,26 @@
 //! Cases; the oracle is beside them.
 
 use super::cpu::tiles::Shape;
-use super::{Heads, attention, oracle};
+use super::{Heads, ScoreSettings, attention, oracle};
 use crate::testing::{Case, Input, ShapeRng};
 
-fn case(batch: usize, [queries, keys]: [usize; 2], heads: Heads, head_dim: usize, window: Option<usize>) -> Case {
+fn case(
+    batch: usize,
+    [queries, keys]: [usize; 2],
+    heads: Heads,
+    head_dim: usize,
+    settings: impl Into<ScoreSettings>,
+) -> Case {
+    let settings @ ScoreSettings { window, cap } = settings.into();
     let (width, kv_width) = (heads.query * head_dim, heads.key_value * head_dim);
     Case {
-        name: format!("{batch} x {queries}/{keys}, {heads:?} of {head_dim}, window {window:?}"),
+        name: format!("{batch} x {queries}/{keys}, {heads:?} of {head_dim}, {settings:?}"),
         inputs: vec![
             Input::normal([batch, queries, width], 1.0),
             Input::normal([batch, keys, kv_width], 1.0),
             Input::normal([batch, keys, kv_width], 1.0),
         ],
-        run: Box::new(move |x| attention(&x[0], &x[1], &x[2], heads, window)),
+        run: Box::new(move |x| attention(&x[0], &x[1], &x[2], heads, settings)),
         oracle: Box::new(move |x| {
             let shape = Shape {
                 batch,
@@ -24,6 +31,7 @@ fn case(batch: usize, [queries, keys]: [usize; 2], heads: Heads, head_dim: usize
                 keys,
                 offset: keys - queries,
                 window,
+                cap,
             };
             let scale = 1.0 / (head_dim as f64).sqrt();
             let unused = vec![0.0; x[0].data.len()];
@@ -45,6 +53,8 @@ pub fn cases() -> Vec<Case> {
         case(1, [65, 65], heads(4, 2), 5, Some(9)),
         case(2, [3, 11], heads(4, 1), 8, None),
         case(1, [1, 40], heads(2, 2), 4, Some(7)),
+        case(2, [70, 70], heads(4, 2), 8, ScoreSettings { window: None, cap: Some(0.7) }),
+        case(1, [33, 41], heads(2, 2), 5, ScoreSettings { window: Some(9), cap: Some(50.0) }),
     ]
 }
 
@@ -52,5 +62,6 @@ pub fn random(rng: &mut ShapeRng) -> Case {
     let (queries, shared, groups) = (rng.size(1, 40), rng.size(1, 2), rng.size(1, 2));
     let keys = queries + if rng.coin() { rng.size(0, 9) } else { 0 };
     let window = rng.coin().then(|| rng.size(1, 30));
-    case(rng.size(0, 2), [queries, keys], heads(shared * groups, shared), rng.size(1, 9), window)
+    let cap = rng.coin().then(|| 0.1 * rng.size(3, 60) as f64);
+    case(rng.size(0, 2), [queries, keys], heads(shared * groups, shared), rng.size(1, 9), ScoreSettings { window, cap })
 }

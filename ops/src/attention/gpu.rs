@@ -23,16 +23,18 @@ struct Parameters {
     offset: u32,
     window: u32,
     scale: f32,
+    cap: f32,
 }
 
 impl Parameters {
     fn new(shape: &Shape) -> Self {
-        let Shape { batch, heads, kv_heads, head_dim, queries, keys, offset, window } = *shape;
+        let Shape { batch, heads, kv_heads, head_dim, queries, keys, offset, window, cap } = *shape;
         Parameters {
             sizes: [batch, heads, kv_heads, queries, keys].map(|size| size as u32),
             offset: offset as u32,
             window: window.unwrap_or(0) as u32,
             scale: (1.0 / (head_dim as f64).sqrt()) as f32,
+            cap: cap.unwrap_or(0.0) as f32,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! shares all blocks but copies the last one when it goes its own way. A few queries read the blocks where they are
 //! ([`super::cpu::decode`]); many, and gradients, see them as one tensor. On a GPU that tensor is kept.
 
-use super::{Heads, attention, cpu, sizes};
+use super::{Heads, ScoreSettings, attention, cpu, sizes};
 use crate::dispatch::for_float;
 use crate::sequence::{concat_time, narrow_time};
 use cpu::decode::KeyBlock;
@@ -43,22 +43,23 @@ impl KeyValues {
         k: &Tensor,
         v: &Tensor,
         heads: Heads,
-        window: Option<usize>,
+        settings: impl Into<ScoreSettings>,
     ) -> Result<Tensor> {
+        let settings = settings.into();
         // The new tokens by themselves: sizes and types fit.
-        sizes(q, k, v, heads, window)?;
+        sizes(q, k, v, heads, settings)?;
         // Also where layers are recorded to be run again: what they give has to stay in the graph.
         let tracked = [q, k, v].into_iter().any(Tensor::is_tracked);
         let here = q.device() == Device::Cpu && q.shape()[1] == k.shape()[1];
         let out = if here && !tracked && k.shape()[1] <= FEW {
             self.append(k, v)?;
-            self.decode(q, heads, window)?
+            self.decode(q, heads, settings)?
         } else {
             let [all_k, all_v] = match self.whole()? {
                 Some([keys, values]) => [concat_time(&[&keys, k])?, concat_time(&[&values, v])?],
                 None => [k.clone(), v.clone()],
             };
-            let out = attention(q, &all_k, &all_v, heads, window)?;
+            let out = attention(q, &all_k, &all_v, heads, settings)?;
             if here {
                 self.append(&k.detach(), &v.detach())?;
             } else {
@@ -68,7 +69,7 @@ impl KeyValues {
             }
             out
         };
-        self.forget(window)?;
+        self.forget(settings.window)?;
         Ok(out)
     }
 
@@ -117,7 +118,7 @@ impl KeyValues {
     }
 
     /// Attention of a few queries, the last of the tokens kept.
-    fn decode(&self, q: &Tensor, heads: Heads, window: Option<usize>) -> Result<Tensor> {
+    fn decode(&self, q: &Tensor, heads: Heads, settings: ScoreSettings) -> Result<Tensor> {
         let _event = trace::kernel(module_path!(), "decode");
         for_float!(q, NAME, T => {
             let blocks = self.blocks.iter().enumerate().map(|(i, [keys, values])| {
@@ -128,8 +129,9 @@ impl KeyValues {
             let blocks: Vec<KeyBlock<T>> = blocks.collect::<Result<_>>()?;
             let (batch, queries) = (q.shape()[0], q.shape()[1]);
             let mut out = Buffer::<T>::unspecified(q.elements());
-            let window = window.filter(|&window| window < self.steps());
-            cpu::decode::decode([batch, queries], heads, window, q.data::<T>()?, &blocks, &mut out);
+            let window = settings.window.filter(|&window| window < self.steps());
+            let settings = ScoreSettings { window, ..settings };
+            cpu::decode::decode([batch, queries], heads, settings, q.data::<T>()?, &blocks, &mut out);
             Tensor::from_buffer(out, q.shape())
         })
     }
@@ -174,21 +176,22 @@ mod tests {
         pieces: &[usize],
         heads: Heads,
         dim: usize,
-        window: Option<usize>,
+        settings: impl Into<ScoreSettings>,
     ) -> Result<(), TestCaseError> {
+        let settings @ ScoreSettings { window, .. } = settings.into();
         let total: usize = pieces.iter().sum();
         let q = normal([batch, total, heads.query * dim], "q");
         let [k, v] = ["k", "v"].map(|name| normal([batch, total, heads.key_value * dim], name));
         for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-5)] {
             let [q, k, v] = [&q, &k, &v].map(|x| x.to_dtype(dtype).unwrap());
-            let expected = attention(&q, &k, &v, heads, window).unwrap();
+            let expected = attention(&q, &k, &v, heads, settings).unwrap();
             let (mut seen, mut first, mut found) = (KeyValues::default(), 0, Vec::new());
             for &steps in pieces {
                 let [q, k, v] = [&q, &k, &v].map(|x| narrow_time(x, first, steps).unwrap());
                 // A clone that goes its own way leaves no trace.
                 let mut other = seen.clone();
-                other.attention(&q, &v, &k, heads, window).unwrap();
-                found.push(seen.attention(&q, &k, &v, heads, window).unwrap());
+                other.attention(&q, &v, &k, heads, settings).unwrap();
+                found.push(seen.attention(&q, &k, &v, heads, settings).unwrap());
                 first += steps;
                 prop_assert_eq!(seen.steps(), window.map_or(first, |window| first.min(window - 1)));
             }
@@ -206,9 +209,9 @@ mod tests {
         fn pieces_give_what_the_whole_gives(
             batch in 1_usize..3, group in 1_usize..4, kv_heads in 1_usize..3, dim in 1_usize..40,
             pieces in prop::collection::vec(prop_oneof![1_usize..9, 20_usize..150], 1..7),
-            window in prop::option::of(1_usize..200),
+            window in prop::option::of(1_usize..200), cap in prop::option::of(0.2_f64..5.0),
         ) {
-            agrees(batch, &pieces, Heads { query: group * kv_heads, key_value: kv_heads }, dim, window)?;
+            agrees(batch, &pieces, Heads { query: group * kv_heads, key_value: kv_heads }, dim, ScoreSettings { window, cap })?;
         }
     }
 

@@ -2,11 +2,13 @@
 //!
 //! `q` `[batch, T_q, heads * head_dim]`, `k` and `v` `[batch, T_k, kv_heads * head_dim]`, as the projections give them; output
 //! as `q`. `heads` is a multiple of `kv_heads`: consecutive query heads share one head of keys and values. The queries are
-//! the last `T_q` of `T_k` tokens, and query `i` at position `p` sees the keys `p - window < j <= p`.
+//! the last `T_q` of `T_k` tokens, and query `i` at position `p` sees the keys `p - window < j <= p`. With a `cap`, scores `s` become
+//! `cap tanh(s / cap)` before the mask (Gemma 2).
 //!
 //! Computed in tiles with a running softmax (Dao et al., 2022): no `T x T` matrix exists, only the causal half is computed,
 //! and the logarithm of each row's sum is all that the gradient needs besides inputs and output. With `P` the softmax, `D` the
-//! row sums of `dO * O` and `dS = P * (dO V^T - D)`: `dV = P^T dO`, `dQ = scale dS K`, `dK = scale dS^T Q`.
+//! row sums of `dO * O` and `dS = P * (dO V^T - D)`: `dV = P^T dO`, `dQ = scale dS K`, `dK = scale dS^T Q`; with a cap, `dS` is
+//! multiplied by `1 - (s / cap)^2` of the capped scores `s`.
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod cases;
@@ -34,7 +36,24 @@ pub struct Heads {
     pub key_value: usize,
 }
 
-fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>) -> Result<Shape> {
+/// What becomes of scores before the softmax.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ScoreSettings {
+    /// Keys that a query sees, itself included; all that came before when not given.
+    pub window: Option<usize>,
+    /// Scores `s` become `cap tanh(s / cap)`.
+    pub cap: Option<f64>,
+}
+
+impl From<Option<usize>> for ScoreSettings {
+    /// A window alone.
+    fn from(window: Option<usize>) -> Self {
+        ScoreSettings { window, cap: None }
+    }
+}
+
+fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, settings: ScoreSettings) -> Result<Shape> {
+    let ScoreSettings { window, cap } = settings;
     let fail = |problem: String| Err(Error::shape(NAME, problem));
     let (&[batch, queries, width], &[_, keys, kv_width]) = (&q.shape()[..], &k.shape()[..]) else {
         return fail(format!("expected [batch, T, width], found queries {} and keys {}", q.shape(), k.shape()));
@@ -57,17 +76,26 @@ fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>
     if window == Some(0) {
         return Err(Error::invalid(NAME, "a window of 0 tokens: it has to hold 1 at least"));
     }
+    if let Some(cap) = cap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+        return Err(Error::invalid(NAME, format!("a cap of {cap}: it has to be a positive number")));
+    }
     // A window as long as the sequence hides nothing.
     let window = window.filter(|&window| window < keys);
-    Ok(Shape { batch, heads: query, kv_heads: key_value, head_dim, queries, keys, offset: keys - queries, window })
+    Ok(Shape { batch, heads: query, kv_heads: key_value, head_dim, queries, keys, offset: keys - queries, window, cap })
 }
 
 /// Causal attention of the last `T_q` tokens to all `T_k`.
 ///
 /// # Errors
-/// When shapes, element types or devices do not fit.
-pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, window: Option<usize>) -> Result<Tensor> {
-    let shape = sizes(q, k, v, heads, window)?;
+/// When shapes, element types or devices do not fit, or a setting is out of range.
+pub fn attention(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    heads: Heads,
+    settings: impl Into<ScoreSettings>,
+) -> Result<Tensor> {
+    let shape = sizes(q, k, v, heads, settings.into())?;
     check::float(NAME, q)?;
     let (out, lse) = on_device!(q, forward(q, k, v, &shape))?;
     let (saved, saved_out) = ([q, k, v].map(Tensor::detach), out.clone());

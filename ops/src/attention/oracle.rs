@@ -29,16 +29,18 @@ pub fn attention(shape: &Shape, scale: f64, q: &[f64], k: &[f64], v: &[f64], d_o
                 let position = shape.offset + i;
                 let sees = |&j: &usize| j <= position && shape.window.is_none_or(|window| j + window > position);
                 let seen: Vec<usize> = (0..shape.keys).filter(sees).collect();
+                let capped = |s: f64| shape.cap.map_or(s, |cap| cap * (s / cap).tanh());
+                let slope = |s: f64| shape.cap.map_or(1.0, |cap| 1.0 - (s / cap) * (s / cap));
                 let scores: Vec<f64> =
-                    seen.iter().map(|&j| scale * dot(&q[query..][..dim], &k[key(j)..][..dim])).collect();
+                    seen.iter().map(|&j| capped(scale * dot(&q[query..][..dim], &k[key(j)..][..dim]))).collect();
                 let maximum = scores.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b));
                 let lse = maximum + scores.iter().map(|s| (s - maximum).exp()).sum::<f64>().ln();
                 result.lse.push(lse);
                 let p: Vec<f64> = scores.iter().map(|s| (s - lse).exp()).collect();
                 let d_p: Vec<f64> = seen.iter().map(|&j| dot(&d_out[query..][..dim], &v[key(j)..][..dim])).collect();
                 let mean = dot(&p, &d_p);
-                for ((&j, &p), &d_p) in seen.iter().zip(&p).zip(&d_p) {
-                    let d_s = p * (d_p - mean) * scale;
+                for (((&j, &p), &d_p), &score) in seen.iter().zip(&p).zip(&d_p).zip(&scores) {
+                    let d_s = p * (d_p - mean) * slope(score) * scale;
                     for c in 0..dim {
                         result.out[query + c] += p * v[key(j) + c];
                         result.gradients[0][query + c] += d_s * k[key(j) + c];

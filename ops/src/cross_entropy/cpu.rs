@@ -41,6 +41,7 @@ pub(super) fn forward(
             weights,
             smoothing: targets.smoothing as T,
             scale: (1.0 / targets.normalizer) as T,
+            cap: head.cap.map(|cap| cap as T),
             gradient: wanted.contains(&true),
         };
         let mut loss = 0.0;
@@ -94,7 +95,10 @@ pub(super) fn token_scores(
         let all = vec![1.0; tokens.len()];
         let Packed { x, tokens, .. } = Packed::of(places, hidden.data::<T>()?, tokens, &all);
         let mut found = Vec::with_capacity(places.len());
-        for_chunks(&x, head, precision, |first, logits| found.extend(scores(&tokens[first..], classes, logits)))?;
+        let cap = head.cap.map(|cap| cap as T);
+        for_chunks(&x, head, precision, |first, logits| {
+            found.extend(scores(&tokens[first..], classes, cap, logits));
+        })?;
         Ok(TokenScores {
             nll: found.iter().map(|s| s.nll).collect(),
             mean_nll: found.iter().map(|s| s.mean_nll).collect(),
@@ -156,6 +160,7 @@ struct Settings<'a, T> {
     weights: &'a [T],
     smoothing: T,
     scale: T,
+    cap: Option<T>,
     gradient: bool,
 }
 
@@ -170,8 +175,10 @@ fn losses<T: Real + Elementary>(first: usize, classes: usize, settings: &Setting
             row.fill(T::zero());
             return 0.0;
         }
+        cap_row(row, settings.cap);
         let (log_sum, sum) = log_sum_exp(row);
-        let nll = log_sum - row[target].f64();
+        let goal = row[target];
+        let nll = log_sum - goal.f64();
         let smoothing = settings.smoothing.f64();
         // A class of no probability makes the mean over all infinite, which counts only where it is asked for.
         let even = if smoothing > 0.0 { log_sum - sum / classes as f64 } else { 0.0 };
@@ -180,9 +187,9 @@ fn losses<T: Real + Elementary>(first: usize, classes: usize, settings: &Setting
             let (log_sum, share) = (T::of(log_sum), settings.smoothing / T::of(classes as f64));
             vectorized(
                 #[inline(always)]
-                || gradient(row, log_sum, share, weight),
+                || gradient(row, log_sum, share, weight, settings.cap),
             );
-            row[target] -= (T::one() - settings.smoothing) * weight;
+            row[target] -= (T::one() - settings.smoothing) * weight * slope(goal, settings.cap);
         }
         weight.f64() * loss
     };
@@ -194,12 +201,28 @@ fn losses<T: Real + Elementary>(first: usize, classes: usize, settings: &Setting
     of_rows.iter().sum()
 }
 
-/// Replaces logits by `(softmax - share) weight`.
+/// Replaces logits by `(softmax - share) weight`, times what the cap lets through.
 #[inline(always)]
-fn gradient<T: Elementary>(row: &mut [T], log_sum: T, share: T, weight: T) {
-    for z in row {
-        *z = ((*z - log_sum).vexp() - share) * weight;
+fn gradient<T: Elementary>(row: &mut [T], log_sum: T, share: T, weight: T, cap: Option<T>) {
+    match cap {
+        None => row.iter_mut().for_each(|z| *z = ((*z - log_sum).vexp() - share) * weight),
+        Some(_) => row.iter_mut().for_each(|z| *z = ((*z - log_sum).vexp() - share) * weight * slope(*z, cap)),
     }
+}
+
+/// The derivative of a capped logit, `1 - (z / cap)^2`.
+#[inline(always)]
+fn slope<T: Elementary>(z: T, cap: Option<T>) -> T {
+    cap.map_or(T::one(), |cap| T::one() - (z / cap) * (z / cap))
+}
+
+/// Replaces logits by `cap tanh(z / cap)`.
+fn cap_row<T: Elementary>(row: &mut [T], cap: Option<T>) {
+    let Some(cap) = cap else { return };
+    vectorized(
+        #[inline(always)]
+        || row.iter_mut().for_each(|z| *z = cap * (*z / cap).vtanh()),
+    );
 }
 
 /// Scores of one token.
@@ -210,7 +233,11 @@ struct Score {
 }
 
 /// Scores of some rows.
-fn scores<T: Real + Elementary>(tokens: &[u32], classes: usize, logits: &[T]) -> Vec<Score> {
+fn scores<T: Real + Elementary>(tokens: &[u32], classes: usize, cap: Option<T>, logits: &mut [T]) -> Vec<Score> {
+    if cap.is_some() {
+        parallel::for_chunks(logits, classes.max(1), |_, row| cap_row(row, cap));
+    }
+    let logits = &*logits;
     let score = |i: usize| {
         let (row, target) = (&logits[i * classes..][..classes], tokens[i]);
         let (log_sum, sum) = log_sum_exp(row);

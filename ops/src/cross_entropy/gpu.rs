@@ -25,6 +25,12 @@ struct Parameters {
     all: u32,
     smoothing: f32,
     scale: f32,
+    cap: f32,
+}
+
+/// 0 for no cap.
+fn cap_of(head: Head) -> f32 {
+    head.cap.unwrap_or(0.0) as f32
 }
 
 /// Calls `f(first_row, rows, logits)` for chunks of rows of `x` `[rows, width]`, with the head's weight as it is stored.
@@ -93,6 +99,7 @@ pub(super) fn forward(
             all: n_counted as u32,
             smoothing: targets.smoothing as f32,
             scale: (1.0 / targets.normalizer) as f32,
+            cap: cap_of(head),
         };
         gpu.launch(&ROWS, &constants, &[logits, &of_rows, losses.buffer()], &parameters, groups(n, 1))?;
         let slopes = Left { data: logits, first: 0, rows: n, cols: classes, transposed: false };
@@ -151,7 +158,7 @@ pub(super) fn token_scores(
     let half = converted(gpu, plain, precision)?;
     let weight = half.as_ref().unwrap_or(plain);
     for_chunks(gpu, &x, (head, weight), classes, precision, |first, n, logits| {
-        let parameters = [n as u32, classes as u32, first as u32];
+        let parameters = [n as u32, classes as u32, first as u32, cap_of(head).to_bits()];
         gpu.launch(&SCORES, &[], &[logits, &targets, scores.buffer()], &parameters, groups(n, 1))
     })?;
     let bytes = gpu.download(scores.buffer(), 12 * places.len())?;

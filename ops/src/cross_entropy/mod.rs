@@ -1,6 +1,6 @@
 //! Cross entropy fused with the head, in chunks of tokens.
 //!
-//! With `z = W h + b` over `V` classes and `log p = z - logsumexp(z)`,
+//! With `z = W h + b`, or `cap tanh((W h + b) / cap)` where the head has a cap, over `V` classes and `log p = z - logsumexp(z)`,
 //!
 //! ```text
 //! loss = 1/normalizer * sum_i weight_i ( (1 - e) (-log p_i[target_i]) + e/V sum_v (-log p_i[v]) )
@@ -32,6 +32,15 @@ pub struct Head<'a> {
     pub weight: &'a Tensor,
     /// `[V]`.
     pub bias: Option<&'a Tensor>,
+    /// Logits `z` become `cap tanh(z / cap)`.
+    pub cap: Option<f64>,
+}
+
+impl<'a> Head<'a> {
+    /// A head `[V, D]` without bias and cap.
+    pub fn new(weight: &'a Tensor) -> Self {
+        Head { weight, bias: None, cap: None }
+    }
 }
 
 /// The classes to predict, and the weight of each row in the loss.
@@ -60,6 +69,9 @@ fn check_sizes(hidden: &Tensor, head: Head, tokens: &Tensor) -> Result<()> {
     check::device(NAME, "head", head.weight, hidden)?;
     if let Some(bias) = head.bias {
         check::input(NAME, "bias", bias, &[classes], hidden)?;
+    }
+    if let Some(cap) = head.cap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+        return Err(Error::invalid(NAME, format!("a cap of {cap}: it has to be a positive number")));
     }
     check::shape(NAME, "targets", tokens, &hidden.shape()[..hidden.shape().len() - 1])?;
     check::tokens(NAME, "target", tokens, classes).map(|_| ())

@@ -1,5 +1,5 @@
 // A workgroup to a row of logits: its loss, and with GRADIENT the logits replaced by the gradient of it.
-struct Parameters { rows: u32, classes: u32, first: u32, all: u32, smoothing: f32, scale: f32 }
+struct Parameters { rows: u32, classes: u32, first: u32, all: u32, smoothing: f32, scale: f32, cap: f32 }
 var<immediate> p: Parameters;
 override GRADIENT: bool;
 @group(0) @binding(0) var<storage, read_write> logits: array<f32>;
@@ -30,18 +30,26 @@ fn total(lane: u32, own: vec2<f32>) -> vec2<f32> {
     return shared_values[0];
 }
 
+// cap tanh(z / cap), to the last digits also where the language allows 1e-5.
+fn logit(i: u32) -> f32 {
+    let z = logits[i];
+    if p.cap == 0.0 { return z; }
+    let e = exp(-2.0 * abs(z) / p.cap);
+    return sign(z) * p.cap * (1.0 - e) / (1.0 + e);
+}
+
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = flat(group, groups);
     if row >= p.rows { return; }
     let at = row * p.classes;
     var top = -3.4e38;
-    for (var j = lane; j < p.classes; j += 128u) { top = max(top, logits[at + j]); }
+    for (var j = lane; j < p.classes; j += 128u) { top = max(top, logit(at + j)); }
     top = largest(lane, top);
     // Sums of exp(z - top) and of z - top.
     var sums = vec2(0.0);
     for (var j = lane; j < p.classes; j += 128u) {
-        let z = logits[at + j] - top;
+        let z = logit(at + j) - top;
         sums += vec2(exp(z), z);
     }
     sums = total(lane, sums);
@@ -49,7 +57,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let goal = targets[p.first + row];
     let weight = bitcast<f32>(targets[p.all + p.first + row]) * p.scale;
     if lane == 0u {
-        let nll = log_sum - (logits[at + goal] - top);
+        let nll = log_sum - (logit(at + goal) - top);
         var loss = nll;
         // A class of no probability makes the mean over all infinite, which counts only where it is asked for.
         if p.smoothing > 0.0 { loss = (1.0 - p.smoothing) * nll + p.smoothing * (log_sum - sums.y / f32(p.classes)); }
@@ -60,8 +68,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     workgroupBarrier();
     let share = p.smoothing / f32(p.classes);
     for (var j = lane; j < p.classes; j += 128u) {
-        var slope = exp(logits[at + j] - top - log_sum) - share;
+        let z = logit(at + j);
+        var slope = exp(z - top - log_sum) - share;
         if j == goal { slope -= 1.0 - p.smoothing; }
+        if p.cap != 0.0 { slope *= 1.0 - (z / p.cap) * (z / p.cap); }
         logits[at + j] = slope * weight;
     }
 }

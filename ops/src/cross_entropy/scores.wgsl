@@ -1,11 +1,19 @@
 // A workgroup to a row of logits: -log p of the target, the mean of -log p, and the most probable class (the lowest of equals).
-struct Parameters { rows: u32, classes: u32, first: u32 }
+struct Parameters { rows: u32, classes: u32, first: u32, cap: f32 }
 var<immediate> p: Parameters;
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
 @group(0) @binding(2) var<storage, read_write> scores: array<f32>;
 var<workgroup> values: array<vec2<f32>, 128>;
 var<workgroup> classes_of: array<u32, 128>;
+
+// cap tanh(z / cap), to the last digits also where the language allows 1e-5.
+fn logit(i: u32) -> f32 {
+    let z = logits[i];
+    if p.cap == 0.0 { return z; }
+    let e = exp(-2.0 * abs(z) / p.cap);
+    return sign(z) * p.cap * (1.0 - e) / (1.0 + e);
+}
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -15,7 +23,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     var top = -3.4e38;
     var best = 0xffffffffu;
     for (var j = lane; j < p.classes; j += 128u) {
-        if logits[at + j] > top || best == 0xffffffffu { top = logits[at + j]; best = j; }
+        let z = logit(at + j);
+        if z > top || best == 0xffffffffu { top = z; best = j; }
     }
     values[lane].x = top;
     classes_of[lane] = best;
@@ -36,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     workgroupBarrier();
     var sums = vec2(0.0);
     for (var j = lane; j < p.classes; j += 128u) {
-        let z = logits[at + j] - top;
+        let z = logit(at + j) - top;
         sums += vec2(exp(z), z);
     }
     values[lane] = sums;
@@ -48,7 +57,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     if lane == 0u {
         let log_sum = log(values[0].x);
         let i = 3u * (p.first + row);
-        scores[i] = log_sum - (logits[at + targets[p.first + row]] - top);
+        scores[i] = log_sum - (logit(at + targets[p.first + row]) - top);
         scores[i + 1u] = log_sum - values[0].y / f32(p.classes);
         scores[i + 2u] = bitcast<f32>(best);
     }

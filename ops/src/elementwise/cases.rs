@@ -1,6 +1,8 @@
 //! Cases and oracles.
 
-use super::{add, add_scaled, clamp, exp, expm1, multiply, scale, scale_columns, scale_rows, softplus};
+use super::{
+    add, add_scaled, clamp, cos, exp, expm1, multiply, scale, scale_columns, scale_rows, sin, soft_cap, softplus,
+};
 use crate::testing::{Array, Case, Input, ShapeRng};
 use hankel_core::{Result, Tensor};
 
@@ -49,6 +51,11 @@ fn all(shape: &[usize]) -> Vec<Case> {
         unary("exp", shape, exp, f64::exp),
         unary("expm1", shape, expm1, f64::exp_m1),
         unary("softplus", shape, softplus, |x| (1.0 + x.exp()).ln()),
+        unary("soft_cap", shape, |x| soft_cap(x, 0.8), |x| 0.8 * (x / 0.8).tanh()),
+        unary("sin", shape, sin, f64::sin),
+        unary("cos", shape, cos, f64::cos),
+        // Running angles are many turns.
+        Case { inputs: vec![Input::uniform(shape, -40.0, 40.0)], ..unary("sin of many turns", shape, sin, f64::sin) },
         // Away from the corners, where no derivative exists.
         Case { inputs: vec![Input::uniform(shape, -1.2, 0.4)], ..limits(shape) },
         Case { inputs: vec![Input::uniform(shape, 0.6, 2.0)], ..limits(shape) },

@@ -31,6 +31,9 @@ pub(super) fn map(x: &Tensor, f: Function) -> Result<Tensor> {
         Function::Exp => each::<T>(x, T::exp),
         Function::Expm1 => each::<T>(x, T::exp_m1),
         Function::Softplus => each::<T>(x, |x| x.max(0.0) + (-x.abs()).exp().ln_1p()),
+        Function::SoftCap(cap) => each::<T>(x, |x| T::of(cap) * (x / T::of(cap)).tanh()),
+        Function::Sin => each::<T>(x, T::sin),
+        Function::Cos => each::<T>(x, T::cos),
         Function::Clamp(low, high) => {
             let (low, high) = (T::of(low), T::of(high));
             // NaN stays NaN.
@@ -45,6 +48,9 @@ pub(super) fn map_gradient(g: &Tensor, saved: &Tensor, f: Function) -> Result<Te
         Function::Exp => zip::<T>(g, saved, |g, y| g * y),
         Function::Expm1 => zip::<T>(g, saved, |g, y| g * (y + 1.0)),
         Function::Softplus => zip::<T>(g, saved, |g, x| g * (1.0 / (1.0 + (-x).exp()))),
+        Function::SoftCap(cap) => zip::<T>(g, saved, |g, y| g * (1.0 - (y / T::of(cap)) * (y / T::of(cap)))),
+        Function::Sin => zip::<T>(g, saved, |g, x| g * x.cos()),
+        Function::Cos => zip::<T>(g, saved, |g, x| -g * x.sin()),
         Function::Clamp(low, high) => {
             let (low, high) = (T::of(low), T::of(high));
             zip::<T>(g, saved, |g, x| g * if x >= low && x <= high { 1.0 } else { 0.0 })

@@ -5,8 +5,10 @@ use crate::gpu::{Output, flag, floats};
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{Result, Tensor};
 
-static MAP: Kernel = Kernel { name: "map", source: include_str!("map.wgsl"), bindings: "rw" };
-static SLOPE: Kernel = Kernel { name: "slope", source: include_str!("slope.wgsl"), bindings: "rrw" };
+static MAP: Kernel =
+    Kernel { name: "map", source: concat!(include_str!("circle.wgsl"), include_str!("map.wgsl")), bindings: "rw" };
+static SLOPE: Kernel =
+    Kernel { name: "slope", source: concat!(include_str!("circle.wgsl"), include_str!("slope.wgsl")), bindings: "rrw" };
 static ZIP: Kernel = Kernel { name: "zip", source: include_str!("zip.wgsl"), bindings: "rrw" };
 static BROADCAST: Kernel = Kernel { name: "broadcast", source: include_str!("broadcast.wgsl"), bindings: "rrrw" };
 static ROW_DOTS: Kernel = Kernel { name: "row_dots", source: include_str!("row_dots.wgsl"), bindings: "rrw" };
@@ -25,6 +27,9 @@ fn code(f: Function) -> (f64, [f64; 2]) {
         Function::Expm1 => (2.0, [0.0; 2]),
         Function::Softplus => (3.0, [0.0; 2]),
         Function::Clamp(low, high) => (4.0, [low, high]),
+        Function::SoftCap(cap) => (5.0, [cap, 0.0]),
+        Function::Sin => (6.0, [0.0; 2]),
+        Function::Cos => (7.0, [0.0; 2]),
     }
 }
 

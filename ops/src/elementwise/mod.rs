@@ -11,6 +11,8 @@
 //! | [`exp`] | y = e^x |
 //! | [`expm1`] | y = e^x - 1 |
 //! | [`softplus`] | y = ln(1 + e^x) |
+//! | [`soft_cap`] | y = cap tanh(x / cap) |
+//! | [`sin`], [`cos`] | y = sin x, y = cos x, x in radians |
 //! | [`clamp`] | y = min(max(x, low), high); gradient 0 outside |
 
 #[cfg(any(test, feature = "testing"))]
@@ -29,13 +31,16 @@ enum Function {
     Exp,
     Expm1,
     Softplus,
+    SoftCap(f64),
+    Sin,
+    Cos,
     Clamp(f64, f64),
 }
 
 impl Function {
     /// Whether the derivative is computed from the result, not from the argument.
     fn saves_result(self) -> bool {
-        matches!(self, Function::Exp | Function::Expm1)
+        matches!(self, Function::Exp | Function::Expm1 | Function::SoftCap(_))
     }
 }
 
@@ -176,6 +181,33 @@ pub fn expm1(x: &Tensor) -> Result<Tensor> {
 /// When the element type is not `f32` or `f64`.
 pub fn softplus(x: &Tensor) -> Result<Tensor> {
     map("softplus", x, Function::Softplus)
+}
+
+/// `cap tanh(x / cap)`: nearly `x` where it is small, never beyond `cap` (logits of Gemma 2).
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`, or `cap` is not a positive number.
+pub fn soft_cap(x: &Tensor, cap: f64) -> Result<Tensor> {
+    if !(cap > 0.0 && cap.is_finite()) {
+        return Err(Error::invalid("soft_cap", format!("a cap of {cap}: it has to be a positive number")));
+    }
+    map("soft_cap", x, Function::SoftCap(cap))
+}
+
+/// `sin x`, `x` in radians.
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`.
+pub fn sin(x: &Tensor) -> Result<Tensor> {
+    map("sin", x, Function::Sin)
+}
+
+/// `cos x`, `x` in radians.
+///
+/// # Errors
+/// When the element type is not `f32` or `f64`.
+pub fn cos(x: &Tensor) -> Result<Tensor> {
+    map("cos", x, Function::Cos)
 }
 
 /// Limits every element to `low ..= high`; NaN stays NaN. The gradient is 0 outside.

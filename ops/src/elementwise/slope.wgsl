@@ -1,4 +1,4 @@
-// dx = g f'(x), from f(x) for exp and expm1 and from x for the others.
+// dx = g f'(x), from f(x) for exp, expm1 and soft_cap and from x for the others.
 struct Parameters { elements: u32, a: f32, b: f32 }
 var<immediate> p: Parameters;
 override OP: u32;
@@ -16,6 +16,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         case 1u: { slope = v; }
         case 2u: { slope = v + 1.0; }
         case 3u: { slope = 1.0 / (1.0 + exp(-v)); }
+        case 5u: { slope = 1.0 - (v / p.a) * (v / p.a); }
+        case 6u: { slope = circle(v, 1); }
+        case 7u: { slope = circle(v, 2); }
         default: { slope = f32(v >= p.a && v <= p.b); }
     }
     dx[i] = g[i] * slope;

@@ -17,6 +17,13 @@ pub trait Elementary: Float {
     /// half-axis, so Q keeps its relative accuracy far out.
     fn gaussian(self) -> (Self, Self);
 
+    /// `tanh(x)`, within a few ulp of 1.
+    #[inline(always)]
+    fn vtanh(self) -> Self {
+        let e = (self.abs() * Self::of(-2.0)).vexp();
+        ((Self::one() - e) / (Self::one() + e)).copysign(self)
+    }
+
     /// `1 / (1 + exp(-x))`.
     #[inline(always)]
     fn sigmoid(self) -> Self {

@@ -3,8 +3,9 @@
 //! Nothing is packed. A task takes one block of one sequence and goes through its rows once, for all heads: every key is
 //! multiplied with all queries of its group, then every value is added to them. The blocks' parts are put together in their order.
 
-use crate::attention::Heads;
+use super::tiles::cap_scores;
 use crate::attention::key_values::BLOCK;
+use crate::attention::{Heads, ScoreSettings};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
 use hankel_core::{parallel, trace};
@@ -21,11 +22,11 @@ pub(crate) struct KeyBlock<'a, T> {
     pub tokens: Range<usize>,
 }
 
-/// `softmax(q K^T / sqrt(head_dim) + mask) V` for `q` `[batch, queries, heads * head_dim]`, the last of the tokens in `blocks`.
+/// `softmax(q K^T / sqrt(head_dim) + mask) V`, scores capped as `settings` say, for `q` `[batch, queries, heads * head_dim]`, the last of the tokens in `blocks`.
 pub(crate) fn decode<T: Real>(
     [batch, queries]: [usize; 2],
     heads: Heads,
-    window: Option<usize>,
+    ScoreSettings { window, cap }: ScoreSettings,
     q: &[T],
     blocks: &[KeyBlock<T>],
     out: &mut [T],
@@ -36,7 +37,7 @@ pub(crate) fn decode<T: Real>(
     }
     let dim = q.len() / (batch * rows);
     let last = (blocks.len() - 1) * BLOCK + blocks[blocks.len() - 1].tokens.end;
-    let shape = Shape { queries, heads, dim, offset: last - queries, window };
+    let shape = Shape { queries, heads, dim, offset: last - queries, window, cap };
     // The part of each row: sums of values, then the largest score and the sum of exponentials.
     let part = dim + 2;
     trace::operations(|| 4 * batch * rows * dim * last.min(window.unwrap_or(last)));
@@ -72,6 +73,7 @@ struct Shape {
     /// Position of the first query among the tokens.
     offset: usize,
     window: Option<usize>,
+    cap: Option<f64>,
 }
 
 impl Shape {
@@ -126,6 +128,9 @@ impl<T: Real> WithSimd for OneBlock<'_, T> {
             let seen = seen(row);
             let out = &mut parts[row * part..][..part];
             out.fill(T::zero());
+            if let Some(cap) = shape.cap {
+                cap_scores(&mut scores[seen.clone()], T::of(cap));
+            }
             let largest = simd::max(simd, &scores[seen.clone()]);
             out[dim] = largest;
             let scores = &mut scores[seen];

@@ -39,12 +39,24 @@ pub struct Shape {
     pub offset: usize,
     /// Sliding window, in keys; `None` for all that came before.
     pub window: Option<usize>,
+    /// Scores `s` become `cap tanh(s / cap)`.
+    pub cap: Option<f64>,
 }
 
 impl Shape {
     /// Plain causal attention of `tokens` to themselves.
     pub fn causal(batch: usize, tokens: usize, heads: usize, head_dim: usize) -> Self {
-        Shape { batch, heads, kv_heads: heads, head_dim, queries: tokens, keys: tokens, offset: 0, window: None }
+        Shape {
+            batch,
+            heads,
+            kv_heads: heads,
+            head_dim,
+            queries: tokens,
+            keys: tokens,
+            offset: 0,
+            window: None,
+            cap: None,
+        }
     }
 
     /// Heads of the queries that share one of the keys.
@@ -136,6 +148,15 @@ impl<T: Element> Output<T> {
             // SAFETY: within the slice that `new` measured, by the caller's promise and the check above.
             unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), self.data.add(at), self.head_dim) };
         }
+    }
+}
+
+/// `cap tanh(s / cap)` of scores.
+#[inline(always)]
+pub(super) fn cap_scores<T: Real>(scores: &mut [T], cap: T) {
+    let inverse = T::one() / cap;
+    for s in scores {
+        *s = cap * (*s * inverse).vtanh();
     }
 }
 

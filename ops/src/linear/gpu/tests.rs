@@ -315,7 +315,7 @@ fn operators_in_16_bits_agree_with_the_cpu() {
         let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 1e6 };
         let [sum, loss] = with_precision(precision, || {
             let sum = add_linear(&base, &x, &weight, Some(&bias), Gate::Fixed(-0.5)).unwrap();
-            [sum, cross_entropy(&x, Head { weight: &weight, bias: Some(&bias) }, targets).unwrap()]
+            [sum, cross_entropy(&x, Head { bias: Some(&bias), ..Head::new(&weight) }, targets).unwrap()]
         });
         let seed = base.to_device(device).unwrap();
         let gradients = [sum.backward_with(seed).unwrap(), loss.backward().unwrap()];

@@ -1,12 +1,14 @@
 //! The backward pass: the probabilities are computed again, tile by tile, from the scores and the log-sum-exps.
 //!
-//! With P = exp(S - lse) and D_i = <dO_i, O_i>:
+//! With P = exp(S - lse), where S may be capped (see [`Shape::cap`]), and D_i = <dO_i, O_i>:
 //!
 //! ```text
 //! dV = P^T dO      dP = dO V^T      dS = P * (dP - D)      dQ = scale dS K      dK = scale dS^T Q
 //! ```
+//!
+//! With a cap, dS is multiplied by 1 - (S / cap)^2.
 
-use super::{Heads, Output, Shape, gather};
+use super::{Heads, Output, Shape, cap_scores, gather};
 use crate::kernels::gemm::Mat;
 use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
 use crate::kernels::scratch::Scratch;
@@ -195,6 +197,15 @@ impl<T: Real> WithSimd for Group<'_, T> {
                     for (i, (p, ds)) in tiles.take(block_q).enumerate() {
                         let (p, ds) = (&mut p[..seen], &mut ds[..seen]);
                         let visible = shape.visible(first_q + i);
+                        if let Some(cap) = shape.cap {
+                            let (cap, inverse) = (T::of(cap), T::of(1.0 / cap));
+                            let correlation = correlation[first_q + i];
+                            cap_scores(p, cap);
+                            for (p, ds) in p.iter().zip(&mut *ds) {
+                                let ratio = *p * inverse;
+                                *ds = (*ds - correlation) * (T::one() - ratio * ratio) + correlation;
+                            }
+                        }
                         p[..visible.start.saturating_sub(first_k).min(seen)].fill(T::neg_infinity());
                         p[visible.end.saturating_sub(first_k).min(seen)..].fill(T::neg_infinity());
                         let (lse, correlation) = (lse[first_q + i], correlation[first_q + i]);

@@ -1,6 +1,6 @@
 //! The forward pass: softmax over tiles of keys with a running maximum (FlashAttention, Dao et al. 2022).
 
-use super::{Heads, Output, Shape, gather};
+use super::{Heads, Output, Shape, cap_scores, gather};
 use crate::kernels::gemm::Mat;
 use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
 use crate::kernels::scratch::Scratch;
@@ -89,6 +89,9 @@ impl<T: Real> WithSimd for Head<'_, T> {
                     if start >= end {
                         row.fill(T::zero());
                         continue;
+                    }
+                    if let Some(cap) = shape.cap {
+                        cap_scores(row, T::of(cap));
                     }
                     row[..start].fill(T::neg_infinity());
                     row[end..].fill(T::neg_infinity());

@@ -81,11 +81,11 @@ prop_compose! {
     fn shapes()(
         batch in 0_usize..3, kv_heads in 1_usize..3, group in 1_usize..4, head_dim in 1_usize..40,
         queries in 1_usize..150, before in 0_usize..150, window in prop::option::of(1_usize..100),
-        offset_from_end in 0_usize..5,
+        offset_from_end in 0_usize..5, cap in prop::option::of(0.2_f64..5.0),
     ) -> Shape {
         let keys = queries + before;
         let offset = before.saturating_sub(offset_from_end);
-        Shape { batch, heads: kv_heads * group, kv_heads, head_dim, queries, keys, offset, window }
+        Shape { batch, heads: kv_heads * group, kv_heads, head_dim, queries, keys, offset, window, cap }
     }
 }
 
@@ -182,7 +182,7 @@ fn unwanted_gradients_are_left_out() {
 #[test]
 fn groups_of_heads_in_tasks_of_either_kind() {
     for batch in [1, 20] {
-        let shape = Shape { batch, queries: 20, keys: 20, heads: 6, kv_heads: 2, head_dim: 8, offset: 0, window: None };
+        let shape = Shape { heads: 6, kv_heads: 2, ..Shape::causal(batch, 20, 6, 8) };
         let inputs = Inputs::new(shape);
         let (found, expected) = (inputs.kernels::<f64>(), inputs.oracle());
         for (name, i) in [("d_q", 0), ("d_k", 1), ("d_v", 2)] {
