@@ -4,7 +4,7 @@ use crate::adapters::{AdapterSet, Placement};
 use crate::parameter::Parameter;
 use crate::pass::Pass;
 use hankel_core::{DType, Device, Result, Tensor, no_grad, scope};
-use hankel_ops::{Head, Targets, TokenScores, cross_entropy, linear, token_scores};
+use hankel_ops::{Head, Targets, TokenScores, cross_entropy, linear, soft_cap, token_scores};
 
 /// A transformer that adapters can be attached to. Implementations share their parameters when cloned.
 pub trait Backbone: Send + Sync {
@@ -36,6 +36,11 @@ pub trait Backbone: Send + Sync {
     /// The matrix of the head: the token embedding when they are tied.
     fn head(&self) -> &Parameter;
 
+    /// Logits `z` become `cap tanh(z / cap)`.
+    fn logit_cap(&self) -> Option<f64> {
+        None
+    }
+
     /// Normalised hidden states `[batch, T, d_model]` of `tokens`, u32 `[batch, T]`. With a state in `pass` the tokens
     /// continue the stream that the state remembers.
     ///
@@ -51,7 +56,8 @@ pub trait Backbone: Send + Sync {
         let hidden = self.hidden(tokens, adapters, pass)?;
         let weights = targets.weights.to_dtype(hidden.dtype())?;
         scope("head", || {
-            let head = Head { weight: &self.head().tensor(), bias: None };
+            let weight = self.head().tensor();
+            let head = Head { cap: self.logit_cap(), ..Head::new(&weight) };
             cross_entropy(&hidden, head, Targets { weights: &weights, ..targets })
         })
     }
@@ -70,7 +76,8 @@ pub trait Backbone: Send + Sync {
     ) -> Result<TokenScores> {
         no_grad(|| {
             let hidden = self.hidden(tokens, adapters, pass)?;
-            token_scores(&hidden, Head { weight: &self.head().tensor(), bias: None }, targets, places)
+            let weight = self.head().tensor();
+            token_scores(&hidden, Head { cap: self.logit_cap(), ..Head::new(&weight) }, targets, places)
         })
     }
 
@@ -79,7 +86,16 @@ pub trait Backbone: Send + Sync {
     /// # Errors
     /// As [`Backbone::hidden`].
     fn logits(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
-        linear(&self.hidden(tokens, adapters, pass)?, &self.head().tensor(), None)
+        self.logits_of(&self.hidden(tokens, adapters, pass)?)
+    }
+
+    /// Logits `[..., vocabulary]` of normalised hidden states `[..., d_model]`.
+    ///
+    /// # Errors
+    /// When the width is another.
+    fn logits_of(&self, hidden: &Tensor) -> Result<Tensor> {
+        let logits = linear(hidden, &self.head().tensor(), None)?;
+        self.logit_cap().map_or(Ok(logits.clone()), |cap| soft_cap(&logits, cap))
     }
 
     /// Converts every parameter to `dtype` (`f64` for gradient checks; `f32` so that compact weights can be trained).

@@ -37,7 +37,8 @@ pub fn loss_of(model: &Decoder, adapters: &AdapterSet, x: &Tensor, labels: &[f64
     let normalizer = weights.iter().map(|&w| f64::from(w)).sum();
     let targets = Tensor::from_vec(targets, shape).unwrap();
     let weights = Tensor::from_vec(weights, shape).unwrap().to_dtype(hidden.dtype()).unwrap();
-    let head = hankel_ops::Head { weight: &model.head().tensor(), bias: None };
+    let weight = model.head().tensor();
+    let head = hankel_ops::Head { cap: model.logit_cap(), ..hankel_ops::Head::new(&weight) };
     let targets = Targets { tokens: &targets, weights: &weights, smoothing: 0.0, normalizer };
     hankel_ops::cross_entropy(&hidden, head, targets).unwrap()
 }

@@ -8,7 +8,7 @@ use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, serialize};
 use hankel_models::{Parameter, Pass};
-use hankel_ops::{Head, Targets, add, cross_entropy, linear};
+use hankel_ops::{Head, Targets, add, cross_entropy};
 use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model, Transformer};
 use safetensors::tensor::TensorView;
@@ -111,14 +111,15 @@ fn compute(model: &Model, input: &Input, gradients: bool) -> Result<(NamedArrays
         let weights = input.weights.to_dtype(hidden.dtype())?;
         let normalizer = input.targets() as f64;
         let targets = Targets { tokens: &input.labels, weights: &weights, smoothing: 0.0, normalizer };
-        let head = Head { weight: &backbone.head().tensor(), bias: None };
+        let weight = backbone.head().tensor();
+        let head = Head { cap: backbone.logit_cap(), ..Head::new(&weight) };
         let loss = cross_entropy(&hidden, head, targets)?;
         let Some(penalty) = adapters.penalty()? else { return Ok((hidden, loss)) };
         without_penalty = Some(loss.item()?);
         Ok((hidden, add(&loss, &penalty)?))
     };
     let (hidden, loss) = if gradients { run()? } else { no_grad(run)? };
-    let logits = no_grad(|| linear(&hidden.detach(), &backbone.head().tensor(), None))?;
+    let logits = no_grad(|| backbone.logits_of(&hidden.detach()))?;
     let value = loss.item()?;
     let gradients = if gradients { loss.backward()? } else { Gradients::default() };
 

@@ -8,7 +8,7 @@ use crate::adapters::LayerAdapters;
 use crate::linear::Norm;
 use crate::pass::Pass;
 use hankel_core::{Result, Tensor};
-use hankel_ops::{Heads, attention, narrow_time, rope, scale};
+use hankel_ops::{Heads, ScoreSettings, attention, narrow_time, rope, scale};
 
 #[derive(Clone)]
 pub(super) struct Attention {
@@ -20,7 +20,7 @@ pub(super) struct Attention {
     q_norm: Option<Norm>,
     k_norm: Option<Norm>,
     rotation: Option<Rotation>,
-    window: Option<usize>,
+    scores: ScoreSettings,
     /// What queries are multiplied by for another scale of the scores than `1 / sqrt(head_dim)`.
     query_factor: Option<f64>,
 }
@@ -43,7 +43,7 @@ impl Attention {
             q_norm: parts.norm(Slot::QkNorm(0)),
             k_norm: parts.norm(Slot::QkNorm(1)),
             rotation: rope.map(|rope| rope.rotation(config.head_dim)),
-            window: config.sliding_window.filter(|_| slides),
+            scores: ScoreSettings { window: config.sliding_window.filter(|_| slides), cap: config.score_cap },
             query_factor: factor.filter(|factor| *factor != 1.0),
         }
     }
@@ -63,9 +63,9 @@ impl Attention {
         // Keys are kept turned: a position never changes.
         let k = pass.by_document(&[&k], turn)?;
         if let Some(state) = &mut pass.state {
-            return state.layer(self.layer).keys_values.attention(&q, &k, &v, self.heads, self.window);
+            return state.layer(self.layer).keys_values.attention(&q, &k, &v, self.heads, self.scores);
         }
-        pass.by_document(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], self.heads, self.window))
+        pass.by_document(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], self.heads, self.scores))
     }
 
     fn projected(&self, x: &Tensor, adapters: &LayerAdapters, pass: &Pass) -> Result<[Tensor; 3]> {

@@ -172,6 +172,10 @@ impl Backbone for Decoder {
         Some(self.config.made_for())
     }
 
+    fn logit_cap(&self) -> Option<f64> {
+        self.config.logit_cap
+    }
+
     fn rereads_beyond(&self) -> Option<usize> {
         self.config.turning_length()
     }

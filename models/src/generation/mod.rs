@@ -13,7 +13,7 @@ use crate::adapters::AdapterSet;
 use crate::backbone::Backbone;
 use crate::pass::{Pass, State};
 use hankel_core::{Device, Error, Random, Result, Tensor, no_grad, trace};
-use hankel_ops::{linear, narrow_time};
+use hankel_ops::narrow_time;
 
 /// Tokens of a prompt that are read at once: what is kept of the rest is small.
 const PART: usize = 1024;
@@ -95,7 +95,7 @@ impl<'a> Generator<'a> {
                 last = Some(narrow_time(&hidden, part.len() - 1, 1)?);
             }
             let last = last.ok_or_else(|| Error::invalid("generation", "there is no token to continue"))?;
-            linear(&last, &self.backbone.head().tensor(), None)
+            self.backbone.logits_of(&last)
         })?;
         self.read = self.tokens.len();
         let logits: Vec<f32> = logits.to_device(Device::Cpu)?.to_f64_vec().into_iter().map(|x| x as f32).collect();

@@ -173,7 +173,7 @@ fn more_workgroups_than_one_dimension_has() {
     let (tokens, weights) = (Tensor::full([N], 1_u32), Tensor::full([N], 1.0_f32));
     agree("cross_entropy", TOLERANCE, gpu, &[noise("x", &[N, 2]), noise("w", &[3, 2])], |x| {
         let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.1, normalizer: 1e3 };
-        cross_entropy(&x[0], Head { weight: &x[1], bias: None }, targets)
+        cross_entropy(&x[0], Head::new(&x[1]), targets)
     });
     // The sum of a whole tensor: a gradient of a single number.
     let inputs = [noise("x", &[N]), noise("y", &[N]), noise("f", &[1])];

@@ -40,7 +40,7 @@ fn a_class_of_no_probability() {
         let tokens = Tensor::from_vec(vec![0_u32, 2, 4], [3]).unwrap();
         let weights = Tensor::full([3], 1.0_f32);
         let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 3.0 };
-        let loss = cross_entropy(&hidden, Head { weight: &weight, bias: Some(&bias) }, targets).unwrap();
+        let loss = cross_entropy(&hidden, Head { bias: Some(&bias), ..Head::new(&weight) }, targets).unwrap();
         assert!(loss.to_f64_vec()[0].is_finite(), "{device}");
         let gradients = loss.backward().unwrap();
         for leaf in [&hidden, &weight] {

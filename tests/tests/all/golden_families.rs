@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 
-const CASES: [&str; 13] = [
+const CASES: [&str; 14] = [
     "llama",
     "llama3",
     "llama_linear",
@@ -22,6 +22,7 @@ const CASES: [&str; 13] = [
     "phi3",
     "phi3_longrope",
     "granite",
+    "gemma2",
     "gemma3_text",
     "gpt2",
 ];

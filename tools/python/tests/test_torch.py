@@ -20,7 +20,7 @@ import hankel
 import hankel.torch
 from hankel.torch import AdapterError, load_adapter, save_adapter
 
-FAMILIES = ["llama", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "granite", "gemma3_text", "gpt2"]
+FAMILIES = ["llama", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "granite", "gemma2", "gemma3_text", "gpt2"]
 
 COMMON = "state_dim = 6\nb_std = 0.5\nc_std = 0.5\ngate_init = 0.5\n"
 BOTH = 'sites = ["attention", "mlp"]\n'

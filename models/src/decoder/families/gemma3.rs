@@ -8,19 +8,22 @@ use crate::decoder::layout::Names;
 use crate::decoder::rope::{Rope, RopeScaling};
 use serde_json::{Map, Value, json};
 
+/// Names of the modules of Gemma 2 and 3.
+pub(super) const NAMES: Names = Names {
+    norms: [
+        Some("input_layernorm"),
+        Some("post_attention_layernorm"),
+        Some("pre_feedforward_layernorm"),
+        Some("post_feedforward_layernorm"),
+    ],
+    ..Names::LLAMA
+};
+
 /// `model_type = "gemma3_text"`.
 pub static GEMMA3_TEXT: Family = Family {
     model_type: "gemma3_text",
     architecture: "Gemma3ForCausalLM",
-    names: Names {
-        norms: [
-            Some("input_layernorm"),
-            Some("post_attention_layernorm"),
-            Some("pre_feedforward_layernorm"),
-            Some("post_feedforward_layernorm"),
-        ],
-        ..Names::LLAMA
-    },
+    names: NAMES,
     ignored: &[],
     read: |family, keys| {
         for key in ["hidden_activation", "hidden_act"] {
@@ -65,17 +68,21 @@ pub static GEMMA3_TEXT: Family = Family {
         map.insert("hidden_activation".into(), json!("gelu_pytorch_tanh"));
         map.insert("attention_bias".into(), json!(config.biases.qkv));
         map.insert("sliding_window".into(), json!(config.sliding_window));
-        let multiplier = config.attention_multiplier.unwrap_or(1.0 / (config.head_dim as f64).sqrt());
-        // A whole number in every released file.
-        let scalar = 1.0 / (multiplier * multiplier);
-        let whole = (scalar - scalar.round()).abs() < 1e-9 * scalar;
-        map.insert("query_pre_attn_scalar".into(), json!(if whole { scalar.round() } else { scalar }));
+        map.insert("query_pre_attn_scalar".into(), query_scalar(config));
         if let Some(local) = &config.local_rope {
             map.insert("rope_local_base_freq".into(), json!(local.theta));
         }
         write_layer_types(config, map);
     },
 };
+
+/// `query_pre_attn_scalar`, whose root divides the scores: a whole number in every released file.
+pub(super) fn query_scalar(config: &DecoderConfig) -> Value {
+    let multiplier = config.attention_multiplier.unwrap_or(1.0 / (config.head_dim as f64).sqrt());
+    let scalar = 1.0 / (multiplier * multiplier);
+    let whole = (scalar - scalar.round()).abs() < 1e-9 * scalar;
+    json!(if whole { scalar.round() } else { scalar })
+}
 
 /// The rotary embeddings of the layers without and with a window.
 fn ropes(keys: &Keys, context: usize) -> Result<(Rope, Rope), String> {

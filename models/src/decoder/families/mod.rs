@@ -2,6 +2,7 @@
 //!
 //! Adding one is such a file and a line in [`FAMILIES`].
 
+mod gemma2;
 mod gemma3;
 mod gpt2;
 mod granite;
@@ -13,6 +14,7 @@ mod qwen2;
 mod qwen3;
 mod smollm3;
 
+pub use gemma2::GEMMA2;
 pub use gemma3::GEMMA3_TEXT;
 pub use gpt2::GPT2;
 pub use granite::GRANITE;
@@ -32,8 +34,8 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 
 /// The families that can be read.
-pub static FAMILIES: [&Family; 10] =
-    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &SMOLLM3, &OLMO2, &PHI3, &GRANITE, &GEMMA3_TEXT, &GPT2];
+pub static FAMILIES: [&Family; 11] =
+    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &SMOLLM3, &OLMO2, &PHI3, &GRANITE, &GEMMA2, &GEMMA3_TEXT, &GPT2];
 
 /// A family of models.
 pub struct Family {

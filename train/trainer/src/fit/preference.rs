@@ -33,7 +33,7 @@ impl Model {
         let reference = self.reference().likelihoods(batch)?;
         let hidden = self.backbone.hidden(&tokens, &self.adapters, &mut pass)?;
         let weight = self.backbone.head().tensor();
-        let head = Head { weight: &weight, bias: None };
+        let head = Head { cap: self.backbone.logit_cap(), ..Head::new(&weight) };
         let scores = no_grad(|| token_scores(&hidden, head, &targets, &places))?;
         let likelihoods = batch.of_sequences(scores.nll.iter().map(|nll| -nll));
         let pairs = batch.pairs(&likelihoods, &reference);

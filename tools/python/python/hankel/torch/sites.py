@@ -41,6 +41,7 @@ LAYOUTS: dict[str, Layout] = {
     "olmo2": _POST_NORMS,
     "phi3": _LLAMA,
     "granite": replace(_LLAMA, multiplier="residual_multiplier"),
+    "gemma2": _POST_NORMS,
     "gemma3_text": _POST_NORMS,
     "gpt2": replace(_LLAMA, layers="h", attention="attn", attention_end="attn"),
 }
