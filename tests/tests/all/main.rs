@@ -5,6 +5,7 @@ mod damaged_adapters;
 mod devices;
 mod exactness;
 mod extremes;
+mod families;
 mod golden_chat;
 mod golden_families;
 mod golden_gguf;

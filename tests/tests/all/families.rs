@@ -1,0 +1,259 @@
+//! Every family, with its features and random sizes and weights, with adapters of every kind: packing, parts of a sequence, gradients,
+//! recompute, merging, files, four bits, and the GPU.
+
+use hankel_core::{DType, Device, Random, Tensor, gpu, no_grad};
+use hankel_models::adapters::{
+    AdaLora, AdaLoraConfig, Dora, HankelShared, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, Preset, Selective,
+    hankel_shared, selective,
+};
+use hankel_models::decoder::{InitType, LoadOptions, families, init_model};
+use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass};
+use hankel_tests::decoders::{loss_of, values};
+use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state};
+use proptest::prelude::*;
+use serde_json::json;
+use std::path::Path;
+
+/// Configurations with the features of their families.
+const CASES: [&str; 15] = [
+    "llama",
+    "llama3",
+    "llama_linear",
+    "llama_yarn",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+    "olmo2",
+    "phi3",
+    "phi3_longrope",
+    "granite",
+    "gemma2",
+    "gemma3_text",
+    "gpt2",
+];
+
+fn features(case: &str) -> DecoderConfig {
+    if case == "mistral" {
+        return DecoderConfig { sliding_window: Some(5), layers: 2, ..DecoderConfig::mistral_7b() };
+    }
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/families")).join(case).join("hf");
+    DecoderConfig::load(&path).unwrap()
+}
+
+#[derive(Debug, Clone)]
+struct Sizes {
+    kv_heads: usize,
+    group: usize,
+    head_dim: usize,
+    d_model: usize,
+    d_ff: usize,
+    window: usize,
+    tied: bool,
+    seed: u64,
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    (1_usize..3, 1_usize..3, 1_usize..5, 4_usize..13, 4_usize..20, 1_usize..9, any::<bool>(), any::<u64>()).prop_map(
+        |(kv_heads, group, half, d_model, d_ff, window, tied, seed)| Sizes {
+            kv_heads,
+            group,
+            head_dim: 2 * half,
+            d_model,
+            d_ff,
+            window,
+            tied,
+            seed,
+        },
+    )
+}
+
+/// A model of a family's features in other sizes; no gain is 1 and no bias 0.
+fn model(case: &str, sizes: &Sizes) -> Decoder {
+    let features = features(case);
+    // Factors of single wavelengths belong to a width of heads; GPT-2 has as many keys as queries, as wide as the stream.
+    let head_dim = if case == "phi3_longrope" { features.head_dim } else { sizes.head_dim };
+    let heads = sizes.kv_heads * sizes.group;
+    let plain = case == "gpt2";
+    let config = DecoderConfig {
+        vocabulary: 13,
+        d_model: if plain { heads * head_dim } else { sizes.d_model },
+        heads,
+        kv_heads: if plain { heads } else { sizes.kv_heads },
+        head_dim,
+        d_ff: sizes.d_ff,
+        tied_embeddings: sizes.tied || plain,
+        sliding_window: features.sliding_window.map(|_| sizes.window),
+        init_std: 0.4,
+        ..features
+    };
+    let model = Decoder::new(&config, sizes.seed).unwrap();
+    shake(model.parameters().iter().filter(|parameter| parameter.tensor().shape().len() == 1), 0.2);
+    model
+}
+
+fn shake<'a>(parameters: impl Iterator<Item = &'a Parameter>, std: f64) {
+    for (i, parameter) in parameters.enumerate() {
+        let noise = Random::new(3, "shake", i as u64);
+        let value = parameter.tensor();
+        let moved = value.to_f64_vec().iter().enumerate().map(|(i, v)| v + std * noise.normal(i as u64)).collect();
+        parameter.set(&Tensor::from_vec::<f64>(moved, value.shape()).unwrap()).unwrap();
+    }
+}
+
+fn all_linear() -> Vec<String> {
+    vec!["all-linear".into()]
+}
+
+/// Kinds at projections, which can be merged.
+fn linear_kinds() -> Vec<(&'static str, AdapterConfig)> {
+    let low_rank = |rank| LoraConfig { targets: all_linear(), lora_alpha: 5.0, ..LoraConfig::new(rank) };
+    let adalora = AdaLoraConfig { targets: all_linear(), ..AdaLoraConfig::new(3, 2, 20) };
+    vec![
+        ("lora", AdapterConfig::linear::<Lora>(&low_rank(3))),
+        ("dora", AdapterConfig::linear::<Dora>(&low_rank(2))),
+        ("adalora", AdapterConfig::linear::<AdaLora>(&adalora)),
+        ("ia3", AdapterConfig::linear::<Ia3>(&Ia3Config { targets: all_linear(), feedforward: Vec::new() })),
+    ]
+}
+
+fn stream_kinds(d_model: usize) -> Vec<(&'static str, AdapterConfig)> {
+    let both = json!(["attention", "mlp"]);
+    let hrm = |input: &str| {
+        let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 4, d_model, 11));
+        hrm.with("input", input).with("sites", both.clone())
+    };
+    let selective = AdapterConfig::stream::<Selective>(&selective::Settings::default());
+    let shared = AdapterConfig::stream::<HankelShared>(&hankel_shared::Settings::default());
+    vec![
+        ("hrm", hrm("residual")),
+        ("hrm of the norm", hrm("norm")),
+        ("hrm of the sub-layers", hrm("sublayer")),
+        ("selective", selective.for_length(11).with("sites", both.clone())),
+        ("hankel-shared", shared.for_length(11)),
+    ]
+}
+
+fn shaken(config: &AdapterConfig, model: &Decoder) -> AdapterSet {
+    let adapters = AdapterSet::on(config, &model.placement(), &model.parameters(), 2).unwrap();
+    shake(adapters.parameters().iter(), 0.2);
+    adapters
+}
+
+fn ids(n: usize) -> Vec<u32> {
+    let random = Random::new(4, "ids", 0);
+    (0..n as u64).map(|i| random.below(i, 13) as u32).collect()
+}
+
+fn logits(model: &Decoder, adapters: &AdapterSet) -> Vec<f64> {
+    let tokens = Tensor::from_vec(ids(18), [2, 9]).unwrap();
+    values(&no_grad(|| model.logits(&tokens, adapters, &mut Pass::evaluation())).unwrap())
+}
+
+fn close(name: &str, found: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(found.len(), expected.len(), "{name}");
+    let scale = expected.iter().fold(1e-3, |m: f64, x| m.max(x.abs()));
+    let worst = found.iter().zip(expected).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+    assert!(worst <= tolerance * scale, "{name}: differs by {worst:e} of {scale:e}");
+}
+
+/// Loss and gradients of the adapters, one after the other.
+fn gradients(model: &Decoder, adapters: &AdapterSet) -> Vec<f64> {
+    let tokens = Tensor::from_vec(ids(18), [2, 9]).unwrap();
+    let labels: Vec<f64> = ids(18).into_iter().map(f64::from).collect();
+    let x = model.embed(&tokens).unwrap();
+    let loss = loss_of(model, adapters, &x, &labels, &mut Pass::evaluation());
+    let gradients = loss.backward().unwrap();
+    let of = |p: &Parameter| values(gradients.get(&p.tensor()).unwrap_or_else(|| panic!("{}", p.name())));
+    adapters.parameters().iter().flat_map(of).chain(values(&loss)).collect()
+}
+
+proptest! {
+    #![proptest_config(hankel_tests::cases(60))]
+
+    /// Documents end to end are the documents one by one; a part continues the stream of the parts before; gradients are those of
+    /// central differences, with and without recompute.
+    #[test]
+    fn packing_parts_and_gradients(case in 0..CASES.len(), kind in any::<prop::sample::Index>(), sizes in sizes()) {
+        let model = model(CASES[case], &sizes);
+        let mut kinds = linear_kinds();
+        kinds.extend(stream_kinds(model.config().d_model));
+        let (kind, config) = &kinds[kind.index(kinds.len())];
+        let name = format!("{kind} on {}", CASES[case]);
+        let adapters = shaken(config, &model);
+        packed_documents_are_apart(&name, &model, &adapters);
+        parts_carry_their_state(&name, &model, &adapters);
+    }
+
+    /// A merged model computes what model and adapter compute; an adapter comes back from its files.
+    #[test]
+    fn merged_and_stored(case in 0..CASES.len(), kind in any::<prop::sample::Index>(), sizes in sizes()) {
+        let model = model(CASES[case], &sizes);
+        let kinds = linear_kinds();
+        let (kind, config) = &kinds[kind.index(kinds.len())];
+        let name = format!("{kind} on {}", CASES[case]);
+        let adapters = shaken(config, &model);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adapter");
+        adapters.save(&path, None).unwrap();
+        let stored = AdapterSet::load(&path, &model.placement(), 9).unwrap();
+        for set in [&adapters, &stored] {
+            set.to_dtype(DType::F64).unwrap();
+        }
+        model.to_dtype(DType::F64).unwrap();
+        let expected = logits(&model, &adapters);
+        close(&format!("{name}, stored"), &logits(&model, &stored), &expected, 1e-6);
+        adapters.merge(&model.parameters()).unwrap();
+        close(&format!("{name}, merged"), &logits(&model, &AdapterSet::none(&model.placement())), &expected, 1e-10);
+    }
+}
+
+fn usual() -> Sizes {
+    Sizes { kv_heads: 2, group: 2, head_dim: 4, d_model: 12, d_ff: 20, window: 5, tied: false, seed: 3 }
+}
+
+#[test]
+fn no_family_is_left_out() {
+    for family in families::FAMILIES {
+        assert!(CASES.iter().any(|case| features(case).family == family), "{family:?}");
+    }
+}
+
+/// Weights in 4 bits compute what the same values in f32 compute.
+#[test]
+fn four_bits() {
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model");
+        // A block of 64 values has a scale: rows are whole blocks only by chance.
+        init_model(model(case, &usual()).config(), 7, InitType::Bf16, &path).unwrap();
+        let load = || Decoder::load(&path, LoadOptions { quantize: true, ..LoadOptions::default() }).unwrap();
+        let (packed, wide) = (load(), load());
+        assert!(packed.parameters().iter().any(|p| p.tensor().dtype() == DType::Nf4), "{case}");
+        wide.to_dtype(DType::F32).unwrap();
+        let kinds = [linear_kinds().swap_remove(0), stream_kinds(packed.config().d_model).swap_remove(0)];
+        for (kind, config) in kinds {
+            let [found, expected] = [&packed, &wide].map(|model| gradients(model, &shaken(&config, model)));
+            close(&format!("{kind} on {case}"), &found, &expected, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn adapters_on_a_gpu() {
+    let Some(device) = gpu::for_tests().map(Device::Gpu) else { return };
+    for case in CASES {
+        let mut kinds = linear_kinds();
+        kinds.extend(stream_kinds(model(case, &usual()).config().d_model));
+        for (kind, config) in kinds {
+            let [found, expected] = [device, Device::Cpu].map(|device| {
+                let model = model(case, &usual());
+                let adapters = shaken(&config, &model);
+                model.to_device(device).unwrap();
+                adapters.to_device(device).unwrap();
+                gradients(&model, &adapters)
+            });
+            close(&format!("{kind} on {case}"), &found, &expected, 1e-3);
+        }
+    }
+}
