@@ -10,8 +10,10 @@
 pub mod adalora;
 mod budget;
 mod config;
+pub mod delta;
 pub mod dora;
 pub mod hankel_shared;
+pub mod householder;
 pub mod hrm;
 mod hsv_penalty;
 pub mod ia3;
@@ -20,6 +22,7 @@ pub mod linear;
 pub mod lora;
 mod placement;
 mod registry;
+pub mod rotation;
 pub mod selective;
 mod shared;
 pub mod state_offset;
@@ -30,8 +33,10 @@ pub use crate::weights::{Discretization, HrmInput, HrmMode, HrmPreset as Preset,
 pub use adalora::{AdaLora, AdaLoraConfig, Schedule};
 pub use budget::Budget;
 pub use config::AdapterConfig;
+pub use delta::Delta;
 pub use dora::Dora;
 pub use hankel_shared::HankelShared;
+pub use householder::Householder;
 pub use hrm::{Deviation, Dynamics, Exactness, Hrm, HrmConfig, RateInit};
 pub use ia3::{Ia3, Ia3Config};
 pub use kind::{Context, Kind, Sites};
@@ -40,6 +45,7 @@ pub use linear::{Allocation, LinearAdapter, LinearContext, LinearKind, StoredWei
 pub use lora::{Lora, LoraConfig, LoraInit};
 pub use placement::{LinearSite, Placement};
 pub use registry::{kind, kinds, register, register_linear, replacement};
+pub use rotation::Rotation;
 pub use selective::Selective;
 pub use state_offset::StateOffset;
 pub use stream::{Memory, Recurrence, SiteContext, Stream, StreamAdapter, StreamInputs, StreamKind};

@@ -1,13 +1,16 @@
 //! The kinds that configurations can name: a line for each.
 
 use super::adalora::AdaLora;
+use super::delta::Delta;
 use super::dora::Dora;
 use super::hankel_shared::HankelShared;
+use super::householder::Householder;
 use super::hrm::Hrm;
 use super::ia3::Ia3;
 use super::kind::Kind;
 use super::linear::{LinearEntry, LinearKind};
 use super::lora::Lora;
+use super::rotation::Rotation;
 use super::selective::Selective;
 use super::state_offset::StateOffset;
 use super::stream::{SiteSettings, StreamEntry, StreamKind};
@@ -23,6 +26,9 @@ static KINDS: LazyLock<RwLock<Vec<Kind>>> = LazyLock::new(|| {
         LinearEntry::<AdaLora>::kind(),
         LinearEntry::<Ia3>::kind(),
         StreamEntry::<Selective>::kind(),
+        StreamEntry::<Rotation>::kind(),
+        StreamEntry::<Householder>::kind(),
+        StreamEntry::<Delta>::kind(),
         StreamEntry::<HankelShared>::kind(),
         StreamEntry::<StateOffset>::kind(),
     ])

@@ -3,8 +3,9 @@
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Random, Result, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLora, AdaLoraConfig, Discretization, Dora, HankelShared, Hrm, HrmConfig, HrmMode, Ia3, Ia3Config, Lora,
-    LoraConfig, Preset, Selective, StateOffset, hankel_shared, selective, state_offset,
+    AdaLora, AdaLoraConfig, Delta, Discretization, Dora, HankelShared, Householder, Hrm, HrmConfig, HrmMode, Ia3,
+    Ia3Config, Lora, LoraConfig, Preset, Rotation, Selective, StateOffset, delta, hankel_shared, householder, rotation,
+    selective, state_offset,
 };
 use hankel_models::linear::NormKind;
 use hankel_models::parameter::trainable_count;
@@ -77,6 +78,10 @@ fn selective(change: impl FnOnce(&mut selective::Settings)) -> AdapterConfig {
     AdapterConfig::stream::<Selective>(&settings).for_length(9)
 }
 
+fn householder(reflections: usize) -> AdapterConfig {
+    AdapterConfig::stream::<Householder>(&householder::Settings { reflections, ..Default::default() })
+}
+
 fn hankel_shared() -> AdapterConfig {
     AdapterConfig::stream::<HankelShared>(&hankel_shared::Settings::default()).for_length(9)
 }
@@ -101,6 +106,10 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
         ("selective at both sites", selective(|_| ()).with("sites", both.clone())),
         ("selective signed", selective(|s| (s.state_dim, s.mode) = (4, selective::Mode::Signed))),
         ("selective norm", selective(|_| ()).with("input", "norm")),
+        ("rotation", AdapterConfig::stream::<Rotation>(&rotation::Settings::default()).for_length(9)),
+        ("householder", householder(1)),
+        ("householder twice", householder(2).with("sites", both.clone())),
+        ("delta", AdapterConfig::stream::<Delta>(&delta::Settings::default())),
         ("hankel-shared", hankel_shared().with("sites", both)),
         ("hankel-shared sublayer", hankel_shared().with("input", "sublayer").with("train_gate", false)),
         ("state-offset", AdapterConfig::stream::<StateOffset>(&state_offset::Settings {})),

@@ -7,6 +7,7 @@
 
 mod conformance;
 mod context;
+pub(crate) mod delta;
 mod entry;
 mod files;
 pub(crate) mod initial;

@@ -2,8 +2,8 @@
 
 use super::{Calibration, StreamInputs, conformance};
 use crate::adapters::{
-    AdapterConfig, AdapterSet, HankelShared, Hrm, HrmConfig, Placement, Preset, Selective, StateOffset, StreamSite,
-    hankel_shared, selective, state_offset,
+    AdapterConfig, AdapterSet, Delta, HankelShared, Householder, Hrm, HrmConfig, Placement, Preset, Rotation,
+    Selective, StateOffset, StreamSite, delta, hankel_shared, householder, rotation, selective, state_offset,
 };
 use crate::lti::varying::Controllability;
 use crate::lti::{LinearSystem, OrderRule};
@@ -20,6 +20,15 @@ const STEPS: usize = 150;
 #[test]
 fn every_kind_conforms() {
     conformance::<Selective>(&selective::Settings { state_dim: 3, selection_rank: 2, ..Default::default() }).unwrap();
+    let signed = selective::Mode::Signed;
+    conformance::<Selective>(&selective::Settings { state_dim: 3, mode: signed, ..Default::default() }).unwrap();
+    conformance::<Rotation>(&rotation::Settings { planes: 3, max_modulus: 0.97, ..Default::default() }).unwrap();
+    for reflections in [1, 2, 3] {
+        let settings = householder::Settings { state_dim: 3, reflections, ..Default::default() };
+        conformance::<Householder>(&settings).unwrap();
+    }
+    let settings = delta::Settings { heads: 2, state_dim: 3, value_dim: 2, ..Default::default() };
+    conformance::<Delta>(&settings).unwrap();
     conformance::<Hrm>(&HrmConfig::new(Preset::Paper, 4, 6, 9)).unwrap();
     conformance::<HankelShared>(&hankel_shared::Settings { state_dim: 3, ..Default::default() }).unwrap();
     conformance::<StateOffset>(&state_offset::Settings {}).unwrap();

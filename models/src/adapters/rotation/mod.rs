@@ -1,0 +1,215 @@
+//! `rotation`: planes that a token turns, each by an angle of its own.
+//!
+//! ```text
+//! theta_t = W x_t + v                                                  W [p, D], v [p], in radians
+//! z_t     = m a exp(i theta_t) * z_{t-1} + (B x_t + i B' x_t)          B, B' [p, D], z_{-1} learned
+//! y_t     = C Re z_t + C' Im z_t                                       C, C' [D, p]
+//! ```
+//!
+//! `*` is the elementwise product over the `p` planes, whose two states are the real and the imaginary part of `z`. The modulus of
+//! plane `i` is `m a_i` with `a_i = exp(-exp(l_i))` below 1 and `m` (`max_modulus`) at most 1: no input makes a state grow without
+//! bound. A rotation by `2 pi / n` counts modulo `n`, which no recurrence with constant poles or real ones does for `n` above 2 (W.
+//! Merrill, J. Petty and A. Sabharwal, The Illusion of State in State-Space Models, 2024); the maps of different tokens commute, so
+//! that the order of what happened is not held. HRM with `mode = "complex"` has the angles of all tokens alike.
+//!
+//! The state learns where it begins: a rotation of zero is zero. With `phi_t` the running sum of the angles, `w_t = exp(-i phi_t) z_t`
+//! is a diagonal recurrence with constant poles, `w_t = m a * w_{t-1} + exp(-i phi_t) (B x_t + i B' x_t)`, and runs as one.
+
+use crate::adapters::kind::Context;
+use crate::adapters::stream::initial::repeated;
+use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, last_states};
+use crate::parameter::{Parameter, Role};
+use crate::settings::{Key, SettingsError, Table, settings};
+use hankel_core::{Result, Tensor};
+use hankel_ops::{Poles, ScanPath, add, cos, exp, linear, multiply, scale, scan, sin};
+
+settings! {
+    /// Settings of [`Rotation`].
+    pub struct Settings {
+        /// Number of planes p of every layer, of two states each.
+        pub planes: usize = "8",
+        /// Largest modulus m that a plane can have, at most 1.
+        pub max_modulus: f64 = "1",
+        /// Fastest initial modulus, over m.
+        pub a_min: Option<f64> = "`a_max`",
+        /// Slowest initial modulus, over m.
+        pub a_max: Option<f64> = "`1 - 1/T`",
+        /// Standard deviation of the initial W.
+        pub angle_std: f64 = "0.1",
+        /// Standard deviation of the states that it begins with.
+        pub start_std: f64 = "1",
+        /// Standard deviation of the initial B.
+        pub b_std: f64 = "0.02",
+        /// Standard deviation of the initial C.
+        pub c_std: f64 = "0.02; 0 on a pretrained backbone",
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            planes: 8,
+            max_modulus: 1.0,
+            a_min: None,
+            a_max: None,
+            angle_std: 0.1,
+            start_std: 1.0,
+            b_std: 0.02,
+            c_std: 0.02,
+        }
+    }
+}
+
+/// The adapter of one layer.
+pub struct Rotation {
+    log_a: Parameter,
+    angle: Parameter,
+    angle_bias: Parameter,
+    /// The real and the imaginary part of B, of C and of the first state.
+    b: [Parameter; 2],
+    c: [Parameter; 2],
+    start: [Parameter; 2],
+    max_modulus: f64,
+}
+
+impl StreamKind for Rotation {
+    const KIND: &'static str = "rotation";
+    const ABOUT: &'static str = "Planes that a token turns, each by an angle of its own.";
+    const SIZE: Option<&'static str> = Some("planes");
+    type Settings = Settings;
+
+    fn keys() -> Vec<Key> {
+        Settings::keys()
+    }
+
+    fn defaults(_: &Table, context: &Context<'_>) -> Settings {
+        let c_std = if context.pretrained { 0.0 } else { Settings::default().c_std };
+        Settings { c_std, ..Settings::default() }
+    }
+
+    fn site_defaults(settings: &Settings, pretrained: bool) -> SiteSettings {
+        if pretrained && settings.c_std == 0.0 { SiteSettings::identity() } else { SiteSettings::default() }
+    }
+
+    fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {
+        let m = settings.max_modulus;
+        SettingsError::unless(m > 0.0 && m <= 1.0, "max_modulus", || {
+            format!("must be above 0 and at most 1, found {m}")
+        })
+    }
+
+    fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {
+        let (p, width) = (settings.planes, context.d_model);
+        let a_max = settings.a_max.unwrap_or(1.0 - 1.0 / context.length.max(2) as f64);
+        let log_a = context.log_rates("log_a", p, settings.a_min.unwrap_or(a_max), Some(a_max))?;
+        let start = |name: &str| {
+            let values = context.random(name).normal_vec::<f32>(p, settings.start_std);
+            context.parameter(name, Role::Vector, &Tensor::from_vec(values, [p])?)
+        };
+        Ok(Rotation {
+            log_a,
+            angle: context.normal("angle", [p, width], settings.angle_std)?,
+            angle_bias: context.parameter("angle_bias", Role::Vector, &Tensor::zeros::<f32>([p]))?,
+            b: [
+                context.normal("b_real", [p, width], settings.b_std)?,
+                context.normal("b_imaginary", [p, width], settings.b_std)?,
+            ],
+            c: [
+                context.normal("c_real", [width, p], settings.c_std)?,
+                context.normal("c_imaginary", [width, p], settings.c_std)?,
+            ],
+            start: [start("start_real")?, start("start_imaginary")?],
+            max_modulus: settings.max_modulus,
+        })
+    }
+}
+
+impl StreamAdapter for Rotation {
+    fn parameters(&self) -> Vec<Parameter> {
+        let Rotation { log_a, angle, angle_bias, b, c, start, .. } = self;
+        [log_a, angle, angle_bias].into_iter().chain(b).chain(c).chain(start).cloned().collect()
+    }
+
+    fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
+        let (batch, steps) = (x.shape()[0], x.shape()[1]);
+        let path = if steps == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
+        let before = match memory.map(Vec::as_slice) {
+            Some([real, imaginary]) => [real.clone(), imaginary.clone()],
+            _ => [repeated(&self.start[0].tensor(), batch)?, repeated(&self.start[1].tensor(), batch)?],
+        };
+        let angles = linear(x, &self.angle.tensor(), Some(&self.angle_bias.tensor()))?;
+        let sum = Poles::Diagonal(x.full_like([self.log_a.elements()], 1.0)?);
+        let phase = scan(&angles, &sum, None, path)?;
+        let (cosine, sine) = (cos(&phase)?, sin(&phase)?);
+        let [u, v] = [linear(x, &self.b[0].tensor(), None)?, linear(x, &self.b[1].tensor(), None)?];
+        let turned = times([&cosine, &scale(&sine, -1.0)?], [&u, &v])?;
+        let poles = Poles::Diagonal(scale(&exp(&scale(&exp(&self.log_a.tensor())?, -1.0)?)?, self.max_modulus)?);
+        let [u, v] =
+            [scan(&turned[0], &poles, Some(&before[0]), path)?, scan(&turned[1], &poles, Some(&before[1]), path)?];
+        let [real, imaginary] = times([&cosine, &sine], [&u, &v])?;
+        let y = add(&linear(&real, &self.c[0].tensor(), None)?, &linear(&imaginary, &self.c[1].tensor(), None)?)?;
+        Ok((y, vec![last_states(&real, Some(&before[0]))?, last_states(&imaginary, Some(&before[1]))?]))
+    }
+
+    fn state_dim(&self) -> usize {
+        2 * self.log_a.elements()
+    }
+}
+
+/// The product of two complex numbers, each a real and an imaginary part.
+fn times([a, b]: [&Tensor; 2], [c, d]: [&Tensor; 2]) -> Result<[Tensor; 2]> {
+    let real = add(&multiply(a, c)?, &scale(&multiply(b, d)?, -1.0)?)?;
+    Ok([real, add(&multiply(a, d)?, &multiply(b, c)?)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::StreamSite;
+    use crate::adapters::shared::SharedParameters;
+    use std::f64::consts::TAU;
+
+    fn fixed(settings: &Settings, width: usize) -> Rotation {
+        let shared = SharedParameters::default();
+        let adapter =
+            Rotation::new(settings, &SiteContext::new("rotation", [0, width, 8], StreamSite::Mlp, 1, &shared)).unwrap();
+        let set = |parameter: &Parameter, values: Vec<f64>| {
+            let values = values.into_iter().map(|v| v as f32).collect();
+            parameter.set(&Tensor::from_vec(values, parameter.tensor().shape()).unwrap()).unwrap();
+        };
+        // A token is a number of fifths of a turn; nothing is taken in, and the output is the state.
+        set(&adapter.angle, vec![TAU / 5.0, 0.0]);
+        set(&adapter.log_a, vec![-60.0]);
+        adapter.b.iter().for_each(|b| set(b, vec![0.0; 2]));
+        set(&adapter.start[0], vec![1.0]);
+        set(&adapter.start[1], vec![0.0]);
+        set(&adapter.c[0], vec![1.0, 0.0]);
+        set(&adapter.c[1], vec![0.0, 1.0]);
+        adapter
+    }
+
+    /// One plane counts modulo five, far beyond any length that it could have been trained at, and no larger modulus than the
+    /// largest is reached.
+    #[test]
+    fn a_plane_counts_modulo_five() {
+        const LENGTH: usize = 2000;
+        let random = hankel_core::Random::new(7, "tokens", 0);
+        let tokens: Vec<usize> = (0..LENGTH as u64).map(|i| random.below(i, 5)).collect();
+        let x: Vec<f32> = tokens.iter().flat_map(|&token| [token as f32, 1.0]).collect();
+        let x = Tensor::from_vec(x, [1, LENGTH, 2]).unwrap();
+        let (y, _) = fixed(&Settings { planes: 1, ..Settings::default() }, 2).forward(&x, None).unwrap();
+        let mut count = 0;
+        for (token, y) in tokens.iter().zip(y.to_f64_vec().chunks(2)) {
+            count += token;
+            let angle = TAU * (count % 5) as f64 / 5.0;
+            assert!((y[0] - angle.cos()).hypot(y[1] - angle.sin()) < 0.01, "{y:?} after {count}");
+        }
+        let settings = Settings { planes: 1, max_modulus: 0.5, ..Settings::default() };
+        let (y, _) = fixed(&settings, 2).forward(&x, None).unwrap();
+        let y = y.to_f64_vec();
+        let norms: Vec<f64> = y.chunks(2).map(|y| y[0].hypot(y[1])).collect();
+        norms[..12].windows(2).for_each(|pair| assert!((pair[1] / pair[0] - 0.5).abs() < 1e-4, "{norms:?}"));
+        let error = Rotation::check(&Settings { max_modulus: 1.5, ..settings }).unwrap_err().to_string();
+        assert!(error.contains("max_modulus"), "{error}");
+    }
+}
