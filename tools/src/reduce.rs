@@ -300,7 +300,7 @@ fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
     let weighted = args.weights.weight.is_some() || args.weights.output_weight.is_some();
     let kind = args.gramians.unwrap_or(match args.band {
         Some(_) => GramiansArg::FrequencyLimited,
-        None if weighted && !args.method.is_for_analytic_gramians() => GramiansArg::Weighted,
+        None if weighted && args.method.takes_weights() => GramiansArg::Weighted,
         None => GramiansArg::Analytic,
     });
     Ok(match (kind, args.horizon, &args.states, args.band) {

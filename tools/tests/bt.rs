@@ -787,6 +787,10 @@ fn weighted_errors_are_certified_and_verify_with_their_weight_only() {
     // A system given for all layers and the same one given for each: the same certificate.
     let [one, each] = ["in", "layers"].map(|name| read_certificate(&dir.join(name)).layers);
     assert_eq!(one, each);
+    for (least, start) in read_certificate(&dir.join("h2")).layers.iter().zip(&one) {
+        let [least, start] = [least, start].map(|layer| layer.facts.weighted.as_ref().and_then(|facts| facts.h2_error));
+        assert!(least.unwrap() < start.unwrap(), "{least:?} {start:?}");
+    }
 
     // A false claim about the weighted error alone.
     let path = dir.join("in/certificate.json");
@@ -804,7 +808,10 @@ fn weighted_errors_are_certified_and_verify_with_their_weight_only() {
     refused(&["--band", "0.4,0.1"], &["band", "above the low end"]);
     refused(&["--band", "wide"], &["expected two numbers"]);
     refused(&["--band", "0,1", "--weight", "low.npz"], &["without weights"]);
-    refused(&["--weight", "low.npz", "--method", "h2", "--gramians", "weighted"], &["method h2", "infinite-horizon"]);
+    let of_hankel = ["--weight", "low.npz", "--method", "hankel", "--gramians", "weighted"];
+    refused(&of_hankel, &["method hankel", "infinite-horizon Gramians only"]);
+    let of_h2 = ["--weight", "low.npz", "--method", "h2", "--gramians", "enns"];
+    refused(&of_h2, &["method h2", "infinite-horizon Gramians or under weights only"]);
     refused(&["--bound", "1", "--weight", "low.npz", "--gramians", "enns"], &["Enns' Gramians"]);
     fail(
         dir,

@@ -1,18 +1,23 @@
 //! Vector autoregressions: the input weight that recorded inputs call for.
 //!
 //! ```text
-//! u_t = Phi_1 u_{t-1} + ... + Phi_p u_{t-p} + e_t        E e_t e_t^T = S S^T
+//! u_t = m x_t + v_t     v_t = Phi_1 v_{t-1} + ... + Phi_p v_{t-p} + e_t     E e_t e_t^T = S S^T
+//! x_t = rho x_{t-1} + sqrt(1 - rho^2) e'_t                                  rho = exp(-1 / T)
 //! ```
 //!
-//! is a stable system from white noise w, `e = S w`, to inputs u of the recorded second moments: the weight V of
-//! [`weighted`](crate::weighted). The coefficients solve the Yule-Walker equations, all orders at once, by the recursion of P. Whittle
+//! is a stable system from white noise w, `e = S w` and e' beside it, to inputs u of the recorded second moments: the weight V of
+//! [`weighted`](crate::weighted). m is the mean of the inputs. A reduced system has to answer it as well, so it enters with all of its
+//! energy, `E x^2 = 1`, as a mode that lasts as long as a sequence, T steps. An autoregression of moments about zero would have to take the mean
+//! for a part of what changes from step to step, and spread its energy over frequencies where there is none.
+//!
+//! The coefficients solve the Yule-Walker equations of the autocovariances, all orders at once, by the recursion of P. Whittle
 //! (Biometrika 50 (1963)). From autocovariances that are divided by the number of steps, as here, the solution is stable, whatever the
-//! data. Moments are taken about zero: a reduced system has to answer the mean of its input as well.
+//! data.
 
-use super::linalg::{above, product};
+use super::linalg::{above, beside, block_diagonal, product};
 use super::{LinearSystem, LtiError, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
-use faer::{Mat, MatRef};
+use faer::{Col, Mat, MatRef, Scale};
 use std::f64::consts::PI;
 
 /// White noise of this share of the mean square is added, so that directions without inputs can be solved for.
@@ -23,13 +28,18 @@ const NOISE: f64 = 1e-8;
 pub struct Moments {
     /// `sum u_{t+j} u_t^T`, j = 0, 1, ..., [k, k] each.
     products: Vec<Mat<f64>>,
-    steps: usize,
+    /// `sum u_{t+j}` and `sum u_t` over the same steps.
+    sums: Vec<[Col<f64>; 2]>,
+    /// How many steps these are.
+    counts: Vec<usize>,
+    sequences: usize,
 }
 
 impl Moments {
     /// None yet, for `inputs` inputs and orders up to `order`.
     pub fn new(inputs: usize, order: usize) -> Self {
-        Self { products: vec![Mat::zeros(inputs, inputs); order + 1], steps: 0 }
+        let sums = vec![[Col::zeros(inputs), Col::zeros(inputs)]; order + 1];
+        Self { products: vec![Mat::zeros(inputs, inputs); order + 1], sums, counts: vec![0; order + 1], sequences: 0 }
     }
 
     /// Adds a sequence, [T, k].
@@ -52,8 +62,14 @@ impl Moments {
         for (lag, sum) in self.products.iter_mut().enumerate().take(steps) {
             let (later, earlier) = (sequence.subrows(lag, steps - lag), sequence.subrows(0, steps - lag));
             *sum += product(later.transpose(), earlier);
+            for (sum, rows) in self.sums[lag].iter_mut().zip([later, earlier]) {
+                for j in 0..inputs {
+                    sum[j] += rows.col(j).iter().sum::<f64>();
+                }
+            }
+            self.counts[lag] += steps - lag;
         }
-        self.steps += steps;
+        self.sequences += usize::from(steps > 0);
         Ok(())
     }
 
@@ -63,20 +79,25 @@ impl Moments {
     /// No steps, or inputs that are all zero.
     pub fn autoregressions(&self) -> Result<Vec<Autoregression>> {
         let k = self.products[0].ncols();
-        let over = faer::Scale(1.0 / (self.steps.max(1)) as f64);
-        let mut gamma: Vec<Mat<f64>> = self.products.iter().map(|sum| sum * over).collect();
-        let power: f64 = (0..k).map(|i| gamma[0][(i, i)]).sum::<f64>() / k.max(1) as f64;
+        let over = 1.0 / self.counts[0].max(1) as f64;
+        let power = over * (0..k).map(|i| self.products[0][(i, i)]).sum::<f64>() / k.max(1) as f64;
         if power == 0.0 {
             return Err(LtiError::Unsupported(
                 "there are no inputs to fit a weight to: all recorded ones are zero".into(),
             ));
         }
+        let mean = Mean {
+            value: &self.sums[0][0] * Scale(over),
+            memory: self.counts[0] as f64 / self.sequences.max(1) as f64,
+        };
+        let mut gamma: Vec<Mat<f64>> =
+            (0..self.products.len()).map(|lag| self.autocovariance(lag, &mean.value)).collect();
         for i in 0..k {
             gamma[0][(i, i)] += NOISE * power;
         }
         let (mut forward, mut backward): (Vec<Mat<f64>>, Vec<Mat<f64>>) = (Vec::new(), Vec::new());
         let (mut v, mut w) = (gamma[0].clone(), gamma[0].clone());
-        let mut found = vec![Autoregression::new(&forward, &v)?];
+        let mut found = vec![Autoregression::new(&forward, &v, &mean)?];
         for next in 1..gamma.len() {
             let mut delta = gamma[next].clone();
             for (j, phi) in forward.iter().enumerate() {
@@ -92,30 +113,49 @@ impl Moments {
             (forward, backward) = (longer(&forward, &backward, &last), longer(&backward, &forward, &first));
             v -= product(last.as_ref(), delta.transpose());
             w -= product(first.as_ref(), delta.as_ref());
-            found.push(Autoregression::new(&forward, &v)?);
+            found.push(Autoregression::new(&forward, &v, &mean)?);
         }
         Ok(found)
     }
+
+    /// `sum (u_{t+j} - m) (u_t - m)^T`, over the number of all steps.
+    fn autocovariance(&self, lag: usize, mean: &Col<f64>) -> Mat<f64> {
+        let [later, earlier] = &self.sums[lag];
+        let (steps, count) = (self.counts[0].max(1) as f64, self.counts[lag] as f64);
+        let k = mean.nrows();
+        Mat::from_fn(k, k, |i, j| {
+            let about_zero = self.products[lag][(i, j)];
+            (about_zero - mean[i] * earlier[j] - later[i] * mean[j] + count * mean[i] * mean[j]) / steps
+        })
+    }
 }
 
-/// A vector autoregression.
+/// The mean of the inputs, and for how many steps it lasts.
+#[derive(Debug, Clone)]
+struct Mean {
+    value: Col<f64>,
+    memory: f64,
+}
+
+/// A vector autoregression about a mean.
 #[derive(Debug, Clone)]
 pub struct Autoregression {
     /// `Phi_1, Phi_2, ...`, [k, k] each.
     coefficients: Vec<Mat<f64>>,
     /// S, lower triangular.
     innovation: Mat<f64>,
+    mean: Mean,
 }
 
 impl Autoregression {
-    fn new(coefficients: &[Mat<f64>], covariance: &Mat<f64>) -> Result<Self> {
-        let symmetric = (covariance + covariance.transpose()) * faer::Scale(0.5);
+    fn new(coefficients: &[Mat<f64>], covariance: &Mat<f64>, mean: &Mean) -> Result<Self> {
+        let symmetric = (covariance + covariance.transpose()) * Scale(0.5);
         let cholesky = symmetric.llt(faer::Side::Lower).map_err(|_| {
             LtiError::Unsupported(
                 "the recorded inputs depend on each other to the last digit: record more of them, or take a lower order".into(),
             )
         })?;
-        Ok(Self { coefficients: coefficients.to_vec(), innovation: cholesky.L().to_owned() })
+        Ok(Self { coefficients: coefficients.to_vec(), innovation: cholesky.L().to_owned(), mean: mean.clone() })
     }
 
     /// The number p of steps it looks back.
@@ -123,7 +163,13 @@ impl Autoregression {
         self.coefficients.len()
     }
 
-    /// The system from white noise of unit covariance to the inputs: `p k` states, k inputs and outputs.
+    /// The mean m, [k].
+    pub fn mean(&self) -> &Col<f64> {
+        &self.mean.value
+    }
+
+    /// The system from white noise of unit covariance to the inputs: `p k + 1` states, k + 1 inputs and k outputs; a state and an input
+    /// less without a mean.
     ///
     /// # Errors
     /// Rounding has put a pole onto the unit circle.
@@ -137,7 +183,20 @@ impl Autoregression {
         let shift = Mat::from_fn(p.saturating_sub(1) * k, p * k, |i, j| f64::from(u8::from(i == j)));
         let a = if p == 0 { Mat::zeros(0, 0) } else { above(c.as_ref(), shift.as_ref()) };
         let b = Mat::from_fn(p * k, k, |i, j| if i < k { self.innovation[(i, j)] } else { 0.0 });
-        LinearSystem::new(StateMatrix::Dense(a), b, c, Some(self.innovation.clone()))
+        if self.mean.value.norm_max() == 0.0 {
+            return LinearSystem::new(StateMatrix::Dense(a), b, c, Some(self.innovation.clone()));
+        }
+        let rho = (-1.0 / self.mean.memory).exp();
+        // sqrt(1 - rho^2)
+        let drive = (-(-2.0 / self.mean.memory).exp_m1()).sqrt();
+        let one = |value: f64| Mat::from_fn(1, 1, |_, _| value);
+        let mean = |factor: f64| Mat::from_fn(k, 1, |i, _| factor * self.mean.value[i]);
+        LinearSystem::new(
+            StateMatrix::Dense(block_diagonal(a.as_ref(), one(rho).as_ref())),
+            block_diagonal(b.as_ref(), one(drive).as_ref()),
+            beside(c.as_ref(), mean(rho).as_ref()),
+            Some(beside(self.innovation.as_ref(), mean(drive).as_ref())),
+        )
     }
 
     /// Gaussian log-likelihood of a sequence [T, k] from step `from` on, and the number of steps it is the sum of. `from` is at least the
@@ -155,9 +214,10 @@ impl Autoregression {
         if steps == 0 {
             return Ok((0.0, 0));
         }
-        let mut residual = sequence.subrows(from, steps).to_owned();
+        let centred = Mat::from_fn(sequence.nrows(), k, |t, i| sequence[(t, i)] - self.mean.value[i]);
+        let mut residual = centred.subrows(from, steps).to_owned();
         for (j, phi) in self.coefficients.iter().enumerate() {
-            residual -= product(sequence.subrows(from - 1 - j, steps), phi.transpose());
+            residual -= product(centred.subrows(from - 1 - j, steps), phi.transpose());
         }
         // S^-1 e, whose squares add up.
         let white = self.innovation.partial_piv_lu().solve(residual.transpose());
@@ -250,17 +310,23 @@ mod tests {
         moments.add(data.as_ref()).unwrap();
         for model in moments.autoregressions().unwrap() {
             let system = model.system().unwrap();
-            assert!(system.states() == 0 || system.spectral_radius().unwrap() < 1.0);
-            if system.states() == 0 {
-                continue;
-            }
-            let p = GramianFactors::analytic(&system).unwrap().controllability();
-            // The state is made of inputs: its covariance is a block Toeplitz matrix of the autocovariances.
-            for lag in 0..model.order() {
-                let expected = &moments.products[lag] * faer::Scale(1.0 / 300.0);
-                let found = p.submatrix(0, 2 * lag, 2, 2);
+            assert!(system.spectral_radius().unwrap() < 1.0);
+            let off = |i: usize| (model.mean()[i] - data.col(i).iter().sum::<f64>() / 300.0).abs();
+            assert!(off(0) < 1e-12 && off(1) < 1e-12);
+            let (p, k) = (model.order(), 2);
+            let covariance = GramianFactors::analytic(&system).unwrap().controllability();
+            // The state is made of inputs: its covariance is a block Toeplitz matrix of the autocovariances, and that of the mean 1.
+            assert_eq!(system.states(), p * k + 1);
+            assert!((covariance[(p * k, p * k)] - 1.0).abs() < 1e-12);
+            for lag in 0..p {
+                let expected = moments.autocovariance(lag, model.mean());
+                let found = covariance.submatrix(0, 2 * lag, 2, 2);
                 assert!((found - &expected).norm_l2() < 1e-6 * expected.norm_l2(), "{lag}: {found:?} {expected:?}");
             }
+            // The mean square of the outputs is the recorded one, about zero.
+            let squares = crate::norms::h2_norm(&system).unwrap().powi(2);
+            let recorded = (moments.products[0][(0, 0)] + moments.products[0][(1, 1)]) / 300.0;
+            assert!((squares / recorded - 1.0).abs() < 1e-6, "{squares} {recorded}");
         }
     }
 

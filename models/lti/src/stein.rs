@@ -56,6 +56,32 @@ impl Powers {
     pub fn transposed_sylvester(&self, r: MatRef<'_, f64>, f: MatRef<'_, f64>) -> Mat<f64> {
         solve(self.0.iter().map(Mat::transpose), r, f)
     }
+
+    /// The solution of `A X F^T - X + R = 0`, [d, k], from the powers of F as well.
+    pub fn sylvester_with(&self, r: MatRef<'_, f64>, f: &Self) -> Mat<f64> {
+        solve_known(self.0.iter().map(Mat::as_ref), r, f.0.iter().map(Mat::transpose))
+    }
+
+    /// The solution of `A^T X F - X + R = 0`, from the powers of F as well.
+    pub fn transposed_sylvester_with(&self, r: MatRef<'_, f64>, f: &Self) -> Mat<f64> {
+        solve_known(self.0.iter().map(Mat::transpose), r, f.0.iter().map(Mat::as_ref))
+    }
+}
+
+/// Ends with the shorter of both lists of powers: nothing is left of the next product.
+fn solve_known<'a>(
+    left: impl Iterator<Item = MatRef<'a, f64>>,
+    r: MatRef<'_, f64>,
+    right: impl Iterator<Item = MatRef<'a, f64>>,
+) -> Mat<f64> {
+    let mut x = r.to_owned();
+    if x.nrows() == 0 || x.ncols() == 0 {
+        return x;
+    }
+    for (left, right) in left.zip(right) {
+        x += product(product(left, x.as_ref()).as_ref(), right);
+    }
+    x
 }
 
 fn solve<'a>(powers: impl Iterator<Item = MatRef<'a, f64>>, r: MatRef<'_, f64>, f: MatRef<'_, f64>) -> Mat<f64> {
@@ -126,6 +152,11 @@ mod tests {
         let x = powers.sylvester(b.as_ref(), f.as_ref());
         assert!((&a * &x * &f - &x + &b).norm_l2() < 1e-14 * x.norm_l2());
         let x = powers.transposed_sylvester(b.as_ref(), f.as_ref());
+        assert!((a.transpose() * &x * &f - &x + &b).norm_l2() < 1e-14 * x.norm_l2());
+        let others = Powers::of(f.as_ref());
+        let x = powers.sylvester_with(b.as_ref(), &others);
+        assert!((&a * &x * f.transpose() - &x + &b).norm_l2() < 1e-14 * x.norm_l2());
+        let x = powers.transposed_sylvester_with(b.as_ref(), &others);
         assert!((a.transpose() * &x * &f - &x + &b).norm_l2() < 1e-14 * x.norm_l2());
         assert_eq!(powers.sylvester(Mat::zeros(4, 0).as_ref(), Mat::zeros(0, 0).as_ref()).ncols(), 0);
     }

@@ -5,6 +5,7 @@ use super::options::{Gramians, ReduceError, Result};
 use faer::{Mat, MatRef};
 use hankel_lti::certificate::{Claim, SystemCertificate};
 use hankel_lti::modal::to_modal;
+use hankel_lti::weighted::Emphasis;
 use hankel_lti::{
     GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix, methods, reduce,
 };
@@ -115,6 +116,18 @@ fn reduce_to(
             Some(gramians.spectrum.clone())
         }
     };
+    if let (true, Some(weighting)) = (method == methods::h2::METHOD, layer.weighting.as_ref())
+        && let (Some(weighted), Emphasis::Weights(weights)) = (&weighting.gramians, &weighting.emphasis)
+    {
+        if layer.continuous.is_some() {
+            return Err(LtiError::Unsupported(
+                "the bilinear map does not keep H2 norms under weights, so that method h2 cannot lower them in continuous \
+                 time: use another method, or --gramians analytic, with which weights only measure"
+                    .into(),
+            ));
+        }
+        return methods::weighted_h2::reduce_weighted(system, &layer.spectrum, weighted, weights, order);
+    }
     if let Some(continuous) = layer.continuous.as_ref().filter(|_| method == methods::h2::METHOD) {
         return methods::h2::reduce_continuous(system, continuous, &layer.spectrum, order);
     }

@@ -96,7 +96,7 @@ fn reduce<'py>(
     let rule = rules.into_iter().flatten().next().unwrap_or_default();
     let plant = plant_of(&system)?;
     let weights = weights_of(&plant, weight.as_ref(), output_weight.as_ref())?;
-    let weighted = !weights.is_empty() && !method.is_for_analytic_gramians();
+    let weighted = !weights.is_empty() && method.takes_weights();
     let gramians = if weighted { Gramians::Weighted } else { Gramians::Analytic };
     let options = ReduceOptions { method, orders: OrderChoice::PerLayer(rule), gramians, ..ReduceOptions::default() };
     let compute = || -> Result<_, ReduceError> {

@@ -170,7 +170,8 @@ fn weights_are_fitted_to_what_an_adapter_reads() {
     let adapter = HrmAdapterFile::load(&place.path("run/adapters/hrm")).unwrap();
     for layer in &adapter.layers {
         let weight = weights.of(&layer.label()).unwrap();
-        assert_eq!((weight.outputs(), weight.inputs()), (layer.width, layer.state_dim));
+        // The mean has an input of its own.
+        assert_eq!((weight.outputs(), weight.inputs()), (layer.width, layer.state_dim + 1));
         assert!(weight.spectral_radius().unwrap() < 1.0);
     }
     record("none", "none.safetensors", "20").refused(&["none", "no inputs to record"]);
@@ -286,7 +287,7 @@ fn an_interrupted_evaluation_prints_what_is_finished() {
     place.fit(TINY, "run", &[]);
     place.run(&["eval", "run", "--sequences", "0"]).refused(&["--sequences"]);
     let config = fs::read_to_string(place.path("run/config.toml")).unwrap();
-    let more = config.replace("validation_sequences = 16", "validation_sequences = 3000");
+    let more = config.replace("validation_sequences = 16", "validation_sequences = 15000");
     assert!(config != more);
     place.write("run/config.toml", more);
     let mut command = place.command(&["eval", "run", "--adapter", "hrm", "--adapter", "none", "--expect", "loss<=0"]);
@@ -303,7 +304,7 @@ fn an_interrupted_evaluation_prints_what_is_finished() {
     assert!(line.contains("interrupted while `none` was evaluated") && !line.contains("saving"), "{line}");
     let printed = String::from_utf8(finished.stdout).unwrap();
     assert!(
-        printed.starts_with("hrm ") && printed.contains("3000 sequences") && !printed.contains("none"),
+        printed.starts_with("hrm ") && printed.contains("15000 sequences") && !printed.contains("none"),
         "{printed}"
     );
 }

@@ -9,7 +9,7 @@
 //! A. Varga, Proc. IEEE CDC 1991. Bound of balanced truncation. SLICOT: AB09AD with JOB = 'N'; pyMOR: `BTReductor` with
 //! projection `bfsr`.
 
-use super::{Bound, Definition, Method, Reduced, project};
+use super::{Accepts, Bound, Definition, Method, Reduced, project};
 use crate::linalg::product;
 use crate::{HankelSpectrum, LinearSystem, LtiError, Result};
 use faer::linalg::solvers::Solve;
@@ -19,7 +19,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "bfsr",
     summary: "Balancing-free square root: the same system, better conditioned on the way (Glover bound)",
     bound: Bound::HankelSingularValues,
-    analytic_only: false,
+    gramians: Accepts::Any,
     direct_term: false,
     reduce,
 });

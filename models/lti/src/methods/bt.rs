@@ -10,7 +10,7 @@
 //! in discrete time U. M. Al-Saggaf and G. F. Franklin, IEEE TAC 32 (1987)). SLICOT: AB09AD with JOB = 'B'; MATLAB: `balred`;
 //! pyMOR: `BTReductor`.
 
-use super::{Bound, Definition, Method, Reduced, project};
+use super::{Accepts, Bound, Definition, Method, Reduced, project};
 use crate::{HankelSpectrum, LinearSystem, Result};
 
 /// Balanced truncation, the default.
@@ -18,7 +18,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "bt",
     summary: "Square-root balanced truncation (Glover bound)",
     bound: Bound::HankelSingularValues,
-    analytic_only: false,
+    gramians: Accepts::Any,
     direct_term: false,
     reduce,
 });

@@ -9,7 +9,7 @@
 //! (A. P. Padhy, F. Camacho and S. Mukhopadhyay, ICLR 2026). Error at most the sum of the discarded H-infinity norms.
 
 use super::modal::{self, mode_gains};
-use super::{Bound, Definition, Method, Reduced};
+use super::{Accepts, Bound, Definition, Method, Reduced};
 use crate::norms::h2_norm;
 use crate::{HankelSpectrum, LinearSystem, Mode, Result, StateMatrix};
 
@@ -18,7 +18,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "energy",
     summary: "Keep the modes of the most impulse response energy as they are (sum of the dropped gains as bound)",
     bound: Bound::Modes,
-    analytic_only: false,
+    gramians: Accepts::Any,
     direct_term: false,
     reduce,
 });

@@ -16,7 +16,7 @@
 //! matrices; X and Y, which are blocks of Gramians, are still those of the images. Since `(z - A_d)^-1 B_d = (rate - i omega) / sqrt(2 rate)
 //! (i omega - A)^-1 B`, the H2 norm of a strictly proper `(A, B, C)` is that of the image `(A_d, B_d, C)` with C left as it is.
 
-use super::{Bound, Definition, Method, Projection, Reduced, bt, project};
+use super::{Accepts, Bound, Definition, Method, Projection, Reduced, bt, project};
 use crate::continuous::Continuous;
 use crate::linalg::{compress_columns, product};
 use crate::norms::h2_norm;
@@ -30,7 +30,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "h2",
     summary: "Least error in the H2 norm (mean square under white noise), from bt on; never above bt's (no H-infinity bound)",
     bound: Bound::None,
-    analytic_only: true,
+    gramians: Accepts::AnalyticOrWeighted,
     direct_term: false,
     reduce,
 });

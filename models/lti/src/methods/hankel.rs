@@ -16,7 +16,7 @@
 //! the system as it is makes the H-infinity error at most `2 (sigma_{r+1} + ... + sigma_d)`: twice Glover's bound for the best
 //! direct term, which cannot be farther from it than that bound (the value at infinity). SLICOT: AB09CD; MATLAB: `hankelmr`.
 
-use super::{Bound, Definition, Method, Reduced};
+use super::{Accepts, Bound, Definition, Method, Reduced};
 use crate::linalg::product;
 use crate::{GramianFactors, HankelSpectrum, LinearSystem, LtiError, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
@@ -28,7 +28,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "hankel",
     summary: "The best approximation in the Hankel norm (Glover bound; Hankel norm error sigma_next)",
     bound: Bound::HankelSingularValues,
-    analytic_only: true,
+    gramians: Accepts::Analytic,
     direct_term: false,
     reduce,
 });

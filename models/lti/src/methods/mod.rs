@@ -9,6 +9,7 @@ pub mod modal;
 mod slow;
 pub mod spa;
 pub mod svd;
+pub mod weighted_h2;
 
 pub(crate) use hankel::sign;
 
@@ -29,10 +30,21 @@ struct Definition {
     name: &'static str,
     summary: &'static str,
     bound: Bound,
-    analytic_only: bool,
+    gramians: Accepts,
     direct_term: bool,
     /// The order is at most the number of states.
     reduce: fn(&LinearSystem, &HankelSpectrum, usize) -> Result<Reduced>,
+}
+
+/// Which Gramians a method can be based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Accepts {
+    /// Any.
+    Any,
+    /// Those over an infinite horizon.
+    Analytic,
+    /// These, and those under weights ([`weighted_h2`]).
+    AnalyticOrWeighted,
 }
 
 /// What guarantees the H-infinity error of a method.
@@ -87,9 +99,9 @@ impl Method {
         self.0.direct_term
     }
 
-    /// Whether the method can only be based on the infinite-horizon Gramians.
-    pub const fn is_for_analytic_gramians(self) -> bool {
-        self.0.analytic_only
+    /// Whether the method lowers the error under weights when it is given any; else they only measure.
+    pub const fn takes_weights(self) -> bool {
+        !matches!(self.0.gramians, Accepts::Analytic)
     }
 
     /// Whether the method can be based on these Gramians.
@@ -97,13 +109,19 @@ impl Method {
     /// # Errors
     /// Says that it cannot.
     pub fn check_gramians(self, source: GramianSource) -> Result<()> {
-        if self.0.analytic_only && source != GramianSource::Analytic {
-            let name = self.name();
-            return Err(LtiError::Unsupported(format!(
-                "method {name} is optimal for the infinite-horizon Gramians only; use bt with other Gramians"
-            )));
+        let accepted = match self.0.gramians {
+            Accepts::Any => true,
+            Accepts::Analytic => source == GramianSource::Analytic,
+            Accepts::AnalyticOrWeighted => matches!(source, GramianSource::Analytic | GramianSource::Weighted),
+        };
+        if accepted {
+            return Ok(());
         }
-        Ok(())
+        let under_weights = if self.takes_weights() { " or under weights" } else { "" };
+        Err(LtiError::Unsupported(format!(
+            "method {} is optimal for the infinite-horizon Gramians{under_weights} only; use bt with other Gramians",
+            self.name()
+        )))
     }
 
     /// Whether the error of a reduction based on these Gramians can have a bound.

@@ -7,7 +7,7 @@
 //! Poles stay what they were. Error at most the sum of the discarded norms, whatever the Gramians. MATLAB: `modalreduce`; pyMOR:
 //! `MTReductor`. A dense A is brought to modal form first.
 
-use super::{Bound, Definition, Method, Projection, Reduced};
+use super::{Accepts, Bound, Definition, Method, Projection, Reduced};
 use crate::linalg::product;
 use crate::modal::to_modal;
 use crate::norms::{FrequencyResponse, hinf_norm};
@@ -19,7 +19,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "modal",
     summary: "Keep the modes with the largest gain as they are (sum of the dropped gains as bound)",
     bound: Bound::Modes,
-    analytic_only: false,
+    gramians: Accepts::Any,
     direct_term: false,
     reduce,
 });

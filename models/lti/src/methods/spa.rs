@@ -9,7 +9,7 @@
 //! It keeps the gain at frequency 0 and makes a direct term. Y. Liu and B. D. O. Anderson, Int. J. Control 50 (1989). Bound of
 //! balanced truncation. SLICOT: AB09BD; MATLAB: `balred` with `StateProjection = 'MatchDC'`.
 
-use super::{Bound, Definition, Method, Reduced};
+use super::{Accepts, Bound, Definition, Method, Reduced};
 use crate::linalg::{above, beside, product};
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
@@ -20,7 +20,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "spa",
     summary: "Singular perturbation: keeps the gain at frequency 0, adds a direct term D (Glover bound)",
     bound: Bound::HankelSingularValues,
-    analytic_only: false,
+    gramians: Accepts::Any,
     direct_term: true,
     reduce,
 });

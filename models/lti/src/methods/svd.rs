@@ -6,7 +6,7 @@
 //!
 //! No error bound, and the reduced system may be unstable: it is here to be compared with.
 
-use super::{Bound, Definition, Method, Reduced, project};
+use super::{Accepts, Bound, Definition, Method, Reduced, project};
 use crate::linalg::{beside, compress_columns};
 use crate::{HankelSpectrum, LinearSystem, LtiError, Result};
 use faer::{Mat, MatRef};
@@ -16,7 +16,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "svd",
     summary: "Singular vectors of B, blind to the dynamics (no guarantee)",
     bound: Bound::None,
-    analytic_only: false,
+    gramians: Accepts::Any,
     direct_term: false,
     reduce,
 });

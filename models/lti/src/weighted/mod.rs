@@ -35,6 +35,7 @@
 //! Control 130 (2008); S. Gugercin and A. C. Antoulas, Int. J. Control 77 (2004).
 
 mod band;
+pub(crate) mod cascade;
 mod energy;
 mod facts;
 

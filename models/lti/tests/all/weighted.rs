@@ -336,6 +336,94 @@ fn the_h2_error_is_never_above_that_of_balanced_truncation() {
     assert!(better > 30, "{better}");
 }
 
+/// `|| W (G - G_r) V ||_2`.
+fn weighted_h2_error(system: &LinearSystem, reduced: &LinearSystem, weights: &Weights) -> f64 {
+    h2_norm(&weights.around(&system.difference(reduced).unwrap()).unwrap()).unwrap()
+}
+
+#[test]
+fn the_weighted_h2_error_is_never_above_that_of_any_start() {
+    let mut better = 0;
+    for seed in 0..60 {
+        let numbers = &mut Numbers(seed);
+        let system = numbers.system(6, 2, 3, 1e-3, seed % 3 == 0);
+        let (_, spectrum) = analysis(&system);
+        let (input, output) = (numbers.system(3, 2, 2, 1e-2, true), numbers.system(2, 3, 2, 1e-2, true));
+        let weights = match seed % 3 {
+            0 => Weights { input: Some(input), output: None },
+            1 => Weights { input: None, output: Some(output) },
+            _ => Weights { input: Some(input), output: Some(output) },
+        };
+        let weighted = Weighted::modified(&system, &spectrum, &weights).unwrap();
+        for order in 0..=weighted.spectrum.rank().min(4) {
+            let reduced =
+                methods::weighted_h2::reduce_weighted(&system, &spectrum, &weighted, &weights, order).unwrap();
+            assert!(reduced.bound.is_none() && reduced.system.spectral_radius().unwrap() < 1.0);
+            assert_eq!((reduced.system.states(), reduced.system.d()), (order, system.d()));
+            let error = weighted_h2_error(&system, &reduced.system, &weights);
+            let start = reduce(&system, &weighted.spectrum, methods::bt::METHOD, order).unwrap().system;
+            let mut starts = vec![weighted_h2_error(&system, &start, &weights)];
+            if let Ok(other) = reduce(&system, &spectrum, methods::h2::METHOD, order) {
+                starts.push(weighted_h2_error(&system, &other.system, &weights));
+            }
+            let least = starts.into_iter().fold(f64::INFINITY, f64::min);
+            // Where all states are kept, both are rounding.
+            let rounding = 1e-12 * h2_norm(&weights.around(&system).unwrap()).unwrap();
+            assert!(error <= least.max(rounding), "{seed}, order {order}: {error} {least}");
+            better += u32::from(error < 0.99 * least);
+        }
+    }
+    assert!(better > 60, "{better}");
+}
+
+#[test]
+fn the_h2_optimum_under_a_weight_that_changes_nothing_is_the_unweighted_one() {
+    let (mut alike, mut all) = (0, 0);
+    for seed in 0..20 {
+        let numbers = &mut Numbers(seed);
+        let system = numbers.system(6, 2, 2, 1e-3, false);
+        let (_, spectrum) = analysis(&system);
+        let identity = LinearSystem::new(
+            StateMatrix::Diagonal(vec![]),
+            Mat::zeros(0, 2),
+            Mat::zeros(2, 0),
+            Some(Mat::identity(2, 2)),
+        );
+        let weights = Weights { input: Some(identity.unwrap()), output: None };
+        let weighted = Weighted::modified(&system, &spectrum, &weights).unwrap();
+        for order in 1..spectrum.rank().min(4) {
+            let plain = reduce(&system, &spectrum, methods::h2::METHOD, order).unwrap().system;
+            let expected = h2_norm(&system.difference(&plain).unwrap()).unwrap();
+            let found = methods::weighted_h2::reduce_weighted(&system, &spectrum, &weighted, &weights, order).unwrap();
+            let error = h2_norm(&system.difference(&found.system).unwrap()).unwrap();
+            // There are several local optima, of which the search from two starts may find a better one.
+            assert!(error <= expected * (1.0 + 1e-12), "{seed} {order}: {error} {expected}");
+            (alike, all) = (alike + u32::from(error > 0.999 * expected), all + 1);
+        }
+    }
+    assert!(10 * alike >= 7 * all, "{alike} of {all}");
+}
+
+#[test]
+fn the_weighted_h2_optimum_does_not_depend_on_coordinates() {
+    for seed in 0..12 {
+        let numbers = &mut Numbers(seed);
+        let system = numbers.system(5, 2, 2, 1e-2, false);
+        let weights = Weights { input: Some(numbers.system(3, 2, 2, 1e-2, true)), output: None };
+        let n = system.states();
+        let t = Mat::<f64>::identity(n, n) + numbers.matrix(n, n) * faer::Scale(0.2);
+        let other = turned(&system, &Mat::from_fn(n, n, |i, j| t[(i, j)] * 2f64.powi([5, -6, 2, 0][i % 4])));
+        let errors = [&system, &other].map(|system| {
+            let (_, spectrum) = analysis(system);
+            let weighted = Weighted::modified(system, &spectrum, &weights).unwrap();
+            let order = spectrum.rank() / 2;
+            let found = methods::weighted_h2::reduce_weighted(system, &spectrum, &weighted, &weights, order).unwrap();
+            weighted_h2_error(system, &found.system, &weights)
+        });
+        assert!((errors[0] - errors[1]).abs() <= 1e-3 * errors[0], "{seed}: {errors:?}");
+    }
+}
+
 #[test]
 fn energy_pruning_keeps_the_most_energy_and_its_bound() {
     // Gain 10 and energy 1 / (1 - 0.9^2) against gain 4 and energy 4^2.
