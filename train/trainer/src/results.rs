@@ -43,6 +43,8 @@ pub mod metric {
     pub const LABEL_SMOOTHED_BITS: &str = "label_smoothed_bits_per_character";
     /// Prefix of accuracies by quarter of the sequence: `accuracy_quarter_1` ... `accuracy_quarter_4`.
     pub const ACCURACY_QUARTER: &str = "accuracy_quarter_";
+    /// Prefix of accuracies over the first targets of every sequence: `accuracy_to_64` over 64 of them.
+    pub const ACCURACY_TO: &str = "accuracy_to_";
 
     /// Whether a larger value of the metric is better (an accuracy, a ROUGE) or a smaller one (a loss, bits).
     pub fn larger_is_better(name: &str) -> bool {

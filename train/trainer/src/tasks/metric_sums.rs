@@ -18,6 +18,8 @@ pub struct MetricSums {
     pairs: Option<PairSums>,
     /// Sum of weights and of correct weights in each quarter of the sequence.
     quarters: [(f64, f64); 4],
+    /// Sum of weights and of correct weights of the first target of every sequence, of the second, the next two, the next four and so on.
+    octaves: Vec<(f64, f64)>,
 }
 
 /// The prediction at one target token.
@@ -40,8 +42,19 @@ impl MetricSums {
     /// Adds a batch; `predictions` holds one entry for each position with a weight above 0, in order.
     pub fn add(&mut self, batch: &Batch, predictions: impl IntoIterator<Item = TokenPrediction>) {
         let targets = batch.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0);
+        let (mut row, mut nth) = (0, 0_usize);
         for ((place, &weight), token) in targets.zip(predictions) {
             let weight = f64::from(weight);
+            if place / batch.length != row {
+                (row, nth) = (place / batch.length, 0);
+            }
+            let octave = (usize::BITS - nth.leading_zeros()) as usize;
+            nth += 1;
+            if self.octaves.len() <= octave {
+                self.octaves.resize(octave + 1, (0.0, 0.0));
+            }
+            let octave = &mut self.octaves[octave];
+            octave.0 += weight;
             let quarter = &mut self.quarters[(place % batch.length) * 4 / batch.length];
             self.loss += weight * token.loss;
             self.weight += weight;
@@ -49,6 +62,7 @@ impl MetricSums {
             if token.predicted == batch.targets[place] {
                 self.correct += weight;
                 quarter.1 += weight;
+                octave.1 += weight;
             }
             if let Some(sum) = &mut self.smoothed {
                 *sum += weight * token.smoothed;
@@ -80,9 +94,24 @@ impl MetricSums {
         if let (Some(sum), Some(more)) = (&mut self.smoothed, behind.smoothed) {
             *sum += more;
         }
+        if self.octaves.len() < behind.octaves.len() {
+            self.octaves.resize(behind.octaves.len(), (0.0, 0.0));
+        }
+        for (octave, more) in self.octaves.iter_mut().zip(&behind.octaves) {
+            *octave = (octave.0 + more.0, octave.1 + more.1);
+        }
         for (quarter, more) in self.quarters.iter_mut().zip(behind.quarters) {
             *quarter = (quarter.0 + more.0, quarter.1 + more.1);
         }
+    }
+
+    /// Accuracy over the first 1, 2, 4, 8 ... targets of every sequence, up to the last of them.
+    pub fn accuracy_to(&self) -> impl Iterator<Item = (usize, f64)> {
+        let sums = self.octaves.iter().scan((0.0, 0.0), |sum: &mut (f64, f64), octave| {
+            *sum = (sum.0 + octave.0, sum.1 + octave.1);
+            Some(*sum)
+        });
+        sums.enumerate().map(|(octave, (weight, correct))| (1 << octave, correct / weight))
     }
 
     /// Mean cross entropy in nats.

@@ -21,6 +21,7 @@ pub(crate) mod selective_copy;
 pub(crate) mod settings;
 pub mod text;
 mod tokenizer;
+pub(crate) mod word_problem;
 
 pub use registry::TaskConfig;
 pub use settings::TokenKind;

@@ -81,6 +81,8 @@ tasks! {
     SelectiveCopy(super::selective_copy::SelectiveCopyConfig),
     /// `kind = "linear-system"`.
     LinearSystem(super::linear_system::LinearSystemConfig),
+    /// `kind = "word-problem"`.
+    WordProblem(super::word_problem::WordProblemConfig),
     /// `kind = "bytes"`.
     Bytes(super::bytes::BytesConfig),
     /// `kind = "maestro"`.
@@ -119,6 +121,11 @@ impl TaskConfig {
     /// Number of tokens that the model reads in a sequence, T.
     pub fn sequence_length(&self) -> usize {
         self.settings().sequence_length()
+    }
+
+    /// The most tokens that the model reads in a sequence of any split.
+    pub fn longest_sequence(&self) -> usize {
+        self.settings().longest_sequence()
     }
 
     /// Size of the vocabulary.

@@ -60,6 +60,11 @@ pub(crate) trait TaskSettings {
     /// Number of tokens that the model reads in a sequence, T.
     fn sequence_length(&self) -> usize;
 
+    /// The most tokens that the model reads in a sequence of any split.
+    fn longest_sequence(&self) -> usize {
+        self.sequence_length()
+    }
+
     /// Size of the vocabulary.
     fn vocabulary(&self) -> usize;
 
