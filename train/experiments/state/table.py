@@ -1,0 +1,98 @@
+"""The table of `words`, by the rule in the `[plan]` of its file.
+
+    train sweep words.toml && train report runs/words-small --results results -o page.html
+    python table.py results/words-small.jsonl
+
+For every group and row: how many seeds are solved, and the accuracies over words of every length, mean and range over seeds. Then Fisher's
+exact tests of the pairs that the plan names, with Holm's correction over those of groups that are complete.
+"""
+
+import json
+import math
+import statistics
+import sys
+from collections import defaultdict
+
+SEEDS = 8
+SOLVED = ("accuracy_to_128", 0.99)
+# Group, the row that should solve more seeds, and the row that should solve fewer.
+PAIRS = [
+    ("z2", "selective-signed", "selective"),
+    ("z2", "selective-signed", "hrm-signed"),
+    ("z2", "householder", "delta"),
+    ("z3", "rotation", "selective-signed"),
+    ("z3", "rotation", "hrm-complex"),
+    ("z3", "rotation", "lora"),
+    ("s3", "householder-2", "rotation"),
+    ("s3", "householder-2", "householder"),
+    ("s3", "householder-2", "delta"),
+    ("s3", "householder-2", "lora"),
+    ("a5", "householder-2", "rotation"),
+    ("s5", "householder-2", "rotation"),
+]
+
+
+def load(path):
+    """Test metrics by group, row and seed, and the numbers of parameters. A row without figures, or a cell that diverged, has none."""
+    figures, parameters = defaultdict(lambda: defaultdict(dict)), {}
+    with open(path) as lines:
+        for cell in map(json.loads, lines):
+            axes = dict(cell["axes"])
+            group = figures[axes["group"]]
+            for row in cell.get("result", {"rows": []})["rows"]:
+                group[row["name"]][axes["seed"]] = (row.get("test") or {"metrics": {}})["metrics"]
+                parameters[row["name"]] = row["parameters"]["adapter"]
+            group[None][axes["seed"]] = {}
+    return figures, parameters
+
+
+def fisher(more, fewer, n):
+    """The probability of at least `more` successes in the first of two samples of `n`, given those of both together."""
+    total, ways = more + fewer, math.comb(2 * n, more + fewer)
+    return sum(math.comb(n, k) * math.comb(n, total - k) for k in range(more, min(n, total) + 1)) / ways
+
+
+def holm(p):
+    order, corrected, largest = sorted(range(len(p)), key=p.__getitem__), [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[i]))
+        corrected[i] = largest
+    return corrected
+
+
+def solved(cells):
+    name, least = SOLVED
+    return sum((metrics.get(name) or 0.0) > least for metrics in cells.values())
+
+
+def span(values):
+    # A figure that is not finite is null.
+    values = [value for value in values if value is not None]
+    return f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})" if values else ""
+
+
+def main():
+    figures, parameters = load(sys.argv[1])
+    lengths = [32, 64, 128, 256, 512]
+    print("| group | row | parameters | seeds | solved | " + " | ".join(f"to {n}" for n in lengths) + " |")
+    print("| --- | --- | --- | --- | --- |" + " --- |" * len(lengths))
+    complete = []
+    for group, rows in figures.items():
+        seeds = len(rows.pop(None))
+        if seeds == SEEDS:
+            complete.append(group)
+        for row, cells in rows.items():
+            spans = [span([metrics.get(f"accuracy_to_{n}") for metrics in cells.values()]) for n in lengths]
+            print(f"| {group} | {row} | {parameters[row]:,} | {seeds} | {solved(cells)} | " + " | ".join(spans) + " |")
+    pairs = [pair for pair in PAIRS if pair[0] in complete]
+    counts = [(solved(figures[group][more]), solved(figures[group][fewer])) for group, more, fewer in pairs]
+    p = [fisher(*count, SEEDS) for count in counts]
+    print("\n| group | more | fewer | solved | p | Holm |\n| --- | --- | --- | --- | --- | --- |")
+    for (group, more, fewer), count, raw, corrected in zip(pairs, counts, p, holm(p)):
+        print(f"| {group} | {more} | {fewer} | {count[0]} to {count[1]} of {SEEDS} | {raw:.2g} | {corrected:.2g} |")
+    for group in figures.keys() - set(complete):
+        print(f"\n{group} is not complete: no conclusion is drawn.")
+
+
+if __name__ == "__main__":
+    main()
