@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from comparisons import conv, load, mistral, nf4, peaks, reduce, step, threads
+from comparisons import conv, load, mistral, nf4, peaks, reduce, smollm2, step, threads
 from harness import FOLDER, Difference, Race, machine, say
 from tables import size
 
@@ -21,6 +21,7 @@ COMPARISONS = {
     "nf4": nf4.run,
     "mistral": mistral.run,
     "reduce": reduce.run,
+    "smollm2": smollm2.run,
     "load": load.run,
     "threads": threads.run,
     "peaks": peaks.run,
@@ -44,6 +45,7 @@ def arguments():
     parser.add_argument("--shapes", type=shape, nargs="+", metavar="BxT", help="for steps: batch x length, 32x512 say")
     parser.add_argument("--program", type=Path, help="our program; built by cargo when not given")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured to FILE, too")
+    parser.add_argument("--gguf", type=Path, metavar="FILE", help="the model of smollm2")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where temporary files go")
     return parser.parse_args()
 

@@ -9,13 +9,15 @@ mod optimizer;
 mod peaks;
 mod protocol;
 mod reduce;
+mod smollm2;
 mod step;
 
 use std::io::{self, BufReader};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match protocol::serve(BufReader::new(io::stdin()), io::stdout()) {
+    let started = hankel_io::memory::start_threads();
+    match started.map_err(Into::into).and_then(|()| protocol::serve(BufReader::new(io::stdin()), io::stdout())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hankel-peers: {error:#}");

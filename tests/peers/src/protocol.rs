@@ -9,7 +9,7 @@
 //!
 //! Files are in the safetensors format. A request that fails is answered by `{"error": ...}`.
 
-use crate::{conv, load, mistral, nf4, peaks, reduce, step};
+use crate::{conv, load, mistral, nf4, peaks, reduce, smollm2, step};
 use anyhow::{Context, Result};
 use hankel_core::Tensor;
 use hankel_models::weights::write_tensors;
@@ -88,6 +88,7 @@ enum Settings {
     Nf4(nf4::Settings),
     Peaks(peaks::Settings),
     Reduce(reduce::Settings),
+    Smollm2(smollm2::Settings),
     Step(step::Settings),
 }
 
@@ -100,6 +101,7 @@ impl Settings {
             Settings::Nf4(settings) => Box::new(nf4::Nf4::new(&settings)?),
             Settings::Peaks(settings) => Box::new(peaks::Peaks::new(&settings)?),
             Settings::Reduce(settings) => Box::new(reduce::Reduction::new(&settings)),
+            Settings::Smollm2(settings) => Box::new(smollm2::Training::new(&settings)?),
             Settings::Step(settings) => Box::new(step::Step::new(&settings)?),
         })
     }
@@ -195,6 +197,7 @@ mod tests {
             json!({"comparison": "nf4", "inputs": 64, "outputs": 6, "rows": 3, "precision": "bf16", "dense": false});
         let block = json!({"comparison": "mistral", "steps": 3, "precision": "f32", "d_model": 64, "d_ff": 64, "heads": 2,
             "kv_heads": 1});
+        let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/gguf/models/llama.q4_1.gguf");
         let directory = folder.path().join("model");
         let load = json!({"comparison": "load", "directory": directory, "layers": 1, "d_model": 64, "d_ff": 32,
             "vocabulary": 4});
@@ -203,6 +206,8 @@ mod tests {
             json!({"comparison": "conv", "batch": 1, "steps": 4, "states": 2, "calls": 2, "scan": "fft"}),
             json!({"comparison": "peaks", "size": 3, "megabytes": 1}),
             json!({"comparison": "reduce", "layers": 2, "states": 3, "width": 4, "order": 1}),
+            json!({"comparison": "smollm2", "model": model, "adapter": "lora", "batch": 2, "steps": 3}),
+            json!({"comparison": "smollm2", "model": model, "adapter": "hrm", "batch": 1, "steps": 3}),
             linear,
             block,
             load,
