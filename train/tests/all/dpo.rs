@@ -129,6 +129,44 @@ fn conversations() {
     assert!((losses(&place, "run")[0] - std::f64::consts::LN_2).abs() < 1e-6);
 }
 
+/// Without roles, conversations are written as the model's own template has them.
+#[test]
+fn messages_are_written_by_the_template_of_the_model() {
+    let place = Place::new();
+    fs::create_dir(place.path("own")).unwrap();
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(golden(&format!("dpo/tokenizer/{file}")), place.path("own").join(file)).unwrap();
+    }
+    place.write(
+        "own/chat_template.jinja",
+        "{% for m in messages %}({{ m.role }}) {{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}\n{% endfor %}\
+         {% if add_generation_prompt %}(assistant) {% endif %}",
+    );
+    let said = |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
+    let record = |i: usize| {
+        let prompt = [said("user", "Hi"), said("assistant", "Yes?"), said("user", &format!("What is {i}?"))];
+        serde_json::json!({"prompt": prompt, "chosen": [said("assistant", "A number.")], "rejected": [said("assistant", "Go.")]})
+            .to_string()
+    };
+    place.write("pairs.jsonl", (0..8).map(record).collect::<Vec<_>>().join("\n"));
+    let text = config("", "", &start())
+        .replace(&golden("dpo/pairs.jsonl"), "pairs.jsonl")
+        .replace(&golden("dpo/tokenizer"), "own")
+        .lines()
+        .filter(|line| !line.starts_with("validation_path"))
+        .collect::<Vec<_>>()
+        .join("\n")
+        .replace("length = 64", "length = 96")
+        .replace("steps = 20", "steps = 2");
+    place.fit(&text, "run", &[]);
+    let shown = place.run(&["fit", "config.toml", "--dry-run"]).stdout;
+    // The prompt as the template begins an answer; the answer and its end are what is learned.
+    assert!(shown.contains("(assistant) Yes?</s>") && shown.contains("(assistant) \u{27e6}A number.</s>"), "{shown}");
+    let rejected = shown.split("the rejected answer").nth(1).unwrap();
+    assert!(rejected.contains("(assistant) \u{27e6}Go.</s>") && !rejected.contains("A number."), "{shown}");
+    assert_eq!(losses(&place, "run").len(), 2);
+}
+
 #[test]
 fn what_cannot_be_compared_is_refused() {
     let place = Place::new();

@@ -40,7 +40,8 @@ fn close(one: &Value, other: &Value, tolerance: f64) {
     }
 }
 
-const KINDS: [&str; 5] = ["lora", "ia3", "selective", "hankel-shared", "state-offset"];
+const KINDS: [&str; 8] =
+    ["lora", "ia3", "selective", "rotation", "householder", "delta", "hankel-shared", "state-offset"];
 
 #[test]
 fn adapters_trained_on_the_cpu_are_evaluated_on_a_gpu() {
@@ -189,6 +190,9 @@ fn every_adapter_trains_as_on_the_cpu() {
         ("adalora", "kind = \"adalora\"\ninit_rank = 3\ntarget_rank = 1\ntinit = 1\ntfinal = 2\ndelta_t = 2"),
         ("ia3", "kind = \"ia3\""),
         ("selective", "kind = \"selective\"\ntruncate = { order = 3 }"),
+        ("rotation", "kind = \"rotation\""),
+        ("householder", "kind = \"householder\"\nreflections = 2"),
+        ("delta", "kind = \"delta\""),
         ("hankel-shared", "kind = \"hankel-shared\""),
         ("state-offset", "kind = \"state-offset\""),
         ("full", "kind = \"full\""),
@@ -379,7 +383,7 @@ fn a_model_in_four_bits_trains_generates_and_computes_the_same() {
 fn lose_the_device() {
     let (Ok(text), Some(gpu)) = (fs::read_to_string("lost.toml"), for_tests()) else { return };
     let (config, _) = Config::load(&text, "lost.toml", &[]).unwrap();
-    let prepared = Prepared::new(&config).unwrap();
+    let prepared = Prepared::within_memory(&config, 1, true).unwrap();
     let (directory, _held) = RunDirectory::begin("lost", Some(Path::new("run"))).unwrap();
     std::thread::spawn(move || {
         while checkpoint::list(Path::new("run/checkpoints")).is_empty() {

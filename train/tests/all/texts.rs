@@ -136,7 +136,7 @@ fn packing_padding_and_parts_give_the_same_losses() {
     for (name, more) in [
         ("packed", &["--set", "task.pack=true"][..]),
         ("one", &["--set", "train.batch_size=4", "--set", "train.accumulation=1"]),
-        ("recompute", &["--set", "backbone.recompute=false", "--set", "task.pack=true"]),
+        ("recompute", &["--set", "backbone.recompute=true", "--set", "task.pack=true"]),
         // Gradients stop at the borders of parts, but every part that has a target has the whole loss.
         ("parts", &["--set", "train.chunk=1000"]),
     ] {

@@ -67,7 +67,7 @@ fn a_run_is_interrupted_on_four_and_resumed_on_one_and_three() {
     let place = with_run_alone(480);
     let mut command = on(&place, 4, &["fit", "config.toml", "--out", "run"]);
     // `mpirun` waits so many seconds, sends SIGTERM, waits again, and kills.
-    command.env("OMPI_MCA_odls_base_sigkill_timeout", "2");
+    command.env("OMPI_MCA_odls_base_sigkill_timeout", "5");
     let child = started(command);
     wait_for(&place, "run", "hrm-step");
     assert!(signal("-INT", child.id()));

@@ -210,7 +210,7 @@ impl Config {
 
     /// The longest sequence of any stage, in tokens.
     pub fn longest(&self) -> usize {
-        self.task.sequence_length().max(self.pretrain_task().sequence_length())
+        self.task.longest_sequence().max(self.pretrain_task().longest_sequence())
     }
 
     fn check(&self, root: &Node) -> Result<Sizes, ConfigError> {
@@ -581,7 +581,7 @@ lr = 2e-4
             ),
             (
                 &["task.kind=dfaa"],
-                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `linear-system`, `bytes`, `maestro`, `text`, `quality`, `qmsum`, `narrativeqa`, `longbench`, \
+                "--set task.kind=dfaa: `task.kind` must be `dfa`, `parity`, `selective-copy`, `linear-system`, `word-problem`, `bytes`, `maestro`, `text`, `quality`, `qmsum`, `narrativeqa`, `longbench`, \
                  `jsonl` or `dpo`, found \"dfaa\"; did you mean `dfa`?",
             ),
             (&["learning_rate=1"], "unknown key `learning_rate`; it is called `lr` here, a key of [train]"),
@@ -680,7 +680,7 @@ lr = 2e-4
         assert_eq!(message, "dir/small.toml:22: `adapter.lora.rank` must be at least 1, found 0");
         let message = load(&SMALL.replace("kind = \"lora\"\n", ""), &[]).unwrap_err();
         assert!(
-            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3`, `selective`, `hankel-shared`, `state-offset`, `full` or `none`"),
+            message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3`, `selective`, `rotation`, `householder`, `delta`, `hankel-shared`, `state-offset`, `full` or `none`"),
             "{message}"
         );
         assert!(load("", &[]).unwrap_err().contains("`task` is missing"));

@@ -9,6 +9,7 @@ use crate::tasks::maestro::MaestroConfig;
 use crate::tasks::parity::{ParityConfig, ParityVariant};
 use crate::tasks::selective_copy::SelectiveCopyConfig;
 use crate::tasks::settings::GeneratedData;
+use crate::tasks::word_problem::WordProblemConfig;
 use hankel_models::adapters::kind;
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
@@ -75,7 +76,14 @@ fn tasks() -> impl Strategy<Value = TaskConfig> {
             })
         },
     );
-    prop_oneof![dfa, parity, copying, systems, bytes, maestro]
+    let words =
+        (sizes(), 0_usize..99, option(200_usize..300)).prop_map(|((length, sequences), first_token, start_token)| {
+            let test_length = length.next_power_of_two();
+            let own =
+                WordProblemConfig { length, test_length, first_token, start_token, ..WordProblemConfig::default() };
+            TaskConfig::WordProblem(WordProblemConfig { sequences, ..own })
+        });
+    prop_oneof![dfa, parity, copying, systems, words, bytes, maestro]
 }
 
 fn training() -> impl Strategy<Value = TrainConfig> {

@@ -19,7 +19,10 @@ fn adapter_keys() -> String {
     let own = |kind: Kind| -> Vec<Key> {
         kind.keys().into_iter().filter(|key| kind.sites() == Sites::Linear || !sites.contains(key)).collect()
     };
-    let mut text = table("Every kind on the stream (`hrm`, `selective`, `hankel-shared`, `state-offset`):", &sites);
+    let mut text = table(
+        "Every kind on the stream (`hrm`, `selective`, `rotation`, `householder`, `delta`, `hankel-shared`, `state-offset`):",
+        &sites,
+    );
     for kind in kinds() {
         if !own(kind).is_empty() {
             text += &table(&format!("`kind = \"{}\"`. {}", kind.name(), kind.about()), &own(kind));

@@ -56,7 +56,7 @@ impl BackboneSnapshot {
             }
             BackboneConfig::Decoder(c) => {
                 let model = Decoder::load(&c.model, c.load_options(device))?;
-                Transformer::Decoder { model, recompute: c.recompute, kept: c.kept() }
+                Transformer::Decoder { model, recompute: c.recompute(), fits: false, kept: c.kept() }
             }
         };
         Self::of(backbone, config.precision, device)
@@ -95,7 +95,8 @@ impl BackboneSnapshot {
     pub fn from_model(directory: &Path, quantize: bool, precision: Precision, device: Device) -> Result<Self> {
         if is_gguf(directory) || model_type(directory)? != "tiny_gpt" {
             let model = Decoder::load(directory, LoadOptions { quantize, device })?;
-            return Self::of(Transformer::Decoder { model, recompute: true, kept: None }, precision, device);
+            let backbone = Transformer::Decoder { model, recompute: None, fits: false, kept: None };
+            return Self::of(backbone, precision, device);
         }
         if quantize {
             bail!("{}: a tiny_gpt is not quantised", directory.display());

@@ -114,7 +114,7 @@ fn stage(
         writeln!(out, "  {what:<40} {:>14} parameters", thousands(count))?;
     }
     let tokens = task.sequence_length() * task.sequences_per_example();
-    let components = estimate(model, settings, tokens, device != Device::Cpu);
+    let components = estimate(training.model(), settings, tokens, device != Device::Cpu);
     for (what, bytes) in &components {
         writeln!(out, "  {what:<40} {:>14}", size(*bytes))?;
     }
@@ -126,6 +126,9 @@ fn stage(
         Device::Cpu => "memory in total, about",
     };
     writeln!(out, "  {name:<40} {:>14}", size(total))?;
+    if let Some(decided) = training.recompute().filter(|_| device == Device::Cpu) {
+        writeln!(out, "  {decided}")?;
+    }
     if let Some(budget) = device.gpu().and_then(|gpu| gpu.memory().budget).filter(|budget| *budget < total) {
         writeln!(out, "  which is more than `gpu_memory`: {}", size(budget))?;
     }

@@ -9,7 +9,9 @@ pub(crate) use needed::{check, check_parameters, own};
 use super::model::Model;
 use super::transformer::Transformer;
 use crate::config::{Keep, TrainConfig};
+use crate::format;
 use hankel_core::{CpuStorage, DType, Device, Tensor};
+use hankel_io::memory::available;
 use hankel_models::Parameter;
 
 /// A component and its bytes.
@@ -57,7 +59,7 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
     let size = element_size(model);
     let at_once = at_once_on(model, settings, length, on_gpu);
     let tokens = at_once as u64 * part(settings, length);
-    let activations = activations(model, tokens);
+    let activations = activations(model, tokens, model.backbone.recomputes(on_gpu));
     // Sums of a tree that wait for their other half: over the batches of a step, and over the slices of one.
     let waiting = |leaves: usize| u64::from(leaves.max(1).next_power_of_two().trailing_zeros());
     let waiting = waiting(settings.accumulation) + waiting(settings.batch_size.div_ceil(at_once));
@@ -96,19 +98,23 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
 const LARGE: u64 = 256 << 20;
 /// Bytes of kept activations of such a slice.
 const SLICE: u64 = 64 << 20;
+/// Tokens of such a slice at least: each decodes weights in blocks anew.
+const SLICE_TOKENS: u64 = 512;
 
 /// Sequences of a batch that go forwards and backwards at once: `train.micro_batch_size`, or all, or, on the CPU, so many that
 /// activations are kept in [`SLICE`] bytes where all of them would take [`LARGE`]. Nothing of the machine counts, so that results
-/// are the same everywhere.
+/// are the same everywhere: where memory decides on computing layers again, they count as kept.
 pub(super) fn at_once(model: &Model, settings: &TrainConfig, length: usize) -> usize {
     at_once_on(model, settings, length, model.backbone.device() != Device::Cpu)
 }
 
 fn at_once_on(model: &Model, settings: &TrainConfig, length: usize, on_gpu: bool) -> usize {
     let batch = settings.batch_size.max(1);
-    let kept = |sequences: u64| activations(model, sequences * part(settings, length)).kept;
+    let recompute = matches!(model.backbone, Transformer::Decoder { recompute: Some(true), .. });
+    let tokens = part(settings, length);
+    let kept = |sequences: u64| activations(model, sequences * tokens, recompute).kept;
     let fitting = || {
-        let fits = (SLICE / kept(1).max(1)).max(1) as usize;
+        let fits = (SLICE / kept(1).max(1)).max(SLICE_TOKENS / tokens.max(1)).max(1) as usize;
         // Slices of equal size, or nearly so.
         batch.div_ceil(batch.div_ceil(fits))
     };
@@ -124,12 +130,37 @@ fn part(settings: &TrainConfig, length: usize) -> u64 {
     settings.chunk.map_or(length, |chunk| chunk.min(length)) as u64
 }
 
-fn activations(model: &Model, tokens: u64) -> Activations {
+/// Decides whether a training of `model` that does not say so computes its layers again, with `processes` of it on this machine, and
+/// says what was decided: on the CPU it keeps what they compute where the step then takes at most half of the memory that there is.
+/// Results are the same.
+pub(super) fn decide(model: &mut Model, settings: &TrainConfig, length: usize, processes: usize) -> Option<String> {
+    let Transformer::Decoder { recompute: None, fits, .. } = &mut model.backbone else { return None };
+    *fits = true;
+    if model.backbone.device() != Device::Cpu {
+        return None;
+    }
+    let bytes = own(&estimate(model, settings, length, false));
+    let available = available();
+    let share = available.as_ref().map_or(u64::MAX, |found| found.bytes / 2 / processes.max(1) as u64);
+    let Transformer::Decoder { fits, .. } = &mut model.backbone else { return None };
+    *fits = bytes <= share;
+    let step = format!("a step that keeps what all layers compute takes about {}", format::bytes(bytes));
+    Some(match available.filter(|_| !*fits) {
+        None => format!("{step}: no layer is computed again in the backward pass"),
+        Some(found) => format!(
+            "{step}, more than half of the {} that are available ({}): layers are computed again in the backward pass",
+            format::bytes(found.bytes),
+            found.limit
+        ),
+    })
+}
+
+fn activations(model: &Model, tokens: u64, recompute: bool) -> Activations {
     let size = element_size(model);
     match &model.backbone {
         Transformer::TinyGpt(backbone) => tiny_gpt::activations(model, backbone, size * tokens),
-        Transformer::Decoder { model: backbone, recompute, kept } => {
-            let layers = decoder::Layers { recompute: *recompute, kept: *kept };
+        Transformer::Decoder { model: backbone, kept, .. } => {
+            let layers = decoder::Layers { recompute, kept: *kept };
             decoder::activations(&model.adapters, backbone.config(), tokens, size, layers)
         }
     }
@@ -146,7 +177,7 @@ pub(super) const MAPPED: &str = "mapped files (pages the system can drop)";
 mod tests {
     use super::*;
     use hankel_models::adapters::{AdapterConfig as Settings, Hrm, HrmConfig, Lora, LoraConfig, Preset};
-    use hankel_models::{AdapterSet, TinyGpt, TinyGptConfig};
+    use hankel_models::{AdapterSet, Backbone as _, TinyGpt, TinyGptConfig};
 
     fn total(settings: &Settings, training: &TrainConfig, length: usize) -> u64 {
         let backbone = TinyGpt::new(&TinyGptConfig::default(), 0).unwrap();
@@ -176,8 +207,8 @@ mod tests {
         let training = |batch_size| TrainConfig { batch_size, ..TrainConfig::default() };
         assert_eq!(at_once(&model, &training(8), 512), 8);
         let size = at_once(&model, &training(32), 1024);
-        assert!(size < 32 && activations(&model, size as u64 * 1024).kept <= SLICE, "{size}");
-        assert!(activations(&model, (size as u64 + 1) * 1024).kept > SLICE || 32 % size == 0, "{size}");
+        assert!(size < 32 && activations(&model, size as u64 * 1024, false).kept <= SLICE, "{size}");
+        assert!(activations(&model, (size as u64 + 1) * 1024, false).kept > SLICE || 32 % size == 0, "{size}");
         // Fewer are run, and fewer are counted.
         let whole = TrainConfig { micro_batch_size: Some(32), ..training(32) };
         assert_eq!(at_once(&model, &whole, 1024), 32);
@@ -185,5 +216,43 @@ mod tests {
         // On a GPU, only what is asked for.
         assert_eq!(at_once_on(&model, &training(32), 1024, true), 32);
         assert_eq!(at_once_on(&model, &TrainConfig { micro_batch_size: Some(5), ..training(32) }, 1024, true), 5);
+    }
+
+    /// A decoder whose step takes a known share of the memory that there is.
+    #[test]
+    fn layers_are_computed_again_where_memory_asks_for_it() {
+        let config = hankel_models::DecoderConfig {
+            vocabulary: 40,
+            layers: 2,
+            d_model: 16,
+            d_ff: 32,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 8,
+            ..hankel_models::DecoderConfig::mistral_7b()
+        };
+        let lora = Settings::linear::<Lora>(&LoraConfig::new(2));
+        let model = |recompute| {
+            let model = hankel_models::Decoder::new(&config, 0).unwrap();
+            let adapters = AdapterSet::new(&lora, &model.placement(), 0).unwrap();
+            Model { backbone: Transformer::Decoder { model, recompute, fits: false, kept: None }, adapters }
+        };
+        let short = TrainConfig { batch_size: 1, ..TrainConfig::default() };
+        // Little memory is asked for, and more than any machine has.
+        for (length, again) in [(8, false), (1 << 42, true)] {
+            let mut undecided = model(None);
+            let said = decide(&mut undecided, &short, length, 2).unwrap();
+            assert_eq!(undecided.backbone.recomputes(false), again, "{said}");
+            assert_eq!(said.contains("layers are computed again"), again, "{said}");
+            assert!(undecided.backbone.recomputes(true), "on a GPU always");
+            // Results do not depend on the decision: neither do slices.
+            let batch = TrainConfig { batch_size: 4096, ..TrainConfig::default() };
+            assert_eq!(at_once(&undecided, &batch, 512), at_once(&model(Some(false)), &batch, 512));
+            for asked in [true, false] {
+                let mut decided = model(Some(asked));
+                assert!(decide(&mut decided, &short, length, 2).is_none());
+                assert_eq!(decided.backbone.recomputes(false), asked);
+            }
+        }
     }
 }

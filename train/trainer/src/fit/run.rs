@@ -46,11 +46,11 @@ impl Prepared {
         self.task.data_files().into_iter().chain(pretraining).collect()
     }
 
-    /// Reads data and weights and tries every adapter on.
+    /// Reads data and weights and tries every adapter on, for `processes` of the run on this machine.
     ///
     /// # Errors
     /// Files that are missing, damaged or do not fit.
-    pub fn new(config: &Config) -> Result<Self> {
+    fn new(config: &Config, processes: usize) -> Result<Self> {
         let task = config.task.build()?;
         let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
         let pretrain_task = pretrain_task.map(TaskConfig::build).transpose()?;
@@ -72,12 +72,14 @@ impl Prepared {
         }
         let mut memory = 0;
         for adapter in &config.adapter {
-            let model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
+            let mut model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
             model.free_backbone(&config.backbone, &adapter.method)?;
             if device == Device::Cpu {
                 let length = task.sequence_length();
                 let tokens = length * task.sequences_per_example();
-                memory = memory.max(memory::own(&memory::estimate(&model, config.training_of(adapter), tokens, false)));
+                let settings = config.training_of(adapter);
+                memory::decide(&mut model, settings, tokens, processes);
+                memory = memory.max(memory::own(&memory::estimate(&model, settings, tokens, false)));
             }
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
             if let Some(reduce) = adapter.reduce {
@@ -90,16 +92,17 @@ impl Prepared {
         Ok(Prepared { task, pretrain_task, snapshot, seconds, memory })
     }
 
-    /// As [`Prepared::new`], if there is memory for `processes` of the run on this machine; with `force` in any case.
+    /// Reads data and weights and tries every adapter on, if there is memory for `processes` of the run on this machine; with `force`
+    /// in any case.
     ///
     /// # Errors
-    /// As there, and when the run is estimated to take more memory than there is.
+    /// Files that are missing, damaged or do not fit, and when the run is estimated to take more memory than there is.
     pub fn within_memory(config: &Config, processes: usize, force: bool) -> Result<Self> {
         if force {
-            return Self::new(config);
+            return Self::new(config, processes);
         }
         memory::check_parameters(config)?;
-        let prepared = Self::new(config)?;
+        let prepared = Self::new(config, processes)?;
         let held = kilobytes("/proc/self/status", "RssAnon:").unwrap_or(0);
         let processes = processes as u64;
         memory::check(

@@ -46,6 +46,8 @@ pub(super) struct Training<'a> {
     group: &'a Group,
     /// Sequences that go forwards and backwards at once.
     at_once: usize,
+    /// What memory decided about computing layers again.
+    recompute: Option<String>,
     step: u64,
     unread: PendingMetrics,
     regularization: f64,
@@ -91,12 +93,16 @@ impl<'a> Training<'a> {
         group: &'a Group,
     ) -> Result<Self> {
         let share = group.share(settings.accumulation as u64);
+        let mut model = model.clone();
+        let tokens = task.sequence_length() * task.sequences_per_example();
+        let recompute = memory::decide(&mut model, settings, tokens, group.local_size());
         Ok(Training {
-            trained: trained(model, settings)?,
+            trained: trained(&model, settings)?,
             batches: Batches::new(task, settings, seed).of_share(share),
             group,
-            at_once: memory::at_once(model, settings, task.sequence_length()),
-            model: model.clone(),
+            at_once: memory::at_once(&model, settings, task.sequence_length()),
+            model,
+            recompute,
             task,
             settings,
             seed,
@@ -106,6 +112,11 @@ impl<'a> Training<'a> {
             best: None,
             reduced: None,
         })
+    }
+
+    /// What was decided about computing layers again in the backward pass, where the configuration leaves it to memory.
+    pub(super) fn recompute(&self) -> Option<&str> {
+        self.recompute.as_deref()
     }
 
     /// Adds `weight` times the sum of all layers' Hankel singular values to the loss of every step.
@@ -672,7 +683,7 @@ mod tests {
             let tokens = Tensor::from_vec(y, [n]).unwrap();
             let weights = Tensor::full([n], T::of(1.0));
             let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 26.0 };
-            let loss = cross_entropy(&x, Head { weight: &weight, bias: None }, targets).unwrap();
+            let loss = cross_entropy(&x, Head::new(&weight), targets).unwrap();
             gradients.accumulate(loss.backward().unwrap()).unwrap();
         }
         close::<T>(&golden, "grad_token_mean", gradients.get(&weight).unwrap());

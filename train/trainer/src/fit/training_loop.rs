@@ -49,6 +49,9 @@ impl Stage<'_> {
         let group = session.group;
         let primary = self.task.describe().primary_metric;
         let mut progress = Progress::new(self.name, step, steps, group.size());
+        if let Some(decided) = training.recompute().filter(|_| steps > 0) {
+            progress.note(decided);
+        }
         if session.state.progress.evaluation_due {
             self.evaluate(session, &mut training, &progress, &primary)?;
             if session.state.progress.evaluation_due {

@@ -1,7 +1,7 @@
 //! The backbones that can be configured.
 
 use anyhow::{Result, bail};
-use hankel_core::DType;
+use hankel_core::{DType, Device};
 use hankel_models::{Backbone, Decoder, Pass, StepKey, TinyGpt};
 use std::ops::Deref;
 use std::path::Path;
@@ -15,8 +15,10 @@ pub enum Transformer {
     Decoder {
         /// The model.
         model: Decoder,
-        /// Whether layers are computed again in the backward pass.
-        recompute: bool,
+        /// Whether layers are computed again in the backward pass, where that is said.
+        recompute: Option<bool>,
+        /// Whether there is memory for a step that keeps what all layers compute; it decides where `recompute` does not.
+        fits: bool,
         /// Element type in which their inputs are kept until then; that of the activations when not given.
         kept: Option<DType>,
     },
@@ -36,9 +38,18 @@ impl Deref for Transformer {
 impl Transformer {
     /// A training step's pass.
     pub fn training_pass(&self, key: StepKey) -> Pass<'static> {
+        let recompute = self.recomputes(self.device() != Device::Cpu);
         match *self {
             Transformer::TinyGpt(_) => Pass::training(key),
-            Transformer::Decoder { recompute, kept, .. } => Pass { recompute, kept, ..Pass::training(key) },
+            Transformer::Decoder { kept, .. } => Pass { recompute, kept, ..Pass::training(key) },
+        }
+    }
+
+    /// Whether layers are computed again in the backward pass, on a GPU or in main memory.
+    pub(super) fn recomputes(&self, on_gpu: bool) -> bool {
+        match *self {
+            Transformer::TinyGpt(_) => false,
+            Transformer::Decoder { recompute, fits, .. } => recompute.unwrap_or(on_gpu || !fits),
         }
     }
 

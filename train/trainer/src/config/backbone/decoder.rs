@@ -17,9 +17,10 @@ pub struct DecoderConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantize: Option<Quantize>,
     /// Keep only the input of each layer for the backward pass and compute the layer again there: much less memory for a
-    /// third more time.
-    #[serde(default = "DecoderConfig::default_recompute")]
-    pub recompute: bool,
+    /// third more time. When not given: where a step would else take more than half of the memory that there is, and on a GPU.
+    /// Results are the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recompute: Option<bool>,
     /// Element type in which those inputs are kept: `bf16` is half the memory of long sequences. That of the activations when
     /// not given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,13 +44,14 @@ pub enum Quantize {
 }
 
 impl DecoderConfig {
-    const fn default_recompute() -> bool {
-        true
-    }
-
     /// How the files are read, to `device`.
     pub fn load_options(&self, device: Device) -> LoadOptions {
         LoadOptions { quantize: self.quantize.is_some(), device }
+    }
+
+    /// Whether layers are computed again, where that is said.
+    pub fn recompute(&self) -> Option<bool> {
+        self.recompute.or(self.kept_inputs.map(|_| true))
     }
 
     /// Element type in which the inputs of layers are kept, when it is not that of the activations.
@@ -58,7 +60,7 @@ impl DecoderConfig {
     }
 
     pub(super) fn check(&self, vocabulary: usize, checks: &mut Checks<'_>) -> Option<decoder::DecoderConfig> {
-        checks.require("kept_inputs", self.recompute || self.kept_inputs.is_none(), || {
+        checks.require("kept_inputs", self.recompute != Some(false) || self.kept_inputs.is_none(), || {
             "is for `backbone.recompute = true`, without which more than the inputs of layers is kept".to_owned()
         });
         match decoder::DecoderConfig::load(&self.model) {
