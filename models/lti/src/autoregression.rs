@@ -163,7 +163,7 @@ impl Autoregression {
         self.coefficients.len()
     }
 
-    /// The mean m, [k].
+    /// The mean m, `[k]`.
     pub fn mean(&self) -> &Col<f64> {
         &self.mean.value
     }

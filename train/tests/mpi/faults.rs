@@ -64,10 +64,10 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn a_run_is_interrupted_on_four_and_resumed_on_one_and_three() {
     // Long enough that the run is not over before the request comes.
-    let place = with_run_alone(480);
+    let place = with_run_alone(4000);
     let mut command = on(&place, 4, &["fit", "config.toml", "--out", "run"]);
     // `mpirun` waits so many seconds, sends SIGTERM, waits again, and kills.
-    command.env("OMPI_MCA_odls_base_sigkill_timeout", "5");
+    command.env("OMPI_MCA_odls_base_sigkill_timeout", "3");
     let child = started(command);
     wait_for(&place, "run", "hrm-step");
     assert!(signal("-INT", child.id()));

@@ -7,7 +7,7 @@
 //! The squared H2 norm of an error under white noise behind V is its mean square, which is what a loss that is quadratic near its
 //! minimum charges for; Enns' method and its modifications lower a weighted Hankel norm instead. The first-order conditions are those of
 //! Y. Halevi (IEEE TAC 37 (1992)); interpolatory methods meet them nearly (T. Breiten, C. Beattie and S. Gugercin, Systems & Control
-//! Letters 78 (2015)). Here J is lowered by its gradient, which two Stein equations give ([`Cascade`]): the limited-memory method of Broyden,
+//! Letters 78 (2015)). Here J is lowered by its gradient, which two Stein equations give (`weighted::cascade`): the limited-memory method of Broyden,
 //! Fletcher, Goldfarb and Shanno (J. Nocedal and S. J. Wright, Numerical Optimization, algorithm 7.4), with
 //!
 //! ```text

@@ -14,7 +14,7 @@
 //! generate and counts modulo 2 (R. Grazzi et al., Unlocking state-tracking in linear RNNs through negative eigenvalues, 2024);
 //! products of `r` are every orthogonal map that moves at most `r` directions, rotations with `r` = 2, and do not commute.
 //!
-//! `C S` reads the state as one vector of `h m n` numbers. Steps of a token are steps of [`delta_scan`], of which the last is read.
+//! `C S` reads the state as one vector of `h m n` numbers. Steps of a token are steps of [`delta_scan()`], of which the last is read.
 
 use crate::adapters::kind::Context;
 use crate::adapters::stream::delta::{MOST_HEADS, MOST_STATES, sigmoid, unit};
