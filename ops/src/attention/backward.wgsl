@@ -22,12 +22,6 @@ override KEYS: bool;
 @group(0) @binding(7) var<storage, read_write> second_out: array<f32>;
 
 // tanh, to the last digits also where the language allows 1e-5.
-fn capped(s: f32) -> f32 {
-    if p.cap == 0.0 { return s; }
-    let e = exp(-2.0 * abs(s) / p.cap);
-    return sign(s) * p.cap * (1.0 - e) / (1.0 + e);
-}
-
 const TILE = 32u;
 const PIECE = 16u;
 const MOST = 16u;
@@ -104,7 +98,7 @@ fn tile(batch: u32, head: u32, kv_head: u32, query: u32, key: u32, lane: u32) {
             var weight = 0.0;
             var slope = 0.0;
             if seen {
-                let score = capped(p.scale * s[j][i]);
+                let score = soft_cap(p.scale * s[j][i], p.cap);
                 weight = exp(score - lse[of_row]);
                 slope = p.scale * weight * (t[j][i] - sums[of_row]);
                 if p.cap != 0.0 { slope *= 1.0 - (score / p.cap) * (score / p.cap); }

@@ -18,12 +18,6 @@ override HEAD_DIM: u32;
 @group(0) @binding(4) var<storage, read_write> lse: array<f32>;
 
 // tanh, to the last digits also where the language allows 1e-5.
-fn capped(s: f32) -> f32 {
-    if p.cap == 0.0 { return s; }
-    let e = exp(-2.0 * abs(s) / p.cap);
-    return sign(s) * p.cap * (1.0 - e) / (1.0 + e);
-}
-
 const TILE = 32u;
 const PIECE = 16u;
 // Elements of the output that a lane has of a row: heads of at most 256.
@@ -85,7 +79,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let position = p.offset + first + y + 16u * i;
                 let at = key + x + 16u * j;
                 let seen = at <= position && at < p.keys && (p.window == 0u || at + p.window > position);
-                scores[(y + 16u * i) * 33u + x + 16u * j] = select(LOWEST, capped(p.scale * s[j][i]), seen);
+                scores[(y + 16u * i) * 33u + x + 16u * j] = select(LOWEST, soft_cap(p.scale * s[j][i], p.cap), seen);
             }
         }
         workgroupBarrier();

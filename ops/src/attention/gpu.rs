@@ -6,10 +6,17 @@ use crate::gpu::{Output, floats};
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{Error, Result, Tensor};
 
-static FORWARD: Kernel = Kernel { name: NAME, source: include_str!("forward.wgsl"), bindings: "rrrww" };
+static FORWARD: Kernel = Kernel {
+    name: NAME,
+    source: concat!(include_str!("../soft_cap.wgsl"), include_str!("forward.wgsl")),
+    bindings: "rrrww",
+};
 static ROW_SUMS: Kernel = Kernel { name: "attention row sums", source: include_str!("row_sums.wgsl"), bindings: "rrw" };
-static BACKWARD: Kernel =
-    Kernel { name: "attention gradient", source: include_str!("backward.wgsl"), bindings: "rrrrrrww" };
+static BACKWARD: Kernel = Kernel {
+    name: "attention gradient",
+    source: concat!(include_str!("../soft_cap.wgsl"), include_str!("backward.wgsl")),
+    bindings: "rrrrrrww",
+};
 
 /// Queries or keys of a workgroup.
 const TILE: usize = 32;

@@ -8,8 +8,16 @@ use crate::linear::gpu::{Epilogue, Left, Right, converted, gemm};
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
 use hankel_core::{Precision, Result, Tensor};
 
-static ROWS: Kernel = Kernel { name: NAME, source: include_str!("rows.wgsl"), bindings: "wrw" };
-static SCORES: Kernel = Kernel { name: "token_scores", source: include_str!("scores.wgsl"), bindings: "rrw" };
+static ROWS: Kernel = Kernel {
+    name: NAME,
+    source: concat!(include_str!("../soft_cap.wgsl"), include_str!("rows.wgsl")),
+    bindings: "wrw",
+};
+static SCORES: Kernel = Kernel {
+    name: "token_scores",
+    source: concat!(include_str!("../soft_cap.wgsl"), include_str!("scores.wgsl")),
+    bindings: "rrw",
+};
 
 /// Logits that exist at once. Each chunk of rows reads the head once, so that they should be hundreds.
 const CHUNK: usize = 1 << 24;

@@ -7,13 +7,7 @@ var<immediate> p: Parameters;
 var<workgroup> values: array<vec2<f32>, 128>;
 var<workgroup> classes_of: array<u32, 128>;
 
-// cap tanh(z / cap), to the last digits also where the language allows 1e-5.
-fn logit(i: u32) -> f32 {
-    let z = logits[i];
-    if p.cap == 0.0 { return z; }
-    let e = exp(-2.0 * abs(z) / p.cap);
-    return sign(z) * p.cap * (1.0 - e) / (1.0 + e);
-}
+fn logit(i: u32) -> f32 { return soft_cap(logits[i], p.cap); }
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {

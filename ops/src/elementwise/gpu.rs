@@ -5,8 +5,11 @@ use crate::gpu::{Output, flag, floats};
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{Result, Tensor};
 
-static MAP: Kernel =
-    Kernel { name: "map", source: concat!(include_str!("circle.wgsl"), include_str!("map.wgsl")), bindings: "rw" };
+static MAP: Kernel = Kernel {
+    name: "map",
+    source: concat!(include_str!("circle.wgsl"), include_str!("../soft_cap.wgsl"), include_str!("map.wgsl")),
+    bindings: "rw",
+};
 static SLOPE: Kernel =
     Kernel { name: "slope", source: concat!(include_str!("circle.wgsl"), include_str!("slope.wgsl")), bindings: "rrw" };
 static ZIP: Kernel = Kernel { name: "zip", source: include_str!("zip.wgsl"), bindings: "rrw" };
