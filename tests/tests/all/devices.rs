@@ -8,7 +8,6 @@ use hankel_ops::{
 };
 use hankel_tests::operators::inputs;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 /// Largest difference from the CPU, relative to the largest value.
 const TOLERANCE: f64 = 1e-5;
@@ -76,8 +75,7 @@ fn operators_agree_with_the_cpu() {
 }
 
 proptest! {
-    // The same cases in every run: what two drivers make of a sum is not a property of the code.
-    #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(hankel_tests::cases(24))]
     #[test]
     fn random_shapes_agree_with_the_cpu(seed in any::<u64>()) {
         if let Some(gpu) = for_tests() {
