@@ -5,6 +5,7 @@ use crate::parameter::{Parameter, Role};
 use crate::pass::Pass;
 use hankel_core::{Random, Result, Tensor};
 use hankel_ops::{Gate, add, add_linear, layer_norm, linear, rms_norm};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `y = x W^T + b`, weight `[out, in]`.
@@ -77,7 +78,7 @@ impl Linear {
 }
 
 /// Which normalisation a block uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
     /// Mean and variance.

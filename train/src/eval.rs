@@ -14,10 +14,10 @@ use hankel_models::weights::hrm_file::layer_label;
 use hankel_models::weights::{AdapterBytes, StateRecord, TRAINED_BACKBONE_FILE, save_weights};
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
-    BackboneSnapshot, FittedWeight, evaluate_and_generate, position_warning, record_gradients, record_inputs,
-    record_states, to_lines,
+    BackboneSnapshot, FittedWeight, check_same, evaluate_and_generate, position_warning, record_gradients,
+    record_inputs, record_states, to_lines,
 };
-use hankel_trainer::parallel::{Group, check_same};
+use hankel_trainer::parallel::Group;
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{Scores, Split};
 use hankel_trainer::run::interrupt::{self, Interrupted};

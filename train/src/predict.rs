@@ -171,7 +171,7 @@ fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
         ensure!(args.prompt.is_none(), "--prompt: {} is a run, whose `task.prompt` is used", model.display());
         let mut config = load_run(model)?;
         args.device.apply(&mut config)?;
-        let prompts = Prompts::of_run(&config, args.max_tokens)?;
+        let prompts = Prompts::of_run(&config.task, args.max_tokens)?;
         let snapshot = BackboneSnapshot::from_run(&config, model)?;
         let adapter = args.adapter.as_ref().map_or(Ok(None), |name| adapters::directory(model, name))?;
         let precision = config.precision.of_products();

@@ -2,10 +2,11 @@
 
 use crate::adapters::{LinearSite, Placement, StreamSite};
 use crate::linear::NormKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How weights are drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Init {
     /// Normal with standard deviation `init_std`; projections into the residual stream divided by sqrt(2 layers).
@@ -15,9 +16,9 @@ pub enum Init {
     Normal,
 }
 
-/// What `config.json` of a `TinyGPT` holds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What `config.json` of a `TinyGPT` holds, all of it, and a run's configuration, as far as it likes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct TinyGptConfig {
     /// Number of blocks.
     pub layers: usize,

@@ -51,8 +51,14 @@ impl TinyGpt {
             let reason = format!("the model type is {:?}, expected {MODEL_TYPE:?}", envelope.model_type);
             return Err(WeightsError::content(&path, reason));
         }
-        let config: TinyGptConfig = serde_json::from_value(serde_json::Value::Object(envelope.config))
-            .map_err(|e| WeightsError::content(&path, e.to_string()))?;
+        let malformed = |e: serde_json::Error| WeightsError::content(&path, e.to_string());
+        let all = serde_json::to_value(TinyGptConfig::default()).map_err(malformed)?;
+        let mut keys = all.as_object().into_iter().flatten().map(|(key, _)| key);
+        if let Some(missing) = keys.find(|key| !envelope.config.contains_key(*key)) {
+            return Err(WeightsError::content(&path, format!("missing field `{missing}`")));
+        }
+        let config: TinyGptConfig =
+            serde_json::from_value(serde_json::Value::Object(envelope.config)).map_err(malformed)?;
         config.check().map_err(|problem| WeightsError::content(&path, problem))?;
         Ok(config)
     }

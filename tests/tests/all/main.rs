@@ -18,5 +18,6 @@ mod lora_fa;
 mod mistral;
 mod model_directories;
 mod models;
+mod modules;
 mod operators;
 mod stories260k;

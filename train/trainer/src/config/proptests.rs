@@ -10,6 +10,7 @@ use crate::tasks::parity::{ParityConfig, ParityVariant};
 use crate::tasks::selective_copy::SelectiveCopyConfig;
 use crate::tasks::settings::GeneratedData;
 use crate::tasks::word_problem::WordProblemConfig;
+use hankel_models::TinyGptConfig as TinyGptModel;
 use hankel_models::adapters::kind;
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
@@ -209,20 +210,40 @@ fn adapters() -> impl Strategy<Value = Vec<AdapterConfig>> {
 fn backbones() -> impl Strategy<Value = BackboneConfig> {
     let sizes = (option(1_usize..9), option(1_usize..9), option(1_usize..99), option(300_usize..2000));
     (sizes, any::<[bool; 5]>(), option(any::<bool>()), 0.0..0.9).prop_map(|(sizes, flags, biases, dropout)| {
-        BackboneConfig::TinyGpt(TinyGptConfig {
-            layers: sizes.0,
-            heads: sizes.1,
-            d_model: sizes.1.map(|heads| 8 * heads),
-            d_ff: sizes.2,
-            context: sizes.3.map(|context| context + 1000),
-            norm: flags[1].then_some(NormKind::RmsNorm),
-            tied_embeddings: biases,
-            biases,
+        let usual = TinyGptModel::default();
+        let model = TinyGptModel {
+            layers: sizes.0.unwrap_or(usual.layers),
+            heads: sizes.1.unwrap_or(usual.heads),
+            d_model: sizes.1.map_or(usual.d_model, |heads| 8 * heads),
+            d_ff: sizes.2.unwrap_or(usual.d_ff),
+            context: sizes.3.map_or(usual.context, |context| context + 1000),
+            norm: if flags[1] { NormKind::RmsNorm } else { usual.norm },
+            tied_embeddings: biases.unwrap_or(usual.tied_embeddings),
+            biases: biases.unwrap_or(usual.biases),
             dropout,
-            init: flags[2].then_some(Init::Normal),
-            init_std: flags[0].then_some(0.1),
+            init: if flags[2] { Init::Normal } else { usual.init },
+            init_std: if flags[0] { 0.1 } else { usual.init_std },
+            ..usual
+        };
+        let given = [
+            ("layers", sizes.0.is_some()),
+            ("heads", sizes.1.is_some()),
+            ("d_model", sizes.1.is_some()),
+            ("d_ff", sizes.2.is_some()),
+            ("context", sizes.3.is_some()),
+            ("norm", flags[1]),
+            ("tied_embeddings", biases.is_some()),
+            ("biases", biases.is_some()),
+            ("dropout", true),
+            ("init", flags[2]),
+            ("init_std", flags[0]),
+        ];
+        let given = |key: &&'static str| given.contains(&(*key, true));
+        BackboneConfig::TinyGpt(TinyGptConfig {
             freeze: flags[3],
             train_head: flags[4],
+            model,
+            given: TinyGptConfig::model_keys().into_iter().filter(given).collect(),
             ..TinyGptConfig::default()
         })
     })

@@ -107,7 +107,7 @@ fn backbone(node: &Node) -> Result<BackboneConfig, ConfigError> {
     })?;
     Ok(match kind {
         "decoder" | "mistral" | "llama" => BackboneConfig::Decoder(read(table, &node.origin, "backbone", &["kind"])?),
-        _ => BackboneConfig::TinyGpt(read(table, &node.origin, "backbone", &["kind"])?),
+        _ => BackboneConfig::TinyGpt(backbone::TinyGptConfig::read(table, &node.origin)?),
     })
 }
 

@@ -53,6 +53,7 @@ fn every_key_and_every_value_is_in_the_documentation() {
     let mut wanted = [
         keys::<TrainConfig>(),
         keys::<TinyGptConfig>(),
+        TinyGptConfig::model_keys().into_iter().map(str::to_owned).collect(),
         keys::<DecoderConfig>(),
         keys::<TruncateConfig>(),
         keys::<Timing>(),

@@ -6,17 +6,13 @@
 use super::probe::{ExactnessConfig, ProbeConfig};
 use super::truncation::{Timing, TruncateConfig};
 use super::{AdapterConfig, Config, DecoderConfig, PlanText, Precision, TinyGptConfig, TrainConfig, backbone, method};
-use crate::settings::de::variants;
+use crate::settings::schema::{Object, properties, table};
 use crate::tasks::TaskConfig;
 use hankel_models::TinyGptConfig as TinyGptSettings;
 use hankel_models::adapters::{Context, Kind, kind};
 use hankel_models::settings::Key;
-use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
-
-type Object = Map<String, Value>;
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
 /// The schema of a configuration file, also of one with a `[sweep]`.
 pub fn schema() -> Value {
@@ -44,7 +40,7 @@ pub fn schema() -> Value {
     );
     described(properties, "task", json!({ "anyOf": tasks }));
     let (tiny, decoders) = backbone::KINDS.split_at(1);
-    let backbones = [tagged(table::<TinyGptConfig>(), tiny, false), tagged(table::<DecoderConfig>(), decoders, true)];
+    let backbones = [tagged(tiny_gpt(), tiny, false), tagged(table::<DecoderConfig>(), decoders, true)];
     described(properties, "backbone", json!({ "oneOf": backbones }));
     described(properties, "pretrain", pretrain.into());
     described(properties, "train", json!({ "$ref": "#/$defs/train" }));
@@ -78,11 +74,6 @@ pub fn schema() -> Value {
     root.into()
 }
 
-/// A value that has a fixed set of names.
-pub fn names<T: DeserializeOwned>(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "enum": variants::<T>() })
-}
-
 /// Something that [`schema`] puts in place.
 pub fn elsewhere(_: &mut SchemaGenerator) -> Schema {
     json_schema!({})
@@ -94,64 +85,16 @@ pub fn precision(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({ "anyOf": [named, { "const": "auto", "description": "The fastest that the device has." }] })
 }
 
-/// The schema of a table, as TOML has it.
-fn table<T: JsonSchema>() -> Object {
-    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    plain(&mut schema);
-    let Value::Object(mut table) = schema else { unreachable!("the schema of a struct is an object") };
-    for key in ["$schema", "title"] {
-        table.remove(key);
-    }
-    table.insert("additionalProperties".into(), false.into());
-    table
-}
-
-fn properties(table: &mut Object) -> &mut Object {
-    let properties = table.entry("properties").or_insert_with(|| json!({}));
-    properties.as_object_mut().expect("properties are an object")
-}
-
-/// TOML has no null, and every key may be given elsewhere.
-fn plain(schema: &mut Value) {
-    match schema {
-        Value::Array(items) => items.iter_mut().for_each(plain),
-        Value::Object(object) => {
-            if object.get("default").is_some_and(Value::is_null) {
-                object.remove("default");
-            }
-            if let Some(Value::Array(types)) = object.get_mut("type") {
-                types.retain(|name| name != "null");
-                if let [only] = &types[..] {
-                    let only = only.clone();
-                    object.insert("type".into(), only);
-                }
-            }
-            if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
-                choices.retain(|choice| choice["type"] != "null");
-                if let [only] = &mut choices[..] {
-                    let only = std::mem::take(only);
-                    object.remove("anyOf");
-                    for (key, value) in only.as_object().into_iter().flatten() {
-                        object.entry(key).or_insert_with(|| value.clone());
-                    }
-                }
-            }
-            if let Some(Value::String(text)) = object.get_mut("description") {
-                *text = text.replace('\n', " ");
-            }
-            // `properties` and the like hold schemas by name, which may be any of these words.
-            if object.get("type").is_none_or(|name| !name.is_object()) {
-                object.retain(|key, value| match key.as_str() {
-                    "format" => !value.is_string(),
-                    "required" => !value.is_array(),
-                    _ => true,
-                });
-            }
-            object.values_mut().for_each(plain);
+/// `[backbone]` of a `TinyGPT`: what the model's settings default to depends on its files.
+fn tiny_gpt() -> Object {
+    let (mut own, mut model) = (table::<TinyGptConfig>(), table::<TinyGptSettings>());
+    for key in TinyGptConfig::model_keys() {
+        if let Some(Value::Object(mut setting)) = properties(&mut model).remove(key) {
+            setting.remove("default");
+            properties(&mut own).insert(key.to_owned(), setting.into());
         }
-        _ => {}
     }
+    own
 }
 
 /// The schema of a table of one of `kinds`.
@@ -180,11 +123,6 @@ fn table_of(make: fn() -> Value) -> Object {
         Value::Object(table) => table,
         _ => Object::new(),
     }
-}
-
-/// The schema of a settings type, to be called by the registry of tasks.
-pub fn of<T: JsonSchema>() -> Value {
-    table::<T>().into()
 }
 
 /// One `[[adapter]]` of a kind.

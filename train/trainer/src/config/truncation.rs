@@ -1,8 +1,8 @@
 //! `truncate` and `reduce`: a rule of truncation, at the end of a training or in the middle of it.
 
-use super::schema::names;
 use super::training::TrainConfig;
 use crate::settings::check::Checks;
+use crate::settings::schema::names;
 use hankel_models::lti::{Method, OrderRule};
 use hankel_models::reduce::OrderChoice;
 use schemars::JsonSchema;

@@ -14,12 +14,12 @@ pub fn config(config: &Config) -> String {
         root.insert("gpu_memory".into(), memory.into());
     }
     root.insert("precision".into(), value(&config.precision));
-    root.insert("task".into(), tagged_table(config.task.kind(), config.task.to_table()).into());
+    root.insert("task".into(), tagged(config.task.kind(), config.task.to_table()).into());
     root.insert("backbone".into(), backbone(&config.backbone).into());
     if let Some(pretrain) = &config.pretrain {
         let mut table = fields(&pretrain.train);
         if let Some(own) = &pretrain.task {
-            table.insert("task".into(), tagged_table(own.kind(), own.to_table()).into());
+            table.insert("task".into(), tagged(own.kind(), own.to_table()).into());
         }
         root.insert("pretrain".into(), table.into());
     }
@@ -30,8 +30,8 @@ pub fn config(config: &Config) -> String {
 
 fn backbone(backbone: &BackboneConfig) -> Table {
     match backbone {
-        BackboneConfig::TinyGpt(c) => tagged(backbone.kind(), c),
-        BackboneConfig::Decoder(c) => tagged(backbone.kind(), c),
+        BackboneConfig::TinyGpt(c) => tagged(backbone.kind(), c.to_table()),
+        BackboneConfig::Decoder(c) => tagged(backbone.kind(), fields(c)),
     }
 }
 
@@ -74,11 +74,7 @@ fn one_or_many<T: Serialize>(table: &mut Table, key: &str, settings: &[T]) {
     table.insert(key.into(), value);
 }
 
-fn tagged<T: Serialize>(kind: &str, settings: &T) -> Table {
-    tagged_table(kind, fields(settings))
-}
-
-fn tagged_table(kind: &str, settings: Table) -> Table {
+fn tagged(kind: &str, settings: Table) -> Table {
     let mut table = Table::new();
     table.insert("kind".into(), kind.into());
     table.extend(settings);

@@ -68,7 +68,7 @@ impl BackboneSnapshot {
     /// As [`BackboneSnapshot::new`].
     pub fn from_directory(config: &Config, directory: &Path) -> Result<Self> {
         let BackboneConfig::TinyGpt(c) = &config.backbone else { return Self::new(config) };
-        let settings = TinyGptConfig { dropout: c.dropout, ..TinyGpt::load_config(directory)? };
+        let settings = TinyGptConfig { dropout: c.model.dropout, ..TinyGpt::load_config(directory)? };
         let device = open_device(&config.device, config.gpu_memory, config.precision)?;
         Self::of(Transformer::TinyGpt(load(directory, &settings)?), config.precision, device)
     }

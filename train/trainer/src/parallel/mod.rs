@@ -1,6 +1,5 @@
 //! Several processes at one training: who does which share, and sums whose bits do not depend on how many there are.
 
-mod fingerprint;
 mod group;
 mod launcher;
 #[cfg(feature = "mpi")]
@@ -11,7 +10,6 @@ mod threads;
 mod transport;
 mod tree;
 
-pub use fingerprint::check_same;
 pub use group::{Group, host, is_muted, of_this_process};
 
 pub(crate) use group::Traffic;

@@ -9,6 +9,7 @@ pub(crate) mod documented;
 pub(crate) mod error;
 mod foreign;
 mod paths;
+pub(crate) mod schema;
 pub(crate) mod tree;
 
 pub use error::{ConfigError, Origin};

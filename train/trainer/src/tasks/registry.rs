@@ -2,10 +2,10 @@
 
 use super::settings::{GeneratedData, TaskSettings, TokenKind};
 use super::{Task, TaskError};
-use crate::config::schema_of;
 use crate::settings::ConfigError;
 use crate::settings::check::Checks;
 use crate::settings::de::{keys, read};
+use crate::settings::schema;
 use crate::settings::tree::Node;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -31,10 +31,10 @@ macro_rules! tasks {
             pub(crate) fn schemas<R>(
                 make: impl Fn(fn() -> Value, Option<fn() -> Value>) -> R,
             ) -> Vec<(Vec<&'static str>, R)> {
-                let common = |generated: bool| generated.then_some(schema_of::<GeneratedData> as fn() -> Value);
+                let common = |generated: bool| generated.then_some(schema::of::<GeneratedData> as fn() -> Value);
                 vec![$((
                     <$settings>::KINDS.to_vec(),
-                    make(schema_of::<$settings>, common(<$settings as TaskSettings>::is_generated())),
+                    make(schema::of::<$settings>, common(<$settings as TaskSettings>::is_generated())),
                 )),*]
             }
 

@@ -1,17 +1,18 @@
 //! `kind = "tiny_gpt"`.
 
 use super::Checks;
-use crate::config::schema::names;
-use hankel_models::linear::NormKind;
-use hankel_models::tiny_gpt::Init;
-use hankel_models::{TinyGpt, tiny_gpt};
+use crate::settings::ConfigError;
+use crate::settings::de::{keys, read};
+use crate::settings::error::Origin;
+use crate::settings::tree::Table;
+use hankel_models::TinyGpt;
+use hankel_models::TinyGptConfig as ModelConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// A small GPT with learned positions. Fields left out take the paper's values (4 layers of width 128, 4 heads), or those
-/// of the files at `path`.
+/// A small GPT with learned positions. Settings of the model that are left out take the paper's values (4 layers of width
+/// 128, 4 heads), or those of the files at `path`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinyGptConfig {
@@ -19,30 +20,6 @@ pub struct TinyGptConfig {
     /// when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Number of layers.
-    pub layers: Option<usize>,
-    /// Width of the residual stream.
-    pub d_model: Option<usize>,
-    /// Attention heads.
-    pub heads: Option<usize>,
-    /// Width inside the MLP; 4 d_model when not given.
-    pub d_ff: Option<usize>,
-    /// Number of learned positions; the task's length when not given.
-    pub context: Option<usize>,
-    /// Normalisation.
-    #[schemars(schema_with = "names::<NormKind>")]
-    pub norm: Option<NormKind>,
-    /// Whether the head uses the embedding matrix.
-    pub tied_embeddings: Option<bool>,
-    /// Whether linear layers and norms have biases.
-    pub biases: Option<bool>,
-    /// How random weights are drawn: `gpt2` or `normal`.
-    #[schemars(schema_with = "names::<Init>")]
-    pub init: Option<Init>,
-    /// Standard deviation of random weights.
-    pub init_std: Option<f64>,
-    /// Dropout of embeddings, attention output and MLP output while training.
-    pub dropout: f64,
     /// Whether the backbone is held fixed while adapters are trained. `false` trains it together with the adapter, afresh
     /// for each adapter (the released protocol).
     pub freeze: bool,
@@ -50,56 +27,72 @@ pub struct TinyGptConfig {
     pub train_head: bool,
     /// Whether the embeddings of a frozen backbone are trained with the adapter.
     pub train_embeddings: bool,
+    /// Settings of the model, of which the keys in `given` count.
+    #[serde(skip)]
+    pub model: ModelConfig,
+    /// Keys of `model` that are written; the others follow from the files at `path`, or from the task and the paper.
+    #[serde(skip)]
+    pub given: Vec<&'static str>,
 }
+
+/// Never taken from files.
+const DROPOUT: &str = "dropout";
+/// What files at `path` need not agree with: how weights were drawn is past.
+const FREE: [&str; 3] = [DROPOUT, "init", "init_std"];
 
 impl Default for TinyGptConfig {
     fn default() -> Self {
         TinyGptConfig {
             path: None,
-            layers: None,
-            d_model: None,
-            heads: None,
-            d_ff: None,
-            context: None,
-            norm: None,
-            tied_embeddings: None,
-            biases: None,
-            init: None,
-            init_std: None,
-            dropout: 0.0,
             freeze: true,
             train_head: false,
             train_embeddings: false,
+            model: ModelConfig::default(),
+            given: vec![DROPOUT],
         }
     }
 }
 
 impl TinyGptConfig {
+    /// The keys of the model that a configuration can give: the vocabulary is the task's.
+    pub fn model_keys() -> Vec<&'static str> {
+        keys::<ModelConfig>().into_iter().filter(|key| *key != "vocabulary").collect()
+    }
+
+    /// Reads `[backbone]`.
+    ///
+    /// # Errors
+    /// Names the key and its line.
+    pub(crate) fn read(table: &Table, origin: &Origin) -> Result<Self, ConfigError> {
+        let of_the_model = Self::model_keys();
+        let own: Self = read(table, origin, "backbone", &[&["kind"], &of_the_model[..]].concat())?;
+        let model = read(table, origin, "backbone", &[&["kind"], &keys::<Self>()[..]].concat())?;
+        let given = of_the_model.into_iter().filter(|key| *key == DROPOUT || table.get(key).is_some()).collect();
+        Ok(TinyGptConfig { model, given, ..own })
+    }
+
+    /// As it is written to a file.
+    pub fn to_table(&self) -> toml::Table {
+        const STRUCT: &str = "settings are structs of TOML values";
+        let own = toml::Table::try_from(self).expect(STRUCT);
+        let model = toml::Table::try_from(&self.model).expect(STRUCT);
+        let given = model.into_iter().filter(|(key, _)| self.given.contains(&key.as_str()));
+        own.into_iter().chain(given).collect()
+    }
+
     /// The model's own settings, for a vocabulary and a longest sequence.
     ///
     /// # Errors
     /// The key and the problem, when the files at `path` cannot be read or contradict what is configured.
-    pub fn settings(
-        &self,
-        vocabulary: usize,
-        longest: usize,
-    ) -> Result<tiny_gpt::TinyGptConfig, (&'static str, String)> {
+    pub fn settings(&self, vocabulary: usize, longest: usize) -> Result<ModelConfig, (&'static str, String)> {
+        let model = &self.model;
         let Some(path) = &self.path else {
-            let defaults = tiny_gpt::TinyGptConfig::default();
-            let d_model = self.d_model.unwrap_or(defaults.d_model);
-            return Ok(tiny_gpt::TinyGptConfig {
-                layers: self.layers.unwrap_or(defaults.layers),
-                d_model,
-                heads: self.heads.unwrap_or(defaults.heads),
-                d_ff: self.d_ff.unwrap_or(d_model.saturating_mul(4)),
+            let or = |key, given: usize, default| if self.given.contains(&key) { given } else { default };
+            return Ok(ModelConfig {
                 vocabulary,
-                context: self.context.unwrap_or(longest),
-                norm: self.norm.unwrap_or(defaults.norm),
-                biases: self.biases.unwrap_or(defaults.biases),
-                tied_embeddings: self.tied_embeddings.unwrap_or(defaults.tied_embeddings),
-                dropout: self.dropout,
-                init: self.init.unwrap_or(defaults.init),
-                init_std: self.init_std.unwrap_or(defaults.init_std),
+                d_ff: or("d_ff", model.d_ff, model.d_model.saturating_mul(4)),
+                context: or("context", model.context, longest),
+                ..model.clone()
             });
         };
         let stored = TinyGpt::load_config(&model_directory(path))
@@ -111,45 +104,31 @@ impl TinyGptConfig {
             );
             return Err(("path", problem));
         }
-        agrees("layers", self.layers, stored.layers)?;
-        agrees("d_model", self.d_model, stored.d_model)?;
-        agrees("heads", self.heads, stored.heads)?;
-        agrees("d_ff", self.d_ff, stored.d_ff)?;
-        agrees("context", self.context, stored.context)?;
-        agrees("biases", self.biases, stored.biases)?;
-        agrees("tied_embeddings", self.tied_embeddings, stored.tied_embeddings)?;
-        if self.norm.is_some_and(|norm| norm != stored.norm) {
-            return Err(("norm", format!("differs from that of the model at {}: leave it out", path.display())));
+        let values = |model| serde_json::to_value(model).expect("settings are values of JSON");
+        let (has, asked) = (values(&stored), values(model));
+        match self.given.iter().find(|key| !FREE.contains(key) && has[**key] != asked[**key]) {
+            Some(key) => {
+                let problem = format!("is {}, but the model at `path` has {}: leave it out", asked[*key], has[*key]);
+                Err((key, problem))
+            }
+            None => Ok(ModelConfig { dropout: model.dropout, ..stored }),
         }
-        Ok(tiny_gpt::TinyGptConfig { dropout: self.dropout, ..stored })
     }
 
-    pub(super) fn write_out(&mut self, settings: &tiny_gpt::TinyGptConfig) {
-        self.layers = Some(settings.layers);
-        self.d_model = Some(settings.d_model);
-        self.heads = Some(settings.heads);
-        self.d_ff = Some(settings.d_ff);
-        self.context = Some(settings.context);
-        self.norm = Some(settings.norm);
-        self.tied_embeddings = Some(settings.tied_embeddings);
-        self.biases = Some(settings.biases);
-        self.init = Some(settings.init);
-        self.init_std = Some(settings.init_std);
+    pub(super) fn write_out(&mut self, settings: &ModelConfig) {
+        self.model = settings.clone();
+        self.given = Self::model_keys();
     }
 
-    pub(super) fn check(
-        &self,
-        vocabulary: usize,
-        longest: usize,
-        checks: &mut Checks<'_>,
-    ) -> Option<tiny_gpt::TinyGptConfig> {
-        let sizes = [("layers", self.layers), ("d_model", self.d_model), ("heads", self.heads), ("d_ff", self.d_ff)];
-        for (key, value) in sizes {
-            checks.at_least(key, value.unwrap_or(1), 1);
-            checks.at_most(key, value.unwrap_or(1), 1 << 20);
+    pub(super) fn check(&self, vocabulary: usize, longest: usize, checks: &mut Checks<'_>) -> Option<ModelConfig> {
+        let ModelConfig { layers, d_model, heads, d_ff, dropout, init_std, .. } = self.model;
+        for (key, value) in [("layers", layers), ("d_model", d_model), ("heads", heads), ("d_ff", d_ff)] {
+            checks.at_least(key, value, 1);
+            checks.at_most(key, value, 1 << 20);
         }
-        checks.fraction("dropout", self.dropout);
-        checks.positive("init_std", self.init_std.unwrap_or(1.0));
+        checks.fraction("dropout", dropout);
+        checks.positive("init_std", init_std);
+        let given = |key| self.given.contains(&key);
         let settings = match self.settings(vocabulary, longest) {
             Ok(settings) => settings,
             Err((key, problem)) => {
@@ -165,11 +144,11 @@ impl TinyGptConfig {
         };
         let (width, heads) = (settings.d_model, settings.heads);
         checks.require(
-            if self.heads.is_some() { "heads" } else { "d_model" },
+            if given("heads") { "heads" } else { "d_model" },
             heads > 0 && width.is_multiple_of(heads),
             || format!("does not fit: d_model = {width} cannot be split over {heads} heads"),
         );
-        let key = if self.context.is_some() || self.path.is_none() { "context" } else { "path" };
+        let key = if given("context") || self.path.is_none() { "context" } else { "path" };
         checks.require(key, settings.context >= longest, || {
             let has = if key == "path" { "holds a model with a context of" } else { "is" };
             format!(
@@ -178,19 +157,6 @@ impl TinyGptConfig {
             )
         });
         Some(settings)
-    }
-}
-
-fn agrees<T: PartialEq + Display + Copy>(
-    key: &'static str,
-    given: Option<T>,
-    stored: T,
-) -> Result<(), (&'static str, String)> {
-    match given {
-        Some(given) if given != stored => {
-            Err((key, format!("is {given}, but the model at `path` has {stored}: leave it out")))
-        }
-        _ => Ok(()),
     }
 }
 

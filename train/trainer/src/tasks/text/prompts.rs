@@ -9,7 +9,6 @@ use super::lines::Problems;
 use super::records::each_record;
 use super::render::Renderer;
 use super::template::Template;
-use crate::config::Config;
 use crate::results::DataFile;
 use crate::settings::Paths;
 use crate::tasks::settings::TaskSettings;
@@ -71,9 +70,9 @@ impl Prompts {
     ///
     /// # Errors
     /// When it is of another kind or format, or its tokenizer cannot be used.
-    pub fn of_run(config: &Config, new_tokens: Option<usize>) -> Result<Self, TaskError> {
-        let TaskConfig::Text(task) = &config.task else {
-            let problem = format!("the run's task is {:?}, which has no prompts", config.task.kind());
+    pub fn of_run(task: &TaskConfig, new_tokens: Option<usize>) -> Result<Self, TaskError> {
+        let TaskConfig::Text(task) = task else {
+            let problem = format!("the run's task is {:?}, which has no prompts", task.kind());
             return Err(TaskError::Unusable(problem));
         };
         Self::of_task(task, new_tokens.or(task.max_new_tokens).unwrap_or(DEFAULT_NEW_TOKENS))

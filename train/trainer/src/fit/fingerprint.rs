@@ -1,7 +1,7 @@
 //! Whether all processes train the same: program, configuration, data and weights are compared before anything is written.
 
-use super::group::{Group, host};
 use crate::config::{Config, first_difference, model_directory};
+use crate::parallel::{Group, host};
 use crate::results::DataFile;
 use crate::run::environment;
 use anyhow::{Context, Result, bail};
@@ -227,8 +227,8 @@ fn digest(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::threads::{Network, together};
     use super::*;
+    use crate::parallel::{Network, together};
 
     fn facts(program: &str, config: &str, hash: &str) -> Facts {
         let data = DataFile { path: "d.txt".into(), bytes: 3, sha256: hash.repeat(16) };
