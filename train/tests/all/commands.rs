@@ -1,19 +1,21 @@
 //! The commands on small runs: what they write, print and exit with.
 
-use crate::common::{Finished, Place, TINY};
-use hankel_models::lti::norms::{FrequencyResponse, hinf_norm};
-use hankel_models::reduce::hrm::linear_system;
-use hankel_models::weights::system_file::StoredSystem;
-use hankel_models::weights::{AdapterBytes, HrmAdapterFile, HrmLayerFile, Sensitivities, WeightSet};
-use hankel_trainer::tasks::maestro::events::{Note, decode, quantize, token};
-use hankel_trainer::tasks::maestro::midi;
+use crate::common::Finished;
+use crate::common::Place;
+use crate::common::TINY;
 use std::fs;
 #[cfg(unix)]
-use std::io::{BufRead, BufReader, Read};
+use std::io::BufRead;
 #[cfg(unix)]
-use std::process::{Command, Stdio};
+use std::io::BufReader;
+#[cfg(unix)]
+use std::io::Read;
+#[cfg(unix)]
+use std::process::Command;
+#[cfg(unix)]
+use std::process::Stdio;
 
-fn json(text: &str) -> serde_json::Value {
+pub fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
@@ -77,45 +79,6 @@ fn a_run_leaves_what_it_should() {
 }
 
 #[test]
-fn a_trained_adapter_is_probed_and_measured() {
-    let place = Place::new();
-    let asked = "truncate = { total = 3 }\nprobe = [{ gate = 0.0 }, { gate = 0.5 }, { gate = 1e38 }]\nexactness = { sequences = 3 }";
-    place.fit(&TINY.replace("truncate = { order = 2 }", asked), "run", &[]);
-    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
-    let rows = result["rows"].as_array().unwrap();
-    let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names[..4], ["hrm", "hrm-total-3", "hrm-gate-0", "hrm-gate-0.5"]);
-    // What is too large to compute with leaves figures that are not numbers, and a run that can be read.
-    assert_eq!(rows[4]["validation"]["metrics"]["loss"], serde_json::Value::Null);
-    for again in [&["fit", "--out", "run", "--resume"][..], &["report", "run"], &["export", "run", "--csv"]] {
-        let finished = place.run(again);
-        assert_eq!(finished.code, Some(0), "{again:?}: {}", finished.stderr);
-    }
-    let layer = |row: usize, key: &str| rows[row]["layers"][0][key].as_f64().unwrap();
-    let orders = rows[1]["layers"].as_array().unwrap().iter().map(|layer| layer["order"].as_u64().unwrap());
-    assert_eq!(orders.sum::<u64>(), 3);
-    assert_eq!((&rows[3]["probed_from"], &rows[3]["probe"]), (&"hrm".into(), &"gate = 0.5".into()));
-    assert_eq!((layer(3, "gate"), layer(2, "contribution")), (0.5, 0.0));
-    // Nothing before the first adapter depends on its gate, so what it adds is proportional to it.
-    let ratio = layer(3, "contribution") / layer(0, "contribution") * layer(0, "gate").abs();
-    assert!(layer(0, "contribution") > 0.0 && (ratio - 0.5).abs() < 1e-6, "{ratio}");
-    assert!(rows[0]["validation"]["metrics"]["loss"] != rows[3]["validation"]["metrics"]["loss"]);
-    for layer in rows[0]["layers"].as_array().unwrap() {
-        let exactness = &layer["exactness"];
-        assert_eq!((&exactness["sequences"], &exactness["length"]), (&3.into(), &12.into()));
-        for path in ["sequential", "chunked", "fft"] {
-            let relative = exactness[path]["relative"].as_f64().unwrap();
-            assert!(relative > 0.0 && relative < 1e-5, "{path}: {relative}");
-        }
-    }
-    // The trained gates are still what they were.
-    assert_eq!(
-        place.run(&["eval", "run", "--adapter", "hrm", "--expect", "loss<=hrm+0", "--expect", "loss>=hrm-0"]).code,
-        Some(0)
-    );
-}
-
-#[test]
 fn regularization_lowers_the_singular_values() {
     let place = Place::new();
     let sum = |run: &str, more: &[&str]| {
@@ -132,93 +95,6 @@ fn regularization_lowers_the_singular_values() {
         place.run(&["fit", "config.toml", "--out", "late", "--set", "adapter.hrm.reduce={after_epoch=9,order=2}"]);
     late.refused(&["adapter.hrm", "after_epoch = 9", "12 steps", "truncate"]);
     assert!(!place.path("late").exists());
-}
-
-#[test]
-fn states_are_recorded_on_real_sequences() {
-    let place = Place::new();
-    place.fit(TINY, "run", &[]);
-    let record = |adapter: &str, file: &str| {
-        let more = ["--sequences", "5", "--record-states", file];
-        place.run(&[&["eval", "run", "--adapter", adapter][..], &more].concat())
-    };
-    let finished = record("hrm", "states.safetensors");
-    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert!(finished.stderr.contains("2 layers along 5 sequences of 12 steps"), "{}", finished.stderr);
-    let states = hankel_models::weights::recorded_states(&place.path("states.safetensors")).unwrap();
-    let shapes: Vec<_> = states.iter().map(|(label, s)| (label.as_str(), s.states.nrows(), s.states.ncols())).collect();
-    assert_eq!(shapes, [("layer 0", 60, 4), ("layer 1", 60, 4)]);
-    assert!(states.values().all(|s| s.steps == 12 && s.states.norm_l2() > 0.0));
-    record("none", "none.safetensors").refused(&["none", "not recurrent"]);
-    record("hrm", "states.safetensors").refused(&["states.safetensors", "new file"]);
-    assert!(!place.path("none.safetensors").exists());
-}
-
-#[test]
-fn weights_are_fitted_to_what_an_adapter_reads() {
-    let place = Place::new();
-    place.fit(TINY, "run", &[]);
-    let record = |adapter: &str, file: &str, sequences: &str| {
-        let more = ["--sequences", sequences, "--record-inputs", file];
-        place.run(&[&["eval", "run", "--adapter", adapter][..], &more].concat())
-    };
-    let finished = record("hrm", "weights.safetensors", "20");
-    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert!(finished.stderr.contains("layer 1: autoregression of order"), "{}", finished.stderr);
-    let weights = place.path("weights.safetensors");
-    let (weights, _) = WeightSet::read(&weights, StoredSystem::system).unwrap();
-    let adapter = HrmAdapterFile::load(&place.path("run/adapters/hrm")).unwrap();
-    for layer in &adapter.layers {
-        let weight = weights.of(&layer.label()).unwrap();
-        // The mean has an input of its own.
-        assert_eq!((weight.outputs(), weight.inputs()), (layer.width, layer.state_dim + 1));
-        assert!(weight.spectral_radius().unwrap() < 1.0);
-    }
-    record("none", "none.safetensors", "20").refused(&["none", "no inputs to record"]);
-    record("hrm", "weights.safetensors", "20").refused(&["weights.safetensors", "new file"]);
-    record("hrm", "few.safetensors", "3").refused(&["3 sequences are too few"]);
-    assert!(!place.path("none.safetensors").exists() && !place.path("few.safetensors").exists());
-}
-
-/// The sensitivities bound what a change of the adapter does to the loss, to first order.
-#[test]
-fn sensitivities_bound_the_change_of_the_loss() {
-    let place = Place::new();
-    place.fit(TINY, "run", &[]);
-    let record = |adapter: &str, file: &str| {
-        let more = ["--sequences", "16", "--record-gradients", file];
-        place.run(&[&["eval", "run", "--json", "--adapter", adapter][..], &more].concat())
-    };
-    let finished = record("hrm", "run/gradients.json");
-    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert!(finished.stderr.contains("sensitivities of 2 layers on 16 sequences"), "{}", finished.stderr);
-    let loss = |finished: &Finished| {
-        json(&finished.stdout)[0]["scores"]["metrics"]["loss"].as_f64().expect("the loss is among the metrics")
-    };
-    let (sensitivities, _) = Sensitivities::read(&place.path("run")).unwrap();
-    assert!((sensitivities.loss / loss(&finished) - 1.0).abs() < 1e-5, "{}", sensitivities.loss);
-    let folder = place.path("run/adapters/hrm");
-    let adapter = HrmAdapterFile::load(&folder).unwrap();
-    assert_eq!(sensitivities.adapter, AdapterBytes::read(&folder).unwrap().hashes().weights);
-    // A gate that is a little wider changes every layer's transfer function by a share of its norm.
-    let share = 1e-3;
-    let mut changed = adapter.clone();
-    for layer in &mut changed.layers {
-        layer.gate *= 1.0 + share;
-    }
-    changed.save(&place.path("changed")).unwrap();
-    fs::copy(folder.join("trained_backbone.safetensors"), place.path("changed/trained_backbone.safetensors")).unwrap();
-    let norm = |layer: &HrmLayerFile| {
-        let system = linear_system(layer, adapter.config.discretization).unwrap();
-        hinf_norm(&FrequencyResponse::new(&system).unwrap()).unwrap().0.value * layer.gate.abs()
-    };
-    let bound: f64 = adapter.layers.iter().map(|l| sensitivities.of(&l.label()).unwrap() * share * norm(l)).sum();
-    let after = place.run(&["eval", "run", "--json", "--adapter", "changed", "--sequences", "16"]);
-    let change = (loss(&after) - loss(&finished)).abs();
-    assert!(change > 0.0 && change <= 1.1 * bound, "{change} {bound}");
-    record("none", "none.json").refused(&["none", "no gradients to record"]);
-    record("hrm", "run/gradients.json").refused(&["gradients.json", "new file ending in .json"]);
-    assert!(!place.path("none.json").exists());
 }
 
 #[test]
@@ -437,127 +313,6 @@ fn dry_run_tells_and_trains_nothing() {
         assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
     }
     assert!(!place.path("runs").exists());
-}
-
-#[test]
-fn bytes_are_learnt_and_written() {
-    let place = Place::new();
-    let text = "the quick brown fox jumps over the lazy dog. ".repeat(200);
-    place.write("text", &text);
-    let config = r#"
-name = "bytes"
-[task]
-kind = "bytes"
-path = "text"
-length = 24
-train_sequences = 200
-validation_sequences = 10
-test_sequences = 4
-[backbone]
-layers = 1
-d_model = 32
-heads = 2
-context = 32
-[pretrain]
-steps = 150
-batch_size = 16
-lr = 1e-2
-[train]
-steps = 20
-batch_size = 8
-label_smoothing = 0.1
-[[adapter]]
-kind = "none"
-[[adapter]]
-kind = "hrm"
-state_dim = 4
-"#;
-    place.fit(config, "run", &[]);
-    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
-    let metrics = &result["rows"][1]["validation"]["metrics"];
-    let (bits, loss) = (metrics["bits_per_character"].as_f64().unwrap(), metrics["loss"].as_f64().unwrap());
-    assert!((bits - loss / std::f64::consts::LN_2).abs() < 1e-12);
-    assert!(bits < 2.0, "45 bytes over and over are learnt: {bits}");
-    assert!(metrics["label_smoothed_bits_per_character"].as_f64().unwrap() > bits);
-    assert_eq!(result["data"][0]["bytes"], text.len());
-    assert!(result["rows"][0]["training"].is_null());
-    let none = &result["rows"][0]["validation"]["metrics"]["loss"];
-    let pretrained = result["backbone"]["pretrain"]["validation"]["metrics"]["loss"].as_f64().unwrap();
-    // Sums over batches of another size round in another order.
-    assert!((none.as_f64().unwrap() - pretrained).abs() < 1e-12, "the same backbone: {none}, {pretrained}");
-
-    // Longer than the context: the state is rebuilt on the way.
-    let generate = |more: &[&str]| {
-        let mut arguments = vec!["generate", "run", "--adapter", "hrm", "--prompt", "the quick ", "--length", "60"];
-        arguments.extend(more);
-        place.run(&arguments)
-    };
-    let greedy = generate(&["--temperature", "0"]);
-    assert_eq!(greedy.code, Some(0), "{}", greedy.stderr);
-    assert!(greedy.stdout.starts_with("the quick brown fox"), "{}", greedy.stdout);
-    assert_eq!(greedy.stdout.len(), 10 + 60 + 1);
-    let drawn = generate(&["--temperature", "1", "--seed", "5"]);
-    assert_eq!(drawn.stdout, generate(&["--temperature", "1", "--seed", "5"]).stdout);
-    assert_ne!(drawn.stdout, generate(&["--temperature", "1", "--seed", "6"]).stdout);
-    assert_eq!(generate(&["--top-p", "0"]).code, Some(2));
-}
-
-#[test]
-fn performances_are_learnt_and_played() {
-    let place = Place::new();
-    let mut table = "split,midi_filename\n".to_owned();
-    for (index, split) in ["train", "train", "validation"].into_iter().enumerate() {
-        let note = |i: u32| Note { on: 20 * i, off: 20 * i + 20, pitch: 60 + (i % 5) as u8, velocity: 6 };
-        let notes: Vec<Note> = (0..60 + 10 * index as u32).map(note).collect();
-        place.write(&format!("{index}.midi"), midi::write(&notes));
-        table += &[split, ",", &index.to_string(), ".midi\n"].concat();
-    }
-    place.write("maestro.csv", table);
-    let start = TINY.find("[backbone]").unwrap();
-    let config = "name = \"maestro\"\n[task]\nkind = \"maestro\"\npath = \".\"\nlength = 24\ntrain_sequences = 64\n\
-                  validation_sequences = 8\ntest_sequences = 0\n"
-        .to_owned()
-        + &TINY[start..].replace("train_head = true", "freeze = false").replace("steps = 12", "steps = 60");
-    let finished = place.fit(&config, "run", &[]);
-    assert!(finished.stderr.contains("accuracy without learning: order_0 "), "{}", finished.stderr);
-    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
-    let metrics = &result["rows"][0]["validation"]["metrics"];
-    let (bits, loss) = (metrics["bits_per_event"].as_f64().unwrap(), metrics["loss"].as_f64().unwrap());
-    assert!((bits - loss / std::f64::consts::LN_2).abs() < 1e-12 && bits < 8.0, "{bits}");
-    // on, +160ms, +40ms, off, and over again: one event of context is not enough, two are.
-    let baselines = &result["task"]["baselines"];
-    assert!(baselines["order_1"].as_f64().unwrap() < 0.95, "{baselines}");
-    assert!(baselines["order_3"].as_f64().unwrap() > 0.95, "{baselines}");
-    let generate = ["generate", "run", "--adapter", "hrm", "--max-tokens", "30", "--prompt", "velocity6 on60 +160ms"];
-    let play = |more: &[&str]| place.run(&[&generate[..], more].concat());
-    let printed = play(&["--midi", "out.mid"]);
-    assert_eq!(printed.code, Some(0), "{}", printed.stderr);
-    let tokens: Vec<u32> = printed.stdout.split_whitespace().map(|name| token(name).unwrap()).collect();
-    assert_eq!(tokens.len(), 33);
-    let notes = quantize(&midi::read(&fs::read(place.path("out.mid")).unwrap()).unwrap());
-    assert!(notes[0].pitch == 60 && notes == decode(tokens), "{notes:?}");
-    play(&["--midi", "out.mid"]).refused(&["out.mid: this file exists already"]);
-    place.run(&["generate", "run", "--prompt", "on60 on200"]).refused(&["--prompt: \"on200\" is not an event"]);
-    assert!(place.run(&["generate", "run", "--max-tokens", "2"]).stdout.starts_with("velocity6 "));
-}
-
-#[test]
-fn joint_training_begins_afresh_for_every_adapter() {
-    let place = Place::new();
-    let config = TINY.replace("train_head = true", "freeze = false")
-        + "\n[[adapter]]\nkind = \"hrm\"\nname = \"twin\"\nstate_dim = 4\n";
-    place.fit(&config, "run", &[]);
-    let bytes = |name: &str, file: &str| fs::read(place.path("run/adapters").join(name).join(file)).unwrap();
-    for file in ["adapter_model.safetensors", "trained_backbone.safetensors"] {
-        assert!(bytes("hrm", file) == bytes("twin", file), "the same backbone, batches and seed: {file}");
-    }
-    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
-    assert_eq!(result["rows"][0]["parameters"]["frozen"], 0);
-    assert!(result["rows"][0]["parameters"]["backbone"].as_u64().unwrap() > 5000);
-    // Evaluation from the files finds the jointly trained backbone.
-    let again =
-        place.run(&["eval", "run", "--adapter", "hrm", "--expect", "loss<=hrm+1e-6", "--expect", "loss>=hrm-1e-6"]);
-    assert_eq!(again.code, Some(0), "{}", again.stderr);
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! Claims that do not hold.
+
+use crate::common::{adapter, fail, read_certificate, succeed, write_system};
+use hankel_files::HrmAdapterFile;
+use hankel_files::HrmDynamics;
+use hankel_files::arrays::Precision;
+use serde_json::Value;
+use std::fs;
+
+#[test]
+fn false_claims_and_broken_bounds_exit_1_and_name_the_layer() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 8, 10).save(&dir.join("full")).unwrap();
+    succeed(dir, &["reduce", "full", "-o", "small", "--order", "3"]);
+    let path = dir.join("small/certificate.json");
+    let honest = fs::read_to_string(&path).unwrap();
+    let mut certificate: Value = serde_json::from_str(&honest).unwrap();
+    for (key, value) in [("hinf_error", 1e-3), ("error_bound", 1e-3), ("gate", 1.0), ("order", 2.0), ("h2_error", 0.0)]
+    {
+        let kept = certificate["layers"][1][key].clone();
+        certificate["layers"][1][key] = if key == "order" { 2.into() } else { value.into() };
+        fs::write(&path, certificate.to_string()).unwrap();
+        fail(dir, &["verify", "full", "small"], 1, &["layer 1", key]);
+        certificate["layers"][1][key] = kept;
+    }
+    certificate["total"]["hinf_error"] = 0.0.into();
+    fs::write(&path, certificate.to_string()).unwrap();
+    fail(dir, &["verify", "full", "small"], 1, &["total"]);
+
+    // Without a certificate the bound itself is checked: here one layer's output matrix is wrong.
+    fs::remove_file(&path).unwrap();
+    succeed(dir, &["verify", "full", "small"]);
+    let mut wrong = HrmAdapterFile::load(&dir.join("small")).unwrap();
+    wrong.layers[1].c.iter_mut().for_each(|c| *c = -*c);
+    wrong.save(&dir.join("wrong")).unwrap();
+    fail(dir, &["verify", "full", "wrong"], 1, &["layer 1", "exceeds the bound"]);
+}
+
+#[test]
+fn claims_about_the_sum_are_checked_where_there_is_no_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 6, 8).save(&dir.join("full")).unwrap();
+    write_system(&dir.join("full.npz"));
+    for (full, small, certificate) in
+        [("full", "small", "small/certificate.json"), ("full.npz", "small.npz", "small.npz.certificate.json")]
+    {
+        succeed(dir, &["reduce", full, "-o", small, "--order", "2", "--method", "svd"]);
+        let path = dir.join(certificate);
+        let honest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for (key, value) in [("holds", Value::from(true)), ("error_bound", 100.0.into()), ("hinf_error", 0.0.into())] {
+            let mut changed = honest.clone();
+            changed["total"][key] = value;
+            fs::write(&path, changed.to_string()).unwrap();
+            fail(dir, &["verify", full, small], 1, &["total: "]);
+        }
+        let mut changed = honest;
+        changed["layers"][0]["holds"] = true.into();
+        fs::write(&path, changed.to_string()).unwrap();
+        fail(dir, &["verify", full, small], 1, &["claimed to hold"]);
+    }
+}
+
+#[test]
+fn without_a_certificate_there_must_be_a_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_system(&dir.join("full.npz"));
+    succeed(dir, &["reduce", "full.npz", "-o", "small.npz", "--order", "2"]);
+    fs::remove_file(dir.join("small.npz.certificate.json")).unwrap();
+    assert!(succeed(dir, &["verify", "full.npz", "small.npz"]).contains("there is no certificate"));
+    fail(dir, &["verify", "small.npz", "full.npz"], 1, &["4 states", "swapped", "neither a certificate nor a bound"]);
+}
+
+#[test]
+fn a_certificate_about_other_files_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(1, 6, 8).save(&dir.join("full")).unwrap();
+    succeed(dir, &["reduce", "full", "-o", "small", "--order", "3"]);
+    let mut other = adapter(1, 6, 8);
+    other.layers[0].b[0] += 0.5;
+    other.save(&dir.join("other")).unwrap();
+    fail(dir, &["verify", "other", "small"], 2, &["hash", "full", "other"]);
+    let mut changed = HrmAdapterFile::load(&dir.join("small")).unwrap();
+    changed.layers[0].b[0] += 1e-12;
+    fs::copy(dir.join("small/certificate.json"), dir.join("certificate.json")).unwrap();
+    changed.save(&dir.join("small")).unwrap();
+    fs::copy(dir.join("certificate.json"), dir.join("small/certificate.json")).unwrap();
+    fail(dir, &["verify", "full", "small"], 2, &["hash", "reduced", "small"]);
+    let certificate = fs::read_to_string(dir.join("certificate.json")).unwrap();
+    let later = certificate.replace("\"format\": 1", "\"format\": 2");
+    fs::write(dir.join("small/certificate.json"), later).unwrap();
+    fail(dir, &["verify", "full", "small"], 2, &["format 2"]);
+    write_system(&dir.join("system.npz"));
+    succeed(dir, &["reduce", "system.npz", "-o", "smaller.npz", "--order", "2"]);
+    let path = dir.join("smaller.npz.certificate.json");
+    let relabelled = fs::read_to_string(&path).unwrap().replace("\"system\"", "\"layer 0\"");
+    fs::write(&path, relabelled).unwrap();
+    fail(dir, &["verify", "system.npz", "smaller.npz"], 2, &["is about layer 0"]);
+    fs::write(dir.join("small/certificate.json"), "{").unwrap();
+    fail(dir, &["verify", "full", "small"], 2, &["certificate.json"]);
+}
+
+#[test]
+fn an_unreachable_bound_is_refused() {
+    // Two equal poles driven alike: one Hankel singular value is rounding noise, and no order gets below it.
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(1, 6, 8);
+    for j in 0..8 {
+        full.layers[0].b[8 + j] = full.layers[0].b[j] * (1.0 + 1e-15);
+    }
+    if let HrmDynamics::Diagonal { log_a, .. } = &mut full.layers[0].dynamics {
+        log_a[1] = log_a[0];
+    }
+    full.precision = Precision::F64;
+    full.save(&dir.join("full")).unwrap();
+    fail(dir, &["reduce", "full", "-o", "out", "--bound", "0"], 2, &["layer 0", "cannot be reached"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--total-bound", "0"], 2, &["cannot be reached", "5 states"]);
+}
+
+#[test]
+fn poles_too_slow_for_gramians_have_no_guarantee() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(1, 1, 1);
+    let layer = &mut full.layers[0];
+    (layer.b, layer.c, layer.gate) = (vec![1.0], vec![1.0], 1.0);
+    layer.dynamics = HrmDynamics::Diagonal { log_a: vec![1e-9_f64.ln()], log_dt: vec![0.0] };
+    full.precision = Precision::F64;
+    full.save(&dir.join("full")).unwrap();
+    // By the Gramians' pole the error of dropping it is 1e6, but it is 1e9.
+    assert!(succeed(dir, &["inspect", "full"]).contains("not a guarantee"));
+    for rule in ["--bound", "--total-bound"] {
+        fail(dir, &["reduce", "full", "-o", "out", rule, "1.1e6"], 2, &["layer 0", "1 of its poles", "no error bound"]);
+    }
+    let table = succeed(dir, &["reduce", "full", "-o", "small", "--order", "0"]);
+    assert!(table.contains("no guarantee") && table.contains("1 poles"), "{table}");
+    let facts = &read_certificate(&dir.join("small")).layers[0].facts;
+    assert_eq!((facts.error_bound, facts.holds, facts.clamped_poles), (None, None, 1));
+    assert!((facts.hinf_error * 1e-9 - 1.0).abs() < 1e-6 && (facts.h2_norm * 2e-9_f64.sqrt() - 1.0).abs() < 1e-6);
+    assert_eq!(facts.h2_error, facts.h2_norm);
+    succeed(dir, &["verify", "full", "small"]);
+    fs::remove_file(dir.join("small/certificate.json")).unwrap();
+    fail(dir, &["verify", "full", "small"], 1, &["layer 0", "neither a certificate nor a bound"]);
+    // Nor has a pole that rounds to 1.
+    full.layers[0].dynamics = HrmDynamics::Diagonal { log_a: vec![-60.0], log_dt: vec![0.0] };
+    full.save(&dir.join("constant")).unwrap();
+    succeed(dir, &["inspect", "constant"]);
+    succeed(dir, &["reduce", "constant", "-o", "nothing", "--order", "0"]);
+    succeed(dir, &["verify", "constant", "nothing"]);
+    // Modes are bounded by their own gains, and what is kept whole has no error.
+    succeed(dir, &["reduce", "full", "-o", "mode", "--order", "0", "--method", "modal"]);
+    assert_eq!(read_certificate(&dir.join("mode")).total.holds, Some(true));
+    succeed(dir, &["verify", "full", "mode"]);
+    succeed(dir, &["reduce", "full", "-o", "whole", "--order", "1"]);
+    assert_eq!(read_certificate(&dir.join("whole")).total.holds, Some(true));
+    succeed(dir, &["verify", "full", "whole"]);
+}

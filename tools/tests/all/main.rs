@@ -1,0 +1,8 @@
+//! The command line end to end: results, exit codes, and that nothing is written where something is wrong.
+
+mod adapters;
+mod certificates;
+mod common;
+mod refusals;
+mod systems;
+mod weights;

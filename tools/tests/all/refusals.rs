@@ -1,0 +1,95 @@
+//! Bad input, which writes nothing.
+
+use crate::common::{adapter, fail};
+use hankel_files::HrmDynamics;
+use hankel_files::HrmLayerFile;
+use std::fs;
+
+#[test]
+fn bad_options_and_outputs_exit_2() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 6, 8).save(&dir.join("full")).unwrap();
+    fs::create_dir(dir.join("taken")).unwrap();
+    fs::write(dir.join("taken/keep"), "me").unwrap();
+    fail(dir, &["reduce", "full", "-o", "taken"], 2, &["taken already exists"]);
+    assert_eq!(fs::read_to_string(dir.join("taken/keep")).unwrap(), "me");
+    fail(dir, &["reduce", "nowhere", "-o", "out"], 2, &["nowhere does not exist"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--order", "7"], 2, &["layer 0", "order 7", "6 states"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--epsilon", "-1"], 2, &["epsilon"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--epsilon=-1"], 2, &["epsilon", "between 0 and 1"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--energy", "2"], 2, &["energy"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--bound", "nan"], 2, &["bound"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--total-bound=-1"], 2, &["total-bound"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--epsilon", "0.1", "--order", "2"], 2, &["cannot be used with"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--method", "spa"], 2, &["direct term"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--method", "svd", "--bound", "1"], 2, &["no error bound"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--gramians", "time-limited"], 2, &["--horizon"]);
+    fail(dir, &["reduce", "full", "-o", "out", "--horizon", "5"], 2, &["--horizon"]);
+    fail(dir, &["reduce", "full"], 2, &["--output"]);
+    fail(dir, &["polish", "full"], 2, &["polish"]);
+    fail(dir, &["verify", "full", "taken"], 2, &["adapter_config.json"]);
+}
+
+#[test]
+fn damaged_adapters_exit_2_and_name_what_is_wrong() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let weights = dir.join("full/adapter_model.safetensors");
+    let config = dir.join("full/adapter_config.json");
+    let reset = || adapter(2, 4, 6).save(&dir.join("full")).unwrap();
+    reset();
+    let good_config = fs::read_to_string(&config).unwrap();
+    let check = |words: &[&str]| {
+        fail(dir, &["inspect", "full"], 2, words);
+        fail(dir, &["reduce", "full", "-o", "out"], 2, words);
+    };
+    let bytes = fs::read(&weights).unwrap();
+    fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
+    check(&["adapter_model.safetensors", "not a readable"]);
+    fs::write(&weights, b"").unwrap();
+    check(&["adapter_model.safetensors", "0 bytes"]);
+    fs::remove_file(&weights).unwrap();
+    check(&["cannot read", "adapter_model.safetensors"]);
+    reset();
+    fs::write(&config, "{\"peft_type\": ").unwrap();
+    check(&["adapter_config.json", "line 1"]);
+    fs::write(&config, good_config.replace("HRM", "LORA")).unwrap();
+    check(&["LORA adapter", "only HRM"]);
+    fs::write(&config, "{}").unwrap();
+    check(&["peft_type"]);
+    fs::write(&config, good_config.replace("\"free\"", "\"fre\"")).unwrap();
+    check(&["adapter_config.json", "fre"]);
+    fs::write(&config, good_config.replace("\"state_dim\": 4", "\"state_dim\": 5")).unwrap();
+    check(&["layers.0.mlp.hrm.b", "[4, 6]", "[5, any]"]);
+    fs::write(&config, good_config.replace("\"state_dim\": 4", "\"state_dim\": 0")).unwrap();
+    check(&["layers.0.mlp.hrm.b"]);
+    fs::write(&config, good_config.replace("\"site\": \"mlp\"", "\"site\": \"attention\"")).unwrap();
+    check(&["unexpected tensor", "mlp.hrm"]);
+
+    let mut broken = adapter(2, 4, 6);
+    broken.layers[1].c[7] = f64::NAN;
+    broken.save(&dir.join("full")).unwrap();
+    check(&["layers.1.mlp.hrm.c", "NaN", "[1, 3]"]);
+    let mut broken = adapter(2, 4, 6);
+    broken.layers[1].layer = 2;
+    broken.save(&dir.join("full")).unwrap();
+    fs::write(&config, good_config).unwrap();
+    check(&["[0, 1]", "[0, 2]"]);
+    let mut broken = adapter(1, 2, 6);
+    broken.layers[0].dynamics = HrmDynamics::Dense(vec![0.5, 0.0, 0.0, -1.25]);
+    broken.save(&dir.join("full")).unwrap();
+    check(&["layer 0", "not stable", "eigenvalue -1.25"]);
+    // No states at all.
+    let mut broken = adapter(1, 4, 6);
+    broken.config.state_dim = 0;
+    broken.layers[0] = HrmLayerFile {
+        state_dim: 0,
+        b: vec![],
+        c: vec![],
+        dynamics: HrmDynamics::Diagonal { log_a: vec![], log_dt: vec![] },
+        ..broken.layers[0].clone()
+    };
+    broken.save(&dir.join("full")).unwrap();
+    check(&["no states"]);
+}

@@ -1,0 +1,155 @@
+//! Systems in files, in discrete and continuous time, and the words for them.
+
+use crate::common::{adapter, bt, fail, succeed, write_arrays, write_chain, write_system};
+use faer::Mat;
+use hankel_files::npz;
+use hankel_files::system_file::parse_arrays;
+use hankel_files::system_file::system_from_arrays;
+use hankel_lti::GramianFactors;
+use hankel_lti::Method;
+use hankel_reduce::Certificate;
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn any_system_in_a_file_is_reduced_and_verified() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    for extension in ["npz", "safetensors"] {
+        let full = format!("system.{extension}");
+        write_system(&dir.join(&full));
+        succeed(dir, &["inspect", &full]);
+        succeed(dir, &["inspect", &full, "--save", &format!("facts.{extension}")]);
+        let bytes = fs::read(dir.join(format!("facts.{extension}"))).unwrap();
+        let facts = parse_arrays(Path::new(&format!("facts.{extension}")), &bytes).unwrap();
+        assert_eq!(facts.keys().collect::<Vec<_>>(), ["Wc", "Wo", "hsv"]);
+        assert_eq!((facts["Wc"].shape.as_slice(), facts["hsv"].shape.as_slice()), (&[4, 4][..], &[4][..]));
+        for method in ["bt", "bfsr", "spa", "modal", "svd", "hankel"] {
+            let out = format!("{method}.{extension}");
+            succeed(dir, &["reduce", &full, "-o", &out, "--order", "2", "--method", method]);
+            succeed(dir, &["verify", &full, &out]);
+            let system = Path::new(&out);
+            let system = system_from_arrays(system, parse_arrays(system, &fs::read(dir.join(&out)).unwrap()).unwrap());
+            assert_eq!(system.unwrap().unwrap().states(), 2);
+        }
+        fail(dir, &["reduce", &full, "-o", "out.mat"], 2, &["out.mat", ".npz"]);
+        fail(dir, &["reduce", &full, "-o", &format!("bt.{extension}")], 2, &["already exists"]);
+    }
+    let unstable = Mat::from_fn(1, 2, |_, j| 0.5 + j as f64);
+    let ones = Mat::from_fn(2, 2, |_, _| 1.0);
+    let diagonal = unstable.transpose() * Mat::from_fn(1, 2, |_, _| 1.0);
+    write_arrays(&dir.join("bad.npz"), &[("A", diagonal.as_ref()), ("B", ones.as_ref()), ("C", ones.as_ref())]);
+    assert!(succeed(dir, &["inspect", "bad.npz"]).contains("1 pole is not inside the stability boundary"));
+    fail(dir, &["reduce", "bad.npz", "-o", "o.npz", "--order", "0"], 2, &["1 poles", "kept in any case"]);
+    let outside = Mat::from_fn(1, 1, |_, _| -1.5);
+    let one = Mat::from_fn(1, 1, |_, _| 1.0);
+    write_arrays(&dir.join("none.npz"), &[("A", outside.as_ref()), ("B", one.as_ref()), ("C", one.as_ref())]);
+    fail(dir, &["inspect", "none.npz"], 2, &["none.npz", "none of its 1 poles", "nothing to reduce"]);
+    fail(dir, &["inspect", "plant.mat"], 2, &["plant.mat does not exist"]);
+    fs::write(dir.join("plant.mat"), "MATLAB 5.0 MAT-file").unwrap();
+    fail(dir, &["inspect", "plant.mat"], 2, &["scipy.io.loadmat"]);
+    fs::write(dir.join("text.md"), "no matrices").unwrap();
+    fail(dir, &["inspect", "text.md"], 2, &["neither an adapter directory nor a file"]);
+}
+
+#[test]
+fn a_plant_in_continuous_time_keeps_its_integrators() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_chain(&dir.join("plant.npz"), None);
+    write_chain(&dir.join("timed.npz"), Some(0.0));
+    write_chain(&dir.join("sampled.npz"), Some(0.01));
+    for (name, option) in [("plant", "--continuous"), ("timed", "--json")] {
+        let (full, out) = (format!("{name}.npz"), format!("{name}-small.npz"));
+        succeed(dir, &["reduce", &full, "-o", &out, "--order", "4", option]);
+        let table = succeed(dir, &["verify", &full, &out, option]);
+        assert!(option == "--json" || !table.contains("FALSE"), "{table}");
+        let path = Path::new(&out);
+        let arrays = parse_arrays(path, &fs::read(dir.join(&out)).unwrap()).unwrap();
+        assert_eq!((arrays["A"].shape.as_slice(), arrays["dt"].data.as_slice()), (&[4, 4][..], &[0.0][..]));
+        assert!(arrays["D"].data[0].abs() < 1e-12);
+        let certificate = dir.join(format!("{out}.certificate.json"));
+        let honest = fs::read_to_string(&certificate).unwrap();
+        let facts = serde_json::from_str::<Certificate>(&honest).unwrap();
+        let plant = facts.plant.unwrap();
+        assert_eq!((plant.continuous, plant.kept_poles, facts.total.holds), (true, 2, Some(true)));
+        // A certificate that says nothing of them, or of others, is false.
+        fs::write(&certificate, honest.replace("\"kept_poles\": 2", "\"kept_poles\": 1")).unwrap();
+        let verify =
+            if option == "--continuous" { vec!["verify", &full, &out, option] } else { vec!["verify", &full, &out] };
+        fail(dir, &verify, 1, &["kept_poles: 1"]);
+        // So is another part in the place of what was to be kept.
+        fs::write(&certificate, &honest).unwrap();
+        let mut changed = arrays;
+        changed.get_mut("C").unwrap().data[0] *= 1.001;
+        fs::write(dir.join("changed.npz"), npz::serialize(&changed)).unwrap();
+        let verify: Vec<&str> = verify.iter().map(|&arg| if arg == out { "changed.npz" } else { arg }).collect();
+        fail(dir, &verify, 1, &["was to be kept"]);
+    }
+    assert!(succeed(dir, &["inspect", "plant.npz", "--continuous"]).contains("continuous time"));
+    fail(dir, &["reduce", "sampled.npz", "-o", "o.npz", "--continuous"], 2, &["sampling time dt is 0.01"]);
+    fail(dir, &["reduce", "timed.npz", "-o", "o.npz", "--order", "1"], 2, &["2 poles", "kept in any case"]);
+}
+
+#[test]
+fn systems_are_shown_in_their_own_words() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_system(&dir.join("full.npz"));
+    let shown = succeed(dir, &["inspect", "full.npz", "--norms", "--gramians", "--balanced", "balanced.npz"]);
+    for words in ["H-infinity", "Controllability Gramian", "Observability Gramian"] {
+        assert!(shown.contains(words), "{shown}");
+    }
+    succeed(dir, &["inspect", "balanced.npz"]);
+    fail(dir, &["inspect", "full.npz", "--balanced", "balanced.npz"], 2, &["already exists"]);
+    let path = Path::new("balanced.npz");
+    let system = system_from_arrays(path, parse_arrays(path, &fs::read(dir.join(path)).unwrap()).unwrap());
+    let factors = GramianFactors::analytic(&system.unwrap().unwrap()).unwrap();
+    let (wc, wo) = (factors.controllability(), factors.observability());
+    for (i, j) in (0..4).flat_map(|i| (0..4).map(move |j| (i, j))) {
+        assert!(
+            (wc[(i, j)] - wo[(i, j)]).abs() < 1e-9 * wc[(0, 0)] && (i == j || wc[(i, j)].abs() < 1e-9 * wc[(0, 0)])
+        );
+    }
+    let table = succeed(dir, &["reduce", "full.npz", "-o", "small.npz", "--order", "2", "--plots", "pictures"]);
+    assert!(!table.contains("layer") && !table.contains("network") && !table.contains("sum"), "{table}");
+    assert!(fs::read_to_string(dir.join("pictures/response.svg")).unwrap().contains("Response"));
+    assert!(!dir.join("pictures/orders.svg").exists());
+    let said = succeed(dir, &["reduce", "full.npz", "-o", "plain.npz", "--order", "3", "--no-certify"]);
+    assert!(said.contains("3 of 4 states kept; nothing was measured"), "{said}");
+    assert!(dir.join("plain.npz").exists() && !dir.join("plain.npz.certificate.json").exists());
+    succeed(dir, &["verify", "full.npz", "plain.npz"]);
+    // Two states that are one: fewer are kept than were asked for, which is said.
+    let (half, one) = (Mat::from_fn(2, 2, |i, j| f64::from(u8::from(i == j)) / 2.0), Mat::from_fn(2, 1, |_, _| 1.0));
+    write_arrays(&dir.join("twice.npz"), &[("A", half.as_ref()), ("B", one.as_ref()), ("C", one.transpose())]);
+    let output = bt(dir, &["reduce", "twice.npz", "-o", "once.npz", "--order", "2"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("keeps 1 states instead of 2: only 1 of its Hankel singular values"), "{said}");
+    // An adapter without a certificate.
+    adapter(2, 6, 8).save(&dir.join("full")).unwrap();
+    succeed(dir, &["reduce", "full", "-o", "small", "--order", "2", "--no-certify"]);
+    assert!(!dir.join("small/certificate.json").exists());
+    succeed(dir, &["verify", "full", "small"]);
+    fail(dir, &["inspect", "full", "--continuous"], 2, &["is an adapter"]);
+}
+
+#[test]
+fn every_method_is_in_the_help_and_on_the_page() {
+    let page = include_str!("../../../docs/truncation.md");
+    let help = succeed(Path::new("."), &["reduce", "--help"]);
+    for method in Method::ALL {
+        let name = method.name();
+        assert!(page.contains(&format!("| `{name}` |")), "docs/truncation.md says nothing of the method {name}");
+        assert!(help.contains(method.summary()), "bt reduce --help says nothing of the method {name}");
+    }
+}
+
+#[test]
+fn shells_complete_commands_and_options() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = succeed(folder.path(), &["completions", shell]);
+        assert!(["inspect", "verify", "epsilon"].iter().all(|word| script.contains(word)), "{shell}");
+    }
+    fail(folder.path(), &["completions", "tcsh"], 2, &["tcsh", "bash"]);
+}

@@ -1,0 +1,174 @@
+//! Errors under weights.
+
+use crate::common::{adapter, fail, low_pass, read_certificate, succeed, write_arrays, write_chain};
+use faer::Mat;
+use hankel_files::HrmSite;
+use hankel_files::system_file::parse_arrays;
+use hankel_files::system_file::system_from_arrays;
+use hankel_reduce::Certificate;
+use serde_json::Value;
+use std::fs;
+
+#[test]
+fn weighted_errors_are_certified_and_verify_with_their_weight_only() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 8, 12).save(&dir.join("full")).unwrap();
+    low_pass(&dir.join("low.npz"), 12, 0.9);
+    low_pass(&dir.join("other.npz"), 12, 0.8);
+    low_pass(&dir.join("narrow.npz"), 5, 0.9);
+    // One weight per layer, as `train eval --record-inputs` writes them.
+    let system = parse_arrays(&dir.join("low.npz"), &fs::read(dir.join("low.npz")).unwrap()).unwrap();
+    let system = system_from_arrays(&dir.join("low.npz"), system).unwrap().unwrap();
+    let layers = [(0, HrmSite::Mlp, system.clone()), (1, HrmSite::Mlp, system.clone())];
+    hankel_files::save_weights(&dir.join("layers.safetensors"), &layers).unwrap();
+    hankel_files::save_weights(&dir.join("first.safetensors"), &layers[..1]).unwrap();
+
+    for (name, options, weights) in [
+        ("in", vec![], vec!["--weight", "low.npz"]),
+        ("layers", vec![], vec!["--weight", "layers.safetensors"]),
+        ("both", vec![], vec!["--weight", "low.npz", "--output-weight", "low.npz"]),
+        ("enns", vec!["--gramians", "enns"], vec!["--weight", "low.npz"]),
+        ("svd", vec!["--method", "svd"], vec!["--weight", "low.npz"]),
+        ("h2", vec!["--method", "h2"], vec!["--weight", "low.npz"]),
+        ("plain", vec!["--gramians", "analytic"], vec!["--weight", "low.npz"]),
+        ("band", vec!["--band", "0,0.4"], vec![]),
+    ] {
+        let reduce = [&["reduce", "full", "-o", name, "--order", "3"][..], &options, &weights].concat();
+        let table = succeed(dir, &reduce);
+        assert!(table.contains("H2 error/|G|") && !table.contains("NO"), "{table}");
+        let certificate = read_certificate(&dir.join(name));
+        let bounded = ["in", "layers", "both", "band"].contains(&name);
+        for layer in &certificate.layers {
+            let weighted = layer.facts.weighted.as_ref().unwrap();
+            assert_eq!(weighted.holds, bounded.then_some(true), "{name}");
+            assert_eq!(layer.facts.holds, (bounded || name == "plain").then_some(true), "{name}");
+            assert!(weighted.hinf_error > 0.0 && weighted.hinf_error <= layer.facts.hinf_error * 1.03);
+        }
+        assert_eq!(certificate.weights.is_some(), name != "band");
+        let verify = [&["verify", "full", name][..], &weights].concat();
+        let shown = succeed(dir, &verify);
+        assert!(shown.contains("weighted") && shown.contains("is true"), "{shown}");
+        if name != "band" {
+            fail(dir, &["verify", "full", name], 2, &["is about errors under the weight", "--weight"]);
+            let other = [&["verify", "full", name, "--weight", "other.npz"][..], &weights[2..]].concat();
+            fail(dir, &other, 2, &["does not match other.npz", "another weight"]);
+        }
+    }
+    // A system given for all layers and the same one given for each: the same certificate.
+    let [one, each] = ["in", "layers"].map(|name| read_certificate(&dir.join(name)).layers);
+    assert_eq!(one, each);
+    for (least, start) in read_certificate(&dir.join("h2")).layers.iter().zip(&one) {
+        let [least, start] = [least, start].map(|layer| layer.facts.weighted.as_ref().and_then(|facts| facts.h2_error));
+        assert!(least.unwrap() < start.unwrap(), "{least:?} {start:?}");
+    }
+
+    // A false claim about the weighted error alone.
+    let path = dir.join("in/certificate.json");
+    let mut certificate = read_certificate(&dir.join("in"));
+    certificate.layers[1].facts.weighted.as_mut().unwrap().hinf_error *= 0.9;
+    fs::write(&path, serde_json::to_vec(&certificate).unwrap()).unwrap();
+    fail(dir, &["verify", "full", "in", "--weight", "low.npz"], 1, &["layer 1: weighted hinf_error is claimed"]);
+
+    let refused = |more: &[&str], words: &[&str]| fail(dir, &[&["reduce", "full", "-o", "x"], more].concat(), 2, words);
+    refused(&["--weight", "narrow.npz"], &["layer 0", "5 outputs, the system 12 inputs"]);
+    refused(&["--weight", "first.safetensors"], &["layer 1", "first.safetensors has no weight for this layer"]);
+    refused(&["--weight", "nowhere.npz"], &["nowhere.npz"]);
+    refused(&["--gramians", "weighted"], &["--weight or --output-weight with weighted"]);
+    refused(&["--gramians", "frequency-limited"], &["--band with frequency-limited"]);
+    refused(&["--band", "0.4,0.1"], &["band", "above the low end"]);
+    refused(&["--band", "wide"], &["expected two numbers"]);
+    refused(&["--band", "0,1", "--weight", "low.npz"], &["without weights"]);
+    let of_hankel = ["--weight", "low.npz", "--method", "hankel", "--gramians", "weighted"];
+    refused(&of_hankel, &["method hankel", "infinite-horizon Gramians only"]);
+    let of_h2 = ["--weight", "low.npz", "--method", "h2", "--gramians", "enns"];
+    refused(&of_h2, &["method h2", "infinite-horizon Gramians or under weights only"]);
+    refused(&["--bound", "1", "--weight", "low.npz", "--gramians", "enns"], &["Enns' Gramians"]);
+    fail(
+        dir,
+        &["verify", "full", "plain", "--weight", "low.npz", "--output-weight", "low.npz"],
+        2,
+        &["nothing is claimed"],
+    );
+}
+
+#[test]
+fn weighted_systems_are_files_too() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let a = Mat::from_fn(4, 4, |i, j| if i == j { 0.9 - 0.3 * i as f64 } else { 0.05 * (i as f64 - j as f64) });
+    let (b, c) = (Mat::from_fn(4, 1, |i, _| 1.0 - 0.2 * i as f64), Mat::from_fn(1, 4, |_, j| 1.0 + j as f64));
+    write_arrays(&dir.join("g.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+    low_pass(&dir.join("v.npz"), 1, 0.95);
+    succeed(dir, &["reduce", "g.npz", "-o", "r.npz", "--order", "2", "--weight", "v.npz"]);
+    succeed(dir, &["verify", "g.npz", "r.npz", "--weight", "v.npz"]);
+    let bound: Value = serde_json::from_slice(&fs::read(dir.join("r.npz.certificate.json")).unwrap()).unwrap();
+    let bound = bound["layers"][0]["weighted"]["error_bound"].as_f64();
+    // `--bound` is about the weighted error.
+    let tolerance = format!("{}", bound.unwrap() * 1.0001);
+    succeed(dir, &["reduce", "g.npz", "-o", "b.npz", "--bound", &tolerance, "--weight", "v.npz"]);
+    let chosen: Value = serde_json::from_slice(&fs::read(dir.join("b.npz.certificate.json")).unwrap()).unwrap();
+    assert!(chosen["total"]["order"].as_u64().unwrap() <= 2);
+    succeed(dir, &["reduce", "g.npz", "-o", "band.npz", "--order", "2", "--band", "0.5,3.1"]);
+    succeed(dir, &["verify", "g.npz", "band.npz"]);
+}
+
+#[test]
+fn weights_of_a_plant_in_continuous_time_run_in_its_time() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_chain(&dir.join("plant.npz"), Some(0.0));
+    write_chain(&dir.join("untimed.npz"), None);
+    let weight = |name: &str, pole: f64, dt: Option<f64>| {
+        let of = |x: f64| Mat::from_fn(1, 1, |_, _| x);
+        let (a, b, dt) = (of(pole), of(-pole), dt.map(of));
+        let mut arrays = vec![("A", a.as_ref()), ("B", b.as_ref()), ("C", b.as_ref())];
+        arrays.extend(dt.as_ref().map(|dt| ("dt", dt.as_ref())));
+        write_arrays(&dir.join(name), &arrays);
+    };
+    weight("low.npz", -0.5, Some(0.0));
+    weight("untimed-low.npz", -0.5, None);
+    weight("sampled.npz", -0.5, Some(0.1));
+    weight("integrator.npz", 0.0, Some(0.0));
+    let facts = |out: &str| {
+        let bytes = fs::read(dir.join(format!("{out}.certificate.json"))).unwrap();
+        serde_json::from_slice::<Certificate>(&bytes).unwrap()
+    };
+    for (out, options) in [
+        ("in.npz", vec!["--weight", "low.npz"]),
+        ("out.npz", vec!["--output-weight", "low.npz"]),
+        ("band.npz", vec!["--band", "0,1.5"]),
+    ] {
+        let table = succeed(
+            dir,
+            &[&["reduce", "plant.npz", "-o", out, "--order", "4", "--plots", &out[..2]], &options[..]].concat(),
+        );
+        assert!(out != "band.npz" || table.contains("from 0 to 1.500 radians per unit of time"), "{table}");
+        let found = facts(out);
+        let weighted = found.layers[0].facts.weighted.as_ref().unwrap();
+        assert_eq!((weighted.holds, found.layers[0].facts.holds), (Some(true), Some(true)), "{table}");
+        assert!(found.plant.unwrap().rate.is_some_and(|rate| rate > 0.0));
+        let weights = if out == "band.npz" { &[][..] } else { &options[..] };
+        succeed(dir, &[&["verify", "plant.npz", out], weights].concat());
+        assert_eq!(dir.join(&out[..2]).join("weighted_error.svg").exists(), out != "band.npz");
+    }
+    // Under --continuous a file without dt is one of continuous time, and so is its weight.
+    let options = ["--continuous", "--weight", "untimed-low.npz"];
+    succeed(dir, &[&["reduce", "untimed.npz", "-o", "same.npz", "--order", "4"], &options[..]].concat());
+    let error = |out: &str| facts(out).layers[0].facts.weighted.as_ref().unwrap().hinf_error;
+    assert_eq!(error("same.npz"), error("in.npz"));
+
+    let refused = |full: &str, weight: &str, words: &[&str]| {
+        fail(dir, &["reduce", full, "-o", "x.npz", "--order", "4", "--weight", weight], 2, words);
+    };
+    refused("plant.npz", "untimed-low.npz", &["untimed-low.npz", "continuous time", "dt = 0"]);
+    refused("plant.npz", "sampled.npz", &["sampled.npz", "continuous time"]);
+    refused("plant.npz", "integrator.npz", &["integrator.npz", "not stable"]);
+    let a = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 } else { 0.1 });
+    let (b, c, dt) =
+        (Mat::from_fn(2, 1, |_, _| 1.0), Mat::from_fn(1, 2, |_, j| 1.0 + j as f64), Mat::from_fn(1, 1, |_, _| 0.2));
+    write_arrays(&dir.join("d.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())]);
+    refused("d.npz", "low.npz", &["low.npz", "continuous time"]);
+    refused("d.npz", "sampled.npz", &["sampling time dt is 0.1, that of the system 0.2"]);
+    fail(dir, &["reduce", "plant.npz", "-o", "x.npz", "--band", "2,1"], 2, &["band", "above the low end"]);
+}
