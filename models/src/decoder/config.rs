@@ -296,7 +296,7 @@ impl DecoderConfig {
     }
 
     /// The length beyond which a sequence is turned by other angles from its first token on, if there is one.
-    pub(super) fn turning_length(&self) -> Option<usize> {
+    pub fn turning_length(&self) -> Option<usize> {
         match &self.positions {
             Positions::Rotary(Rope { scaling: RopeScaling::LongRope { original, .. }, .. }) => Some(*original),
             _ => None,

@@ -71,12 +71,13 @@ pub(crate) fn open(directory: &Path, config: &DecoderConfig) -> Result<ModelFile
     Ok(files)
 }
 
-/// Takes a tensor as it is stored, in the shape of memory.
+/// Takes a tensor as it is stored, in the shape of memory. In 4 bits all matrices have that shape in files, too, as those that
+/// transformers writes with bitsandbytes.
 pub(crate) fn take(files: &mut ModelFiles, spec: &TensorSpec) -> Result<Tensor> {
-    let tensor = files.take(&spec.name, &spec.stored_shape())?;
-    if !spec.transposed {
-        return Ok(tensor);
+    if !spec.transposed || files.is_quantized(&spec.name) {
+        return files.take(&spec.name, &spec.shape);
     }
+    let tensor = files.take(&spec.name, &spec.stored_shape())?;
     transposed(&tensor).map_err(|e| WeightsError::content(&spec.name, e.to_string()))
 }
 

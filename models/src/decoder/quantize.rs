@@ -1,7 +1,7 @@
 //! Quantising a model directory, into the layout of bitsandbytes.
 
 use super::config::{CONFIG_FILE, DecoderConfig};
-use super::directory::{SHARD, copy_companions, open, read_config, type_name};
+use super::directory::{SHARD, copy_companions, open, read_config, take, type_name};
 use crate::weights::{Result, ShardWriter, WeightsError};
 use hankel_io::Existing;
 use hankel_ops::linear::nf4;
@@ -28,10 +28,6 @@ pub struct QuantizeReport {
 pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeReport> {
     let config = DecoderConfig::load(from)?;
     let mut json = read_config(from)?;
-    if config.family.names.transposed {
-        let reason = format!("{} is not stored in 4 bits: quantise it while loading", config.family.model_type);
-        return Err(WeightsError::content(from.join(CONFIG_FILE), reason));
-    }
     if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
         return Err(WeightsError::content(from.join(CONFIG_FILE), "the model is quantised already"));
     }
@@ -41,7 +37,8 @@ pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeRe
     let mut dtype = "float32";
     for spec in config.tensors() {
         let name = &spec.name;
-        let weight = files.take(name, &spec.stored_shape())?;
+        let weight =
+            if spec.is_quantized() { take(&mut files, &spec)? } else { files.take(name, &spec.stored_shape())? };
         let word = type_name(weight.dtype()).ok_or_else(|| {
             WeightsError::content(from, format!("tensor {name} is {}; it cannot be quantised", weight.dtype()))
         })?;

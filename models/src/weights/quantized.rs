@@ -34,16 +34,22 @@ struct State {
     nested_offset: Option<f64>,
 }
 
+impl ModelFiles {
+    /// Whether the weight `name` is left and is stored in 4 bits.
+    pub(crate) fn is_quantized(&self, name: &str) -> bool {
+        self.contains(&format!("{name}{STATE}"))
+    }
+}
+
 /// Takes the quantised weight `name`; `None` when it is not stored in this form.
 ///
 /// # Errors
 /// When a part is missing or does not fit the others.
 pub(super) fn take(files: &mut ModelFiles, name: &str, shape: &[usize]) -> Result<Option<Tensor>> {
-    let state_name = format!("{name}{STATE}");
-    if !files.contains(&state_name) {
+    if !files.is_quantized(name) {
         return Ok(None);
     }
-    let state_entry = files.take_entry(&state_name)?;
+    let state_entry = files.take_entry(&format!("{name}{STATE}"))?;
     let path = state_entry.path.clone();
     let fail = |reason: String| WeightsError::content(&*path, format!("tensor {name}: {reason}"));
     let state: State =
