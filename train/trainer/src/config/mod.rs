@@ -228,6 +228,9 @@ impl Config {
         let backbone = self.backbone.check(self.task.vocabulary(), self.longest(), &mut checks.inside("backbone"));
         if let Some(Sizes::Decoder(model)) = &backbone {
             self.task.check_model(model.vocabulary, &mut checks.inside("task"));
+            if let Some(original) = model.turning_length().filter(|original| *original < self.longest()) {
+                self.check_chunks(original, &mut checks);
+            }
         }
         let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
         let sequences = self.task.train_sequences();
@@ -293,6 +296,21 @@ impl Config {
     }
 
     /// Reports a missing tokenizer under the key of the model when `task.tokenizer` was not given.
+    /// The parts of a sequence would be turned by the angles of a short one.
+    fn check_chunks(&self, original: usize, checks: &mut Checks<'_>) {
+        let own = self.adapter.iter().enumerate().filter_map(|(index, adapter)| {
+            Some((format!("adapter.{index}.train.chunk"), adapter.train.as_ref()?.chunk))
+        });
+        for (key, chunk) in own.chain([("train.chunk".to_owned(), self.train.chunk)]) {
+            checks.require(&key, chunk.is_none(), || {
+                format!(
+                    "is not for this model, whose rotary angles are others in sequences of more than {original} tokens \
+                     (longrope): leave it out, or shorten `task.length`"
+                )
+            });
+        }
+    }
+
     fn check_tokenizer_of_model(&self, checks: &mut Checks<'_>) {
         let key = if matches!(self.backbone, BackboneConfig::Decoder(_)) { "backbone.model" } else { "backbone.path" };
         let (Some(tokenizer), Some(model)) = (self.task.tokenizer(), self.backbone.path()) else { return };

@@ -260,3 +260,22 @@ fn problems_name_place_and_key() {
     );
     assert!(load("", &[]).unwrap_err().contains("`task` is missing"));
 }
+
+/// Phi-3 with other angles beyond 32 tokens.
+#[test]
+fn longrope_is_not_run_in_parts() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/families/phi3_longrope/hf");
+    let text =
+        "[task]\nkind = \"dfa\"\n[backbone]\nkind = \"decoder\"\n[train]\nsteps = 1\n[[adapter]]\nkind = \"lora\"";
+    let problem = |overrides: &[&str]| {
+        let model = format!("backbone.model={model}");
+        load(text, &[&[&model[..]], overrides].concat()).err().unwrap_or_default()
+    };
+    for key in ["train.chunk", "adapter.lora.train.chunk"] {
+        let chunk = format!("{key}=8");
+        let long = problem(&["task.length=64", &chunk]);
+        assert!(long.contains(&format!("`{key}` is not for this model, whose rotary angles are others")), "{long}");
+        let short = problem(&["task.length=16", &chunk]);
+        assert!(!short.contains("chunk"), "{short}");
+    }
+}
