@@ -29,7 +29,8 @@ impl Computed {
     fn new(id: &'static str, paper: &'static str, ours: &'static str, expect: Expect, values: Vec<f64>) -> Self {
         let units = Unit::Within(values.iter().map(|value| Unit::Figures(vec![*value])).collect());
         let summary = Summary::of(&values).expect("there are figures");
-        Computed { id, paper, ours, expect, group: Group { label: String::new(), values, units, summary, sides: None } }
+        let group = Group { label: String::new(), values, units, summary, sides: None, correlations: false };
+        Computed { id, paper, ours, expect, group }
     }
 
     /// Whether the figures show it.

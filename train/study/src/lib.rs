@@ -111,19 +111,33 @@ mod tests {
         let accuracy = |name: &str| row(&quickstart, name).validation.get("accuracy").unwrap();
         let sentence = format!("after 2,000 LoRA is, {:.3} to {:.3}", accuracy("lora"), accuracy("hrm"));
         assert!(readme.contains(&sentence), "{sentence}");
-        let smollm2 = result("smollm2.json");
+        let data = fs::read_to_string(root.join("docs/data.md")).unwrap();
+        let (smollm2, contacts) = (result("smollm2.json"), result("contacts/result.json"));
         for (name, title) in [("none", "none"), ("lora", "LoRA, rank 16"), ("hrm", "HRM, 32 states")] {
-            let row = row(&smollm2, name);
-            let count = row.parameters.adapter.to_string();
-            let groups: Vec<&str> =
-                count.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).unwrap()).collect();
-            let figure = |metric: &str| row.validation.get(metric).unwrap();
-            let (perplexity, bits) = (figure("perplexity"), figure("bits_per_byte"));
-            let line = format!("| {title} | {} | {perplexity:.1} | {bits:.3} |", groups.join(","));
+            let row = |result: &RunResult| {
+                let row = row(result, name);
+                let count = row.parameters.adapter.to_string();
+                let groups: Vec<&str> =
+                    count.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).unwrap()).collect();
+                (row, groups.join(","))
+            };
+            let (on_text, count) = row(&smollm2);
+            let figure = |metric: &str| on_text.validation.get(metric).unwrap();
+            let line = format!("| {title} | {count} | {:.1} | {:.3} |", figure("perplexity"), figure("bits_per_byte"));
+            assert!(data.contains(&line), "{line}");
+            let (on_contacts, count) = row(&contacts);
+            let figure = |metric: &str| on_contacts.validation.get(metric).unwrap();
+            let line = format!("| {title} | {count} | {:.2} | {:.3} |", figure("exact_match"), figure("loss"));
             assert!(readme.contains(&line), "{line}");
         }
+        let answers = fs::read_to_string(root.join("docs/results/contacts/answers.jsonl")).unwrap();
+        for (line, when) in answers.lines().zip(["*before:* ", "*after:* `"]) {
+            let answer: serde_json::Value = serde_json::from_str(line).unwrap();
+            let text = format!("{when}{}", answer["prediction"].as_str().unwrap());
+            assert!(readme.contains(&text), "{text}");
+        }
         let memory = smollm2.peak_anonymous_bytes.unwrap() as f64 / f64::from(1 << 20);
-        assert!(readme.contains(&format!("{memory:.0} MiB of memory")), "{memory}");
+        assert!(data.contains(&format!("{memory:.0} MiB of memory")), "{memory}");
     }
 
     /// Its three sentences about science, too: from the page of the audit, and from the study of starts on SmolLM2.

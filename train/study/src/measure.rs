@@ -110,12 +110,17 @@ pub struct Group {
     pub summary: Summary,
     /// The row and what it is compared with, when there is such.
     pub sides: Option<[(String, Summary); 2]>,
+    /// Whether the figures are correlations, which end at -1 and 1; so does the interval of their mean.
+    pub correlations: bool,
 }
 
 impl Group {
     /// The mean with its uncertainty, tested against `limit`; `None` for a single figure.
     pub fn estimate(&self, limit: f64) -> Option<Estimate> {
-        Estimate::of_units(&self.units, limit)
+        let estimate = Estimate::of_units(&self.units, limit)?;
+        let (low, high) = estimate.interval;
+        let interval = if self.correlations { (low.max(-1.0), high.min(1.0)) } else { (low, high) };
+        Some(Estimate { interval, ..estimate })
     }
 
     /// Interval of the hierarchical bootstrap for the mean.
@@ -216,7 +221,8 @@ fn finish(
         points.iter().filter(|point| point.1.is_finite()).map(|(cell, value)| (key(cell), *value)).collect();
     let units = Unit::nested(&named);
     let values = points.iter().map(|point| point.1).collect();
-    Some(Group { label, values, summary: Summary::of(&units.means())?, units, sides })
+    let correlations = measure.against.is_empty() && (measure.spearman.is_some() || measure.of == "bound_and_loss");
+    Some(Group { label, values, summary: Summary::of(&units.means())?, units, sides, correlations })
 }
 
 /// The figures themselves; or, for the cells that differ only along the axis of a trend or of a rank correlation, that of the first with the slope

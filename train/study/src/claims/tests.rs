@@ -323,6 +323,19 @@ fn rank_correlations_are_taken_within_a_seed() {
     assert_eq!(of("lora"), (vec![0.0; 5], Verdict::NotConfirmed("the contrary".into())));
 }
 
+/// On one seed the figure falls along the axis, on the others it grows: Student's t alone would reach beyond 1.
+#[test]
+fn intervals_of_correlations_end_where_correlations_do() {
+    let figure = |seed: u32, length: u32| if seed == 0 { -f64::from(length) } else { f64::from(length) };
+    let cells: Vec<Cell> =
+        [2, 4, 8].iter().flat_map(|&n| (0..3).map(move |seed| cell(n, seed, &[("hrm", figure(seed, n))]))).collect();
+    let claim =
+        claim("measure = { of = \"accuracy\", row = \"hrm\", spearman = \"length\" }\nexpect = { above = 0.5 }");
+    let Outcome { measured, .. } = claim.evaluate_alone(&cells);
+    let estimate = measured.groups[0].estimate(0.0).unwrap();
+    assert_eq!((estimate.summary.mean * 3.0, estimate.interval), (1.0, (-1.0, 1.0)));
+}
+
 /// Two one-sided tests: of rows that are equal, noise apart, enough runs say so; few do not, and a difference of the margin is not equality.
 #[test]
 fn equivalence_takes_more_than_no_difference() {
