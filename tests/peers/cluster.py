@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-ADAPTERS = {"hrm": 'kind = "hrm"\nstate_dim = 32', "lora": 'kind = "lora"\nr = 8', "full": 'kind = "full"'}
+ADAPTERS = {"hrm": 'kind = "hrm"\nstate_dim = 32', "lora": 'kind = "lora"\nrank = 8', "full": 'kind = "full"'}
 SETTINGS = [(1, 1), (1, 2), (2, 1)]
 
 
