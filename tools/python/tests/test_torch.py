@@ -250,7 +250,7 @@ def test_what_is_trained_here_is_evaluated_there(name, programs, families, llama
     trained = [p for p in model.parameters() if p.requires_grad]
     assert {id(p) for p in trained} == {id(p) for p in adapter.parameters() if p.requires_grad} and trained
     ids = tokens(model, batch=4)
-    optimizer = torch.optim.AdamW(trained, lr=3e-2)
+    optimizer = torch.optim.AdamW(trained, lr=1e-2)
     losses = []
     for _ in range(8):
         loss = model(ids, labels=ids).loss
