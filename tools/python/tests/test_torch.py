@@ -34,6 +34,9 @@ ADAPTERS = {
     "selective-signed": 'kind = "selective"\nmode = "signed"\n' + COMMON,
     "hankel-shared": 'kind = "hankel-shared"\ninput = "norm"\n' + COMMON + BOTH,
     "state-offset": 'kind = "state-offset"\n',
+    "rotation": 'kind = "rotation"\nplanes = 3\nangle_std = 0.02\nb_std = 0.1\nc_std = 0.1\ngate_init = 0.5\n',
+    "householder": 'kind = "householder"\nreflections = 2\nv_std = 0.1\nc_std = 0.1\ngate_init = 0.5\n',
+    "delta": 'kind = "delta"\nheads = 2\nstate_dim = 4\nvalue_dim = 3\nc_std = 0.1\ngate_init = 0.5\n',
 }
 TRUNCATED = {"paper-order-3", "complex-order-4", "selective-order-3"}
 
@@ -147,7 +150,7 @@ def chosen_one_by_one(model, ids, count=40):
     return ids
 
 
-@pytest.mark.parametrize("name", ["paper", "complex-order-4", "selective", "selective-order-3", "hankel-shared"])
+@pytest.mark.parametrize("name", ["paper", "complex-order-4", "selective", "selective-order-3", "hankel-shared", "rotation", "householder", "delta"])
 def test_generation_carries_the_state(name, families, llama_run):
     model = pretrained(families / "llama/hf", attn_implementation="eager")
     model.generation_config.eos_token_id = None
@@ -170,8 +173,9 @@ def test_generated_tokens_are_those_of_train_generate(programs, repository, tmp_
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     config = LlamaConfig(vocab_size=256, max_position_embeddings=256, initializer_range=0.3, **sizes)
     LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
-    done = fit(programs, tmp_path, tmp_path / "model", ["paper", "complex", "selective"])
-    for name in ("paper", "paper-order-3", "complex-order-4", "selective"):
+    kinds = ["rotation", "householder", "delta"]
+    done = fit(programs, tmp_path, tmp_path / "model", ["paper", "complex", "selective", *kinds])
+    for name in ("paper", "paper-order-3", "complex-order-4", "selective", *kinds):
         directory = done / "adapters" / name
         options = ["--prompt", "Once upon", "--max-tokens", "40", "--temperature", "0"]
         command = [programs / "train", "generate", "--model", tmp_path / "model", "--adapter", directory, *options]
@@ -201,7 +205,7 @@ def test_beams_take_their_states_along(families, llama_run):
 def test_padding_before_a_text_is_not_read(families, llama_run):
     model = pretrained(families / "llama/hf")
     model.generation_config.eos_token_id = None
-    for name in ("paper", "complex", "selective", "hankel-shared"):
+    for name in ("paper", "complex", "selective", "hankel-shared", "rotation", "householder", "delta"):
         adapter = load_adapter(model, llama_run / "adapters" / name)
         long, short = tokens(model, 1, 11), tokens(model, 1, 6, seed=1)
         padded = torch.cat([torch.zeros(1, 5, dtype=torch.long), short], dim=1)
@@ -242,7 +246,7 @@ def test_a_directory_survives_the_round(name, programs, families, llama_run, tmp
     assert first == second
 
 
-@pytest.mark.parametrize("name", ["paper", "complex", "complex-order-4", "selective", "hankel-shared"])
+@pytest.mark.parametrize("name", ["paper", "complex", "complex-order-4", "selective", "hankel-shared", "rotation", "householder", "delta"])
 def test_what_is_trained_here_is_evaluated_there(name, programs, families, llama_run, tmp_path):
     """AdamW on the adapter alone; the saved directory has the loss of the model in memory."""
     model = pretrained(families / "llama/hf").requires_grad_(False)

@@ -7,16 +7,19 @@
 
 from .adapter import Adapter, load_adapter, save_adapter
 from .files import AdapterError
-from .kinds import HankelShared, Hrm, Selective, Site, StateOffset
+from .kinds import Delta, HankelShared, Householder, Hrm, Rotation, Selective, Site, StateOffset
 from .sites import LAYOUTS, Layout
 
 __all__ = [
     "LAYOUTS",
     "Adapter",
     "AdapterError",
+    "Delta",
     "HankelShared",
+    "Householder",
     "Hrm",
     "Layout",
+    "Rotation",
     "Selective",
     "Site",
     "StateOffset",

@@ -60,7 +60,7 @@ class Adapter(nn.Module):
 
     @property
     def kind(self) -> str:
-        """``hrm``, ``selective``, ``hankel-shared`` or ``state-offset``."""
+        """``hrm``, or one of the other kinds: ``selective``, ``rotation`` ..."""
         return self.files.kind
 
     @property

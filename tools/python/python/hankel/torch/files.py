@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from .kinds import STREAM_KINDS, Hrm, Site
+from .kinds import AS_WIDE, STREAM_KINDS, Hrm, Site
 
 CONFIG, WEIGHTS, BACKBONE = "adapter_config.json", "adapter_model.safetensors", "trained_backbone.safetensors"
 PREFIX = "base_model.model."
@@ -63,7 +63,7 @@ class AdapterFiles:
     def width(self) -> int:
         """Width of the residual stream."""
         site = next(iter(self.sites.values()))
-        return site.offset.shape[0] if hasattr(site, "offset") else site.b.shape[1]
+        return site.width
 
 
 def read(directory: str | Path) -> AdapterFiles:
@@ -203,7 +203,7 @@ def _read_stream(path: Path, config: dict[str, Any], tensors: dict[str, Tensor])
         raise AdapterError(f"{path.parent / WEIGHTS}: it holds no gate of {kind}")
     files = AdapterFiles(config, kind, config["input"], {})
     rest, common = dict(tensors), {}
-    width = next((t.shape[-1] for name, t in tensors.items() if name.endswith((".b", ".offset"))), 0)
+    width = next((t.shape[-1] for name, t in tensors.items() if name.rpartition(".")[2] in AS_WIDE), 0)
     try:
         shapes = build.shapes(settings, width) | {"gate": [1]}
     except (KeyError, TypeError) as error:

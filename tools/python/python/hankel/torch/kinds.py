@@ -21,6 +21,10 @@ FASTEST, SLOWEST = 4.4, -80.0
 STEP_MIN, STEP_MAX = 1e-4, 0.1
 
 
+#: Parameters whose last dimension is the width of the stream; every kind has one of them.
+AS_WIDE = ("offset", "b", "b_real", "k")
+
+
 class Site(nn.Module):
     """An adapter behind its gate, at one site of one layer."""
 
@@ -53,6 +57,11 @@ class Site(nn.Module):
     def output(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
         """``y``, before the gate, and the memory."""
         raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """Width of the stream."""
+        return next(getattr(self, name).shape[-1] for name in AS_WIDE if hasattr(self, name))
 
     def value(self, name: str, like: Tensor) -> Tensor:
         """A parameter where ``like`` is and in its type."""
@@ -277,9 +286,91 @@ class StateOffset(Stream):
         return self.value("offset", x).expand_as(x), None
 
 
+class Rotation(Stream):
+    """``rotation``: ``z_t = m a exp(i theta_t) * z_{t-1} + (B + i B') x_t`` with ``theta_t = W x_t + v``, ``y_t = C Re z_t + C' Im z_t``."""
+
+    @classmethod
+    def shapes(cls, settings: dict[str, Any], width: int) -> dict[str, list[int]]:
+        p = settings["planes"]
+        vectors = {name: [p] for name in ("log_a", "angle_bias", "start_real", "start_imaginary")}
+        inward = {name: [p, width] for name in ("angle", "b_real", "b_imaginary")}
+        return vectors | inward | {name: [width, p] for name in ("c_real", "c_imaginary")}
+
+    def output(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
+        theta = F.linear(x, self.value("angle", x), self.value("angle_bias", x))
+        modulus = self.settings.get("max_modulus", 1.0) * torch.exp(-torch.exp(self.value("log_a", x)))
+        a = torch.polar(modulus.expand_as(theta), theta)
+        u = torch.complex(self.inputs(x, keep, self.value("b_real", x)), self.inputs(x, keep, self.value("b_imaginary", x)))
+        if keep is not None:
+            # Padding turns nothing: the text begins with the learned states.
+            a = torch.where(keep[..., None].bool(), a, torch.ones_like(a))
+        if memory is None:
+            memory = torch.complex(self.value("start_real", x), self.value("start_imaginary", x)).expand(x.shape[0], -1)
+        z = scan.varying_scan(a, u, memory, path)
+        y = F.linear(z.real, self.value("c_real", x)) + F.linear(z.imag, self.value("c_imaginary", x))
+        return y, z[:, -1]
+
+
+class Householder(Stream):
+    """``householder``: each token reflects a state ``S`` [m, n] of every head ``reflections`` times, ``y_t = C S``."""
+
+    @classmethod
+    def shapes(cls, settings: dict[str, Any], width: int) -> dict[str, list[int]]:
+        h, n, m, r = (settings[key] for key in ("heads", "state_dim", "value_dim", "reflections"))
+        state = h * m * n
+        inward = {"k": [r * h * n, width], "v": [r * h * m, width], "beta": [r * h, width]}
+        return inward | {"beta_bias": [r * h], "c": [width, state], "start": [state]}
+
+    def output(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
+        h, n, m, r = (self.settings[key] for key in ("heads", "state_dim", "value_dim", "reflections"))
+        batch, steps, _ = x.shape
+        # The reflections of a token are steps one after the other.
+        k = _unit(F.linear(x, self.value("k", x)).reshape(batch, steps * r, h, n))
+        v = F.linear(x, self.value("v", x)).reshape(batch, steps * r, h, m)
+        beta = 2 * torch.sigmoid(F.linear(x, self.value("beta", x), self.value("beta_bias", x)))
+        if keep is not None:
+            beta = beta * keep[..., None].to(beta)
+        if memory is None:
+            memory = self.value("start", x).expand(batch, -1)
+        states = scan.delta_scan(k, v, beta.reshape(batch, steps * r, h), memory.reshape(batch, h, m, n))
+        last = states[:, r - 1 :: r].flatten(2)
+        return F.linear(last, self.value("c", x)), last[:, -1]
+
+
+class Delta(Stream):
+    """``delta``: an associative memory ``S`` [m, n] of every head by the delta rule, ``y_t = C (S_t q_t)``."""
+
+    @classmethod
+    def shapes(cls, settings: dict[str, Any], width: int) -> dict[str, list[int]]:
+        h, n, m = (settings[key] for key in ("heads", "state_dim", "value_dim"))
+        inward = {"k": [h * n, width], "q": [h * n, width], "v": [h * m, width], "beta": [h, width]}
+        return inward | {"beta_bias": [h], "c": [width, h * m]}
+
+    def output(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
+        h, n, m = (self.settings[key] for key in ("heads", "state_dim", "value_dim"))
+        batch, steps, _ = x.shape
+        k, q = (_unit(F.linear(x, self.value(name, x)).reshape(batch, steps, h, n)) for name in ("k", "q"))
+        v = F.linear(x, self.value("v", x)).reshape(batch, steps, h, m)
+        beta = torch.sigmoid(F.linear(x, self.value("beta", x), self.value("beta_bias", x)))
+        if keep is not None:
+            beta = beta * keep[..., None].to(beta)
+        before = x.new_zeros(batch, h, m, n) if memory is None else memory.reshape(batch, h, m, n)
+        states = scan.delta_scan(k, v, beta, before)
+        answer = torch.einsum("bthmn,bthn->bthm", states, q).flatten(2)
+        return F.linear(answer, self.value("c", x)), states[:, -1].flatten(1)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Keys of norm 1; what keeps a key of zero from being divided by its norm is that of the program."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + x.shape[-1] * 1e-6)
+
+
 #: Kinds of ``"peft_type": "STREAM"``.
 STREAM_KINDS: dict[str, type[Stream]] = {
     "selective": Selective,
     "hankel-shared": HankelShared,
     "state-offset": StateOffset,
+    "rotation": Rotation,
+    "householder": Householder,
+    "delta": Delta,
 }

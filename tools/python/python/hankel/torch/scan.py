@@ -64,6 +64,23 @@ def varying_scan(a: Tensor, u: Tensor, initial: Tensor | None, path: str) -> Ten
     return u
 
 
+def delta_scan(k: Tensor, v: Tensor, beta: Tensor, initial: Tensor) -> Tensor:
+    """All states [batch, T, h, m, n] of ``S_t = S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T``, step by step.
+
+    Args:
+        k: Keys, [batch, T, h, n].
+        v: Values, [batch, T, h, m].
+        beta: Shares, [batch, T, h].
+        initial: The state before, [batch, h, m, n].
+    """
+    states, s = [], initial
+    for t in range(k.shape[1]):
+        wrong = v[:, t] - torch.einsum("bhmn,bhn->bhm", s, k[:, t])
+        s = s + torch.einsum("bhm,bhn->bhmn", beta[:, t, :, None] * wrong, k[:, t])
+        states.append(s)
+    return torch.stack(states, dim=1)
+
+
 def _step_by_step(u: Tensor, initial: Tensor | None, step) -> Tensor:
     states = []
     s = initial
