@@ -6,6 +6,11 @@
 trains one adapter per seed on bytes (weighted.toml) and on the automaton (truncation.toml without its truncations), records what each
 adapter reads on training data, truncates it by every method, and evaluates each on validation data. One line per figure is
 appended to docs/results/weighted/small.jsonl; what is there already is not done again. `--table` prints the table.
+
+Plan. Seeds 3, 4 and 5, each once, all methods at all orders, and nothing added or left out after a figure is seen. Seeds 0 to 2 were seen while the
+fit of weights was chosen (order 0 or 1, about the mean) and while `--method h2` with a weight was written, so they are not in the table. Questions:
+on bytes, is the better of `weighted` and `weighted-h2` at 16 and at 8 states at least as good as the best of `bt`, `svd`, `modal`, `hankel` and
+`empirical`; on the automaton, is it no worse than `bt`? Told are means and ranges over the seeds, whatever they say.
 """
 
 import argparse
@@ -26,6 +31,7 @@ METHODS = {
     "empirical": ["--gramians", "empirical", "--states", "states.safetensors"],
     "weighted": ["--weight", "weights.safetensors"],
     "enns": ["--gramians", "enns", "--weight", "weights.safetensors"],
+    "weighted-h2": ["--method", "h2", "--weight", "weights.safetensors"],
 }
 TASKS = {
     "bytes": {"config": "weighted.toml", "orders": [16, 8], "metric": "bits_per_character", "adapter": "hrm"},
@@ -112,7 +118,7 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bytes", type=Path, help="text of the byte task; left out, only the automaton is measured")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 4, 5])
     parser.add_argument("--programs", type=Path, default=ROOT / "target" / "release", help="folder of train and bt")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "weighted", help="folder of the runs")
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results" / "weighted" / "small.jsonl")
@@ -127,7 +133,7 @@ def main():
                 file.write(json.dumps(row) + "\n")
 
         tasks = ["automaton", "bytes"] if arguments.bytes else ["automaton"]
-        for seed in range(arguments.seeds):
+        for seed in arguments.seeds:
             for task in tasks:
                 measure(arguments, task, seed, done, write)
     table(load(arguments.results))
