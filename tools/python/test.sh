@@ -4,6 +4,7 @@
 #
 #     tools/python/test.sh            numpy arrays, and the tutorial without torch
 #     tools/python/test.sh torch      and hankel.torch: installs torch and transformers first, about 3 GB
+#     tools/python/test.sh install    makes the environment of the first and stops
 #
 # HANKEL_PYTHON is the interpreter of an environment to use as it is, with what requirements-*.txt name; the package is then taken from
 # the sources.
@@ -19,9 +20,10 @@ else
   python=$PWD/target/python/bin/python
   [ -x "$python" ] || python3 -m venv --clear target/python
   requirements=(-r tools/python/requirements-test.txt)
-  [ "$what" = numpy ] || requirements+=(-r tools/python/requirements-torch.txt)
+  [ "$what" != torch ] || requirements+=(-r tools/python/requirements-torch.txt)
   "$python" -m pip install --quiet --disable-pip-version-check "${requirements[@]}"
 fi
+[ "$what" != install ] || exit 0
 
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT

@@ -1,6 +1,7 @@
 """Prompts and generation of a GGUF file beside llama.cpp, one thread each, in processor time.
 
     python tests/peers/llamacpp/speed.py --node judge --model FILE.gguf [--train target/release/train] [--turns 5] [--json OUT]
+    python tests/peers/llamacpp/speed.py --memory --model FILE.gguf       the peak of memory alone, without llama.cpp
 
 `judge` is the folder that judge.py describes. Both work in turn. Processor time, not the clock, so that a busy machine matters
 less; ours is the difference between two runs of `train generate`, so that loading does not count. Exit code 1 when a bar is missed.
@@ -36,14 +37,32 @@ def ours(train, model, prompt, tokens):
     return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
 
 
+def memory(args):
+    """The peak of generating; whether it misses the bar."""
+    size = args.model.stat().st_size
+    peaks = [ours(args.train, str(args.model.resolve()), "The", 1 + GENERATED)[1] for _ in range(args.turns)]
+    share = statistics.median(peaks) / size
+    figures = {"model": args.model.name, "file_bytes": size, "peak_bytes": peaks, "of_the_file": share}
+    figures["bar"] = BARS["memory"]
+    print(f"memory: {share:.2f} of the file, bar {BARS['memory']}{'' if share <= BARS['memory'] else ' (missed)'}")
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+    return share > BARS["memory"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--node", required=True, type=Path)
+    parser.add_argument("--node", type=Path)
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--model", required=True, type=Path)
     parser.add_argument("--train", default="target/release/train")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if args.memory:
+        sys.exit(memory(args))
+    if args.node is None:
+        parser.error("--node or --memory is needed")
     (args.node / "speed.mjs").write_text((HERE / "speed.mjs").read_text())
     model = str(args.model.resolve())
     chosen = random.Random(1)

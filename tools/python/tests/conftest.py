@@ -22,3 +22,23 @@ def programs():
     if missing:
         pytest.fail(f"{folder} has no {missing[0]}: run cargo build -p hankel-train -p hankel-tools, or set HANKEL_PROGRAMS")
     return folder
+
+
+@pytest.fixture(scope="session")
+def families(repository):
+    """Tiny models of transformers."""
+    return repository / "tests/golden/families"
+
+
+@pytest.fixture(scope="session")
+def golden_model(repository, families):
+    """Where the tiny model of a family is."""
+    return lambda family: repository / "tests/golden/mistral/window/hf" if family == "mistral" else families / family / "hf"
+
+
+@pytest.fixture(scope="session")
+def llama_run(programs, families, tmp_path_factory):
+    """Every kind of adapter on the tiny Llama."""
+    from helpers import ADAPTERS, fit
+
+    return fit(programs, tmp_path_factory.mktemp("llama"), families / "llama/hf", list(ADAPTERS))

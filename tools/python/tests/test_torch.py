@@ -1,123 +1,21 @@
 """``hankel.torch`` against ``train forward``, ``generate`` and ``eval``: every kind, every family, saving, caches, and PEFT beside it."""
 
 import json
-import os
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
 
-if not os.environ.get("HANKEL_REQUIRE_TORCH"):
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
+from helpers import ADAPTERS, FAMILIES, TRUNCATED, close, compare, fit, forward, greedy, pretrained, run, score, tokens
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 import hankel
 import hankel.torch
 from hankel.torch import AdapterError, load_adapter, save_adapter
-
-FAMILIES = ["llama", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "granite", "gemma2", "gemma3_text", "gpt2"]
-
-COMMON = "state_dim = 6\nb_std = 0.5\nc_std = 0.5\ngate_init = 0.5\n"
-BOTH = 'sites = ["attention", "mlp"]\n'
-ADAPTERS = {
-    "paper": 'kind = "hrm"\npreset = "paper"\n' + COMMON + BOTH + "truncate = { order = 3 }\n",
-    "released": 'kind = "hrm"\npreset = "released"\n' + COMMON,
-    "signed": 'kind = "hrm"\nmode = "signed"\ninput = "sublayer"\n' + COMMON + BOTH,
-    "complex": 'kind = "hrm"\nmode = "complex"\ninput = "norm"\n' + COMMON + BOTH + "truncate = { order = 4 }\n",
-    "zoh": 'kind = "hrm"\ndiscretization = "zoh"\ntrain_log_dt = false\n' + COMMON,
-    "selective": 'kind = "selective"\n' + COMMON + "truncate = { order = 3 }\n",
-    "selective-signed": 'kind = "selective"\nmode = "signed"\n' + COMMON,
-    "hankel-shared": 'kind = "hankel-shared"\ninput = "norm"\n' + COMMON + BOTH,
-    "state-offset": 'kind = "state-offset"\n',
-    "rotation": 'kind = "rotation"\nplanes = 3\nangle_std = 0.02\nb_std = 0.1\nc_std = 0.1\ngate_init = 0.5\n',
-    "householder": 'kind = "householder"\nreflections = 2\nv_std = 0.1\nc_std = 0.1\ngate_init = 0.5\n',
-    "delta": 'kind = "delta"\nheads = 2\nstate_dim = 4\nvalue_dim = 3\nc_std = 0.1\ngate_init = 0.5\n',
-}
-TRUNCATED = {"paper-order-3", "complex-order-4", "selective-order-3"}
-
-
-def run(*command, **options):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def fit(programs, folder, model, names, steps=4):
-    """A run with adapters that differ from their beginning, on a tiny model."""
-    tables = "".join(f'[[adapter]]\nname = "{name}"\n{ADAPTERS[name]}' for name in names)
-    (folder / "fit.toml").write_text(
-        f'name = "run"\n[task]\nkind = "dfa"\nstates = 4\nlength = 24\ntrain_sequences = 64\nvalidation_sequences = 16\n'
-        f'test_sequences = 0\n[backbone]\nkind = "decoder"\nmodel = "{model}"\n[train]\nsteps = {steps}\nbatch_size = 8\nlr = 3e-2\n{tables}'
-    )
-    run(programs / "train", "fit", "fit.toml", cwd=folder)
-    return folder / "runs/run"
-
-
-@pytest.fixture(scope="session")
-def families(repository):
-    return repository / "tests/golden/families"
-
-
-@pytest.fixture(scope="session")
-def llama_run(programs, families, tmp_path_factory):
-    """Every kind on the tiny Llama."""
-    return fit(programs, tmp_path_factory.mktemp("llama"), families / "llama/hf", list(ADAPTERS))
-
-
-def pretrained(path, **options):
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **options).eval()
-
-
-def tokens(model, batch=2, steps=40, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(3, model.config.vocab_size, (batch, steps), generator=generator)
-
-
-def forward(programs, folder, path, adapter, ids, *options):
-    save_file({"input_ids": ids}, folder / "tokens.safetensors")
-    output = folder / "forward.safetensors"
-    run(programs / "train", "forward", "--model", path, "--adapter", adapter, "--tokens", folder / "tokens.safetensors", "-o", output, *options)
-    return load_file(output)
-
-
-def close(found, expected, tolerance, floor=0.0):
-    """Within a share of the largest value, or the rounding of what a small one was summed up from."""
-    size = expected.double().abs().max()
-    difference = (found.double() - expected.double()).abs().max()
-    assert difference <= tolerance * size + floor, f"{difference:.2e} of {size:.2e}"
-
-
-def compare(programs, folder, path, directory, gradients=True):
-    """Logits by both evaluations, the loss, and the gradient of every parameter, against `train forward`."""
-    model = pretrained(path)
-    ids = tokens(model)
-    expected = forward(programs, folder, path, directory, ids, *(["--gradients"] if gradients else []))
-    alone = model(ids).logits
-    adapter = load_adapter(model, directory)
-    out = model(ids, labels=ids)
-    assert (alone - out.logits).abs().max() > 1e-2, "the adapter must matter"
-    close(out.logits.detach(), expected["logits"], 1e-5)
-    assert out.loss.item() == pytest.approx(expected["loss"].item(), rel=1e-5)
-    if gradients:
-        out.loss.backward()
-        found = {f"grad.base_model.model.{name}": p.grad for name, p in adapter.tensors().items() if p.grad is not None}
-        named = {name for name in expected if name.startswith("grad.base_model")}
-        # `train forward` trains everything, frozen or not.
-        assert found.keys() <= named and all(name.endswith(("log_dt", ".a")) for name in named - found.keys())
-        for name in found:
-            if expected[name].numel():
-                close(found[name], expected[name], 1e-4, floor=1e-6)
-    adapter.scan = "sequential"
-    with torch.no_grad():
-        close(model(ids).logits, expected["logits"], 1e-5)
-    adapter.remove()
-    with torch.no_grad():
-        assert torch.equal(model(ids).logits, alone)
 
 
 @pytest.mark.parametrize("name", sorted(ADAPTERS.keys() | TRUNCATED))
@@ -127,18 +25,12 @@ def test_every_kind(name, programs, families, llama_run, tmp_path):
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f != "llama"])
-def test_every_family(family, programs, families, tmp_path):
-    path = families / family / "hf"
+def test_every_family(family, programs, golden_model, tmp_path):
+    path = golden_model(family)
     names = ["paper", "signed", "complex", "hankel-shared"]
     done = fit(programs, tmp_path, path, names)
     for name in names:
         compare(programs, tmp_path, path, done / "adapters" / name)
-
-
-def greedy(model, ids, count=40, **options):
-    settings = {"do_sample": False, "max_new_tokens": count, "min_new_tokens": count, "pad_token_id": 0}
-    with torch.no_grad():
-        return model.generate(ids, **settings | {"attention_mask": torch.ones_like(ids)} | options)
 
 
 def chosen_one_by_one(model, ids, count=40):
@@ -165,26 +57,33 @@ def test_generation_carries_the_state(name, families, llama_run):
     assert torch.equal(greedy(model, first, 28, past_key_values=cache), expected)
 
 
-def test_generated_tokens_are_those_of_train_generate(programs, repository, tmp_path):
-    """A model of bytes, as the program generates with it: 40 greedy tokens."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+def of_bytes(config, folder):
+    """A model of random weights that reads bytes, as the program generates with it."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    config = LlamaConfig(vocab_size=256, max_position_embeddings=256, initializer_range=0.3, **sizes)
-    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
-    kinds = ["rotation", "householder", "delta"]
-    done = fit(programs, tmp_path, tmp_path / "model", ["paper", "complex", "selective", *kinds])
-    for name in ("paper", "paper-order-3", "complex-order-4", "selective", *kinds):
-        directory = done / "adapters" / name
-        options = ["--prompt", "Once upon", "--max-tokens", "40", "--temperature", "0"]
-        command = [programs / "train", "generate", "--model", tmp_path / "model", "--adapter", directory, *options]
-        text = subprocess.run(command, capture_output=True, check=True)
-        model = pretrained(tmp_path / "model")
-        model.generation_config.eos_token_id = None
-        load_adapter(model, directory)
-        ids = torch.tensor([list(b"Once upon")])
-        assert bytes(greedy(model, ids)[0, 9:].tolist()) == text.stdout[:-1][-40:], name
+    config.vocab_size, config.initializer_range = 256, 0.3
+    config.pad_token_id = config.bos_token_id = config.eos_token_id = None
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def continues_as_the_program(programs, model, directory, *command):
+    """40 greedy tokens."""
+    text = [programs / "train", "generate", *command, "--adapter", directory, "--prompt", "Once upon", "--max-tokens", "40", "--temperature", "0"]
+    expected = subprocess.run(text, capture_output=True, check=True).stdout
+    model.generation_config.eos_token_id = None
+    adapter = load_adapter(model, directory)
+    ids = torch.tensor([list(b"Once upon")])
+    assert bytes(greedy(model, ids)[0].tolist()) == expected[:-1], directory.name
+    adapter.remove()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generated_tokens_are_those_of_train_generate(family, programs, golden_model, tmp_path):
+    path = of_bytes(AutoConfig.from_pretrained(golden_model(family)), tmp_path)
+    kinds = ["selective", "rotation", "householder", "delta"] if family == "llama" else []
+    done = fit(programs, tmp_path, path, ["paper", "complex", *kinds])
+    for name in ("paper", "paper-order-3", "complex-order-4", *kinds):
+        continues_as_the_program(programs, pretrained(path), done / "adapters" / name, "--model", path)
 
 
 def test_beams_take_their_states_along(families, llama_run):
@@ -270,11 +169,7 @@ def test_what_is_trained_here_is_evaluated_there(name, programs, families, llama
     close(after.logits, expected["logits"], 1e-5)
     # The score of the run's task, by the program, of the directory that it wrote and of its copy.
     save_adapter(load_adapter(pretrained(families / "llama/hf"), llama_run / "adapters" / name), tmp_path / "copy")
-    score = [
-        run(programs / "train", "eval", llama_run, "--adapter", directory).stdout.splitlines()[-1].split()[1:]
-        for directory in (llama_run / "adapters" / name, tmp_path / "copy")
-    ]
-    assert score[0] == score[1]
+    assert score(programs, llama_run, tmp_path / "copy") == score(programs, llama_run, llama_run / "adapters" / name)
 
 
 def test_parameters_of_the_model_that_were_trained_with_the_adapter(families, llama_run, tmp_path):
@@ -350,6 +245,21 @@ def test_the_quickstart(programs, repository, tmp_path):
         for name, parameter in adapter.tensors().items():
             if parameter.numel():
                 close(parameter.grad, expected[f"grad.base_model.model.{name}"], 1e-4, floor=1e-6)
+        save_adapter(adapter, tmp_path / "copy" / directory.name)
+        assert score(programs, done, tmp_path / "copy" / directory.name) == score(programs, done, directory)
+
+
+def test_the_quickstart_on_bytes(programs, tmp_path):
+    """The small GPT and the HRM of the quickstart where there is a text to generate."""
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "bytes.toml").write_text(
+        'name = "bytes"\n[task]\nkind = "bytes"\npath = "text"\nlength = 64\n[backbone]\nlayers = 2\nd_model = 32\nheads = 2\n'
+        'init = "normal"\ninit_std = 0.3\n[train]\nsteps = 4\nbatch_size = 8\nlr = 3e-2\n[[adapter]]\nname = "hrm"\n' + ADAPTERS["paper"]
+    )
+    run(programs / "train", "fit", "bytes.toml", cwd=tmp_path)
+    done = tmp_path / "runs/bytes"
+    for directory in sorted((done / "adapters").glob("hrm*")):
+        continues_as_the_program(programs, as_gpt2(done / "backbone"), directory, done)
 
 
 def test_angles_beyond_a_half_turn_are_folded(families, llama_run, programs, tmp_path):
