@@ -1,5 +1,9 @@
 //! Text to token ids and back, by the `tokenizer.json` beside a model or the tokenizer in a GGUF file.
 
+mod text;
+
+pub use text::{TextStream, TokenTexts};
+
 use crate::gguf::{self, Gguf};
 use crate::weights::{Result, WeightsError};
 use serde_json::Value;
@@ -50,6 +54,8 @@ pub struct Tokenizer {
     ends: Vec<u32>,
     before: Vec<u32>,
     after: Vec<u32>,
+    /// One more than the largest id.
+    ids: usize,
 }
 
 impl Tokenizer {
@@ -78,14 +84,14 @@ impl Tokenizer {
     pub fn of_gguf(file: &Gguf) -> Result<Self> {
         let path = file.path().to_path_buf();
         let built = without_panic(|| gguf::tokenizer::build(file));
-        let gguf::tokenizer::Built { tokenizer, bos, eos } =
+        let gguf::tokenizer::Built { tokenizer, ids, bos, eos } =
             built.map_err(|reason| WeightsError::content(&path, reason))??;
-        Ok(Tokenizer { bos, eos, ..Tokenizer::bare(path, tokenizer) }.surrounded())
+        Ok(Tokenizer { bos, eos, ..Tokenizer::bare(path, tokenizer, ids) }.surrounded())
     }
 
     /// A tokenizer of which nothing is known but its file.
-    fn bare(path: PathBuf, inner: tokenizers::Tokenizer) -> Self {
-        Tokenizer { path, inner, bos: None, eos: None, ends: Vec::new(), before: Vec::new(), after: Vec::new() }
+    fn bare(path: PathBuf, inner: tokenizers::Tokenizer, ids: usize) -> Self {
+        Tokenizer { path, inner, bos: None, eos: None, ends: Vec::new(), before: Vec::new(), after: Vec::new(), ids }
     }
 
     /// With what its post-processor puts around a text.
@@ -106,7 +112,8 @@ impl Tokenizer {
         let inner = without_panic(|| tokenizers::Tokenizer::from_bytes(bytes))
             .map_err(malformed)?
             .map_err(|error| malformed(error.to_string()))?;
-        let mut tokenizer = Tokenizer::bare(path, inner).surrounded();
+        let ids = inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
+        let mut tokenizer = Tokenizer::bare(path, inner, ids).surrounded();
         let path = directory.join(CONFIG_FILE);
         let mut config = Value::Null;
         if path.is_file() {
@@ -179,12 +186,7 @@ impl Tokenizer {
     /// # Errors
     /// Says both sizes.
     pub fn check(&self, vocabulary: usize) -> Result<()> {
-        let largest = self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
-        if largest <= vocabulary {
-            return Ok(());
-        }
-        let reason = format!("ids go up to {largest}, the model has {vocabulary}: the tokenizer is of another model");
-        Err(WeightsError::content(&self.path, reason))
+        fits(&self.path, self.ids, vocabulary)
     }
 
     /// The ids of a text, without special tokens around it.
@@ -256,13 +258,17 @@ impl Tokenizer {
 
     /// Decodes ids as they are generated.
     pub fn stream(&self) -> TextStream<'_> {
-        TextStream { tokenizer: self, ids: Vec::new(), printed: 0, in_bytes: false }
+        TextStream::of(self)
     }
+}
 
-    /// Whether an id stands for one byte of a text, `<0xE2>`: a run of them is decoded together.
-    fn is_byte(token: &str) -> bool {
-        token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).is_some_and(|hex| hex.len() == 2)
+/// Fails when a model of `vocabulary` ids cannot read ids below `ids`.
+fn fits(path: &Path, ids: usize, vocabulary: usize) -> Result<()> {
+    if ids <= vocabulary {
+        return Ok(());
     }
+    let reason = format!("ids go up to {ids}, the model has {vocabulary}: the tokenizer is of another model");
+    Err(WeightsError::content(path, reason))
 }
 
 /// `eos_token_id`, one or several, of a configuration that may be missing.
@@ -279,52 +285,4 @@ fn end_ids(path: &Path) -> Result<Vec<u32>> {
         id.ok_or_else(|| WeightsError::content(path, format!("eos_token_id holds {value}, which is not a token id")))
     };
     several.iter().filter(|value| !value.is_null()).map(id).collect()
-}
-
-/// Text of a growing sequence of ids, handed out piece by piece: never half a character.
-pub struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
-    ids: Vec<u32>,
-    /// Bytes of the text handed out so far.
-    printed: usize,
-    /// Whether the last token is a single byte: what its run of bytes spells depends on all of them.
-    in_bytes: bool,
-}
-
-impl TextStream<'_> {
-    /// Adds an id and gives the text that is certain now; empty while a character, or a run of single bytes, is incomplete.
-    ///
-    /// # Errors
-    /// Those of the tokenizer.
-    pub fn push(&mut self, id: u32) -> Result<String> {
-        self.ids.push(id);
-        let inner = &self.tokenizer.inner;
-        let token = inner.id_to_token(id).unwrap_or_default();
-        if !inner.get_added_vocabulary().is_special_token(&token) {
-            self.in_bytes = Tokenizer::is_byte(&token);
-        }
-        if self.in_bytes {
-            return Ok(String::new());
-        }
-        let text = self.tokenizer.decode(&self.ids)?;
-        if text.ends_with(char::REPLACEMENT_CHARACTER) {
-            return Ok(String::new());
-        }
-        Ok(self.rest(&text))
-    }
-
-    /// What is left at the end: a character that was never completed.
-    ///
-    /// # Errors
-    /// Those of the tokenizer.
-    pub fn finish(mut self) -> Result<String> {
-        let text = self.tokenizer.decode(&self.ids)?;
-        Ok(self.rest(&text))
-    }
-
-    fn rest(&mut self, text: &str) -> String {
-        let new = text.get(self.printed..).unwrap_or_default().to_owned();
-        self.printed = text.len();
-        new
-    }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use hankel_core::{Precision, with_precision};
 use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
-use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream};
+use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream, TokenTexts};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
 use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
@@ -121,20 +121,25 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
 fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
     if let Some(directory) = &args.model {
         let (device, precision) = args.device.open()?;
+        let read = Read::of(directory, &args.prompt)?;
         let snapshot = BackboneSnapshot::from_model(directory, args.quantize.is_some(), precision, device)?;
-        let codec = Codec::of_model(directory, &snapshot)?;
+        let codec = Codec::of_model(directory, read, &snapshot)?;
         let model = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
         return Ok((model, codec, precision.of_products()));
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let mut config = load_run(run)?;
     args.device.apply(&mut config)?;
+    let read = match (config.task.token_kind(), config.backbone.path()) {
+        (TokenKind::Bytes | TokenKind::Events, _) | (_, None) => None,
+        (_, Some(path)) => Read::of(path, &args.prompt)?,
+    };
     let snapshot = BackboneSnapshot::from_run(&config, run)?;
     let precision = config.precision.of_products();
     let codec = match (config.task.token_kind(), config.backbone.path()) {
         (TokenKind::Bytes, _) => Codec::Bytes,
         (TokenKind::Events, _) => Codec::Events,
-        (_, Some(path)) if Tokenizer::is_beside(path) => Codec::of_model(path, &snapshot)?,
+        (_, Some(path)) if read.is_some() => Codec::of_model(path, read, &snapshot)?,
         _ => bail!(
             "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, for performances, and \
              for models with a {TOKENIZER_FILE}",
@@ -160,16 +165,43 @@ enum Codec {
     Bytes,
     /// A token is an event of a performance.
     Events,
-    Tokens(Box<Tokenizer>),
+    Tokens(Box<Read>),
+}
+
+/// A prompt that a tokenizer has read, and what writes its answer.
+struct Read {
+    prompt: Vec<u32>,
+    texts: TokenTexts,
+}
+
+impl Read {
+    /// By the tokenizer of a model, if it has one.
+    ///
+    /// This comes before the weights, which then use the memory that the tokenizer gives back.
+    fn of(model: &Path, text: &str) -> Result<Option<Self>> {
+        if !Tokenizer::is_beside(model) {
+            return Ok(None);
+        }
+        let tokenizer = Tokenizer::load(model)?;
+        let mut prompt = [tokenizer.before(), &tokenizer.encode(text)?].concat();
+        if prompt.is_empty() {
+            prompt.extend(tokenizer.bos());
+        }
+        if prompt.is_empty() {
+            bail!(
+                "--prompt is missing: the tokenizer has no token that begins a text, so the model needs something to continue"
+            );
+        }
+        Ok(Some(Read { prompt, texts: TokenTexts::of(&tokenizer) }))
+    }
 }
 
 impl Codec {
-    fn of_model(directory: &Path, snapshot: &BackboneSnapshot) -> Result<Self> {
+    fn of_model(directory: &Path, read: Option<Read>, snapshot: &BackboneSnapshot) -> Result<Self> {
         let vocabulary = snapshot.backbone().vocabulary();
-        if Tokenizer::is_beside(directory) {
-            let tokenizer = Tokenizer::load(directory)?;
-            tokenizer.check(vocabulary)?;
-            return Ok(Codec::Tokens(Box::new(tokenizer)));
+        if let Some(read) = read {
+            read.texts.check(vocabulary)?;
+            return Ok(Codec::Tokens(Box::new(read)));
         }
         if vocabulary == 256 {
             return Ok(Codec::Bytes);
@@ -198,19 +230,7 @@ impl Codec {
                 };
                 self.shown(text).split_whitespace().map(event).collect()
             }
-            Codec::Tokens(tokenizer) => {
-                let mut ids = [tokenizer.before(), &tokenizer.encode(text)?].concat();
-                if ids.is_empty() {
-                    ids.extend(tokenizer.bos());
-                }
-                if ids.is_empty() {
-                    bail!(
-                        "--prompt is missing: the tokenizer has no token that begins a text, so the model needs something \
-                         to continue"
-                    );
-                }
-                Ok(ids)
-            }
+            Codec::Tokens(read) => Ok(read.prompt.clone()),
         }
     }
 
@@ -223,19 +243,19 @@ impl Codec {
     fn is_end(&self, token: u32) -> bool {
         match self {
             Codec::Bytes | Codec::Events => false,
-            Codec::Tokens(tokenizer) => tokenizer.is_end(token),
+            Codec::Tokens(read) => read.texts.is_end(token),
         }
     }
 
     /// Turns what follows `prompt` into text.
     fn writer(&self, prompt: &[u32]) -> Result<TokenWriter<'_>> {
-        let tokenizer = match self {
+        let texts = match self {
             Codec::Bytes => return Ok(TokenWriter::Bytes),
             Codec::Events => return Ok(TokenWriter::Events),
-            Codec::Tokens(tokenizer) => tokenizer,
+            Codec::Tokens(read) => &read.texts,
         };
         // What a token looks like depends on those before it; the prompt's own text is not written again.
-        let mut stream = tokenizer.stream();
+        let mut stream = texts.stream();
         prompt.iter().try_for_each(|&id| stream.push(id).map(drop))?;
         Ok(TokenWriter::Text(stream))
     }

@@ -3,7 +3,7 @@
 
 use super::names::{REQUIRED, ROPE_FACTORS, hugging_face, is_rotated};
 use super::{Gguf, TensorType, tokenizer};
-use crate::weights::mapped::{Entry, Stored};
+use crate::weights::mapped::{Done, Entry, Stored};
 use crate::weights::{ModelFiles, Result};
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -138,7 +138,8 @@ impl GgufModel {
             };
             entries.insert(new, entry);
         }
-        Ok(ModelFiles::of_entries(self.file.path(), entries))
+        let data = self.file.tensors().values().map(|tensor| tensor.range.start).min().unwrap_or(0);
+        Ok(ModelFiles::of_entries(self.file.path(), entries, Done::new(self.file.map.clone(), 0..data)))
     }
 }
 

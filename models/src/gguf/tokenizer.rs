@@ -68,6 +68,8 @@ fn pair(merge: &str) -> Option<(&str, &str)> {
 /// A tokenizer with the ids that begin and end a text.
 pub(crate) struct Built {
     pub(crate) tokenizer: Tokenizer,
+    /// Number of ids.
+    pub(crate) ids: usize,
     pub(crate) bos: Option<u32>,
     pub(crate) eos: Option<u32>,
 }
@@ -107,7 +109,7 @@ pub(crate) fn build(file: &Gguf) -> Result<Built> {
         let processor = vocabulary.template(before, after);
         tokenizer.with_post_processor(Some(component::<tokenizers::PostProcessorWrapper>(processor)));
     }
-    Ok(Built { tokenizer, bos, eos })
+    Ok(Built { tokenizer, ids: vocabulary.tokens.len(), bos, eos })
 }
 
 /// A part of a tokenizer, from what `tokenizer.json` would say.

@@ -48,19 +48,6 @@ impl Entry {
         &(*self.map).as_ref()[self.range.clone()]
     }
 
-    /// Gives back the memory that these bytes take, for those that were copied: they stay in the file.
-    pub fn forget(&self) {
-        #[cfg(unix)]
-        {
-            // SAFETY: the map is of a file and read only, so its pages hold what the file does and nothing else: whoever
-            // touches them again reads them from the file again.
-            let _ = unsafe {
-                let (start, len) = (self.range.start, self.range.len());
-                self.map.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
-            };
-        }
-    }
-
     /// Lets the system begin to read these bytes and as many after them, where the next tensor to be asked for usually is,
     /// in one go instead of page by page as they are touched.
     pub fn read_ahead(&self) {
@@ -70,6 +57,37 @@ impl Entry {
             // A hint: without it everything is read as well, only later.
             let _ = self.map.0.advise_range(memmap2::Advice::WillNeed, self.range.start, len);
         }
+    }
+}
+
+/// Bytes of a mapped file that are not read any more.
+pub struct Done {
+    map: Arc<Map>,
+    range: Range<usize>,
+}
+
+impl Done {
+    /// The bytes `range` of a file.
+    pub fn new(map: Arc<Map>, range: Range<usize>) -> Self {
+        Done { map, range }
+    }
+
+    /// Gives back the memory that these bytes take: they stay in the file.
+    ///
+    /// The system may map them again with what lies beside them when that is touched for the first time.
+    pub fn forget(&self) {
+        /// No system that is known has larger pages. Pages at the ends, which others share, stay.
+        const PAGE: usize = if cfg!(target_arch = "x86_64") { 4 << 10 } else { 64 << 10 };
+        let (start, end) = (self.range.start.next_multiple_of(PAGE), self.range.end / PAGE * PAGE);
+        #[cfg(unix)]
+        if start < end {
+            // SAFETY: the map is of a file and read only, so its pages hold what the file does and nothing else: whoever
+            // touches them again reads them from the file again.
+            let _ =
+                unsafe { self.map.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+        }
+        #[cfg(not(unix))]
+        let _ = (start, end);
     }
 }
 

@@ -5,7 +5,7 @@
 //! not used is never loaded. Reading is strict. A tensor that is missing, superfluous, of another shape or type, or present
 //! twice is named; the index may name files in the directory itself and nowhere else.
 
-use super::mapped::{self, Entry, Stored};
+use super::mapped::{self, Done, Entry, Stored};
 use super::quantized;
 use crate::gguf::{self, GgufModel};
 use half::{bf16, f16};
@@ -26,6 +26,8 @@ pub const INDEX_FILE: &str = "model.safetensors.index.json";
 pub struct ModelFiles {
     directory: PathBuf,
     entries: BTreeMap<String, Entry>,
+    /// What has been read and copied.
+    done: Vec<Done>,
 }
 
 #[derive(Deserialize)]
@@ -52,12 +54,12 @@ impl ModelFiles {
                 return Err(WeightsError::content(directory, reason));
             }
         };
-        Ok(ModelFiles { directory: directory.to_path_buf(), entries })
+        Ok(ModelFiles { directory: directory.to_path_buf(), entries, done: Vec::new() })
     }
 
-    /// The tensors of the file `path`, by name.
-    pub(crate) fn of_entries(path: &Path, entries: BTreeMap<String, Entry>) -> Self {
-        ModelFiles { directory: path.to_path_buf(), entries }
+    /// The tensors of the file `path`, by name, behind a header that has been read.
+    pub(crate) fn of_entries(path: &Path, entries: BTreeMap<String, Entry>, header: Done) -> Self {
+        ModelFiles { directory: path.to_path_buf(), entries, done: vec![header] }
     }
 
     /// Names of the tensors that are left.
@@ -101,8 +103,10 @@ impl ModelFiles {
             }
         };
         if entry.interleaved.is_some() {
-            // Queries and keys, copied, would be in memory twice: 8 MB more beside the 98 of a SmolLM2.
-            entry.forget();
+            // Queries and keys, copied, would be in memory twice: 8 MB more beside the 98 of a SmolLM2. Those of layers before may
+            // have been mapped again with their neighbours.
+            self.done.push(Done::new(entry.map.clone(), entry.range.clone()));
+            self.done.iter().for_each(Done::forget);
         }
         if let Some(flat) = bad {
             return fail(format!("holds a value that is not finite at element {flat}"));
@@ -144,11 +148,12 @@ impl ModelFiles {
         self.entries = entries.into_iter().map(|(name, entry)| (format!("{prefix}{name}"), entry)).collect();
     }
 
-    /// Fails if a tensor was not taken.
+    /// Fails if a tensor was not taken. Gives back the memory of what was copied.
     ///
     /// # Errors
     /// Names it, its file, and how many more there are.
     pub fn finish(self) -> Result<()> {
+        self.done.iter().for_each(Done::forget);
         let Some((name, entry)) = self.entries.first_key_value() else { return Ok(()) };
         let more = match self.entries.len() - 1 {
             0 => String::new(),

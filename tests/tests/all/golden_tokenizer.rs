@@ -1,6 +1,7 @@
 //! The Mistral tokenizer against sentencepiece and the tokenizers library.
 
 use hankel_models::Tokenizer;
+use hankel_models::tokenizer::TokenTexts;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -42,6 +43,7 @@ fn any_ids_have_their_text() {
     let vectors = vectors();
     let decode = vectors["decode"].as_array().unwrap();
     assert!(decode.len() >= 54);
+    let texts = TokenTexts::of(&tokenizer);
     for case in decode {
         let given = ids(&case["ids"]);
         let expected = case.get("text_hf_json").unwrap_or(&case["text"]).as_str().unwrap();
@@ -49,10 +51,11 @@ fn any_ids_have_their_text() {
         if let Some(kept) = case.get("text_hf_json_keep_special") {
             assert_eq!(tokenizer.decode_with_special(&given).unwrap(), kept.as_str().unwrap(), "{given:?}");
         }
-        let mut stream = tokenizer.stream();
-        let mut text: String = given.iter().map(|&id| stream.push(id).unwrap()).collect();
-        text.push_str(&stream.finish().unwrap());
-        assert_eq!(text, expected, "streamed {given:?}");
+        for mut stream in [tokenizer.stream(), texts.stream()] {
+            let mut text: String = given.iter().map(|&id| stream.push(id).unwrap()).collect();
+            text.push_str(&stream.finish().unwrap());
+            assert_eq!(text, expected, "streamed {given:?}");
+        }
     }
 }
 
@@ -63,6 +66,9 @@ fn what_does_not_fit_is_refused() {
     tokenizer.check(32_000).unwrap();
     let message = tokenizer.check(512).unwrap_err().to_string();
     assert!(message.contains("32000") && message.contains("512"), "{message}");
+    let texts = TokenTexts::of(&tokenizer);
+    assert_eq!(texts.check(512).unwrap_err().to_string(), message);
+    assert!(texts.check(32_000).is_ok() && texts.is_end(2) && !texts.is_end(1));
     let empty = tempfile::tempdir().unwrap();
     // Without names of special tokens, the ids of the model's configurations end a text.
     let ends = tempfile::tempdir().unwrap();
