@@ -76,10 +76,25 @@ pub fn run(args: &Args) -> Result<()> {
     }
     ensure!(args.model.exists(), "{} does not exist", args.model.display());
     let records = Records::read(&args.file)?;
-    let mut output = Output::open(&args.output, &settings(args, &records)?)?;
+    let settings = settings(args, &records)?;
+    Output::check(&args.output, &settings)?;
     let (model, prompts, precision) = load(args)?;
+    some_can_be_used(&args.file, &records, &prompts)?;
+    let mut output = Output::open(&args.output, &settings)?;
     interrupt::install("ending after this answer").context("cannot take over Ctrl-C")?;
     with_precision(precision, || answer_all(args, sampling, &records, &mut output, &model, &prompts))
+}
+
+/// Fails, before anything is written, where no record is a prompt.
+fn some_can_be_used(file: &Path, records: &Records, prompts: &Prompts) -> Result<()> {
+    let mut problems = records.problems.clone();
+    for (place, record) in &records.records {
+        match prompts.of_line(record, &place.to_string()) {
+            Ok(_) => return Ok(()),
+            Err(problem) => problems.add(file, *place, &problem),
+        }
+    }
+    bail!("nothing in {} can be used: {}", file.display(), problems.first().unwrap_or("it is empty"))
 }
 
 fn answer_all(
@@ -134,7 +149,6 @@ fn answer_all(
         }
     }
     problems.warn();
-    ensure!(answered > 0 || output.done > 0, "nothing in {} can be used", args.file.display());
     output.finish()?;
     let written = args.output.display();
     if args.json {
@@ -214,8 +228,8 @@ struct Output {
 }
 
 impl Output {
-    /// Begins a file, or opens an unfinished one: a last line that was cut off is taken away.
-    fn open(path: &Path, settings: &Value) -> Result<Self> {
+    /// Where the settings of an unfinished file are. Fails where `path` is not to be written to.
+    fn check(path: &Path, settings: &Value) -> Result<PathBuf> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".unfinished");
         let beside = PathBuf::from(beside);
@@ -231,6 +245,14 @@ impl Output {
             }
         } else {
             ensure!(!path.exists(), "-o {}: this file exists already", path.display());
+        }
+        Ok(beside)
+    }
+
+    /// Begins a file, or opens an unfinished one: a last line that was cut off is taken away.
+    fn open(path: &Path, settings: &Value) -> Result<Self> {
+        let beside = Self::check(path, settings)?;
+        if !beside.exists() {
             write_file(&beside, &serde_json::to_vec_pretty(settings)?, Existing::Refuse)?;
         }
         let mut file = hankel_io::open_to_write(path)?;

@@ -40,7 +40,10 @@ pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeRe
         let weight =
             if spec.is_quantized() { take(&mut files, &spec)? } else { files.take(name, &spec.stored_shape())? };
         let word = type_name(weight.dtype()).ok_or_else(|| {
-            WeightsError::content(from, format!("tensor {name} is {}; it cannot be quantised", weight.dtype()))
+            WeightsError::content(
+                from,
+                format!("tensor {name} is {}: the model is quantised already and is used as it is", weight.dtype()),
+            )
         })?;
         if spec.is_quantized() {
             let quantized = nf4::quantize(&weight, double)

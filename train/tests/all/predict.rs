@@ -91,7 +91,13 @@ fn bad_prompts_are_named_and_files_without_any_refused() {
     assert_eq!(answers.iter().map(|line| line["index"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 4]);
     assert!(done.stderr.contains("some.jsonl:2") && done.stderr.contains("some.jsonl:3"), "{}", done.stderr);
     place.write("none.jsonl", "{\"text\": \"no\"}\n");
-    place.run(&["predict", "model", "none.jsonl", "-o", "none.out"]).refused(&["nothing in none.jsonl can be used"]);
+    place
+        .run(&["predict", "model", "none.jsonl", "-o", "none.out"])
+        .refused(&["nothing in none.jsonl can be used: none.jsonl:1"]);
+    place.run(&["predict", "nowhere", "some.jsonl", "-o", "none.out"]).refused(&["nowhere"]);
+    fs::create_dir(place.path("empty")).unwrap();
+    place.run(&["predict", "empty", "some.jsonl", "-o", "none.out"]).refused(&["empty"]);
+    assert!(!place.path("none.out").exists() && !place.path("none.out.unfinished").exists());
     place.run(&["predict", "model", "nowhere.jsonl", "-o", "x"]).refused(&["nowhere.jsonl"]);
     place.run(&["predict", "model", "some.jsonl", "-o", "y", "--temperature=-1"]).refused(&["--temperature"]);
 }
