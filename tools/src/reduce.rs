@@ -4,7 +4,7 @@ use crate::cli::{GramiansArg, ReduceArgs};
 use crate::pictures;
 use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, note_on_plant};
-use crate::text::number;
+use crate::text::{number, number_above};
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
@@ -328,6 +328,8 @@ pub fn report(certificate: &Certificate) -> String {
         ("form", Align::Left),
         ("sigma_next", Align::Right),
         ("error", Align::Right),
+        ("at most", Align::Right),
+        ("proved", Align::Left),
         ("bound", Align::Right),
         ("error/|G|", Align::Right),
         ("H2 error", Align::Right),
@@ -344,6 +346,8 @@ pub fn report(certificate: &Certificate) -> String {
             f.form.clone(),
             number(f.lower_bound),
             number(f.hinf_error),
+            number_above(f.hinf_error_upper),
+            proved(f).into(),
             f.error_bound.map_or("none".into(), number),
             if f.hinf_norm > 0.0 { number(f.hinf_error / f.hinf_norm) } else { "-".into() },
             number(f.h2_error),
@@ -358,7 +362,7 @@ pub fn report(certificate: &Certificate) -> String {
             "H-infinity error of the reduced system, measured and guaranteed\n{}\n{table}{}{}",
             note_on_plant(&plant),
             weighted_report(certificate),
-            note_on_slow_poles(&certificate.layers[0].layer, facts)
+            notes(&certificate.layers[0].layer, facts)
         );
     }
     let total = &certificate.total;
@@ -369,6 +373,8 @@ pub fn report(certificate: &Certificate) -> String {
         String::new(),
         String::new(),
         number(total.hinf_error),
+        String::new(),
+        String::new(),
         total.error_bound.map_or("none".into(), number),
         String::new(),
         String::new(),
@@ -382,9 +388,28 @@ pub fn report(certificate: &Certificate) -> String {
     out.push_str(&weighted_report(certificate));
     out.push_str(&task_report(certificate));
     for layer in &certificate.layers {
-        out += &note_on_slow_poles(&layer.layer, &layer.facts);
+        out += &notes(&layer.layer, &layer.facts);
     }
     out
+}
+
+/// The column of what is proved.
+pub fn proved(facts: &SystemCertificate) -> &'static str {
+    if facts.proved { "yes" } else { "no" }
+}
+
+fn notes(label: &str, facts: &SystemCertificate) -> String {
+    note_on_slow_poles(label, facts) + &note_on_proof(label, facts)
+}
+
+/// What is missing where the upper end is not proved.
+pub fn note_on_proof(label: &str, facts: &SystemCertificate) -> String {
+    match facts.proof.strip_prefix("none: ") {
+        Some(missing) => {
+            format!("\nnote: {label} has an upper end from a test in floating point, not a proof: {missing}\n")
+        }
+        None => String::new(),
+    }
 }
 
 fn note_on_slow_poles(label: &str, facts: &SystemCertificate) -> String {

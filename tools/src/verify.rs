@@ -2,9 +2,9 @@
 
 use crate::cli::VerifyArgs;
 use crate::progress::Progress;
-use crate::reduce::{KEPT_TOLERANCE, certificate_beside, holds};
+use crate::reduce::{KEPT_TOLERANCE, certificate_beside, holds, note_on_proof, proved};
 use crate::subject::{SYSTEM_LABEL, Subject};
-use crate::text::number;
+use crate::text::{number, number_above};
 use anyhow::{Context, Result, bail};
 use hankel_files::{AdapterHashes, TRAINED_BACKBONE_FILE};
 use hankel_io::{input, terminal};
@@ -93,8 +93,7 @@ fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let certificate =
-        serde_json::from_slice(&bytes).with_context(|| format!("{} is not a certificate", path.display()))?;
+    let certificate = Certificate::parse(&bytes).with_context(|| format!("{} is not a certificate", path.display()))?;
     Ok(Some(certificate))
 }
 
@@ -179,6 +178,7 @@ fn report(verification: &Verification, certified: bool, of_system: bool) -> Stri
         ("kept", Align::Right),
         ("error", Align::Right),
         ("upper end", Align::Right),
+        ("proved", Align::Left),
         ("bound", Align::Right),
         ("bound holds", Align::Left),
         ("claims", Align::Left),
@@ -190,7 +190,8 @@ fn report(verification: &Verification, certified: bool, of_system: bool) -> Stri
             f.states.to_string(),
             f.order.to_string(),
             number(f.hinf_error),
-            number(f.hinf_error_upper),
+            number_above(f.hinf_error_upper),
+            proved(f).into(),
             f.error_bound.map_or("none".into(), number),
             holds(f.holds).into(),
             match (certified, layer.problems.is_empty()) {
@@ -228,5 +229,7 @@ fn report(verification: &Verification, certified: bool, of_system: bool) -> Stri
         (true, false) => "there is no certificate; every layer is within the bound of balanced truncation at its order",
         (false, _) => "FAILED",
     };
-    format!("{table}{under_weights}\n{verdict}\n")
+    let unproved: String =
+        verification.layers.iter().map(|layer| note_on_proof(&layer.layer, &layer.measured)).collect();
+    format!("{table}{under_weights}{unproved}\n{verdict}\n")
 }

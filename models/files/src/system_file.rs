@@ -86,6 +86,8 @@ pub enum Time {
 pub struct StoredSystem {
     /// State matrix, d states.
     pub a: StateMatrix,
+    /// A as it is written out, where that is modal: moduli and angles of the pairs have the rounding of that change.
+    pub written: Option<Mat<f64>>,
     /// Input matrix, [d, m].
     pub b: Mat<f64>,
     /// Output matrix, [p, d].
@@ -129,9 +131,12 @@ impl StoredSystem {
                 format!("unexpected array {extra}; {ARRAYS}")
             }));
         }
-        let a = match a.shape[..] {
-            [] | [_] => StateMatrix::Diagonal(a.data),
-            [rows, columns] if rows == columns => StateMatrix::from_square(matrix(rows, columns, &a)),
+        let (a, written) = match a.shape[..] {
+            [] | [_] => (StateMatrix::Diagonal(a.data), None),
+            [rows, columns] if rows == columns => {
+                let written = matrix(rows, columns, &a);
+                (StateMatrix::from_square(written.clone()), Some(written))
+            }
             [..] => return Err(fail(format!("A has shape {:?}, expected [d] (a diagonal) or [d, d]", a.shape))),
         };
         let states = a.states();
@@ -160,13 +165,15 @@ impl StoredSystem {
                 return Err(fail(format!("dt is {other:?}; it must be a sampling time, or 0 for continuous time")));
             }
         };
-        Ok(Self { a, b, c, d: d.transpose()?, time })
+        let written = written.filter(|_| matches!(a, StateMatrix::Modal(_)));
+        Ok(Self { a, written, b, c, d: d.transpose()?, time })
     }
 
     /// The matrices of a system.
     pub fn new(system: &LinearSystem, time: Time) -> Self {
         let d = system.d().map(|d| d.to_owned());
-        Self { a: system.a().clone(), b: system.b().to_owned(), c: system.c().to_owned(), d, time }
+        let written = system.written().map(|a| a.to_owned());
+        Self { a: system.a().clone(), written, b: system.b().to_owned(), c: system.c().to_owned(), d, time }
     }
 
     /// The system in discrete time.
@@ -179,7 +186,11 @@ impl StoredSystem {
                 "it is in continuous time (dt = 0); discrete time is needed here".into(),
             ));
         }
-        LinearSystem::new(self.a.clone(), self.b.clone(), self.c.clone(), self.d.clone())
+        let system = LinearSystem::new(self.a.clone(), self.b.clone(), self.c.clone(), self.d.clone())?;
+        match &self.written {
+            Some(a) => system.with_written(a.clone()),
+            None => Ok(system),
+        }
     }
 
     /// Its arrays in f64: A as a diagonal where it has real modes only, else written out.
@@ -194,9 +205,11 @@ impl StoredSystem {
         };
         let flat = |m: MatRef<'_, f64>| (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect();
         let n = self.a.states();
-        match real {
-            Some(poles) => put("A", vec![n], poles),
-            None => put("A", vec![n, n], flat(self.a.to_dense().as_ref())),
+        if let Some(poles) = real {
+            put("A", vec![n], poles);
+        } else {
+            let a = self.written.clone().unwrap_or_else(|| self.a.to_dense());
+            put("A", vec![n, n], flat(a.as_ref()));
         }
         put("B", vec![n, self.b.ncols()], flat(self.b.as_ref()));
         put("C", vec![self.c.nrows(), n], flat(self.c.as_ref()));
@@ -274,6 +287,8 @@ mod tests {
                 let bytes = system_to_bytes(path, &system).unwrap();
                 assert_eq!(system_to_bytes(path, &system).unwrap(), bytes);
                 let back = system_from_arrays(path, parse_arrays(path, &bytes).unwrap()).unwrap().unwrap();
+                // A modal matrix that was written out is known by its entries, too.
+                let system = system.clone().with_written(system.a().to_dense()).unwrap();
                 assert_eq!(back, system);
             }
         }

@@ -3,7 +3,7 @@
 use super::gramians::GramianFactors;
 use super::hankel::HankelSpectrum;
 use super::methods::Method;
-use super::norms::{FrequencyResponse, h2_norm, hinf_error, hinf_sweep};
+use super::norms::{FrequencyResponse, h2_norm, hinf_sweep, proved_error, without_shared};
 use super::system::LinearSystem;
 use super::weighted::WeightedFacts;
 use super::{GramianSource, LtiError, Result};
@@ -32,15 +32,22 @@ pub struct SystemCertificate {
     pub numerical_rank: usize,
     /// `sigma_{order+1}`: no system of this order comes closer than this, if there are no clamped poles.
     pub lower_bound: f64,
-    /// Guaranteed bound of the H-infinity error; absent where theory gives none, as for values from clamped poles.
+    /// Bound of the H-infinity error before anything is measured: that of theory, for arithmetic without rounding, computed with it;
+    /// absent where theory gives none, as for values from clamped poles.
     pub error_bound: Option<f64>,
     /// Measured H-infinity norm of the difference of both systems: frequency sweep with local refinement, raised by the
     /// bounded-real test if the sweep missed a peak.
     pub hinf_error: f64,
     /// Frequency in radians per step at which it is attained.
     pub hinf_error_frequency: f64,
-    /// Upper end of the error's enclosure by the bounded-real test.
+    /// No error is larger: what is guaranteed, rounding included, if it is `proved`.
     pub hinf_error_upper: f64,
+    /// Whether `hinf_error_upper` is proved, for the systems as they are stored; else it comes from a test in floating point.
+    #[serde(default)]
+    pub proved: bool,
+    /// By what ([`Proof`](crate::norms::Proof)), or `none:` and what is missing.
+    #[serde(default = "before_proofs")]
+    pub proof: String,
     /// H-infinity norm of the full system.
     pub hinf_norm: f64,
     /// H2 norm of the difference.
@@ -57,11 +64,22 @@ pub struct SystemCertificate {
     pub reduced_spectral_radius: f64,
     /// Condition number of the eigenvectors that led to modal form.
     pub modal_condition: Option<f64>,
-    /// `hinf_error <= error_bound (1 + 1e-6) + 1e-9 hinf_norm`; absent where there is no bound.
+    /// `hinf_error <= error_bound (1 + 1e-6) + 1e-9 hinf_norm`, and `hinf_error_upper` within ten times and twice these tolerances;
+    /// absent where there is no bound.
     pub holds: Option<bool>,
     /// The error under weights or in a band, where one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weighted: Option<WeightedFacts>,
+}
+
+/// What [`SystemCertificate::proof`] begins with where there is none.
+const NO_PROOF: &str = "none: ";
+
+/// [`SystemCertificate::proof`] of certificates from before there were proofs.
+pub const BEFORE_PROOFS: &str = "none: written before upper ends were proved";
+
+fn before_proofs() -> String {
+    BEFORE_PROOFS.into()
 }
 
 /// What the measurement cannot see in the two systems.
@@ -83,6 +101,8 @@ pub struct Claim<'a> {
     pub modal_condition: Option<f64>,
     /// Element type of the reduced system.
     pub dtype: String,
+    /// An upper end that is to be proved, gate included, if it is as good as the one that would be.
+    pub upper: Option<f64>,
 }
 
 /// Whether a measured error is within its bound: `error <= bound (1 + 1e-6) + 1e-9 ||G||`.
@@ -96,10 +116,15 @@ impl SystemCertificate {
         let gate = claim.gate.abs();
         let order = reduced.states();
         let norm = gate * hinf_sweep(&FrequencyResponse::new(full)?)?.value;
-        let difference = full.difference(reduced)?;
-        let (error, check) = hinf_error(full, reduced, claim.spectrum)?;
+        let (own, others) = without_shared(full, reduced)?;
+        let difference = own.difference(&others)?;
+        let size = if gate > 0.0 { norm / gate } else { 0.0 };
+        let error = proved_error(&own, &others, claim.spectrum, size, claim.upper.map(|upper| upper / gate))?;
         let values: Vec<f64> = claim.spectrum.values().iter().map(|s| gate * s).collect();
-        let hinf_error = gate * error.value;
+        let hinf_error = gate * error.norm.value;
+        // The product may be rounded down.
+        let upper = gate * error.upper;
+        let hinf_error_upper = if upper > 0.0 { upper.next_up() } else { upper };
         let error_bound = claim.bound.map(|b| gate * b);
         let measured = Self {
             method: claim.method,
@@ -114,8 +139,10 @@ impl SystemCertificate {
             hankel_singular_values: values,
             error_bound,
             hinf_error,
-            hinf_error_frequency: error.frequency,
-            hinf_error_upper: gate * check.upper,
+            hinf_error_frequency: error.norm.frequency,
+            hinf_error_upper,
+            proved: error.proof.is_one(),
+            proof: error.proof.to_string(),
             hinf_norm: norm,
             h2_error: gate * h2_norm(&difference)?,
             h2_norm: gate * h2_norm(full)?,
@@ -124,11 +151,18 @@ impl SystemCertificate {
             spectral_radius: full.spectral_radius()?,
             reduced_spectral_radius: reduced.spectral_radius()?,
             modal_condition: claim.modal_condition,
-            holds: error_bound.map(|bound| bound_holds(hinf_error, bound, norm)),
+            holds: error_bound.map(|bound| {
+                bound_holds(hinf_error, bound, norm) && hinf_error_upper <= bound * (1.0 + 1e-5) + 2e-9 * norm
+            }),
             weighted: None,
         };
         measured.check_finite()?;
         Ok(measured)
+    }
+
+    /// The same about systems that are not those stored: nothing is proved, for this reason.
+    pub fn unproved(self, missing: &str) -> Self {
+        Self { proved: false, proof: format!("{NO_PROOF}{missing}"), ..self }
     }
 
     /// A number that is not finite would be written as `null`.
@@ -210,6 +244,14 @@ impl SystemCertificate {
                 }
             }
         }
+        let without = self.proof.starts_with(NO_PROOF);
+        if self.proved == without {
+            found.push(format!("proved is claimed to be {}, the proof is {:?}", self.proved, self.proof));
+        } else if self.proved && !measured.proved {
+            found.push(format!("hinf_error_upper is claimed to be proved; the proof is {:?}", measured.proof));
+        } else if self.proved == measured.proved && self.proof != measured.proof && self.proof != BEFORE_PROOFS {
+            found.push(format!("the proof is claimed to be {:?}, it is {:?}", self.proof, measured.proof));
+        }
         if self.form != measured.form {
             found.push(format!("form is claimed to be {}, it is {}", self.form, measured.form));
         }
@@ -254,6 +296,7 @@ mod tests {
             factors: &factors,
             modal_condition: None,
             dtype: "f64".into(),
+            upper: None,
         };
         SystemCertificate::measure(&system, &reduced.system, &claim).unwrap()
     }

@@ -69,6 +69,7 @@ pub mod modal;
 pub mod norms;
 pub mod order;
 mod poles;
+mod proof;
 pub mod split;
 mod stein;
 mod system;

@@ -225,13 +225,16 @@ pub struct LinearSystem {
     b: Mat<f64>,
     c: Mat<f64>,
     d: Option<Mat<f64>>,
+    /// A as it was written out, where it was.
+    written: Option<Mat<f64>>,
     /// Eigenvalues of the diagonal blocks of a dense A; none for the other forms, which tell them.
     blocks: Vec<Arc<Eigen>>,
 }
 
 impl PartialEq for LinearSystem {
     fn eq(&self, other: &Self) -> bool {
-        (&self.a, &self.b, &self.c, &self.d) == (&other.a, &other.b, &other.c, &other.d)
+        let Self { a, b, c, d, written, .. } = self;
+        (a, b, c, d, written) == (&other.a, &other.b, &other.c, &other.d, &other.written)
     }
 }
 
@@ -272,7 +275,22 @@ impl LinearSystem {
             StateMatrix::Dense(a) => vec![Arc::new(Eigen::dense(a.as_ref())?)],
             _ => Vec::new(),
         };
-        Ok(Self { a, b, c, d, blocks })
+        Ok(Self { a, b, c, d, written: None, blocks })
+    }
+
+    /// The same system, whose modal A was read from this matrix: moduli and angles of its pairs have the rounding of that change. Proofs
+    /// are about the matrix.
+    ///
+    /// # Errors
+    /// Another number of states.
+    pub fn with_written(self, a: Mat<f64>) -> Result<Self> {
+        check_shape("A as it was written out", a.as_ref(), (self.states(), self.states()))?;
+        Ok(Self { written: matches!(self.a, StateMatrix::Modal(_)).then_some(a), ..self })
+    }
+
+    /// The matrix that a modal A was read from, if it was.
+    pub fn written(&self) -> Option<MatRef<'_, f64>> {
+        self.written.as_ref().map(Mat::as_ref)
     }
 
     fn dominant(&self) -> Option<(c64, f64, Option<usize>)> {
@@ -338,6 +356,11 @@ impl LinearSystem {
         Self { c: &self.c * scale, d: self.d.as_ref().map(|d| d * scale), ..self.clone() }
     }
 
+    /// The system without its direct term.
+    pub(super) fn without_direct_term(&self) -> Self {
+        Self { d: None, ..self.clone() }
+    }
+
     /// The system with transfer function `G - other`, d + r states.
     ///
     /// # Errors
@@ -357,7 +380,14 @@ impl LinearSystem {
             StateMatrix::Dense(_) => [self.blocks(), other.blocks()].concat(),
             _ => Vec::new(),
         };
-        Ok(Self { a, blocks, b: above(self.b(), other.b()), c: beside(self.c(), minus(other.c()).as_ref()), d })
+        Ok(Self {
+            a,
+            blocks,
+            written: None,
+            b: above(self.b(), other.b()),
+            c: beside(self.c(), minus(other.c()).as_ref()),
+            d,
+        })
     }
 
     /// The system `self` driven by the output of `first`: its transfer function is the product of both, its states are those of
@@ -408,6 +438,7 @@ impl LinearSystem {
             b: times_power_of_two(self.b(), half),
             c: times_power_of_two(self.c(), exponent - half),
             d: self.d().map(|d| times_power_of_two(d, exponent)),
+            written: self.written.clone(),
             blocks: self.blocks.clone(),
         }
     }

@@ -27,6 +27,8 @@ pub struct LayerAnalysis {
     pub weighting: Option<Weighting>,
     /// The matrices that the system is the image of, in continuous time.
     pub continuous: Option<Continuous>,
+    /// Why proofs about `system` are none about what is stored, if they are not.
+    pub image: Option<&'static str>,
 }
 
 impl LayerAnalysis {
@@ -39,7 +41,7 @@ impl LayerAnalysis {
             _ => GramianFactors::analytic(&system).map_err(of_layer)?,
         };
         let spectrum = HankelSpectrum::new(&factors).map_err(of_layer)?;
-        Ok(Self { label, system, gate, factors, spectrum, weighting: None, continuous: None })
+        Ok(Self { label, system, gate, factors, spectrum, weighting: None, continuous: None, image: None })
     }
 
     /// Hankel singular values of the gated system (R6), descending.

@@ -5,6 +5,8 @@ use super::plant::PlantFacts;
 use super::weighting::WeightFiles;
 use hankel_files::{AdapterHashes, Sensitivities, WeightFile};
 use hankel_lti::SystemCertificate;
+use hankel_lti::certificate::BEFORE_PROOFS;
+use serde::de::Error;
 use serde::{Deserialize, Serialize};
 
 /// A layer's certificate under its name.
@@ -105,7 +107,25 @@ pub const CERTIFICATE_FILE: &str = "certificate.json";
 
 impl Certificate {
     /// The version of the format that is written and read.
-    pub const FORMAT: u32 = 1;
+    pub const FORMAT: u32 = 2;
+
+    /// Reads a certificate; one of format 1, which had no proofs, as one that claims none.
+    ///
+    /// # Errors
+    /// What is not JSON of a certificate; proofs where the format has none, and none where it has.
+    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        let mut certificate: Self = serde_json::from_slice(bytes)?;
+        let before = |layer: &LayerCertificate| !layer.facts.proved && layer.facts.proof == BEFORE_PROOFS;
+        if certificate.format == 1 {
+            if !certificate.layers.iter().all(before) {
+                return Err(serde_json::Error::custom("certificates of format 1 have no proofs"));
+            }
+            certificate.format = Self::FORMAT;
+        } else if let Some(layer) = certificate.layers.iter().find(|layer| before(layer)) {
+            return Err(serde_json::Error::custom(format!("the field `proof` of {} is missing", layer.layer)));
+        }
+        Ok(certificate)
+    }
 
     /// The certificate of one system in a file.
     pub fn of_system(orders: OrderChoice, system: LayerCertificate, plant: Option<PlantFacts>) -> Self {

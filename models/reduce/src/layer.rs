@@ -154,8 +154,12 @@ fn certify(
             factors: &layer.factors,
             modal_condition,
             dtype: dtype.into(),
+            upper: None,
         };
         let mut certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
+        if let Some(missing) = layer.image {
+            certificate = certificate.unproved(missing);
+        }
         if let Some(weighting) = &layer.weighting {
             certificate.weighted = Some(weighting.measure(layer, &reduced.system, method)?);
         }

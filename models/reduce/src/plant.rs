@@ -72,7 +72,7 @@ impl Plant {
     }
 
     fn prepare(stored: &StoredSystem, map: Option<Bilinear>, kept: Option<usize>) -> Result<Self> {
-        let StoredSystem { a, b, c, d, time } = stored;
+        let StoredSystem { a, b, c, d, time, .. } = stored;
         // Shapes and entries first: the map would hide where they are wrong.
         LinearSystem::with_any_poles(a.clone(), b.clone(), c.clone(), d.clone())?;
         let (map, (a, b, c, d)) = if *time == Time::Continuous {
@@ -94,7 +94,12 @@ impl Plant {
                 None => split(a, b, c, d)?,
             },
         };
-        Ok(Self { system: stable, kept, time: *time, map })
+        // What is still the system of the file is so to the last digit.
+        let system = match &stored.written {
+            Some(written) if map.is_none() && kept.a.states() == 0 => stable.with_written(written.clone())?,
+            _ => stable,
+        };
+        Ok(Self { system, kept, time: *time, map })
     }
 
     /// What a certificate says about it; `None` for a stable system in discrete time.
@@ -113,6 +118,11 @@ impl Plant {
     /// Those of [`LayerAnalysis::new`].
     pub fn analyse(&self, label: &str) -> Result<LayerAnalysis> {
         let mut layer = LayerAnalysis::new(label, self.system.clone(), 1.0)?;
+        if self.map.is_some() {
+            layer.image = Some("the bilinear map to discrete time is made in floating point");
+        } else if self.kept.a.states() > 0 {
+            layer.image = Some("the part that is kept is split off in floating point");
+        }
         if let Some(map) = self.map {
             let (a, b, c, d) = matrices(&self.system);
             let (a, b, c, d) = map.continuous(&a, b.as_ref(), c.as_ref(), Some(d.as_ref()))?;
@@ -177,9 +187,9 @@ impl Plant {
     pub fn assemble(&self, reduced: &LinearSystem, projection: Option<&Projection>) -> Result<StoredSystem> {
         let Some(map) = self.map else {
             let stable = matrices(reduced);
-            return Ok(
-                self.stored(join(self.kept_matrices(), stable), self.system.d().is_some() || reduced.d().is_some())
-            );
+            let direct = self.system.d().is_some() || reduced.d().is_some();
+            let written = reduced.written().filter(|_| self.kept.a.states() == 0).map(|a| a.to_owned());
+            return Ok(StoredSystem { written, ..self.stored(join(self.kept_matrices(), stable), direct) });
         };
         let back = |(a, b, c, d): &Matrices| map.continuous(a, b.as_ref(), c.as_ref(), Some(d.as_ref()));
         let stable = match projection {
@@ -193,7 +203,7 @@ impl Plant {
     }
 
     fn stored(&self, (a, b, c, d): Matrices, direct: bool) -> StoredSystem {
-        StoredSystem { a, b, c, d: direct.then_some(d), time: self.time }
+        StoredSystem { a, written: None, b, c, d: direct.then_some(d), time: self.time }
     }
 
     fn kept_matrices(&self) -> Matrices {
@@ -276,7 +286,7 @@ mod tests {
         });
         let b = Mat::from_fn(6, 1, |i, _| f64::from(u8::from(i == 3)));
         let c = Mat::from_fn(1, 6, |_, j| f64::from(u8::from(j == 2)));
-        StoredSystem { a: StateMatrix::Dense(a), b, c, d: None, time: Time::Continuous }
+        StoredSystem { a: StateMatrix::Dense(a), written: None, b, c, d: None, time: Time::Continuous }
     }
 
     #[test]

@@ -23,10 +23,12 @@ pub type Square<'py> = Bound<'py, PyArray2<f64>>;
 
 /// The system. Its matrices are copied: others may write to the arrays once the interpreter is released.
 pub fn stored((a, b, c, d, continuous): &Given<'_>) -> StoredSystem {
-    let a = matrix(a);
-    let a = if a.nrows() == a.ncols() { StateMatrix::from_square(a) } else { StateMatrix::Dense(a) };
+    let written = matrix(a);
+    let square = written.nrows() == written.ncols();
+    let a = if square { StateMatrix::from_square(written.clone()) } else { StateMatrix::Dense(written.clone()) };
+    let written = matches!(a, StateMatrix::Modal(_)).then_some(written);
     let time = if *continuous { Time::Continuous } else { Time::Discrete { step: None } };
-    StoredSystem { a, b: matrix(b), c: matrix(c), d: d.as_ref().map(matrix), time }
+    StoredSystem { a, written, b: matrix(b), c: matrix(c), d: d.as_ref().map(matrix), time }
 }
 
 /// The system ready to be reduced, which is stable.
@@ -54,7 +56,8 @@ fn matrix(array: &PyReadonlyArray2<'_, f64>) -> Mat<f64> {
 
 /// The system with A written out as a matrix, which is what a caller gets.
 pub fn written_out(system: StoredSystem) -> StoredSystem {
-    StoredSystem { a: StateMatrix::from_square(system.a.to_dense()), ..system }
+    let written = system.written.unwrap_or_else(|| system.a.to_dense());
+    StoredSystem { a: StateMatrix::from_square(written.clone()), written: Some(written), ..system }
 }
 
 /// A new array, row by row.

@@ -1,9 +1,11 @@
 //! Claims that do not hold.
 
 use crate::common::{adapter, fail, read_certificate, succeed, write_system};
+use faer::Mat;
 use hankel_files::HrmAdapterFile;
 use hankel_files::HrmDynamics;
 use hankel_files::arrays::Precision;
+use hankel_files::system_file::arrays_to_bytes;
 use serde_json::Value;
 use std::fs;
 
@@ -35,6 +37,87 @@ fn false_claims_and_broken_bounds_exit_1_and_name_the_layer() {
     wrong.layers[1].c.iter_mut().for_each(|c| *c = -*c);
     wrong.save(&dir.join("wrong")).unwrap();
     fail(dir, &["verify", "full", "wrong"], 1, &["layer 1", "exceeds the bound"]);
+}
+
+#[test]
+fn proofs_are_claimed_only_where_there_are_any() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(1, 8, 10).save(&dir.join("full")).unwrap();
+    let plant = dir.join("plant.npz");
+    let a = Mat::from_fn(4, 4, |i, j| if i == j { -1.0 - i as f64 } else { 0.1 * (i as f64 - j as f64) });
+    let (b, c) = (Mat::from_fn(4, 1, |i, _| 1.0 + i as f64), Mat::from_fn(1, 4, |_, j| 1.0 - 0.7 * j as f64));
+    let arrays = [("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())];
+    fs::write(&plant, arrays_to_bytes(&plant, &arrays).unwrap()).unwrap();
+    succeed(dir, &["reduce", "plant.npz", "-o", "small.npz", "--order", "2", "--continuous"]);
+    assert!(
+        succeed(dir, &["verify", "--continuous", "plant.npz", "small.npz"]).contains("not a proof: the bilinear map")
+    );
+    let path = dir.join("small.npz.certificate.json");
+    let mut certificate: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(certificate["layers"][0]["proved"], false);
+    certificate["layers"][0]["proved"] = true.into();
+    fs::write(&path, certificate.to_string()).unwrap();
+    fail(dir, &["verify", "--continuous", "plant.npz", "small.npz"], 1, &["proved is claimed"]);
+    certificate["layers"][0]["proof"] = "the bounded-real inequality, with every rounding".into();
+    fs::write(&path, certificate.to_string()).unwrap();
+    fail(dir, &["verify", "--continuous", "plant.npz", "small.npz"], 1, &["claimed to be proved", "bilinear"]);
+
+    assert!(succeed(dir, &["reduce", "full", "-o", "small", "--order", "3"]).contains("yes"));
+    let path = dir.join("small/certificate.json");
+    let honest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(honest["layers"][0]["proved"], true);
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut certificate = honest.clone();
+        change(&mut certificate);
+        fs::write(&path, certificate.to_string()).unwrap();
+    };
+    changed(&|c| c["layers"][0]["proof"] = "by eye".into());
+    fail(dir, &["verify", "full", "small"], 1, &["by eye"]);
+    changed(&|c| c["layers"][0]["proved"] = false.into());
+    fail(dir, &["verify", "full", "small"], 1, &["proved is claimed"]);
+    let without = |certificate: &mut Value| {
+        let layer = certificate["layers"][0].as_object_mut().unwrap();
+        layer.retain(|key, _| key != "proved" && key != "proof");
+    };
+    changed(&without);
+    fail(dir, &["verify", "full", "small"], 2, &["`proof` of layer 0 is missing"]);
+    // Certificates of before had no proofs.
+    changed(&|c| c["format"] = 1.into());
+    fail(dir, &["verify", "full", "small"], 2, &["format 1"]);
+    changed(&|c| {
+        without(c);
+        c["format"] = 1.into();
+    });
+    succeed(dir, &["verify", "full", "small"]);
+}
+
+#[test]
+fn where_all_states_are_kept_the_error_is_0() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    // Pairs next to the circle, written out: the same numbers come back from the file.
+    let pairs = [(1.0 - 1e-9, 1.0_f64), (1.0 - 1e-8, 0.3)];
+    let mut a = Mat::zeros(4, 4);
+    for (i, (radius, angle)) in pairs.into_iter().enumerate() {
+        let (sin, cos) = angle.sin_cos();
+        a[(2 * i, 2 * i)] = radius * cos;
+        a[(2 * i + 1, 2 * i + 1)] = radius * cos;
+        a[(2 * i, 2 * i + 1)] = -radius * sin;
+        a[(2 * i + 1, 2 * i)] = radius * sin;
+    }
+    let (b, c) = (Mat::from_fn(4, 1, |i, _| 1.0 + i as f64), Mat::from_fn(1, 4, |_, j| 1.0 - 0.7 * j as f64));
+    let path = dir.join("full.npz");
+    let arrays = [("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())];
+    fs::write(&path, arrays_to_bytes(&path, &arrays).unwrap()).unwrap();
+    succeed(dir, &["reduce", "full.npz", "-o", "same.npz", "--order", "4"]);
+    let certificate: Value = serde_json::from_slice(&fs::read(dir.join("same.npz.certificate.json")).unwrap()).unwrap();
+    let facts = &certificate["layers"][0];
+    for key in ["hinf_error", "hinf_error_upper", "h2_error", "error_bound"] {
+        assert_eq!(facts[key], 0.0, "{key}");
+    }
+    assert_eq!((&facts["proved"], &facts["holds"]), (&true.into(), &true.into()));
+    succeed(dir, &["verify", "full.npz", "same.npz"]);
 }
 
 #[test]
@@ -90,9 +173,9 @@ fn a_certificate_about_other_files_is_refused() {
     fs::copy(dir.join("certificate.json"), dir.join("small/certificate.json")).unwrap();
     fail(dir, &["verify", "full", "small"], 2, &["hash", "reduced", "small"]);
     let certificate = fs::read_to_string(dir.join("certificate.json")).unwrap();
-    let later = certificate.replace("\"format\": 1", "\"format\": 2");
+    let later = certificate.replace("\"format\": 2", "\"format\": 3");
     fs::write(dir.join("small/certificate.json"), later).unwrap();
-    fail(dir, &["verify", "full", "small"], 2, &["format 2"]);
+    fail(dir, &["verify", "full", "small"], 2, &["format 3"]);
     write_system(&dir.join("system.npz"));
     succeed(dir, &["reduce", "system.npz", "-o", "smaller.npz", "--order", "2"]);
     let path = dir.join("smaller.npz.certificate.json");

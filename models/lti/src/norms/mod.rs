@@ -5,12 +5,14 @@ mod bounded_real;
 mod difference;
 mod h2;
 mod hinf;
+mod proved;
 mod response;
 
 pub use bounded_real::BoundedReal;
 pub use difference::hinf_error;
 pub use h2::h2_norm;
 pub use hinf::{HinfNorm, hinf_norm, hinf_norm_in, hinf_sweep};
+pub use proved::{ErrorNorm, Proof, proved_error, without_shared};
 pub use response::FrequencyResponse;
 
 use super::{LinearSystem, Result};

@@ -4,6 +4,7 @@ mod common;
 mod empirical;
 mod golden_bt;
 mod golden_weighted;
+mod proof;
 mod properties;
 mod scales;
 mod weighted;

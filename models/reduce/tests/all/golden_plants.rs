@@ -28,6 +28,7 @@ fn stored(value: &Value, continuous: bool) -> StoredSystem {
     let time = if continuous { Time::Continuous } else { Time::Discrete { step: None } };
     StoredSystem {
         a: StateMatrix::from_square(matrix("A")),
+        written: Some(matrix("A")),
         b: matrix("B"),
         c: matrix("C"),
         d: Some(matrix("D")),

@@ -35,7 +35,11 @@ class Certificate:
     hinf_error_frequency: float
     """Radians per step at which it is attained."""
     hinf_error_upper: float
-    """Upper end of the error's enclosure by the bounded-real test."""
+    """No error is larger: what is guaranteed, rounding included, if it is ``proved``."""
+    proved: bool
+    """Whether ``hinf_error_upper`` is proved, for the matrices as they are."""
+    proof: str
+    """By what, or ``none:`` and what is missing."""
     hinf_norm: float
     """H-infinity norm of the full system."""
     h2_error: float
