@@ -48,12 +48,11 @@ def load(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def measure(arguments, task, seed, done, write):
-    """All figures of one adapter."""
+def trained(arguments, task, seed):
+    """The folder of a trained adapter, its run in `run`, and a function that gives the metric of an adapter on validation data."""
     about = TASKS[task]
-    train, bt = arguments.programs / "train", arguments.programs / "bt"
+    train = arguments.programs / "train"
     folder = arguments.work / f"{task}-{seed}"
-    adapter = folder / "run" / "adapters" / about["adapter"]
     if not (folder / "run" / "result.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         config = ROOT / "train" / "experiments" / about["config"]
@@ -65,6 +64,15 @@ def measure(arguments, task, seed, done, write):
     def evaluate(name, *options):
         text = call(train, "eval", "run", "--adapter", name, "--json", *options, cwd=folder)
         return json.loads(text)[0]["scores"]["metrics"][about["metric"]]
+
+    return folder, evaluate
+
+
+def measure(arguments, task, seed, done, write):
+    """All figures of one adapter."""
+    about, bt = TASKS[task], arguments.programs / "bt"
+    folder, evaluate = trained(arguments, task, seed)
+    adapter = folder / "run" / "adapters" / about["adapter"]
 
     def record(method, order, value, certificate=None):
         row = {"task": task, "seed": seed, "method": method, "order": order, "metric": about["metric"], "value": value}
