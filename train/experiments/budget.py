@@ -3,9 +3,9 @@
     cargo build --release --bins
     python train/experiments/budget.py --bytes enwik8.gz
 
-The plan, written before anything was run. Adapters: those of weighted.py, HRM on the automaton (2 layers of 16 states) and on the bytes
-of a text (4 layers of 32 states), three seeds each; runs that weighted.py has left in `--work` are used. `train eval
---record-gradients` measures the sensitivities on 200 training sequences. Each adapter is then reduced to a half, a quarter, an eighth
+The plan, written before anything was run. Adapters: HRM on the automaton (weighted_automaton.toml, 2 layers of 16 states) and on the
+bytes of a text (budget.toml, 4 layers of 32 states), seeds 3, 4 and 5. `train eval --record-gradients` measures the sensitivities on
+200 training sequences. Each adapter is then reduced to a half, a quarter, an eighth
 and a sixteenth of its states, shared out in three ways:
 
     even      --order N: as many in every layer
@@ -24,19 +24,23 @@ import statistics
 import sys
 from pathlib import Path
 
-from weighted import ROOT, TASKS, call, load, trained
+from weighted import ROOT, call, load, trained
 
 WAYS = ["even", "bounds", "task"]
-STATES = {"automaton": (2, 16), "bytes": (4, 32)}
+TASKS = {
+    "automaton": {"config": "weighted_automaton.toml", "metric": "loss", "adapter": "hrm", "layers": 2, "states": 16},
+    "text": {"config": "budget.toml", "metric": "bits_per_character", "adapter": "hrm", "layers": 4, "states": 32},
+}
 SHARES = [2, 4, 8, 16]
 
 
 def measure(arguments, task, seed, done, write):
     """All figures of one adapter."""
-    folder, evaluate = trained(arguments, task, seed)
-    adapter = folder / "run" / "adapters" / TASKS[task]["adapter"]
-    layers, states = STATES[task]
-    row = {"task": task, "seed": seed, "metric": TASKS[task]["metric"]}
+    about = TASKS[task]
+    folder, evaluate = trained(arguments, task, seed, about)
+    adapter = folder / "run" / "adapters" / about["adapter"]
+    layers, states = about["layers"], about["states"]
+    row = {"task": task, "seed": seed, "metric": about["metric"]}
     if (task, seed, "full", layers * states) not in done:
         write(row | {"way": "full", "budget": layers * states, "value": evaluate("hrm")})
     gradients = folder / "gradients.json"
@@ -72,12 +76,13 @@ def measure(arguments, task, seed, done, write):
 
 def table(rows):
     """Means over seeds, with the smallest and the largest: the metric lost against the full adapter of the same seed."""
-    for task, (layers, states) in STATES.items():
+    for task, about in TASKS.items():
+        layers, states = about["layers"], about["states"]
         of_task = {(r["seed"], r["way"], r["budget"]): r for r in rows if r["task"] == task}
         if not of_task:
             continue
         seeds = sorted({seed for seed, _, _ in of_task})
-        print(f"\n{task}: {TASKS[task]['metric']} above the full adapter's, mean over seeds {seeds} (smallest to largest)\n")
+        print(f"\n{task}: {about['metric']} above the full adapter's, mean over seeds {seeds} (smallest to largest)\n")
         print("| states | " + " | ".join(WAYS) + " | orders by bounds | by task |")
         print("| --- |" + " --- |" * (len(WAYS) + 2))
         for share in SHARES:
@@ -94,9 +99,9 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bytes", type=Path, help="text of the byte task; left out, only the automaton is measured")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 4, 5])
     parser.add_argument("--programs", type=Path, default=ROOT / "target" / "release", help="folder of train and bt")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "weighted", help="folder of the runs")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "budget", help="folder of the runs")
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results" / "budget" / "small.jsonl")
     parser.add_argument("--table", action="store_true", help="print the table of what was measured, and measure nothing")
     arguments = parser.parse_args()
@@ -108,8 +113,8 @@ def main():
             with arguments.results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
-        for seed in range(arguments.seeds):
-            for task in ["automaton", "bytes"] if arguments.bytes else ["automaton"]:
+        for seed in arguments.seeds:
+            for task in ["automaton", "text"] if arguments.bytes else ["automaton"]:
                 measure(arguments, task, seed, done, write)
     table(load(arguments.results))
 

@@ -48,15 +48,14 @@ def load(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def trained(arguments, task, seed):
+def trained(arguments, task, seed, about):
     """The folder of a trained adapter, its run in `run`, and a function that gives the metric of an adapter on validation data."""
-    about = TASKS[task]
     train = arguments.programs / "train"
     folder = arguments.work / f"{task}-{seed}"
     if not (folder / "run" / "result.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         config = ROOT / "train" / "experiments" / about["config"]
-        where = ["--set", f"task.path={arguments.bytes.resolve()}"] if task == "bytes" else []
+        where = ["--set", f"task.path={arguments.bytes.resolve()}"] if task != "automaton" else []
         # A run that was cut off goes on where it was.
         more = ["--resume"] if (folder / "run").exists() else []
         call(train, "fit", config, "--out", "run", "--set", f"seed={seed}", *where, *more, cwd=folder)
@@ -71,7 +70,7 @@ def trained(arguments, task, seed):
 def measure(arguments, task, seed, done, write):
     """All figures of one adapter."""
     about, bt = TASKS[task], arguments.programs / "bt"
-    folder, evaluate = trained(arguments, task, seed)
+    folder, evaluate = trained(arguments, task, seed, about)
     adapter = folder / "run" / "adapters" / about["adapter"]
 
     def record(method, order, value, certificate=None):
