@@ -5,7 +5,8 @@
 
 SLICOT's AB09ID (frequency-weighted balancing) is not in slycot, so Gramians and projections are formed here from their definitions by
 scipy: Lyapunov equations of the cascades, integrals over a band by quadrature. Norms are those of SLICOT's AB13DD, through slycot, except
-in a band. The H2 optimum is found by BFGS over all entries of A, B and C from several starts.
+in a band. The H2 optimum is found by BFGS over all entries of A, B and C from several starts, and so is that under weights, beside each of
+which white noise of a twentieth of its mean square counts.
 """
 
 import json
@@ -19,7 +20,7 @@ import scipy.linalg
 import scipy.optimize
 import slycot
 
-# Share of B B^T that the modification adds.
+# Share of B B^T that the modification adds, and of a weight's mean square that white noise beside it has.
 SHARE = 0.05
 
 
@@ -201,6 +202,65 @@ def h2_case(rng, n, m, p, order):
     }
 
 
+def weighted_h2_case(rng, n, m, p, order, sides):
+    a = np.diag(np.exp(-(10 ** rng.uniform(-1.5, 0.3, n))) * rng.choice([1, 1, -1], n))
+    zero = np.zeros((p, m))
+    g = (a, rng.normal(size=(n, m)), rng.normal(size=(p, n)), zero)
+
+    def weight(k, channels):
+        m = rng.normal(size=(k, k))
+        m *= rng.uniform(0.7, 0.95) / np.abs(np.linalg.eigvals(m)).max()
+        return m, rng.normal(size=(k, channels)), rng.normal(size=(channels, k)), 0.3 * rng.normal(size=(channels, channels))
+
+    v = weight(2, m) if "input" in sides else None
+    w = weight(2, p) if "output" in sides else None
+
+    def noisy(weight):
+        a, b, c, d = weight
+        q = len(d)
+        return a, np.hstack([b, np.zeros((len(a), q))]), c, np.hstack([d, np.sqrt(SHARE / q) * h2(weight) * np.eye(q)])
+
+    def transposed(g):
+        return g[0].T, g[2].T, g[1].T, g[3].T
+
+    v_noisy = noisy(v) if v else None
+    w_noisy = transposed(noisy(transposed(w))) if w else None
+
+    def error(r, v, w):
+        e = minus(g, r + (zero,))
+        e = after(e, v) if v else e
+        return h2(after(w, e) if w else e)
+
+    def unpack(x):
+        a, b, c = np.split(x, [order * order, order * (order + m)])
+        return a.reshape(order, order), b.reshape(order, m), c.reshape(p, order)
+
+    def cost(x):
+        r = unpack(x)
+        if np.abs(np.linalg.eigvals(r[0])).max() >= 0.9999:
+            return 1e6
+        return error(r, v_noisy, w_noisy) ** 2
+
+    p_own, q_own = lyapunov(a, g[1] @ g[1].T), lyapunov(a.T, g[2].T @ g[2])
+    start = truncate(*g[:3], p_own, q_own, order)
+    best = None
+    for attempt in range(8):
+        x = np.concatenate([m.ravel() for m in start]) + 0.1 * attempt * rng.normal(size=order * (order + m + p))
+        found = scipy.optimize.minimize(cost, x, method="BFGS", options={"gtol": 1e-9, "maxiter": 4000})
+        best = found if best is None or found.fun < best.fun else best
+    optimum = unpack(best.x)
+    return {
+        "system": system_json(g),
+        "input_weight": system_json(v) if v else None,
+        "output_weight": system_json(w) if w else None,
+        "order": order,
+        "optimum": system_json(optimum + (zero,)),
+        "optimal_error_with_noise": error(optimum, v_noisy, w_noisy),
+        "optimal_error": error(optimum, v, w),
+        "bt_error": error(start, v, w),
+    }
+
+
 def main():
     rng = np.random.default_rng(2)
     versions = {m.__name__: m.__version__ for m in (np, scipy, slycot, mpmath)}
@@ -211,6 +271,13 @@ def main():
         "band": [band_case(rng, 5, 2, 2, 2, 0.0, 0.2), band_case(rng, 4, 1, 3, 2, 0.5, 2.0)],
         "h2": [h2_case(rng, 6, 2, 2, 2), h2_case(rng, 5, 1, 1, 2), h2_case(rng, 6, 1, 2, 3)],
     }
+    rng = np.random.default_rng(22)
+    golden["weighted_h2"] = [
+        weighted_h2_case(rng, 4, 1, 1, 1, ["input"]),
+        weighted_h2_case(rng, 5, 2, 1, 2, ["input"]),
+        weighted_h2_case(rng, 5, 1, 2, 2, ["output"]),
+        weighted_h2_case(rng, 6, 2, 2, 2, ["input", "output"]),
+    ]
     Path(__file__).with_name("weighted.json").write_text(json.dumps(golden, indent=1) + "\n")
 
 

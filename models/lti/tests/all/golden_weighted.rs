@@ -2,6 +2,7 @@
 
 use crate::common::folder;
 use faer::Mat;
+use hankel_lti::methods::weighted_h2::reduce_weighted;
 use hankel_lti::norms::h2_norm;
 use hankel_lti::weighted::{Band, Emphasis, Weighted, WeightedFacts, Weights};
 use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, StateMatrix, methods, reduce};
@@ -98,5 +99,54 @@ fn h2_optimal_errors() {
         };
         close(error(methods::bt::METHOD), case["bt_h2_error"].as_f64().unwrap(), 1e-6);
         close(error(methods::h2::METHOD), case["optimal_h2_error"].as_f64().unwrap(), 1e-5);
+    }
+}
+
+/// The weight and, beside it, white noise of a twentieth of its mean square: [`reduce_weighted`] lowers the error under both.
+fn with_noise(weight: &LinearSystem) -> LinearSystem {
+    let channels = weight.outputs();
+    let size = (0.05 / channels as f64).sqrt() * h2_norm(weight).unwrap();
+    let (states, inputs) = (weight.states(), weight.inputs());
+    let b = Mat::from_fn(states, inputs + channels, |i, j| if j < inputs { weight.b()[(i, j)] } else { 0.0 });
+    let own = weight.d().unwrap();
+    let d = Mat::from_fn(channels, inputs + channels, |i, j| match j.checked_sub(inputs) {
+        None => own[(i, j)],
+        Some(k) => size * f64::from(u8::from(i == k)),
+    });
+    LinearSystem::new(weight.a().clone(), b, weight.c().to_owned(), Some(d)).unwrap()
+}
+
+fn transposed(system: &LinearSystem) -> LinearSystem {
+    let a = StateMatrix::Dense(system.a().to_dense().transpose().to_owned());
+    let d = system.d().map(|d| d.transpose().to_owned());
+    LinearSystem::new(a, system.c().transpose().to_owned(), system.b().transpose().to_owned(), d).unwrap()
+}
+
+#[test]
+fn weighted_h2_optimal_errors() {
+    for case in cases("weighted_h2") {
+        let full = system(&case["system"]);
+        let weight = |name: &str| Some(&case[name]).filter(|value| !value.is_null()).map(system);
+        let weights = Weights { input: weight("input_weight"), output: weight("output_weight") };
+        let noisy = Weights {
+            input: weights.input.as_ref().map(with_noise),
+            output: weights.output.as_ref().map(|w| transposed(&with_noise(&transposed(w)))),
+        };
+        let error = |reduced: &LinearSystem, weights: &Weights| {
+            h2_norm(&weights.around(&full.difference(reduced).unwrap()).unwrap()).unwrap()
+        };
+        let expected = |name: &str| case[name].as_f64().unwrap();
+        // The norms are the same, and so is the optimum.
+        let optimum = system(&case["optimum"]);
+        close(error(&optimum, &weights), expected("optimal_error"), 1e-8);
+        close(error(&optimum, &noisy), expected("optimal_error_with_noise"), 1e-8);
+        let (_, spectrum) = analysis(&full);
+        let weighted = Weighted::modified(&full, &spectrum, &weights).unwrap();
+        let order = case["order"].as_u64().unwrap() as usize;
+        let bt = reduce(&full, &spectrum, methods::bt::METHOD, order).unwrap().system;
+        close(error(&bt, &weights), expected("bt_error"), 1e-6);
+        let found = reduce_weighted(&full, &spectrum, &weighted, &weights, order).unwrap().system;
+        close(error(&found, &noisy), expected("optimal_error_with_noise"), 1e-4);
+        assert!(error(&found, &weights) < expected("bt_error"));
     }
 }
