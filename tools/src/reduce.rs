@@ -15,7 +15,7 @@ use hankel_plots::{Align, Table};
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
     CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, OrderChoice, Plant, Purpose, ReduceOptions,
-    choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_system, reduce_uncertified, verify_layer, weigh,
+    choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
 };
 use std::path::{Path, PathBuf};
 
@@ -252,10 +252,9 @@ fn reduce_file(
     let layer = &layers[0];
     let order = choose_orders(&layers, &of_stable)?[0];
     progress.stage("reduction and certificate");
-    let reduction = reduce_system(layer, of_stable.method, order, &of_stable.gramians, PURPOSE)?;
-    let whole = plant.assemble(&reduction.system, reduction.projection.as_ref())?;
+    let (reduction, whole) = plant.reduce(layer, of_stable.method, order, &of_stable.gramians)?;
     let bytes = whole.to_bytes(&args.output)?;
-    // Certified is what is read from the file: a pair written out as a matrix has its rounding in the pole.
+    // Certified is what is read from the file.
     let stored = StoredSystem::parse(&args.output, parse_arrays(&args.output, &bytes)?)?;
     let stored = plant.beside(&stored).with_context(|| format!("{} as it would be written", args.output.display()))?;
     let kept = plant.kept_deviation(&stored, reduction.certificate.hinf_norm)?;
@@ -416,10 +415,13 @@ fn note_on_slow_poles(label: &str, facts: &SystemCertificate) -> String {
     if facts.clamped_poles == 0 || facts.error_bound.is_some() {
         return String::new();
     }
+    let (poles, them, they) = match facts.clamped_poles {
+        1 => ("1 pole".to_string(), "it", "it is"),
+        many => (format!("{many} poles"), "them", "they are"),
+    };
     format!(
-        "\nnote: {label} has {} poles with a time constant above 1e6 steps; its Gramians treat them as having that one, and\n\
-         bound the error of another system\n",
-        facts.clamped_poles
+        "\nnote: {label} has {poles} with a time constant above 1e6 steps. Its Gramians treat {them} as faster than {they} in the file,\n\
+         and bound the error of another system: the error is measured, and nothing is guaranteed\n"
     )
 }
 

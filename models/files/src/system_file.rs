@@ -193,19 +193,33 @@ impl StoredSystem {
         }
     }
 
+    /// The system that a reader of [`StoredSystem::arrays`] gets: a pair written out as a matrix has its rounding in the pole.
+    #[must_use]
+    pub fn as_written(self) -> Self {
+        if let Some(poles) = self.real_modes() {
+            return Self { a: StateMatrix::Diagonal(poles), written: None, ..self };
+        }
+        let written = self.written.unwrap_or_else(|| self.a.to_dense());
+        let a = StateMatrix::from_square(written.clone());
+        let written = matches!(a, StateMatrix::Modal(_)).then_some(written);
+        Self { a, written, ..self }
+    }
+
+    /// The poles where all modes are real.
+    fn real_modes(&self) -> Option<Vec<f64>> {
+        let modes = self.a.modes()?;
+        modes.iter().map(|mode| if let Mode::Real(a) = mode { Some(*a) } else { None }).collect()
+    }
+
     /// Its arrays in f64: A as a diagonal where it has real modes only, else written out.
     pub fn arrays(&self) -> NamedArrays {
-        let real: Option<Vec<f64>> = self
-            .a
-            .modes()
-            .and_then(|modes| modes.iter().map(|m| if let Mode::Real(a) = m { Some(*a) } else { None }).collect());
         let mut named = NamedArrays::new();
         let mut put = |name: &str, shape: Vec<usize>, data: Vec<f64>| {
             named.insert(name.into(), Array::new(shape, data, Precision::F64));
         };
         let flat = |m: MatRef<'_, f64>| (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect();
         let n = self.a.states();
-        if let Some(poles) = real {
+        if let Some(poles) = self.real_modes() {
             put("A", vec![n], poles);
         } else {
             let a = self.written.clone().unwrap_or_else(|| self.a.to_dense());
@@ -290,6 +304,11 @@ mod tests {
                 // A modal matrix that was written out is known by its entries, too.
                 let system = system.clone().with_written(system.a().to_dense()).unwrap();
                 assert_eq!(back, system);
+                let stored = StoredSystem::new(&system, Time::Discrete { step: None });
+                assert_eq!(
+                    StoredSystem::parse(path, parse_arrays(path, &bytes).unwrap()).unwrap(),
+                    stored.as_written()
+                );
             }
         }
     }

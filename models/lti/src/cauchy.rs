@@ -36,6 +36,48 @@ pub trait Number:
     fn conjugate(self) -> Self;
     /// The modulus.
     fn modulus(self) -> f64;
+    /// Its square.
+    fn square(self) -> f64;
+}
+
+/// The poles, by what the factorisation needs of them.
+pub trait Poles {
+    /// How many.
+    fn count(&self) -> usize;
+    /// `1 - l_i conj(l_j)`.
+    fn one_minus_product(&self, i: usize, j: usize) -> c64;
+    /// `l_i - l_j`.
+    fn minus(&self, i: usize, j: usize) -> c64;
+}
+
+/// Poles that are known: differences without cancellation.
+impl Poles for [Pole] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+    fn one_minus_product(&self, i: usize, j: usize) -> c64 {
+        self[i].one_minus_product(self[j])
+    }
+    fn minus(&self, i: usize, j: usize) -> c64 {
+        self[i].minus(self[j])
+    }
+}
+
+/// Eigenvalues that were computed: the rounding of differences is no more than they have themselves.
+impl Poles for [c64] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+    fn one_minus_product(&self, i: usize, j: usize) -> c64 {
+        if i == j {
+            let modulus = self[i].norm();
+            return c64::new((1.0 - modulus) * (1.0 + modulus), 0.0);
+        }
+        c64::new(1.0, 0.0) - self[i] * self[j].conj()
+    }
+    fn minus(&self, i: usize, j: usize) -> c64 {
+        self[i] - self[j]
+    }
 }
 
 impl Number for f64 {
@@ -47,6 +89,9 @@ impl Number for f64 {
     }
     fn modulus(self) -> f64 {
         self.abs()
+    }
+    fn square(self) -> f64 {
+        self * self
     }
 }
 
@@ -60,19 +105,22 @@ impl Number for c64 {
     fn modulus(self) -> f64 {
         self.norm()
     }
+    fn square(self) -> f64 {
+        self.norm_sqr()
+    }
 }
 
 /// Factor L, [d, k], with `L L^H = W` for the given poles and input rows; k is the rank. `inputs` is [m, d], its column i the
 /// row b_i.
-pub fn cauchy_factor<N: Number>(poles: &[Pole], mut inputs: Mat<N>) -> Mat<N> {
-    let d = poles.len();
+pub fn cauchy_factor<N: Number, P: Poles + ?Sized>(poles: &P, mut inputs: Mat<N>) -> Mat<N> {
+    let d = poles.count();
     let zero = N::from(0.0);
-    let defects: Vec<f64> = poles.iter().map(|p| p.one_minus_product(*p).re).collect();
+    let defects: Vec<f64> = (0..d).map(|i| poles.one_minus_product(i, i).re).collect();
     let mut columns: Vec<Vec<N>> = Vec::new();
     let mut remaining: Vec<usize> = (0..d).collect();
     while let Some((position, weight)) = remaining
         .iter()
-        .map(|&i| inputs.col(i).norm_l2() / defects[i].sqrt())
+        .map(|&i| norm(inputs.col_as_slice(i)) / defects[i].sqrt())
         .enumerate()
         .max_by(|a, b| a.1.total_cmp(&b.1))
     {
@@ -85,25 +133,36 @@ pub fn cauchy_factor<N: Number>(poles: &[Pole], mut inputs: Mat<N>) -> Mat<N> {
         column[p] = N::from(weight);
         let defect = N::from(defects[p].sqrt());
         for &j in &remaining {
-            let denominator = N::of(poles[j].one_minus_product(poles[p]));
+            let denominator = N::of(poles.one_minus_product(j, p));
             let first = &mut inputs.col_as_slice_mut(j)[0];
             column[j] = *first * defect / denominator;
-            *first *= N::of(poles[j].minus(poles[p])) / denominator;
+            *first *= N::of(poles.minus(j, p)) / denominator;
         }
         columns.push(column);
     }
     Mat::from_fn(d, columns.len(), |i, k| columns[k][i])
 }
 
+/// The Euclidean norm, without overflow or underflow; not a number if an entry is none.
+fn norm<N: Number>(row: &[N]) -> f64 {
+    let squares: f64 = row.iter().map(|x| x.square()).sum();
+    if (1e-280..1e280).contains(&squares) || squares.is_nan() {
+        return squares.sqrt();
+    }
+    let largest = row.iter().fold(0.0_f64, |largest, x| largest.max(x.modulus()));
+    let over = |x: &N| (x.modulus() / largest).powi(2);
+    if largest == 0.0 { 0.0 } else { largest * row.iter().map(over).sum::<f64>().sqrt() }
+}
+
 /// Applies to the rows `p` and `others` the unitary transformation that maps row p to `(norm, 0, ..., 0)`.
 fn rotate_to_first_entry<N: Number>(inputs: &mut Mat<N>, p: usize, others: &[usize]) {
     let row = inputs.col_as_slice(p);
-    let (length, first) = (N::from(inputs.col(p).norm_l2()), row[0]);
+    let (length, first) = (N::from(norm(row)), row[0]);
     let phase = if first.modulus() == 0.0 { N::from(1.0) } else { first / N::from(first.modulus()) };
     // Householder vector v = row^H + phase^* norm e_0: the sign that does not cancel. It maps the row to -phase norm e_0^T.
     let mut v: Vec<N> = row.iter().map(|x| x.conjugate() / length).collect();
     v[0] += phase.conjugate();
-    let scale = N::from(2.0 / v.iter().map(|v| v.modulus().powi(2)).sum::<f64>());
+    let scale = N::from(2.0 / v.iter().map(|v| v.square()).sum::<f64>());
     let turn = N::from(-1.0) * phase.conjugate();
     for &j in others {
         let row = inputs.col_as_slice_mut(j);
@@ -126,6 +185,10 @@ mod tests {
     fn check(poles: &[Pole], b: &Mat<c64>, rank: usize) {
         let l = cauchy_factor(poles, b.transpose().to_owned());
         assert_eq!(l.ncols(), rank);
+        let values: Vec<c64> = poles.iter().map(|pole| pole.value()).collect();
+        let rounded = cauchy_factor(&values[..], b.transpose().to_owned());
+        let apart = (&rounded * rounded.adjoint() - &l * l.adjoint()).norm_l2();
+        assert!(apart < 1e-13 * (&l * l.adjoint()).norm_l2(), "{apart}");
         let gram = &l * l.adjoint();
         let bb = b * b.adjoint();
         let w = Mat::from_fn(poles.len(), poles.len(), |i, j| bb[(i, j)] / poles[i].one_minus_product(poles[j]));
@@ -145,8 +208,8 @@ mod tests {
     fn real_numbers_do_for_real_poles() {
         let poles: Vec<Pole> = [0.3, -0.4, 0.999, -0.9999, 0.0, 0.7].map(Pole::real).to_vec();
         let inputs = Mat::from_fn(4, 6, |k, i| ((3 * i + k) as f64).sin() * 10_f64.powi(-3 * i as i32));
-        let complex = cauchy_factor(&poles, Mat::from_fn(4, 6, |k, i| c64::new(inputs[(k, i)], 0.0)));
-        let real = cauchy_factor(&poles, inputs);
+        let complex = cauchy_factor(&poles[..], Mat::from_fn(4, 6, |k, i| c64::new(inputs[(k, i)], 0.0)));
+        let real = cauchy_factor(&poles[..], inputs);
         for (i, k) in (0..6).flat_map(|i| (0..6).map(move |k| (i, k))) {
             let (found, expected) = (real[(i, k)], complex[(i, k)]);
             assert!((found - expected.re).abs() <= 1e-14 * real.row(i).norm_l2() && expected.im == 0.0);
@@ -156,13 +219,13 @@ mod tests {
     #[test]
     fn tiny_rows_keep_their_rank_and_broken_ones_are_not_taken_for_zeros() {
         let poles = [0.5, 0.9].map(Pole::real);
-        let l = cauchy_factor(&poles, Mat::from_fn(3, 2, |k, i| 1e-200 * (1 + k + 2 * i) as f64));
+        let l = cauchy_factor(&poles[..], Mat::from_fn(3, 2, |k, i| 1e-200 * (1 + k + 2 * i) as f64));
         assert_eq!(l.ncols(), 2);
         for (row, squares, defect) in [(0, 14_f64, 0.75_f64), (1, 50.0, 0.19)] {
             let length = l[(row, 0)].hypot(l[(row, 1)]);
             assert!((length / (1e-200 * squares.sqrt() / defect.sqrt()) - 1.0).abs() < 1e-14, "{length}");
         }
-        let l = cauchy_factor(&poles, Mat::from_fn(3, 2, |k, _| if k == 0 { f64::NAN } else { 1.0 }));
+        let l = cauchy_factor(&poles[..], Mat::from_fn(3, 2, |k, _| if k == 0 { f64::NAN } else { 1.0 }));
         assert!(l.as_ref().norm_max().is_nan() || l.row(0).iter().any(|x| x.is_nan()));
     }
 
@@ -175,6 +238,6 @@ mod tests {
         check(&poles, &b, 4);
         // Four states at one pole and two inputs: rank 2.
         check(&[Pole::real(0.5); 4], &rows(4, 1), 1);
-        assert_eq!(cauchy_factor::<c64>(&poles, Mat::zeros(2, 5)).ncols(), 0);
+        assert_eq!(cauchy_factor::<c64, _>(&poles[..], Mat::zeros(2, 5)).ncols(), 0);
     }
 }

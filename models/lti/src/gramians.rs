@@ -3,9 +3,10 @@
 //! `A Wc A^T - Wc + B B^T = 0`, `A^T Wo A - Wo + C^T C = 0`.
 
 use super::cauchy::cauchy_factor;
+use super::eigen::Eigen;
 use super::linalg::{
     beside, complex_product, compress_columns, compress_scaled_columns, exponent, gain_exponents, product,
-    times_power_of_two, to_complex,
+    times_power_of_two,
 };
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
@@ -15,6 +16,7 @@ use super::{LtiError, Result};
 use faer::{Mat, MatRef, c64};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::FRAC_1_SQRT_2;
+use std::sync::Arc;
 
 /// Which Gramians a reduction is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -66,7 +68,7 @@ impl GramianFactors {
         let residual = |a: MatRef<'_, f64>, l: &Mat<f64>, rows: &Mat<f64>| {
             let unit = -exponent(rows.as_ref());
             let (l, rows) = (times_power_of_two(l.as_ref(), unit), times_power_of_two(rows.as_ref(), unit));
-            stein_residual(a, product(l.as_ref(), l.transpose()).as_ref(), rows.as_ref())
+            stein_residual(a, l.as_ref(), rows.as_ref())
         };
         let ((lc, residual_c), (lo, residual_o), sensitivity, clamped_poles);
         if let Some(modes) = system.a().modes() {
@@ -162,19 +164,6 @@ pub fn gramians(system: &LinearSystem) -> Result<(Mat<f64>, Mat<f64>)> {
     Ok((factors.controllability(), factors.observability()))
 }
 
-/// Factor of the controllability Gramian with every pole as slow as it is: what a norm is measured with, where
-/// [`GramianFactors::analytic`] is for choosing what to keep.
-pub(super) fn unclamped_controllability(system: &LinearSystem, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
-    let b = compress_columns(b);
-    match system.a().modes() {
-        Some(modes) => Ok(Spectrum::of(&modes, |pole| pole).factor(b.as_ref(), Side::Input)),
-        None => match eigenvector_factor(system, b.as_ref(), Side::Input) {
-            Some(l) => Ok(l),
-            None => stein_factor(system.a().to_dense().as_ref(), b.as_ref()),
-        },
-    }
-}
-
 /// Residuals of factors from eigenvectors that are no worse than rounding; above it the factor is computed by doubling.
 const EIGENVECTOR_RESIDUAL: f64 = 1e-12;
 
@@ -200,50 +189,80 @@ fn check_margin(system: &LinearSystem, a: &Mat<f64>) -> Result<()> {
 ///
 /// `A = V diag(l) V^-1`: Wc has the rows `V^-1 B` there, Wo with `A^T = V^-T diag(l) V^T` the rows `V^T C^T`.
 fn eigenvector_factor(system: &LinearSystem, rows: MatRef<'_, f64>, side: Side) -> Option<Mat<f64>> {
+    let (blocks, l) = diagonal_factor(system, rows, side)?;
+    // W is real, so W = Re(L L^H) = Re L Re L^T + Im L Im L^T.
+    let mut parts = Mat::zeros(system.states(), 2 * l.ncols());
+    let mut bases = Vec::with_capacity(blocks.len());
+    let mut first = 0;
+    for block in &blocks {
+        let (basis, n) = (block.basis()?, block.states());
+        let of_block = l.subrows(first, n);
+        let (basis, part) = match side {
+            Side::Input => block.back(basis, of_block),
+            Side::Output => block.back_transposed(basis, of_block),
+        };
+        parts.subrows_mut(first, n).copy_from(&part);
+        bases.push((first, basis));
+        first += n;
+    }
+    let small = compress_columns(parts.as_ref());
+    let mut out = Mat::zeros(small.nrows(), small.ncols());
+    for (first, basis) in bases {
+        let n = basis.nrows();
+        out.subrows_mut(first, n).copy_from(product(basis, small.subrows(first, n)));
+    }
+    Some(out)
+}
+
+/// The blocks of a large dense system, and the factor of its Gramian in the coordinates in which they are diagonal.
+fn diagonal_factor(system: &LinearSystem, rows: MatRef<'_, f64>, side: Side) -> Option<(Vec<Arc<Eigen>>, Mat<c64>)> {
     let d = system.states();
     if d <= MANY_STATES {
         return None;
     }
     let blocks = system.blocks();
     let mut inputs = Mat::zeros(rows.ncols(), d);
-    let mut poles = Vec::with_capacity(d);
-    let mut first = 0;
+    let mut poles: Vec<c64> = Vec::with_capacity(d);
     for block in &blocks {
-        let (basis, n) = (block.basis()?, block.states());
-        let rows = to_complex(rows.subrows(first, n));
-        let turned = match side {
-            Side::Input => complex_product(basis.inverse.as_ref(), rows.as_ref()),
-            Side::Output => complex_product(basis.vectors.transpose(), rows.as_ref()),
-        };
-        inputs.subcols_mut(first, n).copy_from(turned.transpose());
-        poles.extend(
-            block
-                .values
-                .iter()
-                .map(|l| if l.im == 0.0 { Pole::real(l.re) } else { Pole::polar(l.norm(), l.im.atan2(l.re)) }),
-        );
+        let (first, n, basis) = (poles.len(), block.states(), block.basis()?);
+        let rows = rows.subrows(first, n);
+        inputs.subcols_mut(first, n).copy_from(match side {
+            Side::Input => block.inputs(basis, rows),
+            Side::Output => block.outputs(basis, rows.transpose()),
+        });
+        poles.extend(&block.values);
+    }
+    Some((blocks, cauchy_factor(&poles[..], inputs)))
+}
+
+/// Factor of the controllability Gramian with every pole as slow as it is: what a norm is measured with, where
+/// [`GramianFactors::analytic`] is for choosing what to keep.
+pub(super) fn unclamped_controllability(system: &LinearSystem, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
+    let b = compress_columns(b);
+    match system.a().modes() {
+        Some(modes) => Ok(Spectrum::of(&modes, |pole| pole).factor(b.as_ref(), Side::Input)),
+        None => match eigenvector_factor(system, b.as_ref(), Side::Input) {
+            Some(l) => Ok(l),
+            None => stein_factor(system.a().to_dense().as_ref(), b.as_ref()),
+        },
+    }
+}
+
+/// The H2 norm of `C (z - A)^-1 B`, `||C Lc||_F`, with every pole as slow as it is; B has no more columns than there are states.
+pub(super) fn h2_norm_of(system: &LinearSystem, b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> Result<f64> {
+    // Any factor gives the norm: that of the diagonal coordinates need not be turned back.
+    let diagonal = if system.a().modes().is_none() { diagonal_factor(system, b, Side::Input) } else { None };
+    let Some((blocks, l)) = diagonal else {
+        return Ok(product(c, unclamped_controllability(system, b)?.as_ref()).norm_l2());
+    };
+    let mut outputs = Mat::zeros(c.nrows(), system.states());
+    let mut first = 0;
+    for (block, basis) in blocks.iter().filter_map(|block| Some((block, block.basis()?))) {
+        let n = block.states();
+        outputs.subcols_mut(first, n).copy_from(block.outputs(basis, c.subcols(first, n)));
         first += n;
     }
-    let l = cauchy_factor(&poles, inputs);
-    let mut both = Mat::zeros(d, 2 * l.ncols());
-    let mut first = 0;
-    for block in &blocks {
-        let (basis, n) = (block.basis()?, block.states());
-        let part = l.subrows(first, n);
-        let back = match side {
-            Side::Input => complex_product(basis.vectors.as_ref(), part),
-            Side::Output => complex_product(basis.inverse.transpose(), part),
-        };
-        // W is real, so W = Re(L L^H) = Re L Re L^T + Im L Im L^T.
-        for j in 0..l.ncols() {
-            for i in 0..n {
-                both[(first + i, j)] = back[(i, j)].re;
-                both[(first + i, l.ncols() + j)] = back[(i, j)].im;
-            }
-        }
-        first += n;
-    }
-    Some(compress_columns(both.as_ref()))
+    Ok(complex_product(outputs.as_ref(), l.as_ref()).norm_l2())
 }
 
 fn clamped_matrix(a: &StateMatrix) -> Mat<f64> {
@@ -289,11 +308,11 @@ impl Spectrum {
     /// Real factor, [d, k], of the Gramian driven by `rows` [d, m] (B, or C^T for the output side).
     fn factor(&self, rows: MatRef<'_, f64>, side: Side) -> Mat<f64> {
         if self.modes.iter().all(|m| m.states() == 1) {
-            return cauchy_factor(&self.poles, rows.transpose().to_owned());
+            return cauchy_factor(&self.poles[..], rows.transpose().to_owned());
         }
         // Wc has the poles of A, Wo those of A^T = A^H: in the same coordinates their conjugates.
         let poles: Vec<Pole> = self.poles.iter().map(|p| if side == Side::Output { p.conj() } else { *p }).collect();
-        let mut l = cauchy_factor(&poles, self.to_complex(rows));
+        let mut l = cauchy_factor(&poles[..], self.to_complex(rows));
         self.back(&mut l);
         // W is real, so W = Re(L L^H) = Re L Re L^T + Im L Im L^T.
         let part = |of: fn(c64) -> f64| Mat::from_fn(l.nrows(), l.ncols(), |i, k| of(l[(i, k)]));

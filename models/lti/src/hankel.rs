@@ -17,9 +17,9 @@ pub struct HankelSpectrum {
     /// What twice the sum of the discarded values is multiplied by to bound the error: 1 for the values of the system itself, `None` where
     /// nothing is known.
     bound_factor: Option<f64>,
-    /// `Lo U` and `Lc V`, [d, k]: unscaled left and right directions.
-    left: Mat<f64>,
-    right: Mat<f64>,
+    /// The factors `Lo` and `Lc` with U and V: `Lo U` and `Lc V` are the unscaled left and right directions.
+    factors: [Mat<f64>; 2],
+    vectors: [Mat<f64>; 2],
 }
 
 /// Decompositions of more states are worth their time only where they keep digits.
@@ -34,25 +34,27 @@ impl HankelSpectrum {
         let lc = times_power_of_two(factors.lc.as_ref(), -size_c);
         let core = product(lo.transpose(), lc.as_ref());
         // Factors from rounded matrix powers have no digits of small values to keep: there the fast decomposition does.
-        let svd = if d > MANY_STATES && factors.sensitivity > 1.0 {
-            plain_svd(core.as_ref())
-        } else {
-            jacobi_svd(core.as_ref())
-        }?;
+        let many = d > MANY_STATES && factors.sensitivity > 1.0;
+        let svd = if many { plain_svd(core.as_ref()) } else { jacobi_svd(core.as_ref()) }?;
         let mut values = svd.values;
         values.resize(d, 0.0);
         // Entries of Lo^T Lc are sums that may cancel: what they are sums of sets the size of their rounding errors. Taking
         // absolute values entry by entry keeps the threshold independent of the scaling of the states.
         let absolute = |m: &Mat<f64>| Mat::from_fn(m.nrows(), m.ncols(), |i, j| m[(i, j)].abs());
-        let summed = product(absolute(&lo).transpose(), absolute(&lc).as_ref()).norm_l2();
+        let summed = if many {
+            // No less than the norm of the product, and without one.
+            (0..d).map(|i| lo.row(i).norm_l2() * lc.row(i).norm_l2()).sum()
+        } else {
+            product(absolute(&lo).transpose(), absolute(&lc).as_ref()).norm_l2()
+        };
         let threshold = d as f64 * f64::EPSILON * factors.sensitivity * summed;
         let rank = values.iter().take_while(|&&s| s > threshold).count();
         values.iter_mut().for_each(|s| *s = ldexp(*s, size_o + size_c));
         Ok(Self {
             rank,
             bound_factor: (factors.residual_c.is_some() && factors.clamped_poles == 0).then_some(1.0),
-            left: product(factors.lo.as_ref(), svd.u.as_ref()),
-            right: product(factors.lc.as_ref(), svd.v.as_ref()),
+            factors: [factors.lo.clone(), factors.lc.clone()],
+            vectors: [svd.u, svd.v],
             values,
         })
     }
@@ -93,10 +95,11 @@ impl HankelSpectrum {
         if order > self.rank {
             return Err(LtiError::OrderTooLarge { order, states: self.rank });
         }
-        let d = self.left.nrows();
+        let (left, right) = self.directions(order);
+        let d = left.nrows();
         let root: Vec<f64> = self.values[..order].iter().map(|s| s.sqrt()).collect();
-        let left = Mat::from_fn(order, d, |i, j| self.left[(j, i)] / root[i]);
-        let right = Mat::from_fn(d, order, |i, j| self.right[(i, j)] / root[j]);
+        let left = Mat::from_fn(order, d, |i, j| left[(j, i)] / root[i]);
+        let right = Mat::from_fn(d, order, |i, j| right[(i, j)] / root[j]);
         // T_l T_r is the identity up to the rounding of small values. Making it one exactly keeps a slow pole's distance from
         // the circle, which an error of 1e-10 in the product would change by a factor.
         let left = product(left.as_ref(), right.as_ref()).partial_piv_lu().solve(&left);
@@ -106,8 +109,8 @@ impl HankelSpectrum {
     /// The unscaled directions `(Lo U, Lc V)` of the first `order` values, each [d, r], for methods that choose their own
     /// bases of the same two subspaces.
     pub fn directions(&self, order: usize) -> (Mat<f64>, Mat<f64>) {
-        let take = |m: &Mat<f64>| m.subcols(0, order).to_owned();
-        (take(&self.left), take(&self.right))
+        let take = |side: usize| product(self.factors[side].as_ref(), self.vectors[side].subcols(0, order));
+        (take(0), take(1))
     }
 }
 

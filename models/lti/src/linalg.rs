@@ -1,9 +1,11 @@
 //! Thin wrappers over faer for the few dense computations needed here.
 
 use super::{LtiError, Result};
+use faer::diag::Diag;
 use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::evd::{ComputeEigenvectors, evd_real, evd_scratch};
 use faer::linalg::qr::no_pivoting::factor::{qr_in_place, qr_in_place_scratch, recommended_block_size};
-use faer::linalg::solvers::Solve;
+use faer::linalg::solvers::DenseSolveCore;
 use faer::{Mat, MatRef, Par, Spec, c64};
 
 /// Columns of B that are folded into the triangle at once: with them it stays in the cache.
@@ -144,12 +146,48 @@ pub fn eigenvalues(m: MatRef<'_, f64>) -> Result<Vec<c64>> {
     Ok(values.into_iter().map(|value| value - shift).collect())
 }
 
-/// Eigenvalues and eigenvectors, as columns, of a real square matrix.
-pub fn eigenvectors(m: MatRef<'_, f64>) -> Result<(Vec<c64>, Mat<c64>)> {
+/// Eigenvalues and eigenvectors of unit length of a real square matrix. Pairs of eigenvalues follow each other, that above the real axis
+/// first; of its eigenvector `x + i y` there are the columns x and y, turned to be orthogonal, which makes the plane's basis as
+/// well conditioned as it can be.
+pub fn eigenvectors(m: MatRef<'_, f64>) -> Result<(Vec<c64>, Mat<f64>)> {
+    let n = m.nrows();
     let (moved, shift) = apart(m);
-    let eigen = moved.eigen().map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
-    let values = eigen.S().column_vector().iter().map(|value| value - shift).collect();
-    Ok((values, eigen.U().to_owned()))
+    let (mut re, mut im, mut vectors) = (Diag::zeros(n), Diag::zeros(n), Mat::zeros(n, n));
+    let par = faer::get_global_parallelism();
+    let (no, yes) = (ComputeEigenvectors::No, ComputeEigenvectors::Yes);
+    let mut memory = MemBuffer::new(evd_scratch::<f64>(n, no, yes, par, Spec::default()));
+    let (stack, right) = (MemStack::new(&mut memory), Some(vectors.as_mut()));
+    evd_real(moved.as_ref(), re.as_mut(), im.as_mut(), None, right, par, stack, Spec::default())
+        .map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
+    let mut values: Vec<c64> = (0..n).map(|i| c64::new(re[i] - shift, im[i])).collect();
+    let mut i = 0;
+    while i < n {
+        if im[i] == 0.0 {
+            let norm = vectors.col(i).norm_l2();
+            vectors.col_as_slice_mut(i).iter_mut().for_each(|x| *x /= norm);
+            i += 1;
+            continue;
+        }
+        if i + 1 == n {
+            return Err(LtiError::NoConvergence("the eigenvalue decomposition"));
+        }
+        // (x + i y) e^{i t} has orthogonal parts for this angle.
+        let (x, y) = (vectors.col(i), vectors.col(i + 1));
+        let (xx, yy, xy) = (x.squared_norm_l2(), y.squared_norm_l2(), x.transpose() * y);
+        let (sin, cos) = (-0.5 * f64::atan2(2.0 * xy, xx - yy)).sin_cos();
+        // The conjugate of the eigenvector belongs to the conjugate.
+        let above = if im[i] < 0.0 { -1.0 } else { 1.0 };
+        values[i].im *= above;
+        values[i + 1] = values[i].conj();
+        let norm = (xx + yy).sqrt();
+        for k in 0..n {
+            let (x, y) = (vectors[(k, i)] / norm, above * vectors[(k, i + 1)] / norm);
+            let (sin, cos) = (above * sin, cos);
+            (vectors[(k, i)], vectors[(k, i + 1)]) = (x * cos - y * sin, x * sin + y * cos);
+        }
+        i += 2;
+    }
+    Ok((values, vectors))
 }
 
 /// `m` plus a multiple of the identity, and that multiple.
@@ -168,9 +206,9 @@ fn apart(m: MatRef<'_, f64>) -> (Mat<f64>, f64) {
     (moved, shift)
 }
 
-/// The inverse of a complex square matrix; not finite where there is none.
-pub fn invert_complex(m: MatRef<'_, c64>) -> Mat<c64> {
-    m.partial_piv_lu().solve(Mat::<c64>::identity(m.nrows(), m.nrows()))
+/// The inverse of a real square matrix; not finite where there is none.
+pub fn invert(m: MatRef<'_, f64>) -> Mat<f64> {
+    m.partial_piv_lu().inverse()
 }
 
 /// `a * b` of complex matrices.
@@ -238,20 +276,41 @@ pub fn exponent(m: MatRef<'_, f64>) -> i32 {
     if largest > 0.0 && largest.is_finite() { largest.log2().floor() as i32 } else { 0 }
 }
 
+/// The largest modulus in every row, in the order in which the matrix lies in memory.
+fn row_maxima(m: MatRef<'_, f64>) -> Vec<f64> {
+    // A NaN is found where systems are made.
+    let mut rows = vec![0.0_f64; m.nrows()];
+    if m.row_stride() == 1 {
+        for column in m.col_iter() {
+            rows.iter_mut().zip(column.iter()).for_each(|(largest, x)| *largest = largest.max(x.abs()));
+        }
+        return rows;
+    }
+    for (largest, row) in rows.iter_mut().zip(m.row_iter()) {
+        *largest = match row.try_as_row_major() {
+            Some(row) => {
+                // Chains that the processor runs side by side.
+                let (chunks, rest) = row.as_slice().as_chunks::<16>();
+                let mut chains = [0.0_f64; 16];
+                for chunk in chunks {
+                    chains.iter_mut().zip(chunk).for_each(|(largest, x)| *largest = largest.max(x.abs()));
+                }
+                chains.iter().chain(rest).fold(0.0, |largest, x| largest.max(x.abs()))
+            }
+            None => row.iter().fold(0.0, |largest, x| largest.max(x.abs())),
+        };
+    }
+    rows
+}
+
 /// Half of the exponent of the largest gain of a state, `|row i of b| |column i of c|`, twice: powers of two to divide B [d, m] and
 /// C [p, d] by, so that squares of gains neither underflow nor overflow. Units of the states do not change them: a state of tiny
 /// inputs and huge outputs is of size 1.
 pub fn gain_exponents(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> (i32, i32) {
-    let mut rows = vec![0.0_f64; b.nrows()];
-    for column in b.col_iter() {
-        // A NaN is found where systems are made.
-        rows.iter_mut().zip(column.iter()).for_each(|(largest, x)| *largest = largest.max(x.abs()));
-    }
+    let (rows, columns) = (row_maxima(b), row_maxima(c.transpose()));
     let size = |x: f64| if x.is_finite() { x.log2().floor() as i32 } else { 0 };
-    let gains = rows.iter().enumerate().filter_map(|(i, &row)| {
-        let column = c.col(i).norm_max();
-        (row > 0.0 && column > 0.0).then(|| size(row) + size(column))
-    });
+    let gains = rows.iter().zip(&columns).filter(|(row, column)| **row > 0.0 && **column > 0.0);
+    let gains = gains.map(|(&row, &column)| size(row) + size(column));
     let largest = gains.max().unwrap_or(0);
     (largest / 2, largest - largest / 2)
 }

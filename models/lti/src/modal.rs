@@ -140,6 +140,7 @@ fn real_eigenvectors(a: &Mat<f64>) -> Result<(Vec<Mode>, Mat<f64>)> {
     let mut column = 0;
     for i in order {
         let value: c64 = s[i];
+        // Of a pair the next column is the imaginary part.
         let mode = if value.im == 0.0 {
             Mode::Real(value.re)
         } else {
@@ -149,25 +150,13 @@ fn real_eigenvectors(a: &Mat<f64>) -> Result<(Vec<Mode>, Mat<f64>)> {
         if column + mode.states() > n {
             break;
         }
-        let norm = u.col(i).norm_l2();
         match mode {
-            Mode::Real(_) => {
-                for k in 0..n {
-                    basis[(k, column)] = u[(k, i)].re / norm;
-                }
-            }
+            Mode::Real(_) => basis.col_mut(column).copy_from(u.col(i)),
             Mode::Pair { .. } => {
-                // A (p + i q) = r e^{i t} (p + i q) gives A [p, -q] = [p, -q] r [cos t, -sin t; sin t, cos t]. Turning the
-                // vector so that p and q are orthogonal makes the plane's basis as well conditioned as it can be.
-                let (pp, qq, pq) = (0..n).fold((0.0, 0.0, 0.0), |(pp, qq, pq), k| {
-                    let v = u[(k, i)];
-                    (pp + v.re * v.re, qq + v.im * v.im, pq + v.re * v.im)
-                });
-                let turn = c64::from_polar(1.0, -0.5 * f64::atan2(2.0 * pq, pp - qq));
+                // A (p + i q) = r e^{i t} (p + i q) gives A [p, -q] = [p, -q] r [cos t, -sin t; sin t, cos t].
                 for k in 0..n {
-                    let v = u[(k, i)] * turn / norm * SQRT_2;
-                    basis[(k, column)] = v.re;
-                    basis[(k, column + 1)] = -v.im;
+                    basis[(k, column)] = SQRT_2 * u[(k, i)];
+                    basis[(k, column + 1)] = -SQRT_2 * u[(k, i + 1)];
                 }
             }
         }

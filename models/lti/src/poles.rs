@@ -49,6 +49,9 @@ impl Pole {
     pub fn one_minus_product(self, other: Self) -> c64 {
         let rate = self.rate + other.rate;
         let angle = self.angle - other.angle;
+        if angle == 0.0 {
+            return c64::new(-(-rate).exp_m1(), 0.0);
+        }
         let (sin, cos) = sin_cos(angle);
         let half = sin_cos(angle / 2.0).0;
         c64::new(-(-rate).exp_m1() * cos + 2.0 * half * half, -(-rate).exp() * sin)
@@ -57,9 +60,12 @@ impl Pole {
     /// `self - other` without cancellation as both approach each other.
     pub fn minus(self, other: Self) -> c64 {
         let angle = self.angle - other.angle;
+        let radial = self.radius - other.radius;
+        if angle == 0.0 && self.angle == 0.0 {
+            return c64::new(radial, 0.0);
+        }
         let (sin, cos) = sin_cos(angle);
         let half = sin_cos(angle / 2.0).0;
-        let radial = self.radius - other.radius;
         // (r e^{i t} - q) with t the angle between them, then turned back by the other's angle.
         let turned = c64::new(radial * cos - other.radius * 2.0 * half * half, self.radius * sin);
         let (sin, cos) = sin_cos(other.angle);

@@ -1,8 +1,9 @@
 //! Gramian factors of a dense system, and finite-horizon ones of any system, by doubling.
 
-use super::linalg::{beside, compress_columns, product};
+use super::linalg::{beside, compress_columns, parallelism, product};
 use super::{LtiError, Result};
-use faer::{Mat, MatRef};
+use faer::linalg::matmul::triangular::{BlockStructure, matmul};
+use faer::{Accum, Mat, MatRef};
 
 /// More doublings than this would mean a spectral radius that is 1 in double precision.
 const MAX_DOUBLINGS: usize = 64;
@@ -117,13 +118,33 @@ pub fn horizon_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>, steps: usize) -> M
     l
 }
 
-/// `|| A W A^T - W + B B^T || / (||A W A^T|| + ||W|| + ||B B^T||)` in the Frobenius norm.
-pub fn stein_residual(a: MatRef<'_, f64>, w: MatRef<'_, f64>, b: MatRef<'_, f64>) -> f64 {
-    let b = compress_columns(b);
-    let bb = product(b.as_ref(), b.transpose());
-    let awa = product(product(a, w).as_ref(), a.transpose());
-    let size = awa.norm_l2() + w.norm_l2() + bb.norm_l2();
-    if size == 0.0 { 0.0 } else { (&awa - w + &bb).norm_l2() / size }
+/// `|| A W A^T - W + B B^T || / (||A W A^T|| + ||W|| + ||B B^T||)` in the Frobenius norm, with `W = L L^T`.
+pub fn stein_residual(a: MatRef<'_, f64>, l: MatRef<'_, f64>, b: MatRef<'_, f64>) -> f64 {
+    let (mut awa, w, bb) = (gram(product(a, l).as_ref()), gram(l), gram(compress_columns(b).as_ref()));
+    let size = lower_norm(&awa) + lower_norm(&w) + lower_norm(&bb);
+    if size == 0.0 {
+        return 0.0;
+    }
+    for (column, (w, bb)) in awa.col_iter_mut().zip(w.col_iter().zip(bb.col_iter())) {
+        column.iter_mut().zip(w.iter().zip(bb.iter())).for_each(|(x, (w, bb))| *x += bb - w);
+    }
+    lower_norm(&awa) / size
+}
+
+/// The lower triangle of `M M^T`; zeros above it.
+fn gram(m: MatRef<'_, f64>) -> Mat<f64> {
+    let mut out = Mat::zeros(m.nrows(), m.nrows());
+    let (lower, whole) = (BlockStructure::TriangularLower, BlockStructure::Rectangular);
+    let par = parallelism(m.nrows() * m.nrows(), m.ncols());
+    matmul(out.as_mut(), lower, Accum::Replace, m, whole, m.transpose(), whole, 1.0, par);
+    out
+}
+
+/// The Frobenius norm of a symmetric matrix by its lower triangle.
+fn lower_norm(m: &Mat<f64>) -> f64 {
+    let diagonal = (0..m.nrows()).map(|i| m[(i, i)]).fold(0.0, f64::hypot);
+    let below = (0..m.ncols()).map(|j| m.col(j).subrows(j + 1, m.nrows() - j - 1).norm_l2()).fold(0.0, f64::hypot);
+    diagonal.hypot(2.0_f64.sqrt() * below)
 }
 
 #[cfg(test)]
@@ -139,8 +160,10 @@ mod tests {
     fn doubling_solves_the_stein_equation() {
         let (a, b) = system();
         let l = stein_factor(a.as_ref(), b.as_ref()).unwrap();
+        assert!(stein_residual(a.as_ref(), l.as_ref(), b.as_ref()) < 1e-15);
         let w = &l * l.transpose();
-        assert!(stein_residual(a.as_ref(), w.as_ref(), b.as_ref()) < 1e-15);
+        let residual = &a * &w * a.transpose() - &w + &b * b.transpose();
+        assert!(residual.norm_l2() < 1e-15 * w.norm_l2());
         assert!(stein_residual(a.as_ref(), Mat::identity(4, 4).as_ref(), b.as_ref()) > 1e-2);
     }
 

@@ -222,8 +222,8 @@ fn largest(values: &[c64]) -> Option<(c64, f64, Option<usize>)> {
 #[derive(Debug, Clone)]
 pub struct LinearSystem {
     a: StateMatrix,
-    b: Mat<f64>,
-    c: Mat<f64>,
+    b: Laid,
+    c: Laid,
     d: Option<Mat<f64>>,
     /// A as it was written out, where it was.
     written: Option<Mat<f64>>,
@@ -231,10 +231,28 @@ pub struct LinearSystem {
     blocks: Vec<Arc<Eigen>>,
 }
 
+/// A matrix as it lies in memory.
+#[derive(Debug, Clone)]
+enum Laid {
+    /// Column by column.
+    Columns(Mat<f64>),
+    /// Row by row: the transpose, column by column.
+    Rows(Mat<f64>),
+}
+
+impl Laid {
+    fn as_ref(&self) -> MatRef<'_, f64> {
+        match self {
+            Self::Columns(m) => m.as_ref(),
+            Self::Rows(m) => m.transpose(),
+        }
+    }
+}
+
 impl PartialEq for LinearSystem {
     fn eq(&self, other: &Self) -> bool {
-        let Self { a, b, c, d, written, .. } = self;
-        (a, b, c, d, written) == (&other.a, &other.b, &other.c, &other.d, &other.written)
+        (self.a(), self.b(), self.c(), self.d(), self.written())
+            == (other.a(), other.b(), other.c(), other.d(), other.written())
     }
 }
 
@@ -244,12 +262,19 @@ impl LinearSystem {
     /// # Errors
     /// Shapes that do not fit, entries that are not finite, an eigenvalue of A of modulus 1 or more.
     pub fn new(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> Result<Self> {
-        let system = Self::with_any_poles(a, b, c, d)?;
-        match system.dominant() {
+        Self::with_any_poles(a, b, c, d)?.stable()
+    }
+
+    /// The system itself, if it is stable.
+    ///
+    /// # Errors
+    /// An eigenvalue of A of modulus 1 or more.
+    pub fn stable(self) -> Result<Self> {
+        match self.dominant() {
             Some((value, modulus, state)) if modulus >= 1.0 => {
                 Err(LtiError::Unstable { re: value.re, im: value.im, modulus, state })
             }
-            _ => Ok(system),
+            _ => Ok(self),
         }
     }
 
@@ -258,19 +283,20 @@ impl LinearSystem {
     /// # Errors
     /// Shapes that do not fit, entries that are not finite.
     pub fn with_any_poles(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> Result<Self> {
-        let states = a.states();
-        if let StateMatrix::Dense(a) = &a {
-            check_shape("A", a.as_ref(), (states, states))?;
-        }
-        check_shape("B", b.as_ref(), (states, b.ncols()))?;
-        check_shape("C", c.as_ref(), (c.nrows(), states))?;
-        a.check_finite()?;
-        check_finite("B", b.as_ref())?;
-        check_finite("C", c.as_ref())?;
-        if let Some(d) = &d {
-            check_shape("D", d.as_ref(), (c.nrows(), b.ncols()))?;
-            check_finite("D", d.as_ref())?;
-        }
+        Self::laid(a, Laid::Columns(b), Laid::Columns(c), d)
+    }
+
+    /// As [`LinearSystem::new`], of B and C that lie row by row, as in files: given are their transposes, [m, d] and [d, p], and none is
+    /// turned.
+    ///
+    /// # Errors
+    /// Those of [`LinearSystem::new`].
+    pub fn from_rows(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> Result<Self> {
+        Self::laid(a, Laid::Rows(b), Laid::Rows(c), d)?.stable()
+    }
+
+    fn laid(a: StateMatrix, b: Laid, c: Laid, d: Option<Mat<f64>>) -> Result<Self> {
+        Self::check(&a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
         let blocks = match &a {
             StateMatrix::Dense(a) => vec![Arc::new(Eigen::dense(a.as_ref())?)],
             _ => Vec::new(),
@@ -291,6 +317,27 @@ impl LinearSystem {
     /// The matrix that a modal A was read from, if it was.
     pub fn written(&self) -> Option<MatRef<'_, f64>> {
         self.written.as_ref().map(Mat::as_ref)
+    }
+
+    /// Whether matrices are those of a system.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, entries that are not finite.
+    pub fn check(a: &StateMatrix, b: MatRef<'_, f64>, c: MatRef<'_, f64>, d: Option<MatRef<'_, f64>>) -> Result<()> {
+        let states = a.states();
+        if let StateMatrix::Dense(a) = a {
+            check_shape("A", a.as_ref(), (states, states))?;
+        }
+        check_shape("B", b, (states, b.ncols()))?;
+        check_shape("C", c, (c.nrows(), states))?;
+        a.check_finite()?;
+        check_finite("B", b)?;
+        check_finite("C", c)?;
+        if let Some(d) = d {
+            check_shape("D", d, (c.nrows(), b.ncols()))?;
+            check_finite("D", d)?;
+        }
+        Ok(())
     }
 
     fn dominant(&self) -> Option<(c64, f64, Option<usize>)> {
@@ -332,17 +379,17 @@ impl LinearSystem {
 
     /// Number of states.
     pub fn states(&self) -> usize {
-        self.b.nrows()
+        self.a.states()
     }
 
     /// Number of inputs m.
     pub fn inputs(&self) -> usize {
-        self.b.ncols()
+        self.b().ncols()
     }
 
     /// Number of outputs p.
     pub fn outputs(&self) -> usize {
-        self.c.nrows()
+        self.c().nrows()
     }
 
     /// The same system in another form of A or other coordinates; shapes and stability are checked again.
@@ -353,7 +400,7 @@ impl LinearSystem {
     /// `factor * C` and `factor * D` in place of C and D.
     pub fn scaled(&self, factor: f64) -> Self {
         let scale = faer::Scale(factor);
-        Self { c: &self.c * scale, d: self.d.as_ref().map(|d| d * scale), ..self.clone() }
+        Self { c: Laid::Columns(self.c() * scale), d: self.d.as_ref().map(|d| d * scale), ..self.clone() }
     }
 
     /// The system without its direct term.
@@ -380,14 +427,8 @@ impl LinearSystem {
             StateMatrix::Dense(_) => [self.blocks(), other.blocks()].concat(),
             _ => Vec::new(),
         };
-        Ok(Self {
-            a,
-            blocks,
-            written: None,
-            b: above(self.b(), other.b()),
-            c: beside(self.c(), minus(other.c()).as_ref()),
-            d,
-        })
+        let (b, c) = (above(self.b(), other.b()), beside(self.c(), minus(other.c()).as_ref()));
+        Ok(Self { a, blocks, written: None, b: Laid::Columns(b), c: Laid::Columns(c), d })
     }
 
     /// The system `self` driven by the output of `first`: its transfer function is the product of both, its states are those of
@@ -421,13 +462,13 @@ impl LinearSystem {
     /// Results that are not finite.
     pub fn with_outputs(&self, map: MatRef<'_, f64>) -> Result<Self> {
         let d = self.d().map(|d| product(map, d));
-        Self::new(self.a.clone(), self.b.clone(), product(map, self.c()), d)
+        Self::new(self.a.clone(), self.b().to_owned(), product(map, self.c()), d)
     }
 
     /// The transfer function times `map`; [m, q].
     pub(super) fn with_inputs(&self, map: MatRef<'_, f64>) -> Result<Self> {
         let d = self.d().map(|d| product(d, map));
-        Self::new(self.a.clone(), product(self.b(), map), self.c.clone(), d)
+        Self::new(self.a.clone(), product(self.b(), map), self.c().to_owned(), d)
     }
 
     /// The transfer function times `2^exponent`, half of it at B and half at C.
@@ -435,8 +476,8 @@ impl LinearSystem {
         let half = exponent / 2;
         Self {
             a: self.a.clone(),
-            b: times_power_of_two(self.b(), half),
-            c: times_power_of_two(self.c(), exponent - half),
+            b: Laid::Columns(times_power_of_two(self.b(), half)),
+            c: Laid::Columns(times_power_of_two(self.c(), exponent - half)),
             d: self.d().map(|d| times_power_of_two(d, exponent)),
             written: self.written.clone(),
             blocks: self.blocks.clone(),

@@ -9,7 +9,7 @@
 //! | diagonal, mode `complex` | `exp(-exp(log_a + log_dt)) exp(+-i angle)` | `B` |
 //! | modal, dense | as stored | `B` |
 
-use faer::{Mat, MatRef};
+use faer::MatRef;
 use hankel_files::{Discretization, HrmDynamics, HrmLayerFile};
 use hankel_lti::{LinearSystem, Mode, Result, StateMatrix};
 
@@ -31,24 +31,15 @@ pub fn system_of(
     (state_dim, width): (usize, usize),
     discretization: Discretization,
 ) -> Result<LinearSystem> {
-    let b = scaled_rows(b, width, &gains(dynamics, state_dim, discretization));
-    let c = MatRef::from_row_major_slice(c, width, state_dim).to_owned();
-    LinearSystem::new(state_matrix(dynamics, state_dim, discretization), b, c, None)
-}
-
-/// `diag(gains) M` of a row-major M [d, width], in pieces that stay in the cache.
-fn scaled_rows(values: &[f64], width: usize, gains: &[f64]) -> Mat<f64> {
-    const PIECE: usize = 32;
-    let mut out = Mat::zeros(gains.len(), width);
-    for first in (0..width).step_by(PIECE) {
-        for (i, &gain) in gains.iter().enumerate() {
-            let row = &values[i * width..(i + 1) * width];
-            for j in first..(first + PIECE).min(width) {
-                out[(i, j)] = row[j] * gain;
-            }
+    // Row by row in both: what lies in the file is copied as it lies.
+    let mut b = MatRef::from_column_major_slice(b, width, state_dim).to_owned();
+    for (column, gain) in b.col_iter_mut().zip(gains(dynamics, state_dim, discretization)) {
+        if gain != 1.0 {
+            column.iter_mut().for_each(|x| *x *= gain);
         }
     }
-    out
+    let c = MatRef::from_column_major_slice(c, state_dim, width).to_owned();
+    LinearSystem::from_rows(state_matrix(dynamics, state_dim, discretization), b, c, None)
 }
 
 /// Factor between each trained row of B and the row of the discretised system; 1 where the form has no such factor.

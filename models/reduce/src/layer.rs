@@ -23,6 +23,9 @@ pub struct LayerReduction {
     pub kept: Option<Vec<usize>>,
 }
 
+/// How a reduced system is stored: what it becomes there, which is what a certificate is about, and what holds it.
+pub(crate) type Store<'a, T> = &'a dyn Fn(&Reduced) -> Result<(LinearSystem, T)>;
+
 impl LayerReduction {
     /// Carries a gradient-like quantity (Adam's first moment) of B [d, D] and C [D, d] over to the reduced coordinates. B is
     /// the discretised input matrix: a derivative by trained rows is divided by [`hrm::input_gains`](crate::hrm::input_gains) first. With
@@ -52,11 +55,27 @@ pub fn reduce_system(
     gramians: &Gramians,
     purpose: Purpose,
 ) -> Result<LayerReduction> {
-    let inner = || -> hankel_lti::Result<LayerReduction> {
+    let as_it_is = |reduced: &Reduced| Ok((reduced.system.clone(), ()));
+    Ok(reduce_and_store(layer, method, order, gramians, purpose, &as_it_is)?.0)
+}
+
+/// As [`reduce_system`], of a system that storing may change.
+pub(crate) fn reduce_and_store<T>(
+    layer: &LayerAnalysis,
+    method: Method,
+    order: usize,
+    gramians: &Gramians,
+    purpose: Purpose,
+    store: Store<'_, T>,
+) -> Result<(LayerReduction, T)> {
+    let inner = || -> Result<(LayerReduction, T)> {
         let reduced = reduce_to(layer, method, order, gramians, purpose)?;
-        certify(layer, method, gramians, purpose, reduced)
+        certify(layer, method, gramians, purpose, reduced, store)
     };
-    inner().map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
+    inner().map_err(|error| match error {
+        ReduceError::System(reason) => ReduceError::Layer { label: layer.label.clone(), reason },
+        other => other,
+    })
 }
 
 /// As [`reduce_system`], without the measurements of the certificate.
@@ -136,15 +155,17 @@ fn reduce_to(
 
 /// Certifies a reduction in the first of these that the bound holds for: modal form with B and C in f32, modal form, as it is with B
 /// and C in f32, as it is.
-fn certify(
+fn certify<T>(
     layer: &LayerAnalysis,
     method: Method,
     gramians: &Gramians,
     purpose: Purpose,
     reduced: Reduced,
-) -> hankel_lti::Result<LayerReduction> {
-    let system = &layer.system;
-    let measure = |reduced: Reduced, modal_condition: Option<f64>, dtype: &str| -> hankel_lti::Result<LayerReduction> {
+    store: Store<'_, T>,
+) -> Result<(LayerReduction, T)> {
+    let full = &layer.system;
+    let measure = |reduced: Reduced, modal_condition: Option<f64>, dtype: &str| -> Result<(LayerReduction, T)> {
+        let (system, stored) = store(&reduced)?;
         let claim = Claim {
             method,
             gramians: gramians.source(),
@@ -156,17 +177,18 @@ fn certify(
             dtype: dtype.into(),
             upper: None,
         };
-        let mut certificate = SystemCertificate::measure(system, &reduced.system, &claim)?;
+        let mut certificate = SystemCertificate::measure(full, &system, &claim)?;
         if let Some(missing) = layer.image {
             certificate = certificate.unproved(missing);
         }
         if let Some(weighting) = &layer.weighting {
-            certificate.weighted = Some(weighting.measure(layer, &reduced.system, method)?);
+            certificate.weighted = Some(weighting.measure(layer, &system, method)?);
         }
-        Ok(LayerReduction { certificate, system: reduced.system, projection: reduced.projection, kept: reduced.kept })
+        let Reduced { projection, kept, .. } = reduced;
+        Ok((LayerReduction { certificate, system, projection, kept }, stored))
     };
     let mut forms = Vec::new();
-    if reduced.system.states() < system.states() {
+    if reduced.system.states() < full.states() {
         forms.extend(into_modal(&reduced)?.map(|(modal, condition)| (modal, Some(condition))));
     }
     forms.push((reduced, None));
@@ -174,17 +196,17 @@ fn certify(
     for (reduced, condition) in forms {
         if purpose.single && reduced.kept.is_none() {
             let single = measure(in_single(&reduced)?, condition, "f32")?;
-            if !single.certificate.is_broken() {
+            if !single.0.certificate.is_broken() {
                 return Ok(single);
             }
         }
         let exact = measure(reduced, condition, "f64")?;
-        if !exact.certificate.is_broken() {
+        if !exact.0.certificate.is_broken() {
             return Ok(exact);
         }
         first.get_or_insert(exact);
     }
-    first.ok_or_else(|| LtiError::Unsupported("there is nothing to certify".into()))
+    first.ok_or_else(|| LtiError::Unsupported("there is nothing to certify".into()).into())
 }
 
 /// The system with B and C rounded to f32; A, whose poles near the circle would move by as much as they are away from it, as it is.

@@ -3,14 +3,15 @@
 //! What is reduced is the stable part in discrete time; the rest of the file's system is kept and put back.
 
 use super::analysis::LayerAnalysis;
-use super::options::Result;
+use super::layer::{LayerReduction, Purpose, reduce_and_store};
+use super::options::{Gramians, Result};
 use faer::{Mat, MatRef};
 use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::continuous::{Bilinear, Continuous, Matrices};
 use hankel_lti::norms::{FrequencyResponse, hinf_sweep};
 use hankel_lti::split::{Kept, Split, split, split_leading};
 use hankel_lti::weighted::Band;
-use hankel_lti::{LinearSystem, LtiError, Projection, StateMatrix};
+use hankel_lti::{LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix};
 use serde::{Deserialize, Serialize};
 
 /// What a certificate says about a system beyond its stable part in discrete time.
@@ -74,7 +75,7 @@ impl Plant {
     fn prepare(stored: &StoredSystem, map: Option<Bilinear>, kept: Option<usize>) -> Result<Self> {
         let StoredSystem { a, b, c, d, time, .. } = stored;
         // Shapes and entries first: the map would hide where they are wrong.
-        LinearSystem::with_any_poles(a.clone(), b.clone(), c.clone(), d.clone())?;
+        LinearSystem::check(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
         let (map, (a, b, c, d)) = if *time == Time::Continuous {
             let map = map.map_or_else(|| Bilinear::of(a), Ok)?;
             let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
@@ -131,6 +132,26 @@ impl Plant {
         Ok(layer)
     }
 
+    /// Reduces the stable part, which was analysed as `layer`, to a given order, and certifies what the file will hold. Returns that, too:
+    /// the whole system as it is read back.
+    ///
+    /// # Errors
+    /// Those of [`reduce_system`](crate::reduce_system).
+    pub fn reduce(
+        &self,
+        layer: &LayerAnalysis,
+        method: Method,
+        order: usize,
+        gramians: &Gramians,
+    ) -> Result<(LayerReduction, StoredSystem)> {
+        let purpose = Purpose { direct_term: true, single: false };
+        let store = |reduced: &Reduced| {
+            let whole = self.assemble(&reduced.system, reduced.projection.as_ref())?.as_written();
+            Ok((self.beside(&whole)?.system, whole))
+        };
+        reduce_and_store(layer, method, order, gramians, purpose, &store)
+    }
+
     /// A weight of this system's input or output, in discrete time as the system is.
     ///
     /// # Errors
@@ -150,7 +171,7 @@ impl Plant {
             ));
         }
         let StoredSystem { a, b, c, d, .. } = stored;
-        LinearSystem::with_any_poles(a.clone(), b.clone(), c.clone(), d.clone())?;
+        LinearSystem::check(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
         let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
         LinearSystem::new(a, b, c, Some(d)).map_err(|error| match error {
             LtiError::Unstable { .. } => {

@@ -9,10 +9,9 @@ use hankel_lti::norms::{FrequencyResponse, hinf_norm as norm};
 use hankel_lti::weighted::Weights;
 use hankel_lti::{GramianSource, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
 use hankel_reduce::{
-    Gramians, LayerAnalysis, OrderChoice, Plant, Purpose, ReduceError, ReduceOptions, choose_orders, reduce_system,
-    verify_layer, weigh_with,
+    Gramians, LayerAnalysis, OrderChoice, Plant, ReduceError, ReduceOptions, choose_orders, verify_layer, weigh_with,
 };
-use matrices::{Given, Square, plant_of, stored, to_array, written_out};
+use matrices::{Given, Square, plant_of, stored, to_array};
 use numpy::{PyArray1, PyArray2};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
@@ -102,17 +101,13 @@ fn reduce<'py>(
     let compute = || -> Result<_, ReduceError> {
         let layer = weigh_with(analyse(&plant)?, options.gramians.source(), &weights)?;
         let order = choose_orders(std::slice::from_ref(&layer), &options)?[0];
-        let purpose = Purpose { direct_term: true, single: false };
-        let reduction = reduce_system(&layer, method, order, &options.gramians, purpose)?;
-        // Certified is what the caller gets: a pair written out as a matrix has its rounding in the pole.
-        let given = written_out(plant.assemble(&reduction.system, reduction.projection.as_ref())?);
-        let again = plant.beside(&given)?;
-        let measured = verify_layer(&layer, &again.system, 1.0, Some(&reduction.certificate))?.measured;
-        Ok((given, measured))
+        // Certified is what the caller gets.
+        let (reduction, given) = plant.reduce(&layer, method, order, &options.gramians)?;
+        Ok((given, reduction.certificate))
     };
     let (reduced, certificate) = py.detach(compute).map_err(refuse)?;
     let arrays = (
-        to_array(py, reduced.a.to_dense().as_ref()),
+        to_array(py, reduced.written.clone().unwrap_or_else(|| reduced.a.to_dense()).as_ref()),
         to_array(py, reduced.b.as_ref()),
         to_array(py, reduced.c.as_ref()),
         reduced.d.as_ref().map(|d| to_array(py, d.as_ref())),

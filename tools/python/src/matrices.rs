@@ -54,12 +54,6 @@ fn matrix(array: &PyReadonlyArray2<'_, f64>) -> Mat<f64> {
     Mat::from_fn(rows, columns, |i, j| view[[i, j]])
 }
 
-/// The system with A written out as a matrix, which is what a caller gets.
-pub fn written_out(system: StoredSystem) -> StoredSystem {
-    let written = system.written.unwrap_or_else(|| system.a.to_dense());
-    StoredSystem { a: StateMatrix::from_square(written.clone()), written: Some(written), ..system }
-}
-
 /// A new array, row by row.
 pub fn to_array<'py>(py: Python<'py>, m: MatRef<'_, f64>) -> Bound<'py, PyArray2<f64>> {
     PyArray2::from_owned_array(py, Array2::from_shape_fn((m.nrows(), m.ncols()), |(i, j)| m[(i, j)]))

@@ -215,13 +215,11 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
     if order > system.states() {
         return Err(LtiError::OrderTooLarge { order, states: system.states() });
     }
-    let reduced = match (method.0.reduce)(system, spectrum, order) {
-        Err(LtiError::Unstable { .. } | LtiError::Unsupported(_))
-            if method.bound() == Bound::HankelSingularValues && slow::has_slow_modes(system) =>
-        {
-            slow::reduce_apart(system, method, order)
-        }
-        other => other,
+    let reduced = (method.0.reduce)(system, spectrum, order);
+    let reduced = if method.bound() == Bound::HankelSingularValues && slow::has_slow_modes(system) {
+        slow::nearer(system, reduced, slow::reduce_apart(system, method, order))
+    } else {
+        reduced
     };
     reduced.map_err(|error| match error {
         LtiError::Unstable { modulus, .. } => LtiError::Unsupported(format!(

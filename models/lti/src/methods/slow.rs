@@ -1,4 +1,4 @@
-//! Reduction of a system with poles next to the unit circle, where rounding makes a projection unstable.
+//! Reduction of a system with poles next to the unit circle, which a projection moves by more than they are away from it.
 //!
 //! ```text
 //! G = G_slow + G_fast     G_r = (the slow modes with the largest gain, as they are) + (G_fast, reduced)
@@ -11,6 +11,7 @@ use super::modal::mode_gains;
 use super::{Method, Projection, Reduced};
 use crate::linalg::{above, beside, product};
 use crate::modal::to_modal;
+use crate::norms::{FrequencyResponse, hinf_sweep};
 use crate::{GramianFactors, HankelSpectrum, LinearSystem, LtiError, Mode, Result, StateMatrix};
 use faer::{Mat, MatRef};
 
@@ -21,6 +22,24 @@ fn is_slow(mode: &Mode) -> bool {
 /// Whether there is anything to keep apart.
 pub fn has_slow_modes(system: &LinearSystem) -> bool {
     system.a().modes().is_some_and(|modes| modes.iter().any(is_slow))
+}
+
+/// Of two reductions of one system that with the smaller error, or the only one there is.
+///
+/// # Errors
+/// Those of the second where there is none.
+pub fn nearer(system: &LinearSystem, one: Result<Reduced>, other: Result<Reduced>) -> Result<Reduced> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => {
+            let error = |reduced: &Reduced| {
+                hinf_sweep(&FrequencyResponse::new(&system.difference(&reduced.system)?)?).map(|norm| norm.value)
+            };
+            Ok(if error(&other)? < error(&one)? { other } else { one })
+        }
+        (Ok(one), Err(_)) => Ok(one),
+        (Err(LtiError::Unstable { .. } | LtiError::Unsupported(_)), other) => other,
+        (Err(error), _) => Err(error),
+    }
 }
 
 /// Reduces a diagonal or modal system to at most `order` states, slow modes first.
@@ -139,8 +158,21 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::norms::{FrequencyResponse, hinf_sweep};
     use crate::reduce;
+
+    /// An integrator but for rounding is kept as it is, and what is left is the error of the other modes.
+    #[test]
+    fn a_pole_that_is_almost_on_the_circle_costs_a_state_and_no_more() {
+        let rest = [0.5, 0.3];
+        let poles = vec![1.0 - 1e-15, rest[0], rest[1]];
+        let (b, c) = (Mat::ones(3, 1), Mat::ones(1, 3));
+        let system = LinearSystem::new(StateMatrix::Diagonal(poles), b, c, None).unwrap();
+        let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
+        let small = reduce(&system, &spectrum, Method::default(), 1).unwrap();
+        let error = hinf_sweep(&FrequencyResponse::new(&system.difference(&small.system).unwrap()).unwrap()).unwrap();
+        let left: f64 = rest.iter().map(|pole| 1.0 / (1.0 - pole)).sum();
+        assert!((error.value / left - 1.0).abs() < 1e-6 && small.bound.is_none(), "{} {left}", error.value);
+    }
 
     /// Whatever the distance from the circle, every order of every method with a bound gives a stable system.
     #[test]

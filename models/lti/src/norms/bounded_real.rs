@@ -24,7 +24,7 @@ pub struct BoundedReal {
 }
 
 /// Relative distance of the level that is tested from the largest gain known.
-const MARGIN: f64 = 5e-7;
+pub(super) const MARGIN: f64 = 5e-7;
 const MAX_ITERATIONS: usize = 20;
 
 /// Encloses the largest gain of the scaled transfer function at frequencies in `band` to a relative 5e-7, starting from a gain that is

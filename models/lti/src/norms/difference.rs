@@ -1,7 +1,7 @@
 //! The error of a reduction of many states.
 
 use super::bounded_real::{BoundedReal, bounded_real_check};
-use super::hinf::{CIRCLE, HinfNorm, enclose, hinf_norm, sweep};
+use super::hinf::{CIRCLE, HinfNorm, both_ends, covered, hinf_norm, sweep};
 use super::response::FrequencyResponse;
 use crate::linalg::product;
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
@@ -32,11 +32,16 @@ pub fn hinf_error(
     if response.states() <= MANY_STATES || full.a().modes().is_some() || spectrum.guarantee(0).is_none() {
         return hinf_norm(&response);
     }
-    let found = sweep(&response, CIRCLE)?;
+    let swept = sweep(&response, CIRCLE)?;
+    if let Some(check) = covered(&response, &swept)? {
+        return Ok(both_ends(&response, &swept, check));
+    }
+    let found = swept.norm;
+    let whole = || Ok(both_ends(&response, &swept, bounded_real_check(&response, found, CIRCLE)?));
     let error = response.unscale(found.value);
     let enough = (reduced.states()..=spectrum.rank()).find(|&order| spectrum.bound(order) <= TAIL * error);
     let Some(order) = enough.filter(|order| 10 * (order + reduced.states()) < 9 * response.states()) else {
-        return enclose(&response, found, CIRCLE);
+        return whole();
     };
     let (left, right) = spectrum.projections(order)?;
     let a = product(left.as_ref(), full.a().apply(right.as_ref()).as_ref());
@@ -50,7 +55,7 @@ pub fn hinf_error(
     let (first, second): (HinfNorm, HinfNorm) = (at(found.frequency)?, at(check.lower.frequency)?);
     let apart = |norm: HinfNorm| Ok::<_, crate::LtiError>((norm.value - small.gain(norm.frequency)?).abs());
     if apart(first)?.max(apart(second)?) > tail + 1e-9 * error {
-        return enclose(&response, found, CIRCLE);
+        return whole();
     }
     let lower = if second.value > first.value { second } else { first };
     let upper = small.unscale(check.upper) + tail + response.unscale(response.rounding(lower.frequency));

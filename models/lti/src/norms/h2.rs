@@ -1,8 +1,8 @@
 //! The H2 norm: root of the summed squares of the impulse response.
 
 use crate::Result;
-use crate::gramians::unclamped_controllability;
-use crate::linalg::{exponent, gain_exponents, ldexp, product, times_power_of_two};
+use crate::gramians::h2_norm_of;
+use crate::linalg::{compress_scaled_columns, exponent, gain_exponents, ldexp, times_power_of_two};
 use crate::system::LinearSystem;
 
 /// `||G||_2 = sqrt(trace(C Wc C^T) + ||D||_F^2)`, as the Frobenius norm of `C Lc`.
@@ -11,11 +11,13 @@ use crate::system::LinearSystem;
 /// the system and not only to the root of it.
 pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
     let (size_b, size_c) = gain_exponents(system.b(), system.c());
-    let factor = unclamped_controllability(system, times_power_of_two(system.b(), -size_b).as_ref())?;
-    let c = times_power_of_two(system.c(), -size_c);
+    // Orthogonal transformations of inputs and outputs change nothing.
+    let b = compress_scaled_columns(system.b(), -size_b);
+    let c = compress_scaled_columns(system.c().transpose(), -size_c);
+    let norm = h2_norm_of(system, b.as_ref(), c.transpose())?;
     let size_d = system.d().map_or(0, exponent);
     let direct = system.d().map_or(0.0, |d| ldexp(times_power_of_two(d, -size_d).norm_l2(), size_d));
-    Ok(ldexp(product(c.as_ref(), factor.as_ref()).norm_l2(), size_b + size_c).hypot(direct))
+    Ok(ldexp(norm, size_b + size_c).hypot(direct))
 }
 
 #[cfg(test)]

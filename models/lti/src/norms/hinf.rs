@@ -1,9 +1,9 @@
 //! The H-infinity norm `max over omega of sigma_max(G(e^{i omega}))`.
 
-use super::bounded_real::{BoundedReal, bounded_real_check};
+use super::bounded_real::{BoundedReal, MARGIN, bounded_real_check};
+use super::cover::{Cover, cover};
 use super::response::FrequencyResponse;
 use crate::Result;
-use rayon::prelude::*;
 use std::f64::consts::PI;
 
 /// An H-infinity norm with the frequency at which it is attained.
@@ -33,17 +33,27 @@ const PEAKS: usize = 4;
 /// A peak lies near the angle of a pole and has the width of its decay rate, so the sweep is logarithmic around every pole
 /// angle from half of its rate on, and uniform in between.
 pub fn hinf_sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
-    let HinfNorm { value, frequency } = sweep(g, CIRCLE)?;
+    let HinfNorm { value, frequency } = sweep(g, CIRCLE)?.norm;
     Ok(HinfNorm { value: g.unscale(value), frequency })
 }
 
+/// What a sweep saw.
+pub(super) struct Sweep {
+    /// The largest gain found.
+    pub norm: HinfNorm,
+    /// Where partial fractions were searched and confirmed: angles, ascending, and bounds from above of the gains there.
+    seen: Option<(Vec<f64>, Vec<f64>)>,
+}
+
 /// The sweep over the scaled transfer function.
-pub(super) fn sweep(g: &FrequencyResponse, band: (f64, f64)) -> Result<HinfNorm> {
+pub(super) fn sweep(g: &FrequencyResponse, band: (f64, f64)) -> Result<Sweep> {
     let grid = frequency_grid(g, band);
     let mut best = HinfNorm { value: 0.0, frequency: band.0 };
     let mut gains = Vec::with_capacity(grid.len());
-    if g.is_searched_apart() {
-        gains = grid.par_iter().map(|&omega| g.search_gain(omega)).collect::<Result<_>>()?;
+    if let Some(fractions) = g.fractions() {
+        let coarse: Vec<f64> = grid.iter().copied().step_by(8).collect();
+        let floor = 0.5 * fractions.gains(&coarse, 0.0)?.into_iter().fold(0.0, f64::max);
+        gains = fractions.gains(&grid, floor)?;
         for (&omega, &gain) in grid.iter().zip(&gains) {
             if gain > best.value {
                 best = HinfNorm { value: gain, frequency: omega };
@@ -71,14 +81,14 @@ pub(super) fn sweep(g: &FrequencyResponse, band: (f64, f64)) -> Result<HinfNorm>
             best = refined;
         }
     }
-    if !g.is_searched_apart() {
-        return Ok(best);
+    if g.fractions().is_none() {
+        return Ok(Sweep { norm: best, seen: None });
     }
     // Where the search led is measured; a search that was led astray by rounding is repeated without it.
     let value = g.scaled_gain(best.frequency)?;
     let apart = (value - best.value).abs() - SEARCH_TOLERANCE * value;
     if apart <= 0.0 || apart <= 100.0 * g.rounding(best.frequency) {
-        return Ok(HinfNorm { value, ..best });
+        return Ok(Sweep { norm: HinfNorm { value, ..best }, seen: Some((grid, gains)) });
     }
     sweep(&g.without_partial_fractions(), band)
 }
@@ -91,21 +101,60 @@ pub fn hinf_norm(g: &FrequencyResponse) -> Result<(HinfNorm, BoundedReal)> {
 
 /// As [`hinf_norm`], of the gains at frequencies between the two given.
 pub fn hinf_norm_in(g: &FrequencyResponse, band: (f64, f64)) -> Result<(HinfNorm, BoundedReal)> {
-    enclose(g, sweep(g, band)?, band)
+    enclose(g, &sweep(g, band)?, band)
 }
 
 /// The enclosure of a norm whose sweep found the gain `sweep`, scaled. The upper end lies above all that rounding of the gain there
 /// could hide.
-pub(super) fn enclose(g: &FrequencyResponse, sweep: HinfNorm, band: (f64, f64)) -> Result<(HinfNorm, BoundedReal)> {
-    let check = bounded_real_check(g, sweep, band)?;
-    let norm = if check.lower.value > sweep.value { check.lower } else { sweep };
+pub(super) fn enclose(g: &FrequencyResponse, sweep: &Sweep, band: (f64, f64)) -> Result<(HinfNorm, BoundedReal)> {
+    let check = match covered(g, sweep)? {
+        Some(check) => check,
+        None => bounded_real_check(g, sweep.norm, band)?,
+    };
+    Ok(both_ends(g, sweep, check))
+}
+
+/// The norm and its enclosure by what a test found, unscaled.
+pub(super) fn both_ends(g: &FrequencyResponse, sweep: &Sweep, check: BoundedReal) -> (HinfNorm, BoundedReal) {
+    let norm = if check.lower.value > sweep.norm.value { check.lower } else { sweep.norm };
     let unscaled = |norm: HinfNorm| HinfNorm { value: g.unscale(norm.value), frequency: norm.frequency };
     let upper = g.unscale(check.upper + g.rounding(norm.frequency));
-    Ok((unscaled(norm), BoundedReal { lower: unscaled(check.lower), upper }))
+    (unscaled(norm), BoundedReal { lower: unscaled(check.lower), upper })
+}
+
+/// The scaled enclosure by arcs, of many states; `None` where it comes to nothing.
+pub(super) fn covered(g: &FrequencyResponse, sweep: &Sweep) -> Result<Option<BoundedReal>> {
+    const ATTEMPTS: usize = 8;
+    let (Some(fractions), Some((angles, gains))) = (g.fractions(), &sweep.seen) else { return Ok(None) };
+    let mut lower = sweep.norm;
+    for _ in 0..ATTEMPTS {
+        // What partial fractions give at the peak is a rounding away from the gain.
+        let apart = (fractions.gain(lower.frequency)? / lower.value - 1.0).abs();
+        if apart.is_nan() || apart > 0.1 * MARGIN {
+            return Ok(None);
+        }
+        let level = lower.value * (1.0 + MARGIN);
+        match cover(fractions, angles, gains, level)? {
+            Cover::Below => return Ok(Some(BoundedReal { lower, upper: level + apart * lower.value })),
+            Cover::Above(found) => {
+                let near = angles.partition_point(|angle| *angle < found.frequency);
+                let ends = (angles[near.saturating_sub(1)], angles[near.min(angles.len() - 1)]);
+                let refined = golden_section(g, ends)?;
+                let frequency = if refined.value > found.value { refined.frequency } else { found.frequency };
+                let higher = HinfNorm { value: g.scaled_gain(frequency)?, frequency };
+                if higher.value <= lower.value {
+                    return Ok(None);
+                }
+                lower = higher;
+            }
+            Cover::Unknown => return Ok(None),
+        }
+    }
+    Ok(None)
 }
 
 fn frequency_grid(g: &FrequencyResponse, (low, high): (f64, f64)) -> Vec<f64> {
-    let many = g.poles().len() > MANY_POLES && g.is_searched_apart();
+    let many = g.poles().len() > MANY_POLES && g.fractions().is_some();
     let uniform = if many { 500 } else { 24 };
     let at = |i| low + (high - low) * f64::from(i) / f64::from(uniform);
     let mut grid: Vec<f64> = (0..uniform).map(at).chain([high]).collect();

@@ -2,7 +2,9 @@
 
 mod balance;
 mod bounded_real;
+mod cover;
 mod difference;
+mod fractions;
 mod h2;
 mod hinf;
 mod proved;

@@ -154,7 +154,7 @@ pub fn proved_error(
     let proved = |norm: HinfNorm, upper: f64| ErrorNorm { norm, upper, proof: Proof::BoundedReal };
     if let Ok(prover) = &prover {
         let response = FrequencyResponse::new(&difference)?;
-        let found = sweep(&response, CIRCLE)?;
+        let found = sweep(&response, CIRCLE)?.norm;
         let norm = HinfNorm { value: response.unscale(found.value), ..found };
         let upper = nearest(norm.value);
         if prover.proves(upper, norm.value) {

@@ -1,10 +1,11 @@
 //! Evaluation of a transfer function on the unit circle in compressed coordinates.
 
 use super::balance::balance;
+use super::fractions::PartialFractions;
 use crate::Result;
 use crate::linalg::{
-    above, beside, complex_product, complex_spectral_norm, compress_columns, compress_columns_to_rank, exponent,
-    gain_exponents, ldexp, product, times_power_of_two, to_complex,
+    above, beside, complex_product, complex_spectral_norm, compress_columns, compress_columns_to_rank,
+    compress_scaled_columns, exponent, gain_exponents, ldexp, product, times_power_of_two, to_complex,
 };
 use crate::poles::{Pole, sin_cos};
 use crate::system::{LinearSystem, Mode};
@@ -33,50 +34,8 @@ pub struct FrequencyResponse {
     scale: i32,
 }
 
-/// `sum_i left_i right_i / (z - value_i)`: every frequency costs as much as there are states, but for rounding that the condition of
-/// the eigenvectors amplifies. For finding peaks, not for measuring them.
-#[derive(Debug, Clone)]
-struct PartialFractions {
-    values: Vec<c64>,
-    /// [outputs, d].
-    left: Mat<c64>,
-    /// [d, inputs].
-    right: Mat<c64>,
-}
-
 /// Dense systems with fewer states are evaluated as they are.
 const MANY_STATES: usize = 48;
-
-impl PartialFractions {
-    /// Of balanced matrices, whose states were multiplied by `units`. `None` where eigenvectors are too close to dependent.
-    fn new(system: &LinearSystem, b: &Mat<f64>, c: &Mat<f64>, units: &[f64]) -> Option<Self> {
-        if system.states() <= MANY_STATES {
-            return None;
-        }
-        let over = |x: f64, unit: f64| if unit == 0.0 { 0.0 } else { x / unit };
-        let b = Mat::from_fn(b.nrows(), b.ncols(), |i, j| c64::new(over(b[(i, j)], units[i]), 0.0));
-        let c = Mat::from_fn(c.nrows(), c.ncols(), |i, j| c64::new(c[(i, j)] * units[j], 0.0));
-        let mut values = Vec::with_capacity(b.nrows());
-        let (mut left, mut right) = (Mat::zeros(c.nrows(), c.ncols()), Mat::zeros(b.nrows(), b.ncols()));
-        for block in system.blocks() {
-            let (first, n, basis) = (values.len(), block.states(), block.basis()?);
-            left.subcols_mut(first, n).copy_from(complex_product(c.subcols(first, n), basis.vectors.as_ref()));
-            right.subrows_mut(first, n).copy_from(complex_product(basis.inverse.as_ref(), b.subrows(first, n)));
-            values.extend(&block.values);
-        }
-        let finite = left.norm_max().is_finite() && right.norm_max().is_finite();
-        finite.then_some(Self { values, left, right })
-    }
-
-    fn at(&self, z: c64) -> Mat<c64> {
-        let mut x = self.right.clone();
-        let gains: Vec<c64> = self.values.iter().map(|value| (z - value).inv()).collect();
-        for column in x.col_iter_mut() {
-            column.iter_mut().zip(&gains).for_each(|(x, gain)| *x *= gain);
-        }
-        complex_product(self.left.as_ref(), x.as_ref())
-    }
-}
 
 impl FrequencyResponse {
     /// Compresses B (with D below it) from the right and C (with D beside it) from the left, and balances the states: no
@@ -86,18 +45,18 @@ impl FrequencyResponse {
         let (size_b, size_c) = gain_exponents(system.b(), system.c());
         // A direct term that dwarfs both must stay in range.
         let scale = system.d().map_or(size_b + size_c, |d| (size_b + size_c).max(exponent(d) - LARGEST_DIRECT));
-        let system_b = times_power_of_two(system.b(), size_c - scale);
-        let system_c = times_power_of_two(system.c(), -size_c);
         let system_d = system.d().map(|d| times_power_of_two(d, -scale));
         // Row by row and column by column this loses nothing, whatever their sizes.
         let (mut b, mut c, d) = match &system_d {
             None => {
-                let b = compress_columns(system_b.as_ref());
-                let c = compress_columns(system_c.transpose()).transpose().to_owned();
+                let b = compress_scaled_columns(system.b(), size_c - scale);
+                let c = compress_scaled_columns(system.c().transpose(), -size_c).transpose().to_owned();
                 let d = Mat::zeros(c.nrows(), b.ncols());
                 (b, c, d)
             }
             Some(d) => {
+                let system_b = times_power_of_two(system.b(), size_c - scale);
+                let system_c = times_power_of_two(system.c(), -size_c);
                 let both = compress_columns(above(system_b.as_ref(), d.as_ref()).as_ref());
                 let (b, d) = (both.subrows(0, n), both.subrows(n, d.nrows()));
                 let both = compress_columns(beside(system_c.as_ref(), d).transpose()).transpose().to_owned();
@@ -121,7 +80,8 @@ impl FrequencyResponse {
             let above = system.eigenvalues()?.into_iter().filter(|l| l.im >= 0.0);
             above.map(|l| Pole::polar(l.norm(), l.im.atan2(l.re))).collect()
         };
-        let partial_fractions = if modes.is_none() { PartialFractions::new(system, &b, &c, &units) } else { None };
+        let many = modes.is_none() && n > MANY_STATES;
+        let partial_fractions = if many { PartialFractions::new(system, (&b, &c, &d), &units) } else { None };
         Ok(Self { a, modes, b, c, d, partial_fractions, poles, scale })
     }
 
@@ -237,14 +197,16 @@ impl FrequencyResponse {
 
     /// The gain for a search: quick, where [`PartialFractions`] are known.
     pub(super) fn search_gain(&self, omega: f64) -> Result<f64> {
-        let Some(fractions) = &self.partial_fractions else { return self.scaled_gain(omega) };
-        let g = fractions.at(Pole { radius: 1.0, angle: omega, rate: 0.0 }.value());
-        complex_spectral_norm((g + to_complex(self.d.as_ref())).as_ref())
+        match &self.partial_fractions {
+            Some(fractions) => fractions.gain(omega),
+            None => self.scaled_gain(omega),
+        }
     }
 
-    /// Whether [`FrequencyResponse::search_gain`] is another one than the gain.
-    pub(super) fn is_searched_apart(&self) -> bool {
-        self.partial_fractions.is_some()
+    /// The coordinates in which searches are quick, where there are any: [`FrequencyResponse::search_gain`] is then another one than the
+    /// gain.
+    pub(super) fn fractions(&self) -> Option<&PartialFractions> {
+        self.partial_fractions.as_ref()
     }
 
     /// Makes every search one by the gain itself.

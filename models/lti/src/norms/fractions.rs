@@ -1,0 +1,176 @@
+//! A transfer function in the coordinates in which A is diagonal, where every frequency costs as much as there are states.
+
+use crate::Result;
+use crate::linalg::{complex_spectral_norm, product};
+use crate::poles::Pole;
+use crate::system::LinearSystem;
+use faer::{Mat, MatRef, c64};
+use rayon::prelude::*;
+
+/// `G(z) = D + sum_k R_k / (z - value_k)` with residues of rank one, but for rounding that the condition of the eigenvectors amplifies:
+/// for finding peaks, and for bounds of what is known at a point to be well evaluated.
+#[derive(Debug, Clone)]
+pub(super) struct PartialFractions {
+    /// Poles, one of each complex pair.
+    poles: Vec<Pole>,
+    values: Vec<c64>,
+    /// `||R_k||`.
+    sizes: Vec<f64>,
+    form: Form,
+    d: Mat<f64>,
+}
+
+/// How residues are held, so that memory stays O(d^2).
+#[derive(Debug, Clone)]
+enum Form {
+    /// Entry by entry, [p m, d]: of a real pole R, of a pair Re R and Im R. Many frequencies are then one real product.
+    Entries(Mat<f64>),
+    /// `R_k = left_k right_k`: [p, n] and [n, m].
+    Vectors(Mat<c64>, Mat<c64>),
+}
+
+/// Residues have no more entries than this times the states, or are held as vectors.
+const ENTRIES_PER_STATE: usize = 4;
+
+/// Frequencies that are evaluated together.
+pub(super) const BATCH: usize = 64;
+
+impl PartialFractions {
+    /// Of balanced matrices, whose states were multiplied by `units`. `None` where eigenvectors are too close to dependent.
+    pub fn new(system: &LinearSystem, (b, c, d): (&Mat<f64>, &Mat<f64>, &Mat<f64>), units: &[f64]) -> Option<Self> {
+        let over = |x: f64, unit: f64| if unit == 0.0 { 0.0 } else { x / unit };
+        let b = Mat::from_fn(b.nrows(), b.ncols(), |i, j| over(b[(i, j)], units[i]));
+        let c = Mat::from_fn(c.nrows(), c.ncols(), |i, j| c[(i, j)] * units[j]);
+        let (n, p, m) = (b.nrows(), c.nrows(), b.ncols());
+        let (mut right, mut left) = (Mat::<c64>::zeros(m, n), Mat::<c64>::zeros(p, n));
+        let mut values: Vec<c64> = Vec::with_capacity(n);
+        for block in system.blocks() {
+            let (first, states, basis) = (values.len(), block.states(), block.basis()?);
+            left.subcols_mut(first, states).copy_from(block.outputs(basis, c.subcols(first, states)));
+            right.subcols_mut(first, states).copy_from(block.inputs(basis, b.subrows(first, states)));
+            values.extend(&block.values);
+        }
+        if !(left.norm_max().is_finite() && right.norm_max().is_finite()) {
+            return None;
+        }
+        let chosen: Vec<usize> = (0..n).filter(|&k| values[k].im >= 0.0).collect();
+        let sizes = chosen.iter().map(|&k| left.col(k).norm_l2() * right.col(k).norm_l2()).collect();
+        let form = if p * m <= ENTRIES_PER_STATE * n {
+            let mut entries = Mat::zeros(p * m, n);
+            let mut column = 0;
+            for &k in &chosen {
+                let pair = values[k].im != 0.0;
+                for j in 0..m {
+                    for i in 0..p {
+                        let entry: c64 = left[(i, k)] * right[(j, k)];
+                        entries[(i + p * j, column)] = entry.re;
+                        if pair {
+                            entries[(i + p * j, column + 1)] = entry.im;
+                        }
+                    }
+                }
+                column += if pair { 2 } else { 1 };
+            }
+            Form::Entries(entries)
+        } else {
+            Form::Vectors(left, right.transpose().to_owned())
+        };
+        let values: Vec<c64> = match &form {
+            Form::Entries(_) => chosen.iter().map(|&k| values[k]).collect(),
+            Form::Vectors(..) => values,
+        };
+        let pole = |l: &c64| Pole::polar(l.norm(), l.im.atan2(l.re));
+        let poles = values.iter().filter(|l| l.im >= 0.0).map(pole).collect();
+        Some(Self { poles, values, sizes, form, d: d.clone() })
+    }
+
+    /// The transfer function at angles `omegas`.
+    fn at(&self, omegas: &[f64]) -> Vec<Mat<c64>> {
+        let points = omegas.iter().map(|&angle| Pole { radius: 1.0, angle, rate: 0.0 }.value());
+        let (p, m) = self.d.shape();
+        match &self.form {
+            Form::Entries(entries) => {
+                let count = omegas.len();
+                let mut factors = Mat::zeros(entries.ncols(), 2 * count);
+                for (column, z) in points.enumerate() {
+                    let mut row = 0;
+                    let mut put = |row: usize, factor: c64| {
+                        (factors[(row, column)], factors[(row, count + column)]) = (factor.re, factor.im);
+                    };
+                    for value in &self.values {
+                        let above = (z - value).inv();
+                        if value.im == 0.0 {
+                            put(row, above);
+                            row += 1;
+                            continue;
+                        }
+                        // R / (z - l) and its mirror image: Re R (s + t) + Im R i (s - t).
+                        let below = (z - value.conj()).inv();
+                        put(row, above + below);
+                        put(row + 1, (above - below) * c64::new(0.0, 1.0));
+                        row += 2;
+                    }
+                }
+                let found = product(entries.as_ref(), factors.as_ref());
+                let entry = |column: usize, i: usize, j: usize| {
+                    let at = i + p * j;
+                    c64::new(found[(at, column)] + self.d[(i, j)], found[(at, count + column)])
+                };
+                (0..count).map(|column| Mat::from_fn(p, m, |i, j| entry(column, i, j))).collect()
+            }
+            Form::Vectors(left, right) => points.map(|z| self.by_vectors(left.as_ref(), right, z)).collect(),
+        }
+    }
+
+    fn by_vectors(&self, left: MatRef<'_, c64>, right: &Mat<c64>, z: c64) -> Mat<c64> {
+        let mut x = right.clone();
+        let gains: Vec<c64> = self.values.iter().map(|value| (z - value).inv()).collect();
+        for column in x.col_iter_mut() {
+            column.iter_mut().zip(&gains).for_each(|(x, gain)| *x *= gain);
+        }
+        let mut g = crate::linalg::complex_product(left, x.as_ref());
+        for (column, d) in g.col_iter_mut().zip(self.d.col_iter()) {
+            column.iter_mut().zip(d.iter()).for_each(|(x, d)| *x += *d);
+        }
+        g
+    }
+
+    /// The gain at an angle.
+    pub fn gain(&self, omega: f64) -> Result<f64> {
+        complex_spectral_norm(self.at(&[omega])[0].as_ref())
+    }
+
+    /// The gains at many angles, of those that matter: others, which cannot exceed the larger of `floor` and half of the largest nearby,
+    /// are bounds from above.
+    pub fn gains(&self, omegas: &[f64], floor: f64) -> Result<Vec<f64>> {
+        let chunks = omegas.par_chunks(BATCH).map(|chunk| {
+            let responses = self.at(chunk);
+            let sums: Vec<f64> = responses.iter().map(Mat::norm_l2).collect();
+            let rank = self.d.nrows().min(self.d.ncols()).max(1) as f64;
+            let floor = floor.max(0.5 * sums.iter().copied().fold(0.0, f64::max) / rank.sqrt());
+            let gain =
+                |(g, &sum): (&Mat<c64>, &f64)| if sum <= floor { Ok(sum) } else { complex_spectral_norm(g.as_ref()) };
+            responses.iter().zip(&sums).map(gain).collect::<Result<Vec<f64>>>()
+        });
+        Ok(chunks.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// A bound of the norm of the second derivative by the angle, at all angles from `low` to `high`.
+    ///
+    /// Of `R / (e^{it} - l)` it is `|| R z (z + l) / (z - l)^3 ||`, at most `|| R || (1 + |l|) / distance^3`.
+    pub fn curvature(&self, low: f64, high: f64) -> f64 {
+        let ends = [low, high].map(|angle| Pole { radius: 1.0, angle, rate: 0.0 }.value());
+        let of = |value: c64, between: bool, radius: f64| {
+            let distance = if between { 1.0 - radius } else { (ends[0] - value).norm().min((ends[1] - value).norm()) };
+            (1.0 + radius) / (distance * distance * distance).abs()
+        };
+        let poles = self.poles.iter().zip(&self.sizes);
+        poles
+            .map(|(pole, size)| {
+                let value = pole.value();
+                let mirrored = if value.im == 0.0 { 0.0 } else { of(value.conj(), false, pole.radius) };
+                size * (of(value, (low..=high).contains(&pole.angle), pole.radius) + mirrored)
+            })
+            .sum()
+    }
+}
