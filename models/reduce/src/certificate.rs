@@ -8,6 +8,7 @@ use hankel_lti::SystemCertificate;
 use hankel_lti::certificate::BEFORE_PROOFS;
 use serde::de::Error;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A layer's certificate under its name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,6 +124,13 @@ impl Certificate {
             certificate.format = Self::FORMAT;
         } else if let Some(layer) = certificate.layers.iter().find(|layer| before(layer)) {
             return Err(serde_json::Error::custom(format!("the field `proof` of {} is missing", layer.layer)));
+        } else {
+            let value: Value = serde_json::from_slice(bytes)?;
+            let missing = (0..certificate.layers.len()).find(|&i| value["layers"][i].get("proved").is_none());
+            if let Some(i) = missing {
+                let layer = &certificate.layers[i].layer;
+                return Err(serde_json::Error::custom(format!("the field `proved` of {layer} is missing")));
+            }
         }
         Ok(certificate)
     }

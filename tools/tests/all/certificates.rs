@@ -56,6 +56,9 @@ fn proofs_are_claimed_only_where_there_are_any() {
     let path = dir.join("small.npz.certificate.json");
     let mut certificate: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     assert_eq!(certificate["layers"][0]["proved"], false);
+    certificate["layers"][0].as_object_mut().unwrap().remove("proved");
+    fs::write(&path, certificate.to_string()).unwrap();
+    fail(dir, &["verify", "--continuous", "plant.npz", "small.npz"], 2, &["`proved` of system is missing"]);
     certificate["layers"][0]["proved"] = true.into();
     fs::write(&path, certificate.to_string()).unwrap();
     fail(dir, &["verify", "--continuous", "plant.npz", "small.npz"], 1, &["proved is claimed"]);
