@@ -31,6 +31,11 @@ impl Linear {
         }
     }
 
+    /// The layer with another weight of the same shape.
+    pub(crate) fn with_weight(&self, weight: &Tensor) -> Self {
+        Linear { weight: Parameter::new(self.weight.name(), Role::Matrix, weight), bias: self.bias.clone() }
+    }
+
     /// The bias.
     pub fn bias(&self) -> Option<Tensor> {
         self.bias.as_ref().map(Parameter::tensor)

@@ -176,6 +176,16 @@ impl AdapterSet {
         Ok(())
     }
 
+    /// Makes what depends on the weights as they are stored, given by name, and is in no file: after reading adapters from a directory
+    /// or a checkpoint. Nothing for most kinds.
+    ///
+    /// # Errors
+    /// Those of `stored`, and when a weight is stored in blocks.
+    pub fn complete(&self, stored: &(dyn Fn(&str) -> Result<Tensor> + Sync)) -> Result<()> {
+        let all: Vec<_> = self.linears().collect();
+        all.into_par_iter().try_for_each(|(path, adapter)| adapter.complete(&|| stored(&format!("{path}.weight"))))
+    }
+
     fn build(config: &AdapterConfig, placement: &Placement, seed: u64) -> Result<Self> {
         let mut set = AdapterSet { config: Some(config.clone()), ..Self::none(placement) };
         config.kind().0.attach(&mut set, config, placement, seed)?;

@@ -57,7 +57,7 @@ impl LinearKind for Dora {
 
     fn keys() -> Vec<Key> {
         // Its magnitudes start at the norms of the weight itself.
-        LoraConfig::keys().into_iter().filter(|key| key.name != "init").collect()
+        LoraConfig::keys().into_iter().filter(|key| !["init", "loftq_iter"].contains(&&*key.name)).collect()
     }
 
     fn defaults(given: &Table, _: &Context<'_>) -> LoraConfig {

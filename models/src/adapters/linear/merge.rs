@@ -96,7 +96,9 @@ impl AdapterSet {
             (true, Some(rows)) => WeightChange { rows: Some(rows), ..WeightChange::default() },
             (true, None) => return Ok(None),
         };
-        let quantized = change.of_nf4.then(|| nf4::round_trip(tensor, true)).transpose()?;
+        let rest = change.taken.as_ref().map(|taken| taken.taken_from(tensor)).transpose()?;
+        let rest = rest.as_ref().unwrap_or(tensor);
+        let quantized = change.of_nf4.then(|| nf4::round_trip(rest, true)).transpose()?;
         let (merged, update, drift) = change.apply(name, quantized.as_ref().unwrap_or(tensor), stored)?;
         Ok(Some((merged, Merged { name: name.to_owned(), update, drift })))
     }
@@ -134,6 +136,8 @@ pub struct WeightChange {
     pub columns: Option<Vec<f64>>,
     /// Whether it is a change of the weight after quantising to 4-bit normal floats (LoftQ).
     pub of_nf4: bool,
+    /// What was taken from the weight before it was quantised (LoftQ of several rounds).
+    pub taken: Option<Update>,
 }
 
 /// `scale B A`, see [`WeightChange::low_rank`].
@@ -146,12 +150,42 @@ pub struct Update {
     outputs: usize,
 }
 
+impl Update {
+    pub(crate) fn low_rank(scale: f64, a: &Tensor, b: &Tensor) -> Self {
+        let [rank, inputs, outputs] = [a.shape()[0], a.shape()[1], b.shape()[0]];
+        Update { scale, a: a.to_f64_vec(), b: b.to_f64_vec(), rank, inputs, outputs }
+    }
+
+    /// `W - scale B A`, summed in doubles and rounded to f32.
+    ///
+    /// # Errors
+    /// When `weight` has another shape.
+    pub(crate) fn taken_from(&self, weight: &Tensor) -> Result<Tensor> {
+        if weight.shape()[..] != [self.outputs, self.inputs] {
+            return Err(Error::shape(
+                "merge",
+                format!("a weight of shape {}, the adapter is for another", weight.shape()),
+            ));
+        }
+        let mut rest = weight.to_f64_vec();
+        for (i, row) in rest.chunks_mut(self.inputs.max(1)).enumerate() {
+            self.add(i, -self.scale, row);
+        }
+        Tensor::from_vec(rest.into_iter().map(|x| x as f32).collect(), weight.shape())
+    }
+
+    /// Adds row `i` of `scale B A`.
+    fn add(&self, i: usize, scale: f64, row: &mut [f64]) {
+        for (k, &b) in self.b[i * self.rank..(i + 1) * self.rank].iter().enumerate() {
+            row.iter_mut().zip(&self.a[k * self.inputs..]).for_each(|(w, &a)| *w += scale * b * a);
+        }
+    }
+}
+
 impl WeightChange {
     /// `W + scale B A` of `A` `[rank, in]` and `B` `[out, rank]`.
     pub fn low_rank(scale: f64, a: &Tensor, b: &Tensor) -> Self {
-        let [rank, inputs, outputs] = [a.shape()[0], a.shape()[1], b.shape()[0]];
-        let update = Update { scale, a: a.to_f64_vec(), b: b.to_f64_vec(), rank, inputs, outputs };
-        WeightChange { update: Some(update), ..WeightChange::default() }
+        WeightChange { update: Some(Update::low_rank(scale, a, b)), ..WeightChange::default() }
     }
 
     /// The changed matrix, the largest change and the largest rounding error.
@@ -227,10 +261,8 @@ impl WeightChange {
     /// Row `i` of the merged matrix.
     fn row(&self, i: usize, old: &[f64]) -> Vec<f64> {
         let mut row = old.to_vec();
-        if let Some(Update { scale, a, b, rank, inputs, .. }) = &self.update {
-            for (k, &b) in b[i * rank..(i + 1) * rank].iter().enumerate() {
-                row.iter_mut().zip(&a[k * inputs..]).for_each(|(w, &a)| *w += scale * b * a);
-            }
+        if let Some(update) = &self.update {
+            update.add(i, update.scale, &mut row);
         }
         if let Some(norms) = &self.norms {
             let norm = row.iter().map(|w| w * w).sum::<f64>().sqrt();

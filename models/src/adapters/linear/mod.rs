@@ -81,6 +81,19 @@ pub trait LinearAdapter: Any + Send + Sync {
     fn start_at(&self, _weight: &Tensor, _stored: &StoredWeight<'_>) -> Result<()> {
         Ok(())
     }
+
+    /// Makes what depends on the weight as it is stored, and is in no file, if it is not there.
+    ///
+    /// # Errors
+    /// Those of the operators and of `stored`.
+    fn complete(&self, _stored: &StoredWeight<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Bytes that it holds beside its parameters, for estimates of memory.
+    fn held_bytes(&self) -> usize {
+        0
+    }
 }
 
 impl dyn LinearAdapter {

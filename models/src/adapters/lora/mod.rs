@@ -13,9 +13,10 @@
 //!
 //! PiSSA (Meng et al., 2024) trains the principal part of the weight. Its authors take that part out of the frozen weight; here the
 //! weight, which other adapters share, stays as it is, and the initial factors are subtracted: `[B, -B0] [A; A0]`, an update of rank
-//! `2 r`. It computes the same, and files hold it as a LoRA of that rank, as PEFT converts its own. LoftQ (Li et al., 2023) with one
-//! iteration makes up for what quantising the weight lost.
+//! `2 r`. It computes the same, and files hold it as a LoRA of that rank, as PEFT converts its own. LoftQ (Li et al., 2023) makes up for
+//! what quantising the weight lost, in one round or more: `loftq.rs`.
 
+mod loftq;
 mod principal;
 mod start;
 
@@ -30,9 +31,9 @@ use crate::pass::Pass;
 use crate::settings::{Key, SettingsError, Table, one_or_many, settings};
 use crate::weights;
 use crate::weights::arrays::NamedArrays;
-use hankel_core::{DType, Error, Random, Result, Tensor};
-use hankel_ops::linear::nf4;
+use hankel_core::{Error, Random, Result, Tensor};
 use hankel_ops::{Gate, add_linear, concat_time, linear};
+use loftq::Rounds;
 use principal::principal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -70,6 +71,8 @@ settings! {
         pub lora_plus_ratio: f64 = "1",
         /// Where A and B begin: `"zero"` (B = 0), `"pissa"` (principal part of the weight), `"loftq"` (of what `quantize` loses of it).
         pub init: LoraInit = r#"`"zero"`"#,
+        /// Rounds of LoftQ: with more than one, each projection gets a quantised weight of its own.
+        pub loftq_iter: usize = "1",
     }
 }
 
@@ -84,6 +87,7 @@ impl LoraConfig {
             rslora: false,
             lora_plus_ratio: 1.0,
             init: LoraInit::Zero,
+            loftq_iter: 1,
         }
     }
 
@@ -104,15 +108,23 @@ impl LoraConfig {
         let ratio = self.lora_plus_ratio;
         SettingsError::unless(ratio > 0.0 && ratio.is_finite(), "lora_plus_ratio", || {
             format!("must be above 0, found {ratio}; 1 trains A and B with the same learning rate")
+        })?;
+        let rounds = self.loftq_iter;
+        SettingsError::unless((1..=1000).contains(&rounds), "loftq_iter", || {
+            format!("must be 1 to 1000, found {rounds}")
+        })?;
+        SettingsError::unless(rounds == 1 || self.init == LoraInit::Loftq, "loftq_iter", || {
+            "is for `init = \"loftq\"`: set that, too".to_owned()
         })
     }
 
     /// The settings in a few words.
     pub(crate) fn describe(&self) -> String {
         let start = match self.init {
-            LoraInit::Zero => "",
-            LoraInit::Pissa => ", PiSSA",
-            LoraInit::Loftq => ", LoftQ",
+            LoraInit::Zero => String::new(),
+            LoraInit::Pissa => ", PiSSA".to_owned(),
+            LoraInit::Loftq if self.loftq_iter == 1 => ", LoftQ".to_owned(),
+            LoraInit::Loftq => format!(", LoftQ in {} rounds", self.loftq_iter),
         };
         format!("r = {}, {}{start}", self.rank, self.targets.join(" + "))
     }
@@ -123,8 +135,8 @@ impl LoraConfig {
         fields.insert("use_dora".into(), json!(dora));
         fields.insert("use_rslora".into(), json!(self.rslora));
         if self.init == LoraInit::Loftq {
-            // PEFT ignores it for an adapter that is read; here it says that the weights must be quantised.
-            fields.insert("loftq_config".into(), json!({ "loftq_bits": 4, "loftq_iter": 1 }));
+            // PEFT ignores it for an adapter that is read; here it says that the weights must be quantised, and how.
+            fields.insert("loftq_config".into(), json!({ "loftq_bits": 4, "loftq_iter": self.loftq_iter }));
         }
         fields
     }
@@ -134,6 +146,8 @@ impl LoraConfig {
             &["r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "init_lora_weights", "loftq_config", "bias"];
         fields.refuse_others(KNOWN)?;
         fields.check_bias_and_initialization()?;
+        let loftq = fields.get("loftq_config").and_then(Value::as_object).filter(|config| !config.is_empty());
+        let rounds = loftq.and_then(|config| config.get("loftq_iter")).map_or(Some(1), Value::as_u64);
         Ok(LoraConfig {
             lora_alpha: fields.number("lora_alpha")?,
             dropout: fields.number("lora_dropout")?,
@@ -141,10 +155,10 @@ impl LoraConfig {
             rank: fields.positive("r")?,
             rslora: fields.flag("use_rslora")?,
             lora_plus_ratio: 1.0,
-            init: match fields.get("loftq_config") {
-                Some(Value::Object(config)) if !config.is_empty() => LoraInit::Loftq,
-                _ => LoraInit::Zero,
-            },
+            init: if loftq.is_some() { LoraInit::Loftq } else { LoraInit::Zero },
+            loftq_iter: rounds
+                .and_then(|rounds| usize::try_from(rounds).ok())
+                .ok_or_else(|| fields.fail("loftq_iter of loftq_config is not a whole number"))?,
         })
     }
 }
@@ -184,6 +198,9 @@ pub struct Lora {
     random: Random,
     /// PiSSA: `A0` and `-B0`, frozen. Not among the factors of a file, which are of twice the rank.
     start: Option<[Parameter; 2]>,
+    /// LoftQ of several rounds: the quantised weight, and what it was made with.
+    own: Option<loftq::Own>,
+    rounds: usize,
 }
 
 impl LinearKind for Lora {
@@ -226,6 +243,8 @@ impl LinearKind for Lora {
             init: settings.init,
             random: context.random("principal"),
             start: (settings.init == LoraInit::Pissa).then(|| start::parameters(context, rank)),
+            own: loftq::Own::new(settings, context),
+            rounds: settings.loftq_iter,
         })
     }
 
@@ -250,11 +269,23 @@ impl LinearKind for Lora {
     }
 
     fn check_arrays(settings: &LoraConfig, arrays: &NamedArrays) -> std::result::Result<(), String> {
-        check_rank_of(arrays, settings.rank)
+        check_rank_of(arrays, settings.rank)?;
+        let rounds = settings.loftq_iter;
+        if rounds == 1 || arrays.keys().any(|name| name.contains(".loftq_A")) {
+            return Ok(());
+        }
+        Err(format!(
+            "it was made by {rounds} rounds of LoftQ (loftq_config), and has no tensor loftq_A: the weights that it was trained on \
+             cannot be made again from the model's; merge it into the model that it was saved with"
+        ))
     }
 
     fn training(settings: &LoraConfig, adapters: Vec<Arc<Self>>) -> Option<Arc<dyn SharedTraining>> {
-        (settings.init == LoraInit::Pissa).then(|| Arc::new(Starts::new(settings, adapters)) as Arc<dyn SharedTraining>)
+        match settings.init {
+            LoraInit::Pissa => Some(Arc::new(Starts::new(settings, adapters))),
+            LoraInit::Loftq if settings.loftq_iter > 1 => Some(Arc::new(Rounds(adapters))),
+            _ => None,
+        }
     }
 }
 
@@ -264,18 +295,23 @@ impl LinearAdapter for Lora {
     }
 
     fn parameters(&self) -> Vec<Parameter> {
-        [&self.a, &self.b].into_iter().chain(self.start.iter().flatten()).cloned().collect()
+        let own = self.own.iter().flat_map(loftq::Own::parameters);
+        [&self.a, &self.b].into_iter().chain(self.start.iter().flatten()).chain(own).cloned().collect()
     }
 
     fn apply(&self, layer: &Linear, base: Option<&Tensor>, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let y = layer.plain(base, x)?;
+        let y = match &self.own {
+            None => layer.plain(base, x)?,
+            Some(own) => layer.with_weight(&own.weight(x.device())?).plain(base, x)?,
+        };
         self.add_onto(&y, self.dropped(x, pass)?.as_ref().unwrap_or(x))
     }
 
     fn weight_change(&self) -> Result<WeightChange> {
         let [a, b] = self.factors()?;
         let change = WeightChange::low_rank(self.scale, &a, &b);
-        Ok(WeightChange { of_nf4: self.init == LoraInit::Loftq, ..change })
+        let taken = self.own.as_ref().map(|own| own.taken(self.scale));
+        Ok(WeightChange { of_nf4: self.init == LoraInit::Loftq, taken, ..change })
     }
 
     fn rank(&self) -> Option<usize> {
@@ -295,36 +331,31 @@ impl LinearAdapter for Lora {
         self.init == LoraInit::Loftq
     }
 
+    fn held_bytes(&self) -> usize {
+        self.own.as_ref().map_or(0, loftq::Own::bytes)
+    }
+
     /// Sets the factors to the principal part of the weight, or of what it lost by quantising.
     fn start_at(&self, weight: &Tensor, stored: &StoredWeight<'_>) -> Result<()> {
-        let matrix = if self.init == LoraInit::Loftq { self.lost(&stored()?)? } else { start::decoded(weight)? };
+        if self.init == LoraInit::Loftq {
+            return self.start_loftq(stored()?, self.rounds);
+        }
         let &[outputs, inputs] = &weight.shape()[..] else {
             return Err(Error::shape("lora", format!("{} has shape {}", self.path, weight.shape())));
         };
         let rank = self.a.tensor().shape()[0];
-        let [a, b] = principal((&matrix, outputs, inputs), rank, self.scale, self.random)?;
+        let [a, b] = principal((&start::decoded(weight)?, outputs, inputs), rank, self.scale, self.random)?;
         self.a.set(&a)?;
         self.b.set(&b)?;
         self.start.as_ref().map_or(Ok(()), |start| start::set(start, &a, &b))
     }
+
+    fn complete(&self, stored: &StoredWeight<'_>) -> Result<()> {
+        self.own.as_ref().map_or(Ok(()), |own| own.complete(&self.path, self.scale, stored))
+    }
 }
 
 impl Lora {
-    /// What quantising loses of a weight as it is stored.
-    fn lost(&self, stored: &Tensor) -> Result<Vec<f64>> {
-        if !matches!(stored.dtype(), DType::F32 | DType::BF16 | DType::F16) {
-            let problem = format!(
-                "init = \"loftq\" starts from the weights before they were quantised, and {} is stored as {}: take the model in bf16, \
-                 f16 or f32 with `backbone.quantize = \"nf4\"`",
-                self.path,
-                stored.dtype()
-            );
-            return Err(Error::invalid("lora", problem));
-        }
-        let decoded = nf4::round_trip(stored, true)?.to_f64_vec();
-        Ok(stored.to_f64_vec().iter().zip(decoded).map(|(stored, decoded)| stored - decoded).collect())
-    }
-
     /// `y + s B A x`.
     pub(super) fn add_onto(&self, y: &Tensor, x: &Tensor) -> Result<Tensor> {
         let [a, b] = self.factors()?;

@@ -88,5 +88,10 @@ fn check_kind(adapters: &AdapterSet) -> std::result::Result<(), String> {
              then convert the model"
         ));
     }
+    if adapters.linears().any(|(_, adapter)| adapter.needs_nf4()) {
+        return Err("an adapter that began by LoftQ is for weights in 4-bit normal floats, which GGUF files have no place for: fold it \
+                    into the model first (`train merge`), then convert the model"
+            .to_owned());
+    }
     Ok(())
 }

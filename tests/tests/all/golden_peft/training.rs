@@ -47,6 +47,7 @@ fn config(golden: &Golden) -> AdapterConfig {
         targets,
         lora_plus_ratio: facts["lora_plus_ratio"].as_f64().unwrap_or(1.0),
         init: serde_json::from_value(facts.get("init").cloned().unwrap_or("zero".into())).unwrap(),
+        loftq_iter: facts["loftq_iter"].as_u64().unwrap_or(1) as usize,
         ..LoraConfig::new(size("r"))
     };
     if dora { AdapterConfig::linear::<Dora>(&settings) } else { AdapterConfig::linear::<Lora>(&settings) }
@@ -177,6 +178,7 @@ fn saved_like_theirs(case: &str, golden: &Golden, model: &Decoder, adapters: &Ad
     let tokens = Tensor::from_vec(ids[ids.len() - batch * length..].to_vec(), [batch, length]).unwrap();
     for directory in directories {
         let loaded = AdapterSet::load(directory, &model.placement(), length).unwrap();
+        loaded.complete(&|name| Ok(stored_weight(&golden_path("mistral/window/hf"), name).unwrap())).unwrap();
         loaded.to_device(model.device()).unwrap();
         let logits = no_grad(|| model.logits(&tokens, &loaded, &mut Pass::evaluation())).unwrap();
         golden.check("eval_logits", DType::F32, &logits.to_f64_vec());
@@ -218,6 +220,75 @@ fn pissa() {
 #[test]
 fn loftq() {
     follows("tuning/loftq");
+}
+
+/// Five rounds: every adapted projection has a quantised weight of its own.
+#[test]
+fn loftq_in_several_rounds() {
+    follows("tuning/loftq_rounds");
+}
+
+/// Weight and factors of five rounds as PEFT's `loftq_init` finds them, from a directory, too; merging folds into that weight.
+#[test]
+fn rounds_of_loftq() {
+    let golden = Golden::read("tuning/loftq_rounds/train");
+    let base = golden_path("mistral/window/hf");
+    let load = |quantize| Decoder::load(&base, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
+    let (whole, quantized) = (load(false), load(true));
+    let stored = |name: &str| Ok(stored_weight(&base, name).unwrap());
+    let of = |config: &LoraConfig| {
+        let config = AdapterConfig::linear::<Lora>(config);
+        AdapterSet::on_stored(&config, &quantized.placement(), (&quantized.parameters(), &stored), 0).unwrap()
+    };
+    let settings: LoraConfig = config(&golden).read().unwrap();
+    let adapters = of(&settings);
+    let name = "model.layers.0.self_attn.q_proj.weight";
+    let exact = whole.parameters().into_iter().find(|p| p.name() == name).unwrap().tensor();
+    let merged =
+        |adapters: &AdapterSet| adapters.merge_tensor(name, &exact, DType::F64).unwrap().unwrap().0.to_f64_vec();
+    let sum = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x + y).collect::<Vec<_>>();
+    let [weight, update] = ["start.weight", "start.update"].map(|name| golden.tensor(name, DType::F64).to_f64_vec());
+    let differs = |x: &[f64], y: &[f64]| x.iter().zip(y).filter(|(x, y)| (*x - *y).abs() > 1e-5).count();
+    assert_eq!(differs(&merged(&adapters), &sum(&weight, &update)), 0);
+    // More than rounding apart from what one round gives, and nearer to the weight as it is stored; at another scale, too.
+    let distance = |x: &[f64]| x.iter().zip(exact.to_f64_vec()).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
+    for alpha in [settings.lora_alpha, 3.0 * settings.lora_alpha] {
+        let settings = LoraConfig { lora_alpha: alpha, ..settings.clone() };
+        let [one, five] = [1, 5].map(|loftq_iter| merged(&of(&LoraConfig { loftq_iter, ..settings.clone() })));
+        assert!(distance(&five) < 0.97 * distance(&one), "{} {}", distance(&five), distance(&one));
+    }
+    // From a directory, whose factors are of no use without the weights as they are stored.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("adapter");
+    adapters.save(&path, None).unwrap();
+    let loaded = AdapterSet::load(&path, &quantized.placement(), 20).unwrap();
+    assert_eq!(loaded.config(), adapters.config());
+    let tokens = Tensor::from_vec((3..23_u32).collect(), [1, 20]).unwrap();
+    let logits = |adapters: &AdapterSet| no_grad(|| quantized.logits(&tokens, adapters, &mut Pass::evaluation()));
+    let incomplete = logits(&loaded).unwrap_err().to_string();
+    assert!(incomplete.contains("AdapterSet::complete"), "{incomplete}");
+    loaded.complete(&stored).unwrap();
+    assert_eq!(logits(&loaded).unwrap().to_f64_vec(), logits(&adapters).unwrap().to_f64_vec());
+    assert_eq!(merged(&loaded), merged(&adapters));
+    // From a checkpoint of a training that began elsewhere.
+    let state = adapters.training_state().unwrap();
+    let elsewhere = of(&LoraConfig { loftq_iter: 3, ..settings.clone() });
+    let factors = |set: &AdapterSet| set.parameters().into_iter().filter(Parameter::is_trainable).collect::<Vec<_>>();
+    factors(&elsewhere).iter().zip(factors(&adapters)).for_each(|(to, from)| to.set(&from.tensor()).unwrap());
+    elsewhere.restore_training_state(&state).unwrap();
+    elsewhere.complete(&stored).unwrap();
+    assert_eq!(logits(&elsewhere).unwrap().to_f64_vec(), logits(&adapters).unwrap().to_f64_vec());
+    // PEFT saves no second pair.
+    let file = path.join("adapter_model.safetensors");
+    let bytes = std::fs::read(&file).unwrap();
+    let text = |bytes: &[u8]| bytes.windows(7).position(|window| window == b"loftq_A");
+    let mut renamed = bytes.clone();
+    while let Some(at) = text(&renamed) {
+        renamed[at..at + 7].copy_from_slice(b"other_A");
+    }
+    std::fs::write(&file, renamed).unwrap();
+    let refused = AdapterSet::load(&path, &quantized.placement(), 20).err().unwrap().to_string();
+    assert!(refused.contains("5 rounds of LoftQ"), "{refused}");
 }
 
 /// It brings the quantised weight nearer to the stored one, at any scale, is merged into the quantised one, and is refused on others.

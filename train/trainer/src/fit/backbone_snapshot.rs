@@ -5,14 +5,14 @@ use super::transformer::Transformer;
 use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directory};
 use crate::parallel::of_this_process;
 use anyhow::{Context, Result, bail, ensure};
-use hankel_core::{DType, Device, Tensor};
-use hankel_models::decoder::{CONFIG_FILE, LoadOptions};
+use hankel_core::{DType, Device, Error, Tensor};
+use hankel_models::decoder::{CONFIG_FILE, LoadOptions, stored_weight};
 use hankel_models::gguf::is_gguf;
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, Decoder, TinyGpt, TinyGptConfig};
 use hankel_ops::linear::check_precision;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A backbone and the values of its parameters from which every stage starts.
 pub struct BackboneSnapshot {
@@ -20,6 +20,8 @@ pub struct BackboneSnapshot {
     values: Vec<Tensor>,
     dtype: DType,
     device: Device,
+    /// Where the model was loaded from.
+    origin: Option<PathBuf>,
 }
 
 /// Opens the device `name` for computing in `precision`; a GPU's tensors may take `memory` GiB. `{local_rank}` stands for the
@@ -59,7 +61,7 @@ impl BackboneSnapshot {
                 Transformer::Decoder { model, recompute: c.recompute(), fits: false, kept: c.kept() }
             }
         };
-        Self::of(backbone, config.precision, device)
+        Self::of(backbone, config.precision, device, config.backbone.path().map(PathBuf::as_path))
     }
 
     /// The backbone that a run trained or drew, with the dropout of its configuration.
@@ -70,7 +72,7 @@ impl BackboneSnapshot {
         let BackboneConfig::TinyGpt(c) = &config.backbone else { return Self::new(config) };
         let settings = TinyGptConfig { dropout: c.model.dropout, ..TinyGpt::load_config(directory)? };
         let device = open_device(&config.device, config.gpu_memory, config.precision)?;
-        Self::of(Transformer::TinyGpt(load(directory, &settings)?), config.precision, device)
+        Self::of(Transformer::TinyGpt(load(directory, &settings)?), config.precision, device, Some(directory))
     }
 
     /// The backbone of a finished or unfinished run: the one in its directory, or the one it was loaded from.
@@ -96,19 +98,20 @@ impl BackboneSnapshot {
         if is_gguf(directory) || model_type(directory)? != "tiny_gpt" {
             let model = Decoder::load(directory, LoadOptions { quantize, device })?;
             let backbone = Transformer::Decoder { model, recompute: None, fits: false, kept: None };
-            return Self::of(backbone, precision, device);
+            return Self::of(backbone, precision, device, Some(directory));
         }
         if quantize {
             bail!("{}: a tiny_gpt is not quantised", directory.display());
         }
-        Self::of(Transformer::TinyGpt(TinyGpt::load(directory)?), precision, device)
+        Self::of(Transformer::TinyGpt(TinyGpt::load(directory)?), precision, device, Some(directory))
     }
 
-    fn of(backbone: Transformer, precision: Precision, device: Device) -> Result<Self> {
+    fn of(backbone: Transformer, precision: Precision, device: Device, origin: Option<&Path>) -> Result<Self> {
         let dtype = precision.dtype();
         backbone.compute_in(dtype)?;
         backbone.to_device(device)?;
-        let mut snapshot = BackboneSnapshot { backbone, values: Vec::new(), dtype, device };
+        let origin = origin.map(Path::to_owned);
+        let mut snapshot = BackboneSnapshot { backbone, values: Vec::new(), dtype, device, origin };
         snapshot.update();
         Ok(snapshot)
     }
@@ -152,6 +155,15 @@ impl BackboneSnapshot {
         Ok(Model { backbone: self.backbone.clone(), adapters })
     }
 
+    /// Makes what adapters that were read need of the weights as they are stored.
+    ///
+    /// # Errors
+    /// When they are for other weights.
+    pub(super) fn complete(&self, adapters: &AdapterSet) -> hankel_core::Result<()> {
+        adapters.check_backbone(&self.backbone.parameters())?;
+        adapters.complete(&stored_in(self.origin.as_deref()))
+    }
+
     /// The backbone with the saved adapter in `directory`, for sequences of `length` tokens, and whatever of the backbone
     /// was trained with it.
     ///
@@ -162,10 +174,18 @@ impl BackboneSnapshot {
         let bare = directory.join(TRAINED_BACKBONE_FILE).is_file() && !directory.join("adapter_config.json").is_file();
         let adapters =
             if bare { AdapterSet::none(&placement) } else { AdapterSet::load(directory, &placement, length)? };
-        adapters.check_backbone(&self.backbone.parameters()).with_context(|| directory.display().to_string())?;
+        self.complete(&adapters).with_context(|| directory.display().to_string())?;
         let model = self.with_adapters(adapters)?;
         model.load_trained_backbone(directory)?;
         Ok(model)
+    }
+}
+
+/// Weights by name as a model directory or file has them.
+pub(super) fn stored_in(origin: Option<&Path>) -> impl Fn(&str) -> hankel_core::Result<Tensor> + Sync {
+    move |name| {
+        let origin = origin.unwrap_or_else(|| Path::new(""));
+        stored_weight(origin, name).map_err(|error| Error::invalid("adapter", error.to_string()))
     }
 }
 

@@ -54,7 +54,8 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
         let tensor = parameter.tensor();
         !on_gpu && tensor.cpu_storage("memory").is_ok_and(CpuStorage::is_borrowed)
     };
-    let frozen = bytes(&|parameter| !parameter.is_trainable() && !is_mapped(parameter));
+    let held: usize = model.adapters.linears().map(|(_, adapter)| adapter.held_bytes()).sum();
+    let frozen = bytes(&|parameter| !parameter.is_trainable() && !is_mapped(parameter)) + held as u64;
     let mapped = bytes(&is_mapped);
     let size = element_size(model);
     let at_once = at_once_on(model, settings, length, on_gpu);

@@ -1,6 +1,6 @@
 //! A run from its first stage to its result.
 
-use super::backbone_snapshot::BackboneSnapshot;
+use super::backbone_snapshot::{BackboneSnapshot, stored_in};
 use super::contribution::Contributions;
 use super::memory;
 use super::positions::position_warning;
@@ -13,11 +13,10 @@ use crate::results::{DataFile, PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail};
-use hankel_core::{Device, Error, with_precision};
+use hankel_core::{Device, with_precision};
 use hankel_io::memory::kilobytes;
-use hankel_models::decoder::stored_weight;
 use hankel_models::{AdapterSet, Parameter, adapters};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// A finished run.
@@ -228,16 +227,13 @@ pub(super) fn attach(
             .settings(&adapters::Context { placement: &placement, length, steps, pretrained: config.is_pretrained() })
             .with_context(attached)?;
         let Some(settings) = settings else { return Ok(AdapterSet::none(&placement)) };
-        let stored = |name: &str| {
-            let directory = config.backbone.path().map_or(Path::new(""), PathBuf::as_path);
-            stored_weight(directory, name).map_err(|error| Error::invalid("adapter", error.to_string()))
-        };
+        let stored = stored_in(config.backbone.path().map(PathBuf::as_path));
         let weights = (&*backbone, &stored as &(dyn Fn(&str) -> _ + Sync));
         return AdapterSet::on_stored(&settings, &placement, weights, config.seed).with_context(attached);
     };
     let unusable = || format!("`adapter.{}.path` cannot be used", adapter.name);
     let loaded = AdapterSet::load(path, &placement, length).with_context(unusable)?;
-    loaded.check_backbone(&snapshot.backbone().parameters()).with_context(unusable)?;
+    snapshot.complete(&loaded).with_context(unusable)?;
     let kind = loaded.config().map_or("none", |config| config.kind().name());
     if kind != adapter.method.kind() {
         bail!(

@@ -1,5 +1,6 @@
 //! The loop of a stage: steps, log lines, evaluations, checkpoints, Ctrl-C.
 
+use super::backbone_snapshot::stored_in;
 use super::batches::Prefetcher;
 use super::evaluate::evaluate;
 use super::guard::Guard;
@@ -18,6 +19,7 @@ use anyhow::{Context, Result};
 use hankel_core::{Device, Error, Tensor};
 use hankel_models::AdapterSet;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
@@ -218,6 +220,7 @@ impl Stage<'_> {
             _ => new(self.model)?,
         };
         training.restore(step, tensors)?;
+        training.model().adapters.complete(&stored_in(session.config.backbone.path().map(PathBuf::as_path)))?;
         Ok(training)
     }
 
