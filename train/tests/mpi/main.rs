@@ -11,6 +11,7 @@ mod same_bits;
 use common::{Finished, Place};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// HRM, LoRA and `AdaLoRA` with dropout, on five micro-batches: no other number of processes divides them.
@@ -92,11 +93,9 @@ fn finish(mut command: Command) -> Finished {
 fn essence(place: &Place, run: &str) -> Vec<(String, Vec<u8>)> {
     let path = |file: &str| place.path(run).join(file);
     let mut essence = Vec::new();
-    for adapter in ["hrm", "hrm-order-2", "lora", "adalora"] {
-        for file in ["adapter_model.safetensors", "trained_backbone.safetensors"] {
-            let file = format!("adapters/{adapter}/{file}");
-            essence.push((file.clone(), fs::read(path(&file)).unwrap_or_else(|error| panic!("{file}: {error}"))));
-        }
+    for file in adapter_files(&path("adapters")) {
+        let file = format!("adapters/{file}");
+        essence.push((file.clone(), fs::read(path(&file)).unwrap_or_else(|error| panic!("{file}: {error}"))));
     }
     for line in fs::read_to_string(path("metrics.jsonl")).unwrap().lines() {
         let mut event: Value = serde_json::from_str(line).unwrap();
@@ -117,14 +116,29 @@ fn essence(place: &Place, run: &str) -> Vec<(String, Vec<u8>)> {
     essence
 }
 
+/// The weights in the directories of a run's adapters.
+fn adapter_files(adapters: &Path) -> Vec<String> {
+    let list = |folder: &Path| -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let of = |adapter: String| list(&adapters.join(&adapter)).into_iter().map(move |file| format!("{adapter}/{file}"));
+    let mut files: Vec<String> = list(adapters).into_iter().flat_map(of).collect();
+    files.retain(|file| file.ends_with(".safetensors"));
+    files.sort();
+    assert!(!files.is_empty(), "{} holds no adapter", adapters.display());
+    files
+}
+
 #[track_caller]
 fn same(place: &Place, one: &str, other: &str) {
     let (left, right) = (essence(place, one), essence(place, other));
+    let names = |essence: &[(String, Vec<u8>)]| essence.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&left), names(&right), "{one} and {other}");
     for ((name, left), (_, right)) in left.iter().zip(&right) {
         let shown = [left, right].map(|bytes| String::from_utf8_lossy(bytes));
         assert!(left == right, "{name} of {one} and {other} differs: {} {}", shown[0], shown[1]);
     }
-    assert_eq!(left.len(), right.len(), "{one} and {other}");
 }
 
 /// A place with the configuration, for so many steps, and with its run `alone` on one process.

@@ -33,6 +33,38 @@ fn any_number_of_processes_ends_with_the_same_bits() {
     assert_eq!(one.stdout, alone.stdout, "{}", one.stderr);
 }
 
+/// Pairs of answers, whose loss also needs the model with the adapter off: three micro-batches, on a frozen Mistral.
+#[test]
+fn preferences_are_learnt_with_the_same_bits() {
+    let place = super::Place::new();
+    let golden = |name: &str| format!("{}/../tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    place.write("config.toml", format!(
+        "name = \"pairs\"\nseed = 3\n[task]\nkind = \"dpo\"\npath = {:?}\nvalidation_path = {:?}\ntokenizer = {:?}\nlength = 64\nbeta = 0.5\n\
+         [backbone]\nkind = \"decoder\"\nmodel = {:?}\n\
+         [train]\nsteps = 6\nbatch_size = 2\naccumulation = 3\nlr = 2e-3\nlabel_smoothing = 0.1\neval_every = 3\nlog_every = 1\ncheckpoint_every = 3\n\
+         [[adapter]]\nkind = \"lora\"\nrank = 4\ndropout = 0.2\n\
+         [[adapter]]\nkind = \"hrm\"\nstate_dim = 4\ngate_init = 1.0\nc_std = 0.1\n",
+        golden("dpo/pairs.jsonl"),
+        golden("dpo/held-out.jsonl"),
+        golden("dpo/tokenizer"),
+        golden("mistral/window/hf"),
+    ));
+    let alone = place.run(&["fit", "config.toml", "--out", "alone"]);
+    assert_eq!(alone.code, Some(0), "{}", alone.stderr);
+    for processes in [2, 3] {
+        let out = format!("on-{processes}");
+        let finished = finish(on(&place, processes, &["fit", "config.toml", "--out", &out]));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        same(&place, "alone", &out);
+    }
+    let held_out = golden("dpo/held-out.jsonl");
+    let arguments = ["eval", "alone", "--adapter", "hrm", "--data", &held_out, "--json"];
+    let alone = place.run(&arguments);
+    let shared = finish(on(&place, 2, &arguments));
+    assert_eq!((shared.code, &shared.stdout), (Some(0), &alone.stdout), "{}", shared.stderr);
+    assert!(alone.stdout.contains("reward_margin"), "{}", alone.stdout);
+}
+
 /// More processes than micro-batches: some have nothing to do, which is said.
 #[test]
 fn idle_processes_change_nothing() {
