@@ -234,7 +234,9 @@ impl BarChart {
         let Some(decimals) = self.decimals else { return Vec::new() };
         let text = |v: &f64| number(*v, decimals);
         let labels: Vec<Vec<String>> = self.bars.iter().map(|b| b.values.iter().map(text).collect()).collect();
-        let fits = |label: &String| label.len() < 24 && font::width(label, TICK_EM, false) <= wide + 4.0;
+        // Beside a single bar there is the space between categories.
+        let room = if self.bars.len() > 1 { wide } else { wide + 4.0 };
+        let fits = |label: &String| label.len() < 24 && font::width(label, TICK_EM, false) <= room;
         if labels.iter().flatten().all(fits) { labels } else { Vec::new() }
     }
 }

@@ -34,6 +34,11 @@ pub(crate) fn width(text: &str, em: f64, bold: bool) -> f64 {
     text.chars().map(|c| f64::from(font.h_advance(font.glyph_id(c)))).sum()
 }
 
+/// Whether the font has a glyph for every character.
+pub(crate) fn covers(text: &str) -> bool {
+    text.chars().all(|c| REGULAR.glyph_id(c).0 != 0 && BOLD.glyph_id(c).0 != 0)
+}
+
 /// Rasterises `text` with its baseline starting at the origin: calls `pixel` with the column, the row (negative above
 /// the baseline) and the covered share of each pixel.
 pub(crate) fn rasterize<E>(

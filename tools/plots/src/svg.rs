@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use crate::font;
 use crate::scene::Scene;
 
 /// The drawing library takes whole coordinates; the view box is this much finer than a pixel.
@@ -35,20 +36,41 @@ pub(crate) fn tidy(raw: &str, scene: &Scene) -> String {
             continue;
         }
         flush(&mut out, dashes.take());
-        out.push_str(&line);
         if line.starts_with("<text ") {
             // Content and closing tag come on lines of their own, which would add a space to the text.
-            for rest in lines.by_ref() {
-                out.push_str(rest);
-                if rest == "</text>" {
-                    break;
-                }
-            }
+            let content: Vec<&str> = lines.by_ref().take_while(|rest| *rest != "</text>").collect();
+            out.push_str(&text(&line, &content.concat()));
+        } else {
+            out.push_str(&line);
         }
         out.push('\n');
     }
     flush(&mut out, dashes);
     out
+}
+
+/// A text element. It gets the length that the layout has measured: a machine with neither of the fonts takes a wider one, whose texts
+/// would run into each other and out of the picture.
+fn text(tag: &str, content: &str) -> String {
+    let whole = format!("{tag}{content}</text>");
+    let Some((before, rest)) = tag.split_once(" font-size=\"") else { return whole };
+    let Some((size, after)) = rest.split_once('"') else { return whole };
+    let Ok(em) = size.parse::<f64>() else { return whole };
+    let plain = unescape(content);
+    if !font::covers(&plain) {
+        return whole;
+    }
+    let length = font::width(&plain, em, after.contains("font-weight=\"bold\"")).round();
+    let size = em.round();
+    format!(
+        "{before} font-size=\"{size}\" textLength=\"{length}\" lengthAdjust=\"spacingAndGlyphs\"{after}{content}</text>"
+    )
+}
+
+/// The reverse of [`escape`].
+fn unescape(text: &str) -> String {
+    let names = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+    names.iter().fold(text.to_owned(), |text, (name, character)| text.replace(name, character))
 }
 
 /// Splits `<polyline LOOK points="POINTS"/>`.
@@ -110,5 +132,22 @@ mod tests {
         assert!(out.contains("<text x=\"1\">abc</text>"), "{out}");
         assert!(out.contains("<title>a &lt; b &amp; &quot;c&quot;</title>"), "{out}");
         assert!(out.contains("viewBox=\"0 0 1000 500\""), "{out}");
+    }
+
+    /// Whatever font there is, a text is as long as the layout took it to be.
+    #[test]
+    fn texts_have_the_length_of_the_layout() {
+        let of = |content: &str, more: &str| {
+            let raw = format!("<svg>\n<text x=\"1\" font-size=\"119.99999\"{more}>\n{content}\n</text>\n</svg>\n");
+            tidy(&raw, &scene())
+        };
+        let length = font::width("a & b", 120.0, false).round();
+        let expected =
+            format!("font-size=\"120\" textLength=\"{length}\" lengthAdjust=\"spacingAndGlyphs\">a &amp; b</text>");
+        assert!(of("a &amp; b", "").contains(&expected), "{}", of("a &amp; b", ""));
+        let bold = font::width("a", 120.0, true).round();
+        assert!(of("a", " font-weight=\"bold\"").contains(&format!("textLength=\"{bold}\"")));
+        // Glyphs that the embedded font does not have cannot be measured.
+        assert!(!of("\u{6f22}", "").contains("textLength"));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::experiment::Experiment;
 use hankel_plots::Ink;
+use hankel_trainer::report::{SLOTS, slots};
 use hankel_trainer::results::AdapterResult;
 
 /// Most rows in one chart: the number of colours.
@@ -11,7 +12,7 @@ const MOST: usize = 7;
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub first: &'a AdapterResult,
-    /// Its place among the rows; in a chart the slot of its ink.
+    /// The slot of its ink.
     pub slot: usize,
 }
 
@@ -32,7 +33,7 @@ impl Share<'_> {
 }
 
 impl<'a> Experiment<'a> {
-    /// Its rows as they first appear. Trained ones have the first slots, since some charts show nothing else.
+    /// Its rows as they first appear, with the looks that they have in the reports of runs.
     pub(super) fn rows(&self) -> Vec<Row<'a>> {
         let mut found: Vec<&AdapterResult> = Vec::new();
         for row in self.runs.iter().flat_map(|run| run.rows()) {
@@ -40,14 +41,12 @@ impl<'a> Experiment<'a> {
                 found.push(row);
             }
         }
-        let is_trained = |row: &AdapterResult| row.derived_from().is_none();
-        let trained = found.iter().filter(|row| is_trained(row)).count();
-        let (mut next, mut next_derived) = (0, trained);
-        let numbered = found.into_iter().map(|first| {
-            let counter = if is_trained(first) { &mut next } else { &mut next_derived };
-            *counter += 1;
-            Row { first, slot: *counter - 1 }
-        });
+        let (derived, trained): (Vec<_>, Vec<_>) =
+            found.iter().copied().partition(|row: &&AdapterResult| row.derived_from().is_some());
+        let names = |rows: Vec<&'a AdapterResult>| rows.into_iter().map(|row| row.name.as_str()).collect::<Vec<_>>();
+        let slots = slots(&names(trained), &names(derived));
+        let slot = |row: &AdapterResult| slots.get(row.name.as_str()).copied().unwrap_or_default();
+        let numbered = found.iter().map(|&first| Row { first, slot: slot(first) });
         numbered.collect()
     }
 }
@@ -73,11 +72,11 @@ pub(super) fn share(rows: Vec<Row>) -> Vec<Share> {
     numbered.collect()
 }
 
-/// Gives every row of a chart its own colour, the same in all charts of the experiment where possible.
+/// Gives every row of a chart its own look, the same in all charts where possible.
 fn paint(chart: &mut [Row]) {
-    let mut taken = [false; MOST];
+    let mut taken = [false; SLOTS];
     for row in chart {
-        let mut slots = (row.slot..row.slot + MOST).map(|slot| slot % MOST);
+        let mut slots = (row.slot..row.slot + SLOTS).map(|slot| slot % SLOTS);
         if let Some(free) = slots.find(|slot| !taken[*slot]) {
             taken[free] = true;
             row.slot = free;
@@ -140,8 +139,8 @@ mod tests {
         assert_eq!(names(&few), [of(9, 16)]);
         assert_eq!((&*few[0].title, &*few[0].file), ("", ""));
 
-        // The first and the eighth row would have the same colour.
-        let two = share(rows().step_by(7).take(2).collect());
+        // Two with the look of the first.
+        let two = share(rows().step_by(7).take(2).map(|row| Row { slot: 0, ..row }).collect());
         assert_eq!(two[0].rows.iter().map(|row| row.slot).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(two[0].ink(&rows().nth(7).unwrap()), Some(Ink::Slot(1)));
         assert_eq!(two[0].ink(&rows().nth(8).unwrap()), None);

@@ -54,7 +54,7 @@ fn headers(metric: &str) -> [Html; 7] {
         Html::number("to none").with_note("95 %"),
         Html::number("runs"),
         Html::number("parameters"),
-        Html::number("order").with_note("mean"),
+        Html::number("states or rank").with_note("mean per layer"),
         Html::number("s / step"),
     ]
 }

@@ -8,11 +8,12 @@ use super::run::Run;
 use crate::format::{metric_label, metric_name};
 use crate::results::{Event, PRETRAIN, Split, metric};
 use hankel_models::adapters::kinds;
+use std::collections::BTreeMap;
 
 type Points = Vec<(f64, f64)>;
 
 /// Looks that lines can have.
-const SLOTS: usize = 35;
+pub const SLOTS: usize = 35;
 
 /// The slot that a name has wherever it is drawn: kinds of adapters have the first ones, other names one by a hash (FNV-1a).
 fn own_slot(name: &str) -> usize {
@@ -47,17 +48,25 @@ pub(super) fn ink(runs: &[Run], name: &str) -> Ink {
             }
         }
     }
-    names.sort_unstable();
-    let mut taken: Vec<usize> = Vec::new();
-    for other in names {
-        let own = own_slot(other);
-        let slot = (own..own + SLOTS).map(|slot| slot % SLOTS).find(|slot| !taken.contains(slot)).unwrap_or(own);
-        if other == name {
-            return Ink::Slot(slot);
-        }
-        taken.push(slot);
+    slots(&names, &[]).get(name).map_or(Ink::Muted, |slot| Ink::Slot(*slot))
+}
+
+/// The palette slots of adapters by their names, the same whatever report they are in; only where two of `names` would look alike the
+/// one behind takes the next free slot. Those that were `derived` from them come after all of these.
+pub fn slots<'a>(names: &[&'a str], derived: &[&'a str]) -> BTreeMap<&'a str, usize> {
+    let sorted = |names: &[&'a str]| {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        names
+    };
+    let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in sorted(names).into_iter().chain(sorted(derived)) {
+        let own = own_slot(name);
+        let mut free = (own..own + SLOTS).map(|slot| slot % SLOTS).filter(|slot| !taken.values().any(|t| t == slot));
+        let slot = free.next().unwrap_or(own);
+        taken.insert(name, slot);
     }
-    Ink::Muted
+    taken
 }
 
 /// File name of a figure: with the number of the run when there are several.

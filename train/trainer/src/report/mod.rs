@@ -30,6 +30,7 @@ use std::path::Path;
 pub use answers::Answers;
 pub use apart::tell_apart;
 pub use comparison::text_table;
+pub use curves::{SLOTS, slots};
 pub use figure::Figure;
 pub use run::{Run, RunError};
 pub use summary::run_header;

@@ -55,7 +55,7 @@ fn baselines(runs: &[Run], index: usize, task: &TaskResult) -> Option<Figure> {
         .show_values(3);
     for row in runs[index].rows() {
         if let Some(value) = row.validation.get(primary).filter(|value| value.is_finite()) {
-            chart = chart.horizontal_line(value, format!("{} {value:.3}", row.name));
+            chart = chart.horizontal_line(value, format!("{value:.3} {}", row.name));
         }
     }
     let caption = if bars.iter().any(|(_, name, _)| name.starts_with("order_")) {
