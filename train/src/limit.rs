@@ -24,6 +24,11 @@ impl Limit {
         Ok(())
     }
 
+    /// The number of tokens at which a sequence ends.
+    pub fn most(self) -> usize {
+        self.0
+    }
+
     /// Whether a sequence of `tokens` ends here, which is told.
     pub fn ends(self, tokens: usize) -> bool {
         let Limit(most) = self;

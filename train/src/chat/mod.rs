@@ -1,21 +1,24 @@
 //! `train chat`: a conversation in the terminal.
 
 mod conversation;
+mod input;
 
 use super::device::DeviceArgs;
 use super::fit::load_run;
 use super::generate::{LENGTH, attach};
 use super::limit::Limit;
 use crate::adapters;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use conversation::Conversation;
 use hankel_core::{Precision, with_precision};
 use hankel_io::terminal;
 use hankel_models::chat::ChatTemplate;
 use hankel_models::{Generator, Sampling, Tokenizer};
+use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
+use hankel_trainer::run::interrupt;
 use hankel_trainer::tell;
-use std::io::{IsTerminal, stdin};
+use input::Input;
 use std::path::{Path, PathBuf};
 
 const HELP: &str = "\
@@ -24,7 +27,7 @@ const HELP: &str = "\
 /again         take back the last answer, and answer again: with another adapter, for one
 /help          this list
 /quit          end; so does the end of the input (Ctrl-D)
-Anything else is said to the model.";
+Ctrl-C stops an answer. Anything else is said to the model.";
 
 /// Tokens before an answer that it is decoded with.
 const BEFORE: usize = 16;
@@ -54,6 +57,9 @@ pub struct Args {
     /// Seed of the drawing
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Quantise the model while loading; a run has its own
+    #[arg(long, value_enum)]
+    quantize: Option<Quantize>,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -94,8 +100,13 @@ pub fn run(args: &Args) -> Result<()> {
     }
     tell!("adapter: {adapter}; /help lists the commands");
     let mut conversation = Conversation::new(args.system.as_deref());
+    let mut input = Input::open()?;
+    // Through a pipe it ends the program, as everywhere.
+    if matches!(input, Input::Typed(_)) {
+        interrupt::catch_some()?;
+    }
     while let Next::Adapter(name) =
-        with_precision(partner.precision, || talk(args, sampling, &partner, &model, &mut conversation))?
+        with_precision(partner.precision, || talk(args, sampling, &partner, &model, &mut input, &mut conversation))?
     {
         match partner.with(&name) {
             Ok(other) => {
@@ -118,12 +129,13 @@ fn talk(
     sampling: Sampling,
     partner: &Partner,
     model: &Model,
+    input: &mut Input,
     conversation: &mut Conversation,
 ) -> Result<Next> {
     // Keys, values and states of what was said so far; nothing before the first answer.
     let mut generator: Option<Generator<'_>> = None;
     loop {
-        let Some(line) = read_line()? else { return Ok(Next::Quit) };
+        let Some(line) = input.line()? else { return Ok(Next::Quit) };
         let line = line.trim();
         match line.split_once(' ').map_or((line, ""), |(word, rest)| (word, rest.trim())) {
             ("", _) => {}
@@ -160,6 +172,7 @@ fn exchange<'a>(
     line: &str,
 ) {
     let before = conversation.clone();
+    let _catches = interrupt::catch_one();
     if let Err(error) = answer(args, sampling, partner, model, conversation, generator, line) {
         tell!("error: {error:#}");
         (*conversation, *generator) = (before, None);
@@ -191,36 +204,31 @@ fn answer<'a>(
     let mut stream = tokenizer.stream();
     let last = own.tokens().len().saturating_sub(BEFORE);
     own.tokens()[last..].iter().try_for_each(|&id| stream.push(id).map(drop))?;
-    let (mut text, mut end) = (String::new(), None);
-    for _ in 0..args.max_tokens {
+    let (mut text, mut end, mut count) = (String::new(), None, 0);
+    while count < args.max_tokens && !interrupt::requested() && own.tokens().len() < limit.most() {
         let token = own.step()?;
         if tokenizer.is_end(token) {
             end = Some(token);
             break;
         }
+        count += 1;
         let new = stream.push(token)?;
         terminal::data(new.as_bytes())?;
         text.push_str(&new);
-        if limit.ends(own.tokens().len()) {
-            break;
-        }
     }
     let last = stream.finish()?;
     terminal::data(format!("{last}\n").as_bytes())?;
     text.push_str(&last);
+    if end.is_none() {
+        if interrupt::requested() {
+            tell!("(stopped)");
+        } else if !limit.ends(own.tokens().len()) {
+            tell!("(cut off after {count} tokens; --max-tokens allows more)");
+        }
+    }
     conversation.answered(&text, end.and_then(|id| tokenizer.piece(id)), own.tokens());
     *generator = Some(own);
     Ok(())
-}
-
-/// The next line of the input, after a mark where somebody types it.
-fn read_line() -> Result<Option<String>> {
-    if stdin().is_terminal() {
-        terminal::print("> ")?;
-    }
-    let mut line = String::new();
-    let bytes = stdin().read_line(&mut line).context("cannot read the standard input")?;
-    Ok((bytes > 0).then_some(line))
 }
 
 impl Partner {
@@ -228,6 +236,7 @@ impl Partner {
         let model = &args.model;
         let is_run = model.join("config.toml").is_file();
         let (snapshot, place, length, precision) = if is_run {
+            ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", model.display());
             let mut config = load_run(model)?;
             args.device.apply(&mut config)?;
             let Some(place) = config.backbone.path().filter(|path| Tokenizer::is_beside(path)) else {
@@ -240,7 +249,7 @@ impl Partner {
             ensure!(model.exists(), "{} does not exist", model.display());
             ensure!(Tokenizer::is_beside(model), "{} has no tokenizer: there is nothing to talk to", model.display());
             let (device, precision) = args.device.open()?;
-            let snapshot = BackboneSnapshot::from_model(model, false, precision, device)?;
+            let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
             (snapshot, model.clone(), LENGTH, precision.of_products())
         };
         let tokenizer = Tokenizer::load(&place)?;

@@ -34,6 +34,39 @@ pub fn install(message: &'static str) -> Result<(), ctrlc::Error> {
     })
 }
 
+/// Whether the next Ctrl-C is only noted.
+static CAUGHT: AtomicBool = AtomicBool::new(false);
+
+/// Takes over Ctrl-C for a program that goes on after it: it ends the process at once, but for the first one while a [`CatchOne`] lives,
+/// which [`requested`] tells.
+///
+/// # Errors
+/// When the system refuses.
+pub fn catch_some() -> Result<(), ctrlc::Error> {
+    ctrlc::set_handler(|| {
+        if !CAUGHT.load(Ordering::SeqCst) || REQUESTED.swap(true, Ordering::SeqCst) {
+            std::process::exit(i32::from(EXIT_CODE));
+        }
+    })
+}
+
+/// As long as it lives, the first Ctrl-C does not end the process; see [`catch_some`].
+#[must_use]
+pub struct CatchOne(());
+
+/// Begins to wait for a Ctrl-C.
+pub fn catch_one() -> CatchOne {
+    REQUESTED.store(false, Ordering::SeqCst);
+    CAUGHT.store(true, Ordering::SeqCst);
+    CatchOne(())
+}
+
+impl Drop for CatchOne {
+    fn drop(&mut self) {
+        CAUGHT.store(false, Ordering::SeqCst);
+    }
+}
+
 /// Printed when Ctrl-C ends the process at once, while nothing has to be saved.
 static AT_ONCE: Mutex<Option<String>> = Mutex::new(None);
 
