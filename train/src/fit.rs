@@ -2,7 +2,7 @@
 
 use super::device::fall_back_to_f32;
 use super::more_steps::{self, is_of_steps};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hankel_io::lock::Held;
 use hankel_io::terminal;
 use hankel_trainer::config::{Config, Precision, first_difference};
@@ -86,7 +86,13 @@ impl Args {
         let (of_steps, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_steps(a));
         let names_run = self.config.is_some() || !others.is_empty() || !self.only.is_empty() || self.out.is_none();
         // Other steps are looked at apart: what follows from them in a new run is what it was in this one.
-        let asked = if names_run { Some(self.load_with(&[&of_device[..], &others].concat())?) } else { None };
+        let set = [&of_device[..], &others].concat();
+        let asked = match &self.out {
+            _ if !names_run => None,
+            // What is set changes the run's own configuration, where there is no other.
+            Some(out) if self.config.is_none() && self.only.is_empty() => Some(load_run_with(out, &set)?),
+            _ => Some(self.load_with(&set)?),
+        };
         let path = match (&self.out, &asked) {
             (Some(out), _) => out.clone(),
             (None, Some(asked)) => RunDirectory::newest(&asked.name)
@@ -138,6 +144,12 @@ pub fn load_run(directory: &Path) -> Result<Config> {
 
 fn load_run_with(directory: &Path, overrides: &[String]) -> Result<Config> {
     let path = directory.join("config.toml");
+    ensure!(directory.exists(), "there is no run {}", directory.display());
+    ensure!(
+        path.is_file(),
+        "{} is not the directory of a run: it has no config.toml, which `train fit` writes",
+        directory.display()
+    );
     let text = hankel_io::input::read_to_string(&path)?;
     let finder = Finder::new(directory);
     Ok(Config::load_of_run(&text, &path.display().to_string(), &|path| finder.find(path), overrides)?)

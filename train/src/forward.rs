@@ -21,7 +21,7 @@ const ADAPTER_PREFIX: &str = "base_model.model.";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Model directory in the Hugging Face layout, or one that `train fit` wrote
+    /// Model: a directory in the Hugging Face layout or one that `train fit` wrote, or a GGUF file
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     /// Adapter directory

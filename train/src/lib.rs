@@ -27,10 +27,12 @@ mod tokenize;
 mod trace;
 
 use anyhow::{Context, Result};
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use hankel_core::{gpu, trace as core_trace};
 use hankel_io::{memory, terminal};
+use hankel_models::settings::nearest;
 use hankel_trainer::fit::Stop;
 use hankel_trainer::parallel::Group;
 use hankel_trainer::run::interrupt::{self, Interrupted};
@@ -103,9 +105,37 @@ const CHECK_FAILED: u8 = 1;
 /// Exit code of bad usage or input.
 const BAD_INPUT: u8 = 2;
 
+/// What other trainers call a command.
+const ELSEWHERE: [(&[&str], &str); 5] = [
+    (&["train", "finetune", "fine-tune", "sft", "lora", "run"], "fit"),
+    (&["test", "evaluate", "validate"], "eval"),
+    (&["infer", "inference", "batch"], "predict"),
+    (&["fuse"], "merge"),
+    (&["gguf", "export-gguf"], "convert"),
+];
+
+/// The command line. A command that clap does not know, and finds nothing near, is answered with the one that is meant.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|mut error| {
+        let word = match (error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::SuggestedSubcommand)) {
+            (Some(ContextValue::String(word)), None) => Some(word.clone()),
+            _ => None,
+        };
+        let meant = |word: &str| {
+            let elsewhere = ELSEWHERE.iter().find(|(words, _)| words.contains(&word)).map(|(_, own)| (*own).to_owned());
+            let cli = Cli::command();
+            elsewhere.or_else(|| nearest(word, cli.get_subcommands().map(clap::Command::get_name)).map(str::to_owned))
+        };
+        if let Some(own) = word.and_then(|word| meant(&word)) {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![own]));
+        }
+        error.exit()
+    })
+}
+
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let (group, begun) = match group_of(&cli.command) {
         Ok(group) => (group, memory::start_threads().map_err(Into::into)),
         Err(error) => (Group::alone(), Err(error)),

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Precision, with_precision};
 use hankel_io::{Existing, terminal, write_file};
 use hankel_models::{Generator, Sampling, StopFilter};
+use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tasks::text::{Prompt, Prompts, Records};
@@ -57,6 +58,9 @@ pub struct Args {
     /// Seed of the drawing
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Quantise the model while loading; a run has its own
+    #[arg(long, value_enum)]
+    quantize: Option<Quantize>,
     #[command(flatten)]
     device: DeviceArgs,
     /// Print the facts as JSON
@@ -183,6 +187,7 @@ fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
     let model = &args.model;
     if model.join("config.toml").is_file() {
         ensure!(args.prompt.is_none(), "--prompt: {} is a run, whose `task.prompt` is used", model.display());
+        ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", model.display());
         let mut config = load_run(model)?;
         args.device.apply(&mut config)?;
         let prompts = Prompts::of_run(&config.task, args.max_tokens)?;
@@ -192,7 +197,7 @@ fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
         return Ok((attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?, prompts, precision));
     }
     let (device, precision) = args.device.open()?;
-    let snapshot = BackboneSnapshot::from_model(model, false, precision, device)?;
+    let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
     let length = snapshot.backbone().made_for().unwrap_or(LONGEST);
     let template = args.prompt.as_deref().unwrap_or("{prompt}");
     let prompts = Prompts::of_model(model, length, args.max_tokens.unwrap_or(128), template)?;
@@ -204,8 +209,10 @@ fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
 /// What decides the answers: a file of answers is continued with the same only.
 fn settings(args: &Args, records: &Records) -> Result<Value> {
     let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
+    let quantize = args.quantize.as_ref().map(|_| "nf4");
     Ok(json!({
         "model": absolute(&args.model)?,
+        "quantize": quantize,
         "adapter": args.adapter,
         "file": records.file.sha256,
         "prompt": args.prompt,

@@ -191,9 +191,9 @@ fn a_damaged_checkpoint() {
 #[test]
 fn commands_on_what_is_no_run() {
     let place = Place::new();
-    place.run(&["eval", "nowhere"]).refused(&["cannot read nowhere/config.toml"]);
+    place.run(&["eval", "nowhere"]).refused(&["there is no run nowhere"]);
     place.run(&["report", "nowhere"]).refused(&["nowhere is not a run directory"]);
-    place.run(&["generate", "nowhere"]).refused(&["cannot read nowhere/config.toml"]);
+    place.run(&["generate", "nowhere"]).refused(&["there is no run nowhere"]);
     place.fit(TINY, "run", &[]);
     place.run(&["generate", "run"]).refused(&["which is not text: generation is for bytes"]);
     place.run(&["eval", "run", "--split", "test"]).refused(&["has no test sequences"]);

@@ -52,6 +52,48 @@ fn adapters_are_chosen_by_name() {
     );
     place.run(&["export", "run"]).refused(&["say what to export of run: `train export run --csv`", "`train convert`"]);
     place.run(&["eval", "run", "--adapter", "hrn"]).refused(&["`hrn` is not an adapter of run (it has lora)"]);
+    // A directory inside the run, as seen from the run.
+    let evaluated = place.run(&["eval", "run", "--adapter", "adapters/lora"]);
+    assert_eq!(evaluated.code, Some(0), "{}", evaluated.stderr);
+    // Only what is asked for is another configuration.
+    let other = place.run(&["fit", "--out", "run", "--resume", "--set", "train.lr=0.5"]);
+    other.refused(&["was begun with another configuration", "lr = 0.01", "lr = 0.5"]);
+}
+
+#[test]
+fn commands_and_keys_that_are_spelt_in_another_way_are_named() {
+    let place = Place::new();
+    for (word, own) in
+        [("fti", "fit"), ("finetune", "fit"), ("evla", "eval"), ("inference", "predict"), ("fuse", "merge")]
+    {
+        let told = place.run(&[word, "x"]);
+        assert_eq!(told.code, Some(2), "{}", told.stderr);
+        assert!(told.stderr.contains(&format!("'{own}'")), "{word}: {}", told.stderr);
+    }
+    place.write("config.toml", TINY);
+    for (set, part) in [
+        ("train.seed=3", "`train.seed`; it is a key of the top level"),
+        ("task.lr=3", "`task.lr`; it is a key of [train]"),
+        ("backbone.model=\"x\"", "`backbone.model`; it is a key of [backbone] with `kind = \"decoder\"`"),
+        ("adapter.hrm.init_lora_weights=\"pissa\"", "`init`"),
+    ] {
+        place.run(&["fit", "config.toml", "--set", set]).refused(&[part]);
+    }
+    place.run(&["eval", "nowhere"]).refused(&["there is no run nowhere"]);
+    fs::create_dir(place.path("empty")).unwrap();
+    place.run(&["eval", "empty"]).refused(&["empty is not the directory of a run"]);
+}
+
+/// One step says nothing about LoRA, whose A gets its first gradient in the second.
+#[test]
+fn one_step_is_no_reason_for_a_warning() {
+    let place = Place::new();
+    let start = TINY.find("[[adapter]]").unwrap();
+    let lora = format!("{}[[adapter]]\nkind = \"lora\"\nrank = 2\n", &TINY[..start]);
+    for steps in ["1", "2"] {
+        let told = place.fit(&lora, &format!("run-{steps}"), &["--set", &format!("train.steps={steps}")]);
+        assert!(!told.stderr.contains("got a gradient"), "{}", told.stderr);
+    }
 }
 
 #[cfg(unix)]

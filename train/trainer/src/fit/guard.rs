@@ -28,7 +28,8 @@ impl Guard {
     /// Watches the adapters of `training`, unless its first steps are over.
     pub(super) fn new(training: &Training<'_>) -> Option<Self> {
         let after = STEPS.min(training.steps());
-        let fresh = training.step_number() < after;
+        // A of LoRA gets its first gradient in the second step, when B is not 0 any more.
+        let fresh = after > 1 && training.step_number() < after;
         fresh.then(|| Guard { start: training.adapter_values(), after }).filter(|guard| !guard.start.is_empty())
     }
 

@@ -240,6 +240,6 @@ pub(super) fn roles(backbone: &dyn Backbone) -> (BTreeSet<String>, String) {
 
 /// The directory of an adapter of a run, given as a directory or by the name of its row.
 pub fn adapter_directory(run: &Path, name: &str) -> PathBuf {
-    let inside = run.join("adapters").join(name);
-    if inside.is_dir() { inside } else { PathBuf::from(name) }
+    let inside = [run.join("adapters").join(name), PathBuf::from(name), run.join(name)];
+    inside.into_iter().find(|directory| directory.is_dir()).unwrap_or_else(|| PathBuf::from(name))
 }

@@ -51,6 +51,9 @@ const NAMES: &[(&[&str], Own)] = &[
     (&["target_modules", "lora_target_modules"], Key("[[adapter]]", "targets")),
     (&["feedforward_modules"], Key("[[adapter]]", "feedforward")),
     (&["use_rslora"], Key("[[adapter]]", "rslora")),
+    (&["init_lora_weights"], Key("[[adapter]]", "init")),
+    (&["loftq_config"], Instead("write `init = \"loftq\"` and `loftq_iter` in [[adapter]]; bits are 4")),
+    (&["loraplus_lr_ratio"], Key("[[adapter]]", "lora_plus_ratio")),
     (&["use_dora"], Instead("write `kind = \"dora\"` in [[adapter]]")),
     (&["peft_type", "adapter_type"], Key("[[adapter]]", "kind")),
     (&["task_type"], Instead("leave it out: every model here predicts the next token")),
@@ -74,6 +77,37 @@ const NAMES: &[(&[&str], Own)] = &[
     (&["bf16", "fp16", "torch_dtype", "dtype"], Key("the top level", "precision")),
 ];
 
+/// Keys that are written in a table which is not theirs, by the place where they are.
+const PLACES: &[(&str, &[&str])] = &[
+    ("the top level", &["name", "seed", "precision", "device", "gpu_memory"]),
+    (
+        "[train]",
+        &[
+            "lr",
+            "steps",
+            "epochs",
+            "batch_size",
+            "accumulation",
+            "schedule",
+            "warmup_steps",
+            "weight_decay",
+            "clip",
+            "log_every",
+            "eval_every",
+            "keep",
+            "patience",
+        ],
+    ),
+    ("[task]", &["length", "pack", "validation_path", "metrics"]),
+    ("[backbone] with `kind = \"decoder\"`", &["model", "quantize", "recompute"]),
+    ("[[adapter]]", &["rank", "lora_alpha", "targets", "state_dim"]),
+];
+
+/// The place that a key belongs to.
+pub(super) fn place(key: &str) -> Option<&'static str> {
+    PLACES.iter().find(|(_, keys)| keys.contains(&key)).map(|(place, _)| *place)
+}
+
 /// What a name from elsewhere is here.
 pub(super) fn own(name: &str) -> Option<&'static Own> {
     NAMES.iter().find(|(names, _)| names.contains(&name)).map(|(_, own)| own)
@@ -90,6 +124,10 @@ mod tests {
         for (index, name) in all.iter().enumerate() {
             assert!(!all[..index].contains(name), "{name} is there twice");
             assert!(!page.contains(&format!("| `{name}` |")), "{name} is a key of its own");
+        }
+        for (_, keys) in PLACES {
+            keys.iter()
+                .for_each(|key| assert!(page.contains(&format!("`{key}`")), "docs/configuration.md has no `{key}`"));
         }
         for (_, own) in NAMES {
             if let Key(_, key) = own {
