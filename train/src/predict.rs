@@ -14,7 +14,7 @@ use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tasks::text::{Prompt, Prompts, Records};
 use hankel_trainer::tell;
 use serde_json::{Value, json};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -234,6 +234,9 @@ struct Output {
     done: usize,
 }
 
+/// How a line of the file begins.
+const BEGINNING: &[u8] = b"{\"index\":";
+
 impl Output {
     /// Where the settings of an unfinished file are. Fails where `path` is not to be written to.
     fn check(path: &Path, settings: &Value) -> Result<PathBuf> {
@@ -259,23 +262,32 @@ impl Output {
     /// Begins a file, or opens an unfinished one: a last line that was cut off is taken away.
     fn open(path: &Path, settings: &Value) -> Result<Self> {
         let beside = Self::check(path, settings)?;
-        if !beside.exists() {
+        let begins = !beside.exists();
+        if begins {
             write_file(&beside, &serde_json::to_vec_pretty(settings)?, Existing::Refuse)?;
+            // What came meanwhile is somebody else's.
+            if let Err(error) = File::options().write(true).create_new(true).open(path) {
+                hankel_io::remove_whole(&beside)?;
+                bail!("-o {}: {error}", path.display());
+            }
         }
         let mut file = hankel_io::open_to_write(path)?;
-        ensure!(file.try_lock().is_ok(), "{} is being written by another process", path.display());
+        let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        ensure!(!is_locked, "{} is being written by another process", path.display());
         let there = hankel_io::input::read(path)?;
         let whole = there.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let last = there[..whole].split(|&byte| byte == b'\n').rfind(|line| !line.is_empty());
         let index = |line: &[u8]| serde_json::from_slice::<Value>(line).ok()?["index"].as_u64();
+        let cut_off = &there[whole..];
         let done = match last.map(index) {
-            None => 0,
-            Some(Some(index)) => index as usize,
-            Some(None) => bail!("the last line of {} is not an answer", path.display()),
+            _ if !cut_off.starts_with(BEGINNING) && !BEGINNING.starts_with(cut_off) => None,
+            None => Some(0),
+            Some(index) => index,
         };
+        let Some(done) = done else { bail!("the last line of {} is not an answer", path.display()) };
         file.set_len(whole as u64)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(Output { file, path: path.to_owned(), settings: beside, done })
+        Ok(Output { file, path: path.to_owned(), settings: beside, done: done as usize })
     }
 
     fn push(&mut self, place: usize, answer: &Value) -> Result<()> {

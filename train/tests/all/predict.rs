@@ -100,6 +100,30 @@ fn bad_prompts_are_named_and_files_without_any_refused() {
     assert!(!place.path("none.out").exists() && !place.path("none.out.unfinished").exists());
     place.run(&["predict", "model", "nowhere.jsonl", "-o", "x"]).refused(&["nowhere.jsonl"]);
     place.run(&["predict", "model", "some.jsonl", "-o", "y", "--temperature=-1"]).refused(&["--temperature"]);
+    fs::create_dir(place.path("damaged")).unwrap();
+    place.write("damaged/config.json", "{}");
+    place.run(&["predict", "damaged", "some.jsonl", "-o", "z"]).refused(&["damaged"]);
+    for name in ["none.out", "x", "y", "z"] {
+        assert!(!place.path(name).exists() && !place.path(&format!("{name}.unfinished")).exists(), "{name}");
+    }
+    // What is there and is not an answer stays as it is.
+    let begun = |name: &str| {
+        let mut child = place.command(&["predict", "model", "many.jsonl", "-o", name]).spawn().unwrap();
+        while fs::metadata(place.path(name)).map_or(0, |file| file.len()) == 0 && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    place.write("many.jsonl", prompts(200));
+    begun("begun");
+    place.write("begun", "my thesis");
+    place.run(&["predict", "model", "many.jsonl", "-o", "begun"]).refused(&["the last line of begun is not an answer"]);
+    assert_eq!(fs::read(place.path("begun")).unwrap(), b"my thesis");
+    fs::remove_file(place.path("begun")).unwrap();
+    place.write("begun.unfinished", "my thesis");
+    place.run(&["predict", "model", "many.jsonl", "-o", "begun"]).refused(&["begun.unfinished is damaged"]);
+    assert_eq!(fs::read(place.path("begun.unfinished")).unwrap(), b"my thesis");
 }
 
 #[test]
