@@ -112,7 +112,7 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
     terminal::data(&rest)?;
     if let Some(file) = &args.midi {
         let notes = decode(played);
-        write_file(file, &midi::write(&notes), Existing::Replace)?;
+        write_file(file, &midi::write(&notes), Existing::Refuse)?;
         tell!("{} notes written to {}", notes.len(), file.display());
     }
     Ok(())

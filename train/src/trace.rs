@@ -5,7 +5,6 @@ use hankel_core::trace::CORES;
 use hankel_io::terminal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -108,7 +107,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Vec<Event>> {
-    let file = File::open(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let file = hankel_io::input::open(path)?;
     let mut events = Vec::new();
     for (number, line) in (1..).zip(BufReader::new(file).lines()) {
         let line = line.with_context(|| format!("{}:{number} cannot be read", path.display()))?;

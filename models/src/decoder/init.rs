@@ -8,6 +8,7 @@ use crate::weights::{Result, ShardWriter, WeightsError};
 use half::bf16;
 use hankel_core::{Tensor, parallel};
 use hankel_io::Existing;
+use hankel_io::memory::available;
 use std::f32::consts::TAU;
 use std::path::Path;
 
@@ -81,9 +82,20 @@ pub enum InitType {
 /// When the sizes do not fit together, the directory exists, or cannot be written.
 pub fn init_model(config: &DecoderConfig, seed: u64, kind: InitType, path: &Path) -> Result<()> {
     config.check().map_err(|problem| WeightsError::content(path, problem))?;
+    let tensors = config.tensors();
+    let size = if kind == InitType::Bf16 { 2 } else { 4 };
+    let largest = tensors.iter().map(|spec| spec.shape.iter().product::<usize>() as u64 * size).max().unwrap_or(0);
+    // Nothing is begun that has no room.
+    if let Some(memory) = available().filter(|memory| memory.bytes < largest) {
+        let problem = format!(
+            "its largest tensor takes {largest} bytes, and {} are available ({}): take smaller sizes",
+            memory.bytes, memory.limit
+        );
+        return Err(WeightsError::content(path, problem));
+    }
     let mut writer = ShardWriter::create(path, Existing::Refuse, SHARD)?;
     let random = Random { std: config.init_std, seed };
-    for spec in config.tensors() {
+    for spec in tensors {
         let TensorSpec { name, shape, .. } = &spec;
         let len = shape.iter().product();
         let tensor = match (kind, start(spec.kind)) {

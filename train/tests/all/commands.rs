@@ -396,6 +396,37 @@ fn a_path_that_is_not_text() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_model_that_has_no_room_leaves_nothing_behind() {
+    let place = Place::new();
+    let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/stories260k/config.json");
+    let mut config = json(&fs::read_to_string(model).unwrap());
+    config["vocab_size"] = (1_u64 << 24).into();
+    config["hidden_size"] = (1_u64 << 24).into();
+    place.write("config.json", config.to_string());
+    place.run(&["init-model", "config.json", "-o", "model"]).refused(&["its largest tensor takes", "are available"]);
+    assert_eq!(fs::read_dir(place.path(".")).unwrap().count(), 1, "the configuration alone");
+}
+
+#[test]
+#[cfg(unix)]
+fn pipes_among_the_files_of_a_run_are_not_waited_for() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    let pipe = |name: &str| {
+        let _ = fs::remove_file(place.path(name));
+        assert!(Command::new("mkfifo").arg(place.path(name)).status().unwrap().success());
+    };
+    fs::create_dir_all(place.path("run/predictions")).unwrap();
+    pipe("run/predictions/hrm-validation.jsonl");
+    assert_eq!(place.run(&["report", "run", "-o", "report.html"]).code, Some(0));
+    pipe("run/metrics.jsonl");
+    place.run(&["report", "run", "-o", "report.html"]).refused(&["metrics.jsonl", "a device or a pipe"]);
+    pipe("trace.json");
+    place.run(&["trace", "trace.json"]).refused(&["trace.json", "a device or a pipe"]);
+}
+
+#[test]
 fn what_was_logged_is_exported() {
     let place = Place::new();
     place.fit(TINY, "run", &[]);

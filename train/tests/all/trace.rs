@@ -50,7 +50,7 @@ fn what_is_not_a_trace_is_refused() {
     place.write("other.json", "{}\n");
     place.write("broken.json", "[\n{\"name\":\"a\"},\n");
     place.write("cut.json", "[\n{\"name\":\"a\"");
-    place.run(&["trace", "none.json"]).refused(&["none.json cannot be read"]);
+    place.run(&["trace", "none.json"]).refused(&["cannot read none.json"]);
     place.run(&["trace", "empty.json"]).refused(&["empty.json has no events"]);
     place.run(&["trace", "cut.json"]).refused(&["cut.json has no events"]);
     place.run(&["trace", "other.json"]).refused(&["other.json is not a trace: its first line is not `[`"]);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -211,7 +211,7 @@ fn machine() -> String {
 fn digest(path: &Path) -> Result<String> {
     let mut hash = Sha256::new();
     let mut read = || -> std::io::Result<()> {
-        let mut file = File::open(path)?;
+        let mut file = hankel_io::input::open(path).map_err(std::io::Error::other)?;
         let mut buffer = vec![0; 1 << 20];
         loop {
             match file.read(&mut buffer)? {

@@ -5,9 +5,9 @@ use super::html::{Text, paragraph, subheading};
 use super::run::Run;
 use crate::results::Split;
 use crate::tasks::text::Prediction;
+use hankel_io::input;
 use hankel_io::name::component;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub struct Answers {
 pub(super) fn read<'a>(run: &Path, rows: impl Iterator<Item = &'a str>) -> Vec<Answers> {
     let of = |row: &str, split: Split| {
         let name = component("row", &format!("{row}-{}.jsonl", split.name())).ok()?.to_owned();
-        let mut lines = BufReader::new(File::open(run.join("predictions").join(name)).ok()?);
+        let mut lines = BufReader::new(input::open(&run.join("predictions").join(name)).ok()?);
         let next = || {
             let mut line = String::new();
             (&mut lines).take(LONGEST).read_line(&mut line).ok()?;

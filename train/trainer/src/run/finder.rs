@@ -1,7 +1,6 @@
 //! Where the files are that a run names by relative paths.
 
 use std::env::current_dir;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,7 @@ pub struct Finder {
 impl Finder {
     /// For the run in a directory.
     pub fn new(run: &Path) -> Self {
-        let begun = File::open(run.join("metrics.jsonl")).ok().and_then(|file| {
+        let begun = hankel_io::input::open(&run.join("metrics.jsonl")).ok().and_then(|file| {
             let mut line = String::new();
             BufReader::new(file.take(LONGEST)).read_line(&mut line).ok()?;
             let event: serde_json::Value = serde_json::from_str(&line).ok()?;
