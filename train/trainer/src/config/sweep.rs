@@ -80,6 +80,9 @@ struct Axis {
     values: Vec<Choice>,
 }
 
+/// Most cells of a grid, which are all checked before the first one is run.
+const MOST_CELLS: usize = 100_000;
+
 /// A value of an axis: what it sets.
 #[derive(Debug, Clone)]
 struct Choice {
@@ -169,14 +172,25 @@ impl Experiment {
 
     /// The number of cells, known before any of them is resolved.
     pub fn size(&self) -> usize {
-        self.axes.iter().map(|axis| axis.values.len()).product()
+        self.axes.iter().fold(1, |cells, axis| cells.saturating_mul(axis.values.len()))
     }
 
     /// The cells, the last axis changing fastest, every one checked and, if its files are there, resolved. Without a grid there is one.
     ///
     /// # Errors
-    /// The first problem of the first cell that has one, with its place and key; two cells of one name.
+    /// The first problem of the first cell that has one, with its place and key; two cells of one name; more cells than
+    /// anybody runs.
     pub fn cells(&self) -> Result<Vec<Cell>, ConfigError> {
+        if self.size() > MOST_CELLS {
+            let axes: Vec<String> =
+                self.axes.iter().map(|axis| format!("{} of `{}`", axis.values.len(), axis.name)).collect();
+            let problem = format!(
+                "{}: the grid has more than {MOST_CELLS} cells ({}): take fewer values",
+                self.file,
+                axes.join(", ")
+            );
+            return Err(ConfigError::new(None, problem));
+        }
         let mut choices: Vec<Vec<&Choice>> = vec![Vec::new()];
         for axis in &self.axes {
             let with =
@@ -358,6 +372,16 @@ kind = "lora"
         let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
         let experiment = Experiment::load(TEXT, "dir/grid.toml", &overrides).map_err(|e| e.to_string())?;
         experiment.cells().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn more_cells_than_anybody_runs_are_refused() {
+        let values = ["0,"].repeat(1000).concat();
+        let axes: Vec<String> = (0..12).map(|axis| format!("x{axis} = [{values}]")).collect();
+        let experiment = Experiment::load(&format!("[sweep.grid]\n{}", axes.join("\n")), "grid.toml", &[]).unwrap();
+        assert_eq!(experiment.size(), usize::MAX);
+        let message = experiment.cells().unwrap_err().to_string();
+        assert!(message.starts_with("grid.toml: the grid has more than 100000 cells (1000 of `x0`, "), "{message}");
     }
 
     #[test]
