@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Reserved, not taken: a page of it takes memory when it is used.
 const STACK: usize = 256 << 20;
 /// Templates in use take less than a millisecond.
-const TIME: Duration = Duration::from_secs(10);
+const TIME: Duration = Duration::from_secs(2);
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]

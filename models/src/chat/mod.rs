@@ -140,7 +140,9 @@ fn environment(source: &str) -> std::result::Result<Environment<'static>, Error>
     environment.add_filter("trim", python::trim);
     environment.add_filter("tojson", python::to_json);
     environment.add_filter(answers::FILTER, answers::mark);
-    environment.add_filter(whole::FILTER, whole::whole);
+    environment.add_filter(whole::WHOLE, whole::whole);
+    environment.add_filter(whole::WALKED, whole::walked);
+    environment.add_filter(whole::READ, whole::read);
     environment.add_function("raise_exception", |message: String| -> std::result::Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });

@@ -1,10 +1,14 @@
-//! Lists of a template made whole and measured, where the engine would keep them lazy and unmeasured.
+//! Lists of a template made whole and measured, where the engine would keep them lazy and unmeasured, and texts paid for
+//! where they are read.
 //!
-//! The engine charges instructions, texts and items against the fuel of a render. Two things it does not: `a + b`, `a * 3`
-//! and slices of lists are lazy, so that doubling a list sixty times costs nothing until it is walked; and lists that hold
-//! each other (`[x, x]`, sixty times) are walked as trees by comparisons. So the expressions that make lists get a filter
-//! around them, which copies a lazy list and pays for every value in it. They are found in the engine's syntax tree, and the
-//! filter is written into the source: `a + b` becomes `((a + b)|whole)`.
+//! The engine charges instructions, and texts and items that are made, against the fuel of a render. Three things it does
+//! not: `a + b`, `a * 3` and slices of lists are lazy, so that doubling a list sixty times costs nothing until it is walked;
+//! lists that hold each other (`[x, x]`, sixty times) are walked as trees by comparisons; and a text of a megabyte is
+//! compared, looked up or searched for its last character as often as there are instructions, for one each. So the
+//! expressions that make lists get a filter around them, which copies a lazy list and pays for every value in it; what is
+//! compared gets one that pays for all of it; and what is indexed, filtered, tested or called gets one that pays for a text.
+//! They are found in the engine's syntax tree, and the filters are written into the source: `a + b` becomes
+//! `((a + b)|whole)`.
 
 use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Macro, Stmt};
 use minijinja::machinery::{Token, parse, tokenize};
@@ -12,8 +16,54 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 
-/// The filter's name, which no template's author has reason to write.
-pub(super) const FILTER: &str = "__whole__";
+/// The filter of what makes a list. No template's author has reason to write such a name.
+pub(super) const WHOLE: &str = "__whole__";
+/// The filter of what is walked through.
+pub(super) const WALKED: &str = "__walked__";
+/// The filter of a text that is read.
+pub(super) const READ: &str = "__read__";
+
+/// Filters that compare or look at everything in a list.
+const WALKING: [&str; 12] = [
+    "dictsort",
+    "groupby",
+    "join",
+    "map",
+    "max",
+    "min",
+    "reject",
+    "rejectattr",
+    "select",
+    "selectattr",
+    "sort",
+    "unique",
+];
+/// Tests that compare with an argument.
+const COMPARING: [&str; 19] = [
+    "!=",
+    "<",
+    "<=",
+    "==",
+    ">",
+    ">=",
+    "eq",
+    "equalto",
+    "ge",
+    "greaterthan",
+    "gt",
+    "in",
+    "le",
+    "lessthan",
+    "lt",
+    "ne",
+    "sameas",
+    "containing",
+    "startingwith",
+];
+/// Methods of lists that compare.
+const SEARCHING: [&str; 2] = ["count", "index"];
+/// Names whose methods are not those of values.
+const OWN_NAMES: [&str; 4] = ["caller", "loop", "self", "super"];
 
 /// Longest template, in bytes. The longest that is published has 20 thousand.
 const LONGEST: usize = 1 << 18;
@@ -23,8 +73,9 @@ const TOKENS: usize = 4096;
 const ELIFS: usize = 1000;
 /// Deepest lists in lists.
 const DEEPEST: usize = 100;
-/// Values of a list that cost one unit of fuel.
+/// Values of a list that cost one unit of fuel, as the bytes of a text do.
 const VALUES: u64 = 4;
+const BYTES: u64 = 64;
 /// Most sums in a row without the filter: lists are lazy in between, and parentheses are nested less.
 const SUMS: usize = 16;
 
@@ -44,8 +95,10 @@ pub(super) fn wrap(source: &str, syntax: &SyntaxConfig) -> Result<String, Error>
         done = at;
         match mark {
             Mark::Open => wrapped.push_str("(("),
-            Mark::Close => wrapped.extend([")|", FILTER, ")"]),
-            Mark::CloseHeld => wrapped.extend([")|", FILTER, "(true))"]),
+            Mark::Close => wrapped.extend([")|", WHOLE, ")"]),
+            Mark::CloseHeld => wrapped.extend([")|", WHOLE, "(true))"]),
+            Mark::CloseWalked => wrapped.extend([")|", WALKED, ")"]),
+            Mark::CloseRead => wrapped.extend([")|", READ, ")"]),
         }
     }
     wrapped.push_str(&source[done..]);
@@ -64,7 +117,7 @@ fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
         match token?.0 {
             Token::VariableStart | Token::BlockStart => tokens = 0,
             Token::Ident("elif") => elifs += 1,
-            Token::Ident(FILTER) => return refuse(format!("{FILTER} is not for templates")),
+            Token::Ident(own @ (WHOLE | WALKED | READ)) => return refuse(format!("{own} is not for templates")),
             _ => {}
         }
         if tokens > TOKENS {
@@ -84,6 +137,10 @@ enum Mark {
     Close,
     /// Closes what a namespace will hold.
     CloseHeld,
+    /// Closes what is walked through.
+    CloseWalked,
+    /// Closes a text that is read, or anything else.
+    CloseRead,
 }
 
 /// Where the filter opens and closes, in bytes.
@@ -152,15 +209,24 @@ impl Places {
     /// A call that has to stay one.
     fn call(&mut self, it: &Call) {
         self.expression(&it.expr);
-        self.arguments(&it.args);
+        if let Expr::GetAttr(method) = &it.expr
+            && !matches!(&method.expr, Expr::Var(object) if OWN_NAMES.contains(&object.id))
+        {
+            let is_search = SEARCHING.contains(&method.name);
+            self.read(&method.expr, if is_search { Mark::CloseWalked } else { Mark::CloseRead });
+            self.arguments(&it.args, Some(Mark::CloseRead));
+        } else {
+            self.arguments(&it.args, None);
+        }
     }
 
-    fn arguments(&mut self, arguments: &[CallArg]) {
+    /// Arguments, and what they are read as.
+    fn arguments(&mut self, arguments: &[CallArg], read: Option<Mark>) {
         for argument in arguments {
-            match argument {
-                CallArg::Pos(it) | CallArg::Kwarg(_, it) | CallArg::PosSplat(it) | CallArg::KwargSplat(it) => {
-                    self.expression(it);
-                }
+            let (CallArg::Pos(it) | CallArg::Kwarg(_, it) | CallArg::PosSplat(it) | CallArg::KwargSplat(it)) = argument;
+            self.expression(it);
+            if let Some(close) = read {
+                self.read(it, close);
             }
         }
     }
@@ -168,7 +234,7 @@ impl Places {
     /// The filters of a block, which have to stay filters.
     fn chain(&mut self, mut filter: &Expr) {
         while let Expr::Filter(it) = filter {
-            self.arguments(&it.args);
+            self.arguments(&it.args, Some(Mark::CloseRead));
             let Some(before) = &it.expr else { return };
             filter = before;
         }
@@ -186,31 +252,49 @@ impl Places {
                 makes_list = true;
                 self.expression(&it.expr);
                 self.expressions([&it.start, &it.stop, &it.step].into_iter().flatten());
+                self.read(&it.expr, Mark::CloseRead);
             }
             Expr::UnaryOp(it) => self.expression(&it.expr),
             Expr::BinOp(it) if matches!(it.op, BinOpKind::Add) => makes_list = self.sum(expression) > 0,
             Expr::BinOp(it) => {
                 makes_list = matches!(it.op, BinOpKind::Mul);
                 self.expressions([&it.left, &it.right].into_iter());
+                if is_comparison(it.op) {
+                    self.read(&it.left, Mark::CloseWalked);
+                    self.read(&it.right, Mark::CloseWalked);
+                }
             }
             Expr::Compare(it) => {
-                self.expression(&it.expr);
-                self.expressions(it.ops.iter().map(|op| &op.expr));
+                for operand in std::iter::once(&it.expr).chain(it.ops.iter().map(|op| &op.expr)) {
+                    self.expression(operand);
+                    self.read(operand, Mark::CloseWalked);
+                }
             }
             Expr::IfExpr(it) => {
                 self.expressions([&it.test_expr, &it.true_expr].into_iter().chain(&it.false_expr));
             }
             Expr::Filter(it) => {
                 makes_list = true;
-                self.expressions(it.expr.iter());
-                self.arguments(&it.args);
+                let close = if WALKING.contains(&it.name) { Mark::CloseWalked } else { Mark::CloseRead };
+                if let Some(input) = &it.expr {
+                    self.expression(input);
+                    self.read(input, close);
+                }
+                self.arguments(&it.args, Some(Mark::CloseRead));
             }
             Expr::Test(it) => {
+                let close = if COMPARING.contains(&it.name) { Mark::CloseWalked } else { Mark::CloseRead };
                 self.expression(&it.expr);
-                self.arguments(&it.args);
+                self.read(&it.expr, close);
+                self.arguments(&it.args, Some(close));
             }
             Expr::GetAttr(it) => self.expression(&it.expr),
-            Expr::GetItem(it) => self.expressions([&it.expr, &it.subscript_expr].into_iter()),
+            Expr::GetItem(it) => {
+                for part in [&it.expr, &it.subscript_expr] {
+                    self.expression(part);
+                    self.read(part, Mark::CloseRead);
+                }
+            }
             Expr::Call(it) => self.call(it),
             Expr::List(it) => {
                 makes_list = true;
@@ -223,6 +307,7 @@ impl Places {
             Expr::Map(it) => {
                 makes_list = true;
                 self.expressions(it.keys.iter().chain(&it.values));
+                it.keys.iter().for_each(|key| self.read(key, Mark::CloseRead));
             }
         }
         if makes_list {
@@ -247,9 +332,22 @@ impl Places {
         0
     }
 
+    /// Puts the filter of what is read around an expression that may be large.
+    fn read(&mut self, expression: &Expr, close: Mark) {
+        if !matches!(expression, Expr::Const(_)) {
+            self.mark(expression, close);
+        }
+    }
+
     fn mark(&mut self, expression: &Expr, close: Mark) {
         self.marks.extend([(begin(expression), Mark::Open), (expression.span().end_offset as usize, close)]);
     }
+}
+
+/// Whether an operator looks at all of its operands and makes nothing of them.
+fn is_comparison(operator: BinOpKind) -> bool {
+    use BinOpKind::{Eq, Gt, Gte, In, Lt, Lte, Ne};
+    matches!(operator, Eq | Ne | Lt | Lte | Gt | Gte | In)
 }
 
 /// Where an expression begins. The parser's spans of filters and of what stands behind an operand begin at the sign. A
@@ -299,13 +397,30 @@ fn copied(state: &State, value: Value) -> Result<Value, Error> {
     Ok(Value::from(items))
 }
 
-/// Counts the values in a value, and pays for them.
-fn measure(state: &State, value: &Value, depth: usize, values: &mut u64) -> Result<(), Error> {
+/// The filter of what is walked through: every value in it is paid for, and every byte of its texts.
+#[allow(clippy::needless_pass_by_value, reason = "a filter gets its value like this")]
+pub(super) fn walked(state: &State, value: Value) -> Result<Value, Error> {
+    measure(state, &value, 0, &mut 0)?;
+    Ok(value)
+}
+
+/// The filter of what is read if it is a text, which is paid for.
+#[allow(clippy::needless_pass_by_value, reason = "a filter gets its value like this")]
+pub(super) fn read(state: &State, value: Value) -> Result<Value, Error> {
+    let bytes = value.as_str().map_or(0, str::len) as u64;
+    if bytes >= BYTES {
+        state.consume_fuel(bytes / BYTES)?;
+    }
+    Ok(value)
+}
+
+/// Counts the values in a value, and pays for them and their texts; `bytes` are those that nothing was paid for yet.
+fn measure(state: &State, value: &Value, depth: usize, bytes: &mut u64) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidOperation, what.to_owned()));
-    *values += 1;
-    if *values == VALUES {
-        *values = 0;
-        state.consume_fuel(1)?;
+    *bytes += BYTES / VALUES + value.as_str().map_or(0, str::len) as u64;
+    if *bytes >= BYTES {
+        state.consume_fuel(*bytes / BYTES)?;
+        *bytes %= BYTES;
     }
     if depth > DEEPEST {
         return refuse("lists are nested too deeply");
@@ -316,10 +431,10 @@ fn measure(state: &State, value: &Value, depth: usize, values: &mut u64) -> Resu
         return if depth == 0 { Ok(()) } else { refuse("a namespace inside a namespace, list or dictionary") };
     }
     match value.kind() {
-        ValueKind::Seq => value.try_iter()?.try_for_each(|item| measure(state, &item, depth + 1, values)),
+        ValueKind::Seq => value.try_iter()?.try_for_each(|item| measure(state, &item, depth + 1, bytes)),
         ValueKind::Map => value.try_iter()?.try_for_each(|key| {
-            measure(state, &key, depth + 1, values)?;
-            measure(state, &value.get_item(&key)?, depth + 1, values)
+            measure(state, &key, depth + 1, bytes)?;
+            measure(state, &value.get_item(&key)?, depth + 1, bytes)
         }),
         _ => Ok(()),
     }
@@ -331,7 +446,10 @@ mod tests {
 
     fn wrapped(source: &str) -> String {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().unwrap();
-        wrap(source, &syntax).unwrap().replace(&format!("|{FILTER}"), "#")
+        let text = wrap(source, &syntax).unwrap();
+        [(WHOLE, "#"), (WALKED, "@"), (READ, "$")]
+            .iter()
+            .fold(text, |text, (name, sign)| text.replace(&format!("|{name}"), sign))
     }
 
     #[test]
@@ -339,29 +457,97 @@ mod tests {
         for (source, expected) in [
             ("{{ a + b }}", "{{ ((a + b)#) }}"),
             ("{{ a + b + c * 2 - d }}", "{{ ((a + b + ((c * 2)#))#) - d }}"),
-            ("{{ x.y['z'][::-1] }}", "{{ ((x.y['z'][::-1])#) }}"),
+            ("{{ x.y['z'][::-1] }}", "{{ ((((((x.y)$)['z'])$)[::-1])#) }}"),
             ("{{- [a, [b]] -}}", "{{- (([a, (([b])#)])#) -}}"),
             ("{% set x = a, b %}", "{% set x = ((a, b)#) %}"),
             ("{% set ns.x = b %}", "{% set ns.x = ((b)#(true)) %}"),
-            ("{{ {'k': [1]}.items() }}", "{{ (({'k': (([1])#)})#).items() }}"),
-            ("{{ -x|abs }}", "{{ ((-x|abs)#) }}"),
-            ("{{ f(a + b, k=[c]) is not none }}", "{{ f(((a + b)#), k=(([c])#)) is not none }}"),
-            ("{% for a, b in c + d if e|f %}{% endfor %}", "{% for a, b in ((c + d)#) if ((e|f)#) %}{% endfor %}"),
-            ("{% filter upper|f(a + b) %}{% endfilter %}", "{% filter upper|f(((a + b)#)) %}{% endfilter %}"),
+            ("{{ {'k': [1]}.items() }}", "{{ (((({'k': (([1])#)})#))$).items() }}"),
+            ("{{ -x|abs }}", "{{ ((((-x)$)|abs)#) }}"),
+            ("{{ f(a + b, k=[c]) is not none }}", "{{ ((f(((a + b)#), k=(([c])#)))$) is not none }}"),
+            ("{% for a, b in c + d if e|f %}{% endfor %}", "{% for a, b in ((c + d)#) if ((((e)$)|f)#) %}{% endfor %}"),
+            ("{% filter upper|f(a + b) %}{% endfilter %}", "{% filter upper|f(((((a + b)#))$)) %}{% endfilter %}"),
             ("{% call f(a + b) %}{% endcall %}", "{% call f(((a + b)#)) %}{% endcall %}"),
             (
                 "{% macro f(a=[1]) %}{{ a * 2 }}{% endmacro %}",
                 "{% macro f(a=(([1])#)) %}{{ ((a * 2)#) }}{% endmacro %}",
             ),
             ("é{{ 'é' + b }}\n{# + #} a + b", "é{{ (('é' + b)#) }}\n{# + #} a + b"),
+            // What is compared, looked up, filtered or called may be a long text.
+            ("{{ a == 'x' and b in c }}", "{{ ((a)@) == 'x' and ((b)@) in ((c)@) }}"),
+            ("{{ a is eq b }}", "{{ ((a)@) is eq ((b)@) }}"),
+            ("{{ a|sort }}", "{{ ((((a)@)|sort)#) }}"),
+            ("{{ a.count(b) ~ a.strip() }}", "{{ ((a)@).count(((b)$)) ~ ((a)$).strip() }}"),
+            ("{{ loop.cycle(a) }}", "{{ loop.cycle(a) }}"),
             // Where parentheses are there already, those that are put in may stand inside them and close outside.
-            ("{{ (a + b)[1:].x }}", "{{ (((((a + b)#))[1:])#).x }}"),
-            ("{{ (a if b else c)|first }}", "{{ (((a if b else c)|first)#) }}"),
+            ("{{ (a + b)[1:].x }}", "{{ (((((((a + b)#))$))[1:])#).x }}"),
+            ("{{ (a if b else c)|first }}", "{{ (((((a if b else c)$))|first)#) }}"),
         ] {
             assert_eq!(wrapped(source), expected);
         }
         let long = wrapped(&format!("{{{{ a{} }}}}", " + a".repeat(40)));
         assert_eq!((long.matches("((").count(), long.matches("a)#)").count()), (3, 3), "{long}");
+    }
+
+    #[test]
+    fn reading_a_long_text_costs_what_it_is_long() {
+        /// Enough for the instructions, and for 20 texts.
+        const LITTLE: u64 = 40_000;
+        let text = |end: &str| Value::from("a".repeat(1 << 17) + end);
+        let of =
+            |key: &str, value: &Value| Value::from(std::collections::BTreeMap::from([(key.to_owned(), value.clone())]));
+        let (s, t) = (text("x"), text("y"));
+        let (l, m) = (Value::from(vec![s.clone(), t.clone()]), Value::from(vec![s.clone(), s.clone()]));
+        let (d, e) = (of("x", &s), of("x", &t));
+        let context = minijinja::context! { s, t, l, m, d, e };
+        let render = |body: &str| {
+            let source = format!("{{% for i in range(1000) %}}{{% set y = {body} %}}{{% endfor %}}");
+            let mut environment = crate::chat::environment(&source).unwrap();
+            environment.set_fuel(Some(LITTLE));
+            environment.get_template(crate::chat::NAME).unwrap().render(&context)
+        };
+        assert_eq!(render("i + 1").unwrap(), "");
+        for body in [
+            "s == t",
+            "s < t",
+            "s in l",
+            "t in s",
+            "l == m",
+            "l < m",
+            "d == e",
+            "s[-1]",
+            "s[5]",
+            "s[:3]",
+            "d[s]",
+            "d.get(s)",
+            "{s: 1}",
+            "d|attr(s)",
+            "s|first",
+            "s|last",
+            "s|length",
+            "s|int(0)",
+            "s|lower",
+            "s|trim",
+            "l|sort",
+            "l|unique",
+            "l|min",
+            "l|select('eq', t)|list",
+            "s is lower",
+            "s is eq t",
+            "t is in l",
+            "s.isdigit()",
+            "s.title()",
+            "s.find('b')",
+            "s.startswith(t)",
+            "l.count(t)",
+            "s ~ t",
+            "s + t",
+            "l|join",
+            "[s, t]",
+            "s.strip()",
+        ] {
+            let error = render(body).expect_err(body);
+            assert_eq!(error.kind(), ErrorKind::OutOfFuel, "{body}: {error}");
+        }
     }
 
     #[test]
@@ -372,6 +558,7 @@ mod tests {
             (format!("{{{{ {}1 }}}}", "not ".repeat(TOKENS)), "more than 4096 words and signs between two braces"),
             (format!("{{% if a %}}{}{{% endif %}}", "{% elif b %}".repeat(1001)), "more than 1000 `elif`"),
             ("{{ a|__whole__ }}".to_owned(), "__whole__ is not for templates"),
+            ("{{ a|__read__ }}".to_owned(), "__read__ is not for templates"),
         ] {
             let message = wrap(&source, &syntax).unwrap_err().to_string();
             assert!(message.contains(problem), "{message}");
