@@ -4,6 +4,7 @@ pub mod decoders;
 pub mod golden;
 pub mod gradients;
 pub mod operators;
+pub mod readers;
 pub mod sequences;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};

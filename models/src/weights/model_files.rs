@@ -67,6 +67,11 @@ impl ModelFiles {
         self.entries.keys().map(String::as_str)
     }
 
+    /// Sizes of the tensor `name`, if it is left.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.entries.get(name).map(|entry| &entry.shape[..])
+    }
+
     /// Whether `name` is left.
     pub fn contains(&self, name: &str) -> bool {
         self.entries.contains_key(name)

@@ -20,4 +20,5 @@ mod model_directories;
 mod models;
 mod modules;
 mod operators;
+mod readers;
 mod stories260k;

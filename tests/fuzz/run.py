@@ -1,0 +1,77 @@
+"""Runs every fuzz target for a while, one after the other, and writes down how many inputs each had.
+
+    cargo install cargo-fuzz
+    python tests/fuzz/run.py 3600                  # an hour each
+    python tests/fuzz/run.py 60 gguf chat_template
+
+Needs a stable toolchain and a C++ compiler. New inputs that reach new code go to `tests/fuzz/work`, inputs that are found guilty to
+`tests/fuzz/artifacts`: mend what they show, and put the input into `corpus/TARGET`, where `cargo test` reads it from then on. The exit
+code is 1 with any finding.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RESULT = HERE.parents[1] / "docs/results/reliability/fuzz.json"
+# An input is guilty when it takes longer, or more memory.
+SECONDS, MEGABYTES = 10, 2048
+
+
+def fuzz(target, seconds):
+    """Runs a target; what is written down of it."""
+    work, found = HERE / "work" / target, HERE / "artifacts" / target
+    work.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(found, ignore_errors=True)
+    found.mkdir(parents=True)
+    command = ["cargo", "fuzz", "run", "--fuzz-dir", HERE, "--sanitizer", "none", target, work, HERE / "corpus" / target, "--",
+               f"-max_total_time={seconds}", f"-timeout={SECONDS}", f"-rss_limit_mb={MEGABYTES}", "-print_final_stats=1", "-max_len=32768"]
+    begun = time.time()
+    done = subprocess.run([str(part) for part in command], cwd=HERE, capture_output=True, text=True, errors="replace")
+    stats = dict(re.findall(r"stat::(\w+):\s+(\d+)", done.stderr))
+    coverage = re.findall(r"cov: (\d+)", done.stderr)
+    guilty = sorted(path.name for path in found.iterdir())
+    if done.returncode and not guilty:
+        sys.exit(f"{target}: {done.stderr[-3000:]}")
+    for name in guilty:
+        print(f"FINDING {target}: {found / name}\n{done.stderr[-1500:]}", flush=True)
+    return {
+        "target": target,
+        "seconds": round(time.time() - begun),
+        "inputs": int(stats.get("number_of_executed_units", 0)),
+        "coverage": int(coverage[-1]) if coverage else 0,
+        "findings": guilty,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", type=int, help="for each target")
+    parser.add_argument("targets", nargs="*", help="all of them when left out")
+    parser.add_argument("--output", type=Path, default=RESULT, help="list to which the result of each target is added")
+    arguments = parser.parse_args()
+    every = sorted(path.stem for path in (HERE / "fuzz_targets").glob("*.rs"))
+    unknown = set(arguments.targets) - set(every)
+    if unknown:
+        parser.error(f"no such targets: {', '.join(sorted(unknown))}; there are {', '.join(every)}")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
+    subprocess.run(["cargo", "fuzz", "build", "--fuzz-dir", HERE, "--sanitizer", "none"], cwd=HERE, check=True)
+    failed = False
+    for target in arguments.targets or every:
+        result = {**fuzz(target, arguments.seconds), "commit": commit}
+        print(json.dumps(result), flush=True)
+        failed |= bool(result["findings"])
+        results = json.loads(arguments.output.read_text()) if arguments.output.exists() else []
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps([*results, result], indent=1) + "\n")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
