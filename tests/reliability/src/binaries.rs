@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a command may take on the small inputs that it gets.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a command may wait for something that does not come. On a busy machine one that computes takes long, too.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// `train` and `bt`.
 pub struct Binaries {
@@ -45,9 +45,19 @@ pub fn run<S: AsRef<OsStr>>(program: &Path, arguments: &[S], folder: &Path) -> R
     Ok(command(program, arguments, folder).output()?)
 }
 
+/// As [`command`], with at most 4 GiB of address space and a minute of processor time where a shell can say so.
+fn limited<S: AsRef<OsStr>>(program: &Path, arguments: &[S], folder: &Path) -> Command {
+    if cfg!(not(unix)) {
+        return command(program, arguments, folder);
+    }
+    let mut limited = command(Path::new("sh"), &["-c", "ulimit -v 4194304; ulimit -t 60; exec \"$0\" \"$@\""], folder);
+    limited.arg(program).args(arguments);
+    limited
+}
+
 /// What is wrong with how a command ended: a signal, a panic, another exit code than 0, 1 and 2, no message, no end.
 pub fn run_and_judge<S: AsRef<OsStr>>(program: &Path, arguments: &[S], folder: &Path) -> Result<(i32, Option<String>)> {
-    let mut command = command(program, arguments, folder);
+    let mut command = limited(program, arguments, folder);
     // Nothing is printed that fills a pipe; errors are read when it has ended.
     let mut child = command.stdout(Stdio::null()).spawn()?;
     if !ends(&mut child)? {

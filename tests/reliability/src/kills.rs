@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The configuration of all runs of the campaign.
-const CONFIG: &str = include_str!("run.toml");
+pub const CONFIG: &str = include_str!("run.toml");
 /// Keys that tell of clocks, memory and the machine, not of what was computed.
 const CLOCKS: [&str; 8] = [
     "seconds",
@@ -82,14 +82,20 @@ pub fn attack(b: &Binaries, whole: &Whole, place: &Path, count: usize, seed: u64
             if !output.status.success() {
                 break;
             }
-            let found = differences(&whole.essence, &essence(&run)?);
-            tally.add("equal to the whole run", (!found.is_empty()).then(|| format!("{found:?}")));
-            let left = leftovers(&run)?;
-            tally.add("nothing left over", (!left.is_empty()).then(|| format!("{left:?}")));
+            judge(whole, &run, tally)?;
             fs::remove_dir_all(&folder)?;
             break;
         }
     }
+    Ok(())
+}
+
+/// Whether a run ended as the whole one, and left nothing behind.
+pub fn judge(whole: &Whole, run: &Path, tally: &mut Tally) -> Result<()> {
+    let found = differences(&whole.essence, &essence(run)?);
+    tally.add("equal to the whole run", (!found.is_empty()).then(|| format!("{found:?}")));
+    let left = leftovers(run)?;
+    tally.add("nothing left over", (!left.is_empty()).then(|| format!("{left:?}")));
     Ok(())
 }
 

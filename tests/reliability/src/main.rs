@@ -1,12 +1,14 @@
 //! The reliability campaign: attacks on the built `train` and `bt` from outside, as a user's bad day would be.
 //!
-//! `cargo test` runs it with its defaults, in which it takes about a minute. The long form is the same with other counts, for
-//! example `cargo run --release -p hankel-reliability -- --kills 2000 --mutations 20000 --forgeries 10000 --races 200`, after
-//! `cargo build --release -p hankel-train -p hankel-tools`. `docs/reliability.md` says what it stands for.
+//! `cargo test` runs it with its defaults, in which it takes about a minute. The long form is the same with other counts;
+//! `docs/reliability.md` has the command and says what it stands for.
 
 mod binaries;
+mod commands;
+mod disks;
 mod forgeries;
 mod kills;
+mod models;
 mod mutations;
 mod outputs;
 mod races;
@@ -14,10 +16,12 @@ mod random;
 mod tally;
 
 use anyhow::Result;
-use binaries::Binaries;
+use binaries::{Binaries, run};
 use clap::Parser;
+use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 use tally::Tally;
 
 /// Attacks the built binaries and counts what goes wrong; exit code 1 with any failure.
@@ -29,6 +33,15 @@ struct Args {
     /// SIGKILLs of a run at random instants, after which it is resumed
     #[arg(long, default_value_t = 50)]
     kills: usize,
+    /// SIGKILLs of the commands that write a file or a folder, after which they are given again
+    #[arg(long, default_value_t = 20)]
+    command_kills: usize,
+    /// Power failures in the middle of a run; needs root
+    #[arg(long, default_value_t = 0)]
+    power_failures: usize,
+    /// Runs on disks that are too small; needs root
+    #[arg(long, default_value_t = 0)]
+    small_disks: usize,
     /// Damaged inputs
     #[arg(long, default_value_t = 500)]
     mutations: usize,
@@ -41,6 +54,9 @@ struct Args {
     /// Of the random choices
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Add the counts to the list in this JSON file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 fn main() -> Result<ExitCode> {
@@ -48,11 +64,26 @@ fn main() -> Result<ExitCode> {
     let binaries = Binaries::find(args.binaries)?;
     let place = tempfile::tempdir()?;
     let whole = kills::whole_run(&binaries, place.path())?;
+    let prepared = place.path().join("models");
+    models::prepare(&binaries, &prepared)?;
     let mut tally = Tally::default();
+    let begun = Instant::now();
     kills::attack(&binaries, &whole, &place.path().join("kills"), args.kills, args.seed, &mut tally)?;
+    let (count, seed) = (args.command_kills, args.seed);
+    commands::attack(&binaries, &whole, &prepared, &place.path().join("commands"), count, seed, &mut tally)?;
+    disks::fail_power(&binaries, &whole, &place.path().join("power"), args.power_failures, seed, &mut tally)?;
+    disks::fill(&binaries, &whole, &place.path().join("disks"), args.small_disks, seed, &mut tally)?;
     outputs::attack(&binaries, &whole, &place.path().join("outputs"), &mut tally)?;
     races::attack(&binaries, &whole, &place.path().join("races"), args.races, &mut tally)?;
     forgeries::attack(&binaries, &whole, &place.path().join("forgeries"), args.forgeries, args.seed, &mut tally)?;
-    mutations::attack(&binaries, &whole, &place.path().join("mutations"), args.mutations, args.seed, &mut tally)?;
+    let damaged = place.path().join("mutations");
+    mutations::attack(&binaries, &whole, &prepared, &damaged, args.mutations, args.seed, &mut tally)?;
+    if let Some(path) = &args.output {
+        let version = run(&binaries.train, &["--version"], place.path())?.stdout;
+        let version = String::from_utf8_lossy(&version).trim().to_owned();
+        let facts =
+            [("binaries", version.into()), ("seed", seed.into()), ("seconds", begun.elapsed().as_secs().into())];
+        tally.save(path, facts.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value)).collect())?;
+    }
     Ok(if tally.report() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

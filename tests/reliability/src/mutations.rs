@@ -1,11 +1,12 @@
 //! Damaged input for every reader: no panic, abort, signal or hang, and nothing written where a command failed.
 
-use crate::binaries::{Binaries, run_and_judge};
+use crate::binaries::{Binaries, run, run_and_judge};
 use crate::kills::{Whole, copy, files};
 use crate::random::Random;
 use crate::tally::Tally;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use flate2::{Compression, write::GzEncoder};
+use serde_json::json;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -105,13 +106,74 @@ const TARGETS: &[Target] = &[
         arguments: &["fit", "--out", ".", "--resume"],
         writes: true,
     },
+    of_models("GGUF", &["model.gguf"], GENERATE_GGUF),
+    of_models("GGUF", &["model.gguf"], &["tokenize", "model.gguf", "--text", "Tom \u{20ac} <s>"]),
+    of_models("GGUF", &["model.gguf"], &["convert", "model.gguf", "-o", "out.gguf", "--type", "f16"]),
+    of_models("GGUF", &["model.gguf"], &["chat", "model.gguf"]),
+    of_models("model", MODEL, &["generate", "--model", "model", "--prompt", "Tom", "--max-tokens", "3"]),
+    of_models("model", MODEL, &["convert", "model", "-o", "out.gguf"]),
+    of_models("model", MODEL, &["quantize", "model", "-o", "out"]),
+    of_models("tokenizer", &["model/tokenizer.json"], &["tokenize", "model", "--text", "Tom \u{20ac} <s>"]),
+    of_models("chat template", &["model/chat_template.jinja", "chats.jsonl"], &["fit", "chats.toml", "--dry-run"]),
+    of_models("chat template", &["model/chat_template.jinja"], &["chat", "model", "--system", "Be brief."]),
+    of_models("records", &["prompts.jsonl", "prompts.toml"], &["fit", "prompts.toml", "--dry-run"]),
+    of_models("records", &["table.csv"], &["fit", "table.toml", "--dry-run"]),
+    of_models("records", &["packed.jsonl.gz"], &["fit", "packed.toml", "--dry-run"]),
+    of_models("prompts", &["prompts.jsonl"], PREDICT),
+    of_models("PEFT", TUNED, &["convert", "tuned/adapters/lora", "--model", "model", "-o", "out.gguf"]),
+    of_models("PEFT", TUNED, &["merge", "tuned/adapters/lora", "--model", "model", "-o", "out"]),
+    of_models("MIDI", &["three.midi", "maestro.csv"], &["fit", "music.toml", "--dry-run"]),
+    Target {
+        name: "system",
+        folder: "systems",
+        files: &["full.npz"],
+        is_bt: true,
+        arguments: &["reduce", "full.npz", "-o", "out.npz", "--order", "2"],
+        writes: false,
+    },
+    Target {
+        name: "system",
+        folder: "systems",
+        files: &["full.safetensors"],
+        is_bt: true,
+        arguments: &["inspect", "full.safetensors"],
+        writes: false,
+    },
+    Target {
+        name: "system and certificate",
+        folder: "systems",
+        files: &["full.npz", "reduced.npz", "reduced.npz.certificate.json"],
+        is_bt: true,
+        arguments: &["verify", "full.npz", "reduced.npz"],
+        writes: false,
+    },
 ];
 
+const GENERATE_GGUF: &[&str] = &["generate", "--model", "model.gguf", "--prompt", "Tom", "--max-tokens", "3"];
+const PREDICT: &[&str] = &["predict", "model", "prompts.jsonl", "-o", "out.jsonl", "--max-tokens", "2"];
+const MODEL: &[&str] = &["model/config.json", "model/model.safetensors"];
+const TUNED: &[&str] = &["tuned/adapters/lora/adapter_config.json", "tuned/adapters/lora/adapter_model.safetensors"];
+
+/// What `train` reads of the models.
+const fn of_models(name: &'static str, files: &'static [&'static str], arguments: &'static [&'static str]) -> Target {
+    Target { name, folder: "models", files, is_bt: false, arguments, writes: false }
+}
+
 /// Damages a file and runs what reads it, `count` times.
-pub fn attack(b: &Binaries, whole: &Whole, place: &Path, count: usize, seed: u64, tally: &mut Tally) -> Result<()> {
+pub fn attack(
+    b: &Binaries,
+    whole: &Whole,
+    models: &Path,
+    place: &Path,
+    count: usize,
+    seed: u64,
+    tally: &mut Tally,
+) -> Result<()> {
     let mut random = Random(seed ^ 2);
     let valid = place.join("valid");
-    prepare(whole, &valid)?;
+    prepare(b, whole, &valid)?;
+    copy(models, &valid.join("models"))?;
+    are_valid(b, &valid, &place.join("cell"), tally)?;
     let cell = place.join("cell");
     for number in 0..count {
         let target = random.choice(TARGETS);
@@ -132,8 +194,27 @@ pub fn attack(b: &Binaries, whole: &Whole, place: &Path, count: usize, seed: u64
     Ok(())
 }
 
-fn prepare(whole: &Whole, valid: &Path) -> Result<()> {
+/// Every command does its work while nothing is damaged: else its errors would mean nothing.
+fn are_valid(b: &Binaries, valid: &Path, cell: &Path, tally: &mut Tally) -> Result<()> {
+    for target in TARGETS {
+        let _ = fs::remove_dir_all(cell);
+        copy(&valid.join(target.folder), cell)?;
+        let (code, problem) = run_and_judge(if target.is_bt { &b.bt } else { &b.train }, target.arguments, cell)?;
+        let refused = (code != 0).then(|| format!("{:?}: exit {code}", target.arguments));
+        tally.add("what is not damaged is read", problem.or(refused));
+    }
+    Ok(())
+}
+
+fn prepare(b: &Binaries, whole: &Whole, valid: &Path) -> Result<()> {
     copy(&whole.run, &valid.join("run"))?;
+    let systems = valid.join("systems");
+    fs::create_dir(&systems)?;
+    fs::write(systems.join("full.safetensors"), system())?;
+    for [from, to, order] in [["full.safetensors", "full.npz", "4"], ["full.npz", "reduced.npz", "2"]] {
+        let output = run(&b.bt, &["reduce", from, "-o", to, "--order", order], &systems)?;
+        ensure!(output.status.success(), "bt reduce {from}: {}", String::from_utf8_lossy(&output.stderr));
+    }
     copy(&whole.run, &valid.join("half"))?;
     fs::remove_file(valid.join("half/result.json"))?;
     let data = valid.join("data");
@@ -146,6 +227,18 @@ fn prepare(whole: &Whole, valid: &Path) -> Result<()> {
                  test_sequences = 0\n[backbone]\nlayers = 1\nd_model = 16\nheads = 2\n[train]\nsteps = 1\nbatch_size = 2\n\
                  [[adapter]]\nkind = \"none\"\n";
     Ok(fs::write(data.join("bytes.toml"), bytes)?)
+}
+
+/// A file of five modes with one input and one output.
+fn system() -> Vec<u8> {
+    let (a, b, c) = ([0.95, 0.7, -0.4, 0.2, 0.1], [1.0, -0.5, 0.25, 2.0, 1.0], [0.5, 1.0, 1.5, -0.25, 1.0]);
+    let entry =
+        |shape: &[usize], first: usize| json!({"dtype": "F64", "shape": shape, "data_offsets": [first, first + 40]});
+    let header = json!({"A": entry(&[5], 0), "B": entry(&[5, 1], 40), "C": entry(&[1, 5], 80)}).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.into_bytes());
+    file.extend([a, b, c].as_flattened().iter().flat_map(|value: &f64| value.to_le_bytes()));
+    file
 }
 
 /// Flips bits, cuts, repeats, overwrites with bytes that often matter, or replaces a number.
