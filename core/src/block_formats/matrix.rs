@@ -97,6 +97,22 @@ impl BlockMatrix {
         }
     }
 
+    /// Decodes runs of `len` elements that begin `step` elements apart, the first at `first`, to places `stride` elements apart: as
+    /// many as there are such rows of `out`, the last of which may end with its run.
+    ///
+    /// # Panics
+    /// When a run goes beyond the end, or its place beyond that of the next.
+    pub fn decode_runs(&self, first: usize, step: usize, len: usize, out: &mut [f32], stride: usize) {
+        assert!(len <= stride, "runs of {len} elements in places of {stride}");
+        let (size, width) = (self.format.block_size(), self.format.block_bytes());
+        if [first, step, len].iter().all(|n| n.is_multiple_of(size)) {
+            return self.format.decode_runs(&self.bytes[first / size * width..], step / size * width, len, out, stride);
+        }
+        for (i, out) in out.chunks_mut(stride).enumerate() {
+            self.decode(first + i * step, &mut out[..len]);
+        }
+    }
+
     /// Calls `f` with runs of decoded elements, in order.
     pub(crate) fn for_runs(&self, mut f: impl FnMut(&[f32])) {
         const RUN: usize = 4 * MAX_BLOCK;

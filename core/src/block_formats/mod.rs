@@ -77,6 +77,13 @@ pub trait BlockFormat: Send + Sync {
     /// When `bytes` and `out` are not of equally many blocks.
     fn decode(&self, bytes: &[u8], out: &mut [f32]);
 
+    /// Decodes runs of `len` elements, whole blocks: they begin `step` bytes apart, and what they become `stride` elements apart. As
+    /// many as there are such rows of `out`, the last of which may end with its run.
+    ///
+    /// # Panics
+    /// When a run does not consist of whole blocks, or the bytes end before it.
+    fn decode_runs(&self, bytes: &[u8], step: usize, len: usize, out: &mut [f32], stride: usize);
+
     /// Encodes whole blocks as ggml does; the values are finite.
     ///
     /// # Errors
@@ -101,7 +108,15 @@ impl<F: Blocks> BlockFormat for F {
     }
 
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        wide::dispatch(Arch::new(), Decode::<F> { bytes, out, format: PhantomData });
+        let whole = bytes.len().is_multiple_of(F::BYTES) && out.len() == bytes.len() / F::BYTES * F::SIZE;
+        assert!(whole, "the blocks are not whole");
+        let (step, len) = (bytes.len(), out.len());
+        wide::dispatch(Arch::new(), Decode::<F> { bytes, step, len, out, stride: len, format: PhantomData });
+    }
+
+    fn decode_runs(&self, bytes: &[u8], step: usize, len: usize, out: &mut [f32], stride: usize) {
+        assert!(len.is_multiple_of(F::SIZE) && len <= stride, "the blocks are not whole");
+        wide::dispatch(Arch::new(), Decode::<F> { bytes, step, len, out, stride, format: PhantomData });
     }
 
     fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
@@ -109,10 +124,13 @@ impl<F: Blocks> BlockFormat for F {
     }
 }
 
-/// Whole blocks to be decoded.
+/// Runs of blocks to be decoded, as [`BlockFormat::decode_runs`] has them.
 struct Decode<'a, F> {
     bytes: &'a [u8],
+    step: usize,
+    len: usize,
     out: &'a mut [f32],
+    stride: usize,
     format: PhantomData<F>,
 }
 
@@ -121,20 +139,21 @@ impl<F: Blocks> WideOp for Decode<'_, F> {
 
     #[inline(always)]
     fn run<W: Wide>(self, wide: W) {
-        let Decode { bytes, out, .. } = self;
-        let whole = bytes.len().is_multiple_of(F::BYTES) && out.len() == bytes.len() / F::BYTES * F::SIZE;
-        assert!(whole, "the blocks are not whole");
-        for (block, out) in bytes.chunks_exact(F::BYTES).zip(out.chunks_exact_mut(F::SIZE)) {
-            let out = out.as_chunks_mut::<WIDTH>().0;
-            F::values(
-                wide,
-                block,
-                #[inline(always)]
-                |i, [a, b]| {
-                    wide.store(a, &mut out[2 * i]);
-                    wide.store(b, &mut out[2 * i + 1]);
-                },
-            );
+        let Decode { bytes, step, len, out, stride, .. } = self;
+        for (i, out) in out.chunks_mut(stride.max(1)).enumerate() {
+            let bytes = &bytes[i * step..][..len / F::SIZE * F::BYTES];
+            for (block, out) in bytes.chunks_exact(F::BYTES).zip(out[..len].chunks_exact_mut(F::SIZE)) {
+                let out = out.as_chunks_mut::<WIDTH>().0;
+                F::values(
+                    wide,
+                    block,
+                    #[inline(always)]
+                    |i, [a, b]| {
+                        wide.store(a, &mut out[2 * i]);
+                        wide.store(b, &mut out[2 * i + 1]);
+                    },
+                );
+            }
         }
     }
 }

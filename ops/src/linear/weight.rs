@@ -40,6 +40,18 @@ impl Operand<'_> {
         self.source.decode(first, out);
     }
 
+    /// Runs of `len` elements that begin `step` apart, the first at `first`, to places `stride` apart.
+    #[inline(always)]
+    fn decode_runs<T: Real>(&self, first: usize, step: usize, len: usize, out: &mut [T], stride: usize) {
+        if let (Source::Blocks(data), DType::F32, Precision::F32) = (self.source, T::ELEMENT, self.precision) {
+            return data.decode_runs(first, step, len, bytemuck::cast_slice_mut(out), stride);
+        }
+        for (i, out) in out.chunks_mut(stride).enumerate() {
+            self.source.prefetch(first + (i + 1) * step, len);
+            self.decode(first + i * step, &mut out[..len]);
+        }
+    }
+
     /// Elements from `first` on.
     #[inline(always)]
     pub(crate) fn decode<T: Real>(&self, first: usize, out: &mut [T]) {
@@ -135,6 +147,16 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Elements that are decoded for the price of one.
+    fn together(&self) -> usize {
+        match self {
+            Source::Blocks(data) => data.format().block_size(),
+            // Whole blocks of the usual sizes, and few calls.
+            Source::Nf4(_) => 256,
+            _ => 1,
+        }
+    }
+
     /// Asks for elements to be brought to the cache.
     #[inline(always)]
     fn prefetch(&self, first: usize, count: usize) {
@@ -193,6 +215,10 @@ fn decode_blocks<T: Real>(data: &BlockMatrix, first: usize, out: &mut [T]) {
 
 #[cfg(target_arch = "x86_64")]
 impl Bf16Source for Source<'_> {
+    fn together(&self) -> usize {
+        self.together()
+    }
+
     #[inline(always)]
     fn prefetch(&self, first: usize, count: usize) {
         self.prefetch(first, count);
@@ -251,6 +277,13 @@ impl<T: Real> RightFactor<T> for Weight<'_, T> {
         }
     }
 
+    fn together(&self) -> usize {
+        match self {
+            Weight::Compact { source, transposed: false, .. } => source.source.together(),
+            _ => 1,
+        }
+    }
+
     fn pack(&self, k: Range<usize>, j: Range<usize>, shape: PanelShape, out: &mut [T]) {
         match self {
             Weight::Same(matrix) => matrix.pack(k, j, shape, out),
@@ -289,15 +322,9 @@ fn pack_rows<T: Real>(
             let steps = run.min(k.end - block);
             for first in (0..width).step_by(SIDE) {
                 let count = SIDE.min(width).min(j.len().saturating_sub(column + first));
-                for (i, row) in decoded.iter_mut().enumerate() {
-                    if i < count {
-                        let from = (j.start + column + first + i) * stride + block;
-                        source.source.prefetch(from + stride, steps);
-                        source.decode(from, &mut row[..steps]);
-                    } else {
-                        row.fill(T::zero());
-                    }
-                }
+                let from = (j.start + column + first) * stride + block;
+                source.decode_runs(from, stride, steps, decoded[..count].as_flattened_mut(), ROW);
+                decoded[count..].as_flattened_mut().fill(T::zero());
                 if width >= SIDE {
                     for p in (0..steps).step_by(SIDE) {
                         transpose(
@@ -331,6 +358,17 @@ fn pack_columns<T: Real>(
     /// Columns decoded at a time: whole blocks of the 4-bit format, and whole panels.
     const COLUMNS: usize = 256;
     let steps = k.len();
+    if let Source::Blocks(data) = source.source
+        && shape.width.is_multiple_of(data.format().block_size())
+        && j.len().is_multiple_of(shape.width)
+    {
+        // A panel has whole blocks, which become its rows.
+        for (panel, out) in out.chunks_exact_mut(steps * shape.width).enumerate() {
+            let from = k.start * stride + j.start + panel * shape.width;
+            source.decode_runs(from, stride, shape.width, out, shape.width);
+        }
+        return;
+    }
     let mut decoded = [T::zero(); COLUMNS];
     for (i, p) in k.enumerate() {
         for first in (0..j.len()).step_by(COLUMNS) {

@@ -8,8 +8,8 @@
 //! those of rounded operands in `f32` by the rounding of the sum and by what is below 1e-38.
 
 use super::micro::Target;
-use super::panels::PanelShape;
-use super::{Accumulate, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD};
+use super::panels::{PanelShape, pack_in_parallel};
+use super::{Accumulate, COLUMNS, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD, k_blocks, of_columns};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd;
 use crate::kernels::transpose::transpose;
@@ -107,6 +107,10 @@ fn round(x: &[f32], out: &mut [u16]) {
 pub trait Bf16Source: Sync {
     /// The bits of the elements from `first` on. Runs inside [`DotProducts::vectorized`] and must be inlined there.
     fn decode(&self, dot: DotProducts, first: usize, out: &mut [u16]);
+    /// Elements that are had together for little more than one.
+    fn together(&self) -> usize {
+        1
+    }
     /// Asks for elements to be brought to the cache, or what lies at their addresses.
     fn prefetch(&self, _first: usize, _count: usize) {}
 }
@@ -129,6 +133,8 @@ pub struct Bf16Factor<'a, S> {
 pub struct Pairs {
     data: Scratch<u32>,
     k: usize,
+    /// Steps of each block of `k` but the last.
+    block: usize,
     n: usize,
 }
 
@@ -143,40 +149,66 @@ impl<S: Bf16Source> super::Factor<f32> for Bf16Factor<'_, S> {
         if self.transposed { self.rows } else { self.cols }
     }
 
-    fn panels(&self, k: Range<usize>, j: Range<usize>) -> Pairs {
-        let blocks = k.len().div_ceil(K_BLOCK);
-        // An odd block, which only the last can be, takes one step more.
-        let steps =
-            blocks.saturating_sub(1) * (K_BLOCK / 2) + (k.len() - blocks.saturating_sub(1) * K_BLOCK).div_ceil(2);
-        let data = Scratch::new(steps * j.len().next_multiple_of(LANES));
-        let mut pairs = Pairs { data, k: k.len(), n: j.len() };
+    fn panels(&self, k: Range<usize>, block: usize, j: Range<usize>) -> Pairs {
+        let packed = j.len().next_multiple_of(LANES);
+        let mut pairs = Pairs { data: Scratch::new(steps_of(k.len(), block) * packed), k: k.len(), block, n: j.len() };
         let mut rest = &mut pairs.data[..];
-        for first in k.clone().step_by(K_BLOCK) {
-            let range = first..k.end.min(first + K_BLOCK);
-            let (block, after) = rest.split_at_mut(range.len().div_ceil(2) * j.len().next_multiple_of(LANES));
+        for range in k_blocks(k, block) {
+            let (block, after) = rest.split_at_mut(range.len().div_ceil(2) * packed);
             rest = after;
-            self.dot.vectorized(
-                #[inline(always)]
-                || {
-                    if self.transposed {
-                        self.pack_rows(range, j.clone(), block);
-                    } else {
-                        self.pack_columns(range, j.clone(), block);
-                    }
-                },
-            );
+            self.pack(range, j.clone(), block);
         }
         pairs
     }
 
-    unsafe fn multiply(alpha: f32, a: Mat<f32>, panels: &Pairs, how: Accumulate<f32>, target: Target<f32>) {
-        assert!(a.cols == panels.k && target.cols == panels.n);
+    fn whole(&self, k: Range<usize>, block: usize) -> Pairs {
+        let n = self.cols();
+        let packed = n.next_multiple_of(LANES);
+        let mut pairs = Pairs { data: Scratch::new(steps_of(k.len(), block) * packed), k: k.len(), block, n };
+        let blocks: Vec<Range<usize>> = k_blocks(k, block).collect();
+        let steps = |block: &Range<usize>| block.len().div_ceil(2);
+        let together = if self.transposed { WIDTH } else { self.source.together().next_multiple_of(WIDTH) };
+        pack_in_parallel(&mut pairs.data, packed, together, &blocks, steps, |i, j, out| {
+            self.pack(blocks[i].clone(), j.start..n.min(j.end), out);
+        });
+        pairs
+    }
+
+    unsafe fn multiply(
+        alpha: f32,
+        a: Mat<f32>,
+        panels: &Pairs,
+        j: Range<usize>,
+        how: Accumulate<f32>,
+        target: Target<f32>,
+    ) {
+        assert!(a.cols == panels.k && target.cols == j.len() && j.end <= panels.n);
+        assert!(j.start.is_multiple_of(COLUMNS) && (j.end.is_multiple_of(COLUMNS) || j.end == panels.n));
         // SAFETY: the instructions are there, or there would be no panels; the rest is the caller's promise.
-        unsafe { multiply(alpha, a, panels, how, target) }
+        unsafe { multiply(alpha, a, panels, j, how, target) }
     }
 }
 
+/// Pairs of `k` steps in blocks of `block`, an even number. An odd block, which only the last can be, takes one more.
+fn steps_of(k: usize, block: usize) -> usize {
+    k_blocks(0..k, block).map(|steps| steps.len().div_ceil(2)).sum()
+}
+
 impl<S: Bf16Source> Bf16Factor<'_, S> {
+    /// Writes panels as [`super::RightFactor::pack`] does, of pairs.
+    fn pack(&self, k: Range<usize>, j: Range<usize>, out: &mut [u32]) {
+        self.dot.vectorized(
+            #[inline(always)]
+            || {
+                if self.transposed {
+                    self.pack_rows(k, j, out);
+                } else {
+                    self.pack_columns(k, j, out);
+                }
+            },
+        );
+    }
+
     /// Rows of the source are columns: 16 of them are decoded and transposed in squares of 16 x 16 pairs.
     #[inline(always)]
     fn pack_rows(&self, k: Range<usize>, j: Range<usize>, out: &mut [u32]) {
@@ -239,33 +271,36 @@ impl<S: Bf16Source> Bf16Factor<'_, S> {
     }
 }
 
-/// As [`super::panels::multiply_into`].
+/// As [`super::Factor::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn multiply(alpha: f32, a: Mat<f32>, panels: &Pairs, how: Accumulate<f32>, target: Target<f32>) {
+unsafe fn multiply(
+    alpha: f32,
+    a: Mat<f32>,
+    panels: &Pairs,
+    j: Range<usize>,
+    how: Accumulate<f32>,
+    target: Target<f32>,
+) {
     /// Rows of a tile.
     const ROWS: usize = 8;
+    let packed = panels.n.next_multiple_of(LANES);
     // A line more than whole pairs, as for the weights.
-    let stride = K_BLOCK.min(a.cols).div_ceil(2).next_multiple_of(LANES) + LANES;
+    let stride = panels.block.min(a.cols).div_ceil(2).next_multiple_of(LANES) + LANES;
     let mut rounded = Scratch::<u32>::new(ROW_BLOCK.min(a.rows) * stride);
     for first_row in (0..a.rows).step_by(ROW_BLOCK) {
         let rows = ROW_BLOCK.min(a.rows - first_row);
-        let mut panel_data = &panels.data[..];
-        let mut k_first = 0;
         // A sum of nothing still writes the output: one pass with empty panels.
-        while k_first < a.cols.max(1) {
-            let k = K_BLOCK.min(a.cols - k_first);
+        for k_first in (0..a.cols.max(1)).step_by(panels.block) {
+            let k = panels.block.min(a.cols - k_first);
             let steps = k.div_ceil(2);
+            let mut panel_data = &panels.data[k_first / 2 * packed + j.start * steps..];
             round_rows(a.row_block(first_row, rows).col_block(k_first, k), &mut rounded, stride);
-            for (column, width) in PANELS.columns(panels.n) {
+            for (column, width) in PANELS.columns(j.len()) {
                 let (panel, rest) = panel_data.split_at(steps * width);
                 panel_data = rest;
                 let panel = panel.as_chunks::<LANES>().0;
-                let cols = width.min(panels.n - column);
-                let how = match how {
-                    _ if k_first > 0 => Accumulate::Add,
-                    Accumulate::Bias(bias) => Accumulate::Bias(&bias[column..column + cols]),
-                    how => how,
-                };
+                let cols = width.min(j.len() - column);
+                let how = of_columns(how, k_first, column..column + cols);
                 let mut i = 0;
                 while i < rows {
                     // SAFETY: the rows are rounded, `stride` apart; the target holds the rows of `a`, as promised.
@@ -284,7 +319,6 @@ unsafe fn multiply(alpha: f32, a: Mat<f32>, panels: &Pairs, how: Accumulate<f32>
                     }
                 }
             }
-            k_first += K_BLOCK;
         }
     }
 }

@@ -4,10 +4,11 @@
 //! of the sum only, not on the rows and columns beside it, so results are the same bits for any number of threads.
 
 use super::micro::Target;
-use super::panels::PanelShape;
-use super::{Accumulate, K_BLOCK, Mat};
+use super::panels::{PanelShape, Panels};
+use super::{Accumulate, Mat};
 use crate::kernels::simd::{Real, has_tiles};
 use hankel_core::DType;
+use std::ops::Range;
 
 /// Whether products of this type are made here.
 pub(super) fn suits<T: Real>() -> bool {
@@ -17,11 +18,18 @@ pub(super) fn suits<T: Real>() -> bool {
 /// Panels wide enough that `matrixmultiply` does not copy the left factor too often.
 pub(super) const SHAPE: PanelShape = PanelShape { width: 64, lanes: 16 };
 
-/// `alpha A B` to the rows of the target, with `B` in panels of [`SHAPE`].
+/// `alpha A B` to the rows of the target, with columns `j` of `B` in panels of [`SHAPE`].
 ///
 /// # Safety
 /// The target is writable (and readable, when added to) for the rows of `a`, and nobody else uses it meanwhile.
-pub(super) unsafe fn multiply<T: Real>(alpha: T, a: Mat<T>, panels: &[T], how: Accumulate<T>, c: Target<T>) {
+pub(super) unsafe fn multiply<T: Real>(
+    alpha: T,
+    a: Mat<T>,
+    panels: &Panels<T>,
+    j: Range<usize>,
+    how: Accumulate<T>,
+    c: Target<T>,
+) {
     if let Accumulate::Bias(bias) = how {
         assert_eq!(bias.len(), c.cols);
         for i in 0..a.rows {
@@ -29,23 +37,18 @@ pub(super) unsafe fn multiply<T: Real>(alpha: T, a: Mat<T>, panels: &[T], how: A
             unsafe { std::ptr::copy_nonoverlapping(bias.as_ptr(), c.data.add(i * c.row_stride), c.cols) }
         }
     }
-    let mut rest = panels;
-    let mut first = 0;
-    // A sum of nothing still writes the output: one pass with empty panels.
-    while first < a.cols.max(1) {
-        let k = K_BLOCK.min(a.cols - first);
-        let beta = if first == 0 && matches!(how, Accumulate::Overwrite) { 0.0 } else { 1.0 };
+    for (steps, mut rest) in panels.blocks(SHAPE.lanes, j.start) {
+        let beta = if steps.start == 0 && matches!(how, Accumulate::Overwrite) { 0.0 } else { 1.0 };
         for (column, width) in SHAPE.columns(c.cols) {
-            let (panel, after) = rest.split_at(k * width);
+            let (panel, after) = rest.split_at(steps.len() * width);
             rest = after;
-            // SAFETY: `Mat` holds its rows and columns, the panel `k` rows of its width; the target holds the rows of `a`, as
-            // promised.
+            // SAFETY: `Mat` holds its rows and columns, the panel as many rows of its width as the block has steps; the target
+            // holds the rows of `a`, as promised.
             unsafe {
                 let to = Target { data: c.data.add(column), cols: width.min(c.cols - column), ..c };
-                gemm(alpha, a.col_block(first, k), panel, width, beta, to);
+                gemm(alpha, a.col_block(steps.start, steps.len()), panel, width, beta, to);
             }
         }
-        first += K_BLOCK;
     }
 }
 

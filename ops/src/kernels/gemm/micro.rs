@@ -143,9 +143,23 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
     let acc = unsafe {
         // A row-major left factor and a packed one get their own loops, with the stride known to the compiler.
         if a.k_stride == 1 {
-            product::<S, T, MR, NV>(simd, Strip { k_stride: 1, ..a }, panel)
+            // Addresses of rows that the compiler does not know to be multiples of each other: it would compute them anew in each step,
+            // on ports that multiply.
+            let rows: [*const T; MR] =
+                std::array::from_fn(|i| std::hint::black_box(a.data.wrapping_add(i * a.row_stride)));
+            product::<S, T, MR, NV>(
+                simd,
+                panel,
+                #[inline(always)]
+                |i, p| *rows[i].add(p),
+            )
         } else {
-            product::<S, T, MR, NV>(simd, Strip { row_stride: 1, ..a }, panel)
+            product::<S, T, MR, NV>(
+                simd,
+                panel,
+                #[inline(always)]
+                |i, p| *a.data.add(p * a.k_stride + i),
+            )
         }
     };
     // The rows below are indexed at run time, so the sums go through memory: once, here. Without this the compiler may write
@@ -183,17 +197,17 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
     }
 }
 
+/// The sums of `left(i, p)` times step `p` of the panel.
 #[inline(always)]
-unsafe fn product<S: Simd, T: Real, const MR: usize, const NV: usize>(
+fn product<S: Simd, T: Real, const MR: usize, const NV: usize>(
     simd: S,
-    a: Strip<T>,
     panel: &[T::Vector<S>],
+    left: impl Fn(usize, usize) -> T,
 ) -> [[T::Vector<S>; NV]; MR] {
     let mut acc = [[T::splat(simd, T::zero()); NV]; MR];
     for (p, b) in panel.as_chunks::<NV>().0.iter().enumerate() {
         for i in 0..MR {
-            // SAFETY: the caller lets `a` be read for MR rows and as many steps as the panel has.
-            let a = T::splat(simd, unsafe { *a.data.add(i * a.row_stride + p * a.k_stride) });
+            let a = T::splat(simd, left(i, p));
             for j in 0..NV {
                 acc[i][j] = T::vmul_add(simd, a, b[j], acc[i][j]);
             }

@@ -32,7 +32,7 @@ pub use panels::PanelShape;
 use panels::{Panels, multiply_into};
 use std::ops::Range;
 
-/// Steps of `k` for which panels are packed: a panel of 32 columns in `f32` fills the first-level cache.
+/// Most steps of `k` for which panels are packed.
 pub const K_BLOCK: usize = 512;
 /// Steps of `k` of one partial sum where the output is small and the sum is long.
 pub const K_CHUNK: usize = 2048;
@@ -42,10 +42,30 @@ const ROW_BLOCK: usize = 64;
 pub(crate) const ROWS_AHEAD: usize = 8;
 /// Multiply-adds worth a task of their own.
 const TASK: usize = 1 << 21;
+/// Multiply-adds worth one where there are few.
+const SMALL_TASK: usize = 1 << 18;
 /// Elements of an output that is not worth cutting into tasks where the sum is long.
 const SMALL_OUTPUT: usize = 1 << 16;
-/// Elements of a right factor that are packed once for all threads.
-const SHARED: usize = 1 << 18;
+/// Elements of a right factor that are packed at once, for all threads.
+const SHARED: usize = 1 << 22;
+/// Columns of which a task has a multiple: whole panels of every kind.
+pub const COLUMNS: usize = 64;
+/// Rows of the largest task, and columns of one that packs them for itself.
+const TASK_ROWS: usize = 1024;
+const TASK_COLS: usize = 256;
+
+/// Steps of each block of a sum of `k`: as even as whole blocks of quantised elements allow, the small or, where they fill a row, the
+/// large ones.
+fn k_block(k: usize) -> usize {
+    let whole = if k.is_multiple_of(256) { 256 } else { 64 };
+    k.div_ceil(k.div_ceil(K_BLOCK).max(1)).max(1).next_multiple_of(whole)
+}
+
+/// The blocks of a part of a sum, each of `block` steps but the last.
+fn k_blocks(k: Range<usize>, block: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = k.end;
+    k.step_by(block).map(move |first| first..end.min(first + block))
+}
 
 /// What becomes of the output's former content.
 #[derive(Clone, Copy)]
@@ -66,17 +86,23 @@ pub trait Factor<T: Real>: Sync {
     fn rows(&self) -> usize;
     /// Columns of the output.
     fn cols(&self) -> usize;
-    /// Packs rows `k` of columns `j`.
-    fn panels(&self, k: Range<usize>, j: Range<usize>) -> Self::Panels;
-    /// Packs all of it, in parallel where that is worth it.
-    fn whole(&self) -> Self::Panels {
-        self.panels(0..self.rows(), 0..self.cols())
-    }
-    /// `alpha A B` to the rows of the target, `B` being what was packed.
+    /// Packs rows `k`, in blocks of `block`, of columns `j`.
+    fn panels(&self, k: Range<usize>, block: usize, j: Range<usize>) -> Self::Panels;
+    /// Packs rows `k`, in blocks of `block`, of all columns, in parallel where that is worth it.
+    fn whole(&self, k: Range<usize>, block: usize) -> Self::Panels;
+    /// `alpha A B` to the rows of the target, `B` being columns `j` of what was packed. They begin at a multiple of [`COLUMNS`] and
+    /// end at one or at the last.
     ///
     /// # Safety
     /// The target is writable (and readable, when added to) for the rows of `a`, and nobody else uses it meanwhile.
-    unsafe fn multiply(alpha: T, a: Mat<T>, panels: &Self::Panels, how: Accumulate<T>, target: Target<T>);
+    unsafe fn multiply(
+        alpha: T,
+        a: Mat<T>,
+        panels: &Self::Panels,
+        j: Range<usize>,
+        how: Accumulate<T>,
+        target: Target<T>,
+    );
 }
 
 impl<T: Real, B: RightFactor<T>> Factor<T> for B {
@@ -90,17 +116,24 @@ impl<T: Real, B: RightFactor<T>> Factor<T> for B {
         RightFactor::cols(self)
     }
 
-    fn panels(&self, k: Range<usize>, j: Range<usize>) -> Panels<T> {
-        Panels::pack(self, k, j)
+    fn panels(&self, k: Range<usize>, block: usize, j: Range<usize>) -> Panels<T> {
+        Panels::pack(self, k, block, j)
     }
 
-    fn whole(&self) -> Panels<T> {
-        Panels::pack_whole(self)
+    fn whole(&self, k: Range<usize>, block: usize) -> Panels<T> {
+        Panels::pack_whole(self, k, block)
     }
 
-    unsafe fn multiply(alpha: T, a: Mat<T>, panels: &Panels<T>, how: Accumulate<T>, target: Target<T>) {
+    unsafe fn multiply(
+        alpha: T,
+        a: Mat<T>,
+        panels: &Panels<T>,
+        j: Range<usize>,
+        how: Accumulate<T>,
+        target: Target<T>,
+    ) {
         // SAFETY: the same promise.
-        unsafe { multiply_into(alpha, a, panels, how, target) }
+        unsafe { multiply_into(alpha, a, panels, j, how, target) }
     }
 }
 
@@ -121,17 +154,14 @@ pub fn gemm<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
     if k >= 2 * K_CHUNK && m * n <= SMALL_OUTPUT {
         return long_sum(alpha, a, b, how, out, out_stride);
     }
-    let task_rows = (TASK / (k * n)).max(1).next_multiple_of(ROW_BLOCK);
-    if k * n <= SHARED {
-        let panels = b.whole();
-        parallel::for_chunks(out, task_rows * out_stride, |i, out| {
-            let first = i * task_rows;
-            let a = a.row_block(first, task_rows.min(m - first));
-            multiply::<T, B>(alpha, a, &panels, n, how, out, out_stride);
-        });
-        return;
+    // Panels that a task packs for itself stay in its cache. They are packed for each block of rows; where there are several, or too
+    // few tasks otherwise, they are packed once for all.
+    let many = m.div_ceil(TASK_ROWS) * n.div_ceil(TASK_COLS) >= 4 * rayon::current_num_threads();
+    if n * K_BLOCK > SHARED || many && m <= TASK_ROWS {
+        apart(alpha, a, b, how, out, out_stride);
+    } else {
+        shared(alpha, a, b, how, out, out_stride, SHARED);
     }
-    wide(alpha, a, b, how, out, out_stride);
 }
 
 /// [`gemm`] on the calling thread.
@@ -150,7 +180,7 @@ pub fn gemm_serial<T: Real, B: Factor<T>>(
     if m == 0 || n == 0 {
         return;
     }
-    let panels = b.panels(0..k, 0..n);
+    let panels = b.panels(0..k, k_block(k), 0..n);
     multiply::<T, B>(alpha, a, &panels, n, how, out, out_stride);
 }
 
@@ -167,7 +197,7 @@ fn multiply<T: Real, B: Factor<T>>(
     assert!(extent(a.rows, cols, out_stride) <= out.len());
     let target = Target { data: out.as_mut_ptr(), row_stride: out_stride, cols };
     // SAFETY: the slice holds all rows of the target, as just checked.
-    unsafe { B::multiply(alpha, a, panels, how, target) }
+    unsafe { B::multiply(alpha, a, panels, 0..cols, how, target) }
 }
 
 fn check<T: Real, B: Factor<T>>(
@@ -193,7 +223,8 @@ fn long_sum<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
     parallel::for_chunks(&mut partial, m * n, |i, out| {
         let range = i * K_CHUNK..k.min((i + 1) * K_CHUNK);
         let a = a.col_block(range.start, range.len());
-        let panels = b.panels(range, 0..n);
+        let block = k_block(range.len());
+        let panels = b.panels(range, block, 0..n);
         multiply::<T, B>(alpha, a, &panels, n, Accumulate::Overwrite, out, n);
     });
     for (i, row) in out.chunks_mut(out_stride).take(m).enumerate() {
@@ -209,42 +240,90 @@ fn long_sum<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
     }
 }
 
-/// A right factor that is too large to be packed at once: each task packs the columns it multiplies with.
-fn wide<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
+/// Panels for all tasks, packed in parallel before they begin: as many rows of the right factor at a time as have `most` elements, and a
+/// block of them at least.
+fn shared<T: Real, B: Factor<T>>(
+    alpha: T,
+    a: Mat<T>,
+    b: &B,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+    most: usize,
+) {
     let (m, k, n) = (a.rows, a.cols, b.cols());
-    // As large as leaves each thread a few: a block of columns is packed for each block of rows, and the other way round. Where
-    // the output is cut changes no bit of it.
-    let tasks = 8 * rayon::current_num_threads();
-    let (mut rows, mut cols) = (1024.min(m.next_multiple_of(ROW_BLOCK)), 256);
-    while m.div_ceil(rows) * n.div_ceil(cols) < tasks && (rows > 4 * ROW_BLOCK || cols > 64) {
-        if rows > 4 * ROW_BLOCK && (rows >= 4 * cols || cols == 64) {
-            rows = (rows / 2).next_multiple_of(ROW_BLOCK);
-        } else {
-            cols /= 2;
-        }
-    }
+    let block = k_block(k);
+    let at_once = (most / n / block).max(1) * block;
+    let (rows, cols) = task_shape(m, k.min(at_once), n);
     let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(cols));
     let target = Shared(out.as_mut_ptr());
-    parallel::for_each(row_blocks * col_blocks, |task| {
-        let (i, j) = (task / col_blocks * rows, task % col_blocks * cols);
-        let (rows, cols) = (rows.min(m - i), cols.min(n - j));
-        let how = match how {
-            Accumulate::Bias(bias) => Accumulate::Bias(&bias[j..j + cols]),
-            how => how,
-        };
-        let target = &target;
-        for first in (0..k.max(1)).step_by(K_BLOCK) {
-            let range = first..k.min(first + K_BLOCK);
-            let how = if first == 0 { how } else { Accumulate::Add };
-            let a = a.row_block(i, rows).col_block(first, range.len());
-            let panels = b.panels(range, j..j + cols);
+    for range in k_blocks(0..k, at_once) {
+        let panels = b.whole(range.clone(), block);
+        let a = a.col_block(range.start, range.len());
+        parallel::for_each(row_blocks * col_blocks, |task| {
+            let (i, j) = (task / col_blocks * rows, task % col_blocks * cols);
+            let columns = j..n.min(j + cols);
+            let how = of_columns(how, range.start, columns.clone());
+            let target = &target;
             // SAFETY: `check` made sure that the output holds m rows of n columns; the tasks' rectangles are disjoint.
             unsafe {
-                let target = Target { data: target.0.add(i * out_stride + j), row_stride: out_stride, cols };
-                B::multiply(alpha, a, &panels, how, target);
+                let data = target.0.add(i * out_stride + j);
+                let target = Target { data, row_stride: out_stride, cols: columns.len() };
+                B::multiply(alpha, a.row_block(i, rows.min(m - i)), &panels, columns, how, target);
+            }
+        });
+    }
+}
+
+/// Each task packs the columns that it multiplies with.
+fn apart<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
+    let (m, k, n) = (a.rows, a.cols, b.cols());
+    let block = k_block(k);
+    let rows = TASK_ROWS.min(m.next_multiple_of(ROW_BLOCK));
+    let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(TASK_COLS));
+    let target = Shared(out.as_mut_ptr());
+    parallel::for_each(row_blocks * col_blocks, |task| {
+        let (i, j) = (task / col_blocks * rows, task % col_blocks * TASK_COLS);
+        let (rows, columns) = (rows.min(m - i), j..n.min(j + TASK_COLS));
+        let target = &target;
+        for range in k_blocks(0..k, block) {
+            let how = of_columns(how, range.start, columns.clone());
+            let a = a.row_block(i, rows).col_block(range.start, range.len());
+            let panels = b.panels(range, block, columns.clone());
+            // SAFETY: `check` made sure that the output holds m rows of n columns; the tasks' rectangles are disjoint.
+            unsafe {
+                let data = target.0.add(i * out_stride + j);
+                let target = Target { data, row_stride: out_stride, cols: columns.len() };
+                B::multiply(alpha, a, &panels, 0..columns.len(), how, target);
             }
         }
     });
+}
+
+/// Rows and columns of a task. Where the output is cut changes no bit of it.
+fn task_shape(m: usize, k: usize, n: usize) -> (usize, usize) {
+    let mut rows = (TASK / (k * n)).clamp(1, m).next_multiple_of(ROW_BLOCK);
+    let mut cols = n.next_multiple_of(COLUMNS);
+    // So that each thread has a few.
+    while m.div_ceil(rows) * n.div_ceil(cols) < 8 * rayon::current_num_threads() && rows * cols * k >= 2 * SMALL_TASK {
+        if rows > ROW_BLOCK && (rows >= cols || cols == COLUMNS) {
+            rows = (rows / 2).next_multiple_of(ROW_BLOCK);
+        } else if cols > COLUMNS {
+            cols = (cols / 2).next_multiple_of(COLUMNS);
+        } else {
+            break;
+        }
+    }
+    (rows, cols)
+}
+
+/// What becomes of columns `j` of the output in a block of the sum that begins at `k`.
+fn of_columns<T>(how: Accumulate<T>, k: usize, j: Range<usize>) -> Accumulate<T> {
+    match how {
+        _ if k > 0 => Accumulate::Add,
+        Accumulate::Bias(bias) => Accumulate::Bias(&bias[j]),
+        how => how,
+    }
 }
 
 /// The output of several tasks that write disjoint rectangles of it.

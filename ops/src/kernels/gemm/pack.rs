@@ -13,6 +13,10 @@ pub trait RightFactor<T>: Sync {
     fn rows(&self) -> usize;
     /// Columns of the output.
     fn cols(&self) -> usize;
+    /// Columns that are had together for little more than one.
+    fn together(&self) -> usize {
+        1
+    }
     /// Writes rows `k` of columns `j` into `out`, one panel after the other, each of them row-major and as wide as `shape` says;
     /// zeros after the last column.
     fn pack(&self, k: Range<usize>, j: Range<usize>, shape: PanelShape, out: &mut [T]);

@@ -3,7 +3,7 @@
 use super::general;
 use super::micro::{Strip, Target, strip, tile_shape};
 use super::pack::pack_left;
-use super::{Accumulate, K_BLOCK, Mat, ROW_BLOCK, RightFactor};
+use super::{Accumulate, COLUMNS, Mat, ROW_BLOCK, RightFactor, k_blocks, of_columns};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{Real, dispatch, prefetch};
 use hankel_core::parallel;
@@ -20,52 +20,71 @@ pub struct Panels<T: Real> {
     /// Whether they are for `matrixmultiply`.
     general: bool,
     k: usize,
+    /// Steps of each block of `k` but the last.
+    block: usize,
     n: usize,
 }
 
 impl<T: Real> Panels<T> {
-    /// Packs rows `k` of columns `j`.
-    pub(super) fn pack(b: &impl RightFactor<T>, k: Range<usize>, j: Range<usize>) -> Self {
-        let n = j.len();
+    fn new(k: usize, block: usize, n: usize) -> (Self, PanelShape) {
         let general = general::suits::<T>();
         let shape = if general { general::SHAPE } else { dispatch(Shape::<T>(PhantomData)) };
-        let packed = n.next_multiple_of(shape.lanes);
-        let mut panels = Panels { data: Scratch::new(k.len() * packed), general, k: k.len(), n };
+        (Panels { data: Scratch::new(k * n.next_multiple_of(shape.lanes)), general, k, block, n }, shape)
+    }
+
+    /// Packs rows `k` of columns `j`.
+    pub(super) fn pack(b: &impl RightFactor<T>, k: Range<usize>, block: usize, j: Range<usize>) -> Self {
+        let (mut panels, shape) = Self::new(k.len(), block, j.len());
+        let packed = j.len().next_multiple_of(shape.lanes);
         let mut rest = &mut panels.data[..];
-        for first in k.clone().step_by(K_BLOCK) {
-            let range = first..k.end.min(first + K_BLOCK);
+        for range in k_blocks(k, block) {
             let (block, after) = rest.split_at_mut(range.len() * packed);
             b.pack(range, j.clone(), shape, block);
             rest = after;
         }
         panels
     }
-}
 
-impl<T: Real> Panels<T> {
-    /// Packs all of a right factor, in parallel over its columns.
-    pub(super) fn pack_whole(b: &impl RightFactor<T>) -> Self {
-        let (k, n) = (b.rows(), b.cols());
-        if general::suits::<T>() {
-            return Self::pack(b, 0..k, 0..n);
-        }
-        let shape = dispatch(Shape::<T>(PhantomData));
-        let packed = n.next_multiple_of(shape.lanes);
-        let mut panels = Panels { data: Scratch::new(k * packed), general: false, k, n };
-        let mut rest = &mut panels.data[..];
-        for first in (0..k).step_by(K_BLOCK) {
-            let range = first..k.min(first + K_BLOCK);
-            let (block, after) = rest.split_at_mut(range.len() * packed);
-            rest = after;
-            // Whole panels, so that they lie where one task would put them.
-            let columns = (parallel::GRAIN / range.len()).max(1).next_multiple_of(shape.width);
-            parallel::for_chunks(block, columns * range.len(), |i, block| {
-                let columns = i * columns..n.min((i + 1) * columns);
-                b.pack(range.clone(), columns, shape, block);
-            });
-        }
+    /// Packs rows `k` of all columns, in parallel.
+    pub(super) fn pack_whole(b: &impl RightFactor<T>, k: Range<usize>, block: usize) -> Self {
+        let n = b.cols();
+        let (mut panels, shape) = Self::new(k.len(), block, n);
+        let steps: Vec<Range<usize>> = k_blocks(k, block).collect();
+        let (packed, together) = (n.next_multiple_of(shape.lanes), b.together().next_multiple_of(shape.width));
+        pack_in_parallel(&mut panels.data, packed, together, &steps, Range::len, |i, j, out| {
+            b.pack(steps[i].clone(), j.start..n.min(j.end), shape, out);
+        });
         panels
     }
+}
+
+/// Calls `pack(i, j, out)` for columns `j` of every block of `k`, whose first panel begins at `out`, in pieces of a multiple of `together`,
+/// which whole panels have; `n` columns are packed.
+pub(super) fn pack_in_parallel<E: Send>(
+    mut data: &mut [E],
+    n: usize,
+    together: usize,
+    blocks: &[Range<usize>],
+    steps: impl Fn(&Range<usize>) -> usize,
+    pack: impl Fn(usize, Range<usize>, &mut [E]) + Sync,
+) {
+    // Whole panels, so that they lie where one task would put them.
+    let cols = blocks.first().map_or(1, |block| parallel::GRAIN / steps(block).max(1)).max(1);
+    let cols = cols.next_multiple_of(together);
+    let mut pieces = Vec::new();
+    for (i, block) in blocks.iter().enumerate() {
+        for first in (0..n).step_by(cols) {
+            let columns = first..n.min(first + cols);
+            let (piece, rest) = data.split_at_mut(columns.len() * steps(block));
+            data = rest;
+            pieces.push((i, columns, piece));
+        }
+    }
+    parallel::for_chunks(&mut pieces, 1, |_, piece| {
+        for (i, columns, out) in piece {
+            pack(*i, columns.clone(), out);
+        }
+    });
 }
 
 /// How wide panels are.
@@ -111,7 +130,7 @@ impl<T: Real> WithSimd for Shape<T> {
     }
 }
 
-/// `alpha A B` to the rows of the target.
+/// As [`super::Factor::multiply`].
 ///
 /// # Safety
 /// The target is writable (and readable, when added to) for the rows of `a`, and nobody else uses it meanwhile.
@@ -119,23 +138,38 @@ pub(super) unsafe fn multiply_into<T: Real>(
     alpha: T,
     a: Mat<T>,
     panels: &Panels<T>,
+    j: Range<usize>,
     how: Accumulate<T>,
     target: Target<T>,
 ) {
-    assert!(a.cols == panels.k && target.cols == panels.n);
+    assert!(a.cols == panels.k && target.cols == j.len() && j.end <= panels.n);
+    assert!(j.start.is_multiple_of(COLUMNS) && (j.end.is_multiple_of(COLUMNS) || j.end == panels.n));
     if panels.general {
         // SAFETY: the same promise.
-        return unsafe { general::multiply(alpha, a, &panels.data, how, target) };
+        return unsafe { general::multiply(alpha, a, panels, j, how, target) };
     }
-    dispatch(Product { alpha, a, panels, how, target });
+    dispatch(Product { alpha, a, panels, j, how, target });
 }
 
 struct Product<'a, T: Real> {
     alpha: T,
     a: Mat<'a, T>,
     panels: &'a Panels<T>,
+    j: Range<usize>,
     how: Accumulate<'a, T>,
     target: Target<T>,
+}
+
+impl<T: Real> Panels<T> {
+    /// Steps of each block of `k`, and its panels from column `j` on. A sum of nothing has one, of no steps.
+    #[inline(always)]
+    pub(super) fn blocks(&self, lanes: usize, j: usize) -> impl Iterator<Item = (Range<usize>, &[T])> {
+        let packed = self.n.next_multiple_of(lanes);
+        (0..self.k.max(1)).step_by(self.block).map(move |first| {
+            let steps = first..self.k.min(first + self.block);
+            (steps.clone(), &self.data[first * packed + j * steps.len()..])
+        })
+    }
 }
 
 impl<T: Real> WithSimd for Product<'_, T> {
@@ -143,42 +177,35 @@ impl<T: Real> WithSimd for Product<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Product { a, target, panels, .. } = self;
+        let Product { a, target, panels, j, .. } = self;
         let (mr, _) = tile_shape::<S>();
         let lanes = T::lanes::<S>();
-        let packed_len = if a.col_stride == 1 { 0 } else { ROW_BLOCK.next_multiple_of(mr) * K_BLOCK.min(a.cols) };
+        let packed_len = if a.col_stride == 1 { 0 } else { ROW_BLOCK.next_multiple_of(mr) * panels.block.min(a.cols) };
         let mut packed = Scratch::<T>::new(packed_len);
         for first_row in (0..a.rows).step_by(ROW_BLOCK) {
             let rows = ROW_BLOCK.min(a.rows - first_row);
-            let mut panel_data = &panels.data[..];
-            let mut k_first = 0;
-            // A sum of nothing still writes the output: one pass with empty panels.
-            while k_first < a.cols.max(1) {
-                let k = K_BLOCK.min(a.cols - k_first);
-                let block = a.row_block(first_row, rows);
+            let block = a.row_block(first_row, rows);
+            for (steps, mut panel_data) in panels.blocks(lanes, j.start) {
+                let k = steps.len();
                 if a.col_stride != 1 {
                     let strips = rows.next_multiple_of(mr);
-                    pack_left(block, k_first..k_first + k, mr, &mut packed[..strips * k]);
+                    pack_left(block, steps.clone(), mr, &mut packed[..strips * k]);
                 }
-                for (column, width) in PanelShape::of::<S, T>().columns(panels.n) {
+                for (column, width) in PanelShape::of::<S, T>().columns(j.len()) {
                     let (panel, rest) = panel_data.split_at(k * width);
                     panel_data = rest;
-                    let cols = width.min(panels.n - column);
-                    let how = match self.how {
-                        _ if k_first > 0 => Accumulate::Add,
-                        Accumulate::Bias(bias) => Accumulate::Bias(&bias[column..column + cols]),
-                        how => how,
-                    };
+                    let cols = width.min(j.len() - column);
+                    let how = of_columns(self.how, steps.start, column..column + cols);
                     for i in (0..rows).step_by(mr) {
                         if column == 0 && a.col_stride == 1 {
                             // The next strip, whose rows are as many short streams.
                             for row in first_row + i + mr..first_row + i + 2 * mr {
-                                prefetch(a.data, row * a.row_stride + k_first, k);
+                                prefetch(a.data, row * a.row_stride + steps.start, k);
                             }
                         }
                         let strip_of_a = if a.col_stride == 1 {
                             // A sum of nothing reads nothing.
-                            let from = if k == 0 { 0 } else { i * a.row_stride + k_first };
+                            let from = if k == 0 { 0 } else { i * a.row_stride + steps.start };
                             let data = block.data[from..].as_ptr();
                             Strip { data, row_stride: a.row_stride, k_stride: 1 }
                         } else {
@@ -193,7 +220,6 @@ impl<T: Real> WithSimd for Product<'_, T> {
                         }
                     }
                 }
-                k_first += K_BLOCK;
             }
         }
     }

@@ -82,6 +82,42 @@ fn every_plan_agrees_with_the_definition() {
     }
 }
 
+/// Products that are cut in every way give the bits of one thread: each element is summed up in the same blocks.
+fn is_the_same_however_cut<T: Real, B: Factor<T>>(a: Mat<T>, b: &B) {
+    let (m, n) = (a.rows(), b.cols());
+    let bias = values::<T>(n, 3);
+    for how in [Accumulate::Overwrite, Accumulate::Add, Accumulate::Bias(&bias)] {
+        let before = values::<T>(m * n, 4);
+        let product = |run: &dyn Fn(&mut [T])| {
+            let mut out = before.clone();
+            run(&mut out);
+            out
+        };
+        let alpha = T::of(0.75);
+        let expected = product(&|out| gemm_serial(alpha, a, b, how, out, n));
+        assert!(product(&|out| apart(alpha, a, b, how, out, n)) == expected);
+        for most in [1, 700 * n, SHARED] {
+            assert!(product(&|out| shared(alpha, a, b, how, out, n, most)) == expected, "{most}");
+        }
+    }
+}
+
+#[test]
+fn how_a_product_is_cut_changes_no_bit() {
+    for (m, k, n) in [(150, 1100, 330), (70, 513, 65), (1, 40, 600)] {
+        for transposed in [false, true] {
+            let (a, b) = (values::<f32>(m * k, 5), values::<f32>(k * n, 6));
+            let right = if transposed { Mat::new(&b, n, k).t() } else { Mat::new(&b, k, n) };
+            is_the_same_however_cut(Mat::new(&a, m, k), &right);
+            is_the_same_however_cut(Mat::new(&a, k, m).t(), &right);
+            let (wide_a, wide_b) = (values::<f64>(m * k, 5), values::<f64>(k * n, 6));
+            is_the_same_however_cut(Mat::new(&wide_a, m, k), &Mat::new(&wide_b, k, n));
+            #[cfg(target_arch = "x86_64")]
+            in_bf16::with(&b, k, n, transposed, |b| is_the_same_however_cut(Mat::new(&a, m, k), b));
+        }
+    }
+}
+
 #[test]
 fn sums_of_nothing() {
     for layout in 0..4 {
