@@ -1,8 +1,8 @@
 //! Attention in tiles, for slices.
 //!
-//! A task takes one head of one sequence. It copies that head's keys and values into the order in which the register
-//! tiles read them, and goes through the scores tile by tile, only where the mask lets through; a tile lives in the
-//! first-level cache. Nothing of size T x T exists. Everything is computed in a fixed order, so the number of threads
+//! Keys and values of each head are copied into the order in which the register tiles read them. A task takes some queries of one head of
+//! one sequence, or in the backward pass some keys, and goes through the scores tile by tile, only where the mask lets through; a tile
+//! lives in the first-level cache. Nothing of size T x T exists. Everything is computed in a fixed order, so the number of threads
 //! changes no bit.
 
 mod backward;
@@ -120,7 +120,7 @@ impl<'a, T> Heads<'a, T> {
     }
 }
 
-/// An output `[batch, tokens, heads, head_dim]` of which each task writes one head.
+/// An output `[batch, tokens, heads, head_dim]` of which each task writes some tokens of one head.
 struct Output<T> {
     data: *mut T,
     tokens: usize,
@@ -128,7 +128,7 @@ struct Output<T> {
     head_dim: usize,
 }
 
-// SAFETY: only `write_head` writes, and its caller promises that tasks write different heads.
+// SAFETY: only `write_head` writes, and its caller promises that tasks write different elements.
 unsafe impl<T: Send> Sync for Output<T> {}
 
 impl<T: Element> Output<T> {
@@ -140,7 +140,7 @@ impl<T: Element> Output<T> {
     /// Copies `rows` to tokens `first..` of head `h` of sequence `b`.
     ///
     /// # Safety
-    /// `b` and `h` are in range, and no other thread writes this head at the same time.
+    /// `b` and `h` are in range, and no other thread writes these tokens of the head at the same time.
     unsafe fn write_head(&self, b: usize, h: usize, first: usize, rows: &[T]) {
         assert!(first + rows.len() / self.head_dim.max(1) <= self.tokens);
         for (t, row) in rows.chunks_exact(self.head_dim.max(1)).enumerate() {

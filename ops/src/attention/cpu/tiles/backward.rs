@@ -49,30 +49,63 @@ pub fn backward<T: Real>(
     let d_q = gradients.q.as_deref_mut().map(|data| output(data, shape.queries, shape.heads));
     let d_k = gradients.k.as_deref_mut().map(|data| output(data, shape.keys, shape.kv_heads));
     let d_v = gradients.v.as_deref_mut().map(|data| output(data, shape.keys, shape.kv_heads));
-    if shape.head_dim == 0 {
+    if shape.batch * shape.heads * shape.keys * shape.head_dim == 0 {
         return;
     }
     trace::operations(|| 5 * shape.operations());
-    if shape.group() == 1 || shape.batch * shape.kv_heads >= GROUPS {
+    let inputs = Inputs { shape, scale, q, k, v, out, lse, d_out };
+    let all = 0..shape.keys;
+    if shape.batch * shape.kv_heads >= TASKS {
         return parallel::for_each(shape.batch * shape.kv_heads, |i| {
             let (b, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
             let heads = kv_head * shape.group()..(kv_head + 1) * shape.group();
+            let (keys, queries) = (dispatch(PackKeys { inputs, b, kv_head }), None);
             let (d_q, d_k, d_v) = (d_q.as_ref(), d_k.as_ref(), d_v.as_ref());
-            dispatch(Group { shape, scale, q, k, v, out, lse, d_out, b, kv_head, heads, to: kv_head, d_q, d_k, d_v });
+            let keys = &keys;
+            dispatch(Task { inputs, b, heads, seen: all.clone(), keys, queries, to: kv_head, d_q, d_k, d_v });
         });
     }
-    // A task for each query head: what they add to the gradients of the keys that they share is summed up afterwards, in order.
-    let len = shape.batch * shape.keys * shape.heads * shape.head_dim;
-    let mut parts = [&d_k, &d_v].map(|d| d.as_ref().map(|_| Scratch::<T>::new(len)));
+    // A task for each head of the queries and each of some pieces of the keys. What heads add to the gradients of keys that they share,
+    // and pieces to those of the queries, is summed up afterwards, in order.
+    let pieces = TASKS.div_ceil(shape.batch * shape.heads).min(shape.keys.div_ceil(PIECE)).max(1);
+    let piece = shape.keys.div_ceil(pieces).next_multiple_of(PIECE);
+    let pieces = shape.keys.div_ceil(piece).max(1);
+    let keys = parallel::collect(shape.batch * shape.kv_heads, |i| {
+        dispatch(PackKeys { inputs, b: i / shape.kv_heads, kv_head: i % shape.kv_heads })
+    });
+    let queries = parallel::collect(shape.batch * shape.heads, |i| {
+        dispatch(PackQueries { inputs, b: i / shape.heads, h: i % shape.heads })
+    });
+    let len = |tokens: usize| shape.batch * tokens * shape.heads * shape.head_dim;
+    let shared = shape.group() > 1;
+    let mut parts = [&d_k, &d_v].map(|d| (shared && d.is_some()).then(|| Scratch::<T>::new(len(shape.keys))));
+    let mut q_parts = (pieces > 1 && d_q.is_some()).then(|| Scratch::<T>::new(pieces * len(shape.queries)));
     let [k_parts, v_parts] = &mut parts;
     let part = |data: &mut Option<Scratch<T>>| data.as_mut().map(|data| output(data, shape.keys, shape.heads));
     let (to_k, to_v) = (part(k_parts), part(v_parts));
-    parallel::for_each(shape.batch * shape.heads, |i| {
-        let (b, h) = (i / shape.heads, i % shape.heads);
-        let kv_head = h / shape.group();
-        let (d_q, d_k, d_v) = (d_q.as_ref(), to_k.as_ref(), to_v.as_ref());
-        dispatch(Group { shape, scale, q, k, v, out, lse, d_out, b, kv_head, heads: h..h + 1, to: h, d_q, d_k, d_v });
+    let to_q: Option<Vec<Output<T>>> = q_parts.as_mut().map(|data| {
+        data.chunks_exact_mut(len(shape.queries)).map(|data| output(data, shape.queries, shape.heads)).collect()
     });
+    parallel::for_each(shape.batch * shape.heads * pieces, |i| {
+        let (head, i) = (i / pieces, i % pieces);
+        // The first keys are seen by the most queries: long and short tasks in turn.
+        let i = if i % 2 == 0 { i / 2 } else { pieces - 1 - i / 2 };
+        let (b, h) = (head / shape.heads, head % shape.heads);
+        let d_q = to_q.as_ref().map_or(d_q.as_ref(), |parts| Some(&parts[i]));
+        let (d_k, d_v) = if shared { (to_k.as_ref(), to_v.as_ref()) } else { (d_k.as_ref(), d_v.as_ref()) };
+        let (keys, queries) = (&keys[b * shape.kv_heads + h / shape.group()], Some(&queries[head]));
+        let seen = (i * piece).min(shape.keys)..((i + 1) * piece).min(shape.keys);
+        dispatch(Task { inputs, b, heads: h..h + 1, seen, keys, queries, to: h, d_q, d_k, d_v });
+    });
+    if let (Some(sums), Some(parts)) = (gradients.q, &q_parts) {
+        let len = sums.len();
+        parallel::for_rows(sums, 1, |first, sums| {
+            sums.copy_from_slice(&parts[first..][..sums.len()]);
+            for part in parts.chunks_exact(len).skip(1) {
+                sums.iter_mut().zip(&part[first..]).for_each(|(sum, &x)| *sum += x);
+            }
+        });
+    }
     let width = shape.group() * shape.head_dim;
     for (sums, parts) in [(gradients.k, &parts[0]), (gradients.v, &parts[1])] {
         let (Some(sums), Some(parts)) = (sums, parts) else { continue };
@@ -86,11 +119,19 @@ pub fn backward<T: Real>(
     }
 }
 
-/// Groups of query heads, of all sequences, that are tasks enough.
-const GROUPS: usize = 32;
+/// Tasks that are enough.
+const TASKS: usize = 32;
+/// Keys of which a piece has a multiple: a number of blocks for every instruction set.
+const PIECE: usize = 192;
 
-/// Query heads that share a head of the keys.
-struct Group<'a, T> {
+/// Rows of a block of queries and of keys: a multiple of the tile's rows, and of its columns.
+#[inline(always)]
+fn block_rows<S: Simd>() -> usize {
+    8 * tile_rows::<S>()
+}
+
+#[derive(Clone, Copy)]
+struct Inputs<'a, T> {
     shape: Shape,
     scale: T,
     q: Heads<'a, T>,
@@ -99,9 +140,17 @@ struct Group<'a, T> {
     out: Heads<'a, T>,
     lse: &'a [T],
     d_out: Heads<'a, T>,
+}
+
+/// Heads of queries that share one of the keys, and some of the keys.
+struct Task<'a, T: Real> {
+    inputs: Inputs<'a, T>,
     b: usize,
-    kv_head: usize,
     heads: Range<usize>,
+    seen: Range<usize>,
+    keys: &'a Keys<T>,
+    /// Of the only head; `None` where they are to be packed here.
+    queries: Option<&'a Queries<T>>,
     /// The head of `d_k` and `d_v` that is written.
     to: usize,
     d_q: Option<&'a Output<T>>,
@@ -109,88 +158,128 @@ struct Group<'a, T> {
     d_v: Option<&'a Output<T>>,
 }
 
-/// A head's rows, transposed as one right factor and by blocks of rows as right factors.
-struct Factors<T: Real> {
+/// Keys and values of a head as right factors: transposed, and keys also by blocks of rows.
+struct Keys<T: Real> {
     transposed: Scratch<T>,
     blocks: Scratch<T>,
+    values: Scratch<T>,
+}
+
+/// Queries, times the scale, and gradients of the output of a head: rows, and by blocks of rows as right factors.
+struct Queries<T: Real> {
+    rows: Scratch<T>,
+    blocks: Scratch<T>,
+    d_out_rows: Scratch<T>,
+    d_out_blocks: Scratch<T>,
+    /// D.
+    correlation: Vec<T>,
 }
 
 #[inline(always)]
-fn pack_blocks<S: Simd, T: Real>(rows: &[T], dim: usize, block: usize, out: &mut [T]) {
-    let cols = packed_cols::<S, T>(dim);
-    for (rows, out) in rows.chunks(block * dim).zip(out.chunks_mut(block * cols)) {
+fn pack_blocks<S: Simd, T: Real>(rows: &[T], dim: usize) -> Scratch<T> {
+    let (cols, block) = (packed_cols::<S, T>(dim), block_rows::<S>());
+    let mut packed = Scratch::new(rows.len() / dim * cols);
+    for (rows, out) in rows.chunks(block * dim).zip(packed.chunks_mut(block * cols)) {
         pack::<S, T>(Mat::new(rows, rows.len() / dim, dim), out);
     }
+    packed
 }
 
-impl<T: Real> Factors<T> {
+struct PackKeys<'a, T> {
+    inputs: Inputs<'a, T>,
+    b: usize,
+    kv_head: usize,
+}
+
+impl<T: Real> WithSimd for PackKeys<'_, T> {
+    type Output = Keys<T>;
+
     #[inline(always)]
-    fn new<S: Simd>(rows: &[T], dim: usize, block: usize) -> Self {
-        let n = rows.len() / dim;
-        let mut transposed = Scratch::new(dim * packed_cols::<S, T>(n));
-        let mut blocks = Scratch::new(n * packed_cols::<S, T>(dim));
-        pack::<S, T>(Mat::new(rows, n, dim).t(), &mut transposed);
-        pack_blocks::<S, T>(rows, dim, block, &mut blocks);
-        Factors { transposed, blocks }
+    fn with_simd<S: Simd>(self, _: S) -> Keys<T> {
+        let PackKeys { inputs: Inputs { shape, k, v, .. }, b, kv_head } = self;
+        let (dim, n) = (shape.head_dim, shape.keys);
+        let mut rows = Scratch::<T>::new(n * dim);
+        let [mut transposed, mut values] = std::array::from_fn(|_| Scratch::new(dim * packed_cols::<S, T>(n)));
+        gather(&k, b, kv_head, dim, 0..n, T::one(), &mut rows);
+        pack::<S, T>(Mat::new(&rows, n, dim).t(), &mut transposed);
+        let blocks = pack_blocks::<S, T>(&rows, dim);
+        gather(&v, b, kv_head, dim, 0..n, T::one(), &mut rows);
+        pack::<S, T>(Mat::new(&rows, n, dim).t(), &mut values);
+        Keys { transposed, blocks, values }
     }
 }
 
-impl<T: Real> WithSimd for Group<'_, T> {
+struct PackQueries<'a, T> {
+    inputs: Inputs<'a, T>,
+    b: usize,
+    h: usize,
+}
+
+impl<T: Real> WithSimd for PackQueries<'_, T> {
+    type Output = Queries<T>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Queries<T> {
+        let PackQueries { inputs: Inputs { shape, scale, q, out, d_out, .. }, b, h } = self;
+        let (dim, n) = (shape.head_dim, shape.queries);
+        let [mut rows, mut d_out_rows] = std::array::from_fn(|_| Scratch::<T>::new(n * dim));
+        gather(&q, b, h, dim, 0..n, scale, &mut rows);
+        gather(&d_out, b, h, dim, 0..n, T::one(), &mut d_out_rows);
+        let mut correlation = vec![T::zero(); n];
+        for (t, (d, row)) in correlation.iter_mut().zip(d_out_rows.chunks_exact(dim)).enumerate() {
+            *d = simd::dot(simd, row, out.row(b, t, h, dim));
+        }
+        let (blocks, d_out_blocks) = (pack_blocks::<S, T>(&rows, dim), pack_blocks::<S, T>(&d_out_rows, dim));
+        Queries { rows, blocks, d_out_rows, d_out_blocks, correlation }
+    }
+}
+
+impl<T: Real> WithSimd for Task<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Group { shape, b, kv_head, .. } = self;
-        let (dim, n_q, n_k) = (shape.head_dim, shape.queries, shape.keys);
-        // Both multiples of the tile's rows, and of its columns.
-        let block = 8 * tile_rows::<S>();
+        let Task { inputs, b, keys, seen, .. } = self;
+        let Inputs { shape, scale, lse, .. } = inputs;
+        let (dim, n_q) = (shape.head_dim, shape.queries);
+        let block = block_rows::<S>();
         let cols = packed_cols::<S, T>(dim);
 
-        let mut rows = Scratch::<T>::new(n_q.max(n_k) * dim);
-        gather(&self.k, b, kv_head, dim, 0..n_k, T::one(), &mut rows);
-        let keys = Factors::new::<S>(&rows[..n_k * dim], dim, block);
-        gather(&self.v, b, kv_head, dim, 0..n_k, T::one(), &mut rows);
-        let values = Factors::new::<S>(&rows[..n_k * dim], dim, block);
-        let mut d_keys = Scratch::<T>::zeros(n_k * dim);
-        let mut d_values = Scratch::<T>::zeros(n_k * dim);
-
-        let mut queries = Scratch::<T>::new(n_q * dim);
+        let mut d_keys = Scratch::<T>::zeros(seen.len() * dim);
+        let mut d_values = Scratch::<T>::zeros(seen.len() * dim);
         let mut d_queries = Scratch::<T>::new(n_q * dim);
-        let mut d_outs = Scratch::<T>::new(n_q * dim);
-        let mut queries_packed = Scratch::<T>::new(n_q * cols);
-        let mut d_outs_packed = Scratch::<T>::new(n_q * cols);
         let mut p = Scratch::<T>::new(block * block);
         let mut ds = Scratch::<T>::new(block * block);
-        let mut correlation = vec![T::zero(); n_q];
 
         for h in self.heads {
-            gather(&self.q, b, h, dim, 0..n_q, self.scale, &mut queries);
-            pack_blocks::<S, T>(&queries, dim, block, &mut queries_packed);
-            gather(&self.d_out, b, h, dim, 0..n_q, T::one(), &mut d_outs);
-            pack_blocks::<S, T>(&d_outs, dim, block, &mut d_outs_packed);
-            for (t, (d, row)) in correlation.iter_mut().zip(d_outs.chunks_exact(dim)).enumerate() {
-                *d = simd::dot(simd, row, self.out.row(b, t, h, dim));
-            }
-            let lse = &self.lse[(b * shape.heads + h) * n_q..][..n_q];
+            let packed;
+            let queries = if let Some(queries) = self.queries {
+                queries
+            } else {
+                packed = PackQueries { inputs, b, h }.with_simd(simd);
+                &packed
+            };
+            let lse = &lse[(b * shape.heads + h) * n_q..][..n_q];
             d_queries.fill(T::zero());
 
-            for first_k in (0..n_k).step_by(block) {
-                let block_k = block.min(n_k - first_k);
+            for first_k in seen.clone().step_by(block) {
+                let block_k = block.min(seen.end - first_k);
                 let viewers = shape.viewers(first_k).start..shape.viewers(first_k + block_k - 1).end;
                 if viewers.is_empty() {
                     continue;
                 }
+                let at_k = (first_k - seen.start) * dim;
                 let mut first_q = viewers.start / block * block;
                 while first_q < viewers.end {
                     let block_q = block.min(n_q - first_q);
-                    let seen = shape.visible(first_q + block_q - 1).end.min(n_k) - first_k;
+                    let seen = shape.visible(first_q + block_q - 1).end.min(shape.keys) - first_k;
                     let seen = seen.next_multiple_of(tile_cols::<S, T>()).min(block_k);
                     let at_q = first_q * dim;
                     let left = |rows| Mat::new(rows, block_q, dim);
                     let right = |data| Packed { data, k: dim, n: seen };
-                    let (q_rows, do_rows) = (&queries[at_q..], &d_outs[at_q..]);
+                    let (q_rows, do_rows) = (&queries.rows[at_q..], &queries.d_out_rows[at_q..]);
                     let k_right = right(&keys.transposed[first_k * dim..]);
-                    let v_right = right(&values.transposed[first_k * dim..]);
+                    let v_right = right(&keys.values[first_k * dim..]);
                     product(simd, T::one(), left(q_rows), k_right, false, &mut p, block, |_, _| 0..dim);
                     product(simd, T::one(), left(do_rows), v_right, false, &mut ds, block, |_, _| 0..dim);
                     let tiles = p.chunks_exact_mut(block).zip(ds.chunks_exact_mut(block));
@@ -199,7 +288,7 @@ impl<T: Real> WithSimd for Group<'_, T> {
                         let visible = shape.visible(first_q + i);
                         if let Some(cap) = shape.cap {
                             let (cap, inverse) = (T::of(cap), T::of(1.0 / cap));
-                            let correlation = correlation[first_q + i];
+                            let correlation = queries.correlation[first_q + i];
                             cap_scores(p, cap);
                             for (p, ds) in p.iter().zip(&mut *ds) {
                                 let ratio = *p * inverse;
@@ -208,7 +297,7 @@ impl<T: Real> WithSimd for Group<'_, T> {
                         }
                         p[..visible.start.saturating_sub(first_k).min(seen)].fill(T::neg_infinity());
                         p[visible.end.saturating_sub(first_k).min(seen)..].fill(T::neg_infinity());
-                        let (lse, correlation) = (lse[first_q + i], correlation[first_q + i]);
+                        let (lse, correlation) = (lse[first_q + i], queries.correlation[first_q + i]);
                         for (p, ds) in p.iter_mut().zip(ds) {
                             *p = (*p - lse).vexp();
                             *ds = *p * (*ds - correlation);
@@ -226,31 +315,31 @@ impl<T: Real> WithSimd for Group<'_, T> {
                     };
                     if self.d_v.is_some() {
                         let left = Mat::strided(&p, block_q, seen, block).t();
-                        let right = Packed { data: &d_outs_packed[first_q * cols..], k: block_q, n: dim };
-                        product(simd, T::one(), left, right, true, &mut d_values[first_k * dim..], dim, of_key);
+                        let right = Packed { data: &queries.d_out_blocks[first_q * cols..], k: block_q, n: dim };
+                        product(simd, T::one(), left, right, true, &mut d_values[at_k..], dim, of_key);
                     }
                     if self.d_k.is_some() {
                         let left = Mat::strided(&ds, block_q, seen, block).t();
-                        let right = Packed { data: &queries_packed[first_q * cols..], k: block_q, n: dim };
-                        product(simd, T::one(), left, right, true, &mut d_keys[first_k * dim..], dim, of_key);
+                        let right = Packed { data: &queries.blocks[first_q * cols..], k: block_q, n: dim };
+                        product(simd, T::one(), left, right, true, &mut d_keys[at_k..], dim, of_key);
                     }
                     if self.d_q.is_some() {
                         let left = Mat::strided(&ds, block_q, block_k, block);
                         let right = Packed { data: &keys.blocks[first_k * cols..], k: block_k, n: dim };
-                        product(simd, self.scale, left, right, true, &mut d_queries[at_q..], dim, of_query);
+                        product(simd, scale, left, right, true, &mut d_queries[at_q..], dim, of_query);
                     }
                     first_q += block;
                 }
             }
             if let Some(d_q) = self.d_q {
-                // SAFETY: each query head belongs to one task.
+                // SAFETY: each head of the queries, or its part for these keys, belongs to one task.
                 unsafe { d_q.write_head(b, h, 0, &d_queries) };
             }
         }
         for (out, rows) in [(self.d_k, &d_keys), (self.d_v, &d_values)] {
             if let Some(out) = out {
-                // SAFETY: each task has a head of its own.
-                unsafe { out.write_head(b, self.to, 0, rows) };
+                // SAFETY: these keys of the head belong to one task.
+                unsafe { out.write_head(b, self.to, seen.start, rows) };
             }
         }
     }

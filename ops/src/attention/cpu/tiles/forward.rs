@@ -21,20 +21,79 @@ pub fn forward<T: Real>(shape: Shape, scale: T, q: Heads<T>, k: Heads<T>, v: Hea
         return;
     }
     trace::operations(|| 2 * shape.operations());
-    parallel::for_chunks(lse, shape.queries, |i, lse| {
-        let (b, h) = (i / shape.heads, i % shape.heads);
-        dispatch(Head { shape, scale, q, k, v, b, h, out: &out, lse });
+    let right: Vec<Right<T>> = parallel::collect(shape.batch * shape.kv_heads, |i| {
+        let (b, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
+        dispatch(Pack { shape, k, v, b, kv_head })
+    });
+    let mut tasks: Vec<(usize, usize, &mut [T])> = lse
+        .chunks_mut(shape.queries)
+        .enumerate()
+        .flat_map(|(head, lse)| lse.chunks_mut(QUERIES).enumerate().map(move |(i, lse)| (head, i * QUERIES, lse)))
+        .collect();
+    parallel::for_chunks(&mut tasks, 1, |_, task| {
+        for (head, first, lse) in task {
+            let (b, h) = (*head / shape.heads, *head % shape.heads);
+            let right = &right[b * shape.kv_heads + h / shape.group()];
+            dispatch(Head { shape, scale, q, right, b, h, first: *first, out: &out, lse });
+        }
     });
 }
 
-struct Head<'a, T> {
+/// Queries of a task, a multiple of those of a block.
+const QUERIES: usize = 192;
+
+/// Rows of a block of queries and of keys.
+#[inline(always)]
+fn blocks<S: Simd>() -> (usize, usize) {
+    (2 * tile_rows::<S>(), 32 * tile_rows::<S>())
+}
+
+/// Keys and values of a head in the order in which the tiles read them: all keys transposed; the values in blocks of keys.
+struct Right<T: Real> {
+    keys: Scratch<T>,
+    values: Scratch<T>,
+}
+
+struct Pack<'a, T> {
     shape: Shape,
-    scale: T,
-    q: Heads<'a, T>,
     k: Heads<'a, T>,
     v: Heads<'a, T>,
     b: usize,
+    kv_head: usize,
+}
+
+impl<T: Real> WithSimd for Pack<'_, T> {
+    type Output = Right<T>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Right<T> {
+        let Pack { shape, k, v, b, kv_head } = self;
+        let (dim, keys) = (shape.head_dim, shape.keys);
+        let (_, block_k) = blocks::<S>();
+        let mut rows = Scratch::<T>::new(keys * dim);
+        let mut keys_packed = Scratch::<T>::new(dim * packed_cols::<S, T>(keys));
+        gather(&k, b, kv_head, dim, 0..keys, T::one(), &mut rows);
+        pack::<S, T>(Mat::new(&rows, keys, dim).t(), &mut keys_packed);
+        let value_cols = packed_cols::<S, T>(dim);
+        let mut values_packed = Scratch::<T>::new(keys * value_cols);
+        gather(&v, b, kv_head, dim, 0..keys, T::one(), &mut rows);
+        for first in (0..keys).step_by(block_k) {
+            let n = block_k.min(keys - first);
+            pack::<S, T>(Mat::new(&rows[first * dim..], n, dim), &mut values_packed[first * value_cols..]);
+        }
+        Right { keys: keys_packed, values: values_packed }
+    }
+}
+
+/// Queries of one head from `first` on, as many as there are places for their sums.
+struct Head<'a, T: Real> {
+    shape: Shape,
+    scale: T,
+    q: Heads<'a, T>,
+    right: &'a Right<T>,
+    b: usize,
     h: usize,
+    first: usize,
     out: &'a Output<T>,
     lse: &'a mut [T],
 }
@@ -44,30 +103,19 @@ impl<T: Real> WithSimd for Head<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Head { shape, b, h, .. } = self;
+        let Head { shape, b, h, first, .. } = self;
         let (dim, keys) = (shape.head_dim, shape.keys);
-        let (block_q, block_k) = (2 * tile_rows::<S>(), 32 * tile_rows::<S>());
-        let kv_head = h / shape.group();
-
-        // All keys transposed; the values in blocks of keys.
-        let mut rows = Scratch::<T>::new(keys * dim);
-        let mut keys_packed = Scratch::<T>::new(dim * packed_cols::<S, T>(keys));
-        gather(&self.k, b, kv_head, dim, 0..keys, T::one(), &mut rows);
-        pack::<S, T>(Mat::new(&rows, keys, dim).t(), &mut keys_packed);
+        let (block_q, block_k) = blocks::<S>();
+        let (keys_packed, values_packed) = (&self.right.keys, &self.right.values);
         let value_cols = packed_cols::<S, T>(dim);
-        let mut values_packed = Scratch::<T>::new(keys * value_cols);
-        gather(&self.v, b, kv_head, dim, 0..keys, T::one(), &mut rows);
-        for first in (0..keys).step_by(block_k) {
-            let n = block_k.min(keys - first);
-            pack::<S, T>(Mat::new(&rows[first * dim..], n, dim), &mut values_packed[first * value_cols..]);
-        }
 
         let mut queries = Scratch::<T>::new(block_q * dim);
         let mut acc = Scratch::<T>::new(block_q * dim);
         let mut scores = Scratch::<T>::new(block_q * block_k);
         let (mut maximum, mut total) = (vec![T::zero(); block_q], vec![T::zero(); block_q]);
-        for first_q in (0..shape.queries).step_by(block_q) {
-            let rows = block_q.min(shape.queries - first_q);
+        let end = first + self.lse.len();
+        for first_q in (first..end).step_by(block_q) {
+            let rows = block_q.min(end - first_q);
             gather(&self.q, b, h, dim, first_q..first_q + rows, self.scale, &mut queries);
             acc.fill(T::zero());
             maximum.fill(T::neg_infinity());
@@ -123,10 +171,10 @@ impl<T: Real> WithSimd for Head<'_, T> {
                     *x *= inverse;
                 }
             }
-            for (i, lse) in self.lse[first_q..first_q + rows].iter_mut().enumerate() {
+            for (i, lse) in self.lse[first_q - first..][..rows].iter_mut().enumerate() {
                 *lse = maximum[i] + total[i].ln();
             }
-            // SAFETY: `forward` makes one task for each head.
+            // SAFETY: `forward` makes one task for these queries of each head.
             unsafe { self.out.write_head(b, h, first_q, &acc[..rows * dim]) };
         }
     }
