@@ -3,6 +3,7 @@
 use super::{Head, NAME, Targets, TokenScores};
 use crate::dispatch::for_float;
 use crate::kernels::elementary::Elementary;
+use crate::kernels::rows::{LANES, sum, total};
 use crate::kernels::simd::{self, dispatch, vectorized};
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use crate::linear::{Weight, product};
@@ -11,8 +12,17 @@ use pulp::{Simd, WithSimd};
 
 /// Logits that exist at once.
 const CHUNK: usize = 1 << 20;
-/// Rows of a chunk at least where the head is compact: decoding it for fewer takes longer than multiplying.
+/// The same where the head is compact and decoded for each chunk, and the rows that a chunk has at least then: decoding for fewer takes
+/// longer than multiplying.
+const COMPACT_CHUNK: usize = 1 << 24;
 const COMPACT_ROWS: usize = 128;
+
+/// Rows of a chunk, of `rows` in all: even ones, as a small last one would cost as much as the others.
+fn chunk_rows(rows: usize, classes: usize, compact: bool) -> usize {
+    let (logits, least) = if compact { (COMPACT_CHUNK, COMPACT_ROWS) } else { (CHUNK, 1) };
+    let most = (logits / classes.max(1)).max(least);
+    rows.div_ceil(rows.div_ceil(most).max(1)).max(1)
+}
 
 /// The loss, and the wanted gradients of hidden states, head and bias.
 pub(super) fn forward(
@@ -138,8 +148,7 @@ fn spread<T: Real>(counted: &[usize], gradient: &[T], rows: usize, width: usize)
 fn for_chunks<T: Real>(x: &[T], head: Head, precision: Precision, mut f: impl FnMut(usize, &mut [T])) -> Result<()> {
     let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
     let rows = x.len() / width.max(1);
-    let least = if head.weight.dtype().is_compact() { COMPACT_ROWS } else { 1 };
-    let chunk = (CHUNK / classes.max(1)).max(least);
+    let chunk = chunk_rows(rows, classes, head.weight.dtype().is_compact());
     let right = Weight::new(head.weight, precision)?.t();
     let mut logits = Buffer::unspecified(chunk.min(rows) * classes);
     for first in (0..rows).step_by(chunk) {
@@ -176,22 +185,30 @@ fn losses<T: Real + Elementary>(first: usize, classes: usize, settings: &Setting
             return 0.0;
         }
         cap_row(row, settings.cap);
-        let (log_sum, sum) = log_sum_exp(row);
-        let goal = row[target];
-        let nll = log_sum - goal.f64();
-        let smoothing = settings.smoothing.f64();
+        let (goal, smoothing) = (row[target], settings.smoothing.f64());
         // A class of no probability makes the mean over all infinite, which counts only where it is asked for.
-        let even = if smoothing > 0.0 { log_sum - sum / classes as f64 } else { 0.0 };
-        let loss = (1.0 - smoothing) * nll + smoothing * even;
-        if settings.gradient {
-            let (log_sum, share) = (T::of(log_sum), settings.smoothing / T::of(classes as f64));
-            vectorized(
-                #[inline(always)]
-                || gradient(row, log_sum, share, weight, settings.cap),
-            );
+        let mean = if smoothing > 0.0 { row_sum(row) / classes as f64 } else { 0.0 };
+        let log_sum = if settings.gradient {
+            let share = settings.smoothing / T::of(classes as f64);
+            let log_sum = match settings.cap {
+                None => softmax(row, weight, share * weight),
+                Some(cap) => {
+                    let log_sum = log_sum_exp(row);
+                    vectorized(
+                        #[inline(always)]
+                        || capped_gradient(row, T::of(log_sum), share, weight, cap),
+                    );
+                    log_sum
+                }
+            };
             row[target] -= (T::one() - settings.smoothing) * weight * slope(goal, settings.cap);
-        }
-        weight.f64() * loss
+            log_sum
+        } else {
+            log_sum_exp(row)
+        };
+        let nll = log_sum - goal.f64();
+        let even = if smoothing > 0.0 { log_sum - mean } else { 0.0 };
+        weight.f64() * ((1.0 - smoothing) * nll + smoothing * even)
     };
     parallel::for_paired_chunks((logits, ROWS * classes), (&mut of_rows, ROWS), |task, logits, losses| {
         for (i, (row, loss)) in logits.chunks_mut(classes).zip(losses).enumerate() {
@@ -201,13 +218,35 @@ fn losses<T: Real + Elementary>(first: usize, classes: usize, settings: &Setting
     of_rows.iter().sum()
 }
 
-/// Replaces logits by `(softmax - share) weight`, times what the cap lets through.
-#[inline(always)]
-fn gradient<T: Elementary>(row: &mut [T], log_sum: T, share: T, weight: T, cap: Option<T>) {
-    match cap {
-        None => row.iter_mut().for_each(|z| *z = ((*z - log_sum).vexp() - share) * weight),
-        Some(_) => row.iter_mut().for_each(|z| *z = ((*z - log_sum).vexp() - share) * weight * slope(*z, cap)),
+/// Replaces logits by `softmax * weight - share`; their `ln sum exp`.
+fn softmax<T: Real + Elementary>(row: &mut [T], weight: T, share: T) -> f64 {
+    struct Softmax<'a, T>(&'a mut [T], T, T);
+    impl<T: Real + Elementary> WithSimd for Softmax<'_, T> {
+        type Output = f64;
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> f64 {
+            let Softmax(row, weight, share) = self;
+            let top = simd::max(simd, row);
+            let mut lanes = [T::zero(); LANES];
+            for z in row.chunks_mut(LANES) {
+                for (sum, z) in lanes.iter_mut().zip(z) {
+                    *z = (*z - top).vexp();
+                    *sum += *z;
+                }
+            }
+            let sum = total(lanes);
+            let factor = weight / sum;
+            row.iter_mut().for_each(|z| *z = *z * factor - share);
+            top.f64() + sum.f64().ln()
+        }
     }
+    dispatch(Softmax(row, weight, share))
+}
+
+/// Replaces capped logits by `(softmax - share) weight`, times what the cap lets through.
+#[inline(always)]
+fn capped_gradient<T: Elementary>(row: &mut [T], log_sum: T, share: T, weight: T, cap: T) {
+    row.iter_mut().for_each(|z| *z = ((*z - log_sum).vexp() - share) * weight * slope(*z, Some(cap)));
 }
 
 /// The derivative of a capped logit, `1 - (z / cap)^2`.
@@ -240,7 +279,7 @@ fn scores<T: Real + Elementary>(tokens: &[u32], classes: usize, cap: Option<T>, 
     let logits = &*logits;
     let score = |i: usize| {
         let (row, target) = (&logits[i * classes..][..classes], tokens[i]);
-        let (log_sum, sum) = log_sum_exp(row);
+        let (log_sum, sum) = (log_sum_exp(row), row_sum(row));
         let best = (0..classes).fold(0, |best, i| if row[i] > row[best] { i } else { best });
         let nll = log_sum - row[target as usize].f64();
         Score { nll, mean_nll: log_sum - sum / classes as f64, predicted: best as u32 }
@@ -248,23 +287,30 @@ fn scores<T: Real + Elementary>(tokens: &[u32], classes: usize, cap: Option<T>, 
     parallel::collect(logits.len() / classes.max(1), score)
 }
 
-/// `ln sum exp z` and `sum z`.
-fn log_sum_exp<T: Real + Elementary>(row: &[T]) -> (f64, f64) {
-    struct Sums<'a, T>(&'a [T]);
-    impl<T: Real + Elementary> WithSimd for Sums<'_, T> {
-        type Output = (f64, f64);
+/// `ln sum exp z`.
+fn log_sum_exp<T: Real + Elementary>(row: &[T]) -> f64 {
+    struct LogSum<'a, T>(&'a [T]);
+    impl<T: Real + Elementary> WithSimd for LogSum<'_, T> {
+        type Output = f64;
         #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) -> (f64, f64) {
+        fn with_simd<S: Simd>(self, simd: S) -> f64 {
             let top = simd::max(simd, self.0);
-            let mut lanes = [T::zero(); 16];
-            for z in self.0.chunks(16) {
+            let mut lanes = [T::zero(); LANES];
+            for z in self.0.chunks(LANES) {
                 for (sum, &z) in lanes.iter_mut().zip(z) {
                     *sum += (z - top).vexp();
                 }
             }
-            let total = lanes.into_iter().fold(T::zero(), |sum, x| sum + x);
-            (top.f64() + total.f64().ln(), simd::sum(simd, self.0).f64())
+            top.f64() + total(lanes).f64().ln()
         }
     }
-    dispatch(Sums(row))
+    dispatch(LogSum(row))
+}
+
+/// `sum z`.
+fn row_sum<T: Real>(row: &[T]) -> f64 {
+    vectorized(
+        #[inline(always)]
+        || sum(row).f64(),
+    )
 }

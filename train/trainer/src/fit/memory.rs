@@ -22,6 +22,7 @@ const PROGRAM: u64 = 16 << 20;
 /// Logits that exist at once in the fused loss, and their rows at least where the head is compact (see
 /// `hankel_ops::cross_entropy`).
 const LOGITS: u64 = 1 << 20;
+const COMPACT_LOGITS: u64 = 1 << 24;
 const COMPACT_ROWS: u64 = 128;
 const GPU_LOGITS: u64 = 1 << 24;
 
@@ -68,7 +69,7 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
     let is_compact = model.backbone.head().tensor().dtype().is_compact();
     let (logits, least) = match (on_gpu, is_compact) {
         (true, _) => (GPU_LOGITS, 1),
-        (false, true) => (LOGITS, COMPACT_ROWS),
+        (false, true) => (COMPACT_LOGITS, COMPACT_ROWS),
         (false, false) => (LOGITS, 1),
     };
     let rows = (logits / vocabulary.max(1)).max(least);
