@@ -33,21 +33,37 @@ pub(super) struct Turns<T> {
 }
 
 /// Angles of a task.
-const ANGLES: usize = 1024;
+const ANGLES: usize = 8192;
+/// Positions whose turns are products of two: of the last multiple of so many before them, and of the rest.
+const FINE: usize = 32;
 
 impl<T: Real> Turns<T> {
-    /// By the angles of `steps` positions from `first` on, times `sign`.
+    /// By the angles of `steps` positions from `first` on, times `sign`. A position has the same turn wherever a sequence begins.
     pub(super) fn new(rotary: &Rotary, first: usize, steps: usize, sign: f64) -> Self {
         let Rotary { frequencies, magnitude } = rotary;
         let half = frequencies.len();
-        let turn = |i: usize| (sign * (first + i / half) as f64 * frequencies[i % half]).sin_cos();
+        let turns = |position: usize| frequencies.iter().map(move |f| (sign * position as f64 * f).sin_cos());
+        let coarse_first = first / FINE;
+        let coarse: Vec<(f64, f64)> =
+            (coarse_first..(first + steps).div_ceil(FINE)).flat_map(|i| turns(i * FINE)).collect();
+        let fine: Vec<(f64, f64)> = (0..FINE.min(first + steps)).flat_map(turns).collect();
         let (mut cos, mut sin) = (vec![T::zero(); steps * half], vec![T::zero(); steps * half]);
-        parallel::for_paired_chunks((&mut cos, ANGLES), (&mut sin, ANGLES), |task, cos, sin| {
-            for (i, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
-                let (s, c) = turn(task * ANGLES + i);
-                (*cos, *sin) = (T::of(magnitude * c), T::of(magnitude * s));
+        let rows = (ANGLES / half.max(1)).max(1);
+        let fill = |task: usize, cos: &mut [T], sin: &mut [T]| {
+            for (i, (cos, sin)) in cos.chunks_exact_mut(half).zip(sin.chunks_exact_mut(half)).enumerate() {
+                let position = first + task * rows + i;
+                let coarse = &coarse[(position / FINE - coarse_first) * half..][..half];
+                let fine = &fine[position % FINE * half..][..half];
+                for (k, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
+                    let ((s, c), (s_fine, c_fine)) = (coarse[k], fine[k]);
+                    *cos = T::of(magnitude * (c * c_fine - s * s_fine));
+                    *sin = T::of(magnitude * (s * c_fine + c * s_fine));
+                }
             }
-        });
+        };
+        if half > 0 {
+            parallel::for_paired_chunks((&mut cos, rows * half), (&mut sin, rows * half), fill);
+        }
         Turns { cos, sin, head_dim: rotary.head_dim(), steps }
     }
 }
@@ -56,18 +72,22 @@ impl<T: Real> Turns<T> {
 fn turn_rows<T: Real>(turns: &Turns<T>, x: &[T], width: usize, y: &mut [T]) {
     let (head_dim, half) = (turns.head_dim, turns.head_dim / 2);
     parallel::for_rows(y, width, |first, piece| {
-        vectorized(|| {
-            for (row, (y, x)) in piece.chunks_mut(width).zip(x[first * width..].chunks(width)).enumerate() {
-                let at = (first + row) % turns.steps * half;
-                let (cos, sin) = (&turns.cos[at..at + half], &turns.sin[at..at + half]);
-                for (y, x) in y.chunks_exact_mut(head_dim).zip(x.chunks_exact(head_dim)) {
-                    let ((y0, y1), (x0, x1)) = (y.split_at_mut(half), x.split_at(half));
-                    for k in 0..half {
-                        y0[k] = x0[k] * cos[k] - x1[k] * sin[k];
-                        y1[k] = x0[k] * sin[k] + x1[k] * cos[k];
+        let x = &x[first * width..];
+        vectorized(
+            #[inline(always)]
+            || {
+                for (row, (y, x)) in piece.chunks_mut(width).zip(x.chunks(width)).enumerate() {
+                    let at = (first + row) % turns.steps * half;
+                    let (cos, sin) = (&turns.cos[at..at + half], &turns.sin[at..at + half]);
+                    for (y, x) in y.chunks_exact_mut(head_dim).zip(x.chunks_exact(head_dim)) {
+                        let ((y0, y1), (x0, x1)) = (y.split_at_mut(half), x.split_at(half));
+                        for k in 0..half {
+                            y0[k] = x0[k] * cos[k] - x1[k] * sin[k];
+                            y1[k] = x0[k] * sin[k] + x1[k] * cos[k];
+                        }
                     }
                 }
-            }
-        });
+            },
+        );
     });
 }

@@ -11,8 +11,18 @@ pub(super) fn forward(gpu: &'static Gpu, gate: &Tensor, up: &Tensor) -> Result<T
     launch(gpu, gate, up, None)
 }
 
-pub(super) fn gate_gradient(gpu: &'static Gpu, gate: &Tensor, up: &Tensor, g: &Tensor) -> Result<Tensor> {
-    launch(gpu, gate, up, Some(g))
+/// As on the CPU.
+#[expect(clippy::needless_pass_by_value, reason = "the CPU writes to its memory")]
+pub(super) fn backward(
+    gpu: &'static Gpu,
+    gate: &Tensor,
+    up: Option<&Tensor>,
+    g: Tensor,
+    of_up: bool,
+) -> Result<[Option<Tensor>; 2]> {
+    let d_gate = up.map(|up| launch(gpu, gate, up, Some(&g))).transpose()?;
+    let d_up = of_up.then(|| launch(gpu, gate, &g, None)).transpose()?;
+    Ok([d_gate, d_up])
 }
 
 fn launch(gpu: &'static Gpu, gate: &Tensor, up: &Tensor, g: Option<&Tensor>) -> Result<Tensor> {

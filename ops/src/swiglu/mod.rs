@@ -24,8 +24,7 @@ pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     let saved_up = autograd::needs_gradient(gate).then(|| up.detach());
     let saved_gate = gate.detach();
     y.from_operator(NAME, &[Some(gate), Some(up)], move |g, wanted| {
-        let d_gate = saved_up.map(|up| on_device!(g, gate_gradient(&saved_gate, &up, &g))).transpose()?;
-        let d_up = wanted[1].then(|| on_device!(g, forward(&saved_gate, &g))).transpose()?;
+        let [d_gate, d_up] = on_device!(g, backward(&saved_gate, saved_up.as_ref(), g, wanted[1]))?;
         Ok(vec![d_gate, d_up])
     })
 }
