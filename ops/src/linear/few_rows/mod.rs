@@ -4,10 +4,13 @@
 //! so that the speed is that of the memory. As rounding would save no time, these products are made in the type of the
 //! rows whatever the precision.
 //!
-//! One row in `f32` is multiplied with elements that never leave the registers ([`one_row`]). Several rows, other types and rows
+//! One row in `f32` is multiplied with elements that never leave the registers ([`one_row`]), or, where processor and format allow it, as
+//! integers, which is as exact ([`integers`]). Several rows, other types and rows
 //! that do not consist of whole blocks take a detour through the first-level cache ([`buffered`]).
 
 mod buffered;
+#[cfg(target_arch = "x86_64")]
+mod integers;
 mod one_row;
 #[cfg(test)]
 mod tests;
@@ -47,8 +50,14 @@ pub(super) fn few_rows<T: Real>(alpha: T, x: Mat<T>, weight: &Weight<T>, how: Ac
     let mut sums = Scratch::<T>::new(outputs * rows);
     let task_rows = (TASK / inputs.max(1)).max(1).next_multiple_of(GROUP);
     let ordered = (rows == 1).then(|| Ordered::new(weight, x.row(0))).flatten();
+    #[cfg(target_arch = "x86_64")]
+    let integers = ordered.as_ref().and_then(Ordered::in_integers);
     parallel::for_chunks(&mut sums, task_rows * rows, |i, sums| {
         let first = i * task_rows;
+        #[cfg(target_arch = "x86_64")]
+        if let Some(x) = &integers {
+            return x.products(first, bytemuck::cast_slice_mut(sums));
+        }
         match &ordered {
             Some(x) => x.products(best(), first, bytemuck::cast_slice_mut(sums)),
             None => buffered::products(x, weight, first, sums),

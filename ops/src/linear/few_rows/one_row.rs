@@ -1,6 +1,8 @@
 //! One row in `f32`: weights are decoded in registers and multiplied there.
 
 use super::GROUP;
+#[cfg(target_arch = "x86_64")]
+use super::integers::Integers;
 use crate::kernels::simd::{Real, prefetch};
 use crate::linear::nf4_decode;
 use crate::linear::weight::{Source, Weight};
@@ -36,6 +38,12 @@ impl<'a> Ordered<'a> {
         };
         let x = if matches!(source, Source::Nf4(_)) { Cow::Owned(even_and_odd(x)) } else { Cow::Borrowed(x) };
         fits.then_some(Ordered { source, x })
+    }
+
+    /// The row in integers, where it can be had so.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn in_integers(&self) -> Option<Integers<'a>> {
+        Integers::new(self.source, &self.x)
     }
 
     /// The inner products of the row with rows `first ..` of the weight.
