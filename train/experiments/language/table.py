@@ -1,0 +1,141 @@
+"""Tables of `entities` and `documents`, by the rule in the `[plan]` of their files.
+
+    train report runs/entities-full --results results -o page.html
+    python table.py results/entities-full.jsonl
+
+For every point of the grid and row: means over seeds of the test split, and the difference from HRM, paired by seed, with its 95 % interval and
+Holm's correction over the differences of the file. A row that does not beat `none`, or still learns, is named. Where a file has several learning
+rates, every row is at that of its least validation loss, averaged over seeds.
+"""
+
+import json
+import math
+import statistics
+import sys
+from collections import defaultdict
+
+PRIMARY = {"jsonl": "exact_match", "quality": "accuracy", "qmsum": "rouge1"}
+BASE = "hrm"
+# Quantile 0.975 of Student's t by degrees of freedom.
+T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365}
+SCALES = {"smoke": 1, "pilot": 1, "full": 3}
+
+
+def load(path):
+    """Rows by point, rate, seed and name; the kind of task of each point."""
+    rows, kinds = defaultdict(lambda: defaultdict(lambda: defaultdict(dict))), {}
+    scale = None
+    with open(path) as lines:
+        for cell in map(json.loads, lines):
+            axes = dict(cell["axes"])
+            seed, rate, scale = axes.pop("seed"), axes.pop("lr", ""), cell.get("scale")
+            point = ", ".join(f"{axis} {value}" for axis, value in axes.items())
+            for row in (cell.get("result") or {"rows": []})["rows"]:
+                rows[point][row["name"]][rate][seed] = row
+            if cell.get("result"):
+                kinds[point] = cell["result"]["task"]["kind"]
+    return rows, kinds, scale
+
+
+def at_its_own(rates):
+    """The seeds of a row at the rate of its least validation loss."""
+    loss = {rate: [row["validation"]["metrics"]["loss"] for row in seeds.values()] for rate, seeds in rates.items()}
+    most = max(map(len, loss.values()))
+    best = min((rate for rate in loss if len(loss[rate]) == most), key=lambda rate: statistics.fmean(loss[rate]))
+    return best, rates[best]
+
+
+def figure(row, metric):
+    split = row.get("test") or row["validation"]
+    return split["metrics"].get(metric, row["validation"]["metrics"].get(metric))
+
+
+def still_learning(row, none):
+    """Whether the line through the last fifth of the curve, continued for as long, falls by 2 % of the gain over `none`."""
+    training = row.get("training") or {}
+    steps = training.get("steps", 0)
+    last = [point for point in training.get("curve", []) if point[0] >= 0.8 * steps]
+    if steps == 0:
+        return False
+    if len(last) < 2:
+        return None
+    x, y = zip(*last)
+    slope = statistics.linear_regression(x, y).slope
+    gain = none["validation"]["metrics"]["loss"] - row["validation"]["metrics"]["loss"]
+    return -slope * 0.2 * steps >= 0.02 * gain
+
+
+def student(difference):
+    """Two-sided p of Student's t, by the incomplete beta function's closed forms for few degrees of freedom."""
+    n = len(difference)
+    if n < 2:
+        return None
+    sd = statistics.stdev(difference)
+    if sd == 0:
+        return 0.0 if difference[0] else 1.0
+    t, f = abs(statistics.fmean(difference)) / (sd / math.sqrt(n)), n - 1
+    theta = math.atan(t / math.sqrt(f))
+    if f % 2:
+        term, total = math.cos(theta), 0.0
+        for k in range(1, f, 2):
+            total += term
+            term *= math.cos(theta) ** 2 * (k + 1) / (k + 2)
+        inside = 2 / math.pi * (theta + math.sin(theta) * total)
+    else:
+        term, total = 1.0, 0.0
+        for k in range(0, f, 2):
+            total += term
+            term *= math.cos(theta) ** 2 * (k + 1) / (k + 2)
+        inside = math.sin(theta) * total
+    return 1.0 - inside
+
+
+def holm(p):
+    order, corrected, largest = sorted(range(len(p)), key=p.__getitem__), [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[i]))
+        corrected[i] = largest
+    return corrected
+
+
+def main():
+    rows, kinds, scale = load(sys.argv[1])
+    lines, tests = [], []
+    for point, names in rows.items():
+        metric = PRIMARY[kinds[point]]
+        chosen = {name: at_its_own(rates) for name, rates in names.items()}
+        none, base = chosen["none"][1], chosen[BASE][1]
+        for name, (rate, seeds) in chosen.items():
+            values = {seed: figure(row, metric) for seed, row in seeds.items()}
+            mean = statistics.fmean(values.values())
+            loss = statistics.fmean(figure(row, "loss") for row in seeds.values())
+            forgotten = [figure(row, "forgetting") for row in seeds.values()]
+            forgotten = statistics.fmean(f for f in forgotten if f is not None) if any(f is not None for f in forgotten) else math.nan
+            notes = []
+            if name != "none":
+                gains = [figure(row, metric) - figure(none[seed], metric) for seed, row in seeds.items() if seed in none]
+                if statistics.fmean(gains) <= 0:
+                    notes.append("no better than none")
+                learning = [still_learning(row, none[seed]) for seed, row in seeds.items() if seed in none]
+                notes += ["still learning"] if True in learning else ["no curve"] if None in learning else []
+            difference = [value - figure(base[seed], metric) for seed, value in values.items() if seed in base]
+            shown = ""
+            if name != BASE and len(difference) > 1:
+                half = T[len(difference) - 1] * statistics.stdev(difference) / math.sqrt(len(difference))
+                middle = statistics.fmean(difference)
+                shown = f"{middle:+.3f} ({middle - half:+.3f} to {middle + half:+.3f})"
+                tests.append((len(lines), student(difference)))
+            count = next(iter(seeds.values()))["parameters"]["adapter"]
+            complete = "" if len(seeds) == SCALES.get(scale, 3) else f"{len(seeds)} seeds only"
+            notes += [complete] if complete else []
+            lines.append([point, name, f"{count:,}", rate, f"{mean:.3f}", f"{loss:.3f}", f"{forgotten:+.3f}", shown, "", "; ".join(notes)])
+    for (line, _), corrected in zip(tests, holm([p for _, p in tests])):
+        lines[line][8] = f"{corrected:.3f}"
+    print("| | row | parameters | rate | score | loss | forgetting | less hrm | Holm | |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for line in lines:
+        print("| " + " | ".join(line) + " |")
+
+
+if __name__ == "__main__":
+    main()
