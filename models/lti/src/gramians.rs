@@ -132,6 +132,25 @@ impl GramianFactors {
         Ok(Self::without_equation(lc, lo, sensitivity))
     }
 
+    /// The controllability Gramian `lc lc^T` of recorded states, `lc` [d, k], with the observability Gramian over an infinite horizon.
+    ///
+    /// A truncation by them is stable, whatever was recorded: in coordinates in which `Wo = I` it is an orthogonal projection, and A
+    /// lengthens no vector there. On white input both are the analytic ones; no error bound is known otherwise.
+    ///
+    /// # Errors
+    /// Those of [`GramianFactors::analytic`], and a factor that is not of d rows.
+    pub fn recorded(system: &LinearSystem, lc: Mat<f64>) -> Result<Self> {
+        if lc.nrows() != system.states() {
+            return Err(LtiError::Shape {
+                what: "the factor of recorded states".into(),
+                expected: (system.states(), lc.ncols()),
+                got: (lc.nrows(), lc.ncols()),
+            });
+        }
+        let Self { lo, sensitivity, .. } = Self::analytic(system)?;
+        Ok(Self::without_equation(lc, lo, sensitivity))
+    }
+
     /// Factors that do not come from a Lyapunov equation of the system (empirical or time-limited Gramians).
     pub fn without_equation(lc: Mat<f64>, lo: Mat<f64>, sensitivity: f64) -> Self {
         Self { lc, lo, residual_c: None, residual_o: None, sensitivity, clamped_poles: 0 }

@@ -54,6 +54,30 @@ impl LayerAnalysis {
         if self.gate == 0.0 { 0 } else { self.spectrum.rank() }
     }
 
+    /// How much the direction of the state that B drives most has to do with the state of the largest Hankel singular value: the square of
+    /// the cosine between the first left singular vector of B and that state, in the coordinates of the system. 1 where truncation by the
+    /// singular vectors of B would keep the same state first, `1/d` on average for a direction that knows nothing of it.
+    ///
+    /// # Errors
+    /// A decomposition that does not converge; `None` for a system of which nothing can be told.
+    pub fn input_alignment(&self) -> Result<Option<f64>> {
+        if self.spectrum.rank() == 0 {
+            return Ok(None);
+        }
+        let of_layer = |reason| ReduceError::Layer { label: self.label.clone(), reason };
+        let (_, state) = self.spectrum.directions(1);
+        let decomposed = self.system.b().thin_svd();
+        let decomposed =
+            decomposed.map_err(|_| of_layer(LtiError::NoConvergence("the singular value decomposition")))?;
+        let driven = decomposed.U();
+        let (mut product, mut size) = (0.0, 0.0);
+        for i in 0..self.system.states() {
+            product += driven[(i, 0)] * state[(i, 0)];
+            size += state[(i, 0)] * state[(i, 0)];
+        }
+        Ok(Some(product * product / size).filter(|share: &f64| share.is_finite()))
+    }
+
     /// The values that orders are chosen by: those of the weighted Gramians, if the reduction is based on them.
     fn deciding(&self) -> &HankelSpectrum {
         let weighted = self.weighting.as_ref().and_then(|weighting| weighting.gramians.as_ref());
@@ -179,5 +203,29 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
                     .map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hankel_lti::StateMatrix;
+
+    fn alignment(poles: Vec<f64>, b: &[f64], c: &[f64]) -> f64 {
+        let d = poles.len();
+        let (b, c) = (Mat::from_fn(d, d, |i, j| if i == j { b[i] } else { 0.0 }), Mat::from_fn(1, d, |_, j| c[j]));
+        let system = LinearSystem::new(StateMatrix::Diagonal(poles), b, c, None).unwrap();
+        LayerAnalysis::new("layer 0", system, 1.0).unwrap().input_alignment().unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_state_that_is_driven_most_need_not_be_the_dominant_one() {
+        // State 0 is driven three times as much; the output reads one of them.
+        assert!(alignment(vec![0.5, 0.4], &[3.0, 1.0], &[1.0, 1e-9]) > 1.0 - 1e-6);
+        assert!(alignment(vec![0.5, 0.4], &[3.0, 1.0], &[1e-9, 1.0]) < 1e-6);
+        // In between: the dominant state lies between both.
+        let between = alignment(vec![0.5, 0.5], &[3.0, 1.0], &[1.0, 1.0]);
+        // Equal poles: Wc = diag(9, 1) / 0.75, the read direction (1, 1), so that the state is Wc (1, 1) = (9, 1).
+        assert!((between - 81.0 / 82.0).abs() < 1e-9, "{between}");
     }
 }

@@ -48,6 +48,10 @@ pub(crate) trait AnyKind: Send + Sync {
     fn check(&self, settings: &Table, context: &Context<'_>) -> std::result::Result<(), SettingsError>;
     /// Keys of complete settings that a resolved configuration leaves out unless they were given.
     fn open(&self, settings: &Table, context: &Context<'_>) -> &'static [&'static str];
+    /// Settings of the larger adapter that it begins as a truncation of, if it does.
+    fn begins_from(&self, _settings: &Table) -> Option<Table> {
+        None
+    }
     /// Sizes are multiples of this.
     fn size_step(&self, settings: &Table) -> usize;
     /// Settings with the size changed.

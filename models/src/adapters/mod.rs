@@ -37,7 +37,7 @@ pub use delta::Delta;
 pub use dora::Dora;
 pub use hankel_shared::HankelShared;
 pub use householder::Householder;
-pub use hrm::{Deviation, Dynamics, Exactness, Hrm, HrmConfig, RateInit};
+pub use hrm::{Deviation, Dynamics, EmpiricalStart, Exactness, Hrm, HrmConfig, HrmInit, RateInit};
 pub use ia3::{Ia3, Ia3Config};
 pub use kind::{Context, Kind, Sites};
 pub use linear::merge::{MergeReport, Merged};

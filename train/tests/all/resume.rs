@@ -91,6 +91,42 @@ fn runs_in_doubles_end_with_the_same_bits() {
     same(&place.path("whole"), &place.path("run"));
 }
 
+/// What data gave is found again: the frozen backbone and the sequences are what they were.
+#[cfg(unix)]
+#[test]
+fn a_start_from_data_survives_a_kill() {
+    let start = "init = \"empirical-bt\"\ninit_states = 9\ntruncate = { order = 2 }\n";
+    let configuration =
+        TINY.replace("steps = 12", "steps = 40\ncheckpoint_every = 5").replace("truncate = { order = 2 }\n", start);
+    let place = Place::new();
+    let whole = place.fit(&configuration, "whole", &[]);
+    let told =
+        "hrm: begins as the balanced truncation of adapters of 9 9 states to 4 4, by Gramians of 64 training sequences";
+    assert!(whole.stderr.contains(told), "{}", whole.stderr);
+    let arguments = ["fit", "config.toml", "--out", "run"];
+    assert_eq!(stop_at(&place, &arguments, "run", "hrm-step-000020", "-KILL").code, None, "killed");
+    let last = place.run(&["fit", "--out", "run", "--resume"]);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    for file in ["adapters/hrm", "adapters/hrm-order-2"] {
+        let file = format!("{file}/adapter_model.safetensors");
+        let read = |run: &str| fs::read(place.path(run).join(&file)).unwrap();
+        assert!(read("whole") == read("run"), "{file}");
+    }
+    let result: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(place.path("run/result.json")).unwrap()).unwrap();
+    assert!(result["rows"][0]["settings"].as_str().unwrap().contains("empirical-bt of 9 states"), "{result}");
+    assert!(result["rows"][0]["layers"][1]["input_alignment"].as_f64().is_some_and(|share| share <= 1.0));
+    // It is an adapter like any other: it goes on from its file, and the drawn one is another.
+    place.write(
+        "config.toml",
+        format!("{}path = \"run/adapters/hrm\"\n", configuration.replace(start, "").replace("state_dim = 4\n", "")),
+    );
+    let more = place.run(&["fit", "config.toml", "--out", "more"]);
+    assert_eq!(more.code, Some(0), "{}", more.stderr);
+    place.write("config.toml", configuration.replace(start, &format!("{start}hsv_regularization = 0.1\n")));
+    place.run(&["fit", "config.toml", "--out", "no"]).refused(&["hsv_regularization", "begins as a truncated one"]);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_truncation_in_training_survives_a_kill_before_and_behind_it() {

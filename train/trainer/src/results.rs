@@ -19,6 +19,8 @@ pub mod metric {
     pub const LOSS: &str = "loss";
     /// Share of the target tokens (or answers) predicted exactly.
     pub const ACCURACY: &str = "accuracy";
+    /// Mean loss on the task of `[forgetting]` with an adapter less that without, in nats: what the model has forgotten of it.
+    pub const FORGETTING: &str = "forgetting";
     /// Share of the tokens of answers that are the most probable ones, each given the right answer before it.
     pub const TOKEN_ACCURACY: &str = "token_accuracy";
     /// True cross entropy per byte in bits: `loss / ln 2` of a byte-level task.
@@ -48,7 +50,7 @@ pub mod metric {
 
     /// Whether a larger value of the metric is better (an accuracy, a ROUGE) or a smaller one (a loss, bits).
     pub fn larger_is_better(name: &str) -> bool {
-        !["loss", "bits", "perplexity"].iter().any(|smaller| name.contains(smaller))
+        !["loss", "bits", "perplexity", "forgetting"].iter().any(|smaller| name.contains(smaller))
     }
 }
 
@@ -478,6 +480,10 @@ pub struct LayerResult {
     /// Largest pole radius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spectral_radius: Option<f64>,
+    /// Square of the cosine between the direction of the state that B drives most, its first left singular vector, and the state of the
+    /// largest Hankel singular value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_alignment: Option<f64>,
     /// Truncated rows: twice the sum of the discarded Hankel singular values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_bound: Option<f64>,
@@ -561,5 +567,6 @@ mod tests {
         assert!(metric::larger_is_better("rouge1"));
         assert!(!metric::larger_is_better(metric::LABEL_SMOOTHED_LOSS));
         assert!(!metric::larger_is_better(metric::BITS_PER_CHARACTER));
+        assert!(!metric::larger_is_better(metric::FORGETTING));
     }
 }

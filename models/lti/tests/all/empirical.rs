@@ -94,3 +94,33 @@ fn nothing_recorded_and_nonsense_are_refused() {
     let (_, system) = case();
     assert!(GramianFactors::time_limited(&system, 0).unwrap_err().to_string().contains("at least 1 step"));
 }
+
+/// With the exact observability Gramian a truncation stays stable, whatever states were recorded; with white noise it is the usual one.
+#[test]
+fn recorded_states_never_cost_stability() {
+    // Numbers in (-1, 1) that look random: the fractional part of a steep sine.
+    let number = |seed: usize, i: usize| (1e4 * ((seed * 997 + i) as f64 + 0.5).sin()).fract();
+    for seed in 0..60 {
+        let d = 3 + seed % 7;
+        let poles: Vec<f64> = (0..d).map(|i| (1.0 - 10_f64.powf(-3.0 * number(seed, i).abs())).max(0.01)).collect();
+        let b = Mat::from_fn(d, 2, |i, j| number(seed, 100 + 2 * i + j));
+        let c = Mat::from_fn(2, d, |i, j| number(seed, 200 + d * i + j));
+        let system = LinearSystem::new(StateMatrix::Diagonal(poles), b, c, None).unwrap();
+        let analytic = GramianFactors::analytic(&system).unwrap();
+        let usual = HankelSpectrum::new(&analytic).unwrap();
+        let same = HankelSpectrum::new(&GramianFactors::recorded(&system, analytic.lc).unwrap()).unwrap();
+        for (a, b) in same.values().iter().zip(usual.values()) {
+            assert!((a - b).abs() <= 1e-12 * usual.values()[0], "{a} {b}");
+        }
+        // A Gramian that belongs to no input: any directions, of any size.
+        let lc = Mat::from_fn(d, 1 + seed % d, |i, j| number(seed, 300 + d * i + j) * 10_f64.powi((j % 5) as i32 - 2));
+        let spectrum = HankelSpectrum::new(&GramianFactors::recorded(&system, lc).unwrap()).unwrap();
+        for order in 1..=spectrum.rank().min(d - 1) {
+            let small = reduce(&system, &spectrum, methods::Method::default(), order).unwrap().system;
+            let radius = small.spectral_radius().unwrap();
+            assert!(radius < 1.0, "seed {seed}, order {order}: {radius}");
+        }
+        let wrong = GramianFactors::recorded(&system, Mat::zeros(d + 1, 1)).unwrap_err().to_string();
+        assert!(wrong.contains("the factor of recorded states"), "{wrong}");
+    }
+}

@@ -13,11 +13,13 @@ mod dynamics;
 mod exactness;
 pub(super) mod file;
 mod settings;
+mod start;
 mod system;
 
 pub use dynamics::{Coefficients, Dynamics, RateInit};
 pub use exactness::{Deviation, Exactness};
-pub use settings::HrmConfig;
+pub use settings::{HrmConfig, HrmInit};
+pub use start::EmpiricalStart;
 
 use super::config::AdapterConfig;
 use super::kind::Context;
@@ -136,7 +138,21 @@ impl StreamKind for Hrm {
     }
 
     fn open(settings: &HrmConfig) -> &'static [&'static str] {
-        if settings.rate_init == RateInit::S4dReal { &["a_min", "a_max"] } else { &[] }
+        match (settings.rate_init, settings.init) {
+            (RateInit::S4dReal, HrmInit::Normal) => &["a_min", "a_max", "init", "init_states"],
+            (RateInit::S4dReal, HrmInit::EmpiricalBt) => &["a_min", "a_max"],
+            (_, HrmInit::Normal) => &["init", "init_states"],
+            (_, HrmInit::EmpiricalBt) => &[],
+        }
+    }
+
+    /// One that begins by being drawn, with `init_states` states. Where C is to begin at 0 it is drawn like B: what nobody reads
+    /// has no singular values.
+    fn begins_from(settings: &HrmConfig) -> Option<HrmConfig> {
+        let &HrmConfig { init_states: state_dim, b_std, c_std, .. } = settings;
+        let c_std = if c_std == 0.0 { b_std } else { c_std };
+        let larger = HrmConfig { init: HrmInit::Normal, state_dim, c_std, ..settings.clone() };
+        (settings.init == HrmInit::EmpiricalBt).then_some(larger)
     }
 
     /// States in complex pairs come by twos.
@@ -151,7 +167,11 @@ impl StreamKind for Hrm {
     fn describe(settings: &HrmConfig) -> String {
         let mode = settings.mode;
         let mode = if mode == HrmMode::Positive { String::new() } else { format!(", {} poles", mode.name()) };
-        format!("d = {}, {:?} preset{mode}", settings.state_dim, settings.preset).to_lowercase()
+        let init = match settings.init {
+            HrmInit::Normal => String::new(),
+            HrmInit::EmpiricalBt => format!(", empirical-bt of {} states", settings.init_states),
+        };
+        format!("d = {}, {:?} preset{mode}{init}", settings.state_dim, settings.preset).to_lowercase()
     }
 
     fn owns(file: &Table) -> bool {

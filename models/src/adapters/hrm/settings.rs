@@ -9,6 +9,17 @@ use serde::de::{Deserializer, IntoDeserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// How B, C and the poles begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HrmInit {
+    /// B and C normal, the poles by `rate_init`.
+    #[default]
+    Normal,
+    /// The balanced truncation of an adapter of `init_states` states that begins in this way, by Gramians from data.
+    EmpiricalBt,
+}
+
 settings! {
     /// Settings of HRM. [`HrmConfig::new`] fills in a preset; every field can be changed alone.
     pub struct HrmConfig {
@@ -29,6 +40,11 @@ settings! {
         pub a_min: f64 = "0.5",
         /// Slowest initial pole.
         pub a_max: f64 = "`1 - 1/T`",
+        /// How the adapter begins: `"normal"`, B and C drawn; `"empirical-bt"`, the balanced truncation of a larger one that begins so, by the
+        /// states that training sequences bring it to (R8 in [resolutions.md](resolutions.md)).
+        pub init: HrmInit = r#"`"normal"`"#,
+        /// Number of states of that larger one.
+        pub init_states: usize = "4 `state_dim`",
         /// Standard deviation of the initial B.
         pub b_std: f64 = "0.02",
         /// Standard deviation of the initial C.
@@ -79,6 +95,8 @@ impl HrmConfig {
             rate_init: if released { RateInit::S4dReal } else { RateInit::LogSpaced },
             a_min: 0.5_f64.min(a_max),
             a_max,
+            init: HrmInit::Normal,
+            init_states: state_dim.saturating_mul(4),
             b_std: match (released, d_model >= 1024) {
                 (false, _) => 0.02,
                 (true, false) => 1.0,
@@ -120,6 +138,17 @@ impl HrmConfig {
             format!(
                 "{mode:?} goes with `discretization = \"free\"` only: a hold of real decay rates has positive poles"
             )
+        })?;
+        let (init, wide) = (self.init, self.init_states);
+        SettingsError::unless(init == HrmInit::Normal || (d..=1 << 20).contains(&wide), "init_states", || {
+            format!(
+                "must be at least `state_dim` = {d}, of which it is what is left, and at most {}, found {wide}",
+                1 << 20
+            )
+        })?;
+        SettingsError::unless(init == HrmInit::Normal || self.b_std > 0.0, "init", || {
+            "\"empirical-bt\" goes by the states that data bring the adapter to, and with `b_std = 0` there are none"
+                .to_owned()
         })?;
         for (key, a) in [("a_min", a_min), ("a_max", a_max)] {
             SettingsError::unless(a > 0.0 && a < 1.0, key, || format!("must be above 0 and below 1, found {a}"))?;

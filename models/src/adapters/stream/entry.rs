@@ -97,6 +97,11 @@ impl<K: StreamKind> AnyKind for StreamEntry<K> {
         Self::read(settings).map_or(&[], |(own, _)| K::open(&own))
     }
 
+    fn begins_from(&self, settings: &Table) -> Option<Table> {
+        let (own, common) = Self::read(settings).ok()?;
+        Self::write(&K::begins_from(&own)?, &common).ok()
+    }
+
     fn size_step(&self, settings: &Table) -> usize {
         Self::read(settings).map_or(1, |(own, _)| K::size_step(&own))
     }

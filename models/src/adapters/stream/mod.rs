@@ -186,6 +186,12 @@ pub trait StreamKind: StreamAdapter + Sized {
         &[]
     }
 
+    /// Settings of the larger adapter that this one begins as a truncation of, by what training sequences do to it
+    /// ([`AdapterSet::empirical_start`]); `None` for a start that needs no data.
+    fn begins_from(_settings: &Self::Settings) -> Option<Self::Settings> {
+        None
+    }
+
     /// Sizes are multiples of this.
     fn size_step(_settings: &Self::Settings) -> usize {
         1

@@ -84,7 +84,11 @@ impl AdapterMethod {
         Some(Abilities {
             recurrent: one.is_recurrent().ok()?,
             varying: one.is_varying().ok()?,
-            penalty: one.hankel_sum().map(|sum| sum.is_some()).map_err(|error| error.to_string()),
+            penalty: if one.begins_from_data() {
+                Err("the gradient is not known for an adapter that begins as a truncated one".to_owned())
+            } else {
+                one.hankel_sum().map(|sum| sum.is_some()).map_err(|error| error.to_string())
+            },
         })
     }
 

@@ -127,6 +127,9 @@ pub struct Config {
     /// Training of the backbone before it is frozen.
     #[schemars(schema_with = "schema::elsewhere")]
     pub pretrain: Option<PretrainConfig>,
+    /// A task that is not trained: its loss with every trained adapter, less that without, is what was forgotten.
+    #[schemars(schema_with = "schema::elsewhere")]
+    pub forgetting: Option<TaskConfig>,
     /// Training of the adapters.
     pub train: TrainConfig,
     /// The adapters, trained in turn.
@@ -180,7 +183,10 @@ impl Config {
         let model = config.backbone.path().map(|path| model_directory(path));
         if let Some(model) = &model {
             let pretrain = config.pretrain.as_mut().and_then(|pretrain| pretrain.task.as_mut());
-            [Some(&mut config.task), pretrain].into_iter().flatten().for_each(|task| task.set_default_tokenizer(model));
+            [Some(&mut config.task), pretrain, config.forgetting.as_mut()]
+                .into_iter()
+                .flatten()
+                .for_each(|task| task.set_default_tokenizer(model));
         }
         let backbone = config.check(root)?;
         let mut notes = config
@@ -210,7 +216,8 @@ impl Config {
 
     /// The longest sequence of any stage, in tokens.
     pub fn longest(&self) -> usize {
-        self.task.longest_sequence().max(self.pretrain_task().longest_sequence())
+        let others = [Some(self.pretrain_task()), self.forgetting.as_ref()];
+        others.into_iter().flatten().map(TaskConfig::longest_sequence).fold(self.task.longest_sequence(), usize::max)
     }
 
     fn check(&self, root: &Node) -> Result<Sizes, ConfigError> {
@@ -252,6 +259,15 @@ impl Config {
                     format!("has a vocabulary of {own}, but the adapters' task has one of {main}")
                 });
             }
+        }
+        if let Some(task) = &self.forgetting {
+            let mut checks = checks.inside("forgetting");
+            task.check(&mut checks);
+            let (own, main) = (task.vocabulary(), self.task.vocabulary());
+            checks.require("", own == main, || {
+                format!("has a vocabulary of {own}, but the adapters' task has one of {main}")
+            });
+            checks.require("kind", !task.has_pairs(), || "\"dpo\" has no loss of the model alone".to_owned());
         }
         checks.require("adapter", !self.adapter.is_empty(), || {
             "is missing: write at least one [[adapter]] table (kind = \"none\" for the backbone alone)".to_owned()
@@ -362,8 +378,11 @@ impl Config {
         else {
             return;
         };
-        let tasks =
-            [("task", Some(&self.task)), ("pretrain.task", self.pretrain.as_ref().and_then(|p| p.task.as_ref()))];
+        let tasks = [
+            ("task", Some(&self.task)),
+            ("pretrain.task", self.pretrain.as_ref().and_then(|p| p.task.as_ref())),
+            ("forgetting", self.forgetting.as_ref()),
+        ];
         for (section, task) in tasks {
             let is_bytes = task.is_some_and(|task| task.token_kind() == TokenKind::Bytes);
             let mut checks = checks.inside(section);
@@ -389,6 +408,10 @@ impl Config {
         let mut notes = Vec::new();
         notes.extend(self.task.resolve(seed).map_err(|(key, message)| (format!("task.{key}"), message))?);
         self.backbone.resolve(backbone);
+        if let Some(task) = &mut self.forgetting {
+            let resolved = task.resolve(seed).map_err(|(key, message)| (format!("forgetting.{key}"), message));
+            notes.extend(resolved?.map(|note| format!("forgetting: {note}")));
+        }
         if let Some(pretrain) = &mut self.pretrain {
             let sequences = pretrain.task.as_ref().map_or(sequences, TaskConfig::train_sequences);
             if let Some(task) = &mut pretrain.task {

@@ -275,6 +275,7 @@ proptest! {
             task,
             backbone,
             pretrain,
+            forgetting: None,
             train,
             adapter,
         };

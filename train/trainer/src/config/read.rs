@@ -15,8 +15,19 @@ use hankel_models::adapters::{self, Context, Kind};
 use hankel_models::settings;
 use std::path::Path;
 
-pub const TOP_LEVEL: &[&str] =
-    &["name", "seed", "device", "gpu_memory", "precision", "task", "backbone", "pretrain", "train", "adapter"];
+pub const TOP_LEVEL: &[&str] = &[
+    "name",
+    "seed",
+    "device",
+    "gpu_memory",
+    "precision",
+    "task",
+    "backbone",
+    "pretrain",
+    "forgetting",
+    "train",
+    "adapter",
+];
 
 /// Reads the whole configuration; the run is named after `file` unless it names itself.
 pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
@@ -53,6 +64,7 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
         task: task(task_node, "task")?,
         backbone: backbone(table.get("backbone").unwrap_or(&empty))?,
         pretrain: table.get("pretrain").map(|node| pretrain(node, train_node, task_node)).transpose()?,
+        forgetting: table.get("forgetting").map(|node| task(node, "forgetting")).transpose()?,
         train,
         adapter: table.get("adapter").map_or(Ok(Vec::new()), |node| adapters(node, train_node))?,
     })

@@ -39,6 +39,7 @@ pub fn schema() -> Value {
         }),
     );
     described(properties, "task", json!({ "anyOf": tasks }));
+    described(properties, "forgetting", json!({ "anyOf": tasks }));
     let (tiny, decoders) = backbone::KINDS.split_at(1);
     let backbones = [tagged(tiny_gpt(), tiny, false), tagged(table::<DecoderConfig>(), decoders, true)];
     described(properties, "backbone", json!({ "oneOf": backbones }));

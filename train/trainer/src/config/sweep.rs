@@ -13,6 +13,8 @@
 //! [sweep.scales.small]                 # an axis of the grid and other values for it, or a key and its value
 //! "task.length" = [64, 128]
 //! "train.steps" = 300
+//! [sweep.scales.small.grid]            # axes that this scale alone has
+//! "train.lr" = [1e-3, 3e-3]
 //! ```
 //!
 //! What is set last stands: the file, the scale, `--set`, the cell. `--set` replaces the values of an axis, and chooses among
@@ -136,6 +138,20 @@ impl Experiment {
                 ConfigError::new(Some(origin.clone()), format!("{file} has no scale `{name}`; it has {known}{hint}"))
             })?;
             for entry in &settings.as_table(&format!("sweep.scales.{name}"))?.0 {
+                if entry.key == "grid" {
+                    // Axes that this scale alone has.
+                    for axis in &entry.node.as_table(&format!("sweep.scales.{name}.grid"))?.0 {
+                        if axes.iter().any(|own| own.name == axis.key) {
+                            let problem = format!(
+                                "the axis `{0}` is in the grid of every scale: set `\"{0}\" = [...]` in `sweep.scales.{name}`",
+                                axis.key
+                            );
+                            return Err(ConfigError::new(Some(axis.origin.clone()), problem));
+                        }
+                        axes.push(Axis::read(&axis.key, &axis.node)?);
+                    }
+                    continue;
+                }
                 if axes.iter().all(|axis| axis.name != entry.key) {
                     no_whole_section(&base, &entry.key, &entry.node)?;
                 }
@@ -400,6 +416,28 @@ kind = "lora"
         assert_eq!(smoke.iter().map(|cell| cell.slug.as_str()).collect::<Vec<_>>(), ["length-32_tier-1_seed-0"]);
         assert_eq!(smoke[0].config.as_ref().unwrap().train.steps, Some(2));
         assert_eq!(cells(&["tier=2", "seed=[7, 8]"]).unwrap()[1].slug, "length-64_tier-2_seed-8");
+    }
+
+    #[test]
+    fn a_scale_can_have_axes_of_its_own() {
+        let more = format!(
+            "{TEXT}\n[sweep.scales.rates]\nseed = [5]\n[sweep.scales.rates.grid]\n\"train.lr\" = [1e-3, 1e-2]\n"
+        );
+        let cells = |scale: &str, overrides: &[&str]| {
+            let overrides: Vec<String> =
+                overrides.iter().map(|text| (*text).to_owned()).chain([format!("scale={scale}")]).collect();
+            Experiment::load(&more, "grid.toml", &overrides).unwrap().cells().unwrap()
+        };
+        let rates = cells("rates", &["tier=2", "task.length=[64]"]);
+        assert_eq!(
+            rates.iter().map(|cell| cell.slug.as_str()).collect::<Vec<_>>(),
+            ["length-64_tier-2_seed-5_lr-0.001", "length-64_tier-2_seed-5_lr-0.01"]
+        );
+        assert_eq!(rates[1].config.as_ref().unwrap().train.lr, 1e-2);
+        assert!(cells("small", &[]).iter().all(|cell| cell.axes.iter().all(|(axis, _)| axis != "lr")));
+        let twice = more.replace("\"train.lr\" = [1e-3, 1e-2]", "seed = [1]");
+        let message = Experiment::load(&twice, "grid.toml", &["scale=rates".to_owned()]).unwrap_err().to_string();
+        assert!(message.contains("the axis `seed` is in the grid of every scale"), "{message}");
     }
 
     #[test]

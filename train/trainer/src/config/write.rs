@@ -23,6 +23,9 @@ pub fn config(config: &Config) -> String {
         }
         root.insert("pretrain".into(), table.into());
     }
+    if let Some(task) = &config.forgetting {
+        root.insert("forgetting".into(), tagged(task.kind(), task.to_table()).into());
+    }
     root.insert("train".into(), fields(&config.train).into());
     root.insert("adapter".into(), config.adapter.iter().map(adapter).collect::<Vec<_>>().into());
     root.to_string()

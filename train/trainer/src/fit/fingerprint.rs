@@ -149,7 +149,11 @@ fn files(config: &Config, resumed: Option<&Path>) -> Result<Vec<Place>> {
         folder("model file", &model_directory(path))?;
     }
     let pretraining = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
-    for tokenizer in [Some(&config.task), pretraining].into_iter().flatten().filter_map(|task| task.tokenizer()) {
+    for tokenizer in [Some(&config.task), pretraining, config.forgetting.as_ref()]
+        .into_iter()
+        .flatten()
+        .filter_map(|task| task.tokenizer())
+    {
         folder("tokenizer file", tokenizer)?;
     }
     for adapter in &config.adapter {

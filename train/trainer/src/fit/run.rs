@@ -2,6 +2,8 @@
 
 use super::backbone_snapshot::{BackboneSnapshot, stored_in};
 use super::contribution::Contributions;
+use super::empirical_start::started;
+use super::forgetting::Forgetting;
 use super::memory;
 use super::positions::position_warning;
 use super::session::Session;
@@ -31,6 +33,7 @@ pub struct Outcome {
 pub struct Prepared {
     task: Box<dyn Task>,
     pretrain_task: Option<Box<dyn Task>>,
+    forgetting: Option<Box<dyn Task>>,
     snapshot: BackboneSnapshot,
     /// Seconds that the backbone took.
     seconds: f64,
@@ -41,8 +44,8 @@ pub struct Prepared {
 impl Prepared {
     /// The data files that the tasks have read.
     pub fn data_files(&self) -> Vec<DataFile> {
-        let pretraining = self.pretrain_task.iter().flat_map(|task| task.data_files());
-        self.task.data_files().into_iter().chain(pretraining).collect()
+        let others = self.pretrain_task.iter().chain(&self.forgetting).flat_map(|task| task.data_files());
+        self.task.data_files().into_iter().chain(others).collect()
     }
 
     /// Reads data and weights and tries every adapter on, for `processes` of the run on this machine.
@@ -53,6 +56,7 @@ impl Prepared {
         let task = config.task.build()?;
         let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
         let pretrain_task = pretrain_task.map(TaskConfig::build).transpose()?;
+        let forgetting = config.forgetting.as_ref().map(TaskConfig::build).transpose()?;
         let begun = Instant::now();
         let snapshot = BackboneSnapshot::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
@@ -88,7 +92,7 @@ impl Prepared {
             }
         }
         snapshot.reset()?;
-        Ok(Prepared { task, pretrain_task, snapshot, seconds, memory })
+        Ok(Prepared { task, pretrain_task, forgetting, snapshot, seconds, memory })
     }
 
     /// Reads data and weights and tries every adapter on, if there is memory for `processes` of the run on this machine; with `force`
@@ -135,7 +139,7 @@ fn stages(
     group: &Group,
 ) -> Result<Outcome> {
     let begun = Instant::now();
-    let Prepared { task, pretrain_task, mut snapshot, seconds, .. } = prepared;
+    let Prepared { task, pretrain_task, forgetting, mut snapshot, seconds, .. } = prepared;
     let mut session = Session::open(config, group, directory, resume, snapshot.device(), begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
@@ -172,12 +176,22 @@ fn stages(
         // A random backbone is kept as well: its adapters mean nothing without it.
         snapshot.backbone().save(&session.directory.backbone())?;
     }
+    if let Some(task) = forgetting {
+        let model = snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?;
+        let settings = &config.train;
+        let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
+        session.forgetting = Forgetting::new(group, &model, task, batch_size)?;
+        if session.forgetting.is_none() {
+            return Err(session.interrupted(&config.adapter[0].name));
+        }
+    }
     // What was loaded and then pretrained further is the run's own.
     let loaded = config.backbone.path().filter(|_| config.pretrain.is_none());
     let base_model = loaded.cloned().unwrap_or_else(|| session.directory.backbone()).display().to_string();
     for adapter in &config.adapter {
         if session.state.stage == number {
             let adapters = attach(config, adapter, &snapshot, &*task)?;
+            let adapters = started(adapters, &adapter.name, config.seed, &snapshot, &*task)?;
             let model = snapshot.with_adapters(adapters)?;
             model.free_backbone(&config.backbone, &adapter.method)?;
             let settings = config.training_of(adapter);

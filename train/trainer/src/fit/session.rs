@@ -4,6 +4,7 @@ use super::Stop;
 use super::backbone_snapshot::BackboneSnapshot;
 use super::contribution::Contributions;
 use super::evaluate::{evaluate_and_generate, to_lines};
+use super::forgetting::Forgetting;
 use super::probe::{hold_gates, measure_exactness};
 use super::rows::{count_parameters, describe, layer_results, layer_states, scan_of};
 use super::stage::Stage;
@@ -33,6 +34,8 @@ pub(super) struct Session<'a> {
     pub(super) directory: RunDirectory,
     pub(super) log: EventLog,
     pub(super) state: RunState,
+    /// The task on which rows are evaluated besides, once the backbone is as adapters find it.
+    pub(super) forgetting: Option<Forgetting>,
     device: Device,
     begun: Instant,
     earlier_seconds: f64,
@@ -85,7 +88,8 @@ impl<'a> Session<'a> {
             }
         };
         let earlier_seconds = state.wall_time_seconds;
-        let mut session = Session { config, group, directory, log, state, device, begun, earlier_seconds };
+        let mut session =
+            Session { config, group, directory, log, state, forgetting: None, device, begun, earlier_seconds };
         session.log.write(&Event::Start {
             name: config.name.clone(),
             seed: config.seed,
@@ -291,7 +295,13 @@ impl<'a> Session<'a> {
         let mut contributions = Contributions::default();
         let mut scores = self.evaluate(stage, name, step, &splits, &mut contributions)?.into_iter();
         contributions.put_into(&mut row.layers);
-        Ok(AdapterResult { validation: scores.next().unwrap_or_default(), test: scores.next(), ..row })
+        let mut validation = scores.next().unwrap_or_default();
+        let measured = self.forgetting.as_ref();
+        let measured = measured.map(|forgetting| forgetting.measure(self.group, stage.model, &mut validation));
+        if !measured.transpose()?.unwrap_or(true) {
+            return Err(self.interrupted(name));
+        }
+        Ok(AdapterResult { validation, test: scores.next(), ..row })
     }
 
     /// Saves a trained adapter, evaluates it, its truncated versions and its probes.
@@ -392,7 +402,10 @@ impl<'a> Session<'a> {
                 processes: self.processes(),
                 ..environment(&self.device.to_string(), &precision)
             },
-            data: task.data_files(),
+            data: {
+                let forgotten = self.forgetting.iter().flat_map(Forgetting::data_files);
+                task.data_files().into_iter().chain(forgotten).collect()
+            },
             wall_time_seconds: self.seconds(),
             peak_memory_bytes: self.state.peak_memory_bytes,
             peak_anonymous_bytes: self.state.peak_anonymous_bytes,

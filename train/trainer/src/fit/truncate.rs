@@ -146,17 +146,25 @@ fn read_inputs(
     split: Split,
     mut f: impl FnMut(&[SiteInput]) -> Result<(), TruncationError>,
 ) -> Result<()> {
-    let indices: Vec<usize> = (0..SEQUENCES.min(task.sequences(split))).collect();
-    // Texts differ in length: each by itself, so that no padding is read.
-    for indices in indices.chunks(if task.as_text().is_some() { 1 } else { 16 }) {
-        let batch = task.batch(split, indices)?;
-        let tokens = Tensor::from_vec(batch.tokens, [batch.sequences, batch.length])?;
-        let mut inputs = Vec::new();
+    for tokens in calibration_batches(task, split) {
+        let (tokens, mut inputs) = (tokens?, Vec::new());
         let mut pass = Pass { inputs: Some(&mut inputs), ..Pass::evaluation() };
         no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
         f(&inputs)?;
     }
     Ok(())
+}
+
+/// The first sequences of a split, batch by batch, tokens `[batch, T]`.
+pub(super) fn calibration_batches(task: &dyn Task, split: Split) -> impl Iterator<Item = Result<Tensor>> {
+    let sequences = SEQUENCES.min(task.sequences(split));
+    // Texts differ in length: each by itself, so that no padding is read.
+    let size = if task.as_text().is_some() { 1 } else { 16 };
+    (0..sequences).step_by(size).map(move |first| {
+        let indices: Vec<usize> = (first..sequences.min(first + size)).collect();
+        let batch = task.batch(split, &indices)?;
+        Ok(Tensor::from_vec(batch.tokens, [batch.sequences, batch.length])?)
+    })
 }
 
 /// Truncates the adapters of `model`, trained under `name`.

@@ -12,7 +12,8 @@ pub(crate) fn environment(device: &str, precision: &str) -> Environment {
         platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         cpu: cpu_name().unwrap_or_else(|| "unknown".to_owned()),
         cpu_features: cpu_features(),
-        threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        // What kernels run on, which may have been told to take fewer than there are.
+        threads: rayon::current_num_threads(),
         memory_bytes: memory(),
         processes: None,
         device: device.to_owned(),
