@@ -24,6 +24,11 @@ pub fn run(args: &Args) -> Result<()> {
     let experiments = args.experiments.clone().or_else(here);
     let plans = experiments.as_ref().map(|directory| plans(directory, &cells)).transpose()?.unwrap_or_default();
     write(&args.output, &audit::audit(&claims, &cells, &plans))?;
+    let images = args.output.with_file_name("images");
+    for (name, svg) in audit::pictures(&claims, &cells)? {
+        hankel_io::create_folder(&images)?;
+        write(&images.join(name), &svg)?;
+    }
     let files = experiments.as_ref().map(|directory| experiment_files(directory)).transpose()?.unwrap_or_default();
     for path in files {
         let text = hankel_io::input::read_to_string(&path)?;
@@ -47,7 +52,8 @@ fn commits(results: &Path, experiments: &Path, claims: &[claims::Claim], plans: 
         };
         let file = experiments.join(format!("{}.toml", plan.experiment));
         let results = results.join(format!("{}.jsonl", cell.id.directory()));
-        let line = match Provenance::of(&plan.experiment, &file, claims, claims_file, &results) {
+        let line = match Provenance::of((&plan.experiment, plan.scale.as_deref()), &file, claims, claims_file, &results)
+        {
             Some(provenance) => provenance.describe(),
             None => format!("{}: git does not tell the commits of its plan and results", plan.experiment),
         };

@@ -25,6 +25,7 @@ mod clip;
 mod csv;
 mod error;
 mod font;
+mod forest;
 mod frame;
 mod header;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use axis::{Axis, Scale};
 pub use bar::BarChart;
 pub use chart::Chart;
 pub use error::PlotError;
+pub use forest::{Estimated, ForestChart};
 pub use palette::Ink;
 pub use table::{Align, Table};
 pub use xy::{Series, XyChart};

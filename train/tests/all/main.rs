@@ -14,6 +14,7 @@ mod predict;
 mod recordings;
 mod resume;
 mod sequences;
+mod studies;
 mod texts;
 mod trace;
 mod version_0_1;
