@@ -1,20 +1,32 @@
 //! `docs/reproduction.md`: the claims one by one, written from the files of results.
 
+mod figures;
 mod overview;
 
 use crate::claims::{self, Claim, Expect, Outcome, Verdict};
-use crate::measure::Group;
+use crate::measure::{Group, Measured};
 use crate::statistics::Summary;
 use crate::{Cell, Plan, computed, files, measure};
+use hankel_plots::{Chart, PlotError};
 use hankel_trainer::format::{capitalised, significant as number};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+
+/// The pictures of the page as SVG, by the names of their files in `images` beside it.
+///
+/// # Errors
+/// When one has more rows than a picture can hold.
+pub fn pictures(claims: &[Claim], cells: &[Cell]) -> Result<Vec<(String, String)>, PlotError> {
+    let charts = figures::charts(&claims::evaluate(claims, cells));
+    charts.into_iter().map(|(name, chart)| Ok((name, chart.to_svg()?))).collect()
+}
 
 /// The audit of `claims` on `cells`, as Markdown, which says where there are more or fewer of them than in `plans`.
 pub fn audit(claims: &[Claim], cells: &[Cell], plans: &[Plan]) -> String {
     let (outcomes, computed) = (claims::evaluate(claims, cells), computed::all());
     let mut out = String::from(HEAD);
     out += &overview::overview(&outcomes, &computed);
+    out += &figures::section(&outcomes);
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
     let counts: Vec<String> = Verdict::NAMES.iter().map(|name| format!("{} {name}", count(name))).collect();
     let undecided = outcomes.iter().filter(|outcome| outcome.verdict.is_undecided()).count();
@@ -32,12 +44,15 @@ pub fn audit(claims: &[Claim], cells: &[Cell], plans: &[Plan]) -> String {
             "" => outcome.verdict.name().to_owned(),
             why => format!("{}: {why}", outcome.verdict.name()),
         };
-        let figures: Vec<String> = outcome
-            .measured
-            .groups
-            .iter()
-            .map(|group| labelled(group, &overview::interval(group, claim.expect)))
-            .collect();
+        let of = |measured: &Measured| -> Vec<String> {
+            let groups = measured.groups.iter();
+            groups.map(|group| labelled(group, &overview::interval(group, claim.expect))).collect()
+        };
+        let mut figures = of(&outcome.measured);
+        for (scale, measured) in &outcome.elsewhere {
+            let scale = scale.as_deref().unwrap_or("elsewhere");
+            figures.extend(of(measured).into_iter().map(|figure| format!("*{scale}*: {figure}")));
+        }
         let figures = if figures.is_empty() { "–".to_owned() } else { figures.join("<br>") };
         let _ = writeln!(out, "| [{0}](#{0}) | {1} | {figures} | {verdict} |", claim.id, claim.paper);
     }
@@ -69,7 +84,7 @@ const HEAD: &str = "# Reproduction of the paper's claims
 
 Written by `train audit` from the figures in [results](results) and the list of claims in `train/study/src/claims.toml`; no number or verdict here is
 typed by hand. Effects have their 95 % intervals, over runs. [Rules](#rules) say when a claim stands, [all claims](#all-claims) lists them in the paper's order,
-[data.md](data.md) says which parts of the data were used.
+[data.md](data.md) says which parts of the data were used. Where an experiment was run at several scales, the largest decides and the figures of all stand beside each other.
 
 ";
 
@@ -80,7 +95,8 @@ A figure is the mean over runs. Differences are taken between rows of the same r
 units, seeds unless a claim names others; figures of one unit are averaged, and the interval of Student's t is over units. Beside it stands a hierarchical bootstrap, which draws
 units at every level. A claim stands at a point when the 95 % interval is on the claimed side, or within the claimed range for a size and for the equality of
 two rows (two one-sided tests, each at 2.5 %). It has to stand at every point of the grid that it is about, and after Holm's correction over all claims that are
-tested.
+tested. Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units, and its figures are of the
+test split.
 
 | verdict | |
 | --- | --- |
@@ -173,9 +189,19 @@ fn one(outcome: &Outcome) -> String {
         let _ = writeln!(out, "- Its released code: {}.", claim.released);
     }
     let _ = writeln!(out, "- Ours: {}. It stands if {}.", claim.ours, claim.expect.describe());
-    for group in &outcome.measured.groups {
-        let _ = writeln!(out, "  - {}", detail(group, claim.expect));
-    }
+    let mut at = |scale: &Option<String>, measured: &Measured, decides: &str| {
+        if measured.groups.is_empty() {
+            return;
+        }
+        let scale = scale.as_ref().map_or_else(|| "Measured".to_owned(), |scale| format!("At scale `{scale}`"));
+        let _ = writeln!(out, "- {scale}{decides}:");
+        for group in &measured.groups {
+            let _ = writeln!(out, "  - {}", detail(group, claim.expect));
+        }
+    };
+    let decides = if outcome.elsewhere.is_empty() { "" } else { ", which decides" };
+    at(&outcome.scale, &outcome.measured, decides);
+    outcome.elsewhere.iter().for_each(|(scale, measured)| at(scale, measured, ""));
     if outcome.measured.diverged > 0 && claim.measure.of != "diverged" {
         let _ = writeln!(
             out,

@@ -12,7 +12,7 @@ pub(crate) use expect::Finding;
 pub use family::{Corrected, evaluate};
 
 use crate::measure::{self, Group, Measure, Measured};
-use crate::{Cell, SMOKE};
+use crate::{Cell, SMOKE, rates};
 use serde::Deserialize;
 
 /// What a group shows whose interval has the limit in it.
@@ -81,6 +81,8 @@ pub struct Outcome<'a> {
     pub scale: Option<String>,
     /// The figures, by group.
     pub measured: Measured,
+    /// Those of the other scales that were run, smoke tests apart.
+    pub elsewhere: Vec<(Option<String>, Measured)>,
     /// What they say.
     pub verdict: Verdict,
     /// Its test among those of all claims, once [`evaluate`] has compared them.
@@ -102,31 +104,45 @@ pub fn all() -> Vec<Claim> {
 
 impl Claim {
     fn default_scales() -> Vec<String> {
-        vec!["full".to_owned(), "small".to_owned()]
+        ["full", "paper", "small"].map(str::to_owned).into()
     }
 
     /// The claim by itself, measured on the cells of its experiment, those of the first of its scales on which it can be evaluated; on
     /// those of another scale there are figures but no verdict. [`evaluate`] is for claims that stand together.
     pub(crate) fn evaluate_alone<'a>(&'a self, cells: &[Cell]) -> Outcome<'a> {
         let own: Vec<&Cell> = cells.iter().filter(|cell| cell.id.experiment == self.experiment).collect();
-        let at = |scale: &Option<String>| -> Vec<&Cell> {
-            own.iter().copied().filter(|cell| cell.id.scale == *scale).collect()
+        let at = |scale: &Option<String>| -> Vec<Cell> {
+            let cells: Vec<&Cell> = own.iter().copied().filter(|cell| cell.id.scale == *scale).collect();
+            rates::at_their_own(&cells, &self.measure.units)
+        };
+        let measured_on = |cells: &[Cell]| measure::measure(&self.measure, &cells.iter().collect::<Vec<_>>());
+        let mut others: Vec<Option<String>> = Vec::new();
+        for cell in own.iter().filter(|cell| cell.id.scale.as_deref() != Some(SMOKE)) {
+            if !others.contains(&cell.id.scale) {
+                others.push(cell.id.scale.clone());
+            }
+        }
+        let with_others = |mut outcome: Outcome<'a>| {
+            let others = others.iter().filter(|scale| **scale != outcome.scale);
+            let measured = others.map(|scale| (scale.clone(), measured_on(&at(scale))));
+            outcome.elsewhere = measured.filter(|(_, measured)| !measured.groups.is_empty()).collect();
+            outcome
         };
         let evaluated = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
         let mut outcomes: Vec<Outcome> = evaluated
             .map(|scale| {
                 let cells = at(&scale);
-                let measured = measure::measure(&self.measure, &cells);
-                let verdict = self.verdict(&measured, &cells);
-                Outcome { claim: self, scale, measured, verdict, corrected: None }
+                let measured = measured_on(&cells);
+                let verdict = self.verdict(&measured, &cells.iter().collect::<Vec<_>>());
+                Outcome { claim: self, scale, measured, elsewhere: Vec::new(), verdict, corrected: None }
             })
             .collect();
         let decided = outcomes.iter().position(|outcome| !matches!(outcome.verdict, Verdict::NotMeasured(_)));
         if !outcomes.is_empty() {
-            return outcomes.swap_remove(decided.unwrap_or(0));
+            return with_others(outcomes.swap_remove(decided.unwrap_or(0)));
         }
         let scale = own.first().and_then(|cell| cell.id.scale.clone());
-        let measured = measure::measure(&self.measure, &at(&scale));
+        let measured = measured_on(&at(&scale));
         let verdict = match &scale {
             _ if !self.needs.is_empty() => Verdict::NotTestable(self.needs.clone()),
             Some(scale) if scale == SMOKE => {
@@ -135,7 +151,7 @@ impl Claim {
             Some(scale) => Verdict::NotMeasured(format!("the scale `{scale}` cannot tell")),
             None => Verdict::NotMeasured("not run yet".into()),
         };
-        Outcome { claim: self, scale, measured, verdict, corrected: None }
+        with_others(Outcome { claim: self, scale, measured, elsewhere: Vec::new(), verdict, corrected: None })
     }
 
     fn verdict(&self, measured: &Measured, cells: &[&Cell]) -> Verdict {

@@ -45,6 +45,7 @@ impl Computed {
 /// Never on the systems that are drawn here: a test computes them.
 pub(crate) fn all() -> Vec<Computed> {
     let mut all = mistral_7b();
+    all.extend(complexity());
     let drawn = "a system drawn here is stable";
     all.push(Computed::new(
         "reduced-stability",
@@ -116,6 +117,41 @@ fn mistral_7b() -> Vec<Computed> {
             "parameters of HRM over those of LoRA of rank 16 on q_proj and v_proj, of which the latter is 4096 to 1024",
             Expect::EachWithin(0.99, 1.01),
             vec![hrm / lora],
+        ),
+    ]
+}
+
+/// What the paper says of costs, counted.
+fn complexity() -> Vec<Computed> {
+    /// Sizes of the paper's example: states and width.
+    const SIZES: (f64, f64) = (16.0, 128.0);
+    let (d, width) = SIZES;
+    // Of a real sequence, padded to 2T so that it does not wrap: 2.5 N log2 N operations of a radix-2 transform (half of a complex one).
+    // Kernel, input and inverse, for every state.
+    let transforms = |t: f64| 3.0 * d * 2.5 * (2.0 * t) * (2.0 * t).log2();
+    // B and C, a multiplication and an addition for each entry and token.
+    let projections = |t: f64| 2.0 * 2.0 * d * width * t;
+    vec![
+        Computed::new(
+            "complexity-projections",
+            "With 16 states on a width of 128 the pass by FFT is dominated by B and C, d D T",
+            "floating-point operations of the three transforms of every state over those of B and C, T = 512 to 4,096",
+            Expect::AtMost(1.0),
+            [512.0, 1024.0, 2048.0, 4096.0].map(|t| transforms(t) / projections(t)).into(),
+        ),
+        Computed::new(
+            "complexity-sequential",
+            "Without the FFT, T = 2,048, batches of 32 and 4 layers take 262,144 sequential operations",
+            "steps of a forward pass that must follow one another: layers times tokens, since the sequences of a batch go side by side",
+            Expect::EachWithin(262_144.0, 262_144.0),
+            vec![4.0 * 2048.0],
+        ),
+        Computed::new(
+            "memory-depth",
+            "With a slowest pole of 0.97 the last 70 tokens contribute substantially, at a threshold of 1 %",
+            "tokens after which 0.97^k is 1 % (at 70 it is 12 %)",
+            Expect::EachWithin(60.0, 80.0),
+            vec![0.01_f64.ln() / 0.97_f64.ln()],
         ),
     ]
 }
@@ -192,6 +228,11 @@ mod tests {
         assert!((figures("mistral-iso-parameters").group.values[0] - 8_390_688.0 / 6_815_744.0).abs() < 1e-12);
         assert!(!figures("mistral-iso-parameters").holds() && figures("mistral-parameters").holds());
         assert!(figures("mistral-share").holds() && figures("reduced-stability").holds());
+        // By hand: 3 x 16 x 2.5 x 1024 x 10 over 4 x 16 x 128 x 512, and a pole of 0.97: ln 100 / 0.030459.
+        let transforms = &figures("complexity-projections").group.values;
+        assert!((transforms[0] - 1_228_800.0 / 4_194_304.0).abs() < 1e-12 && figures("complexity-projections").holds());
+        assert!(!figures("complexity-sequential").holds() && !figures("memory-depth").holds());
+        assert!((figures("memory-depth").group.values[0] - 151.19).abs() < 0.01);
         let slopes = figures("empirical-gramians");
         assert!(slopes.holds(), "{:?}", slopes.group.values);
     }

@@ -10,12 +10,15 @@ pub mod audit;
 mod bootstrap;
 pub mod claims;
 mod computed;
+#[cfg(test)]
+mod documents;
 pub mod experiment_header;
 mod files;
 mod measure;
 mod plan;
 mod provenance;
 mod quantity;
+mod rates;
 pub mod report;
 mod run_directories;
 mod statistics;
@@ -111,6 +114,9 @@ mod tests {
         let accuracy = |name: &str| row(&quickstart, name).validation.get("accuracy").unwrap();
         let sentence = format!("after 2,000 LoRA is, {:.3} to {:.3}", accuracy("lora"), accuracy("hrm"));
         assert!(readme.contains(&sentence), "{sentence}");
+        // What `train fit` without a file says on its last line.
+        let line = format!("LoRA has {:.3} and HRM {:.3}", accuracy("lora"), accuracy("hrm"));
+        assert!(fs::read_to_string(root.join("train/src/fit.rs")).unwrap().contains(&line), "{line}");
         let data = fs::read_to_string(root.join("docs/data.md")).unwrap();
         let (smollm2, contacts) = (result("smollm2.json"), result("contacts/result.json"));
         for (name, title) in [("none", "none"), ("lora", "LoRA, rank 16"), ("hrm", "HRM, 32 states")] {
@@ -190,7 +196,7 @@ mod tests {
             counts.split([',', ':']).find(|part| part.contains(what)).unwrap().trim().split(' ').next().unwrap()
         };
         let all = counts.split(' ').nth(1).unwrap();
-        says(&format!("in {} of {all} claims a row still learns when training ends", number("not converged")));
+        says(&format!("in {} of {all} claims a row still learns when training ends, or no curve tells", number("not converged")));
         says(&format!("in {} a row is no better than no adapter", number("no comparison")));
     }
 
@@ -215,34 +221,42 @@ mod tests {
                 continue;
             };
             let (id, experiment) = (text(&claim["id"]).unwrap(), text(&claim["experiment"]).unwrap());
-            let Ok(lines) = fs::read_to_string(root.join(format!("docs/results/{experiment}-small.jsonl"))) else {
-                continue;
-            };
-            let of = text(&measure["of"]).unwrap();
-            let by = measure.get("by").and_then(text);
-            let mut groups = std::collections::BTreeMap::<String, Vec<f64>>::new();
-            for line in lines.lines() {
-                let cell: serde_json::Value = serde_json::from_str(line).unwrap();
-                let metric = |name: &str| {
-                    let rows = cell["result"]["rows"].as_array()?;
-                    rows.iter().find(|row| row["name"] == name)?["validation"]["metrics"][&of].as_f64()
+            for scale in ["small", "paper", "full"] {
+                let Ok(lines) = fs::read_to_string(root.join(format!("docs/results/{experiment}-{scale}.jsonl")))
+                else {
+                    continue;
                 };
-                let (Some(own), Some(other)) = (metric(&row), metric(&against)) else { continue };
-                let axis = |name: &str| {
-                    let axes = cell["axes"].as_array().unwrap();
-                    axes.iter().find(|axis| axis[0] == name).map(|axis| axis[1].as_str().unwrap().to_owned())
-                };
-                let label = by.as_ref().and_then(|by| Some(format!("{} {}: ", by.replace('-', " "), axis(by)?)));
-                groups.entry(label.unwrap_or_default()).or_default().push(own - other);
+                let of = text(&measure["of"]).unwrap();
+                let by = measure.get("by").and_then(text);
+                let mut groups = std::collections::BTreeMap::<String, Vec<f64>>::new();
+                for line in lines.lines() {
+                    let cell: serde_json::Value = serde_json::from_str(line).unwrap();
+                    let metric = |name: &str| {
+                        let rows = cell["result"]["rows"].as_array()?;
+                        rows.iter().find(|row| row["name"] == name)?["validation"]["metrics"][&of].as_f64()
+                    };
+                    let (Some(own), Some(other)) = (metric(&row), metric(&against)) else { continue };
+                    let axis = |name: &str| {
+                        let axes = cell["axes"].as_array().unwrap();
+                        axes.iter().find(|axis| axis[0] == name).map(|axis| axis[1].as_str().unwrap().to_owned())
+                    };
+                    let label = by.as_ref().and_then(|by| Some(format!("{} {}: ", by.replace('-', " "), axis(by)?)));
+                    groups.entry(label.unwrap_or_default()).or_default().push(own - other);
+                }
+                checkable.extend(groups.into_iter().map(|(label, values)| (id.clone(), scale, label, values)));
             }
-            checkable.extend(groups.into_iter().map(|(label, values)| (id.clone(), label, values)));
         }
         assert!(checkable.len() >= 20, "{}", checkable.len());
         let random = hankel_core::Random::new(1, "figures", 0).permutation(checkable.len());
         for index in random.into_iter().take(10) {
-            let (id, label, values) = &checkable[index];
+            let (id, scale, label, values) = &checkable[index];
             let section = page.split(&format!("\n### {id}\n")).nth(1).unwrap().split("\n#").next().unwrap();
-            let line = section
+            let at_scale =
+                section.split(&format!("\n- At scale `{scale}`")).nth(1).unwrap_or_else(|| panic!("{id} at {scale}"));
+            let line = at_scale
+                .split("\n- ")
+                .next()
+                .unwrap()
                 .lines()
                 .find(|line| line.starts_with(&format!("  - {label}")))
                 .unwrap_or_else(|| panic!("{id} {label}"));
@@ -273,6 +287,11 @@ mod tests {
         let written = audit::audit(&claims, &cells, &plans);
         assert!(page == written, "docs/reproduction.md is not up to date: run `train audit`");
         assert!(written == audit::audit(&claims, &cells, &plans), "twice the same page");
+        for (name, svg) in audit::pictures(&claims, &cells).unwrap() {
+            let path = root.join("docs/images").join(&name);
+            let drawn = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(drawn == svg, "{name} is not up to date: run `train audit`");
+        }
         for entry in fs::read_dir(root.join("train/experiments/paper")).unwrap() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();

@@ -216,7 +216,10 @@ fn finish(
     points: &[(&Cell, f64)],
     sides: Option<[(String, Summary); 2]>,
 ) -> Option<Group> {
-    let key = |cell: &Cell| measure.units.iter().map(|axis| cell.id.axis(axis).unwrap_or("").to_owned()).collect();
+    // A level of units that an experiment has at one scale only is none at the others.
+    let known = |axis: &&String| points.iter().any(|(cell, _)| cell.id.axis(axis).is_some());
+    let units: Vec<&String> = measure.units.iter().filter(known).collect();
+    let key = |cell: &Cell| units.iter().map(|axis| cell.id.axis(axis).unwrap_or("").to_owned()).collect();
     let named: Vec<(Vec<String>, f64)> =
         points.iter().filter(|point| point.1.is_finite()).map(|(cell, value)| (key(cell), *value)).collect();
     let units = Unit::nested(&named);

@@ -29,10 +29,27 @@ struct Origin {
 const NOT_COMMITTED: &str = "0000000000";
 
 impl Provenance {
-    /// Of the experiment in `file`, measured in `results`; `None` where git does not know one of them. `claims_file` is where all claims are.
-    pub fn of(experiment: &str, file: &Path, claims: &[Claim], claims_file: &Path, results: &Path) -> Option<Self> {
+    /// Of the experiment in `file` at a scale, measured in `results`; `None` where git does not know one of them. `claims_file` is where all claims are.
+    pub fn of(
+        (experiment, scale): (&str, Option<&str>),
+        file: &Path,
+        claims: &[Claim],
+        claims_file: &Path,
+        results: &Path,
+    ) -> Option<Self> {
         let own = |text: &str| !text.starts_with('#') && !text.trim().is_empty();
-        let mut plan: Vec<Origin> = blame(file)?.into_iter().filter(|(_, text)| own(text)).map(|(at, _)| at).collect();
+        // What another scale is like is no plan of this one.
+        let mut elsewhere = false;
+        let mut of_scale = |text: &str| {
+            if let Some(section) = text.strip_prefix('[') {
+                let named = section.strip_prefix("sweep.scales.").and_then(|rest| rest.split(['.', ']']).next());
+                elsewhere = named.is_some_and(|named| Some(named) != scale);
+            }
+            !elsewhere
+        };
+        let lines = blame(file)?;
+        let mut plan: Vec<Origin> =
+            lines.into_iter().filter(|(_, text)| of_scale(text) && own(text)).map(|(at, _)| at).collect();
         let names: Vec<String> = claims
             .iter()
             .filter(|claim| claim.experiment == experiment)
@@ -138,7 +155,8 @@ mod tests {
                 claim: Vec<Claim>,
             }
             let file: File = toml::from_str(&fs::read_to_string(path("claims.toml")).unwrap()).unwrap();
-            Provenance::of("e", &path("e.toml"), &file.claim, &path("claims.toml"), &path("e.jsonl")).unwrap()
+            Provenance::of(("e", Some("small")), &path("e.toml"), &file.claim, &path("claims.toml"), &path("e.jsonl"))
+                .unwrap()
         };
         fs::write(path("e.toml"), "# Measured: not yet.\nname = \"e\"\n").unwrap();
         fs::write(path("claims.toml"), claim("a", "e")).unwrap();
@@ -150,10 +168,21 @@ mod tests {
         fs::write(path("e.toml"), "# Measured at scale small.\nname = \"e\"\n").unwrap();
         fs::write(path("claims.toml"), claim("a", "e") + &claim("b", "f")).unwrap();
         assert!(of().planned_before, "{:?}", of());
+        // Nor is another scale.
+        let scales = |small: u32| {
+            format!(
+                "# Measured.\nname = \"e\"\n[sweep.scales.full]\nseed = [1]\n[sweep.scales.small]\nseed = [{small}]\n"
+            )
+        };
+        fs::write(path("e.toml"), "# Measured.\nname = \"e\"\n[sweep.scales.full]\nseed = [1]\n").unwrap();
+        assert!(of().planned_before, "{:?}", of());
+        fs::write(path("e.toml"), scales(2)).unwrap();
+        assert!(!of().planned_before, "{:?}", of());
+        fs::write(path("e.toml"), "# Measured at scale small.\nname = \"e\"\n").unwrap();
         fs::write(path("claims.toml"), claim("a", "e").replace("0.0", "-9.0")).unwrap();
         assert!(!of().planned_before && of().describe().contains("not committed"), "{:?}", of());
         commit(&["e.toml", "claims.toml"]);
         assert!(!of().planned_before && of().describe().contains("changed after"), "{:?}", of());
-        assert_eq!(Provenance::of("e", &path("none"), &[], &path("claims.toml"), &path("e.jsonl")), None);
+        assert_eq!(Provenance::of(("e", None), &path("none"), &[], &path("claims.toml"), &path("e.jsonl")), None);
     }
 }

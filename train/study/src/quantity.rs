@@ -7,7 +7,7 @@ use hankel_trainer::results::{AdapterResult, LayerResult, RunResult, metric};
 /// Loss of a truncated adapter, as a share of that before, at which it still does what it did.
 const MORE_LOSS: f64 = 1.01;
 
-/// A quantity of a row: a metric of the validation split; `order`, `gate`, `contribution` (means over layers), `largest_pole`,
+/// A quantity of a row: a metric of the validation split; `order`, `gate`, `contribution`, `input_alignment` (means over layers), `largest_pole`,
 /// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
 /// 0 where nothing was discarded; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
 /// over layers. `least_order` is the lowest order to which the row was truncated, or its own, at a loss of at most 1 % more;
@@ -26,6 +26,7 @@ pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64>
         "order" => mean(|layer| Some(layer.order as f64)),
         "gate" => mean(|layer| layer.gate.map(f64::abs)),
         "contribution" => mean(|layer| layer.contribution),
+        "input_alignment" => mean(|layer| layer.input_alignment),
         "largest_pole" => row.layers.iter().filter_map(|layer| layer.spectral_radius).reduce(f64::max),
         "least_order" => {
             let most = MORE_LOSS * row.validation.get(metric::LOSS)?;

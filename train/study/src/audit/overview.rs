@@ -43,7 +43,7 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
     open(unknown, "where a row is no better than no adapter", |v| matches!(v, Verdict::NoComparison(_)));
     open(unknown, "not measured", |v| matches!(v, Verdict::NotMeasured(_)));
     open("could not fail", "by construction", |v| matches!(v, Verdict::ByConstruction(_)));
-    open("takes other hardware", "on Mistral-7B", |v| matches!(v, Verdict::NotTestable(_)));
+    open("takes other hardware", "a GPU, most of them Mistral-7B", |v| matches!(v, Verdict::NotTestable(_)));
     out
 }
 
