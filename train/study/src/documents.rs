@@ -1,6 +1,5 @@
 //! What pages of docs/ say in figures stands in the files of results that they name.
 
-use hankel_trainer::results::{AdapterResult, RunResult};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,48 +9,6 @@ fn root() -> PathBuf {
 
 fn page(name: &str) -> String {
     fs::read_to_string(root().join("docs").join(name)).unwrap()
-}
-
-/// `16 %`, `1.6 %`: two digits.
-fn percent(share: f64) -> String {
-    if share < 0.0995 { format!("{:.1} %", 100.0 * share) } else { format!("{:.0} %", 100.0 * share) }
-}
-
-/// The worked example of truncation.md, line by line.
-#[test]
-fn the_example_of_truncation_is_its_result() {
-    let page = page("truncation.md");
-    let text = fs::read_to_string(root().join("docs/results/truncation.json")).unwrap();
-    let result: RunResult = serde_json::from_str(&text).unwrap();
-    let row = |name: &str| -> &AdapterResult { result.rows.iter().find(|row| row.name == name).unwrap() };
-    let figure = |name: &str, metric: &str| row(name).validation.get(metric).unwrap();
-    let error = |name: &str| {
-        let layers = row(name).layers.iter();
-        layers.map(|layer| layer.hinf_error.unwrap() / layer.hinf_norm.unwrap()).fold(0.0, f64::max)
-    };
-    let full =
-        format!("(the full adapter: loss {:.4}, accuracy {:.4})", figure("hrm", "loss"), figure("hrm", "accuracy"));
-    assert!(page.contains(&full), "{full}");
-    for order in [12, 8, 4, 2] {
-        let cells: Vec<String> = ["", "-hankel", "-modal", "-svd"]
-            .iter()
-            .map(|method| {
-                let name = format!("hrm-order-{order}{method}");
-                let (loss, accuracy) = (figure(&name, "loss"), figure(&name, "accuracy"));
-                format!("{loss:.4}, {accuracy:.4} | {}", percent(error(&name)))
-            })
-            .collect();
-        let line = format!("| {order} | {} |", cells.join(" | "));
-        assert!(page.contains(&line), "{line}");
-    }
-    let kept = format!(
-        "reaches loss {:.4} and keeps {:.4} with **three** states per layer; truncated to eight after half of its training, it ends at {:.4}",
-        figure("regularized", "loss"),
-        figure("regularized-epsilon-0.05", "loss"),
-        figure("reduced-on-the-way", "loss")
-    );
-    assert!(page.contains(&kept), "{kept}");
-    assert!(row("regularized-epsilon-0.05").layers.iter().all(|layer| layer.order == 3));
 }
 
 /// The products of one row in performance.md: before and after, and the bandwidth after.
