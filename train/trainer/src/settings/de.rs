@@ -50,7 +50,7 @@ pub(crate) fn unknown_key(path: &str, origin: &Origin, known: &[&str]) -> Config
         Some(Own::Key(_, own)) if known.contains(own) => format!("did you mean `{own}`?"),
         Some(Own::Key(place, own)) => format!("it is called `{own}` here, a key of {place}"),
         Some(Own::Instead(advice)) => (*advice).to_owned(),
-        None => match foreign::place(key).filter(|_| !known.contains(&key)) {
+        None => match foreign::place(path).filter(|_| !known.contains(&key)) {
             Some(place) => format!("it is a key of {place}"),
             None => similar(key, known),
         },

@@ -103,9 +103,12 @@ const PLACES: &[(&str, &[&str])] = &[
     ("[[adapter]]", &["rank", "lora_alpha", "targets", "state_dim"]),
 ];
 
-/// The place that a key belongs to.
-pub(super) fn place(key: &str) -> Option<&'static str> {
-    PLACES.iter().find(|(_, keys)| keys.contains(&key)).map(|(place, _)| *place)
+/// The place that a key belongs to which is written at `path`; none where it is in a table of that name, and of another kind.
+pub(super) fn place(path: &str) -> Option<&'static str> {
+    let key = path.rsplit('.').next().unwrap_or(path);
+    let table = path.split('.').next().unwrap_or_default();
+    let is_here = |place: &str| place.trim_matches(['[', ']']) == table;
+    PLACES.iter().find(|(place, keys)| keys.contains(&key) && !is_here(place)).map(|(place, _)| *place)
 }
 
 /// What a name from elsewhere is here.
