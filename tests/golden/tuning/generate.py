@@ -5,7 +5,8 @@
 
 LoftQ: the weights are quantised and decoded by bitsandbytes (NF4, double quantisation), as at loading here, and the factors are PEFT's
 low-rank decomposition of what that lost. PEFT's own `loftq_init` is without double quantisation and wants a GPU: `loftq_rounds` takes its
-source with these two words changed. `start` holds what it found for one projection.
+source with these two words changed, to see that it finds nearly the same, but computes in float64, as rounding to one code or
+the next goes on from round to round. `start` holds what was found for one projection.
 Training is in float64; `measured` has the largest relative difference of the same run in float32.
 """
 
@@ -34,7 +35,7 @@ CASES = {
     "loraplus": {"r": 4, "alpha": 8, "target": TARGETS, "lora_plus_ratio": 16.0},
     "pissa": {"r": 4, "alpha": 8, "target": TARGETS, "init": "pissa"},
     "loftq": {"r": 4, "alpha": 4, "target": TARGETS, "init": "loftq"},
-    "loftq_rounds": {"r": 4, "alpha": 4, "target": TARGETS, "init": "loftq", "loftq_iter": 5},
+    "loftq_rounds": {"r": 4, "alpha": 4, "target": TARGETS, "init": "loftq", "loftq_iter": 3},
 }
 
 
@@ -59,6 +60,22 @@ def loftq_init(weight, hyper):
     return names["loftq_init"](weight, 4, hyper["r"], hyper.get("loftq_iter", 1))
 
 
+def alternate(weight, hyper):
+    """Algorithm 1 of the paper in float64; factors are rounded to float32 after each round."""
+    exact, rest = weight.double(), weight
+    for _ in range(hyper.get("loftq_iter", 1)):
+        packed, state = bnb.quantize_4bit(rest.reshape(-1, 64), blocksize=64, quant_type="nf4", compress_statistics=True)
+        quantized = bnb.dequantize_4bit(packed, state).reshape(weight.shape)
+        found = _low_rank_decomposition(exact - quantized.double(), hyper["r"])
+        a, b = found["R"].float(), found["L"].float()
+        rest = (exact - b.double() @ a.double()).float()
+    theirs, their_a, their_b = loftq_init(weight, hyper)
+    ours, theirs = quantized + b @ a, theirs + their_b @ their_a
+    assert ((ours - theirs).abs() < 1e-5).double().mean() > 0.95
+    assert abs((ours - weight).norm() / (theirs - weight).norm() - 1) < 0.02
+    return quantized, a, b
+
+
 def prepare(case):
     torch.manual_seed(0)
     hyper = CASES[case]
@@ -72,13 +89,9 @@ def prepare(case):
     if "loftq" in case:
         for name, module in model.base_model.model.named_modules():
             if hasattr(module, "lora_A"):
-                weight, a, b = loftq_init(stored[f"{name}.weight"], hyper)
+                weight, a, b = alternate(stored[f"{name}.weight"], hyper)
                 if case == "loftq":
-                    lost = (stored[f"{name}.weight"] - module.get_base_layer().weight.data).double()
-                    found = _low_rank_decomposition(lost, hyper["r"])
-                    assert (weight - module.get_base_layer().weight.data).abs().max() < 1e-6
-                    assert (b @ a - found["L"] @ found["R"]).abs().max() < 1e-6
-                    a, b = found["R"].float(), found["L"].float()
+                    assert torch.equal(weight, module.get_base_layer().weight.data)
                 module.get_base_layer().weight.data = weight
                 module.lora_A["default"].weight.data, module.lora_B["default"].weight.data = a, b
     return model
@@ -148,7 +161,8 @@ def main():
             tidy(folder / "trained")
         with torch.no_grad():
             tensors["eval_logits"] = model.float()(input_ids=data[-1]).logits
-        limits = {"loss": 2e-5, "grad_norm": 2e-4, "lr": 1e-6, "eval_logits": 1e-3}
+        # A code that is rounded the other way changes what later rounds find.
+        limits = {"loss": 1e-4 if case == "loftq_rounds" else 2e-5, "grad_norm": 2e-4, "lr": 1e-6, "eval_logits": 1e-3}
         facts = {
             "case": case,
             "base": "../mistral/window/hf",

@@ -222,13 +222,13 @@ fn loftq() {
     follows("tuning/loftq");
 }
 
-/// Five rounds: every adapted projection has a quantised weight of its own.
+/// Three rounds: every adapted projection has a quantised weight of its own.
 #[test]
 fn loftq_in_several_rounds() {
     follows("tuning/loftq_rounds");
 }
 
-/// Weight and factors of five rounds as PEFT's `loftq_init` finds them, from a directory, too; merging folds into that weight.
+/// Weight and factors of three rounds as PEFT's `loftq_init` finds them, from a directory, too; merging folds into that weight.
 #[test]
 fn rounds_of_loftq() {
     let golden = Golden::read("tuning/loftq_rounds/train");
@@ -254,8 +254,8 @@ fn rounds_of_loftq() {
     let distance = |x: &[f64]| x.iter().zip(exact.to_f64_vec()).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
     for alpha in [settings.lora_alpha, 3.0 * settings.lora_alpha] {
         let settings = LoraConfig { lora_alpha: alpha, ..settings.clone() };
-        let [one, five] = [1, 5].map(|loftq_iter| merged(&of(&LoraConfig { loftq_iter, ..settings.clone() })));
-        assert!(distance(&five) < 0.97 * distance(&one), "{} {}", distance(&five), distance(&one));
+        let [one, three] = [1, 3].map(|loftq_iter| merged(&of(&LoraConfig { loftq_iter, ..settings.clone() })));
+        assert!(distance(&three) < 0.98 * distance(&one), "{} {}", distance(&three), distance(&one));
     }
     // From a directory, whose factors are of no use without the weights as they are stored.
     let folder = tempfile::tempdir().unwrap();
@@ -272,7 +272,7 @@ fn rounds_of_loftq() {
     assert_eq!(merged(&loaded), merged(&adapters));
     // From a checkpoint of a training that began elsewhere.
     let state = adapters.training_state().unwrap();
-    let elsewhere = of(&LoraConfig { loftq_iter: 3, ..settings.clone() });
+    let elsewhere = of(&LoraConfig { loftq_iter: 2, ..settings.clone() });
     let factors = |set: &AdapterSet| set.parameters().into_iter().filter(Parameter::is_trainable).collect::<Vec<_>>();
     factors(&elsewhere).iter().zip(factors(&adapters)).for_each(|(to, from)| to.set(&from.tensor()).unwrap());
     elsewhere.restore_training_state(&state).unwrap();
@@ -288,7 +288,7 @@ fn rounds_of_loftq() {
     }
     std::fs::write(&file, renamed).unwrap();
     let refused = AdapterSet::load(&path, &quantized.placement(), 20).err().unwrap().to_string();
-    assert!(refused.contains("5 rounds of LoftQ"), "{refused}");
+    assert!(refused.contains("3 rounds of LoftQ"), "{refused}");
 }
 
 /// It brings the quantised weight nearer to the stored one, at any scale, is merged into the quantised one, and is refused on others.
