@@ -41,3 +41,37 @@ fn products_of_one_row_are_their_result() {
         );
     }
 }
+
+/// The table of truncation under weights in truncation.md: means over all seeds of the file.
+#[test]
+fn truncation_under_weights_is_its_result() {
+    let page = page("truncation.md");
+    let text = fs::read_to_string(root().join("docs/results/weighted/small.jsonl")).unwrap();
+    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mean = |task: &str, order: u64, method: &str| {
+        let asked = |row: &&serde_json::Value| {
+            row["task"] == task && row["method"] == method && (method == "full" || row["order"] == order)
+        };
+        let values: Vec<f64> = rows.iter().filter(asked).map(|row| row["value"].as_f64().unwrap()).collect();
+        assert_eq!(values.len(), 3, "{task} {order} {method}");
+        values.iter().sum::<f64>() / 3.0
+    };
+    let columns = [("bytes", 16), ("bytes", 8), ("automaton", 8), ("automaton", 4), ("automaton", 2)];
+    for (name, method) in [
+        ("full adapter", "full"),
+        ("`bt`", "bt"),
+        ("`svd`", "svd"),
+        ("`modal`", "modal"),
+        ("`energy`", "energy"),
+        ("`hankel`", "hankel"),
+        ("`h2`", "h2"),
+        ("empirical Gramians", "empirical"),
+        ("`--weight`", "weighted"),
+        ("`--weight`, `--gramians enns`", "enns"),
+        ("`--weight`, `--method h2`", "weighted-h2"),
+    ] {
+        let figures = columns.map(|(task, order)| format!("{:.4}", mean(task, order, method)));
+        let line = format!("| {name} | {} |", figures.join(" | "));
+        assert!(page.lines().any(|found| found.replace("**", "") == line), "not in truncation.md: {line}");
+    }
+}
