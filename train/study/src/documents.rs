@@ -75,3 +75,28 @@ fn truncation_under_weights_is_its_result() {
         assert!(page.lines().any(|found| found.replace("**", "") == line), "not in truncation.md: {line}");
     }
 }
+
+/// The table of states shared out over layers in truncation.md: what is lost against the full adapter of the same seed, mean over seeds.
+#[test]
+fn states_shared_out_are_their_result() {
+    let page = page("truncation.md");
+    let text = fs::read_to_string(root().join("docs/results/budget/small.jsonl")).unwrap();
+    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let value = |task: &str, way: &str, budget: u64, seed: u64| {
+        let asked = |row: &&serde_json::Value| {
+            row["task"] == task && row["way"] == way && row["budget"] == budget && row["seed"] == seed
+        };
+        rows.iter().find(asked).unwrap()["value"].as_f64().unwrap()
+    };
+    for (share, name) in [(2, "a half"), (4, "a quarter"), (8, "an eighth"), (16, "a sixteenth")] {
+        let mut figures = Vec::new();
+        for (task, states) in [("automaton", 32), ("text", 128)] {
+            for way in ["even", "bounds", "task"] {
+                let lost = |seed| value(task, way, states / share, seed) - value(task, "full", states, seed);
+                figures.push(format!("{:.4}", (lost(3) + lost(4) + lost(5)) / 3.0));
+            }
+        }
+        let line = format!("| {name} | {} |", figures.join(" | "));
+        assert!(page.lines().any(|found| found == line), "not in truncation.md: {line}");
+    }
+}

@@ -67,7 +67,7 @@ pub fn backward<T: Real>(
     }
     // A task for each head of the queries and each of some pieces of the keys. What heads add to the gradients of keys that they share,
     // and pieces to those of the queries, is summed up afterwards, in order.
-    let pieces = TASKS.div_ceil(shape.batch * shape.heads).min(shape.keys.div_ceil(PIECE)).max(1);
+    let pieces = TASKS.div_ceil(shape.batch * shape.heads).min(PIECES).min(shape.keys.div_ceil(PIECE)).max(1);
     let piece = shape.keys.div_ceil(pieces).next_multiple_of(PIECE);
     let pieces = shape.keys.div_ceil(piece).max(1);
     let keys = parallel::collect(shape.batch * shape.kv_heads, |i| {
@@ -121,6 +121,8 @@ pub fn backward<T: Real>(
 
 /// Tasks that are enough.
 const TASKS: usize = 32;
+/// Pieces of the keys at most: each has a copy of the gradient of the queries.
+const PIECES: usize = 4;
 /// Keys of which a piece has a multiple: a number of blocks for every instruction set.
 const PIECE: usize = 192;
 
