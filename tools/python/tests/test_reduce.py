@@ -43,8 +43,12 @@ def test_the_libraries_agree(seed):
     assert certificate.holds and certificate.order == len(reduction.A) == len(a) // 2
     error = certificate.hinf_error
     assert certificate.lower_bound * (1 - 1e-9) <= error <= certificate.error_bound * (1 + 1e-6)
-    # Errors that are small beside the system come out up to 1e-4 too low in SLICOT; the response at the peak says which is right.
-    assert error == pytest.approx(control.linfnorm(system - reduction.system)[0], rel=2e-4)
+    # SLICOT's norm of a difference of systems can be too low, by 1 % for seed 5. A grid says that ours is not; that it is reached follows.
+    slack = 1e-11 * float(norm)
+    assert control.linfnorm(system - reduction.system)[0] <= error * (1 + 1e-6) + slack
+    z = np.exp(1j * np.linspace(0, np.pi, 5001))[:, None, None]
+    gains = [C @ np.linalg.solve(z * np.eye(len(A)) - A, B) + D for A, B, C, D in ((a, b, c, d), reduced_of(reduction))]
+    assert np.linalg.norm(gains[0] - gains[1], ord=2, axis=(1, 2)).max() <= error * (1 + 1e-9) + slack
     peak = np.array([certificate.hinf_error_frequency])
     difference = hankel.System(a, b, c, d).frequency_response(peak) - hankel.System(*reduced_of(reduction)).frequency_response(peak)
     assert np.linalg.norm(difference[0], ord=2) == pytest.approx(error, rel=1e-8)
