@@ -4,7 +4,7 @@
 #
 #     tools/python/test.sh            numpy arrays, and the tutorial without torch
 #     tools/python/test.sh torch      and hankel.torch: installs torch and transformers first, about 3 GB
-#     tools/python/test.sh install    makes the environment of the first and stops
+#     tools/python/test.sh prepare    makes the environment of the first, compiles the extension module, and stops
 #
 # HANKEL_PYTHON is the interpreter of an environment to use as it is, with what requirements-*.txt name; the package is then taken from
 # the sources.
@@ -23,11 +23,15 @@ else
   [ "$what" != torch ] || requirements+=(-r tools/python/requirements-torch.txt)
   "$python" -m pip install --quiet --disable-pip-version-check "${requirements[@]}"
 fi
-[ "$what" != install ] || exit 0
-
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
-PATH=$(dirname "$python"):$PATH PROFILE=dev PROGRAMS=$programs tools/python/release.sh "$wheels"
+export PATH=$(dirname "$python"):$PATH
+if [ "$what" = prepare ]; then
+  # Without the programs, which may not be there yet; what is compiled is used again below.
+  (cd tools/python && maturin build --quiet --profile dev --out "$wheels")
+  exit
+fi
+PROFILE=dev PROGRAMS=$programs tools/python/release.sh "$wheels"
 if [ -n "${HANKEL_PYTHON:-}" ]; then
   "$python" -m zipfile -e "$wheels"/*.whl "$wheels/content"
   # Removed first: a process may have the old one loaded.
