@@ -81,8 +81,13 @@ fn main() -> Result<ExitCode> {
     if let Some(path) = &args.output {
         let version = run(&binaries.train, &["--version"], place.path())?.stdout;
         let version = String::from_utf8_lossy(&version).trim().to_owned();
-        let facts =
-            [("binaries", version.into()), ("seed", seed.into()), ("seconds", begun.elapsed().as_secs().into())];
+        let result: Value = serde_json::from_slice(&std::fs::read(whole.run.join("result.json"))?)?;
+        let facts = [
+            ("binaries", version.into()),
+            ("commit", result["environment"]["commit"].clone()),
+            ("seed", seed.into()),
+            ("seconds", begun.elapsed().as_secs().into()),
+        ];
         tally.save(path, facts.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value)).collect())?;
     }
     Ok(if tally.report() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

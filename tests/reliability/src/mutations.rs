@@ -230,7 +230,7 @@ fn prepare(b: &Binaries, whole: &Whole, valid: &Path) -> Result<()> {
 }
 
 /// A file of five modes with one input and one output.
-fn system() -> Vec<u8> {
+pub fn system() -> Vec<u8> {
     let (a, b, c) = ([0.95, 0.7, -0.4, 0.2, 0.1], [1.0, -0.5, 0.25, 2.0, 1.0], [0.5, 1.0, 1.5, -0.25, 1.0]);
     let entry =
         |shape: &[usize], first: usize| json!({"dtype": "F64", "shape": shape, "data_offsets": [first, first + 40]});
