@@ -121,11 +121,19 @@ impl WideOp for Decode<'_> {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn decode_bf16(dot: DotProducts, matrix: &Nf4, first: usize, out: &mut [u16]) {
-    let block = matrix.block();
-    if block.is_multiple_of(WIDE) && first.is_multiple_of(WIDE) && out.len().is_multiple_of(WIDE) {
+    /// Scales read at a time.
+    const SCALES: usize = 16;
+    if in_registers(matrix, first, out.len()) {
+        // Values of a weight that was `bf16` are rounded once: the second time changes nothing.
+        let block = matrix.block();
+        let of_block = block.min(out.len().max(WIDE)) / WIDE;
         let bytes = matrix.packed()[first / 2..][..out.len() / 2].as_chunks::<{ WIDE / 2 }>().0;
-        for (i, (bytes, out)) in bytes.iter().zip(out.as_chunks_mut::<WIDE>().0).enumerate() {
-            dot.look_up(&matrix.values((first + i * WIDE) / block), bytes, out);
+        let out = out.as_chunks_mut::<WIDE>().0;
+        let mut scales = [0.0; SCALES];
+        for (i, (bytes, out)) in bytes.chunks(SCALES * of_block).zip(out.chunks_mut(SCALES * of_block)).enumerate() {
+            let scales = &mut scales[..bytes.len() / of_block];
+            matrix.scales().read(first / block + i * SCALES, scales);
+            dot.look_up(matrix.codebook(), scales, bytes, out);
         }
         return;
     }

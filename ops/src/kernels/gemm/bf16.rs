@@ -13,10 +13,11 @@ use super::{Accumulate, COLUMNS, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD, k_blocks, 
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd;
 use crate::kernels::transpose::transpose;
+use hankel_core::parallel;
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtneps_pbh,
-    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_or_si512,
-    _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
+    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
     _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
 };
 use std::ops::Range;
@@ -63,25 +64,33 @@ impl DotProducts {
         unsafe { round(x, out) }
     }
 
-    /// The high and the low nibble of every byte in turn, as the rounded values that they stand for.
+    /// The high and the low nibble of every byte in turn, as the values of the codebook that they stand for times the scale of their block,
+    /// rounded; blocks have equally many bytes.
     #[inline(always)]
-    pub fn look_up(self, values: &[f32; 16], bytes: &[u8; 16], out: &mut [u16; 32]) {
+    pub fn look_up(self, codebook: &[f32; 16], scales: &[f32], bytes: &[[u8; 16]], out: &mut [[u16; 32]]) {
         // SAFETY: as above.
-        unsafe { look_up(values, bytes, out) }
+        unsafe { look_up(codebook, scales, bytes, out) }
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-fn look_up(values: &[f32; 16], bytes: &[u8; 16], out: &mut [u16; 32]) {
+fn look_up(codebook: &[f32; 16], scales: &[f32], bytes: &[[u8; 16]], out: &mut [[u16; 32]]) {
+    assert!(bytes.len() == out.len() && bytes.len().is_multiple_of(scales.len().max(1)));
+    let of_block = (bytes.len() / scales.len().max(1)).max(1);
     // SAFETY: registers hold any bits, and are as long as the arrays.
     unsafe {
-        let table = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(_mm512_loadu_ps(values.as_ptr())));
-        // Twice, as an index has five bits here, of which the fifth is another nibble's.
-        let table = _mm512_broadcast_i64x4(table);
-        let words = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
-        let nibbles = _mm512_or_si512(_mm512_srli_epi32::<4>(words), _mm512_slli_epi32::<16>(words));
-        _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_permutexvar_epi16(nibbles, table));
+        let codebook = _mm512_loadu_ps(codebook.as_ptr());
+        for ((&scale, bytes), out) in scales.iter().zip(bytes.chunks(of_block)).zip(out.chunks_mut(of_block)) {
+            let table = _mm512_cvtneps_pbh(_mm512_mul_ps(codebook, _mm512_set1_ps(scale)));
+            // Twice, as an index has five bits here, of which the fifth is another nibble's.
+            let table = _mm512_broadcast_i64x4(std::mem::transmute::<__m256bh, __m256i>(table));
+            for (bytes, out) in bytes.iter().zip(out) {
+                let words = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+                let nibbles = _mm512_or_si512(_mm512_srli_epi32::<4>(words), _mm512_slli_epi32::<16>(words));
+                _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_permutexvar_epi16(nibbles, table));
+            }
+        }
     }
 }
 
@@ -129,6 +138,29 @@ pub struct Bf16Factor<'a, S> {
     pub dot: DotProducts,
 }
 
+/// The rows of a left factor in pairs, an odd one filled up with a zero.
+pub struct Rounded {
+    data: Scratch<u32>,
+    rows: usize,
+    cols: usize,
+    /// Pairs from row to row.
+    stride: usize,
+}
+
+impl Rounded {
+    fn new(_: DotProducts, a: Mat<f32>) -> Self {
+        // A line more than whole lines, so that the rows of a tile do not fall on the same lines of the cache.
+        let stride = a.cols.div_ceil(2).next_multiple_of(LANES) + LANES;
+        let mut data = Scratch::<u32>::new(a.rows * stride);
+        parallel::for_rows(&mut data, stride, |first, piece| {
+            let rows = a.row_block(first, piece.len() / stride);
+            // SAFETY: there is the proof that the processor has the instructions.
+            unsafe { round_rows(rows, piece, stride) };
+        });
+        Rounded { data, rows: a.rows, cols: a.cols, stride }
+    }
+}
+
 /// Columns of a right factor in pairs. The order is that of the panels in `f32`.
 pub struct Pairs {
     data: Scratch<u32>,
@@ -140,6 +172,11 @@ pub struct Pairs {
 
 impl<S: Bf16Source> super::Factor<f32> for Bf16Factor<'_, S> {
     type Panels = Pairs;
+    type Left<'b> = Rounded;
+
+    fn left(&self, a: Mat<f32>) -> Rounded {
+        Rounded::new(self.dot, a)
+    }
 
     fn rows(&self) -> usize {
         if self.transposed { self.cols } else { self.rows }
@@ -176,16 +213,21 @@ impl<S: Bf16Source> super::Factor<f32> for Bf16Factor<'_, S> {
 
     unsafe fn multiply(
         alpha: f32,
-        a: Mat<f32>,
+        a: &Rounded,
+        i: Range<usize>,
+        k: Range<usize>,
         panels: &Pairs,
         j: Range<usize>,
         how: Accumulate<f32>,
         target: Target<f32>,
     ) {
-        assert!(a.cols == panels.k && target.cols == j.len() && j.end <= panels.n);
+        assert!(k.len() == panels.k && target.cols == j.len() && j.end <= panels.n);
         assert!(j.start.is_multiple_of(COLUMNS) && (j.end.is_multiple_of(COLUMNS) || j.end == panels.n));
+        // An odd sum ends with the left factor, whose rows end with a zero then.
+        assert!(k.start.is_multiple_of(2) && (k.len().is_multiple_of(2) || k.end == a.cols));
+        assert!(i.end <= a.rows && k.end <= a.cols);
         // SAFETY: the instructions are there, or there would be no panels; the rest is the caller's promise.
-        unsafe { multiply(alpha, a, panels, j, how, target) }
+        unsafe { multiply(alpha, a, i, k, panels, j, how, target) }
     }
 }
 
@@ -275,7 +317,9 @@ impl<S: Bf16Source> Bf16Factor<'_, S> {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn multiply(
     alpha: f32,
-    a: Mat<f32>,
+    a: &Rounded,
+    i: Range<usize>,
+    k: Range<usize>,
     panels: &Pairs,
     j: Range<usize>,
     how: Accumulate<f32>,
@@ -284,37 +328,32 @@ unsafe fn multiply(
     /// Rows of a tile.
     const ROWS: usize = 8;
     let packed = panels.n.next_multiple_of(LANES);
-    // A line more than whole pairs, as for the weights.
-    let stride = panels.block.min(a.cols).div_ceil(2).next_multiple_of(LANES) + LANES;
-    let mut rounded = Scratch::<u32>::new(ROW_BLOCK.min(a.rows) * stride);
-    for first_row in (0..a.rows).step_by(ROW_BLOCK) {
-        let rows = ROW_BLOCK.min(a.rows - first_row);
+    for first_row in i.clone().step_by(ROW_BLOCK) {
+        let rows = first_row..i.end.min(first_row + ROW_BLOCK);
         // A sum of nothing still writes the output: one pass with empty panels.
-        for k_first in (0..a.cols.max(1)).step_by(panels.block) {
-            let k = panels.block.min(a.cols - k_first);
-            let steps = k.div_ceil(2);
+        for k_first in (0..k.len().max(1)).step_by(panels.block) {
+            let steps = panels.block.min(k.len() - k_first).div_ceil(2);
             let mut panel_data = &panels.data[k_first / 2 * packed + j.start * steps..];
-            round_rows(a.row_block(first_row, rows).col_block(k_first, k), &mut rounded, stride);
             for (column, width) in PANELS.columns(j.len()) {
                 let (panel, rest) = panel_data.split_at(steps * width);
                 panel_data = rest;
                 let panel = panel.as_chunks::<LANES>().0;
                 let cols = width.min(j.len() - column);
                 let how = of_columns(how, k_first, column..column + cols);
-                let mut i = 0;
-                while i < rows {
-                    // SAFETY: the rows are rounded, `stride` apart; the target holds the rows of `a`, as promised.
+                let mut row = rows.start;
+                while row < rows.end {
+                    // SAFETY: the left factor has the row and its pairs; the target holds rows `i`, as promised.
                     unsafe {
-                        let from = rounded.as_ptr().add(i * stride);
-                        let data = target.data.add((first_row + i) * target.row_stride + column);
+                        let from = a.data.as_ptr().add(row * a.stride + k.start / 2 + k_first / 2);
+                        let data = target.data.add((row - i.start) * target.row_stride + column);
                         let to = Target { data, row_stride: target.row_stride, cols };
-                        i += match (rows - i, width) {
-                            (ROWS.., WIDTH) => tile::<ROWS, 2>(from, stride, panel, alpha, how, to),
-                            (4.., WIDTH) => tile::<4, 2>(from, stride, panel, alpha, how, to),
-                            (_, WIDTH) => tile::<1, 2>(from, stride, panel, alpha, how, to),
-                            (ROWS.., _) => tile::<ROWS, 1>(from, stride, panel, alpha, how, to),
-                            (4.., _) => tile::<4, 1>(from, stride, panel, alpha, how, to),
-                            _ => tile::<1, 1>(from, stride, panel, alpha, how, to),
+                        row += match (rows.end - row, width) {
+                            (ROWS.., WIDTH) => tile::<ROWS, 2>(from, a.stride, panel, alpha, how, to),
+                            (4.., WIDTH) => tile::<4, 2>(from, a.stride, panel, alpha, how, to),
+                            (_, WIDTH) => tile::<1, 2>(from, a.stride, panel, alpha, how, to),
+                            (ROWS.., _) => tile::<ROWS, 1>(from, a.stride, panel, alpha, how, to),
+                            (4.., _) => tile::<4, 1>(from, a.stride, panel, alpha, how, to),
+                            _ => tile::<1, 1>(from, a.stride, panel, alpha, how, to),
                         };
                     }
                 }

@@ -50,9 +50,9 @@ const SMALL_OUTPUT: usize = 1 << 16;
 const SHARED: usize = 1 << 22;
 /// Columns of which a task has a multiple: whole panels of every kind.
 pub const COLUMNS: usize = 64;
-/// Rows of the largest task, and columns of one that packs them for itself.
+/// Rows of the largest task, and columns of one that packs them for itself: so many that rows of a compact weight are decoded in long pieces.
 const TASK_ROWS: usize = 1024;
-const TASK_COLS: usize = 256;
+const TASK_COLS: usize = 512;
 
 /// Steps of each block of a sum of `k`: as even as whole blocks of quantised elements allow, the small or, where they fill a row, the
 /// large ones.
@@ -82,6 +82,10 @@ pub enum Accumulate<'a, T> {
 pub trait Factor<T: Real>: Sync {
     /// Columns, packed.
     type Panels: Sync;
+    /// A left factor, as it is multiplied with the panels.
+    type Left<'a>: Sync;
+    /// Prepares a left factor once, for all panels.
+    fn left<'a>(&self, a: Mat<'a, T>) -> Self::Left<'a>;
     /// Rows: the length of the sum.
     fn rows(&self) -> usize;
     /// Columns of the output.
@@ -90,14 +94,16 @@ pub trait Factor<T: Real>: Sync {
     fn panels(&self, k: Range<usize>, block: usize, j: Range<usize>) -> Self::Panels;
     /// Packs rows `k`, in blocks of `block`, of all columns, in parallel where that is worth it.
     fn whole(&self, k: Range<usize>, block: usize) -> Self::Panels;
-    /// `alpha A B` to the rows of the target, `B` being columns `j` of what was packed. They begin at a multiple of [`COLUMNS`] and
-    /// end at one or at the last.
+    /// `alpha A B` to the rows of the target, `A` being rows `i` and columns `k` of the left factor, `B` columns `j` of what was packed of
+    /// these `k`. Columns `j` begin at a multiple of [`COLUMNS`] and end at one or at the last.
     ///
     /// # Safety
-    /// The target is writable (and readable, when added to) for the rows of `a`, and nobody else uses it meanwhile.
+    /// The target is writable (and readable, when added to) for the rows `i`, and nobody else uses it meanwhile.
     unsafe fn multiply(
         alpha: T,
-        a: Mat<T>,
+        a: &Self::Left<'_>,
+        i: Range<usize>,
+        k: Range<usize>,
         panels: &Self::Panels,
         j: Range<usize>,
         how: Accumulate<T>,
@@ -107,6 +113,11 @@ pub trait Factor<T: Real>: Sync {
 
 impl<T: Real, B: RightFactor<T>> Factor<T> for B {
     type Panels = Panels<T>;
+    type Left<'a> = Mat<'a, T>;
+
+    fn left<'a>(&self, a: Mat<'a, T>) -> Mat<'a, T> {
+        a
+    }
 
     fn rows(&self) -> usize {
         RightFactor::rows(self)
@@ -126,12 +137,15 @@ impl<T: Real, B: RightFactor<T>> Factor<T> for B {
 
     unsafe fn multiply(
         alpha: T,
-        a: Mat<T>,
+        a: &Mat<T>,
+        i: Range<usize>,
+        k: Range<usize>,
         panels: &Panels<T>,
         j: Range<usize>,
         how: Accumulate<T>,
         target: Target<T>,
     ) {
+        let a = a.row_block(i.start, i.len()).col_block(k.start, k.len());
         // SAFETY: the same promise.
         unsafe { multiply_into(alpha, a, panels, j, how, target) }
     }
@@ -181,23 +195,25 @@ pub fn gemm_serial<T: Real, B: Factor<T>>(
         return;
     }
     let panels = b.panels(0..k, k_block(k), 0..n);
-    multiply::<T, B>(alpha, a, &panels, n, how, out, out_stride);
+    multiply::<T, B>(alpha, &b.left(a), m, 0..k, &panels, n, how, out, out_stride);
 }
 
-/// `alpha A B` to the first columns of the rows of `out`.
+/// `alpha A B` of columns `k` of `rows` rows to the first columns of the rows of `out`.
 fn multiply<T: Real, B: Factor<T>>(
     alpha: T,
-    a: Mat<T>,
+    a: &B::Left<'_>,
+    rows: usize,
+    k: Range<usize>,
     panels: &B::Panels,
     cols: usize,
     how: Accumulate<T>,
     out: &mut [T],
     out_stride: usize,
 ) {
-    assert!(extent(a.rows, cols, out_stride) <= out.len());
+    assert!(extent(rows, cols, out_stride) <= out.len());
     let target = Target { data: out.as_mut_ptr(), row_stride: out_stride, cols };
     // SAFETY: the slice holds all rows of the target, as just checked.
-    unsafe { B::multiply(alpha, a, panels, 0..cols, how, target) }
+    unsafe { B::multiply(alpha, a, 0..rows, k, panels, 0..cols, how, target) }
 }
 
 fn check<T: Real, B: Factor<T>>(
@@ -219,13 +235,13 @@ fn check<T: Real, B: Factor<T>>(
 /// A small output and a long sum: chunks of the sum side by side, added in order.
 fn long_sum<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
     let (m, k, n) = (a.rows, a.cols, b.cols());
+    let left = b.left(a);
     let mut partial = Scratch::<T>::new(k.div_ceil(K_CHUNK) * m * n);
     parallel::for_chunks(&mut partial, m * n, |i, out| {
         let range = i * K_CHUNK..k.min((i + 1) * K_CHUNK);
-        let a = a.col_block(range.start, range.len());
         let block = k_block(range.len());
-        let panels = b.panels(range, block, 0..n);
-        multiply::<T, B>(alpha, a, &panels, n, Accumulate::Overwrite, out, n);
+        let panels = b.panels(range.clone(), block, 0..n);
+        multiply::<T, B>(alpha, &left, m, range, &panels, n, Accumulate::Overwrite, out, n);
     });
     for (i, row) in out.chunks_mut(out_stride).take(m).enumerate() {
         let row = &mut row[..n];
@@ -256,10 +272,9 @@ fn shared<T: Real, B: Factor<T>>(
     let at_once = (most / n / block).max(1) * block;
     let (rows, cols) = task_shape(m, k.min(at_once), n);
     let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(cols));
-    let target = Shared(out.as_mut_ptr());
+    let (left, target) = (b.left(a), Shared(out.as_mut_ptr()));
     for range in k_blocks(0..k, at_once) {
         let panels = b.whole(range.clone(), block);
-        let a = a.col_block(range.start, range.len());
         parallel::for_each(row_blocks * col_blocks, |task| {
             let (i, j) = (task / col_blocks * rows, task % col_blocks * cols);
             let columns = j..n.min(j + cols);
@@ -269,7 +284,8 @@ fn shared<T: Real, B: Factor<T>>(
             unsafe {
                 let data = target.0.add(i * out_stride + j);
                 let target = Target { data, row_stride: out_stride, cols: columns.len() };
-                B::multiply(alpha, a.row_block(i, rows.min(m - i)), &panels, columns, how, target);
+                let rows = i..m.min(i + rows);
+                B::multiply(alpha, &left, rows, range.clone(), &panels, columns, how, target);
             }
         });
     }
@@ -281,20 +297,19 @@ fn apart<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, 
     let block = k_block(k);
     let rows = TASK_ROWS.min(m.next_multiple_of(ROW_BLOCK));
     let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(TASK_COLS));
-    let target = Shared(out.as_mut_ptr());
+    let (left, target) = (b.left(a), Shared(out.as_mut_ptr()));
     parallel::for_each(row_blocks * col_blocks, |task| {
         let (i, j) = (task / col_blocks * rows, task % col_blocks * TASK_COLS);
-        let (rows, columns) = (rows.min(m - i), j..n.min(j + TASK_COLS));
+        let (rows, columns) = (i..m.min(i + rows), j..n.min(j + TASK_COLS));
         let target = &target;
         for range in k_blocks(0..k, block) {
             let how = of_columns(how, range.start, columns.clone());
-            let a = a.row_block(i, rows).col_block(range.start, range.len());
-            let panels = b.panels(range, block, columns.clone());
+            let panels = b.panels(range.clone(), block, columns.clone());
             // SAFETY: `check` made sure that the output holds m rows of n columns; the tasks' rectangles are disjoint.
             unsafe {
                 let data = target.0.add(i * out_stride + j);
                 let target = Target { data, row_stride: out_stride, cols: columns.len() };
-                B::multiply(alpha, a, &panels, 0..columns.len(), how, target);
+                B::multiply(alpha, &left, rows.clone(), range, &panels, 0..columns.len(), how, target);
             }
         }
     });
