@@ -15,6 +15,8 @@ use std::time::Instant;
 const OUTPUTS: usize = 14336;
 const INPUTS: usize = 4096;
 const TURNS: usize = 9;
+/// Some systems count processor time in steps of 4 ms: a turn takes this many seconds at least.
+const TURN: f64 = 0.1;
 
 /// Seconds on processors of all threads since they were started; `None` where the system does not tell.
 fn processor_seconds() -> Option<f64> {
@@ -26,13 +28,18 @@ fn processor_seconds() -> Option<f64> {
     Some(nanoseconds * 1e-9)
 }
 
-fn seconds(run: impl FnOnce()) -> f64 {
-    let (before, clock) = (processor_seconds(), Instant::now());
-    run();
-    match (before, processor_seconds()) {
+/// Seconds that `run` takes, of as many runs as fill a turn.
+fn seconds(mut run: impl FnMut()) -> f64 {
+    let (before, clock, mut runs) = (processor_seconds(), Instant::now(), 0);
+    while clock.elapsed().as_secs_f64() < TURN {
+        run();
+        runs += 1;
+    }
+    let taken = match (before, processor_seconds()) {
         (Some(before), Some(after)) => after - before,
         _ => clock.elapsed().as_secs_f64(),
-    }
+    };
+    taken / f64::from(runs)
 }
 
 fn least(values: &[f64]) -> f64 {
@@ -82,7 +89,7 @@ fn main() {
             let (mut products, mut copies) = ([0.0; TURNS], [0.0; TURNS]);
             for (taken, copied) in products.iter_mut().zip(&mut copies) {
                 *copied = seconds(|| black_box(&mut target).copy_from_slice(black_box(&source)));
-                *taken = seconds(product);
+                *taken = seconds(&product);
             }
             let taken = least(&products);
             let (rate, copy) = (weight.bytes() as f64 / taken, 2.0 * source.len() as f64 / least(&copies));
