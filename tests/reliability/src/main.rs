@@ -13,6 +13,7 @@ mod mutations;
 mod outputs;
 mod races;
 mod random;
+mod systems;
 mod tally;
 
 use anyhow::Result;
@@ -48,6 +49,9 @@ struct Args {
     /// Certificates with a changed claim
     #[arg(long, default_value_t = 20)]
     forgeries: usize,
+    /// Systems that are hard to reduce
+    #[arg(long, default_value_t = 24)]
+    systems: usize,
     /// Times that several processes want one output
     #[arg(long, default_value_t = 4)]
     races: usize,
@@ -76,6 +80,7 @@ fn main() -> Result<ExitCode> {
     outputs::attack(&binaries, &whole, &place.path().join("outputs"), &mut tally)?;
     races::attack(&binaries, &whole, &place.path().join("races"), args.races, &mut tally)?;
     forgeries::attack(&binaries, &whole, &place.path().join("forgeries"), args.forgeries, args.seed, &mut tally)?;
+    systems::attack(&binaries, &place.path().join("systems"), args.systems, args.seed, &mut tally)?;
     let damaged = place.path().join("mutations");
     mutations::attack(&binaries, &whole, &prepared, &damaged, args.mutations, args.seed, &mut tally)?;
     if let Some(path) = &args.output {

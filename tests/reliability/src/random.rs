@@ -22,4 +22,19 @@ impl Random {
     pub fn choice<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
+
+    /// A number in `0..1`.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A number in `-1..1`.
+    pub fn around(&mut self) -> f64 {
+        2.0 * self.unit() - 1.0
+    }
+
+    /// A number of a normal distribution.
+    pub fn normal(&mut self) -> f64 {
+        (-2.0 * (1.0 - self.unit()).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
+    }
 }
