@@ -16,6 +16,7 @@
 
 use super::poles::Pole;
 use faer::{Mat, c64};
+use pulp::Arch;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, SubAssign};
 
 /// The numbers of the coordinates in which A is diagonal: real where all poles are.
@@ -112,65 +113,100 @@ impl Number for c64 {
 
 /// Factor L, [d, k], with `L L^H = W` for the given poles and input rows; k is the rank. `inputs` is [m, d], its column i the
 /// row b_i.
-pub fn cauchy_factor<N: Number, P: Poles + ?Sized>(poles: &P, mut inputs: Mat<N>) -> Mat<N> {
+pub fn cauchy_factor<N: Number, P: Poles + ?Sized>(poles: &P, inputs: Mat<N>) -> Mat<N> {
     let d = poles.count();
     let zero = N::from(0.0);
-    let defects: Vec<f64> = (0..d).map(|i| poles.one_minus_product(i, i).re).collect();
+    let roots: Vec<f64> = (0..d).map(|i| poles.one_minus_product(i, i).re.sqrt()).collect();
+    let mut rows = Rows { states: (0..d).collect(), columns: Vec::with_capacity(inputs.nrows()) };
+    for row in inputs.row_iter() {
+        rows.columns.push(row.iter().copied().collect());
+    }
+    drop(inputs);
     let mut columns: Vec<Vec<N>> = Vec::new();
-    let mut remaining: Vec<usize> = (0..d).collect();
-    while let Some((position, weight)) = remaining
-        .iter()
-        .map(|&i| norm(inputs.col_as_slice(i)) / defects[i].sqrt())
-        .enumerate()
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-    {
+    let mut norms = vec![0.0; d];
+    loop {
+        rows.norms(&mut norms);
+        let weights = norms.iter().zip(&rows.states).map(|(norm, &i)| norm / roots[i]);
+        let Some((position, weight)) = weights.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)) else { break };
         if weight == 0.0 {
             break;
         }
-        let p = remaining.swap_remove(position);
-        rotate_to_first_entry(&mut inputs, p, &remaining);
+        let (p, row) = rows.take(position);
+        rows.rotate_to_first_entry(&row, norms[position]);
         let mut column = vec![zero; d];
         column[p] = N::from(weight);
-        let defect = N::from(defects[p].sqrt());
-        for &j in &remaining {
-            let denominator = N::of(poles.one_minus_product(j, p));
-            let first = &mut inputs.col_as_slice_mut(j)[0];
-            column[j] = *first * defect / denominator;
-            *first *= N::of(poles.minus(j, p)) / denominator;
+        let root = N::from(roots[p]);
+        if let Some(firsts) = rows.columns.first_mut() {
+            for (first, &j) in firsts.iter_mut().zip(&rows.states) {
+                let denominator = N::of(poles.one_minus_product(j, p));
+                column[j] = *first * root / denominator;
+                *first *= N::of(poles.minus(j, p)) / denominator;
+            }
         }
         columns.push(column);
     }
     Mat::from_fn(d, columns.len(), |i, k| columns[k][i])
 }
 
-/// The Euclidean norm, without overflow or underflow; not a number if an entry is none.
-fn norm<N: Number>(row: &[N]) -> f64 {
-    let squares: f64 = row.iter().map(|x| x.square()).sum();
-    if (1e-280..1e280).contains(&squares) || squares.is_nan() {
-        return squares.sqrt();
-    }
-    let largest = row.iter().fold(0.0_f64, |largest, x| largest.max(x.modulus()));
-    let over = |x: &N| (x.modulus() / largest).powi(2);
-    if largest == 0.0 { 0.0 } else { largest * row.iter().map(over).sum::<f64>().sqrt() }
+/// The input rows of the states that are left, input by input, so that all states are worked on side by side.
+struct Rows<N> {
+    /// Which states they belong to.
+    states: Vec<usize>,
+    /// Per input an entry of every state left.
+    columns: Vec<Vec<N>>,
 }
 
-/// Applies to the rows `p` and `others` the unitary transformation that maps row p to `(norm, 0, ..., 0)`.
-fn rotate_to_first_entry<N: Number>(inputs: &mut Mat<N>, p: usize, others: &[usize]) {
-    let row = inputs.col_as_slice(p);
-    let (length, first) = (N::from(norm(row)), row[0]);
-    let phase = if first.modulus() == 0.0 { N::from(1.0) } else { first / N::from(first.modulus()) };
-    // Householder vector v = row^H + phase^* norm e_0: the sign that does not cancel. It maps the row to -phase norm e_0^T.
-    let mut v: Vec<N> = row.iter().map(|x| x.conjugate() / length).collect();
-    v[0] += phase.conjugate();
-    let scale = N::from(2.0 / v.iter().map(|v| v.square()).sum::<f64>());
-    let turn = N::from(-1.0) * phase.conjugate();
-    for &j in others {
-        let row = inputs.col_as_slice_mut(j);
-        let dot = row.iter().zip(&v).fold(N::from(0.0), |sum, (&x, &v)| sum + x * v) * scale;
-        for (x, v) in row.iter_mut().zip(&v) {
-            *x -= dot * v.conjugate();
+impl<N: Number> Rows<N> {
+    /// The Euclidean norms, without overflow or underflow; not a number if an entry is none.
+    fn norms(&self, norms: &mut Vec<f64>) {
+        norms.clear();
+        norms.resize(self.states.len(), 0.0);
+        Arch::new().dispatch(|| {
+            for column in &self.columns {
+                norms.iter_mut().zip(column).for_each(|(sum, x)| *sum += x.square());
+            }
+        });
+        for (i, norm) in norms.iter_mut().enumerate() {
+            let squares = *norm;
+            if (1e-280..1e280).contains(&squares) || squares.is_nan() {
+                *norm = squares.sqrt();
+                continue;
+            }
+            let entries = || self.columns.iter().map(|column| column[i].modulus());
+            let largest = entries().fold(0.0_f64, f64::max);
+            let sum = || entries().map(|x| (x / largest).powi(2)).sum::<f64>();
+            *norm = if largest == 0.0 { 0.0 } else { largest * sum().sqrt() };
         }
-        row[0] *= turn;
+    }
+
+    /// Takes a state out, with its row.
+    fn take(&mut self, position: usize) -> (usize, Vec<N>) {
+        let row = self.columns.iter_mut().map(|column| column.swap_remove(position)).collect();
+        (self.states.swap_remove(position), row)
+    }
+
+    /// Applies to all rows the unitary transformation that maps `row`, of norm `length`, to `(length, 0, ..., 0)`.
+    fn rotate_to_first_entry(&mut self, row: &[N], length: f64) {
+        let first = row[0];
+        let phase = if first.modulus() == 0.0 { N::from(1.0) } else { first / N::from(first.modulus()) };
+        // Householder vector v = row^H + phase^* norm e_0: the sign that does not cancel. It maps the row to -phase norm e_0^T.
+        let mut v: Vec<N> = row.iter().map(|x| x.conjugate() / N::from(length)).collect();
+        v[0] += phase.conjugate();
+        let scale = N::from(2.0 / v.iter().map(|v| v.square()).sum::<f64>());
+        let turn = N::from(-1.0) * phase.conjugate();
+        let mut dots = vec![N::from(0.0); self.states.len()];
+        Arch::new().dispatch(|| {
+            for (column, &v) in self.columns.iter().zip(&v) {
+                dots.iter_mut().zip(column).for_each(|(dot, &x)| *dot += x * v);
+            }
+            for (column, v) in self.columns.iter_mut().zip(&v) {
+                let back = scale * v.conjugate();
+                dots.iter().zip(column).for_each(|(&dot, x)| *x -= dot * back);
+            }
+            if let Some(firsts) = self.columns.first_mut() {
+                firsts.iter_mut().for_each(|x| *x *= turn);
+            }
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use super::gramians::GramianFactors;
 use super::hankel::HankelSpectrum;
 use super::methods::Method;
-use super::norms::{FrequencyResponse, h2_norm, hinf_sweep, proved_error, without_shared};
+use super::norms::{FrequencyResponse, h2_norm, h2_norm_by, hinf_sweep, proved_error, without_shared};
 use super::system::LinearSystem;
 use super::weighted::WeightedFacts;
 use super::{GramianSource, LtiError, Result};
@@ -145,7 +145,7 @@ impl SystemCertificate {
             proof: error.proof.to_string(),
             hinf_norm: norm,
             h2_error: gate * h2_norm(&difference)?,
-            h2_norm: gate * h2_norm(full)?,
+            h2_norm: gate * h2_norm_by(full, claim.factors)?,
             lyapunov_residuals: claim.factors.residual_c.zip(claim.factors.residual_o),
             clamped_poles: claim.factors.clamped_poles,
             spectral_radius: full.spectral_radius()?,

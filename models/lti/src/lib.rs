@@ -63,6 +63,7 @@ pub mod gradient;
 mod gramians;
 mod hankel;
 mod jacobi;
+mod largest;
 mod linalg;
 pub mod methods;
 pub mod modal;

@@ -1,5 +1,6 @@
 //! Thin wrappers over faer for the few dense computations needed here.
 
+use super::largest::largest_eigenvalue;
 use super::{LtiError, Result};
 use faer::diag::Diag;
 use faer::dyn_stack::{MemBuffer, MemStack};
@@ -228,6 +229,15 @@ pub fn to_complex(m: MatRef<'_, f64>) -> Mat<c64> {
 ///
 /// Squaring costs no accuracy here: the *largest* eigenvalue of a Gram matrix is computed to full relative accuracy.
 pub fn complex_spectral_norm(g: MatRef<'_, c64>) -> Result<f64> {
+    complex_spectral_norm_above(g, 0.0)
+}
+
+/// Larger matrices are reduced in blocks.
+const FEW: usize = 24;
+
+/// [`complex_spectral_norm`] where it is above `floor`; else an upper bound that is not, which may be the fourth root of the sum of the
+/// fourth powers of all singular values.
+pub fn complex_spectral_norm_above(g: MatRef<'_, c64>, floor: f64) -> Result<f64> {
     if g.nrows() == 0 || g.ncols() == 0 {
         return Ok(0.0);
     }
@@ -240,6 +250,16 @@ pub fn complex_spectral_norm(g: MatRef<'_, c64>) -> Result<f64> {
     }
     let g = g * faer::Scale(c64::new(1.0 / scale, 0.0));
     let gram = if g.nrows() < g.ncols() { &g * g.adjoint() } else { g.adjoint() * &g };
+    // A little more, for the rounding of sums.
+    let bound = scale * gram.norm_l2().sqrt() * (1.0 + 1e-12);
+    if bound <= floor {
+        return Ok(bound);
+    }
+    if gram.nrows() <= FEW
+        && let Some(largest) = largest_eigenvalue(gram.clone())
+    {
+        return Ok(scale * largest.max(0.0).sqrt());
+    }
     let values = gram
         .self_adjoint_eigenvalues(faer::Side::Lower)
         .map_err(|_| LtiError::NoConvergence("the symmetric eigenvalue decomposition"))?;

@@ -16,42 +16,67 @@ use crate::Result;
 use rayon::prelude::*;
 
 /// More arcs than this mean that residues cancel: the bound of the second derivative is then of no use.
-const MOST_ARCS: usize = 100_000;
+pub(super) const MOST_ARCS: usize = 100_000;
+
+/// The point of an arc that is to be refined is evaluated to full accuracy where it may be above this share of the level.
+pub(super) const CLOSE: f64 = 0.8;
 
 /// What covering found.
 pub(super) enum Cover {
     /// No gain between the ends of the band exceeds the level.
     Below,
-    /// One does.
-    Above(HinfNorm),
+    /// One between these angles does.
+    Above(HinfNorm, (f64, f64)),
     /// There were too many arcs.
     Unknown,
 }
 
-/// Whether the gain stays below `level` between the first and the last of `angles`, ascending, at which it is at most `gains`.
-pub(super) fn cover(g: &PartialFractions, angles: &[f64], gains: &[f64], level: f64) -> Result<Cover> {
-    let ends = angles.windows(2).zip(gains.windows(2));
-    let mut arcs: Vec<[(f64, f64); 2]> = ends.map(|(a, g)| [(a[0], g[0]), (a[1], g[1])]).collect();
-    let mut seen = arcs.len();
-    while !arcs.is_empty() {
-        let open = |[(a, at_a), (b, at_b)]: &[(f64, f64); 2]| {
-            let room = level - at_a.max(*at_b);
-            let between = (b - a) * (b - a) / 8.0 * g.curvature(*a, *b);
-            between > room || between.is_nan()
-        };
-        arcs = arcs.into_par_iter().filter(|arc| open(arc)).collect();
-        let middles: Vec<f64> = arcs.iter().map(|[(a, _), (b, _)]| 0.5 * (a + b)).collect();
-        seen += middles.len();
-        if seen > MOST_ARCS {
-            return Ok(Cover::Unknown);
-        }
-        let found = g.gains(&middles, 0.5 * level)?;
-        let highest = middles.iter().zip(&found).max_by(|x, y| x.1.total_cmp(y.1));
-        if let Some((&frequency, &value)) = highest.filter(|(_, gain)| **gain > level || gain.is_nan()) {
-            return Ok(Cover::Above(HinfNorm { value, frequency }));
-        }
-        let halves = arcs.iter().zip(middles.iter().zip(&found));
-        arcs = halves.flat_map(|(&[a, b], (&middle, &gain))| [[a, (middle, gain)], [(middle, gain), b]]).collect();
+/// What is left of a band.
+pub(super) struct Arcs<'a> {
+    g: &'a PartialFractions,
+    /// Both ends with bounds from above of the gains there.
+    open: Vec<[(f64, f64); 2]>,
+    seen: usize,
+    most: usize,
+}
+
+impl<'a> Arcs<'a> {
+    /// All between the first and the last of `angles`, ascending, at which the gain is at most `gains`; no more than `most` will be made.
+    pub fn new(g: &'a PartialFractions, (angles, gains): (&[f64], &[f64]), most: usize) -> Self {
+        let ends = angles.windows(2).zip(gains.windows(2));
+        let open: Vec<[(f64, f64); 2]> = ends.map(|(a, g)| [(a[0], g[0]), (a[1], g[1])]).collect();
+        Self { g, seen: open.len(), open, most }
     }
-    Ok(Cover::Below)
+
+    /// Whether the gain stays below `level`, which is no lower than in calls before.
+    pub fn cover(&mut self, level: f64) -> Result<Cover> {
+        loop {
+            let g = self.g;
+            let open = |[(a, at_a), (b, at_b)]: &[(f64, f64); 2]| {
+                let room = level - at_a.max(*at_b);
+                let between = (b - a) * (b - a) / 8.0 * g.curvature(*a, *b);
+                between > room || between.is_nan()
+            };
+            let arcs: Vec<[(f64, f64); 2]> = std::mem::take(&mut self.open).into_par_iter().filter(open).collect();
+            if arcs.is_empty() {
+                return Ok(Cover::Below);
+            }
+            let middles: Vec<f64> = arcs.iter().map(|[(a, _), (b, _)]| 0.5 * (a + b)).collect();
+            self.seen += middles.len();
+            if self.seen > self.most {
+                return Ok(Cover::Unknown);
+            }
+            let found = g.gains(&middles, CLOSE * level)?;
+            let halves = arcs.iter().zip(middles.iter().zip(&found));
+            self.open =
+                halves.flat_map(|(&[a, b], (&middle, &gain))| [[a, (middle, gain)], [(middle, gain), b]]).collect();
+            let highest = (0..arcs.len())
+                .max_by(|&i, &j| found[i].total_cmp(&found[j]))
+                .filter(|&i| found[i] > level || found[i].is_nan());
+            if let Some(i) = highest {
+                let peak = HinfNorm { value: found[i], frequency: middles[i] };
+                return Ok(Cover::Above(peak, (arcs[i][0].0, arcs[i][1].0)));
+            }
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! The error of a reduction of many states.
 
 use super::bounded_real::{BoundedReal, bounded_real_check};
-use super::hinf::{CIRCLE, HinfNorm, both_ends, covered, hinf_norm, sweep};
+use super::cover::MOST_ARCS;
+use super::hinf::{CIRCLE, HinfNorm, both_ends, hinf_norm, searched};
 use super::response::FrequencyResponse;
 use crate::linalg::product;
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
@@ -32,8 +33,8 @@ pub fn hinf_error(
     if response.states() <= MANY_STATES || full.a().modes().is_some() || spectrum.guarantee(0).is_none() {
         return hinf_norm(&response);
     }
-    let swept = sweep(&response, CIRCLE)?;
-    if let Some(check) = covered(&response, &swept)? {
+    let (swept, check) = searched(&response, CIRCLE, MOST_ARCS)?;
+    if let Some(check) = check {
         return Ok(both_ends(&response, &swept, check));
     }
     let found = swept.norm;

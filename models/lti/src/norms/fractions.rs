@@ -1,21 +1,20 @@
 //! A transfer function in the coordinates in which A is diagonal, where every frequency costs as much as there are states.
 
 use crate::Result;
-use crate::linalg::{complex_spectral_norm, product};
+use crate::linalg::{complex_spectral_norm, complex_spectral_norm_above, product};
 use crate::poles::Pole;
 use crate::system::LinearSystem;
 use faer::{Mat, MatRef, c64};
+use pulp::Arch;
 use rayon::prelude::*;
 
 /// `G(z) = D + sum_k R_k / (z - value_k)` with residues of rank one, but for rounding that the condition of the eigenvectors amplifies:
 /// for finding peaks, and for bounds of what is known at a point to be well evaluated.
 #[derive(Debug, Clone)]
 pub(super) struct PartialFractions {
-    /// Poles, one of each complex pair.
-    poles: Vec<Pole>,
     values: Vec<c64>,
-    /// `||R_k||`.
-    sizes: Vec<f64>,
+    /// One of each complex pair, as [`PartialFractions::curvature`] wants them.
+    bends: Vec<Bends>,
     form: Form,
     d: Mat<f64>,
 }
@@ -27,6 +26,39 @@ enum Form {
     Entries(Mat<f64>),
     /// `R_k = left_k right_k`: [p, n] and [n, m].
     Vectors(Mat<c64>, Mat<c64>),
+}
+
+/// Terms of the bound of the second derivative that are added side by side.
+const LANES: usize = 8;
+
+/// So many poles, number by number; a term that is none has no size.
+#[derive(Debug, Clone)]
+struct Bends {
+    re: [f64; LANES],
+    im: [f64; LANES],
+    angle: [f64; LANES],
+    /// Squared distances from the circle.
+    depth: [f64; LANES],
+    /// `|| R_k || (1 + |l_k|)`, and the same of the conjugate, if that is another pole.
+    size: [f64; LANES],
+    mirrored: [f64; LANES],
+}
+
+impl Bends {
+    fn of(terms: &[(c64, f64)]) -> Self {
+        let zero = [0.0; LANES];
+        let mut found = Self { re: zero, im: zero, angle: zero, depth: [1.0; LANES], size: zero, mirrored: zero };
+        for (i, &(value, size)) in terms.iter().enumerate() {
+            let pole = Pole::polar(value.norm(), value.im.atan2(value.re));
+            let Pole { radius, angle, .. } = pole;
+            let value = pole.value();
+            (found.re[i], found.im[i], found.angle[i]) = (value.re, value.im, angle);
+            found.depth[i] = (1.0 - radius) * (1.0 - radius);
+            found.size[i] = size * (1.0 + radius);
+            found.mirrored[i] = if value.im == 0.0 { 0.0 } else { found.size[i] };
+        }
+        found
+    }
 }
 
 /// Residues have no more entries than this times the states, or are held as vectors.
@@ -54,7 +86,9 @@ impl PartialFractions {
             return None;
         }
         let chosen: Vec<usize> = (0..n).filter(|&k| values[k].im >= 0.0).collect();
-        let sizes = chosen.iter().map(|&k| left.col(k).norm_l2() * right.col(k).norm_l2()).collect();
+        let term = |&k: &usize| (values[k], left.col(k).norm_l2() * right.col(k).norm_l2());
+        let terms: Vec<(c64, f64)> = chosen.iter().map(term).collect();
+        let bends = terms.chunks(LANES).map(Bends::of).collect();
         let form = if p * m <= ENTRIES_PER_STATE * n {
             let mut entries = Mat::zeros(p * m, n);
             let mut column = 0;
@@ -79,9 +113,7 @@ impl PartialFractions {
             Form::Entries(_) => chosen.iter().map(|&k| values[k]).collect(),
             Form::Vectors(..) => values,
         };
-        let pole = |l: &c64| Pole::polar(l.norm(), l.im.atan2(l.re));
-        let poles = values.iter().filter(|l| l.im >= 0.0).map(pole).collect();
-        Some(Self { poles, values, sizes, form, d: d.clone() })
+        Some(Self { values, bends, form, d: d.clone() })
     }
 
     /// The transfer function at angles `omegas`.
@@ -148,8 +180,9 @@ impl PartialFractions {
             let sums: Vec<f64> = responses.iter().map(Mat::norm_l2).collect();
             let rank = self.d.nrows().min(self.d.ncols()).max(1) as f64;
             let floor = floor.max(0.5 * sums.iter().copied().fold(0.0, f64::max) / rank.sqrt());
-            let gain =
-                |(g, &sum): (&Mat<c64>, &f64)| if sum <= floor { Ok(sum) } else { complex_spectral_norm(g.as_ref()) };
+            let gain = |(g, &sum): (&Mat<c64>, &f64)| {
+                if sum <= floor { Ok(sum) } else { complex_spectral_norm_above(g.as_ref(), floor) }
+            };
             responses.iter().zip(&sums).map(gain).collect::<Result<Vec<f64>>>()
         });
         Ok(chunks.collect::<Result<Vec<_>>>()?.concat())
@@ -160,17 +193,21 @@ impl PartialFractions {
     /// Of `R / (e^{it} - l)` it is `|| R z (z + l) / (z - l)^3 ||`, at most `|| R || (1 + |l|) / distance^3`.
     pub fn curvature(&self, low: f64, high: f64) -> f64 {
         let ends = [low, high].map(|angle| Pole { radius: 1.0, angle, rate: 0.0 }.value());
-        let of = |value: c64, between: bool, radius: f64| {
-            let distance = if between { 1.0 - radius } else { (ends[0] - value).norm().min((ends[1] - value).norm()) };
-            (1.0 + radius) / (distance * distance * distance).abs()
-        };
-        let poles = self.poles.iter().zip(&self.sizes);
-        poles
-            .map(|(pole, size)| {
-                let value = pole.value();
-                let mirrored = if value.im == 0.0 { 0.0 } else { of(value.conj(), false, pole.radius) };
-                size * (of(value, (low..=high).contains(&pole.angle), pole.radius) + mirrored)
-            })
-            .sum()
+        Arch::new().dispatch(|| {
+            let mut sums = [0.0; LANES];
+            for bends in &self.bends {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let (re, im) = (bends.re[i], bends.im[i]);
+                    let square = |end: c64, im: f64| (end.re - re) * (end.re - re) + (end.im - im) * (end.im - im);
+                    let nearer = |x: f64, y: f64| if x < y { x } else { y };
+                    let between = low <= bends.angle[i] && bends.angle[i] <= high;
+                    let apart = nearer(square(ends[0], im), square(ends[1], im));
+                    let apart = if between { bends.depth[i] } else { apart };
+                    let mirrored = nearer(square(ends[0], -im), square(ends[1], -im));
+                    *sum += bends.size[i] / (apart * apart.sqrt()) + bends.mirrored[i] / (mirrored * mirrored.sqrt());
+                }
+            }
+            sums.iter().sum()
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! The H2 norm: root of the summed squares of the impulse response.
 
 use crate::Result;
-use crate::gramians::h2_norm_of;
-use crate::linalg::{compress_scaled_columns, exponent, gain_exponents, ldexp, times_power_of_two};
+use crate::gramians::{GramianFactors, h2_norm_of};
+use crate::linalg::{compress_scaled_columns, exponent, gain_exponents, ldexp, product, times_power_of_two};
 use crate::system::LinearSystem;
 
 /// `||G||_2 = sqrt(trace(C Wc C^T) + ||D||_F^2)`, as the Frobenius norm of `C Lc`.
@@ -15,9 +15,25 @@ pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
     let b = compress_scaled_columns(system.b(), -size_b);
     let c = compress_scaled_columns(system.c().transpose(), -size_c);
     let norm = h2_norm_of(system, b.as_ref(), c.transpose())?;
-    let size_d = system.d().map_or(0, exponent);
-    let direct = system.d().map_or(0.0, |d| ldexp(times_power_of_two(d, -size_d).norm_l2(), size_d));
-    Ok(ldexp(norm, size_b + size_c).hypot(direct))
+    Ok(ldexp(norm, size_b + size_c).hypot(of_direct_term(system)))
+}
+
+/// [`h2_norm`] of a system whose Gramians are known.
+pub fn h2_norm_by(system: &LinearSystem, factors: &GramianFactors) -> Result<f64> {
+    // Those of modes are made for reduction: with poles as slow as Gramians take them.
+    if factors.residual_c.is_none() || system.a().modes().is_some() {
+        return h2_norm(system);
+    }
+    let (size_l, size_c) = (exponent(factors.lc.as_ref()), exponent(system.c()));
+    let l = times_power_of_two(factors.lc.as_ref(), -size_l);
+    let c = times_power_of_two(system.c(), -size_c);
+    let norm = product(c.as_ref(), l.as_ref()).norm_l2();
+    Ok(ldexp(norm, size_l + size_c).hypot(of_direct_term(system)))
+}
+
+fn of_direct_term(system: &LinearSystem) -> f64 {
+    let size = system.d().map_or(0, exponent);
+    system.d().map_or(0.0, |d| ldexp(times_power_of_two(d, -size).norm_l2(), size))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The H-infinity norm `max over omega of sigma_max(G(e^{i omega}))`.
 
 use super::bounded_real::{BoundedReal, MARGIN, bounded_real_check};
-use super::cover::{Cover, cover};
+use super::cover::{Arcs, CLOSE, Cover, MOST_ARCS};
 use super::response::FrequencyResponse;
 use crate::Result;
 use std::f64::consts::PI;
@@ -19,8 +19,12 @@ pub struct HinfNorm {
 pub(super) const CIRCLE: (f64, f64) = (0.0, PI);
 /// Points of the logarithmic part of the sweep per decade.
 const PER_DECADE: f64 = 3.0;
-/// Golden-section steps of the local refinement: a bracket shrinks to 3e-7 of its width, the gain is then right to 1e-12.
-const GOLDEN_STEPS: usize = 32;
+/// Steps of the local refinement at most: golden sections alone shrink a bracket to 3e-7 of its width.
+const STEPS: usize = 32;
+/// How near to its highest point a peak is followed, relative to the bracket, of which a peak may take a small part.
+const NEAR: f64 = 1e-9;
+/// Gains this near to each other are those of the highest point.
+const LEVEL: f64 = 1e-13;
 /// Relative error of a searched gain at which the search is not believed.
 const SEARCH_TOLERANCE: f64 = 1e-6;
 /// Poles of which one has no reach of its own beyond some of its widths: others are nearer.
@@ -31,10 +35,37 @@ const PEAKS: usize = 4;
 /// The norm by a sweep over the upper unit circle with local refinement.
 ///
 /// A peak lies near the angle of a pole and has the width of its decay rate, so the sweep is logarithmic around every pole
-/// angle from half of its rate on, and uniform in between.
+/// angle from half of its rate on, and uniform in between. Of many poles of which partial fractions are known it takes their angles, and
+/// arcs that cover the circle lead to what is higher in between.
 pub fn hinf_sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
-    let HinfNorm { value, frequency } = sweep(g, CIRCLE)?.norm;
+    let (Sweep { norm, .. }, check) = searched(g, CIRCLE, MOST_ARCS / 10)?;
+    let HinfNorm { value, frequency } = check.map_or(norm, |check| check.lower);
     Ok(HinfNorm { value: g.unscale(value), frequency })
+}
+
+/// The sweep, and the scaled enclosure by so many arcs at most, where there is one.
+pub(super) fn searched(
+    g: &FrequencyResponse,
+    band: (f64, f64),
+    most_arcs: usize,
+) -> Result<(Sweep, Option<BoundedReal>)> {
+    let few = sweep(g, band, Points::Few)?;
+    let check = covered(g, &few, most_arcs)?;
+    let many = check.is_none() && is_of_many(g);
+    Ok((if many { sweep(g, band, Points::Many)? } else { few }, check))
+}
+
+/// How dense a sweep is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Points {
+    /// Of many poles only their angles, and some in between.
+    Few,
+    /// Further ones around every pole.
+    Many,
+}
+
+fn is_of_many(g: &FrequencyResponse) -> bool {
+    g.poles().len() > MANY_POLES && g.fractions().is_some()
 }
 
 /// What a sweep saw.
@@ -46,13 +77,13 @@ pub(super) struct Sweep {
 }
 
 /// The sweep over the scaled transfer function.
-pub(super) fn sweep(g: &FrequencyResponse, band: (f64, f64)) -> Result<Sweep> {
-    let grid = frequency_grid(g, band);
+fn sweep(g: &FrequencyResponse, band: (f64, f64), points: Points) -> Result<Sweep> {
+    let grid = frequency_grid(g, band, points);
     let mut best = HinfNorm { value: 0.0, frequency: band.0 };
     let mut gains = Vec::with_capacity(grid.len());
     if let Some(fractions) = g.fractions() {
         let coarse: Vec<f64> = grid.iter().copied().step_by(8).collect();
-        let floor = 0.5 * fractions.gains(&coarse, 0.0)?.into_iter().fold(0.0, f64::max);
+        let floor = CLOSE * fractions.gains(&coarse, 0.0)?.into_iter().fold(0.0, f64::max);
         gains = fractions.gains(&grid, floor)?;
         for (&omega, &gain) in grid.iter().zip(&gains) {
             if gain > best.value {
@@ -69,14 +100,15 @@ pub(super) fn sweep(g: &FrequencyResponse, band: (f64, f64)) -> Result<Sweep> {
             gains.push(gain);
         }
     }
+    let close = if g.fractions().is_some() { CLOSE } else { 0.5 };
     let mut peaks: Vec<usize> = (0..grid.len())
         .filter(|&i| (i == 0 || gains[i] >= gains[i - 1]) && (i + 1 == grid.len() || gains[i] >= gains[i + 1]))
-        .filter(|&i| gains[i] > 0.5 * best.value)
+        .filter(|&i| gains[i] > close * best.value)
         .collect();
     peaks.sort_by(|&i, &j| gains[j].total_cmp(&gains[i]));
     for &i in peaks.iter().take(PEAKS) {
         let bracket = (grid[i.saturating_sub(1)], grid[(i + 1).min(grid.len() - 1)]);
-        let refined = golden_section(g, bracket)?;
+        let refined = climb(g, bracket, HinfNorm { value: gains[i], frequency: grid[i] })?;
         if refined.value > best.value {
             best = refined;
         }
@@ -90,7 +122,7 @@ pub(super) fn sweep(g: &FrequencyResponse, band: (f64, f64)) -> Result<Sweep> {
     if apart <= 0.0 || apart <= 100.0 * g.rounding(best.frequency) {
         return Ok(Sweep { norm: HinfNorm { value, ..best }, seen: Some((grid, gains)) });
     }
-    sweep(&g.without_partial_fractions(), band)
+    sweep(&g.without_partial_fractions(), band, points)
 }
 
 /// The norm by the sweep, then confirmed or raised by the bounded-real test: the result is within a relative 1e-6 of the
@@ -101,20 +133,12 @@ pub fn hinf_norm(g: &FrequencyResponse) -> Result<(HinfNorm, BoundedReal)> {
 
 /// As [`hinf_norm`], of the gains at frequencies between the two given.
 pub fn hinf_norm_in(g: &FrequencyResponse, band: (f64, f64)) -> Result<(HinfNorm, BoundedReal)> {
-    enclose(g, &sweep(g, band)?, band)
+    let (sweep, check) = searched(g, band, MOST_ARCS)?;
+    let check = check.map_or_else(|| bounded_real_check(g, sweep.norm, band), Ok)?;
+    Ok(both_ends(g, &sweep, check))
 }
 
-/// The enclosure of a norm whose sweep found the gain `sweep`, scaled. The upper end lies above all that rounding of the gain there
-/// could hide.
-pub(super) fn enclose(g: &FrequencyResponse, sweep: &Sweep, band: (f64, f64)) -> Result<(HinfNorm, BoundedReal)> {
-    let check = match covered(g, sweep)? {
-        Some(check) => check,
-        None => bounded_real_check(g, sweep.norm, band)?,
-    };
-    Ok(both_ends(g, sweep, check))
-}
-
-/// The norm and its enclosure by what a test found, unscaled.
+/// The norm and its enclosure by what a test found, unscaled. The upper end lies above all that rounding of the gain there could hide.
 pub(super) fn both_ends(g: &FrequencyResponse, sweep: &Sweep, check: BoundedReal) -> (HinfNorm, BoundedReal) {
     let norm = if check.lower.value > sweep.norm.value { check.lower } else { sweep.norm };
     let unscaled = |norm: HinfNorm| HinfNorm { value: g.unscale(norm.value), frequency: norm.frequency };
@@ -123,10 +147,11 @@ pub(super) fn both_ends(g: &FrequencyResponse, sweep: &Sweep, check: BoundedReal
 }
 
 /// The scaled enclosure by arcs, of many states; `None` where it comes to nothing.
-pub(super) fn covered(g: &FrequencyResponse, sweep: &Sweep) -> Result<Option<BoundedReal>> {
-    const ATTEMPTS: usize = 8;
+fn covered(g: &FrequencyResponse, sweep: &Sweep, most_arcs: usize) -> Result<Option<BoundedReal>> {
+    const ATTEMPTS: usize = 16;
     let (Some(fractions), Some((angles, gains))) = (g.fractions(), &sweep.seen) else { return Ok(None) };
     let mut lower = sweep.norm;
+    let mut arcs = Arcs::new(fractions, (angles, gains), most_arcs);
     for _ in 0..ATTEMPTS {
         // What partial fractions give at the peak is a rounding away from the gain.
         let apart = (fractions.gain(lower.frequency)? / lower.value - 1.0).abs();
@@ -134,13 +159,10 @@ pub(super) fn covered(g: &FrequencyResponse, sweep: &Sweep) -> Result<Option<Bou
             return Ok(None);
         }
         let level = lower.value * (1.0 + MARGIN);
-        match cover(fractions, angles, gains, level)? {
+        match arcs.cover(level)? {
             Cover::Below => return Ok(Some(BoundedReal { lower, upper: level + apart * lower.value })),
-            Cover::Above(found) => {
-                let near = angles.partition_point(|angle| *angle < found.frequency);
-                let ends = (angles[near.saturating_sub(1)], angles[near.min(angles.len() - 1)]);
-                let refined = golden_section(g, ends)?;
-                let frequency = if refined.value > found.value { refined.frequency } else { found.frequency };
+            Cover::Above(found, ends) => {
+                let frequency = climb(g, ends, found)?.frequency;
                 let higher = HinfNorm { value: g.scaled_gain(frequency)?, frequency };
                 if higher.value <= lower.value {
                     return Ok(None);
@@ -153,9 +175,13 @@ pub(super) fn covered(g: &FrequencyResponse, sweep: &Sweep) -> Result<Option<Bou
     Ok(None)
 }
 
-fn frequency_grid(g: &FrequencyResponse, (low, high): (f64, f64)) -> Vec<f64> {
-    let many = g.poles().len() > MANY_POLES && g.fractions().is_some();
-    let uniform = if many { 500 } else { 24 };
+fn frequency_grid(g: &FrequencyResponse, (low, high): (f64, f64), points: Points) -> Vec<f64> {
+    let many = is_of_many(g);
+    let uniform = match points {
+        _ if !many => 24,
+        Points::Few => 64,
+        Points::Many => 500,
+    };
     let at = |i| low + (high - low) * f64::from(i) / f64::from(uniform);
     let mut grid: Vec<f64> = (0..uniform).map(at).chain([high]).collect();
     // Many poles share an angle (all real ones do): one logarithmic fan per distinct angle, from its slowest rate on.
@@ -172,7 +198,11 @@ fn frequency_grid(g: &FrequencyResponse, (low, high): (f64, f64)) -> Vec<f64> {
         let inside = |omega: &f64| (low..=high).contains(omega);
         grid.extend(Some(angle).filter(inside));
         let mut offset = 0.5 * rate;
-        let reach = if many { 20.0 * rate } else { PI };
+        let reach = match points {
+            _ if !many => PI,
+            Points::Few => 0.0,
+            Points::Many => 20.0 * rate,
+        };
         while offset < reach.min(PI) {
             grid.extend([angle - offset, angle + offset].into_iter().filter(inside));
             offset *= 10f64.powf(1.0 / PER_DECADE);
@@ -183,22 +213,56 @@ fn frequency_grid(g: &FrequencyResponse, (low, high): (f64, f64)) -> Vec<f64> {
     grid
 }
 
-fn golden_section(g: &FrequencyResponse, (mut low, mut high): (f64, f64)) -> Result<HinfNorm> {
-    const RATIO: f64 = 0.618_033_988_749_894_9;
-    let mut left = high - RATIO * (high - low);
-    let mut right = low + RATIO * (high - low);
-    let (mut gain_left, mut gain_right) = (g.search_gain(left)?, g.search_gain(right)?);
-    for _ in 0..GOLDEN_STEPS {
-        if gain_left > gain_right {
-            (high, right, gain_right) = (right, left, gain_left);
-            left = high - RATIO * (high - low);
-            gain_left = g.search_gain(left)?;
+/// The peak between two angles, from a point between them: by the parabolas of R. P. Brent (Algorithms for Minimization without
+/// Derivatives, 1973, chapter 5), by golden sections where they do not fit.
+fn climb(g: &FrequencyResponse, (mut low, mut high): (f64, f64), start: HinfNorm) -> Result<HinfNorm> {
+    const RATIO: f64 = 0.381_966_011_250_105_1;
+    let near = NEAR * (high - low);
+    // Gains are the same on both sides of 0 and of pi.
+    if low == 0.0 {
+        low = -high;
+    } else if high == PI {
+        high = 2.0 * PI - low;
+    }
+    let gain = |omega: f64| g.search_gain(PI - (PI - omega.abs()).abs());
+    let [mut best, mut second, mut third] = [(start.frequency, start.value); 3];
+    let (mut step, mut before) = (0.0_f64, 0.0_f64);
+    for _ in 0..STEPS {
+        let middle = 0.5 * (low + high);
+        if (best.0 - middle).abs() <= 2.0 * near - 0.5 * (high - low) {
+            break;
+        }
+        let golden = RATIO * if best.0 < middle { high - best.0 } else { low - best.0 };
+        let (r, q) = ((best.0 - second.0) * (best.1 - third.1), (best.0 - third.0) * (best.1 - second.1));
+        let parabolic = 0.5 * ((best.0 - second.0) * r - (best.0 - third.0) * q) / (q - r);
+        let fits = parabolic.abs() < 0.5 * before.abs() && (low < best.0 + parabolic && best.0 + parabolic < high);
+        (before, step) = if fits { (step, parabolic) } else { (golden / RATIO, golden) };
+        // Never nearer to a point that is known than what is asked for.
+        let omega = best.0 + if step.abs() >= near { step } else { near.copysign(step) };
+        let found = (omega, gain(omega)?);
+        let level = fits && (found.1 - best.1).abs() <= LEVEL * best.1;
+        if found.1 >= best.1 {
+            if omega < best.0 {
+                high = best.0;
+            } else {
+                low = best.0;
+            }
+            (third, second, best) = (second, best, found);
         } else {
-            (low, left, gain_left) = (left, right, gain_right);
-            right = low + RATIO * (high - low);
-            gain_right = g.search_gain(right)?;
+            if omega < best.0 {
+                low = omega;
+            } else {
+                high = omega;
+            }
+            if found.1 >= second.1 || second.0 == best.0 {
+                (third, second) = (second, found);
+            } else if found.1 >= third.1 || third.0 == best.0 || third.0 == second.0 {
+                third = found;
+            }
+        }
+        if level {
+            break;
         }
     }
-    let (value, frequency) = if gain_left > gain_right { (gain_left, left) } else { (gain_right, right) };
-    Ok(HinfNorm { value, frequency })
+    Ok(HinfNorm { value: best.1, frequency: PI - (PI - best.0.abs()).abs() })
 }

@@ -2,7 +2,7 @@
 
 use super::bounded_real::BoundedReal;
 use super::difference::hinf_error;
-use super::hinf::{CIRCLE, HinfNorm, sweep};
+use super::hinf::{HinfNorm, hinf_sweep};
 use super::response::FrequencyResponse;
 use crate::proof::{Missing, Prover, Sums};
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
@@ -154,8 +154,7 @@ pub fn proved_error(
     let proved = |norm: HinfNorm, upper: f64| ErrorNorm { norm, upper, proof: Proof::BoundedReal };
     if let Ok(prover) = &prover {
         let response = FrequencyResponse::new(&difference)?;
-        let found = sweep(&response, CIRCLE)?.norm;
-        let norm = HinfNorm { value: response.unscale(found.value), ..found };
+        let norm = hinf_sweep(&response)?;
         let upper = nearest(norm.value);
         if prover.proves(upper, norm.value) {
             return Ok(proved(norm, upper));

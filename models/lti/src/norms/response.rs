@@ -9,7 +9,7 @@ use crate::linalg::{
 };
 use crate::poles::{Pole, sin_cos};
 use crate::system::{LinearSystem, Mode};
-use faer::linalg::solvers::Solve;
+use faer::linalg::solvers::{PartialPivLu, Solve};
 use faer::{Mat, MatRef, Scale, c64};
 
 /// Binary digits by which a direct term may exceed the product of B and C.
@@ -23,6 +23,8 @@ pub struct FrequencyResponse {
     a: Mat<f64>,
     /// Blocks of A where it is diagonal or modal.
     modes: Option<Vec<Mode>>,
+    /// Numbers of states of the blocks of any other A: those of a difference are the states of both systems.
+    blocks: Vec<usize>,
     b: Mat<f64>,
     c: Mat<f64>,
     d: Mat<f64>,
@@ -35,12 +37,26 @@ pub struct FrequencyResponse {
 }
 
 /// Dense systems with fewer states are evaluated as they are.
-const MANY_STATES: usize = 48;
+pub(super) const MANY_STATES: usize = 48;
 
 impl FrequencyResponse {
     /// Compresses B (with D below it) from the right and C (with D beside it) from the left, and balances the states: no
     /// result depends on the units they came in.
     pub fn new(system: &LinearSystem) -> Result<Self> {
+        let (direct, units) = Self::in_units(system)?;
+        let many = direct.modes.is_none() && direct.states() > MANY_STATES;
+        let parts = (&direct.b, &direct.c, &direct.d);
+        let partial_fractions = if many { PartialFractions::new(system, parts, &units) } else { None };
+        Ok(Self { partial_fractions, ..direct })
+    }
+
+    /// As [`FrequencyResponse::new`], without coordinates for searches.
+    pub(super) fn direct(system: &LinearSystem) -> Result<Self> {
+        Ok(Self::in_units(system)?.0)
+    }
+
+    /// The transfer function without partial fractions, and what the states were multiplied by.
+    fn in_units(system: &LinearSystem) -> Result<(Self, Vec<f64>)> {
         let n = system.states();
         let (size_b, size_c) = gain_exponents(system.b(), system.c());
         // A direct term that dwarfs both must stay in range.
@@ -80,9 +96,8 @@ impl FrequencyResponse {
             let above = system.eigenvalues()?.into_iter().filter(|l| l.im >= 0.0);
             above.map(|l| Pole::polar(l.norm(), l.im.atan2(l.re))).collect()
         };
-        let many = modes.is_none() && n > MANY_STATES;
-        let partial_fractions = if many { PartialFractions::new(system, (&b, &c, &d), &units) } else { None };
-        Ok(Self { a, modes, b, c, d, partial_fractions, poles, scale })
+        let blocks = if modes.is_some() { Vec::new() } else { system.blocks().iter().map(|b| b.states()).collect() };
+        Ok((Self { a, modes, blocks, b, c, d, partial_fractions: None, poles, scale }, units))
     }
 
     /// Number of states.
@@ -105,11 +120,17 @@ impl FrequencyResponse {
         &self.poles
     }
 
-    /// `e^{i omega} I - A` of a dense system.
-    fn resolvent(&self, omega: f64) -> Mat<c64> {
+    /// `e^{i omega} I - A` of a system that is not modal, block by block, and the first state of each.
+    fn resolvents(&self, omega: f64) -> Vec<(usize, Mat<c64>)> {
         let z = Pole { radius: 1.0, angle: omega, rate: 0.0 }.value();
-        let n = self.states();
-        Mat::from_fn(n, n, |i, j| c64::new(-self.a[(i, j)], 0.0) + if i == j { z } else { c64::new(0.0, 0.0) })
+        let mut first = 0;
+        let block = |&n: &usize| {
+            let a = self.a.submatrix(first, first, n, n);
+            let at = |i, j| c64::new(-a[(i, j)], 0.0) + if i == j { z } else { c64::new(0.0, 0.0) };
+            first += n;
+            (first - n, Mat::from_fn(n, n, at))
+        };
+        self.blocks.iter().map(block).collect()
     }
 
     /// `(e^{i omega} I - A)^-1 B`, [d, k], for angles `omega` in [0, pi].
@@ -117,7 +138,7 @@ impl FrequencyResponse {
         let z = Pole { radius: 1.0, angle: omega, rate: 0.0 };
         let k = self.b.ncols();
         let Some(modes) = &self.modes else {
-            return self.resolvent(omega).partial_piv_lu().solve(&to_complex(self.b.as_ref()));
+            return solve(&factors(&self.resolvents(omega)), &to_complex(self.b.as_ref()));
         };
         let mut x = Mat::zeros(self.b.nrows(), k);
         let mut i = 0;
@@ -181,7 +202,10 @@ impl FrequencyResponse {
     /// How far the scaled gain at `omega` may be from the true one by rounding: of the sums of products with C, and of a dense
     /// system as the correction by which one step of iterative refinement would change the states.
     pub(super) fn rounding(&self, omega: f64) -> f64 {
-        let x = self.states_at(omega);
+        let resolvents = if self.modes.is_some() { Vec::new() } else { self.resolvents(omega) };
+        let factors = factors(&resolvents);
+        let b = to_complex(self.b.as_ref());
+        let x = if self.modes.is_some() { self.states_at(omega) } else { solve(&factors, &b) };
         let n = self.states() as f64;
         let sizes = Mat::from_fn(x.nrows(), x.ncols(), |i, j| x[(i, j)].norm());
         let c = Mat::from_fn(self.c.nrows(), self.c.ncols(), |i, j| self.c[(i, j)].abs());
@@ -189,9 +213,13 @@ impl FrequencyResponse {
         if self.modes.is_some() {
             return of_products;
         }
-        let resolvent = self.resolvent(omega);
-        let residual = to_complex(self.b.as_ref()) - complex_product(resolvent.as_ref(), x.as_ref());
-        let correction = resolvent.partial_piv_lu().solve(&residual);
+        let mut residual = b;
+        for (first, resolvent) in &resolvents {
+            let (x, mut of_block) =
+                (x.subrows(*first, resolvent.nrows()), residual.subrows_mut(*first, resolvent.nrows()));
+            of_block -= complex_product(resolvent.as_ref(), x);
+        }
+        let correction = solve(&factors, &residual);
         of_products + 2.0 * complex_product(to_complex(self.c.as_ref()).as_ref(), correction.as_ref()).norm_l2()
     }
 
@@ -224,4 +252,18 @@ impl FrequencyResponse {
         let frobenius = g.norm_l2();
         if frobenius <= floor { Ok(frobenius) } else { complex_spectral_norm(g.as_ref()) }
     }
+}
+
+/// LU factorisations of blocks.
+fn factors(blocks: &[(usize, Mat<c64>)]) -> Vec<(usize, PartialPivLu<c64>)> {
+    blocks.iter().map(|(first, block)| (*first, block.partial_piv_lu())).collect()
+}
+
+/// The solution of a block-diagonal system of equations.
+fn solve(factors: &[(usize, PartialPivLu<c64>)], right: &Mat<c64>) -> Mat<c64> {
+    let mut x = right.clone();
+    for (first, factor) in factors {
+        factor.solve_in_place(x.subrows_mut(*first, factor.L().nrows()));
+    }
+    x
 }
