@@ -49,8 +49,9 @@ class Program:
     def __init__(self, settings, inputs):
         tensors = load_file(inputs)
         self.tokens = tensors.pop("tokens").to(torch.int64)
-        self.targets = tensors.pop("targets").to(torch.int64).flatten()
+        self.targets = tensors.pop("targets").to(torch.int64)
         self.layers, self.heads = settings["layers"], settings["heads"]
+        self.slice = settings.get("slice", len(self.tokens))
         self.attention = ATTENTION[settings["attention"]]
         self.recurrence = RECURRENCE[settings.get("recurrence", "fft")]
         self.trained = {name: t for name, t in tensors.items() if ".lora_" in name or ".hrm." in name}
@@ -95,29 +96,42 @@ class Program:
         states = self.recurrence(F.linear(x, p[f"{name}.b"]), rate)
         return x + F.linear(states, p[f"{name}.gate"] * p[f"{name}.c"])
 
-    def loss(self):
+    def losses(self):
+        """Parts of the loss, of one slice of the batch after the other."""
+        for tokens, targets in zip(self.tokens.split(self.slice), self.targets.split(self.slice), strict=True):
+            yield self.loss(tokens, targets) * (len(tokens) / len(self.tokens))
+
+    def loss(self, tokens, targets):
         p = self.parameters
-        steps = self.tokens.shape[1]
-        x = F.embedding(self.tokens, p["model.embed_tokens.weight"]) + p["model.embed_positions.weight"][:steps]
+        steps = tokens.shape[1]
+        x = F.embedding(tokens, p["model.embed_tokens.weight"]) + p["model.embed_positions.weight"][:steps]
         for layer in range(self.layers):
             x = self.layer(f"model.layers.{layer}", x)
         logits = F.linear(self.norm("model.norm", x), p["lm_head.weight"])
-        return F.cross_entropy(logits.flatten(0, 1), self.targets)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def compare(self, outputs):
         ours = load_file(outputs)
-        loss = self.loss()
-        own = {"loss": loss}
-        gradients = torch.autograd.grad(loss, list(self.trained.values()))
+        own = {"loss": self.differentiate()}
+        gradients = [tensor.grad for tensor in self.trained.values()]
+        for tensor in self.trained.values():
+            tensor.grad = None
         own |= {f"gradient/{name}": gradient for name, gradient in zip(self.trained, gradients, strict=True)}
         if own.keys() != ours.keys():
             raise ValueError(f"other results: {sorted(own.keys() ^ ours.keys())}")
         return {name: difference(own[name], ours[name]) for name in ours}
 
+    def differentiate(self):
+        """The loss; gradients are added to those of the parameters."""
+        total = 0
+        for loss in self.losses():
+            loss.backward()
+            total = total + loss.detach()
+        return total
+
     def run(self, report):
         def step():
-            loss = self.loss()
-            loss.backward()
+            loss = self.differentiate()
             return loss.item(), self.optimizer.step().item()
 
         report.values["loss"], report.values["gradient norm"] = report.time("step", step)

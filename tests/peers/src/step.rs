@@ -2,7 +2,7 @@
 
 use crate::optimizer::Optimizer;
 use crate::protocol::{Program, Report, Tensors, named};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use hankel_core::{Gradients, Precision, Random, Tensor, with_precision};
 use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig};
@@ -25,6 +25,8 @@ pub struct Settings {
     scan: Option<ScanPath>,
     precision: String,
     batch: usize,
+    /// Sequences that go forwards and backwards at once; all of them when not given.
+    slice: Option<usize>,
     steps: usize,
     layers: usize,
     d_model: usize,
@@ -44,7 +46,8 @@ pub struct Step {
     precision: Precision,
     tokens: Tensor,
     targets: Tensor,
-    weights: Tensor,
+    /// Tokens, targets and weights of each slice of the batch.
+    slices: Vec<[Tensor; 3]>,
 }
 
 impl Step {
@@ -70,17 +73,24 @@ impl Step {
         for parameter in adapters.parameters().iter().filter(|parameter| parameter.name().contains("lora_B")) {
             disturb(parameter, 0.02)?;
         }
-        let ids = |name: &str| {
+        ensure!(batch > 0 && steps > 0 && settings.slice != Some(0), "a batch needs sequences and tokens");
+        let ids = |name: &str| -> Vec<u32> {
             let random = Random::new(0, name, 0);
-            let ids = (0..(batch * steps) as u64).map(|i| random.below(i, config.vocabulary) as u32).collect();
-            Tensor::from_vec(ids, [batch, steps])
+            (0..(batch * steps) as u64).map(|i| random.below(i, config.vocabulary) as u32).collect()
         };
+        let (tokens, targets) = (ids("tokens"), ids("targets"));
+        let size = settings.slice.unwrap_or(batch) * steps;
+        let slices = tokens.chunks(size).zip(targets.chunks(size)).map(|(tokens, targets)| {
+            let shape = [tokens.len() / steps, steps];
+            let ids = |ids: &[u32]| Tensor::from_vec(ids.to_vec(), shape);
+            anyhow::Ok([ids(tokens)?, ids(targets)?, Tensor::full(shape, 1.0_f32)])
+        });
         Ok(Step {
             optimizer: Optimizer::new(adapters.parameters())?,
             precision: settings.precision.parse().map_err(|problem: String| anyhow!(problem))?,
-            tokens: ids("tokens")?,
-            targets: ids("targets")?,
-            weights: Tensor::full([batch, steps], 1.0_f32),
+            slices: slices.collect::<Result<_>>()?,
+            tokens: Tensor::from_vec(tokens, [batch, steps])?,
+            targets: Tensor::from_vec(targets, [batch, steps])?,
             model,
             adapters,
         })
@@ -88,12 +98,18 @@ impl Step {
 
     fn differentiate(&self) -> Result<(f64, Gradients)> {
         let normalizer = self.tokens.elements() as f64;
-        let targets = Targets { tokens: &self.targets, weights: &self.weights, smoothing: 0.0, normalizer };
-        with_precision(self.precision, || {
-            let mut pass = Pass::training(StepKey { seed: 0, step: 0 });
-            let loss = self.model.loss(&self.tokens, targets, &self.adapters, &mut pass)?;
-            Ok((loss.item()?, loss.backward()?))
-        })
+        let (mut sum, mut gradients) = (0.0, Gradients::default());
+        for [tokens, targets, weights] in &self.slices {
+            let targets = Targets { tokens: targets, weights, smoothing: 0.0, normalizer };
+            let (loss, of_slice) = with_precision(self.precision, || {
+                let mut pass = Pass::training(StepKey { seed: 0, step: 0 });
+                let loss = self.model.loss(tokens, targets, &self.adapters, &mut pass)?;
+                anyhow::Ok((loss.item()?, loss.backward()?))
+            })?;
+            sum += loss;
+            gradients.accumulate(of_slice)?;
+        }
+        Ok((sum, gradients))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What pages of docs/ say in figures stands in the files of results that they name.
 
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,35 +12,144 @@ fn page(name: &str) -> String {
     fs::read_to_string(root().join("docs").join(name)).unwrap()
 }
 
-/// The products of one row in performance.md: before and after, and the bandwidth after.
+fn performance(name: &str) -> Value {
+    let path = root().join("docs/results/performance").join(name).with_extension("json");
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+fn median(values: &Value) -> f64 {
+    let mut values: Vec<f64> = values.as_array().unwrap().iter().map(number).collect();
+    values.sort_by(f64::total_cmp);
+    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
+}
+
+/// Programs of a section of a comparison, by their names.
+fn entry<'a>(section: &'a Value, name: &str) -> &'a Value {
+    section["entries"].as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap()
+}
+
+fn step(entry: &Value) -> f64 {
+    median(&entry["seconds"]["step"])
+}
+
+fn says(page: &str, line: &str) {
+    assert!(page.lines().any(|found| found == line), "not on the page: {line}");
+}
+
+/// The table of training steps in performance.md.
 #[test]
-fn products_of_one_row_are_their_result() {
+fn training_steps_are_their_result() {
     let page = page("performance.md");
-    let text = fs::read_to_string(root().join("docs/results/performance/few-rows.json")).unwrap();
-    let result: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let rows = result["rows"].as_array().unwrap();
-    let of = |format: &str, code: &str| {
-        let one = rows.iter().find(|row| row["type"] == format && row["rows"] == 1 && row["code"] == code);
-        one.map(|row| (row["milliseconds"].as_f64().unwrap(), row["weight_gb_per_s"].as_f64().unwrap()))
-    };
-    let lines: Vec<String> = page
-        .lines()
-        .filter(|line| line.starts_with("| ") && line.matches(" ms |").count() == 2 && line.matches('|').count() == 5)
-        .filter(|line| of(line[2..].split(' ').next().unwrap(), "before").is_some())
-        .map(str::to_owned)
-        .collect();
-    assert!(lines.len() >= 10, "{lines:?}");
-    for line in lines {
-        let format = line[2..].split(' ').next().unwrap();
-        let ((before, _), (after, bandwidth)) = (of(format, "before").unwrap(), of(format, "after").unwrap());
-        let printed: Vec<f64> = line.split([' ', '|']).skip(2).filter_map(|word| word.parse().ok()).collect();
-        // The file has two decimals, the page one.
-        let near = |(printed, exact): (&f64, f64)| (printed - exact).abs() < 0.0501;
-        assert!(
-            printed.len() == 3 && printed.iter().zip([before, after, bandwidth]).all(near),
-            "{line}: {before} {after} {bandwidth}"
-        );
+    let mut of_lora = vec![Vec::new(); 3];
+    for section in performance("steps")["sections"].as_array().unwrap() {
+        let shape = &entry(section, "ours, LoRA")["settings"];
+        for (adapter, peer) in [("LoRA", "PyTorch, LoRA"), ("HRM", "PyTorch, HRM, FFT")] {
+            let of = |name: String| entry(section, &name);
+            let (ours, bf16) = (of(format!("ours, {adapter}")), of(format!("ours, {adapter}, bf16")));
+            let (torch, slices) = (of(peer.to_owned()), of(format!("{peer}, in slices")));
+            let memory = |entry: &Value| number(&entry["peak_memory"]);
+            let floor = number(&ours["floor_seconds"]["step"]);
+            let line = format!(
+                "| {adapter} | {}, {} | {:.3} s | {:.3} s | **{:.2}** | {:.3} s | {:.2} | {:.2} | {:.0} %, {:.0} % | {:.0} of {:.0} MB ({:.2}; {:.2}) |",
+                shape["steps"],
+                shape["batch"],
+                step(torch),
+                step(ours),
+                step(torch) / step(ours),
+                step(bf16),
+                step(torch) / step(bf16),
+                step(slices) / step(ours),
+                100.0 * floor / step(ours),
+                100.0 * floor / step(bf16),
+                memory(ours) / 1e6,
+                memory(torch) / 1e6,
+                memory(ours) / memory(torch),
+                memory(ours) / memory(slices),
+            );
+            says(&page, &line);
+        }
+        let lora = step(entry(section, "ours, LoRA"));
+        for (ratios, name) in of_lora.iter_mut().zip(["ours, HRM", "ours, HRM, sequential", "ours, HRM, FFT"]) {
+            ratios.push(format!("{:.3}", step(entry(section, name)) / lora));
+        }
     }
+    for (name, ratios) in ["as `auto` chooses", "step by step", "by FFT"].iter().zip(of_lora) {
+        says(&page, &format!("| {name} | {} |", ratios.join(" | ")));
+    }
+}
+
+/// The table of slices in performance.md.
+#[test]
+fn slices_are_their_result() {
+    let (page, result) = (page("performance.md"), performance("slices"));
+    let rows = result["rows"].as_array().unwrap();
+    for f32 in rows.iter().filter(|row| row["precision"] == "f32") {
+        let same =
+            |row: &&Value| row["precision"] == "bf16" && ["T", "sequences"].iter().all(|key| row[key] == f32[key]);
+        let bf16 = rows.iter().find(same).unwrap();
+        let least = |row: &Value| number(&row["seconds"][0]);
+        let line = format!(
+            "| {} | {} | {:.3} s | {:.3} s | {:.3} s | {:.3} s | {:.0} MB |",
+            f32["T"],
+            f32["sequences"],
+            least(f32),
+            median(&f32["seconds"]),
+            least(bf16),
+            median(&bf16["seconds"]),
+            number(&f32["peak_mb"]),
+        );
+        says(&page, &line);
+    }
+}
+
+/// The products of one row in performance.md, and generation beside llama.cpp.
+#[test]
+fn generation_is_its_result() {
+    let page = page("performance.md");
+    for row in performance("few-rows")["rows"].as_array().unwrap().iter().filter(|row| row["rows"] == 1) {
+        let [time, rate, share] = ["milliseconds", "weight_gb_per_s", "of_a_copy"].map(|key| number(&row[key]));
+        says(&page, &format!("| {} | {time:.2} ms | {rate:.1} | {share:.2} |", row["type"].as_str().unwrap()));
+    }
+    let bars = &performance("llamacpp")["bars"];
+    for (name, key) in [("a token generated", "generation"), ("a token of a prompt of 512", "prompt")] {
+        let [ours, other, ratio] = ["ours_ms", "llama.cpp_ms", "ratio"].map(|name| number(&bars[key][name]));
+        let bar = &bars[key]["bar"];
+        says(&page, &format!("| {name} | {ours:.1} ms | {other:.1} ms | {ratio:.2} | {bar} |"));
+    }
+    let memory = &bars["memory"];
+    says(&page, &format!("| peak memory / file | {:.2} | | | {} |", number(&memory["of_the_file"]), memory["bar"]));
+}
+
+/// The Mistral block and the step of SmolLM2 in performance.md.
+#[test]
+fn steps_of_decoders_are_their_result() {
+    let page = page("performance.md");
+    for entry in performance("mistral")["sections"][0]["entries"].as_array().unwrap() {
+        let (name, memory) = (entry["name"].as_str().unwrap(), number(&entry["peak_memory"]) / 1e9);
+        says(&page, &format!("| {name} | {:.3} | {memory:.2} GB |", step(entry)));
+    }
+    let result = performance("smollm2-step");
+    let of = |name| entry(&result["sections"][0], name);
+    let own = |entry: &Value| number(&entry["peak_memory"]) - number(&entry["memory_before"]);
+    let (lora, hrm) = (of("ours, LoRA"), of("ours, HRM"));
+    for (name, entry) in [("LoRA", lora), ("HRM", hrm)] {
+        says(&page, &format!("| ours, {name} | {:.2} | | {:.2} GB | |", step(entry), own(entry) / 1e9));
+    }
+    let peft = of("transformers and PEFT, LoRA");
+    let line = format!(
+        "| transformers and PEFT, LoRA | {:.2} | {:.2} (HRM {:.2}); **the bar, 1.8, is missed** | {:.2} GB | {:.2} (HRM {:.2}), bar 0.2 |",
+        step(peft),
+        step(peft) / step(lora),
+        step(peft) / step(hrm),
+        own(peft) / 1e9,
+        own(lora) / own(peft),
+        own(hrm) / own(peft),
+    );
+    says(&page, &line);
 }
 
 /// The table of truncation under weights in truncation.md: means over all seeds of the file.
@@ -47,9 +157,9 @@ fn products_of_one_row_are_their_result() {
 fn truncation_under_weights_is_its_result() {
     let page = page("truncation.md");
     let text = fs::read_to_string(root().join("docs/results/weighted/small.jsonl")).unwrap();
-    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mean = |task: &str, order: u64, method: &str| {
-        let asked = |row: &&serde_json::Value| {
+        let asked = |row: &&Value| {
             row["task"] == task && row["method"] == method && (method == "full" || row["order"] == order)
         };
         let values: Vec<f64> = rows.iter().filter(asked).map(|row| row["value"].as_f64().unwrap()).collect();
@@ -81,11 +191,10 @@ fn truncation_under_weights_is_its_result() {
 fn states_shared_out_are_their_result() {
     let page = page("truncation.md");
     let text = fs::read_to_string(root().join("docs/results/budget/small.jsonl")).unwrap();
-    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let value = |task: &str, way: &str, budget: u64, seed: u64| {
-        let asked = |row: &&serde_json::Value| {
-            row["task"] == task && row["way"] == way && row["budget"] == budget && row["seed"] == seed
-        };
+        let asked =
+            |row: &&Value| row["task"] == task && row["way"] == way && row["budget"] == budget && row["seed"] == seed;
         rows.iter().find(asked).unwrap()["value"].as_f64().unwrap()
     };
     for (share, name) in [(2, "a half"), (4, "a quarter"), (8, "an eighth"), (16, "a sixteenth")] {

@@ -99,7 +99,7 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
 /// Bytes of kept activations from which on a batch is cut into slices on the CPU.
 const LARGE: u64 = 256 << 20;
 /// Bytes of kept activations of such a slice.
-const SLICE: u64 = 64 << 20;
+const SLICE: u64 = 128 << 20;
 /// Tokens of such a slice at least: each decodes weights in blocks anew.
 const SLICE_TOKENS: u64 = 512;
 
