@@ -7,7 +7,7 @@ use crate::nf4::Nf4;
 use crate::pool::Buffer;
 use crate::read_back::ReadBack;
 use crate::storage::{CpuStorage, Storage};
-use crate::{DType, Device, Element, Error, Float, Result, Shape, trace};
+use crate::{DType, Device, Element, Error, Float, Result, Shape, parallel, trace};
 use half::{bf16, f16};
 use std::fmt;
 use std::sync::Arc;
@@ -429,7 +429,7 @@ impl Tensor {
         fn add<T: Float>(sum: &mut Tensor, other: &Tensor) -> Result<()> {
             let _event = trace::kernel(module_path!(), "accumulate");
             let other = other.data::<T>()?;
-            crate::parallel::for_rows(sum.data_mut::<T>()?, 1, |first, piece| {
+            parallel::for_rows(sum.data_mut::<T>()?, 1, |first, piece| {
                 piece.iter_mut().zip(&other[first..]).for_each(|(x, &y)| *x += y);
             });
             Ok(())
@@ -456,10 +456,10 @@ impl Tensor {
             Storage::Gpu(_) => return self.to_device(Device::Cpu).is_ok_and(|here| here.is_finite()),
         };
         match storage {
-            CpuStorage::F32(x) => x.iter().all(|x| x.is_finite()),
-            CpuStorage::F64(x) => x.iter().all(|x| x.is_finite()),
-            CpuStorage::F16(x) => x.iter().all(|x| x.is_finite()),
-            CpuStorage::BF16(x) => x.iter().all(|x| x.is_finite()),
+            CpuStorage::F32(x) => all(x, |x| x.is_finite()),
+            CpuStorage::F64(x) => all(x, |x| x.is_finite()),
+            CpuStorage::F16(x) => all(x, |x| x.is_finite()),
+            CpuStorage::BF16(x) => all(x, |x| x.is_finite()),
             CpuStorage::U8(_) | CpuStorage::U32(_) => true,
             CpuStorage::Nf4(x) => x.is_finite(),
             CpuStorage::Blocks(x) => x.is_finite(),
@@ -517,4 +517,10 @@ impl fmt::Debug for Tensor {
         write!(f, "Tensor({} {} {:?}", self.dtype(), self.shape(), &values[..values.len().min(SHOWN)])?;
         f.write_str(if values.len() > SHOWN { " ...)" } else { ")" })
     }
+}
+/// Whether all elements are `fine`. A piece has no early exit, so that the loop over it is one of vectors.
+fn all<T: Sync>(x: &[T], fine: impl Fn(&T) -> bool + Sync) -> bool {
+    const PIECE: usize = 1 << 16;
+    let bad = |piece: std::ops::Range<usize>| !x[piece].iter().fold(true, |all, x| all & fine(x));
+    parallel::sum(x.len(), PIECE, |piece| f64::from(u8::from(bad(piece)))) == 0.0
 }
