@@ -50,7 +50,7 @@ def run(race, options):
         section.ratio(f"{measure}: our dense f32 product / nf4", ("ours, dense f32", measure), ours, 0.8)
         section.ratio(f"{measure}: PyTorch's dense f32 product / nf4", ("PyTorch, dense f32", measure), ours)
         section.ratio(
-            f"{measure}: our dense f32 product / nf4, bf16", ("ours, dense f32", measure), (ours[0] + ", bf16", measure)
+            f"{measure}: our dense f32 product / nf4, bf16", ("ours, dense f32", measure), (ours[0] + ", bf16", measure), 1.9
         )
         for type in ("f32", "bf16"):
             section.ratio(
