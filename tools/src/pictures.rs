@@ -37,7 +37,11 @@ pub struct Decay<'a> {
 /// Hankel singular values relative to the largest of each layer; discarded ones are hollow.
 pub fn decay_chart(layers: &[Decay<'_>], epsilon: Option<f64>) -> XyChart {
     let mut chart = XyChart::new("Hankel singular values")
-        .subtitle("relative to the largest of each layer, which bounds what a state can contribute")
+        .subtitle(if layers.len() == 1 {
+            "relative to the largest, which bounds what a state can contribute"
+        } else {
+            "relative to the largest of each layer, which bounds what a state can contribute"
+        })
         .x(Axis::new("index i").integers())
         .y(Axis::new("σᵢ / σ₁").scale(Scale::Log10));
     for (i, layer) in layers.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::arrays::{Array, NamedArrays, Precision, parse, serialize};
 use super::error::{Result, WeightsError};
 use super::hrm_config::{HrmConfigFile, HrmForm, HrmMode, HrmSite};
 use hankel_io::{Existing, write_folder};
-use hankel_lti::Mode;
+use hankel_lti::{Mode, Shared};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -70,10 +70,10 @@ pub struct HrmLayerFile {
     pub state_dim: usize,
     /// Width D of the residual stream.
     pub width: usize,
-    /// Input matrix B, row-major [d, D].
-    pub b: Vec<f64>,
+    /// Input matrix B, row-major [d, D]; shared with the systems that are made of it.
+    pub b: Shared,
     /// Output matrix C without the gate, row-major [D, d].
-    pub c: Vec<f64>,
+    pub c: Shared,
     /// The gate.
     pub gate: f64,
     /// The state matrix.
@@ -213,8 +213,8 @@ impl HrmLayerFile {
         // Numbers of a reduced layer that were rounded to f32 take no more than that.
         let is_single = |values: &[f64]| values.iter().all(|&v| f64::from(v as f32) == v);
         let of_maps = if reduced && is_single(&self.b) && is_single(&self.c) { Precision::F32 } else { precision };
-        put_in("b", vec![d, width], self.b.clone(), of_maps);
-        put_in("c", vec![width, d], self.c.clone(), of_maps);
+        put_in("b", vec![d, width], self.b.to_vec(), of_maps);
+        put_in("c", vec![width, d], self.c.to_vec(), of_maps);
         let mut put = |entry: &str, shape, data| put_in(entry, shape, data, precision);
         put("gate", vec![1], vec![self.gate]);
         match &self.dynamics {
@@ -368,7 +368,10 @@ impl LayerReader<'_> {
                 HrmDynamics::Dense(a.data)
             }
         };
-        Ok((HrmLayerFile { layer, site, state_dim: states, width, b: b.data, c, gate, dynamics }, precision))
+        Ok((
+            HrmLayerFile { layer, site, state_dim: states, width, b: b.data.into(), c: c.into(), gate, dynamics },
+            precision,
+        ))
     }
 
     fn trained(&mut self, mode: HrmMode, states: usize) -> Result<HrmDynamics> {

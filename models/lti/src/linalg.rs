@@ -1,5 +1,6 @@
 //! Thin wrappers over faer for the few dense computations needed here.
 
+use super::gram::gram_of_rows;
 use super::largest::largest_eigenvalue;
 use super::{LtiError, Result};
 use faer::diag::Diag;
@@ -71,7 +72,8 @@ pub fn compress_scaled_columns(b: MatRef<'_, f64>, exponent: i32) -> Mat<f64> {
 fn cholesky_of_gram(b: MatRef<'_, f64>) -> Option<Mat<f64>> {
     const SMALLEST_PIVOT: f64 = 0.1;
     let d = b.nrows();
-    let mut l = product(b, b.transpose());
+    let rows: Option<Vec<&[f64]>> = b.row_iter().map(|row| Some(row.try_as_row_major()?.as_slice())).collect();
+    let mut l = rows.map_or_else(|| product(b, b.transpose()), |rows| gram_of_rows(&rows));
     let norms: Vec<f64> = (0..d).map(|i| l[(i, i)].sqrt()).collect();
     if !norms.iter().all(|norm| (1e-140..1e140).contains(norm)) {
         return None;

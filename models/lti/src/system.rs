@@ -3,6 +3,7 @@
 use super::eigen::Eigen;
 use super::linalg::{above, beside, block_diagonal, eigenvalues, product, times_power_of_two};
 use super::poles::{Pole, sin_cos};
+use super::shared::Shared;
 use super::{LtiError, Result};
 use faer::{Mat, MatRef, c64};
 use std::f64::consts::PI;
@@ -236,15 +237,15 @@ pub struct LinearSystem {
 enum Laid {
     /// Column by column.
     Columns(Mat<f64>),
-    /// Row by row: the transpose, column by column.
-    Rows(Mat<f64>),
+    /// Rows of a matrix of this shape, one after the other, in memory that is shared.
+    Rows(Shared, (usize, usize)),
 }
 
 impl Laid {
     fn as_ref(&self) -> MatRef<'_, f64> {
         match self {
             Self::Columns(m) => m.as_ref(),
-            Self::Rows(m) => m.transpose(),
+            Self::Rows(values, (rows, columns)) => MatRef::from_row_major_slice(values, *rows, *columns),
         }
     }
 }
@@ -286,13 +287,19 @@ impl LinearSystem {
         Self::laid(a, Laid::Columns(b), Laid::Columns(c), d)
     }
 
-    /// As [`LinearSystem::new`], of B and C that lie row by row, as in files: given are their transposes, [m, d] and [d, p], and none is
-    /// turned.
+    /// As [`LinearSystem::new`], of B [d, `inputs`] and C [`outputs`, d] that lie row by row, as in files, and stay where they are.
     ///
     /// # Errors
     /// Those of [`LinearSystem::new`].
-    pub fn from_rows(a: StateMatrix, b: Mat<f64>, c: Mat<f64>, d: Option<Mat<f64>>) -> Result<Self> {
-        Self::laid(a, Laid::Rows(b), Laid::Rows(c), d)?.stable()
+    pub fn from_rows(a: StateMatrix, (b, inputs): (Shared, usize), (c, outputs): (Shared, usize)) -> Result<Self> {
+        let d = a.states();
+        for (what, values, expected) in [("B", &b, (d, inputs)), ("C", &c, (outputs, d))] {
+            if values.len() != expected.0 * expected.1 {
+                let got = (values.len().div_ceil(expected.1.max(1)), expected.1);
+                return Err(LtiError::Shape { what: what.into(), expected, got });
+            }
+        }
+        Self::laid(a, Laid::Rows(b, (d, inputs)), Laid::Rows(c, (outputs, d)), None)?.stable()
     }
 
     fn laid(a: StateMatrix, b: Laid, c: Laid, d: Option<Mat<f64>>) -> Result<Self> {

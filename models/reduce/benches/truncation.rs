@@ -31,8 +31,8 @@ fn adapter() -> HrmAdapterFile {
             site: HrmSite::Mlp,
             state_dim: STATES,
             width: WIDTH,
-            b: noise(1),
-            c: noise(2),
+            b: noise(1).into(),
+            c: noise(2).into(),
             gate: 0.1,
             dynamics: HrmDynamics::Diagonal {
                 log_a: (0..STATES).map(|i| f64::from(rate(i))).collect(),

@@ -11,7 +11,7 @@
 
 use faer::MatRef;
 use hankel_files::{Discretization, HrmDynamics, HrmLayerFile};
-use hankel_lti::{LinearSystem, Mode, Result, StateMatrix};
+use hankel_lti::{LinearSystem, Mode, Result, Shared, StateMatrix};
 
 /// The discrete-time system (A, B, C) of a layer in f64, *without* the gate.
 ///
@@ -21,25 +21,24 @@ pub fn linear_system(layer: &HrmLayerFile, discretization: Discretization) -> Re
     system_of(&layer.dynamics, [&layer.b, &layer.c], (layer.state_dim, layer.width), discretization)
 }
 
-/// The same from the numbers of a layer, which may have no states: B row-major [d, D], C row-major [D, d].
+/// The same from the numbers of a layer, which may have no states: B row-major [d, D], C row-major [D, d]. Both are shared, but for a B
+/// whose rows have factors.
 ///
 /// # Errors
 /// As [`linear_system`].
 pub fn system_of(
     dynamics: &HrmDynamics,
-    [b, c]: [&[f64]; 2],
+    [b, c]: [&Shared; 2],
     (state_dim, width): (usize, usize),
     discretization: Discretization,
 ) -> Result<LinearSystem> {
-    // Row by row in both: what lies in the file is copied as it lies.
-    let mut b = MatRef::from_column_major_slice(b, width, state_dim).to_owned();
-    for (column, gain) in b.col_iter_mut().zip(gains(dynamics, state_dim, discretization)) {
-        if gain != 1.0 {
-            column.iter_mut().for_each(|x| *x *= gain);
-        }
+    let gains = gains(dynamics, state_dim, discretization);
+    let mut b = b.clone();
+    if gains.iter().any(|gain| *gain != 1.0) {
+        let rows = b.chunks_mut(width.max(1));
+        rows.zip(gains).for_each(|(row, gain)| row.iter_mut().for_each(|x| *x *= gain));
     }
-    let c = MatRef::from_column_major_slice(c, state_dim, width).to_owned();
-    LinearSystem::from_rows(state_matrix(dynamics, state_dim, discretization), b, c, None)
+    LinearSystem::from_rows(state_matrix(dynamics, state_dim, discretization), (b, width), (c.clone(), width))
 }
 
 /// Factor between each trained row of B and the row of the discretised system; 1 where the form has no such factor.

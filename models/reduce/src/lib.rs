@@ -109,8 +109,15 @@ pub fn reduced_layer(full: &HrmLayerFile, system: &LinearSystem, kept: Option<&[
         let width = full.width;
         return HrmLayerFile {
             state_dim: kept.len(),
-            b: kept.iter().flat_map(|&i| full.b[i * width..(i + 1) * width].iter().copied()).collect(),
-            c: (0..width).flat_map(|row| kept.iter().map(move |&i| full.c[row * full.state_dim + i])).collect(),
+            b: kept
+                .iter()
+                .flat_map(|&i| full.b[i * width..(i + 1) * width].iter().copied())
+                .collect::<Vec<f64>>()
+                .into(),
+            c: (0..width)
+                .flat_map(|row| kept.iter().map(move |&i| full.c[row * full.state_dim + i]))
+                .collect::<Vec<f64>>()
+                .into(),
             dynamics: HrmDynamics::Diagonal {
                 log_a: kept.iter().map(|&i| log_a[i]).collect(),
                 log_dt: kept.iter().map(|&i| log_dt[i]).collect(),
@@ -123,8 +130,8 @@ pub fn reduced_layer(full: &HrmLayerFile, system: &LinearSystem, kept: Option<&[
     }
     HrmLayerFile {
         state_dim: system.states(),
-        b: row_major(system.b()),
-        c: row_major(system.c()),
+        b: row_major(system.b()).into(),
+        c: row_major(system.c()).into(),
         dynamics: match system.a().modes() {
             Some(modes) => HrmDynamics::Modal(modes),
             None => HrmDynamics::Dense(row_major(system.a().to_dense().as_ref())),

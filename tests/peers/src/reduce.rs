@@ -41,8 +41,8 @@ impl Reduction {
                 site: HrmSite::Mlp,
                 state_dim: states,
                 width,
-                b: normal("b"),
-                c: normal("c"),
+                b: normal("b").into(),
+                c: normal("c").into(),
                 gate: 1.0,
                 dynamics: HrmDynamics::Diagonal { log_a: (0..states).map(log_a).collect(), log_dt: vec![0.0; states] },
             }

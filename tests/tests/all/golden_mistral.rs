@@ -295,8 +295,8 @@ fn truncated_branches() {
                 (0..rows).flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| m(i, j)).collect::<Vec<f64>>()
             };
             layer.state_dim = 3;
-            layer.b = rows(&|i, j| reduced.b()[(i, j)], 3, layer.width);
-            layer.c = rows(&|i, j| reduced.c()[(i, j)], layer.width, 3);
+            layer.b = rows(&|i, j| reduced.b()[(i, j)], 3, layer.width).into();
+            layer.c = rows(&|i, j| reduced.c()[(i, j)], layer.width, 3).into();
             layer.dynamics = HrmDynamics::Dense(rows(&|i, j| a[(i, j)], 3, 3));
         }
         let adapters = AdapterSet::of_hrm_file(&file, &model.placement(), 32).unwrap();

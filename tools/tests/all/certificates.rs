@@ -213,7 +213,7 @@ fn poles_too_slow_for_gramians_have_no_guarantee() {
     let dir = root.path();
     let mut full = adapter(1, 1, 1);
     let layer = &mut full.layers[0];
-    (layer.b, layer.c, layer.gate) = (vec![1.0], vec![1.0], 1.0);
+    (layer.b, layer.c, layer.gate) = (vec![1.0].into(), vec![1.0].into(), 1.0);
     layer.dynamics = HrmDynamics::Diagonal { log_a: vec![1e-9_f64.ln()], log_dt: vec![0.0] };
     full.precision = Precision::F64;
     full.save(&dir.join("full")).unwrap();

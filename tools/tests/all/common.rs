@@ -38,8 +38,8 @@ pub fn adapter(layers: usize, states: usize, width: usize) -> HrmAdapterFile {
             site: HrmSite::Mlp,
             state_dim: states,
             width,
-            b: take(states * width),
-            c: take(states * width),
+            b: take(states * width).into(),
+            c: take(states * width).into(),
             gate: 0.25,
             dynamics: HrmDynamics::Diagonal {
                 log_a: (0..states).map(|i| f64::from((-0.4 * i as f64) as f32)).collect(),

@@ -85,8 +85,8 @@ fn damaged_adapters_exit_2_and_name_what_is_wrong() {
     broken.config.state_dim = 0;
     broken.layers[0] = HrmLayerFile {
         state_dim: 0,
-        b: vec![],
-        c: vec![],
+        b: vec![].into(),
+        c: vec![].into(),
         dynamics: HrmDynamics::Diagonal { log_a: vec![], log_dt: vec![] },
         ..broken.layers[0].clone()
     };

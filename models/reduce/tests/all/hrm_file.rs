@@ -88,8 +88,8 @@ fn an_unreduced_adapter_in_f32_keeps_its_bits_and_lists_no_forms() {
     file.precision = Precision::F32;
     file.layers.truncate(1);
     let layer = &mut file.layers[0];
-    for value in layer.b.iter_mut().chain(&mut layer.c) {
-        *value = f64::from(*value as f32);
+    for values in [&mut layer.b, &mut layer.c] {
+        values.iter_mut().for_each(|value| *value = f64::from(*value as f32));
     }
     file.layers[0].gate = f64::from(0.1f32);
     file.layers[0].dynamics = HrmDynamics::Diagonal { log_a: vec![0.5; 4], log_dt: vec![-0.25; 4] };
@@ -205,8 +205,8 @@ fn systems_follow_the_discretization() {
             site: HrmSite::Mlp,
             state_dim: states,
             width,
-            b: case.values("b"),
-            c: case.values("c"),
+            b: case.values("b").into(),
+            c: case.values("c").into(),
             gate: case.values("alpha")[0],
             dynamics: HrmDynamics::Diagonal { log_a: case.values("log_a"), log_dt: case.values("log_dt") },
         };

@@ -119,7 +119,7 @@ impl Hrm {
     fn to_layer_file(&self, layer: usize, site: StreamSite, gate: f64) -> HrmLayerFile {
         let (dynamics, [b, c]) = self.numbers();
         let (d, width) = (self.state_dim(), self.b.tensor().shape().last());
-        HrmLayerFile { layer, site, state_dim: d, width, b, c, gate, dynamics }
+        HrmLayerFile { layer, site, state_dim: d, width, b: b.into(), c: c.into(), gate, dynamics }
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
     /// A layer of a positive and a negative pole and a pair.
     fn reduced() -> (HrmAdapterFile, Placement) {
         let modes = vec![Mode::Real(0.9), Mode::Real(-0.3), Mode::Pair { radius: 0.999, angle: 1.1 }];
-        let values = |k: usize| (0..4 * 3).map(|i| ((i + k) as f64).sin()).collect();
+        let values = |k: usize| (0..4 * 3).map(|i| ((i + k) as f64).sin()).collect::<Vec<f64>>().into();
         let (layer, site, dynamics) = (0, StreamSite::Mlp, HrmDynamics::Modal(modes));
         let layer =
             HrmLayerFile { layer, site, state_dim: 4, width: 3, b: values(1), c: values(2), gate: 0.3, dynamics };
@@ -251,7 +251,7 @@ mod tests {
     fn a_dense_matrix_is_not_trained_and_stays_stable() {
         let (mut file, placement) = reduced();
         let layer = &mut file.layers[0];
-        (layer.state_dim, layer.b, layer.c) = (2, vec![0.5; 6], vec![0.5; 6]);
+        (layer.state_dim, layer.b, layer.c) = (2, vec![0.5; 6].into(), vec![0.5; 6].into());
         // A double pole with a coupling of 1, turned: rounding moves its poles by the root of what it moves the entries.
         let with = |pole: f64| {
             let (sin, cos) = 1.1_f64.sin_cos();

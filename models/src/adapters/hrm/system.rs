@@ -3,7 +3,7 @@
 use super::Hrm;
 use super::dynamics::Dynamics;
 use crate::adapters::StreamAdapter;
-use crate::lti::{self, LinearSystem, Mode, StateMatrix};
+use crate::lti::{self, LinearSystem, Mode, Shared, StateMatrix};
 use crate::parameter::Parameter;
 use crate::reduce::hrm::{pole_radius, state_matrix, system_of};
 use crate::weights::{Discretization, HrmDynamics};
@@ -29,7 +29,8 @@ impl Hrm {
 
     /// The system (A, B, C), without the gate.
     pub(super) fn system(&self) -> lti::Result<LinearSystem> {
-        let (dynamics, [b, c]) = self.numbers();
+        let (dynamics, numbers) = self.numbers();
+        let [b, c] = numbers.map(Shared::from);
         system_of(&dynamics, [&b, &c], (self.state_dim(), self.b.tensor().shape()[1]), self.dynamics.discretization())
     }
 }
