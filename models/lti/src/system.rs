@@ -516,8 +516,17 @@ fn check_shape(what: &str, m: MatRef<'_, f64>, expected: (usize, usize)) -> Resu
     if got == expected { Ok(()) } else { Err(LtiError::Shape { what: what.into(), expected, got }) }
 }
 
+/// Whether all entries are finite. A line in memory has no early exit, so that the loop over it is one of vectors.
+fn all_finite(m: MatRef<'_, f64>) -> bool {
+    let m = if m.row_stride() == 1 { m } else { m.transpose() };
+    m.col_iter().all(|column| match column.try_as_col_major() {
+        Some(column) => column.as_slice().iter().fold(true, |all, x| all & x.is_finite()),
+        None => column.is_all_finite(),
+    })
+}
+
 fn check_finite(what: &str, m: MatRef<'_, f64>) -> Result<()> {
-    if m.is_all_finite() {
+    if all_finite(m) {
         return Ok(());
     }
     for column in 0..m.ncols() {

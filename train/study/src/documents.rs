@@ -152,6 +152,34 @@ fn steps_of_decoders_are_their_result() {
     says(&page, &line);
 }
 
+/// Balanced truncation of adapters and loading in performance.md.
+#[test]
+fn truncation_and_loading_are_their_result() {
+    let page = page("performance.md");
+    let [two, one] = ["reduce", "reduce-one-thread"].map(performance);
+    let time = |result: &Value, name| median(&entry(&result["sections"][0], name)["seconds"]["reduce"]);
+    let (of_two, of_one) = (time(&two, "ours"), time(&one, "ours"));
+    for name in ["scipy, solve_discrete_lyapunov", "numpy, diagonal by division"] {
+        let (two, one) = (time(&two, name), time(&one, name));
+        let line = format!(
+            "| {name} | {:.1} ms | {:.2} | {:.1} ms | {:.2} |",
+            two * 1e3,
+            two / of_two,
+            one * 1e3,
+            one / of_one
+        );
+        says(&page, &line);
+    }
+    says(&page, &format!("| ours | {:.1} ms | 1.00 | {:.1} ms | 1.00 |", of_two * 1e3, of_one * 1e3));
+    let pymor = time(&two, "pyMOR, BTReductor");
+    says(&page, &format!("| pyMOR, BTReductor | {:.1} ms | {:.2} | | |", pymor * 1e3, pymor / of_two));
+    let load = performance("load");
+    for (name, text) in [("ours", "Opening the whole model takes"), ("safetensors.torch", "maps the files and takes")] {
+        let whole = median(&entry(&load["sections"][0], name)["seconds"]["whole model, every page"]);
+        assert!(page.contains(&format!("{text} {:.0} ms", whole * 1e3)), "{name}: {whole}");
+    }
+}
+
 /// The table of truncation under weights in truncation.md: means over all seeds of the file.
 #[test]
 fn truncation_under_weights_is_its_result() {
