@@ -50,9 +50,11 @@ const SMALL_OUTPUT: usize = 1 << 16;
 const SHARED: usize = 1 << 22;
 /// Columns of which a task has a multiple: whole panels of every kind.
 pub const COLUMNS: usize = 64;
-/// Rows of the largest task, and columns of one that packs them for itself: so many that rows of a compact weight are decoded in long pieces.
+/// Rows of the largest task.
 const TASK_ROWS: usize = 1024;
-const TASK_COLS: usize = 512;
+/// Columns of a task that packs them for itself: as many as make rows of a compact weight be decoded in long pieces, or fewer where
+/// tasks would be few.
+const TASK_COLS: [usize; 2] = [512, 256];
 
 /// Steps of each block of a sum of `k`: as even as whole blocks of quantised elements allow, the small or, where they fill a row, the
 /// large ones.
@@ -170,9 +172,10 @@ pub fn gemm<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
     }
     // Panels that a task packs for itself stay in its cache. They are packed for each block of rows; where there are several, or too
     // few tasks otherwise, they are packed once for all.
-    let many = m.div_ceil(TASK_ROWS) * n.div_ceil(TASK_COLS) >= 4 * rayon::current_num_threads();
-    if n * K_BLOCK > SHARED || many && m <= TASK_ROWS {
-        apart(alpha, a, b, how, out, out_stride);
+    let enough = |cols: &usize| m.div_ceil(TASK_ROWS) * n.div_ceil(*cols) >= 4 * rayon::current_num_threads();
+    let cols = TASK_COLS.into_iter().find(enough);
+    if n * K_BLOCK > SHARED || cols.is_some() && m <= TASK_ROWS {
+        apart(alpha, a, b, how, out, out_stride, cols.unwrap_or(TASK_COLS[1]));
     } else {
         shared(alpha, a, b, how, out, out_stride, SHARED);
     }
@@ -291,16 +294,24 @@ fn shared<T: Real, B: Factor<T>>(
     }
 }
 
-/// Each task packs the columns that it multiplies with.
-fn apart<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
+/// Each task packs the columns that it multiplies with, `cols` of them.
+fn apart<T: Real, B: Factor<T>>(
+    alpha: T,
+    a: Mat<T>,
+    b: &B,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+    cols: usize,
+) {
     let (m, k, n) = (a.rows, a.cols, b.cols());
     let block = k_block(k);
     let rows = TASK_ROWS.min(m.next_multiple_of(ROW_BLOCK));
-    let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(TASK_COLS));
+    let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(cols));
     let (left, target) = (b.left(a), Shared(out.as_mut_ptr()));
     parallel::for_each(row_blocks * col_blocks, |task| {
-        let (i, j) = (task / col_blocks * rows, task % col_blocks * TASK_COLS);
-        let (rows, columns) = (i..m.min(i + rows), j..n.min(j + TASK_COLS));
+        let (i, j) = (task / col_blocks * rows, task % col_blocks * cols);
+        let (rows, columns) = (i..m.min(i + rows), j..n.min(j + cols));
         let target = &target;
         for range in k_blocks(0..k, block) {
             let how = of_columns(how, range.start, columns.clone());

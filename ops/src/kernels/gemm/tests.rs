@@ -95,7 +95,9 @@ fn is_the_same_however_cut<T: Real, B: Factor<T>>(a: Mat<T>, b: &B) {
         };
         let alpha = T::of(0.75);
         let expected = product(&|out| gemm_serial(alpha, a, b, how, out, n));
-        assert!(product(&|out| apart(alpha, a, b, how, out, n)) == expected);
+        for cols in TASK_COLS {
+            assert!(product(&|out| apart(alpha, a, b, how, out, n, cols)) == expected);
+        }
         for most in [1, 700 * n, SHARED] {
             assert!(product(&|out| shared(alpha, a, b, how, out, n, most)) == expected, "{most}");
         }
