@@ -120,6 +120,21 @@ pub(crate) fn column_sums(
     out.finish([width])
 }
 
+/// Compiles a kernel, also where no card runs it: a mistake in its text does not wait for one.
+#[cfg(test)]
+pub(crate) fn compiles(kernel: &Kernel, constants: &[(&str, f64)]) {
+    use naga::back::{pipeline_constants::process_overrides, spv};
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+    let module = naga::front::wgsl::parse_str(&kernel.text()).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
+    let info = info.unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
+    let constants = constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+    let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
+    let options = spv::Options { lang_version: (1, 6), fake_missing_bindings: true, ..spv::Options::default() };
+    let words = spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
+    assert!(words.len() > 200);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

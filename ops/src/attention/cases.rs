@@ -55,6 +55,13 @@ pub fn cases() -> Vec<Case> {
         case(1, [1, 40], heads(2, 2), 4, Some(7)),
         case(2, [70, 70], heads(4, 2), 8, ScoreSettings { window: None, cap: Some(0.7) }),
         case(1, [33, 41], heads(2, 2), 5, ScoreSettings { window: Some(9), cap: Some(50.0) }),
+        // Usual heads, over edges of the tiles of a GPU: 64 rows of all heads that share keys, 64 keys.
+        case(1, [65, 129], heads(3, 1), 64, None),
+        case(1, [70, 70], heads(4, 2), 80, Some(40)),
+        case(1, [40, 90], heads(4, 2), 128, ScoreSettings { window: Some(66), cap: Some(5.0) }),
+        case(2, [66, 66], heads(2, 1), 256, None),
+        case(1, [3, 70], heads(1, 1), 255, ScoreSettings { window: Some(65), cap: Some(3.0) }),
+        case(1, [200, 200], heads(2, 1), 4, Some(100)),
     ]
 }
 

@@ -1,32 +1,53 @@
 //! Attention on a GPU, forward and backward in tiles: no matrix of the size of `T x T` exists.
 
+#[cfg(test)]
+mod tests;
+
 use super::NAME;
 use super::cpu::tiles::Shape;
-use crate::gpu::{Output, floats};
-use hankel_core::gpu::{Gpu, Kernel, groups};
+use crate::gpu::{Output, flag, floats};
+use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
 use hankel_core::{Error, Result, Tensor};
 
-static FORWARD: Kernel = Kernel {
-    name: NAME,
-    source: concat!(include_str!("../soft_cap.wgsl"), include_str!("forward.wgsl")),
-    bindings: "rrrww",
-};
-static ROW_SUMS: Kernel = Kernel { name: "attention row sums", source: include_str!("row_sums.wgsl"), bindings: "rrw" };
-static BACKWARD: Kernel = Kernel {
-    name: "attention gradient",
-    source: concat!(include_str!("../soft_cap.wgsl"), include_str!("backward.wgsl")),
-    bindings: "rrrrrrww",
-};
+macro_rules! kernel {
+    ($name:literal, $bindings:literal, $inputs:literal, $main:literal) => {
+        Kernel {
+            name: $name,
+            source: concat!(
+                include_str!("../soft_cap.wgsl"),
+                include_str!("gpu/problem.wgsl"),
+                include_str!("gpu/tile.wgsl"),
+                include_str!($inputs),
+                include_str!($main)
+            ),
+            bindings: $bindings,
+        }
+    };
+}
 
-/// Queries or keys of a workgroup.
-const TILE: usize = 32;
+/// Element by element, and in vectors of four.
+static FORWARD: [Kernel; 2] = [
+    kernel!("attention", "rrrrww", "gpu/scalars.wgsl", "gpu/forward.wgsl"),
+    kernel!("attention in vectors", "rrrrww", "gpu/vectors.wgsl", "gpu/forward.wgsl"),
+];
+static BACKWARD: [Kernel; 2] = [
+    kernel!("attention gradient", "rrrrrrww", "gpu/scalars.wgsl", "gpu/backward.wgsl"),
+    kernel!("attention gradient in vectors", "rrrrrrww", "gpu/vectors.wgsl", "gpu/backward.wgsl"),
+];
+static ROW_SUMS: Kernel =
+    Kernel { name: "attention row sums", source: include_str!("gpu/row_sums.wgsl"), bindings: "rrw" };
+
+/// Rows of queries, or keys, of a workgroup.
+const TILE: usize = 64;
+/// The widest head of which a lane holds the gradients of keys and values at once.
+const BOTH: usize = 128;
 /// The widest head that the registers of a lane hold.
 const WIDEST: usize = 256;
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Parameters {
-    sizes: [u32; 5],
+    sizes: [u32; 6],
     offset: u32,
     window: u32,
     scale: f32,
@@ -37,7 +58,7 @@ impl Parameters {
     fn new(shape: &Shape) -> Self {
         let Shape { batch, heads, kv_heads, head_dim, queries, keys, offset, window, cap } = *shape;
         Parameters {
-            sizes: [batch, heads, kv_heads, queries, keys].map(|size| size as u32),
+            sizes: [batch, heads, kv_heads, head_dim, queries, keys].map(|size| size as u32),
             offset: offset as u32,
             window: window.unwrap_or(0) as u32,
             scale: (1.0 / (head_dim as f64).sqrt()) as f32,
@@ -46,9 +67,16 @@ impl Parameters {
     }
 }
 
-/// Workgroups for the tiles of the queries.
+/// The kernel for heads of this width, and the room that its lanes have for them: few kernels are compiled for all widths.
+fn for_width(kernels: &'static [Kernel; 2], head_dim: usize) -> (&'static Kernel, (&'static str, f64)) {
+    let room = head_dim.next_power_of_two().max(64);
+    (&kernels[usize::from(head_dim.is_multiple_of(4))], ("WIDTH", room as f64))
+}
+
+/// Workgroups for tiles of the queries, the heads that share keys being rows of one matrix.
 fn query_tiles(shape: &Shape) -> [u32; 3] {
-    [shape.queries.div_ceil(TILE) as u32, shape.heads as u32, shape.batch as u32]
+    let rows = shape.queries * (shape.heads / shape.kv_heads);
+    [rows.div_ceil(TILE) as u32, shape.kv_heads as u32, shape.batch as u32]
 }
 
 /// The output, and the logarithm of each row's sum, `[batch * heads * T_q]`.
@@ -67,8 +95,11 @@ pub(super) fn forward(
     let (out, lse) = (Output::new(gpu, q.elements())?, Output::new(gpu, rows)?);
     let [q_in, k_in, v_in] = [("queries", q), ("keys", k), ("values", v)].map(|(name, x)| floats(NAME, name, x, gpu));
     if q.elements() > 0 {
-        let (width, buffers) = (("HEAD_DIM", shape.head_dim as f64), [q_in?, k_in?, v_in?, out.buffer(), lse.buffer()]);
-        gpu.launch(&FORWARD, &[width], &buffers, &Parameters::new(shape), query_tiles(shape))?;
+        let q_in = q_in?;
+        // In place of the gradient, which is not read.
+        let buffers = [q_in, k_in?, v_in?, q_in, out.buffer(), lse.buffer()];
+        let (kernel, width) = for_width(&FORWARD, shape.head_dim);
+        gpu.launch(kernel, &[width], &buffers, &Parameters::new(shape), query_tiles(shape))?;
     }
     Ok((out.finish(q.shape())?, lse.finish([rows])?))
 }
@@ -84,27 +115,38 @@ pub(super) fn backward(
     wanted: [bool; 3],
 ) -> Result<[Option<Tensor>; 3]> {
     let Shape { batch, heads, kv_heads, head_dim, queries, keys, .. } = *shape;
-    let (width, parameters) = (("HEAD_DIM", head_dim as f64), Parameters::new(shape));
+    let ((kernel, width), parameters) = (for_width(&BACKWARD, head_dim), Parameters::new(shape));
     let buffer = |tensor| floats(NAME, "saved", tensor, gpu);
     let g = floats(NAME, "gradient", g, gpu)?;
     let rows = batch * heads * queries;
     let sums = Output::new(gpu, rows)?;
     if rows * head_dim > 0 {
-        let sizes = [batch as u32, heads as u32, queries as u32];
-        gpu.launch(&ROW_SUMS, &[width], &[buffer(out)?, g, sums.buffer()], &sizes, groups(rows, 64))?;
+        let sizes = [batch, heads, queries, head_dim].map(|size| size as u32);
+        gpu.launch(&ROW_SUMS, &[], &[buffer(out)?, g, sums.buffer()], &sizes, groups(rows, 16))?;
     }
     let [d_q, d_k, d_v] = [q, k, v].map(|x| Output::new(gpu, x.elements()));
     let (d_q, d_k, d_v) = (d_q?, d_k?, d_v?);
     let [q_in, k_in, v_in, lse] = [buffer(q)?, buffer(k)?, buffer(v)?, buffer(lse)?];
+    let launch = |[d_keys, d_values]: [bool; 2], outputs: [&GpuBuffer; 2], grid| {
+        let constants = [width, ("D_K", flag(d_keys)), ("D_V", flag(d_values))];
+        let buffers = [q_in, k_in, v_in, g, lse, sums.buffer(), outputs[0], outputs[1]];
+        gpu.launch(kernel, &constants, &buffers, &parameters, grid)
+    };
     if wanted[0] && q.elements() > 0 {
         // The second output is not written then.
-        let buffers = [q_in, k_in, v_in, g, lse, sums.buffer(), d_q.buffer(), d_k.buffer()];
-        gpu.launch(&BACKWARD, &[width, ("KEYS", 0.0)], &buffers, &parameters, query_tiles(shape))?;
+        launch([false, false], [d_q.buffer(), d_k.buffer()], query_tiles(shape))?;
     }
-    if (wanted[1] || wanted[2]) && k.elements() > 0 {
-        let buffers = [q_in, k_in, v_in, g, lse, sums.buffer(), d_k.buffer(), d_v.buffer()];
-        let key_tiles = [keys.div_ceil(TILE) as u32, kv_heads as u32, batch as u32];
-        gpu.launch(&BACKWARD, &[width, ("KEYS", 1.0)], &buffers, &parameters, key_tiles)?;
+    if k.elements() > 0 {
+        let grid = [keys.div_ceil(TILE) as u32, kv_heads as u32, batch as u32];
+        let outputs = [d_k.buffer(), d_v.buffer()];
+        match [wanted[1], wanted[2]] {
+            [false, false] => {}
+            [true, true] if head_dim > BOTH => {
+                launch([true, false], outputs, grid)?;
+                launch([false, true], outputs, grid)?;
+            }
+            wanted => launch(wanted, outputs, grid)?,
+        }
     }
     let finish = |wanted: bool, d: Output, like: &Tensor| wanted.then(|| d.finish(like.shape())).transpose();
     Ok([finish(wanted[0], d_q, q)?, finish(wanted[1], d_k, k)?, finish(wanted[2], d_v, v)?])

@@ -5,10 +5,10 @@
 //! the last `T_q` of `T_k` tokens, and query `i` at position `p` sees the keys `p - window < j <= p`. With a `cap`, scores `s` become
 //! `cap tanh(s / cap)` before the mask (Gemma 2).
 //!
-//! Computed in tiles with a running softmax (Dao et al., 2022): no `T x T` matrix exists, only the causal half is computed,
-//! and the logarithm of each row's sum is all that the gradient needs besides inputs and output. With `P` the softmax, `D` the
-//! row sums of `dO * O` and `dS = P * (dO V^T - D)`: `dV = P^T dO`, `dQ = scale dS K`, `dK = scale dS^T Q`; with a cap, `dS` is
-//! multiplied by `1 - (s / cap)^2` of the capped scores `s`.
+//! Computed in tiles with a running softmax (FlashAttention; Dao et al., 2022): no `T x T` matrix exists, only the causal half is
+//! computed, and the logarithm of each row's sum is all that the gradient needs besides inputs and output. With `P` the softmax,
+//! `D` the row sums of `dO * O` and `dS = P * (dO V^T - D)`: `dV = P^T dO`, `dQ = scale dS K`, `dK = scale dS^T Q`; with a cap,
+//! `dS` is multiplied by `1 - (s / cap)^2` of the capped scores `s`.
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod cases;

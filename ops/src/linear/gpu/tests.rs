@@ -4,12 +4,12 @@ use super::gemm::{Plan, Sizes, planned, whole};
 use super::kernels::Tile;
 use super::{Epilogue, Left, Right};
 use super::{blocks, cooperative};
-use crate::gpu::{Output, floats, stored};
+use crate::gpu::{Output, compiles, floats, stored};
 use crate::linear::block_tests::random_blocks;
 use crate::linear::{Gate, add_linear, linear, nf4};
 use crate::{Head, Targets, cross_entropy, embedding};
 use hankel_core::block_formats::GGML_FORMATS;
-use hankel_core::gpu::{Gpu, GpuStorage, Kernel, for_tests};
+use hankel_core::gpu::{Gpu, GpuStorage, for_tests};
 use hankel_core::{DType, Device, Precision, Random, Tensor, scope, with_precision};
 
 /// A random matrix in main memory, stored in `dtype`.
@@ -237,20 +237,6 @@ fn what_is_not_finite_stays_so() {
         }
         assert!(rows[0] > 0 && rows[1] > 0, "{rows:?}");
     }
-}
-
-/// Compiles a kernel, also where no card runs it: a mistake in its text does not wait for one.
-fn compiles(kernel: &Kernel, constants: &[(&str, f64)]) {
-    use naga::back::{pipeline_constants::process_overrides, spv};
-    use naga::valid::{Capabilities, ValidationFlags, Validator};
-    let module = naga::front::wgsl::parse_str(&kernel.text()).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
-    let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
-    let info = info.unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
-    let constants = constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
-    let options = spv::Options { lang_version: (1, 6), fake_missing_bindings: true, ..spv::Options::default() };
-    let words = spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
-    assert!(words.len() > 200);
 }
 
 #[test]
