@@ -5,6 +5,7 @@ mod cooperative;
 mod gemm;
 mod kernels;
 mod self_test;
+mod speed;
 #[cfg(test)]
 mod tests;
 pub mod variants;
@@ -12,6 +13,7 @@ pub mod variants;
 pub(crate) use cooperative::lacks as lacks_f16;
 pub(crate) use gemm::{Epilogue, Left, Right, converted, gemm, whole};
 pub(crate) use self_test::f16_is_right;
+pub(crate) use speed::f16_is_faster;
 
 use super::{Scale, Wanted};
 use crate::gpu::{Output, floats, stored};

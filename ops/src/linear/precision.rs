@@ -5,7 +5,7 @@
 //! `bf16` are exact in `f32`, results are those of the instructions up to the rounding of the sum. So the same product may
 //! differ in its last bits from one processor to another.
 
-use super::gpu::{f16_is_right, lacks_f16};
+use super::gpu::{f16_is_faster, f16_is_right, lacks_f16};
 use crate::kernels::Real;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::gemm::bf16::DotProducts;
@@ -49,11 +49,14 @@ pub fn gpu_precisions(facts: &GpuFacts) -> Vec<Precision> {
     [Precision::F32].into_iter().chain(half).collect()
 }
 
-/// The precision that suits `device` best: `f16` on GPUs that have it, otherwise `f32`.
+/// The precision that suits `device` best: `f16` on GPUs that have it and on which a short measurement finds it clearly faster,
+/// otherwise `f32`.
 pub fn default_precision(device: Device) -> Precision {
-    match check_precision(device, Precision::F16) {
-        Ok(()) => Precision::F16,
-        Err(_) => Precision::F32,
+    match device {
+        Device::Gpu(gpu) if check_precision(device, Precision::F16).is_ok() && f16_is_faster(gpu).unwrap_or(false) => {
+            Precision::F16
+        }
+        _ => Precision::F32,
     }
 }
 

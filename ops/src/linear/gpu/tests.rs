@@ -6,7 +6,7 @@ use super::{Epilogue, Left, Right};
 use super::{blocks, cooperative};
 use crate::gpu::{Output, compiles, floats, stored};
 use crate::linear::block_tests::random_blocks;
-use crate::linear::{Gate, add_linear, linear, nf4};
+use crate::linear::{Gate, add_linear, check_precision, default_precision, linear, nf4};
 use crate::{Head, Targets, cross_entropy, embedding};
 use hankel_core::block_formats::GGML_FORMATS;
 use hankel_core::gpu::{Gpu, GpuStorage, for_tests};
@@ -280,6 +280,16 @@ fn block_formats_agree_with_the_cpu() {
             }
         }
     }
+}
+
+/// The choice is made once, and only where products in f16 can be made.
+#[test]
+fn the_default_precision_is_measured_once() {
+    let Some(gpu) = for_tests() else { return };
+    let device = Device::Gpu(gpu);
+    let chosen = default_precision(device);
+    assert!(chosen == Precision::F32 || check_precision(device, Precision::F16).is_ok());
+    assert_eq!(default_precision(device), chosen);
 }
 
 /// Linear maps and the head of the loss with frozen weights: outputs and gradients, beside the CPU's.
