@@ -1,6 +1,7 @@
 //! What pages of docs/ say in figures stands in the files of results that they name.
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -236,4 +237,55 @@ fn states_shared_out_are_their_result() {
         let line = format!("| {name} | {} |", figures.join(" | "));
         assert!(page.lines().any(|found| found == line), "not in truncation.md: {line}");
     }
+}
+
+/// Attempts and failures by name, of all entries of the campaign's results.
+fn campaign() -> BTreeMap<String, [u64; 2]> {
+    let text = fs::read_to_string(root().join("docs/results/reliability/campaign.json")).unwrap();
+    let entries: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let mut counts = BTreeMap::new();
+    for (name, found) in entries.iter().flat_map(|entry| entry["counts"].as_object().unwrap()) {
+        let [attempts, failures] = counts.entry(name.clone()).or_insert([0, 0]);
+        *attempts += found["attempts"].as_u64().unwrap();
+        *failures += found["failures"].as_u64().unwrap();
+    }
+    counts
+}
+
+/// `20,000`.
+fn grouped(number: u64) -> String {
+    let mut told = number.to_string();
+    for at in (1..told.len()).rev().filter(|at| (told.len() - at).is_multiple_of(3)).collect::<Vec<_>>() {
+        told.insert(at, ',');
+    }
+    told
+}
+
+/// The table of the campaign in reliability.md: attempts of all entries of its results, of which none failed.
+#[test]
+fn attempts_of_the_campaign_are_its_result() {
+    let page = page("reliability.md");
+    let counts = campaign();
+    assert!(counts.values().all(|[_, failures]| *failures == 0), "{counts:?}");
+    let attempts = |wanted: &[&str]| -> u64 {
+        let named = counts.iter().filter(|(name, _)| wanted.iter().any(|wanted| name.starts_with(wanted)));
+        named.map(|(_, [attempts, _])| attempts).sum()
+    };
+    let outputs = ["a full output", "a reader that", "a device named", "a link named", "a pipe named", "three "];
+    for (attack, names) in [
+        ("SIGKILL of `train fit`", &["kill -9 at a random"][..]),
+        ("SIGKILL of a command", &["kill -9 of a command"]),
+        ("power failure", &["a run goes on after a power failure"]),
+        ("a disk that is too small", &["a run on a disk"]),
+        ("a damaged input", &["damaged "]),
+        ("outputs that are full", &outputs),
+        ("a certificate with a changed claim", &["a changed claim"]),
+        ("a system that is hard to reduce", &["a system is reduced", "a system at an extreme scale"]),
+    ] {
+        let line = page.lines().find(|line| line.starts_with(&format!("| {attack}"))).unwrap();
+        let told = line.rsplit('|').nth(1).unwrap().trim();
+        assert_eq!(told, grouped(attempts(names)), "{line}");
+    }
+    let extreme = grouped(attempts(&["a system at an extreme scale"]));
+    assert!(page.contains(&format!("{extreme} of the systems are at extreme scales")), "{extreme}");
 }
