@@ -79,6 +79,9 @@ impl Random {
 
     /// `len` independent normal values with standard deviation `std`.
     pub fn normal_vec<T: Float>(&self, len: usize, std: f64) -> Vec<T> {
+        if std == 0.0 {
+            return vec![T::zero(); len];
+        }
         (0..len as u64).map(|i| T::of(std * self.normal(i))).collect()
     }
 

@@ -7,7 +7,7 @@ use super::positions::position_warning;
 use super::rows::count_parameters;
 use super::run::attach;
 use super::training::Training;
-use crate::config::{Config, Precision, TrainConfig};
+use crate::config::{BackboneConfig, Config, Precision, TrainConfig};
 use crate::format::{bytes as size, thousands};
 use crate::parallel::Group;
 use crate::results::PRETRAIN;
@@ -47,7 +47,12 @@ pub fn dry_run(config: &Config) -> Result<DryRun> {
     let device = open_device(&config.device, config.gpu_memory, config.precision)?;
     // Nothing is computed, so nothing goes there; f16, which the CPU lacks, takes no less.
     let precision = if config.precision == Precision::F16 { Precision::F32 } else { config.precision };
-    let snapshot = BackboneSnapshot::new(&Config { device: "cpu".to_owned(), precision, ..config.clone() })?;
+    let mut sizes = Config { device: "cpu".to_owned(), precision, ..config.clone() };
+    if let BackboneConfig::TinyGpt(backbone) = &mut sizes.backbone {
+        // Only sizes are told: zeros take neither time nor memory.
+        backbone.model.init_std = 0.0;
+    }
+    let snapshot = BackboneSnapshot::new(&sizes)?;
     let mut out = format!("# Resolved configuration\n\n{}\n", config.to_toml());
     let facts = task.describe();
     writeln!(out, "# Task\n\n{}", facts.description)?;

@@ -21,29 +21,38 @@ use hankel_models::{Parameter, TinyGpt, TinyGptConfig};
 /// What a step takes, `bytes` being those of one value for every token.
 pub(super) fn activations(model: &Model, backbone: &TinyGpt, bytes: u64) -> Activations {
     let config = backbone.config();
-    let saved: u64 = (0..config.layers).map(|layer| saved_per_token(model, config, layer)).sum();
+    let trained = trained_layers(model, config.layers);
+    let mut below = model.backbone.embeddings().iter().any(Parameter::is_trainable);
+    let mut saved = 0;
+    for (layer, backbone_trains) in trained.into_iter().enumerate() {
+        saved += saved_per_token(model, config, layer, backbone_trains, below);
+        let adapters = model.adapters.layer(layer);
+        below |= backbone_trains || adapters.linears().next().is_some() || adapters.streams().next().is_some();
+    }
     let (d, f) = (config.d_model as u64, config.d_ff as u64);
     // The widest moment: inside an MLP, its activation, its gradient, and gradients of the stream around it.
     Activations { kept: bytes * (saved + 2 * d), moment: bytes * (3 * f + 4 * d) }
 }
 
-/// Values per token that layer `layer` saves.
-fn saved_per_token(model: &Model, config: &TinyGptConfig, layer: usize) -> u64 {
+/// Of every layer, whether a parameter of the backbone in it is trained.
+fn trained_layers(model: &Model, layers: usize) -> Vec<bool> {
+    let mut trained = vec![false; layers];
+    for parameter in model.backbone.parameters().iter().filter(|parameter| parameter.is_trainable()) {
+        let layer = parameter.name().strip_prefix("model.layers.").and_then(|rest| rest.split('.').next());
+        if let Some(layer) = layer.and_then(|layer| layer.parse::<usize>().ok()) {
+            trained[layer] = true;
+        }
+    }
+    trained
+}
+
+/// Values per token that layer `layer` saves, when something below it is trained or nothing.
+fn saved_per_token(model: &Model, config: &TinyGptConfig, layer: usize, backbone_trains: bool, below: bool) -> u64 {
     let (d, f, heads) = (config.d_model as u64, config.d_ff as u64, config.heads as u64);
-    let full = |parameters: &[Parameter]| parameters.iter().any(Parameter::is_trainable);
-    let prefix = format!("model.layers.{layer}.");
-    let of_layer: Vec<Parameter> =
-        model.backbone.parameters().into_iter().filter(|parameter| parameter.name().starts_with(&prefix)).collect();
-    let backbone_trains = full(&of_layer);
     let adapters = model.adapters.layer(layer);
     let linear = adapters.linears().next().is_some();
     // Something below this layer, or inside it before the MLP's adapter, needs a gradient through it.
-    let below = full(&model.backbone.embeddings())
-        || model.adapters.layers()[..layer]
-            .iter()
-            .any(|l| l.linears().next().is_some() || l.streams().next().is_some())
-        || backbone_trains
-        || linear;
+    let below = below || backbone_trains || linear;
     let mut saved = 0;
     if below {
         // Inputs of both norms; query, key, value and output of attention with a number per head; input of the GELU.
