@@ -91,7 +91,11 @@ impl AdapterConfig {
     /// What is asked for must be something that the kind can do.
     fn check_evaluations(&self, length: usize, placement: &Placement, checks: &mut Checks<'_>) {
         let kind = self.method.kind();
-        checks.at_least("exactness.sequences", self.exactness.map_or(1, |e| e.sequences), 1);
+        let sequences = self.exactness.map_or(1, |exactness| exactness.sequences);
+        checks.at_least("exactness.sequences", sequences, 1);
+        checks.require("exactness.sequences", sequences <= ExactnessConfig::MOST, || {
+            format!("must be at most {}, found {sequences}", ExactnessConfig::MOST)
+        });
         checks.require("probe", self.probe.is_empty() || self.method.has_gate(), || {
             format!("is for adapters with a gate, which `kind = {kind:?}` has not")
         });

@@ -27,8 +27,13 @@ impl ProbeConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExactnessConfig {
-    /// Number of random sequences of the task's length.
+    /// Number of random sequences of the task's length, at most 100,000.
     pub sequences: usize,
+}
+
+impl ExactnessConfig {
+    /// More would take days and tell nothing new.
+    pub const MOST: usize = 100_000;
 }
 
 impl Default for ExactnessConfig {

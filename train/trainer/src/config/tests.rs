@@ -214,6 +214,10 @@ fn problems_name_place_and_key() {
         (&["adapter.lora.exactness.sequences=1"], "`adapter.lora.exactness` is for recurrent adapters"),
         (&["adapter.hrm.exactness.sequences=0"], "`adapter.hrm.exactness.sequences` must be at least 1, found 0"),
         (
+            &["adapter.hrm.exactness.sequences=100001"],
+            "`adapter.hrm.exactness.sequences` must be at most 100000, found 100001",
+        ),
+        (
             &["backbone.context=16"],
             "--set backbone.context=16: `backbone.context` is 16 tokens, but sequences of the task have 32: shorten `task.length`",
         ),
