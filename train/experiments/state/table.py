@@ -3,8 +3,8 @@
     train sweep words.toml && train report runs/words-small --results results -o page.html
     python table.py results/words-small.jsonl
 
-For every group and row: how many seeds are solved, and the accuracies over words of every length, mean and range over seeds. Then Fisher's
-exact tests of the pairs that the plan names, with Holm's correction over those of groups that are complete.
+How many seeds of every row are solved, with the mean accuracy; Fisher's exact tests of the pairs that the plan names, with Holm's correction
+over those of groups that are complete; the accuracies over words of every length, mean and range over seeds.
 """
 
 import json
@@ -14,6 +14,8 @@ import sys
 from collections import defaultdict
 
 SEEDS = 8
+GROUPS = ["z2", "z3", "s3", "a5", "s5"]
+LENGTHS = [32, 64, 128, 256, 512]
 SOLVED = ("accuracy_to_128", 0.99)
 # Group, the row that should solve more seeds, and the row that should solve fewer.
 PAIRS = [
@@ -65,6 +67,11 @@ def solved(cells):
     return sum((metrics.get(name) or 0.0) > least for metrics in cells.values())
 
 
+def mean(cells):
+    values = [metrics.get(SOLVED[0]) for metrics in cells.values()]
+    return f"{statistics.fmean(value for value in values if value is not None):.3f}"
+
+
 def span(values):
     # A figure that is not finite is null.
     values = [value for value in values if value is not None]
@@ -73,25 +80,30 @@ def span(values):
 
 def main():
     figures, parameters = load(sys.argv[1])
-    lengths = [32, 64, 128, 256, 512]
-    print("| group | row | parameters | seeds | solved | " + " | ".join(f"to {n}" for n in lengths) + " |")
-    print("| --- | --- | --- | --- | --- |" + " --- |" * len(lengths))
-    complete = []
-    for group, rows in figures.items():
-        seeds = len(rows.pop(None))
-        if seeds == SEEDS:
-            complete.append(group)
-        for row, cells in rows.items():
-            spans = [span([metrics.get(f"accuracy_to_{n}") for metrics in cells.values()]) for n in lengths]
-            print(f"| {group} | {row} | {parameters[row]:,} | {seeds} | {solved(cells)} | " + " | ".join(spans) + " |")
-    pairs = [pair for pair in PAIRS if pair[0] in complete]
+    groups = [group for group in GROUPS if group in figures]
+    seeds = {group: len(figures[group].pop(None)) for group in groups}
+    rows = list(figures[groups[0]])
+    print("| row | parameters | " + " | ".join(f"{group.upper()}: solved, accuracy to 128" for group in groups) + " |")
+    print("| --- | --- |" + " --- |" * len(groups))
+    for row in rows:
+        columns = [f"{solved(cells)} of {seeds[group]}, {mean(cells)}" for group in groups for cells in [figures[group][row]]]
+        print(f"| {row} | {parameters[row]:,} | " + " | ".join(columns) + " |")
+    pairs = [pair for pair in PAIRS if seeds.get(pair[0]) == SEEDS]
     counts = [(solved(figures[group][more]), solved(figures[group][fewer])) for group, more, fewer in pairs]
     p = [fisher(*count, SEEDS) for count in counts]
     print("\n| group | more | fewer | solved | p | Holm |\n| --- | --- | --- | --- | --- | --- |")
     for (group, more, fewer), count, raw, corrected in zip(pairs, counts, p, holm(p)):
-        print(f"| {group} | {more} | {fewer} | {count[0]} to {count[1]} of {SEEDS} | {raw:.2g} | {corrected:.2g} |")
-    for group in figures.keys() - set(complete):
-        print(f"\n{group} is not complete: no conclusion is drawn.")
+        print(f"| {group.upper()} | {more} | {fewer} | {count[0]} to {count[1]} | {raw:.4f} | {corrected:.4f} |")
+    for group in groups:
+        if seeds[group] != SEEDS:
+            print(f"\n{group} is not complete: no conclusion is drawn.")
+    print("\n| group | row | " + " | ".join(f"to {length}" for length in LENGTHS) + " |")
+    print("| --- | --- |" + " --- |" * len(LENGTHS))
+    for group in groups:
+        for row in rows:
+            cells = figures[group][row].values()
+            spans = [span([metrics.get(f"accuracy_to_{length}") for metrics in cells]) for length in LENGTHS]
+            print(f"| {group.upper()} | {row} | " + " | ".join(spans) + " |")
 
 
 if __name__ == "__main__":

@@ -181,6 +181,43 @@ fn truncation_and_loading_are_their_result() {
     }
 }
 
+/// The worked example of truncation.md: losses, accuracies and errors of an adapter at four orders by four methods.
+#[test]
+fn truncated_adapters_are_their_result() {
+    let page = page("truncation.md");
+    let text = fs::read_to_string(root().join("docs/results/truncation.json")).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    let row = |name: &str| {
+        result["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}"))
+    };
+    let of = |name: &str| {
+        let metrics = &row(name)["validation"]["metrics"];
+        (number(&metrics["loss"]), number(&metrics["accuracy"]))
+    };
+    let error = |name: &str| {
+        let layers = row(name)["layers"].as_array().unwrap();
+        let percent = layers
+            .iter()
+            .map(|layer| 100.0 * number(&layer["hinf_error"]) / number(&layer["hinf_norm"]))
+            .fold(0.0, f64::max);
+        if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+    };
+    let (loss, accuracy) = of("hrm");
+    assert!(page.contains(&format!("the full adapter: loss {loss:.4}, accuracy {accuracy:.4}")));
+    for order in [12, 8, 4, 2] {
+        let columns = ["", "-hankel", "-modal", "-svd"].map(|method| {
+            let name = format!("hrm-order-{order}{method}");
+            let (loss, accuracy) = of(&name);
+            format!("{loss:.4}, {accuracy:.4} | {}", error(&name))
+        });
+        says(&page, &format!("| {order} | {} |", columns.join(" | ")));
+    }
+    let [whole, three, on_the_way] =
+        ["regularized", "regularized-epsilon-0.05", "reduced-on-the-way"].map(|name| of(name).0);
+    assert!(page.contains(&format!("reaches loss {whole:.4} and keeps {three:.4} with **three** states per layer")));
+    assert!(page.contains(&format!("it ends at {on_the_way:.4}.")));
+}
+
 /// The table of truncation under weights in truncation.md: means over all seeds of the file.
 #[test]
 fn truncation_under_weights_is_its_result() {
@@ -288,4 +325,114 @@ fn attempts_of_the_campaign_are_its_result() {
     }
     let extreme = grouped(attempts(&["a system at an extreme scale"]));
     assert!(page.contains(&format!("{extreme} of the systems are at extreme scales")), "{extreme}");
+}
+
+/// The tables of state.md: solved seeds, the tests of the plan, and accuracies by length.
+#[test]
+fn words_are_their_result() {
+    let page = page("state.md");
+    let text = fs::read_to_string(root().join("docs/results/state/words-small.jsonl")).unwrap();
+    let cells: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows = cells[0]["result"]["rows"].as_array().unwrap();
+    let accuracies = |group: &str, row: &str, length: u32| -> Vec<f64> {
+        let of_group = cells.iter().filter(|cell| cell["axes"][0][1] == group);
+        let values: Vec<f64> = of_group
+            .map(|cell| {
+                let row = cell["result"]["rows"].as_array().unwrap().iter().find(|found| found["name"] == row).unwrap();
+                number(&row["test"]["metrics"][format!("accuracy_to_{length}")])
+            })
+            .collect();
+        assert_eq!(values.len(), 8, "{group} {row}");
+        values
+    };
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let solved = |group: &str, row: &str| accuracies(group, row, 128).iter().filter(|value| **value > 0.99).count();
+    for row in rows {
+        let (name, parameters) = (row["name"].as_str().unwrap(), row["parameters"]["adapter"].as_u64().unwrap());
+        let columns = ["z2", "z3", "s3"]
+            .map(|group| format!("{} of 8, {:.3}", solved(group, name), mean(&accuracies(group, name, 128))));
+        says(&page, &format!("| {name} | {} | {} |", grouped(parameters), columns.join(" | ")));
+        for group in ["z2", "z3", "s3"] {
+            let columns = [32, 64, 128, 256, 512].map(|length| {
+                let values = accuracies(group, name, length);
+                let [least, most] =
+                    [values.iter().copied().fold(f64::MAX, f64::min), values.iter().copied().fold(f64::MIN, f64::max)];
+                format!("{:.3} ({least:.3} to {most:.3})", mean(&values))
+            });
+            says(&page, &format!("| {} | {name} | {} |", group.to_uppercase(), columns.join(" | ")));
+        }
+    }
+    // Fisher's exact test by factorials: the other implementation, table.py, has binomial coefficients.
+    let factorial = |n: usize| (1..=n).map(|k| k as f64).product::<f64>();
+    let of_table = |more: usize, fewer: usize| {
+        let cells = [more, 8 - more, fewer, 8 - fewer].map(factorial);
+        factorial(8).powi(2) * factorial(more + fewer) * factorial(16 - more - fewer)
+            / (factorial(16) * cells.iter().product::<f64>())
+    };
+    let pairs = [
+        ("z2", "selective-signed", "selective"),
+        ("z2", "selective-signed", "hrm-signed"),
+        ("z2", "householder", "delta"),
+        ("z3", "rotation", "selective-signed"),
+        ("z3", "rotation", "hrm-complex"),
+        ("z3", "rotation", "lora"),
+        ("s3", "householder-2", "rotation"),
+        ("s3", "householder-2", "householder"),
+        ("s3", "householder-2", "delta"),
+        ("s3", "householder-2", "lora"),
+    ];
+    let counts = pairs.map(|(group, more, fewer)| (solved(group, more), solved(group, fewer)));
+    let p = counts.map(|(more, fewer)| {
+        let total = more + fewer;
+        (more..=total.min(8)).filter(|k| total - k <= 8).map(|k| of_table(k, total - k)).sum::<f64>()
+    });
+    for (index, (group, more, fewer)) in pairs.iter().enumerate() {
+        // Of those that are at most as large, the largest times how many are at least that large.
+        let corrected = (0..p.len())
+            .filter(|other| p[*other] <= p[index])
+            .map(|other| p[other] * p.iter().filter(|least| **least >= p[other]).count() as f64)
+            .fold(0.0, f64::max)
+            .min(1.0);
+        let (first, second) = counts[index];
+        let group = group.to_uppercase();
+        says(
+            &page,
+            &format!("| {group} | {more} | {fewer} | {first} to {second} | {:.4} | {corrected:.4} |", p[index]),
+        );
+    }
+}
+
+/// What enwik8 costs in sweeps.md, by the measured steps.
+#[test]
+fn costs_of_enwik8_are_its_steps() {
+    let page = page("sweeps.md");
+    let mut total = 0.0;
+    for (section, epochs) in performance("steps")["sections"].as_array().unwrap().iter().zip([25, 40, 40]) {
+        let [hrm, lora] = ["ours, HRM", "ours, LoRA"].map(|name| entry(section, name));
+        let batch = number(&lora["settings"]["batch"]);
+        let steps = 10_000 * epochs / 32;
+        // A step of 32 sequences is several of the measured ones.
+        let [hrm, lora] = [hrm, lora].map(|entry| steps as f64 * step(entry) * 32.0 / batch / 3600.0);
+        let cell = hrm + 3.0 * lora;
+        total += 9.0 * cell;
+        let (length, steps) = (&section["entries"][0]["settings"]["steps"], grouped(steps));
+        says(&page, &format!("| {length} | {steps} | {hrm:.1} h | {lora:.1} h | {cell:.0} h | {:.0} h |", 9.0 * cell));
+    }
+    assert!(page.contains(&format!("{total:.0} hours of two cores in all")));
+}
+
+/// The table of random input in reliability.md: minutes and inputs of all runs of every target.
+#[test]
+fn random_input_is_its_result() {
+    let page = page("reliability.md");
+    let text = fs::read_to_string(root().join("docs/results/reliability/fuzz.json")).unwrap();
+    let runs: Vec<Value> = serde_json::from_str(&text).unwrap();
+    for target in fs::read_dir(root().join("tests/fuzz/fuzz_targets")).unwrap() {
+        let target = target.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
+        let of_it = || runs.iter().filter(|run| run["target"] == *target);
+        let sum = |key: &str| of_it().map(|run| run[key].as_u64().unwrap()).sum::<u64>();
+        let findings: usize = of_it().map(|run| run["findings"].as_array().unwrap().len()).sum();
+        let minutes = (sum("seconds") as f64 / 60.0).round();
+        says(&page, &format!("| `{target}` | {minutes} | {} | {findings} |", grouped(sum("inputs"))));
+    }
 }
