@@ -23,9 +23,8 @@ const TICKS: u16 = 500;
 /// # Errors
 /// When it is not a Standard MIDI File, or one that cannot be a performance.
 pub fn read(bytes: &[u8]) -> Result<Vec<Played>, String> {
-    // The parser negates the frames of a second as they are stored, which of -128 overflows.
-    let header = bytes.windows(4).position(|name| name == b"MThd");
-    if header.is_some_and(|first| bytes.get(first + 12) == Some(&0x80)) {
+    // The parser negates the frames of a second as they are stored, which of -128 overflows, in every header that it meets.
+    if bytes.windows(13).any(|header| header.starts_with(b"MThd") && header[12] == 0x80) {
         return Err("a MIDI file of 128 frames a second, where there are 24, 25, 29 or 30".to_owned());
     }
     let smf = Smf::parse(bytes).map_err(|error| format!("not a whole MIDI file ({error})"))?;
@@ -246,6 +245,7 @@ mod tests {
         timeless[13] = 0;
         assert!(refused(&timeless).contains("without a unit of time"));
         assert!(refused(&with(12, 0x80)).contains("of 128 frames a second"));
+        assert!(refused(&[whole.as_slice(), &with(12, 0x80)].concat()).contains("of 128 frames a second"));
         let endless = file(&[(0, 16_000_000)], &[(0, on(60, 80)), (1 << 27, on(60, 0))]);
         assert!(refused(&endless).contains("more than 24 hours"));
     }
