@@ -10,6 +10,7 @@
 
 use super::linalg::{eigenvalues, product};
 use super::methods::sign;
+use super::norms::FrequencyResponse;
 use super::{LinearSystem, LtiError, MIN_RATE, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale};
@@ -18,6 +19,10 @@ use faer::{Mat, MatRef, Scale};
 /// not simple by a root of itself, so a double integrator has one on either side. It is the rate from which on Gramians take poles
 /// for faster than they are.
 const MARGIN: f64 = MIN_RATE;
+
+/// Angles at which the sum of both parts is compared with the system, and how much of its gain may be missing.
+const SAMPLES: usize = 24;
+const SUM: f64 = 1e-6;
 
 /// States that are kept as they are.
 #[derive(Debug, Clone, PartialEq)]
@@ -141,7 +146,28 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
     let (a, b, c) = of(&left, &right);
     let stable = LinearSystem::new(StateMatrix::from_square(a), b, c, system.d().map(|d| d.to_owned()))?;
     let (a, b, c) = of(&left_kept, &right_kept);
-    Ok(Split { stable, kept: Kept { a: StateMatrix::Dense(a), b, c } })
+    let kept = Kept { a: StateMatrix::Dense(a), b, c };
+    check_sum(&system, &stable, &kept)?;
+    Ok(Split { stable, kept })
+}
+
+/// That both parts together are the system: rounding of a matrix far from normal can leave nothing of it.
+fn check_sum(system: &LinearSystem, stable: &LinearSystem, kept: &Kept) -> Result<()> {
+    let kept = LinearSystem::with_any_poles(kept.a.clone(), kept.b.clone(), kept.c.clone(), None)?;
+    let error = FrequencyResponse::new(&system.difference(stable)?.difference(&kept)?)?;
+    let (whole, stable) = (FrequencyResponse::new(system)?, FrequencyResponse::new(stable)?);
+    // Between 0 and pi, where poles like to be.
+    let angles = (0..SAMPLES).map(|i| (i as f64 + 0.5) / SAMPLES as f64 * std::f64::consts::PI);
+    let gains: Vec<[f64; 3]> =
+        angles.map(|angle| Ok([error.gain(angle)?, whole.gain(angle)?, stable.gain(angle)?])).collect::<Result<_>>()?;
+    let [most, most_stable] = [1, 2].map(|i| gains.iter().map(|gains| gains[i]).fold(0.0, f64::max));
+    let wrong = |[error, whole, _]: &&[f64; 3]| !(*error <= SUM * (whole + most_stable + 1e-3 * most));
+    match gains.iter().find(wrong) {
+        None => Ok(()),
+        Some([error, whole, _]) => Err(LtiError::Unsupported(format!(
+            "its stable part cannot be told from the others: A is so far from normal that rounding makes the sum of both parts miss its gain of {whole:.1e} by {error:.1e}"
+        ))),
+    }
 }
 
 /// A radius between two moduli, well away from both, and from 0.
@@ -194,7 +220,7 @@ fn projections(a: &Mat<f64>, inside: usize, radius: f64) -> Result<Bases> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::norms::{FrequencyResponse, hinf_sweep};
+    use crate::norms::hinf_sweep;
 
     /// A double integrator, an unstable pole and three stable ones, mixed by a change of coordinates.
     #[test]
@@ -233,6 +259,20 @@ mod tests {
         for ((whole, kept), stable) in whole.iter().zip(kept).zip(stable) {
             assert!((whole - kept - stable).abs() < 1e-10 * whole.abs().max(1.0), "{whole} {kept} {stable}");
         }
+    }
+
+    #[test]
+    fn parts_whose_sum_is_another_system_are_refused() {
+        let a = StateMatrix::Dense(Mat::from_fn(2, 2, |i, j| [[1.5, 1.0], [0.0, 0.5]][i][j]));
+        let (b, c) = (Mat::from_fn(2, 1, |_, _| 1.0), Mat::from_fn(1, 2, |_, _| 1.0));
+        let system = LinearSystem::with_any_poles(a, b, c, None).unwrap();
+        let Split { stable, mut kept } = split_dense(system.clone()).unwrap();
+        check_sum(&system, &stable, &kept).unwrap();
+        kept.b *= Scale(1.0 + 1e-4);
+        let refused = check_sum(&system, &stable, &kept).unwrap_err().to_string();
+        assert!(refused.contains("so far from normal"), "{refused}");
+        kept.b *= Scale(f64::NAN);
+        assert!(check_sum(&system, &stable, &kept).is_err());
     }
 
     #[test]
