@@ -161,8 +161,9 @@ fn check_sum(system: &LinearSystem, stable: &LinearSystem, kept: &Kept) -> Resul
     let gains: Vec<[f64; 3]> =
         angles.map(|angle| Ok([error.gain(angle)?, whole.gain(angle)?, stable.gain(angle)?])).collect::<Result<_>>()?;
     let [most, most_stable] = [1, 2].map(|i| gains.iter().map(|gains| gains[i]).fold(0.0, f64::max));
-    let wrong = |[error, whole, _]: &&[f64; 3]| !(*error <= SUM * (whole + most_stable + 1e-3 * most));
-    match gains.iter().find(wrong) {
+    // False also where a gain is NaN.
+    let agrees = |[error, whole, _]: &[f64; 3]| *error <= SUM * (whole + most_stable + 1e-3 * most);
+    match gains.iter().find(|gains| !agrees(gains)) {
         None => Ok(()),
         Some([error, whole, _]) => Err(LtiError::Unsupported(format!(
             "its stable part cannot be told from the others: A is so far from normal that rounding makes the sum of both parts miss its gain of {whole:.1e} by {error:.1e}"
