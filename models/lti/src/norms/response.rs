@@ -51,7 +51,7 @@ impl FrequencyResponse {
     }
 
     /// As [`FrequencyResponse::new`], without coordinates for searches.
-    pub(super) fn direct(system: &LinearSystem) -> Result<Self> {
+    pub(crate) fn direct(system: &LinearSystem) -> Result<Self> {
         Ok(Self::in_units(system)?.0)
     }
 
