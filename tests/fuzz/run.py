@@ -1,4 +1,4 @@
-"""Runs every fuzz target for a while, one after the other, and writes down how many inputs each had.
+"""Runs every fuzz target for a while, one after the other, and writes down how many inputs each had, also in docs/reliability.md.
 
     cargo install cargo-fuzz
     python tests/fuzz/run.py 3600                  # an hour each
@@ -11,6 +11,7 @@ code is 1 with any finding.
 
 import argparse
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE.parents[1] / "docs/results/reliability/fuzz.json"
+PAGE = HERE.parents[1] / "docs/reliability.md"
 # An input is guilty when it takes longer, or more memory.
 SECONDS, MEGABYTES = 10, 2048
 
@@ -50,6 +52,17 @@ def fuzz(target, seconds):
     }
 
 
+def table(results, targets):
+    """Minutes and inputs of all runs of every target, as docs/reliability.md has them."""
+    lines = ["| target | minutes | inputs | findings |", "| --- | ---: | ---: | ---: |"]
+    for target in targets:
+        runs = [run for run in results if run["target"] == target]
+        minutes = math.floor(sum(run["seconds"] for run in runs) / 60 + 0.5)
+        inputs, findings = sum(run["inputs"] for run in runs), sum(len(run["findings"]) for run in runs)
+        lines.append(f"| `{target}` | {minutes} | {inputs:,} | {findings} |")
+    return "\n".join(lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seconds", type=int, help="for each target")
@@ -69,7 +82,11 @@ def main():
         failed |= bool(result["findings"])
         results = json.loads(arguments.output.read_text()) if arguments.output.exists() else []
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps([*results, result], indent=1) + "\n")
+        results.append(result)
+        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+        if arguments.output.resolve() == RESULT:
+            parts = re.split(r"(?<=<!-- fuzz -->\n).*(?=\n<!-- /fuzz -->)", PAGE.read_text(), flags=re.DOTALL)
+            PAGE.write_text(table(results, every).join(parts))
     sys.exit(failed)
 
 

@@ -183,7 +183,6 @@ pub(super) fn smollm2() -> Option<PathBuf> {
     let places = [
         std::env::var_os("HANKEL_DATA").map(|place| PathBuf::from(place).join(name)),
         Some(root.join("data/smollm2").join(name)),
-        Some(root.join("../shared/data/smollm2").join(name)),
     ];
     let found = places.into_iter().flatten().find(|path| path.is_file());
     if found.is_none() {

@@ -22,7 +22,7 @@ PROMPT = "The river was high that spring, and nobody in the village"
 
 @pytest.fixture(scope="module")
 def gguf(repository):
-    places = [repository / "data/smollm2" / FILE, repository / "../shared/data/smollm2" / FILE]
+    places = [repository / "data/smollm2" / FILE]
     if os.environ.get("HANKEL_DATA"):
         places.insert(0, Path(os.environ["HANKEL_DATA"]) / FILE)
     found = next((place for place in places if place.is_file()), None)
