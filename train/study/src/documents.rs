@@ -421,6 +421,42 @@ fn costs_of_enwik8_are_its_steps() {
     assert!(page.contains(&format!("{total:.0} hours of two cores in all")));
 }
 
+/// What Mistral-7B costs in sweeps.md: five epochs of five rows on six cells of every task, at 3e14 operations a second.
+#[test]
+fn costs_of_mistral_are_its_operations() {
+    let page = page("sweeps.md");
+    for (task, sequences) in [("QuALITY", 2_523), ("QMSum", 1_257), ("NarrativeQA", 32_747)] {
+        let operations = 5.0 * sequences as f64 * 6.0 * 7.24e9 * 4096.0;
+        let row = operations / 3e14 / 3600.0;
+        let (cell, all, sequences) = (5.0 * row, 30.0 * row, grouped(sequences));
+        says(&page, &format!("| {task} | {sequences} | {operations:.1e} | {row:.1} h | {cell:.0} h | {all:.0} h |"));
+    }
+}
+
+/// What README says of the audit and of words.
+#[test]
+fn sentences_of_the_readme_are_on_the_pages() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let audit = page("reproduction.md");
+    let line = audit.lines().find(|line| line.starts_with("Of ")).unwrap();
+    let count = |what: &str| {
+        let part = line.split(", ").find(|part| part.ends_with(what)).unwrap_or_else(|| panic!("{what} in {line}"));
+        part.trim_end_matches(what).rsplit(' ').find(|word| !word.is_empty()).unwrap()
+    };
+    let claims = line.split(' ').nth(1).unwrap();
+    let (learning, useless) = (count(" not converged"), count(" no comparison"));
+    assert!(readme.contains(&format!("in {learning} of {claims} claims a row still learns")), "{line}");
+    assert!(readme.contains(&format!("and in {useless} a row is no better than no adapter")), "{line}");
+    let words = page("state.md");
+    let solved = |row: &str, column: usize| {
+        let line = words.lines().find(|line| line.starts_with(&format!("| {row} |"))).unwrap();
+        line.split(" | ").nth(column).unwrap().split(',').next().unwrap().trim_start_matches("| ").to_owned()
+    };
+    assert!(readme.contains(&format!("(`selective`, signed: {} seeds", solved("selective-signed", 2))));
+    assert!(readme.contains(&format!("nor LoRA ({},", solved("lora", 2))));
+    assert!(readme.contains(&format!("products of two reflections follow S3 in {} seeds", solved("householder-2", 4))));
+}
+
 /// The table of random input in reliability.md: minutes and inputs of all runs of every target.
 #[test]
 fn random_input_is_its_result() {

@@ -219,7 +219,7 @@ mod tests {
         left_behind(&cell, "elsewhere", true);
         assert!(claim_within(&cell, true, QUICK).unwrap().unwrap_err().contains("process 1 on node7"));
         thread::sleep(QUICK.1);
-        // Without the lock: of those who hold it on one system there is one, and what it finds there was left.
+        // Without the lock: a second holder of it on the same system would take a fresh claim for one that was left.
         let claims: Vec<_> = thread::scope(|scope| {
             let tries: Vec<_> = (0..8).map(|_| scope.spawn(|| claim_within(&cell, false, QUICK).unwrap())).collect();
             tries.into_iter().map(|one| one.join().unwrap()).collect()

@@ -32,7 +32,7 @@ pub struct ExactnessConfig {
 }
 
 impl ExactnessConfig {
-    /// More would take days and tell nothing new.
+    /// The time grows with the number: a zero too many is refused rather than waited for.
     pub const MOST: usize = 100_000;
 }
 

@@ -46,7 +46,7 @@ fn trained_layers(model: &Model, layers: usize) -> Vec<bool> {
     trained
 }
 
-/// Values per token that layer `layer` saves, when something below it is trained or nothing.
+/// Values per token that layer `layer` saves. `backbone_trains`: a weight of the layer is trained; `below`: something below it is.
 fn saved_per_token(model: &Model, config: &TinyGptConfig, layer: usize, backbone_trains: bool, below: bool) -> u64 {
     let (d, f, heads) = (config.d_model as u64, config.d_ff as u64, config.heads as u64);
     let adapters = model.adapters.layer(layer);
