@@ -398,7 +398,18 @@ pub fn proved(facts: &SystemCertificate) -> &'static str {
 }
 
 fn notes(label: &str, facts: &SystemCertificate) -> String {
-    note_on_slow_poles(label, facts) + &note_on_proof(label, facts)
+    note_on_slow_poles(label, facts) + &note_on_rounding(label, facts) + &note_on_proof(label, facts)
+}
+
+fn note_on_rounding(label: &str, facts: &SystemCertificate) -> String {
+    if facts.rounding == 0.0 {
+        return String::new();
+    }
+    format!(
+        "\nnote: {label} has poles so near the stability boundary that rounding its entries to doubles moves the response by more\n\
+         than the bound of theory; {} of the bound are for that\n",
+        number(facts.rounding)
+    )
 }
 
 /// What is missing where the upper end is not proved.

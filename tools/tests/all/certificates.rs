@@ -1,6 +1,6 @@
 //! Claims that do not hold.
 
-use crate::common::{adapter, fail, read_certificate, succeed, write_system};
+use crate::common::{adapter, fail, noise, read_certificate, succeed, write_arrays, write_system};
 use faer::Mat;
 use hankel_files::HrmAdapterFile;
 use hankel_files::HrmDynamics;
@@ -121,6 +121,47 @@ fn where_all_states_are_kept_the_error_is_0() {
     }
     assert_eq!((&facts["proved"], &facts["holds"]), (&true.into(), &true.into()));
     succeed(dir, &["verify", "full.npz", "same.npz"]);
+}
+
+/// Poles at 4e-9 from the circle cannot be stored so well that the response is within 1e-9 of its peak: the bound says what that costs.
+#[test]
+fn what_rounding_costs_next_to_the_circle_is_part_of_the_bound() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut added = Vec::new();
+    for case in 0..12 {
+        let mut draw = noise(case);
+        let mut a = Mat::zeros(5, 5);
+        for (at, radius) in [(0, 1.0 - 4e-9), (2, 1.0 - 1e-7)] {
+            let (sin, cos) = (1.5 + draw()).sin_cos();
+            (a[(at, at)], a[(at, at + 1)]) = (radius * cos, radius * sin);
+            (a[(at + 1, at)], a[(at + 1, at + 1)]) = (-radius * sin, radius * cos);
+        }
+        a[(4, 4)] = 0.7;
+        let (b, c) = (Mat::from_fn(5, 2, |_, _| draw()), Mat::from_fn(2, 5, |_, _| draw()));
+        let (full, small) = (format!("full-{case}.npz"), format!("small-{case}.npz"));
+        write_arrays(&dir.join(&full), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+        let told = succeed(dir, &["reduce", &full, "-o", &small, "--order", "4"]);
+        succeed(dir, &["verify", &full, &small]);
+        let certificate = dir.join(format!("{small}.certificate.json"));
+        let facts: Value = serde_json::from_slice(&fs::read(&certificate).unwrap()).unwrap();
+        let rounding = facts["layers"][0]["rounding"].as_f64();
+        assert_eq!(told.contains("of the bound are for that"), rounding.is_some(), "{told}");
+        if let Some(rounding) = rounding {
+            let bound = facts["layers"][0]["error_bound"].as_f64().unwrap();
+            let norm = facts["layers"][0]["hinf_norm"].as_f64().unwrap();
+            assert!(rounding <= bound && rounding < 1e-6 * norm, "{rounding:e} of {bound:e}, norm {norm:e}");
+            // To claim more of it is false, with the sum made right, too.
+            let mut forged = facts;
+            forged["layers"][0]["rounding"] = (2.0 * rounding).into();
+            forged["layers"][0]["error_bound"] = (bound + rounding).into();
+            forged["total"]["error_bound"] = (bound + rounding).into();
+            fs::write(&certificate, forged.to_string()).unwrap();
+            fail(dir, &["verify", &full, &small], 1, &["rounding"]);
+            added.push(case);
+        }
+    }
+    assert!(!added.is_empty());
 }
 
 #[test]
