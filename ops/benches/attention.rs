@@ -2,12 +2,12 @@
 //! 5 backward.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use hankel_core::Tensor;
+use hankel_core::{Precision, Tensor};
 use hankel_ops::KeyValues;
 use hankel_ops::attention::cpu::tiles::{Gradients, Heads, Shape, backward, forward};
 
 fn all(c: &mut Criterion) {
-    let mut group = c.benchmark_group("attention f32");
+    let mut group = c.benchmark_group("attention");
     for (batch, tokens, heads, kv_heads, head_dim) in
         [(32, 512, 4, 4, 32), (8, 1024, 4, 4, 32), (4, 2048, 4, 4, 32), (1, 1024, 8, 2, 128)]
     {
@@ -18,23 +18,25 @@ fn all(c: &mut Criterion) {
         let (q, k, v, d_out) = (values(n, 0.7), values(n_k, 1.3), values(n_k, 0.9), values(n, 0.3));
         let (mut out, mut lse) = (vec![0.0; n], vec![0.0; batch * heads * tokens]);
         let (mut d_q, mut d_k, mut d_v) = (vec![0.0; n], vec![0.0; n_k], vec![0.0; n_k]);
-        let queries = |data| Heads::contiguous(data, tokens, heads, head_dim);
-        let keys = |data| Heads::contiguous(data, tokens, kv_heads, head_dim);
         let scale = 1.0 / (head_dim as f32).sqrt();
         let product = (batch * heads * head_dim * tokens * (tokens + 1)) as u64;
         let label = format!("{batch} x {tokens} tokens, {heads}/{kv_heads} heads of {head_dim}");
-        group.throughput(Throughput::Elements(2 * product));
-        group.bench_function(BenchmarkId::new("forward", &label), |bench| {
-            bench.iter(|| forward(shape, scale, queries(&q), keys(&k), keys(&v), &mut out, &mut lse));
-        });
-        group.throughput(Throughput::Elements(5 * product));
-        group.bench_function(BenchmarkId::new("backward", &label), |bench| {
-            bench.iter(|| {
-                let (q, k, v) = (queries(&q), keys(&k), keys(&v));
-                let gradients = Gradients { q: Some(&mut d_q), k: Some(&mut d_k), v: Some(&mut d_v) };
-                backward(shape, scale, q, k, v, queries(&out), &lse, queries(&d_out), gradients);
+        for precision in [Precision::F32, Precision::Bf16] {
+            let queries = |data| Heads::contiguous(data, tokens, heads, head_dim);
+            let keys = |data| Heads::contiguous(data, tokens, kv_heads, head_dim);
+            group.throughput(Throughput::Elements(2 * product));
+            group.bench_function(BenchmarkId::new(format!("forward, {precision}"), &label), |bench| {
+                bench.iter(|| forward(precision, shape, scale, queries(&q), keys(&k), keys(&v), &mut out, &mut lse));
             });
-        });
+            group.throughput(Throughput::Elements(5 * product));
+            group.bench_function(BenchmarkId::new(format!("backward, {precision}"), &label), |bench| {
+                bench.iter(|| {
+                    let (q, k, v) = (queries(&q), keys(&k), keys(&v));
+                    let gradients = Gradients { q: Some(&mut d_q), k: Some(&mut d_k), v: Some(&mut d_v) };
+                    backward(precision, shape, scale, [q, k, v, queries(&out), queries(&d_out)], &lse, gradients);
+                });
+            });
+        }
     }
     group.finish();
 }

@@ -6,7 +6,7 @@ pub mod tiles;
 
 use super::NAME;
 use crate::dispatch::for_float;
-use hankel_core::{Buffer, Result, Tensor};
+use hankel_core::{Buffer, Result, Tensor, precision};
 use tiles::{Gradients, Heads, Shape};
 
 fn scale(shape: &Shape) -> f64 {
@@ -21,7 +21,7 @@ pub(super) fn forward(q: &Tensor, k: &Tensor, v: &Tensor, shape: &Shape) -> Resu
         let of_queries = |data| Heads::contiguous(data, shape.queries, shape.heads, shape.head_dim);
         let of_keys = |data| Heads::contiguous(data, shape.keys, shape.kv_heads, shape.head_dim);
         let (q_heads, k_heads, v_heads) = (of_queries(q.data::<T>()?), of_keys(k.data::<T>()?), of_keys(v.data::<T>()?));
-        tiles::forward(*shape, scale(shape) as T, q_heads, k_heads, v_heads, &mut out, &mut lse);
+        tiles::forward(precision(), *shape, scale(shape) as T, q_heads, k_heads, v_heads, &mut out, &mut lse);
         Ok((Tensor::from_buffer(out, q.shape())?, Tensor::from_buffer(lse, [rows])?))
     })
 }
@@ -41,14 +41,17 @@ pub(super) fn backward(
         let of_queries = |data| Heads::contiguous(data, shape.queries, shape.heads, shape.head_dim);
         let of_keys = |data| Heads::contiguous(data, shape.keys, shape.kv_heads, shape.head_dim);
         tiles::backward(
+            precision(),
             *shape,
             scale(shape) as T,
-            of_queries(q.data::<T>()?),
-            of_keys(k.data::<T>()?),
-            of_keys(v.data::<T>()?),
-            of_queries(out.data::<T>()?),
+            [
+                of_queries(q.data::<T>()?),
+                of_keys(k.data::<T>()?),
+                of_keys(v.data::<T>()?),
+                of_queries(out.data::<T>()?),
+                of_queries(g.data::<T>()?),
+            ],
             lse.data()?,
-            of_queries(g.data::<T>()?),
             Gradients { q: d_q.as_deref_mut(), k: d_k.as_deref_mut(), v: d_v.as_deref_mut() },
         );
         let finish = |d: Option<Buffer<T>>, like: &Tensor| d.map(|d| Tensor::from_buffer(d, like.shape())).transpose();

@@ -9,6 +9,9 @@
 //! computed, and the logarithm of each row's sum is all that the gradient needs besides inputs and output. With `P` the softmax,
 //! `D` the row sums of `dO * O` and `dS = P * (dO V^T - D)`: `dV = P^T dO`, `dQ = scale dS K`, `dK = scale dS^T Q`; with a cap,
 //! `dS` is multiplied by `1 - (s / cap)^2` of the capped scores `s`.
+//!
+//! In `bf16` ([`hankel_core::with_precision`]) the operands of all seven products are rounded on the CPU, as those of products with
+//! frozen weights are; sums, maxima, exponentials and `D` are `f32`. GPUs compute attention in `f32`.
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod cases;
@@ -23,7 +26,7 @@ pub use key_values::KeyValues;
 use crate::check;
 use crate::dispatch::on_device;
 use cpu::tiles::Shape;
-use hankel_core::{Error, Result, Tensor};
+use hankel_core::{Error, Result, Tensor, precision, with_precision};
 
 const NAME: &str = "attention";
 
@@ -98,9 +101,12 @@ pub fn attention(
     let shape = sizes(q, k, v, heads, settings.into())?;
     check::float(NAME, q)?;
     let (out, lse) = on_device!(q, forward(q, k, v, &shape))?;
-    let (saved, saved_out) = ([q, k, v].map(Tensor::detach), out.clone());
+    let (saved, saved_out, precision) = ([q, k, v].map(Tensor::detach), out.clone(), precision());
     out.from_operator(NAME, &[Some(q), Some(k), Some(v)], move |g, wanted| {
-        let [q, k, v] = &saved;
-        Ok(on_device!(g, backward([q, k, v], &shape, &saved_out, &lse, &g, [wanted[0], wanted[1], wanted[2]]))?.into())
+        let ([q, k, v], wanted) = (&saved, [wanted[0], wanted[1], wanted[2]]);
+        let gradients = with_precision(precision, || {
+            on_device!(g, backward([q, k, v], &shape, &saved_out, &lse, &g, wanted))
+        });
+        Ok(gradients?.into())
     })
 }

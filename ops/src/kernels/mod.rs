@@ -5,6 +5,7 @@
 
 pub mod elementary;
 pub mod gemm;
+pub(crate) mod rounding;
 pub mod rows;
 pub mod scratch;
 pub mod simd;

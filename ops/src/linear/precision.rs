@@ -6,7 +6,6 @@
 //! differ in its last bits from one processor to another.
 
 use super::gpu::{f16_is_faster, f16_is_right, lacks_f16};
-use crate::kernels::Real;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::gemm::bf16::DotProducts;
 use hankel_core::gpu::GpuFacts;
@@ -80,17 +79,6 @@ pub(crate) fn of_product(x: &Tensor, weight: &Tensor) -> Result<Precision> {
     }
     check_precision(x.device(), wanted)?;
     Ok(wanted)
-}
-
-/// Rounds to the nearest `bf16`, ties to even.
-#[inline(always)]
-pub(super) fn round<T: Real>(x: &mut [T]) {
-    for x in x {
-        let value = x.f64() as f32;
-        let bits = value.to_bits();
-        let rounded = f32::from_bits(bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & 0xffff_0000);
-        *x = T::of(f64::from(if value.is_nan() { value } else { rounded }));
-    }
 }
 
 #[cfg(test)]

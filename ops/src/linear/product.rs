@@ -1,9 +1,9 @@
 //! Products of activations, or gradients, with a weight.
 
-use super::precision::round;
 use super::weight::Weight;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::gemm::bf16::DotProducts;
+use crate::kernels::rounding::round;
 use crate::kernels::simd::vectorized;
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use hankel_core::{Buffer, DType, parallel};

@@ -1,9 +1,10 @@
 //! A weight as the right factor of a product, from whatever it is stored in.
 
-use super::{nf4_decode, precision};
+use super::nf4_decode;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::gemm::bf16::{Bf16Factor, Bf16Source, DotProducts};
 use crate::kernels::gemm::{PanelShape, ROWS_AHEAD, RightFactor};
+use crate::kernels::rounding::round;
 use crate::kernels::simd::{prefetch, vectorized};
 use crate::kernels::transpose::{SIDE, transpose};
 use crate::kernels::{Mat, Real};
@@ -57,7 +58,7 @@ impl Operand<'_> {
     pub(crate) fn decode<T: Real>(&self, first: usize, out: &mut [T]) {
         self.exact(first, out);
         if self.precision == Precision::Bf16 && !matches!(self.source, Source::Bf16(_)) {
-            precision::round(out);
+            round(out);
         }
     }
 }

@@ -10,11 +10,15 @@ mod forward;
 #[cfg(test)]
 mod tests;
 
-pub use backward::{Gradients, backward};
-pub use forward::forward;
+pub use backward::Gradients;
 
 use crate::kernels::Real;
-use hankel_core::Element;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::gemm::bf16::DotProducts;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::gemm::tiles::Pairs;
+use crate::kernels::gemm::tiles::{Full, Rounded};
+use hankel_core::{DType, Element, Precision};
 use std::ops::Range;
 
 /// Sizes and mask of an attention.
@@ -113,11 +117,80 @@ impl<'a, T> Heads<'a, T> {
         Heads { data, batch_stride: tokens * heads * head_dim, token_stride: heads * head_dim }
     }
 
+    /// The same as what it is, `f32`.
+    fn single(self) -> Heads<'a, f32>
+    where
+        T: Real,
+    {
+        Heads { data: bytemuck::cast_slice(self.data), batch_stride: self.batch_stride, token_stride: self.token_stride }
+    }
+
     /// Row of head `h` of token `t` of sequence `b`.
     #[inline(always)]
     fn row(&self, b: usize, t: usize, h: usize, head_dim: usize) -> &'a [T] {
         &self.data[b * self.batch_stride + t * self.token_stride + h * head_dim..][..head_dim]
     }
+}
+
+/// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives the logarithm of
+/// each row's sum of exponentials, which is all that the backward pass needs to know of the softmax.
+///
+/// In `bf16` the operands of products in `f32` are rounded: queries (times `scale`), keys, values and probabilities.
+///
+/// # Panics
+/// When sizes do not fit: that is the calling operator's to check.
+pub fn forward<T: Real>(
+    precision: Precision,
+    shape: Shape,
+    scale: T,
+    q: Heads<T>,
+    k: Heads<T>,
+    v: Heads<T>,
+    out: &mut [T],
+    lse: &mut [T],
+) {
+    if !is_rounded::<T>(precision) {
+        return forward::forward(Full, shape, scale, q, k, v, out, lse);
+    }
+    let (scale, q, k, v) = (scale.f64() as f32, q.single(), k.single(), v.single());
+    let (out, lse) = (bytemuck::cast_slice_mut(out), bytemuck::cast_slice_mut(lse));
+    #[cfg(target_arch = "x86_64")]
+    if let Some(dot) = DotProducts::detect() {
+        return forward::forward(Pairs(dot), shape, scale, q, k, v, out, lse);
+    }
+    forward::forward(Rounded, shape, scale, q, k, v, out, lse);
+}
+
+/// Gradients from that of the output, `d_out`, with `out` and `lse` as [`forward`] gave them. In `bf16` gradients of the output and of
+/// scores are rounded, too.
+///
+/// # Panics
+/// When sizes do not fit: that is the calling operator's to check.
+pub fn backward<T: Real>(
+    precision: Precision,
+    shape: Shape,
+    scale: T,
+    [q, k, v, out, d_out]: [Heads<T>; 5],
+    lse: &[T],
+    gradients: Gradients<T>,
+) {
+    if !is_rounded::<T>(precision) {
+        return backward::backward(Full, shape, scale, [q, k, v, out, d_out], lse, gradients);
+    }
+    let inputs = [q, k, v, out, d_out].map(|heads| heads.single());
+    let (scale, lse) = (scale.f64() as f32, bytemuck::cast_slice(lse));
+    let Gradients { q, k, v } = gradients;
+    let [q, k, v] = [q, k, v].map(|gradient| gradient.map(bytemuck::cast_slice_mut));
+    let gradients = Gradients { q, k, v };
+    #[cfg(target_arch = "x86_64")]
+    if let Some(dot) = DotProducts::detect() {
+        return backward::backward(Pairs(dot), shape, scale, inputs, lse, gradients);
+    }
+    backward::backward(Rounded, shape, scale, inputs, lse, gradients);
+}
+
+fn is_rounded<T: Real>(precision: Precision) -> bool {
+    precision == Precision::Bf16 && T::ELEMENT == DType::F32
 }
 
 /// An output `[batch, tokens, heads, head_dim]` of which each task writes some tokens of one head.

@@ -7,7 +7,7 @@
 //! The instruction rounds after each of the two additions and takes subnormal numbers for zero, so that results differ from
 //! those of rounded operands in `f32` by the rounding of the sum and by what is below 1e-38.
 
-use super::micro::Target;
+use super::micro::{Strip, Target};
 use super::panels::{PanelShape, pack_in_parallel};
 use super::{Accumulate, COLUMNS, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD, k_blocks, of_columns};
 use crate::kernels::scratch::Scratch;
@@ -15,8 +15,8 @@ use crate::kernels::simd;
 use crate::kernels::transpose::transpose;
 use hankel_core::parallel;
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtneps_pbh,
-    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps,
+    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtneps_pbh,
+    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps,
     _mm512_or_si512, _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
     _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
 };
@@ -26,7 +26,9 @@ use std::ops::Range;
 const LANES: usize = 16;
 /// Columns of a panel: two registers.
 const WIDTH: usize = 2 * LANES;
-const PANELS: PanelShape = PanelShape { width: WIDTH, lanes: LANES };
+pub(super) const PANELS: PanelShape = PanelShape { width: WIDTH, lanes: LANES };
+/// Rows of a tile.
+pub(super) const ROWS: usize = 8;
 /// Columns decoded at a time where rows of the weight are steps of `k`: whole blocks of the 4-bit format.
 const DECODED: usize = 256;
 /// Elements of a row decoded at a time, with room for a line more, so that 16 rows do not fall on the same lines of the cache.
@@ -148,14 +150,12 @@ pub struct Rounded {
 }
 
 impl Rounded {
-    fn new(_: DotProducts, a: Mat<f32>) -> Self {
+    fn new(dot: DotProducts, a: Mat<f32>) -> Self {
         // A line more than whole lines, so that the rows of a tile do not fall on the same lines of the cache.
         let stride = a.cols.div_ceil(2).next_multiple_of(LANES) + LANES;
         let mut data = Scratch::<u32>::new(a.rows * stride);
         parallel::for_rows(&mut data, stride, |first, piece| {
-            let rows = a.row_block(first, piece.len() / stride);
-            // SAFETY: there is the proof that the processor has the instructions.
-            unsafe { round_rows(rows, piece, stride) };
+            round_rows(dot, a.row_block(first, piece.len() / stride), piece, stride);
         });
         Rounded { data, rows: a.rows, cols: a.cols, stride }
     }
@@ -325,8 +325,6 @@ unsafe fn multiply(
     how: Accumulate<f32>,
     target: Target<f32>,
 ) {
-    /// Rows of a tile.
-    const ROWS: usize = 8;
     let packed = panels.n.next_multiple_of(LANES);
     for first_row in i.clone().step_by(ROW_BLOCK) {
         let rows = first_row..i.end.min(first_row + ROW_BLOCK);
@@ -344,17 +342,11 @@ unsafe fn multiply(
                 while row < rows.end {
                     // SAFETY: the left factor has the row and its pairs; the target holds rows `i`, as promised.
                     unsafe {
-                        let from = a.data.as_ptr().add(row * a.stride + k.start / 2 + k_first / 2);
+                        let data = a.data.as_ptr().add(row * a.stride + k.start / 2 + k_first / 2);
+                        let from = Strip { data, row_stride: a.stride, k_stride: 1 };
                         let data = target.data.add((row - i.start) * target.row_stride + column);
                         let to = Target { data, row_stride: target.row_stride, cols };
-                        row += match (rows.end - row, width) {
-                            (ROWS.., WIDTH) => tile::<ROWS, 2>(from, a.stride, panel, alpha, how, to),
-                            (4.., WIDTH) => tile::<4, 2>(from, a.stride, panel, alpha, how, to),
-                            (_, WIDTH) => tile::<1, 2>(from, a.stride, panel, alpha, how, to),
-                            (ROWS.., _) => tile::<ROWS, 1>(from, a.stride, panel, alpha, how, to),
-                            (4.., _) => tile::<4, 1>(from, a.stride, panel, alpha, how, to),
-                            _ => tile::<1, 1>(from, a.stride, panel, alpha, how, to),
-                        };
+                        row += rows_of::<true>(rows.end - row, from, panel, width, alpha, how, to);
                     }
                 }
             }
@@ -362,10 +354,15 @@ unsafe fn multiply(
     }
 }
 
-/// The rows of `a` in pairs, `stride` pairs apart.
+/// The rows of `a` in pairs, `stride` pairs apart, an odd one filled up with a zero.
+pub(super) fn round_rows(_: DotProducts, a: Mat<f32>, out: &mut [u32], stride: usize) {
+    // SAFETY: there is the proof that the processor has the instructions.
+    unsafe { round_rows_inner(a, out, stride) };
+}
+
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-fn round_rows(a: Mat<f32>, out: &mut [u32], stride: usize) {
+fn round_rows_inner(a: Mat<f32>, out: &mut [u32], stride: usize) {
     if a.cols == 0 {
         return;
     }
@@ -384,16 +381,134 @@ fn round_rows(a: Mat<f32>, out: &mut [u32], stride: usize) {
     }
 }
 
-/// `MR` rows of one panel of `NV` registers per step; returns `MR`.
+/// Two steps of a sum in pairs; the second is zero where there is none.
+pub(super) fn interleave(_: DotProducts, even: &[f32], odd: Option<&[f32]>, out: &mut [u32]) {
+    // SAFETY: there is the proof that the processor has the instructions.
+    unsafe { interleave_inner(even, odd, out) };
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+fn interleave_inner(even: &[f32], odd: Option<&[f32]>, out: &mut [u32]) {
+    assert!(even.len() == out.len() && odd.is_none_or(|odd| odd.len() == out.len()));
+    for first in (0..out.len()).step_by(LANES) {
+        let left = (out.len() - first).min(LANES);
+        let mask = ((1_u32 << left) - 1) as u16;
+        // SAFETY: the mask leaves what is in the slices, which are equally long.
+        unsafe {
+            let even = _mm512_maskz_loadu_ps(mask, even.as_ptr().add(first));
+            let odd = odd.map_or(_mm512_setzero_ps(), |odd| _mm512_maskz_loadu_ps(mask, odd.as_ptr().add(first)));
+            let [even, odd] = [even, odd].map(|x| {
+                _mm512_cvtepu16_epi32(std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x)))
+            });
+            let pairs = _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd));
+            _mm512_mask_storeu_epi32(out.as_mut_ptr().add(first).cast(), mask, pairs);
+        }
+    }
+}
+
+/// `f32` elements, rounded as they are packed.
+struct Floats<'a>(&'a [f32]);
+
+impl Bf16Source for Floats<'_> {
+    #[inline(always)]
+    fn decode(&self, dot: DotProducts, first: usize, out: &mut [u16]) {
+        dot.round(&self.0[first..][..out.len()], out);
+    }
+}
+
+/// Packs all of `b`, whose rows or columns lie without gaps, as [`Pairs`] of one block.
+pub(super) fn pack_floats(dot: DotProducts, b: Mat<f32>, out: &mut [u32]) {
+    let transposed = !b.is_row_major();
+    let source = if transposed { b.t() } else { b };
+    assert!(source.row_stride == source.cols || source.rows <= 1, "a factor with gaps");
+    let floats = Floats(b.data());
+    let factor = Bf16Factor { source: &floats, rows: source.rows, cols: source.cols, transposed, dot };
+    factor.pack(0..b.rows, 0..b.cols, out);
+}
+
+/// At most [`ROWS`] rows of a panel that is `width` wide.
+///
+/// # Safety
+/// That of [`tile`]; one of the strides of `a` is 1.
+pub(super) unsafe fn tile_strip(
+    _: DotProducts,
+    rows: usize,
+    a: Strip<u32>,
+    panel: &[u32],
+    width: usize,
+    alpha: f32,
+    how: Accumulate<f32>,
+    c: Target<f32>,
+) {
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    unsafe fn inner<const BY_ROWS: bool>(
+        rows: usize,
+        a: Strip<u32>,
+        panel: &[u32],
+        width: usize,
+        alpha: f32,
+        how: Accumulate<f32>,
+        c: Target<f32>,
+    ) {
+        let panel = panel.as_chunks::<LANES>().0;
+        let mut i = 0;
+        while i < rows {
+            // SAFETY: the caller's promise; these rows are among those promised.
+            unsafe {
+                let a = Strip { data: a.data.add(i * a.row_stride), ..a };
+                let c = Target { data: c.data.add(i * c.row_stride), ..c };
+                i += rows_of::<BY_ROWS>(rows - i, a, panel, width, alpha, how, c);
+            }
+        }
+    }
+    // SAFETY: the instructions are there, or there would be no proof of them; the rest is the caller's promise.
+    unsafe {
+        if a.k_stride == 1 {
+            inner::<true>(rows, a, panel, width, alpha, how, c);
+        } else {
+            inner::<false>(rows, a, panel, width, alpha, how, c);
+        }
+    }
+}
+
+/// The tallest tile of `rows` rows; returns its height.
+///
+/// # Safety
+/// That of [`tile`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn rows_of<const BY_ROWS: bool>(
+    rows: usize,
+    a: Strip<u32>,
+    panel: &[[u32; LANES]],
+    width: usize,
+    alpha: f32,
+    how: Accumulate<f32>,
+    c: Target<f32>,
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (rows, width) {
+            (ROWS.., WIDTH) => tile::<BY_ROWS, ROWS, 2>(a, panel, alpha, how, c),
+            (4.., WIDTH) => tile::<BY_ROWS, 4, 2>(a, panel, alpha, how, c),
+            (_, WIDTH) => tile::<BY_ROWS, 1, 2>(a, panel, alpha, how, c),
+            (ROWS.., _) => tile::<BY_ROWS, ROWS, 1>(a, panel, alpha, how, c),
+            (4.., _) => tile::<BY_ROWS, 4, 1>(a, panel, alpha, how, c),
+            _ => tile::<BY_ROWS, 1, 1>(a, panel, alpha, how, c),
+        }
+    }
+}
+
+/// `MR` rows of one panel of `NV` registers per step; returns `MR`. The stride of pairs is 1 if `BY_ROWS`, else that of rows.
 ///
 /// # Safety
 /// `a` must be readable for `MR` rows of as many pairs as the panel has steps, `c` readable and writable for `MR` rows of its
 /// columns, which the panel has; a bias has as many elements.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
-unsafe fn tile<const MR: usize, const NV: usize>(
-    a: *const u32,
-    stride: usize,
+unsafe fn tile<const BY_ROWS: bool, const MR: usize, const NV: usize>(
+    a: Strip<u32>,
     panel: &[[u32; LANES]],
     alpha: f32,
     how: Accumulate<f32>,
@@ -404,8 +519,9 @@ unsafe fn tile<const MR: usize, const NV: usize>(
         // SAFETY: a register holds 16 pairs of any bits.
         let b: [__m512bh; NV] = b.map(|b| unsafe { std::mem::transmute(b) });
         for i in 0..MR {
+            let at = if BY_ROWS { i * a.row_stride + p } else { i + p * a.k_stride };
             // SAFETY: the caller's promise; a register holds any bits.
-            let a: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(*a.add(i * stride + p) as i32)) };
+            let a: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(*a.data.add(at) as i32)) };
             for j in 0..NV {
                 acc[i][j] = _mm512_dpbf16_ps(acc[i][j], a, b[j]);
             }

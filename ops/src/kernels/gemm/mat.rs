@@ -50,6 +50,11 @@ impl<'a, T: Copy> Mat<'a, T> {
         self.data
     }
 
+    /// Whether the elements of a row, and not only those of a column, are neighbours.
+    pub(crate) fn is_row_major(&self) -> bool {
+        self.col_stride == 1
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

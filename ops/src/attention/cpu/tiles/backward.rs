@@ -10,10 +10,10 @@
 
 use super::{Heads, Output, Shape, cap_scores, gather};
 use crate::kernels::gemm::Mat;
-use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
+use crate::kernels::gemm::tiles::{Packed, Products, tile_cols, tile_rows};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
-use hankel_core::{parallel, trace};
+use hankel_core::{Element, parallel, trace};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
@@ -28,18 +28,12 @@ pub struct Gradients<'a, T> {
 }
 
 /// Gradients from that of the output, `d_out`, with `out` and `lse` as `forward` gave them.
-///
-/// # Panics
-/// When sizes do not fit: that is the calling operator's to check.
-pub fn backward<T: Real>(
+pub(super) fn backward<T: Real, P: Products<T>>(
+    products: P,
     shape: Shape,
     scale: T,
-    q: Heads<T>,
-    k: Heads<T>,
-    v: Heads<T>,
-    out: Heads<T>,
+    [q, k, v, out, d_out]: [Heads<T>; 5],
     lse: &[T],
-    d_out: Heads<T>,
     gradients: Gradients<T>,
 ) {
     shape.check();
@@ -53,7 +47,7 @@ pub fn backward<T: Real>(
         return;
     }
     trace::operations(|| 5 * shape.operations());
-    let inputs = Inputs { shape, scale, q, k, v, out, lse, d_out };
+    let inputs = Inputs { products, shape, scale, q, k, v, out, lse, d_out };
     let all = 0..shape.keys;
     if shape.batch * shape.kv_heads >= TASKS {
         return parallel::for_each(shape.batch * shape.kv_heads, |i| {
@@ -133,7 +127,8 @@ fn block_rows<S: Simd>() -> usize {
 }
 
 #[derive(Clone, Copy)]
-struct Inputs<'a, T> {
+struct Inputs<'a, T, P> {
+    products: P,
     shape: Shape,
     scale: T,
     q: Heads<'a, T>,
@@ -145,14 +140,14 @@ struct Inputs<'a, T> {
 }
 
 /// Heads of queries that share one of the keys, and some of the keys.
-struct Task<'a, T: Real> {
-    inputs: Inputs<'a, T>,
+struct Task<'a, T: Real, P: Products<T>> {
+    inputs: Inputs<'a, T, P>,
     b: usize,
     heads: Range<usize>,
     seen: Range<usize>,
-    keys: &'a Keys<T>,
+    keys: &'a Keys<P::Packed>,
     /// Of the only head; `None` where they are to be packed here.
-    queries: Option<&'a Queries<T>>,
+    queries: Option<&'a Queries<T, P::Packed>>,
     /// The head of `d_k` and `d_v` that is written.
     to: usize,
     d_q: Option<&'a Output<T>>,
@@ -161,68 +156,68 @@ struct Task<'a, T: Real> {
 }
 
 /// Keys and values of a head as right factors: transposed, and keys also by blocks of rows.
-struct Keys<T: Real> {
-    transposed: Scratch<T>,
-    blocks: Scratch<T>,
-    values: Scratch<T>,
+struct Keys<E: Element> {
+    transposed: Scratch<E>,
+    blocks: Scratch<E>,
+    values: Scratch<E>,
 }
 
 /// Queries, times the scale, and gradients of the output of a head: rows, and by blocks of rows as right factors.
-struct Queries<T: Real> {
+struct Queries<T: Real, E: Element> {
     rows: Scratch<T>,
-    blocks: Scratch<T>,
+    blocks: Scratch<E>,
     d_out_rows: Scratch<T>,
-    d_out_blocks: Scratch<T>,
+    d_out_blocks: Scratch<E>,
     /// D.
     correlation: Vec<T>,
 }
 
 #[inline(always)]
-fn pack_blocks<S: Simd, T: Real>(rows: &[T], dim: usize) -> Scratch<T> {
-    let (cols, block) = (packed_cols::<S, T>(dim), block_rows::<S>());
-    let mut packed = Scratch::new(rows.len() / dim * cols);
-    for (rows, out) in rows.chunks(block * dim).zip(packed.chunks_mut(block * cols)) {
-        pack::<S, T>(Mat::new(rows, rows.len() / dim, dim), out);
+fn pack_blocks<S: Simd, T: Real, P: Products<T>>(products: P, rows: &[T], dim: usize) -> Scratch<P::Packed> {
+    let (cols, block) = (P::cols::<S>(dim), block_rows::<S>());
+    let mut packed = Scratch::new(P::steps(rows.len() / dim) * cols);
+    for (rows, out) in rows.chunks(block * dim).zip(packed.chunks_mut(P::steps(block) * cols)) {
+        products.pack::<S>(Mat::new(rows, rows.len() / dim, dim), out);
     }
     packed
 }
 
-struct PackKeys<'a, T> {
-    inputs: Inputs<'a, T>,
+struct PackKeys<'a, T, P> {
+    inputs: Inputs<'a, T, P>,
     b: usize,
     kv_head: usize,
 }
 
-impl<T: Real> WithSimd for PackKeys<'_, T> {
-    type Output = Keys<T>;
+impl<T: Real, P: Products<T>> WithSimd for PackKeys<'_, T, P> {
+    type Output = Keys<P::Packed>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Keys<T> {
-        let PackKeys { inputs: Inputs { shape, k, v, .. }, b, kv_head } = self;
+    fn with_simd<S: Simd>(self, _: S) -> Self::Output {
+        let PackKeys { inputs: Inputs { products, shape, k, v, .. }, b, kv_head } = self;
         let (dim, n) = (shape.head_dim, shape.keys);
         let mut rows = Scratch::<T>::new(n * dim);
-        let [mut transposed, mut values] = std::array::from_fn(|_| Scratch::new(dim * packed_cols::<S, T>(n)));
+        let [mut transposed, mut values] = std::array::from_fn(|_| Scratch::new(P::steps(dim) * P::cols::<S>(n)));
         gather(&k, b, kv_head, dim, 0..n, T::one(), &mut rows);
-        pack::<S, T>(Mat::new(&rows, n, dim).t(), &mut transposed);
-        let blocks = pack_blocks::<S, T>(&rows, dim);
+        products.pack::<S>(Mat::new(&rows, n, dim).t(), &mut transposed);
+        let blocks = pack_blocks::<S, T, P>(products, &rows, dim);
         gather(&v, b, kv_head, dim, 0..n, T::one(), &mut rows);
-        pack::<S, T>(Mat::new(&rows, n, dim).t(), &mut values);
+        products.pack::<S>(Mat::new(&rows, n, dim).t(), &mut values);
         Keys { transposed, blocks, values }
     }
 }
 
-struct PackQueries<'a, T> {
-    inputs: Inputs<'a, T>,
+struct PackQueries<'a, T, P> {
+    inputs: Inputs<'a, T, P>,
     b: usize,
     h: usize,
 }
 
-impl<T: Real> WithSimd for PackQueries<'_, T> {
-    type Output = Queries<T>;
+impl<T: Real, P: Products<T>> WithSimd for PackQueries<'_, T, P> {
+    type Output = Queries<T, P::Packed>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Queries<T> {
-        let PackQueries { inputs: Inputs { shape, scale, q, out, d_out, .. }, b, h } = self;
+    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+        let PackQueries { inputs: Inputs { products, shape, scale, q, out, d_out, .. }, b, h } = self;
         let (dim, n) = (shape.head_dim, shape.queries);
         let [mut rows, mut d_out_rows] = std::array::from_fn(|_| Scratch::<T>::new(n * dim));
         gather(&q, b, h, dim, 0..n, scale, &mut rows);
@@ -231,27 +226,28 @@ impl<T: Real> WithSimd for PackQueries<'_, T> {
         for (t, (d, row)) in correlation.iter_mut().zip(d_out_rows.chunks_exact(dim)).enumerate() {
             *d = simd::dot(simd, row, out.row(b, t, h, dim));
         }
-        let (blocks, d_out_blocks) = (pack_blocks::<S, T>(&rows, dim), pack_blocks::<S, T>(&d_out_rows, dim));
+        let [blocks, d_out_blocks] = [&rows, &d_out_rows].map(|rows| pack_blocks::<S, T, P>(products, rows, dim));
         Queries { rows, blocks, d_out_rows, d_out_blocks, correlation }
     }
 }
 
-impl<T: Real> WithSimd for Task<'_, T> {
+impl<T: Real, P: Products<T>> WithSimd for Task<'_, T, P> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Task { inputs, b, keys, seen, .. } = self;
-        let Inputs { shape, scale, lse, .. } = inputs;
+        let Inputs { products, shape, scale, lse, .. } = inputs;
         let (dim, n_q) = (shape.head_dim, shape.queries);
         let block = block_rows::<S>();
-        let cols = packed_cols::<S, T>(dim);
+        let cols = P::cols::<S>(dim);
 
         let mut d_keys = Scratch::<T>::zeros(seen.len() * dim);
         let mut d_values = Scratch::<T>::zeros(seen.len() * dim);
         let mut d_queries = Scratch::<T>::new(n_q * dim);
         let mut p = Scratch::<T>::new(block * block);
         let mut ds = Scratch::<T>::new(block * block);
+        let mut room = Scratch::new((block * P::steps(block)).max(block * P::steps(dim)));
 
         for h in self.heads {
             let packed;
@@ -277,13 +273,14 @@ impl<T: Real> WithSimd for Task<'_, T> {
                     let seen = shape.visible(first_q + block_q - 1).end.min(shape.keys) - first_k;
                     let seen = seen.next_multiple_of(tile_cols::<S, T>()).min(block_k);
                     let at_q = first_q * dim;
-                    let left = |rows| Mat::new(rows, block_q, dim);
-                    let right = |data| Packed { data, k: dim, n: seen };
-                    let (q_rows, do_rows) = (&queries.rows[at_q..], &queries.d_out_rows[at_q..]);
-                    let k_right = right(&keys.transposed[first_k * dim..]);
-                    let v_right = right(&keys.values[first_k * dim..]);
-                    product(simd, T::one(), left(q_rows), k_right, false, &mut p, block, |_, _| 0..dim);
-                    product(simd, T::one(), left(do_rows), v_right, false, &mut ds, block, |_, _| 0..dim);
+                    for (rows, right, out) in [
+                        (&queries.rows, &keys.transposed, &mut p),
+                        (&queries.d_out_rows, &keys.values, &mut ds),
+                    ] {
+                        let left = products.left(Mat::new(&rows[at_q..], block_q, dim), &mut room);
+                        let right = Packed { data: &right[first_k * P::steps(dim)..], k: dim, n: seen };
+                        products.product(simd, T::one(), left, right, false, out, block, |_, _| 0..dim);
+                    }
                     let tiles = p.chunks_exact_mut(block).zip(ds.chunks_exact_mut(block));
                     for (i, (p, ds)) in tiles.take(block_q).enumerate() {
                         let (p, ds) = (&mut p[..seen], &mut ds[..seen]);
@@ -315,20 +312,23 @@ impl<T: Real> WithSimd for Task<'_, T> {
                         let end = shape.visible(first_q + i + rows - 1).end;
                         start.saturating_sub(first_k)..end.saturating_sub(first_k)
                     };
+                    // The blocks as left factors, and what they are multiplied with.
+                    let (p, ds) = (Mat::strided(&p, block_q, seen, block), Mat::strided(&ds, block_q, seen, block));
+                    let of_queries = |blocks| Packed { data: blocks, k: block_q, n: dim };
+                    let at_block = P::steps(first_q) * cols;
                     if self.d_v.is_some() {
-                        let left = Mat::strided(&p, block_q, seen, block).t();
-                        let right = Packed { data: &queries.d_out_blocks[first_q * cols..], k: block_q, n: dim };
-                        product(simd, T::one(), left, right, true, &mut d_values[at_k..], dim, of_key);
+                        let (left, right) =
+                            (products.left(p.t(), &mut room), of_queries(&queries.d_out_blocks[at_block..]));
+                        products.product(simd, T::one(), left, right, true, &mut d_values[at_k..], dim, of_key);
                     }
                     if self.d_k.is_some() {
-                        let left = Mat::strided(&ds, block_q, seen, block).t();
-                        let right = Packed { data: &queries.blocks[first_q * cols..], k: block_q, n: dim };
-                        product(simd, T::one(), left, right, true, &mut d_keys[at_k..], dim, of_key);
+                        let (left, right) = (products.left(ds.t(), &mut room), of_queries(&queries.blocks[at_block..]));
+                        products.product(simd, T::one(), left, right, true, &mut d_keys[at_k..], dim, of_key);
                     }
                     if self.d_q.is_some() {
-                        let left = Mat::strided(&ds, block_q, block_k, block);
-                        let right = Packed { data: &keys.blocks[first_k * cols..], k: block_k, n: dim };
-                        product(simd, scale, left, right, true, &mut d_queries[at_q..], dim, of_query);
+                        let left = products.left(ds, &mut room);
+                        let right = Packed { data: &keys.blocks[P::steps(first_k) * cols..], k: block_k, n: dim };
+                        products.product(simd, scale, left, right, true, &mut d_queries[at_q..], dim, of_query);
                     }
                     first_q += block;
                 }

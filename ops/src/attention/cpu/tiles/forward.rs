@@ -2,18 +2,24 @@
 
 use super::{Heads, Output, Shape, cap_scores, gather};
 use crate::kernels::gemm::Mat;
-use crate::kernels::gemm::tiles::{Packed, pack, packed_cols, product, tile_cols, tile_rows};
+use crate::kernels::gemm::tiles::{Packed, Products, tile_cols, tile_rows};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
-use hankel_core::{parallel, trace};
+use hankel_core::{Element, parallel, trace};
 use pulp::{Simd, WithSimd};
 
 /// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives
 /// the logarithm of each row's sum of exponentials, which is all that the backward pass needs to know of the softmax.
-///
-/// # Panics
-/// When sizes do not fit: that is the calling operator's to check.
-pub fn forward<T: Real>(shape: Shape, scale: T, q: Heads<T>, k: Heads<T>, v: Heads<T>, out: &mut [T], lse: &mut [T]) {
+pub(super) fn forward<T: Real, P: Products<T>>(
+    products: P,
+    shape: Shape,
+    scale: T,
+    q: Heads<T>,
+    k: Heads<T>,
+    v: Heads<T>,
+    out: &mut [T],
+    lse: &mut [T],
+) {
     shape.check();
     assert_eq!(lse.len(), shape.batch * shape.heads * shape.queries, "log-sum-exps of another size");
     let out = Output::new(out, shape.batch, shape.queries, shape.heads, shape.head_dim);
@@ -21,9 +27,9 @@ pub fn forward<T: Real>(shape: Shape, scale: T, q: Heads<T>, k: Heads<T>, v: Hea
         return;
     }
     trace::operations(|| 2 * shape.operations());
-    let right: Vec<Right<T>> = parallel::collect(shape.batch * shape.kv_heads, |i| {
+    let right: Vec<Right<P::Packed>> = parallel::collect(shape.batch * shape.kv_heads, |i| {
         let (b, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
-        dispatch(Pack { shape, k, v, b, kv_head })
+        dispatch(Pack { products, shape, k, v, b, kv_head })
     });
     let mut tasks: Vec<(usize, usize, &mut [T])> = lse
         .chunks_mut(shape.queries)
@@ -34,7 +40,7 @@ pub fn forward<T: Real>(shape: Shape, scale: T, q: Heads<T>, k: Heads<T>, v: Hea
         for (head, first, lse) in task {
             let (b, h) = (*head / shape.heads, *head % shape.heads);
             let right = &right[b * shape.kv_heads + h / shape.group()];
-            dispatch(Head { shape, scale, q, right, b, h, first: *first, out: &out, lse });
+            dispatch(Head { products, shape, scale, q, right, b, h, first: *first, out: &out, lse });
         }
     });
 }
@@ -49,12 +55,13 @@ fn blocks<S: Simd>() -> (usize, usize) {
 }
 
 /// Keys and values of a head in the order in which the tiles read them: all keys transposed; the values in blocks of keys.
-struct Right<T: Real> {
-    keys: Scratch<T>,
-    values: Scratch<T>,
+struct Right<E: Element> {
+    keys: Scratch<E>,
+    values: Scratch<E>,
 }
 
-struct Pack<'a, T> {
+struct Pack<'a, T, P> {
+    products: P,
     shape: Shape,
     k: Heads<'a, T>,
     v: Heads<'a, T>,
@@ -62,35 +69,36 @@ struct Pack<'a, T> {
     kv_head: usize,
 }
 
-impl<T: Real> WithSimd for Pack<'_, T> {
-    type Output = Right<T>;
+impl<T: Real, P: Products<T>> WithSimd for Pack<'_, T, P> {
+    type Output = Right<P::Packed>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Right<T> {
-        let Pack { shape, k, v, b, kv_head } = self;
+    fn with_simd<S: Simd>(self, _: S) -> Self::Output {
+        let Pack { products, shape, k, v, b, kv_head } = self;
         let (dim, keys) = (shape.head_dim, shape.keys);
         let (_, block_k) = blocks::<S>();
         let mut rows = Scratch::<T>::new(keys * dim);
-        let mut keys_packed = Scratch::<T>::new(dim * packed_cols::<S, T>(keys));
+        let mut keys_packed = Scratch::new(P::steps(dim) * P::cols::<S>(keys));
         gather(&k, b, kv_head, dim, 0..keys, T::one(), &mut rows);
-        pack::<S, T>(Mat::new(&rows, keys, dim).t(), &mut keys_packed);
-        let value_cols = packed_cols::<S, T>(dim);
-        let mut values_packed = Scratch::<T>::new(keys * value_cols);
+        products.pack::<S>(Mat::new(&rows, keys, dim).t(), &mut keys_packed);
+        let value_cols = P::cols::<S>(dim);
+        let mut values_packed = Scratch::new(P::steps(keys) * value_cols);
         gather(&v, b, kv_head, dim, 0..keys, T::one(), &mut rows);
         for first in (0..keys).step_by(block_k) {
             let n = block_k.min(keys - first);
-            pack::<S, T>(Mat::new(&rows[first * dim..], n, dim), &mut values_packed[first * value_cols..]);
+            products.pack::<S>(Mat::new(&rows[first * dim..], n, dim), &mut values_packed[P::steps(first) * value_cols..]);
         }
         Right { keys: keys_packed, values: values_packed }
     }
 }
 
 /// Queries of one head from `first` on, as many as there are places for their sums.
-struct Head<'a, T: Real> {
+struct Head<'a, T: Real, P: Products<T>> {
+    products: P,
     shape: Shape,
     scale: T,
     q: Heads<'a, T>,
-    right: &'a Right<T>,
+    right: &'a Right<P::Packed>,
     b: usize,
     h: usize,
     first: usize,
@@ -98,25 +106,28 @@ struct Head<'a, T: Real> {
     lse: &'a mut [T],
 }
 
-impl<T: Real> WithSimd for Head<'_, T> {
+impl<T: Real, P: Products<T>> WithSimd for Head<'_, T, P> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Head { shape, b, h, first, .. } = self;
+        let Head { products, shape, b, h, first, .. } = self;
         let (dim, keys) = (shape.head_dim, shape.keys);
         let (block_q, block_k) = blocks::<S>();
         let (keys_packed, values_packed) = (&self.right.keys, &self.right.values);
-        let value_cols = packed_cols::<S, T>(dim);
+        let value_cols = P::cols::<S>(dim);
 
         let mut queries = Scratch::<T>::new(block_q * dim);
         let mut acc = Scratch::<T>::new(block_q * dim);
         let mut scores = Scratch::<T>::new(block_q * block_k);
+        let mut left_queries = Scratch::new(block_q * P::steps(dim));
+        let mut left_scores = Scratch::new(block_q * P::steps(block_k));
         let (mut maximum, mut total) = (vec![T::zero(); block_q], vec![T::zero(); block_q]);
         let end = first + self.lse.len();
         for first_q in (first..end).step_by(block_q) {
             let rows = block_q.min(end - first_q);
             gather(&self.q, b, h, dim, first_q..first_q + rows, self.scale, &mut queries);
+            let left_queries = products.left(Mat::new(&queries, rows, dim), &mut left_queries);
             acc.fill(T::zero());
             maximum.fill(T::neg_infinity());
             total.fill(T::zero());
@@ -126,9 +137,8 @@ impl<T: Real> WithSimd for Head<'_, T> {
                 let n = block_k.min(keys - first_k);
                 // Score columns up to the last visible one, in whole register tiles.
                 let cols = (seen.end - first_k).next_multiple_of(tile_cols::<S, T>()).min(n);
-                let right = Packed { data: &keys_packed[first_k * dim..], k: dim, n: cols };
-                let left = Mat::new(&queries, rows, dim);
-                product(simd, T::one(), left, right, false, &mut scores, block_k, |_, _| 0..dim);
+                let right = Packed { data: &keys_packed[first_k * P::steps(dim)..], k: dim, n: cols };
+                products.product(simd, T::one(), left_queries, right, false, &mut scores, block_k, |_, _| 0..dim);
                 for (i, row) in scores.chunks_exact_mut(block_k).take(rows).enumerate() {
                     let row = &mut row[..cols];
                     let visible = shape.visible(first_q + i);
@@ -156,9 +166,9 @@ impl<T: Real> WithSimd for Head<'_, T> {
                         }
                     }
                 }
-                let left = Mat::strided(&scores, rows, n, block_k);
-                let right = Packed { data: &values_packed[first_k * value_cols..], k: n, n: dim };
-                product(simd, T::one(), left, right, true, &mut acc, dim, |i, rows| {
+                let left = products.left(Mat::strided(&scores, rows, cols, block_k), &mut left_scores);
+                let right = Packed { data: &values_packed[P::steps(first_k) * value_cols..], k: n, n: dim };
+                products.product(simd, T::one(), left, right, true, &mut acc, dim, |i, rows| {
                     let start = shape.visible(first_q + i).start;
                     let end = shape.visible(first_q + i + rows - 1).end;
                     start.saturating_sub(first_k)..end.saturating_sub(first_k)

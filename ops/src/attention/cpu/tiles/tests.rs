@@ -36,6 +36,29 @@ impl Inputs {
     }
 
     fn kernels<T: Real>(&self) -> oracle::Attention {
+        self.kernels_in::<T>(Precision::F32)
+    }
+
+    fn kernels_in<T: Real>(&self, precision: Precision) -> oracle::Attention {
+        self.kernels_by::<T>(
+            |shape, scale, q, k, v, out, lse| forward(precision, shape, scale, q, k, v, out, lse),
+            |shape, scale, inputs, lse, gradients| backward(precision, shape, scale, inputs, lse, gradients),
+        )
+    }
+
+    /// In `bf16` as processors without its instructions do.
+    fn kernels_by_rounding(&self) -> oracle::Attention {
+        self.kernels_by::<f32>(
+            |shape, scale, q, k, v, out, lse| forward::forward(Rounded, shape, scale, q, k, v, out, lse),
+            |shape, scale, inputs, lse, gradients| backward::backward(Rounded, shape, scale, inputs, lse, gradients),
+        )
+    }
+
+    fn kernels_by<T: Real>(
+        &self,
+        forward: impl Fn(Shape, T, Heads<T>, Heads<T>, Heads<T>, &mut [T], &mut [T]),
+        backward: impl Fn(Shape, T, [Heads<T>; 5], &[T], Gradients<T>),
+    ) -> oracle::Attention {
         let shape = self.shape;
         let (q, k, v, d_out) = (cast::<T>(&self.q), cast::<T>(&self.k), cast::<T>(&self.v), cast::<T>(&self.d_out));
         let queries = |data| Heads::contiguous(data, shape.queries, shape.heads, shape.head_dim);
@@ -47,7 +70,7 @@ impl Inputs {
         let [mut d_q, mut d_k, mut d_v] = [&q, &k, &v].map(|x| vec![T::nan(); x.len()]);
         let gradients = Gradients { q: Some(&mut d_q), k: Some(&mut d_k), v: Some(&mut d_v) };
         let (q, k, v) = (queries(&q), keys(&k), keys(&v));
-        backward(shape, T::of(SCALE), q, k, v, queries(&out), &lse, queries(&d_out), gradients);
+        backward(shape, T::of(SCALE), [q, k, v, queries(&out), queries(&d_out)], &lse, gradients);
         let wide = |x: Vec<T>| x.iter().map(|x| x.f64()).collect();
         oracle::Attention { out: wide(out), lse: wide(lse), gradients: [d_q, d_k, d_v].map(wide) }
     }
@@ -77,6 +100,25 @@ fn agrees(shape: Shape) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// As `agrees`, of products in `bf16`: of the two ways that processors have, which round the same operands, each is near the definition,
+/// and both are much nearer to each other.
+fn agrees_rounded(shape: Shape) -> Result<(), TestCaseError> {
+    let inputs = Inputs::new(shape);
+    let expected = inputs.oracle();
+    let by_processor = inputs.kernels_in::<f32>(Precision::Bf16);
+    let by_rounding = inputs.kernels_by_rounding();
+    for (other, tolerance) in [(&expected, 0.03), (&by_rounding, 4e-3)] {
+        close("out", &by_processor.out, &other.out, tolerance)?;
+        close("lse", &by_processor.lse, &other.lse, tolerance)?;
+        for (i, name) in ["d_q", "d_k", "d_v"].into_iter().enumerate() {
+            close(name, &by_processor.gradients[i], &other.gradients[i], tolerance)?;
+        }
+    }
+    // In f64 nothing is rounded.
+    prop_assert_eq!(inputs.kernels_in::<f64>(Precision::Bf16).out, inputs.kernels::<f64>().out);
+    Ok(())
+}
+
 prop_compose! {
     fn shapes()(
         batch in 0_usize..3, kv_heads in 1_usize..3, group in 1_usize..4, head_dim in 1_usize..40,
@@ -94,6 +136,11 @@ proptest! {
     #[test]
     fn agrees_with_the_definition(shape in shapes()) {
         agrees(shape)?;
+    }
+
+    #[test]
+    fn agrees_with_the_definition_but_for_rounding(shape in shapes()) {
+        agrees_rounded(shape)?;
     }
 }
 
@@ -149,7 +196,7 @@ fn strided_heads_equal_contiguous_ones() {
         .collect();
     let part = |i: usize| Heads { data: &fused[i * 16..], batch_stride: 50 * 48, token_stride: 48 };
     let (mut out, mut lse) = (vec![0.0; inputs.q.len()], vec![0.0; 200]);
-    forward(shape, SCALE, part(0), part(1), part(2), &mut out, &mut lse);
+    forward(Precision::F32, shape, SCALE, part(0), part(1), part(2), &mut out, &mut lse);
     let expected = inputs.kernels::<f64>();
     assert_eq!((out, lse), (expected.out, expected.lse));
 }
@@ -159,8 +206,10 @@ fn the_number_of_threads_changes_no_bit() {
     let inputs = Inputs::new(Shape::causal(3, 150, 4, 32));
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let found = pool.install(|| inputs.kernels::<f32>());
-        (found.out, found.lse, found.gradients)
+        [Precision::F32, Precision::Bf16].map(|precision| {
+            let found = pool.install(|| inputs.kernels_in::<f32>(precision));
+            (found.out, found.lse, found.gradients)
+        })
     };
     assert!(run(1) == run(2) && run(1) == run(7));
 }
@@ -174,7 +223,7 @@ fn unwanted_gradients_are_left_out() {
     let mut d_v = vec![0.0; inputs.v.len()];
     let (q, k, v) = (heads(&inputs.q), heads(&inputs.k), heads(&inputs.v));
     let gradients = Gradients { q: None, k: None, v: Some(&mut d_v[..]) };
-    backward(shape, SCALE, q, k, v, heads(&all.out), &all.lse, heads(&inputs.d_out), gradients);
+    backward(Precision::F32, shape, SCALE, [q, k, v, heads(&all.out), heads(&inputs.d_out)], &all.lse, gradients);
     assert_eq!(d_v, all.gradients[2]);
 }
 
