@@ -104,9 +104,8 @@ pub fn attention(
     let (saved, saved_out, precision) = ([q, k, v].map(Tensor::detach), out.clone(), precision());
     out.from_operator(NAME, &[Some(q), Some(k), Some(v)], move |g, wanted| {
         let ([q, k, v], wanted) = (&saved, [wanted[0], wanted[1], wanted[2]]);
-        let gradients = with_precision(precision, || {
-            on_device!(g, backward([q, k, v], &shape, &saved_out, &lse, &g, wanted))
-        });
+        let gradients =
+            with_precision(precision, || on_device!(g, backward([q, k, v], &shape, &saved_out, &lse, &g, wanted)));
         Ok(gradients?.into())
     })
 }

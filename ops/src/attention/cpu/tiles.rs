@@ -122,7 +122,11 @@ impl<'a, T> Heads<'a, T> {
     where
         T: Real,
     {
-        Heads { data: bytemuck::cast_slice(self.data), batch_stride: self.batch_stride, token_stride: self.token_stride }
+        Heads {
+            data: bytemuck::cast_slice(self.data),
+            batch_stride: self.batch_stride,
+            token_stride: self.token_stride,
+        }
     }
 
     /// Row of head `h` of token `t` of sequence `b`.

@@ -15,10 +15,11 @@ use crate::kernels::simd;
 use crate::kernels::transpose::transpose;
 use hankel_core::parallel;
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtneps_pbh,
-    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps,
-    _mm512_or_si512, _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
-    _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32,
+    _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_epi32,
+    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_permutexvar_epi16,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps,
+    _mm512_storeu_si512,
 };
 use std::ops::Range;
 
@@ -106,6 +107,10 @@ fn round(x: &[f32], out: &mut [u16]) {
         // SAFETY: a register of input is 64 bytes; that of output is 32, as is its type.
         *out =
             unsafe { std::mem::transmute::<__m256bh, [u16; LANES]>(_mm512_cvtneps_pbh(_mm512_loadu_ps(x.as_ptr()))) };
+    }
+    // Rows of heads are short: two calls to copy nothing would take as long as a row.
+    if x_tail.is_empty() {
+        return;
     }
     let mut last = [0.0; LANES];
     last[..x_tail.len()].copy_from_slice(x_tail);
@@ -398,9 +403,8 @@ fn interleave_inner(even: &[f32], odd: Option<&[f32]>, out: &mut [u32]) {
         unsafe {
             let even = _mm512_maskz_loadu_ps(mask, even.as_ptr().add(first));
             let odd = odd.map_or(_mm512_setzero_ps(), |odd| _mm512_maskz_loadu_ps(mask, odd.as_ptr().add(first)));
-            let [even, odd] = [even, odd].map(|x| {
-                _mm512_cvtepu16_epi32(std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x)))
-            });
+            let [even, odd] = [even, odd]
+                .map(|x| _mm512_cvtepu16_epi32(std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x))));
             let pairs = _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd));
             _mm512_mask_storeu_epi32(out.as_mut_ptr().add(first).cast(), mask, pairs);
         }

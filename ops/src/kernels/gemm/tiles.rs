@@ -138,7 +138,8 @@ impl<T: Real> Products<T> for Full {
                 let cols = width.min(b.n - column);
                 // SAFETY: `Mat` holds its rows and columns, of which these are some; the output holds the rows of `a`.
                 unsafe {
-                    let to = Target { data: out.as_mut_ptr().add(i * out_stride + column), row_stride: out_stride, cols };
+                    let to =
+                        Target { data: out.as_mut_ptr().add(i * out_stride + column), row_stride: out_stride, cols };
                     strip(simd, rows, from, panel, width / lanes, alpha, how, to);
                 }
             }

@@ -15,6 +15,7 @@ use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
 use hankel_core::{Element, parallel, trace};
 use pulp::{Simd, WithSimd};
+use std::f64::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
 /// The gradients that are wanted, each as long as what it is the gradient of, without gaps.
@@ -162,7 +163,7 @@ struct Keys<E: Element> {
     values: Scratch<E>,
 }
 
-/// Queries, times the scale, and gradients of the output of a head: rows, and by blocks of rows as right factors.
+/// Queries, times the scale and log2(e), for scores that are logarithms to base 2, and gradients of the output of a head: rows, and by blocks of rows as right factors.
 struct Queries<T: Real, E: Element> {
     rows: Scratch<T>,
     blocks: Scratch<E>,
@@ -220,7 +221,7 @@ impl<T: Real, P: Products<T>> WithSimd for PackQueries<'_, T, P> {
         let PackQueries { inputs: Inputs { products, shape, scale, q, out, d_out, .. }, b, h } = self;
         let (dim, n) = (shape.head_dim, shape.queries);
         let [mut rows, mut d_out_rows] = std::array::from_fn(|_| Scratch::<T>::new(n * dim));
-        gather(&q, b, h, dim, 0..n, scale, &mut rows);
+        gather(&q, b, h, dim, 0..n, scale * T::of(LOG2_E), &mut rows);
         gather(&d_out, b, h, dim, 0..n, T::one(), &mut d_out_rows);
         let mut correlation = vec![T::zero(); n];
         for (t, (d, row)) in correlation.iter_mut().zip(d_out_rows.chunks_exact(dim)).enumerate() {
@@ -273,10 +274,9 @@ impl<T: Real, P: Products<T>> WithSimd for Task<'_, T, P> {
                     let seen = shape.visible(first_q + block_q - 1).end.min(shape.keys) - first_k;
                     let seen = seen.next_multiple_of(tile_cols::<S, T>()).min(block_k);
                     let at_q = first_q * dim;
-                    for (rows, right, out) in [
-                        (&queries.rows, &keys.transposed, &mut p),
-                        (&queries.d_out_rows, &keys.values, &mut ds),
-                    ] {
+                    for (rows, right, out) in
+                        [(&queries.rows, &keys.transposed, &mut p), (&queries.d_out_rows, &keys.values, &mut ds)]
+                    {
                         let left = products.left(Mat::new(&rows[at_q..], block_q, dim), &mut room);
                         let right = Packed { data: &right[first_k * P::steps(dim)..], k: dim, n: seen };
                         products.product(simd, T::one(), left, right, false, out, block, |_, _| 0..dim);
@@ -286,7 +286,7 @@ impl<T: Real, P: Products<T>> WithSimd for Task<'_, T, P> {
                         let (p, ds) = (&mut p[..seen], &mut ds[..seen]);
                         let visible = shape.visible(first_q + i);
                         if let Some(cap) = shape.cap {
-                            let (cap, inverse) = (T::of(cap), T::of(1.0 / cap));
+                            let (cap, inverse) = (T::of(cap * LOG2_E), T::of(LN_2 / cap));
                             let correlation = queries.correlation[first_q + i];
                             cap_scores(p, cap);
                             for (p, ds) in p.iter().zip(&mut *ds) {
@@ -296,9 +296,9 @@ impl<T: Real, P: Products<T>> WithSimd for Task<'_, T, P> {
                         }
                         p[..visible.start.saturating_sub(first_k).min(seen)].fill(T::neg_infinity());
                         p[visible.end.saturating_sub(first_k).min(seen)..].fill(T::neg_infinity());
-                        let (lse, correlation) = (lse[first_q + i], queries.correlation[first_q + i]);
+                        let (lse, correlation) = (lse[first_q + i] * T::of(LOG2_E), queries.correlation[first_q + i]);
                         for (p, ds) in p.iter_mut().zip(ds) {
-                            *p = (*p - lse).vexp();
+                            *p = (*p - lse).vexp2();
                             *ds = *p * (*ds - correlation);
                         }
                     }
@@ -323,7 +323,7 @@ impl<T: Real, P: Products<T>> WithSimd for Task<'_, T, P> {
                     }
                     if self.d_k.is_some() {
                         let (left, right) = (products.left(ds.t(), &mut room), of_queries(&queries.blocks[at_block..]));
-                        products.product(simd, T::one(), left, right, true, &mut d_keys[at_k..], dim, of_key);
+                        products.product(simd, T::of(LN_2), left, right, true, &mut d_keys[at_k..], dim, of_key);
                     }
                     if self.d_q.is_some() {
                         let left = products.left(ds, &mut room);

@@ -7,6 +7,7 @@ use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
 use hankel_core::{Element, parallel, trace};
 use pulp::{Simd, WithSimd};
+use std::f64::consts::{LN_2, LOG2_E};
 
 /// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives
 /// the logarithm of each row's sum of exponentials, which is all that the backward pass needs to know of the softmax.
@@ -27,10 +28,22 @@ pub(super) fn forward<T: Real, P: Products<T>>(
         return;
     }
     trace::operations(|| 2 * shape.operations());
-    let right: Vec<Right<P::Packed>> = parallel::collect(shape.batch * shape.kv_heads, |i| {
-        let (b, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
-        dispatch(Pack { products, shape, k, v, b, kv_head })
-    });
+    let pack = |i| dispatch(Pack { products, shape, k, v, b: i / shape.kv_heads, kv_head: i % shape.kv_heads });
+    let attend = |right: &Right<P::Packed>, head: usize, first: usize, lse: &mut [T]| {
+        let (b, h) = (head / shape.heads, head % shape.heads);
+        dispatch(Head { products, shape, scale, q, right, b, h, first, out: &out, lse });
+    };
+    let heads = shape.batch * shape.kv_heads;
+    if heads >= TASKS {
+        // Packed keys and values are read while they are in the cache.
+        return parallel::for_chunks(lse, shape.group() * shape.queries, |i, lse| {
+            let right = pack(i);
+            for (h, lse) in lse.chunks_mut(shape.queries).enumerate() {
+                attend(&right, i * shape.group() + h, 0, lse);
+            }
+        });
+    }
+    let right: Vec<Right<P::Packed>> = parallel::collect(heads, pack);
     let mut tasks: Vec<(usize, usize, &mut [T])> = lse
         .chunks_mut(shape.queries)
         .enumerate()
@@ -38,13 +51,31 @@ pub(super) fn forward<T: Real, P: Products<T>>(
         .collect();
     parallel::for_chunks(&mut tasks, 1, |_, task| {
         for (head, first, lse) in task {
-            let (b, h) = (*head / shape.heads, *head % shape.heads);
-            let right = &right[b * shape.kv_heads + h / shape.group()];
-            dispatch(Head { products, shape, scale, q, right, b, h, first: *first, out: &out, lse });
+            attend(&right[*head / shape.group()], *head, *first, lse);
         }
     });
 }
 
+/// Replaces `x` by `2^(x - shift)`; returns their sum, in an order that depends on the length only.
+#[inline(always)]
+fn powers<S: Simd, T: Real>(simd: S, x: &mut [T], shift: T) -> T {
+    let mut sums = [T::zero(); 32];
+    let (chunks, rest) = x.as_chunks_mut::<32>();
+    for chunk in chunks {
+        for (x, sum) in chunk.iter_mut().zip(&mut sums) {
+            *x = (*x - shift).vexp2();
+            *sum += *x;
+        }
+    }
+    for (x, sum) in rest.iter_mut().zip(&mut sums) {
+        *x = (*x - shift).vexp2();
+        *sum += *x;
+    }
+    simd::sum(simd, &sums)
+}
+
+/// Heads of keys that are tasks enough.
+const TASKS: usize = 32;
 /// Queries of a task, a multiple of those of a block.
 const QUERIES: usize = 192;
 
@@ -86,7 +117,8 @@ impl<T: Real, P: Products<T>> WithSimd for Pack<'_, T, P> {
         gather(&v, b, kv_head, dim, 0..keys, T::one(), &mut rows);
         for first in (0..keys).step_by(block_k) {
             let n = block_k.min(keys - first);
-            products.pack::<S>(Mat::new(&rows[first * dim..], n, dim), &mut values_packed[P::steps(first) * value_cols..]);
+            products
+                .pack::<S>(Mat::new(&rows[first * dim..], n, dim), &mut values_packed[P::steps(first) * value_cols..]);
         }
         Right { keys: keys_packed, values: values_packed }
     }
@@ -123,10 +155,12 @@ impl<T: Real, P: Products<T>> WithSimd for Head<'_, T, P> {
         let mut left_queries = Scratch::new(block_q * P::steps(dim));
         let mut left_scores = Scratch::new(block_q * P::steps(block_k));
         let (mut maximum, mut total) = (vec![T::zero(); block_q], vec![T::zero(); block_q]);
+        // Scores are logarithms to base 2.
+        let log2_e = T::of(LOG2_E);
         let end = first + self.lse.len();
         for first_q in (first..end).step_by(block_q) {
             let rows = block_q.min(end - first_q);
-            gather(&self.q, b, h, dim, first_q..first_q + rows, self.scale, &mut queries);
+            gather(&self.q, b, h, dim, first_q..first_q + rows, self.scale * log2_e, &mut queries);
             let left_queries = products.left(Mat::new(&queries, rows, dim), &mut left_queries);
             acc.fill(T::zero());
             maximum.fill(T::neg_infinity());
@@ -149,16 +183,13 @@ impl<T: Real, P: Products<T>> WithSimd for Head<'_, T, P> {
                         continue;
                     }
                     if let Some(cap) = shape.cap {
-                        cap_scores(row, T::of(cap));
+                        cap_scores(row, T::of(cap * LOG2_E));
                     }
                     row[..start].fill(T::neg_infinity());
                     row[end..].fill(T::neg_infinity());
                     let new = maximum[i].max(simd::max(simd, row));
-                    for x in row.iter_mut() {
-                        *x = (*x - new).vexp();
-                    }
-                    let shrink = (maximum[i] - new).vexp();
-                    total[i] = total[i] * shrink + simd::sum(simd, row);
+                    let shrink = (maximum[i] - new).vexp2();
+                    total[i] = total[i] * shrink + powers(simd, row, new);
                     maximum[i] = new;
                     if shrink < T::one() {
                         for x in &mut acc[i * dim..(i + 1) * dim] {
@@ -182,7 +213,7 @@ impl<T: Real, P: Products<T>> WithSimd for Head<'_, T, P> {
                 }
             }
             for (i, lse) in self.lse[first_q - first..][..rows].iter_mut().enumerate() {
-                *lse = maximum[i] + total[i].ln();
+                *lse = maximum[i] * T::of(LN_2) + total[i].ln();
             }
             // SAFETY: `forward` makes one task for these queries of each head.
             unsafe { self.out.write_head(b, h, first_q, &acc[..rows * dim]) };

@@ -87,7 +87,8 @@ impl Products<f32> for Pairs {
                 let cols = width.min(b.n - column);
                 // SAFETY: the left factor holds these rows and pairs, as `left` made it; the output holds its rows.
                 unsafe {
-                    let to = Target { data: out.as_mut_ptr().add(i * out_stride + column), row_stride: out_stride, cols };
+                    let to =
+                        Target { data: out.as_mut_ptr().add(i * out_stride + column), row_stride: out_stride, cols };
                     tile_strip(self.0, rows, from, panel, width, alpha, how, to);
                 }
             }

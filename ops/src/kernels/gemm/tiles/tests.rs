@@ -46,7 +46,8 @@ fn agrees(m: usize, k: usize, n: usize, transposed: [bool; 2], from: usize) {
         let sum = |i: usize, j: usize| (0..k).map(|p| f64::from(a[at(i, p)]) * f64::from(of_b(p, j))).sum::<f64>();
         (0..m * n).map(|at| 1.0 + 0.5 * sum(at / n, at % n)).collect()
     };
-    let matrix = |data, rows, cols, t: bool| if t { Mat::new(data, cols, rows).t() } else { Mat::new(data, rows, cols) };
+    let matrix =
+        |data, rows, cols, t: bool| if t { Mat::new(data, cols, rows).t() } else { Mat::new(data, rows, cols) };
     let (left, right) = (matrix(&a, m, k, transposed[0]), matrix(&b, k, n, transposed[1]));
     let close = |found: Vec<f32>, expected: Vec<f64>, how: &str| {
         for (i, (&found, expected)) in found.iter().zip(expected).enumerate() {
