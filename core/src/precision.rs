@@ -1,12 +1,12 @@
-//! In which precision products with frozen weights are made.
+//! In which precision products with frozen weights, and those of attention on the CPU, are made.
 
 use crate::autograd::with_cell;
 use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 
-/// Precision of the operands of products of activations, or gradients, with frozen weights. Sums are always in `f32`, and so is
-/// every other operator.
+/// Precision of the operands of products of activations, or gradients, with frozen weights, and of the products inside attention on the
+/// CPU. Sums are always in `f32`, and so is everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// As the tensors are.

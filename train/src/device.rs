@@ -26,7 +26,7 @@ pub struct DeviceArgs {
     /// GiB that tensors may take on a GPU; whatever it has when left out
     #[arg(long, value_name = "GIB")]
     gpu_memory: Option<f64>,
-    /// What to compute in: bf16 on the CPU and f16 on GPUs with cooperative matrices are for products with frozen weights;
+    /// What to compute in: bf16 on the CPU and f16 on GPUs with cooperative matrices are for products with frozen weights, bf16 for attention too;
     /// what a run says, or f32, when left out
     #[arg(long, value_enum)]
     precision: Option<Precision>,

@@ -323,25 +323,26 @@ impl<T: Real, P: Products<T>> WithSimd for Task<'_, T, P> {
                     }
                     if self.d_k.is_some() {
                         let (left, right) = (products.left(ds.t(), &mut room), of_queries(&queries.blocks[at_block..]));
-                        products.product(simd, T::of(LN_2), left, right, true, &mut d_keys[at_k..], dim, of_key);
+                        products.product(simd, T::one(), left, right, true, &mut d_keys[at_k..], dim, of_key);
                     }
                     if self.d_q.is_some() {
                         let left = products.left(ds, &mut room);
                         let right = Packed { data: &keys.blocks[P::steps(first_k) * cols..], k: block_k, n: dim };
-                        products.product(simd, scale, left, right, true, &mut d_queries[at_q..], dim, of_query);
+                        products.product(simd, T::one(), left, right, true, &mut d_queries[at_q..], dim, of_query);
                     }
                     first_q += block;
                 }
             }
             if let Some(d_q) = self.d_q {
                 // SAFETY: each head of the queries, or its part for these keys, belongs to one task.
-                unsafe { d_q.write_head(b, h, 0, &d_queries) };
+                unsafe { d_q.write_head(b, h, 0, &d_queries, |_| scale) };
             }
         }
-        for (out, rows) in [(self.d_k, &d_keys), (self.d_v, &d_values)] {
+        // Queries have the scale in them, and log2(e).
+        for (out, rows, factor) in [(self.d_k, &d_keys, T::of(LN_2)), (self.d_v, &d_values, T::one())] {
             if let Some(out) = out {
                 // SAFETY: these keys of the head belong to one task.
-                unsafe { out.write_head(b, self.to, seen.start, rows) };
+                unsafe { out.write_head(b, self.to, seen.start, rows, |_| factor) };
             }
         }
     }

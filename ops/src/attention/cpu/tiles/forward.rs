@@ -206,17 +206,11 @@ impl<T: Real, P: Products<T>> WithSimd for Head<'_, T, P> {
                 });
                 first_k += block_k;
             }
-            for (i, row) in acc.chunks_exact_mut(dim.max(1)).take(rows).enumerate() {
-                let inverse = T::one() / total[i];
-                for x in row {
-                    *x *= inverse;
-                }
-            }
             for (i, lse) in self.lse[first_q - first..][..rows].iter_mut().enumerate() {
                 *lse = maximum[i] * T::of(LN_2) + total[i].ln();
             }
             // SAFETY: `forward` makes one task for these queries of each head.
-            unsafe { self.out.write_head(b, h, first_q, &acc[..rows * dim]) };
+            unsafe { self.out.write_head(b, h, first_q, &acc[..rows * dim], |i| T::one() / total[i]) };
         }
     }
 }
