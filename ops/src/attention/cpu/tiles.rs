@@ -18,7 +18,7 @@ use crate::kernels::gemm::bf16::DotProducts;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::gemm::tiles::Pairs;
 use crate::kernels::gemm::tiles::{Full, Rounded};
-use hankel_core::{DType, Element, Precision};
+use hankel_core::{DType, Precision};
 use std::ops::Range;
 
 /// Sizes and mask of an attention.
