@@ -14,6 +14,7 @@ use crate::kernels::scratch::Scratch;
 use crate::kernels::simd;
 use crate::kernels::transpose::transpose;
 use hankel_core::parallel;
+use pulp::Arch;
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32,
     _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_epi32,
@@ -46,7 +47,8 @@ impl DotProducts {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("f16c");
-        (has && simd::is_unlimited()).then_some(DotProducts(()))
+        // Tiles inside other kernels are as wide as the vectors that those run with.
+        (has && matches!(simd::best(), Arch::V4(_)) && simd::is_unlimited()).then_some(DotProducts(()))
     }
 
     /// Runs `f` compiled for these instructions. As [`simd::vectorized`]: what is not inlined is not.

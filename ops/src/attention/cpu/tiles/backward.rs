@@ -163,7 +163,8 @@ struct Keys<E: Element> {
     values: Scratch<E>,
 }
 
-/// Queries, times the scale and log2(e), for scores that are logarithms to base 2, and gradients of the output of a head: rows, and by blocks of rows as right factors.
+/// Queries, times the scale and log2(e) for scores that are logarithms to base 2, and gradients of the output of a head: rows, and by
+/// blocks of rows as right factors.
 struct Queries<T: Real, E: Element> {
     rows: Scratch<T>,
     blocks: Scratch<E>,
