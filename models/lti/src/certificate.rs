@@ -76,6 +76,7 @@ pub struct SystemCertificate {
     pub weighted: Option<WeightedFacts>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }

@@ -181,7 +181,7 @@ pub fn backward<T: Real>(
     if !is_rounded::<T>(precision) {
         return backward::backward(Full, shape, scale, [q, k, v, out, d_out], lse, gradients);
     }
-    let inputs = [q, k, v, out, d_out].map(|heads| heads.single());
+    let inputs = [q, k, v, out, d_out].map(Heads::single);
     let (scale, lse) = (scale.f64() as f32, bytemuck::cast_slice(lse));
     let Gradients { q, k, v } = gradients;
     let [q, k, v] = [q, k, v].map(|gradient| gradient.map(bytemuck::cast_slice_mut));
