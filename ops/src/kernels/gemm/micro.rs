@@ -162,11 +162,83 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
             )
         }
     };
-    // The rows below are indexed at run time, so the sums go through memory: once, here. Without this the compiler may write
-    // them to memory in each step of the loop above.
-    let acc = std::hint::black_box(acc);
     let lanes = T::lanes::<S>();
     let alpha = T::splat(simd, alpha);
+    if c.cols < NV * lanes {
+        // Rows of a part are indexed at run time, so that the sums go through memory: in this branch alone.
+        // SAFETY: the caller's promise.
+        unsafe { write_part::<S, T, MR, NV>(simd, &std::hint::black_box(acc), alpha, how, c) };
+        return;
+    }
+    // Written out: in a loop the compiler would keep the sums in memory, also while they are added up.
+    // SAFETY: these are rows of the target, which has as many columns as the tile, and so has a bias.
+    unsafe {
+        write_row(simd, acc[0], alpha, how, c, 0);
+        if MR > 1 {
+            write_row(simd, acc[1], alpha, how, c, 1);
+        }
+        if MR > 2 {
+            write_row(simd, acc[2], alpha, how, c, 2);
+        }
+        if MR > 3 {
+            write_row(simd, acc[3], alpha, how, c, 3);
+        }
+        if MR > 4 {
+            write_row(simd, acc[4], alpha, how, c, 4);
+        }
+        if MR > 5 {
+            write_row(simd, acc[5], alpha, how, c, 5);
+        }
+        if MR > 6 {
+            write_row(simd, acc[6], alpha, how, c, 6);
+        }
+        if MR > 7 {
+            write_row(simd, acc[7], alpha, how, c, 7);
+        }
+    }
+}
+
+/// Writes row `i` of a tile.
+///
+/// # Safety
+/// The row of `c`, and a bias, has `NV` registers; it is writable, and readable.
+#[inline(always)]
+unsafe fn write_row<S: Simd, T: Real, const NV: usize>(
+    simd: S,
+    acc: [T::Vector<S>; NV],
+    alpha: T::Vector<S>,
+    how: Accumulate<T>,
+    c: Target<T>,
+    i: usize,
+) {
+    let lanes = T::lanes::<S>();
+    for (j, acc) in acc.into_iter().enumerate() {
+        // SAFETY: the caller's promise; registers hold any bits.
+        unsafe {
+            let out = c.data.add(i * c.row_stride + j * lanes).cast::<T::Vector<S>>();
+            let base = match how {
+                Accumulate::Overwrite => T::splat(simd, T::zero()),
+                Accumulate::Add => out.read_unaligned(),
+                Accumulate::Bias(bias) => bias.as_ptr().add(j * lanes).cast::<T::Vector<S>>().read_unaligned(),
+            };
+            out.write_unaligned(T::vmul_add(simd, alpha, acc, base));
+        }
+    }
+}
+
+/// Writes the columns that the target has of a wider tile.
+///
+/// # Safety
+/// `c` is writable, and readable, for `MR` rows of its columns; a bias has as many.
+#[inline(never)]
+unsafe fn write_part<S: Simd, T: Real, const MR: usize, const NV: usize>(
+    simd: S,
+    acc: &[[T::Vector<S>; NV]; MR],
+    alpha: T::Vector<S>,
+    how: Accumulate<T>,
+    c: Target<T>,
+) {
+    let lanes = T::lanes::<S>();
     for (i, acc) in acc.iter().enumerate() {
         // SAFETY: row i of the target has `cols` writable elements.
         let row = unsafe { std::slice::from_raw_parts_mut(c.data.add(i * c.row_stride), c.cols) };
@@ -174,25 +246,15 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
             let from = (j * lanes).min(c.cols);
             let to = (from + lanes).min(c.cols);
             let out = &mut row[from..to];
-            if out.len() == lanes {
-                let (out, _) = T::split_mut::<S>(out);
-                let base = match how {
-                    Accumulate::Overwrite => T::splat(simd, T::zero()),
-                    Accumulate::Add => out[0],
-                    Accumulate::Bias(bias) => T::split::<S>(&bias[from..to]).0[0],
-                };
-                out[0] = T::vmul_add(simd, alpha, acc, base);
-            } else {
-                let mut base = [T::splat(simd, T::zero())];
-                let scalars: &mut [T] = bytemuck::cast_slice_mut(&mut base);
-                match how {
-                    Accumulate::Overwrite => {}
-                    Accumulate::Add => scalars[..out.len()].copy_from_slice(out),
-                    Accumulate::Bias(bias) => scalars[..out.len()].copy_from_slice(&bias[from..to]),
-                }
-                let sum = [T::vmul_add(simd, alpha, acc, base[0])];
-                out.copy_from_slice(&bytemuck::cast_slice(&sum)[..out.len()]);
+            let mut base = [T::splat(simd, T::zero())];
+            let scalars: &mut [T] = bytemuck::cast_slice_mut(&mut base);
+            match how {
+                Accumulate::Overwrite => {}
+                Accumulate::Add => scalars[..out.len()].copy_from_slice(out),
+                Accumulate::Bias(bias) => scalars[..out.len()].copy_from_slice(&bias[from..to]),
             }
+            let sum = [T::vmul_add(simd, alpha, acc, base[0])];
+            out.copy_from_slice(&bytemuck::cast_slice(&sum)[..out.len()]);
         }
     }
 }
