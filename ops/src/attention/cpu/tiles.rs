@@ -165,7 +165,7 @@ pub fn forward<T: Real>(
     forward::forward(Rounded, shape, scale, q, k, v, out, lse);
 }
 
-/// Gradients from that of the output, `d_out`, with `out` and `lse` as [`forward`] gave them. In `bf16` gradients of the output and of
+/// Gradients from that of the output, `d_out`, with `out` and `lse` as `forward` gave them. In `bf16` gradients of the output and of
 /// scores are rounded, too.
 ///
 /// # Panics
