@@ -14,6 +14,7 @@ const SHAPES: &[(&str, usize, usize, usize, bool, bool)] = &[
     ("up, input gradient", 16384, 512, 128, false, false),
     ("adapter in r=32", 16384, 128, 32, false, true),
     ("adapter in r=16", 16384, 128, 16, false, true),
+    ("adapter in r=8", 16384, 128, 8, false, true),
     ("adapter out r=32", 16384, 32, 128, false, true),
     ("adapter out r=16", 16384, 16, 128, false, true),
     ("adapter gradient", 128, 16384, 32, true, false),

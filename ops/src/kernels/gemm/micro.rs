@@ -230,7 +230,7 @@ unsafe fn write_row<S: Simd, T: Real, const NV: usize>(
 ///
 /// # Safety
 /// `c` is writable, and readable, for `MR` rows of its columns; a bias has as many.
-#[inline(never)]
+#[inline(always)]
 unsafe fn write_part<S: Simd, T: Real, const MR: usize, const NV: usize>(
     simd: S,
     acc: &[[T::Vector<S>; NV]; MR],
