@@ -56,6 +56,27 @@ pub(crate) fn words(gpu: &'static Gpu, words: &[u32]) -> Result<GpuBuffer> {
     gpu.upload(bytemuck::cast_slice(words))
 }
 
+/// Answers about cards, each found once in a run of the program.
+pub(crate) struct Answers<K>(Mutex<Vec<(&'static Gpu, K, bool)>>);
+
+impl<K: PartialEq> Answers<K> {
+    /// None so far.
+    pub(crate) const fn new() -> Self {
+        Answers(Mutex::new(Vec::new()))
+    }
+
+    /// The answer of a key, found at the first call. Who asks meanwhile waits for it.
+    pub(crate) fn get(&self, gpu: &'static Gpu, key: K, find: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., answer)) = found.iter().find(|(at, of, _)| std::ptr::eq(*at, gpu) && *of == key) {
+            return Ok(*answer);
+        }
+        let answer = find()?;
+        found.push((gpu, key, answer));
+        Ok(answer)
+    }
+}
+
 /// Tables that kernels read, kept on their devices: the ones used last.
 pub(crate) struct Tables<K> {
     most: usize,

@@ -3,27 +3,18 @@
 
 use super::cooperative;
 use super::gemm::{Epilogue, Left, Right, Sizes};
-use crate::gpu::{Output, floats, stored};
+use crate::gpu::{Answers, Output, floats, stored};
 use hankel_core::gpu::Gpu;
 use hankel_core::{DType, Device, Result, Tensor};
-use std::sync::{Mutex, PoisonError};
 
-/// Cards tried so far, and what was found.
-static TRIED: Mutex<Vec<(&'static Gpu, bool)>> = Mutex::new(Vec::new());
+static TRIED: Answers<()> = Answers::new();
 
 /// Whether products in f16 on `gpu`, which has the kernels for them, are right.
 ///
 /// # Errors
 /// When they cannot be run.
 pub(crate) fn f16_is_right(gpu: &'static Gpu) -> Result<bool> {
-    // Held throughout: who asks meanwhile waits for the answer.
-    let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, right)) = tried.iter().find(|(other, _)| std::ptr::eq(*other, gpu)) {
-        return Ok(*right);
-    }
-    let right = product_is_right(gpu, false)? && product_is_right(gpu, true)?;
-    tried.push((gpu, right));
-    Ok(right)
+    TRIED.get(gpu, (), || Ok(product_is_right(gpu, false)? && product_is_right(gpu, true)?))
 }
 
 /// A product of integers, exact in f16, that fills tiles and parts of them.
