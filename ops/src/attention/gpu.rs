@@ -1,11 +1,14 @@
 //! Attention on a GPU, forward and backward in tiles: no matrix of the size of `T x T` exists.
 
+mod choice;
+mod cooperative;
 #[cfg(test)]
 mod tests;
 
 use super::NAME;
 use super::cpu::tiles::Shape;
 use crate::gpu::{Output, flag, floats};
+use cooperative::Plan;
 use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
 use hankel_core::{Error, Result, Tensor};
 
@@ -87,6 +90,16 @@ pub(super) fn forward(
     v: &Tensor,
     shape: &Shape,
 ) -> Result<(Tensor, Tensor)> {
+    forward_by(choice::plan(gpu, shape.head_dim)?, gpu, [q, k, v], shape)
+}
+
+/// As [`forward`], by cooperative matrices if a plan is given, and otherwise in `f32`.
+fn forward_by(
+    plan: Option<Plan>,
+    gpu: &'static Gpu,
+    [q, k, v]: [&Tensor; 3],
+    shape: &Shape,
+) -> Result<(Tensor, Tensor)> {
     if shape.head_dim > WIDEST {
         let problem = format!("head_dim = {}, expected at most {WIDEST} on a GPU", shape.head_dim);
         return Err(Error::Placement { operator: NAME, problem });
@@ -95,11 +108,15 @@ pub(super) fn forward(
     let (out, lse) = (Output::new(gpu, q.elements())?, Output::new(gpu, rows)?);
     let [q_in, k_in, v_in] = [("queries", q), ("keys", k), ("values", v)].map(|(name, x)| floats(NAME, name, x, gpu));
     if q.elements() > 0 {
-        let q_in = q_in?;
-        // In place of the gradient, which is not read.
-        let buffers = [q_in, k_in?, v_in?, q_in, out.buffer(), lse.buffer()];
-        let (kernel, width) = for_width(&FORWARD, shape.head_dim);
-        gpu.launch(kernel, &[width], &buffers, &Parameters::new(shape), query_tiles(shape))?;
+        let (q_in, k_in, v_in) = (q_in?, k_in?, v_in?);
+        if let Some(plan) = plan {
+            plan.forward(gpu, [q_in, k_in, v_in], shape, [out.buffer(), lse.buffer()])?;
+        } else {
+            // In place of the gradient, which is not read.
+            let buffers = [q_in, k_in, v_in, q_in, out.buffer(), lse.buffer()];
+            let (kernel, width) = for_width(&FORWARD, shape.head_dim);
+            gpu.launch(kernel, &[width], &buffers, &Parameters::new(shape), query_tiles(shape))?;
+        }
     }
     Ok((out.finish(q.shape())?, lse.finish([rows])?))
 }
@@ -112,6 +129,18 @@ pub(super) fn backward(
     out: &Tensor,
     lse: &Tensor,
     g: &Tensor,
+    wanted: [bool; 3],
+) -> Result<[Option<Tensor>; 3]> {
+    backward_by(choice::plan(gpu, shape.head_dim)?, gpu, [q, k, v], shape, [out, lse, g], wanted)
+}
+
+/// As [`backward`], by cooperative matrices if a plan is given, and otherwise in `f32`.
+fn backward_by(
+    plan: Option<Plan>,
+    gpu: &'static Gpu,
+    [q, k, v]: [&Tensor; 3],
+    shape: &Shape,
+    [out, lse, g]: [&Tensor; 3],
     wanted: [bool; 3],
 ) -> Result<[Option<Tensor>; 3]> {
     let Shape { batch, heads, kv_heads, head_dim, queries, keys, .. } = *shape;
@@ -132,6 +161,12 @@ pub(super) fn backward(
         let buffers = [q_in, k_in, v_in, g, lse, sums.buffer(), outputs[0], outputs[1]];
         gpu.launch(kernel, &constants, &buffers, &parameters, grid)
     };
+    let finish = |wanted: bool, d: Output, like: &Tensor| wanted.then(|| d.finish(like.shape())).transpose();
+    if let Some(plan) = plan.filter(|_| q.elements() > 0) {
+        let outputs = [d_q.buffer(), d_k.buffer(), d_v.buffer()];
+        plan.backward(gpu, [q_in, k_in, v_in, g], shape, [lse, sums.buffer()], outputs, wanted)?;
+        return Ok([finish(wanted[0], d_q, q)?, finish(wanted[1], d_k, k)?, finish(wanted[2], d_v, v)?]);
+    }
     if wanted[0] && q.elements() > 0 {
         // The second output is not written then.
         launch([false, false], [d_q.buffer(), d_k.buffer()], query_tiles(shape))?;
@@ -148,6 +183,5 @@ pub(super) fn backward(
             wanted => launch(wanted, outputs, grid)?,
         }
     }
-    let finish = |wanted: bool, d: Output, like: &Tensor| wanted.then(|| d.finish(like.shape())).transpose();
     Ok([finish(wanted[0], d_q, q)?, finish(wanted[1], d_k, k)?, finish(wanted[2], d_v, v)?])
 }

@@ -1,5 +1,7 @@
 //! Attention on a GPU against the CPU, at sizes that fill tiles and parts of them.
 
+mod cooperative;
+
 use super::*;
 use crate::attention::{Heads, ScoreSettings, attention};
 use crate::gpu::compiles;

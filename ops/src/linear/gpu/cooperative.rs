@@ -58,19 +58,42 @@ static LARGEST: Kernel = Kernel { name: "largest magnitude", source: include_str
 #[cfg(test)]
 pub(super) static KERNELS: [&Kernel; 4] = [&SQUARE_16, &SQUARE_8, &SQUARE_8_METAL, &SQUARE_8_NARROW];
 
-/// The kernel for a card and the edge of its tiles, or what the card lacks.
-fn kernel(facts: &GpuFacts) -> Result<(&'static Kernel, usize), &'static str> {
+/// What the fragments of a card are, and in what they are worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// 16 x 16, in subgroups of 32 lanes.
+    Square16,
+    /// 8 x 8, in subgroups of 32 lanes.
+    Square8,
+    /// As [`Form::Square8`], from workgroup memory in single elements.
+    Square8Metal,
+    /// 8 x 8, in subgroups of 8 lanes.
+    Square8Narrow,
+}
+
+/// The form of a card's products, or what the card lacks.
+pub(crate) fn form(facts: &GpuFacts) -> Result<Form, &'static str> {
     let has = |edge: u32| facts.cooperative.contains(&[edge; 3]);
     if !facts.f16 {
         return Err("16-bit floats in kernels");
     }
-    let found = match (facts.backend.as_str(), facts.subgroup) {
-        ("metal", _) if has(8) => (&SQUARE_8_METAL, 64),
-        (_, [32, 32]) if has(16) => (&SQUARE_16, 128),
-        (_, [32, 32]) if has(8) => (&SQUARE_8, 64),
-        (_, [8, 8]) if has(8) => (&SQUARE_8_NARROW, 64),
-        _ if has(8) || has(16) => return Err("subgroups of a fixed size, of 32 or 8 lanes"),
-        _ => return Err("cooperative matrices of 16 x 16 or 8 x 8 with 16-bit operands and 32-bit sums"),
+    match (facts.backend.as_str(), facts.subgroup) {
+        ("metal", _) if has(8) => Ok(Form::Square8Metal),
+        (_, [32, 32]) if has(16) => Ok(Form::Square16),
+        (_, [32, 32]) if has(8) => Ok(Form::Square8),
+        (_, [8, 8]) if has(8) => Ok(Form::Square8Narrow),
+        _ if has(8) || has(16) => Err("subgroups of a fixed size, of 32 or 8 lanes"),
+        _ => Err("cooperative matrices of 16 x 16 or 8 x 8 with 16-bit operands and 32-bit sums"),
+    }
+}
+
+/// The kernel for a card and the edge of its tiles, or what the card lacks.
+fn kernel(facts: &GpuFacts) -> Result<(&'static Kernel, usize), &'static str> {
+    let found = match form(facts)? {
+        Form::Square16 => (&SQUARE_16, 128),
+        Form::Square8 => (&SQUARE_8, 64),
+        Form::Square8Metal => (&SQUARE_8_METAL, 64),
+        Form::Square8Narrow => (&SQUARE_8_NARROW, 64),
     };
     // Two slices and the fragments on their way out, with T = edge / 8.
     let edge = found.1;
@@ -114,8 +137,7 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
             None => return Ok(false),
         }
     };
-    let scale = power_of_two(gpu, left)?;
-    let Some(a) = scaled_to_half(gpu, left, &scale)? else { return Ok(false) };
+    let Some(Halves { buffer: a, scale }) = halves(gpu, left)? else { return Ok(false) };
     let flag = |set: bool| f64::from(u8::from(set));
     let constants = [
         ("B_TRANSPOSED", flag(right.transposed)),
@@ -131,7 +153,7 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     };
     let spare = &scale;
     let buffers = [
-        &a.buffer,
+        &a,
         &weight.buffer,
         &scale,
         how.base.unwrap_or(spare),
@@ -142,6 +164,18 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     let grid = groups(m.div_ceil(edge) * n.div_ceil(edge), 1);
     gpu.launch(kernel, &constants, &buffers, &parameters, grid)?;
     Ok(true)
+}
+
+/// A matrix in f16 that was multiplied by a power of two, and that with its inverse.
+pub(crate) struct Halves {
+    pub(crate) buffer: GpuBuffer,
+    pub(crate) scale: GpuBuffer,
+}
+
+/// `matrix` in f16, its largest finite magnitude between 2^13 and 2^14; `None` where its size does not suit.
+pub(crate) fn halves(gpu: &'static Gpu, matrix: Left) -> Result<Option<Halves>> {
+    let scale = power_of_two(gpu, matrix)?;
+    Ok(scaled_to_half(gpu, matrix, &scale)?.map(|elements| Halves { buffer: elements.buffer, scale }))
 }
 
 /// The power of two for a left factor, and its inverse.
