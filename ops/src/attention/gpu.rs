@@ -90,7 +90,7 @@ pub(super) fn forward(
     v: &Tensor,
     shape: &Shape,
 ) -> Result<(Tensor, Tensor)> {
-    forward_by(choice::plan(gpu, shape.head_dim)?, gpu, [q, k, v], shape)
+    forward_by(choice::plan(gpu, shape)?, gpu, [q, k, v], shape)
 }
 
 /// As [`forward`], by cooperative matrices if a plan is given, and otherwise in `f32`.
@@ -131,7 +131,7 @@ pub(super) fn backward(
     g: &Tensor,
     wanted: [bool; 3],
 ) -> Result<[Option<Tensor>; 3]> {
-    backward_by(choice::plan(gpu, shape.head_dim)?, gpu, [q, k, v], shape, [out, lse, g], wanted)
+    backward_by(choice::plan(gpu, shape)?, gpu, [q, k, v], shape, [out, lse, g], wanted)
 }
 
 /// As [`backward`], by cooperative matrices if a plan is given, and otherwise in `f32`.

@@ -12,6 +12,8 @@ use hankel_core::{Device, Precision, Result, Tensor, precision};
 static RIGHT: Answers<usize> = Answers::new();
 static FASTER: Answers<usize> = Answers::new();
 
+/// Rows of queries from which the matrix units are worth the conversion of the operands; steps of generation have fewer.
+const ROWS: usize = 64;
 /// The least and the most tokens that are measured.
 const TOKENS: [usize; 2] = [128, 2048];
 /// The largest difference from the results in f32, relative to the largest of them, that rounding explains: an operand in f16 is
@@ -22,8 +24,9 @@ const CLOSE: f64 = 1e-2;
 ///
 /// # Errors
 /// When the trial or the measurement cannot be run.
-pub(super) fn plan(gpu: &'static Gpu, head_dim: usize) -> Result<Option<Plan>> {
-    if precision() != Precision::F16 {
+pub(super) fn plan(gpu: &'static Gpu, shape: &Shape) -> Result<Option<Plan>> {
+    let (head_dim, rows) = (shape.head_dim, shape.queries * (shape.heads / shape.kv_heads));
+    if precision() != Precision::F16 || rows < ROWS {
         return Ok(None);
     }
     let Some(plan) = Plan::of(gpu.facts(), head_dim) else { return Ok(None) };

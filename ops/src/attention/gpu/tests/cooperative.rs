@@ -1,7 +1,7 @@
 //! Attention by cooperative matrices against the CPU's in f32.
 
 use super::super::cooperative::{KERNELS, Plan};
-use super::super::{backward_by, choice, forward_by};
+use super::super::{Shape, backward_by, choice, forward_by};
 use super::Call;
 use crate::attention::{Heads, ScoreSettings, attention, sizes};
 use crate::gpu::compiles;
@@ -195,10 +195,12 @@ fn the_precision_of_a_call_decides() {
     let [by_matrices, single] = [Some(plan), None].map(|plan| found(gpu, plan, call, &inputs).map(|x| x.to_f64_vec()));
     assert!(by_matrices.iter().zip(&single).all(|(a, b)| a != b));
     assert!(run(Precision::F32) == single);
-    let chosen = with_precision(Precision::F16, || choice::plan(gpu, call.head_dim)).unwrap();
+    let plan = |precision, shape: Shape| with_precision(precision, || choice::plan(gpu, &shape)).unwrap();
+    let shape = sizes(&there[0], &there[1], &there[2], call.heads, call.settings).unwrap();
+    let chosen = plan(Precision::F16, shape);
     assert!(run(Precision::F16) == if chosen.is_some() { by_matrices } else { single });
-    assert!(with_precision(Precision::F32, || choice::plan(gpu, call.head_dim)).unwrap().is_none());
-    for refused in [30, 132] {
-        assert!(with_precision(Precision::F16, || choice::plan(gpu, refused)).unwrap().is_none());
+    assert!(plan(Precision::F32, shape).is_none());
+    for refused in [Shape { head_dim: 30, ..shape }, Shape { head_dim: 132, ..shape }, Shape { queries: 31, ..shape }] {
+        assert!(plan(Precision::F16, refused).is_none(), "{refused:?}");
     }
 }
