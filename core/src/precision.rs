@@ -1,12 +1,11 @@
-//! In which precision products with frozen weights, and those of attention on the CPU, are made.
+//! In which precision products with frozen weights, and those of attention, are made.
 
 use crate::autograd::with_cell;
 use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 
-/// Precision of the operands of products of activations, or gradients, with frozen weights, and of the products inside attention on the
-/// CPU. Sums are always in `f32`, and so is everything else.
+/// Precision of the operands of products of activations, or gradients, with frozen weights, and of the products inside attention. Sums are always in `f32`, and so is everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// As the tensors are.
@@ -15,7 +14,7 @@ pub enum Precision {
     /// Both operands rounded to `bf16`: on the CPU, by its own dot products of `bf16` where it has them and in `f32` where not, which
     /// saves no time; last bits may differ between the two.
     Bf16,
-    /// Both operands rounded to `f16`, the left one scaled so that it fits: on GPUs with cooperative matrices.
+    /// Both operands rounded to `f16`, activations and gradients scaled so that they fit: on GPUs with cooperative matrices.
     F16,
 }
 
