@@ -7,7 +7,7 @@ use super::{Scale, Wanted};
 use crate::dispatch::for_float;
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use crate::sums::dot;
-use hankel_core::{Buffer, Precision, Result, Tensor, parallel};
+use hankel_core::{Buffer, Precision, Result, Tensor};
 
 /// The factor and the gate as one number.
 fn factor<T: Real>(Scale { factor, gate }: Scale) -> Result<T> {
@@ -33,29 +33,14 @@ pub(super) fn project(
         let how = match (base, bias) {
             (None, None) => Accumulate::Overwrite,
             (None, Some(bias)) => Accumulate::Bias(bias.data()?),
-            (Some(base), bias) => {
-                fill(base.data::<T>()?, bias.map(Tensor::data::<T>).transpose()?, &mut out);
-                Accumulate::Add
-            }
+            (Some(base), bias) => Accumulate::Onto(
+                Mat::new(base.data()?, base.shape().rows(), outputs),
+                bias.map(Tensor::data).transpose()?,
+            ),
         };
         multiply(factor::<T>(scale)?, x, Weight::new(weight, precision)?, how, &mut out)?;
         Tensor::from_buffer(out, x.shape().with_last(outputs))
     })
-}
-
-/// `out = base + bias`.
-fn fill<T: Real>(base: &[T], bias: Option<&[T]>, out: &mut [T]) {
-    let Some(bias) = bias else {
-        return parallel::for_rows(out, 1, |first, y| y.copy_from_slice(&base[first..first + y.len()]));
-    };
-    parallel::for_rows(out, bias.len(), |first, piece| {
-        let width = bias.len();
-        for (y, x) in piece.chunks_mut(width).zip(base[first * width..].chunks(width)) {
-            for ((y, &x), &b) in y.iter_mut().zip(x).zip(bias) {
-                *y = x + b;
-            }
-        }
-    });
 }
 
 /// `out (+)= factor x W^T`.

@@ -64,6 +64,7 @@ fn by_dot_products<T: Real>(
         Accumulate::Overwrite => Accumulate::Overwrite,
         Accumulate::Add => Accumulate::Add,
         Accumulate::Bias(bias) => Accumulate::Bias(single(bias)),
+        Accumulate::Onto(base, bias) => Accumulate::Onto(base.with_data(single(base.data())), bias.map(single)),
     };
     let a = a.with_data(single(a.data()));
     gemm(alpha.f64() as f32, a, &weight.in_pairs(dot), how, bytemuck::cast_slice_mut(out), out_stride);

@@ -9,18 +9,18 @@
 
 use super::micro::{Strip, Target};
 use super::panels::{PanelShape, pack_in_parallel};
-use super::{Accumulate, COLUMNS, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD, k_blocks, of_columns};
+use super::{Accumulate, COLUMNS, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD, k_blocks};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd;
 use crate::kernels::transpose::transpose;
 use hankel_core::parallel;
 use pulp::Arch;
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32,
-    _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_epi32,
-    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_permutexvar_epi16,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_ps,
-    _mm512_storeu_si512,
+    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_add_ps, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32,
+    _mm512_cvtepu16_epi32, _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_mask_storeu_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_or_si512,
+    _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
+    _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
 };
 use std::ops::Range;
 
@@ -344,7 +344,7 @@ unsafe fn multiply(
                 panel_data = rest;
                 let panel = panel.as_chunks::<LANES>().0;
                 let cols = width.min(j.len() - column);
-                let how = of_columns(how, k_first, column..column + cols);
+                let how = how.part(k_first, rows.start - i.start, column..column + cols);
                 let mut row = rows.start;
                 while row < rows.end {
                     // SAFETY: the left factor has the row and its pairs; the target holds rows `i`, as promised.
@@ -353,6 +353,7 @@ unsafe fn multiply(
                         let from = Strip { data, row_stride: a.stride, k_stride: 1 };
                         let data = target.data.add((row - i.start) * target.row_stride + column);
                         let to = Target { data, row_stride: target.row_stride, cols };
+                        let how = how.rows_from(row - rows.start);
                         row += rows_of::<true>(rows.end - row, from, panel, width, alpha, how, to);
                     }
                 }
@@ -464,7 +465,7 @@ pub(super) unsafe fn tile_strip(
             unsafe {
                 let a = Strip { data: a.data.add(i * a.row_stride), ..a };
                 let c = Target { data: c.data.add(i * c.row_stride), ..c };
-                i += rows_of::<BY_ROWS>(rows - i, a, panel, width, alpha, how, c);
+                i += rows_of::<BY_ROWS>(rows - i, a, panel, width, alpha, how.rows_from(i), c);
             }
         }
     }
@@ -547,6 +548,10 @@ unsafe fn tile<const BY_ROWS: bool, const MR: usize, const NV: usize>(
                         Accumulate::Overwrite => _mm512_setzero_ps(),
                         Accumulate::Add => _mm512_loadu_ps(out),
                         Accumulate::Bias(bias) => _mm512_loadu_ps(bias.as_ptr().add(first)),
+                        Accumulate::Onto(base, bias) => {
+                            let base = _mm512_loadu_ps(base.at_ptr(i, first));
+                            bias.map_or(base, |bias| _mm512_add_ps(base, _mm512_loadu_ps(bias.as_ptr().add(first))))
+                        }
                     };
                     _mm512_storeu_ps(out, _mm512_fmadd_ps(alpha, acc, base));
                     continue;
@@ -555,6 +560,13 @@ unsafe fn tile<const BY_ROWS: bool, const MR: usize, const NV: usize>(
                     Accumulate::Overwrite => _mm512_setzero_ps(),
                     Accumulate::Add => _mm512_maskz_loadu_ps(mask, out),
                     Accumulate::Bias(bias) => _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first)),
+                    Accumulate::Onto(base, bias) => {
+                        let base = _mm512_maskz_loadu_ps(mask, base.at_ptr(i, first));
+                        bias.map_or(base, |bias| {
+                            let bias = _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first));
+                            _mm512_add_ps(base, bias)
+                        })
+                    }
                 };
                 _mm512_mask_storeu_ps(out, mask, _mm512_fmadd_ps(alpha, acc, base));
             }

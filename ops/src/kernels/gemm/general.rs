@@ -30,11 +30,11 @@ pub(super) unsafe fn multiply<T: Real>(
     how: Accumulate<T>,
     c: Target<T>,
 ) {
-    if let Accumulate::Bias(bias) = how {
-        assert_eq!(bias.len(), c.cols);
+    if matches!(how, Accumulate::Bias(_) | Accumulate::Onto(..)) {
         for i in 0..a.rows {
-            // SAFETY: the caller's promise.
-            unsafe { std::ptr::copy_nonoverlapping(bias.as_ptr(), c.data.add(i * c.row_stride), c.cols) }
+            // SAFETY: the caller's promise; any bits are a number.
+            let row = unsafe { std::slice::from_raw_parts_mut(c.data.add(i * c.row_stride), c.cols) };
+            how.base(i, row);
         }
     }
     for (steps, mut rest) in panels.blocks(SHAPE.lanes, j.start) {

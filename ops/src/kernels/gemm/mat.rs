@@ -75,6 +75,12 @@ impl<'a, T: Copy> Mat<'a, T> {
         self.data[i * self.row_stride + j * self.col_stride]
     }
 
+    /// Where element (i, j) of a row-major matrix is, which the caller has to know to exist.
+    #[inline(always)]
+    pub(super) fn at_ptr(&self, i: usize, j: usize) -> *const T {
+        self.data.as_ptr().wrapping_add(i * self.row_stride + j)
+    }
+
     /// Row `i` of a row-major matrix.
     ///
     /// # Panics

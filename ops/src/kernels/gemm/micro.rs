@@ -43,7 +43,7 @@ pub struct Target<T> {
 ///
 /// # Safety
 /// `a` must be readable for `rows` x `k`, `c` readable and writable for `rows` x `cols`; `panel` holds `k * nv`
-/// registers and `cols <= nv * lanes`; a bias has `cols` elements.
+/// registers and `cols <= nv * lanes`; what is added has `cols` columns, and `rows` rows if it is a matrix.
 #[inline(always)]
 pub(super) unsafe fn strip<S: Simd, T: Real>(
     simd: S,
@@ -118,7 +118,7 @@ unsafe fn rows_of<S: Simd, T: Real, const MR: usize, const NV: usize>(
         let mut i = 0;
         while i < rows {
             let a = Strip { data: a.data.add(i * a.row_stride), ..a };
-            let c = Target { data: c.data.add(i * c.row_stride), ..c };
+            let (c, how) = (Target { data: c.data.add(i * c.row_stride), ..c }, how.rows_from(i));
             if rows - i >= 3 {
                 tile::<S, T, 3, NV>(simd, a, panel, alpha, how, c);
                 i += 3;
@@ -171,7 +171,7 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
         return;
     }
     // Written out: in a loop the compiler would keep the sums in memory, also while they are added up.
-    // SAFETY: these are rows of the target, which has as many columns as the tile, and so has a bias.
+    // SAFETY: these are rows of the target, which has as many columns as the tile, and so has what is added.
     unsafe {
         write_row(simd, acc[0], alpha, how, c, 0);
         if MR > 1 {
@@ -201,7 +201,7 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
 /// Writes row `i` of a tile.
 ///
 /// # Safety
-/// The row of `c`, and a bias, has `NV` registers; it is writable, and readable.
+/// The row of `c`, and of what is added, has `NV` registers; it is writable, and readable.
 #[inline(always)]
 unsafe fn write_row<S: Simd, T: Real, const NV: usize>(
     simd: S,
@@ -220,6 +220,15 @@ unsafe fn write_row<S: Simd, T: Real, const NV: usize>(
                 Accumulate::Overwrite => T::splat(simd, T::zero()),
                 Accumulate::Add => out.read_unaligned(),
                 Accumulate::Bias(bias) => bias.as_ptr().add(j * lanes).cast::<T::Vector<S>>().read_unaligned(),
+                Accumulate::Onto(base, bias) => {
+                    let base = base.at_ptr(i, j * lanes).cast::<T::Vector<S>>().read_unaligned();
+                    match bias {
+                        None => base,
+                        Some(bias) => {
+                            T::vadd(simd, base, bias.as_ptr().add(j * lanes).cast::<T::Vector<S>>().read_unaligned())
+                        }
+                    }
+                }
             };
             out.write_unaligned(T::vmul_add(simd, alpha, acc, base));
         }
@@ -229,7 +238,7 @@ unsafe fn write_row<S: Simd, T: Real, const NV: usize>(
 /// Writes the columns that the target has of a wider tile.
 ///
 /// # Safety
-/// `c` is writable, and readable, for `MR` rows of its columns; a bias has as many.
+/// `c` is writable, and readable, for `MR` rows of its columns; what is added has as many.
 #[inline(always)]
 unsafe fn write_part<S: Simd, T: Real, const MR: usize, const NV: usize>(
     simd: S,
@@ -252,6 +261,12 @@ unsafe fn write_part<S: Simd, T: Real, const MR: usize, const NV: usize>(
                 Accumulate::Overwrite => {}
                 Accumulate::Add => scalars[..out.len()].copy_from_slice(out),
                 Accumulate::Bias(bias) => scalars[..out.len()].copy_from_slice(&bias[from..to]),
+                Accumulate::Onto(base, bias) => {
+                    scalars[..out.len()].copy_from_slice(&base.row(i)[from..to]);
+                    if let Some(bias) = bias {
+                        scalars.iter_mut().zip(&bias[from..to]).for_each(|(base, &b)| *base += b);
+                    }
+                }
             }
             let sum = [T::vmul_add(simd, alpha, acc, base[0])];
             out.copy_from_slice(&bytemuck::cast_slice(&sum)[..out.len()]);

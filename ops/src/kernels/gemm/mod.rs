@@ -1,4 +1,4 @@
-//! Matrix products `C = alpha A B (+ C or a bias)` for any mixture of transposed and strided factors.
+//! Matrix products `C = alpha A B (+ C, another matrix or a bias)` for any mixture of transposed and strided factors.
 //!
 //! The right factor is packed in panels as wide as a register tile; a row-major left factor is read where it is. That
 //! suits the products of a transformer, which are tall and narrow ([tokens, 128] x [128, 32]): packing the left factor,
@@ -9,6 +9,7 @@
 //! the number of threads. Weight gradients (a small output, a long sum over tokens) are cut in chunks of [`K_CHUNK`]
 //! tokens that are added in order.
 
+mod accumulate;
 #[cfg(target_arch = "x86_64")]
 pub mod bf16;
 mod general;
@@ -20,6 +21,7 @@ mod panels;
 mod tests;
 pub(crate) mod tiles;
 
+pub use accumulate::Accumulate;
 pub use mat::Mat;
 use mat::extent;
 pub use pack::RightFactor;
@@ -67,17 +69,6 @@ fn k_block(k: usize) -> usize {
 fn k_blocks(k: Range<usize>, block: usize) -> impl Iterator<Item = Range<usize>> {
     let end = k.end;
     k.step_by(block).map(move |first| first..end.min(first + block))
-}
-
-/// What becomes of the output's former content.
-#[derive(Clone, Copy)]
-pub enum Accumulate<'a, T> {
-    /// It is not read.
-    Overwrite,
-    /// The product is added to it.
-    Add,
-    /// It is not read; this row is added to each row of the product.
-    Bias(&'a [T]),
 }
 
 /// A right factor in the form in which it is multiplied with: packed in panels.
@@ -229,9 +220,7 @@ fn check<T: Real, B: Factor<T>>(
     let (m, k, n) = (a.rows, a.cols, b.cols());
     assert_eq!(k, b.rows(), "the factors of a product do not fit");
     assert!(n <= out_stride && extent(m, n, out_stride) <= out.len(), "the output is too small");
-    if let Accumulate::Bias(bias) = how {
-        assert_eq!(bias.len(), n, "the bias is not as long as a row of the output");
-    }
+    how.check(m, n);
     (m, k, n)
 }
 
@@ -248,11 +237,7 @@ fn long_sum<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
     });
     for (i, row) in out.chunks_mut(out_stride).take(m).enumerate() {
         let row = &mut row[..n];
-        match how {
-            Accumulate::Overwrite => row.fill(T::zero()),
-            Accumulate::Add => {}
-            Accumulate::Bias(bias) => row.copy_from_slice(bias),
-        }
+        how.base(i, row);
         for partial in partial.chunks_exact(m * n) {
             row.iter_mut().zip(&partial[i * n..]).for_each(|(sum, &x)| *sum += x);
         }
@@ -281,7 +266,7 @@ fn shared<T: Real, B: Factor<T>>(
         parallel::for_each(row_blocks * col_blocks, |task| {
             let (i, j) = (task / col_blocks * rows, task % col_blocks * cols);
             let columns = j..n.min(j + cols);
-            let how = of_columns(how, range.start, columns.clone());
+            let how = how.part(range.start, i, columns.clone());
             let target = &target;
             // SAFETY: `check` made sure that the output holds m rows of n columns; the tasks' rectangles are disjoint.
             unsafe {
@@ -314,7 +299,7 @@ fn apart<T: Real, B: Factor<T>>(
         let (rows, columns) = (i..m.min(i + rows), j..n.min(j + cols));
         let target = &target;
         for range in k_blocks(0..k, block) {
-            let how = of_columns(how, range.start, columns.clone());
+            let how = how.part(range.start, i, columns.clone());
             let panels = b.panels(range.clone(), block, columns.clone());
             // SAFETY: `check` made sure that the output holds m rows of n columns; the tasks' rectangles are disjoint.
             unsafe {
@@ -341,15 +326,6 @@ fn task_shape(m: usize, k: usize, n: usize) -> (usize, usize) {
         }
     }
     (rows, cols)
-}
-
-/// What becomes of columns `j` of the output in a block of the sum that begins at `k`.
-fn of_columns<T>(how: Accumulate<T>, k: usize, j: Range<usize>) -> Accumulate<T> {
-    match how {
-        _ if k > 0 => Accumulate::Add,
-        Accumulate::Bias(bias) => Accumulate::Bias(&bias[j]),
-        how => how,
-    }
 }
 
 /// The output of several tasks that write disjoint rectangles of it.

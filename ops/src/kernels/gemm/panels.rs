@@ -3,7 +3,7 @@
 use super::general;
 use super::micro::{Strip, Target, strip, tile_shape};
 use super::pack::pack_left;
-use super::{Accumulate, COLUMNS, Mat, ROW_BLOCK, RightFactor, k_blocks, of_columns};
+use super::{Accumulate, COLUMNS, Mat, ROW_BLOCK, RightFactor, k_blocks};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{Real, dispatch, prefetch};
 use hankel_core::parallel;
@@ -195,7 +195,7 @@ impl<T: Real> WithSimd for Product<'_, T> {
                     let (panel, rest) = panel_data.split_at(k * width);
                     panel_data = rest;
                     let cols = width.min(j.len() - column);
-                    let how = of_columns(self.how, steps.start, column..column + cols);
+                    let how = self.how.part(steps.start, first_row, column..column + cols);
                     for i in (0..rows).step_by(mr) {
                         if column == 0 && a.col_stride == 1 {
                             // The next strip, whose rows are as many short streams.
@@ -216,7 +216,16 @@ impl<T: Real> WithSimd for Product<'_, T> {
                         unsafe {
                             let data = target.data.add((first_row + i) * target.row_stride + column);
                             let to = Target { data, row_stride: target.row_stride, cols };
-                            strip(simd, mr.min(rows - i), strip_of_a, panel, width / lanes, self.alpha, how, to);
+                            strip(
+                                simd,
+                                mr.min(rows - i),
+                                strip_of_a,
+                                panel,
+                                width / lanes,
+                                self.alpha,
+                                how.rows_from(i),
+                                to,
+                            );
                         }
                     }
                 }

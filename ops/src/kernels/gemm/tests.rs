@@ -11,6 +11,7 @@ fn oracle<T: Real>(alpha: T, a: Mat<T>, b: Mat<T>, how: Accumulate<T>, out: &[T]
                 Accumulate::Overwrite => 0.0,
                 Accumulate::Add => out[i * stride + j].f64(),
                 Accumulate::Bias(bias) => bias[j].f64(),
+                Accumulate::Onto(base, bias) => base.at(i, j).f64() + bias.map_or(0.0, |bias| bias[j].f64()),
             };
             expected[i * stride + j] = base + alpha.f64() * sum;
         }
@@ -28,6 +29,17 @@ fn values<T: Real>(len: usize, seed: u64) -> Vec<T> {
         .collect()
 }
 
+/// Every way to accumulate.
+fn ways<'a, T: Copy>(bias: &'a [T], base: Mat<'a, T>) -> [Accumulate<'a, T>; 5] {
+    [
+        Accumulate::Overwrite,
+        Accumulate::Add,
+        Accumulate::Bias(bias),
+        Accumulate::Onto(base, None),
+        Accumulate::Onto(base, Some(bias)),
+    ]
+}
+
 fn matches<T: Real>(m: usize, k: usize, n: usize, layout: u8, how: u8, gap: usize) -> Result<(), TestCaseError> {
     let a_data = values::<T>((m + gap) * (k + gap), 1);
     let b_data = values::<T>((n + gap) * (k + gap), 2);
@@ -35,12 +47,8 @@ fn matches<T: Real>(m: usize, k: usize, n: usize, layout: u8, how: u8, gap: usiz
         if layout & 1 == 0 { Mat::strided(&a_data, m, k, k + gap) } else { Mat::strided(&a_data, k, m, m + gap).t() };
     let b =
         if layout & 2 == 0 { Mat::strided(&b_data, k, n, n + gap) } else { Mat::strided(&b_data, n, k, k + gap).t() };
-    let bias = values::<T>(n, 3);
-    let how = match how {
-        0 => Accumulate::Overwrite,
-        1 => Accumulate::Add,
-        _ => Accumulate::Bias(&bias),
-    };
+    let (bias, base) = (values::<T>(n, 3), values::<T>(m * (n + 2 * gap), 5));
+    let how = ways(&bias, Mat::strided(&base, m, n, n + 2 * gap))[usize::from(how)];
     let alpha = T::of(0.75);
     let before = values::<T>(m * (n + gap), 4);
     let expected = oracle(alpha, a, b, how, &before, n + gap);
@@ -62,7 +70,7 @@ fn matches<T: Real>(m: usize, k: usize, n: usize, layout: u8, how: u8, gap: usiz
 proptest! {
     #[test]
     fn agrees_with_the_definition(
-        m in 0_usize..70, k in 0_usize..80, n in 0_usize..80, layout in 0_u8..4, how in 0_u8..3, gap in 0_usize..3,
+        m in 0_usize..70, k in 0_usize..80, n in 0_usize..80, layout in 0_u8..4, how in 0_u8..5, gap in 0_usize..3,
     ) {
         matches::<f32>(m, k, n, layout, how, gap)?;
         matches::<f64>(m, k, n, layout, how, gap)?;
@@ -72,7 +80,7 @@ proptest! {
 #[test]
 fn every_plan_agrees_with_the_definition() {
     for layout in 0..4 {
-        for how in 0..3 {
+        for how in 0..5 {
             // Shared panels, several blocks of k; a long sum; a right factor that each task packs.
             for (m, k, n) in [(300, K_BLOCK + 37, 49), (33, 2 * K_CHUNK + 5, 17), (130, 700, 600)] {
                 matches::<f32>(m, k, n, layout, how, 1).unwrap();
@@ -85,8 +93,8 @@ fn every_plan_agrees_with_the_definition() {
 /// Products that are cut in every way give the bits of one thread: each element is summed up in the same blocks.
 fn is_the_same_however_cut<T: Real, B: Factor<T>>(a: Mat<T>, b: &B) {
     let (m, n) = (a.rows(), b.cols());
-    let bias = values::<T>(n, 3);
-    for how in [Accumulate::Overwrite, Accumulate::Add, Accumulate::Bias(&bias)] {
+    let (bias, base) = (values::<T>(n, 3), values::<T>(m * n, 5));
+    for how in ways(&bias, Mat::new(&base, m, n)) {
         let before = values::<T>(m * n, 4);
         let product = |run: &dyn Fn(&mut [T])| {
             let mut out = before.clone();
@@ -206,8 +214,8 @@ mod in_bf16 {
         } else {
             Mat::strided(&a_data, k, m, m + gap).t()
         };
-        let bias = values::<f32>(n, 3);
-        let how = [Accumulate::Overwrite, Accumulate::Add, Accumulate::Bias(&bias)][usize::from(how)];
+        let (bias, base) = (values::<f32>(n, 3), values::<f32>(m * (n + 2 * gap), 5));
+        let how = ways(&bias, Mat::strided(&base, m, n, n + 2 * gap))[usize::from(how)];
         let before = values::<f32>(m * (n + gap), 4);
         let (a_rounded, b_rounded): (Vec<f32>, Vec<f32>) =
             (a_data.iter().map(|&x| rounded(x)).collect(), b_data.iter().map(|&x| rounded(x)).collect());
@@ -237,7 +245,7 @@ mod in_bf16 {
     proptest! {
         #[test]
         fn agrees_with_the_definition(
-            m in 0_usize..40, k in 0_usize..70, n in 0_usize..70, layout in 0_u8..4, how in 0_u8..3, gap in 0_usize..3,
+            m in 0_usize..40, k in 0_usize..70, n in 0_usize..70, layout in 0_u8..4, how in 0_u8..5, gap in 0_usize..3,
         ) {
             matches_rounded(m, k, n, layout, how, gap)?;
         }
@@ -257,10 +265,10 @@ mod in_bf16 {
     #[test]
     fn every_plan_agrees_with_the_definition() {
         for layout in 0..4 {
-            for (how, (m, k, n)) in
-                [(70, 2 * K_BLOCK + 37, 49), (40, 2 * K_CHUNK + 5, 17), (66, 700, 401)].into_iter().enumerate()
-            {
-                matches_rounded(m, k, n, layout, how as u8, 1).unwrap();
+            for (m, k, n) in [(70, 2 * K_BLOCK + 37, 49), (40, 2 * K_CHUNK + 5, 17), (66, 700, 401)] {
+                for how in 0..5 {
+                    matches_rounded(m, k, n, layout, how, 1).unwrap();
+                }
             }
         }
     }

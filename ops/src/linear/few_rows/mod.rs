@@ -65,15 +65,9 @@ pub(super) fn few_rows<T: Real>(alpha: T, x: Mat<T>, weight: &Weight<T>, how: Ac
     });
     parallel::for_rows(out, outputs, |first, piece| {
         for (r, row) in piece.chunks_exact_mut(outputs).enumerate() {
+            how.base(first + r, row);
             let sums = sums[first + r..].iter().step_by(rows);
-            for (j, (y, &sum)) in row.iter_mut().zip(sums).enumerate() {
-                *y = alpha * sum
-                    + match how {
-                        Accumulate::Overwrite => T::zero(),
-                        Accumulate::Add => *y,
-                        Accumulate::Bias(bias) => bias[j],
-                    };
-            }
+            row.iter_mut().zip(sums).for_each(|(y, &sum)| *y = alpha * sum + *y);
         }
     });
 }

@@ -17,11 +17,14 @@ fn values(len: usize, name: &str) -> Vec<f64> {
 fn matches<T: Real>(weight: &Tensor, n: usize, how: u8) -> Result<(), TestCaseError> {
     let (rows, cols) = (weight.shape()[0], weight.shape()[1]);
     let vector = |len, name| -> Vec<T> { values(len, name).into_iter().map(T::of).collect() };
-    let (x, bias, before) = (vector(n * cols, "x"), vector(rows, "bias"), vector(n * rows, "before"));
+    let (x, bias) = (vector(n * cols, "x"), vector(rows, "bias"));
+    let [base, before] = ["base", "before"].map(|name| vector(n * rows, name));
     let how = match how {
         0 => Accumulate::Overwrite,
         1 => Accumulate::Add,
-        _ => Accumulate::Bias(&bias),
+        2 => Accumulate::Bias(&bias),
+        3 => Accumulate::Onto(Mat::new(&base, n, rows), None),
+        _ => Accumulate::Onto(Mat::new(&base, n, rows), Some(&bias)),
     };
     let alpha = T::of(0.75);
     let (mut found, mut expected) = (before.clone(), before);
@@ -42,7 +45,7 @@ fn matches<T: Real>(weight: &Tensor, n: usize, how: u8) -> Result<(), TestCaseEr
 
 proptest! {
     #[test]
-    fn equals_the_product_by_tiles(n in 1..=MOST_ROWS, rows in 1_usize..40, cols in 1_usize..300, how in 0_u8..3) {
+    fn equals_the_product_by_tiles(n in 1..=MOST_ROWS, rows in 1_usize..40, cols in 1_usize..300, how in 0_u8..5) {
         let weight = Tensor::from_vec(values(rows * cols, "w"), [rows, cols]).unwrap();
         matches::<f64>(&weight, n, how)?;
         for dtype in [DType::F32, DType::BF16, DType::F16] {
