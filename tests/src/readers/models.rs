@@ -51,21 +51,27 @@ pub(super) fn gguf(bytes: &[u8]) -> bool {
         let Ok(model) = GgufModel::open(&path) else { return false };
         let config = DecoderConfig::load(&path);
         let taken = model.weights().is_ok_and(take_all);
-        let tokenizer = Tokenizer::load(&path);
-        if let Ok(tokenizer) = &tokenizer {
-            use_tokenizer(tokenizer);
-            if let Ok(Some(template)) = ChatTemplate::load(&path, tokenizer) {
-                let _ = template.render(&conversation(), true);
+        on_a_thread(|| {
+            if let Ok(tokenizer) = &Tokenizer::load(&path) {
+                use_tokenizer(tokenizer);
+                if let Ok(Some(template)) = ChatTemplate::load(&path, tokenizer) {
+                    let _ = template.render(&conversation(), true);
+                }
             }
-        }
+        });
         taken && config.is_ok()
     })
+}
+
+/// Calls `f` on a thread of its own: the `tokenizers` crate keeps words of every tokenizer that a thread has used until that thread ends.
+fn on_a_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(f).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// `tokenizer.json`.
 pub(super) fn tokenizer(bytes: &[u8]) -> bool {
     with_files(&[("tokenizer.json", bytes)], |folder| {
-        Tokenizer::load(folder).is_ok_and(|tokenizer| use_tokenizer(&tokenizer))
+        on_a_thread(|| Tokenizer::load(folder).is_ok_and(|tokenizer| use_tokenizer(&tokenizer)))
     })
 }
 
