@@ -56,7 +56,7 @@ pub use dropout::dropout;
 pub use elementwise::{
     add, add_scaled, clamp, cos, exp, expm1, multiply, scale, scale_columns, scale_rows, sin, soft_cap, softplus,
 };
-pub use embedding::embedding;
+pub use embedding::{add_embedding, embedding};
 pub use gelu::gelu;
 pub use layer_norm::layer_norm;
 pub use linear::{Gate, add_linear, linear};

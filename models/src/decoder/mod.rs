@@ -48,7 +48,7 @@ use crate::parameter::{Parameter, Role};
 use crate::pass::Pass;
 use block::Block;
 use hankel_core::{Error, Result, Tensor, scope};
-use hankel_ops::{add, embedding, scale};
+use hankel_ops::{add_embedding, embedding, scale};
 use load::Source;
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ impl Decoder {
                 return Err(Error::invalid("decoder", problem));
             }
             let positions = Tensor::from_vec(positions.repeat(batch), [batch, steps])?;
-            add(&x, &embedding(&positions, &table.tensor())?)
+            add_embedding(&x, &positions, &table.tensor())
         })
     }
 

@@ -24,7 +24,7 @@ use crate::parameter::Parameter;
 use crate::pass::Pass;
 use block::Block;
 use hankel_core::{Error, Result, Tensor, scope};
-use hankel_ops::{add, dropout, embedding};
+use hankel_ops::{add_embedding, dropout, embedding};
 
 /// A `TinyGPT`. Cloning shares the parameters.
 #[derive(Clone)]
@@ -103,7 +103,8 @@ impl TinyGpt {
         let positions = pass.positions(steps).repeat(batch);
         let positions = Tensor::from_vec(positions, [batch, steps])?;
         let mut x = scope("embeddings", || {
-            let x = add(&embedding(tokens, &self.tokens.tensor())?, &embedding(&positions, &self.positions.tensor())?)?;
+            let x = embedding(tokens, &self.tokens.tensor())?;
+            let x = add_embedding(&x, &positions, &self.positions.tensor())?;
             self.drop(&x, "embeddings", pass)
         })?;
         for (layer, block) in self.blocks.iter().enumerate() {

@@ -71,7 +71,7 @@ fn packed(gpu: &'static Gpu, hidden: &Tensor, counted: &[usize], rows: usize, wi
         return hidden.detach().reshape([rows, width]);
     }
     let ids: Vec<u32> = counted.iter().map(|&i| i as u32).collect();
-    gather(gpu, NAME, &ids, hidden, width)
+    gather(gpu, NAME, None, &ids, hidden, width)
 }
 
 /// The loss, and the wanted gradients of hidden states, head and bias.

@@ -1,26 +1,26 @@
 //! Row by row.
 
 use crate::dispatch::for_float;
+use crate::kernels::Real;
 use half::{bf16, f16};
-use hankel_core::{Buffer, CpuStorage, Float, Result, Tensor, parallel};
+use hankel_core::{Buffer, CpuStorage, Result, Tensor, parallel};
 
-/// Rows `ids` of `table`: `[ids, width]`.
-pub(super) fn forward(ids: &[u32], table: &Tensor) -> Result<Tensor> {
+/// Rows `ids` of `table`, added to `base` if there is one: `[ids, width]`.
+pub(super) fn forward(base: Option<&Tensor>, ids: &[u32], table: &Tensor) -> Result<Tensor> {
     let width = table.shape().last();
     match table.cpu_storage(super::NAME)? {
-        CpuStorage::BF16(data) => gather(ids, data, width, bf16::to_f32),
-        CpuStorage::F16(data) => gather(ids, data, width, f16::to_f32),
-        CpuStorage::Blocks(blocks) => {
-            let mut out = Buffer::<f32>::unspecified(ids.len() * width);
-            parallel::for_rows(&mut out, width, |first, piece| {
-                for (row, &id) in piece.chunks_mut(width).zip(&ids[first..]) {
-                    blocks.decode(id as usize * width, row);
-                }
-            });
-            Tensor::from_buffer(out, [ids.len(), width])
-        }
-        _ => for_float!(table, super::NAME, T => gather::<T, T>(ids, table.data()?, width, |x| x)),
+        CpuStorage::BF16(data) => gather(base, ids, width, |first, row| widen(&data[first..], row, bf16::to_f32)),
+        CpuStorage::F16(data) => gather(base, ids, width, |first, row| widen(&data[first..], row, f16::to_f32)),
+        CpuStorage::Blocks(blocks) => gather::<f32>(base, ids, width, |first, row| blocks.decode(first, row)),
+        _ => for_float!(table, super::NAME, T => {
+            let data = table.data::<T>()?;
+            gather::<T>(base, ids, width, |first, row| row.copy_from_slice(&data[first..][..row.len()]))
+        }),
     }
+}
+
+fn widen<S: Copy>(from: &[S], row: &mut [f32], widen: impl Fn(S) -> f32) {
+    row.iter_mut().zip(from).for_each(|(y, &x)| *y = widen(x));
 }
 
 /// `[vocabulary, width]`: the sum of the rows of `g` that belong to each token.
@@ -35,11 +35,21 @@ pub(super) fn backward(ids: &[u32], g: &Tensor, shape: [usize; 2]) -> Result<Ten
     })
 }
 
-fn gather<S: Copy + Sync, T: Float>(ids: &[u32], table: &[S], width: usize, widen: fn(S) -> T) -> Result<Tensor> {
-    let mut out = Buffer::unspecified(ids.len() * width);
+/// `read` writes a row of the table from its first element on.
+fn gather<T: Real>(
+    base: Option<&Tensor>,
+    ids: &[u32],
+    width: usize,
+    read: impl Fn(usize, &mut [T]) + Sync,
+) -> Result<Tensor> {
+    let base = base.map(Tensor::data::<T>).transpose()?;
+    let mut out = Buffer::<T>::unspecified(ids.len() * width);
     parallel::for_rows(&mut out, width, |first, piece| {
-        for (row, &id) in piece.chunks_mut(width).zip(&ids[first..]) {
-            row.iter_mut().zip(&table[id as usize * width..][..width]).for_each(|(y, &x)| *y = widen(x));
+        for (i, (row, &id)) in piece.chunks_mut(width).zip(&ids[first..]).enumerate() {
+            read(id as usize * width, row);
+            if let Some(base) = base {
+                row.iter_mut().zip(&base[(first + i) * width..]).for_each(|(y, &x)| *y += x);
+            }
         }
     });
     Tensor::from_buffer(out, [ids.len(), width])

@@ -1,19 +1,20 @@
 //! Rows are gathered by a lane to an element. Their gradient is scattered by a lane to a column of each row that occurs.
 
 use super::NAME;
-use crate::gpu::{Output, floats, stored, words, zeros};
+use crate::gpu::{Output, flag, floats, stored, words, zeros};
 use crate::linear::gpu::blocks;
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-static GATHER: Kernel = Kernel { name: NAME, source: include_str!("gather.wgsl"), bindings: "rrw" };
+static GATHER: Kernel = Kernel { name: NAME, source: include_str!("gather.wgsl"), bindings: "rrrw" };
 static SCATTER: Kernel = Kernel { name: "embedding gradient", source: include_str!("scatter.wgsl"), bindings: "rrw" };
 
-/// Rows `ids` of `table`, of `width` elements each: `[ids, width]`.
+/// Rows `ids` of `table`, of `width` elements each, added to `base` if there is one: `[ids, width]`.
 pub(crate) fn gather(
     gpu: &'static Gpu,
     name: &'static str,
+    base: Option<&Tensor>,
     ids: &[u32],
     table: &Tensor,
     width: usize,
@@ -23,7 +24,8 @@ pub(crate) fn gather(
     if let DType::Blocks(format) = storage.dtype {
         let y = Output::new(gpu, n)?;
         blocks::gather(gpu, (&words(gpu, ids)?, ids.len()), storage, format, width, y.buffer())?;
-        return y.finish([ids.len(), width]);
+        let rows = y.finish([ids.len(), width])?;
+        return base.map_or(Ok(rows.clone()), |base| crate::add(&base.detach().reshape(rows.shape())?, &rows));
     }
     let narrow = match storage.dtype {
         DType::F32 => 0.0,
@@ -32,8 +34,10 @@ pub(crate) fn gather(
         found => return Err(Error::DType { operator: name, expected: "f32, bf16 or f16", found }),
     };
     let y = Output::new(gpu, n)?;
-    let buffers = [&words(gpu, ids)?, &storage.buffer, y.buffer()];
-    gpu.launch(&GATHER, &[("NARROW", narrow)], &buffers, &[n as u32, width as u32], groups(n, 256))?;
+    let constants = [("NARROW", narrow), ("BASE", flag(base.is_some()))];
+    let base = base.map_or(Ok(&storage.buffer), |base| floats(name, "base", base, gpu))?;
+    let buffers = [&words(gpu, ids)?, &storage.buffer, base, y.buffer()];
+    gpu.launch(&GATHER, &constants, &buffers, &[n as u32, width as u32], groups(n, 256))?;
     y.finish([ids.len(), width])
 }
 
@@ -55,8 +59,8 @@ pub(crate) fn scatter(
     Ok(sum)
 }
 
-pub(super) fn forward(gpu: &'static Gpu, ids: &[u32], table: &Tensor) -> Result<Tensor> {
-    gather(gpu, NAME, ids, table, table.shape().last())
+pub(super) fn forward(gpu: &'static Gpu, base: Option<&Tensor>, ids: &[u32], table: &Tensor) -> Result<Tensor> {
+    gather(gpu, NAME, base, ids, table, table.shape().last())
 }
 
 /// `[vocabulary, width]`: the sum of the rows of `g` that belong to each token.

@@ -7,8 +7,9 @@ use hankel_core::{Result, Tensor};
 
 static GELU: Kernel = Kernel { name: NAME, source: include_str!("gelu.wgsl"), bindings: "rrw" };
 
-pub(super) fn forward(gpu: &'static Gpu, x: &Tensor) -> Result<Tensor> {
-    launch(gpu, x, None)
+/// The output, and what the backward pass takes: the input.
+pub(super) fn forward(gpu: &'static Gpu, x: &Tensor, _learns: bool) -> Result<(Tensor, Tensor)> {
+    Ok((launch(gpu, x, None)?, x.detach()))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "on the CPU its memory is used for the result")]

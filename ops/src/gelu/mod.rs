@@ -9,7 +9,7 @@ mod gpu;
 
 use crate::check;
 use crate::dispatch::on_device;
-use hankel_core::{Result, Tensor};
+use hankel_core::{Result, Tensor, autograd};
 
 const NAME: &str = "gelu";
 
@@ -19,7 +19,6 @@ const NAME: &str = "gelu";
 /// When the element type is not `f32` or `f64`.
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
     check::float(NAME, x)?;
-    let y = on_device!(x, forward(x))?;
-    let x_saved = x.detach();
-    y.from_operator(NAME, &[Some(x)], move |g, _| Ok(vec![Some(on_device!(g, backward(&x_saved, g))?)]))
+    let (y, saved) = on_device!(x, forward(x, autograd::needs_gradient(x)))?;
+    y.from_operator(NAME, &[Some(x)], move |g, _| Ok(vec![Some(on_device!(g, backward(&saved, g))?)]))
 }

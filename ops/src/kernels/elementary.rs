@@ -75,7 +75,7 @@ macro_rules! elementary {
             #[inline(always)]
             fn gaussian(self) -> (Self, Self) {
                 let z = self.abs();
-                let density = (z * z * -0.5).vexp();
+                let density = (z * z * (LOG2_E * -0.5) as $float).vexp2();
                 let t = 1.0 / (z.mul_add(0.25, 1.0));
                 let tail = density * t * horner(t.mul_add(2.0, -1.0), &$mills);
                 (

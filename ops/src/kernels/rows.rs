@@ -58,21 +58,22 @@ fn sum_of<T: Real>(x: &[T], term: impl Fn(T) -> T) -> T {
 /// `sum f(x_i, g_i, w_i)` of slices of equal length, two sums at once.
 #[inline(always)]
 pub fn two_sums<T: Real>([x, g, w]: [&[T]; 3], f: impl Fn(T, T, T) -> [T; 2]) -> [T; 2] {
-    let mut sums = [[T::zero(); LANES]; 2];
+    // Two arrays: of one that holds both the compiler keeps no sum in a register.
+    let (mut first, mut second) = ([T::zero(); LANES], [T::zero(); LANES]);
     let [(x, x_last), (g, g_last), (w, w_last)] = [x, g, w].map(<[T]>::as_chunks::<LANES>);
     for ((x, g), w) in x.iter().zip(g).zip(w) {
         for lane in 0..LANES {
             let [a, b] = f(x[lane], g[lane], w[lane]);
-            sums[0][lane] += a;
-            sums[1][lane] += b;
+            first[lane] += a;
+            second[lane] += b;
         }
     }
     for (lane, ((&x, &g), &w)) in x_last.iter().zip(g_last).zip(w_last).enumerate() {
         let [a, b] = f(x, g, w);
-        sums[0][lane] += a;
-        sums[1][lane] += b;
+        first[lane] += a;
+        second[lane] += b;
     }
-    [total(sums[0]), total(sums[1])]
+    [total(first), total(second)]
 }
 
 /// `sum x_i g_i w_i` of slices of equal length.
