@@ -125,6 +125,54 @@ fn generation_is_its_result() {
     says(&page, &format!("| peak memory / file | {:.2} | | | {} |", number(&memory["of_the_file"]), memory["bar"]));
 }
 
+/// The table of a 7B in large-models.md, and its bar in performance.md.
+#[test]
+fn a_random_7b_is_its_result() {
+    let (page, result) = (page("large-models.md"), performance("large-models"));
+    let steps = result["steps"].as_array().unwrap();
+    let of = |adapter: &str, length: u64, precision: &str| {
+        let is = |row: &&Value| row["adapter"] == adapter && row["length"] == length && row["precision"] == precision;
+        steps.iter().find(is).unwrap()
+    };
+    let seconds = |adapter, length, precision| number(&of(adapter, length, precision)["step_seconds"]);
+    let gib = |bytes: &Value| number(bytes) / f64::from(1 << 30);
+    let quantize =
+        |key: &str| median(&result["quantize"].as_array().unwrap().iter().map(|run| run[key].clone()).collect());
+    says(
+        &page,
+        &format!(
+            "| `quantize`, 14.5 GB of bf16 to 4.1 GB, median of three | {:.0} s, {:.0} s of processor time |",
+            quantize("seconds"),
+            quantize("processor_seconds")
+        ),
+    );
+    for (precision, name) in [("f32", "f32"), ("bf16", "`precision = \"bf16\"`")] {
+        let [hrm, lora] = ["hrm", "lora"].map(|adapter| seconds(adapter, 256, precision));
+        says(
+            &page,
+            &format!("| one step at 256 tokens, {name} | HRM, 32 states: {hrm:.1} s; LoRA, rank 8: {lora:.1} s |"),
+        );
+    }
+    let [hrm, lora] = ["hrm", "lora"].map(|adapter| seconds(adapter, 512, "f32"));
+    says(&page, &format!("| one step at 512 tokens, f32 | HRM {hrm:.0} s, LoRA {lora:.0} s |"));
+    let own = ["hrm", "lora"].map(|adapter| gib(&of(adapter, 512, "f32")["own_bytes"]));
+    let [[hrm, lora], [hrm_long, lora_long]] =
+        ["512", "4096"].map(|length| ["hrm", "lora"].map(|adapter| gib(&result["estimates"][length][adapter])));
+    says(
+        &page,
+        &format!(
+            "| memory of its own, peak of that step | HRM {:.2} GiB, LoRA {:.2} GiB; estimated by `--dry-run` {hrm:.2} and {lora:.2} |",
+            own[0], own[1]
+        ),
+    );
+    says(&page, &format!("| at 4,096 tokens, estimated | HRM {hrm_long:.2} GiB, LoRA {lora_long:.2} GiB |"));
+    let bar = format!(
+        "| 7B in nf4, step at T = 256 with LoRA, bf16 | at most 14 s | {:.1} s **(missed)** |",
+        seconds("lora", 256, "bf16")
+    );
+    says(&self::page("performance.md"), &bar);
+}
+
 /// The Mistral block and the step of SmolLM2 in performance.md.
 #[test]
 fn steps_of_decoders_are_their_result() {
