@@ -2,7 +2,7 @@
 
 use crate::bootstrap;
 use crate::quantity::quantity;
-use crate::statistics::{CONFIDENCE, Estimate, Summary, slope, spearman};
+use crate::statistics::{CONFIDENCE, Estimate, Summary, slope, slope_pseudo_values, spearman};
 use crate::units::Unit;
 use crate::{Cell, SEED};
 use hankel_trainer::results::metric;
@@ -42,6 +42,9 @@ pub struct Measure {
     /// Axis with which the figure's rank correlation is taken (Spearman's).
     #[serde(default)]
     pub spearman: Option<String>,
+    /// Row, or predictor without training, on whose `of` the figure is regressed over the outermost units.
+    #[serde(default)]
+    pub on: Option<String>,
     /// Axes over which runs repeat each other, the outermost first: `["table", "seed"]` for seeds within tables. Cells that agree in the outermost
     /// count once.
     #[serde(default = "seeds", deserialize_with = "one_or_many")]
@@ -186,7 +189,7 @@ fn group<'a>(measure: &Measure, label: String, members: &[&'a Cell], all: &[&'a 
     let row = best(measure, &measure.row, members)?;
     if measure.against.is_empty() {
         let points = members.iter().filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?)));
-        return finish(measure, label, &along(measure, points.collect()), None);
+        return finish(measure, label, &regressed(measure, along(measure, points.collect())), None);
     }
     let partner = |cell: &Cell| all.iter().copied().find(|other| is_partner(measure, cell, other));
     let partners: Vec<&Cell> = members.iter().filter_map(|cell| partner(cell)).collect();
@@ -207,7 +210,7 @@ fn group<'a>(measure: &Measure, label: String, members: &[&'a Cell], all: &[&'a 
         Combine::Spread => (own - means[0]).abs() - (other - means[1]).abs(),
     };
     let points = pairs.iter().map(|&(cell, own, other)| (cell, combined(own, other))).collect();
-    finish(measure, label, &along(measure, points), Some(sides))
+    finish(measure, label, &regressed(measure, along(measure, points)), Some(sides))
 }
 
 fn finish(
@@ -216,9 +219,7 @@ fn finish(
     points: &[(&Cell, f64)],
     sides: Option<[(String, Summary); 2]>,
 ) -> Option<Group> {
-    // A level of units that an experiment has at one scale only is none at the others.
-    let known = |axis: &&String| points.iter().any(|(cell, _)| cell.id.axis(axis).is_some());
-    let units: Vec<&String> = measure.units.iter().filter(known).collect();
+    let units = units(measure, points);
     let key = |cell: &Cell| units.iter().map(|axis| cell.id.axis(axis).unwrap_or("").to_owned()).collect();
     let named: Vec<(Vec<String>, f64)> =
         points.iter().filter(|point| point.1.is_finite()).map(|(cell, value)| (key(cell), *value)).collect();
@@ -226,6 +227,31 @@ fn finish(
     let values = points.iter().map(|point| point.1).collect();
     let correlations = measure.against.is_empty() && (measure.spearman.is_some() || measure.of == "bound_and_loss");
     Some(Group { label, values, summary: Summary::of(&units.means())?, units, sides, correlations })
+}
+
+/// The axes over which these cells repeat each other. A level of units that an experiment has at one scale only is none at the others.
+fn units<'a>(measure: &'a Measure, points: &[(&Cell, f64)]) -> Vec<&'a String> {
+    measure.units.iter().filter(|axis| points.iter().any(|(cell, _)| cell.id.axis(axis).is_some())).collect()
+}
+
+/// The figures themselves; or, where they are regressed, for the first cell of each outermost unit its pseudo-value of the slope.
+fn regressed<'a>(measure: &Measure, points: Vec<(&'a Cell, f64)>) -> Vec<(&'a Cell, f64)> {
+    let Some(predictor) = &measure.on else { return points };
+    let axis = units(measure, &points).first().copied();
+    let mut line: Vec<(Option<&str>, &Cell, Vec<(f64, f64)>)> = Vec::new();
+    for (cell, y) in points {
+        let Some(x) = value(cell, predictor, &measure.of) else { continue };
+        let unit = axis.and_then(|axis| cell.id.axis(axis));
+        match line.iter_mut().find(|(own, ..)| *own == unit) {
+            Some((.., points)) => points.push((x, y)),
+            None => line.push((unit, cell, vec![(x, y)])),
+        }
+    }
+    let mean =
+        |points: &[(f64, f64)], of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+    let means: Vec<(f64, f64)> =
+        line.iter().map(|(.., points)| (mean(points, |point| point.0), mean(points, |point| point.1))).collect();
+    line.iter().map(|(_, cell, _)| *cell).zip(slope_pseudo_values(&means).unwrap_or_default()).collect()
 }
 
 /// The figures themselves; or, for the cells that differ only along the axis of a trend or of a rank correlation, that of the first with the slope

@@ -129,6 +129,16 @@ pub(crate) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     (points.len() > 1 && under > 0.0).then(|| over / under)
 }
 
+/// For each point its jackknife pseudo-value of the slope, `n s - (n - 1) s'` with `s'` the slope without it: their mean is the slope with its
+/// bias taken off, and the standard error of that mean the slope's (J. W. Tukey, 1958). `None` for fewer than four points, or where all but one
+/// have the same abscissa.
+pub(crate) fn slope_pseudo_values(points: &[(f64, f64)]) -> Option<Vec<f64>> {
+    let (n, whole) = (points.len(), slope(points)?);
+    let without = |i: usize| slope(&[&points[..i], &points[i + 1..]].concat());
+    let values: Option<Vec<f64>> = (0..n).map(|i| Some(n as f64 * whole - (n - 1) as f64 * without(i)?)).collect();
+    values.filter(|_| n >= 4)
+}
+
 /// Spearman's rank correlation of points, ties with their mean rank: Pearson's correlation of the ranks. 0 where one coordinate is everywhere the
 /// same, which tells nothing of the other; `None` for fewer than three points.
 pub(crate) fn spearman(points: &[(f64, f64)]) -> Option<f64> {
@@ -221,6 +231,21 @@ mod tests {
         assert_eq!((same.t, same.p, same.interval), (f64::INFINITY, 0.0, (0.5, 0.5)));
         let zero = Estimate::of(&[0.0; 2]).unwrap();
         assert_eq!((zero.t, zero.p, zero.cohen_dz, zero.hedges_g), (0.0, 1.0, 0.0, None));
+    }
+
+    #[test]
+    fn pseudo_values_of_slopes() {
+        // On a line every one is the slope.
+        let line: Vec<(f64, f64)> = [0.0, 1.0, 3.0, 4.0].iter().map(|&x| (x, 2.0 - 0.5 * x)).collect();
+        assert!(slope_pseudo_values(&line).unwrap().iter().all(|value| (value + 0.5).abs() < 1e-12));
+        assert_eq!(slope_pseudo_values(&line[..3]), None);
+        assert_eq!(slope_pseudo_values(&[(1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (2.0, 3.0)]), None);
+        // By hand: slope 0.8; without each of the points 1/2, 13/14, 13/14 and 1/2.
+        let values = slope_pseudo_values(&[(0.0, 0.0), (1.0, 2.0), (2.0, 1.0), (3.0, 3.0)]).unwrap();
+        let without = |x: f64| 4.0 * 0.8 - 3.0 * x;
+        for (value, left_out) in values.iter().zip([0.5, 0.928_571_428_571_428_6, 0.928_571_428_571_428_6, 0.5]) {
+            assert!((value - without(left_out)).abs() < 1e-12, "{values:?}");
+        }
     }
 
     #[test]

@@ -351,3 +351,30 @@ fn equivalence_takes_more_than_no_difference() {
     let (few, many, margin) = (share(3, 0.0), share(20, 0.0), share(20, 0.02));
     assert!(few < 20 && many > 90 && margin <= 7, "{few} {many} {margin}");
 }
+
+/// The lead of a row that falls by 0.5 for each unit of what a predictor tells, give or take a little; and one that does not depend on it.
+#[test]
+fn leads_are_regressed_over_units() {
+    let claim = claim(
+        "measure = { of = \"accuracy\", row = \"hrm\", against = \"lora\", on = \"window_1\" }\nexpect = { below = 0.0 }",
+    );
+    let cells = |slope: f64| -> Vec<Cell> {
+        let one = |seed: u32, noise: f64| {
+            let tells = 0.3 + 0.05 * f64::from(seed);
+            let mut cell = cell(64, seed, &[("lora", 0.6), ("hrm", 0.7 + slope * tells + noise)]);
+            cell.result.as_mut().unwrap().task.baselines.insert("window_1".into(), tells);
+            cell
+        };
+        [0.0, 0.01, -0.01, 0.005, -0.01, 0.01, -0.005, 0.0]
+            .into_iter()
+            .zip(0..)
+            .map(|(noise, seed)| one(seed, noise))
+            .collect()
+    };
+    let falling = claim.evaluate_alone(&cells(-0.5));
+    assert_eq!(falling.verdict, Verdict::Confirmed);
+    assert!((falling.measured.groups[0].summary.mean + 0.5).abs() < 0.05, "{:?}", falling.measured.groups);
+    assert!(matches!(claim.evaluate_alone(&cells(0.0)).verdict, Verdict::NotConfirmed(_)));
+    // Too few units for a line.
+    assert!(matches!(claim.evaluate_alone(&cells(-0.5)[..3]).verdict, Verdict::NotMeasured(_)));
+}
