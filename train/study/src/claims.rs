@@ -158,9 +158,10 @@ impl Claim {
         let diverged =
             if measured.diverged > 0 { format!(", {} runs diverged", measured.diverged) } else { String::new() };
         if measured.groups.is_empty() {
-            let why = match &self.measure.trend {
-                Some(axis) => format!("a slope takes several values of {axis}"),
-                None => "the cells have no such rows".to_owned(),
+            let why = match (&self.measure.trend, &self.measure.on) {
+                (Some(axis), _) => format!("a slope takes several values of {axis}"),
+                (None, Some(predictor)) => format!("a slope on {predictor} takes four units, and several values of it"),
+                (None, None) => "the cells have no such rows".to_owned(),
             };
             return Verdict::NotMeasured(why + &diverged);
         }
