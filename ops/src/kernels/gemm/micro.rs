@@ -170,68 +170,74 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
         unsafe { write_part::<S, T, MR, NV>(simd, &std::hint::black_box(acc), alpha, how, c) };
         return;
     }
-    // Written out: in a loop the compiler would keep the sums in memory, also while they are added up.
+    // What is added is found once for all rows.
     // SAFETY: these are rows of the target, which has as many columns as the tile, and so has what is added.
     unsafe {
-        write_row(simd, acc[0], alpha, how, c, 0);
-        if MR > 1 {
-            write_row(simd, acc[1], alpha, how, c, 1);
-        }
-        if MR > 2 {
-            write_row(simd, acc[2], alpha, how, c, 2);
-        }
-        if MR > 3 {
-            write_row(simd, acc[3], alpha, how, c, 3);
-        }
-        if MR > 4 {
-            write_row(simd, acc[4], alpha, how, c, 4);
-        }
-        if MR > 5 {
-            write_row(simd, acc[5], alpha, how, c, 5);
-        }
-        if MR > 6 {
-            write_row(simd, acc[6], alpha, how, c, 6);
-        }
-        if MR > 7 {
-            write_row(simd, acc[7], alpha, how, c, 7);
+        match how {
+            Accumulate::Overwrite => write::<S, T, MR, NV, 0>(simd, acc, alpha, (c.data, 0), c.data, c),
+            Accumulate::Add => write::<S, T, MR, NV, 1>(simd, acc, alpha, (c.data, c.row_stride), c.data, c),
+            Accumulate::Bias(bias) => write::<S, T, MR, NV, 1>(simd, acc, alpha, (bias.as_ptr(), 0), c.data, c),
+            Accumulate::Onto(base, None) => {
+                write::<S, T, MR, NV, 1>(simd, acc, alpha, (base.at_ptr(0, 0), base.row_stride), c.data, c);
+            }
+            Accumulate::Onto(base, Some(bias)) => {
+                write::<S, T, MR, NV, 2>(simd, acc, alpha, (base.at_ptr(0, 0), base.row_stride), bias.as_ptr(), c);
+            }
         }
     }
 }
 
-/// Writes row `i` of a tile.
+/// Writes a tile, added to nothing, to rows that are `base.1` apart, or to those and a row that is the same for all.
 ///
 /// # Safety
-/// The row of `c`, and of what is added, has `NV` registers; it is writable, and readable.
+/// `c` is writable for `MR` rows of `NV` registers; there are as many of the first `ADDENDS` of `base` and `row` to be read.
 #[inline(always)]
-unsafe fn write_row<S: Simd, T: Real, const NV: usize>(
+unsafe fn write<S: Simd, T: Real, const MR: usize, const NV: usize, const ADDENDS: usize>(
     simd: S,
-    acc: [T::Vector<S>; NV],
+    acc: [[T::Vector<S>; NV]; MR],
     alpha: T::Vector<S>,
-    how: Accumulate<T>,
+    base: (*const T, usize),
+    row: *const T,
     c: Target<T>,
-    i: usize,
 ) {
-    let lanes = T::lanes::<S>();
-    for (j, acc) in acc.into_iter().enumerate() {
-        // SAFETY: the caller's promise; registers hold any bits.
-        unsafe {
-            let out = c.data.add(i * c.row_stride + j * lanes).cast::<T::Vector<S>>();
-            let base = match how {
-                Accumulate::Overwrite => T::splat(simd, T::zero()),
-                Accumulate::Add => out.read_unaligned(),
-                Accumulate::Bias(bias) => bias.as_ptr().add(j * lanes).cast::<T::Vector<S>>().read_unaligned(),
-                Accumulate::Onto(base, bias) => {
-                    let base = base.at_ptr(i, j * lanes).cast::<T::Vector<S>>().read_unaligned();
-                    match bias {
-                        None => base,
-                        Some(bias) => {
-                            T::vadd(simd, base, bias.as_ptr().add(j * lanes).cast::<T::Vector<S>>().read_unaligned())
-                        }
-                    }
-                }
-            };
-            out.write_unaligned(T::vmul_add(simd, alpha, acc, base));
+    let write_row = |i: usize, acc: [T::Vector<S>; NV]| {
+        for (j, acc) in acc.into_iter().enumerate() {
+            let at = j * T::lanes::<S>();
+            // SAFETY: the caller's promise; registers hold any bits.
+            unsafe {
+                let load = |from: *const T| from.add(at).cast::<T::Vector<S>>().read_unaligned();
+                let base = match ADDENDS {
+                    0 => T::splat(simd, T::zero()),
+                    1 => load(base.0.add(i * base.1)),
+                    _ => T::vadd(simd, load(base.0.add(i * base.1)), load(row)),
+                };
+                let out = c.data.add(i * c.row_stride + at).cast::<T::Vector<S>>();
+                out.write_unaligned(T::vmul_add(simd, alpha, acc, base));
+            }
         }
+    };
+    // Written out: in a loop the compiler would keep the sums in memory, also while they are added up.
+    write_row(0, acc[0]);
+    if MR > 1 {
+        write_row(1, acc[1]);
+    }
+    if MR > 2 {
+        write_row(2, acc[2]);
+    }
+    if MR > 3 {
+        write_row(3, acc[3]);
+    }
+    if MR > 4 {
+        write_row(4, acc[4]);
+    }
+    if MR > 5 {
+        write_row(5, acc[5]);
+    }
+    if MR > 6 {
+        write_row(6, acc[6]);
+    }
+    if MR > 7 {
+        write_row(7, acc[7]);
     }
 }
 
