@@ -3,7 +3,7 @@
 use crate::cli::InspectArgs;
 use crate::pictures::{self, Decay, decay_chart};
 use crate::progress::Progress;
-use crate::subject::{SYSTEM_LABEL, Subject, note_on_plant};
+use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
 use crate::text::{decay, number};
 use anyhow::{Result, bail};
 use faer::{Mat, MatRef};
@@ -60,7 +60,8 @@ struct Norms {
     hinf_frequency: f64,
     /// Upper end of its enclosure.
     hinf_upper: f64,
-    h2: f64,
+    /// Not in continuous time: the bilinear map does not keep it.
+    h2: Option<f64>,
 }
 
 impl Norms {
@@ -71,7 +72,7 @@ impl Norms {
             hinf: gate * norm.value,
             hinf_frequency: norm.frequency,
             hinf_upper: gate * check.upper,
-            h2: gate * h2_norm(&layer.system)?,
+            h2: if layer.continuous.is_none() { Some(gate * h2_norm(&layer.system)?) } else { None },
         })
     }
 }
@@ -182,8 +183,15 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if args.json {
         terminal::json(&serde_json::to_string_pretty(&facts)?)?;
     } else {
-        let plant = if let Subject::System { plant, .. } = &subject { plant.facts() } else { None };
-        terminal::print(&format!("{}{}", note_on_plant(&plant.unwrap_or_default()), report(&facts)))?;
+        let mut note = String::new();
+        if let Subject::System { plant, .. } = &subject {
+            let facts = plant.facts().unwrap_or_default();
+            note += &note_on_plant(&facts);
+            if let Some(hint) = assumed_time(plant).strip_prefix("; ").filter(|_| facts.kept_poles > 0) {
+                let _ = writeln!(note, "{hint}");
+            }
+        }
+        terminal::print(&format!("{note}{}", report(&facts)))?;
     }
     Ok(())
 }
@@ -268,8 +276,9 @@ fn norms(facts: &[LayerFacts]) -> String {
     ]);
     for f in facts {
         let Some(norms) = &f.norms else { continue };
-        let numbers = [norms.hinf, norms.hinf_frequency, norms.hinf_upper, norms.h2].map(number);
-        table.row(std::iter::once(f.layer.clone()).chain(numbers));
+        let numbers = [norms.hinf, norms.hinf_frequency, norms.hinf_upper].map(number);
+        let h2 = norms.h2.map_or("-".into(), number);
+        table.row(std::iter::once(f.layer.clone()).chain(numbers).chain([h2]));
     }
     format!("\nNorms; the first is attained at an angle in radians per step\n\n{table}")
 }

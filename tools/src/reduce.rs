@@ -3,7 +3,7 @@
 use crate::cli::{GramiansArg, ReduceArgs};
 use crate::pictures;
 use crate::progress::Progress;
-use crate::subject::{SYSTEM_LABEL, Subject, note_on_plant};
+use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
 use crate::text::{number, number_above};
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
@@ -162,7 +162,8 @@ fn of_stable_part(options: &ReduceOptions, plant: &Plant) -> Result<ReduceOption
     if let OrderChoice::PerLayer(OrderRule::Order(order)) | OrderChoice::Budget(order) = &mut options.orders {
         *order = order.checked_sub(kept).with_context(|| {
             format!(
-                "order {order} is below the {kept} poles outside the stability boundary, which are kept in any case"
+                "order {order} is below the {kept} poles outside the stability boundary, which are kept in any case{}",
+                assumed_time(plant)
             )
         })?;
     }
@@ -349,7 +350,7 @@ pub fn report(certificate: &Certificate) -> String {
             proved(f).into(),
             f.error_bound.map_or("none".into(), number),
             if f.hinf_norm > 0.0 { number(f.hinf_error / f.hinf_norm) } else { "-".into() },
-            number(f.h2_error),
+            if plant.continuous { "-".into() } else { number(f.h2_error) },
             number(f.reduced_spectral_radius),
             holds(f.holds).into(),
         ]);
@@ -482,13 +483,15 @@ fn weighted_report(certificate: &Certificate) -> String {
     ]);
     let share = |part: f64, whole: f64| if whole > 0.0 { number(part / whole) } else { "-".into() };
     for (layer, f) in weighted() {
+        // The bilinear map does not keep H2 norms.
+        let h2 = f.h2_error.zip(f.h2_norm).filter(|_| !certificate.plant.is_some_and(|plant| plant.continuous));
         table.row([
             layer.layer.clone(),
             number(f.hinf_error),
             f.error_bound.map_or("none".into(), number),
             share(f.hinf_error, f.hinf_norm),
-            f.h2_error.map_or("-".into(), number),
-            f.h2_error.zip(f.h2_norm).map_or("-".into(), |(error, norm)| share(error, norm)),
+            h2.map_or("-".into(), |(error, _)| number(error)),
+            h2.map_or("-".into(), |(error, norm)| share(error, norm)),
             holds(f.holds).into(),
         ]);
     }

@@ -108,8 +108,9 @@ impl Subject {
                 let kept = plant.kept.a.states();
                 if plant.system.states() == 0 && kept > 0 {
                     bail!(
-                        "{}: none of its {kept} poles lies inside the stability boundary, so there is nothing to reduce",
-                        path.display()
+                        "{}: none of its {kept} poles lies inside the stability boundary, so there is nothing to reduce{}",
+                        path.display(),
+                        assumed_time(plant)
                     );
                 }
                 if plant.system.states() == 0 {
@@ -131,11 +132,21 @@ fn in_continuous_time(stored: StoredSystem) -> hankel_lti::Result<StoredSystem> 
     }
 }
 
+/// What to say beside poles outside the stability boundary of a system whose file does not give its time.
+pub fn assumed_time(plant: &Plant) -> &'static str {
+    match plant.time {
+        Time::Discrete { step: None } => {
+            "; without dt it is read as a system in discrete time: if it runs in continuous time, add --continuous, or dt = 0 to the file"
+        }
+        _ => "",
+    }
+}
+
 /// What there is to say about a system whose file holds more than a stable part in discrete time.
 pub fn note_on_plant(facts: &PlantFacts) -> String {
     let mut out = String::new();
     if facts.continuous {
-        out += "continuous time: by the bilinear map, which keeps Hankel singular values, errors and bounds\n";
+        out += "continuous time: by the bilinear map, which keeps Hankel singular values, H-infinity errors and bounds, not H2 norms\n";
     }
     match facts.kept_poles {
         0 => {}

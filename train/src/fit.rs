@@ -5,6 +5,7 @@ use super::more_steps::{self, is_of_steps};
 use anyhow::{Context, Result, bail, ensure};
 use hankel_io::lock::Held;
 use hankel_io::terminal;
+use hankel_models::gguf::is_gguf;
 use hankel_trainer::config::{Config, Precision, first_difference};
 use hankel_trainer::fit::{Prepared, check_same, dry_run, fit};
 use hankel_trainer::format::{bytes, duration};
@@ -137,6 +138,15 @@ impl Args {
     }
 }
 
+/// What to do with a model where a run is expected.
+fn hint(place: &Path) -> &'static str {
+    if is_gguf(place) || place.join("config.json").is_file() {
+        "; it is a model: `chat` and `predict` take one in this place, `generate` as --model"
+    } else {
+        ""
+    }
+}
+
 /// The resolved configuration of a run.
 pub fn load_run(directory: &Path) -> Result<Config> {
     load_run_with(directory, &[])
@@ -147,8 +157,9 @@ fn load_run_with(directory: &Path, overrides: &[String]) -> Result<Config> {
     ensure!(directory.exists(), "there is no run {}", directory.display());
     ensure!(
         path.is_file(),
-        "{} is not the directory of a run: it has no config.toml, which `train fit` writes",
-        directory.display()
+        "{} is not the directory of a run: it has no config.toml, which `train fit` writes{}",
+        directory.display(),
+        hint(directory)
     );
     let text = hankel_io::input::read_to_string(&path)?;
     let finder = Finder::new(directory);

@@ -20,10 +20,18 @@ pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<
     });
     let Some(((adapter, was), (_, is))) = changed else { return Ok(()) };
     let name = &adapter.name;
-    let anew = format!(
-        "for more, begin a new run with `path = {:?}` in [[adapter]], which goes on from what `{name}` has learnt (its moments and its \
-         schedule begin anew)",
-        directory.adapter(name).display().to_string()
+    // Rows without an adapter, which stand beside others, leave nothing to go on from.
+    let saved = before.adapter.iter().find(|adapter| directory.adapter(&adapter.name).is_dir());
+    let anew = saved.map_or_else(
+        || "for more, begin a new run".to_owned(),
+        |saved| {
+            format!(
+                "for more, begin a new run with `path = {:?}` in [[adapter]], which goes on from what `{}` has learnt (its moments and its \
+                 schedule begin anew)",
+                directory.adapter(&saved.name).display().to_string(),
+                saved.name
+            )
+        },
     );
     let newest = checkpoint::list(&directory.checkpoints()).pop();
     let state = newest.map(|newest| checkpoint::load(&newest)).transpose()?.map(|(state, _)| state).unwrap_or_default();

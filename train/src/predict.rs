@@ -11,6 +11,7 @@ use hankel_models::{Generator, Sampling, StopFilter};
 use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::run::interrupt::{self, Interrupted};
+use hankel_trainer::tasks::TaskConfig;
 use hankel_trainer::tasks::text::{Prompt, Prompts, Records};
 use hankel_trainer::tell;
 use serde_json::{Value, json};
@@ -52,7 +53,7 @@ pub struct Args {
     /// Divide the positive logits of tokens that are there already by this, and multiply the negative ones
     #[arg(long, default_value_t = 1.0)]
     repetition_penalty: f64,
-    /// Stop before this string; may be given several times
+    /// Stop before this string; may be given several times; what the run says when left out
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
     /// Seed of the drawing
@@ -82,11 +83,11 @@ pub fn run(args: &Args) -> Result<()> {
     let records = Records::read(&args.file)?;
     let settings = settings(args, &records)?;
     Output::check(&args.output, &settings)?;
-    let (model, prompts, precision) = load(args)?;
+    let Loaded { model, prompts, precision, stop } = load(args)?;
     some_can_be_used(&args.file, &records, &prompts)?;
     let mut output = Output::open(&args.output, &settings)?;
     interrupt::install("ending after this answer").context("cannot take over Ctrl-C")?;
-    with_precision(precision, || answer_all(args, sampling, &records, &mut output, &model, &prompts))
+    with_precision(precision, || answer_all(args, sampling, &records, &mut output, &model, (&prompts, &stop)))
 }
 
 /// Fails, before anything is written, where no record is a prompt.
@@ -107,7 +108,7 @@ fn answer_all(
     records: &Records,
     output: &mut Output,
     model: &Model,
-    prompts: &Prompts,
+    (prompts, stop): (&Prompts, &[String]),
 ) -> Result<()> {
     let total = records.records.len();
     if output.done > 0 {
@@ -137,8 +138,7 @@ fn answer_all(
         }
         // A seed for each prompt: what is drawn does not depend on where it was interrupted.
         let sampling = Sampling { seed: sampling.seed.wrapping_add((*place as u64) << 32), ..sampling };
-        let prediction =
-            answer(model, prompts, &prompt, sampling, &args.stop).with_context(|| format!("prompt {place}"))?;
+        let prediction = answer(model, prompts, &prompt, sampling, stop).with_context(|| format!("prompt {place}"))?;
         let Prompt { id, references, .. } = prompt;
         let mut line = json!({ "index": place, "id": id, "prediction": prediction });
         if !references.is_empty() {
@@ -183,7 +183,16 @@ fn answer(model: &Model, prompts: &Prompts, prompt: &Prompt, sampling: Sampling,
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
-fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
+/// What answers.
+struct Loaded {
+    model: Model,
+    prompts: Prompts,
+    precision: Precision,
+    /// Strings before which an answer ends.
+    stop: Vec<String>,
+}
+
+fn load(args: &Args) -> Result<Loaded> {
     let model = &args.model;
     if model.join("config.toml").is_file() {
         ensure!(args.prompt.is_none(), "--prompt: {} is a run, whose `task.prompt` is used", model.display());
@@ -194,7 +203,10 @@ fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
         let snapshot = BackboneSnapshot::from_run(&config, model)?;
         let adapter = args.adapter.as_ref().map_or(Ok(None), |name| adapters::directory(model, name))?;
         let precision = config.precision.of_products();
-        return Ok((attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?, prompts, precision));
+        let model = attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?;
+        let of_run = if let TaskConfig::Text(task) = &config.task { task.stop.clone() } else { Vec::new() };
+        let stop = if args.stop.is_empty() { of_run } else { args.stop.clone() };
+        return Ok(Loaded { model, prompts, precision, stop });
     }
     let (device, precision) = args.device.open()?;
     let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
@@ -203,7 +215,7 @@ fn load(args: &Args) -> Result<(Model, Prompts, Precision)> {
     let prompts = Prompts::of_model(model, length, args.max_tokens.unwrap_or(128), template)?;
     prompts.tokenizer().check(snapshot.backbone().vocabulary())?;
     let attached = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
-    Ok((attached, prompts, precision.of_products()))
+    Ok(Loaded { model: attached, prompts, precision: precision.of_products(), stop: args.stop.clone() })
 }
 
 /// What decides the answers: a file of answers is continued with the same only.

@@ -87,6 +87,9 @@ impl Args {
         for path in &self.experiments {
             let text = hankel_io::input::read_to_string(path)?;
             let experiment = Experiment::load(&text, &path.display().to_string(), &self.overrides)?;
+            if !experiment.is_sweep {
+                bail!("{} has no [sweep] table: `train fit {0}` runs it", path.display());
+            }
             let directory = experiment.directory_name();
             if cells.iter().any(|cell| cell.experiment == directory) {
                 bail!("two experiments are called {directory}: give {} another `name`", path.display());

@@ -54,7 +54,7 @@ pub fn audit(claims: &[Claim], cells: &[Cell], plans: &[Plan]) -> String {
             figures.extend(of(measured).into_iter().map(|figure| format!("*{scale}*: {figure}")));
         }
         let figures = if figures.is_empty() { "–".to_owned() } else { figures.join("<br>") };
-        let _ = writeln!(out, "| [{0}](#{0}) | {1} | {figures} | {verdict} |", claim.id, claim.paper);
+        let _ = writeln!(out, "| {} | {} | {figures} | {verdict} |", link(&claim.id), claim.paper);
     }
     let mut experiment = "";
     for outcome in &outcomes {
@@ -110,6 +110,11 @@ test split.
 ";
 
 /// Which cells there are of an experiment, as a section of the page.
+/// A link to the section of a claim: renderers of Markdown leave dots out of the anchors of headings.
+fn link(id: &str) -> String {
+    format!("[{id}](#{})", id.replace('.', ""))
+}
+
 fn section(experiment: &str, cells: &[Cell], plans: &[Plan]) -> String {
     let file = format!("`train/experiments/paper/{experiment}.toml`");
     let runs = runs(experiment, cells);

@@ -509,8 +509,8 @@ fn sentences_of_the_readme_are_on_the_pages() {
         line.split(" | ").nth(column).unwrap().split(',').next().unwrap().trim_start_matches("| ").to_owned()
     };
     assert!(readme.contains(&format!("(`selective`, signed: {} seeds", solved("selective-signed", 2))));
-    assert!(readme.contains(&format!("nor LoRA ({},", solved("lora", 2))));
-    assert!(readme.contains(&format!("products of two reflections follow S3 in {} seeds", solved("householder-2", 4))));
+    assert!(readme.contains(&format!("and LoRA do not ({},", solved("lora", 2))));
+    assert!(readme.contains(&format!("Products of two reflections follow S3 in {} seeds", solved("householder-2", 4))));
 }
 
 /// The table of random input in reliability.md: minutes and inputs of all runs of every target.

@@ -1,5 +1,6 @@
 //! The first screen: what holds, what does not, and what nobody can say yet.
 
+use super::link;
 use crate::claims::{Claim, Expect, Outcome, Verdict};
 use crate::computed::Computed;
 use crate::measure::Group;
@@ -14,12 +15,12 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
     };
     let is = |outcome: &&Outcome, kind: fn(&Verdict) -> bool| kind(&outcome.verdict);
     let each = |kind: fn(&Verdict) -> bool| outcomes.iter().filter(move |outcome| is(outcome, kind));
-    let what = |claim: &Claim| format!("[{0}](#{0}): {1}", claim.id, claim.paper);
+    let what = |claim: &Claim| format!("{}: {}", link(&claim.id), claim.paper);
     for outcome in each(|verdict| matches!(verdict, Verdict::Confirmed)) {
         row("**holds**", &what(outcome.claim), &effect(outcome));
     }
     for claim in computed.iter().filter(|claim| claim.holds()) {
-        row("**holds**", &format!("[{0}](#{0}): {1}", claim.id, claim.paper), &interval(&claim.group, claim.expect));
+        row("**holds**", &format!("{}: {}", link(&claim.id), claim.paper), &interval(&claim.group, claim.expect));
     }
     for outcome in each(|verdict| matches!(verdict, Verdict::InPart(_))) {
         row("holds where it was run", &what(outcome.claim), &effect(outcome));
@@ -28,11 +29,14 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
         row("**does not hold**", &what(outcome.claim), &effect(outcome));
     }
     for claim in computed.iter().filter(|claim| !claim.holds()) {
-        let link = format!("[{0}](#{0}): {1}", claim.id, claim.paper);
-        row("**does not hold**", &link, &interval(&claim.group, claim.expect));
+        row(
+            "**does not hold**",
+            &format!("{}: {}", link(&claim.id), claim.paper),
+            &interval(&claim.group, claim.expect),
+        );
     }
     let mut open = |title: &str, why: &str, kind: fn(&Verdict) -> bool| {
-        let names: Vec<String> = each(kind).map(|outcome| format!("[{0}](#{0})", outcome.claim.id)).collect();
+        let names: Vec<String> = each(kind).map(|outcome| link(&outcome.claim.id)).collect();
         if !names.is_empty() {
             row(title, &format!("{} {why}: {}", names.len(), names.join(", ")), "");
         }

@@ -40,6 +40,8 @@ pub struct Experiment {
     pub scale: Option<String>,
     /// What was decided before the results, if the file says so.
     pub plan: Option<PlanText>,
+    /// Whether the file has a `[sweep]` table.
+    pub is_sweep: bool,
     file: String,
     base: Node,
     axes: Vec<Axis>,
@@ -103,6 +105,7 @@ impl Experiment {
         let sweep = root.remove("sweep").map(|entry| entry.node);
         let plan = root.remove("plan").map(|entry| read_value(&entry.node, "plan")).transpose()?;
         let empty = tree::Table::default();
+        let is_sweep = sweep.is_some();
         let sweep = sweep.as_ref().map_or(Ok(&empty), |node| node.as_table("sweep"))?;
         if let Some(entry) = sweep.0.iter().find(|entry| !["scale", "grid", "scales"].contains(&entry.key.as_str())) {
             return Err(crate::settings::de::unknown_key(
@@ -128,6 +131,12 @@ impl Experiment {
                 let problem = format!("the name of a scale {problem}");
                 return Err(ConfigError::new(Some(scale.origin.clone()), problem));
             }
+        }
+        if scale.is_none() && !scales.0.is_empty() {
+            let names: Vec<&str> = scales.0.iter().map(|entry| entry.key.as_str()).collect();
+            let problem =
+                format!("{file} has scales, and none is chosen: write `scale` in [sweep], or --set scale={}", names[0]);
+            return Err(ConfigError::new(Some(scales.0[0].origin.clone()), problem));
         }
         if let Some((name, origin)) = &scale {
             let names: Vec<&str> = scales.0.iter().map(|entry| entry.key.as_str()).collect();
@@ -178,7 +187,15 @@ impl Experiment {
         if let Some(problem) = problem_of_name(&named) {
             return Err(ConfigError::new(base.origin_of("name"), format!("`name` {problem}")));
         }
-        Ok(Experiment { name: named, scale: scale.map(|(name, _)| name), plan, file: file.to_owned(), base, axes })
+        Ok(Experiment {
+            name: named,
+            scale: scale.map(|(name, _)| name),
+            plan,
+            is_sweep,
+            file: file.to_owned(),
+            base,
+            axes,
+        })
     }
 
     /// Name of the experiment's directory: its own and that of its scale.
