@@ -20,7 +20,7 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
         row("**holds**", &what(outcome.claim), &effect(outcome));
     }
     for claim in computed.iter().filter(|claim| claim.holds()) {
-        row("**holds**", &format!("{}: {}", link(&claim.id), claim.paper), &interval(&claim.group, claim.expect));
+        row("**holds**", &format!("{}: {}", link(claim.id), claim.paper), &interval(&claim.group, claim.expect));
     }
     for outcome in each(|verdict| matches!(verdict, Verdict::InPart(_))) {
         row("holds where it was run", &what(outcome.claim), &effect(outcome));
@@ -31,7 +31,7 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
     for claim in computed.iter().filter(|claim| !claim.holds()) {
         row(
             "**does not hold**",
-            &format!("{}: {}", link(&claim.id), claim.paper),
+            &format!("{}: {}", link(claim.id), claim.paper),
             &interval(&claim.group, claim.expect),
         );
     }
