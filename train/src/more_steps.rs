@@ -1,7 +1,7 @@
 //! More steps for a run that is continued: where what is done so far is what a longer run would have done.
 
 use anyhow::{Result, bail};
-use hankel_trainer::config::{Config, Schedule, TrainConfig};
+use hankel_trainer::config::{AdapterConfig, Config, Schedule, TrainConfig};
 use hankel_trainer::run::{RunDirectory, checkpoint};
 
 /// Whether a `--set` changes the number of steps of `[train]` or of an adapter.
@@ -21,7 +21,8 @@ pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<
     let Some(((adapter, was), (_, is))) = changed else { return Ok(()) };
     let name = &adapter.name;
     // Rows without an adapter, which stand beside others, leave nothing to go on from.
-    let saved = before.adapter.iter().find(|adapter| directory.adapter(&adapter.name).is_dir());
+    let is_saved = |adapter: &&AdapterConfig| directory.adapter(&adapter.name).join("adapter_config.json").is_file();
+    let saved = before.adapter.iter().find(is_saved);
     let anew = saved.map_or_else(
         || "for more, begin a new run".to_owned(),
         |saved| {

@@ -90,6 +90,10 @@ impl Args {
             if !experiment.is_sweep {
                 bail!("{} has no [sweep] table: `train fit {0}` runs it", path.display());
             }
+            if let (None, [first, ..]) = (&experiment.scale, &experiment.scales[..]) {
+                let file = path.display();
+                bail!("{file} has scales, and none is chosen: write `scale` in [sweep], or --set scale={first}");
+            }
             let directory = experiment.directory_name();
             if cells.iter().any(|cell| cell.experiment == directory) {
                 bail!("two experiments are called {directory}: give {} another `name`", path.display());

@@ -59,6 +59,14 @@ fn a_plant_in_continuous_time_keeps_its_integrators() {
     write_chain(&dir.join("plant.npz"), None);
     write_chain(&dir.join("timed.npz"), Some(0.0));
     write_chain(&dir.join("sampled.npz"), Some(0.01));
+    // The bilinear map does not keep H2 norms, so none is printed; a time that is assumed is named.
+    let table = succeed(dir, &["inspect", "timed.npz", "--norms"]);
+    assert!(table.contains("not H2 norms") && !table.contains("without dt"), "{table}");
+    let facts = succeed(dir, &["inspect", "timed.npz", "--norms", "--json"]);
+    assert!(serde_json::from_str::<serde_json::Value>(&facts).unwrap()[0]["norms"]["h2"].is_null(), "{facts}");
+    let assumed = "without dt it is read as a system in discrete time";
+    assert!(succeed(dir, &["inspect", "plant.npz"]).contains(assumed));
+    fail(dir, &["reduce", "plant.npz", "-o", "x.npz", "--order", "1"], 2, &[assumed, "--continuous"]);
     for (name, option) in [("plant", "--continuous"), ("timed", "--json")] {
         let (full, out) = (format!("{name}.npz"), format!("{name}-small.npz"));
         succeed(dir, &["reduce", &full, "-o", &out, "--order", "4", option]);

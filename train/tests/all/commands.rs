@@ -453,3 +453,15 @@ fn shells_complete_commands_and_options() {
     }
     assert_eq!(place.run(&["completions", "tcsh"]).code, Some(2));
 }
+
+#[test]
+fn sweeps_need_a_table_and_a_scale() {
+    let place = Place::new();
+    place.write("plain.toml", TINY);
+    place.run(&["sweep", "plain.toml"]).refused(&["plain.toml has no [sweep] table: `train fit plain.toml` runs it"]);
+    place
+        .write("scales.toml", format!("{TINY}\n[sweep.grid]\nseed = [0]\n[sweep.scales.short]\n\"train.steps\" = 2\n"));
+    place.run(&["sweep", "scales.toml"]).refused(&["scales.toml has scales", "none is chosen", "--set scale=short"]);
+    let done = place.run(&["sweep", "scales.toml", "--set", "scale=short"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+}

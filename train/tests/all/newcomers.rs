@@ -123,6 +123,13 @@ fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
         "run has finished `hrm` with the steps it was begun with",
         "begin a new run with `path = \"run/adapters/hrm\"`",
     ]);
+    // A row without an adapter has learnt nothing that could be gone on from.
+    place.fit(&short.replacen("[[adapter]]", "[[adapter]]\nkind = \"none\"\n[[adapter]]", 1), "both", &[]);
+    place.run(&["fit", "--out", "both", "--resume", "--set", "train.steps=90"]).refused(&[
+        "both has finished `none`",
+        "`path = \"both/adapters/hrm\"`",
+        "what `hrm` has learnt",
+    ]);
 
     place.write("config.toml", short.replace("schedule = \"constant\"\n", ""));
     let arguments = ["fit", "config.toml", "--out", "cosine"];

@@ -149,6 +149,20 @@ fn a_run_answers_and_is_evaluated_on_another_file() {
     for (line, answer) in of_lora.zip(&answers) {
         assert_eq!(line["prediction"].as_str().unwrap().trim(), answer["prediction"], "{line}");
     }
+    // Answers end where those of the evaluation do, unless another end is asked for.
+    let first = |name: &str| lines(&place, name)[0]["prediction"].as_str().unwrap().to_owned();
+    let whole = first("out.jsonl");
+    let last = whole.chars().last().expect("an answer").to_string();
+    let config = fs::read_to_string(place.path("run/config.toml")).unwrap();
+    assert!(config.contains("stop = []"), "{config}");
+    place.write("run/config.toml", config.replace("stop = []", &format!("stop = [{last:?}]")));
+    for (out, more) in [("stopped.jsonl", &[][..]), ("asked.jsonl", &["--stop", "\u{1}"])] {
+        let done = place.run(&[&["predict", "run", "other.jsonl", "-o", out, "--adapter", "lora"], more].concat());
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+    }
+    assert_eq!(first("stopped.jsonl"), whole.split(&last).next().unwrap());
+    assert_eq!(first("asked.jsonl"), whole);
+    place.write("run/config.toml", config);
     place.run(&["eval", "run", "--adapter", "lroa"]).refused(&["`lroa` is not an adapter of run (it has lora)"]);
     place.run(&["eval", "run", "--data", "other.jsonl", "--expect", "loss<=lora"]).refused(&["name a number"]);
     place.run(&["eval", "run", "--data", "nowhere.jsonl"]).refused(&["nowhere.jsonl"]);

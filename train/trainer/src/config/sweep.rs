@@ -40,6 +40,8 @@ pub struct Experiment {
     pub scale: Option<String>,
     /// What was decided before the results, if the file says so.
     pub plan: Option<PlanText>,
+    /// The scales that the file has.
+    pub scales: Vec<String>,
     /// Whether the file has a `[sweep]` table.
     pub is_sweep: bool,
     file: String,
@@ -132,12 +134,7 @@ impl Experiment {
                 return Err(ConfigError::new(Some(scale.origin.clone()), problem));
             }
         }
-        if scale.is_none() && !scales.0.is_empty() {
-            let names: Vec<&str> = scales.0.iter().map(|entry| entry.key.as_str()).collect();
-            let problem =
-                format!("{file} has scales, and none is chosen: write `scale` in [sweep], or --set scale={}", names[0]);
-            return Err(ConfigError::new(Some(scales.0[0].origin.clone()), problem));
-        }
+        let names = scales.0.iter().map(|entry| entry.key.clone()).collect();
         if let Some((name, origin)) = &scale {
             let names: Vec<&str> = scales.0.iter().map(|entry| entry.key.as_str()).collect();
             let settings = scales.get(name).ok_or_else(|| {
@@ -191,6 +188,7 @@ impl Experiment {
             name: named,
             scale: scale.map(|(name, _)| name),
             plan,
+            scales: names,
             is_sweep,
             file: file.to_owned(),
             base,
