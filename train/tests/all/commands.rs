@@ -382,7 +382,7 @@ fn a_path_that_is_not_text() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     let place = Place::new();
-    place.write("grid.toml", TINY);
+    place.write("grid.toml", format!("{TINY}\n[sweep]\n"));
     let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/stories260k/config.json");
     let model = model.display().to_string();
     for (arguments, option) in

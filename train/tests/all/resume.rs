@@ -368,12 +368,15 @@ fn a_missing_model_stops_no_other_cell() {
         own[0].contains("failed") && own[0].contains("`backbone.path` cannot be used") && own[1].contains("open"),
         "{own:?}"
     );
-    let finished = place.run(&["sweep", file]);
+    let finished = place.run(&["sweep", file, "--set", "scale=full"]);
     assert_eq!(finished.code, Some(1), "{}", finished.stderr);
     assert!(finished.stdout.contains("1 of 2 cells done, 1 failed"), "{}", finished.stdout);
-    assert!(!place.path("runs/tiny/path-nowhere").exists() && place.path("runs/tiny/path-base/result.json").exists());
+    assert!(
+        !place.path("runs/tiny-full/path-nowhere").exists()
+            && place.path("runs/tiny-full/path-base/result.json").exists()
+    );
     // What no other file would mend is refused before anything is run.
-    place.run(&["sweep", file, "--set", "train.lrr=1"]).refused(&["unknown key `train.lrr`"]);
+    place.run(&["sweep", file, "--set", "scale=full", "--set", "train.lrr=1"]).refused(&["unknown key `train.lrr`"]);
 }
 
 #[cfg(unix)]
