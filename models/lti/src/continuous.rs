@@ -41,6 +41,35 @@ pub struct Continuous {
     pub d: Mat<f64>,
 }
 
+/// A system in continuous time by the numbers that are stored, which proofs are about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Original {
+    /// The map to discrete time.
+    pub map: Bilinear,
+    /// State matrix, [d, d].
+    pub a: Mat<f64>,
+    /// Input matrix, [d, m].
+    pub b: Mat<f64>,
+    /// Output matrix, [p, d].
+    pub c: Mat<f64>,
+    /// Direct term, [p, m], if there is one.
+    pub d: Option<Mat<f64>>,
+}
+
+impl Original {
+    /// The system of some states, which are not coupled with the others.
+    pub(crate) fn of_states(&self, states: &[usize]) -> Self {
+        let n = states.len();
+        Self {
+            map: self.map,
+            a: Mat::from_fn(n, n, |i, j| self.a[(states[i], states[j])]),
+            b: Mat::from_fn(n, self.b.ncols(), |i, j| self.b[(states[i], j)]),
+            c: Mat::from_fn(self.c.nrows(), n, |i, j| self.c[(i, states[j])]),
+            d: self.d.clone(),
+        }
+    }
+}
+
 impl Continuous {
     /// `L A R, L B, C R`.
     pub(crate) fn projected(&self, left: &Mat<f64>, right: &Mat<f64>) -> (Mat<f64>, Mat<f64>, Mat<f64>) {

@@ -1,5 +1,6 @@
 //! Discrete-time linear systems and the three forms of their state matrix.
 
+use super::continuous::Original;
 use super::eigen::Eigen;
 use super::linalg::{above, beside, block_diagonal, eigenvalues, product, times_power_of_two};
 use super::poles::{Pole, sin_cos};
@@ -228,6 +229,8 @@ pub struct LinearSystem {
     d: Option<Mat<f64>>,
     /// A as it was written out, where it was.
     written: Option<Mat<f64>>,
+    /// The matrices in continuous time that it is the image of, where it is one.
+    image_of: Option<Arc<Original>>,
     /// Eigenvalues of the diagonal blocks of a dense A; none for the other forms, which tell them.
     blocks: Vec<Arc<Eigen>>,
 }
@@ -252,8 +255,8 @@ impl Laid {
 
 impl PartialEq for LinearSystem {
     fn eq(&self, other: &Self) -> bool {
-        (self.a(), self.b(), self.c(), self.d(), self.written())
-            == (other.a(), other.b(), other.c(), other.d(), other.written())
+        (self.a(), self.b(), self.c(), self.d(), self.written(), self.image_of())
+            == (other.a(), other.b(), other.c(), other.d(), other.written(), other.image_of())
     }
 }
 
@@ -308,7 +311,7 @@ impl LinearSystem {
             StateMatrix::Dense(a) => vec![Arc::new(Eigen::dense(a.as_ref())?)],
             _ => Vec::new(),
         };
-        Ok(Self { a, b, c, d, written: None, blocks })
+        Ok(Self { a, b, c, d, written: None, image_of: None, blocks })
     }
 
     /// The same system, whose modal A was read from this matrix: moduli and angles of its pairs have the rounding of that change. Proofs
@@ -324,6 +327,21 @@ impl LinearSystem {
     /// The matrix that a modal A was read from, if it was.
     pub fn written(&self) -> Option<MatRef<'_, f64>> {
         self.written.as_ref().map(Mat::as_ref)
+    }
+
+    /// The same system, which is the image of these matrices in continuous time, state by state, up to the rounding of the map. Proofs
+    /// are about them.
+    ///
+    /// # Errors
+    /// Another number of states.
+    pub fn with_image_of(self, matrices: Original) -> Result<Self> {
+        check_shape("A in continuous time", matrices.a.as_ref(), (self.states(), self.states()))?;
+        Ok(Self { image_of: Some(Arc::new(matrices)), ..self })
+    }
+
+    /// The matrices in continuous time that it is known to be the image of.
+    pub fn image_of(&self) -> Option<&Original> {
+        self.image_of.as_deref()
     }
 
     /// Whether matrices are those of a system.
@@ -407,7 +425,12 @@ impl LinearSystem {
     /// `factor * C` and `factor * D` in place of C and D.
     pub fn scaled(&self, factor: f64) -> Self {
         let scale = faer::Scale(factor);
-        Self { c: Laid::Columns(self.c() * scale), d: self.d.as_ref().map(|d| d * scale), ..self.clone() }
+        Self {
+            c: Laid::Columns(self.c() * scale),
+            d: self.d.as_ref().map(|d| d * scale),
+            image_of: None,
+            ..self.clone()
+        }
     }
 
     /// The system without its direct term.
@@ -435,7 +458,7 @@ impl LinearSystem {
             _ => Vec::new(),
         };
         let (b, c) = (above(self.b(), other.b()), beside(self.c(), minus(other.c()).as_ref()));
-        Ok(Self { a, blocks, written: None, b: Laid::Columns(b), c: Laid::Columns(c), d })
+        Ok(Self { a, blocks, written: None, image_of: None, b: Laid::Columns(b), c: Laid::Columns(c), d })
     }
 
     /// The system `self` driven by the output of `first`: its transfer function is the product of both, its states are those of
@@ -487,6 +510,7 @@ impl LinearSystem {
             c: Laid::Columns(times_power_of_two(self.c(), exponent - half)),
             d: self.d().map(|d| times_power_of_two(d, exponent)),
             written: self.written.clone(),
+            image_of: None,
             blocks: self.blocks.clone(),
         }
     }

@@ -7,7 +7,7 @@ use super::layer::{LayerReduction, Purpose, reduce_and_store};
 use super::options::{Gramians, Result};
 use faer::{Mat, MatRef};
 use hankel_files::system_file::{StoredSystem, Time};
-use hankel_lti::continuous::{Bilinear, Continuous, Matrices};
+use hankel_lti::continuous::{Bilinear, Continuous, Matrices, Original};
 use hankel_lti::norms::{FrequencyResponse, hinf_sweep};
 use hankel_lti::split::{Kept, Split, split, split_leading};
 use hankel_lti::weighted::Band;
@@ -96,8 +96,17 @@ impl Plant {
             },
         };
         // What is still the system of the file is so to the last digit.
-        let system = match &stored.written {
-            Some(written) if map.is_none() && kept.a.states() == 0 => stable.with_written(written.clone())?,
+        let entries = match (&stored.written, &stored.a) {
+            (Some(written), _) => Some(written.clone()),
+            (None, StateMatrix::Modal(_)) => None,
+            (None, a) => Some(a.to_dense()),
+        };
+        let system = match (map, entries) {
+            (None, Some(a)) if kept.a.states() == 0 => stable.with_written(a)?,
+            (Some(map), Some(a)) if kept.a.states() == 0 => {
+                let StoredSystem { b, c, d, .. } = stored.clone();
+                stable.with_image_of(Original { map, a, b, c, d })?
+            }
             _ => stable,
         };
         Ok(Self { system, kept, time: *time, map })
@@ -119,10 +128,10 @@ impl Plant {
     /// Those of [`LayerAnalysis::new`].
     pub fn analyse(&self, label: &str) -> Result<LayerAnalysis> {
         let mut layer = LayerAnalysis::new(label, self.system.clone(), 1.0)?;
-        if self.map.is_some() {
-            layer.image = Some("the bilinear map to discrete time is made in floating point");
-        } else if self.kept.a.states() > 0 {
+        if self.kept.a.states() > 0 {
             layer.image = Some("the part that is kept is split off in floating point");
+        } else if self.map.is_some() && self.system.image_of().is_none() {
+            layer.image = Some("A was given by moduli and angles of its poles");
         }
         if let Some(map) = self.map {
             let (a, b, c, d) = matrices(&self.system);

@@ -156,6 +156,11 @@ def largest_gain(one, two):
         for p in list(values)[:8]:
             width = max(1e-10, 1 - abs(p))
             points |= {mpmath.mpf(float(abs(np.angle(p)) + width * k)) for k in (-2, -0.5, 0, 0.5, 2, 20)}
+    return searched(gain, points)
+
+
+def searched(gain, points):
+    """The largest gain near the best of these points, rounded down."""
     found = sorted((gain(w) for w in points), reverse=True)
     best = found[0]
     for _, w in found[:2]:
@@ -177,27 +182,32 @@ def largest_gain(one, two):
     return value if mpmath.mpf(value) <= best[0] else math.nextafter(value, 0)
 
 
-cases = []
-for number in range(88):
-    kind, d = KINDS[number % len(KINDS)], int(draw.integers(2, 8))
-    a = state_matrix(kind, d)
-    d = len(dense(a))
-    m, p = int(draw.integers(1, 4)), int(draw.integers(1, 4))
-    b, c = draw.standard_normal((d, m)), draw.standard_normal((p, d))
-    scale = ("", "", "tiny", "huge B", "both huge", "", "rows apart")[number % 7]
-    if scale == "tiny":
-        b, c = b * 1e-40, c * 1e-40
-    elif scale == "huge B":
-        b, c = b * 1e150, c * 1e-150
-    elif scale == "both huge":
-        b, c = b * 1e75, c * 1e75
-    elif scale == "rows apart":
-        b = b * 10 ** draw.uniform(-12, 0, (d, 1))
-    direct = draw.standard_normal((p, m)) * abs(c).max() * abs(b).max() if number % 5 == 0 else np.zeros((p, m))
-    way, a2, b2, c2 = reduction(number // len(KINDS), a, b, c, d)
-    full, small = (a, b, c, direct), (a2, b2, c2, direct)
-    name = f"{kind}, {scale or 'as drawn'}, {way}, {d} to {len(b2)} states"
-    gain = largest_gain(full, small)
-    entry = lambda s: {"a": s[0], "b": s[1].tolist(), "c": s[2].tolist(), "d": s[3].tolist()}
-    cases.append({"name": name, "inputs": m, "full": entry(full), "reduced": entry(small), "gain": gain})
-print(json.dumps(cases))
+def main():
+    cases = []
+    for number in range(88):
+        kind, d = KINDS[number % len(KINDS)], int(draw.integers(2, 8))
+        a = state_matrix(kind, d)
+        d = len(dense(a))
+        m, p = int(draw.integers(1, 4)), int(draw.integers(1, 4))
+        b, c = draw.standard_normal((d, m)), draw.standard_normal((p, d))
+        scale = ("", "", "tiny", "huge B", "both huge", "", "rows apart")[number % 7]
+        if scale == "tiny":
+            b, c = b * 1e-40, c * 1e-40
+        elif scale == "huge B":
+            b, c = b * 1e150, c * 1e-150
+        elif scale == "both huge":
+            b, c = b * 1e75, c * 1e75
+        elif scale == "rows apart":
+            b = b * 10 ** draw.uniform(-12, 0, (d, 1))
+        direct = draw.standard_normal((p, m)) * abs(c).max() * abs(b).max() if number % 5 == 0 else np.zeros((p, m))
+        way, a2, b2, c2 = reduction(number // len(KINDS), a, b, c, d)
+        full, small = (a, b, c, direct), (a2, b2, c2, direct)
+        name = f"{kind}, {scale or 'as drawn'}, {way}, {d} to {len(b2)} states"
+        gain = largest_gain(full, small)
+        entry = lambda s: {"a": s[0], "b": s[1].tolist(), "c": s[2].tolist(), "d": s[3].tolist()}
+        cases.append({"name": name, "inputs": m, "full": entry(full), "reduced": entry(small), "gain": gain})
+    print(json.dumps(cases))
+
+
+if __name__ == "__main__":
+    main()

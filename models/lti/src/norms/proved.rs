@@ -4,16 +4,17 @@ use super::bounded_real::BoundedReal;
 use super::difference::hinf_error;
 use super::hinf::{HinfNorm, hinf_sweep};
 use super::response::FrequencyResponse;
-use crate::proof::{Missing, Prover, Sums};
+use crate::proof::{Digits, Missing, Prover};
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
 use faer::{Mat, MatRef};
+use std::ops::Range;
 
 /// What stands behind an upper end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// Both systems have the same transfer function, number by number: the error is 0.
     Identity,
-    /// The bounded-real inequality, with every rounding.
+    /// The bounded-real inequality, with every rounding, that of the bilinear map from continuous time included.
     BoundedReal,
     /// A test in floating point, and what is missing for a proof.
     None(Missing),
@@ -66,13 +67,24 @@ pub fn without_shared(full: &LinearSystem, reduced: &LinearSystem) -> Result<(Li
         let b = Mat::from_fn(kept.len(), system.inputs(), |i, j| system.b()[(kept[i], j)]);
         let c = Mat::from_fn(system.outputs(), kept.len(), |i, j| system.c()[(i, kept[j])]);
         let picked = LinearSystem::new(StateMatrix::Modal(modes), b, c, direct.take())?;
+        let picked = match system.image_of() {
+            Some(original) => picked.with_image_of(original.of_states(kept))?,
+            None => picked,
+        };
         match system.written() {
             Some(a) => picked.with_written(Mat::from_fn(kept.len(), kept.len(), |i, j| a[(kept[i], kept[j])])),
             None => Ok(picked),
         }
     };
+    // Numbers in continuous time may differ where those of the images do not.
+    let original = |system: &LinearSystem, states: Range<usize>| {
+        let original = system.image_of()?.of_states(&states.collect::<Vec<usize>>());
+        Some((original.a, original.b, original.c))
+    };
     let (Some(modes), Some(others)) = (full.a().modes(), reduced.a().modes()) else {
-        if (full.a(), full.b(), full.c()) == (reduced.a(), reduced.b(), reduced.c()) && full.a().modes().is_none() {
+        let same = (full.a(), full.b(), full.c()) == (reduced.a(), reduced.b(), reduced.c())
+            && original(full, 0..full.states()) == original(reduced, 0..reduced.states());
+        if same && full.a().modes().is_none() {
             let [one, two] = &mut direct;
             return Ok((picked(full, &[], Vec::new(), one)?, picked(reduced, &[], Vec::new(), two)?));
         }
@@ -100,6 +112,7 @@ pub fn without_shared(full: &LinearSystem, reduced: &LinearSystem) -> Result<(Li
             && block(full.written(), one) == block(reduced.written(), two)
             && full.b().subrows(one, states) == reduced.b().subrows(two, states)
             && full.c().subcols(one, states) == reduced.c().subcols(two, states)
+            && original(full, one..one + states) == original(reduced, two..two + states)
     };
     let mut shared = vec![false; modes.len()];
     let mut left = Vec::new();
@@ -138,7 +151,8 @@ pub fn proved_error(
     claimed: Option<f64>,
 ) -> Result<ErrorNorm> {
     let difference = full.difference(reduced)?;
-    let prover = match Prover::new((full, reduced), &difference, Sums::Quick) {
+    let prover = |digits| Prover::new((full, reduced), &difference, digits);
+    let few = match prover(Digits::Few) {
         Ok(None) => {
             let norm = HinfNorm { value: 0.0, frequency: 0.0 };
             return Ok(ErrorNorm { norm, upper: 0.0, proof: Proof::Identity });
@@ -152,25 +166,34 @@ pub fn proved_error(
         claimed.unwrap_or(error * (1.0 + MARGIN))
     };
     let proved = |norm: HinfNorm, upper: f64| ErrorNorm { norm, upper, proof: Proof::BoundedReal };
-    if let Ok(prover) = &prover {
+    let many_gains = difference.inputs().max(difference.outputs()) > difference.states();
+    let mut many = None;
+    if let Ok(few) = &few {
         let response = FrequencyResponse::new(&difference)?;
         let norm = hinf_sweep(&response)?;
         let upper = nearest(norm.value);
-        if prover.proves(upper, norm.value) {
+        if few.proves(upper, norm.value) {
             return Ok(proved(norm, upper));
+        }
+        if !many_gains {
+            many = prover(Digits::Many).ok().flatten();
+            if many.as_ref().is_some_and(|many| many.proves(upper, norm.value)) {
+                return Ok(proved(norm, upper));
+            }
         }
     }
     // The sweep may have missed a peak.
     let (norm, BoundedReal { upper: tested, .. }) = hinf_error(full, reduced, spectrum)?;
     let unproved = |missing| Ok(ErrorNorm { norm, upper: tested, proof: Proof::None(missing) });
-    let prover = match prover {
+    let few = match few {
         Err(missing) => return unproved(missing),
-        Ok(prover) => prover,
+        Ok(few) => few,
     };
-    let many = difference.inputs().max(difference.outputs()) > difference.states();
-    let precise = if many { Prover::new((full, reduced), &difference, Sums::Precise).ok().flatten() } else { None };
+    if many_gains {
+        many = prover(Digits::Many).ok().flatten();
+    }
     for upper in [nearest(norm.value), norm.value * (1.0 + MARGIN) + 0.1 * WIDE_MARGIN.1 * size, widest(norm.value)] {
-        for prover in [Some(&prover), precise.as_ref()].into_iter().flatten() {
+        for prover in [Some(&few), many.as_ref()].into_iter().flatten() {
             if prover.proves(upper, norm.value) {
                 return Ok(proved(norm, upper));
             }

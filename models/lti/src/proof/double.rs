@@ -165,6 +165,11 @@ impl Matrix {
         Self { rows, columns, hi: vec![0.0; rows * columns], lo: vec![0.0; rows * columns] }
     }
 
+    /// Ones on the diagonal.
+    pub fn identity(n: usize) -> Self {
+        Self::from_fn(n, n, |i, j| Double::of(f64::from(u8::from(i == j))))
+    }
+
     /// Entries by row and column.
     pub fn from_fn(rows: usize, columns: usize, f: impl Fn(usize, usize) -> Double) -> Self {
         let mut out = Self::zeros(rows, columns);
@@ -413,7 +418,7 @@ mod tests {
         let lower =
             Matrix::from_fn(n, n, |i, j| if j <= i { value(i * n + j) + Double::of(2.0) } else { Double::default() });
         let full = Matrix::from_fn(n, n, |i, j| value(5 * i + 11 * j) + Double::of(if i == j { 3.0 } else { 0.0 }));
-        let identity = Matrix::from_fn(n, n, |i, j| Double::of(f64::from(u8::from(i == j))));
+        let identity = Matrix::identity(n);
         let near = |a: &Matrix, b: &Matrix| a.combined(b, |a, b| a - b).moduli().norm_max();
         assert!(near(&lower.times(&lower.inverse_of_lower()), &identity) < 1e-24);
         assert!(near(&full.times(&full.solve(&identity)), &identity) < 1e-28);

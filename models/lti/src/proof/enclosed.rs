@@ -36,6 +36,20 @@ impl Enclosed {
         Self { middle, radius }
     }
 
+    /// A matrix of entries of others; none is a zero.
+    pub fn blocks<'a>(
+        rows: usize,
+        columns: usize,
+        pick: impl Fn(usize, usize) -> Option<(&'a Self, usize, usize)>,
+    ) -> Self {
+        Self {
+            middle: Matrix::from_fn(rows, columns, |i, j| {
+                pick(i, j).map_or(Double::default(), |(part, i, j)| part.middle.at(i, j))
+            }),
+            radius: Mat::from_fn(rows, columns, |i, j| pick(i, j).map_or(0.0, |(part, i, j)| part.radius[(i, j)])),
+        }
+    }
+
     /// Upper bounds of the moduli.
     fn moduli(&self) -> Mat<f64> {
         sum_above(&self.middle.moduli(), &self.radius)
@@ -85,23 +99,31 @@ impl Enclosed {
 }
 
 /// Encloses the inverse of a lower triangular matrix; `None` where it is too close to singular.
-///
-/// With `S` the computed inverse and `E = I - S T`, `T^-1 = (I - E)^-1 S = S + (E + E^2 + ...) S`, and in row i the sum is at most
-/// `r_i / (1 - max r)` for the sums r of the rows of `|E|`.
 pub fn inverse_of_lower(t: &Matrix) -> Option<Enclosed> {
+    around_inverse(t, t.inverse_of_lower())
+}
+
+/// Encloses the inverse of a matrix; `None` where it is too close to singular.
+pub fn inverse(t: &Matrix) -> Option<Enclosed> {
+    around_inverse(t, t.solve(&Matrix::identity(t.rows())))
+}
+
+/// With `S` the computed inverse and `E = I - S T`, `T^-1 = (I - E)^-1 S = S + E S + (E + E^2 + ...) E S`, and an entry of the last sum
+/// is at most `r_i / (1 - max r)` times the largest of its column of `|E| |S|`, for the sums r of the rows of `|E|`.
+fn around_inverse(t: &Matrix, computed: Matrix) -> Option<Enclosed> {
     let n = t.rows();
-    let inverse = Enclosed::exactly(t.inverse_of_lower());
-    let identity = Matrix::from_fn(n, n, |i, j| Double::of(f64::from(u8::from(i == j))));
-    let defect = Enclosed::exactly(identity).minus(&inverse.times(&Enclosed::exactly(t.clone()))).moduli();
+    let inverse = Enclosed::exactly(computed);
+    let product = inverse.times(&Enclosed::exactly(t.clone()));
+    let defect = Enclosed::exactly(Matrix::identity(n)).minus(&product).moduli();
     let rows: Vec<f64> = (0..n).map(|i| UP * defect.row(i).iter().sum::<f64>()).collect();
     let largest = rows.iter().copied().fold(0.0, f64::max);
     if rows.iter().any(|row| !row.is_finite()) || largest > 0.1 {
         return None;
     }
-    let moduli = inverse.middle.moduli();
-    let columns: Vec<f64> = (0..n).map(|j| moduli.col(j).iter().copied().fold(0.0, f64::max)).collect();
-    let radius = Mat::from_fn(n, n, |i, j| UP * rows[i] / (1.0 - largest) * columns[j]);
-    Some(Enclosed { middle: inverse.middle, radius })
+    let first = product_above(defect.as_ref(), inverse.middle.moduli().as_ref());
+    let columns: Vec<f64> = (0..n).map(|j| first.col(j).iter().copied().fold(0.0, f64::max)).collect();
+    let rest = Mat::from_fn(n, n, |i, j| UP * rows[i] / (1.0 - largest) * columns[j]);
+    Some(Enclosed { middle: inverse.middle, radius: sum_above(&first, &rest) })
 }
 
 /// Whether all symmetric matrices enclosed are positive definite.
@@ -165,7 +187,14 @@ mod tests {
             }
         }
         let singular = Matrix::from_fn(2, 2, |i, j| Double::of(f64::from(u8::from(i == 1 && j == 0))));
-        assert!(inverse_of_lower(&singular).is_none());
+        assert!(inverse_of_lower(&singular).is_none() && super::inverse(&singular).is_none());
+        // [3 1; 5 2] and [2 -1; -5 3].
+        let full = Matrix::from_fn(2, 2, |i, j| Double::of([[3.0, 1.0], [5.0, 2.0]][i][j]));
+        let inverse = super::inverse(&full).unwrap();
+        for (i, j, entry) in [(0, 0, 2.0), (0, 1, -1.0), (1, 0, -5.0), (1, 1, 3.0)] {
+            let off = (inverse.middle.at(i, j) - Double::of(entry)).hi.abs();
+            assert!(off <= inverse.radius[(i, j)] && inverse.radius[(i, j)] < 1e-27, "{off}");
+        }
     }
 
     #[test]

@@ -22,18 +22,27 @@
 //!
 //! Where there are more of them than states only `B B^T` and `C^T C` are used, with a multiple of their diagonals added that is above the
 //! rounding of the sums. A direct term is one step of delay more, which does not change the norm: `y' = C x + D u`.
+//!
+//! # Continuous time
+//!
+//! The bilinear map to discrete time keeps the norm. It is made of the matrices as they are stored, enclosed as everything else
+//! ([`parts`]).
 
 mod double;
 mod enclosed;
+mod joint;
+mod parts;
 mod riccati;
 
+use crate::LinearSystem;
 use crate::gramians::unclamped_controllability;
-use crate::linalg::{above, beside, compress_columns, exponent, gain_exponents, ldexp, product, times_power_of_two};
+use crate::linalg::{compress_columns, exponent, gain_exponents, ldexp, product, times_power_of_two};
 use crate::poles::Pole;
-use crate::{LinearSystem, Mode, StateMatrix};
 use double::{Double, Matrix, SMALL, UNIT};
 use enclosed::{Enclosed, inverse_of_lower, is_positive_definite};
 use faer::{Mat, MatRef, c64};
+use joint::Joint;
+use parts::Parts;
 use riccati::Riccati;
 
 /// More states take too long, delays of a direct term among them.
@@ -48,13 +57,14 @@ const CHUNK: usize = 64;
 /// Entries beyond this power of two might overflow.
 const LARGEST: f64 = 1e100;
 
-/// How accurately products of many inputs and outputs are added.
+/// How many digits a proof has for states that are hardly controllable, and for sums over many inputs or outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sums {
-    /// In double precision: enough where the norm is not below a thousandth of what it is the difference of.
-    Quick,
-    /// In twice the precision.
-    Precise,
+pub enum Digits {
+    /// Enough where the norm is not below a thousandth of what it is the difference of. Of few inputs and outputs such states are taken for
+    /// more controllable than they are, so that T is far from singular.
+    Few,
+    /// All.
+    Many,
 }
 
 /// A system in coordinates in which levels can be proved.
@@ -68,6 +78,7 @@ pub struct Prover {
     scale: i32,
     /// About the largest squared gain from the input to the states.
     response: f64,
+    digits: Digits,
 }
 
 /// Why nothing can be proved, in words that go after "none: ".
@@ -84,17 +95,19 @@ impl Prover {
     pub fn new(
         (full, reduced): (&LinearSystem, &LinearSystem),
         system: &LinearSystem,
-        sums: Sums,
+        digits: Digits,
     ) -> Result<Option<Self>, Missing> {
-        let (a, radius) = state_matrix([full, reduced]);
-        let kept = minimal(&a.moduli(), system.b(), system.c());
-        let direct = system.d().filter(|d| d.norm_max() > 0.0);
-        let delays = direct.map_or(0, |d| d.nrows().min(d.ncols()));
+        let joint = Joint::new(full, reduced)?;
+        let (a, radius, direct) = (&joint.a, &joint.radius, &joint.direct);
+        let (b, c) = joint.gains.as_ref().map_or((system.b(), system.c()), |(b, c)| (b.as_ref(), c.as_ref()));
+        let kept = minimal(&a.moduli(), b, c);
+        if kept.is_empty() && direct.is_empty() {
+            return Ok(None);
+        }
+        let with_delays = joint.rate.is_some() || !direct.is_empty();
+        let delays = if with_delays { system.inputs().min(system.outputs()) } else { 0 };
         if kept.len() + delays > MOST_STATES {
             return Err("too many states for it");
-        }
-        if kept.is_empty() && direct.is_none() {
-            return Ok(None);
         }
         // Powers of two: units of the states in which B is of size 1, then one for C and D.
         let (size, _) = gain_exponents(system.b(), system.c());
@@ -116,11 +129,12 @@ impl Prover {
             Ok::<Mat<f64>, Missing>(out)
         };
         let n = kept.len();
-        let b = gathered(n, system.inputs(), &|i, j| scaled(system.b()[(kept[i], j)], -size - units[kept[i]]))?;
+        let b = gathered(n, b.ncols(), &|i, j| scaled(b[(kept[i], j)], -size - units[kept[i]]))?;
         let largest = kept.iter().map(|&j| exponent(system.c().subcols(j, 1)) + units[j] + size).max();
-        let scale = largest.into_iter().chain(direct.map(exponent)).max().unwrap_or(0);
-        let c = gathered(system.outputs(), n, &|i, j| scaled(system.c()[(i, kept[j])], units[kept[j]] + size - scale))?;
-        let d = direct.map(|d| gathered(d.nrows(), d.ncols(), &|i, j| scaled(d[(i, j)], -scale))).transpose()?;
+        let scale = largest.into_iter().chain(system.d().filter(|_| with_delays).map(exponent)).max().unwrap_or(0);
+        let c = gathered(c.nrows(), n, &|i, j| scaled(c[(i, kept[j])], units[kept[j]] + size - scale))?;
+        let of_size = |d: &Mat<f64>| gathered(d.nrows(), d.ncols(), &|i, j| scaled(d[(i, j)], -scale));
+        let direct: Vec<Mat<f64>> = direct.iter().map(of_size).collect::<Result<_, _>>()?;
         let mut middle = Matrix::zeros(n, n);
         let mut around = Mat::zeros(n, n);
         for i in 0..n {
@@ -133,10 +147,11 @@ impl Prover {
         let a = Enclosed { middle, radius: around };
 
         // Noise at the input of every state keeps T away from singular.
-        let noise = match sums {
-            _ if b.ncols() <= n => 1e-24,
-            Sums::Quick => slack_of_chunks(n),
-            Sums::Precise => 1e-20,
+        let noise = match digits {
+            Digits::Few if b.ncols() <= n => 1e-16,
+            Digits::Few => slack_of_chunks(n),
+            Digits::Many if b.ncols() <= n => 1e-24,
+            Digits::Many => 1e-20,
         };
         let mut driven = Mat::zeros(system.states(), compressed.ncols() + n);
         driven.subcols_mut(0, compressed.ncols()).copy_from(&compressed);
@@ -145,12 +160,18 @@ impl Prover {
         }
         let factor = unclamped_controllability(system, driven.as_ref()).map_err(|_| "no Gramian could be computed")?;
         let factor = Mat::from_fn(n, factor.ncols(), |i, j| ldexp(factor[(kept[i], j)], -units[kept[i]]));
-        let whole = with_delays(Parts { a, b, c, factor }, d.as_ref().map(Mat::as_ref), noise);
-        Self::of(&whole, &poles(system, delays), scale, sums).map(Some)
+        let parts = Parts { a, b, from_b: None, c, from_c: None, factor };
+        let parts = match joint.rate {
+            Some(rate) => {
+                parts.mapped(&direct, rate, noise).ok_or("the bilinear map has a pole too close to its rate")?
+            }
+            None => parts.delayed(&direct, noise),
+        };
+        Self::of(&parts, &poles(system, delays), scale, digits).map(Some)
     }
 
-    fn of(parts: &Parts, poles: &[Pole], scale: i32, sums: Sums) -> Result<Self, Missing> {
-        let Parts { a, b, c, factor } = parts;
+    fn of(parts: &Parts, poles: &[Pole], scale: i32, digits: Digits) -> Result<Self, Missing> {
+        let Parts { a, b, from_b, c, from_c, factor } = parts;
         let singular = "its states are too close to dependent";
         if !factor.norm_max().is_finite() {
             return Err(singular);
@@ -159,20 +180,22 @@ impl Prover {
         let t = Matrix::of(t.as_ref());
         let inverse = inverse_of_lower(&t).ok_or(singular)?;
         let t = Enclosed::exactly(t);
-        let through = |rows: MatRef<'_, f64>, map: &Enclosed| {
+        let through = |rows: MatRef<'_, f64>, from: Option<&Enclosed>, map: &Enclosed| {
+            let map = &from.map_or_else(|| map.clone(), |from| map.times(from));
             if rows.ncols() <= rows.nrows() {
                 let turned = map.times(&Enclosed::exactly(Matrix::of(rows)));
                 return turned.times_symmetric(&turned.transposed());
             }
-            let above = Enclosed::exactly(gram_above(rows, sums));
+            let above = Enclosed::exactly(gram_above(rows, digits));
             map.times(&above).times_symmetric(&map.transposed())
         };
         Ok(Self {
             a: inverse.times(&a.times(&t)),
-            w: through(b.as_ref(), &inverse),
-            v: through(c.transpose(), &t.transposed()),
+            w: through(b.as_ref(), from_b.as_ref(), &inverse),
+            v: through(c.transpose(), from_c.as_ref(), &t.transposed()),
             scale,
             response: response(poles),
+            digits,
         })
     }
 
@@ -196,7 +219,9 @@ impl Prover {
         if found.is_some_and(|p| self.is_fulfilled(p, &v)) {
             return true;
         }
-        n <= MOST_STATES_PRECISELY && riccati.solve_precisely().is_some_and(|p| self.is_fulfilled(p, &v))
+        self.digits == Digits::Many
+            && n <= MOST_STATES_PRECISELY
+            && riccati.solve_precisely().is_some_and(|p| self.is_fulfilled(p, &v))
     }
 
     /// Whether P makes K positive definite, whatever the rounding.
@@ -206,64 +231,15 @@ impl Prover {
         let pa = p.times(&self.a);
         let first = p.minus(v);
         let second = p.minus(&p.times(&self.w).times_symmetric(&p));
-        let pick = |i: usize, j: usize| match (i < n, j < n) {
-            (true, true) => (&first, i, j),
-            (false, true) => (&pa, i - n, j),
-            (true, false) => (&pa, j - n, i),
-            (false, false) => (&second, i - n, j - n),
-        };
-        let middle = Matrix::from_fn(2 * n, 2 * n, |i, j| {
-            let (part, i, j) = pick(i, j);
-            part.middle.at(i, j)
-        });
-        let radius = Mat::from_fn(2 * n, 2 * n, |i, j| {
-            let (part, i, j) = pick(i, j);
-            part.radius[(i, j)]
-        });
-        is_positive_definite(&Enclosed { middle, radius })
+        is_positive_definite(&Enclosed::blocks(2 * n, 2 * n, |i, j| {
+            Some(match (i < n, j < n) {
+                (true, true) => (&first, i, j),
+                (false, true) => (&pa, i - n, j),
+                (true, false) => (&pa, j - n, i),
+                (false, false) => (&second, i - n, j - n),
+            })
+        }))
     }
-}
-
-/// A system with a factor of its controllability Gramian.
-struct Parts {
-    a: Enclosed,
-    b: Mat<f64>,
-    c: Mat<f64>,
-    factor: Mat<f64>,
-}
-
-/// The state matrix of both systems together: without rounding where it is diagonal, dense or was written out, else with sines and
-/// cosines in twice the precision.
-fn state_matrix(systems: [&LinearSystem; 2]) -> (Matrix, Mat<f64>) {
-    let n = systems.iter().map(|system| system.states()).sum();
-    let (mut a, mut radius) = (Matrix::zeros(n, n), Mat::zeros(n, n));
-    let mut i = 0;
-    for system in systems {
-        let (StateMatrix::Modal(modes), None) = (system.a(), system.written()) else {
-            let entries = system.written().map_or_else(|| system.a().to_dense(), |a| a.to_owned());
-            for row in 0..entries.nrows() {
-                (0..entries.ncols()).for_each(|j| a.set(i + row, i + j, Double::of(entries[(row, j)])));
-            }
-            i += entries.nrows();
-            continue;
-        };
-        for &mode in modes {
-            match mode {
-                Mode::Real(pole) => a.set(i, i, Double::of(pole)),
-                Mode::Pair { radius: modulus, angle } => {
-                    let (sin, cos) = double::sin_cos(angle);
-                    let (sin, cos) = (sin * Double::of(modulus), cos * Double::of(modulus));
-                    a.set(i, i, cos);
-                    a.set(i + 1, i + 1, cos);
-                    a.set(i, i + 1, -sin);
-                    a.set(i + 1, i, sin);
-                    radius.submatrix_mut(i, i, 2, 2).fill(modulus * 2_f64.powi(-83));
-                }
-            }
-            i += mode.states();
-        }
-    }
-    (a, radius)
 }
 
 /// `x * 2^exponent`.
@@ -336,39 +312,6 @@ fn response(poles: &[Pole]) -> f64 {
     if largest.is_finite() { largest } else { 1e16 }
 }
 
-/// One step of delay at the output, or at the input where there are fewer, in place of the direct term.
-fn with_delays(parts: Parts, d: Option<MatRef<'_, f64>>, noise: f64) -> Parts {
-    let Some(d) = d else { return parts };
-    let Parts { a, b, c, factor } = parts;
-    let (n, q) = (a.middle.rows(), d.nrows().min(d.ncols()));
-    let at_output = d.nrows() <= d.ncols();
-    let side = if at_output { &c } else { &b };
-    let middle = Matrix::from_fn(n + q, n + q, |i, j| match (i < n, j < n) {
-        (true, true) => a.middle.at(i, j),
-        (false, true) if at_output => Double::of(side[(i - n, j)]),
-        (true, false) if !at_output => Double::of(side[(i, j - n)]),
-        _ => Double::default(),
-    });
-    let mut radius = Mat::zeros(n + q, n + q);
-    radius.submatrix_mut(0, 0, n, n).copy_from(&a.radius);
-    let unit = Mat::<f64>::identity(q, q);
-    let (b, c, factor) = if at_output {
-        let of_states = product(a.middle.rounded().as_ref(), factor.as_ref());
-        let of_outputs = product(c.as_ref(), factor.as_ref());
-        let all = above(beside(of_states.as_ref(), b.as_ref()).as_ref(), beside(of_outputs.as_ref(), d).as_ref());
-        (above(b.as_ref(), d), beside(Mat::zeros(q, n).as_ref(), unit.as_ref()), all)
-    } else {
-        let all = above(
-            beside(factor.as_ref(), Mat::zeros(n, q).as_ref()).as_ref(),
-            beside(Mat::zeros(q, factor.ncols()).as_ref(), unit.as_ref()).as_ref(),
-        );
-        (above(Mat::zeros(n, q).as_ref(), unit.as_ref()), beside(c.as_ref(), d), all)
-    };
-    let kept_apart =
-        Mat::from_fn(n + q, n + q, |i, j| if i == j { noise.sqrt() * factor.row(i).norm_l2() } else { 0.0 });
-    Parts { a: Enclosed { middle, radius }, b, c, factor: beside(factor.as_ref(), kept_apart.as_ref()) }
-}
-
 /// More than the rounding of sums of products in chunks, relative to the diagonal.
 fn slack_of_chunks(rows: usize) -> f64 {
     rows as f64 * (CHUNK as f64 + 2.0) * 1.2 * 0.5 * f64::EPSILON
@@ -376,14 +319,14 @@ fn slack_of_chunks(rows: usize) -> f64 {
 
 /// A matrix that is at least `rows rows^T`, for rows with many columns: an error E with `|E_ij| <= e |r_i| |r_j|` is at most the diagonal
 /// matrix of `n e |r_i|^2`.
-fn gram_above(rows: MatRef<'_, f64>, sums: Sums) -> Matrix {
+fn gram_above(rows: MatRef<'_, f64>, digits: Digits) -> Matrix {
     let (n, m) = rows.shape();
-    let (mut gram, slack) = match sums {
-        Sums::Precise => {
+    let (mut gram, slack) = match digits {
+        Digits::Many => {
             let wide = Matrix::of(rows);
             (wide.times_symmetric(&wide.transposed()), n as f64 * 2.0 * (m as f64 + 2.0) * UNIT)
         }
-        Sums::Quick => {
+        Digits::Few => {
             let mut gram = Matrix::zeros(n, n);
             for first in (0..m).step_by(CHUNK) {
                 let chunk = rows.subcols(first, CHUNK.min(m - first));

@@ -13,7 +13,7 @@
 //!
 //! In double precision it is then refined by Newton's method with a residual in twice the precision.
 
-use super::double::{Double, Matrix};
+use super::double::Matrix;
 use crate::linalg::product;
 use faer::linalg::solvers::Solve;
 use faer::{Mat, Scale};
@@ -80,7 +80,7 @@ impl Riccati {
         let add = |a: &Matrix, b: &Matrix| a.combined(b, |a, b| a + b).symmetric();
         for _ in 0..DOUBLINGS {
             let wv = w.times(&v);
-            let one_minus = Matrix::from_fn(n, n, |i, j| Double::of(f64::from(u8::from(i == j))) - wv.at(i, j));
+            let one_minus = Matrix::identity(n).combined(&wv, |one, wv| one - wv);
             let both = Matrix::from_fn(n, 2 * n, |i, j| if j < n { a.at(i, j) } else { w.at(i, j - n) });
             let x = one_minus.solve(&both);
             let part = |first: usize| Matrix::from_fn(n, n, |i, j| x.at(i, first + j));

@@ -4,3 +4,4 @@
 mod common;
 mod golden_plants;
 mod hrm_file;
+mod proof;
