@@ -153,6 +153,7 @@ fn evaluate(
         if file.extension().is_none_or(|found| found != extension) || file.exists() {
             bail!("{option} {}: expected the name of a new file ending in .{extension}", file.display());
         }
+        hankel_io::check_folder(file).context(option)?;
     }
     let names = if args.adapter.is_empty() {
         std::iter::once(adapters::NONE.to_owned()).chain(adapters::names(&args.run)?).collect()

@@ -76,6 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(file) = args.midi.as_ref().filter(|file| file.exists()) {
         bail!("--midi {}: this file exists already", file.display());
     }
+    args.midi.as_deref().map(hankel_io::check_folder).transpose().context("--midi")?;
     let (model, codec, precision) = load(args)?;
     if args.midi.is_some() && !matches!(codec, Codec::Events) {
         bail!("--midi: only a model that was trained on `task.kind = \"maestro\"` writes MIDI");

@@ -255,6 +255,7 @@ impl Output {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".unfinished");
         let beside = PathBuf::from(beside);
+        hankel_io::check_folder(path)?;
         if beside.exists() {
             let before: Value = serde_json::from_slice(&hankel_io::input::read(&beside)?)
                 .with_context(|| format!("{} is damaged: remove it and {}", beside.display(), path.display()))?;

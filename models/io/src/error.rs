@@ -17,6 +17,14 @@ pub enum Error {
     /// An output that must not be there yet.
     #[error("{} already exists; remove it or choose another name", .0.display())]
     Exists(PathBuf),
+    /// An output in a folder that is not there.
+    #[error("cannot write {}: there is no folder {}; make it, or choose another place", path.display(), folder.display())]
+    NoFolder {
+        /// The output.
+        path: PathBuf,
+        /// Its folder.
+        folder: PathBuf,
+    },
     /// Something other than a regular file, or than a folder.
     #[error("{} is {found}: expected {expected}", path.display())]
     Kind {

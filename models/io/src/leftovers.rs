@@ -34,6 +34,7 @@ impl Temporary {
 
     fn new(path: &Path, create: impl Fn(&Path) -> std::io::Result<File>) -> Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
+        check_folder(path)?;
         clean_those_of(path);
         loop {
             let mut name = prefix(path);
@@ -43,7 +44,7 @@ impl Temporary {
                 Ok(file) => file,
                 // Left by a process with the same number, on a file system without locks.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(Error::io("create", &temporary)(error)),
+                Err(error) => return Err(Error::io("write", path)(error)),
             };
             let _ = file.try_lock();
             // Before it was locked it may have been taken for a leftover.
@@ -71,6 +72,15 @@ fn prefix(path: &Path) -> OsString {
 /// The folder that a path lies in.
 pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Checks that the folder of an output is there.
+///
+/// # Errors
+/// When it is not.
+pub fn check_folder(path: &Path) -> Result<()> {
+    let folder = parent(path);
+    if folder.exists() { Ok(()) } else { Err(Error::NoFolder { path: path.to_owned(), folder: folder.to_owned() }) }
 }
 
 /// Removes what killed processes have left of writing `path`.

@@ -50,7 +50,10 @@ fn killed_and_continued_without_repeating_an_answer() {
     assert_eq!(expected.len(), 120);
     assert!(expected.iter().enumerate().all(|(i, line)| line["index"] == i + 1 && line["id"] == format!("q{}", i + 1)));
     assert!(!place.path("whole.jsonl.unfinished").exists());
-    place.run(&arguments("whole.jsonl")).refused(&["exists already"]);
+    place.run(&arguments("whole.jsonl")).refused(&["exists already", "remove it, or name another"]);
+    place
+        .run(&arguments("no/such/out.jsonl"))
+        .refused(&["cannot write no/such/out.jsonl: there is no folder no/such; make it, or choose another place"]);
     let mut kills = 0;
     for size in [1000_u64, 3000] {
         let mut child = place.command(&arguments("parts.jsonl")).spawn().unwrap();

@@ -29,6 +29,9 @@ fn a_failure_leaves_what_was_there_and_no_litter() {
     assert!(write_folder(&folder, broken, Existing::Replace).is_err());
     assert!(write_folder(&root.path().join("x/y/z"), broken, Existing::Refuse).is_err());
     assert_eq!(fs::read(folder.join("a")).unwrap(), b"1");
+    let message = write_file(&root.path().join("no/such/file"), b"2", Existing::Refuse).unwrap_err().to_string();
+    let [path, above] = ["no/such/file", "no/such"].map(|name| root.path().join(name).display().to_string());
+    assert!(message.starts_with(&format!("cannot write {path}: there is no folder {above};")), "{message}");
     // A file does not replace a folder, nor a folder a file.
     assert!(write_file(&folder, b"2", Existing::Replace).is_err());
     assert!(write_folder(&folder.join("a"), &[], Existing::Replace).is_err());
