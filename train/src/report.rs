@@ -1,8 +1,9 @@
 //! `train report`.
 
 use anyhow::{Result, bail};
-use hankel_io::terminal;
+use hankel_io::{input, terminal};
 use hankel_study::{Cell, report, write_results};
+use hankel_trainer::report::html::is_page;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -10,18 +11,35 @@ pub struct Args {
     /// Run directories, and directories of sweeps
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// The page; plots go to the directory plots/ beside it
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
-    output: PathBuf,
+    /// The page; plots go to the directory plots/ beside it. report.html in the directory, if it is one, when left out
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Write the figures of all cells of sweeps to DIR/EXPERIMENT-SCALE.jsonl, for `train audit`
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    if args.output.is_dir() {
-        bail!("--output {} is a directory: name the page, {0}/report.html", args.output.display());
+impl Args {
+    /// Where the page goes: of one directory, where `fit` and `sweep` write it.
+    fn page(&self) -> Result<PathBuf> {
+        let page = match (&self.output, &self.runs[..]) {
+            (Some(page), _) => page.clone(),
+            (None, [one]) => one.join("report.html"),
+            (None, _) => bail!("one page about several directories has no place of its own: name it with -o FILE"),
+        };
+        if page.is_dir() {
+            bail!("--output {} is a directory: name the page, {0}/report.html", page.display());
+        }
+        // Pipes and links are the writer's to judge.
+        if page.is_file() && !is_page(&input::read(&page)?) {
+            bail!("{} is there and is no page of this command: name another file with -o", page.display());
+        }
+        Ok(page)
     }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let page = args.page()?;
     let runs = report::read(&args.runs)?;
     if let Some(directory) = &args.results {
         let cells: Vec<Cell> = runs.iter().filter_map(|(_, cell)| cell.clone()).collect();
@@ -32,7 +50,7 @@ pub fn run(args: &Args) -> Result<()> {
             terminal::line(&file.display().to_string())?;
         }
     }
-    report::write(runs, &args.output)?;
-    terminal::line(&args.output.display().to_string())?;
+    report::write(runs, &page)?;
+    terminal::line(&page.display().to_string())?;
     Ok(())
 }

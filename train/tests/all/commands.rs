@@ -370,9 +370,18 @@ fn one_report_of_several_runs() {
     assert_eq!(fs::read_to_string(place.path("both/report.html")).unwrap(), "another page");
     let before = place.snapshot("both");
     place.run(&["report", "a", "-o", "both"]).refused(&["both is a directory", "both/report.html"]);
+    place.run(&["report", "a", "b"]).refused(&["several directories", "-o FILE"]);
+    place.run(&["report", "a", "-o", "both/report.html"]).refused(&["both/report.html", "no page of this command"]);
     assert!(before == place.snapshot("both"));
     let page = fs::read_to_string(place.path("both/page.html")).unwrap();
     assert!(page.contains("hrm-order-2") && page.contains("</html>"));
+    // The page of one is where `fit` has written it, and the same.
+    let before = place.snapshot("a");
+    place.write("report.html", "another page");
+    let finished = place.run(&["report", "a"]);
+    assert_eq!((finished.code, &*finished.stdout), (Some(0), "a/report.html\n"), "{}", finished.stderr);
+    assert!(before == place.snapshot("a"));
+    assert_eq!(fs::read_to_string(place.path("report.html")).unwrap(), "another page");
 }
 
 /// Names of files need not be text; those in JSON are as near to it as can be.

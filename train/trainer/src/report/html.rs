@@ -116,6 +116,16 @@ pub fn subheading(text: impl fmt::Display) -> String {
     format!("<h3>{}</h3>\n", Text(text))
 }
 
+/// How every page begins.
+const BEGINNING: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+    <meta name=\"color-scheme\" content=\"light dark\">\n<title>";
+
+/// Whether the content of a file is that of a page.
+pub fn is_page(content: &[u8]) -> bool {
+    content.starts_with(BEGINNING.as_bytes())
+}
+
 /// The whole page.
 pub(super) fn page(title: &str, header: &str, sections: &[Section]) -> Result<String, ReportError> {
     let mut body = String::new();
@@ -132,10 +142,7 @@ pub(super) fn page(title: &str, header: &str, sections: &[Section]) -> Result<St
         body.push_str("</section>\n");
     }
     Ok(format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<header>\n{header}</header>\n<main>\n{body}</main>\n\
+        "{BEGINNING}{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<header>\n{header}</header>\n<main>\n{body}</main>\n\
          </body>\n</html>\n",
         Text(title),
         include_str!("style.css"),
