@@ -56,7 +56,7 @@ impl ValueEnum for TypeArg {
 pub fn run(args: &Args) -> Result<()> {
     let output = &args.output;
     ensure!(is_gguf(output), "-o {}: the name of a GGUF file ends in .gguf", output.display());
-    ensure!(!output.exists(), "-o {}: this file exists already", output.display());
+    ensure!(!output.exists(), "-o {}: this file exists already: remove it, or name another", output.display());
     let report = if args.model.join(ADAPTER_FILE).is_file() { convert_adapter(args)? } else { convert_model(args)? };
     print(args, &report)
 }

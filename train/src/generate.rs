@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
     if let Some(file) = args.midi.as_ref().filter(|file| file.exists()) {
-        bail!("--midi {}: this file exists already", file.display());
+        bail!("--midi {}: this file exists already: remove it, or name another", file.display());
     }
     args.midi.as_deref().map(hankel_io::check_folder).transpose().context("--midi")?;
     let (model, codec, precision) = load(args)?;

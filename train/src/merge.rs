@@ -66,7 +66,7 @@ fn load(directory: &Path, placement: &hankel_models::adapters::Placement) -> Res
 /// A small GPT, in memory; with the head that was trained with the adapter, if there is one.
 fn merge_tiny(args: &Args) -> Result<MergeReport> {
     ensure!(args.dtype != Some(Dtype::Bf16), "a tiny_gpt model is stored in f32: leave out `--dtype bf16`");
-    ensure!(!args.output.exists(), "{} exists already", args.output.display());
+    ensure!(!args.output.exists(), "{} exists already: remove it, or name another", args.output.display());
     let snapshot = BackboneSnapshot::from_model(&args.model, false, Precision::F32, Device::Cpu)?;
     let model = attach(&snapshot, Some(&args.adapter), LENGTH)?;
     let report = model.adapters.merge(&model.backbone.parameters())?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Precision, with_precision};
 use hankel_io::{Existing, terminal, write_file};
 use hankel_models::{Generator, Sampling, StopFilter};
-use hankel_trainer::config::Quantize;
+use hankel_trainer::config::{Config, Quantize};
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tasks::TaskConfig;
@@ -50,9 +50,10 @@ pub struct Args {
     /// Draw from the fewest tokens whose probabilities sum to this
     #[arg(long, default_value_t = 1.0)]
     top_p: f64,
-    /// Divide the positive logits of tokens that are there already by this, and multiply the negative ones
-    #[arg(long, default_value_t = 1.0)]
-    repetition_penalty: f64,
+    /// Divide the positive logits of tokens that are there already by this, and multiply the negative ones; what the run says,
+    /// or 1, when left out
+    #[arg(long)]
+    repetition_penalty: Option<f64>,
     /// Stop before this string; may be given several times; what the run says when left out
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
@@ -70,20 +71,25 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    ensure!(args.model.exists(), "{} does not exist", args.model.display());
+    let run = args.model.join("config.toml").is_file().then(|| load_run(&args.model)).transpose()?;
+    let penalty = run.as_ref().and_then(|config| match &config.task {
+        TaskConfig::Text(task) => task.repetition_penalty,
+        _ => None,
+    });
     let sampling = Sampling {
         temperature: args.temperature,
         top_p: args.top_p,
-        repetition_penalty: args.repetition_penalty,
+        repetition_penalty: args.repetition_penalty.or(penalty).unwrap_or(1.0),
         seed: args.seed,
     };
     if let Err(problem) = sampling.check() {
         bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
-    ensure!(args.model.exists(), "{} does not exist", args.model.display());
     let records = Records::read(&args.file)?;
-    let settings = settings(args, &records)?;
+    let settings = settings(args, sampling, &records)?;
     Output::check(&args.output, &settings)?;
-    let Loaded { model, prompts, precision, stop } = load(args)?;
+    let Loaded { model, prompts, precision, stop } = load(args, run)?;
     some_can_be_used(&args.file, &records, &prompts)?;
     let mut output = Output::open(&args.output, &settings)?;
     interrupt::install("ending after this answer").context("cannot take over Ctrl-C")?;
@@ -192,12 +198,12 @@ struct Loaded {
     stop: Vec<String>,
 }
 
-fn load(args: &Args) -> Result<Loaded> {
+/// The model, or that of a `run`.
+fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
     let model = &args.model;
-    if model.join("config.toml").is_file() {
+    if let Some(mut config) = run {
         ensure!(args.prompt.is_none(), "--prompt: {} is a run, whose `task.prompt` is used", model.display());
         ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", model.display());
-        let mut config = load_run(model)?;
         args.device.apply(&mut config)?;
         let prompts = Prompts::of_run(&config.task, args.max_tokens)?;
         let snapshot = BackboneSnapshot::from_run(&config, model)?;
@@ -219,7 +225,7 @@ fn load(args: &Args) -> Result<Loaded> {
 }
 
 /// What decides the answers: a file of answers is continued with the same only.
-fn settings(args: &Args, records: &Records) -> Result<Value> {
+fn settings(args: &Args, sampling: Sampling, records: &Records) -> Result<Value> {
     let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
     let quantize = args.quantize.as_ref().map(|_| "nf4");
     Ok(json!({
@@ -229,11 +235,11 @@ fn settings(args: &Args, records: &Records) -> Result<Value> {
         "file": records.file.sha256,
         "prompt": args.prompt,
         "max_tokens": args.max_tokens,
-        "temperature": args.temperature,
-        "top_p": args.top_p,
-        "repetition_penalty": args.repetition_penalty,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "repetition_penalty": sampling.repetition_penalty,
         "stop": args.stop,
-        "seed": args.seed,
+        "seed": sampling.seed,
     }))
 }
 
@@ -267,7 +273,11 @@ impl Output {
                 );
             }
         } else {
-            ensure!(!path.exists(), "-o {}: this file exists already", path.display());
+            ensure!(
+                !path.exists(),
+                "-o {}: this file exists already, and is finished: remove it, or name another",
+                path.display()
+            );
         }
         Ok(beside)
     }

@@ -134,7 +134,7 @@ fn a_run_answers_and_is_evaluated_on_another_file() {
     let place = place();
     place.write("train.jsonl", prompts(40));
     let config = "name = \"t\"\nseed = 3\n[task]\nkind = \"jsonl\"\npath = \"train.jsonl\"\nlength = 48\nmax_new_tokens = 4\n\
-                  prompt = \"Q: {prompt} A:\"\n[backbone]\nkind = \"decoder\"\nmodel = \"model\"\n[train]\nsteps = 2\n\
+                  repetition_penalty = 5.0\nprompt = \"Q: {prompt} A:\"\n[backbone]\nkind = \"decoder\"\nmodel = \"model\"\n[train]\nsteps = 2\n\
                   batch_size = 2\n[[adapter]]\nkind = \"lora\"\nrank = 2\n";
     place.fit(config, "run", &[]);
     place.write("other.jsonl", prompts(7));
@@ -152,6 +152,10 @@ fn a_run_answers_and_is_evaluated_on_another_file() {
     for (line, answer) in of_lora.zip(&answers) {
         assert_eq!(line["prediction"].as_str().unwrap().trim(), answer["prediction"], "{line}");
     }
+    let asked =
+        ["predict", "run", "other.jsonl", "-o", "plain.jsonl", "--adapter", "lora", "--repetition-penalty", "1"];
+    assert_eq!(place.run(&asked).code, Some(0));
+    assert_ne!(lines(&place, "plain.jsonl"), answers, "the penalty is that of the run where none is given");
     // Answers end where those of the evaluation do, unless another end is asked for.
     let first = |name: &str| lines(&place, name)[0]["prediction"].as_str().unwrap().to_owned();
     let whole = first("out.jsonl");
