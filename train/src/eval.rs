@@ -28,6 +28,9 @@ use serde_json::json;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+/// The file of answers.
+const PREDICTIONS: &str = "predictions.jsonl";
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Run directory: its backbone and task
@@ -61,8 +64,8 @@ pub struct Args {
     /// Print the scores as JSON
     #[arg(long)]
     json: bool,
-    /// Directory for predictions.jsonl, every answer with its references (tasks on texts only);
-    /// RUN/eval-SPLIT, or RUN/eval-NAME of the file of --data, when left out
+    /// Directory for a new predictions.jsonl, every answer with its references (tasks on texts only); when left out the first
+    /// free one of RUN/eval-SPLIT, RUN/eval-SPLIT-2 ..., with the name of the file of --data in place of SPLIT
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Exit with code 1 unless METRIC>=REFERENCE or METRIC<=REFERENCE holds for every adapter; the reference is a number or
@@ -96,6 +99,17 @@ impl Args {
         }
     }
 
+    /// Where the answers go: what is there of an earlier evaluation stays.
+    fn predictions(&self) -> PathBuf {
+        if let Some(out) = &self.out {
+            return out.join(PREDICTIONS);
+        }
+        let folder = format!("eval-{}", self.part());
+        let numbered = |number: u32| if number == 1 { folder.clone() } else { format!("{folder}-{number}") };
+        let mut all = (1..=u32::MAX).map(|number| self.run.join(numbered(number)).join(PREDICTIONS));
+        all.find(|file| !file.exists()).expect("there are more numbers than files")
+    }
+
     /// What is evaluated, in a word.
     fn part(&self) -> String {
         let name = self.data.as_ref().and_then(|file| file.file_stem());
@@ -119,7 +133,7 @@ fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSn
     args.device.apply(&mut config)?;
     let task = match &args.data {
         Some(file) => config.task.build_on(file)?,
-        None => config.task.build()?,
+        None => config.task.build().with_context(|| args.run.join("config.toml").display().to_string())?,
     };
     let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
     if let Some(warning) = position_warning(&**snapshot.backbone(), task.sequence_length()) {
@@ -137,6 +151,10 @@ fn evaluate(
     snapshot: &BackboneSnapshot,
 ) -> Result<()> {
     let (split, part) = (args.split(), args.part());
+    let given = args.out.as_ref().map(|_| args.predictions()).filter(|file| file.exists());
+    if let Some(file) = given {
+        bail!("{} has the answers of an earlier evaluation: name another directory with -o", file.display());
+    }
     let available = task.sequences(split);
     if available == 0 {
         bail!("the task of {} has no {part} sequences", args.run.display());
@@ -218,10 +236,9 @@ fn evaluate(
         all.push((name, scores));
     }
     if !predictions.is_empty() && group.is_root() {
-        let out = args.out.clone().unwrap_or_else(|| args.run.join(format!("eval-{part}")));
-        hankel_io::create_folder(&out)?;
-        let path = out.join("predictions.jsonl");
-        write_file(&path, to_lines(&predictions)?.as_bytes(), Existing::Replace)?;
+        let path = args.predictions();
+        path.parent().map(hankel_io::create_folder).transpose()?;
+        write_file(&path, to_lines(&predictions)?.as_bytes(), Existing::Refuse)?;
         tell!("every answer beside its references: {}", path.display());
     }
     // Those of process 0 are printed.

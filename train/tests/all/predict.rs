@@ -156,6 +156,14 @@ fn a_run_answers_and_is_evaluated_on_another_file() {
         ["predict", "run", "other.jsonl", "-o", "plain.jsonl", "--adapter", "lora", "--repetition-penalty", "1"];
     assert_eq!(place.run(&asked).code, Some(0));
     assert_ne!(lines(&place, "plain.jsonl"), answers, "the penalty is that of the run where none is given");
+    // Those of an earlier evaluation stay.
+    let before = place.snapshot("run/eval-other");
+    let again = place.run(&["eval", "run", "--data", "other.jsonl", "--adapter", "lora"]);
+    assert!(again.stderr.contains("run/eval-other-2/predictions.jsonl"), "{}", again.stderr);
+    assert_eq!(lines(&place, "run/eval-other-2/predictions.jsonl").len(), 7);
+    let named = ["eval", "run", "--data", "other.jsonl", "-o", "run/eval-other"];
+    place.run(&named).refused(&["run/eval-other/predictions.jsonl has the answers of an earlier evaluation", "-o"]);
+    assert!(before == place.snapshot("run/eval-other"));
     // Answers end where those of the evaluation do, unless another end is asked for.
     let first = |name: &str| lines(&place, name)[0]["prediction"].as_str().unwrap().to_owned();
     let whole = first("out.jsonl");
