@@ -64,6 +64,7 @@ impl Args {
             None => (QUICKSTART.to_owned(), QUICKSTART_NAME.to_owned()),
         };
         let (mut config, notes) = Config::load(&text, &name, overrides)?;
+        Config::check_data(&text, &name, overrides)?;
         for note in notes {
             tell!("{note}");
         }

@@ -54,7 +54,12 @@ fn bytes(place: &Place, content: Option<&[u8]>) -> String {
 fn missing_data_file() {
     let place = Place::new();
     let config = bytes(&place, None);
-    refused(&place, &config, &[], &["`task.path`: cannot read text", "No such file"]);
+    refused(
+        &place,
+        &config,
+        &[],
+        &["config.toml:", "`task.path` names text, but there is no ", "/text: name one that is there"],
+    );
 }
 
 #[test]

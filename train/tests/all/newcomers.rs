@@ -166,3 +166,49 @@ fn generation_ends_where_the_model_does() {
         place.fit(&config, "short", &["--set", "task.validation_sequences=1", "--set", "task.length=256"]).stderr;
     assert!(!quiet.contains("max_position_embeddings"), "{quiet}");
 }
+
+/// `TINY` on the bytes of a file.
+fn on_bytes(path: &str) -> String {
+    let [start, end] = ["[task]", "[backbone]"].map(|section| TINY.find(section).unwrap());
+    let task = format!(
+        "[task]\nkind = \"bytes\"\npath = {path:?}\nlength = 12\ntrain_sequences = 64\nvalidation_sequences = 16\n\
+         test_sequences = 0\n\n"
+    );
+    [&TINY[..start], &task, &TINY[end..]].concat()
+}
+
+#[test]
+fn data_are_looked_for_here_and_then_beside_the_configuration() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("conf/data")).unwrap();
+    place.write("conf/data/book.txt", "It was a bright cold day in April. ".repeat(100));
+    place.write("conf/c.toml", on_bytes("data/book.txt"));
+    let fit = |out: &str| place.run(&["fit", "conf/c.toml", "--out", out]);
+    let read = |run: &str| fs::read_to_string(place.path(run).join("config.toml")).unwrap();
+    assert_eq!(fit("beside").code, Some(0));
+    assert!(read("beside").contains("path = \"conf/data/book.txt\""), "{}", read("beside"));
+    // It is found again, and the same command goes on with the run.
+    for again in [&["eval", "beside"][..], &["fit", "conf/c.toml", "--out", "beside", "--resume"]] {
+        let finished = place.run(again);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    }
+    fs::create_dir(place.path("data")).unwrap();
+    place.write("data/book.txt", "The clocks were striking thirteen. ".repeat(100));
+    assert_eq!(fit("here").code, Some(0));
+    assert!(read("here").contains("path = \"data/book.txt\""), "{}", read("here"));
+
+    place.write("conf/c.toml", on_bytes("data/none.txt"));
+    let here = place.path("").canonicalize().unwrap();
+    let [here, beside] = ["data/none.txt", "conf/data/none.txt"].map(|path| here.join(path).display().to_string());
+    let parts = [&*format!("`task.path` names data/none.txt, but there is no {here} and no {beside}"), "docs/data.md"];
+    fit("none").refused(&[&parts[..], &["conf/c.toml:7: "]].concat());
+    place.run(&["fit", "conf/c.toml", "--dry-run"]).refused(&parts);
+    let set = ["fit", "conf/c.toml", "--set", "task.path=book.txt"];
+    place.run(&set).refused(&["--set task.path=book.txt: `task.path` names book.txt"]);
+    assert!(!place.path("none").exists());
+    place.write("conf/grid.toml", on_bytes("data/none.txt") + "[sweep.grid]\nseed = [0]\n");
+    let swept = place.run(&["sweep", "conf/grid.toml"]);
+    assert_eq!(swept.code, Some(1), "{}", swept.stderr);
+    assert!(swept.stderr.contains("conf/grid.toml:7: `task.path` names"), "{}", swept.stderr);
+    assert_eq!(place.run(&["sweep", "conf/grid.toml", "--set", "task.path=data/book.txt"]).code, Some(0));
+}

@@ -368,7 +368,9 @@ fn plain_text() {
         place.write(name, content);
         place.run(&["fit", "config.toml"]).refused(&["`task.path`", problem]);
     }
-    place.run(&["fit", "config.toml", "--set", "task.path=nowhere"]).refused(&["cannot read nowhere"]);
+    place
+        .run(&["fit", "config.toml", "--set", "task.path=nowhere"])
+        .refused(&["`task.path` names nowhere, but there is no "]);
     assert!(!place.path("runs").exists());
 }
 

@@ -21,6 +21,8 @@ pub struct CellDirectory {
     pub slug: String,
     /// What it runs, or which of the files for that cannot be used.
     pub config: Result<Config, ConfigError>,
+    /// Data that it is run on and that are nowhere.
+    pub missing: Option<ConfigError>,
     asks_for_precision: bool,
     id: CellId,
     path: PathBuf,
@@ -72,6 +74,7 @@ impl CellDirectory {
             experiment: directory,
             slug: cell.slug,
             config: cell.config,
+            missing: cell.missing,
             asks_for_precision: cell.asks_for_precision,
             id,
             path,

@@ -130,6 +130,9 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
 }
 
 fn run_cell(cell: &CellDirectory, config: &Config, state: &State, force: bool) -> Result<()> {
+    if let Some(error) = &cell.missing {
+        return Err(error.clone().into());
+    }
     let prepared = Prepared::within_memory(config, 1, force)?;
     let directory = cell.directory(state)?;
     let resume = directory.config().is_file();

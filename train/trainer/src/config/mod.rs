@@ -137,6 +137,13 @@ pub struct Config {
     pub adapter: Vec<AdapterConfig>,
 }
 
+/// The document of a configuration, with what is set on top.
+fn overridden(text: &str, file: &str, overrides: &[String]) -> Result<Node, ConfigError> {
+    let mut root = tree::parse(text, file)?;
+    overrides.iter().try_for_each(|assignment| tree::set(&mut root, assignment))?;
+    Ok(root)
+}
+
 /// Why a directory is not called `name`, if it should not be.
 fn problem_of_name(name: &str) -> Option<String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -146,16 +153,23 @@ fn problem_of_name(name: &str) -> Option<String> {
 
 impl Config {
     /// Reads a configuration from the text of a file, called `file` in messages, with the `key=value` in `overrides` on
-    /// top; checks it and writes out its defaults. Also returns notes to print: how budgets were solved.
+    /// top; checks it and writes out its defaults. Files that it names are looked for in the working directory, then beside it.
+    /// Also returns notes to print: how budgets were solved.
     ///
     /// # Errors
     /// The first problem, with its place and key.
     pub fn load(text: &str, file: &str, overrides: &[String]) -> Result<(Self, Vec<String>), ConfigError> {
-        let mut root = tree::parse(text, file)?;
-        for assignment in overrides {
-            tree::set(&mut root, assignment)?;
-        }
-        Self::resolved(&root, Path::new(file))
+        let (mut root, file) = (overridden(text, file, overrides)?, Path::new(file));
+        relocate::relocate(&mut root, &|path| relocate::find(path, file));
+        Self::resolved(&root, file)
+    }
+
+    /// Looks for the data files that a configuration as that of [`Config::load`] names.
+    ///
+    /// # Errors
+    /// The first one that is nowhere, with its place and key.
+    pub fn check_data(text: &str, file: &str, overrides: &[String]) -> Result<(), ConfigError> {
+        relocate::missing(&overridden(text, file, overrides)?, Path::new(file)).map_or(Ok(()), Err)
     }
 
     /// As [`Config::load`], for the resolved configuration of a run, whose files are where `find` says. One that was written before `train.keep` was there goes on

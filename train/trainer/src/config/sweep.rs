@@ -22,7 +22,7 @@
 //!
 //! A `[plan]` beside it says, before there are results, what is asked and how it is decided ([`PlanText`]).
 
-use super::{Config, problem_of_name, read};
+use super::{Config, problem_of_name, read, relocate};
 use crate::settings::de::read_value;
 use crate::settings::error::{ConfigError, alternatives, nearest};
 use crate::settings::tree::{self, Node, Value};
@@ -78,6 +78,8 @@ pub struct Cell {
     pub asks_for_precision: bool,
     /// The resolved configuration, or which of the files that it names cannot be used: those of another cell may be there.
     pub config: Result<Config, ConfigError>,
+    /// Data that it is run on and that are nowhere.
+    pub missing: Option<ConfigError>,
 }
 
 #[derive(Debug)]
@@ -246,9 +248,15 @@ impl Experiment {
             let name = Node { value: Value::String(format!("{}_{slug}", self.name)), origin: root.origin.clone() };
             tree::assign(&mut root, "name", name)?;
             let asks_for_precision = root.as_table("")?.get("precision").is_some();
-            match Config::resolved(&root, Path::new(&self.file)) {
+            let file = Path::new(&self.file);
+            let missing = relocate::missing(&root, file);
+            relocate::relocate(&mut root, &|path| relocate::find(path, file));
+            match Config::resolved(&root, file) {
                 Err(error) if !error.of_files => Err(error),
-                resolved => Ok(Cell { slug, axes, asks_for_precision, config: resolved.map(|(config, _)| config) }),
+                resolved => {
+                    let config = resolved.map(|(config, _)| config);
+                    Ok(Cell { slug, axes, asks_for_precision, config, missing })
+                }
             }
         };
         choices.into_iter().map(cell).collect()
