@@ -60,7 +60,7 @@ impl Args {
 
     fn load_with(&self, overrides: &[String]) -> Result<Config> {
         let (text, name) = match &self.config {
-            Some(path) => (hankel_io::input::read_to_string(path)?, path.display().to_string()),
+            Some(path) => (self.read(path)?, path.display().to_string()),
             None => (QUICKSTART.to_owned(), QUICKSTART_NAME.to_owned()),
         };
         let (mut config, notes) = Config::load(&text, &name, overrides)?;
@@ -74,6 +74,27 @@ impl Args {
         }
         config.adapter.retain(|adapter| self.only.is_empty() || self.only.contains(&adapter.name));
         Ok(config)
+    }
+
+    /// The text of a configuration.
+    fn read(&self, path: &Path) -> Result<String> {
+        let shown = path.display();
+        if path.join("config.toml").is_file() {
+            let (how, command) = if self.resume {
+                ("continue it", format!("train fit --out {shown} --resume"))
+            } else {
+                ("begin another run of its configuration", format!("train fit {shown}/config.toml"))
+            };
+            bail!("{shown} is a run: {how} with `{command}`");
+        }
+        if is_model(path) {
+            bail!(
+                "{shown} is a model: `fit` takes a configuration, which names it (docs/data.md has one: `kind = \"decoder\"` and \
+                 `model = {:?}` in [backbone]); `train chat {shown}` talks with it",
+                path.display().to_string()
+            );
+        }
+        Ok(hankel_io::input::read_to_string(path)?)
     }
 
     /// The configuration of a run to resume. If one is given, it must be the same except for the device. The directory is held
@@ -139,9 +160,14 @@ impl Args {
     }
 }
 
+/// Whether a model is at `place`.
+fn is_model(place: &Path) -> bool {
+    is_gguf(place) || place.join("config.json").is_file()
+}
+
 /// What to do with a model where a run is expected.
 fn hint(place: &Path) -> &'static str {
-    if is_gguf(place) || place.join("config.json").is_file() {
+    if is_model(place) {
         "; it is a model: `chat` and `predict` take one in this place, `generate` as --model"
     } else {
         ""

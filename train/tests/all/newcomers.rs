@@ -212,3 +212,16 @@ fn data_are_looked_for_here_and_then_beside_the_configuration() {
     assert!(swept.stderr.contains("conf/grid.toml:7: `task.path` names"), "{}", swept.stderr);
     assert_eq!(place.run(&["sweep", "conf/grid.toml", "--set", "task.path=data/book.txt"]).code, Some(0));
 }
+
+#[test]
+fn what_is_no_configuration_is_told_where_it_belongs() {
+    let place = Place::new();
+    place.fit(TINY, "run", &[]);
+    place.run(&["fit", "run", "--resume"]).refused(&["run is a run: continue it with `train fit --out run --resume`"]);
+    place.run(&["fit", "run"]).refused(&["run is a run", "`train fit run/config.toml`"]);
+    place.write("model.gguf", "");
+    for model in ["model.gguf", &model()] {
+        place.run(&["fit", model]).refused(&[model, "is a model: `fit` takes a configuration", "`train chat"]);
+        place.run(&["generate", model]).refused(&[model, "it is a model", "`generate` as --model"]);
+    }
+}
