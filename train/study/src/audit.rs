@@ -8,7 +8,7 @@ use crate::measure::{Group, Measured};
 use crate::statistics::Summary;
 use crate::{Cell, Plan, computed, files, measure};
 use hankel_plots::{Chart, PlotError};
-use hankel_trainer::format::{capitalised, significant as number};
+use hankel_trainer::format::{capitalised, counted, significant as number};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -109,12 +109,12 @@ test split.
 | not measured, not testable here | what is missing |
 ";
 
-/// Which cells there are of an experiment, as a section of the page.
 /// A link to the section of a claim: renderers of Markdown leave dots out of the anchors of headings.
 fn link(id: &str) -> String {
     format!("[{id}](#{})", id.replace('.', ""))
 }
 
+/// Which cells there are of an experiment, as a section of the page.
 fn section(experiment: &str, cells: &[Cell], plans: &[Plan]) -> String {
     let file = format!("`train/experiments/paper/{experiment}.toml`");
     let runs = runs(experiment, cells);
@@ -172,11 +172,6 @@ pub(super) fn runs(experiment: &str, cells: &[Cell]) -> Vec<String> {
         out
     };
     scales.into_iter().map(run).collect()
-}
-
-/// `1 cell`, `2 cells`.
-fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Who says it, and what.

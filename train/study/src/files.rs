@@ -18,14 +18,14 @@ pub enum FileError {
     #[error(transparent)]
     File(#[from] hankel_io::Error),
     /// A line of it is not a cell.
-    #[error("{}, line {line}: {source}", path.display())]
+    #[error("{}, line {line}: {reason}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
         /// What is wrong.
-        source: serde_json::Error,
+        reason: serde_json::Error,
     },
     /// It was written by a newer version.
     #[error("{}, line {line} has layout {found}, this version reads layouts up to {SCHEMA}", path.display())]
@@ -108,7 +108,7 @@ fn read_line(text: &str, path: &Path, line: usize) -> Result<Cell, FileError> {
     let path = path.to_owned();
     let cell: Cell = match serde_json::from_str(text) {
         Ok(cell) => cell,
-        Err(source) => return Err(FileError::Line { path, line, source }),
+        Err(reason) => return Err(FileError::Line { path, line, reason }),
     };
     match cell.result.as_ref().map_or(SCHEMA, |result| result.schema) {
         found if found > SCHEMA => Err(FileError::Schema { path, line, found }),

@@ -26,12 +26,12 @@ pub enum PlanError {
     #[error(transparent)]
     File(#[from] hankel_io::Error),
     /// The folder.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {reason}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// What it says.
     #[error(transparent)]
@@ -67,7 +67,7 @@ pub fn plans(directory: &Path, cells: &[Cell]) -> Result<Vec<Plan>, PlanError> {
 /// # Errors
 /// When the directory cannot be read.
 pub fn experiment_files(directory: &Path) -> Result<Vec<PathBuf>, PlanError> {
-    let fail = |source| PlanError::Folder { path: directory.to_owned(), source };
+    let fail = |reason| PlanError::Folder { path: directory.to_owned(), reason };
     let entries = fs::read_dir(directory).map_err(fail)?;
     let mut files = entries.map(|entry| Ok(entry.map_err(fail)?.path())).collect::<Result<Vec<_>, PlanError>>()?;
     files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));

@@ -194,6 +194,30 @@ fn a_damaged_checkpoint() {
 }
 
 #[test]
+fn a_reason_is_told_once() {
+    let place = Place::new();
+    place.write("file", "");
+    fs::create_dir(place.path("damaged")).unwrap();
+    place.write("damaged/result.json", "{bad");
+    fs::create_dir(place.path("results")).unwrap();
+    place.write("results/e.jsonl", "{}");
+    place.write("config.toml", TINY);
+    for (arguments, reason) in [
+        (
+            &["fit", "config.toml", "--out", "file/run"][..],
+            "cannot be used as a run directory: cannot create file/run: ",
+        ),
+        (&["report", "damaged"], "damaged/result.json, line 1: key must be a string"),
+        (&["audit", "results"], "results/e.jsonl, line 1: missing field `experiment`"),
+    ] {
+        let refused = place.run(arguments);
+        refused.refused(&[reason]);
+        let last = reason.rsplit(": ").find(|part| !part.is_empty()).unwrap();
+        assert_eq!(refused.stderr.matches(last).count(), 1, "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn commands_on_what_is_no_run() {
     let place = Place::new();
     place.run(&["eval", "nowhere"]).refused(&["there is no run nowhere"]);

@@ -101,7 +101,7 @@ fn bad_prompts_are_named_and_files_without_any_refused() {
     fs::create_dir(place.path("empty")).unwrap();
     place.run(&["predict", "empty", "some.jsonl", "-o", "none.out"]).refused(&["empty"]);
     assert!(!place.path("none.out").exists() && !place.path("none.out.unfinished").exists());
-    place.run(&["predict", "model", "nowhere.jsonl", "-o", "x"]).refused(&["nowhere.jsonl"]);
+    place.run(&["predict", "model", "nowhere.jsonl", "-o", "x"]).refused(&["error: cannot read nowhere.jsonl: "]);
     place.run(&["predict", "model", "some.jsonl", "-o", "y", "--temperature=-1"]).refused(&["--temperature"]);
     fs::create_dir(place.path("damaged")).unwrap();
     place.write("damaged/config.json", "{}");

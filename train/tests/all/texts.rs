@@ -261,7 +261,7 @@ fn files_that_cannot_be_used() {
     };
     own("").refused(&["`task.path`: own.jsonl is empty"]);
     own("{\"prompt\": \"x\"").refused(&["nothing in own.jsonl can be used: own.jsonl:1: the line is not valid JSON"]);
-    own("{\"prompt\": \"x\", \"completion\": \"y\"}\n").refused(&["there are 1 different documents"]);
+    own("{\"prompt\": \"x\", \"completion\": \"y\"}\n").refused(&["there is 1 document to divide"]);
     let finished = own("oops\n{\"prompt\": \"x\"}\n{\"prompt\": \"\", \"completion\": \"y\"}\n");
     finished.refused(&["own.jsonl:1: the line is not valid JSON"]);
     assert!(!place.path("runs").exists());
@@ -279,7 +279,7 @@ fn lines_that_cannot_be_used_are_named_and_the_others_used() {
     for part in ["warning: own.jsonl:2: the line is not valid JSON", "own.jsonl:4: ", "`prompt` is missing or empty"] {
         assert!(finished.stderr.contains(part), "{part} in {}", finished.stderr);
     }
-    for part in ["training: 2 examples", "validation: 1 examples"] {
+    for part in ["training: 2 examples", "validation: 1 example "] {
         assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
     }
 }

@@ -15,6 +15,11 @@ pub fn thousands(value: u64) -> String {
     out
 }
 
+/// `1 document`, `2 documents`.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{} {what}{}", thousands(count as u64), if count == 1 { "" } else { "s" })
+}
+
 /// `0.8 s`, `2 min 05 s`, `3 h 20 min`.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
@@ -136,6 +141,7 @@ mod tests {
         assert_eq!(thousands(0), "0");
         assert_eq!(thousands(999), "999");
         assert_eq!(thousands(8_390_688), "8,390,688");
+        assert_eq!([0, 1, 2000].map(|count| counted(count, "window")), ["0 windows", "1 window", "2,000 windows"]);
         assert_eq!(bytes(512), "512 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(6 << 30), "6.00 GiB");

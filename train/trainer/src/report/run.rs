@@ -19,12 +19,12 @@ pub enum RunError {
     #[error(transparent)]
     Read(#[from] hankel_io::Error),
     /// `result.json` is not what this version writes.
-    #[error("{}, line {}: {source}", path.display(), source.line())]
+    #[error("{}, line {}: {reason}", path.display(), reason.line())]
     Parse {
         /// The file.
         path: PathBuf,
         /// What was wrong.
-        source: serde_json::Error,
+        reason: serde_json::Error,
     },
     /// The run was made by a newer version, with another layout.
     #[error("{} has layout {found}, this version reads layouts up to {SCHEMA}; use the version that made the run", path.display())]
@@ -123,7 +123,7 @@ fn parse_result(path: &Path, text: &str) -> Result<RunResult, RunError> {
     {
         return Err(RunError::Schema { path: path.to_path_buf(), found: schema });
     }
-    serde_json::from_str(text).map_err(|source| RunError::Parse { path: path.to_path_buf(), source })
+    serde_json::from_str(text).map_err(|reason| RunError::Parse { path: path.to_path_buf(), reason })
 }
 
 /// Reads the lines, dropping steps that were done again after a resume.

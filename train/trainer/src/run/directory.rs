@@ -25,7 +25,7 @@ pub enum RunError {
     #[error("another process is at the run in {0}: wait until it has ended")]
     Busy(PathBuf),
     /// The directory cannot be made or held.
-    #[error("cannot be used as a run directory: {0}")]
+    #[error("cannot be used as a run directory")]
     File(#[from] hankel_io::Error),
 }
 

@@ -98,9 +98,9 @@ pub trait Task: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     /// The data file cannot be read.
-    #[error("`{key}`: cannot read {path}: {reason}")]
+    #[error("{}cannot read {path}: {reason}", named(key))]
     Unreadable {
-        /// The key that names it.
+        /// The key or option that names it, or nothing.
         key: &'static str,
         /// The file.
         path: PathBuf,
@@ -108,9 +108,9 @@ pub enum TaskError {
         reason: String,
     },
     /// A data file holds nothing.
-    #[error("`{key}`: {path} is empty")]
+    #[error("{}{path} is empty", named(key))]
     Empty {
-        /// The key that names it.
+        /// The key or option that names it, or nothing.
         key: &'static str,
         /// The file.
         path: PathBuf,
@@ -140,4 +140,14 @@ pub enum TaskError {
     /// Files that can be read but not used.
     #[error("{0}")]
     Unusable(String),
+}
+
+/// How a message about a file begins that a key of the configuration, an option, or nothing but its place on the command line
+/// names.
+fn named(by: &str) -> String {
+    match by {
+        "" => String::new(),
+        option if option.starts_with("--") => format!("{option}: "),
+        key => format!("`{key}`: "),
+    }
 }

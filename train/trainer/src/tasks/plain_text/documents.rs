@@ -1,11 +1,12 @@
 //! From files and folders to the documents of each part.
 
 use super::config::{Division, PlainTextConfig};
+use crate::format::counted;
 use crate::results::DataFile;
 use crate::settings::Paths;
 use crate::tasks::text::duplicate_groups;
 use crate::tasks::text::lines::Problems;
-use crate::tasks::{TaskError, file};
+use crate::tasks::{TaskError, file, named};
 use hankel_core::Random;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ fn documents(
     if found.is_empty() {
         let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
         let why = problems.first().map_or_else(|| "there is no text".to_owned(), str::to_owned);
-        return Err(TaskError::Unusable(format!("`{key}`: nothing in {} can be used: {why}", names.join(", "))));
+        return Err(TaskError::Unusable(format!("{}nothing in {} can be used: {why}", named(key), names.join(", "))));
     }
     problems.warn();
     Ok(found)
@@ -137,7 +138,8 @@ fn divide(
     let taken: HashSet<usize> = others.iter().copied().collect();
     let kept: Vec<usize> = (0..train.len()).filter(|&index| !taken.contains(&own[index])).collect();
     if kept.len() < train.len() {
-        tell!("note: {} documents are left out of training: they are held out", train.len() - kept.len());
+        let left_out = counted(train.len() - kept.len(), "document");
+        tell!("note: left out of training: {left_out} among those held out");
     }
     if kept.is_empty() {
         return Err("`task.path`: nothing is left for training: every document is also held out".to_owned());

@@ -12,7 +12,8 @@ mod documents;
 
 pub(crate) use config::PlainTextConfig;
 
-use super::{Batch, MetricSums, Row, Task, TaskError, tokenizer};
+use super::{Batch, MetricSums, Row, Task, TaskError, named, tokenizer};
+use crate::format::counted;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use documents::Parts;
 use hankel_models::Tokenizer;
@@ -84,7 +85,8 @@ impl PlainText {
             return Ok(());
         }
         let (tokens, name) = (stream.ids.len(), split.name());
-        let problem = format!("`{key}`: the {name} part has {tokens} tokens; at least 2 are needed: bring more text");
+        let problem =
+            format!("{}the {name} part has {tokens} tokens; at least 2 are needed: bring more text", named(key));
         Err(TaskError::Unusable(problem))
     }
 
@@ -186,10 +188,10 @@ impl Task for PlainText {
         let part = |name: &str, split| match self.stream(split) {
             Stream { windows: 0, .. } => String::new(),
             stream => format!(
-                "; {name}: {} windows, {} documents, {} tokens",
-                stream.windows,
-                stream.documents,
-                stream.ids.len()
+                "; {name}: {}, {}, {}",
+                counted(stream.windows, "window"),
+                counted(stream.documents, "document"),
+                counted(stream.ids.len(), "token")
             ),
         };
         TaskResult {

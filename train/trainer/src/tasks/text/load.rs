@@ -7,9 +7,10 @@ use super::layout::Layout;
 use super::lines::Problems;
 use super::render::Renderer;
 use super::split::{self, Parts};
+use crate::format::counted;
 use crate::results::{DataFile, Split};
 use crate::settings::Paths;
-use crate::tasks::TaskError;
+use crate::tasks::{TaskError, named};
 use hankel_core::Random;
 use hankel_models::weights::WeightsError;
 use rayon::prelude::*;
@@ -51,7 +52,7 @@ pub(super) fn load(
     let mut parts = split::divide(train, validation, test, (config.format, config.validation_share, seed))
         .map_err(|problem| TaskError::Unusable(format!("`task.path`: {problem}")))?;
     if parts.left_out > 0 {
-        tell!("note: {} examples are left out: their documents are held out", parts.left_out);
+        tell!("note: left out: {} on documents that are held out", counted(parts.left_out, "example"));
     }
     for (name, part, limit) in [
         ("train", &mut parts.train, config.train_sequences),
@@ -124,7 +125,7 @@ fn examples(
     if !examples.iter().any(|example| example.fits) {
         let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
         let why = problems.first().map_or_else(|| "it holds no example".to_owned(), str::to_owned);
-        return Err(TaskError::Unusable(format!("`{key}`: nothing in {} can be used: {why}", names.join(", "))));
+        return Err(TaskError::Unusable(format!("{}nothing in {} can be used: {why}", named(key), names.join(", "))));
     }
     problems.warn();
     Ok(examples)

@@ -29,6 +29,7 @@ pub(crate) use layout::Layout;
 pub(crate) use scoring::LONGBENCH_SCORE;
 
 use super::{Batch, MetricSums, Row, Sequence, Task, TaskError, tokenizer};
+use crate::format::counted;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;
@@ -202,7 +203,10 @@ impl Task for Text {
             |examples: &[Example]| examples.iter().map(|example| example.group).collect::<HashSet<_>>().len();
         let part = |name: &str, examples: &[Example]| match examples.len() {
             0 => String::new(),
-            n => format!("; {name}: {n} examples on {} distinct documents", documents(examples)),
+            n => {
+                let documents = counted(documents(examples), "distinct document");
+                format!("; {name}: {} on {documents}", counted(n, "example"))
+            }
         };
         TaskResult {
             kind: self.config.format.name().to_owned(),

@@ -46,7 +46,7 @@ impl Records {
     /// When it cannot be read or is empty.
     pub fn read(path: &Path) -> Result<Self, TaskError> {
         let (mut records, mut problems) = (Vec::new(), Problems::default());
-        let file = each_record("FILE", path, &mut problems, |place, record| {
+        let file = each_record("", path, &mut problems, |place, record| {
             records.push((place, record.clone()));
             Ok(())
         })?;

@@ -49,9 +49,9 @@ pub(super) fn divide(
         let distinct: BTreeSet<usize> = train.iter().map(of).collect();
         let n = distinct.len();
         if n < 2 {
+            let there = if n == 1 { "there is 1 document" } else { "there are no documents" };
             return Err(format!(
-                "there are {n} different documents to divide into training and validation: at least 2 are needed, or \
-                 `task.validation_path`"
+                "{there} to divide into training and validation: at least 2 different ones are needed, or `task.validation_path`"
             ));
         }
         let count = ((share * n as f64).round() as usize).clamp(1, n - 1);
@@ -137,6 +137,6 @@ mod tests {
         let all = divide(corpus(), Some(corpus()), None, (TextFormat::QmSum, 0.1, 0)).unwrap_err();
         assert!(all.contains("nothing is left for training"), "{all}");
         let one = divide(vec![example("d1", "a"), example("d2", "a")], None, None, (TextFormat::Jsonl, 0.1, 0));
-        assert!(one.unwrap_err().contains("there are 1 different documents"));
+        assert!(one.unwrap_err().contains("there is 1 document to divide"));
     }
 }

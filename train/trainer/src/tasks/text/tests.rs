@@ -238,7 +238,7 @@ fn batches_are_packed_or_padded() {
         assert!(b.weights[from + document.length..from + b.length].iter().all(|weight| *weight == 0.0));
     }
     let facts = packed.describe();
-    assert!(facts.description.contains("validation: 1 examples on 1 distinct documents"), "{}", facts.description);
+    assert!(facts.description.contains("validation: 1 example on 1 distinct document"), "{}", facts.description);
     assert_eq!(facts.primary_metric, "accuracy");
     let shown = packed.show(&packed.batch(Split::Train, &[0]).unwrap()).unwrap();
     assert!(shown.contains("\nAnswer:\u{27e6} "), "{shown}");
@@ -408,7 +408,7 @@ fn bad_input_is_named() {
         ),
         (good, &["task.prompt=\"{prompt} {prompt}\""], &["`task.prompt` names {prompt} twice"]),
         (good, &["task.validation_path=nowhere"], &["`task.validation_path`: cannot read nowhere"]),
-        ("{\"prompt\": \"x\", \"completion\": \"y\"}", &[], &["there are 1 different documents to divide"]),
+        ("{\"prompt\": \"x\", \"completion\": \"y\"}", &[], &["there is 1 document to divide"]),
         (
             "{\"messages\": [{\"role\": \"robot\", \"content\": \"y\"}]}",
             &[],
