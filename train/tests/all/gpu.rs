@@ -54,6 +54,9 @@ fn adapters_trained_on_the_cpu_are_evaluated_on_a_gpu() {
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         json(&finished.stdout)
     };
+    let told = place.run(&["eval", "run", "--adapter", "hrm", "--device", "gpu"]).stderr;
+    let is_software = gpu.facts().kind == "software";
+    assert_eq!(told.matches("is a driver in software").count(), usize::from(is_software), "{told}");
     let here = eval(&[]);
     assert_eq!(here.as_array().unwrap().len(), 2 + 1 + KINDS.len());
     close(&here, &eval(&["--device", "gpu"]), 1e-4);

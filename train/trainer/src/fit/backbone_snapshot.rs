@@ -5,6 +5,7 @@ use super::transformer::Transformer;
 use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directory};
 use crate::parallel::of_this_process;
 use anyhow::{Context, Result, bail, ensure};
+use hankel_core::gpu::GpuFacts;
 use hankel_core::{DType, Device, Error, Tensor};
 use hankel_models::decoder::{CONFIG_FILE, LoadOptions, stored_weight};
 use hankel_models::gguf::is_gguf;
@@ -13,6 +14,7 @@ use hankel_models::{AdapterSet, Decoder, TinyGpt, TinyGptConfig};
 use hankel_ops::linear::check_precision;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 /// A backbone and the values of its parameters from which every stage starts.
 pub struct BackboneSnapshot {
@@ -33,10 +35,21 @@ pub fn open_device(name: &str, memory: Option<f64>, precision: Precision) -> Res
     let device = Device::open(&of_this_process(name)).context("`device` cannot be used")?;
     if let Some(gpu) = device.gpu() {
         ensure!(precision != Precision::F64, "`precision` {NO_DOUBLES}");
+        warn_of_software(gpu.facts());
         gpu.set_budget(memory.map(|memory| (memory * f64::from(1 << 30)) as u64));
     }
     check_precision(device, precision.of_products()).context("`precision` cannot be used")?;
     Ok(device)
+}
+
+/// Says once that a driver computes on the CPU: `gpu` takes one where there is no card.
+fn warn_of_software(facts: &GpuFacts) {
+    static SAID: Once = Once::new();
+    if facts.kind == "software" {
+        SAID.call_once(|| {
+            tell!("warning: {} is a driver in software: it computes on the CPU, and slower than `cpu`", facts.name);
+        });
+    }
 }
 
 impl BackboneSnapshot {
