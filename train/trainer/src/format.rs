@@ -20,6 +20,19 @@ pub fn counted(count: usize, what: &str) -> String {
     format!("{} {what}{}", thousands(count as u64), if count == 1 { "" } else { "s" })
 }
 
+/// Words in lines of at most `width` characters where they permit it, those after the first two spaces in.
+pub fn wrapped<'a>(words: impl IntoIterator<Item = &'a str>, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => line.extend([" ", word]),
+            Some(_) => lines.push(format!("  {word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// `0.8 s`, `2 min 05 s`, `3 h 20 min`.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
@@ -134,6 +147,12 @@ mod tests {
         assert_eq!(duration(3600.0), "1 h 00 min");
         assert_eq!(duration(86_390.0), "24 h 00 min");
         assert_eq!(duration(f64::NAN), "–");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrapped("one two three σσσ four".split(' '), 9), ["one two", "  three", "  σσσ", "  four"]);
+        assert_eq!(wrapped(["a", "long word"], 6), ["a", "  long word"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::positions::position_warning;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config, TrainConfig};
-use crate::format::thousands;
+use crate::format::{thousands, wrapped};
 use crate::parallel::Group;
 use crate::results::{DataFile, PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
@@ -20,6 +20,9 @@ use hankel_io::memory::kilobytes;
 use hankel_models::{AdapterSet, Parameter, adapters};
 use std::path::PathBuf;
 use std::time::Instant;
+
+/// Characters of a line of a terminal.
+const LINE: usize = 80;
 
 /// A finished run.
 pub struct Outcome {
@@ -283,12 +286,15 @@ fn announce_processes(config: &Config, group: &Group) {
 /// Prints what is known about the task before training.
 fn announce(task: &dyn Task) {
     let facts = task.describe();
-    tell!("task: {}", facts.description);
+    let in_lines = |words: Vec<&str>| wrapped(words, LINE).iter().for_each(|line| tell!("{}", line.trim_end()));
+    in_lines(format!("task: {}", facts.description).split(' ').collect());
     if let Some(table) = &facts.transition_table {
-        tell!("transition table [state][symbol]: {table:?}");
+        in_lines(format!("transition table [state][symbol]: {table:?}").split(' ').collect());
     }
     if !facts.baselines.is_empty() {
-        let shown: Vec<String> = facts.baselines.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
-        tell!("{} without learning: {}", facts.primary_metric.replace('_', " "), shown.join("  "));
+        let what = format!("{} without learning:", facts.primary_metric.replace('_', " "));
+        let figures = facts.baselines.iter().map(|(name, value)| format!("{name} {value:.3} "));
+        let all: Vec<String> = [what].into_iter().chain(figures).collect();
+        in_lines(all.iter().map(String::as_str).collect());
     }
 }

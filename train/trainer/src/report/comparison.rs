@@ -201,7 +201,8 @@ pub(super) fn section(runs: &[Run]) -> Section {
     Section { title: "Comparison".into(), html: table(&headers, &rows) + &paragraph(note), ..Section::default() }
 }
 
-/// The comparison of a finished run as lines of text, for the end of a run in the terminal.
+/// The comparison of a finished run as lines of text, for the end of a run in the terminal. Which step was kept is told behind
+/// the table where it is not the last.
 pub fn text_table(result: &RunResult) -> String {
     let run = Run { name: result.name.clone(), result: Some(result.clone()), ..Run::default() };
     let runs = [run];
@@ -212,22 +213,15 @@ pub fn text_table(result: &RunResult) -> String {
     let in_report = |name: &str| of_other_software(name) || of_one_data_set(name);
     names.retain(|name| *name == result.task.primary_metric || !in_report(name));
     let compared = result.rows.iter().any(|row| to_none(&runs[0], result, row).is_some());
-    let mut headers = vec![("adapter".to_owned(), Align::Left), ("parameters".to_owned(), Align::Right)];
+    let mut headers = vec!["adapter".to_owned(), "adapter parameters".to_owned()];
     for (i, name) in names.iter().enumerate() {
-        headers.push((metric_name(name), Align::Right));
+        headers.push(metric_name(name));
         if i == 0 && compared {
-            headers.push(("to none".to_owned(), Align::Right));
+            headers.push("to none".to_owned());
         }
     }
-    let chosen = result.rows.iter().any(|row| kept(row).is_some());
-    headers.extend(
-        [size_name(&result.rows)]
-            .into_iter()
-            .chain(chosen.then_some("kept step"))
-            .chain(["time"])
-            .map(|name| (name.to_owned(), Align::Right)),
-    );
-    let mut out = Table::new(headers);
+    headers.extend([size_name(&result.rows), "time"].map(str::to_owned));
+    let mut rows = Vec::new();
     for row in &result.rows {
         let mut cells = vec![row.name.clone(), thousands(row.parameters.adapter)];
         for (i, name) in names.iter().enumerate() {
@@ -236,12 +230,57 @@ pub fn text_table(result: &RunResult) -> String {
                 cells.push(to_none(&runs[0], result, row).map_or("–".to_owned(), difference));
             }
         }
-        cells.push(order_cell(&runs[0], row));
-        if chosen {
-            cells.push(kept(row).unwrap_or_else(|| "–".to_owned()));
-        }
+        let sizes: Vec<usize> = row.layers.iter().map(|layer| layer.order).collect();
+        cells.push(range(&sizes));
         cells.push(row.training.as_ref().map_or("–".to_owned(), |t| duration(t.seconds)));
-        out.row(cells);
+        rows.push(cells);
     }
-    decisions(result).into_iter().fold(out.to_string(), |text, line| text + "\n" + &line)
+    let table = narrow_table(&headers, rows);
+    let told = trained_besides(result).into_iter().chain(states_kept(&runs[0])).chain(decisions(result));
+    told.fold(table, |text, line| text + "\n" + &line)
+}
+
+/// The least and the most of `sizes`.
+fn range(sizes: &[usize]) -> String {
+    match (sizes.iter().min(), sizes.iter().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (least, _) => least.map_or_else(String::new, usize::to_string),
+    }
+}
+
+/// The states that truncated rows have in each layer, a sentence for each where they are not the same everywhere.
+fn states_kept(run: &Run) -> Vec<String> {
+    let varies = |row: &&AdapterResult| row.layers.windows(2).any(|pair| pair[0].order != pair[1].order);
+    let truncated = run.rows().iter().filter(|row| row.truncated_from.is_some()).filter(varies);
+    truncated.map(|row| format!("{} has kept {} states.", row.name, order_cell(run, row))).collect()
+}
+
+/// A table for a terminal, the first column of text and the others of numbers, whose headers take two lines.
+fn narrow_table(headers: &[String], rows: Vec<Vec<String>>) -> String {
+    let halves: Vec<(&str, &str)> =
+        headers.iter().map(|header| header.split_once(' ').unwrap_or(("", header))).collect();
+    let aligns = (0..).map(|column| if column == 0 { Align::Left } else { Align::Right });
+    let lower = halves.iter().map(|(upper, lower)| format!("{lower:>0$}", upper.chars().count()));
+    let mut table = Table::new(lower.zip(aligns));
+    rows.into_iter().for_each(|row| table.row(row));
+    let table = table.to_string();
+    // The rule has the widths of the columns.
+    let rule = table.lines().nth(1).unwrap_or_default();
+    let upper = rule.split("  ").zip(&halves).map(|(rule, (upper, _))| format!("{upper:>0$}", rule.chars().count()));
+    format!("{}\n{table}", upper.collect::<Vec<_>>().join("  ").trim_end())
+}
+
+/// What was trained that is not of an adapter, a sentence for all rows, or for each.
+fn trained_besides(result: &RunResult) -> Vec<String> {
+    let of = |row: &AdapterResult| extra_parameters(row).replace("+ ", "");
+    match &result.rows[..] {
+        [first, others @ ..] if others.iter().all(|row| of(row) == of(first)) => match of(first) {
+            none if none.is_empty() => Vec::new(),
+            more => vec![format!("Every row also trained parameters of the backbone: {more}.")],
+        },
+        rows => {
+            let each = rows.iter().filter(|row| !of(row).is_empty());
+            each.map(|row| format!("{} also trained parameters of the backbone: {}.", row.name, of(row))).collect()
+        }
+    }
 }
