@@ -10,7 +10,7 @@ use faer::{Mat, MatRef};
 use hankel_files::system_file::arrays_to_bytes;
 use hankel_io::{Existing, Outputs, terminal};
 use hankel_lti::methods::bt;
-use hankel_lti::norms::{FrequencyResponse, h2_norm, hinf_norm};
+use hankel_lti::norms::{FrequencyResponse, h2_norm, h2_norm_in, hinf_norm};
 use hankel_lti::order::choose_order;
 use hankel_lti::{OrderRule, glover_bound, reduce};
 use hankel_plots::terminal::DecayPlot;
@@ -60,8 +60,8 @@ struct Norms {
     hinf_frequency: f64,
     /// Upper end of its enclosure.
     hinf_upper: f64,
-    /// Not in continuous time: the bilinear map does not keep it.
-    h2: Option<f64>,
+    /// `null` in JSON where it is infinite: in continuous time with a direct term.
+    h2: f64,
 }
 
 impl Norms {
@@ -72,7 +72,7 @@ impl Norms {
             hinf: gate * norm.value,
             hinf_frequency: norm.frequency,
             hinf_upper: gate * check.upper,
-            h2: if layer.continuous.is_none() { Some(gate * h2_norm(&layer.system)?) } else { None },
+            h2: gate * h2_norm_in(layer.map(), &layer.system, norm.value, h2_norm)?,
         })
     }
 }
@@ -276,9 +276,8 @@ fn norms(facts: &[LayerFacts]) -> String {
     ]);
     for f in facts {
         let Some(norms) = &f.norms else { continue };
-        let numbers = [norms.hinf, norms.hinf_frequency, norms.hinf_upper].map(number);
-        let h2 = norms.h2.map_or("-".into(), number);
-        table.row(std::iter::once(f.layer.clone()).chain(numbers).chain([h2]));
+        let numbers = [norms.hinf, norms.hinf_frequency, norms.hinf_upper, norms.h2].map(number);
+        table.row(std::iter::once(f.layer.clone()).chain(numbers));
     }
     format!("\nNorms; the first is attained at an angle in radians per step\n\n{table}")
 }

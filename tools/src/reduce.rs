@@ -350,7 +350,7 @@ pub fn report(certificate: &Certificate) -> String {
             proved(f).into(),
             f.error_bound.map_or("none".into(), number),
             if f.hinf_norm > 0.0 { number(f.hinf_error / f.hinf_norm) } else { "-".into() },
-            if plant.continuous { "-".into() } else { number(f.h2_error) },
+            number(f.h2_error),
             number(f.reduced_spectral_radius),
             holds(f.holds).into(),
         ]);
@@ -483,15 +483,15 @@ fn weighted_report(certificate: &Certificate) -> String {
     ]);
     let share = |part: f64, whole: f64| if whole > 0.0 { number(part / whole) } else { "-".into() };
     for (layer, f) in weighted() {
-        // The bilinear map does not keep H2 norms.
-        let h2 = f.h2_error.zip(f.h2_norm).filter(|_| !certificate.plant.is_some_and(|plant| plant.continuous));
+        // Without a band, one that is absent is infinite.
+        let infinite = if f.band.is_none() { "inf" } else { "-" };
         table.row([
             layer.layer.clone(),
             number(f.hinf_error),
             f.error_bound.map_or("none".into(), number),
             share(f.hinf_error, f.hinf_norm),
-            h2.map_or("-".into(), |(error, _)| number(error)),
-            h2.map_or("-".into(), |(error, norm)| share(error, norm)),
+            f.h2_error.map_or(infinite.into(), number),
+            f.h2_error.zip(f.h2_norm).map_or("-".into(), |(error, norm)| share(error, norm)),
             holds(f.holds).into(),
         ]);
     }

@@ -146,7 +146,8 @@ pub fn assumed_time(plant: &Plant) -> &'static str {
 pub fn note_on_plant(facts: &PlantFacts) -> String {
     let mut out = String::new();
     if facts.continuous {
-        out += "continuous time: by the bilinear map, which keeps Hankel singular values, H-infinity errors and bounds, not H2 norms\n";
+        out +=
+            "continuous time: by the bilinear map, which keeps Hankel singular values, H-infinity errors and bounds\n";
     }
     match facts.kept_poles {
         0 => {}

@@ -1,13 +1,14 @@
 //! What is measured about a reduction, and what is claimed.
 
+use super::continuous::Bilinear;
 use super::gramians::GramianFactors;
 use super::hankel::HankelSpectrum;
 use super::methods::Method;
-use super::norms::{FrequencyResponse, h2_norm, h2_norm_by, hinf_sweep, proved_error, without_shared};
+use super::norms::{FrequencyResponse, h2_norm, h2_norm_by, h2_norm_in, hinf_sweep, proved_error, without_shared};
 use super::system::LinearSystem;
 use super::weighted::WeightedFacts;
 use super::{GramianSource, LtiError, Result};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Facts about one reduced system. All norms and values are those of the gated system `gate * G`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,9 +55,11 @@ pub struct SystemCertificate {
     pub proof: String,
     /// H-infinity norm of the full system.
     pub hinf_norm: f64,
-    /// H2 norm of the difference.
+    /// H2 norm of the difference; in continuous time that of continuous time, infinite (in JSON `null`) where the direct terms differ.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub h2_error: f64,
-    /// H2 norm of the full system.
+    /// H2 norm of the full system; in continuous time infinite where it has a direct term.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub h2_norm: f64,
     /// Relative residuals of the two Lyapunov equations.
     pub lyapunov_residuals: Option<(f64, f64)>,
@@ -79,6 +82,11 @@ pub struct SystemCertificate {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
+}
+
+/// JSON has no infinity, and `serde_json` writes it as `null`.
+fn null_is_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
 /// What [`SystemCertificate::proof`] begins with where there is none.
@@ -112,6 +120,8 @@ pub struct Claim<'a> {
     pub dtype: String,
     /// An upper end that is to be proved, gate included, if it is as good as the one that would be.
     pub upper: Option<f64>,
+    /// The map that made both systems of ones in continuous time: H2 norms are theirs.
+    pub map: Option<Bilinear>,
 }
 
 /// Whether a measured error is within its bound: `error <= bound (1 + 1e-6) + 1e-9 ||G||`.
@@ -171,8 +181,8 @@ impl SystemCertificate {
             proved: error.proof.is_one(),
             proof: error.proof.to_string(),
             hinf_norm: norm,
-            h2_error: gate * h2_norm(&difference)?,
-            h2_norm: gate * h2_norm_by(full, claim.factors)?,
+            h2_error: gate * h2_norm_in(claim.map, &difference, size, h2_norm)?,
+            h2_norm: gate * h2_norm_in(claim.map, full, size, |full| h2_norm_by(full, claim.factors))?,
             lyapunov_residuals: claim.factors.residual_c.zip(claim.factors.residual_o),
             clamped_poles: claim.factors.clamped_poles,
             spectral_radius,
@@ -181,7 +191,7 @@ impl SystemCertificate {
             holds: error_bound.map(within),
             weighted: None,
         };
-        measured.check_finite()?;
+        measured.check_finite(claim.map.is_some())?;
         Ok(measured)
     }
 
@@ -190,15 +200,16 @@ impl SystemCertificate {
         Self { proved: false, proof: format!("{NO_PROOF}{missing}"), ..self }
     }
 
-    /// A number that is not finite would be written as `null`.
-    fn check_finite(&self) -> Result<()> {
+    /// A number that is not finite would be written as `null`, which H2 norms in continuous time may be.
+    fn check_finite(&self, continuous: bool) -> Result<()> {
+        let h2 = |norm: f64| if continuous && norm == f64::INFINITY { 0.0 } else { norm };
         let (residual_c, residual_o) = self.lyapunov_residuals.unwrap_or_default();
         let named = [
             ("hinf_error", self.hinf_error),
             ("hinf_error_upper", self.hinf_error_upper),
             ("hinf_norm", self.hinf_norm),
-            ("h2_error", self.h2_error),
-            ("h2_norm", self.h2_norm),
+            ("h2_error", h2(self.h2_error)),
+            ("h2_norm", h2(self.h2_norm)),
             ("error_bound", self.error_bound.unwrap_or(0.0)),
             ("hankel_singular_values", self.hankel_singular_values.iter().fold(0.0, |sum, s| sum + s)),
             ("modal_condition", self.modal_condition.unwrap_or(0.0)),
@@ -220,7 +231,7 @@ impl SystemCertificate {
         let mut found = Vec::new();
         let scale = measured.hinf_norm;
         let mut number = |what: &str, claimed: f64, got: f64, slack: f64| {
-            let difference = (claimed - got).abs();
+            let difference = if claimed == got { 0.0 } else { (claimed - got).abs() };
             if difference.is_nan() || difference > slack {
                 found.push(format!("{what} is claimed to be {claimed:e}, measured {got:e}"));
             }
@@ -230,8 +241,11 @@ impl SystemCertificate {
         number("hinf_error", self.hinf_error, measured.hinf_error, close(measured.hinf_error));
         number("hinf_error_upper", self.hinf_error_upper, measured.hinf_error_upper, close(measured.hinf_error_upper));
         number("hinf_norm", self.hinf_norm, measured.hinf_norm, close(measured.hinf_norm));
-        number("h2_error", self.h2_error, measured.h2_error, 1e-6 * measured.h2_error + 1e-9 * measured.h2_norm);
-        number("h2_norm", self.h2_norm, measured.h2_norm, 1e-6 * measured.h2_norm);
+        // Of an infinite norm only an infinite one is within the tolerance.
+        let finite = |norm: f64| if norm.is_finite() { norm } else { 0.0 };
+        let (h2_error, h2_norm) = (finite(measured.h2_error), finite(measured.h2_norm));
+        number("h2_error", self.h2_error, measured.h2_error, 1e-6 * h2_error + 1e-9 * h2_norm);
+        number("h2_norm", self.h2_norm, measured.h2_norm, 1e-6 * h2_norm);
         number("rounding", self.rounding, measured.rounding, close(measured.rounding));
         number("gate", self.gate, measured.gate, 0.0);
         number("spectral_radius", self.spectral_radius, measured.spectral_radius, 1e-9);
@@ -323,6 +337,7 @@ mod tests {
             modal_condition: None,
             dtype: "f64".into(),
             upper: None,
+            map: None,
         };
         SystemCertificate::measure(&system, &reduced.system, &claim).unwrap()
     }
@@ -344,6 +359,14 @@ mod tests {
         assert_eq!(unknown.contradictions(&honest), Vec::<String>::new());
         let claimed = SystemCertificate { clamped_poles: 1, ..honest.clone() };
         contradicts(&claimed, &honest, "clamped_poles");
+        // `null` is infinity, which is not what was measured, and is when it was.
+        let json = |h2: &str| serde_json::to_string(&honest).unwrap().replace(&honest.h2_norm.to_string(), h2);
+        let infinite: SystemCertificate = serde_json::from_str(&json("null")).unwrap();
+        assert_eq!(infinite.h2_norm, f64::INFINITY);
+        contradicts(&infinite, &honest, "h2_norm");
+        contradicts(&honest, &infinite, "h2_norm");
+        assert_eq!(infinite.contradictions(&infinite), Vec::<String>::new());
+        contradicts(&SystemCertificate { h2_error: 2.0 * honest.h2_error, ..infinite.clone() }, &infinite, "h2_error");
         let inexact = SystemCertificate { lyapunov_residuals: Some((1e-15, 1e-9)), ..honest.clone() };
         contradicts(&honest, &inexact, "lyapunov_residuals[1]");
         let claimed = SystemCertificate { lyapunov_residuals: Some((1e-15, 2e-10)), ..honest.clone() };

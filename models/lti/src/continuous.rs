@@ -15,7 +15,7 @@
 //! (i omega - A)^-1 B` and `d angle = 2 rate / (rate^2 + omega^2) d omega`.
 
 use super::linalg::product;
-use super::{LtiError, Mode, Result, StateMatrix};
+use super::{LinearSystem, LtiError, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale, c64};
 
@@ -78,6 +78,9 @@ impl Continuous {
     }
 }
 
+/// Direct terms in continuous time up to this, relative to the largest gain, are the rounding of the map.
+const DIRECT_ROUNDING: f64 = 1e-9;
+
 /// The matrices A, B, C, D of a system.
 pub type Matrices = (StateMatrix, Mat<f64>, Mat<f64>, Mat<f64>);
 
@@ -137,6 +140,19 @@ impl Bilinear {
     ) -> Result<Matrices> {
         let rate = self.rate;
         self.turn(a, b, c, d, |l| (l - 1.0) * rate / (l + 1.0), (rate, 1.0, 1.0))
+    }
+
+    /// The image with the C of continuous time and without D, whose H2 norm is that of the system in continuous time: `(z - A_d)^-1 B_d =
+    /// (rate - i omega) / sqrt(2 rate) (i omega - A)^-1 B`, and `d angle = 2 rate / (rate^2 + omega^2) d omega`. `None` where the system has a
+    /// direct term in continuous time, so that its H2 norm is infinite; `gain` is the largest gain of what is looked at, or of what that is
+    /// a difference of.
+    ///
+    /// # Errors
+    /// A pole at -1.
+    pub fn strictly_proper(self, image: &LinearSystem, gain: f64) -> Result<Option<LinearSystem>> {
+        let (_, _, c, d) = self.continuous(image.a(), image.b(), image.c(), image.d())?;
+        let proper = d.norm_max() <= DIRECT_ROUNDING * gain;
+        Ok(proper.then(|| image.with_outputs_only(c)))
     }
 
     /// With `R = (pole + sign A)^-1`: A becomes `offset + 2 rate R` (up to `sign`), B `sqrt(2 rate) R B`, C `sqrt(2 rate) C R`, D

@@ -5,7 +5,7 @@ use super::options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
 use super::weighting::Weighting;
 use faer::Mat;
 use hankel_files::{HrmAdapterFile, HrmLayerFile, Sensitivities};
-use hankel_lti::continuous::Continuous;
+use hankel_lti::continuous::{Bilinear, Continuous};
 use hankel_lti::order::{allocate_budget, allocate_total_bound};
 use hankel_lti::{Bound, GramianFactors, HankelSpectrum, LinearSystem, LtiError, OrderRule};
 use rayon::prelude::*;
@@ -47,6 +47,11 @@ impl LayerAnalysis {
     /// Hankel singular values of the gated system (R6), descending.
     pub fn hankel_singular_values(&self) -> Vec<f64> {
         self.spectrum.values().iter().map(|s| self.gate.abs() * s).collect()
+    }
+
+    /// The map of a system in continuous time to `system`.
+    pub fn map(&self) -> Option<Bilinear> {
+        self.continuous.as_ref().map(|continuous| continuous.map)
     }
 
     /// Numerical rank; 0 behind a closed gate.

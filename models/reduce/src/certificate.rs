@@ -108,20 +108,26 @@ pub const CERTIFICATE_FILE: &str = "certificate.json";
 
 impl Certificate {
     /// The version of the format that is written and read.
-    pub const FORMAT: u32 = 2;
+    pub const FORMAT: u32 = 3;
 
-    /// Reads a certificate; one of format 1, which had no proofs, as one that claims none.
+    /// Reads a certificate; one of format 1, which had no proofs, as one that claims none. H2 norms in continuous time were those of the
+    /// mapped system before format 3.
     ///
     /// # Errors
-    /// What is not JSON of a certificate; proofs where the format has none, and none where it has.
+    /// What is not JSON of a certificate; proofs where the format has none, and none where it has; continuous time before format 3.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let mut certificate: Self = serde_json::from_slice(bytes)?;
         let before = |layer: &LayerCertificate| !layer.facts.proved && layer.facts.proof == BEFORE_PROOFS;
+        if certificate.format < 3 && certificate.plant.is_some_and(|plant| plant.continuous) {
+            return Err(serde_json::Error::custom(format!(
+                "its H2 norms are not those of continuous time, as before format 3 (it has format {}); reduce the system again",
+                certificate.format
+            )));
+        }
         if certificate.format == 1 {
             if !certificate.layers.iter().all(before) {
                 return Err(serde_json::Error::custom("certificates of format 1 have no proofs"));
             }
-            certificate.format = Self::FORMAT;
         } else if let Some(layer) = certificate.layers.iter().find(|layer| before(layer)) {
             return Err(serde_json::Error::custom(format!("the field `proof` of {} is missing", layer.layer)));
         } else {
@@ -132,6 +138,9 @@ impl Certificate {
                 return Err(serde_json::Error::custom(format!("the field `proved` of {layer} is missing")));
             }
         }
+        if matches!(certificate.format, 1 | 2) {
+            certificate.format = Self::FORMAT;
+        }
         Ok(certificate)
     }
 
@@ -141,7 +150,8 @@ impl Certificate {
             plant,
             note: "Norms are H-infinity and H2 norms of the system; of one with poles outside the stability boundary those of \
                    its stable part, the other part is kept. In continuous time hinf_error_frequency is the angle \
-                   2 atan(omega / rate) of the bilinear map, and H2 norms are those of the mapped system."
+                   2 atan(omega / rate) of the bilinear map; H2 norms are those of continuous time, null where a direct term makes \
+                   them infinite."
                 .into(),
             ..Self::new(orders, vec![system])
         }

@@ -176,6 +176,7 @@ fn certify<T>(
             modal_condition,
             dtype: dtype.into(),
             upper: None,
+            map: layer.map(),
         };
         let mut certificate = SystemCertificate::measure(full, &system, &claim)?;
         if let Some(missing) = layer.image {

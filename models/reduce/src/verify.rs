@@ -112,6 +112,7 @@ pub fn verify_layer(
         modal_condition: claimed.and_then(|c| c.modal_condition),
         dtype: claimed.map_or("f64".into(), |c| c.dtype.clone()),
         upper: claimed.filter(|c| c.proved).map(|c| c.hinf_error_upper),
+        map: full.map(),
     };
     let mut measured = SystemCertificate::measure(&full.system, reduced, &claim)?;
     if let Some(missing) = full.image {

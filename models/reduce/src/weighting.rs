@@ -77,7 +77,7 @@ impl Weighting {
     ) -> hankel_lti::Result<WeightedFacts> {
         let values = self.gramians.as_ref().map_or(&[][..], |gramians| gramians.spectrum.values());
         let bound = self.bound(method, reduced.states());
-        WeightedFacts::measure((&layer.system, reduced), layer.gate, &self.emphasis, (values, bound))
+        WeightedFacts::measure((&layer.system, reduced), layer.gate, &self.emphasis, (values, bound), layer.map())
     }
 }
 

@@ -145,6 +145,17 @@ def test_systems_in_continuous_time_come_back_as_what_they_were():
         assert again.dt == 0 and np.array_equal(again.A, reduced.A)
 
 
+def test_h2_norms_in_continuous_time_may_be_infinite():
+    strictly = hankel.System(np.array([[-0.5]]), np.ones((1, 1)), np.ones((1, 1)), np.zeros((1, 1)), dt=0)
+    reduction = hankel.reduce(strictly, order=0)
+    assert abs(reduction.certificate.h2_norm - 1) < 1e-12 and abs(reduction.certificate.h2_error - 1) < 1e-12
+    direct = hankel.System(strictly.A, strictly.B, strictly.C, np.ones((1, 1)), dt=0)
+    reduction = hankel.reduce(direct, order=0)
+    assert reduction.certificate.h2_norm == np.inf and abs(reduction.certificate.h2_error - 1) < 1e-12
+    assert hankel.verify(direct, reduction)
+    assert hankel.Certificate.from_json(reduction.certificate.to_json()).h2_norm == np.inf
+
+
 @pytest.mark.parametrize("continuous", [False, True])
 def test_weights_lower_the_error_that_they_weigh(continuous):
     control = pytest.importorskip("control")

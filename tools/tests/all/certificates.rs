@@ -217,9 +217,9 @@ fn a_certificate_about_other_files_is_refused() {
     fs::copy(dir.join("certificate.json"), dir.join("small/certificate.json")).unwrap();
     fail(dir, &["verify", "full", "small"], 2, &["hash", "reduced", "small"]);
     let certificate = fs::read_to_string(dir.join("certificate.json")).unwrap();
-    let later = certificate.replace("\"format\": 2", "\"format\": 3");
+    let later = certificate.replace("\"format\": 3", "\"format\": 4");
     fs::write(dir.join("small/certificate.json"), later).unwrap();
-    fail(dir, &["verify", "full", "small"], 2, &["format 3"]);
+    fail(dir, &["verify", "full", "small"], 2, &["format 4"]);
     write_system(&dir.join("system.npz"));
     succeed(dir, &["reduce", "system.npz", "-o", "smaller.npz", "--order", "2"]);
     let path = dir.join("smaller.npz.certificate.json");

@@ -8,6 +8,7 @@ use hankel_files::system_file::system_from_arrays;
 use hankel_lti::GramianFactors;
 use hankel_lti::Method;
 use hankel_reduce::Certificate;
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
@@ -59,11 +60,8 @@ fn a_plant_in_continuous_time_keeps_its_integrators() {
     write_chain(&dir.join("plant.npz"), None);
     write_chain(&dir.join("timed.npz"), Some(0.0));
     write_chain(&dir.join("sampled.npz"), Some(0.01));
-    // The bilinear map does not keep H2 norms, so none is printed; a time that is assumed is named.
-    let table = succeed(dir, &["inspect", "timed.npz", "--norms"]);
-    assert!(table.contains("not H2 norms") && !table.contains("without dt"), "{table}");
-    let facts = succeed(dir, &["inspect", "timed.npz", "--norms", "--json"]);
-    assert!(serde_json::from_str::<serde_json::Value>(&facts).unwrap()[0]["norms"]["h2"].is_null(), "{facts}");
+    // A time that is assumed is named.
+    assert!(!succeed(dir, &["inspect", "timed.npz"]).contains("without dt"));
     let assumed = "without dt it is read as a system in discrete time";
     assert!(succeed(dir, &["inspect", "plant.npz"]).contains(assumed));
     fail(dir, &["reduce", "plant.npz", "-o", "x.npz", "--order", "1"], 2, &[assumed, "--continuous"]);
@@ -75,7 +73,7 @@ fn a_plant_in_continuous_time_keeps_its_integrators() {
         let path = Path::new(&out);
         let arrays = parse_arrays(path, &fs::read(dir.join(&out)).unwrap()).unwrap();
         assert_eq!((arrays["A"].shape.as_slice(), arrays["dt"].data.as_slice()), (&[4, 4][..], &[0.0][..]));
-        assert!(arrays["D"].data[0].abs() < 1e-12);
+        assert_eq!(arrays["D"].data[0], 0.0);
         let certificate = dir.join(format!("{out}.certificate.json"));
         let honest = fs::read_to_string(&certificate).unwrap();
         let facts = serde_json::from_str::<Certificate>(&honest).unwrap();
@@ -97,6 +95,45 @@ fn a_plant_in_continuous_time_keeps_its_integrators() {
     assert!(succeed(dir, &["inspect", "plant.npz", "--continuous"]).contains("continuous time"));
     fail(dir, &["reduce", "sampled.npz", "-o", "o.npz", "--continuous"], 2, &["sampling time dt is 0.01"]);
     fail(dir, &["reduce", "timed.npz", "-o", "o.npz", "--order", "1"], 2, &["2 poles", "kept in any case"]);
+}
+
+/// `[1 / (s + 1), 1e-3 / (s + 100)]`: the second input is the error of what keeps the first singular vector of B.
+#[test]
+fn h2_norms_in_continuous_time_are_those_of_continuous_time() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let diagonal = |x: [f64; 2]| Mat::from_fn(2, 2, |i, j| if i == j { x[i] } else { 0.0 });
+    let (a, b, c) = (diagonal([-1.0, -100.0]), diagonal([1.0, 0.1]), Mat::from_fn(1, 2, |_, j| [1.0, 1e-2][j]));
+    let (dt, d) = (Mat::zeros(1, 1), Mat::from_fn(1, 2, |_, _| 0.5));
+    let arrays = [("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref()), ("D", d.as_ref())];
+    write_arrays(&dir.join("strictly.npz"), &arrays[..4]);
+    write_arrays(&dir.join("direct.npz"), &arrays);
+    let norm = (0.5 + 1e-6 / 200.0_f64).sqrt();
+    let json = |args: &[&str]| serde_json::from_str::<Value>(&succeed(dir, &[args, &["--json"]].concat())).unwrap();
+    let close = |found: &Value, expected: f64| (found.as_f64().unwrap() / expected - 1.0).abs() < 1e-12;
+    assert!(close(&json(&["inspect", "strictly.npz", "--norms"])[0]["norms"]["h2"], norm));
+    assert!(json(&["inspect", "direct.npz", "--norms"])[0]["norms"]["h2"].is_null());
+    assert!(succeed(dir, &["inspect", "direct.npz", "--norms"]).contains("inf"));
+    for (name, method) in [("strictly", "svd"), ("direct", "svd"), ("strictly", "spa")] {
+        let (full, small) = (format!("{name}.npz"), format!("{name}-{method}.npz"));
+        let certificate = json(&["reduce", &full, "-o", &small, "--order", "1", "--method", method]);
+        let facts = &certificate["layers"][0];
+        // The singular perturbation has a direct term, which the strictly proper plant has not.
+        assert!(if method == "spa" {
+            facts["h2_error"].is_null()
+        } else {
+            close(&facts["h2_error"], 1e-3 / 200.0_f64.sqrt())
+        });
+        assert!(if name == "direct" { facts["h2_norm"].is_null() } else { close(&facts["h2_norm"], norm) });
+        succeed(dir, &["verify", &full, &small]);
+    }
+    let path = dir.join("direct-svd.npz.certificate.json");
+    let honest = fs::read_to_string(&path).unwrap();
+    fs::write(&path, honest.replace("\"h2_norm\": null", "\"h2_norm\": 0.7")).unwrap();
+    fail(dir, &["verify", "direct.npz", "direct-svd.npz"], 1, &["h2_norm is claimed to be 7e-1, measured inf"]);
+    // Before format 3 they were norms of the mapped system.
+    fs::write(&path, honest.replace("\"format\": 3", "\"format\": 2")).unwrap();
+    fail(dir, &["verify", "direct.npz", "direct-svd.npz"], 2, &["H2 norms", "format 2", "reduce the system again"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The H2 norm: root of the summed squares of the impulse response.
 
 use crate::Result;
+use crate::continuous::Bilinear;
 use crate::gramians::{GramianFactors, h2_norm_of};
 use crate::linalg::{compress_scaled_columns, exponent, gain_exponents, ldexp, product, times_power_of_two};
 use crate::system::LinearSystem;
@@ -31,6 +32,23 @@ pub fn h2_norm_by(system: &LinearSystem, factors: &GramianFactors) -> Result<f64
     Ok(ldexp(norm, size_l + size_c).hypot(of_direct_term(system)))
 }
 
+/// The H2 norm by `norm` of a system in discrete time, or of the one in continuous time that it is the image of: infinite where that has a
+/// direct term. `gain` is that of [`Bilinear::strictly_proper`].
+///
+/// # Errors
+/// Those of `norm` and of the map.
+pub fn h2_norm_in(
+    map: Option<Bilinear>,
+    system: &LinearSystem,
+    gain: f64,
+    norm: impl FnOnce(&LinearSystem) -> Result<f64>,
+) -> Result<f64> {
+    match map {
+        None => norm(system),
+        Some(map) => map.strictly_proper(system, gain)?.map_or(Ok(f64::INFINITY), |proper| norm(&proper)),
+    }
+}
+
 fn of_direct_term(system: &LinearSystem) -> f64 {
     let size = system.d().map_or(0, exponent);
     system.d().map_or(0.0, |d| ldexp(times_power_of_two(d, -size).norm_l2(), size))
@@ -41,6 +59,39 @@ mod tests {
     use super::*;
     use crate::{Mode, StateMatrix};
     use faer::Mat;
+
+    fn continuous(a: &StateMatrix, b: &Mat<f64>, c: &Mat<f64>, direct: f64) -> (Bilinear, LinearSystem) {
+        let map = Bilinear { rate: 3.0 };
+        let d = Mat::from_fn(c.nrows(), b.ncols(), |_, _| direct);
+        let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), Some(d.as_ref())).unwrap();
+        (map, LinearSystem::new(a, b, c, Some(d)).unwrap())
+    }
+
+    /// `1 / (s + a)` has the norm `1 / sqrt(2 a)`, `1 / ((s + a) (s + b))` the norm `1 / sqrt(2 a b (a + b))`; with a direct term it is
+    /// infinite.
+    #[test]
+    fn in_continuous_time_it_is_that_of_the_impulse_response_there() {
+        let one = Mat::from_fn(1, 1, |_, _| 1.0);
+        for a in [0.01, 1.0, 250.0_f64] {
+            let (map, image) = continuous(&StateMatrix::Diagonal(vec![-a]), &one, &one, 0.0);
+            let norm = |image: &LinearSystem| h2_norm_in(Some(map), image, 1.0 / a, h2_norm).unwrap();
+            assert!((norm(&image) * (2.0 * a).sqrt() - 1.0).abs() < 1e-13);
+            // An error that is small beside the system has its digits, too.
+            let (_, near) = continuous(&StateMatrix::Diagonal(vec![-a * (1.0 + 1e-6)]), &one, &one, 0.0);
+            let b = a * (1.0 + 1e-6);
+            let expected = 1e-6 * a / (2.0 * a * b * (a + b)).sqrt();
+            assert!((norm(&image.difference(&near).unwrap()) / expected - 1.0).abs() < 1e-6);
+            let (_, direct) = continuous(&StateMatrix::Diagonal(vec![-a]), &one, &one, 1e-3 / a);
+            assert_eq!(norm(&direct), f64::INFINITY);
+            assert!(norm(&direct.difference(&direct).unwrap()) < 1e-13 * norm(&image));
+        }
+        let a = StateMatrix::Dense(Mat::from_fn(2, 2, |i, j| [[-1.0, 1.0], [0.0, -4.0]][i][j]));
+        let (b, c) = (Mat::from_fn(2, 1, |i, _| i as f64), Mat::from_fn(1, 2, |_, j| 1.0 - j as f64));
+        let (map, image) = continuous(&a, &b, &c, 0.0);
+        let factors = GramianFactors::analytic(&image).unwrap();
+        let found = h2_norm_in(Some(map), &image, 0.25, |system| h2_norm_by(system, &factors)).unwrap();
+        assert!((found * 40.0_f64.sqrt() - 1.0).abs() < 1e-13, "{found}");
+    }
 
     /// `1 / (1 - a^2)` is the energy of the impulse response of `1 / (z - a)`, however slow.
     #[test]

@@ -12,7 +12,7 @@ mod response;
 
 pub use bounded_real::BoundedReal;
 pub use difference::hinf_error;
-pub use h2::{h2_norm, h2_norm_by};
+pub use h2::{h2_norm, h2_norm_by, h2_norm_in};
 pub use hinf::{HinfNorm, hinf_norm, hinf_norm_in, hinf_sweep};
 pub use proved::{ErrorNorm, Proof, proved_error, without_shared};
 pub use response::FrequencyResponse;

@@ -2,7 +2,8 @@
 
 use super::{Band, Weights};
 use crate::certificate::bound_holds;
-use crate::norms::{FrequencyResponse, h2_norm, hinf_norm, hinf_norm_in, hinf_sweep};
+use crate::continuous::Bilinear;
+use crate::norms::{FrequencyResponse, h2_norm, h2_norm_in, hinf_norm, hinf_norm_in, hinf_sweep};
 use crate::{LinearSystem, LtiError, Result};
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,8 @@ pub struct WeightedFacts {
     pub hinf_error_upper: f64,
     /// `||W G V||`, or the largest gain in the band.
     pub hinf_norm: f64,
-    /// H2 norm of `W (G - G_r) V`: the root of the mean squared error per step under the weighted input. Not for a band.
+    /// H2 norm of `W (G - G_r) V`: the root of the mean squared error per step under the weighted input. Not for a band. In continuous time
+    /// that of continuous time, absent where it is infinite.
     pub h2_error: Option<f64>,
     /// H2 norm of `W G V`.
     pub h2_norm: Option<f64>,
@@ -43,7 +45,8 @@ pub struct WeightedFacts {
 }
 
 impl WeightedFacts {
-    /// Measures the error of `reduced` for `full`, both without the gate. `claimed` are the singular values and the bound, without it as well.
+    /// Measures the error of `reduced` for `full`, both without the gate. `claimed` are the singular values and the bound, without it as well;
+    /// `map` is what made both of systems in continuous time.
     ///
     /// # Errors
     /// Weights that do not fit; failures of the linear algebra; norms that are not finite.
@@ -52,6 +55,7 @@ impl WeightedFacts {
         gate: f64,
         emphasis: &Emphasis,
         (values, bound): (&[f64], Option<f64>),
+        map: Option<Bilinear>,
     ) -> Result<Self> {
         let gate = gate.abs();
         let difference = full.difference(reduced)?;
@@ -60,14 +64,17 @@ impl WeightedFacts {
                 let (full, difference) = (weights.around(full)?, weights.around(&difference)?);
                 let norm = hinf_sweep(&FrequencyResponse::new(&full)?)?;
                 let (error, check) = hinf_norm(&FrequencyResponse::new(&difference)?)?;
-                (norm, error, check.upper, Some((h2_norm(&difference)?, h2_norm(&full)?)))
+                let h2 = |system: &LinearSystem| h2_norm_in(map, system, norm.value, h2_norm);
+                (norm, error, check.upper, [h2(&difference)?, h2(&full)?].map(Some))
             }
             Emphasis::Band(band) => {
                 let norm = hinf_norm_in(&FrequencyResponse::new(full)?, band.ends())?.0;
                 let (error, check) = hinf_norm_in(&FrequencyResponse::new(&difference)?, band.ends())?;
-                (norm, error, check.upper, None)
+                (norm, error, check.upper, [None; 2])
             }
         };
+        // Where it is not the H2 norm that overflows, the weighted system has a direct term.
+        let [h2_error, h2_norm] = h2.map(|h2| h2.filter(|h2| map.is_none() || *h2 != f64::INFINITY));
         let facts = Self {
             band: if let Emphasis::Band(band) = emphasis { Some(*band) } else { None },
             singular_values: values.iter().map(|s| gate * s).collect(),
@@ -76,8 +83,8 @@ impl WeightedFacts {
             hinf_error_frequency: error.frequency,
             hinf_error_upper: gate * upper,
             hinf_norm: gate * norm.value,
-            h2_error: h2.map(|h2| gate * h2.0),
-            h2_norm: h2.map(|h2| gate * h2.1),
+            h2_error: h2_error.map(|h2| gate * h2),
+            h2_norm: h2_norm.map(|h2| gate * h2),
             holds: bound.map(|bound| bound_holds(gate * error.value, gate * bound, gate * norm.value)),
         };
         facts.check_finite()?;
@@ -119,10 +126,14 @@ impl WeightedFacts {
         ] {
             number(what, claimed, got, close(got, measured.hinf_norm));
         }
-        let (h2, norm) = (measured.h2_error.unwrap_or(f64::NAN), measured.h2_norm.unwrap_or(f64::NAN));
-        if self.h2_error.is_some() || self.h2_norm.is_some() {
-            number("h2_error", self.h2_error.unwrap_or(f64::NAN), h2, close(h2, norm));
-            number("h2_norm", self.h2_norm.unwrap_or(f64::NAN), norm, close(norm, 0.0));
+        // Of a band there is none, and an infinite one is not written.
+        if let Some(claimed) = self.h2_error {
+            let got = measured.h2_error.unwrap_or(f64::NAN);
+            number("h2_error", claimed, got, close(got, measured.h2_norm.unwrap_or(0.0)));
+        }
+        if let Some(claimed) = self.h2_norm {
+            let got = measured.h2_norm.unwrap_or(f64::NAN);
+            number("h2_norm", claimed, got, close(got, 0.0));
         }
         let largest = measured.singular_values.first().copied().unwrap_or(0.0);
         if self.singular_values.len() == measured.singular_values.len() {

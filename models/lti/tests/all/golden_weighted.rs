@@ -60,7 +60,7 @@ fn weighted_values_and_errors() {
             let reduced = reduce(&full, &weighted.spectrum, methods::bt::METHOD, order).unwrap();
             let claim = (weighted.spectrum.values(), weighted.bound(order));
             let emphasis = Emphasis::Weights(weights.clone());
-            let facts = WeightedFacts::measure((&full, &reduced.system), 1.0, &emphasis, claim).unwrap();
+            let facts = WeightedFacts::measure((&full, &reduced.system), 1.0, &emphasis, claim, None).unwrap();
             let error = &case[format!("{name}_error")];
             close(facts.hinf_error, error["hinf"].as_f64().unwrap(), 1e-6);
             close(facts.h2_error.unwrap(), error["h2"].as_f64().unwrap(), 1e-6);
@@ -82,7 +82,7 @@ fn values_and_errors_in_a_band() {
         all_close(limited.spectrum.values(), &numbers(&case["values"]), 1e-6);
         let order = case["order"].as_u64().unwrap() as usize;
         let reduced = reduce(&full, &limited.spectrum, methods::bt::METHOD, order).unwrap().system;
-        let facts = WeightedFacts::measure((&full, &reduced), 1.0, &Emphasis::Band(band), (&[], None)).unwrap();
+        let facts = WeightedFacts::measure((&full, &reduced), 1.0, &Emphasis::Band(band), (&[], None), None).unwrap();
         close(facts.hinf_error, case["hinf_in_band"].as_f64().unwrap(), 1e-6);
     }
 }

@@ -73,7 +73,7 @@ fn check_bounds(what: &str, system: &LinearSystem, weighted: &Weighted, emphasis
         let reduced = reduce(system, &weighted.spectrum, method, order).unwrap_or_else(|e| panic!("{what}: {e}"));
         let slack = 1.0 + 1e9 * (rounding(&reduced.system) + rounding(system));
         let claim = (weighted.spectrum.values(), weighted.bound(order));
-        let facts = WeightedFacts::measure((system, &reduced.system), 1.0, emphasis, claim).unwrap();
+        let facts = WeightedFacts::measure((system, &reduced.system), 1.0, emphasis, claim, None).unwrap();
         let bound = facts.error_bound.unwrap();
         assert!(
             bound_holds(facts.hinf_error, bound, facts.hinf_norm * slack),
@@ -251,7 +251,7 @@ fn weights_near_every_edge() {
                     // Clamped poles have no guarantee.
                     let claim = (weighted.spectrum.values(), weighted.bound(order));
                     assert_eq!(claim.1.is_none(), *name == "slow poles" && order < system.states(), "{what}");
-                    let facts = WeightedFacts::measure((system, &reduced.system), 1.0, &emphasis, claim);
+                    let facts = WeightedFacts::measure((system, &reduced.system), 1.0, &emphasis, claim, None);
                     let facts = facts.unwrap_or_else(|e| panic!("{what}: {e}"));
                     // Rounding of a dense A moves a pole at 1 - 1e-9 by a tenth of a millionth of its distance from the circle.
                     if *name == "slow poles" && order == system.states() {
@@ -286,7 +286,7 @@ fn what_the_weight_does_not_excite_is_dropped() {
     let emphasis = Emphasis::Weights(weights.clone());
     let error = |spectrum: &HankelSpectrum| {
         let reduced = reduce(&system, spectrum, methods::bt::METHOD, 1).unwrap().system;
-        WeightedFacts::measure((&system, &reduced), 1.0, &emphasis, (&[], None)).unwrap()
+        WeightedFacts::measure((&system, &reduced), 1.0, &emphasis, (&[], None), None).unwrap()
     };
     let plain = error(&spectrum);
     let modified = error(&Weighted::modified(&system, &spectrum, &weights).unwrap().spectrum);

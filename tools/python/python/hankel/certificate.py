@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 
 from ._hankel import HankelError
 from .systems import Array
+
+#: Fields that may be infinite, which JSON has as ``null``.
+_H2 = ("h2_error", "h2_norm")
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,9 @@ class Certificate:
     hinf_norm: float
     """H-infinity norm of the full system."""
     h2_error: float
-    """H2 norm of the difference."""
+    """H2 norm of the difference; in continuous time infinite where the direct terms differ."""
     h2_norm: float
-    """H2 norm of the full system."""
+    """H2 norm of the full system; in continuous time infinite where it has a direct term."""
     spectral_radius: float
     """Modulus of the slowest pole of the full system."""
     reduced_spectral_radius: float
@@ -73,6 +77,8 @@ class Certificate:
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise HankelError(f"this is not the certificate of a system: {error!r}") from None
         own["hankel_singular_values"] = np.asarray(own["hankel_singular_values"], dtype=np.float64)
+        for name in _H2:
+            own[name] = math.inf if own[name] is None else own[name]
         return cls(**own, details=facts)
 
     @property
@@ -85,6 +91,8 @@ class Certificate:
         """The certificate as one object of ``bt``'s JSON."""
         facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "details"}
         facts["hankel_singular_values"] = self.hankel_singular_values.tolist()
+        for name in _H2:
+            facts[name] = None if facts[name] == math.inf else facts[name]
         return json.dumps({**facts, **self.details})
 
 
@@ -105,7 +113,7 @@ class Reduction:
     certificate: Certificate
     rate: float | None = None
     """In continuous time, of the bilinear map: frequencies in the certificate are angles, and ``rate * tan(angle / 2)`` is the angular
-    frequency; H2 norms are those of the mapped system."""
+    frequency."""
 
 
 @dataclass(frozen=True)
