@@ -78,6 +78,12 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     for note in fewer_than_asked(options.orders, certificate) {
         terminal::tell(&note);
     }
+    for layer in &reduction.unimproved {
+        terminal::tell(&format!(
+            "note: {layer}: method h2 found no smaller H2 error than that of bt; the result is that of bt, which has a bound: use \
+             --method bt"
+        ));
+    }
     if args.json {
         terminal::json(&serde_json::to_string_pretty(certificate)?)?;
     } else if written {
@@ -181,6 +187,8 @@ struct Reduction {
     certificate: Certificate,
     /// Every layer before and after.
     systems: Vec<(LinearSystem, LinearSystem)>,
+    /// Labels of the layers that method h2 did not improve.
+    unimproved: Vec<String>,
     content: Content,
 }
 
@@ -224,11 +232,14 @@ fn reduce_directory(
     }
     let mut files = vec![(CERTIFICATE_FILE, to_json(&certificate)?)];
     files.extend(trained);
+    let labelled = adapter.layers.iter().zip(&reduction.layers);
+    let unimproved = labelled.filter(|(_, reduced)| reduced.unimproved).map(|(full, _)| full.label()).collect();
     let full = adapter.layers.iter().map(|l| linear_system(l, adapter.config.discretization));
     let systems = full.zip(reduction.layers).map(|(full, reduced)| Ok((full?, reduced.system)));
     Ok(Reduction {
         certificate,
         systems: systems.collect::<Result<_>>()?,
+        unimproved,
         content: Content::Directory { adapter: Box::new(reduction.adapter), files },
     })
 }
@@ -265,6 +276,7 @@ fn reduce_file(
             args.system.display()
         );
     }
+    let unimproved = if reduction.unimproved { vec![SYSTEM_LABEL.into()] } else { Vec::new() };
     let measured = if stored.system == reduction.system {
         reduction.certificate
     } else {
@@ -277,7 +289,7 @@ fn reduce_file(
     certificate.full = Some(subject.hashes());
     certificate.reduced = Some(AdapterHashes::of_file(&bytes));
     let content = Content::File { system: bytes, certificate: to_json(&certificate)? };
-    Ok(Reduction { certificate, systems: vec![(layer.system.clone(), stored.system)], content })
+    Ok(Reduction { certificate, systems: vec![(layer.system.clone(), stored.system)], unimproved, content })
 }
 
 /// What errors cost the task, measured with this adapter.

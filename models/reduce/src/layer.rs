@@ -21,6 +21,8 @@ pub struct LayerReduction {
     pub projection: Option<Projection>,
     /// The states kept unchanged, where that is all that happened.
     pub kept: Option<Vec<usize>>,
+    /// Whether method h2 found nothing better than balanced truncation, which this is then.
+    pub unimproved: bool,
 }
 
 /// How a reduced system is stored: what it becomes there, which is what a certificate is about, and what holds it.
@@ -70,7 +72,9 @@ pub(crate) fn reduce_and_store<T>(
 ) -> Result<(LayerReduction, T)> {
     let inner = || -> Result<(LayerReduction, T)> {
         let reduced = reduce_to(layer, method, order, gramians, purpose)?;
-        certify(layer, method, gramians, purpose, reduced, store)
+        let unimproved = is_balanced_truncation(layer, method, gramians, purpose, &reduced)?;
+        let (reduction, stored) = certify(layer, method, gramians, purpose, reduced, store)?;
+        Ok((LayerReduction { unimproved, ..reduction }, stored))
     };
     inner().map_err(|error| match error {
         ReduceError::System(reason) => ReduceError::Layer { label: layer.label.clone(), reason },
@@ -153,6 +157,23 @@ fn reduce_to(
     reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)
 }
 
+/// Whether method h2 returned what it started from, and something was reduced.
+fn is_balanced_truncation(
+    layer: &LayerAnalysis,
+    method: Method,
+    gramians: &Gramians,
+    purpose: Purpose,
+    reduced: &Reduced,
+) -> hankel_lti::Result<bool> {
+    let order = reduced.system.states();
+    if method != methods::h2::METHOD || order == 0 || order == layer.system.states() {
+        return Ok(false);
+    }
+    let start = reduce_to(layer, methods::bt::METHOD, order, gramians, purpose)?;
+    let bases = |reduced: &Reduced| reduced.projection.clone().map(|Projection { left, right }| (left, right));
+    Ok(bases(&start).is_some_and(|start| bases(reduced) == Some(start)))
+}
+
 /// Certifies a reduction in the first of these that the bound holds for: modal form with B and C in f32, modal form, as it is with B
 /// and C in f32, as it is; where it holds for none, with what rounding A costs added to it, in the same order.
 fn certify<T>(
@@ -186,7 +207,7 @@ fn certify<T>(
             certificate.weighted = Some(weighting.measure(layer, &system, method)?);
         }
         let Reduced { projection, kept, .. } = reduced;
-        Ok((LayerReduction { certificate, system, projection, kept }, stored))
+        Ok((LayerReduction { certificate, system, projection, kept, unimproved: false }, stored))
     };
     let mut forms = Vec::new();
     if reduced.system.states() < full.states() {

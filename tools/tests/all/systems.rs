@@ -170,6 +170,13 @@ fn systems_are_shown_in_their_own_words() {
     let output = bt(dir, &["reduce", "twice.npz", "-o", "once.npz", "--order", "2"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("keeps 1 states instead of 2: only 1 of its Hankel singular values"), "{said}");
+    // States apart, of which balanced truncation keeps the best one.
+    let apart = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 - 0.3 * i as f64 } else { 0.0 });
+    let one = Mat::<f64>::identity(2, 2);
+    write_arrays(&dir.join("apart.npz"), &[("A", apart.as_ref()), ("B", one.as_ref()), ("C", one.as_ref())]);
+    let output = bt(dir, &["reduce", "apart.npz", "-o", "h2.npz", "--order", "1", "--method", "h2"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("system: method h2 found no smaller H2 error than that of bt"), "{said}");
     // An adapter without a certificate.
     adapter(2, 6, 8).save(&dir.join("full")).unwrap();
     succeed(dir, &["reduce", "full", "-o", "small", "--order", "2", "--no-certify"]);
