@@ -1,12 +1,13 @@
 //! `bt inspect`.
 
 use crate::cli::InspectArgs;
+use crate::clock::Clock;
 use crate::pictures::{self, Decay, decay_chart};
 use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
 use crate::text::{decay, number};
 use anyhow::{Result, bail};
-use faer::{Mat, MatRef};
+use faer::{Mat, MatRef, c64};
 use hankel_files::system_file::arrays_to_bytes;
 use hankel_io::{Existing, Outputs, terminal};
 use hankel_lti::methods::bt;
@@ -42,6 +43,9 @@ struct LayerFacts {
     orders: Orders,
     /// `-1 / ln |pole|` in steps, descending.
     time_constants: Vec<f64>,
+    /// Where a unit of time is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_time: Option<InTime>,
     spectral_radius: f64,
     lyapunov_residuals: Option<(f64, f64)>,
     clamped_poles: usize,
@@ -51,6 +55,16 @@ struct LayerFacts {
     /// With `--gramians`.
     #[serde(skip_serializing_if = "Option::is_none")]
     gramians: Option<GramianRows>,
+}
+
+/// What is told in steps, in the time of the file.
+#[derive(Serialize)]
+struct InTime {
+    /// Descending.
+    time_constants: Vec<f64>,
+    /// With `--norms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hinf_frequency: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -105,15 +119,24 @@ struct Orders {
 }
 
 impl LayerFacts {
-    fn new(layer: &LayerAnalysis, args: &InspectArgs) -> Result<Self> {
+    fn new(layer: &LayerAnalysis, args: &InspectArgs, clock: Clock) -> Result<Self> {
         let sigma = layer.hankel_singular_values();
         let rank = layer.rank();
         let order = |rule| choose_order(rule, &sigma, rank);
-        let mut time_constants: Vec<f64> = match layer.system.a().modes() {
-            Some(modes) => modes.iter().map(|m| 1.0 / m.pole().rate).collect(),
-            None => layer.system.eigenvalues()?.iter().map(|l| -1.0 / l.norm().ln()).collect(),
+        let poles: Vec<(c64, f64)> = match layer.system.a().modes() {
+            Some(modes) => modes.iter().map(|m| (m.pole().value(), 1.0 / m.pole().rate)).collect(),
+            None => layer.system.eigenvalues()?.iter().map(|l| (*l, -1.0 / l.norm().ln())).collect(),
         };
-        time_constants.sort_by(|a, b| b.total_cmp(a));
+        let descending = |of: &dyn Fn(&(c64, f64)) -> f64| {
+            let mut values: Vec<f64> = poles.iter().map(of).collect();
+            values.sort_by(|a, b| b.total_cmp(a));
+            values
+        };
+        let norms = if args.norms { Some(Norms::new(layer)?) } else { None };
+        let in_time = clock.has_unit().then(|| InTime {
+            time_constants: descending(&|&(pole, steps)| clock.time_constant(pole, steps)),
+            hinf_frequency: norms.as_ref().map(|norms| clock.frequency(norms.hinf_frequency)),
+        });
         Ok(Self {
             layer: layer.label.clone(),
             form: layer.system.a().form(),
@@ -128,13 +151,19 @@ impl LayerFacts {
                 energy_90: order(OrderRule::Energy(0.9))?,
             },
             hankel_singular_values: sigma,
-            time_constants,
+            time_constants: descending(&|pole| pole.1),
+            in_time,
             spectral_radius: layer.system.spectral_radius()?,
             lyapunov_residuals: layer.factors.residual_c.zip(layer.factors.residual_o),
             clamped_poles: layer.factors.clamped_poles,
-            norms: if args.norms { Some(Norms::new(layer)?) } else { None },
+            norms,
             gramians: args.gramians.then(|| GramianRows::new(layer)),
         })
+    }
+
+    /// Time constants in the time of the file, or in steps.
+    fn time_constants(&self) -> &[f64] {
+        self.in_time.as_ref().map_or(&self.time_constants, |in_time| &in_time.time_constants)
     }
 
     /// States kept at the default threshold.
@@ -160,10 +189,12 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     let subject = Subject::load(&args.system, args.continuous)?;
     progress.stage("Gramians and Hankel singular values");
     let layers = subject.analyse(&args.system)?;
+    let clock = Clock::of(&subject);
     if args.norms {
         progress.stage("norms");
     }
-    let facts: Vec<LayerFacts> = layers.iter().map(|layer| LayerFacts::new(layer, args)).collect::<Result<_>>()?;
+    let facts: Vec<LayerFacts> =
+        layers.iter().map(|layer| LayerFacts::new(layer, args, clock)).collect::<Result<_>>()?;
     drop(progress);
     let mut outputs = Outputs::new();
     if let Some(path) = &args.save {
@@ -191,7 +222,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
                 let _ = writeln!(note, "{hint}");
             }
         }
-        terminal::print(&format!("{note}{}", report(&facts)))?;
+        terminal::print(&format!("{note}{}", report(&facts, clock)))?;
     }
     Ok(())
 }
@@ -205,7 +236,7 @@ fn balanced(path: &std::path::Path, subject: &Subject, layer: &LayerAnalysis) ->
     Ok(plant.assemble(&reduced.system, reduced.projection.as_ref())?.to_bytes(path)?)
 }
 
-fn report(facts: &[LayerFacts]) -> String {
+fn report(facts: &[LayerFacts], clock: Clock) -> String {
     let mut columns = vec![
         ("", Align::Left),
         ("gate", Align::Right),
@@ -227,15 +258,16 @@ fn report(facts: &[LayerFacts]) -> String {
             f.states.to_string(),
             f.numerical_rank.to_string(),
             constant(f.hankel_singular_values.first()),
-            constant(f.time_constants.first()),
-            constant(f.time_constants.last()),
+            constant(f.time_constants().first()),
+            constant(f.time_constants().last()),
         ];
         row.extend(f.orders.epsilon.iter().map(|(_, order)| order.to_string()));
         row.push(f.orders.energy_90.to_string());
         table.row(row);
     }
     let mut out = format!(
-        "Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum; time constants -1/ln|pole| in steps\n\n{table}\n"
+        "Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum;\ntime constants {}\n\n{table}\n",
+        clock.time_constants()
     );
     out += &decays(facts);
     out += "\nError bound (H-infinity, absolute) by the number of states kept\n\n";
@@ -250,7 +282,7 @@ fn report(facts: &[LayerFacts]) -> String {
     }
     out += &bounds.to_string();
     if facts.iter().any(|f| f.norms.is_some()) {
-        out += &norms(facts);
+        out += &norms(facts, clock);
     }
     for f in facts {
         out += &gramian_tables(f);
@@ -266,7 +298,7 @@ fn report(facts: &[LayerFacts]) -> String {
     out
 }
 
-fn norms(facts: &[LayerFacts]) -> String {
+fn norms(facts: &[LayerFacts], clock: Clock) -> String {
     let mut table = Table::new([
         ("", Align::Left),
         ("H-infinity", Align::Right),
@@ -276,10 +308,10 @@ fn norms(facts: &[LayerFacts]) -> String {
     ]);
     for f in facts {
         let Some(norms) = &f.norms else { continue };
-        let numbers = [norms.hinf, norms.hinf_frequency, norms.hinf_upper, norms.h2].map(number);
+        let numbers = [norms.hinf, clock.frequency(norms.hinf_frequency), norms.hinf_upper, norms.h2].map(number);
         table.row(std::iter::once(f.layer.clone()).chain(numbers));
     }
-    format!("\nNorms; the first is attained at an angle in radians per step\n\n{table}")
+    format!("\nNorms; the first is attained at a frequency in {}\n\n{table}", clock.frequencies())
 }
 
 fn gramian_tables(facts: &LayerFacts) -> String {

@@ -10,6 +10,7 @@
 //! `B`, `C` and possibly `D` and `dt` as .safetensors or .npz.
 
 pub mod cli;
+mod clock;
 mod inspect;
 mod pictures;
 mod progress;

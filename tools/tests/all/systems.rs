@@ -136,6 +136,38 @@ fn h2_norms_in_continuous_time_are_those_of_continuous_time() {
     fail(dir, &["verify", "direct.npz", "direct-svd.npz"], 2, &["H2 norms", "format 2", "reduce the system again"]);
 }
 
+/// A pair at -0.1 +- 4i, which peaks near 4, and the same sampled.
+#[test]
+fn frequencies_and_time_constants_are_those_of_the_time_of_the_file() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let (b, c) = (Mat::from_fn(2, 1, |i, _| i as f64), Mat::from_fn(1, 2, |_, j| 1.0 - j as f64));
+    for (name, a, dt) in [
+        ("continuous.npz", [[-0.1, 4.0], [-4.0, -0.1]], 0.0),
+        (
+            "sampled.npz",
+            [0.02_f64].map(|t| [4.0 * t, -0.1 * t]).map(|[angle, rate]| {
+                let (sin, cos, size) = (angle.sin(), angle.cos(), rate.exp());
+                [[size * cos, size * sin], [-size * sin, size * cos]]
+            })[0],
+            0.02,
+        ),
+    ] {
+        let (a, dt) = (Mat::from_fn(2, 2, |i, j| a[i][j]), Mat::from_fn(1, 1, |_, _| dt));
+        let arrays = [("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())];
+        write_arrays(&dir.join(name), &arrays);
+        let facts: Value = serde_json::from_str(&succeed(dir, &["inspect", name, "--norms", "--json"])).unwrap();
+        let in_time = &facts[0]["in_time"];
+        assert!((in_time["time_constants"][0].as_f64().unwrap() / 10.0 - 1.0).abs() < 1e-9, "{in_time}");
+        assert!((in_time["hinf_frequency"].as_f64().unwrap() / 4.0 - 1.0).abs() < 1e-2, "{in_time}");
+        // In steps as before.
+        assert!(facts[0]["norms"]["hinf_frequency"].as_f64().unwrap() < std::f64::consts::PI);
+        let table = succeed(dir, &["inspect", name, "--norms"]);
+        assert!(table.contains("10.00") && table.contains("in radians per unit of"), "{table}");
+        assert!(!table.contains("per step") && !table.contains("in steps"), "{table}");
+    }
+}
+
 #[test]
 fn systems_are_shown_in_their_own_words() {
     let root = tempfile::tempdir().unwrap();
