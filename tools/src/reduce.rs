@@ -136,7 +136,8 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
             let layers = weigh(subject.analyse(&args.system)?, options.gramians.source(), &options.weights)?;
             let order = choose_orders(&layers, &options)?[0];
             let reduced = reduce_uncertified(&layers[0], options.method, order, &options.gramians, PURPOSE)?;
-            let whole = plant.assemble(&reduced.system, reduced.projection.as_ref())?;
+            let whole = plant.stored_as(&reduced, options.method);
+            let (_, whole) = whole.with_context(|| args.system.display().to_string())?;
             let mut outputs = Outputs::new();
             outputs.file(&args.output, &whole.to_bytes(&args.output)?, Existing::Refuse)?;
             outputs.commit()?;
@@ -264,7 +265,8 @@ fn reduce_file(
     let layer = &layers[0];
     let order = choose_orders(&layers, &of_stable)?[0];
     progress.stage("reduction and certificate");
-    let (reduction, whole) = plant.reduce(layer, of_stable.method, order, &of_stable.gramians)?;
+    let reduced = plant.reduce(layer, of_stable.method, order, &of_stable.gramians);
+    let (reduction, whole) = reduced.with_context(|| args.system.display().to_string())?;
     let bytes = whole.to_bytes(&args.output)?;
     // Certified is what is read from the file.
     let stored = StoredSystem::parse(&args.output, parse_arrays(&args.output, &bytes)?)?;

@@ -4,7 +4,7 @@
 
 use super::analysis::LayerAnalysis;
 use super::layer::{LayerReduction, Purpose, reduce_and_store};
-use super::options::{Gramians, Result};
+use super::options::{Gramians, ReduceError, Result};
 use faer::{Mat, MatRef, Scale};
 use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::continuous::{Bilinear, Continuous, Matrices, Original};
@@ -162,11 +162,23 @@ impl Plant {
         gramians: &Gramians,
     ) -> Result<(LayerReduction, StoredSystem)> {
         let purpose = Purpose { direct_term: true, single: false };
-        let store = |reduced: &Reduced| {
-            let whole = self.assemble(&reduced.system, reduced.projection.as_ref())?.as_written();
-            Ok((self.beside(&whole)?.system, whole))
-        };
+        let store = |reduced: &Reduced| self.stored_as(reduced, method);
         reduce_and_store(layer, method, order, gramians, purpose, &store)
+    }
+
+    /// The whole system that has `reduced` in place of its stable part, as it is read back, after its stable part there.
+    ///
+    /// # Errors
+    /// Those of [`Plant::assemble`]; a reduced system that is not stable in the time of the file.
+    pub fn stored_as(&self, reduced: &Reduced, method: Method) -> Result<(LinearSystem, StoredSystem)> {
+        let whole = self.assemble(&reduced.system, reduced.projection.as_ref())?.as_written();
+        let unstable = || ReduceError::System(method.unstable(whole.a.states()));
+        match self.beside(&whole) {
+            Ok(plant) if plant.kept.a.states() > self.kept.a.states() => Err(unstable()),
+            Ok(plant) => Ok((plant.system, whole)),
+            Err(ReduceError::System(LtiError::Unstable { .. })) => Err(unstable()),
+            Err(other) => Err(other),
+        }
     }
 
     /// A weight of this system's input or output, in discrete time as the system is.

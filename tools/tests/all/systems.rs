@@ -168,6 +168,26 @@ fn frequencies_and_time_constants_are_those_of_the_time_of_the_file() {
     }
 }
 
+/// A stable matrix whose leading entry is not, on which B lies.
+#[test]
+fn a_method_that_loses_stability_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    for (name, leading, time) in [("discrete.npz", 1.2, 1.0), ("continuous.npz", 0.5, 0.0)] {
+        let a = [[leading, 1.0], [-1.0, if time == 0.0 { -1.0 } else { -0.4 }]];
+        let (a, dt) = (Mat::from_fn(2, 2, |i, j| a[i][j]), Mat::from_fn(1, 1, |_, _| time));
+        let (b, c) = (Mat::from_fn(2, 1, |i, _| 1.0 - i as f64), Mat::from_fn(1, 2, |_, _| 1.0));
+        let arrays = [("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())];
+        write_arrays(&dir.join(name), &arrays);
+        let words = ["the reduced system of 1 states is not stable", "method svd does not keep stability"];
+        for options in [&[][..], &["--no-certify"]] {
+            let args = [&["reduce", name, "-o", "small.npz", "--order", "1", "--method", "svd"], options].concat();
+            fail(dir, &args, 2, &words);
+        }
+        succeed(dir, &["reduce", name, "-o", &format!("small-{name}"), "--order", "1"]);
+    }
+}
+
 #[test]
 fn systems_are_shown_in_their_own_words() {
     let root = tempfile::tempdir().unwrap();

@@ -124,6 +124,15 @@ impl Method {
         )))
     }
 
+    /// What to say of a reduced system of so many states that is not stable.
+    pub fn unstable(self, order: usize) -> LtiError {
+        LtiError::Unsupported(format!(
+            "the reduced system of {order} states is not stable: method {} does not keep stability here; choose another order \
+             (--order) or method (--method)",
+            self.name()
+        ))
+    }
+
     /// Whether the error of a reduction based on these Gramians can have a bound.
     pub fn guarantees(self, source: GramianSource) -> bool {
         match self.bound() {
@@ -222,10 +231,7 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
         reduced
     };
     reduced.map_err(|error| match error {
-        LtiError::Unstable { modulus, .. } => LtiError::Unsupported(format!(
-            "method {} of order {order} gives an unstable system (a pole of modulus {modulus}): choose another order or method",
-            method.name()
-        )),
+        LtiError::Unstable { .. } => method.unstable(order),
         other => other,
     })
 }
