@@ -3,7 +3,7 @@
 use super::hrm::linear_system;
 use super::options::{Gramians, OrderChoice, ReduceError, ReduceOptions, Result};
 use super::weighting::Weighting;
-use faer::Mat;
+use faer::{Mat, MatRef};
 use hankel_files::{HrmAdapterFile, HrmLayerFile, Sensitivities};
 use hankel_lti::continuous::{Bilinear, Continuous};
 use hankel_lti::order::{allocate_budget, allocate_total_bound};
@@ -31,6 +31,16 @@ pub struct LayerAnalysis {
     pub image: Option<&'static str>,
 }
 
+/// What to say of gains beyond the range of doubles.
+pub(super) fn overflow(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> LtiError {
+    LtiError::Unsupported(format!(
+        "its gains overflow double precision: B has entries up to {:e}, C up to {:e}; divide B or C by a number, by which the errors \
+         of the reduced system are then smaller",
+        b.norm_max(),
+        c.norm_max()
+    ))
+}
+
 impl LayerAnalysis {
     /// Analyses a system, which may have no states.
     pub fn new(label: impl Into<String>, system: LinearSystem, gate: f64) -> Result<Self> {
@@ -41,6 +51,9 @@ impl LayerAnalysis {
             _ => GramianFactors::analytic(&system).map_err(of_layer)?,
         };
         let spectrum = HankelSpectrum::new(&factors).map_err(of_layer)?;
+        if spectrum.values().iter().any(|value| !value.is_finite()) {
+            return Err(of_layer(overflow(system.b(), system.c())));
+        }
         Ok(Self { label, system, gate, factors, spectrum, weighting: None, continuous: None, image: None })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! What is reduced is the stable part in discrete time; the rest of the file's system is kept and put back.
 
-use super::analysis::LayerAnalysis;
+use super::analysis::{LayerAnalysis, overflow};
 use super::layer::{LayerReduction, Purpose, reduce_and_store};
 use super::options::{Gramians, ReduceError, Result};
 use faer::{Mat, MatRef, Scale};
@@ -80,7 +80,11 @@ impl Plant {
         LinearSystem::check(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
         let (map, (a, b, c, d)) = if *time == Time::Continuous {
             let map = map.map_or_else(|| Bilinear::of(a), Ok)?;
-            let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
+            let image = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
+            if !image.3.is_all_finite() {
+                return Err(overflow(b.as_ref(), c.as_ref()).into());
+            }
+            let (a, b, c, d) = image;
             (Some(map), (a, b, c, Some(d)))
         } else {
             (None, (a.clone(), b.clone(), c.clone(), d.clone()))

@@ -1,6 +1,7 @@
 //! Bad input, which writes nothing.
 
-use crate::common::{adapter, fail};
+use crate::common::{adapter, fail, write_arrays};
+use faer::Mat;
 use hankel_files::HrmDynamics;
 use hankel_files::HrmLayerFile;
 use std::fs;
@@ -92,4 +93,20 @@ fn damaged_adapters_exit_2_and_name_what_is_wrong() {
     };
     broken.save(&dir.join("full")).unwrap();
     check(&["no states"]);
+}
+
+#[test]
+fn gains_beyond_doubles_are_refused_by_the_names_of_b_and_c() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let huge = Mat::from_fn(2, 1, |_, _| 1e200);
+    for (name, poles, time) in [("discrete.npz", [0.5, 0.3], 1.0), ("continuous.npz", [-0.5, -0.3], 0.0)] {
+        let a = Mat::from_fn(2, 2, |i, j| if i == j { poles[i] } else { 0.1 * i as f64 });
+        let dt = Mat::from_fn(1, 1, |_, _| time);
+        let arrays = [("A", a.as_ref()), ("B", huge.as_ref()), ("C", huge.transpose()), ("dt", dt.as_ref())];
+        write_arrays(&dir.join(name), &arrays);
+        let words = [name, "overflow double precision", "B has entries up to 1e200, C up to 1e200"];
+        fail(dir, &["inspect", name], 2, &words);
+        fail(dir, &["reduce", name, "-o", "small.npz", "--order", "1"], 2, &words);
+    }
 }
