@@ -73,8 +73,9 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
     if args.json {
         terminal::json(&serde_json::to_string_pretty(&verification)?)?;
     } else {
-        let of_system = matches!(full, Subject::System { .. });
-        terminal::print(&report(&verification, certificate.is_some(), of_system))?;
+        // States that are kept aside are in both, as in the table of `bt reduce`.
+        let aside = other.map(|plant| plant.kept.a.states());
+        terminal::print(&report(&verification, certificate.is_some(), aside))?;
     }
     for layer in &verification.layers {
         for problem in &layer.problems {
@@ -171,7 +172,8 @@ fn plant_problems(full: &Plant, reduced: &Plant, certificate: Option<&Certificat
     Ok(problems)
 }
 
-fn report(verification: &Verification, certified: bool, of_system: bool) -> String {
+/// `aside` is the number of states of a system that are kept in any case; `None` for an adapter.
+fn report(verification: &Verification, certified: bool, aside: Option<usize>) -> String {
     let mut table = Table::new([
         ("", Align::Left),
         ("states", Align::Right),
@@ -187,8 +189,8 @@ fn report(verification: &Verification, certified: bool, of_system: bool) -> Stri
         let f = &layer.measured;
         table.row([
             layer.layer.clone(),
-            f.states.to_string(),
-            f.order.to_string(),
+            (f.states + aside.unwrap_or(0)).to_string(),
+            (f.order + aside.unwrap_or(0)).to_string(),
             number(f.hinf_error),
             number_above(f.hinf_error_upper),
             proved(f).into(),
@@ -223,7 +225,7 @@ fn report(verification: &Verification, certified: bool, of_system: bool) -> Stri
     let under_weights = if weighted.is_empty() { String::new() } else { format!("\n{under_weights}") };
     let verdict = match (verification.passed, certified) {
         (true, true) => "what the certificate claims was measured again and is true",
-        (true, false) if of_system => {
+        (true, false) if aside.is_some() => {
             "there is no certificate; the error is within the bound of balanced truncation at this order"
         }
         (true, false) => "there is no certificate; every layer is within the bound of balanced truncation at its order",

@@ -70,6 +70,8 @@ fn a_plant_in_continuous_time_keeps_its_integrators() {
         succeed(dir, &["reduce", &full, "-o", &out, "--order", "4", option]);
         let table = succeed(dir, &["verify", &full, &out, option]);
         assert!(option == "--json" || !table.contains("FALSE"), "{table}");
+        // Six states, of which four are kept, the two integrators among them.
+        assert!(option == "--json" || table.contains("system       6     4 "), "{table}");
         let path = Path::new(&out);
         let arrays = parse_arrays(path, &fs::read(dir.join(&out)).unwrap()).unwrap();
         assert_eq!((arrays["A"].shape.as_slice(), arrays["dt"].data.as_slice()), (&[4, 4][..], &[0.0][..]));
