@@ -124,12 +124,19 @@ impl StoredSystem {
         let b = take(&["B", "b"])?.ok_or_else(|| missing("B"))?;
         let c = take(&["C", "c"])?.ok_or_else(|| missing("C"))?;
         let (d, dt) = (take(&["D", "d"])?, take(&["dt", "Ts"])?);
-        if let Some(extra) = arrays.keys().next() {
-            return Err(fail(if extra == "E" {
-                "it is a descriptor system (it has E); solve E A' = A and E B' = B for A' and B' first".into()
-            } else {
-                format!("unexpected array {extra}; {ARRAYS}")
-            }));
+        if arrays.contains_key("E") {
+            let reason = "it is a descriptor system (it has E); solve E A' = A and E B' = B for A' and B' first";
+            return Err(fail(reason.into()));
+        }
+        // One that is spelt wrongly would be another system, if it were left out in silence.
+        let unknown: Vec<&str> = arrays.keys().map(String::as_str).collect();
+        if !unknown.is_empty() {
+            return Err(fail(format!(
+                "unexpected {} {}; {ARRAYS}. Rename what is misspelt, and save the system without the rest: numpy.savez(\"system.npz\", A=A, \
+                 B=B, C=C, D=D, dt=dt)",
+                if unknown.len() == 1 { "array" } else { "arrays" },
+                unknown.join(", ")
+            )));
         }
         let (a, written) = match a.shape[..] {
             [] | [_] => (StateMatrix::Diagonal(a.data), None),
@@ -374,7 +381,9 @@ mod tests {
         let error = message("s.npz", &[("A", m), ("B", m)]).unwrap_err().to_string();
         assert_eq!(error, "s.npz: the array C is missing; a system has A, B, C and possibly D and dt");
         let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("F", m)]).unwrap_err().to_string();
-        assert!(error.contains("unexpected array F"));
+        assert!(error.contains("unexpected array F;"));
+        let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("d_", m), ("x0", m)]).unwrap_err().to_string();
+        assert!(error.contains("unexpected arrays d_, x0;") && error.contains("numpy.savez"), "{error}");
         let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("E", m)]).unwrap_err().to_string();
         assert!(error.contains("descriptor system"));
         let error = message("s.npz", &[("A", m), ("a", m), ("B", m), ("C", m)]).unwrap_err().to_string();
