@@ -53,6 +53,7 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     }
     let reduction = match &subject {
         Subject::Adapter { adapter, hashes } => {
+            check_adapter_output(args)?;
             progress.stage("reduction and certificate");
             reduce_directory(args, adapter, hashes, &options)?
         }
@@ -122,6 +123,7 @@ fn fewer_than_asked(orders: OrderChoice, certificate: &Certificate) -> Vec<Strin
 fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptions) -> Result<()> {
     let (states, order) = match subject {
         Subject::Adapter { adapter, .. } => {
+            check_adapter_output(args)?;
             let reduced =
                 reduce_adapter_uncertified(adapter, options).with_context(|| args.system.display().to_string())?;
             let files = trained_backbone(args)?;
@@ -150,6 +152,17 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
 
 /// A system in a file may have a direct term, and is stored in f64.
 const PURPOSE: Purpose = Purpose { direct_term: true, single: false };
+
+fn check_adapter_output(args: &ReduceArgs) -> Result<()> {
+    if ArrayFormat::of(&args.output).is_some() {
+        bail!(
+            "{} is an adapter, and so is what it is reduced to: a folder; the output {} has the name of a file. Leave its ending out",
+            args.system.display(),
+            args.output.display()
+        );
+    }
+    Ok(())
+}
 
 fn check_system_output(args: &ReduceArgs) -> Result<()> {
     if ArrayFormat::of(&args.output).is_none() {

@@ -1,7 +1,7 @@
 //! What the commands work on: an adapter directory or a single system in a file.
 
 use anyhow::{Context, Result, bail};
-use hankel_files::hrm_file::sha256;
+use hankel_files::hrm_file::{CONFIG_FILE, sha256};
 use hankel_files::system_file::{ArrayFormat, StoredSystem, Time, parse_arrays};
 use hankel_files::{AdapterBytes, AdapterHashes, HrmAdapterFile, TRAINED_BACKBONE_FILE};
 use hankel_lti::weighted::Band;
@@ -47,6 +47,15 @@ impl Subject {
         if path.is_dir() {
             if continuous {
                 bail!("{} is an adapter, which runs in discrete time", path.display());
+            }
+            let inside = adapters_of_run(path);
+            if !inside.is_empty() {
+                bail!(
+                    "{} is a run directory; give one of the adapters in {}: {}",
+                    path.display(),
+                    path.join("adapters").display(),
+                    inside.join(", ")
+                );
             }
             let bytes = AdapterBytes::read(path)?;
             let mut hashes = bytes.hashes();
@@ -120,6 +129,19 @@ impl Subject {
             }
         }
     }
+}
+
+/// The names of the adapters in a run directory of `train`; none of a folder that is an adapter itself.
+fn adapters_of_run(path: &Path) -> Vec<String> {
+    if path.join(CONFIG_FILE).exists() {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(path.join("adapters")).into_iter().flatten().flatten();
+    let adapters = entries.map(|entry| entry.path()).filter(|folder| folder.join(CONFIG_FILE).is_file());
+    let names = adapters.filter_map(|folder| Some(folder.file_name()?.to_string_lossy().into_owned()));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
 }
 
 /// What `--continuous` says of a file.

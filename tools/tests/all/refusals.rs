@@ -28,6 +28,14 @@ fn bad_options_and_outputs_exit_2() {
     fail(dir, &["reduce", "full", "-o", "out", "--gramians", "time-limited"], 2, &["--horizon"]);
     fail(dir, &["reduce", "full", "-o", "out", "--horizon", "5"], 2, &["--horizon"]);
     fail(dir, &["reduce", "full"], 2, &["--output"]);
+    for options in [&[][..], &["--no-certify"]] {
+        let args = [&["reduce", "full", "-o", "small.npz", "--order", "2"], options].concat();
+        fail(dir, &args, 2, &["full is an adapter", "small.npz has the name of a file"]);
+    }
+    // What `train` writes has its adapters inside.
+    adapter(1, 2, 4).save(&dir.join("run/adapters/hrm")).unwrap();
+    adapter(1, 2, 4).save(&dir.join("run/adapters/hrm-2")).unwrap();
+    fail(dir, &["inspect", "run"], 2, &["run is a run directory", "in run/adapters: hrm, hrm-2"]);
     fail(dir, &["polish", "full"], 2, &["polish"]);
     fail(dir, &["verify", "full", "taken"], 2, &["adapter_config.json"]);
 }
