@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::pictures::{self, Decay, decay_chart};
 use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
-use crate::text::{decay, number};
+use crate::text::{self, decay, number};
 use anyhow::{Result, bail};
 use faer::{Mat, MatRef, c64};
 use hankel_files::system_file::arrays_to_bytes;
@@ -14,8 +14,8 @@ use hankel_lti::methods::bt;
 use hankel_lti::norms::{FrequencyResponse, h2_norm, h2_norm_in, hinf_norm};
 use hankel_lti::order::choose_order;
 use hankel_lti::{OrderRule, glover_bound, reduce};
+use hankel_plots::Align;
 use hankel_plots::terminal::DecayPlot;
-use hankel_plots::{Align, Table};
 use hankel_reduce::LayerAnalysis;
 use serde::Serialize;
 use std::fmt::Write;
@@ -237,7 +237,7 @@ fn balanced(path: &std::path::Path, subject: &Subject, layer: &LayerAnalysis) ->
 }
 
 fn report(facts: &[LayerFacts], clock: Clock) -> String {
-    let mut columns = vec![
+    let mut table = text::table([
         ("", Align::Left),
         ("gate", Align::Right),
         ("states", Align::Right),
@@ -245,14 +245,13 @@ fn report(facts: &[LayerFacts], clock: Clock) -> String {
         ("sigma_1", Align::Right),
         ("slowest", Align::Right),
         ("fastest", Align::Right),
-    ];
-    let headings: Vec<String> = THRESHOLDS.iter().map(|e| format!("e={e}")).collect();
-    columns.extend(headings.iter().map(|h| (h.as_str(), Align::Right)));
-    columns.push(("90%", Align::Right));
-    let mut table = Table::new(columns);
+    ]);
+    let headings: Vec<String> = THRESHOLDS.iter().map(|e| format!("e={e}")).chain(["90%".into()]).collect();
+    let columns = std::iter::once(("", Align::Left)).chain(headings.iter().map(|h| (h.as_str(), Align::Right)));
+    let mut orders = text::table(columns);
     for f in facts {
         let constant = |value: Option<&f64>| value.map_or("-".into(), |v| number(*v));
-        let mut row = vec![
+        table.row([
             f.layer.clone(),
             number(f.gate),
             f.states.to_string(),
@@ -260,13 +259,13 @@ fn report(facts: &[LayerFacts], clock: Clock) -> String {
             constant(f.hankel_singular_values.first()),
             constant(f.time_constants().first()),
             constant(f.time_constants().last()),
-        ];
-        row.extend(f.orders.epsilon.iter().map(|(_, order)| order.to_string()));
-        row.push(f.orders.energy_90.to_string());
-        table.row(row);
+        ]);
+        let by_threshold = f.orders.epsilon.iter().map(|(_, order)| *order).chain([f.orders.energy_90]);
+        orders.row(std::iter::once(f.layer.clone()).chain(by_threshold.map(|order| order.to_string())));
     }
     let mut out = format!(
-        "Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum;\ntime constants {}\n\n{table}\n",
+        "Time constants {}\n\n{table}\n\
+         Orders by threshold e (sigma_i >= e sigma_1) and by 90 % of the sum\n\n{orders}\n",
         clock.time_constants()
     );
     out += &decays(facts);
@@ -275,7 +274,7 @@ fn report(facts: &[LayerFacts], clock: Clock) -> String {
     let kept = shown_orders(states);
     let headings: Vec<String> = kept.iter().map(ToString::to_string).collect();
     let columns = std::iter::once(("", Align::Left)).chain(headings.iter().map(|h| (h.as_str(), Align::Right)));
-    let mut bounds = Table::new(columns);
+    let mut bounds = text::table(columns);
     for f in facts {
         let cells = kept.iter().map(|&r| f.error_bounds.get(r).map_or(String::new(), |b| number(*b)));
         bounds.row(std::iter::once(f.layer.clone()).chain(cells));
@@ -299,7 +298,7 @@ fn report(facts: &[LayerFacts], clock: Clock) -> String {
 }
 
 fn norms(facts: &[LayerFacts], clock: Clock) -> String {
-    let mut table = Table::new([
+    let mut table = text::table([
         ("", Align::Left),
         ("H-infinity", Align::Right),
         ("at", Align::Right),
@@ -318,9 +317,10 @@ fn gramian_tables(facts: &LayerFacts) -> String {
     let Some(gramians) = &facts.gramians else { return String::new() };
     let mut out = String::new();
     for (name, rows) in [("Controllability", &gramians.controllability), ("Observability", &gramians.observability)] {
-        let mut table = Table::new(rows.iter().map(|_| ("", Align::Right)));
-        for row in rows {
-            table.row(row.iter().map(|value| number(*value)));
+        let headings = (1..=rows.len()).map(|column| (column.to_string(), Align::Right));
+        let mut table = text::table(std::iter::once((String::new(), Align::Right)).chain(headings));
+        for (i, row) in rows.iter().enumerate() {
+            table.row(std::iter::once((i + 1).to_string()).chain(row.iter().map(|value| number(*value))));
         }
         let _ = write!(out, "\n{name} Gramian, {}\n\n{table}", facts.layer);
     }

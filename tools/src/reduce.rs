@@ -4,14 +4,14 @@ use crate::cli::{GramiansArg, ReduceArgs};
 use crate::pictures;
 use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
-use crate::text::{number, number_above};
+use crate::text::{self, number, number_above};
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
 use hankel_files::{AdapterHashes, HrmAdapterFile, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states};
 use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
 use hankel_lti::{LinearSystem, OrderRule, SystemCertificate};
-use hankel_plots::{Align, Table};
+use hankel_plots::Align;
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
     CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, OrderChoice, Plant, Purpose, ReduceOptions,
@@ -348,20 +348,20 @@ fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
 
 /// The table of a certificate.
 pub fn report(certificate: &Certificate) -> String {
-    let mut table = Table::new([
+    let mut table = text::table([
         ("", Align::Left),
         ("states", Align::Right),
         ("kept", Align::Right),
-        ("form", Align::Left),
-        ("sigma_next", Align::Right),
         ("error", Align::Right),
         ("at most", Align::Right),
         ("proved", Align::Left),
         ("bound", Align::Right),
-        ("error/|G|", Align::Right),
-        ("H2 error", Align::Right),
-        ("radius", Align::Right),
         ("holds", Align::Left),
+        ("error/|G|", Align::Right),
+        ("sigma_next", Align::Right),
+        ("H2 error", Align::Right),
+        ("form", Align::Left),
+        ("radius", Align::Right),
     ]);
     let plant = certificate.plant.unwrap_or_default();
     for layer in &certificate.layers {
@@ -370,16 +370,16 @@ pub fn report(certificate: &Certificate) -> String {
             layer.layer.clone(),
             (f.states + plant.kept_poles).to_string(),
             (f.order + plant.kept_poles).to_string(),
-            f.form.clone(),
-            number(f.lower_bound),
             number(f.hinf_error),
             number_above(f.hinf_error_upper),
             proved(f).into(),
             f.error_bound.map_or("none".into(), number),
-            if f.hinf_norm > 0.0 { number(f.hinf_error / f.hinf_norm) } else { "-".into() },
-            number(f.h2_error),
-            number(f.reduced_spectral_radius),
             holds(f.holds).into(),
+            if f.hinf_norm > 0.0 { number(f.hinf_error / f.hinf_norm) } else { "-".into() },
+            number(f.lower_bound),
+            number(f.h2_error),
+            f.form.clone(),
+            number(f.reduced_spectral_radius),
         ]);
     }
     let is_system = certificate.layers.len() == 1 && certificate.layers[0].layer == SYSTEM_LABEL;
@@ -397,15 +397,10 @@ pub fn report(certificate: &Certificate) -> String {
         "sum".to_string(),
         total.states.to_string(),
         total.order.to_string(),
-        String::new(),
-        String::new(),
         number(total.hinf_error),
         String::new(),
         String::new(),
         total.error_bound.map_or("none".into(), number),
-        String::new(),
-        String::new(),
-        String::new(),
         holds(total.holds).into(),
     ]);
     let mut out = format!(
@@ -499,7 +494,7 @@ fn weighted_report(certificate: &Certificate) -> String {
         }
         (None, None) => "The same errors under weights.".into(),
     };
-    let mut table = Table::new([
+    let mut table = text::table([
         ("", Align::Left),
         ("error", Align::Right),
         ("bound", Align::Right),

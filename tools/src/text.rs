@@ -1,4 +1,14 @@
-//! Numbers and little pictures for the terminal.
+//! Numbers, tables and little pictures for the terminal.
+
+use hankel_plots::{Align, Table};
+
+/// Columns of a terminal that tables fit into.
+const WIDTH: usize = 80;
+
+/// A table of these columns that fits into a terminal.
+pub fn table<S: Into<String>>(columns: impl IntoIterator<Item = (S, Align)>) -> Table {
+    Table::new(columns).within(WIDTH)
+}
 
 /// A number to four significant digits, in scientific notation where that is shorter.
 pub fn number(value: f64) -> String {

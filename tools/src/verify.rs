@@ -4,12 +4,12 @@ use crate::cli::VerifyArgs;
 use crate::progress::Progress;
 use crate::reduce::{KEPT_TOLERANCE, certificate_beside, holds, note_on_proof, proved};
 use crate::subject::{SYSTEM_LABEL, Subject};
-use crate::text::{number, number_above};
+use crate::text::{self, number, number_above};
 use anyhow::{Context, Result, bail};
 use hankel_files::{AdapterHashes, TRAINED_BACKBONE_FILE};
 use hankel_io::{input, terminal};
 use hankel_lti::GramianSource;
-use hankel_plots::{Align, Table};
+use hankel_plots::Align;
 use hankel_reduce::{CERTIFICATE_FILE, Certificate, LayerWeights, Plant, Verification, verify, verify_layer, weigh};
 use std::path::Path;
 
@@ -174,7 +174,7 @@ fn plant_problems(full: &Plant, reduced: &Plant, certificate: Option<&Certificat
 
 /// `aside` is the number of states of a system that are kept in any case; `None` for an adapter.
 fn report(verification: &Verification, certified: bool, aside: Option<usize>) -> String {
-    let mut table = Table::new([
+    let mut table = text::table([
         ("", Align::Left),
         ("states", Align::Right),
         ("kept", Align::Right),
@@ -206,7 +206,7 @@ fn report(verification: &Verification, certified: bool, aside: Option<usize>) ->
     }
     let weighted: Vec<_> =
         verification.layers.iter().filter_map(|l| Some((l, l.measured.weighted.as_ref()?))).collect();
-    let mut under_weights = Table::new([
+    let mut under_weights = text::table([
         ("weighted", Align::Left),
         ("error", Align::Right),
         ("upper end", Align::Right),

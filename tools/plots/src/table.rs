@@ -30,19 +30,44 @@ pub struct Table {
     headers: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
     indent: usize,
+    within: usize,
 }
 
 impl Table {
     /// A table without rows, with a name and an alignment for each column.
     pub fn new<S: Into<String>>(headers: impl IntoIterator<Item = (S, Align)>) -> Self {
         let headers = headers.into_iter().map(|(name, align)| (name.into(), align)).collect();
-        Self { headers, rows: Vec::new(), indent: 0 }
+        Self { headers, rows: Vec::new(), indent: 0, within: usize::MAX }
     }
 
     /// Sets every line this many spaces in.
     pub fn indent(mut self, spaces: usize) -> Self {
         self.indent = spaces;
         self
+    }
+
+    /// Breaks lines of more than `width` columns: what does not fit is a further table below, with the first column again.
+    pub fn within(mut self, width: usize) -> Self {
+        self.within = width;
+        self
+    }
+
+    /// The columns of the tables that this one is printed as.
+    fn blocks(&self, widths: &[usize]) -> Vec<Vec<usize>> {
+        let first = self.indent + widths.first().copied().unwrap_or(0);
+        let mut blocks = vec![vec![0]];
+        let mut line = first;
+        for (c, width) in widths.iter().enumerate().skip(1) {
+            line += 2 + width;
+            match blocks.last_mut() {
+                Some(block) if block.len() == 1 || line <= self.within => block.push(c),
+                _ => {
+                    blocks.push(vec![0, c]);
+                    line = first + 2 + width;
+                }
+            }
+        }
+        blocks
     }
 
     /// Adds a row. Missing cells are empty, cells beyond the last column are dropped.
@@ -60,23 +85,33 @@ impl fmt::Display for Table {
             cells.chain([self.headers[c].0.width()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.headers.len()).map(width).collect();
-        let write_row = |f: &mut fmt::Formatter<'_>, cells: &mut dyn Iterator<Item = &str>| {
+        let write_row = |f: &mut fmt::Formatter<'_>, columns: &[usize], cell: &dyn Fn(usize) -> String| {
             let mut line = " ".repeat(self.indent);
-            for (c, cell) in cells.enumerate() {
+            for (i, &c) in columns.iter().enumerate() {
+                let cell = cell(c);
                 let fill = " ".repeat(widths[c] - cell.width());
-                let gap = if c == 0 { "" } else { "  " };
-                line += gap;
+                line += if i == 0 { "" } else { "  " };
                 match self.headers[c].1 {
-                    Align::Left => line += &(cell.to_owned() + &fill),
-                    Align::Right => line += &(fill + cell),
+                    Align::Left => line += &(cell + &fill),
+                    Align::Right => line += &(fill + &cell),
                 }
             }
             writeln!(f, "{}", line.trim_end())
         };
-        write_row(f, &mut self.headers.iter().map(|h| h.0.as_str()))?;
-        let rules: Vec<String> = widths.iter().map(|w| "─".repeat(*w)).collect();
-        write_row(f, &mut rules.iter().map(String::as_str))?;
-        self.rows.iter().try_for_each(|row| write_row(f, &mut row.iter().map(String::as_str)))
+        if self.headers.is_empty() {
+            return Ok(());
+        }
+        for (i, columns) in self.blocks(&widths).iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write_row(f, columns, &|c| self.headers[c].0.clone())?;
+            write_row(f, columns, &|c| "─".repeat(widths[c]))?;
+            // A row that has nothing in a table below is not in it.
+            let told = |row: &&Vec<String>| i == 0 || columns[1..].iter().any(|&c| !row[c].is_empty());
+            self.rows.iter().filter(told).try_for_each(|row| write_row(f, columns, &|c| row[c].clone()))?;
+        }
+        Ok(())
     }
 }
 
@@ -92,5 +127,18 @@ mod tests {
         table.row(["1", "a\nb", "12", "surplus"]);
         let expected = "     σ  name          d̂\n  ────  ───────────  ──\n  1.25  層            6\n  10.5  longer name\n     1  a b          12\n";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_a_table_below() {
+        let mut table =
+            Table::new([("", Align::Left), ("one", Align::Right), ("two", Align::Right), ("three", Align::Left)]);
+        table.row(["a", "1", "2", "3"]);
+        table.row(["b", "4"]);
+        let expected = "   one  two\n─  ───  ───\na    1    2\nb    4\n\n   three\n─  ─────\na  3\n";
+        assert_eq!(table.clone().within(12).to_string(), expected);
+        assert!(table.clone().within(19).to_string().lines().count() == 4);
+        // A column that is too wide for itself is printed all the same.
+        assert_eq!(table.within(1).to_string().lines().count(), 12);
     }
 }

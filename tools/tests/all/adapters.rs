@@ -5,6 +5,7 @@ use faer::Mat;
 use hankel_files::AdapterBytes;
 use hankel_files::HrmAdapterFile;
 use hankel_files::HrmSite;
+use hankel_files::HrmSites;
 use hankel_files::Sensitivities;
 use hankel_files::StateRecord;
 use hankel_files::TRAINED_BACKBONE_FILE;
@@ -308,4 +309,25 @@ fn eigenvalues_of_equal_modulus_end() {
     let adapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/equal_moduli");
     let out = bt(place.path(), &["reduce", adapter.to_str().unwrap(), "-o", "out", "--epsilon", "0.01"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn tables_fit_into_80_columns() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut full = adapter(12, 32, 10);
+    full.config.site = HrmSites::Attention;
+    for layer in &mut full.layers {
+        (layer.site, layer.gate) = (HrmSite::Attention, 1e-4);
+    }
+    full.save(&dir.join("full")).unwrap();
+    let told = [
+        succeed(dir, &["inspect", "full", "--norms", "--gramians"]),
+        succeed(dir, &["reduce", "full", "-o", "small", "--order", "8"]),
+        succeed(dir, &["verify", "full", "small"]),
+    ];
+    // Lines of a table have gaps between columns.
+    for line in told.iter().flat_map(|text| text.lines()).filter(|line| line.contains("  ")) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
 }
