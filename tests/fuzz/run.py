@@ -81,7 +81,7 @@ def main():
     parser.add_argument("targets", nargs="*", help="all of them when left out")
     parser.add_argument("--jobs", type=int, default=1, help="targets at once")
     parser.add_argument("--output", type=Path, default=RESULT, help="list to which the result of each target is added")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     every = sorted(path.stem for path in (HERE / "fuzz_targets").glob("*.rs"))
     unknown = set(arguments.targets) - set(every)
     if unknown:

@@ -11,6 +11,11 @@ use crate::system::LinearSystem;
 /// With the factor in place of the Gramian nothing is squared, so that the norm of an error system is accurate relative to
 /// the system and not only to the root of it.
 pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
+    // Squares of inputs that are further apart leave the range of numbers together.
+    const RANGE: i32 = 200;
+    if let Some(system) = system.in_units_of_inputs(RANGE) {
+        return h2_norm(&system);
+    }
     let (size_b, size_c) = gain_exponents(system.b(), system.c());
     // Orthogonal transformations of inputs and outputs change nothing.
     let b = compress_scaled_columns(system.b(), -size_b);
@@ -91,6 +96,26 @@ mod tests {
         let factors = GramianFactors::analytic(&image).unwrap();
         let found = h2_norm_in(Some(map), &image, 0.25, |system| h2_norm_by(system, &factors)).unwrap();
         assert!((found * 40.0_f64.sqrt() - 1.0).abs() < 1e-13, "{found}");
+    }
+
+    /// Two systems whose states have units that are 300 powers of ten apart, of few and of many states.
+    #[test]
+    fn units_of_states_change_nothing() {
+        for d in [4, 120] {
+            let dense = |unit: f64| {
+                let a = Mat::from_fn(d, d, |i, j| match i.abs_diff(j) {
+                    0 => 0.4 + 0.3 * (i as f64).sin(),
+                    1 => 0.1,
+                    _ => 0.0,
+                });
+                let b = Mat::from_fn(d, 1, |i, _| unit * (1.0 + i as f64).cos());
+                let c = Mat::from_fn(1, d, |_, j| (2.0 + j as f64).cos() / unit);
+                LinearSystem::new(StateMatrix::Dense(a), b, c, None).unwrap()
+            };
+            let expected = h2_norm(&dense(1.0).difference(&dense(1.0).scaled(0.5)).unwrap()).unwrap();
+            let found = h2_norm(&dense(1e-150).difference(&dense(1e150).scaled(0.5)).unwrap()).unwrap();
+            assert!((found / expected - 1.0).abs() < 1e-9, "{d}: {found} {expected}");
+        }
     }
 
     /// `1 / (1 - a^2)` is the energy of the impulse response of `1 / (z - a)`, however slow.
