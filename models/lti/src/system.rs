@@ -1,6 +1,6 @@
 //! Discrete-time linear systems and the three forms of their state matrix.
 
-use super::continuous::Original;
+use super::continuous::{Bilinear, Original};
 use super::eigen::Eigen;
 use super::linalg::{above, beside, block_diagonal, eigenvalues, exponent, ldexp, product, times_power_of_two};
 use super::poles::{Pole, sin_cos};
@@ -229,7 +229,9 @@ pub struct LinearSystem {
     d: Option<Mat<f64>>,
     /// A as it was written out, where it was.
     written: Option<Mat<f64>>,
-    /// The matrices in continuous time that it is the image of, where it is one.
+    /// The bilinear map that it is the image by of a system in continuous time, where it is one.
+    map: Option<Bilinear>,
+    /// The matrices of that as they are stored, where they are known.
     image_of: Option<Arc<Original>>,
     /// Eigenvalues of the diagonal blocks of a dense A; none for the other forms, which tell them.
     blocks: Vec<Arc<Eigen>>,
@@ -311,7 +313,7 @@ impl LinearSystem {
             StateMatrix::Dense(a) => vec![Arc::new(Eigen::dense(a.as_ref())?)],
             _ => Vec::new(),
         };
-        Ok(Self { a, b, c, d, written: None, image_of: None, blocks })
+        Ok(Self { a, b, c, d, written: None, map: None, image_of: None, blocks })
     }
 
     /// The same system, whose modal A was read from this matrix: moduli and angles of its pairs have the rounding of that change. Proofs
@@ -327,6 +329,17 @@ impl LinearSystem {
     /// The matrix that a modal A was read from, if it was.
     pub fn written(&self) -> Option<MatRef<'_, f64>> {
         self.written.as_ref().map(Mat::as_ref)
+    }
+
+    /// The same system, which is the image by this map of one in continuous time.
+    #[must_use]
+    pub fn with_map(self, map: Bilinear) -> Self {
+        Self { map: Some(map), ..self }
+    }
+
+    /// The map that it is the image by of a system in continuous time: what has no direct term there has one here.
+    pub fn map(&self) -> Option<Bilinear> {
+        self.map
     }
 
     /// The same system, which is the image of these matrices in continuous time, state by state, up to the rounding of the map. Proofs
@@ -486,7 +499,7 @@ impl LinearSystem {
             _ => Vec::new(),
         };
         let (b, c) = (above(self.b(), other.b()), beside(self.c(), minus(other.c()).as_ref()));
-        Ok(Self { a, blocks, written: None, image_of: None, b: Laid::Columns(b), c: Laid::Columns(c), d })
+        Ok(Self { a, blocks, written: None, map: None, image_of: None, b: Laid::Columns(b), c: Laid::Columns(c), d })
     }
 
     /// The system `self` driven by the output of `first`: its transfer function is the product of both, its states are those of
@@ -538,6 +551,7 @@ impl LinearSystem {
             c: Laid::Columns(times_power_of_two(self.c(), exponent - half)),
             d: self.d().map(|d| times_power_of_two(d, exponent)),
             written: self.written.clone(),
+            map: self.map,
             image_of: None,
             blocks: self.blocks.clone(),
         }

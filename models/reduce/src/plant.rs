@@ -107,6 +107,9 @@ impl Plant {
             let (a, b, c, d) = matrices(&stable);
             stable = LinearSystem::new(a, b, c, Some(d + at_infinity))?;
         }
+        if let Some(map) = map {
+            stable = stable.with_map(map);
+        }
         // What is still the system of the file is so to the last digit.
         let entries = match (&stored.written, &stored.a) {
             (Some(written), _) => Some(written.clone()),
@@ -370,6 +373,33 @@ mod tests {
             if method == Method::default() {
                 // The direct term of balanced truncation in continuous time is that of the plant: none.
                 assert_eq!(whole.d.unwrap().norm_max(), 0.0);
+            }
+        }
+    }
+
+    /// Modes are dropped in continuous time: the error is that of the dropped ones there, and the bound says so.
+    #[test]
+    fn bounds_of_dropped_modes_are_those_of_continuous_time() {
+        let real = Mat::from_fn(2, 2, |i, j| if i == j { [-1.0, -100.0][i] } else { 0.0 });
+        // Poles -1, and -0.5 plus and minus 40 i, whose gain is 1e-3 times that of a resonance: 1 near 40.
+        let pair = [[-1.0, 0.0, 0.0], [0.0, -0.5, -40.0], [0.0, 40.0, -0.5]];
+        let pair = Mat::from_fn(3, 3, |i, j| pair[i][j]);
+        for (a, gain) in [(real, 1e-5), (pair, 1e-3)] {
+            let n = a.nrows();
+            let b = Mat::from_fn(n, 1, |i, _| f64::from(u8::from(i < 2)));
+            let c = Mat::from_fn(1, n, |_, j| [1.0, 1e-3, 0.0][j]);
+            let a = StateMatrix::from_square(a);
+            let stored = StoredSystem { a, written: None, b, c, d: None, time: Time::Continuous }.as_written();
+            let plant = Plant::new(&stored).unwrap();
+            let layer = plant.analyse("system").unwrap();
+            for name in ["modal", "energy"] {
+                let method = Method::named(name).unwrap();
+                let (small, whole) = plant.reduce(&layer, method, 1, &Gramians::Analytic).unwrap();
+                let found = small.certificate;
+                assert_eq!((whole.a.states(), found.holds, found.proved), (1, Some(true), true), "{name}");
+                let bound = found.error_bound.unwrap();
+                assert!((bound / found.hinf_error - 1.0).abs() < 1e-6, "{bound} {}", found.hinf_error);
+                assert!((bound / gain - 1.0).abs() < 1e-3, "{bound} {gain}");
             }
         }
     }

@@ -10,6 +10,7 @@
 
 use super::modal::{self, mode_gains};
 use super::{Accepts, Bound, Definition, Method, Reduced};
+use crate::continuous::Bilinear;
 use crate::norms::h2_norm;
 use crate::{HankelSpectrum, LinearSystem, Mode, Result, StateMatrix};
 
@@ -24,16 +25,22 @@ pub const METHOD: Method = Method(&Definition {
 });
 
 fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Reduced> {
-    modal::in_modal_form(system, |system| modal::keep_largest(system, &energies(system)?, &mode_gains(system)?, order))
+    let map = system.map();
+    modal::in_modal_form(system, |system| {
+        modal::keep_largest(system, &energies(system, map)?, &mode_gains(system, map)?, order)
+    })
 }
 
-/// Roots of the energies, whose squares might underflow.
-fn energies(system: &LinearSystem) -> Result<Vec<f64>> {
+/// Roots of the energies, whose squares might underflow. With a `map` they are those of continuous time.
+fn energies(system: &LinearSystem, map: Option<Bilinear>) -> Result<Vec<f64>> {
     let mut state = 0;
     let mut energies = Vec::new();
     for mode in system.a().modes().unwrap_or_default() {
         let b = system.b().subrows(state, mode.states());
         let c = system.c().subcols(state, mode.states());
+        // The image with the C of continuous time has the H2 norm there.
+        let mapped = map.map(|map| map.continuous(&StateMatrix::Modal(vec![mode]), b, c, None)).transpose()?;
+        let c = mapped.as_ref().map_or(c, |(_, _, c, _)| c.as_ref());
         energies.push(match mode {
             Mode::Real(_) => {
                 let pole = mode.pole();

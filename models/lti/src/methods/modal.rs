@@ -4,15 +4,17 @@
 //! G(z) = sum_i G_i(z), one term per real pole or complex pair;   G_r = sum of the r states with the largest ||G_i||
 //! ```
 //!
-//! Poles stay what they were. Error at most the sum of the discarded norms, whatever the Gramians. MATLAB: `modalreduce`; pyMOR:
+//! Poles stay what they were. In continuous time modes are those of continuous time: none has a direct term there, so that the gain of a
+//! real one is `||b|| ||c|| / |a|`. Error at most the sum of the discarded norms, whatever the Gramians. MATLAB: `modalreduce`; pyMOR:
 //! `MTReductor`. A dense A is brought to modal form first.
 
 use super::{Accepts, Bound, Definition, Method, Projection, Reduced};
+use crate::continuous::Bilinear;
 use crate::linalg::product;
 use crate::modal::to_modal;
 use crate::norms::{FrequencyResponse, hinf_norm};
 use crate::{HankelSpectrum, LinearSystem, Mode, Result, StateMatrix};
-use faer::Mat;
+use faer::{Mat, Scale};
 
 /// Modal truncation.
 pub const METHOD: Method = Method(&Definition {
@@ -25,8 +27,8 @@ pub const METHOD: Method = Method(&Definition {
 });
 
 /// H-infinity norm of every mode of a diagonal or modal system on its own; of a pair the upper end of its enclosure, so that
-/// sums of these numbers are bounds.
-pub(super) fn mode_gains(system: &LinearSystem) -> Result<Vec<f64>> {
+/// sums of these numbers are bounds. With a `map` the system is the image by it of one in continuous time, whose modes these are.
+pub(super) fn mode_gains(system: &LinearSystem, map: Option<Bilinear>) -> Result<Vec<f64>> {
     let modes = system.a().modes().unwrap_or_default();
     let mut state = 0;
     let mut scores = Vec::with_capacity(modes.len());
@@ -35,10 +37,18 @@ pub(super) fn mode_gains(system: &LinearSystem) -> Result<Vec<f64>> {
         let b = system.b().subrows(rows.0, rows.1);
         let c = system.c().subcols(rows.0, rows.1);
         scores.push(match mode {
+            // At frequency 0: b c (1 + z) / ((1 + a) (z - a)) at z = 1.
+            Mode::Real(_) if map.is_some() => {
+                let pole = mode.pole();
+                2.0 * b.norm_l2() * c.norm_l2() / pole.one_minus_product(pole).re
+            }
             // A first-order system peaks where z is nearest to its pole, at 1 - |a|.
             Mode::Real(_) => b.norm_l2() * c.norm_l2() / -(-mode.pole().rate).exp_m1(),
             Mode::Pair { .. } => {
-                let alone = LinearSystem::new(StateMatrix::Modal(vec![mode]), b.to_owned(), c.to_owned(), None)?;
+                let a = StateMatrix::Modal(vec![mode]);
+                let direct = map.map(|map| map.continuous(&a, b, c, None)).transpose()?;
+                let direct = direct.map(|(_, _, _, at_infinity)| at_infinity * Scale(-1.0));
+                let alone = LinearSystem::new(a, b.to_owned(), c.to_owned(), direct)?;
                 hinf_norm(&FrequencyResponse::new(&alone)?)?.1.upper
             }
         });
@@ -48,8 +58,9 @@ pub(super) fn mode_gains(system: &LinearSystem) -> Result<Vec<f64>> {
 }
 
 fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Reduced> {
+    let map = system.map();
     in_modal_form(system, |system| {
-        let gains = mode_gains(system)?;
+        let gains = mode_gains(system, map)?;
         keep_largest(system, &gains, &gains, order)
     })
 }
@@ -121,7 +132,7 @@ mod tests {
             let pair = StateMatrix::Modal(vec![Mode::Pair { radius, angle }]);
             let (b, c) = (Mat::from_fn(2, 1, |i, _| 1.0 - i as f64), Mat::from_fn(1, 2, |_, j| 0.1 + j as f64));
             let system = LinearSystem::new(pair, b, c, None).unwrap();
-            let score = mode_gains(&system).unwrap()[0];
+            let score = mode_gains(&system, None).unwrap()[0];
             // A gain that is attained is below the norm by some rounding, or by what lies between two frequencies.
             let attained = hinf_sweep(&FrequencyResponse::new(&system).unwrap()).unwrap().value;
             assert!((1.0 + 1e-7..1.0 + 1e-6).contains(&(score / attained)), "{radius} {angle}: {score} {attained}");

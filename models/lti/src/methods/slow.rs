@@ -48,7 +48,7 @@ pub fn nearer(system: &LinearSystem, one: Result<Reduced>, other: Result<Reduced
 /// The other part cannot be reduced either.
 pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Result<Reduced> {
     let modes = system.a().modes().unwrap_or_default();
-    let scores = mode_gains(system)?;
+    let scores = mode_gains(system, None)?;
     let mut by_score: Vec<usize> = (0..modes.len()).filter(|&i| is_slow(&modes[i])).collect();
     by_score.sort_by(|&i, &j| scores[j].total_cmp(&scores[i]));
     let (mut kept, mut left_over) = (Vec::new(), order);
