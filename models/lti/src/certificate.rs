@@ -152,7 +152,7 @@ impl SystemCertificate {
         let hinf_error = gate * error.norm.value;
         // The product may be rounded down.
         let upper = gate * error.upper;
-        let hinf_error_upper = if upper > 0.0 { upper.next_up() } else { upper };
+        let hinf_error_upper = if gate > 0.0 && error.upper > 0.0 { upper.next_up() } else { upper };
         let (spectral_radius, reduced_spectral_radius) = (full.spectral_radius()?, reduced.spectral_radius()?);
         let within =
             |bound: f64| bound_holds(hinf_error, bound, norm) && hinf_error_upper <= bound * (1.0 + 1e-5) + 2e-9 * norm;
@@ -289,6 +289,11 @@ impl SystemCertificate {
             found.push(format!("proved is claimed to be {}, the proof is {:?}", self.proved, self.proof));
         } else if self.proved && !measured.proved {
             found.push(format!("hinf_error_upper is claimed to be proved; the proof is {:?}", measured.proof));
+        } else if self.proved && measured.hinf_error_upper > self.hinf_error_upper * (1.0 + 4.0 * f64::EPSILON) {
+            found.push(format!(
+                "hinf_error_upper is claimed to be proved at {:e}; only {:e} is",
+                self.hinf_error_upper, measured.hinf_error_upper
+            ));
         } else if self.proved == measured.proved && self.proof != measured.proof && self.proof != BEFORE_PROOFS {
             found.push(format!("the proof is claimed to be {:?}, it is {:?}", self.proof, measured.proof));
         }

@@ -476,7 +476,7 @@ impl LinearSystem {
 
     /// The system with another C, and without a direct term.
     pub(super) fn with_outputs_only(&self, c: Mat<f64>) -> Self {
-        Self { c: Laid::Columns(c), d: None, image_of: None, ..self.clone() }
+        Self { c: Laid::Columns(c), d: None, map: None, image_of: None, ..self.clone() }
     }
 
     /// The system with transfer function `G - other`, d + r states.

@@ -251,7 +251,14 @@ impl Plant {
         let back = |(a, b, c, d): &Matrices| map.continuous(a, b.as_ref(), c.as_ref(), Some(d.as_ref()));
         let stable = match projection {
             Some(Projection { left, right }) => {
-                let (a, b, c, _) = back(&matrices(&self.system))?;
+                // As they are stored, so that states that are kept are so to the last digit.
+                let (a, b, c) = match self.system.image_of() {
+                    Some(stored) => (StateMatrix::Dense(stored.a.clone()), stored.b.clone(), stored.c.clone()),
+                    None => {
+                        let (a, b, c, _) = back(&matrices(&self.system))?;
+                        (a, b, c)
+                    }
+                };
                 let direct = self.direct.clone().unwrap_or_else(|| Mat::zeros(c.nrows(), b.ncols()));
                 (StateMatrix::from_square(left * a.apply(right.as_ref())), left * b, c * right, direct)
             }
@@ -375,6 +382,23 @@ mod tests {
                 assert_eq!(whole.d.unwrap().norm_max(), 0.0);
             }
         }
+    }
+
+    #[test]
+    fn states_that_are_kept_in_continuous_time_are_those_of_the_file() {
+        let a = StateMatrix::Diagonal(vec![-0.3, -1.7, -29.0]);
+        let b = Mat::from_fn(3, 1, |i, _| 1.0 / (3.0 + i as f64));
+        let c = Mat::from_fn(2, 3, |i, j| (0.7 + (i + 2 * j) as f64).sin());
+        let stored = StoredSystem { a, written: None, b, c, d: None, time: Time::Continuous };
+        let plant = Plant::new(&stored).unwrap();
+        let layer = plant.analyse("system").unwrap();
+        let (small, whole) = plant.reduce(&layer, Method::default(), 3, &Gramians::Analytic).unwrap();
+        assert_eq!((whole.a, whole.b, whole.c), (stored.a.clone(), stored.b.clone(), stored.c.clone()));
+        assert_eq!((small.certificate.hinf_error_upper, small.certificate.proved), (0.0, true));
+        let method = Method::named("modal").unwrap();
+        let (_, whole) = plant.reduce(&layer, method, 2, &Gramians::Analytic).unwrap();
+        let StateMatrix::Diagonal(kept) = whole.a else { panic!("modes are kept as they are") };
+        assert!(kept.iter().all(|pole| [-0.3, -1.7, -29.0].contains(pole)), "{kept:?}");
     }
 
     /// Modes are dropped in continuous time: the error is that of the dropped ones there, and the bound says so.

@@ -75,6 +75,12 @@ fn proofs_are_claimed_only_where_there_are_any() {
         change(&mut certificate);
         fs::write(&path, certificate.to_string()).unwrap();
     };
+    // Just below the error that was found, or below what can be proved.
+    for share in [0.999_999_9, 1.0] {
+        let below = share * honest["layers"][0]["hinf_error"].as_f64().unwrap();
+        changed(&|c| c["layers"][0]["hinf_error_upper"] = below.into());
+        fail(dir, &["verify", "full", "small"], 1, &["claimed to be proved at"]);
+    }
     changed(&|c| c["layers"][0]["proof"] = "by eye".into());
     fail(dir, &["verify", "full", "small"], 1, &["by eye"]);
     changed(&|c| c["layers"][0]["proved"] = false.into());

@@ -24,14 +24,14 @@ impl Joint {
     /// `full - reduced`.
     ///
     /// # Errors
-    /// Systems of which only one is the image of one in continuous time.
+    /// Systems of which only one is the image of one in continuous time, or by another map.
     pub fn new(full: &LinearSystem, reduced: &LinearSystem) -> Result<Self, Missing> {
         match (full.image_of(), reduced.image_of()) {
             (None, None) => {
                 let (a, radius) = state_matrix([full, reduced]);
                 Ok(Self { a, radius, gains: None, direct: difference(full.d(), reduced.d()), rate: None })
             }
-            (Some(one), Some(two)) => {
+            (Some(one), Some(two)) if one.map == two.map => {
                 let (n, k) = (one.a.nrows(), two.a.nrows());
                 let a = Matrix::from_fn(n + k, n + k, |i, j| match (i < n, j < n) {
                     (true, true) => Double::of(one.a[(i, j)]),
@@ -47,7 +47,7 @@ impl Joint {
                     rate: Some(one.map.rate),
                 })
             }
-            _ => Err("one of the systems is in continuous time, the other is not"),
+            _ => Err("the systems are not the images of two in continuous time by one map"),
         }
     }
 }

@@ -264,8 +264,9 @@ fn minimal(a: &Mat<f64>, b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> Vec<usize> {
         }
         found
     };
-    let reached = spread(&|i| b.row(i).norm_max() > 0.0, &|from, to| a[(to, from)] > 0.0);
-    let seen = spread(&|j| c.col(j).norm_max() > 0.0, &|from, to| a[(from, to)] > 0.0);
+    // A NaN couples.
+    let reached = spread(&|i| b.row(i).norm_max() > 0.0, &|from, to| a[(to, from)] != 0.0);
+    let seen = spread(&|j| c.col(j).norm_max() > 0.0, &|from, to| a[(from, to)] != 0.0);
     (0..n).filter(|&i| reached[i] && seen[i]).collect()
 }
 
