@@ -252,12 +252,11 @@ impl Plant {
         let stable = match projection {
             Some(Projection { left, right }) => {
                 // As they are stored, so that states that are kept are so to the last digit.
-                let (a, b, c) = match self.system.image_of() {
-                    Some(stored) => (StateMatrix::Dense(stored.a.clone()), stored.b.clone(), stored.c.clone()),
-                    None => {
-                        let (a, b, c, _) = back(&matrices(&self.system))?;
-                        (a, b, c)
-                    }
+                let (a, b, c) = if let Some(stored) = self.system.image_of() {
+                    (StateMatrix::Dense(stored.a.clone()), stored.b.clone(), stored.c.clone())
+                } else {
+                    let (a, b, c, _) = back(&matrices(&self.system))?;
+                    (a, b, c)
                 };
                 let direct = self.direct.clone().unwrap_or_else(|| Mat::zeros(c.nrows(), b.ncols()));
                 (StateMatrix::from_square(left * a.apply(right.as_ref())), left * b, c * right, direct)
