@@ -122,9 +122,13 @@ impl TinyGptConfig {
 
     pub(super) fn check(&self, vocabulary: usize, longest: usize, checks: &mut Checks<'_>) -> Option<ModelConfig> {
         let ModelConfig { layers, d_model, heads, d_ff, dropout, init_std, .. } = self.model;
-        for (key, value) in [("layers", layers), ("d_model", d_model), ("heads", heads), ("d_ff", d_ff)] {
+        // d_ff is four times d_model where it is not given, and written out so.
+        const MOST: usize = 1 << 20;
+        let limits =
+            [("layers", layers, MOST), ("d_model", d_model, MOST), ("heads", heads, MOST), ("d_ff", d_ff, 4 * MOST)];
+        for (key, value, most) in limits {
             checks.at_least(key, value, 1);
-            checks.at_most(key, value, 1 << 20);
+            checks.at_most(key, value, most);
         }
         checks.fraction("dropout", dropout);
         checks.positive("init_std", init_std);
