@@ -203,7 +203,8 @@ pub struct Projection {
 /// A reduced system.
 #[derive(Debug, Clone)]
 pub struct Reduced {
-    /// The smaller system.
+    /// The smaller system. What drops modes of an image of a system in continuous time drops them there: then this has the direct term of
+    /// the image, and only `projection`, applied in continuous time, has the error that `bound` is about.
     pub system: LinearSystem,
     /// How it follows from the full one; `None` for `spa` and `hankel`, which are not projections.
     pub projection: Option<Projection>,

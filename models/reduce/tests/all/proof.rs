@@ -1,8 +1,9 @@
 //! Proofs of H-infinity errors in continuous time, against gains in 60 digits (`tests/golden/proof/continuous.py`).
 
+use crate::common::{check_proof, folder};
 use faer::Mat;
 use hankel_files::system_file::{StoredSystem, Time};
-use hankel_lti::norms::{FrequencyResponse, Proof, hinf_sweep, proved_error, without_shared};
+use hankel_lti::norms::{FrequencyResponse, hinf_sweep, proved_error, without_shared};
 use hankel_lti::{GramianFactors, HankelSpectrum, StateMatrix};
 use hankel_reduce::Plant;
 use serde_json::Value;
@@ -26,8 +27,8 @@ fn stored(value: &Value, inputs: usize) -> StoredSystem {
 
 #[test]
 fn no_gain_in_continuous_time_is_above_an_upper_end_that_is_proved() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/proof/continuous.json");
-    let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let text = std::fs::read_to_string(folder("proof").join("continuous.json")).unwrap();
+    let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
     let mut unproved = Vec::new();
     for case in &cases {
         let (name, inputs) = (case["name"].as_str().unwrap(), case["inputs"].as_u64().unwrap() as usize);
@@ -39,16 +40,7 @@ fn no_gain_in_continuous_time_is_above_an_upper_end_that_is_proved() {
         let spectrum = HankelSpectrum::new(&GramianFactors::without_equation(none.clone(), none, 1.0)).unwrap();
         let (one, two) = without_shared(&plant.system, &reduced).unwrap();
         let error = proved_error(&one, &two, &spectrum, size, None).unwrap();
-        let gain = case["gain"].as_f64().unwrap();
-        match error.proof {
-            Proof::Identity => assert_eq!((error.upper, gain), (0.0, 0.0), "{name}"),
-            Proof::BoundedReal => {
-                assert!(gain <= error.upper, "{name}: {gain:e} above {:e}", error.upper);
-                let far = error.upper > gain * (1.0 + 2e-5) + 3e-9 * size;
-                assert!(!far, "{name}: {gain:e} far below {:e}", error.upper);
-            }
-            Proof::None(missing) => unproved.push(format!("{name}: {missing}")),
-        }
+        unproved.extend(check_proof(name, &error, case["gain"].as_f64().unwrap(), size));
     }
     assert!(unproved.len() * 20 <= cases.len(), "{} of {}: {unproved:#?}", unproved.len(), cases.len());
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use faer::Mat;
+use hankel_lti::norms::{ErrorNorm, Proof};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -76,4 +77,19 @@ impl Golden {
 /// Entries of a matrix in row-major order.
 pub fn row_major(m: &Mat<f64>) -> Vec<f64> {
     (0..m.nrows()).flat_map(|i| (0..m.ncols()).map(move |j| m[(i, j)])).collect()
+}
+
+/// Compares an error with the largest gain found in 60 digits, in a system of norm `size`: no upper end that is proved may be below it, or
+/// far above. What is missing where nothing is proved.
+pub fn check_proof(name: &str, error: &ErrorNorm, gain: f64, size: f64) -> Option<String> {
+    match error.proof {
+        Proof::Identity => assert_eq!((error.upper, gain), (0.0, 0.0), "{name}"),
+        Proof::BoundedReal => {
+            assert!(gain <= error.upper, "{name}: {gain:e} above {:e}", error.upper);
+            let far = error.upper > gain * (1.0 + 2e-5) + 3e-9 * size;
+            assert!(!far, "{name}: {gain:e} far below {:e}", error.upper);
+        }
+        Proof::None(missing) => return Some(format!("{name}: {missing}")),
+    }
+    None
 }
