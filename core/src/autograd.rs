@@ -11,8 +11,33 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-type Rule = Box<dyn FnOnce(Tensor, &[bool]) -> Result<Vec<Option<Tensor>>> + Send>;
+type Rule = Box<dyn FnOnce(Tensor, &mut Wanted) -> Result<Vec<Option<Tensor>>> + Send>;
 type RecomputeRule = Box<dyn FnOnce(Tensor, &mut Gradients) -> Result<Vec<Option<Tensor>>> + Send>;
+
+/// Which gradients a rule is asked for, by input: a slice of flags.
+pub struct Wanted<'a> {
+    flags: Vec<bool>,
+    parents: &'a [Option<Arc<Node>>],
+    pending: &'a mut Gradients,
+    taken: Vec<bool>,
+}
+
+impl Wanted<'_> {
+    /// What other operators have added to the gradient of this input so far. A rule that takes it returns the sum of it and its own
+    /// gradient, which saves a pass over memory where a kernel can add as it writes.
+    pub fn take_sum(&mut self, input: usize) -> Option<Tensor> {
+        let sum = self.pending.0.remove(&self.parents[input].as_ref()?.id)?;
+        self.taken[input] = true;
+        Some(sum)
+    }
+}
+
+impl std::ops::Deref for Wanted<'_> {
+    type Target = [bool];
+    fn deref(&self) -> &[bool] {
+        &self.flags
+    }
+}
 
 enum Kind {
     Leaf,
@@ -334,18 +359,27 @@ fn run(output: &Tensor, seed: Tensor, gradients: &mut Gradients, first_inside: u
         if node.id < first_inside {
             return Err(Error::CapturedOutside(node.operator));
         }
-        let wanted: Vec<bool> = node.parents.iter().map(Option::is_some).collect();
+        let mut wanted = Wanted {
+            flags: node.parents.iter().map(Option::is_some).collect(),
+            taken: vec![false; node.parents.len()],
+            parents: &node.parents,
+            pending: &mut pending,
+        };
         let results = with_cell(&BACKWARD, Some(node.operator), || match node.take() {
-            Kind::Operator(rule) => rule(gradient, &wanted),
+            Kind::Operator(rule) => rule(gradient, &mut wanted),
             Kind::Recompute(rule) => rule(gradient, gradients),
             Kind::Leaf | Kind::Spent => Err(Error::Consumed(node.operator)),
         })?;
-        for (parent, result) in node.parents.iter().zip(results) {
+        let taken = wanted.taken;
+        for ((parent, result), taken) in node.parents.iter().zip(results).zip(taken) {
             if let (Some(parent), Some(result)) = (parent, result) {
-                if !pending.0.contains_key(&parent.id) {
+                // One whose sum was taken is on the heap already.
+                if !taken && !pending.0.contains_key(&parent.id) {
                     heap.push(parent.clone());
                 }
                 pending.add(parent.id, result)?;
+            } else {
+                assert!(!taken, "the rule of {} took a sum and did not return it", node.operator);
             }
         }
     }

@@ -30,6 +30,7 @@
 
 pub mod autograd;
 pub mod block_formats;
+mod conversion;
 mod device;
 mod dtype;
 mod error;

@@ -1,7 +1,8 @@
 //! `Tensor`: an immutable value with a shape, an element type, a device and, when tracked, a node of the graph.
 
-use crate::autograd::{self, Node};
+use crate::autograd::{self, Node, Wanted};
 use crate::block_formats::BlockMatrix;
+use crate::conversion::Slot;
 use crate::gpu::{Gpu, GpuStorage};
 use crate::nf4::Nf4;
 use crate::pool::Buffer;
@@ -27,11 +28,12 @@ struct Inner {
     shape: Shape,
     storage: Arc<Storage>,
     node: Option<Arc<Node>>,
+    slot: Option<Slot>,
 }
 
 impl Tensor {
     pub(crate) fn new(shape: Shape, storage: Arc<Storage>, node: Option<Arc<Node>>) -> Self {
-        Tensor(Arc::new(Inner { shape, storage, node }))
+        Tensor(Arc::new(Inner { shape, storage, node, slot: None }))
     }
 
     /// A tensor of the elements of `data` in row-major order.
@@ -214,6 +216,7 @@ impl Tensor {
             return Err(Error::invalid("data_mut", "the output of an operator cannot be changed in place"));
         }
         let inner = Arc::make_mut(&mut self.0);
+        inner.slot = None;
         if Arc::get_mut(&mut inner.storage).is_none() {
             let Storage::Cpu(storage) = &*inner.storage else {
                 return Err(Error::Placement { operator: "data_mut", problem: ELSEWHERE.to_owned() });
@@ -374,6 +377,7 @@ impl Tensor {
             return Err(Error::invalid(operator, "the output of an operator cannot be changed in place"));
         }
         let inner = Arc::make_mut(&mut self.0);
+        inner.slot = None;
         let Storage::Gpu(storage) = &*inner.storage else {
             let problem = "its tensors are on different devices".to_owned();
             return Err(Error::Placement { operator, problem });
@@ -405,10 +409,10 @@ impl Tensor {
 
     /// The same elements outside the graph.
     pub fn detach(&self) -> Self {
-        match self.0.node {
-            None => self.clone(),
-            Some(_) => Self::new(self.shape().clone(), self.0.storage.clone(), None),
+        if self.0.node.is_none() && self.0.slot.is_none() {
+            return self.clone();
         }
+        Self::new(self.shape().clone(), self.0.storage.clone(), None)
     }
 
     /// Whether a gradient is wanted for this tensor or for something it was computed from.
@@ -418,6 +422,14 @@ impl Tensor {
 
     pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         self.0.node.as_ref()
+    }
+
+    pub(crate) fn slot(&self) -> Option<&Slot> {
+        self.0.slot.as_ref()
+    }
+
+    pub(crate) fn with_slot(&self, slot: Slot) -> Self {
+        Tensor(Arc::new(Inner { slot: Some(slot), ..(*self.0).clone() }))
     }
 
     pub(crate) fn with_node(self, node: Arc<Node>) -> Self {
@@ -479,7 +491,7 @@ impl Tensor {
         self,
         operator: &'static str,
         inputs: &[Option<&Tensor>],
-        rule: impl FnOnce(Tensor, &[bool]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
+        rule: impl FnOnce(Tensor, &mut Wanted) -> Result<Vec<Option<Tensor>>> + Send + 'static,
     ) -> Result<Self> {
         // Boxed here, so that recording is compiled once and not for each rule.
         autograd::record(self, operator, inputs, Box::new(rule))

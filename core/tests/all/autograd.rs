@@ -1,6 +1,6 @@
 //! The engine itself, on three tiny operators.
 
-use hankel_core::autograd::{self, find_non_finite};
+use hankel_core::autograd::{self, Wanted, find_non_finite};
 use hankel_core::{DType, Error, Result, Tensor, checkpoint, checkpoint_as, no_grad, scope};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +25,12 @@ fn multiply(x: &Tensor, y: &Tensor) -> Result<Tensor> {
 
 fn double(x: &Tensor) -> Result<Tensor> {
     map(x, |x| 2.0 * x)?.from_operator("double", &[Some(x)], |g, _| Ok(vec![Some(map(&g, |g| 2.0 * g)?)]))
+}
+
+fn add(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    zip(x, y, |x, y| x + y)?.from_operator("add", &[Some(x), Some(y)], |g, wanted| {
+        Ok(wanted.iter().map(|w| w.then(|| g.clone())).collect())
+    })
 }
 
 fn leaf(values: &[f64]) -> Tensor {
@@ -208,4 +214,42 @@ fn inputs_of_a_recomputed_region_may_be_kept_in_fewer_bits() {
     let gradients = y.backward_with(Tensor::full([3], 1.0)).unwrap();
     assert_eq!(gradients.get(&x).unwrap().dtype(), DType::F64);
     close(gradients.get(&x).unwrap().to_f64_vec(), 2.0, 1);
+}
+
+/// `factor x`, whose rule adds to what others have added to the gradient of `x`, and counts how often there was such a sum.
+fn scaled(x: &Tensor, factor: f64, sums: &Arc<AtomicUsize>) -> Result<Tensor> {
+    let sums = Arc::clone(sums);
+    map(x, |x| factor * x)?.from_operator("scaled", &[Some(x)], move |g, wanted| {
+        let own = map(&g, |g| factor * g)?;
+        let Some(sum) = wanted.take_sum(0) else { return Ok(vec![Some(own)]) };
+        sums.fetch_add(1, Ordering::Relaxed);
+        Ok(vec![Some(zip(&sum, &own, |x, y| x + y)?)])
+    })
+}
+
+#[test]
+fn rules_may_add_to_the_sum_so_far() {
+    let sums = Arc::new(AtomicUsize::new(0));
+    for through in [false, true] {
+        let x = leaf(&[1.0, 2.0]);
+        // A leaf, and the result of an operator.
+        let y = if through { double(&x).unwrap() } else { x.clone() };
+        let parts = [2.0, 3.0, 5.0].map(|factor| scaled(&y, factor, &sums).unwrap());
+        let plain = double(&y).unwrap();
+        let all = parts.iter().try_fold(plain, |sum, part| add(&sum, part)).unwrap();
+        let expected = if through { 24.0 } else { 12.0 };
+        assert_eq!(gradient(&all, &x), [expected; 2]);
+    }
+    // The rule of `plain`, made last, runs first.
+    assert_eq!(sums.load(Ordering::Relaxed), 6);
+}
+
+#[test]
+#[should_panic(expected = "the rule of taker took a sum and did not return it")]
+fn a_sum_that_was_taken_must_come_back() {
+    let x = leaf(&[1.0]);
+    let take = |_: Tensor, wanted: &mut Wanted| Ok(vec![wanted.take_sum(0).and(None)]);
+    let taker = map(&x, |x| x).unwrap().from_operator("taker", &[Some(&x)], take).unwrap();
+    let later = double(&x).unwrap();
+    let _ = add(&taker, &later).unwrap().backward();
 }

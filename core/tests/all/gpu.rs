@@ -1,5 +1,6 @@
 //! The context of a GPU: memory, launches, read-back and failures. Skipped, with a word, where there is no GPU.
 
+use hankel_core::autograd::Wanted;
 use hankel_core::gpu::{Gpu, Kernel, devices, for_tests, groups};
 use hankel_core::{DType, Device, Tensor, scope};
 use proptest::prelude::*;
@@ -103,7 +104,7 @@ fn gradients_meet_on_the_device() {
     let Some(gpu) = for_tests() else { return };
     let x = Tensor::from_vec(floats(1000), [1000]).unwrap().to_device(Device::Gpu(gpu)).unwrap().parameter().unwrap();
     let twice = x.reshape([10, 100]).unwrap();
-    let double = |g: Tensor, _: &[bool]| Ok(vec![Some(g.reshape([10, 100])?), Some(g.reshape([10, 100])?)]);
+    let double = |g: Tensor, _: &mut Wanted| Ok(vec![Some(g.reshape([10, 100])?), Some(g.reshape([10, 100])?)]);
     let y = x.reshape([1000]).unwrap().detach().from_operator("double", &[Some(&twice), Some(&twice)], double).unwrap();
     let seed = Tensor::from_vec(floats(1000), [1000]).unwrap().to_device(Device::Gpu(gpu)).unwrap();
     let gradient = y.backward_with(seed).unwrap().take(&x).unwrap();

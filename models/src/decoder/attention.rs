@@ -70,6 +70,7 @@ impl Attention {
 
     fn projected(&self, x: &Tensor, adapters: &LayerAdapters, pass: &Pass) -> Result<[Tensor; 3]> {
         if let [q, k, v] = &self.qkv[..] {
+            let x = &x.keep_conversion();
             return Ok([q.forward(x, adapters, pass)?, k.forward(x, adapters, pass)?, v.forward(x, adapters, pass)?]);
         }
         let all = self.qkv[0].forward(x, adapters, pass)?;

@@ -31,6 +31,7 @@ impl Mlp {
 
     /// What the last projection reads, `[batch, T, d_ff]`.
     pub(super) fn forward(&self, x: &Tensor, adapters: &LayerAdapters, pass: &Pass) -> Result<Tensor> {
+        let x = &x.keep_conversion();
         let first = self.up[0].forward(x, adapters, pass)?;
         if !self.gated {
             return match self.activation {

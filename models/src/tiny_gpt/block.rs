@@ -73,6 +73,7 @@ impl Block {
     }
 
     fn attend(&self, x: &Tensor, adapters: &LayerAdapters, pass: &mut Pass) -> Result<Tensor> {
+        let x = &x.keep_conversion();
         let q = self.q_proj.forward(x, adapters.linear("q_proj"), pass)?;
         let k = self.k_proj.forward(x, adapters.linear("k_proj"), pass)?;
         let v = self.v_proj.forward(x, adapters.linear("v_proj"), pass)?;

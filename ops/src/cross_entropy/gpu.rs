@@ -57,8 +57,14 @@ fn for_chunks(
     for first in (0..rows).step_by(chunk) {
         let n = chunk.min(rows - first);
         let logits = Output::new(gpu, n * classes)?;
-        let left =
-            Left { data: floats(NAME, "hidden states", x, gpu)?, first, rows: n, cols: width, transposed: false };
+        let left = Left {
+            data: floats(NAME, "hidden states", x, gpu)?,
+            first,
+            rows: n,
+            cols: width,
+            transposed: false,
+            tensor: None,
+        };
         gemm(gpu, left, right, Epilogue { bias, precision, ..Epilogue::default() }, logits.buffer())?;
         f(first, n, logits.buffer())?;
     }
@@ -110,7 +116,7 @@ pub(super) fn forward(
             cap: cap_of(head),
         };
         gpu.launch(&ROWS, &constants, &[logits, &of_rows, losses.buffer()], &parameters, groups(n, 1))?;
-        let slopes = Left { data: logits, first: 0, rows: n, cols: classes, transposed: false };
+        let slopes = Left { data: logits, first: 0, rows: n, cols: classes, transposed: false, tensor: None };
         if wanted[0] {
             let right = Right { storage: weight, first: 0, rows: classes, cols: width, transposed: false };
             let how = Epilogue { first: first * width, precision, ..Epilogue::default() };

@@ -1,7 +1,7 @@
 //! Linear maps on the CPU.
 
 use super::few_rows::{MOST_ROWS, few_rows};
-use super::product::product;
+use super::product::product_of;
 use super::weight::Weight;
 use super::{Scale, Wanted};
 use crate::dispatch::for_float;
@@ -46,31 +46,34 @@ pub(super) fn project(
 /// `out (+)= factor x W^T`.
 fn multiply<T: Real>(factor: T, x: &Tensor, weight: Weight<T>, how: Accumulate<T>, out: &mut [T]) -> Result<()> {
     let (outputs, inputs) = weight.shape();
-    let x = Mat::new(x.data()?, x.shape().rows(), inputs);
-    if x.rows() <= MOST_ROWS {
-        few_rows(factor, x, &weight, how, out);
-    } else {
-        product(factor, x, &weight.t(), how, out, outputs);
+    let rows = x.shape().rows();
+    if rows <= MOST_ROWS {
+        few_rows(factor, Mat::new(x.data()?, rows, inputs), &weight, how, out);
+        return Ok(());
     }
-    Ok(())
+    product_of(factor, x, &weight.t(), how, out, outputs)
 }
 
-/// `scale g W`.
+/// `scale g W`, added to `sum` in its memory.
 pub(super) fn times_weight(
     name: &'static str,
     g: &Tensor,
     weight: &Tensor,
     scale: Scale,
     precision: Precision,
+    sum: Option<Tensor>,
 ) -> Result<Tensor> {
     for_float!(g, name, T => {
-        let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
-        let rows = g.shape().rows();
-        let mut out = Buffer::<T>::unspecified(rows * inputs);
-        let g_rows = Mat::new(g.data()?, rows, outputs);
+        let inputs = weight.shape()[1];
         let right = Weight::new(weight, precision)?;
-        product(factor::<T>(scale)?, g_rows, &right, Accumulate::Overwrite, &mut out, inputs);
-        Tensor::from_buffer(out, g.shape().with_last(inputs))
+        let (mut out, how) = if let Some(sum) = sum {
+            (sum, Accumulate::Add)
+        } else {
+            let out = Buffer::<T>::unspecified(g.shape().rows() * inputs);
+            (Tensor::from_buffer(out, g.shape().with_last(inputs))?, Accumulate::Overwrite)
+        };
+        product_of(factor::<T>(scale)?, g, &right, how, out.data_mut()?, inputs)?;
+        Ok(out)
     })
 }
 

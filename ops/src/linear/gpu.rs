@@ -21,8 +21,8 @@ use crate::sums::dot;
 use hankel_core::gpu::{Gpu, GpuBuffer};
 use hankel_core::{Precision, Result, Tensor};
 
-fn rows<'a>(data: &'a GpuBuffer, like: &Tensor) -> Left<'a> {
-    Left { data, first: 0, rows: like.shape().rows(), cols: like.shape().last(), transposed: false }
+fn rows<'a>(data: &'a GpuBuffer, like: &'a Tensor) -> Left<'a> {
+    Left { data, first: 0, rows: like.shape().rows(), cols: like.shape().last(), transposed: false, tensor: Some(like) }
 }
 
 /// An epilogue that scales.
@@ -61,7 +61,8 @@ pub(super) fn project(
     out.finish(x.shape().with_last(outputs))
 }
 
-/// `scale g W`.
+/// `sum + scale g W`.
+#[expect(clippy::needless_pass_by_value, reason = "on the CPU its memory is used for the result")]
 pub(super) fn times_weight(
     gpu: &'static Gpu,
     name: &'static str,
@@ -69,10 +70,12 @@ pub(super) fn times_weight(
     weight: &Tensor,
     scale: Scale,
     precision: Precision,
+    sum: Option<Tensor>,
 ) -> Result<Tensor> {
     let inputs = weight.shape()[1];
     let out = Output::new(gpu, g.shape().rows() * inputs)?;
-    let how = Epilogue { precision, ..scaled(name, gpu, scale)? };
+    let base = sum.as_ref().map(|sum| floats(name, "sum of gradients", sum, gpu)).transpose()?;
+    let how = Epilogue { base, precision, ..scaled(name, gpu, scale)? };
     let left = rows(floats(name, "gradient", g, gpu)?, g);
     gemm(gpu, left, right(gpu, name, weight, false)?, how, out.buffer())?;
     out.finish(g.shape().with_last(inputs))

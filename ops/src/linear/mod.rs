@@ -140,7 +140,10 @@ fn scaled_linear(
     y.from_operator(name, &[base, Some(x), Some(weight), bias, gate], move |g, wanted| {
         let scale = Scale { factor, gate: saved_gate.as_ref() };
         let d_x = match &saved_weight {
-            Some(weight) if wanted[1] => Some(on_device!(g, times_weight(name, &g, weight, scale, precision))?),
+            Some(weight) if wanted[1] => {
+                let sum = wanted.take_sum(1);
+                Some(on_device!(g, times_weight(name, &g, weight, scale, precision, sum))?)
+            }
             _ => None,
         };
         let wants = Wanted { weight: wanted[2], gate: wanted[4] };

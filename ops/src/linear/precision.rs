@@ -149,6 +149,23 @@ mod tests {
         }
     }
 
+    /// The input of several products is rounded once where it is asked to keep that, to the same results.
+    #[test]
+    fn conversions_are_made_once() {
+        let (x, weights) = (matrix("x", 64, 96), [matrix("w", 40, 96), matrix("v", 24, 96)]);
+        let run = |x: &Tensor| {
+            weights.each_ref().map(|w| with_precision(Precision::Bf16, || linear(x, w, None)).unwrap().to_f64_vec())
+        };
+        let kept = x.keep_conversion();
+        assert_eq!(run(&kept), run(&x));
+        #[cfg(target_arch = "x86_64")]
+        if DotProducts::detect().is_some() {
+            kept.converted::<crate::kernels::gemm::bf16::Rounded>(|| unreachable!("it was kept")).unwrap();
+            return;
+        }
+        kept.converted::<hankel_core::Buffer<f32>>(|| unreachable!("it was kept")).unwrap();
+    }
+
     #[test]
     fn what_a_device_lacks_is_refused_by_name() {
         let (x, weight) = (matrix("x", 3, 8), matrix("w", 4, 8));

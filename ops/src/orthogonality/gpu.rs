@@ -15,7 +15,7 @@ pub(super) fn forward(gpu: &'static Gpu, x: &Tensor, side: Side) -> Result<(Tens
     let size = if rows { m } else { n };
     let data = floats(NAME, "x", x, gpu)?;
     let difference = Output::new(gpu, size * size)?;
-    let left = Left { data, first: 0, rows: m, cols: n, transposed: !rows };
+    let left = Left { data, first: 0, rows: m, cols: n, transposed: !rows, tensor: None };
     let right = Right { storage: stored(NAME, "x", x, gpu)?, first: 0, rows: m, cols: n, transposed: rows };
     gemm(gpu, left, right, Epilogue::default(), difference.buffer())?;
     let (norm, factor) = (Output::new(gpu, 1)?, Output::new(gpu, 1)?);
@@ -46,7 +46,7 @@ pub(super) fn backward(
     let (first, second) = if side == Side::Rows { (difference, x) } else { (x, difference) };
     let shape = |tensor: &Tensor| [tensor.shape()[0], tensor.shape()[1]];
     let ([rows, cols], data) = (shape(first), floats(NAME, "the left factor", first, gpu)?);
-    let left = Left { data, first: 0, rows, cols, transposed: false };
+    let left = Left { data, first: 0, rows, cols, transposed: false, tensor: None };
     let ([rows, cols], storage) = (shape(second), stored(NAME, "the right factor", second, gpu)?);
     let right = Right { storage, first: 0, rows, cols, transposed: false };
     let d_x = Output::new(gpu, x.elements())?;

@@ -54,7 +54,8 @@ pub(super) fn inverse_row_norms(
     const NAME: &str = "inverse_row_norms";
     let (outputs, rank, inputs) = (b.shape()[0], a.shape()[0], a.shape()[1]);
     let gram = Output::new(gpu, rank * rank)?;
-    let left = Left { data: floats(NAME, "A", a, gpu)?, first: 0, rows: rank, cols: inputs, transposed: false };
+    let left =
+        Left { data: floats(NAME, "A", a, gpu)?, first: 0, rows: rank, cols: inputs, transposed: false, tensor: None };
     let right = Right { storage: stored(NAME, "A", a, gpu)?, first: 0, rows: rank, cols: inputs, transposed: true };
     gemm(gpu, left, right, Epilogue::default(), gram.buffer())?;
     let out = Output::new(gpu, outputs)?;

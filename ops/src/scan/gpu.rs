@@ -230,7 +230,7 @@ pub(super) fn initial_gradient(gpu: &'static Gpu, adjoint: &Tensor, poles: &Pole
     let lam = floats(NAME, "adjoint", &lam, gpu)?;
     if let Poles::Dense(a) = poles {
         let out = Output::new(gpu, batch * dim)?;
-        let left = Left { data: lam, first: 0, rows: batch, cols: dim, transposed: false };
+        let left = Left { data: lam, first: 0, rows: batch, cols: dim, transposed: false, tensor: None };
         let storage = stored(NAME, "the matrix", a, gpu)?;
         let right = Right { storage, first: 0, rows: dim, cols: dim, transposed: false };
         gemm(gpu, left, right, Epilogue::default(), out.buffer())?;
@@ -260,7 +260,7 @@ pub(super) fn pole_gradient(
     let (rows, before) = (batch * steps, before(gpu, states, initial)?);
     let out = Output::new(gpu, dim * dim)?;
     let data = floats(NAME, "adjoint", adjoint, gpu)?;
-    let left = Left { data, first: 0, rows, cols: dim, transposed: true };
+    let left = Left { data, first: 0, rows, cols: dim, transposed: true, tensor: None };
     let storage = stored(NAME, "states", &before, gpu)?;
     let right = Right { storage, first: 0, rows, cols: dim, transposed: false };
     gemm(gpu, left, right, Epilogue::default(), out.buffer())?;

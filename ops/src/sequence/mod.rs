@@ -57,6 +57,6 @@ pub fn concat_time(parts: &[&Tensor]) -> Result<Tensor> {
         let of_part = |(&(first, steps), wanted): (&(usize, usize), &bool)| {
             wanted.then(|| on_device!(g, narrow(&g, first, steps))).transpose()
         };
-        ranges.iter().zip(wanted).map(of_part).collect()
+        ranges.iter().zip(wanted.iter()).map(of_part).collect()
     })
 }

@@ -163,6 +163,6 @@ fn of_keys(gpu: &'static Gpu, data: &GpuBuffer, shape: &Shape) -> Result<Halves>
 }
 
 fn converted(gpu: &'static Gpu, data: &GpuBuffer, rows: usize, shape: &Shape) -> Result<Halves> {
-    let matrix = Left { data, first: 0, rows, cols: shape.head_dim, transposed: false };
+    let matrix = Left { data, first: 0, rows, cols: shape.head_dim, transposed: false, tensor: None };
     Ok(halves(gpu, matrix)?.expect("heads of a multiple of 4 elements"))
 }

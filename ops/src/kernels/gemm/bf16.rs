@@ -157,7 +157,8 @@ pub struct Rounded {
 }
 
 impl Rounded {
-    fn new(dot: DotProducts, a: Mat<f32>) -> Self {
+    /// Of `a`, in parallel where that is worth it.
+    pub fn new(dot: DotProducts, a: Mat<f32>) -> Self {
         // A line more than whole lines, so that the rows of a tile do not fall on the same lines of the cache.
         let stride = a.cols.div_ceil(2).next_multiple_of(LANES) + LANES;
         let mut data = Scratch::<u32>::new(a.rows * stride);

@@ -149,26 +149,44 @@ impl<T: Real, B: RightFactor<T>> Factor<T> for B {
 /// # Panics
 /// When the shapes do not fit: that is the calling operator's to check.
 pub fn gemm<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
-    let (m, k, n) = check(a, b, how, out, out_stride);
+    gemm_prepared(alpha, &b.left(a), [a.rows, a.cols], b, how, out, out_stride);
+}
+
+/// [`gemm`] with a left factor that [`Factor::left`] prepared, of `size` rows and columns.
+///
+/// # Panics
+/// When the shapes do not fit.
+pub fn gemm_prepared<T: Real, B: Factor<T>>(
+    alpha: T,
+    left: &B::Left<'_>,
+    size: [usize; 2],
+    b: &B,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+) {
+    let [m, k, n] = check(size, b, how, out, out_stride);
     if m == 0 || n == 0 {
         return;
     }
+    let size = [m, k, n];
     let out = &mut out[..(m - 1) * out_stride + n];
     trace::operations(|| 2 * m * k * n);
     if m * k * n <= TASK {
-        return gemm_serial(alpha, a, b, how, out, out_stride);
+        let panels = b.panels(0..k, k_block(k), 0..n);
+        return multiply::<T, B>(alpha, left, m, 0..k, &panels, n, how, out, out_stride);
     }
     if k >= 2 * K_CHUNK && m * n <= SMALL_OUTPUT {
-        return long_sum(alpha, a, b, how, out, out_stride);
+        return long_sum(alpha, left, size, b, how, out, out_stride);
     }
     // Panels that a task packs for itself stay in its cache. They are packed for each block of rows; where there are several, or too
     // few tasks otherwise, they are packed once for all.
     let enough = |cols: &usize| m.div_ceil(TASK_ROWS) * n.div_ceil(*cols) >= 4 * rayon::current_num_threads();
     let cols = TASK_COLS.into_iter().find(enough);
     if n * K_BLOCK > SHARED || cols.is_some() && m <= TASK_ROWS {
-        apart(alpha, a, b, how, out, out_stride, cols.unwrap_or(TASK_COLS[1]));
+        apart(alpha, left, size, b, how, out, out_stride, cols.unwrap_or(TASK_COLS[1]));
     } else {
-        shared(alpha, a, b, how, out, out_stride, SHARED);
+        shared(alpha, left, size, b, how, out, out_stride, SHARED);
     }
 }
 
@@ -184,7 +202,7 @@ pub fn gemm_serial<T: Real, B: Factor<T>>(
     out: &mut [T],
     out_stride: usize,
 ) {
-    let (m, k, n) = check(a, b, how, out, out_stride);
+    let [m, k, n] = check([a.rows, a.cols], b, how, out, out_stride);
     if m == 0 || n == 0 {
         return;
     }
@@ -210,30 +228,37 @@ fn multiply<T: Real, B: Factor<T>>(
     unsafe { B::multiply(alpha, a, 0..rows, k, panels, 0..cols, how, target) }
 }
 
+/// Rows, steps and columns of a product, if its parts fit.
 fn check<T: Real, B: Factor<T>>(
-    a: Mat<T>,
+    [m, k]: [usize; 2],
     b: &B,
     how: Accumulate<T>,
     out: &[T],
     out_stride: usize,
-) -> (usize, usize, usize) {
-    let (m, k, n) = (a.rows, a.cols, b.cols());
+) -> [usize; 3] {
+    let n = b.cols();
     assert_eq!(k, b.rows(), "the factors of a product do not fit");
     assert!(n <= out_stride && extent(m, n, out_stride) <= out.len(), "the output is too small");
     how.check(m, n);
-    (m, k, n)
+    [m, k, n]
 }
 
 /// A small output and a long sum: chunks of the sum side by side, added in order.
-fn long_sum<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T>, out: &mut [T], out_stride: usize) {
-    let (m, k, n) = (a.rows, a.cols, b.cols());
-    let left = b.left(a);
+fn long_sum<T: Real, B: Factor<T>>(
+    alpha: T,
+    left: &B::Left<'_>,
+    [m, k, n]: [usize; 3],
+    b: &B,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+) {
     let mut partial = Scratch::<T>::new(k.div_ceil(K_CHUNK) * m * n);
     parallel::for_chunks(&mut partial, m * n, |i, out| {
         let range = i * K_CHUNK..k.min((i + 1) * K_CHUNK);
         let block = k_block(range.len());
         let panels = b.panels(range.clone(), block, 0..n);
-        multiply::<T, B>(alpha, &left, m, range, &panels, n, Accumulate::Overwrite, out, n);
+        multiply::<T, B>(alpha, left, m, range, &panels, n, Accumulate::Overwrite, out, n);
     });
     for (i, row) in out.chunks_mut(out_stride).take(m).enumerate() {
         let row = &mut row[..n];
@@ -248,19 +273,19 @@ fn long_sum<T: Real, B: Factor<T>>(alpha: T, a: Mat<T>, b: &B, how: Accumulate<T
 /// block of them at least.
 fn shared<T: Real, B: Factor<T>>(
     alpha: T,
-    a: Mat<T>,
+    left: &B::Left<'_>,
+    [m, k, n]: [usize; 3],
     b: &B,
     how: Accumulate<T>,
     out: &mut [T],
     out_stride: usize,
     most: usize,
 ) {
-    let (m, k, n) = (a.rows, a.cols, b.cols());
     let block = k_block(k);
     let at_once = (most / n / block).max(1) * block;
     let (rows, cols) = task_shape(m, k.min(at_once), n);
     let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(cols));
-    let (left, target) = (b.left(a), Shared(out.as_mut_ptr()));
+    let target = Shared(out.as_mut_ptr());
     for range in k_blocks(0..k, at_once) {
         let panels = b.whole(range.clone(), block);
         parallel::for_each(row_blocks * col_blocks, |task| {
@@ -273,7 +298,7 @@ fn shared<T: Real, B: Factor<T>>(
                 let data = target.0.add(i * out_stride + j);
                 let target = Target { data, row_stride: out_stride, cols: columns.len() };
                 let rows = i..m.min(i + rows);
-                B::multiply(alpha, &left, rows, range.clone(), &panels, columns, how, target);
+                B::multiply(alpha, left, rows, range.clone(), &panels, columns, how, target);
             }
         });
     }
@@ -282,18 +307,18 @@ fn shared<T: Real, B: Factor<T>>(
 /// Each task packs the columns that it multiplies with, `cols` of them.
 fn apart<T: Real, B: Factor<T>>(
     alpha: T,
-    a: Mat<T>,
+    left: &B::Left<'_>,
+    [m, k, n]: [usize; 3],
     b: &B,
     how: Accumulate<T>,
     out: &mut [T],
     out_stride: usize,
     cols: usize,
 ) {
-    let (m, k, n) = (a.rows, a.cols, b.cols());
     let block = k_block(k);
     let rows = TASK_ROWS.min(m.next_multiple_of(ROW_BLOCK));
     let (row_blocks, col_blocks) = (m.div_ceil(rows), n.div_ceil(cols));
-    let (left, target) = (b.left(a), Shared(out.as_mut_ptr()));
+    let target = Shared(out.as_mut_ptr());
     parallel::for_each(row_blocks * col_blocks, |task| {
         let (i, j) = (task / col_blocks * rows, task % col_blocks * cols);
         let (rows, columns) = (i..m.min(i + rows), j..n.min(j + cols));
@@ -305,7 +330,7 @@ fn apart<T: Real, B: Factor<T>>(
             unsafe {
                 let data = target.0.add(i * out_stride + j);
                 let target = Target { data, row_stride: out_stride, cols: columns.len() };
-                B::multiply(alpha, &left, rows.clone(), range, &panels, 0..columns.len(), how, target);
+                B::multiply(alpha, left, rows.clone(), range, &panels, 0..columns.len(), how, target);
             }
         }
     });

@@ -93,6 +93,7 @@ fn every_plan_agrees_with_the_definition() {
 /// Products that are cut in every way give the bits of one thread: each element is summed up in the same blocks.
 fn is_the_same_however_cut<T: Real, B: Factor<T>>(a: Mat<T>, b: &B) {
     let (m, n) = (a.rows(), b.cols());
+    let (left, size) = (b.left(a), [m, a.cols(), n]);
     let (bias, base) = (values::<T>(n, 3), values::<T>(m * n, 5));
     for how in ways(&bias, Mat::new(&base, m, n)) {
         let before = values::<T>(m * n, 4);
@@ -104,10 +105,10 @@ fn is_the_same_however_cut<T: Real, B: Factor<T>>(a: Mat<T>, b: &B) {
         let alpha = T::of(0.75);
         let expected = product(&|out| gemm_serial(alpha, a, b, how, out, n));
         for cols in TASK_COLS {
-            assert!(product(&|out| apart(alpha, a, b, how, out, n, cols)) == expected);
+            assert!(product(&|out| apart(alpha, &left, size, b, how, out, n, cols)) == expected);
         }
         for most in [1, 700 * n, SHARED] {
-            assert!(product(&|out| shared(alpha, a, b, how, out, n, most)) == expected, "{most}");
+            assert!(product(&|out| shared(alpha, &left, size, b, how, out, n, most)) == expected, "{most}");
         }
     }
 }

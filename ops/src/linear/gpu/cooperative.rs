@@ -8,6 +8,7 @@
 use super::gemm::{Epilogue, Left, Right, Sizes, scaled_to_half, whole};
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuFacts, Kernel, groups};
 use hankel_core::{DType, Result};
+use std::sync::Arc;
 
 /// Rows from which the matrix units are worth the conversion of the operands; products with fewer stay in f32.
 const ROWS: usize = 64;
@@ -125,19 +126,23 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     if left.transposed || m < ROWS || n < ROWS || k < ROWS || !in_fours.iter().all(|size| size.is_multiple_of(4)) {
         return Ok(false);
     }
-    let converted;
+    let halved;
     let weight = if right.storage.dtype == DType::F16 {
         right.storage
     } else {
         match whole(gpu, right.storage, DType::F16)? {
             Some(storage) => {
-                converted = storage;
-                &converted
+                halved = storage;
+                &halved
             }
             None => return Ok(false),
         }
     };
-    let Some(Halves { buffer: a, scale }) = halves(gpu, left)? else { return Ok(false) };
+    let converted = match left.tensor {
+        Some(tensor) => tensor.converted(|| halves(gpu, left))?,
+        None => Arc::new(halves(gpu, left)?),
+    };
+    let Some(Halves { buffer: a, scale }) = &*converted else { return Ok(false) };
     let flag = |set: bool| f64::from(u8::from(set));
     let constants = [
         ("B_TRANSPOSED", flag(right.transposed)),
@@ -151,11 +156,11 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
         c_first: how.first as u32,
         factor: how.factor,
     };
-    let spare = &scale;
+    let spare = scale;
     let buffers = [
-        &a,
+        a,
         &weight.buffer,
-        &scale,
+        scale,
         how.base.unwrap_or(spare),
         how.bias.unwrap_or(spare),
         how.gate.unwrap_or(spare),

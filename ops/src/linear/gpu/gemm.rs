@@ -3,7 +3,7 @@
 use super::kernels::{self, Access, Format, Tile};
 use super::{blocks, cooperative};
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, groups};
-use hankel_core::{DType, Error, Precision, Result};
+use hankel_core::{DType, Error, Precision, Result, Tensor};
 
 /// Rows of the left factor from which a 4-bit weight is decoded to memory before the product, and not again in every tile.
 ///
@@ -27,6 +27,8 @@ pub(crate) struct Left<'a> {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) transposed: bool,
+    /// The tensor of which it is all elements: what it is converted to is kept there.
+    pub(crate) tensor: Option<&'a Tensor>,
 }
 
 /// The right factor, a stored matrix `[rows, cols]` or its transpose.

@@ -26,7 +26,8 @@ fn product_is_right(gpu: &'static Gpu, transposed: bool) -> Result<bool> {
     let (rows, cols) = if transposed { (n, k) } else { (k, n) };
     let left = Tensor::from_vec(a.clone(), [m, k])?.to_device(Device::Gpu(gpu))?;
     let right = Tensor::from_vec(b.clone(), [rows, cols])?.to_dtype(DType::F16)?.to_device(Device::Gpu(gpu))?;
-    let left = Left { data: floats(NAME, "a", &left, gpu)?, first: 0, rows: m, cols: k, transposed: false };
+    let left =
+        Left { data: floats(NAME, "a", &left, gpu)?, first: 0, rows: m, cols: k, transposed: false, tensor: None };
     let right = Right { storage: stored(NAME, "b", &right, gpu)?, first: 0, rows, cols, transposed };
     let out = Output::new(gpu, m * n)?;
     if !cooperative::gemm(gpu, left, right, Epilogue::default(), out.buffer())? {

@@ -37,7 +37,7 @@ pub(crate) fn f16_is_faster(gpu: &'static Gpu) -> Result<bool> {
 fn seconds(gpu: &'static Gpu, edge: usize, precision: Precision) -> Result<f64> {
     let square = || GpuStorage::filled(gpu, edge * edge, 0.5);
     let (a, b, out) = (square()?, square()?, square()?);
-    let left = Left { data: &a.buffer, first: 0, rows: edge, cols: edge, transposed: false };
+    let left = Left { data: &a.buffer, first: 0, rows: edge, cols: edge, transposed: false, tensor: None };
     let right = Right { storage: &b, first: 0, rows: edge, cols: edge, transposed: true };
     least_seconds(gpu, || gemm(gpu, left, right, Epilogue { precision, ..Epilogue::default() }, &out.buffer))
 }

@@ -56,6 +56,7 @@ fn check(gpu: &'static Gpu, plan: Plan, sizes: Sizes, dtype: DType, transposed: 
         rows: rows_a,
         cols: cols_a,
         transposed: transposed[0],
+        tensor: None,
     };
     let storage = stored("b", "b", &b, gpu).unwrap();
     let right = Right { storage, first: 1, rows: rows_b, cols: cols_b, transposed: transposed[1] };
@@ -114,7 +115,8 @@ fn more_tiles_than_one_dimension_of_a_grid() {
     let (m, n, k) = (64 * 65_600 + 3, 2, 1);
     let a = Tensor::from_gpu(GpuStorage::filled(gpu, m, 1.5).unwrap(), [m, k]).unwrap();
     let b = Tensor::from_vec(vec![2.0_f32, -4.0], [n, k]).unwrap().to_device(Device::Gpu(gpu)).unwrap();
-    let left = Left { data: floats("a", "a", &a, gpu).unwrap(), first: 0, rows: m, cols: k, transposed: false };
+    let left =
+        Left { data: floats("a", "a", &a, gpu).unwrap(), first: 0, rows: m, cols: k, transposed: false, tensor: None };
     let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 0, rows: n, cols: k, transposed: true };
     let out = Output::new(gpu, m * n).unwrap();
     planned(gpu, left, right, Epilogue::default(), out.buffer(), Plan::Tiles(Tile::Small, 1)).unwrap();
@@ -187,7 +189,8 @@ fn in_half(sizes: Sizes, transposed: bool, dtype: DType, left: &dyn Fn(f32) -> f
     let (a, b) = (Tensor::from_vec(a, [m + 1, k]).unwrap(), matrix("b", rows + 1, cols, dtype));
     let expected = product(&a.to_f64_vec()[k..], &b.to_f64_vec()[cols..], sizes, [false, transposed]);
     let (a, b) = (a.to_device(Device::Gpu(gpu)).unwrap(), b.to_device(Device::Gpu(gpu)).unwrap());
-    let left = Left { data: floats("a", "a", &a, gpu).unwrap(), first: 1, rows: m, cols: k, transposed: false };
+    let left =
+        Left { data: floats("a", "a", &a, gpu).unwrap(), first: 1, rows: m, cols: k, transposed: false, tensor: None };
     let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 1, rows, cols, transposed };
     let out = Output::new(gpu, m * n).unwrap();
     assert!(cooperative::gemm(gpu, left, right, Epilogue::default(), out.buffer()).unwrap(), "{sizes:?}");
@@ -205,6 +208,23 @@ fn products_by_cooperative_matrices() {
             close(&format!("{sizes:?} {dtype} {transposed}"), 2e-3, &found, &expected);
         }
     }
+}
+
+/// The input of several products is converted once where it is asked to keep that, to the same results.
+#[test]
+fn conversions_are_made_once() {
+    let Some(gpu) = for_tests() else { return };
+    if cooperative::lacks(gpu.facts()).is_some() {
+        return;
+    }
+    let there = |name: &str| matrix(name, 68, 128, DType::F32).to_device(Device::Gpu(gpu)).unwrap();
+    let (x, weights) = (there("x"), [there("w"), there("v")]);
+    let run = |x: &Tensor| {
+        weights.each_ref().map(|w| with_precision(Precision::F16, || linear(x, w, None)).unwrap().to_f64_vec())
+    };
+    let kept = x.keep_conversion();
+    assert_eq!(run(&kept), run(&x));
+    kept.converted::<Option<cooperative::Halves>>(|| unreachable!("it was kept")).unwrap();
 }
 
 /// The left factor is brought into the range of f16, however small or large it is.

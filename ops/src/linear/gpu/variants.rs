@@ -35,7 +35,7 @@ pub fn product(
     let Some(gpu) = a.gpu() else {
         return Err(Error::Placement { operator: NAME, problem: "the left factor is not on a GPU".to_owned() });
     };
-    let left = Left { data: floats(NAME, "a", a, gpu)?, first: 0, rows, cols, transposed: transposed_a };
+    let left = Left { data: floats(NAME, "a", a, gpu)?, first: 0, rows, cols, transposed: transposed_a, tensor: None };
     let storage = stored(NAME, "b", b, gpu)?;
     let right = Right { storage, first: 0, rows: right_rows, cols: right_cols, transposed: transposed_b };
     let sizes @ Sizes { m, n, k } = Sizes::of(left, right);
