@@ -5,7 +5,7 @@ use crate::gpu::{Output, flag, floats};
 use hankel_core::gpu::{Gpu, Kernel, groups};
 use hankel_core::{Result, Tensor};
 
-static LAYER_NORM: Kernel = Kernel { name: NAME, source: include_str!("layer_norm.wgsl"), bindings: "rrrrww" };
+static LAYER_NORM: Kernel = Kernel { name: NAME, source: include_str!("layer_norm.wgsl"), bindings: "rrrrrww" };
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
@@ -22,10 +22,10 @@ pub(super) fn forward(
     bias: Option<&Tensor>,
     eps: f64,
 ) -> Result<Tensor> {
-    Ok(launch(gpu, [x, weight], bias, None, eps, false)?.0)
+    Ok(launch(gpu, [x, weight], bias, [None; 2], eps, false)?.0)
 }
 
-/// The gradient of `x`, and if wanted the rows whose sum is the gradient of the weight.
+/// The gradient of `x`, added to `sum`, and if wanted the rows whose sum is the gradient of the weight.
 #[expect(clippy::needless_pass_by_value, reason = "on the CPU its memory is used for the result")]
 pub(super) fn backward(
     gpu: &'static Gpu,
@@ -33,21 +33,27 @@ pub(super) fn backward(
     weight: &Tensor,
     eps: f64,
     g: Tensor,
+    sum: Option<Tensor>,
     of_weight: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
-    launch(gpu, [x, weight], None, Some(&g), eps, of_weight)
+    launch(gpu, [x, weight], None, [Some(&g), sum.as_ref()], eps, of_weight)
 }
 
 fn launch(
     gpu: &'static Gpu,
     [x, weight]: [&Tensor; 2],
     bias: Option<&Tensor>,
-    g: Option<&Tensor>,
+    [g, sum]: [Option<&Tensor>; 2],
     eps: f64,
     of_weight: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let (rows, width) = (x.shape().rows(), x.shape().last());
-    let constants = [("GRADIENT", flag(g.is_some())), ("GAIN", flag(of_weight)), ("BIAS", flag(bias.is_some()))];
+    let constants = [
+        ("GRADIENT", flag(g.is_some())),
+        ("GAIN", flag(of_weight)),
+        ("BIAS", flag(bias.is_some())),
+        ("SUM", flag(sum.is_some())),
+    ];
     let y = Output::new(gpu, x.elements())?;
     let gain = Output::new(gpu, if of_weight { x.elements() } else { 0 })?;
     let source = floats(NAME, "x", x, gpu)?;
@@ -57,6 +63,7 @@ fn launch(
         floats(NAME, "weight", weight, gpu)?,
         bias.map_or(Ok(source), |bias| floats(NAME, "bias", bias, gpu))?,
         g.map_or(Ok(source), |g| floats(NAME, "gradient", g, gpu))?,
+        sum.map_or(Ok(source), |sum| floats(NAME, "sum of gradients", sum, gpu))?,
         y.buffer(),
         gain.buffer(),
     ];

@@ -37,7 +37,8 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, eps: f64) 
     y.from_operator(NAME, &[Some(x), Some(weight), bias], move |g, wanted| {
         let d_bias = wanted[2].then(|| column_sums(&g, None)).transpose()?;
         let Some((x, weight)) = saved else { return Ok(vec![None, None, d_bias]) };
-        let (d_x, rows) = on_device!(x, backward(&x, &weight, eps, g, wanted[1]))?;
+        let sum = wanted.take_sum(0);
+        let (d_x, rows) = on_device!(x, backward(&x, &weight, eps, g, sum, wanted[1]))?;
         let d_weight = rows.map(|rows| column_sums(&rows, None)).transpose()?;
         Ok(vec![Some(d_x), d_weight, d_bias])
     })

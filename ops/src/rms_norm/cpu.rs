@@ -18,12 +18,13 @@ pub(super) fn forward(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     })
 }
 
-/// The gradient of `x`, in the memory of `g`, and if wanted the rows whose sum is the gradient of the weight.
+/// The gradient of `x`, in the memory of `g` or added to `sum`, and if wanted the rows whose sum is the gradient of the weight.
 pub(super) fn backward(
     x: &Tensor,
     weight: &Tensor,
     eps: f64,
     mut g: Tensor,
+    sum: Option<Tensor>,
     of_weight: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let width = x.shape().last();
@@ -39,6 +40,14 @@ pub(super) fn backward(
         } else {
             None
         };
+        if let Some(mut sum) = sum {
+            let g = g.data()?;
+            parallel::for_rows(sum.data_mut()?, width, |first, sum| {
+                let (source, g) = (&source[first * width..], &g[first * width..]);
+                vectorized(#[inline(always)] || add_input_rows(source, weight, eps, g, sum));
+            });
+            return Ok((sum, rows));
+        }
         parallel::for_rows(g.data_mut()?, width, |first, g| {
             vectorized(#[inline(always)] || input_rows(&source[first * width..], weight, eps, g));
         });
@@ -60,14 +69,42 @@ fn forward_rows<T: Real>(x: &[T], weight: &[T], eps: T, y: &mut [T]) {
 #[inline(always)]
 fn input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
     let width = weight.len();
-    let scale = T::of(1.0 / width as f64);
     for (x, g) in x.chunks_exact(width).zip(g.chunks_exact_mut(width)) {
-        let inverse = inverse_deviation(x, eps);
-        let sum_hx = sum_of_products([x, g, weight]);
-        let mean_hx = sum_hx * scale * inverse * inverse;
+        let row = Row::of(x, weight, eps, g);
         for ((g, &x), &w) in g.iter_mut().zip(x).zip(weight) {
-            *g = (*g * w - x * mean_hx) * inverse;
+            *g = row.gradient(x, w, *g);
         }
+    }
+}
+
+#[inline(always)]
+fn add_input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &[T], sum: &mut [T]) {
+    let width = weight.len();
+    for ((x, g), sum) in x.chunks_exact(width).zip(g.chunks_exact(width)).zip(sum.chunks_exact_mut(width)) {
+        let row = Row::of(x, weight, eps, g);
+        for (((sum, &g), &x), &w) in sum.iter_mut().zip(g).zip(x).zip(weight) {
+            *sum += row.gradient(x, w, g);
+        }
+    }
+}
+
+/// What the gradient of a row of `x` needs of all its elements.
+struct Row<T> {
+    inverse: T,
+    mean_hx: T,
+}
+
+impl<T: Real> Row<T> {
+    #[inline(always)]
+    fn of(x: &[T], weight: &[T], eps: T, g: &[T]) -> Self {
+        let inverse = inverse_deviation(x, eps);
+        let mean = sum_of_products([x, g, weight]) * T::of(1.0 / x.len() as f64);
+        Row { inverse, mean_hx: mean * inverse * inverse }
+    }
+
+    #[inline(always)]
+    fn gradient(&self, x: T, w: T, g: T) -> T {
+        (g * w - x * self.mean_hx) * self.inverse
     }
 }
 

@@ -29,7 +29,8 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     let y = on_device!(x, forward(x, weight, eps))?;
     let (saved_x, saved_weight) = (x.detach(), weight.detach());
     y.from_operator(NAME, &[Some(x), Some(weight)], move |g, wanted| {
-        let (d_x, rows) = on_device!(g, backward(&saved_x, &saved_weight, eps, g, wanted[1]))?;
+        let sum = wanted.take_sum(0);
+        let (d_x, rows) = on_device!(g, backward(&saved_x, &saved_weight, eps, g, sum, wanted[1]))?;
         let d_weight = rows.map(|rows| column_sums(&rows, None)).transpose()?;
         Ok(vec![Some(d_x), d_weight])
     })

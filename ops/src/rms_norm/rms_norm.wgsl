@@ -3,11 +3,14 @@ struct Parameters { rows: u32, width: u32, eps: f32 }
 var<immediate> p: Parameters;
 override GRADIENT: bool;
 override GAIN: bool;
+override SUM: bool;
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 @group(0) @binding(2) var<storage, read> g: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
-@group(0) @binding(4) var<storage, read_write> gain: array<f32>;
+// What the gradient of x is added to, with SUM.
+@group(0) @binding(3) var<storage, read> so_far: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<storage, read_write> gain: array<f32>;
 var<workgroup> sums: array<vec2<f32>, 128>;
 
 @compute @workgroup_size(128)
@@ -33,7 +36,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     for (var j = lane; j < p.width; j += 128u) {
         let v = x[at + j];
         if GRADIENT {
-            y[at + j] = (g[at + j] * w[j] - v * slope) * inverse;
+            var d = (g[at + j] * w[j] - v * slope) * inverse;
+            if SUM { d += so_far[at + j]; }
+            y[at + j] = d;
             if GAIN { gain[at + j] = g[at + j] * v * inverse; }
         } else {
             y[at + j] = v * inverse * w[j];

@@ -1,7 +1,8 @@
 //! Every operator: against its oracle in f32 and f64, and its gradient against central differences.
 
-use hankel_core::{DType, Gradients, Random, Result, Tensor, no_grad};
-use hankel_ops::testing::{Case, OPERATORS, ShapeRng};
+use hankel_core::{DType, Device, Gradients, Random, Result, Tensor, no_grad};
+use hankel_ops::testing::{Case, Input, OPERATORS, ShapeRng, Values};
+use hankel_tests::decoders;
 use hankel_tests::gradients::relative_error;
 use hankel_tests::operators::{against_oracle, inputs};
 use proptest::prelude::*;
@@ -87,6 +88,47 @@ fn every_gradient_can_be_asked_for_alone() {
                     _ => false,
                 };
                 assert!(close, "{} {}: input {which} alone", operator.name, case.name);
+            }
+        }
+    }
+}
+
+/// Rules that write onto what others have added to a gradient give the sum: here each input has an addend before the rule runs.
+#[test]
+fn gradients_are_added_to_what_there_is() {
+    let devices = decoders::devices();
+    for (operator, device) in OPERATORS.iter().flat_map(|o| devices.iter().map(move |&d| (o, d))) {
+        for case in (operator.cases)() {
+            let name = format!("{} {} on {device}", operator.name, case.name);
+            let dtype = if device == Device::Cpu { DType::F64 } else { DType::F32 };
+            let place = |(x, input): (&Tensor, &Input)| match input.values {
+                Values::Tokens(_) => x.clone(),
+                _ if input.tracked => x.to_device(device).unwrap().parameter().unwrap(),
+                _ => x.to_device(device).unwrap(),
+            };
+            let x: Vec<Tensor> = inputs(&case, dtype, false).unwrap().iter().zip(&case.inputs).map(place).collect();
+            let y = (case.run)(&x).unwrap();
+            if !y.is_tracked() {
+                continue;
+            }
+            let seed = || y.full_like(y.shape(), 0.75).unwrap();
+            let plain = y.backward_with(seed()).unwrap();
+            let y = (case.run)(&x).unwrap();
+            let addends = x.clone();
+            let parents: Vec<Option<&Tensor>> = std::iter::once(&y).chain(&x).map(Some).collect();
+            let above = y.detach().from_operator("above", &parents, move |g, wanted| {
+                let one = |(x, &wanted): (&Tensor, &bool)| wanted.then(|| x.full_like(x.shape(), 1.0)).transpose();
+                let ones: Vec<Option<Tensor>> = addends.iter().zip(&wanted[1..]).map(one).collect::<Result<_>>()?;
+                Ok(std::iter::once(Some(g)).chain(ones).collect())
+            });
+            let summed = above.unwrap().backward_with(seed()).unwrap();
+            for (i, x) in x.iter().enumerate().filter(|(_, x)| x.is_tracked()) {
+                let plain = plain.get(x).map_or_else(|| vec![0.0; x.elements()], Tensor::to_f64_vec);
+                let scale = plain.iter().fold(1.0_f64, |m, x| m.max(x.abs()));
+                let tolerance = scale * if dtype == DType::F64 { 1e-12 } else { 1e-5 };
+                for (found, plain) in summed.get(x).unwrap().to_f64_vec().iter().zip(plain) {
+                    assert!((found - 1.0 - plain).abs() <= tolerance, "{name}: input {i}: {found}, {plain} without");
+                }
             }
         }
     }
