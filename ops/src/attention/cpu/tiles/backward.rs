@@ -65,12 +65,6 @@ pub(super) fn backward<T: Real, P: Products<T>>(
     let pieces = TASKS.div_ceil(shape.batch * shape.heads).min(PIECES).min(shape.keys.div_ceil(PIECE)).max(1);
     let piece = shape.keys.div_ceil(pieces).next_multiple_of(PIECE);
     let pieces = shape.keys.div_ceil(piece).max(1);
-    let keys = parallel::collect(shape.batch * shape.kv_heads, |i| {
-        dispatch(PackKeys { inputs, b: i / shape.kv_heads, kv_head: i % shape.kv_heads })
-    });
-    let queries = parallel::collect(shape.batch * shape.heads, |i| {
-        dispatch(PackQueries { inputs, b: i / shape.heads, h: i % shape.heads })
-    });
     let len = |tokens: usize| shape.batch * tokens * shape.heads * shape.head_dim;
     let shared = shape.group() > 1;
     let mut parts = [&d_k, &d_v].map(|d| (shared && d.is_some()).then(|| Scratch::<T>::new(len(shape.keys))));
@@ -81,17 +75,31 @@ pub(super) fn backward<T: Real, P: Products<T>>(
     let to_q: Option<Vec<Output<T>>> = q_parts.as_mut().map(|data| {
         data.chunks_exact_mut(len(shape.queries)).map(|data| output(data, shape.queries, shape.heads)).collect()
     });
-    parallel::for_each(shape.batch * shape.heads * pieces, |i| {
-        let (head, i) = (i / pieces, i % pieces);
-        // The first keys are seen by the most queries: long and short tasks in turn.
-        let i = if i % 2 == 0 { i / 2 } else { pieces - 1 - i / 2 };
+    let pack_keys = |i| dispatch(PackKeys { inputs, b: i / shape.kv_heads, kv_head: i % shape.kv_heads });
+    let pack_queries = |i| dispatch(PackQueries { inputs, b: i / shape.heads, h: i % shape.heads });
+    let run = |head: usize, i: usize, keys: &Keys<P::Packed>, queries: &Queries<T, P::Packed>| {
         let (b, h) = (head / shape.heads, head % shape.heads);
         let d_q = to_q.as_ref().map_or(d_q.as_ref(), |parts| Some(&parts[i]));
         let (d_k, d_v) = if shared { (to_k.as_ref(), to_v.as_ref()) } else { (d_k.as_ref(), d_v.as_ref()) };
-        let (keys, queries) = (&keys[b * shape.kv_heads + h / shape.group()], Some(&queries[head]));
         let seen = (i * piece).min(shape.keys)..((i + 1) * piece).min(shape.keys);
-        dispatch(Task { inputs, b, heads: h..h + 1, seen, keys, queries, to: h, d_q, d_k, d_v });
-    });
+        dispatch(Task { inputs, b, heads: h..h + 1, seen, keys, queries: Some(queries), to: h, d_q, d_k, d_v });
+    };
+    if !shared && shape.batch * shape.heads >= FOR_A_THREAD * rayon::current_num_threads() {
+        // A head's pieces in one task: what was packed is read while it is in the cache.
+        parallel::for_each(shape.batch * shape.heads, |head| {
+            let (keys, queries) = (pack_keys(head), pack_queries(head));
+            (0..pieces).for_each(|i| run(head, i, &keys, &queries));
+        });
+    } else {
+        let keys = parallel::collect(shape.batch * shape.kv_heads, pack_keys);
+        let queries = parallel::collect(shape.batch * shape.heads, pack_queries);
+        parallel::for_each(shape.batch * shape.heads * pieces, |i| {
+            let (head, i) = (i / pieces, i % pieces);
+            // The first keys are seen by the most queries: long and short tasks in turn.
+            let i = if i % 2 == 0 { i / 2 } else { pieces - 1 - i / 2 };
+            run(head, i, &keys[head / shape.group()], &queries[head]);
+        });
+    }
     if let (Some(sums), Some(parts)) = (gradients.q, &q_parts) {
         let len = sums.len();
         parallel::for_rows(sums, 1, |first, sums| {
@@ -114,8 +122,10 @@ pub(super) fn backward<T: Real, P: Products<T>>(
     }
 }
 
-/// Tasks that are enough.
+/// Tasks that are enough. That they are not those of each thread keeps sums the same for any number of threads.
 const TASKS: usize = 32;
+/// Heads for each thread that are tasks enough where that changes no sum.
+const FOR_A_THREAD: usize = 4;
 /// Pieces of the keys at most: each has a copy of the gradient of the queries.
 const PIECES: usize = 4;
 /// Keys of which a piece has a multiple: a number of blocks for every instruction set.

@@ -34,7 +34,7 @@ pub(super) fn forward<T: Real, P: Products<T>>(
         dispatch(Head { products, shape, scale, q, right, b, h, first, out: &out, lse });
     };
     let heads = shape.batch * shape.kv_heads;
-    if heads >= TASKS {
+    if heads >= TASKS * rayon::current_num_threads() {
         // Packed keys and values are read while they are in the cache.
         return parallel::for_chunks(lse, shape.group() * shape.queries, |i, lse| {
             let right = pack(i);
@@ -74,8 +74,8 @@ fn powers<S: Simd, T: Real>(simd: S, x: &mut [T], shift: T) -> T {
     simd::sum(simd, &sums)
 }
 
-/// Heads of keys that are tasks enough.
-const TASKS: usize = 32;
+/// Heads of keys for each thread that are tasks enough.
+const TASKS: usize = 4;
 /// Queries of a task, a multiple of those of a block.
 const QUERIES: usize = 192;
 
