@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What the program is built from, from the root of the repository.
-const SOURCES: [&str; 6] = ["core", "ops", "models", "tools", "train", "Cargo.lock"];
+/// What the program is built from, from the root of the repository. Not all of `tools`: what is compiled for Python is in there.
+const SOURCES: [&str; 8] =
+    ["core", "ops", "models", "tools/Cargo.toml", "tools/src", "tools/plots", "train", "Cargo.lock"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed=HANKEL_COMMIT");
