@@ -51,14 +51,16 @@ impl Scales {
             Scales::Plain(scales) => out.copy_from_slice(&scales[first..][..out.len()]),
             Scales::Double { codes, nested, codebook, offset, block } => {
                 // One division for the run, not one for each scale.
-                let (mut which, mut within) = (first / block, first % block);
-                let codes = &codes[first..][..out.len()];
-                for (out, &code) in out.iter_mut().zip(codes) {
-                    if within == *block {
-                        (which, within) = (which + 1, 0);
+                let (which, within) = (first / block, first % block);
+                let (nested, codes) = (&nested[which..], &codes[first..][..out.len()]);
+                let (start, rest) = out.split_at_mut((block - within).min(codes.len()));
+                let (start_codes, rest_codes) = codes.split_at(start.len());
+                let parts =
+                    std::iter::once((start, start_codes)).chain(rest.chunks_mut(*block).zip(rest_codes.chunks(*block)));
+                for ((out, codes), nested) in parts.zip(nested) {
+                    for (out, &code) in out.iter_mut().zip(codes) {
+                        *out = codebook[usize::from(code)] * nested + offset;
                     }
-                    *out = codebook[usize::from(code)] * nested[which] + offset;
-                    within += 1;
                 }
             }
         }
@@ -290,6 +292,24 @@ mod tests {
             assert!(!double(bad, 1.0, 0.0) && !double(1.0, bad, 0.0) && !double(1.0, 1.0, bad), "{bad}");
             let plain = Scales::Plain(vec![1.0, bad, 1.0].into());
             assert!(!Nf4::new(vec![0; 5].into(), plain, [0.0; 16], [10, 4], DType::F32).unwrap().is_finite());
+        }
+    }
+
+    #[test]
+    fn scales_of_a_run_are_those_one_by_one() {
+        for block in [1, 3, 4, 256] {
+            let scales = Scales::Double {
+                codes: (0..10_u8).map(|i| i.wrapping_mul(77)).collect::<Vec<u8>>().into(),
+                nested: (0..10_usize.div_ceil(block)).map(|i| 1.5 + i as f32).collect::<Vec<f32>>().into(),
+                codebook: Box::new(std::array::from_fn(|i| i as f32 / 256.0 - 0.3)),
+                offset: 0.25,
+                block,
+            };
+            for (first, end) in (0..=10).flat_map(|first| (first..=10).map(move |end| (first, end))) {
+                let mut found = vec![0.0; end - first];
+                scales.read(first, &mut found);
+                assert!(found.iter().zip(first..).all(|(&x, i)| x == scales.get(i)), "{first}..{end} in {block}");
+            }
         }
     }
 

@@ -52,14 +52,14 @@ pub(super) fn values<W: Wide>(
     let first_block = first / matrix.block();
     // The usual size is known where the loop over a block is compiled: it takes less time then.
     match of_block {
-        2 => blocks(wide, matrix, first_block, 2, bytes, give),
-        _ => blocks(wide, matrix, first_block, of_block, bytes, give),
+        2 => blocks::<W, 2>(wide, matrix, first_block, 2, bytes, give),
+        _ => blocks::<W, 0>(wide, matrix, first_block, of_block, bytes, give),
     }
 }
 
-/// As [`values`], in blocks of `of_block` times [`WIDE`] elements.
+/// As [`values`], in blocks of `of_block` times [`WIDE`] elements, which is `KNOWN` unless that is 0.
 #[inline(always)]
-fn blocks<W: Wide>(
+fn blocks<W: Wide, const KNOWN: usize>(
     wide: W,
     matrix: &Nf4,
     first_block: usize,
@@ -71,19 +71,35 @@ fn blocks<W: Wide>(
     const SCALES: usize = 16;
     let codebook = wide.load(matrix.codebook());
     let rounded = matrix.source() == DType::BF16;
+    let table = |scale: f32| {
+        let exact = wide.mul(codebook, wide.splat(scale));
+        if rounded { wide.round_bf16(exact) } else { exact }
+    };
     let mut scales = [0.0; SCALES];
     for (k, bytes) in bytes.chunks(SCALES * of_block).enumerate() {
         let scales = &mut scales[..bytes.len().div_ceil(of_block)];
         matrix.scales().read(first_block + k * SCALES, scales);
-        for (j, (&scale, bytes)) in scales.iter().zip(bytes.chunks(of_block)).enumerate() {
-            let exact = wide.mul(codebook, wide.splat(scale));
-            let table = if rounded { wide.round_bf16(exact) } else { exact };
-            for (i, bytes) in bytes.iter().enumerate() {
-                let codes = wide.unsigned(bytes);
-                let values = [wide.look_up(table, wide.shr(codes, 4)), wide.look_up(table, codes)];
-                give((k * SCALES + j) * of_block + i, values);
+        let scales = scales.iter().enumerate();
+        if KNOWN == 0 {
+            for ((j, &scale), bytes) in scales.zip(bytes.chunks(of_block)) {
+                let first = (k * SCALES + j) * of_block;
+                look_up(wide, table(scale), bytes, |i, values| give(first + i, values));
+            }
+        } else {
+            for ((j, &scale), bytes) in scales.zip(bytes.as_chunks::<KNOWN>().0) {
+                let first = (k * SCALES + j) * KNOWN;
+                look_up(wide, table(scale), bytes, |i, values| give(first + i, values));
             }
         }
+    }
+}
+
+/// Calls `give(i, [even, odd])` with the values of a block's table for each 32 nibbles.
+#[inline(always)]
+fn look_up<W: Wide>(wide: W, table: W::Floats, bytes: &[[u8; WIDE / 2]], mut give: impl FnMut(usize, [W::Floats; 2])) {
+    for (i, bytes) in bytes.iter().enumerate() {
+        let codes = wide.unsigned(bytes);
+        give(i, [wide.look_up(table, wide.shr(codes, 4)), wide.look_up(table, codes)]);
     }
 }
 
