@@ -37,7 +37,7 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
     if let Some(certificate) = &certificate {
         if certificate.format != Certificate::FORMAT {
             bail!(
-                "{} has format {}, this program knows format {}",
+                "{} has format {}, this program knows format {}; reduce the system again",
                 certificate_path.display(),
                 certificate.format,
                 Certificate::FORMAT

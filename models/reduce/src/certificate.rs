@@ -110,8 +110,8 @@ impl Certificate {
     /// The version of the format that is written and read.
     pub const FORMAT: u32 = 3;
 
-    /// Reads a certificate; one of format 1, which had no proofs, as one that claims none. H2 norms in continuous time were those of the
-    /// mapped system before format 3.
+    /// Reads a certificate; one of format 1, which had no proofs, as one that claims none. Others keep their number, for the reader to
+    /// refuse. H2 norms in continuous time were those of the mapped system before format 3.
     ///
     /// # Errors
     /// What is not JSON of a certificate; proofs where the format has none, and none where it has; continuous time before format 3.
@@ -138,7 +138,7 @@ impl Certificate {
                 return Err(serde_json::Error::custom(format!("the field `proved` of {layer} is missing")));
             }
         }
-        if matches!(certificate.format, 1 | 2) {
+        if certificate.format == 1 {
             certificate.format = Self::FORMAT;
         }
         Ok(certificate)

@@ -136,6 +136,15 @@ fn h2_norms_in_continuous_time_are_those_of_continuous_time() {
     // Before format 3 they were norms of the mapped system.
     fs::write(&path, honest.replace("\"format\": 3", "\"format\": 2")).unwrap();
     fail(dir, &["verify", "direct.npz", "direct-svd.npz"], 2, &["H2 norms", "format 2", "reduce the system again"]);
+    // A number that is not that of the file is refused, also where nothing else would differ.
+    let stable = diagonal([0.5, -0.2]);
+    write_arrays(&dir.join("discrete.npz"), &[("A", stable.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+    succeed(dir, &["reduce", "discrete.npz", "-o", "one.npz", "--order", "1"]);
+    succeed(dir, &["verify", "discrete.npz", "one.npz"]);
+    let path = dir.join("one.npz.certificate.json");
+    let changed = fs::read_to_string(&path).unwrap().replace("\"format\": 3", "\"format\": 2");
+    fs::write(&path, changed).unwrap();
+    fail(dir, &["verify", "discrete.npz", "one.npz"], 2, &["format 2", "knows format 3", "reduce the system again"]);
 }
 
 /// A pair at -0.1 +- 4i, which peaks near 4, and the same sampled.
