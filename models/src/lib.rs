@@ -28,7 +28,7 @@ pub use hankel_reduce as reduce;
 pub use adapters::{AdapterConfig, AdapterSet};
 pub use backbone::Backbone;
 pub use decoder::{Decoder, DecoderConfig};
-pub use generation::{Generator, Sampling, StopFilter};
+pub use generation::{Generator, Sampling, StopFilter, TurnStart};
 pub use parameter::{Parameter, Role};
 pub use pass::{Contribution, Pass, SiteInput, State, StepKey, Trajectory};
 pub use tiny_gpt::{TinyGpt, TinyGptConfig};

@@ -46,6 +46,10 @@ pub struct Pass<'a> {
     /// Where documents begin in a batch of one sequence that holds several, end to end; the first begins at 0. Positions,
     /// attention and recurrences start afresh at each. Not together with a state.
     pub documents: Option<Arc<[usize]>>,
+    /// Where turns begin in a batch of one sequence, every document's beginning among them: positions and attention start
+    /// afresh at each, and recurrences go on. What was said in an earlier turn is known by what stream adapters remember and
+    /// by nothing else. Not together with a state, which [`State::begin_turn`] serves.
+    pub turns: Option<Arc<[usize]>>,
 }
 
 /// The states that a recurrent adapter ran through.
@@ -109,26 +113,38 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Checks the documents against tokens `[batch, T]`.
+    /// Checks documents and turns against tokens `[batch, T]`.
     ///
     /// # Errors
-    /// When the documents do not divide a single sequence, or a state is to be carried over their borders.
+    /// When they do not divide a single sequence, a document begins within a turn, or a state is to be carried over their
+    /// borders.
     pub(crate) fn check_documents(&self, model: &'static str, [batch, steps]: [usize; 2]) -> Result<()> {
-        let Some(documents) = &self.documents else { return Ok(()) };
-        let ordered = documents.windows(2).all(|pair| pair[0] < pair[1]);
-        let inside = documents.first() == Some(&0) && documents.last().is_some_and(|&last| last < steps);
-        if batch != 1 || !ordered || !inside || self.state.is_some() {
-            let problem =
-                format!("documents beginning at {documents:?} do not divide one stateless sequence of {steps}");
-            return Err(Error::invalid(model, problem));
+        for (name, starts) in [("documents", &self.documents), ("turns", &self.turns)] {
+            let Some(starts) = starts else { continue };
+            let ordered = starts.windows(2).all(|pair| pair[0] < pair[1]);
+            let inside = starts.first() == Some(&0) && starts.last().is_some_and(|&last| last < steps);
+            if batch != 1 || !ordered || !inside || self.state.is_some() {
+                let problem = format!("{name} beginning at {starts:?} do not divide one stateless sequence of {steps}");
+                return Err(Error::invalid(model, problem));
+            }
+        }
+        if let (Some(turns), Some(documents)) = (&self.turns, &self.documents)
+            && let Some(start) = documents.iter().find(|start| turns.binary_search(start).is_err())
+        {
+            return Err(Error::invalid(model, format!("no turn begins where the document at {start} does")));
         }
         Ok(())
     }
 
-    /// The position of each token of a sequence of `steps` in its document, a state's tokens counted.
+    /// Where attention starts afresh.
+    fn spans(&self) -> Option<&[usize]> {
+        self.turns.as_deref().or(self.documents.as_deref())
+    }
+
+    /// The position of each token of a sequence of `steps` in its document or turn, a state's tokens counted.
     pub(crate) fn positions(&self, steps: usize) -> Vec<u32> {
         let first = self.state.as_ref().map_or(0, |state| state.position);
-        let starts = self.documents.as_deref().unwrap_or(&[0]);
+        let starts = self.spans().unwrap_or(&[0]);
         let ends = starts[1..].iter().copied().chain([steps]);
         starts.iter().zip(ends).flat_map(|(&start, end)| first as u32..(first + end - start) as u32).collect()
     }
@@ -136,16 +152,12 @@ impl<'a> Pass<'a> {
     /// Runs `f` on each document of `inputs` `[1, T, width]` by itself and lays the results end to end; without
     /// documents, on `inputs` as they are.
     pub(crate) fn by_document(&self, inputs: &[&Tensor], f: impl Fn(&[&Tensor]) -> Result<Tensor>) -> Result<Tensor> {
-        let Some(starts) = self.documents.as_deref().filter(|starts| starts.len() > 1) else { return f(inputs) };
-        let steps = inputs.first().map_or(0, |input| input.shape()[1]);
-        let ends = starts[1..].iter().copied().chain([steps]);
-        let run = |(&start, end): (&usize, usize)| {
-            let parts: Vec<Tensor> =
-                inputs.iter().map(|input| narrow_time(input, start, end - start)).collect::<Result<_>>()?;
-            f(&parts.iter().collect::<Vec<_>>())
-        };
-        let outputs: Vec<Tensor> = starts.iter().zip(ends).map(run).collect::<Result<_>>()?;
-        concat_time(&outputs.iter().collect::<Vec<_>>())
+        apart(self.documents.as_deref(), inputs, f)
+    }
+
+    /// The same, on each turn.
+    pub(crate) fn by_turn(&self, inputs: &[&Tensor], f: impl Fn(&[&Tensor]) -> Result<Tensor>) -> Result<Tensor> {
+        apart(self.spans(), inputs, f)
     }
 
     /// Runs layer `index` on `x`, keeping only `x` for the backward pass if this run recomputes.
@@ -159,7 +171,7 @@ impl<'a> Pass<'a> {
         let x = if !self.recompute || self.training.is_none() {
             scope(name, || forward(x, self))?
         } else {
-            let (training, documents) = (self.training, self.documents.clone());
+            let (training, documents, turns) = (self.training, self.documents.clone(), self.turns.clone());
             let before = self.state.as_mut().map(|state| {
                 let memory = state.layer(index).clone();
                 (State { position: state.position, length: state.length, layers: Vec::new() }, memory)
@@ -173,8 +185,8 @@ impl<'a> Pass<'a> {
                         *state.layer(index) = memory;
                         state
                     });
-                    let documents = documents.clone();
-                    let mut pass = Pass { training, documents, state: state.as_mut(), ..Pass::default() };
+                    let (documents, turns) = (documents.clone(), turns.clone());
+                    let mut pass = Pass { training, documents, turns, state: state.as_mut(), ..Pass::default() };
                     let y = forward(&x[0], &mut pass)?;
                     let memory = state.map(|mut state| std::mem::take(state.layer(index)));
                     *slot.lock().unwrap_or_else(PoisonError::into_inner) = memory;
@@ -196,6 +208,20 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// `f` on each part of `inputs` `[1, T, width]` that begins at one of `starts`, the results end to end.
+fn apart(starts: Option<&[usize]>, inputs: &[&Tensor], f: impl Fn(&[&Tensor]) -> Result<Tensor>) -> Result<Tensor> {
+    let Some(starts) = starts.filter(|starts| starts.len() > 1) else { return f(inputs) };
+    let steps = inputs.first().map_or(0, |input| input.shape()[1]);
+    let ends = starts[1..].iter().copied().chain([steps]);
+    let run = |(&start, end): (&usize, usize)| {
+        let parts: Vec<Tensor> =
+            inputs.iter().map(|input| narrow_time(input, start, end - start)).collect::<Result<_>>()?;
+        f(&parts.iter().collect::<Vec<_>>())
+    };
+    let outputs: Vec<Tensor> = starts.iter().zip(ends).map(run).collect::<Result<_>>()?;
+    concat_time(&outputs.iter().collect::<Vec<_>>())
+}
+
 /// What a model remembers of a stream: keys and values of attention, states of recurrences, and the position.
 #[derive(Default, Clone)]
 pub struct State {
@@ -213,6 +239,12 @@ impl State {
             self.layers.resize_with(index + 1, LayerState::default);
         }
         &mut self.layers[index]
+    }
+
+    /// Forgets keys, values and positions; what stream adapters remember stays.
+    pub fn begin_turn(&mut self) {
+        self.position = 0;
+        self.layers.iter_mut().for_each(|layer| layer.keys_values = KeyValues::default());
     }
 }
 

@@ -205,6 +205,21 @@ impl Tokenizer {
         Ok([&self.before[..], &self.encode(text)?, &self.after].concat())
     }
 
+    /// The ids of a text that follows another one, without special tokens around it.
+    ///
+    /// Tokenizers may put a space before a text, so it is encoded behind a line break.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn continuation(&self, text: &str) -> Result<Vec<u32>> {
+        let (anchor, ids) = (self.encode("\n")?, self.encode(&format!("\n{text}"))?);
+        match ids.strip_prefix(&anchor[..]) {
+            Some(rest) => Ok(rest.to_vec()),
+            // The line break grew together with what follows.
+            None => self.encode(text),
+        }
+    }
+
     /// The ids of a text, without special tokens around it, each with the bytes of the text that it stands for. Tokens of
     /// which several make a character stand for all of it.
     ///

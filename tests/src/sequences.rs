@@ -110,6 +110,14 @@ pub fn parts_carry_their_state(name: &str, model: &dyn Backbone, adapters: &Adap
     let third = |mut state: State| no_grad(|| model.hidden(&head, adapters, &mut Pass::streaming(&mut state))).unwrap();
     assert_eq!(third(after).to_f64_vec(), third(after_again).to_f64_vec(), "{name}");
 
+    differences_agree(name, adapters, || {
+        let mut copy = state.clone();
+        loss(model, adapters, &tail, &mut Pass { state: Some(&mut copy), ..training(true) })
+    });
+}
+
+/// The gradient of `loss` by the adapters is that of central differences.
+fn differences_agree(name: &str, adapters: &AdapterSet, loss: impl Fn() -> hankel_core::Result<Tensor>) {
     for (_, adapter) in adapters.linears() {
         // Constants of the backward pass must be constants of the differences too.
         if let Some(dora) = adapter.downcast_ref::<Dora>() {
@@ -120,10 +128,50 @@ pub fn parts_carry_their_state(name: &str, model: &dyn Backbone, adapters: &Adap
     let values: Vec<Tensor> = trained.iter().map(Parameter::tensor).collect();
     let error = relative_error(&values, 5, |x| {
         trained.iter().zip(x).for_each(|(p, x)| p.update(|value| *value = x.clone()));
-        let mut copy = state.clone();
-        loss(model, adapters, &tail, &mut Pass { state: Some(&mut copy), ..training(true) })
+        loss()
     });
     let error = error.unwrap();
     // Differences of random models are off by up to 4e-6 by their own rounding and curvature.
-    assert!(error < 1e-5, "{name}: relative error of the truncated gradient {error:e}");
+    assert!(error < 1e-5, "{name}: relative error of the gradient {error:e}");
+    trained.iter().zip(values).for_each(|(p, x)| p.update(|value| *value = x));
+}
+
+/// Two documents of 5 and 6 tokens in turns of 3, 2 and 1, 5 tokens: every turn reads what stream adapters remember of its
+/// document, and nothing else of it. The gradient flows back over the turns.
+pub fn turns_are_known_by_memory_alone(name: &str, model: &dyn Backbone, adapters: &AdapterSet) {
+    model.to_dtype(DType::F64).unwrap();
+    adapters.to_dtype(DType::F64).unwrap();
+    let all = ids("turns", [1, 11], model.vocabulary());
+    let (documents, turns) = ([0, 5], [0, 3, 5, 6]);
+    let divided =
+        |recompute| Pass { documents: Some(documents.into()), turns: Some(turns.into()), ..training(recompute) };
+    let mut streamed = Vec::new();
+    let mut state = State::default();
+    for (index, &first) in turns.iter().enumerate() {
+        let end = turns.get(index + 1).copied().unwrap_or(11);
+        if documents.contains(&first) {
+            state = State::default();
+        }
+        state.begin_turn();
+        let pass = &mut Pass::streaming(&mut state);
+        streamed
+            .extend(no_grad(|| model.hidden(&part(&all, first, end - first), adapters, pass)).unwrap().to_f64_vec());
+    }
+    let batch = model.hidden(&all, adapters, &mut divided(false)).unwrap().to_f64_vec();
+    let worst = batch.iter().zip(&streamed).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+    assert!(batch.len() == streamed.len() && worst < 1e-10, "{name}: a stream of turns differs by {worst:e}");
+    let apart = Pass { documents: Some(turns.into()), ..training(false) };
+    let apart = model.hidden(&all, adapters, &mut { apart }).unwrap().to_f64_vec();
+    if adapters.streams().next().is_none() {
+        assert_eq!(apart, batch, "{name}: nothing remembers");
+    }
+
+    let loss = |recompute| loss(model, adapters, &all, &mut divided(recompute));
+    compare(name, adapters, &loss(false).unwrap().backward().unwrap(), &loss(true).unwrap().backward().unwrap());
+    differences_agree(name, adapters, || loss(true));
+    // A document begins within a turn; turns that do not divide the sequence.
+    for turns in [vec![0, 3], vec![5], vec![0, 5, 11]] {
+        let mut pass = Pass { turns: Some(turns.into()), ..divided(false) };
+        assert!(model.hidden(&all, adapters, &mut pass).is_err(), "{name}");
+    }
 }

@@ -9,8 +9,8 @@ use hankel_core::{Precision, with_precision};
 use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream, TokenTexts};
-use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer};
-use hankel_trainer::config::Quantize;
+use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer, TurnStart};
+use hankel_trainer::config::{Config, Quantize};
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::tasks::TokenKind;
 use hankel_trainer::tasks::maestro::events::{Event, decode, token};
@@ -77,18 +77,24 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("--midi {}: this file exists already: remove it, or name another", file.display());
     }
     args.midi.as_deref().map(hankel_io::check_folder).transpose().context("--midi")?;
-    let (model, codec, precision) = load(args)?;
+    let Loaded { model, codec, precision, turn_start } = load(args)?;
     if args.midi.is_some() && !matches!(codec, Codec::Events) {
         bail!("--midi: only a model that was trained on `task.kind = \"maestro\"` writes MIDI");
     }
-    with_precision(precision, || generate(args, sampling, &model, &codec))
+    with_precision(precision, || generate(args, sampling, &model, &codec, turn_start))
 }
 
-fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Result<()> {
+fn generate(
+    args: &Args,
+    sampling: Sampling,
+    model: &Model,
+    codec: &Codec,
+    turn_start: Option<TurnStart>,
+) -> Result<()> {
     let prompt = codec.prompt(&args.prompt)?;
-    let limit = Limit::of(&*model.backbone);
+    let limit = Limit::of(&*model.backbone, turn_start.as_ref());
     limit.check(prompt.len(), "--prompt", "shorten it")?;
-    let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
+    let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?.by_turns(turn_start);
     let mut writer = codec.writer(&prompt)?;
     let mut filter = StopFilter::new(&args.stop);
     let mut open = terminal::data(codec.shown(&args.prompt).as_bytes())?;
@@ -119,14 +125,22 @@ fn generate(args: &Args, sampling: Sampling, model: &Model, codec: &Codec) -> Re
     Ok(())
 }
 
-fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
+/// What continues a prompt.
+struct Loaded {
+    model: Model,
+    codec: Codec,
+    precision: Precision,
+    turn_start: Option<TurnStart>,
+}
+
+fn load(args: &Args) -> Result<Loaded> {
     if let Some(directory) = &args.model {
         let (device, precision) = args.device.open()?;
         let read = Read::of(directory, &args.prompt)?;
         let snapshot = BackboneSnapshot::from_model(directory, args.quantize.is_some(), precision, device)?;
         let codec = Codec::of_model(directory, read, &snapshot)?;
         let model = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
-        return Ok((model, codec, precision.of_products()));
+        return Ok(Loaded { model, codec, precision: precision.of_products(), turn_start: None });
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let mut config = load_run(run)?;
@@ -135,6 +149,7 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
         (TokenKind::Bytes | TokenKind::Events, _) | (_, None) => None,
         (_, Some(path)) => Read::of(path, &args.prompt)?,
     };
+    let turn_start = turn_start(&config)?;
     let snapshot = BackboneSnapshot::from_run(&config, run)?;
     let precision = config.precision.of_products();
     let codec = match (config.task.token_kind(), config.backbone.path()) {
@@ -149,7 +164,14 @@ fn load(args: &Args) -> Result<(Model, Codec, Precision)> {
         ),
     };
     let adapter = args.adapter.as_ref().map_or(Ok(None), |name| adapters::directory(run, name))?;
-    Ok((attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?, codec, precision))
+    let model = attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?;
+    Ok(Loaded { model, codec, precision, turn_start })
+}
+
+/// What begins a turn in a run.
+fn turn_start(config: &Config) -> Result<Option<TurnStart>> {
+    let (Some(text), Some(place)) = (config.task.turn_start(), config.backbone.path()) else { return Ok(None) };
+    Ok(Some(TurnStart::new(&Tokenizer::load(place)?, text)?))
 }
 
 /// The backbone with the adapter in a directory, or alone.

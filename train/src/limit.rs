@@ -1,7 +1,7 @@
 //! The last position that a model was made for, where generation ends.
 
 use anyhow::{Result, ensure};
-use hankel_models::Backbone;
+use hankel_models::{Backbone, TurnStart};
 use hankel_trainer::tell;
 
 /// Tokens of a sequence, the prompt included, at most.
@@ -9,9 +9,11 @@ use hankel_trainer::tell;
 pub struct Limit(usize);
 
 impl Limit {
-    /// That of `model`. One of learned positions has none: it starts afresh on the second half of its context.
-    pub fn of(model: &dyn Backbone) -> Self {
-        Limit(model.made_for().filter(|_| model.context().is_none()).unwrap_or(usize::MAX))
+    /// That of `model`. One of learned positions has none: it starts afresh on the second half of its context. Neither has a
+    /// sequence of turns, at each of which positions start afresh.
+    pub fn of(model: &dyn Backbone, turn_start: Option<&TurnStart>) -> Self {
+        let most = model.made_for().filter(|_| model.context().is_none() && turn_start.is_none());
+        Limit(most.unwrap_or(usize::MAX))
     }
 
     /// Refuses what is too long already; `what` it is, and what can be done.

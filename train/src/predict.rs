@@ -171,7 +171,8 @@ fn answer_all(
 /// The continuation up to the end of the text, a stop string or the most tokens.
 fn answer(model: &Model, prompts: &Prompts, prompt: &Prompt, sampling: Sampling, stops: &[String]) -> Result<String> {
     let tokenizer = prompts.tokenizer();
-    let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt.ids, sampling)?;
+    let generator = Generator::new(&*model.backbone, &model.adapters, &prompt.ids, sampling)?;
+    let mut generator = generator.by_turns(prompts.turn_start());
     let (mut stream, mut filter, mut text) = (tokenizer.stream(), StopFilter::new(stops), Vec::new());
     prompt.ids.iter().try_for_each(|&id| stream.push(id).map(drop))?;
     for _ in 0..prompts.new_tokens() {

@@ -59,13 +59,13 @@ impl Attention {
             Some(rotation) => rope(x[0], rotation.of(length.max(offset + x[0].shape()[1])), offset),
             None => Ok(x[0].clone()),
         };
-        let q = pass.by_document(&[&q], turn)?;
+        let q = pass.by_turn(&[&q], turn)?;
         // Keys are kept turned: a position never changes.
-        let k = pass.by_document(&[&k], turn)?;
+        let k = pass.by_turn(&[&k], turn)?;
         if let Some(state) = &mut pass.state {
             return state.layer(self.layer).keys_values.attention(&q, &k, &v, self.heads, self.scores);
         }
-        pass.by_document(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], self.heads, self.scores))
+        pass.by_turn(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], self.heads, self.scores))
     }
 
     fn projected(&self, x: &Tensor, adapters: &LayerAdapters, pass: &Pass) -> Result<[Tensor; 3]> {

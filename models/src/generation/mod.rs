@@ -5,9 +5,13 @@
 
 mod sampling;
 mod stop;
+#[cfg(test)]
+mod tests;
+mod turns;
 
 pub use sampling::Sampling;
 pub use stop::StopFilter;
+pub use turns::TurnStart;
 
 use crate::adapters::AdapterSet;
 use crate::backbone::Backbone;
@@ -30,6 +34,10 @@ pub struct Generator<'a> {
     read: usize,
     drawn: u64,
     state: State,
+    /// Where attention starts afresh.
+    turn_start: Option<TurnStart>,
+    /// Where the newest turn begins that the state has read of.
+    turn: usize,
     /// Logits of the token that follows, once they are known.
     next: Option<Vec<f32>>,
 }
@@ -56,8 +64,26 @@ impl<'a> Generator<'a> {
             return Err(Error::invalid("generation", problem));
         }
         let random = Random::new(sampling.seed, "generate", 0);
-        let (tokens, state) = (prompt.to_vec(), State::default());
-        Ok(Generator { backbone, adapters, sampling, random, tokens, read: 0, drawn: 0, state, next: None })
+        Ok(Generator {
+            backbone,
+            adapters,
+            sampling,
+            random,
+            tokens: prompt.to_vec(),
+            read: 0,
+            drawn: 0,
+            state: State::default(),
+            turn_start: None,
+            turn: 0,
+            next: None,
+        })
+    }
+
+    /// Reads the sequence turn by turn: at every `start` keys, values and positions are forgotten, and what stream adapters
+    /// remember is kept. Memory grows with the longest turn, not with the sequence.
+    #[must_use]
+    pub fn by_turns(self, start: Option<TurnStart>) -> Self {
+        Generator { turn_start: start, ..self }
     }
 
     /// The prompt and what has been generated.
@@ -75,32 +101,66 @@ impl<'a> Generator<'a> {
         if let Some(logits) = &self.next {
             return Ok(logits.clone());
         }
-        let context = self.backbone.context().unwrap_or(usize::MAX);
+        let _event = trace::phase(if self.tokens.len() - self.read == 1 { "token" } else { "prompt" });
+        self.prepare();
+        let starts = self.starts();
+        let ends: Vec<usize> =
+            starts.iter().copied().filter(|start| *start > self.read).chain([self.tokens.len()]).collect();
+        let logits = no_grad(|| {
+            let mut last = None;
+            for end in ends {
+                if starts.contains(&self.read) {
+                    self.state.begin_turn();
+                    self.turn = self.read;
+                }
+                self.state.length = end - self.turn;
+                for part in self.tokens[self.read..end].chunks(PART) {
+                    let tokens = Tensor::from_vec(part.to_vec(), [1, part.len()])?;
+                    let hidden = self.backbone.hidden(&tokens, self.adapters, &mut Pass::streaming(&mut self.state))?;
+                    last = Some(narrow_time(&hidden, part.len() - 1, 1)?);
+                }
+                self.read = end;
+            }
+            let last = last.ok_or_else(|| Error::invalid("generation", "there is no token to continue"))?;
+            self.backbone.logits_of(&last)
+        })?;
+        let logits: Vec<f32> = logits.to_device(Device::Cpu)?.to_f64_vec().into_iter().map(|x| x as f32).collect();
+        self.next = Some(logits.clone());
+        Ok(logits)
+    }
+
+    /// Forgets what has been read where it has to be read otherwise now.
+    fn prepare(&mut self) {
+        let (context, turning) = (self.backbone.context(), self.backbone.rereads_beyond());
+        if let Some(start) = &self.turn_start {
+            // A turn that has begun in what was read was not known as one before its last token.
+            let late = self.starts_from((self.read + 1).saturating_sub(start.len())).any(|place| place < self.read);
+            if late || turning.is_some() {
+                (self.state, self.read, self.turn) = (State::default(), 0, 0);
+            }
+            return;
+        }
+        let context = context.unwrap_or(usize::MAX);
         if self.state.position + (self.tokens.len() - self.read) > context {
             self.state = State::default();
             let keep = if self.read == 0 { context } else { (context / 2).max(1) };
             self.read = self.tokens.len() - keep.min(self.tokens.len());
         }
-        let turns = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
-        if self.state.position <= turns && self.tokens.len() > turns {
+        let turning = turning.unwrap_or(usize::MAX);
+        if self.state.position <= turning && self.tokens.len() > turning {
             (self.state, self.read) = (State::default(), 0);
         }
-        self.state.length = self.tokens.len();
-        let _event = trace::phase(if self.tokens.len() - self.read == 1 { "token" } else { "prompt" });
-        let logits = no_grad(|| {
-            let mut last = None;
-            for part in self.tokens[self.read..].chunks(PART) {
-                let tokens = Tensor::from_vec(part.to_vec(), [1, part.len()])?;
-                let hidden = self.backbone.hidden(&tokens, self.adapters, &mut Pass::streaming(&mut self.state))?;
-                last = Some(narrow_time(&hidden, part.len() - 1, 1)?);
-            }
-            let last = last.ok_or_else(|| Error::invalid("generation", "there is no token to continue"))?;
-            self.backbone.logits_of(&last)
-        })?;
-        self.read = self.tokens.len();
-        let logits: Vec<f32> = logits.to_device(Device::Cpu)?.to_f64_vec().into_iter().map(|x| x as f32).collect();
-        self.next = Some(logits.clone());
-        Ok(logits)
+    }
+
+    /// Where turns begin at `first` or behind it; not the first of all.
+    fn starts_from(&self, first: usize) -> impl Iterator<Item = usize> {
+        let places = self.turn_start.iter().flat_map(move |start| start.places(&self.tokens[first..]));
+        places.map(move |place| first + place).filter(|place| *place > 0)
+    }
+
+    /// Where turns begin in what has not been read.
+    fn starts(&self) -> Vec<usize> {
+        self.starts_from(self.read).collect()
     }
 
     /// Goes on with `token`, whatever its probability.
@@ -134,15 +194,20 @@ impl<'a> Generator<'a> {
         let mut ahead = self.clone();
         let end = self.tokens.len() + rest.len();
         let context = self.backbone.context().unwrap_or(usize::MAX);
-        let turns = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
-        if ahead.state.position + rest.len() > context || (self.tokens.len() <= turns && end > turns) {
+        let turning = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
+        let begins_a_turn = self.turn_start.as_ref().is_some_and(|start| {
+            let before = self.tokens.len().saturating_sub(start.len() - 1);
+            start.places(&[&self.tokens[before..], tokens].concat()).next().is_some()
+        });
+        let is_reread = self.turn_start.is_some() || self.tokens.len() <= turning;
+        if ahead.state.position + rest.len() > context || (is_reread && end > turning) || begins_a_turn {
             for pair in tokens.windows(2) {
                 ahead.push(pair[0])?;
                 sum += log_probability(&ahead.logits()?, pair[1]);
             }
             return Ok(sum);
         }
-        ahead.state.length = end;
+        ahead.state.length = end - self.turn;
         for (part, targets) in tokens[..rest.len()].chunks(PART).zip(rest.chunks(PART)) {
             let [part, targets] = [part, targets].map(|ids| Tensor::from_vec(ids.to_vec(), [1, ids.len()]));
             let (part, targets) = (part?, targets?);
@@ -175,88 +240,4 @@ fn log_probability(logits: &[f32], token: u32) -> f64 {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|&logit| f64::from(logit - top).exp()).sum();
     f64::from(logits[token as usize] - top) - total.ln()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{TinyGpt, TinyGptConfig};
-
-    fn model() -> TinyGpt {
-        let sizes = TinyGptConfig { layers: 2, d_model: 16, heads: 2, d_ff: 24, ..TinyGptConfig::default() };
-        TinyGpt::new(&TinyGptConfig { vocabulary: 11, context: 12, init_std: 0.5, ..sizes }, 3).unwrap()
-    }
-
-    fn generate(sampling: Sampling, steps: usize) -> Vec<u32> {
-        let model = model();
-        let none = AdapterSet::none(&model.placement());
-        let mut generator = Generator::new(&model, &none, &[1, 2, 3], sampling).unwrap();
-        (0..steps).map(|_| generator.step().unwrap()).collect()
-    }
-
-    #[test]
-    fn a_stream_chooses_what_whole_sequences_choose() {
-        let model = model();
-        let none = AdapterSet::none(&model.placement());
-        let mut tokens = vec![1_u32, 2, 3];
-        for token in generate(Sampling::default(), 9) {
-            let all = Tensor::from_vec(tokens.clone(), [1, tokens.len()]).unwrap();
-            let logits = model.logits(&all, &none, &mut Pass::evaluation()).unwrap().to_f64_vec();
-            let last = &logits[logits.len() - 11..];
-            assert_eq!(token as usize, (0..11).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap());
-            tokens.push(token);
-        }
-    }
-
-    #[test]
-    fn likelihoods_are_those_of_whole_sequences() {
-        let model = model();
-        let none = AdapterSet::none(&model.placement());
-        let mut generator = Generator::new(&model, &none, &[1, 2, 3], Sampling::default()).unwrap();
-        let found = generator.log_likelihood(&[4, 5]).unwrap();
-        let all = Tensor::from_vec(vec![1_u32, 2, 3, 4], [1, 4]).unwrap();
-        let targets = Tensor::from_vec(vec![0_u32, 0, 4, 5], [1, 4]).unwrap();
-        let scores = model.scores(&all, &targets, &[2, 3], &none, &mut Pass::evaluation()).unwrap();
-        assert!((found + scores.nll[0] + scores.nll[1]).abs() < 1e-5, "{found} {:?}", scores.nll);
-        // It leaves no trace, and an empty continuation is certain.
-        assert_eq!(generator.log_likelihood(&[4, 5]).unwrap(), found);
-        assert_eq!((generator.log_likelihood(&[]).unwrap(), generator.tokens().len()), (0.0, 3));
-        assert!(generator.log_likelihood(&[11]).is_err() && generator.log_likelihood(&[4, 11]).is_err());
-        // As token by token, also past the last learned position (12).
-        for answer in [&[4_u32, 5, 6, 7][..], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1]] {
-            let (mut ahead, mut expected) = (generator.clone(), 0.0);
-            for &token in answer {
-                expected += log_probability(&ahead.logits().unwrap(), token);
-                ahead.push(token).unwrap();
-            }
-            let found = generator.log_likelihood(answer).unwrap();
-            assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
-        }
-        assert_eq!(generator.step().unwrap(), generate(Sampling::default(), 1)[0]);
-    }
-
-    #[test]
-    fn the_seed_decides_and_learned_positions_may_end() {
-        let hot = |seed| Sampling { temperature: 2.0, seed, ..Sampling::default() };
-        assert_eq!(generate(hot(1), 40), generate(hot(1), 40));
-        assert_ne!(generate(hot(1), 40), generate(hot(2), 40));
-    }
-
-    #[test]
-    fn bad_beginnings_are_refused() {
-        let model = model();
-        let none = AdapterSet::none(&model.placement());
-        let say = |prompt: &[u32], sampling| {
-            Generator::new(&model, &none, prompt, sampling).err().expect("an error").to_string()
-        };
-        assert!(say(&[], Sampling::default()).contains("the prompt is empty"));
-        assert!(say(&[11], Sampling::default()).contains("token 11"));
-        let sampling = Sampling { top_p: 0.0, ..Sampling::default() };
-        assert!(say(&[1], sampling).contains("top_p"));
-        // A prompt longer than the context is read from behind.
-        let prompt: Vec<u32> = (0..30).map(|i| i % 11).collect();
-        let mut generator = Generator::new(&model, &none, &prompt, Sampling::default()).unwrap();
-        generator.step().unwrap();
-        assert_eq!(generator.tokens().len(), 31);
-    }
 }

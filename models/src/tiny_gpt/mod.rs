@@ -94,14 +94,13 @@ impl TinyGpt {
         let &[batch, steps] = &tokens.shape()[..] else {
             return Err(Error::shape("tiny_gpt", format!("tokens have shape {}, expected [batch, T]", tokens.shape())));
         };
-        let first = pass.state.as_ref().map_or(0, |state| state.position);
-        if first + steps > self.config.context {
-            let problem = format!("{} tokens are longer than the context of {}", first + steps, self.config.context);
+        pass.check_documents("tiny_gpt", [batch, steps])?;
+        let positions = pass.positions(steps);
+        if let Some(last) = positions.iter().max().filter(|last| **last as usize >= self.config.context) {
+            let problem = format!("{} tokens are longer than the context of {}", last + 1, self.config.context);
             return Err(Error::invalid("tiny_gpt", problem));
         }
-        pass.check_documents("tiny_gpt", [batch, steps])?;
-        let positions = pass.positions(steps).repeat(batch);
-        let positions = Tensor::from_vec(positions, [batch, steps])?;
+        let positions = Tensor::from_vec(positions.repeat(batch), [batch, steps])?;
         let mut x = scope("embeddings", || {
             let x = embedding(tokens, &self.tokens.tensor())?;
             let x = add_embedding(&x, &positions, &self.positions.tensor())?;

@@ -9,7 +9,7 @@ use hankel_models::adapters::{
 use hankel_models::decoder::{InitType, LoadOptions, families, init_model};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass};
 use hankel_tests::decoders::{loss_of, values};
-use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state};
+use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state, turns_are_known_by_memory_alone};
 use proptest::prelude::*;
 use serde_json::json;
 use std::path::Path;
@@ -183,6 +183,7 @@ proptest! {
         let adapters = shaken(config, &model);
         packed_documents_are_apart(&name, &model, &adapters);
         parts_carry_their_state(&name, &model, &adapters);
+        turns_are_known_by_memory_alone(&name, &model, &adapters);
     }
 
     /// A merged model computes what model and adapter compute; an adapter comes back from its files.

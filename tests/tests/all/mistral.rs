@@ -10,7 +10,9 @@ use hankel_models::decoder::{InitType, LoadOptions, Positions, Rope, families, i
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass, State, StepKey};
 use hankel_ops::Targets;
 use hankel_tests::gradients::relative_error;
-use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state, without_dropout};
+use hankel_tests::sequences::{
+    packed_documents_are_apart, parts_carry_their_state, turns_are_known_by_memory_alone, without_dropout,
+};
 use serde_json::json;
 
 const VOCABULARY: usize = 13;
@@ -134,6 +136,7 @@ fn documents_and_parts() {
         let adapters = shaken(&without_dropout(config), &model);
         packed_documents_are_apart(name, &model, &adapters);
         parts_carry_their_state(name, &model, &adapters);
+        turns_are_known_by_memory_alone(name, &model, &adapters);
     }
 }
 

@@ -12,7 +12,9 @@ use hankel_models::parameter::trainable_count;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, State, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::{ScanPath, Targets};
 use hankel_tests::gradients::relative_error;
-use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state, without_dropout};
+use hankel_tests::sequences::{
+    packed_documents_are_apart, parts_carry_their_state, turns_are_known_by_memory_alone, without_dropout,
+};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -297,6 +299,7 @@ fn documents_and_parts() {
         let adapters = shaken(&without_dropout(config), &model, 2);
         packed_documents_are_apart(name, &model, &adapters);
         parts_carry_their_state(name, &model, &adapters);
+        turns_are_known_by_memory_alone(name, &model, &adapters);
     }
 }
 

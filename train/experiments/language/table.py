@@ -1,9 +1,10 @@
-"""Tables of `entities` and `documents`, by the rule in the `[plan]` of their files.
+"""Tables of `entities`, `documents` and `turns`, by the rule in the `[plan]` of their files.
 
     train report runs/entities-full --results results -o page.html
     python table.py results/entities-full.jsonl
 
-For every point of the grid and row: means over seeds of the test split, and the difference from HRM, paired by seed, with its 95 % interval and
+For every point of the grid and row: means over seeds of the test split, beside the score on the validation split, whose texts are as long as those
+trained on, and the difference from HRM, paired by seed, with its 95 % interval and
 Holm's correction over the differences of the file. A row that does not beat `none`, or still learns, is named. Where a file has several learning
 rates, every row is at that of its least validation loss, averaged over seeds.
 """
@@ -18,7 +19,7 @@ PRIMARY = {"jsonl": "exact_match", "quality": "accuracy", "qmsum": "rouge1"}
 BASE = "hrm"
 # Quantile 0.975 of Student's t by degrees of freedom.
 T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365}
-SCALES = {"smoke": 1, "pilot": 1, "full": 3}
+SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3}
 
 
 def load(path):
@@ -108,6 +109,7 @@ def main():
         for name, (rate, seeds) in chosen.items():
             values = {seed: figure(row, metric) for seed, row in seeds.items()}
             mean = statistics.fmean(values.values())
+            trained = statistics.fmean(row["validation"]["metrics"][metric] for row in seeds.values())
             loss = statistics.fmean(figure(row, "loss") for row in seeds.values())
             forgotten = [figure(row, "forgetting") for row in seeds.values()]
             forgotten = statistics.fmean(f for f in forgotten if f is not None) if any(f is not None for f in forgotten) else math.nan
@@ -128,11 +130,13 @@ def main():
             count = next(iter(seeds.values()))["parameters"]["adapter"]
             complete = "" if len(seeds) == SCALES.get(scale, 3) else f"{len(seeds)} seeds only"
             notes += [complete] if complete else []
-            lines.append([point, name, f"{count:,}", rate, f"{mean:.3f}", f"{loss:.3f}", f"{forgotten:+.3f}", shown, "", "; ".join(notes)])
+            lines.append(
+                [point, name, f"{count:,}", rate, f"{trained:.3f}", f"{mean:.3f}", f"{loss:.3f}", f"{forgotten:+.3f}", shown, "", "; ".join(notes)]
+            )
     for (line, _), corrected in zip(tests, holm([p for _, p in tests])):
-        lines[line][8] = f"{corrected:.3f}"
-    print("| | row | parameters | rate | score | loss | forgetting | less hrm | Holm | |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+        lines[line][9] = f"{corrected:.3f}"
+    print("| | row | parameters | rate | as trained | score | loss | forgetting | less hrm | Holm | |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for line in lines:
         print("| " + " | ".join(line) + " |")
 

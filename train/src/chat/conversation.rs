@@ -50,7 +50,7 @@ impl Conversation {
         };
         let rest = text.strip_prefix(&self.text).filter(|_| !self.tokens.is_empty());
         let said = match (rest, template) {
-            (Some(rest), _) => Said { ids: continuation(tokenizer, rest)?, is_whole: false },
+            (Some(rest), _) => Said { ids: tokenizer.continuation(rest)?, is_whole: false },
             // A template writes the token that begins a text itself.
             (None, Some(_)) => Said { ids: tokenizer.encode(&text)?, is_whole: true },
             (None, None) => Said { ids: [tokenizer.before(), &tokenizer.encode(&text)?].concat(), is_whole: true },
@@ -77,17 +77,5 @@ impl Conversation {
         let (before, line) = self.before.take()?;
         *self = *before;
         Some(line)
-    }
-}
-
-/// The ids of a text that follows another one: tokenizers may put a space before a text, so it is encoded behind a line
-/// break.
-fn continuation(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
-    let anchor = tokenizer.encode("\n")?;
-    let ids = tokenizer.encode(&format!("\n{text}"))?;
-    match ids.strip_prefix(&anchor[..]) {
-        Some(rest) => Ok(rest.to_vec()),
-        // The line break grew together with what follows.
-        None => Ok(tokenizer.encode(text)?),
     }
 }

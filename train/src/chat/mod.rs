@@ -13,7 +13,7 @@ use conversation::Conversation;
 use hankel_core::{Precision, with_precision};
 use hankel_io::terminal;
 use hankel_models::chat::ChatTemplate;
-use hankel_models::{Generator, Sampling, Tokenizer};
+use hankel_models::{Generator, Sampling, Tokenizer, TurnStart};
 use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::run::interrupt;
@@ -60,6 +60,10 @@ pub struct Args {
     /// Quantise the model while loading; a run has its own
     #[arg(long, value_enum)]
     quantize: Option<Quantize>,
+    /// Text that begins a turn, `<|im_start|>user` say: attention starts afresh there, and what was said before is known by
+    /// what the adapter remembers alone; a run has its own (`task.turn_start`)
+    #[arg(long, value_name = "TEXT")]
+    turn_start: Option<String>,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -73,6 +77,7 @@ struct Partner {
     run: Option<PathBuf>,
     length: usize,
     precision: Precision,
+    turn_start: Option<TurnStart>,
 }
 
 /// How a conversation with one adapter ended.
@@ -196,9 +201,9 @@ fn answer<'a>(
         own
     } else {
         let all = if said.is_whole { said.ids } else { [conversation.tokens(), &said.ids].concat() };
-        Generator::new(&*model.backbone, &model.adapters, &all, sampling)?
+        Generator::new(&*model.backbone, &model.adapters, &all, sampling)?.by_turns(partner.turn_start.clone())
     };
-    let limit = Limit::of(&*model.backbone);
+    let limit = Limit::of(&*model.backbone, partner.turn_start.as_ref());
     limit.check(own.tokens().len(), "the conversation", "/reset begins it anew")?;
     // What a token looks like depends on those just before it.
     let mut stream = tokenizer.stream();
@@ -235,7 +240,8 @@ impl Partner {
     fn load(args: &Args) -> Result<Self> {
         let model = &args.model;
         let is_run = model.join("config.toml").is_file();
-        let (snapshot, place, length, precision) = if is_run {
+        let (snapshot, place, length, precision, turn_start) = if is_run {
+            ensure!(args.turn_start.is_none(), "--turn-start is for a model; the run {} has its own", model.display());
             ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", model.display());
             let mut config = load_run(model)?;
             args.device.apply(&mut config)?;
@@ -244,18 +250,22 @@ impl Partner {
             };
             let place = place.clone();
             let snapshot = BackboneSnapshot::from_run(&config, model)?;
-            (snapshot, place, config.task.sequence_length(), config.precision.of_products())
+            let turn_start = config.task.turn_start().map(str::to_owned);
+            (snapshot, place, config.task.sequence_length(), config.precision.of_products(), turn_start)
         } else {
             ensure!(model.exists(), "{} does not exist", model.display());
             ensure!(Tokenizer::is_beside(model), "{} has no tokenizer: there is nothing to talk to", model.display());
             let (device, precision) = args.device.open()?;
             let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
-            (snapshot, model.clone(), LENGTH, precision.of_products())
+            (snapshot, model.clone(), LENGTH, precision.of_products(), args.turn_start.clone())
         };
         let tokenizer = Tokenizer::load(&place)?;
         tokenizer.check(snapshot.backbone().vocabulary())?;
         let template = ChatTemplate::load(&place, &tokenizer)?;
-        Ok(Partner { snapshot, tokenizer, template, run: is_run.then(|| model.clone()), length, precision })
+        ensure!(turn_start.as_deref() != Some(""), "--turn-start must not be empty");
+        let turn_start = turn_start.map(|text| TurnStart::new(&tokenizer, &text)).transpose()?;
+        let run = is_run.then(|| model.clone());
+        Ok(Partner { snapshot, tokenizer, template, run, length, precision, turn_start })
     }
 
     /// The backbone with an adapter, or with `none`.

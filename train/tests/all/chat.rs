@@ -53,6 +53,28 @@ fn turns_continue_the_state_and_adapters_are_switched() {
 }
 
 #[test]
+fn only_the_adapter_remembers_earlier_turns() {
+    let place = Place::new();
+    adapter(&place);
+    let model = model();
+    let last = |adapter: &str, lines: &str| {
+        let turn = "<|start_header_id|>user";
+        let arguments = ["chat", &model, "--adapter", adapter, "--temperature", "0", "--max-tokens", "12"];
+        let done = talk(&place, &[&arguments[..], &["--turn-start", turn]].concat(), lines);
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let first = lines.lines().next().unwrap();
+        let before = talk(&place, &[&arguments[..], &["--turn-start", turn]].concat(), first).stdout;
+        done.stdout.strip_prefix(&before).unwrap().to_owned()
+    };
+    let (hello, other) = ("hello\nthe in\n", "in the end it was\nthe in\n");
+    assert_eq!(last("none", hello), last("none", other), "without an adapter every turn is the first");
+    assert_ne!(last("hrm", hello), last("hrm", other), "the states know what was said");
+    // Read again as a whole, the turns are the same.
+    assert_eq!(last("hrm", "hello\nthe in\n/again\n"), last("hrm", hello).repeat(2));
+    place.run(&["chat", &model, "--turn-start", ""]).refused(&["--turn-start must not be empty"]);
+}
+
+#[test]
 fn commands_that_mean_nothing_are_told() {
     let place = Place::new();
     let (model, short) = (model(), ["--max-tokens", "3"]);

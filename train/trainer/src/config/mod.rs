@@ -250,8 +250,22 @@ impl Config {
         if let Some(Sizes::Decoder(model)) = &backbone {
             self.task.check_model(model.vocabulary, &mut checks.inside("task"));
             if let Some(original) = model.turning_length().filter(|original| *original < self.longest()) {
-                self.check_chunks(original, &mut checks);
+                // The parts of a sequence would be turned by the angles of a short one.
+                let angles = format!(
+                    "is not for this model, whose rotary angles are others in sequences of more than {original} tokens \
+                     (longrope): leave it out, or shorten `task.length`"
+                );
+                self.refuse_chunks(&angles, &mut checks);
             }
+        }
+        if self.task.has_pairs() {
+            self.refuse_chunks("is not for `task.kind = \"dpo\"`, whose answers are scored whole", &mut checks);
+        }
+        if self.task.turn_start().is_some() {
+            self.refuse_chunks(
+                "and `task.turn_start` are both given: gradients would end where memory is to be learned",
+                &mut checks,
+            );
         }
         let placement = backbone.as_ref().map_or_else(|| TinyGptSettings::default().placement(), Sizes::placement);
         let sequences = self.task.train_sequences();
@@ -325,22 +339,17 @@ impl Config {
         Err(ConfigError { of_files, ..ConfigError::new(origin, format!("`{shown}` {message}")) })
     }
 
-    /// Reports a missing tokenizer under the key of the model when `task.tokenizer` was not given.
-    /// The parts of a sequence would be turned by the angles of a short one.
-    fn check_chunks(&self, original: usize, checks: &mut Checks<'_>) {
+    /// Sequences must be run whole.
+    fn refuse_chunks(&self, reason: &str, checks: &mut Checks<'_>) {
         let own = self.adapter.iter().enumerate().filter_map(|(index, adapter)| {
             Some((format!("adapter.{index}.train.chunk"), adapter.train.as_ref()?.chunk))
         });
         for (key, chunk) in own.chain([("train.chunk".to_owned(), self.train.chunk)]) {
-            checks.require(&key, chunk.is_none(), || {
-                format!(
-                    "is not for this model, whose rotary angles are others in sequences of more than {original} tokens \
-                     (longrope): leave it out, or shorten `task.length`"
-                )
-            });
+            checks.require(&key, chunk.is_none(), || reason.to_owned());
         }
     }
 
+    /// Reports a missing tokenizer under the key of the model when `task.tokenizer` was not given.
     fn check_tokenizer_of_model(&self, checks: &mut Checks<'_>) {
         let key = if matches!(self.backbone, BackboneConfig::Decoder(_)) { "backbone.model" } else { "backbone.path" };
         let (Some(tokenizer), Some(model)) = (self.task.tokenizer(), self.backbone.path()) else { return };
@@ -365,9 +374,6 @@ impl Config {
         if !self.task.has_pairs() {
             return;
         }
-        checks.require("train.chunk", self.train.chunk.is_none(), || {
-            "is not for `task.kind = \"dpo\"`, whose answers are scored whole".to_owned()
-        });
         checks.require("backbone", self.backbone.is_fixed(), || {
             "is trained together with the adapters: `task.kind = \"dpo\"` compares with the model without its adapter, \
              which must stay as it is"
@@ -377,10 +383,6 @@ impl Config {
             let mut checks = checks.inside(&format!("adapter.{index}"));
             checks.require("kind", adapter.method != AdapterMethod::Full, || {
                 "\"full\" changes the model that `task.kind = \"dpo\"` compares with: train an adapter".to_owned()
-            });
-            let chunk = adapter.train.as_ref().and_then(|train| train.chunk);
-            checks.require("train.chunk", chunk.is_none(), || {
-                "is not for `task.kind = \"dpo\"`, whose answers are scored whole".to_owned()
             });
         }
     }

@@ -5,7 +5,6 @@ use super::truncate::calibration_batches;
 use crate::results::Split;
 use crate::tasks::Task;
 use anyhow::{Context, Result};
-use hankel_core::no_grad;
 use hankel_models::{AdapterSet, Pass};
 
 /// The adapters `set` as they begin: as they are, or truncated from larger ones that have read training sequences on the backbone as
@@ -24,12 +23,11 @@ pub(super) fn started(
     let Some(mut start) = set.empirical_start(&placement, seed)? else { return Ok(set) };
     let model = snapshot.with_adapters(start.adapters().clone())?;
     let mut read = 0;
-    for tokens in calibration_batches(task, Split::Train) {
-        let (tokens, mut trajectories) = (tokens?, Vec::new());
-        let mut pass = Pass { trajectories: Some(&mut trajectories), ..Pass::evaluation() };
-        no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
+    for batch in calibration_batches(task, Split::Train) {
+        let (batch, mut trajectories) = (batch?, Vec::new());
+        model.read(&batch, Pass { trajectories: Some(&mut trajectories), ..Pass::evaluation() })?;
         start.add(&trajectories).with_context(|| format!("the start of `{name}`"))?;
-        read += tokens.shape()[0];
+        read += batch.sequences;
     }
     let begun = start.finish(&placement).with_context(|| format!("the start of `{name}`"))?;
     let states = |set: &AdapterSet| {

@@ -12,7 +12,6 @@ use hankel_models::{AdapterSet, Backbone, Contribution, Parameter, Pass, SiteInp
 use hankel_ops::Targets;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// A stream adapter's input, and the gradient by its output.
 pub struct SiteGradient {
@@ -71,7 +70,7 @@ impl Model {
                 number += 1;
                 let pass = Pass { state: Some(&mut state), ..self.training(&part, key) };
                 if part.weights.iter().all(|weight| *weight == 0.0) {
-                    no_grad(|| self.read(&part, pass))?;
+                    self.read(&part, pass)?;
                 } else {
                     let loss = self.loss(&part, (smoothing, normalizer), pass)?;
                     losses.push(loss.detach());
@@ -88,12 +87,7 @@ impl Model {
     /// Those of the operators.
     pub fn output_gradients(&self, batch: &Batch) -> hankel_core::Result<(f64, Vec<SiteGradient>)> {
         let (mut inputs, mut probes) = (Vec::new(), Vec::new());
-        let pass = Pass {
-            documents: documents(batch),
-            inputs: Some(&mut inputs),
-            probes: Some(&mut probes),
-            ..Pass::evaluation()
-        };
+        let pass = divided(batch, Pass { inputs: Some(&mut inputs), probes: Some(&mut probes), ..Pass::evaluation() });
         let loss = self.loss(batch, (0.0, 1.0), pass)?;
         let mut gradients = loss.backward()?;
         let site = |(input, probe): (SiteInput, SiteInput)| {
@@ -105,7 +99,7 @@ impl Model {
     }
 
     fn training(&self, batch: &Batch, key: StepKey) -> Pass<'static> {
-        Pass { documents: documents(batch), ..self.backbone.training_pass(key) }
+        divided(batch, self.backbone.training_pass(key))
     }
 
     fn loss(
@@ -122,9 +116,14 @@ impl Model {
         self.backbone.loss(&tokens, targets, &self.adapters, &mut pass)
     }
 
-    fn read(&self, batch: &Batch, mut pass: Pass<'_>) -> hankel_core::Result<Tensor> {
+    /// Reads a batch for what `pass` appends and leaves behind; nothing is kept for a backward pass.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub(super) fn read(&self, batch: &Batch, pass: Pass<'_>) -> hankel_core::Result<()> {
         let tokens = Tensor::from_vec(batch.tokens.clone(), [batch.sequences, batch.length])?;
-        self.backbone.hidden(&tokens, &self.adapters, &mut pass)
+        no_grad(|| self.backbone.hidden(&tokens, &self.adapters, &mut divided(batch, pass)))?;
+        Ok(())
     }
 
     /// What the model says at every target of a batch with a weight above 0. Appends to `contributions` how large is what the
@@ -142,7 +141,7 @@ impl Model {
         let tokens = Tensor::from_vec(batch.tokens.clone(), shape)?;
         let targets = Tensor::from_vec(batch.targets.clone(), shape)?;
         let places: Vec<usize> = (0..batch.weights.len()).filter(|&place| batch.weights[place] > 0.0).collect();
-        let mut pass = Pass { documents: documents(batch), contributions, ..Pass::evaluation() };
+        let mut pass = divided(batch, Pass { contributions, ..Pass::evaluation() });
         let scores = self.backbone.scores(&tokens, &targets, &places, &self.adapters, &mut pass)?;
         let evaluated = |i: usize| TokenPrediction {
             loss: scores.nll[i],
@@ -227,9 +226,10 @@ impl Model {
     }
 }
 
-/// Where documents begin, if there are several in a sequence.
-pub(super) fn documents(batch: &Batch) -> Option<Arc<[usize]>> {
-    (batch.documents.len() > 1).then(|| batch.documents.as_slice().into())
+/// A pass that starts afresh where documents and turns of the batch begin, if there are several in a sequence.
+pub(super) fn divided<'a>(batch: &Batch, pass: Pass<'a>) -> Pass<'a> {
+    let several = |starts: &[usize]| (starts.len() > 1).then(|| starts.into());
+    Pass { documents: several(&batch.documents), turns: several(&batch.turns), ..pass }
 }
 
 /// Names of the parameters of the backbone's embeddings and head.

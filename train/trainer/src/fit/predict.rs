@@ -53,7 +53,8 @@ fn answer(model: &Model, text: &Text, example: &Example) -> Result<Prediction> {
     let prompt = text.layout().prompt(example)?;
     let repetition_penalty = text.config().repetition_penalty.unwrap_or(1.0);
     let sampling = Sampling { repetition_penalty, ..Sampling::default() };
-    let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
+    let generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?;
+    let mut generator = generator.by_turns(text.turn_start());
     let options = text.options(question)?;
     let log_likelihoods = options.iter().map(|ids| generator.log_likelihood(ids)).collect::<Result<_, _>>()?;
     Ok(Prediction {

@@ -11,7 +11,7 @@
 //! The loss depends on each log-likelihood by one number per pair, so its gradient is that of a cross entropy whose tokens are weighted by
 //! those numbers: `d loss / d log p(chosen) = beta (sigmoid(h) - 1 + e) / pairs`, the same with another sign for the rejected answer.
 
-use super::model::{Model, documents};
+use super::model::{Model, divided};
 use crate::tasks::{Batch, PairSums};
 use hankel_core::{Gradients, Result, Tensor, no_grad};
 use hankel_models::{AdapterSet, Pass};
@@ -71,7 +71,7 @@ impl Model {
 
     /// The log-likelihood of the answer in every sequence, in nats.
     fn likelihoods(&self, batch: &Batch) -> Result<Vec<f64>> {
-        let mut pass = Pass { documents: documents(batch), ..Pass::evaluation() };
+        let mut pass = divided(batch, Pass::evaluation());
         let (tokens, targets) = (tensor(batch, &batch.tokens)?, tensor(batch, &batch.targets)?);
         let scores = self.backbone.scores(&tokens, &targets, &batch.counted(), &self.adapters, &mut pass)?;
         Ok(batch.of_sequences(scores.nll.iter().map(|nll| -nll)))
@@ -116,7 +116,7 @@ mod tests {
             for batch in [Batch::packed(&examples), Batch::padded(&examples)] {
                 let batch = Batch { preference: Some(0.7), ..batch };
                 let differentiate = || {
-                    let pass = Pass { documents: documents(&batch), ..Pass::training(StepKey { seed: 0, step: 0 }) };
+                    let pass = divided(&batch, Pass::training(StepKey { seed: 0, step: 0 }));
                     model.differentiate_pairs(&batch, (0.1, 3.0), pass).unwrap()
                 };
                 // Away from where it starts, at which every answer has the reference's likelihood.

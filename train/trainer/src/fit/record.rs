@@ -4,7 +4,7 @@ use super::model::Model;
 use crate::results::Split;
 use crate::tasks::Task;
 use anyhow::{Result, bail};
-use hankel_core::{Device, Tensor, no_grad};
+use hankel_core::{Device, Tensor};
 use hankel_models::Pass;
 use hankel_models::weights::{HrmSite, StateRecord};
 use std::collections::BTreeMap;
@@ -27,10 +27,8 @@ pub fn record_states(
     let batch_size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
     for indices in indices.chunks(batch_size) {
         let batch = task.batch(split, indices)?;
-        let tokens = Tensor::from_vec(batch.tokens, [batch.sequences, batch.length])?;
         let mut trajectories = Vec::new();
-        let mut pass = Pass { trajectories: Some(&mut trajectories), ..Pass::evaluation() };
-        no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
+        model.read(&batch, Pass { trajectories: Some(&mut trajectories), ..Pass::evaluation() })?;
         for trajectory in trajectories {
             let states = trajectory.states.to_device(Device::Cpu)?;
             parts.entry((trajectory.layer, trajectory.site)).or_default().push(states);

@@ -5,7 +5,7 @@ use crate::results::Split;
 use crate::tasks::Task;
 use anyhow::{Context, Result, anyhow, bail};
 use faer::{Mat, MatRef};
-use hankel_core::{Device, Tensor, no_grad};
+use hankel_core::Device;
 use hankel_models::lti::LinearSystem;
 use hankel_models::lti::autoregression::{Autoregression, Moments, directions_read};
 use hankel_models::reduce::hrm::linear_system;
@@ -68,10 +68,8 @@ pub fn record_inputs(
     let batch_size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
     for chunk in indices.chunks(batch_size) {
         let batch = task.batch(split, chunk)?;
-        let tokens = Tensor::from_vec(batch.tokens, [batch.sequences, batch.length])?;
         let mut inputs = Vec::new();
-        let mut pass = Pass { inputs: Some(&mut inputs), ..Pass::evaluation() };
-        no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
+        model.read(&batch, Pass { inputs: Some(&mut inputs), ..Pass::evaluation() })?;
         for input in inputs {
             let found = layers.iter_mut().find(|l| l.index == input.layer && l.site == input.site);
             found.with_context(|| format!("layer {} has no recurrence", input.layer))?.read(&input, chunk[0])?;

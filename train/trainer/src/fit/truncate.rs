@@ -4,9 +4,8 @@ use super::model::Model;
 use super::rows::{count_parameters, layer_states};
 use crate::config::TruncateConfig;
 use crate::results::{AdapterResult, LayerResult, Split};
-use crate::tasks::Task;
+use crate::tasks::{Batch, Task};
 use anyhow::{Context, Result};
-use hankel_core::{Tensor, no_grad};
 use hankel_io::{Existing, write_file};
 use hankel_models::adapters::stream::Calibration;
 use hankel_models::adapters::{Truncated, TruncationError};
@@ -146,24 +145,22 @@ fn read_inputs(
     split: Split,
     mut f: impl FnMut(&[SiteInput]) -> Result<(), TruncationError>,
 ) -> Result<()> {
-    for tokens in calibration_batches(task, split) {
-        let (tokens, mut inputs) = (tokens?, Vec::new());
-        let mut pass = Pass { inputs: Some(&mut inputs), ..Pass::evaluation() };
-        no_grad(|| model.backbone.hidden(&tokens, &model.adapters, &mut pass))?;
+    for batch in calibration_batches(task, split) {
+        let (batch, mut inputs) = (batch?, Vec::new());
+        model.read(&batch, Pass { inputs: Some(&mut inputs), ..Pass::evaluation() })?;
         f(&inputs)?;
     }
     Ok(())
 }
 
-/// The first sequences of a split, batch by batch, tokens `[batch, T]`.
-pub(super) fn calibration_batches(task: &dyn Task, split: Split) -> impl Iterator<Item = Result<Tensor>> {
+/// The first sequences of a split, batch by batch.
+pub(super) fn calibration_batches(task: &dyn Task, split: Split) -> impl Iterator<Item = Result<Batch>> {
     let sequences = SEQUENCES.min(task.sequences(split));
     // Texts differ in length: each by itself, so that no padding is read.
     let size = if task.as_text().is_some() { 1 } else { 16 };
     (0..sequences).step_by(size).map(move |first| {
         let indices: Vec<usize> = (first..sequences.min(first + size)).collect();
-        let batch = task.batch(split, &indices)?;
-        Ok(Tensor::from_vec(batch.tokens, [batch.sequences, batch.length])?)
+        Ok(task.batch(split, &indices)?)
     })
 }
 

@@ -18,6 +18,8 @@ pub struct Batch {
     pub length: usize,
     /// Where documents begin in a single sequence that holds several end to end; empty when a sequence is a document.
     pub documents: Vec<usize>,
+    /// Where turns begin in a single sequence, those of the documents among them; empty when it is not divided into turns.
+    pub turns: Vec<usize>,
     /// Bytes of text that the targets stand for, where the task counts them.
     pub text_bytes: u64,
     /// The sequences are pairs, a chosen answer and a rejected one, for direct preference optimization with this `beta`.
@@ -56,6 +58,7 @@ impl Batch {
             sequences,
             length,
             documents: Vec::new(),
+            turns: Vec::new(),
             text_bytes: 0,
             preference: None,
         }
@@ -142,12 +145,13 @@ impl Batch {
             sequences: sequences.len(),
             length: self.length,
             documents: Vec::new(),
+            turns: Vec::new(),
             text_bytes: 0,
             preference: self.preference,
         }
     }
 
-    /// Steps `start..end` of every sequence.
+    /// Steps `start..end` of every sequence. Where there are turns, one begins at `start`.
     pub fn steps(&self, start: usize, end: usize) -> Self {
         fn cut<T: Copy>(all: &[T], length: usize, start: usize, end: usize) -> Vec<T> {
             all.chunks(length.max(1)).flat_map(|row| &row[start..end]).copied().collect()
@@ -159,6 +163,7 @@ impl Batch {
             sequences: self.sequences,
             length: end - start,
             documents: Vec::new(),
+            turns: self.turns.iter().filter(|turn| (start..end).contains(turn)).map(|turn| turn - start).collect(),
             text_bytes: 0,
             preference: None,
         }

@@ -164,6 +164,11 @@ impl TaskConfig {
         self.settings().tokenizer()
     }
 
+    /// Text that begins a turn, where attention starts afresh.
+    pub fn turn_start(&self) -> Option<&str> {
+        self.settings().turn_start()
+    }
+
     pub(crate) fn resolve(&mut self, seed: u64) -> Result<Option<String>, (&'static str, String)> {
         self.settings_mut().resolve(seed)
     }

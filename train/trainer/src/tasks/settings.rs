@@ -85,6 +85,11 @@ pub(crate) trait TaskSettings {
         None
     }
 
+    /// Text that begins a turn, where attention starts afresh; `None` where it reads the whole.
+    fn turn_start(&self) -> Option<&str> {
+        None
+    }
+
     /// Writes out what defaults to something of the run. Returns a line to print, if there is anything to say.
     ///
     /// # Errors

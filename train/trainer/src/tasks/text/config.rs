@@ -99,6 +99,10 @@ pub struct TextConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub chat_template_kwargs: Option<BTreeMap<String, toml::Value>>,
+    /// Text that begins a turn, `<|im_start|>user` say: attention and positions start afresh there, and what was said before is
+    /// known by what stream adapters remember alone. Not given: attention reads the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_start: Option<String>,
     /// `dpo`: strength of the reference, `beta` of direct preference optimization; 0.1 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beta: Option<f64>,
@@ -205,6 +209,10 @@ impl TaskSettings for TextConfig {
         self.tokenizer.as_deref()
     }
 
+    fn turn_start(&self) -> Option<&str> {
+        self.turn_start.as_deref()
+    }
+
     fn build(&self) -> Result<Box<dyn Task>, TaskError> {
         Ok(Box::new(Text::open(self)?))
     }
@@ -264,6 +272,15 @@ impl TaskSettings for TextConfig {
         checks.require("chat_template_kwargs", self.chat_template_kwargs.is_none() || self.roles.is_none(), || {
             "and `roles` are both given: [task.roles] stands in place of the chat template".to_owned()
         });
+        if let Some(start) = &self.turn_start {
+            checks.require("turn_start", !start.is_empty(), || "must not be empty".to_owned());
+            checks.require("turn_start", format != TextFormat::Dpo, || {
+                "is not for `kind = \"dpo\"`, whose answers are scored whole".to_owned()
+            });
+            checks.require("turn_start", self.pack, || {
+                "and `pack = false` are both given: only sequences end to end are divided into turns".to_owned()
+            });
+        }
         checks.require("documents", self.documents.is_some() || format != TextFormat::NarrativeQa, || {
             "is missing: name the file with the stories or summaries, or the directory with the documents".to_owned()
         });

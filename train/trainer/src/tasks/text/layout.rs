@@ -7,8 +7,8 @@
 //!
 //! The token that begins a text stands there if the tokenizer puts it there ([`Tokenizer::before`]).
 //!
-//! Pieces are tokenised by themselves, a document once for all its questions. So that a piece gets the tokens that it has
-//! in the middle of a text (tokenizers put a space before a text), it is encoded behind a line break.
+//! Pieces are tokenised by themselves, a document once for all its questions. A piece gets the tokens that it has in the
+//! middle of a text ([`Tokenizer::continuation`]).
 
 use super::config::Truncation;
 use super::document::{Document, Example, Piece};
@@ -27,8 +27,6 @@ pub struct Layout {
     tokenizer: Tokenizer,
     length: usize,
     truncation: Truncation,
-    /// The ids of a line break, as they begin a text.
-    anchor: Vec<u32>,
     documents: Mutex<Cache>,
 }
 
@@ -44,30 +42,13 @@ pub struct Size {
 impl Layout {
     /// Rules for sequences of at most `length` tokens. A generated answer has room in them, too: what is read does not
     /// depend on whether the answer is learned or generated.
-    ///
-    /// # Errors
-    /// Those of the tokenizer.
-    pub fn new(tokenizer: Tokenizer, length: usize, truncation: Truncation) -> Result<Self, WeightsError> {
-        let anchor = tokenizer.encode("\n")?;
-        Ok(Layout { tokenizer, length, truncation, anchor, documents: Mutex::default() })
+    pub fn new(tokenizer: Tokenizer, length: usize, truncation: Truncation) -> Self {
+        Layout { tokenizer, length, truncation, documents: Mutex::default() }
     }
 
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
-    }
-
-    /// The ids of a text that follows another one.
-    ///
-    /// # Errors
-    /// Those of the tokenizer.
-    pub fn continuation(&self, text: &str) -> Result<Vec<u32>, WeightsError> {
-        let ids = self.tokenizer.encode(&format!("\n{text}"))?;
-        match ids.strip_prefix(&self.anchor[..]) {
-            Some(rest) => Ok(rest.to_vec()),
-            // The line break grew together with what follows.
-            None => self.tokenizer.encode(text),
-        }
     }
 
     fn document(&self, document: &Arc<Document>) -> Result<Arc<OnceLock<Vec<u32>>>, WeightsError> {
@@ -77,7 +58,7 @@ impl Layout {
             Arc::clone(&entry.or_insert_with(|| (Arc::clone(document), Arc::default())).1)
         };
         if slot.get().is_none() {
-            let mut ids = self.continuation(&document.text)?;
+            let mut ids = self.tokenizer.continuation(&document.text)?;
             // What lies between can never be read.
             if ids.len() > 2 * self.length {
                 ids.drain(self.length..ids.len() - self.length);
@@ -89,7 +70,7 @@ impl Layout {
     }
 
     fn ids(&self, index: usize, text: &str) -> Result<Vec<u32>, WeightsError> {
-        if index == 0 { self.tokenizer.encode(text) } else { self.continuation(text) }
+        if index == 0 { self.tokenizer.encode(text) } else { self.tokenizer.continuation(text) }
     }
 
     /// The tokens of a conversation, nothing put around them, and which of them are learned.

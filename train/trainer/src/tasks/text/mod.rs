@@ -16,6 +16,7 @@ mod split;
 mod template;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use format::TextFormat;
 pub use prompts::{Prompt, Prompts, Records};
@@ -31,8 +32,8 @@ pub(crate) use scoring::LONGBENCH_SCORE;
 use super::{Batch, MetricSums, Row, Sequence, Task, TaskError, tokenizer};
 use crate::format::counted;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
-use hankel_models::Tokenizer;
 use hankel_models::weights::WeightsError;
+use hankel_models::{Tokenizer, TurnStart};
 use rayon::prelude::*;
 use render::Renderer;
 use split::Parts;
@@ -46,6 +47,7 @@ pub struct Text {
     layout: Layout,
     renderer: Renderer,
     scoring: Scoring,
+    turn_start: Option<TurnStart>,
     train: Vec<Example>,
     validation: Vec<Example>,
     test: Vec<Example>,
@@ -76,11 +78,13 @@ impl Text {
     ) -> Result<Self, TaskError> {
         let tokenizer =
             Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
-        let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
+        let layout = Layout::new(tokenizer, config.length, config.truncation);
         let renderer = Renderer::new(config, layout.tokenizer())
             .map_err(|error| TaskError::Unusable(format!("`task.prompt` {error}")))?;
+        let turn_start = turns::start(config, layout.tokenizer())?;
         let (parts, files) = load(&layout, &renderer)?;
-        Ok(Text {
+        let text = Text {
+            turn_start,
             scoring: Scoring { format: config.format, metrics: config.text_metrics(), generate: config.generates() },
             config: config.clone(),
             layout,
@@ -89,7 +93,14 @@ impl Text {
             validation: parts.validation,
             test: parts.test,
             files,
-        })
+        };
+        if let (Some(start), Some(words)) = (&text.turn_start, &config.turn_start)
+            && !text.train.is_empty()
+        {
+            let first: Vec<usize> = (0..text.train.len().min(turns::LOOKED_AT)).collect();
+            turns::check(&text.sequences_of(Split::Train, &first)?, start, words)?;
+        }
+        Ok(text)
     }
 
     /// The settings.
@@ -105,6 +116,11 @@ impl Text {
     /// How generated answers are scored.
     pub fn scoring(&self) -> &Scoring {
         &self.scoring
+    }
+
+    /// What begins a turn.
+    pub fn turn_start(&self) -> Option<TurnStart> {
+        self.turn_start.clone()
     }
 
     /// The examples of a part.
@@ -123,7 +139,7 @@ impl Text {
     pub fn options(&self, question: &Question) -> Result<Vec<Vec<u32>>, WeightsError> {
         // The template was checked with the configuration: it names nothing else.
         let texts = self.renderer.options(question).unwrap_or_default();
-        texts.iter().map(|text| self.layout.continuation(text)).collect()
+        texts.iter().map(|text| self.layout.tokenizer().continuation(text)).collect()
     }
 
     fn sequences_of(&self, split: Split, indices: &[usize]) -> Result<Vec<Sequence>, TaskError> {
@@ -162,7 +178,10 @@ impl Task for Text {
 
     fn batch(&self, split: Split, indices: &[usize]) -> Result<Batch, TaskError> {
         let sequences = self.sequences_of(split, indices)?;
-        let batch = if self.config.pack { Batch::packed(&sequences) } else { Batch::padded(&sequences) };
+        let mut batch = if self.config.pack { Batch::packed(&sequences) } else { Batch::padded(&sequences) };
+        if let Some(start) = &self.turn_start {
+            turns::divide(&mut batch, start);
+        }
         Ok(Batch { preference: self.config.beta, ..batch })
     }
 
@@ -191,6 +210,9 @@ impl Task for Text {
             vec![format!("The first example as the model sees it; {learned}")]
         };
         let mut told = around;
+        if let (Some(start), Some(text), Some(first)) = (&self.turn_start, &self.config.turn_start, shown.first()) {
+            write!(told, "\n{}", turns::describe(first, start, text)).ok()?;
+        }
         for (head, sequence) in heads.iter().zip(&shown) {
             let (text, tokens) = (self.layout.marked(sequence).ok()?, self.layout.marked_tokens(sequence));
             write!(told, "\n{head}:\n\n{text}\n\nToken by token:\n\n{tokens}\n").ok()?;

@@ -9,11 +9,12 @@ use super::lines::Problems;
 use super::records::each_record;
 use super::render::Renderer;
 use super::template::Template;
+use super::turns;
 use crate::results::DataFile;
 use crate::settings::Paths;
 use crate::tasks::settings::TaskSettings;
 use crate::tasks::{TaskConfig, TaskError, tokenizer};
-use hankel_models::Tokenizer;
+use hankel_models::{Tokenizer, TurnStart};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,7 @@ const UNKNOWN: &str = "-";
 pub struct Prompts {
     layout: Layout,
     renderer: Renderer,
+    turn_start: Option<TurnStart>,
     /// Fields that the answer's template names.
     answer: Vec<String>,
     new_tokens: usize,
@@ -106,10 +108,12 @@ impl Prompts {
         let unusable = |error: &dyn std::fmt::Display| TaskError::Unusable(format!("`task` {error}"));
         let answer = config.answer.as_deref().unwrap_or(TextFormat::Jsonl.answer());
         let answer = Template::parse(answer, None).map_err(|error| unusable(&error))?;
-        let layout = Layout::new(tokenizer, config.length, config.truncation).map_err(TaskError::Tokenizer)?;
+        let layout = Layout::new(tokenizer, config.length, config.truncation);
+        let turn_start = turns::start(&config, layout.tokenizer())?;
         Ok(Prompts {
             renderer: Renderer::new(&config, layout.tokenizer()).map_err(|error| unusable(&error))?,
             layout,
+            turn_start,
             answer: answer.fields().map(str::to_owned).collect(),
             new_tokens,
         })
@@ -132,6 +136,11 @@ impl Prompts {
     /// Tokens of an answer, at most.
     pub fn new_tokens(&self) -> usize {
         self.new_tokens
+    }
+
+    /// What begins a turn.
+    pub fn turn_start(&self) -> Option<TurnStart> {
+        self.turn_start.clone()
     }
 
     /// The tokenizer.

@@ -554,3 +554,42 @@ proptest::proptest! {
         }
     }
 }
+
+/// Three conversations of 2, 1 and 3 turns in Mistral's words.
+const CONVERSATIONS: &str = r#"{"prompt": "User: One.\nNote: yes\nUser: Two.\nNote:", "completion": " no"}
+{"prompt": "User: Three.\nNote:", "completion": " yes"}
+{"prompt": "User: Four.\nNote: no\nUser: Five.\nNote: no\nUser: Six.\nNote:", "completion": " yes"}
+"#;
+
+#[test]
+fn turns_begin_where_their_text_stands() {
+    let more = ["task.turn_start=User:", "task.validation_share=0.01"];
+    let text = own(&CONVERSATIONS.repeat(2), &more).unwrap();
+    let indices: Vec<usize> = (0..text.examples(Split::Train).len()).collect();
+    let batch = text.batch(Split::Train, &indices).unwrap();
+    let first = |place: usize| text.layout().tokenizer().decode(&batch.tokens[place..place + 2]).unwrap();
+    let documents: Vec<usize> = batch.turns.iter().copied().filter(|turn| batch.documents.contains(turn)).collect();
+    assert_eq!(documents, batch.documents, "every document begins a turn");
+    let within: Vec<usize> = batch.turns.iter().copied().filter(|turn| !documents.contains(turn)).collect();
+    assert!(!within.is_empty() && within.iter().all(|&place| first(place) == "User:"), "{within:?}");
+    let said = text.layout().tokenizer().decode(&batch.tokens).unwrap().matches("User:").count();
+    assert_eq!(batch.turns.len(), said, "a turn for each, those that begin a document included");
+    // A document apart keeps its turns.
+    let apart = batch.clone().apart();
+    let turns: usize = apart.iter().map(|document| document.turns.len()).sum();
+    assert!(apart.iter().all(|document| document.turns[0] == 0) && turns == batch.turns.len());
+    let shown = text.show(&batch).unwrap();
+    assert!(shown.contains("attention starts afresh at every \"User:\""), "{shown}");
+
+    let Err(none) = own(CONVERSATIONS, &["task.turn_start=Nobody:", "task.validation_share=0.01"]) else {
+        panic!("no turn begins")
+    };
+    assert!(none.contains("`task.turn_start` = \"Nobody:\" begins no second turn"), "{none}");
+    let refused = |kind: &str, more: &[&str]| config(kind, "x.jsonl", more).unwrap_err();
+    let padded = refused("jsonl", &["task.turn_start=User:", "task.pack=false"]);
+    assert!(padded.contains("`task.turn_start` and `pack = false`"), "{padded}");
+    assert!(refused("jsonl", &["task.turn_start=''"]).contains("`task.turn_start` must not be empty"));
+    assert!(refused("dpo", &["task.turn_start=User:"]).contains("is not for `kind = \"dpo\"`"));
+    let chunk = refused("jsonl", &["task.turn_start=User:", "train.chunk=8"]);
+    assert!(chunk.contains("`train.chunk` and `task.turn_start` are both given"), "{chunk}");
+}
