@@ -103,7 +103,8 @@ impl<'a> Generator<'a> {
         }
         let _event = trace::phase(if self.tokens.len() - self.read == 1 { "token" } else { "prompt" });
         self.prepare();
-        let starts = self.starts();
+        let later = self.turn_start.iter().flat_map(|start| start.later_turns(&self.tokens));
+        let starts: Vec<usize> = later.filter(|start| *start >= self.read).collect();
         let ends: Vec<usize> =
             starts.iter().copied().filter(|start| *start > self.read).chain([self.tokens.len()]).collect();
         let logits = no_grad(|| {
@@ -133,9 +134,9 @@ impl<'a> Generator<'a> {
     fn prepare(&mut self) {
         let (context, turning) = (self.backbone.context(), self.backbone.rereads_beyond());
         if let Some(start) = &self.turn_start {
-            // A turn that has begun in what was read was not known as one before its last token.
-            let late = self.starts_from((self.read + 1).saturating_sub(start.len())).any(|place| place < self.read);
-            if late || turning.is_some() {
+            // A turn that has begun in what was read was not known as one before the last token of its beginning.
+            let is_late = |place: usize| place < self.read && self.read < place + start.len();
+            if turning.is_some() || start.later_turns(&self.tokens).any(is_late) {
                 (self.state, self.read, self.turn) = (State::default(), 0, 0);
             }
             return;
@@ -150,17 +151,6 @@ impl<'a> Generator<'a> {
         if self.state.position <= turning && self.tokens.len() > turning {
             (self.state, self.read) = (State::default(), 0);
         }
-    }
-
-    /// Where turns begin at `first` or behind it; not the first of all.
-    fn starts_from(&self, first: usize) -> impl Iterator<Item = usize> {
-        let places = self.turn_start.iter().flat_map(move |start| start.places(&self.tokens[first..]));
-        places.map(move |place| first + place).filter(|place| *place > 0)
-    }
-
-    /// Where turns begin in what has not been read.
-    fn starts(&self) -> Vec<usize> {
-        self.starts_from(self.read).collect()
     }
 
     /// Goes on with `token`, whatever its probability.
@@ -196,8 +186,8 @@ impl<'a> Generator<'a> {
         let context = self.backbone.context().unwrap_or(usize::MAX);
         let turning = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
         let begins_a_turn = self.turn_start.as_ref().is_some_and(|start| {
-            let before = self.tokens.len().saturating_sub(start.len() - 1);
-            start.places(&[&self.tokens[before..], tokens].concat()).next().is_some()
+            let all = [&self.tokens[..], tokens].concat();
+            start.later_turns(&all).any(|place| place + start.len() > self.tokens.len())
         });
         let is_reread = self.turn_start.is_some() || self.tokens.len() <= turning;
         if ahead.state.position + rest.len() > context || (is_reread && end > turning) || begins_a_turn {

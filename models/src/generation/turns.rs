@@ -36,8 +36,10 @@ impl TurnStart {
         self.0.len()
     }
 
-    /// Where turns begin in `tokens`, in ascending order.
-    pub fn places<'a>(&'a self, tokens: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
-        tokens.windows(self.len()).enumerate().filter(|(_, window)| *window == &self.0[..]).map(|(place, _)| place)
+    /// Where turns begin in the tokens of a whole text, in ascending order, without the first turn: what stands before the
+    /// first of these tokens, the token that begins a text or a system prompt, belongs to it.
+    pub fn later_turns<'a>(&'a self, tokens: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
+        let places = tokens.windows(self.len()).enumerate().filter(|(_, window)| *window == &self.0[..]);
+        places.map(|(place, _)| place).skip(1)
     }
 }

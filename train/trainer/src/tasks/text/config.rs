@@ -99,8 +99,8 @@ pub struct TextConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub chat_template_kwargs: Option<BTreeMap<String, toml::Value>>,
-    /// Text that begins a turn, `<|im_start|>user` say: attention and positions start afresh there, and what was said before is
-    /// known by what stream adapters remember alone. Not given: attention reads the whole.
+    /// Text that begins a turn, `<|im_start|>user` say: attention and positions start afresh at each but the first,
+    /// and what was said before is known by what stream adapters remember alone. Not given: attention reads the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_start: Option<String>,
     /// `dpo`: strength of the reference, `beta` of direct preference optimization; 0.1 when not given.

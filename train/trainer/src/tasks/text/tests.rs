@@ -573,7 +573,7 @@ fn turns_begin_where_their_text_stands() {
     let within: Vec<usize> = batch.turns.iter().copied().filter(|turn| !documents.contains(turn)).collect();
     assert!(!within.is_empty() && within.iter().all(|&place| first(place) == "User:"), "{within:?}");
     let said = text.layout().tokenizer().decode(&batch.tokens).unwrap().matches("User:").count();
-    assert_eq!(batch.turns.len(), said, "a turn for each, those that begin a document included");
+    assert_eq!(batch.turns.len(), said, "the token that begins a text is no turn of its own");
     // A document apart keeps its turns.
     let apart = batch.clone().apart();
     let turns: usize = apart.iter().map(|document| document.turns.len()).sum();

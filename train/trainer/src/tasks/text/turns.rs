@@ -20,17 +20,17 @@ pub(super) fn start(config: &TextConfig, tokenizer: &Tokenizer) -> Result<Option
 pub(super) fn divide(batch: &mut Batch, start: &TurnStart) {
     let ends = batch.documents[1..].iter().copied().chain([batch.length]);
     let turns = batch.documents.iter().zip(ends).flat_map(|(&first, end)| {
-        let places = start.places(&batch.tokens[first..end]).filter(|place| *place > 0);
-        std::iter::once(first).chain(places.map(move |place| first + place)).collect::<Vec<_>>()
+        let later = start.later_turns(&batch.tokens[first..end]).map(move |place| first + place);
+        std::iter::once(first).chain(later).collect::<Vec<_>>()
     });
     batch.turns = turns.collect();
 }
 
 /// What is said of the turns of an example.
 pub(super) fn describe(sequence: &Sequence, start: &TurnStart, text: &str) -> String {
-    let count = 1 + start.places(&sequence.tokens).filter(|place| *place > 0).count();
+    let count = 1 + start.later_turns(&sequence.tokens).count();
     format!(
-        "attention starts afresh at every {text:?}: {count} turns in the first example, over which stream adapters alone remember"
+        "attention starts afresh at every {text:?} but the first, {count} turns in the first example: only stream adapters remember earlier ones"
     )
 }
 
@@ -39,7 +39,7 @@ pub(super) fn describe(sequence: &Sequence, start: &TurnStart, text: &str) -> St
 /// # Errors
 /// When none of `sequences` has a second turn.
 pub(super) fn check(sequences: &[Sequence], start: &TurnStart, text: &str) -> Result<(), TaskError> {
-    if sequences.iter().any(|sequence| start.places(&sequence.tokens).any(|place| place > 0)) {
+    if sequences.iter().any(|sequence| start.later_turns(&sequence.tokens).next().is_some()) {
         return Ok(());
     }
     Err(TaskError::Unusable(format!(
