@@ -136,7 +136,7 @@ fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSn
         None => config.task.build().with_context(|| args.run.join("config.toml").display().to_string())?,
     };
     let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
-    if let Some(warning) = position_warning(&**snapshot.backbone(), task.sequence_length()) {
+    if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
         tell!("{warning}");
     }
     Ok((checks, config, task, snapshot))

@@ -4,13 +4,13 @@ use super::device::DeviceArgs;
 use super::fit::load_run;
 use super::limit::Limit;
 use crate::adapters;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Precision, with_precision};
 use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream, TokenTexts};
 use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer, TurnStart};
-use hankel_trainer::config::{Config, Quantize};
+use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::tasks::TokenKind;
 use hankel_trainer::tasks::maestro::events::{Event, decode, token};
@@ -31,6 +31,10 @@ pub struct Args {
     /// Quantise the model while loading
     #[arg(long, value_enum, requires = "model")]
     quantize: Option<Quantize>,
+    /// Text that begins a turn, where attention starts afresh and the adapter's state goes on; a run has its own
+    /// (`task.turn_start`)
+    #[arg(long, value_name = "TEXT", requires = "model")]
+    turn_start: Option<String>,
     /// Adapter: a name of the run's or a directory; the backbone alone when left out
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Option<String>,
@@ -92,9 +96,9 @@ fn generate(
     turn_start: Option<TurnStart>,
 ) -> Result<()> {
     let prompt = codec.prompt(&args.prompt)?;
-    let limit = Limit::of(&*model.backbone, turn_start.as_ref());
-    limit.check(prompt.len(), "--prompt", "shorten it")?;
+    let limit = Limit::of(&*model.backbone, turn_start.is_some());
     let mut generator = Generator::new(&*model.backbone, &model.adapters, &prompt, sampling)?.by_turns(turn_start);
+    limit.check(generator.turn_length(), "--prompt", "shorten it")?;
     let mut writer = codec.writer(&prompt)?;
     let mut filter = StopFilter::new(&args.stop);
     let mut open = terminal::data(codec.shown(&args.prompt).as_bytes())?;
@@ -109,7 +113,7 @@ fn generate(
         }
         played.push(token);
         open = terminal::data(&filter.push(&writer.push(token)?))?;
-        if filter.stopped() || limit.ends(played.len()) {
+        if filter.stopped() || limit.ends(generator.turn_length()) {
             break;
         }
     }
@@ -139,8 +143,9 @@ fn load(args: &Args) -> Result<Loaded> {
         let read = Read::of(directory, &args.prompt)?;
         let snapshot = BackboneSnapshot::from_model(directory, args.quantize.is_some(), precision, device)?;
         let codec = Codec::of_model(directory, read, &snapshot)?;
+        let turn_start = turn_start(directory, args.turn_start.as_deref())?;
         let model = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
-        return Ok(Loaded { model, codec, precision: precision.of_products(), turn_start: None });
+        return Ok(Loaded { model, codec, precision: precision.of_products(), turn_start });
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let mut config = load_run(run)?;
@@ -149,7 +154,7 @@ fn load(args: &Args) -> Result<Loaded> {
         (TokenKind::Bytes | TokenKind::Events, _) | (_, None) => None,
         (_, Some(path)) => Read::of(path, &args.prompt)?,
     };
-    let turn_start = turn_start(&config)?;
+    let turn_start = config.task.turn_start()?;
     let snapshot = BackboneSnapshot::from_run(&config, run)?;
     let precision = config.precision.of_products();
     let codec = match (config.task.token_kind(), config.backbone.path()) {
@@ -168,10 +173,12 @@ fn load(args: &Args) -> Result<Loaded> {
     Ok(Loaded { model, codec, precision, turn_start })
 }
 
-/// What begins a turn in a run.
-fn turn_start(config: &Config) -> Result<Option<TurnStart>> {
-    let (Some(text), Some(place)) = (config.task.turn_start(), config.backbone.path()) else { return Ok(None) };
-    Ok(Some(TurnStart::new(&Tokenizer::load(place)?, text)?))
+/// What begins a turn of a model, for `--turn-start TEXT`.
+pub fn turn_start(model: &Path, text: Option<&str>) -> Result<Option<TurnStart>> {
+    let Some(text) = text else { return Ok(None) };
+    let start = TurnStart::new(&Tokenizer::load(model)?, text)?;
+    ensure!(start.is_some(), "--turn-start {text:?} has no tokens");
+    Ok(start)
 }
 
 /// The backbone with the adapter in a directory, or alone.

@@ -1,19 +1,18 @@
 //! The last position that a model was made for, where generation ends.
 
 use anyhow::{Result, ensure};
-use hankel_models::{Backbone, TurnStart};
+use hankel_models::Backbone;
 use hankel_trainer::tell;
 
-/// Tokens of a sequence, the prompt included, at most.
+/// Tokens of a sequence, or of a turn where it is read by turns, the prompt included, at most.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit(usize);
 
 impl Limit {
-    /// That of `model`. One of learned positions has none: it starts afresh on the second half of its context. Neither has a
-    /// sequence of turns, at each of which positions start afresh.
-    pub fn of(model: &dyn Backbone, turn_start: Option<&TurnStart>) -> Self {
-        let most = model.made_for().filter(|_| model.context().is_none() && turn_start.is_none());
-        Limit(most.unwrap_or(usize::MAX))
+    /// That of `model`. One of learned positions has none, unless it reads by turns: it starts afresh on the second half of its
+    /// context.
+    pub fn of(model: &dyn Backbone, by_turns: bool) -> Self {
+        Limit(model.made_for().filter(|_| by_turns || model.context().is_none()).unwrap_or(usize::MAX))
     }
 
     /// Refuses what is too long already; `what` it is, and what can be done.

@@ -41,6 +41,10 @@ pub struct Args {
     /// What a model reads of a line; a run has its own
     #[arg(long, value_name = "TEMPLATE")]
     prompt: Option<String>,
+    /// Text that begins a turn, where attention starts afresh and the adapter's state goes on; a run has its own
+    /// (`task.turn_start`)
+    #[arg(long, value_name = "TEXT")]
+    turn_start: Option<String>,
     /// Tokens of an answer, at most; what the run says, or 128, when left out
     #[arg(long)]
     max_tokens: Option<usize>,
@@ -204,6 +208,7 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
     let model = &args.model;
     if let Some(mut config) = run {
         ensure!(args.prompt.is_none(), "--prompt: {} is a run, whose `task.prompt` is used", model.display());
+        ensure!(args.turn_start.is_none(), "--turn-start is for a model; the run {} has its own", model.display());
         ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", model.display());
         args.device.apply(&mut config)?;
         let prompts = Prompts::of_run(&config.task, args.max_tokens)?;
@@ -219,6 +224,7 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
     let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
     let length = snapshot.backbone().made_for().unwrap_or(LONGEST);
     let template = args.prompt.as_deref().unwrap_or("{prompt}");
+    let template = (template, args.turn_start.as_deref());
     let prompts = Prompts::of_model(model, length, args.max_tokens.unwrap_or(128), template)?;
     prompts.tokenizer().check(snapshot.backbone().vocabulary())?;
     let attached = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
@@ -235,6 +241,7 @@ fn settings(args: &Args, sampling: Sampling, records: &Records) -> Result<Value>
         "adapter": args.adapter,
         "file": records.file.sha256,
         "prompt": args.prompt,
+        "turn_start": args.turn_start,
         "max_tokens": args.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

@@ -18,6 +18,7 @@ use crate::backbone::Backbone;
 use crate::pass::{Pass, State};
 use hankel_core::{Device, Error, Random, Result, Tensor, no_grad, trace};
 use hankel_ops::narrow_time;
+use std::ops::Range;
 
 /// Tokens of a prompt that are read at once: what is kept of the rest is small.
 const PART: usize = 1024;
@@ -86,6 +87,12 @@ impl<'a> Generator<'a> {
         Generator { turn_start: start, ..self }
     }
 
+    /// How many tokens the newest turn has, of those that are there: all of them where there are no turns.
+    pub fn turn_length(&self) -> usize {
+        let newest = self.turn_start.iter().flat_map(|start| start.later_turns(&self.tokens)).last();
+        self.tokens.len() - newest.map_or(0, |turn| turn.start)
+    }
+
     /// The prompt and what has been generated.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
@@ -93,7 +100,8 @@ impl<'a> Generator<'a> {
 
     /// Logits of the token that follows.
     ///
-    /// Past the last learned position, a model that has such positions starts afresh on the second half of its context.
+    /// Past the last learned position, a model that has such positions starts afresh on the second half of its context, unless the
+    /// sequence is read by turns: a turn longer than that is an error.
     ///
     /// # Errors
     /// Those of the operators.
@@ -101,12 +109,12 @@ impl<'a> Generator<'a> {
         if let Some(logits) = &self.next {
             return Ok(logits.clone());
         }
+        let later = self.turn_start.iter().flat_map(|start| start.later_turns(&self.tokens)).collect::<Vec<_>>();
+        self.prepare(&later);
         let _event = trace::phase(if self.tokens.len() - self.read == 1 { "token" } else { "prompt" });
-        self.prepare();
-        let later = self.turn_start.iter().flat_map(|start| start.later_turns(&self.tokens));
-        let starts: Vec<usize> = later.filter(|start| *start >= self.read).collect();
-        let ends: Vec<usize> =
-            starts.iter().copied().filter(|start| *start > self.read).chain([self.tokens.len()]).collect();
+        let starts: Vec<usize> = later.iter().map(|turn| turn.start).filter(|start| *start >= self.read).collect();
+        let unread = starts.iter().copied().filter(|start| *start > self.read);
+        let ends: Vec<usize> = unread.chain([self.tokens.len()]).collect();
         let logits = no_grad(|| {
             let mut last = None;
             for end in ends {
@@ -130,26 +138,20 @@ impl<'a> Generator<'a> {
         Ok(logits)
     }
 
-    /// Forgets what has been read where it has to be read otherwise now.
-    fn prepare(&mut self) {
-        let (context, turning) = (self.backbone.context(), self.backbone.rereads_beyond());
-        if let Some(start) = &self.turn_start {
-            // A turn that has begun in what was read was not known as one before the last token of its beginning.
-            let is_late = |place: usize| place < self.read && self.read < place + start.len();
-            if turning.is_some() || start.later_turns(&self.tokens).any(is_late) {
-                (self.state, self.read, self.turn) = (State::default(), 0, 0);
-            }
-            return;
-        }
-        let context = context.unwrap_or(usize::MAX);
-        if self.state.position + (self.tokens.len() - self.read) > context {
+    /// Forgets what has been read where it has to be read otherwise now; `later` are the beginnings of turns but the first.
+    fn prepare(&mut self, later: &[Range<usize>]) {
+        let context = self.backbone.context().unwrap_or(usize::MAX);
+        if self.turn_start.is_none() && self.state.position + (self.tokens.len() - self.read) > context {
             self.state = State::default();
             let keep = if self.read == 0 { context } else { (context / 2).max(1) };
             self.read = self.tokens.len() - keep.min(self.tokens.len());
         }
-        let turning = turning.unwrap_or(usize::MAX);
-        if self.state.position <= turning && self.tokens.len() > turning {
-            (self.state, self.read) = (State::default(), 0);
+        // A turn that has begun in what was read was not known as one before the last token of its beginning.
+        let is_late = later.iter().any(|turn| turn.start < self.read && self.read < turn.end);
+        let turning = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
+        let end = later.iter().map(|turn| turn.start).find(|start| *start > self.turn).unwrap_or(self.tokens.len());
+        if is_late || (self.state.position <= turning && end - self.turn > turning) {
+            (self.state, self.read, self.turn) = (State::default(), 0, 0);
         }
     }
 
@@ -187,10 +189,10 @@ impl<'a> Generator<'a> {
         let turning = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
         let begins_a_turn = self.turn_start.as_ref().is_some_and(|start| {
             let all = [&self.tokens[..], tokens].concat();
-            start.later_turns(&all).any(|place| place + start.len() > self.tokens.len())
+            start.later_turns(&all).any(|turn| turn.end > self.tokens.len())
         });
-        let is_reread = self.turn_start.is_some() || self.tokens.len() <= turning;
-        if ahead.state.position + rest.len() > context || (is_reread && end > turning) || begins_a_turn {
+        let is_reread = self.tokens.len() - self.turn <= turning && end - self.turn > turning;
+        if ahead.state.position + rest.len() > context || is_reread || begins_a_turn {
             for pair in tokens.windows(2) {
                 ahead.push(pair[0])?;
                 sum += log_probability(&ahead.logits()?, pair[1]);

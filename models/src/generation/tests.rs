@@ -95,11 +95,11 @@ fn remembering(model: &TinyGpt) -> AdapterSet {
 fn turns_are_read_as_in_a_batch() {
     let model = model();
     let adapters = remembering(&model);
-    let start = TurnStart::of_tokens(&[7, 2]);
+    let start = TurnStart::of_tokens(vec![vec![7, 2]]).unwrap();
     let prompt = [1_u32, 7, 2, 3, 7, 2, 5, 6, 4, 7, 7, 2];
     // Logits behind `tokens`, all of which are read at once.
     let expected = |tokens: &[u32]| {
-        let turns: Vec<usize> = std::iter::once(0).chain(start.later_turns(tokens)).collect();
+        let turns: Vec<usize> = std::iter::once(0).chain(start.later_turns(tokens).map(|turn| turn.start)).collect();
         let all = Tensor::from_vec(tokens.to_vec(), [1, tokens.len()]).unwrap();
         let mut pass = Pass { turns: Some(turns.into()), ..Pass::evaluation() };
         let logits = model.logits(&all, &adapters, &mut pass).unwrap().to_f64_vec();
@@ -122,6 +122,7 @@ fn turns_are_read_as_in_a_batch() {
         tokens.push(token);
     }
     agree(growing.logits().unwrap(), &tokens);
+    assert_eq!(growing.turn_length(), 2);
     // What an answer is worth does not depend on how it is read, with and without a turn in it.
     for answer in [&[4_u32, 5, 6][..], &[4, 7, 2, 5], &[2, 3, 4]] {
         let mut before = generator(&[prompt.as_slice(), &[7]].concat());

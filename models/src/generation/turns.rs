@@ -2,44 +2,62 @@
 
 use crate::tokenizer::Tokenizer;
 use crate::weights::WeightsError;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The tokens that begin a turn. Attention and positions start afresh there ([`crate::Pass::turns`],
 /// [`crate::State::begin_turn`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TurnStart(Arc<[u32]>);
+pub struct TurnStart {
+    /// In every spelling, the longest first: many tokenizers write a text otherwise at the beginning, and behind a special token,
+    /// than within a text.
+    spellings: Arc<[Vec<u32>]>,
+}
 
 impl TurnStart {
-    /// The tokens of `text` as they stand within a text.
+    /// The tokens of `text`, at the beginning of a text and within one. `None` when it has none.
     ///
     /// # Errors
     /// Those of the tokenizer.
-    ///
-    /// # Panics
-    /// When the text is empty or has no tokens.
-    pub fn new(tokenizer: &Tokenizer, text: &str) -> Result<Self, WeightsError> {
-        Ok(Self::of_tokens(&tokenizer.continuation(text)?))
+    pub fn new(tokenizer: &Tokenizer, text: &str) -> Result<Option<Self>, WeightsError> {
+        Ok(Self::of_tokens(vec![tokenizer.encode(text)?, tokenizer.continuation(text)?]))
     }
 
-    /// These tokens.
-    ///
-    /// # Panics
-    /// When there are none.
-    pub fn of_tokens(tokens: &[u32]) -> Self {
-        assert!(!tokens.is_empty(), "a turn begins with a token");
-        TurnStart(tokens.into())
+    /// Any of these spellings; `None` when one is empty.
+    pub fn of_tokens(mut spellings: Vec<Vec<u32>>) -> Option<Self> {
+        spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
+        spellings.dedup();
+        let usable = spellings.last().is_some_and(|shortest| !shortest.is_empty());
+        usable.then(|| TurnStart { spellings: spellings.into() })
     }
 
-    /// How many tokens there are.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.0.len()
+    /// The beginnings of turns in the tokens of a whole text, in ascending order, without that of the first turn: what stands
+    /// before it, the token that begins a text or a system prompt, belongs to the first turn.
+    pub fn later_turns<'a>(&'a self, tokens: &'a [u32]) -> impl Iterator<Item = Range<usize>> + 'a {
+        let mut from = 0;
+        let places = std::iter::from_fn(move || {
+            let found = (from..tokens.len()).find_map(|place| {
+                let spelling = self.spellings.iter().find(|spelling| tokens[place..].starts_with(spelling))?;
+                Some(place..place + spelling.len())
+            });
+            from = found.as_ref().map_or(tokens.len(), |place| place.end);
+            found
+        });
+        places.skip(1)
     }
+}
 
-    /// Where turns begin in the tokens of a whole text, in ascending order, without the first turn: what stands before the
-    /// first of these tokens, the token that begins a text or a system prompt, belongs to it.
-    pub fn later_turns<'a>(&'a self, tokens: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
-        let places = tokens.windows(self.len()).enumerate().filter(|(_, window)| *window == &self.0[..]);
-        places.map(|(place, _)| place).skip(1)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_are_one_turn_each() {
+        let start = TurnStart::of_tokens(vec![vec![7, 2], vec![9, 7, 2]]).unwrap();
+        let found = |tokens: &[u32]| start.later_turns(tokens).collect::<Vec<_>>();
+        assert_eq!(found(&[1, 9, 7, 2, 5, 7, 2, 5, 9, 7, 2]), [5..7, 8..11], "the first is that of the text");
+        assert!(found(&[7, 2, 5]).is_empty() && found(&[]).is_empty() && found(&[7, 7, 7]).is_empty());
+        assert_eq!(found(&[7, 2, 7, 2]), [2..4]);
+        assert_eq!(TurnStart::of_tokens(vec![vec![1], vec![]]), None);
     }
 }

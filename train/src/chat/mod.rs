@@ -5,7 +5,7 @@ mod input;
 
 use super::device::DeviceArgs;
 use super::fit::load_run;
-use super::generate::{LENGTH, attach};
+use super::generate::{LENGTH, attach, turn_start};
 use super::limit::Limit;
 use crate::adapters;
 use anyhow::{Result, bail, ensure};
@@ -195,6 +195,7 @@ fn answer<'a>(
     line: &str,
 ) -> Result<()> {
     let tokenizer = &partner.tokenizer;
+    let is_first = conversation.tokens().is_empty();
     let said = conversation.say(line, tokenizer, partner.template.as_ref())?;
     let mut own = if let Some(mut own) = generator.take().filter(|_| !said.is_whole) {
         said.ids.iter().try_for_each(|&id| own.push(id))?;
@@ -203,14 +204,18 @@ fn answer<'a>(
         let all = if said.is_whole { said.ids } else { [conversation.tokens(), &said.ids].concat() };
         Generator::new(&*model.backbone, &model.adapters, &all, sampling)?.by_turns(partner.turn_start.clone())
     };
-    let limit = Limit::of(&*model.backbone, partner.turn_start.as_ref());
-    limit.check(own.tokens().len(), "the conversation", "/reset begins it anew")?;
+    ensure!(
+        is_first || partner.turn_start.is_none() || own.turn_length() < own.tokens().len(),
+        "no turn begins here: --turn-start, or the run's `task.turn_start`, must be what the chat template writes before a line of yours"
+    );
+    let limit = Limit::of(&*model.backbone, partner.turn_start.is_some());
+    limit.check(own.turn_length(), "the conversation", "/reset begins it anew")?;
     // What a token looks like depends on those just before it.
     let mut stream = tokenizer.stream();
     let last = own.tokens().len().saturating_sub(BEFORE);
     own.tokens()[last..].iter().try_for_each(|&id| stream.push(id).map(drop))?;
     let (mut text, mut end, mut count) = (String::new(), None, 0);
-    while count < args.max_tokens && !interrupt::requested() && own.tokens().len() < limit.most() {
+    while count < args.max_tokens && !interrupt::requested() && own.turn_length() < limit.most() {
         let token = own.step()?;
         if tokenizer.is_end(token) {
             end = Some(token);
@@ -227,7 +232,7 @@ fn answer<'a>(
     if end.is_none() {
         if interrupt::requested() {
             tell!("(stopped)");
-        } else if !limit.ends(own.tokens().len()) {
+        } else if !limit.ends(own.turn_length()) {
             tell!("(cut off after {count} tokens; --max-tokens allows more)");
         }
     }
@@ -250,20 +255,18 @@ impl Partner {
             };
             let place = place.clone();
             let snapshot = BackboneSnapshot::from_run(&config, model)?;
-            let turn_start = config.task.turn_start().map(str::to_owned);
+            let turn_start = config.task.turn_start()?;
             (snapshot, place, config.task.sequence_length(), config.precision.of_products(), turn_start)
         } else {
             ensure!(model.exists(), "{} does not exist", model.display());
             ensure!(Tokenizer::is_beside(model), "{} has no tokenizer: there is nothing to talk to", model.display());
             let (device, precision) = args.device.open()?;
             let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
-            (snapshot, model.clone(), LENGTH, precision.of_products(), args.turn_start.clone())
+            (snapshot, model.clone(), LENGTH, precision.of_products(), turn_start(model, args.turn_start.as_deref())?)
         };
         let tokenizer = Tokenizer::load(&place)?;
         tokenizer.check(snapshot.backbone().vocabulary())?;
         let template = ChatTemplate::load(&place, &tokenizer)?;
-        ensure!(turn_start.as_deref() != Some(""), "--turn-start must not be empty");
-        let turn_start = turn_start.map(|text| TurnStart::new(&tokenizer, &text)).transpose()?;
         let run = is_run.then(|| model.clone());
         Ok(Partner { snapshot, tokenizer, template, run, length, precision, turn_start })
     }

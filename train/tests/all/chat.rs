@@ -71,7 +71,9 @@ fn only_the_adapter_remembers_earlier_turns() {
     assert_ne!(last("hrm", hello), last("hrm", other), "the states know what was said");
     // Read again as a whole, the turns are the same.
     assert_eq!(last("hrm", "hello\nthe in\n/again\n"), last("hrm", hello).repeat(2));
-    place.run(&["chat", &model, "--turn-start", ""]).refused(&["--turn-start must not be empty"]);
+    let wrong = talk(&place, &["chat", &model, "--max-tokens", "2", "--turn-start", "nobody"], "one\ntwo\n");
+    assert!(wrong.stderr.contains("no turn begins here"), "{}", wrong.stderr);
+    place.run(&["chat", &model, "--turn-start", ""]).refused(&["--turn-start \"\" has no tokens"]);
 }
 
 #[test]

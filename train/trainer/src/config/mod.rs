@@ -261,7 +261,7 @@ impl Config {
         if self.task.has_pairs() {
             self.refuse_chunks("is not for `task.kind = \"dpo\"`, whose answers are scored whole", &mut checks);
         }
-        if self.task.turn_start().is_some() {
+        if self.task.has_turns() {
             self.refuse_chunks(
                 "and `task.turn_start` are both given: gradients would end where memory is to be learned",
                 &mut checks,
@@ -277,6 +277,9 @@ impl Config {
             });
             pretrain.train.check(self.pretrain_task().train_sequences(), &mut checks);
             checks.at_least("steps", pretrain.train.steps.unwrap_or(1), 1);
+            checks.require("chunk", pretrain.train.chunk.is_none() || !self.pretrain_task().has_turns(), || {
+                "and `turn_start` of the task are both given: keep one".to_owned()
+            });
             checks.require("steps", pretrain.train.steps.is_some() || pretrain.train.epochs.is_some(), || {
                 "or `epochs` must be given".to_owned()
             });

@@ -63,7 +63,7 @@ pub fn dry_run(config: &Config) -> Result<DryRun> {
     for (name, value) in &facts.baselines {
         writeln!(out, "{metric} of {name} without learning: {value:.4}")?;
     }
-    if let Some(warning) = position_warning(&**snapshot.backbone(), task.sequence_length()) {
+    if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
         writeln!(out, "{warning}")?;
     }
     let mut stages = Vec::new();

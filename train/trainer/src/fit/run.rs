@@ -63,7 +63,7 @@ impl Prepared {
         let begun = Instant::now();
         let snapshot = BackboneSnapshot::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
-        if let Some(warning) = position_warning(&**snapshot.backbone(), task.sequence_length()) {
+        if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
             tell!("{warning}");
         }
         let (sequences, device) = (task.sequences(Split::Train), snapshot.device());

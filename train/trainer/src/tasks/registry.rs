@@ -7,6 +7,7 @@ use crate::settings::check::Checks;
 use crate::settings::de::{keys, read};
 use crate::settings::schema;
 use crate::settings::tree::Node;
+use hankel_models::TurnStart;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::Path;
@@ -164,8 +165,16 @@ impl TaskConfig {
         self.settings().tokenizer()
     }
 
-    /// Text that begins a turn, where attention starts afresh.
-    pub fn turn_start(&self) -> Option<&str> {
+    /// Whether sequences are divided into turns, at each of which attention starts afresh.
+    pub fn has_turns(&self) -> bool {
+        self.settings().has_turns()
+    }
+
+    /// What begins a turn, where sequences are divided into turns.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot be used.
+    pub fn turn_start(&self) -> Result<Option<TurnStart>, TaskError> {
         self.settings().turn_start()
     }
 

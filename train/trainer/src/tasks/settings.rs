@@ -3,6 +3,7 @@
 use super::{Task, TaskError};
 use crate::results::Split;
 use crate::settings::check::Checks;
+use hankel_models::TurnStart;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -85,9 +86,17 @@ pub(crate) trait TaskSettings {
         None
     }
 
-    /// Text that begins a turn, where attention starts afresh; `None` where it reads the whole.
-    fn turn_start(&self) -> Option<&str> {
-        None
+    /// Whether sequences are divided into turns, at each of which attention starts afresh.
+    fn has_turns(&self) -> bool {
+        false
+    }
+
+    /// What begins a turn, where sequences are divided into turns.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot be used.
+    fn turn_start(&self) -> Result<Option<TurnStart>, TaskError> {
+        Ok(None)
     }
 
     /// Writes out what defaults to something of the run. Returns a line to print, if there is anything to say.

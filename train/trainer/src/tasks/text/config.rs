@@ -3,11 +3,13 @@
 use super::Text;
 use super::format::TextFormat;
 use super::template::Template;
+use super::turns;
 use crate::metrics::TextMetric;
 use crate::settings::Paths;
 use crate::settings::check::Checks;
 use crate::tasks::settings::{TaskSettings, TokenKind};
 use crate::tasks::{Task, TaskError, tokenizer};
+use hankel_models::{Tokenizer, TurnStart};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -209,8 +211,16 @@ impl TaskSettings for TextConfig {
         self.tokenizer.as_deref()
     }
 
-    fn turn_start(&self) -> Option<&str> {
-        self.turn_start.as_deref()
+    fn has_turns(&self) -> bool {
+        self.turn_start.is_some()
+    }
+
+    fn turn_start(&self) -> Result<Option<TurnStart>, TaskError> {
+        if self.turn_start.is_none() {
+            return Ok(None);
+        }
+        let tokenizer = Tokenizer::load(&tokenizer::place(self.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
+        turns::start(self, &tokenizer)
     }
 
     fn build(&self) -> Result<Box<dyn Task>, TaskError> {

@@ -94,11 +94,15 @@ impl Text {
             test: parts.test,
             files,
         };
-        if let (Some(start), Some(words)) = (&text.turn_start, &config.turn_start)
-            && !text.train.is_empty()
-        {
-            let first: Vec<usize> = (0..text.train.len().min(turns::LOOKED_AT)).collect();
-            turns::check(&text.sequences_of(Split::Train, &first)?, start, words)?;
+        if let (Some(start), Some(words)) = (&text.turn_start, &config.turn_start) {
+            let has_turns = |example: &Example| {
+                let sequence = text.layout.sequence(example).map_err(TaskError::Tokenizer)?;
+                Ok(start.later_turns(&sequence.tokens).next().is_some())
+            };
+            let found = text.train.iter().map(has_turns).find(|found| !matches!(found, Ok(false))).transpose()?;
+            if found.is_none() && !text.train.is_empty() {
+                return Err(turns::never(words));
+            }
         }
         Ok(text)
     }
@@ -210,8 +214,8 @@ impl Task for Text {
             vec![format!("The first example as the model sees it; {learned}")]
         };
         let mut told = around;
-        if let (Some(start), Some(text), Some(first)) = (&self.turn_start, &self.config.turn_start, shown.first()) {
-            write!(told, "\n{}", turns::describe(first, start, text)).ok()?;
+        if let Some(text) = &self.config.turn_start {
+            write!(told, "\n{}", turns::describe(batch, text)).ok()?;
         }
         for (head, sequence) in heads.iter().zip(&shown) {
             let (text, tokens) = (self.layout.marked(sequence).ok()?, self.layout.marked_tokens(sequence));

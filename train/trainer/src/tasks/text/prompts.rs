@@ -120,12 +120,19 @@ impl Prompts {
     }
 
     /// Those of a model that reads at most `length` tokens, an answer included; a line is put into `template`, such as
-    /// `{prompt}`.
+    /// `{prompt}`, and `turn_start` begins a turn.
     ///
     /// # Errors
     /// When the template means nothing, or the tokenizer cannot be used.
-    pub fn of_model(model: &Path, length: usize, new_tokens: usize, template: &str) -> Result<Self, TaskError> {
-        let config = json!({ "path": [PathBuf::new()], "tokenizer": model, "length": length, "prompt": template });
+    pub fn of_model(
+        model: &Path,
+        length: usize,
+        new_tokens: usize,
+        (template, turn_start): (&str, Option<&str>),
+    ) -> Result<Self, TaskError> {
+        let config = json!({
+            "path": [PathBuf::new()], "tokenizer": model, "length": length, "prompt": template, "turn_start": turn_start,
+        });
         let mut config: TextConfig = serde_json::from_value(config).expect("the keys of a task");
         config.path = Paths(Vec::new());
         config.set_kind(TextFormat::Jsonl.name());

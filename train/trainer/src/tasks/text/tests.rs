@@ -581,6 +581,27 @@ fn turns_begin_where_their_text_stands() {
     let shown = text.show(&batch).unwrap();
     assert!(shown.contains("attention starts afresh at every \"User:\""), "{shown}");
 
+    // Where the text begins an example, and behind a special token, its tokens are others than within a text.
+    let prompt =
+        ["task.turn_start=User:", "task.prompt='User: {prompt}\\nUser: And now?'", "task.validation_share=0.01"];
+    let lines = "{\"prompt\": \"One\", \"completion\": \" 1\"}\n{\"prompt\": \"Two\", \"completion\": \" 2\"}\n";
+    let first = own(lines, &prompt).unwrap().batch(Split::Train, &[0]).unwrap();
+    assert_eq!(first.turns.len(), 2, "{:?}", first.turns);
+    let roles = [
+        "task.turn_start=<|user|>",
+        "task.roles={ user = '<|user|>{content}', assistant = '<|answer|>{content}' }",
+        "task.validation_share=0.01",
+    ];
+    let message = |role: &str, text: &str| format!("{{\"role\": \"{role}\", \"content\": \"{text}\"}}");
+    let said = |n: usize| {
+        (0..n).flat_map(|i| [message("user", &format!("q{i}")), message("assistant", "a")]).collect::<Vec<_>>()
+    };
+    let line = |n: usize| format!("{{\"messages\": [{}]}}\n", said(n).join(", "));
+    let text = own(&(line(3) + &line(4)), &roles).unwrap();
+    let turns = text.batch(Split::Train, &[0]).unwrap().turns.len();
+    assert!(turns == 3 || turns == 4, "{turns}");
+    assert_eq!(turns, all(&text).map(|example| example.pieces.len() / 2).next().unwrap());
+
     let Err(none) = own(CONVERSATIONS, &["task.turn_start=Nobody:", "task.validation_share=0.01"]) else {
         panic!("no turn begins")
     };
@@ -592,4 +613,6 @@ fn turns_begin_where_their_text_stands() {
     assert!(refused("dpo", &["task.turn_start=User:"]).contains("is not for `kind = \"dpo\"`"));
     let chunk = refused("jsonl", &["task.turn_start=User:", "train.chunk=8"]);
     assert!(chunk.contains("`train.chunk` and `task.turn_start` are both given"), "{chunk}");
+    let before = refused("jsonl", &["task.turn_start=User:", "pretrain.steps=1", "pretrain.chunk=8"]);
+    assert!(before.contains("`pretrain.chunk` and `turn_start` of the task"), "{before}");
 }

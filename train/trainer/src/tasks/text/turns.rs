@@ -1,50 +1,45 @@
 //! Turns: where attention starts afresh, `task.turn_start`.
 
 use super::config::TextConfig;
-use crate::tasks::{Batch, Sequence, TaskError};
+use crate::format::counted;
+use crate::tasks::{Batch, TaskError};
 use hankel_models::{Tokenizer, TurnStart};
 
-/// Training examples of which one must have several turns.
-pub(super) const LOOKED_AT: usize = 100;
-
-/// The tokens that begin a turn, where turns are asked for.
+/// What begins a turn, where turns are asked for.
 ///
 /// # Errors
-/// Those of the tokenizer.
+/// Those of the tokenizer, and when the text has no tokens.
 pub(super) fn start(config: &TextConfig, tokenizer: &Tokenizer) -> Result<Option<TurnStart>, TaskError> {
-    let start = config.turn_start.as_deref().map(|text| TurnStart::new(tokenizer, text));
-    start.transpose().map_err(TaskError::Tokenizer)
+    let Some(text) = config.turn_start.as_deref() else { return Ok(None) };
+    let start = TurnStart::new(tokenizer, text).map_err(TaskError::Tokenizer)?;
+    let none = || TaskError::Unusable(format!("`task.turn_start` = {text:?} has no tokens"));
+    Ok(Some(start.ok_or_else(none)?))
 }
 
 /// Writes down where turns begin in packed sequences.
 pub(super) fn divide(batch: &mut Batch, start: &TurnStart) {
     let ends = batch.documents[1..].iter().copied().chain([batch.length]);
     let turns = batch.documents.iter().zip(ends).flat_map(|(&first, end)| {
-        let later = start.later_turns(&batch.tokens[first..end]).map(move |place| first + place);
+        let later = start.later_turns(&batch.tokens[first..end]).map(move |turn| first + turn.start);
         std::iter::once(first).chain(later).collect::<Vec<_>>()
     });
     batch.turns = turns.collect();
 }
 
-/// What is said of the turns of an example.
-pub(super) fn describe(sequence: &Sequence, start: &TurnStart, text: &str) -> String {
-    let count = 1 + start.later_turns(&sequence.tokens).count();
+/// What is said of the turns of a batch; `text` begins them.
+pub(super) fn describe(batch: &Batch, text: &str) -> String {
     format!(
-        "attention starts afresh at every {text:?} but the first, {count} turns in the first example: only stream adapters remember earlier ones"
+        "attention starts afresh at every {text:?} but the first of an example: {} in {}; of earlier turns stream adapters alone remember \
+         anything",
+        counted(batch.turns.len(), "turn"),
+        counted(batch.document_count(), "example")
     )
 }
 
-/// Refuses a beginning of turns that examples do not have.
-///
-/// # Errors
-/// When none of `sequences` has a second turn.
-pub(super) fn check(sequences: &[Sequence], start: &TurnStart, text: &str) -> Result<(), TaskError> {
-    if sequences.iter().any(|sequence| start.later_turns(&sequence.tokens).next().is_some()) {
-        return Ok(());
-    }
-    Err(TaskError::Unusable(format!(
-        "`task.turn_start` = {text:?} begins no second turn in the first {} training examples: `train fit CONFIG --dry-run` without it \
-         shows their tokens",
-        sequences.len()
-    )))
+/// The problem with a text that begins no second turn in any training example.
+pub(super) fn never(text: &str) -> TaskError {
+    TaskError::Unusable(format!(
+        "`task.turn_start` = {text:?} begins no second turn in any training example: `train fit CONFIG --dry-run` without it shows \
+         their tokens"
+    ))
 }
