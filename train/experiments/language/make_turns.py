@@ -29,7 +29,7 @@ def record(draw, between):
     turns = [(f"The code word is {word}.", "Noted.")] + [draw.choice(TALK) for _ in range(between)]
     said = "".join(f"User: {user}\nAssistant: {assistant}\n" for user, assistant in turns)
     prompt = f"{said}User: What is the code word?\nAssistant: The code word is"
-    return {"prompt": prompt, "completion": f" {word}", "turns": between}
+    return {"prompt": prompt, "completion": f" {word}.", "turns": between}
 
 
 def write(path, seed, count, between):
