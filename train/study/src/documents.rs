@@ -458,6 +458,53 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
     }
 }
 
+/// The table of language.md: means over seeds, and differences from HRM with their intervals and Holm's correction.
+#[test]
+fn turns_are_their_result() {
+    let page = page("language.md");
+    let text = fs::read_to_string(root().join("docs/results/language/turns-small.jsonl")).unwrap();
+    let cells: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows = |memory: &str, name: &str| -> Vec<&Value> {
+        let of_memory = cells.iter().filter(|cell| cell["axes"][0][1] == memory);
+        let all = of_memory.flat_map(|cell| cell["result"]["rows"].as_array().unwrap());
+        all.filter(|row| row["name"] == name).collect()
+    };
+    let values = |memory: &str, name: &str, split: &str, metric: &str| -> Vec<f64> {
+        rows(memory, name).into_iter().map(|row| number(&row[split]["metrics"][metric])).collect()
+    };
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let pairs =
+        ["everything", "states"].iter().flat_map(|memory| ["none", "hrm", "delta", "lora"].map(|name| (*memory, name)));
+    // The difference of scores, the half of its interval by Student's t with two degrees of freedom, and the two-sided p.
+    let compared = |(memory, name): (&str, &str)| {
+        let [own, hrm] = [name, "hrm"].map(|name| values(memory, name, "test", "exact_match"));
+        let differences: Vec<f64> = own.iter().zip(hrm).map(|(own, hrm)| own - hrm).collect();
+        assert_eq!(differences.len(), 3, "{memory} {name}");
+        let middle = mean(&differences);
+        let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / 6.0).sqrt();
+        let t = (middle / error).abs();
+        (middle, 4.303 * error, 1.0 - t / (2.0 + t * t).sqrt())
+    };
+    let p: Vec<f64> = pairs.clone().filter(|(_, name)| *name != "hrm").map(|pair| compared(pair).2).collect();
+    for (memory, name) in pairs {
+        let figures = [("validation", "exact_match"), ("test", "exact_match"), ("test", "loss")];
+        let figures = figures.map(|(split, metric)| format!("{:.3}", mean(&values(memory, name, split, metric))));
+        let forgetting = mean(&values(memory, name, "validation", "forgetting"));
+        let parameters = grouped(rows(memory, name)[0]["parameters"]["adapter"].as_u64().unwrap());
+        let mut line =
+            format!("| memory {memory} | {name} | {parameters} |  | {} | {forgetting:+.3} | ", figures.join(" | "));
+        if name != "hrm" {
+            let (middle, half, own) = compared((memory, name));
+            // Of those that are at most as large, the largest times how many are at least that large.
+            let least = p.iter().filter(|other| **other <= own);
+            let corrected = least.map(|other| other * p.iter().filter(|more| *more >= other).count() as f64);
+            let corrected = corrected.fold(0.0, f64::max).min(1.0);
+            line += &format!("{middle:+.3} ({:+.3} to {:+.3}) | {corrected:.3} |", middle - half, middle + half);
+        }
+        assert!(page.lines().any(|found| found.starts_with(&line)), "not on the page: {line}");
+    }
+}
+
 /// What enwik8 costs in sweeps.md, by the measured steps.
 #[test]
 fn costs_of_enwik8_are_its_steps() {
