@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -499,7 +500,7 @@ fn turns_are_their_result() {
             let least = p.iter().filter(|other| **other <= own);
             let corrected = least.map(|other| other * p.iter().filter(|more| *more >= other).count() as f64);
             let corrected = corrected.fold(0.0, f64::max).min(1.0);
-            line += &format!("{middle:+.3} ({:+.3} to {:+.3}) | {corrected:.3} |", middle - half, middle + half);
+            write!(line, "{middle:+.3} ({:+.3} to {:+.3}) | {corrected:.3} |", middle - half, middle + half).unwrap();
         }
         assert!(page.lines().any(|found| found.starts_with(&line)), "not on the page: {line}");
     }
