@@ -153,3 +153,23 @@ impl Backbone for TinyGpt {
         self.hidden(tokens, adapters, pass)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_is_that_of_a_document() {
+        let sizes = TinyGptConfig { layers: 1, d_model: 8, heads: 2, d_ff: 8, ..TinyGptConfig::default() };
+        let model = TinyGpt::new(&TinyGptConfig { vocabulary: 5, context: 12, ..sizes }, 3).unwrap();
+        let none = AdapterSet::none(&model.placement());
+        let tokens = Tensor::from_vec(vec![1_u32; 20], [1, 20]).unwrap();
+        let hidden = |documents: &[usize]| {
+            let mut pass = Pass { documents: Some(documents.into()), ..Pass::evaluation() };
+            model.hidden(&tokens, &none, &mut pass)
+        };
+        assert!(hidden(&[0, 9]).is_ok(), "20 tokens end to end, at most 11 of them in a document");
+        let long = hidden(&[0, 5]).unwrap_err().to_string();
+        assert!(long.contains("15 tokens are longer than the context of 12"), "{long}");
+    }
+}
