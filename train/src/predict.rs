@@ -223,8 +223,8 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
     let (device, precision) = args.device.open()?;
     let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
     let length = snapshot.backbone().made_for().unwrap_or(LONGEST);
-    let template = args.prompt.as_deref().unwrap_or("{prompt}");
-    let template = (template, args.turn_start.as_deref());
+    ensure!(args.turn_start.as_deref() != Some(""), "--turn-start \"\" has no tokens");
+    let template = (args.prompt.as_deref().unwrap_or("{prompt}"), args.turn_start.as_deref());
     let prompts = Prompts::of_model(model, length, args.max_tokens.unwrap_or(128), template)?;
     prompts.tokenizer().check(snapshot.backbone().vocabulary())?;
     let attached = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
@@ -235,20 +235,24 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
 fn settings(args: &Args, sampling: Sampling, records: &Records) -> Result<Value> {
     let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
     let quantize = args.quantize.as_ref().map(|_| "nf4");
-    Ok(json!({
+    let mut settings = json!({
         "model": absolute(&args.model)?,
         "quantize": quantize,
         "adapter": args.adapter,
         "file": records.file.sha256,
         "prompt": args.prompt,
-        "turn_start": args.turn_start,
         "max_tokens": args.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "repetition_penalty": sampling.repetition_penalty,
         "stop": args.stop,
         "seed": sampling.seed,
-    }))
+    });
+    // Files that were begun before there were turns have no such key.
+    if let Some(start) = &args.turn_start {
+        settings["turn_start"] = start.as_str().into();
+    }
+    Ok(settings)
 }
 
 /// The file of answers, and beside it, until it is finished, what it is made with.

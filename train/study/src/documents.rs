@@ -506,6 +506,19 @@ fn turns_are_their_result() {
     }
 }
 
+/// What the language studies cost in sweeps.md, by the measured step.
+#[test]
+fn costs_of_language_are_its_step() {
+    let page = page("sweeps.md");
+    let token = step(entry(&performance("smollm2-step")["sections"][0], "ours, LoRA")) / 2048.0;
+    for (tokens, steps, rows) in [(650, 1000, 18), (8192, 400, 90), (16384, 400, 90), (1350, 2000, 18)] {
+        let hours = token * (tokens * steps) as f64 / 3600.0;
+        let all = hours * f64::from(rows);
+        let line = format!("| {} | {} | {hours:.1} h | {rows} | {all:.0} h |", grouped(tokens), grouped(steps));
+        assert!(page.lines().any(|found| found.ends_with(&line)), "not on the page: {line}");
+    }
+}
+
 /// What enwik8 costs in sweeps.md, by the measured steps.
 #[test]
 fn costs_of_enwik8_are_its_steps() {
