@@ -6,6 +6,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod costs;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -503,50 +505,6 @@ fn turns_are_their_result() {
             write!(line, "{middle:+.3} ({:+.3} to {:+.3}) | {corrected:.3} |", middle - half, middle + half).unwrap();
         }
         assert!(page.lines().any(|found| found.starts_with(&line)), "not on the page: {line}");
-    }
-}
-
-/// What the language studies cost in sweeps.md, by the measured step.
-#[test]
-fn costs_of_language_are_its_step() {
-    let page = page("sweeps.md");
-    let token = step(entry(&performance("smollm2-step")["sections"][0], "ours, LoRA")) / 2048.0;
-    for (tokens, steps, rows) in [(650, 1000, 18), (8192, 400, 90), (16384, 400, 90), (1350, 2000, 18)] {
-        let hours = token * (tokens * steps) as f64 / 3600.0;
-        let all = hours * f64::from(rows);
-        let line = format!("| {} | {} | {hours:.1} h | {rows} | {all:.0} h |", grouped(tokens), grouped(steps));
-        assert!(page.lines().any(|found| found.ends_with(&line)), "not on the page: {line}");
-    }
-}
-
-/// What enwik8 costs in sweeps.md, by the measured steps.
-#[test]
-fn costs_of_enwik8_are_its_steps() {
-    let page = page("sweeps.md");
-    let mut total = 0.0;
-    for (section, epochs) in performance("steps")["sections"].as_array().unwrap().iter().zip([25, 40, 40]) {
-        let [hrm, lora] = ["ours, HRM", "ours, LoRA"].map(|name| entry(section, name));
-        let batch = number(&lora["settings"]["batch"]);
-        let steps = 10_000 * epochs / 32;
-        // A step of 32 sequences is several of the measured ones.
-        let [hrm, lora] = [hrm, lora].map(|entry| steps as f64 * step(entry) * 32.0 / batch / 3600.0);
-        let cell = hrm + 3.0 * lora;
-        total += 9.0 * cell;
-        let (length, steps) = (&section["entries"][0]["settings"]["steps"], grouped(steps));
-        says(&page, &format!("| {length} | {steps} | {hrm:.1} h | {lora:.1} h | {cell:.0} h | {:.0} h |", 9.0 * cell));
-    }
-    assert!(page.contains(&format!("{total:.0} hours of two cores in all")));
-}
-
-/// What Mistral-7B costs in sweeps.md: five epochs of five rows on six cells of every task, at 3e14 operations a second.
-#[test]
-fn costs_of_mistral_are_its_operations() {
-    let page = page("sweeps.md");
-    for (task, sequences) in [("QuALITY", 2_523), ("QMSum", 1_257), ("NarrativeQA", 32_747)] {
-        let operations = 5.0 * sequences as f64 * 6.0 * 7.24e9 * 4096.0;
-        let row = operations / 3e14 / 3600.0;
-        let (cell, all, sequences) = (5.0 * row, 30.0 * row, grouped(sequences));
-        says(&page, &format!("| {task} | {sequences} | {operations:.1e} | {row:.1} h | {cell:.0} h | {all:.0} h |"));
     }
 }
 

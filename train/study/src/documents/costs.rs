@@ -1,0 +1,97 @@
+//! What sweeps.md says that runs cost, by what was measured.
+
+use super::{entry, grouped, number, page, performance, says, step};
+use crate::read_results;
+use std::path::Path;
+
+/// The middle of what a token takes, in seconds, over the cells of an experiment at a scale: in the training of a row, or in that of the backbone.
+fn token(experiment: &str, scale: &str, row: Option<&str>) -> f64 {
+    let cells = read_results(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results")).unwrap();
+    let results =
+        cells.iter().filter(|cell| cell.id.experiment == experiment && cell.id.scale.as_deref() == Some(scale));
+    let mut seconds: Vec<f64> = results
+        .map(|cell| {
+            let result = cell.result.as_ref().unwrap();
+            let (seconds, tokens) = if let Some(row) = row {
+                let training = result.rows.iter().find(|found| found.name == row).unwrap().training.as_ref().unwrap();
+                (training.seconds, training.tokens)
+            } else {
+                let pretraining = result.backbone.pretrain.as_ref().unwrap();
+                (pretraining.seconds, pretraining.tokens)
+            };
+            seconds / tokens as f64
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    f64::midpoint(seconds[(seconds.len() - 1) / 2], seconds[seconds.len() / 2])
+}
+
+/// What the sweeps of scale `paper` cost, by the middle of what a token took in cells on one core.
+#[test]
+fn costs_of_paper_are_its_cells() {
+    let page = page("sweeps.md");
+    let line = |cells: u32, rows: u32, tokens: f64, pretraining: f64, seconds: f64| {
+        let pretraining = if pretraining > 0.0 { format!(" {pretraining:.1}") } else { String::new() };
+        let hours = f64::from(cells) * seconds * 1e6 / 3600.0;
+        let line = format!("| {cells} | {rows} | {tokens:.1} |{pretraining} | {hours:.1} h |");
+        assert!(page.lines().any(|found| found.ends_with(&line)), "not on the page: {line}");
+    };
+    let [none, hrm] = ["none", "hrm"].map(|row| token("selective", "paper", Some(row)));
+    for (cells, rows, tokens) in
+        [(14, 7, 4.1), (12, 7, 4.1), (12, 1, 4.1), (12, 2, 4.1), (12, 3, 4.1), (5, 11, 4.1), (5, 6, 4.1), (10, 3, 4.1)]
+            .into_iter()
+            .chain([(10, 4, 4.1), (24, 2, 3.1)])
+    {
+        line(cells, rows, tokens, 0.0, tokens * (none + f64::from(rows) * hrm));
+    }
+    let rows = ["hrm", "lora"].map(|row| token("enwik8_pretrained", "small", Some(row)));
+    let (adapter, pretraining) = (f64::midpoint(rows[0], rows[1]), token("enwik8_pretrained", "small", None));
+    line(32, 1, 16.4, 0.0, 16.4 * (none + adapter));
+    for (cells, rows, tokens, before) in [(5, 1, 10.2, 2.0), (18, 8, 6.1, 49.2)] {
+        line(cells, rows, tokens, before, tokens * f64::from(rows) * adapter + before * pretraining);
+    }
+}
+
+/// What the language studies cost in sweeps.md, by the measured step.
+#[test]
+fn costs_of_language_are_its_step() {
+    let page = page("sweeps.md");
+    let token = step(entry(&performance("smollm2-step")["sections"][0], "ours, LoRA")) / 2048.0;
+    for (tokens, steps, rows) in [(650, 1000, 18), (8192, 400, 90), (16384, 400, 90), (1350, 2000, 18)] {
+        let hours = token * (tokens * steps) as f64 / 3600.0;
+        let all = hours * f64::from(rows);
+        let line = format!("| {} | {} | {hours:.1} h | {rows} | {all:.0} h |", grouped(tokens), grouped(steps));
+        assert!(page.lines().any(|found| found.ends_with(&line)), "not on the page: {line}");
+    }
+}
+
+/// What enwik8 costs in sweeps.md, by the measured steps.
+#[test]
+fn costs_of_enwik8_are_its_steps() {
+    let page = page("sweeps.md");
+    let mut total = 0.0;
+    for (section, epochs) in performance("steps")["sections"].as_array().unwrap().iter().zip([25, 40, 40]) {
+        let [hrm, lora] = ["ours, HRM", "ours, LoRA"].map(|name| entry(section, name));
+        let batch = number(&lora["settings"]["batch"]);
+        let steps = 10_000 * epochs / 32;
+        // A step of 32 sequences is several of the measured ones.
+        let [hrm, lora] = [hrm, lora].map(|entry| steps as f64 * step(entry) * 32.0 / batch / 3600.0);
+        let cell = hrm + 3.0 * lora;
+        total += 9.0 * cell;
+        let (length, steps) = (&section["entries"][0]["settings"]["steps"], grouped(steps));
+        says(&page, &format!("| {length} | {steps} | {hrm:.1} h | {lora:.1} h | {cell:.0} h | {:.0} h |", 9.0 * cell));
+    }
+    assert!(page.contains(&format!("{total:.0} hours of two cores in all")));
+}
+
+/// What Mistral-7B costs in sweeps.md: five epochs of five rows on six cells of every task, at 3e14 operations a second.
+#[test]
+fn costs_of_mistral_are_its_operations() {
+    let page = page("sweeps.md");
+    for (task, sequences) in [("QuALITY", 2_523), ("QMSum", 1_257), ("NarrativeQA", 32_747)] {
+        let operations = 5.0 * sequences as f64 * 6.0 * 7.24e9 * 4096.0;
+        let row = operations / 3e14 / 3600.0;
+        let (cell, all, sequences) = (5.0 * row, 30.0 * row, grouped(sequences));
+        says(&page, &format!("| {task} | {sequences} | {operations:.1e} | {row:.1} h | {cell:.0} h | {all:.0} h |"));
+    }
+}
