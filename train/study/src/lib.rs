@@ -196,10 +196,7 @@ mod tests {
             counts.split([',', ':']).find(|part| part.contains(what)).unwrap().trim().split(' ').next().unwrap()
         };
         let all = counts.split(' ').nth(1).unwrap();
-        says(&format!(
-            "in {} of {all} claims a row still learns when training ends, or no curve tells",
-            number("not converged")
-        ));
+        says(&format!("in {} of {all} claims a row still learns when training ends,", number("not converged")));
         says(&format!("in {} a row is no better than no adapter", number("no comparison")));
     }
 
