@@ -161,7 +161,7 @@ mod tests {
             figures.split_whitespace().filter_map(|word| word.parse().ok()).take(3).collect()
         };
         let [mean, low, high] = effect("memory-bound")[..] else { panic!("three figures") };
-        says(&format!("rank correlation with the loss {mean:.2}, {low:.2} to {high:.2}, five seeds"));
+        says(&format!("rank correlation with the loss {mean:.2}, {low:.2} to {high:.2}, ten seeds"));
         let [mean, low, high] = effect("memory-order")[..] else { panic!("three figures") };
         says(&format!("rank correlation {mean:.2}, {low:.2} to {high:.2})"));
 

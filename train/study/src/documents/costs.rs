@@ -1,8 +1,27 @@
 //! What sweeps.md says that runs cost, by what was measured.
 
 use super::{entry, grouped, number, page, performance, says, step};
-use crate::read_results;
+use crate::{Cell, read_results};
 use std::path::Path;
+
+/// Where results are committed.
+fn results() -> Vec<Cell> {
+    read_results(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results")).unwrap()
+}
+
+/// The mean of what the rows of a cell took together, in seconds, over the cells of an experiment at scale `paper`.
+fn seconds_of_a_cell(experiment: &str) -> f64 {
+    let cells = results();
+    let of_it =
+        cells.iter().filter(|cell| cell.id.experiment == experiment && cell.id.scale.as_deref() == Some("paper"));
+    let seconds: Vec<f64> = of_it
+        .map(|cell| {
+            let rows = &cell.result.as_ref().unwrap().rows;
+            rows.iter().filter_map(|row| row.training.as_ref()).map(|training| training.seconds).sum()
+        })
+        .collect();
+    seconds.iter().sum::<f64>() / seconds.len() as f64
+}
 
 /// The middle of what a token takes, in seconds, over the cells of an experiment at a scale: in the training of a row, or in that of the backbone.
 fn token(experiment: &str, scale: &str, row: Option<&str>) -> f64 {
@@ -43,6 +62,9 @@ fn costs_of_paper_are_its_cells() {
             .chain([(10, 4, 4.1), (24, 2, 3.1)])
     {
         line(cells, rows, tokens, 0.0, tokens * (none + f64::from(rows) * hrm));
+    }
+    for (experiment, cells, rows, tokens) in [("dfa_released", 5, 2, 18.5), ("memory", 120, 3, 0.5)] {
+        line(cells, rows, tokens, 0.0, seconds_of_a_cell(experiment) / 1e6);
     }
     let rows = ["hrm", "lora"].map(|row| token("enwik8_pretrained", "small", Some(row)));
     let (adapter, pretraining) = (f64::midpoint(rows[0], rows[1]), token("enwik8_pretrained", "small", None));
