@@ -30,7 +30,7 @@ pub(super) fn charts(outcomes: &[Outcome]) -> Vec<(String, ForestChart)> {
     let chart = |&(name, title, axis, of): &(&str, &str, &str, &[&str])| {
         let rows: Vec<Estimated> = outcomes.iter().flat_map(|outcome| estimates(outcome, of)).collect();
         let empty = ForestChart::new(title, Axis::new(axis), SCALES).subtitle(
-            "Mean and 95 % interval over units. Outlines: no verdict, since a row still learns or is no better than no adapter.",
+            "Mean, 95 % interval over units. Outlines: a row still learns, is no better than none, or a larger scale decides.",
         );
         (!rows.is_empty()).then(|| (format!("{name}.svg"), rows.into_iter().fold(empty, ForestChart::row)))
     };
