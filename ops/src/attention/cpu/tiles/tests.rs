@@ -107,7 +107,9 @@ fn agrees_rounded(shape: Shape) -> Result<(), TestCaseError> {
     let expected = inputs.oracle();
     let by_processor = inputs.kernels_in::<f32>(Precision::Bf16);
     let by_rounding = inputs.kernels_by_rounding();
-    for (other, tolerance) in [(&expected, 0.03), (&by_rounding, 4e-3)] {
+    // The slope of a cap moves with the rounding of a score over the cap.
+    let of_bf16 = 0.03 + shape.cap.map_or(0.0, |cap| 0.02 / cap);
+    for (other, tolerance) in [(&expected, of_bf16), (&by_rounding, 4e-3)] {
         close("out", &by_processor.out, &other.out, tolerance)?;
         close("lse", &by_processor.lse, &other.lse, tolerance)?;
         for (i, name) in ["d_q", "d_k", "d_v"].into_iter().enumerate() {
