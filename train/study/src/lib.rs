@@ -164,6 +164,11 @@ mod tests {
         says(&format!("rank correlation with the loss {mean:.2}, {low:.2} to {high:.2}, ten seeds"));
         let [mean, low, high] = effect("memory-order")[..] else { panic!("three figures") };
         says(&format!("rank correlation {mean:.2}, {low:.2} to {high:.2})"));
+        let undecided = page.lines().find(|line| line.starts_with("| [memory-a-max-0.7]")).unwrap();
+        let figures = undecided.split(" | ").nth(2).unwrap().replace(['(', ')', ','], " ");
+        let figures: Vec<f64> = figures.split_whitespace().filter_map(|word| word.parse().ok()).take(3).collect();
+        let [mean, low, high] = figures[..] else { panic!("three figures") };
+        says(&format!("(`a_max` 0.7: {mean:.2}, {low:.2} to {high:.2})"));
 
         let cells = fs::read_to_string(root.join("docs/results/starts/smollm2-seeds.jsonl")).unwrap();
         let differences = |row: &str, less: &str| -> Vec<f64> {
