@@ -342,6 +342,54 @@ fn a_killed_sweep_loses_nothing() {
     }
 }
 
+/// Cells that differ in what comes after the pretraining share it: their bits are those of runs that pretrain themselves.
+#[cfg(unix)]
+#[test]
+fn a_sweep_pretrains_a_backbone_once() {
+    let sweep = "[sweep.grid]\nseed = [3, 4]\n\"train.lr\" = [1e-2, 3e-3]\n";
+    let pretrain = "[pretrain]\nsteps = 40\ncheckpoint_every = 5\nlr = 5e-3\n\n[train]\n";
+    let place = Place::new();
+    place.write("grid.toml", TINY.replace("[train]\n", pretrain).replace("seed = 3\n", "") + sweep);
+    // The first cell is killed in its pretraining, and looks as if another process had it.
+    let (arguments, first) = (["sweep", "grid.toml"], "runs/tiny/seed-3_lr-0.01");
+    assert_eq!(stop_at(&place, &arguments, first, "pretrain-step-000005", "-KILL").code, None, "killed");
+    let held = fs::File::create(place.path(first).join(".lock")).unwrap();
+    held.lock().unwrap();
+    let others = place.run(&arguments);
+    assert_eq!(others.code, Some(0), "{}", others.stderr);
+    let at = |text: &str| others.stderr.find(text).unwrap_or_else(|| panic!("{text}: {}", others.stderr));
+    assert!(at("cell 3 of 4") < at("cell 4 of 4") && at("cell 4 of 4") < at("cell 2 of 4"), "{}", others.stderr);
+    let shared = "the 40 steps of its pretraining are those of seed-4_lr-0.01";
+    assert_eq!(others.stderr.matches("of its pretraining are those of").count(), 1, "{}", others.stderr);
+    assert!(at(shared) > at("cell 4 of 4"), "{}", others.stderr);
+    drop(held);
+    // It goes on with what it has, and the one beside it has been through.
+    let rest = place.run(&arguments);
+    assert!(rest.stderr.contains("resuming `pretrain` after step") && rest.stdout.contains("4 of 4 cells done"));
+
+    place.run(&["fit", "runs/tiny/seed-4_lr-0.003/config.toml", "--out", "alone"]);
+    let figures = |run: &str| {
+        let result = fs::read_to_string(place.path(run).join("result.json")).unwrap();
+        let mut result: serde_json::Value = serde_json::from_str(&result).unwrap();
+        let pretraining = result["backbone"]["pretrain"].as_object_mut().unwrap();
+        pretraining.remove("seconds");
+        let shared_by = pretraining.remove("shared_by");
+        (shared_by, result["backbone"].take(), result["rows"][0]["validation"].take())
+    };
+    let (shared, alone) = (figures("runs/tiny/seed-4_lr-0.003"), figures("alone"));
+    assert_eq!((shared.0, alone.0), (Some("seed-4_lr-0.01".into()), None));
+    assert_eq!((shared.1, shared.2), (alone.1, alone.2));
+    for file in ["backbone/model.safetensors", "adapters/hrm/adapter_model.safetensors"] {
+        let read = |run: &str| fs::read(place.path(run).join(file)).unwrap();
+        assert!(read("runs/tiny/seed-4_lr-0.003") == read("alone"), "{file}");
+    }
+    let curve = |run: &str| {
+        let lines = fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();
+        lines.lines().filter(|line| line.contains("\"step\",\"stage\":\"pretrain\"")).count()
+    };
+    assert!(curve("alone") > 0 && curve("alone") == curve("runs/tiny/seed-4_lr-0.003"));
+}
+
 /// A model that is not there is the failure of the cells that name it, and of no other.
 #[test]
 fn a_missing_model_stops_no_other_cell() {

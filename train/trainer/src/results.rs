@@ -361,6 +361,9 @@ pub struct TrainingResult {
     /// Step and validation loss of the evaluations during training, on the first `eval_sequences` sequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<(u64, f64)>,
+    /// Of a pretraining that another cell of the sweep did: its name. Steps, tokens and seconds are that cell's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_by: Option<String>,
     /// Validation figures at the end.
     pub validation: Scores,
 }

@@ -3,11 +3,12 @@
 use super::cell_directory::{CellDirectory, State};
 use anyhow::Result;
 use hankel_trainer::config::{AdapterConfig, Config, TrainConfig};
-use hankel_trainer::fit::{Prepared, Stop, fit};
+use hankel_trainer::fit::{Prepared, Pretrained, Stop, fit};
 use hankel_trainer::format::duration;
 use hankel_trainer::parallel::Group;
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tell;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 /// Which cells of a sweep are this process's.
@@ -61,7 +62,8 @@ impl Outcome {
 }
 
 /// Runs the cells of `selection` that have no result yet, with `force` also those that may take more memory than there is. A
-/// failed cell is recorded, and the others continue.
+/// failed cell is recorded, and the others continue. A backbone that several cells pretrain in the same way is trained by the first
+/// of them; one that another process is training now makes a cell wait until the others are through.
 ///
 /// # Errors
 /// Ctrl-C before all are through ([`Interrupted`]); a directory that holds something else, found before anything is run.
@@ -70,8 +72,12 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
         cells.iter().enumerate().filter(|(i, _)| selection.has(*i)).map(|(_, cell)| cell).collect();
     let states = own.iter().map(|cell| cell.state()).collect::<Result<Vec<_>>>()?;
     let is_left = |state: &State| !matches!(state, State::Done | State::Diverged(_));
+    let work = work_of(&own);
     let (mut outcome, mut done_work, begun) = (Outcome::default(), 0.0, Instant::now());
-    for (number, cell) in own.iter().enumerate() {
+    let mut queue: VecDeque<usize> = (0..own.len()).collect();
+    let mut put_off = BTreeSet::new();
+    while let Some(number) = queue.pop_front() {
+        let cell = own[number];
         let name = format!("{}/{}", cell.experiment, cell.slug);
         let config = match &cell.config {
             Ok(config) => config,
@@ -81,6 +87,11 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                 continue;
             }
         };
+        if is_left(&cell.state()?) && !put_off.contains(&number) && is_pretrained_elsewhere(cells, cell)? {
+            put_off.insert(number);
+            queue.push_back(number);
+            continue;
+        }
         // What is through is left alone. Another process may have finished it since.
         let held = if is_left(&cell.state()?) { cell.hold()? } else { Err(String::new()) };
         match (&held, cell.state()?) {
@@ -94,12 +105,8 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                 if interrupt::requested() {
                     return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
                 }
-                let rest = own[number..].iter().zip(&states[number..]);
-                let left: f64 = rest
-                    .filter(|(_, state)| is_left(state))
-                    .filter_map(|(cell, _)| cell.config.as_ref().ok())
-                    .map(work)
-                    .sum();
+                let rest = queue.iter().chain([&number]).filter(|number| is_left(&states[**number]));
+                let left: f64 = rest.map(|number| work[*number]).sum();
                 let spent = begun.elapsed().as_secs_f64();
                 let eta = if done_work > 0.0 {
                     format!(", about {} left", duration(spent / done_work * left))
@@ -107,7 +114,7 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                     String::new()
                 };
                 tell!("== cell {} of {}: {name}{eta}", number + 1, own.len());
-                match run_cell(cell, config, &state, force) {
+                match run_cell(cells, cell, config, &state, force) {
                     Ok(()) => outcome.done += 1,
                     Err(error) => {
                         if let Some(Stop::Interrupted { stage, step }) = error.downcast_ref() {
@@ -122,25 +129,58 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                         }
                     }
                 }
-                done_work += work(config);
+                done_work += work[number];
             }
         }
     }
     Ok(outcome)
 }
 
-fn run_cell(cell: &CellDirectory, config: &Config, state: &State, force: bool) -> Result<()> {
+fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, state: &State, force: bool) -> Result<()> {
     if let Some(error) = &cell.missing {
         return Err(error.clone().into());
     }
-    let prepared = Prepared::within_memory(config, 1, force)?;
+    let pretrained = sharing(cells, cell).find_map(|other| Pretrained::of_run(other.path()));
+    let prepared = Prepared::within_memory(config, 1, force)?.with_pretrained(pretrained);
     let directory = cell.directory(state)?;
     let resume = directory.config().is_file();
     fit(config, prepared, directory, resume, &Group::alone()).map(|_| ())
 }
 
-/// Tokens that a run trains on, to estimate the time left.
-fn work(config: &Config) -> f64 {
+/// The other cells that pretrain the same backbone.
+fn sharing<'a>(cells: &'a [CellDirectory], cell: &'a CellDirectory) -> impl Iterator<Item = &'a CellDirectory> {
+    let is_same = move |other: &&CellDirectory| match (&cell.config, &other.config) {
+        (Ok(config), Ok(others)) => cell.path() != other.path() && config.pretrains_as(others),
+        _ => false,
+    };
+    cells.iter().filter(is_same)
+}
+
+/// Whether another process is training the backbone of `cell`, which nobody has trained yet.
+fn is_pretrained_elsewhere(cells: &[CellDirectory], cell: &CellDirectory) -> Result<bool> {
+    let mut elsewhere = false;
+    for other in sharing(cells, cell) {
+        if Pretrained::of_run(other.path()).is_some() {
+            return Ok(false);
+        }
+        elsewhere |= other.state()? == State::Begun && other.hold()?.is_err();
+    }
+    Ok(elsewhere)
+}
+
+/// Tokens that each of `cells` trains on, to estimate the time left. A backbone is trained by the first of those that share it.
+fn work_of(cells: &[&CellDirectory]) -> Vec<f64> {
+    let configs: Vec<Option<&Config>> = cells.iter().map(|cell| cell.config.as_ref().ok()).collect();
+    let work_of_one = |(number, config): (usize, &Option<&Config>)| {
+        let Some(config) = config else { return 0.0 };
+        let is_shared = configs[..number].iter().flatten().any(|earlier| config.pretrains_as(earlier));
+        work(config, !is_shared)
+    };
+    configs.iter().enumerate().map(work_of_one).collect()
+}
+
+/// Tokens that a run trains on, its backbone's only if it is `pretrained` here.
+fn work(config: &Config, pretrained: bool) -> f64 {
     let tokens = |train: &TrainConfig, length: usize| {
         train.steps.unwrap_or(0) as f64 * (train.batch_size * train.accumulation * length) as f64
     };
@@ -149,6 +189,7 @@ fn work(config: &Config) -> f64 {
     let pretrain = config
         .pretrain
         .as_ref()
+        .filter(|_| pretrained)
         .map_or(0.0, |pretrain| tokens(&pretrain.train, config.pretrain_task().sequence_length()));
     pretrain + config.adapter.iter().map(adapters).sum::<f64>()
 }

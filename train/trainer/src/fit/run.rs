@@ -5,7 +5,8 @@ use super::contribution::Contributions;
 use super::empirical_start::started;
 use super::forgetting::Forgetting;
 use super::memory;
-use super::positions::position_warning;
+use super::positions::{position_warning, pretraining_warning};
+use super::pretrained::Pretrained;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config, TrainConfig};
@@ -38,6 +39,7 @@ pub struct Prepared {
     pretrain_task: Option<Box<dyn Task>>,
     forgetting: Option<Box<dyn Task>>,
     snapshot: BackboneSnapshot,
+    pretrained: Option<Pretrained>,
     /// Seconds that the backbone took.
     seconds: f64,
     /// Bytes of main memory that the largest stage takes, by estimate.
@@ -64,6 +66,9 @@ impl Prepared {
         let snapshot = BackboneSnapshot::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
         if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
+            tell!("{warning}");
+        }
+        if let Some(warning) = pretraining_warning(config) {
             tell!("{warning}");
         }
         let (sequences, device) = (task.sequences(Split::Train), snapshot.device());
@@ -95,7 +100,13 @@ impl Prepared {
             }
         }
         snapshot.reset()?;
-        Ok(Prepared { task, pretrain_task, forgetting, snapshot, seconds, memory })
+        Ok(Prepared { task, pretrain_task, forgetting, snapshot, pretrained: None, seconds, memory })
+    }
+
+    /// This, with the backbone that another run has pretrained in the same way ([`Config::pretrains_as`]) in place of a pretraining that
+    /// has not begun.
+    pub fn with_pretrained(self, pretrained: Option<Pretrained>) -> Self {
+        Prepared { pretrained, ..self }
     }
 
     /// Reads data and weights and tries every adapter on, if there is memory for `processes` of the run on this machine; with `force`
@@ -142,7 +153,7 @@ fn stages(
     group: &Group,
 ) -> Result<Outcome> {
     let begun = Instant::now();
-    let Prepared { task, pretrain_task, forgetting, mut snapshot, seconds, .. } = prepared;
+    let Prepared { task, pretrain_task, forgetting, mut snapshot, pretrained, seconds, .. } = prepared;
     let mut session = Session::open(config, group, directory, resume, snapshot.device(), begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
@@ -154,7 +165,10 @@ fn stages(
 
     let mut number = 0;
     if let Some(pretrain) = &config.pretrain {
-        if session.state.stage == number {
+        if let Some(pretrained) = pretrained.filter(|_| (session.state.stage, session.state.step) == (number, 0)) {
+            snapshot = BackboneSnapshot::from_directory(config, &pretrained.backbone)?;
+            session.take_pretrained(pretrained, &snapshot)?;
+        } else if session.state.stage == number {
             let task = pretrain_task.as_deref().unwrap_or(&*task);
             let model = snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?;
             model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
@@ -170,7 +184,7 @@ fn stages(
                 model.backbone.save(&session.directory.backbone())?;
             }
             session.state.pretrain = Some(result);
-            session.finish_stage(config.pretrain.as_ref().map_or(1, |p| p.train.keep_checkpoints))?;
+            session.finish_stage(pretrain.train.keep_checkpoints)?;
         } else {
             snapshot = BackboneSnapshot::from_directory(config, &session.directory.backbone())?;
         }

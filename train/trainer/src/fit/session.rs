@@ -5,15 +5,17 @@ use super::backbone_snapshot::BackboneSnapshot;
 use super::contribution::Contributions;
 use super::evaluate::{evaluate_and_generate, to_lines};
 use super::forgetting::Forgetting;
+use super::pretrained::Pretrained;
 use super::probe::{hold_gates, measure_exactness};
 use super::rows::{count_parameters, describe, layer_results, layer_states, scan_of};
 use super::stage::Stage;
 use super::start::Start;
 use super::truncate::{truncate, truncate_along_data};
 use crate::config::{AdapterConfig, Config, TrainConfig};
+use crate::format::thousands;
 use crate::parallel::Group;
 use crate::results::{
-    AdapterResult, BackboneResult, Environment, Event, RunResult, SCHEMA, Scores, Split, TrainingResult,
+    AdapterResult, BackboneResult, Environment, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split, TrainingResult,
 };
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
@@ -208,6 +210,20 @@ impl<'a> Session<'a> {
             return Err(self.interrupted(&finished));
         }
         Ok(())
+    }
+
+    /// Ends the pretraining with what another run has trained.
+    pub(super) fn take_pretrained(&mut self, pretrained: Pretrained, snapshot: &BackboneSnapshot) -> Result<()> {
+        let Pretrained { result, events, .. } = pretrained;
+        let run = result.shared_by.as_deref().unwrap_or_default();
+        tell!("backbone: the {} steps of its pretraining are those of {run}", thousands(result.steps));
+        if self.group.is_root() {
+            snapshot.backbone().save(&self.directory.backbone())?;
+        }
+        events.iter().try_for_each(|event| self.log.write(event))?;
+        self.state.pretrain = Some(result);
+        PRETRAIN.clone_into(&mut self.state.name);
+        self.finish_stage(1)
     }
 
     fn stages(&self) -> usize {

@@ -42,9 +42,10 @@ fn environment(result: &RunResult) -> Vec<(String, String)> {
             .validation
             .get(metric::LOSS)
             .map_or_else(String::new, |v| format!(", validation loss {}", score(v)));
+        let by = pretrain.shared_by.as_ref().map_or_else(String::new, |cell| format!(", by the cell {cell}"));
         out.push((
             "Pretraining",
-            format!("{} steps in {}{loss}", thousands(pretrain.steps), duration(pretrain.seconds)),
+            format!("{} steps in {}{loss}{by}", thousands(pretrain.steps), duration(pretrain.seconds)),
         ));
     }
     let scans: Vec<String> =
