@@ -3,7 +3,8 @@
     train sweep words.toml && train report runs/words-small --results results -o page.html
     python table.py results/words-small.jsonl
 
-How many seeds of every row are solved, with the mean accuracy; Fisher's exact tests of the pairs that the plan names, with Holm's correction
+Where a file has several learning rates, the validation loss at each and which one is best, for every group and row. Else:
+how many seeds of every row are solved, with the mean accuracy; Fisher's exact tests of the pairs that the plan names, with Holm's correction
 over those of groups that are complete; the accuracies over words of every length, mean and range over seeds.
 """
 
@@ -48,6 +49,28 @@ def load(path):
     return figures, parameters
 
 
+def rates(path):
+    """The table of validation losses by learning rate, mean over seeds; None if the file has one rate."""
+    losses = defaultdict(lambda: defaultdict(list))
+    with open(path) as lines:
+        for cell in map(json.loads, lines):
+            axes = dict(cell["axes"])
+            if "lr" not in axes:
+                return None
+            for row in cell.get("result", {"rows": []})["rows"]:
+                if row.get("training"):
+                    loss = row["validation"]["metrics"].get("loss")
+                    losses[axes["group"], row["name"]][axes["lr"]].append(math.inf if loss is None else loss)
+    names = sorted({rate for by_rate in losses.values() for rate in by_rate}, key=float)
+    lines = ["| group | row | " + " | ".join(names) + " | best |", "| --- | --- |" + " --- |" * (len(names) + 1)]
+    # By group, as the plan has them, and rows in their order.
+    for (group, row), by_rate in sorted(losses.items(), key=lambda entry: GROUPS.index(entry[0][0])):
+        means = {rate: statistics.fmean(values) for rate, values in by_rate.items()}
+        columns = " | ".join(f"{means[rate]:.4f}" if rate in means else "" for rate in names)
+        lines.append(f"| {group.upper()} | {row} | {columns} | {min(means, key=means.get)} |")
+    return "\n".join(lines)
+
+
 def fisher(more, fewer, n):
     """The probability of at least `more` successes in the first of two samples of `n`, given those of both together."""
     total, ways = more + fewer, math.comb(2 * n, more + fewer)
@@ -79,6 +102,9 @@ def span(values):
 
 
 def main():
+    if table := rates(sys.argv[1]):
+        print(table)
+        return
     figures, parameters = load(sys.argv[1])
     groups = [group for group in GROUPS if group in figures]
     seeds = {group: len(figures[group].pop(None)) for group in groups}
