@@ -3,7 +3,7 @@
     train sweep words.toml && train report runs/words-small --results results -o page.html
     python table.py results/words-small.jsonl
 
-Where a file has several learning rates, the validation loss at each and which one is best, for every group and row. Else:
+Where a file has several learning rates, the validation loss at each, and every row is at its best one. Then
 how many seeds of every row are solved, with the mean accuracy; Fisher's exact tests of the pairs that the plan names, with Holm's correction
 over those of groups that are complete; the accuracies over words of every length, mean and range over seeds.
 """
@@ -36,39 +36,37 @@ PAIRS = [
 
 
 def load(path):
-    """Test metrics by group, row and seed, and the numbers of parameters. A row without figures, or a cell that diverged, has none."""
-    figures, parameters = defaultdict(lambda: defaultdict(dict)), {}
+    """Test metrics by group, row, rate and seed, validation losses likewise, numbers of parameters, and seeds by group. A row without
+    figures, or a cell that diverged, has no metrics."""
+    figures, losses = (defaultdict(lambda: defaultdict(lambda: defaultdict(dict))) for _ in range(2))
+    parameters, seeds = {}, defaultdict(set)
     with open(path) as lines:
         for cell in map(json.loads, lines):
             axes = dict(cell["axes"])
-            group = figures[axes["group"]]
+            group, rate, seed = axes["group"], axes.get("lr", ""), axes["seed"]
+            seeds[group].add(seed)
             for row in cell.get("result", {"rows": []})["rows"]:
-                group[row["name"]][axes["seed"]] = (row.get("test") or {"metrics": {}})["metrics"]
+                loss = row["validation"]["metrics"].get("loss")
+                losses[group][row["name"]][rate][seed] = math.inf if loss is None else loss
+                figures[group][row["name"]][rate][seed] = (row.get("test") or {"metrics": {}})["metrics"]
                 parameters[row["name"]] = row["parameters"]["adapter"]
-            group[None][axes["seed"]] = {}
-    return figures, parameters
+    return figures, losses, parameters, {group: len(of_group) for group, of_group in seeds.items()}
 
 
-def rates(path):
-    """The table of validation losses by learning rate, mean over seeds; None if the file has one rate."""
-    losses = defaultdict(lambda: defaultdict(list))
-    with open(path) as lines:
-        for cell in map(json.loads, lines):
-            axes = dict(cell["axes"])
-            if "lr" not in axes:
-                return None
-            for row in cell.get("result", {"rows": []})["rows"]:
-                if row.get("training"):
-                    loss = row["validation"]["metrics"].get("loss")
-                    losses[axes["group"], row["name"]][axes["lr"]].append(math.inf if loss is None else loss)
-    names = sorted({rate for by_rate in losses.values() for rate in by_rate}, key=float)
-    lines = ["| group | row | " + " | ".join(names) + " | best |", "| --- | --- |" + " --- |" * (len(names) + 1)]
-    # By group, as the plan has them, and rows in their order.
-    for (group, row), by_rate in sorted(losses.items(), key=lambda entry: GROUPS.index(entry[0][0])):
-        means = {rate: statistics.fmean(values) for rate, values in by_rate.items()}
-        columns = " | ".join(f"{means[rate]:.4f}" if rate in means else "" for rate in names)
-        lines.append(f"| {group.upper()} | {row} | {columns} | {min(means, key=means.get)} |")
-    return "\n".join(lines)
+def best(losses):
+    """The rate of the least validation loss, averaged over seeds."""
+    return min(losses, key=lambda rate: statistics.fmean(losses[rate].values()))
+
+
+def rates(losses, groups):
+    """The table of validation losses by rate."""
+    names = sorted({rate for group in groups for by_rate in losses[group].values() for rate in by_rate}, key=float)
+    print("| group | row | " + " | ".join(names) + " | best |")
+    print("| --- | --- |" + " --- |" * (len(names) + 1))
+    for group in groups:
+        for row, by_rate in losses[group].items():
+            columns = [f"{statistics.fmean(by_rate[rate].values()):.4f}" if rate in by_rate else "" for rate in names]
+            print(f"| {group.upper()} | {row} | " + " | ".join(columns) + f" | {best(by_rate)} |")
 
 
 def fisher(more, fewer, n):
@@ -102,12 +100,14 @@ def span(values):
 
 
 def main():
-    if table := rates(sys.argv[1]):
-        print(table)
-        return
-    figures, parameters = load(sys.argv[1])
+    figures, losses, parameters, seeds = load(sys.argv[1])
     groups = [group for group in GROUPS if group in figures]
-    seeds = {group: len(figures[group].pop(None)) for group in groups}
+    if any(rate for group in groups for by_rate in losses[group].values() for rate in by_rate):
+        rates(losses, groups)
+        if all(seeds[group] != SEEDS for group in groups):
+            return
+        print()
+    figures = {group: {row: of_row[best(losses[group][row])] for row, of_row in figures[group].items()} for group in groups}
     rows = list(figures[groups[0]])
     print("| row | parameters | " + " | ".join(f"{group.upper()}: solved, accuracy to 128" for group in groups) + " |")
     print("| --- | --- |" + " --- |" * len(groups))
