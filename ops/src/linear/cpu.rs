@@ -3,7 +3,7 @@
 use super::few_rows::{MOST_ROWS, few_rows};
 use super::product::product_of;
 use super::weight::Weight;
-use super::{Scale, Wanted};
+use super::{Needs, Scale};
 use crate::dispatch::for_float;
 use crate::kernels::{Accumulate, Mat, Real, gemm};
 use crate::sums::dot;
@@ -84,15 +84,15 @@ pub(super) fn weight_gradients(
     x: &Tensor,
     weight: Option<&Tensor>,
     scale: Scale,
-    wanted: Wanted,
+    needs: Needs,
 ) -> Result<[Option<Tensor>; 2]> {
     for_float!(g, name, T => {
         let mut gradient = outer::<T>(g, x)?;
         let d_gate = match weight {
-            Some(weight) if wanted.gate => Some(dot(&gradient, weight)?),
+            Some(weight) if needs.gate => Some(dot(&gradient, weight)?),
             _ => None,
         };
-        if !wanted.weight {
+        if !needs.weight {
             return Ok([None, d_gate]);
         }
         let factor = factor::<T>(scale)?;

@@ -15,7 +15,7 @@ pub(crate) use gemm::{Epilogue, Left, Right, converted, gemm, whole};
 pub(crate) use self_test::f16_is_right;
 pub(crate) use speed::{LONG_ENOUGH, WORTH, f16_is_faster, least_seconds};
 
-use super::{Scale, Wanted};
+use super::{Needs, Scale};
 use crate::gpu::{Output, floats, stored};
 use crate::sums::dot;
 use hankel_core::gpu::{Gpu, GpuBuffer};
@@ -89,11 +89,11 @@ pub(super) fn weight_gradients(
     x: &Tensor,
     weight: Option<&Tensor>,
     scale: Scale,
-    wanted: Wanted,
+    needs: Needs,
 ) -> Result<[Option<Tensor>; 2]> {
-    let d_weight = if wanted.weight { Some(outer(gpu, name, g, x, scaled(name, gpu, scale)?)?) } else { None };
+    let d_weight = if needs.weight { Some(outer(gpu, name, g, x, scaled(name, gpu, scale)?)?) } else { None };
     let d_gate = match weight {
-        Some(weight) if wanted.gate => Some(dot(&outer(gpu, name, g, x, Epilogue::default())?, weight)?),
+        Some(weight) if needs.gate => Some(dot(&outer(gpu, name, g, x, Epilogue::default())?, weight)?),
         _ => None,
     };
     Ok([d_weight, d_gate])

@@ -112,7 +112,7 @@ struct Scale<'a> {
 
 /// Which gradients a product of output gradients and inputs is made for.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct Needs {
     weight: bool,
     gate: bool,
 }
@@ -146,9 +146,9 @@ fn scaled_linear(
             }
             _ => None,
         };
-        let wants = Wanted { weight: wanted[2], gate: wanted[4] };
+        let needs = Needs { weight: wanted[2], gate: wanted[4] };
         let [d_weight, d_gate] = match &saved_x {
-            Some(x) => on_device!(g, weight_gradients(name, &g, x, saved_weight.as_ref(), scale, wants))?,
+            Some(x) => on_device!(g, weight_gradients(name, &g, x, saved_weight.as_ref(), scale, needs))?,
             None => [None, None],
         };
         let d_gate = match (d_gate, scale.gate) {

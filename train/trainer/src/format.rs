@@ -118,7 +118,7 @@ pub fn orders(orders: &[usize]) -> String {
     match orders {
         [] => String::new(),
         [first, rest @ ..] if rest.iter().all(|o| o == first) => first.to_string(),
-        _ if orders.len() <= 8 => orders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        _ if orders.len() <= 8 => orders.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         _ => {
             let (least, most) = orders.iter().fold((usize::MAX, 0), |(a, b), &n| (a.min(n), b.max(n)));
             format!("{least} to {most}")
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn orders_are_shortened_when_equal() {
         assert_eq!(orders(&[6, 6, 6]), "6");
-        assert_eq!(orders(&[12, 11, 9]), "12 11 9");
+        assert_eq!(orders(&[12, 11, 9]), "12, 11, 9");
         assert_eq!(orders(&[]), "");
         assert_eq!(orders(&[5, 4, 4, 4, 9, 4, 4, 4, 6]), "4 to 9");
     }
