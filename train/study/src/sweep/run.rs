@@ -171,12 +171,12 @@ fn is_pretrained_elsewhere(cells: &[CellDirectory], cell: &CellDirectory) -> Res
 /// Tokens that each of `cells` trains on, to estimate the time left. A backbone is trained by the first of those that share it.
 fn work_of(cells: &[&CellDirectory]) -> Vec<f64> {
     let configs: Vec<Option<&Config>> = cells.iter().map(|cell| cell.config.as_ref().ok()).collect();
-    let work_of_one = |(number, config): (usize, &Option<&Config>)| {
-        let Some(config) = config else { return 0.0 };
+    let work_of_one = |number: usize| {
+        let Some(config) = configs[number] else { return 0.0 };
         let is_shared = configs[..number].iter().flatten().any(|earlier| config.pretrains_as(earlier));
         work(config, !is_shared)
     };
-    configs.iter().enumerate().map(work_of_one).collect()
+    (0..cells.len()).map(work_of_one).collect()
 }
 
 /// Tokens that a run trains on, its backbone's only if it is `pretrained` here.
