@@ -58,13 +58,15 @@ def best(losses):
     return min(losses, key=lambda rate: statistics.fmean(losses[rate].values()))
 
 
-def rates(losses, groups):
+def rates(losses, parameters, groups):
     """The table of validation losses by rate."""
     names = sorted({rate for group in groups for by_rate in losses[group].values() for rate in by_rate}, key=float)
     print("| group | row | " + " | ".join(names) + " | best |")
     print("| --- | --- |" + " --- |" * (len(names) + 1))
     for group in groups:
         for row, by_rate in losses[group].items():
+            if parameters[row] == 0:
+                continue
             columns = [f"{statistics.fmean(by_rate[rate].values()):.4f}" if rate in by_rate else "" for rate in names]
             print(f"| {group.upper()} | {row} | " + " | ".join(columns) + f" | {best(by_rate)} |")
 
@@ -103,7 +105,7 @@ def main():
     figures, losses, parameters, seeds = load(sys.argv[1])
     groups = [group for group in GROUPS if group in figures]
     if any(rate for group in groups for by_rate in losses[group].values() for rate in by_rate):
-        rates(losses, groups)
+        rates(losses, parameters, groups)
         if all(seeds[group] != SEEDS for group in groups):
             return
         print()

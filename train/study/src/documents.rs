@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod costs;
+mod words;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -376,89 +377,6 @@ fn attempts_of_the_campaign_are_its_result() {
     }
     let extreme = grouped(attempts(&["a system at an extreme scale"]));
     assert!(page.contains(&format!("{extreme} of the systems are at extreme scales")), "{extreme}");
-}
-
-/// The tables of state.md: solved seeds, the tests of the plan, and accuracies by length.
-#[test]
-fn words_are_their_result() {
-    let page = page("state.md");
-    let of_small = [
-        ("z2", "selective-signed", "selective"),
-        ("z2", "selective-signed", "hrm-signed"),
-        ("z2", "householder", "delta"),
-        ("z3", "rotation", "selective-signed"),
-        ("z3", "rotation", "hrm-complex"),
-        ("z3", "rotation", "lora"),
-        ("s3", "householder-2", "rotation"),
-        ("s3", "householder-2", "householder"),
-        ("s3", "householder-2", "delta"),
-        ("s3", "householder-2", "lora"),
-    ];
-    words_of("small", &page, &["z2", "z3", "s3"], &of_small);
-    let of_paper = ["a5", "s5"].map(|group| (group, "householder-2", "rotation"));
-    words_of("paper", &page, &["a5", "s5"], &of_paper);
-}
-
-/// The tables of one scale, with the tests of `pairs`: group, the row that should solve more seeds, and the one that should solve fewer.
-fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str)]) {
-    let path = root().join(format!("docs/results/state/words-{scale}.jsonl"));
-    let text = fs::read_to_string(path).unwrap();
-    let cells: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let rows = cells[0]["result"]["rows"].as_array().unwrap();
-    let accuracies = |group: &str, row: &str, length: u32| -> Vec<f64> {
-        let of_group = cells.iter().filter(|cell| cell["axes"][0][1] == group);
-        let values: Vec<f64> = of_group
-            .map(|cell| {
-                let row = cell["result"]["rows"].as_array().unwrap().iter().find(|found| found["name"] == row).unwrap();
-                number(&row["test"]["metrics"][format!("accuracy_to_{length}")])
-            })
-            .collect();
-        assert_eq!(values.len(), 8, "{group} {row}");
-        values
-    };
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let solved = |group: &str, row: &str| accuracies(group, row, 128).iter().filter(|value| **value > 0.99).count();
-    for row in rows {
-        let (name, parameters) = (row["name"].as_str().unwrap(), row["parameters"]["adapter"].as_u64().unwrap());
-        let of_group =
-            |group: &&str| format!("{} of 8, {:.3}", solved(group, name), mean(&accuracies(group, name, 128)));
-        let columns: Vec<String> = groups.iter().map(of_group).collect();
-        says(page, &format!("| {name} | {} | {} |", grouped(parameters), columns.join(" | ")));
-        for group in groups {
-            let columns = [32, 64, 128, 256, 512].map(|length| {
-                let values = accuracies(group, name, length);
-                let [least, most] =
-                    [values.iter().copied().fold(f64::MAX, f64::min), values.iter().copied().fold(f64::MIN, f64::max)];
-                format!("{:.3} ({least:.3} to {most:.3})", mean(&values))
-            });
-            says(page, &format!("| {} | {name} | {} |", group.to_uppercase(), columns.join(" | ")));
-        }
-    }
-    // Fisher's exact test by factorials: the other implementation, table.py, has binomial coefficients.
-    let factorial = |n: usize| (1..=n).map(|k| k as f64).product::<f64>();
-    let of_table = |more: usize, fewer: usize| {
-        let cells = [more, 8 - more, fewer, 8 - fewer].map(factorial);
-        factorial(8).powi(2) * factorial(more + fewer) * factorial(16 - more - fewer)
-            / (factorial(16) * cells.iter().product::<f64>())
-    };
-    let counts: Vec<(usize, usize)> =
-        pairs.iter().map(|(group, more, fewer)| (solved(group, more), solved(group, fewer))).collect();
-    let probability = |(more, fewer): &(usize, usize)| {
-        let total = more + fewer;
-        (*more..=total.min(8)).filter(|k| total - k <= 8).map(|k| of_table(k, total - k)).sum::<f64>()
-    };
-    let p: Vec<f64> = counts.iter().map(probability).collect();
-    for (index, (group, more, fewer)) in pairs.iter().enumerate() {
-        // Of those that are at most as large, the largest times how many are at least that large.
-        let corrected = (0..p.len())
-            .filter(|other| p[*other] <= p[index])
-            .map(|other| p[other] * p.iter().filter(|least| **least >= p[other]).count() as f64)
-            .fold(0.0, f64::max)
-            .min(1.0);
-        let (first, second) = counts[index];
-        let group = group.to_uppercase();
-        says(page, &format!("| {group} | {more} | {fewer} | {first} to {second} | {:.4} | {corrected:.4} |", p[index]));
-    }
 }
 
 /// The table of language.md: means over seeds, and differences from HRM with their intervals and Holm's correction.

@@ -1,0 +1,132 @@
+//! Products of a group, in state.md.
+
+use super::{grouped, number, page, root, says};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+fn read(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The tables of state.md: solved seeds, the tests of the plan, and accuracies by length.
+#[test]
+fn words_are_their_result() {
+    let page = page("state.md");
+    let of_small = [
+        ("z2", "selective-signed", "selective"),
+        ("z2", "selective-signed", "hrm-signed"),
+        ("z2", "householder", "delta"),
+        ("z3", "rotation", "selective-signed"),
+        ("z3", "rotation", "hrm-complex"),
+        ("z3", "rotation", "lora"),
+        ("s3", "householder-2", "rotation"),
+        ("s3", "householder-2", "householder"),
+        ("s3", "householder-2", "delta"),
+        ("s3", "householder-2", "lora"),
+    ];
+    words_of("small", &page, &["z2", "z3", "s3"], &of_small);
+    words_of("long", &page, &["s3"], &of_small[6..]);
+    let of_paper = ["a5", "s5"].map(|group| (group, "householder-2", "rotation"));
+    words_of("paper", &page, &["a5", "s5"], &of_paper);
+}
+
+/// The tables of one scale, with the tests of `pairs`: group, the row that should solve more seeds, and the one that should solve fewer.
+fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str)]) {
+    let path = root().join(format!("docs/results/state/words-{scale}.jsonl"));
+    let cells = read(&path);
+    let rows = cells[0]["result"]["rows"].as_array().unwrap();
+    let accuracies = |group: &str, row: &str, length: u32| -> Vec<f64> {
+        let of_group = cells.iter().filter(|cell| cell["axes"][0][1] == group);
+        let values: Vec<f64> = of_group
+            .map(|cell| {
+                let row = cell["result"]["rows"].as_array().unwrap().iter().find(|found| found["name"] == row).unwrap();
+                number(&row["test"]["metrics"][format!("accuracy_to_{length}")])
+            })
+            .collect();
+        assert_eq!(values.len(), 8, "{group} {row}");
+        values
+    };
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let solved = |group: &str, row: &str| accuracies(group, row, 128).iter().filter(|value| **value > 0.99).count();
+    for row in rows {
+        let (name, parameters) = (row["name"].as_str().unwrap(), row["parameters"]["adapter"].as_u64().unwrap());
+        let of_group =
+            |group: &&str| format!("{} of 8, {:.3}", solved(group, name), mean(&accuracies(group, name, 128)));
+        let columns: Vec<String> = groups.iter().map(of_group).collect();
+        says(page, &format!("| {name} | {} | {} |", grouped(parameters), columns.join(" | ")));
+        for group in groups {
+            let columns = [32, 64, 128, 256, 512].map(|length| {
+                let values = accuracies(group, name, length);
+                let [least, most] =
+                    [values.iter().copied().fold(f64::MAX, f64::min), values.iter().copied().fold(f64::MIN, f64::max)];
+                format!("{:.3} ({least:.3} to {most:.3})", mean(&values))
+            });
+            says(page, &format!("| {} | {name} | {} |", group.to_uppercase(), columns.join(" | ")));
+        }
+    }
+    // Fisher's exact test by factorials: the other implementation, table.py, has binomial coefficients.
+    let factorial = |n: usize| (1..=n).map(|k| k as f64).product::<f64>();
+    let of_table = |more: usize, fewer: usize| {
+        let cells = [more, 8 - more, fewer, 8 - fewer].map(factorial);
+        factorial(8).powi(2) * factorial(more + fewer) * factorial(16 - more - fewer)
+            / (factorial(16) * cells.iter().product::<f64>())
+    };
+    let counts: Vec<(usize, usize)> =
+        pairs.iter().map(|(group, more, fewer)| (solved(group, more), solved(group, fewer))).collect();
+    let probability = |(more, fewer): &(usize, usize)| {
+        let total = more + fewer;
+        (*more..=total.min(8)).filter(|k| total - k <= 8).map(|k| of_table(k, total - k)).sum::<f64>()
+    };
+    let p: Vec<f64> = counts.iter().map(probability).collect();
+    for (index, (group, more, fewer)) in pairs.iter().enumerate() {
+        // Of those that are at most as large, the largest times how many are at least that large.
+        let corrected = (0..p.len())
+            .filter(|other| p[*other] <= p[index])
+            .map(|other| p[other] * p.iter().filter(|least| **least >= p[other]).count() as f64)
+            .fold(0.0, f64::max)
+            .min(1.0);
+        let (first, second) = counts[index];
+        let group = group.to_uppercase();
+        says(page, &format!("| {group} | {more} | {fewer} | {first} to {second} | {:.4} | {corrected:.4} |", p[index]));
+    }
+}
+
+/// The rates of scale `long`: the table of validation losses by which they were chosen, and the file that they are set in.
+#[test]
+fn rates_of_words_are_their_result() {
+    const RATES: [&str; 3] = ["0.003", "0.01", "0.03"];
+    let page = page("state.md");
+    let file = fs::read_to_string(root().join("train/experiments/state/words.toml")).unwrap();
+    let file: toml::Table = file.parse().unwrap();
+    let of_long = file["sweep"]["scales"]["long"]["group"].as_array().unwrap();
+    let mut losses: BTreeMap<(String, String), BTreeMap<String, Vec<f64>>> = BTreeMap::new();
+    for cell in read(&root().join("docs/results/state/words-rates.jsonl")) {
+        let axis = |name: &str| {
+            let axes = cell["axes"].as_array().unwrap();
+            axes.iter().find(|axis| axis[0] == name).unwrap()[1].as_str().unwrap().to_owned()
+        };
+        for row in cell["result"]["rows"].as_array().unwrap().iter().filter(|row| row["training"].is_object()) {
+            let of_row = losses.entry((axis("group"), row["name"].as_str().unwrap().to_owned())).or_default();
+            of_row
+                .entry(axis("lr"))
+                .or_default()
+                .push(row["validation"]["metrics"]["loss"].as_f64().unwrap_or(f64::INFINITY));
+        }
+    }
+    assert!(!losses.is_empty());
+    for ((group, row), by_rate) in losses {
+        let means = RATES.map(|rate| {
+            assert_eq!(by_rate[rate].len(), 2, "{group} {row} {rate}");
+            f64::midpoint(by_rate[rate][0], by_rate[rate][1])
+        });
+        let best = RATES[(0..3).min_by(|a, b| means[*a].total_cmp(&means[*b])).unwrap()];
+        let [low, middle, high] = means;
+        says(&page, &format!("| {} | {row} | {low:.4} | {middle:.4} | {high:.4} | {best} |", group.to_uppercase()));
+        let set = of_long.iter().find(|entry| entry["label"].as_str() == Some(&group)).unwrap();
+        let rate = set[&format!("adapter.{row}.train.lr")].as_float().unwrap();
+        assert_eq!(rate.to_string(), best, "{group} {row}");
+    }
+}
