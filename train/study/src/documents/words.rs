@@ -28,7 +28,6 @@ fn words_are_their_result() {
         ("s3", "householder-2", "lora"),
     ];
     words_of("small", &page, &["z2", "z3", "s3"], &of_small);
-    words_of("long", &page, &["s3"], &of_small[6..]);
     let of_paper = ["a5", "s5"].map(|group| (group, "householder-2", "rotation"));
     words_of("paper", &page, &["a5", "s5"], &of_paper);
 }
