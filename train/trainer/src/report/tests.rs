@@ -39,7 +39,7 @@ fn a_run_gets_a_page_with_tables_and_plots() {
         "+ 768 head",
         "<strong>0.6671</strong>",
         "+0.1047",
-        "14 13 11 9 of 32",
+        "14, 13, 11, 9 of 32",
         "1 min 11 s",
         "epsilon = 0.01",
         "measured error",
