@@ -5,7 +5,8 @@
 
 Where a file has several learning rates, the validation loss at each, and every row is at its best one. Then
 how many seeds of every row are solved, with the mean accuracy; Fisher's exact tests of the pairs that the plan names, with Holm's correction
-over those of groups that are complete; the accuracies over words of every length, mean and range over seeds.
+over those of groups that are complete; the accuracies over words of every length, mean and range over seeds; the validation loss, and how many
+seeds still learn when training ends.
 """
 
 import json
@@ -16,6 +17,7 @@ from collections import defaultdict
 
 SEEDS = 8
 GROUPS = ["z2", "z3", "s3", "a5", "s5"]
+ORDERS = {"z2": 2, "z3": 3, "s3": 6, "a5": 60, "s5": 120}
 LENGTHS = [32, 64, 128, 256, 512]
 SOLVED = ("accuracy_to_128", 0.99)
 # Group, the row that should solve more seeds, and the row that should solve fewer.
@@ -36,9 +38,9 @@ PAIRS = [
 
 
 def load(path):
-    """Test metrics by group, row, rate and seed, validation losses likewise, numbers of parameters, and seeds by group. A row without
-    figures, or a cell that diverged, has no metrics."""
-    figures, losses = (defaultdict(lambda: defaultdict(lambda: defaultdict(dict))) for _ in range(2))
+    """Test metrics by group, row, rate and seed, validation losses and whether it still learns likewise, numbers of parameters, and seeds
+    by group. A row without figures, or a cell that diverged, has no metrics."""
+    figures, losses, learning = (defaultdict(lambda: defaultdict(lambda: defaultdict(dict))) for _ in range(3))
     parameters, seeds = {}, defaultdict(set)
     with open(path) as lines:
         for cell in map(json.loads, lines):
@@ -48,9 +50,21 @@ def load(path):
             for row in cell.get("result", {"rows": []})["rows"]:
                 loss = row["validation"]["metrics"].get("loss")
                 losses[group][row["name"]][rate][seed] = math.inf if loss is None else loss
+                learning[group][row["name"]][rate][seed] = still_learning(row, group)
                 figures[group][row["name"]][rate][seed] = (row.get("test") or {"metrics": {}})["metrics"]
                 parameters[row["name"]] = row["parameters"]["adapter"]
-    return figures, losses, parameters, {group: len(of_group) for group, of_group in seeds.items()}
+    return figures, losses, learning, parameters, {group: len(of_group) for group, of_group in seeds.items()}
+
+
+def still_learning(row, group):
+    """Whether the line through the validation losses of the last fifth of the steps, continued for as long, falls by 2 % of the loss of
+    guessing; None where no two of them were measured."""
+    training = row.get("training") or {"steps": 0, "curve": []}
+    last = [point for point in training["curve"] if point[0] >= 0.8 * training["steps"]]
+    if len(last) < 2:
+        return None
+    slope = statistics.linear_regression(*zip(*last)).slope
+    return -slope * 0.2 * training["steps"] >= 0.02 * math.log(ORDERS[group])
 
 
 def best(losses):
@@ -102,7 +116,7 @@ def span(values):
 
 
 def main():
-    figures, losses, parameters, seeds = load(sys.argv[1])
+    figures, losses, learning, parameters, seeds = load(sys.argv[1])
     groups = [group for group in GROUPS if group in figures]
     if any(rate for group in groups for by_rate in losses[group].values() for rate in by_rate):
         rates(losses, parameters, groups)
@@ -132,6 +146,13 @@ def main():
             cells = figures[group][row].values()
             spans = [span([metrics.get(f"accuracy_to_{length}") for metrics in cells]) for length in LENGTHS]
             print(f"| {group.upper()} | {row} | " + " | ".join(spans) + " |")
+    print("\n| group | row | validation loss | still learning |\n| --- | --- | --- | --- |")
+    for group in groups:
+        for row in rows:
+            rate = best(losses[group][row])
+            still = list(learning[group][row][rate].values())
+            told = "" if None in still else f"{sum(still)} of {seeds[group]}"
+            print(f"| {group.upper()} | {row} | {span(losses[group][row][rate].values())} | {told} |")
 
 
 if __name__ == "__main__":
