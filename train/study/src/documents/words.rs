@@ -28,6 +28,7 @@ fn words_are_their_result() {
         ("s3", "householder-2", "lora"),
     ];
     words_of("small", &page, &["z2", "z3", "s3"], &of_small);
+    words_of("long", &page, &["s3"], &of_small[6..]);
     let of_paper = ["a5", "s5"].map(|group| (group, "householder-2", "rotation"));
     words_of("paper", &page, &["a5", "s5"], &of_paper);
 }
@@ -91,6 +92,42 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
         let group = group.to_uppercase();
         says(page, &format!("| {group} | {more} | {fewer} | {first} to {second} | {:.4} | {corrected:.4} |", p[index]));
     }
+}
+
+/// The validation losses of scale `long`, and the seeds that still learn: those whose loss, along the line through the last fifth of the
+/// steps, would fall by 2 % of that of guessing in as many steps again.
+#[test]
+fn losses_of_words_are_their_result() {
+    let page = page("state.md");
+    let cells = read(&root().join("docs/results/state/words-long.jsonl"));
+    let names = cells[0]["result"]["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap());
+    for name in names {
+        let of_cell = |cell: &'_ Value| {
+            cell["result"]["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone()
+        };
+        let rows: Vec<Value> = cells.iter().filter(|cell| cell["axes"][0][1] == "s3").map(of_cell).collect();
+        assert_eq!(rows.len(), 8);
+        let losses: Vec<f64> = rows.iter().map(|row| number(&row["validation"]["metrics"]["loss"])).collect();
+        let [least, most] = [f64::min, f64::max].map(|of| losses.iter().copied().reduce(of).unwrap());
+        let mean = losses.iter().sum::<f64>() / 8.0;
+        let still = rows
+            .iter()
+            .filter(|row| row["training"].is_object() && still_learns(&row["training"], 6.0_f64.ln()))
+            .count();
+        let still = if name == "none" { String::new() } else { format!("{still} of 8") };
+        says(&page, &format!("| S3 | {name} | {mean:.3} ({least:.3} to {most:.3}) | {still} |"));
+    }
+}
+
+fn still_learns(training: &Value, guessing: f64) -> bool {
+    let steps = number(&training["steps"]);
+    let points = training["curve"].as_array().unwrap().iter().map(|point| [number(&point[0]), number(&point[1])]);
+    let last: Vec<[f64; 2]> = points.filter(|[step, _]| *step >= 0.8 * steps).collect();
+    assert!(last.len() > 1);
+    let n = last.len() as f64;
+    let [x, y, xx, xy] = last.iter().fold([0.0; 4], |[a, b, c, d], [x, y]| [a + x, b + y, c + x * x, d + x * y]);
+    let slope = (n * xy - x * y) / (n * xx - x * x);
+    -slope * 0.2 * steps >= 0.02 * guessing
 }
 
 /// The rates of scale `long`: the table of validation losses by which they were chosen, and the file that they are set in.
