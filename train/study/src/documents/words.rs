@@ -100,6 +100,8 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
 fn losses_of_words_are_their_result() {
     let page = page("state.md");
     let cells = read(&root().join("docs/results/state/words-long.jsonl"));
+    let window = number(&cells[0]["result"]["task"]["baselines"]["window_8"]);
+    assert!(page.contains(&format!("sees the last eight elements is right in {window:.3}.")));
     let names = cells[0]["result"]["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap());
     for name in names {
         let of_cell = |cell: &'_ Value| {
