@@ -347,19 +347,19 @@ fn a_killed_sweep_loses_nothing() {
 #[test]
 fn a_sweep_pretrains_a_backbone_once() {
     let sweep = "[sweep.grid]\nseed = [3, 4]\n\"train.lr\" = [1e-2, 3e-3]\n";
-    let pretrain = "[pretrain]\nsteps = 40\ncheckpoint_every = 5\nlr = 5e-3\n\n[train]\n";
+    let pretrain = "[pretrain]\nsteps = 200\ncheckpoint_every = 20\nlr = 5e-3\n\n[train]\n";
     let place = Place::new();
     place.write("grid.toml", TINY.replace("[train]\n", pretrain).replace("seed = 3\n", "") + sweep);
     // The first cell is killed in its pretraining, and looks as if another process had it.
     let (arguments, first) = (["sweep", "grid.toml"], "runs/tiny/seed-3_lr-0.01");
-    assert_eq!(stop_at(&place, &arguments, first, "pretrain-step-000005", "-KILL").code, None, "killed");
+    assert_eq!(stop_at(&place, &arguments, first, "pretrain-step-000020", "-KILL").code, None, "killed");
     let held = fs::File::create(place.path(first).join(".lock")).unwrap();
     held.lock().unwrap();
     let others = place.run(&arguments);
     assert_eq!(others.code, Some(0), "{}", others.stderr);
     let at = |text: &str| others.stderr.find(text).unwrap_or_else(|| panic!("{text}: {}", others.stderr));
     assert!(at("cell 3 of 4") < at("cell 4 of 4") && at("cell 4 of 4") < at("cell 2 of 4"), "{}", others.stderr);
-    let shared = "the 40 steps of its pretraining are those of seed-4_lr-0.01";
+    let shared = "the 200 steps of its pretraining are those of seed-4_lr-0.01";
     assert_eq!(others.stderr.matches("of its pretraining are those of").count(), 1, "{}", others.stderr);
     assert!(at(shared) > at("cell 4 of 4"), "{}", others.stderr);
     drop(held);
