@@ -69,6 +69,20 @@ fn empty_data_file() {
     refused(&place, &config, &[], &["`task.path`: text is empty"]);
 }
 
+/// Tables that have the same keys as `[task]`.
+#[test]
+fn empty_data_file_of_another_table() {
+    let place = Place::new();
+    let config = bytes(&place, Some(&[65; 4000]));
+    place.write("none", b"");
+    for (table, before) in [("pretrain.task", "[pretrain]\nsteps = 1\n"), ("forgetting", "")] {
+        let config = format!("{config}{before}[{table}]\nkind = \"bytes\"\npath = \"none\"\nlength = 50\n");
+        let message = format!("in `[{table}]`: `task.path`: none is empty");
+        refused(&place, &config, &[], &[&message]);
+        refused(&place, &config, &["--dry-run"], &[&message]);
+    }
+}
+
 #[test]
 fn data_file_shorter_than_a_window() {
     let place = Place::new();

@@ -3,15 +3,15 @@
 use super::backbone_snapshot::{BackboneSnapshot, open_device};
 use super::batches::Batches;
 use super::memory::{MAPPED, check_parameters, estimate, own};
-use super::positions::position_warning;
+use super::positions::{position_warning, pretraining_warning};
 use super::rows::count_parameters;
-use super::run::attach;
+use super::run::{attach, build_of};
 use super::training::Training;
 use crate::config::{BackboneConfig, Config, Precision, TrainConfig};
 use crate::format::{bytes as size, thousands};
 use crate::parallel::Group;
 use crate::results::PRETRAIN;
-use crate::tasks::{Batch, Task, TaskConfig};
+use crate::tasks::{Batch, Task};
 use anyhow::Result;
 use hankel_core::Device;
 use hankel_models::AdapterSet;
@@ -63,13 +63,15 @@ pub fn dry_run(config: &Config) -> Result<DryRun> {
     for (name, value) in &facts.baselines {
         writeln!(out, "{metric} of {name} without learning: {value:.4}")?;
     }
-    if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
+    let warnings = [position_warning(&**snapshot.backbone(), &config.task), pretraining_warning(config)];
+    for warning in warnings.into_iter().flatten() {
         writeln!(out, "{warning}")?;
     }
+    build_of("forgetting", config.forgetting.as_ref())?;
     let mut stages = Vec::new();
     writeln!(out, "\n# Parameters and memory\n")?;
     if let Some(pretrain) = &config.pretrain {
-        let own = pretrain.task.as_ref().map(TaskConfig::build).transpose()?;
+        let own = build_of("pretrain.task", pretrain.task.as_ref())?;
         let model = snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?;
         model.backbone.parameters().iter().try_for_each(|parameter| parameter.set_trainable(true))?;
         stages.push(stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train, device)?);

@@ -60,8 +60,8 @@ impl Prepared {
     fn new(config: &Config, processes: usize) -> Result<Self> {
         let task = config.task.build()?;
         let pretrain_task = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
-        let pretrain_task = pretrain_task.map(TaskConfig::build).transpose()?;
-        let forgetting = config.forgetting.as_ref().map(TaskConfig::build).transpose()?;
+        let pretrain_task = build_of("pretrain.task", pretrain_task)?;
+        let forgetting = build_of("forgetting", config.forgetting.as_ref())?;
         let begun = Instant::now();
         let snapshot = BackboneSnapshot::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
@@ -129,6 +129,11 @@ impl Prepared {
         )?;
         Ok(prepared)
     }
+}
+
+/// The task of another table than `[task]`, whose keys its own messages name.
+pub(super) fn build_of(table: &str, task: Option<&TaskConfig>) -> Result<Option<Box<dyn Task>>> {
+    task.map(TaskConfig::build).transpose().with_context(|| format!("in `[{table}]`"))
 }
 
 /// Trains everything in a resolved configuration, or resumes an unfinished run, by the processes of `group`. Process 0 writes.
