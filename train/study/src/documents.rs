@@ -426,24 +426,6 @@ fn turns_are_their_result() {
     }
 }
 
-/// What README says of words.
-#[test]
-fn sentences_of_the_readme_are_on_the_pages() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let page = page("state.md");
-    let (short, long) = page.split_once("## Longer").unwrap();
-    let solved = |words: &str, row: &str, column: usize| {
-        let line = words.lines().find(|line| line.starts_with(&format!("| {row} |"))).unwrap();
-        line.split(" | ").nth(column).unwrap().split(',').next().unwrap().trim_start_matches("| ").to_owned()
-    };
-    assert!(readme.contains(&format!("(`selective`, signed: {} seeds", solved(short, "selective-signed", 2))));
-    let of_long = format!("of two reflections for each token ({} seeds", solved(long, "householder-2", 2));
-    assert!(readme.contains(&of_long));
-    let neither = [(short, "lora"), (long, "lora"), (short, "hrm-signed"), (long, "hrm-signed")]
-        .map(|(words, row)| solved(words, row, 2));
-    assert!(neither.iter().all(|count| readme.contains(&format!("and LoRA do neither ({count},"))));
-}
-
 /// The table of random input in reliability.md: minutes and inputs of all runs of every target.
 #[test]
 fn random_input_is_its_result() {

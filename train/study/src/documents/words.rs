@@ -2,6 +2,7 @@
 
 use super::{grouped, number, page, root, says};
 use serde_json::Value;
+use statrs::distribution::{Beta, ContinuousCDF};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -28,7 +29,7 @@ fn words_are_their_result() {
         ("s3", "householder-2", "lora"),
     ];
     words_of("small", &page, &["z2", "z3", "s3"], &of_small);
-    words_of("long", &page, &["s3"], &of_small[6..]);
+    words_of("long", &page, &["z2", "z3", "s3"], &of_small);
     let of_paper = ["a5", "s5"].map(|group| (group, "householder-2", "rotation"));
     words_of("paper", &page, &["a5", "s5"], &of_paper);
 }
@@ -100,24 +101,26 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
 fn losses_of_words_are_their_result() {
     let page = page("state.md");
     let cells = read(&root().join("docs/results/state/words-long.jsonl"));
-    let window = number(&cells[0]["result"]["task"]["baselines"]["window_8"]);
-    assert!(page.contains(&format!("sees the last eight elements is right in {window:.3}.")));
     let names = cells[0]["result"]["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap());
-    for name in names {
-        let of_cell = |cell: &'_ Value| {
-            cell["result"]["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone()
-        };
-        let rows: Vec<Value> = cells.iter().filter(|cell| cell["axes"][0][1] == "s3").map(of_cell).collect();
-        assert_eq!(rows.len(), 8);
-        let losses: Vec<f64> = rows.iter().map(|row| number(&row["validation"]["metrics"]["loss"])).collect();
-        let [least, most] = [f64::min, f64::max].map(|of| losses.iter().copied().reduce(of).unwrap());
-        let mean = losses.iter().sum::<f64>() / 8.0;
-        let still = rows
-            .iter()
-            .filter(|row| row["training"].is_object() && still_learns(&row["training"], 6.0_f64.ln()))
-            .count();
-        let still = if name == "none" { String::new() } else { format!("{still} of 8") };
-        says(&page, &format!("| S3 | {name} | {mean:.3} ({least:.3} to {most:.3}) | {still} |"));
+    for (group, order) in [("z2", 2.0_f64), ("z3", 3.0), ("s3", 6.0)] {
+        let of_group: Vec<&Value> = cells.iter().filter(|cell| cell["axes"][0][1] == group).collect();
+        assert_eq!(of_group.len(), 8);
+        for name in names.clone() {
+            let of_cell = |cell: &&'_ Value| {
+                cell["result"]["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone()
+            };
+            let rows: Vec<Value> = of_group.iter().map(of_cell).collect();
+            let losses: Vec<f64> = rows.iter().map(|row| number(&row["validation"]["metrics"]["loss"])).collect();
+            let [least, most] = [f64::min, f64::max].map(|of| losses.iter().copied().reduce(of).unwrap());
+            let mean = losses.iter().sum::<f64>() / 8.0;
+            let still = rows
+                .iter()
+                .filter(|row| row["training"].is_object() && still_learns(&row["training"], order.ln()))
+                .count();
+            let still = if name == "none" { String::new() } else { format!("{still} of 8") };
+            let group = group.to_uppercase();
+            says(&page, &format!("| {group} | {name} | {mean:.3} ({least:.3} to {most:.3}) | {still} |"));
+        }
     }
 }
 
@@ -167,4 +170,49 @@ fn rates_of_words_are_their_result() {
         let rate = set[&format!("adapter.{row}.train.lr")].as_float().unwrap();
         assert_eq!(rate.to_string(), best, "{group} {row}");
     }
+}
+
+/// What state.md and README say of solved seeds at scale `long`, with Clopper and Pearson's intervals.
+#[test]
+fn sentences_of_words_are_on_the_page() {
+    let [page, readme] = ["docs/state.md", "README.md"].map(|file| fs::read_to_string(root().join(file)).unwrap());
+    let long = page.split("## Longer").nth(1).unwrap();
+    let solved = |row: &str, group: usize| -> u32 {
+        let line = long.lines().find(|line| line.starts_with(&format!("| {row} |"))).unwrap();
+        line.split(" | ").nth(2 + group).unwrap().split(' ').next().unwrap().parse().unwrap()
+    };
+    let interval = |count: u32| {
+        let end = |a: u32, b: u32, share: f64| Beta::new(f64::from(a), f64::from(b)).unwrap().inverse_cdf(share);
+        let low = if count == 0 { 0.0 } else { end(count, 9 - count, 0.025) };
+        let high = if count == 8 { 1.0 } else { end(count + 1, 8 - count, 0.975) };
+        let [low, high] = [low, high].map(|end| if end == 0.0 { "0".to_owned() } else { format!("{end:.2}") });
+        format!("{low} to {high}")
+    };
+    let [of_z2, of_z3, of_s3] = [0, 1, 2].map(|group| solved("householder-2", group));
+    let signed = solved("selective-signed", 0);
+    for said in [
+        format!("`selective`, signed: {signed} of 8 seeds, {}", interval(signed)),
+        format!("two reflections for each token ({of_s3} of 8 seeds, {}", interval(of_s3)),
+        format!("parity {of_z2} of 8, counting modulo three {of_z3} of 8"),
+        format!("and LoRA do none of it (0 of 8, {};", interval(0)),
+    ] {
+        assert!(readme.contains(&said), "{said}");
+    }
+    for said in [
+        format!("in {of_s3} of 8 seeds (95 % interval {})", interval(of_s3)),
+        format!("Z2 in {of_z2} of 8 seeds\n  ({})", interval(of_z2)),
+        format!("**Z3 in {of_z3} of 8** ({})", interval(of_z3)),
+        format!("solves parity**, in {signed} of 8 seeds ({})", interval(signed)),
+    ] {
+        assert!(page.contains(&said), "{said}");
+    }
+    let rows = ["lora", "lora-all", "dora", "hrm-positive", "hrm-signed", "hrm-complex", "delta"];
+    assert!(rows.iter().all(|row| (0..3).all(|group| solved(row, group) == 0)));
+    let cells = read(&root().join("docs/results/state/words-long.jsonl"));
+    let [on_z2, on_z3, on_s3] = ["z2", "z3", "s3"].map(|group| {
+        let cell = cells.iter().find(|cell| cell["axes"][0][1] == group).unwrap();
+        number(&cell["result"]["task"]["baselines"]["window_8"])
+    });
+    let window = format!("is right there in {on_s3:.3}, in {on_z2:.3} on Z2 and in {on_z3:.3} on Z3.");
+    assert!(page.contains(&window), "{window}");
 }
