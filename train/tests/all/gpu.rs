@@ -221,11 +221,11 @@ fn every_adapter_trains_as_on_the_cpu() {
 fn memory_stays_flat_and_a_step_over_the_budget_says_so() {
     let Some(_) = for_tests() else { return };
     let place = Place::new();
-    let long = TINY.replace("steps = 12", "steps = 200\ncheckpoint_every = 200\neval_every = 200\nlog_every = 20");
+    let long = TINY.replace("steps = 12", "steps = 100\ncheckpoint_every = 100\neval_every = 100\nlog_every = 10");
     place.fit(&long, "long", &["--set", "device=gpu", "--set", "train.accumulation=1"]);
     let bytes: Vec<u64> =
         events(&place, "long", "step").iter().map(|event| event["device_bytes"].as_u64().unwrap()).collect();
-    eprintln!("bytes of the pool every 20 steps: {bytes:?}");
+    eprintln!("bytes of the pool every 10 steps: {bytes:?}");
     assert!(bytes.len() == 10 && bytes.iter().all(|&later| later == bytes[0]), "{bytes:?}");
 
     place.write("config.toml", TINY.replace("steps = 12", "steps = 2"));
