@@ -215,4 +215,14 @@ fn sentences_of_words_are_on_the_page() {
     });
     let window = format!("is right there in {on_s3:.3}, in {on_z2:.3} on Z2 and in {on_z3:.3} on Z3.");
     assert!(page.contains(&window), "{window}");
+    // Other figures of the sentences stand in the tables, which are tested above.
+    let long = long.split("## A5 and S5").next().unwrap().replace(&window, "");
+    let is_figure = |word: &&str| word.len() >= 5 && word.parse::<f64>().is_ok();
+    let figures = |line: &str| -> Vec<String> {
+        let words = line.split(|c: char| !c.is_ascii_digit() && c != '.').map(|word| word.trim_end_matches('.'));
+        words.filter(is_figure).map(str::to_owned).collect()
+    };
+    let tables: Vec<String> = page.lines().filter(|line| line.starts_with('|')).flat_map(figures).collect();
+    let said: Vec<String> = long.lines().filter(|line| line.starts_with(['-', ' '])).flat_map(figures).collect();
+    assert!(said.len() > 20 && said.iter().all(|figure| tables.contains(figure)), "{said:?}");
 }

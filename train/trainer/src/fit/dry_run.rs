@@ -3,7 +3,7 @@
 use super::backbone_snapshot::{BackboneSnapshot, open_device};
 use super::batches::Batches;
 use super::memory::{MAPPED, check_parameters, estimate, own};
-use super::positions::{position_warning, pretraining_warning};
+use super::positions::warnings;
 use super::rows::count_parameters;
 use super::run::{attach, build_of};
 use super::training::Training;
@@ -63,10 +63,10 @@ pub fn dry_run(config: &Config) -> Result<DryRun> {
     for (name, value) in &facts.baselines {
         writeln!(out, "{metric} of {name} without learning: {value:.4}")?;
     }
-    let warnings = [position_warning(&**snapshot.backbone(), &config.task), pretraining_warning(config)];
-    for warning in warnings.into_iter().flatten() {
+    for warning in warnings(&**snapshot.backbone(), config) {
         writeln!(out, "{warning}")?;
     }
+    // Its file must be readable, too; nothing of it is shown.
     build_of("forgetting", config.forgetting.as_ref())?;
     let mut stages = Vec::new();
     writeln!(out, "\n# Parameters and memory\n")?;

@@ -15,8 +15,13 @@ pub fn position_warning(model: &dyn Backbone, task: &TaskConfig) -> Option<Strin
     ))
 }
 
+/// What is to be said of lengths before a run of `config` on `backbone`.
+pub(super) fn warnings(backbone: &dyn Backbone, config: &Config) -> impl Iterator<Item = String> {
+    position_warning(backbone, &config.task).into_iter().chain(pretraining_warning(config))
+}
+
 /// What is to be said before a backbone is pretrained on sequences shorter than those that adapters meet: its positions are learnt.
-pub(super) fn pretraining_warning(config: &Config) -> Option<String> {
+fn pretraining_warning(config: &Config) -> Option<String> {
     let (longest, pretraining) = (config.task.longest_sequence(), config.pretrain_task().longest_sequence());
     let is_longer = config.pretrain.is_some() && config.backbone.path().is_none() && pretraining < longest;
     is_longer.then(|| {

@@ -5,7 +5,7 @@ use super::contribution::Contributions;
 use super::empirical_start::started;
 use super::forgetting::Forgetting;
 use super::memory;
-use super::positions::{position_warning, pretraining_warning};
+use super::positions::warnings;
 use super::pretrained::Pretrained;
 use super::session::Session;
 use super::stage::{Reduction, Stage};
@@ -65,10 +65,7 @@ impl Prepared {
         let begun = Instant::now();
         let snapshot = BackboneSnapshot::new(config)?;
         let seconds = begun.elapsed().as_secs_f64();
-        if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
-            tell!("{warning}");
-        }
-        if let Some(warning) = pretraining_warning(config) {
+        for warning in warnings(&**snapshot.backbone(), config) {
             tell!("{warning}");
         }
         let (sequences, device) = (task.sequences(Split::Train), snapshot.device());
