@@ -23,7 +23,13 @@ pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
     if sides().any(untrained) {
         return None;
     }
-    let names: Vec<&String> = sides().filter(|name| results.iter().any(|r| row(r, name).is_some())).collect();
+    let mut names: Vec<&String> = Vec::new();
+    for name in sides() {
+        // A row may be compared with itself at another point.
+        if !names.contains(&name) && results.iter().any(|r| row(r, name).is_some()) {
+            names.push(name);
+        }
+    }
     let is_score = |result: &RunResult| {
         names.iter().any(|name| {
             result.rows.iter().any(|row| row.name == **name && row.validation.metrics.contains_key(&measure.of))
@@ -57,20 +63,21 @@ fn no_better(measure: &Measure, name: &str, results: &[&RunResult]) -> Option<St
     }
 }
 
-/// Says so if a training of the row was stopped while its loss fell, or if the result does not tell.
+/// Says so, and in how many runs, if a training of the row was stopped while its loss fell, or if a result does not tell.
 fn still_learning(name: &str, results: &[&RunResult]) -> Option<String> {
-    let mut unknown = false;
-    for result in results {
-        let Some(own) = row(result, name) else { continue };
+    let level = |result: &&RunResult| {
+        let own = row(result, name)?;
         let trained = own.derived_from().map_or(Some(own), |parent| row(result, parent));
         let loss = |row: &AdapterResult| row.validation.get(metric::LOSS);
         let gained = row(result, NONE).and_then(loss).zip(loss(own)).map(|(none, own)| none - own);
         let verdict = trained.and_then(|row| row.training.as_ref()).zip(gained);
-        match verdict.and_then(|(training, gained)| converged(&training.curve, training.steps, gained)) {
-            Some(true) => {}
-            Some(false) => return Some(format!("{name} was still learning")),
-            None => unknown = true,
-        }
+        Some(verdict.and_then(|(training, gained)| converged(&training.curve, training.steps, gained)))
+    };
+    let levels: Vec<Option<bool>> = results.iter().filter_map(level).collect();
+    let number = |of: Option<bool>| levels.iter().filter(|level| **level == of).count();
+    match (number(Some(false)), number(None)) {
+        (0, 0) => None,
+        (0, _) => Some(format!("no curve of {name} is on record")),
+        (learning, _) => Some(format!("{name} was still learning in {learning} of {} runs", levels.len())),
     }
-    unknown.then(|| format!("no curve of {name} is on record"))
 }
