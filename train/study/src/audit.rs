@@ -105,7 +105,7 @@ test split.
 | not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could; *the contrary*: it lies on the other side; *outside* the claimed range |
 | true by construction | no data could have spoken against it |
 | no comparison | a compared row is no better than the model without an adapter |
-| not converged | a compared row was still learning when it was stopped, in one of its runs or more: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more; or no curve is on record (results of before curves were kept) |
+| not converged | a compared row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more, on average over its runs (the verdict says how many do by themselves; until November 2026 one such run was enough, and no verdict changed when that was dropped); or no curve is on record (results of before curves were kept) |
 | not measured, not testable here | what is missing |
 ";
 

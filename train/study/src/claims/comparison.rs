@@ -1,7 +1,7 @@
 //! When the difference of two rows says anything: both beat the model without an adapter, and both have come to the end of their training.
 
 use super::Verdict;
-use super::convergence::converged;
+use super::convergence::{is_level, still_to_fall};
 use crate::Cell;
 use crate::measure::{Combine, Measure};
 use crate::quantity::quantity;
@@ -63,21 +63,25 @@ fn no_better(measure: &Measure, name: &str, results: &[&RunResult]) -> Option<St
     }
 }
 
-/// Says so, and in how many runs, if a training of the row was stopped while its loss fell, or if a result does not tell.
+/// Says so if the trainings of the row were stopped while its loss fell, on average over the runs, or if a result does not tell. A single run
+/// decides nothing: the line through a few evaluations is noisy, and among many runs there would always be one.
 fn still_learning(name: &str, results: &[&RunResult]) -> Option<String> {
-    let level = |result: &&RunResult| {
+    let run = |result: &&RunResult| {
         let own = row(result, name)?;
         let trained = own.derived_from().map_or(Some(own), |parent| row(result, parent));
         let loss = |row: &AdapterResult| row.validation.get(metric::LOSS);
         let gained = row(result, NONE).and_then(loss).zip(loss(own)).map(|(none, own)| none - own);
-        let verdict = trained.and_then(|row| row.training.as_ref()).zip(gained);
-        Some(verdict.and_then(|(training, gained)| converged(&training.curve, training.steps, gained)))
+        let to_fall = trained
+            .and_then(|row| row.training.as_ref())
+            .and_then(|training| still_to_fall(&training.curve, training.steps));
+        Some(to_fall.zip(gained))
     };
-    let levels: Vec<Option<bool>> = results.iter().filter_map(level).collect();
-    let number = |of: Option<bool>| levels.iter().filter(|level| **level == of).count();
-    match (number(Some(false)), number(None)) {
-        (0, 0) => None,
-        (0, _) => Some(format!("no curve of {name} is on record")),
-        (learning, _) => Some(format!("{name} was still learning in {learning} of {} runs", levels.len())),
+    let runs: Vec<Option<(f64, f64)>> = results.iter().filter_map(run).collect();
+    let known: Vec<(f64, f64)> = runs.iter().copied().flatten().collect();
+    let (to_fall, gained) = known.iter().fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
+    if !known.is_empty() && !is_level(to_fall, gained) {
+        let learning = known.iter().filter(|(to_fall, gained)| !is_level(*to_fall, *gained)).count();
+        return Some(format!("{name} was still learning in {learning} of {} runs", runs.len()));
     }
+    (known.len() < runs.len()).then(|| format!("no curve of {name} is on record"))
 }
