@@ -68,10 +68,9 @@ fn costs_of_paper_are_its_cells() {
         (5, 11, 4.1),
         (5, 6, 4.1),
         (10, 3, 4.1),
-    ]
-    .into_iter()
-    .chain([(10, 4, 4.1), (24, 2, 3.1)])
-    {
+        (10, 4, 4.1),
+        (24, 2, 3.1),
+    ] {
         line(cells, rows, tokens, tokens * (none + f64::from(rows) * hrm), None);
     }
     for (experiment, cells, rows, tokens) in [("dfa_released", 5, 2, 18.5), ("memory", 120, 3, 0.5)] {
