@@ -35,8 +35,6 @@ struct Owner {
     boot: String,
     /// Whether the owner holds the lock of the directory as well.
     locked: bool,
-    /// Signs of life so far.
-    beats: u64,
 }
 
 /// A cell that this process has claimed, until the value is dropped.
@@ -57,7 +55,7 @@ pub(super) fn claim(directory: &Path, locked: bool) -> Result<Result<Claim, Stri
 fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Duration)) -> Result<Result<Claim, String>> {
     create_folder(directory)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-    let own = Owner { host: host(), process: std::process::id(), boot, locked, beats: 0 };
+    let own = Owner { host: host(), process: std::process::id(), boot, locked };
     let newest = newest(directory)?;
     if let Some((_, path)) = &newest {
         match owner(path) {
@@ -101,10 +99,8 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
     let (stop, stopped) = channel();
     let beats = path.clone();
     let alive = move || {
-        let mut own = own;
         while stopped.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
-            own.beats += 1;
-            if !beats_on(&beats, &own, number) {
+            if !beats_on(&beats, &text, number) {
                 tell!(
                     "error: {} was taken over by another process, since this one gave no sign of life for {}: it ends here",
                     beats.display(),
@@ -128,8 +124,8 @@ impl Drop for Claim {
     }
 }
 
-/// Writes the claim again; false when it is not this process's any more.
-fn beats_on(path: &Path, own: &Owner, number: u64) -> bool {
+/// Writes the same text of a claim again, for its time; false when it is not this process's any more.
+fn beats_on(path: &Path, text: &[u8], number: u64) -> bool {
     let directory = path.parent().unwrap_or(path);
     // A file system that does not answer for a moment is not a reason to end.
     let Ok(newest) = newest(directory) else { return true };
@@ -137,9 +133,9 @@ fn beats_on(path: &Path, own: &Owner, number: u64) -> bool {
         return false;
     }
     let write = || -> std::io::Result<()> {
-        // It is written, not made: a claim that was removed stays so.
-        let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
-        file.write_all(&serde_json::to_vec(own)?)?;
+        // It is written, not made: a claim that was removed stays so. Nor is it emptied before: others read it meanwhile.
+        let mut file = OpenOptions::new().write(true).open(path)?;
+        file.write_all(text)?;
         file.sync_all()
     };
     !matches!(write(), Err(error) if error.kind() == ErrorKind::NotFound)
@@ -183,6 +179,7 @@ fn age(directory: &Path, path: &Path) -> Result<Option<Duration>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     const QUICK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(1500));
 
@@ -205,9 +202,38 @@ mod tests {
         assert!(claim_within(&cell, false, QUICK).unwrap().is_ok());
     }
 
+    #[test]
+    fn a_sign_of_life_is_the_time_and_never_hides_the_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(".claim-0001");
+        let own = Owner { host: "node7".into(), process: 1, boot: String::new(), locked: false };
+        let text = serde_json::to_vec(&own).unwrap();
+        fs::write(&path, &text).unwrap();
+        let written = || fs::metadata(&path).unwrap().modified().unwrap();
+        let first = written();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| {
+                let mut reads = 0;
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(owner(&path).as_ref(), Some(&own), "after {reads} reads");
+                    reads += 1;
+                }
+                reads
+            });
+            thread::sleep(Duration::from_millis(50));
+            for _ in 0..300 {
+                assert!(beats_on(&path, &text, 1));
+            }
+            done.store(true, Ordering::Relaxed);
+            assert!(reads.join().unwrap() > 0);
+        });
+        assert!(written() > first);
+    }
+
     /// A claim of a process that is gone: `boot` is where it ran.
     fn left_behind(cell: &Path, boot: &str, locked: bool) {
-        let owner = Owner { host: "node7".into(), process: 1, boot: boot.into(), locked, beats: 3 };
+        let owner = Owner { host: "node7".into(), process: 1, boot: boot.into(), locked };
         fs::create_dir_all(cell).unwrap();
         fs::write(cell.join(".claim-0007"), serde_json::to_vec(&owner).unwrap()).unwrap();
     }
@@ -227,8 +253,7 @@ mod tests {
         assert_eq!(claims.iter().filter(|claim| claim.is_ok()).count(), 1);
         assert_eq!(names(&cell), [".claim-0008"]);
         // The former owner sees it.
-        let owner = Owner { host: "node7".into(), process: 1, boot: String::new(), locked: false, beats: 4 };
-        assert!(!beats_on(&cell.join(".claim-0007"), &owner, 7) && beats_on(&cell.join(".claim-0008"), &owner, 8));
+        assert!(!beats_on(&cell.join(".claim-0007"), b"", 7) && beats_on(&cell.join(".claim-0008"), b"", 8));
     }
 
     #[test]
