@@ -54,7 +54,7 @@ pub fn schema() -> Value {
         "properties": {
             "scale": { "type": "string", "description": "The scale that is taken unless --set scale=... says otherwise." },
             "grid": { "type": "object", "description": "Keys, or names of axes, and their values.", "additionalProperties": { "type": "array" } },
-            "scales": { "type": "object", "description": "Keys or axes that a scale changes, by its name.", "additionalProperties": { "type": "object" } },
+            "scales": { "type": "object", "description": "Keys or axes that a scale changes, by its name; `only`: names of the adapters that it has.", "additionalProperties": { "type": "object" } },
         },
     }));
     let mut plan = table::<PlanText>();

@@ -13,6 +13,7 @@
 //! [sweep.scales.small]                 # an axis of the grid and other values for it, or a key and its value
 //! "task.length" = [64, 128]
 //! "train.steps" = 300
+//! only = ["hrm"]                       # the scale leaves out all other adapters
 //! [sweep.scales.small.grid]            # axes that this scale alone has
 //! "train.lr" = [1e-3, 3e-3]
 //! ```
@@ -47,6 +48,8 @@ pub struct Experiment {
     file: String,
     base: Node,
     axes: Vec<Axis>,
+    /// Names of the adapters that the scale has, and the key that says so; otherwise it has all.
+    only: Option<(String, Node)>,
 }
 
 /// `[plan]`: what is asked of an experiment and how it is decided, in words for readers. The numbers of runs are those of the grid.
@@ -137,6 +140,7 @@ impl Experiment {
             }
         }
         let names = scales.0.iter().map(|entry| entry.key.clone()).collect();
+        let mut only = None;
         if let Some((name, origin)) = &scale {
             let names: Vec<&str> = scales.0.iter().map(|entry| entry.key.as_str()).collect();
             let settings = scales.get(name).ok_or_else(|| {
@@ -158,6 +162,10 @@ impl Experiment {
                         }
                         axes.push(Axis::read(&axis.key, &axis.node)?);
                     }
+                    continue;
+                }
+                if entry.key == "only" {
+                    only = Some((format!("sweep.scales.{name}.only"), entry.node.clone()));
                     continue;
                 }
                 if axes.iter().all(|axis| axis.name != entry.key) {
@@ -195,6 +203,7 @@ impl Experiment {
             file: file.to_owned(),
             base,
             axes,
+            only,
         })
     }
 
@@ -245,6 +254,9 @@ impl Experiment {
             for (path, value) in choice.iter().flat_map(|choice| &choice.settings) {
                 tree::assign(&mut root, path, value.clone())?;
             }
+            if let Some((path, names)) = &self.only {
+                keep_only(&mut root, path, names)?;
+            }
             let name = Node { value: Value::String(format!("{}_{slug}", self.name)), origin: root.origin.clone() };
             tree::assign(&mut root, "name", name)?;
             let asks_for_precision = root.as_table("")?.get("precision").is_some();
@@ -273,6 +285,26 @@ fn apply(base: &mut Node, axes: &mut [Axis], path: &str, value: &Node) -> Result
         return Err(ConfigError::new(Some(value.origin.clone()), problem));
     }
     tree::assign(base, path, value.clone())
+}
+
+/// Leaves out the adapters that are not among `names`, which stand at `path`.
+fn keep_only(base: &mut Node, path: &str, names: &Node) -> Result<(), ConfigError> {
+    let refuse = |problem: String| ConfigError::new(Some(names.origin.clone()), format!("`{path}` {problem}"));
+    let only: Vec<String> = read_value(names, path)?;
+    if only.is_empty() {
+        return Err(refuse("is empty: name an adapter, or leave it out".to_owned()));
+    }
+    let Value::Table(root) = &mut base.value else { unreachable!("a document is a table") };
+    let adapters = root.0.iter_mut().find(|entry| entry.key == "adapter").map(|entry| &mut entry.node.value);
+    let Some(Value::Array(adapters)) = adapters else { return Ok(()) };
+    let labels: Vec<String> = adapters.iter().enumerate().map(|(index, adapter)| adapter.label(index)).collect();
+    if let Some(unknown) = only.iter().find(|name| !labels.contains(name)) {
+        let known: Vec<&str> = labels.iter().map(String::as_str).collect();
+        return Err(refuse(format!("names `{unknown}`, which is no adapter here: they are {}", alternatives(&known))));
+    }
+    let mut labels = labels.iter();
+    adapters.retain(|_| labels.next().is_some_and(|label| only.contains(label)));
+    Ok(())
 }
 
 /// Refuses a table in place of a section of the configuration, which an unquoted `train.steps = 300` is: all other keys of the
@@ -461,6 +493,31 @@ kind = "lora"
         let twice = more.replace("\"train.lr\" = [1e-3, 1e-2]", "seed = [1]");
         let message = Experiment::load(&twice, "grid.toml", &["scale=rates".to_owned()]).unwrap_err().to_string();
         assert!(message.contains("the axis `seed` is in the grid of every scale"), "{message}");
+    }
+
+    #[test]
+    fn a_scale_can_leave_out_adapters() {
+        let with = |only: &str| {
+            let text = TEXT.replace("[sweep.scales.smoke]", &format!("[sweep.scales.smoke]\nonly = {only}"));
+            let names = |scale: &str| {
+                let cells = Experiment::load(&text, "grid.toml", &[format!("scale={scale}")])?.cells()?;
+                let adapters = &cells[0].config.as_ref().unwrap().adapter;
+                Ok(adapters.iter().map(|adapter| adapter.name.clone()).collect::<Vec<_>>().join(","))
+            };
+            (names("smoke").map_err(|error: ConfigError| error.to_string()), names("small").unwrap())
+        };
+        assert_eq!(with("[\"lora\"]"), (Ok("lora".to_owned()), "hrm,lora".to_owned()));
+        for (only, expected) in [
+            ("[]", "grid.toml:14: `sweep.scales.smoke.only` is empty"),
+            (
+                "[\"lara\"]",
+                "grid.toml:14: `sweep.scales.smoke.only` names `lara`, which is no adapter here: they are `hrm` or `lora`",
+            ),
+            ("3", "grid.toml:14: `sweep.scales.smoke.only` must be"),
+        ] {
+            let message = with(only).0.unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        }
     }
 
     #[test]
