@@ -60,8 +60,8 @@ fn costs_of_paper_are_its_cells() {
     };
     let [none, hrm] = ["none", "hrm"].map(|row| token("selective", "paper", Some(row)));
     for (cells, rows, tokens) in [
-        (14, 7, 16.4),
-        (12, 7, 16.4),
+        (14, 5, 16.4),
+        (12, 2, 16.4),
         (12, 1, 4.1),
         (12, 2, 4.1),
         (12, 3, 4.1),
