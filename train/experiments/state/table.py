@@ -35,16 +35,18 @@ PAIRS = [
     ("a5", "householder-2", "rotation"),
     ("s5", "householder-2", "rotation"),
 ]
+# A scale with numbers of its own.
+SCALES = {"smollm2-s3": (5, [("s3", "householder-2", "lora-all"), ("s3", "householder-2", "hrm-signed")])}
 
 
 def load(path):
     """Test metrics by group, row, rate and seed, validation losses and whether it still learns likewise, numbers of parameters, and seeds
-    by group. A row without figures, or a cell that diverged, has no metrics."""
+    by group, and the scale. A row without figures, or a cell that diverged, has no metrics."""
     figures, losses, learning = (defaultdict(lambda: defaultdict(lambda: defaultdict(dict))) for _ in range(3))
-    parameters, seeds = {}, defaultdict(set)
+    parameters, seeds, scale = {}, defaultdict(set), ""
     with open(path) as lines:
         for cell in map(json.loads, lines):
-            axes = dict(cell["axes"])
+            axes, scale = dict(cell["axes"]), cell["scale"]
             group, rate, seed = axes["group"], axes.get("lr", ""), axes["seed"]
             seeds[group].add(seed)
             for row in cell.get("result", {"rows": []})["rows"]:
@@ -53,7 +55,7 @@ def load(path):
                 learning[group][row["name"]][rate][seed] = still_learning(row, group)
                 figures[group][row["name"]][rate][seed] = (row.get("test") or {"metrics": {}})["metrics"]
                 parameters[row["name"]] = row["parameters"]["adapter"]
-    return figures, losses, learning, parameters, {group: len(of_group) for group, of_group in seeds.items()}
+    return figures, losses, learning, parameters, {group: len(of_group) for group, of_group in seeds.items()}, scale
 
 
 def still_learning(row, group):
@@ -116,11 +118,12 @@ def span(values):
 
 
 def main():
-    figures, losses, learning, parameters, seeds = load(sys.argv[1])
+    figures, losses, learning, parameters, seeds, scale = load(sys.argv[1])
+    planned, pairs = SCALES.get(scale, (SEEDS, PAIRS))
     groups = [group for group in GROUPS if group in figures]
     if any(rate for group in groups for by_rate in losses[group].values() for rate in by_rate):
         rates(losses, parameters, groups)
-        if all(seeds[group] != SEEDS for group in groups):
+        if all(seeds[group] != planned for group in groups):
             return
         print()
     figures = {group: {row: of_row[best(losses[group][row])] for row, of_row in figures[group].items()} for group in groups}
@@ -130,14 +133,14 @@ def main():
     for row in rows:
         columns = [f"{solved(cells)} of {seeds[group]}, {mean(cells)}" for group in groups for cells in [figures[group][row]]]
         print(f"| {row} | {parameters[row]:,} | " + " | ".join(columns) + " |")
-    pairs = [pair for pair in PAIRS if seeds.get(pair[0]) == SEEDS]
+    pairs = [pair for pair in pairs if seeds.get(pair[0]) == planned]
     counts = [(solved(figures[group][more]), solved(figures[group][fewer])) for group, more, fewer in pairs]
-    p = [fisher(*count, SEEDS) for count in counts]
+    p = [fisher(*count, planned) for count in counts]
     print("\n| group | more | fewer | solved | p | Holm |\n| --- | --- | --- | --- | --- | --- |")
     for (group, more, fewer), count, raw, corrected in zip(pairs, counts, p, holm(p)):
         print(f"| {group.upper()} | {more} | {fewer} | {count[0]} to {count[1]} | {raw:.4f} | {corrected:.4f} |")
     for group in groups:
-        if seeds[group] != SEEDS:
+        if seeds[group] != planned:
             print(f"\n{group} is not complete: no conclusion is drawn.")
     print("\n| group | row | " + " | ".join(f"to {length}" for length in LENGTHS) + " |")
     print("| --- | --- |" + " --- |" * len(LENGTHS))
