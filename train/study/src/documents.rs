@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod costs;
+mod pilots;
 mod words;
 
 fn root() -> PathBuf {
