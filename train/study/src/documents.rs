@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod costs;
+pub(crate) mod links;
 mod pilots;
 mod words;
 
