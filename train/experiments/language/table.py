@@ -19,7 +19,7 @@ PRIMARY = {"jsonl": "exact_match", "quality": "accuracy", "qmsum": "rouge1"}
 BASE = "hrm"
 # Quantile 0.975 of Student's t by degrees of freedom.
 T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365}
-SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "qmsum-pilot": 1, "qmsum": 3}
+SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "qmsum-pilot": 1, "qmsum": 3, "smollm2-pilot": 1, "smollm2": 3}
 
 
 def load(path):
