@@ -3,7 +3,7 @@
 //! They are data (`claims.toml`). No outcome is written down anywhere: verdicts are computed from cells.
 
 mod comparison;
-mod convergence;
+pub(crate) mod convergence;
 mod expect;
 mod family;
 

@@ -9,7 +9,7 @@ const STILL_TO_GAIN: f64 = 0.02;
 
 /// How far the validation loss is about to fall: by the line through the evaluations of the last fifth, continued for as many steps again.
 /// `None` with fewer than two evaluations there.
-pub(super) fn still_to_fall(curve: &[(u64, f64)], steps: u64) -> Option<f64> {
+pub(crate) fn still_to_fall(curve: &[(u64, f64)], steps: u64) -> Option<f64> {
     let from = (1.0 - LAST) * steps as f64;
     let last: Vec<(f64, f64)> =
         curve.iter().filter(|(step, _)| *step as f64 >= from).map(|&(step, loss)| (step as f64, loss)).collect();
@@ -20,7 +20,7 @@ pub(super) fn still_to_fall(curve: &[(u64, f64)], steps: u64) -> Option<f64> {
 }
 
 /// Whether that is little enough beside what was gained over no adapter.
-pub(super) fn is_level(still_to_fall: f64, gained: f64) -> bool {
+pub(crate) fn is_level(still_to_fall: f64, gained: f64) -> bool {
     still_to_fall < STILL_TO_GAIN * gained
 }
 

@@ -1,41 +1,63 @@
 //! Rates that trainings before a study chose: the tables in sweeps.md, and the files that they are set in.
 
 use super::{page, root, says};
+use crate::claims::convergence::{is_level, still_to_fall};
 use crate::{Cell, read_results};
+use hankel_trainer::results::AdapterResult;
 use std::fs;
 
-/// The validation loss of a row at a rate, the mean over the tables of a pilot.
-fn loss(cells: &[Cell], row: &str, rate: &str) -> f64 {
+/// A row at a rate, and its validation loss less that of the row without an adapter, by table.
+fn runs<'a>(cells: &'a [Cell], name: &str, rate: &str) -> Vec<(&'a AdapterResult, f64)> {
     let at_rate = cells.iter().filter(|cell| cell.id.axis("lr") == Some(rate));
-    let losses: Vec<f64> = at_rate
+    let runs: Vec<_> = at_rate
         .map(|cell| {
-            let rows = &cell.result.as_ref().unwrap().rows;
-            rows.iter().find(|found| found.name == row).unwrap().validation.get("loss").unwrap()
+            let row = |name: &str| cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap();
+            (row(name), loss(row("none")) - loss(row(name)))
         })
         .collect();
-    assert_eq!(losses.len(), 2, "{row} at {rate}");
-    f64::midpoint(losses[0], losses[1])
+    assert_eq!(runs.len(), 2, "{name} at {rate}");
+    runs
 }
 
-/// Every row of `dfa` at scale `paper` has the rate of its least validation loss after 2,000 steps.
+fn loss(row: &AdapterResult) -> f64 {
+    row.validation.get("loss").unwrap()
+}
+
+/// Every row of `dfa` at scale `paper` has the rate of its least validation loss after 2,000 steps, the mean over two tables; and 8,000
+/// steps, since no adapter's loss is level by then.
 #[test]
 fn rates_of_dfa_are_their_result() {
     const RATES: [&str; 2] = ["0.01", "0.03"];
     let page = page("sweeps.md");
-    let cells: Vec<Cell> = read_results(&root().join("docs/results/rates")).unwrap();
-    let cells: Vec<Cell> = cells.into_iter().filter(|cell| cell.id.scale.as_deref() == Some("rates-2000")).collect();
+    let mut cells = read_results(&root().join("docs/results/rates")).unwrap();
+    cells.retain(|cell| cell.id.scale.as_deref() == Some("rates-2000"));
     let file = fs::read_to_string(root().join("train/experiments/paper/dfa.toml")).unwrap();
     let file: toml::Table = file.parse().unwrap();
+    let scales = ["paper", "paper-seeds"].map(|scale| file["sweep"]["scales"][scale].as_table().unwrap());
     for row in ["none", "hrm", "lora", "adalora", "dora", "lora-mlp"] {
-        let [low, high] = RATES.map(|rate| loss(&cells, row, rate));
+        let [low, high] = RATES.map(|rate| {
+            let runs = runs(&cells, row, rate);
+            f64::midpoint(loss(runs[0].0), loss(runs[1].0))
+        });
         let best = if low < high { RATES[0] } else { RATES[1] };
         says(&page, &format!("| `{row}` | {low:.4} | {high:.4} | {best} |"));
-        for scale in ["paper", "paper-seeds"] {
-            let scale = file["sweep"]["scales"][scale].as_table().unwrap();
+        for scale in scales {
             if scale["only"].as_array().unwrap().iter().any(|name| name.as_str() == Some(row)) {
                 let rate = scale[&format!("adapter.{row}.train.lr")].as_float().unwrap();
                 assert_eq!(rate.to_string(), best, "{row}");
             }
         }
+        if row != "none" {
+            let (mut to_fall, mut gained) = (0.0, 0.0);
+            for (row, gain) in runs(&cells, row, best) {
+                let training = row.training.as_ref().unwrap();
+                to_fall += still_to_fall(&training.curve, training.steps).unwrap();
+                gained += gain;
+            }
+            assert!(!is_level(to_fall, gained), "{row}: {to_fall} of {gained}");
+        }
+    }
+    for scale in scales {
+        assert_eq!(scale["train.steps"].as_integer(), Some(8000));
     }
 }
