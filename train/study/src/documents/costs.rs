@@ -78,8 +78,8 @@ fn costs_of_paper_are_its_cells() {
     }
     let rows = ["hrm", "lora"].map(|row| token("enwik8_pretrained", "small", Some(row)));
     let (adapter, pretraining) = (f64::midpoint(rows[0], rows[1]), token("enwik8_pretrained", "small", None));
-    line(32, 1, 16.4, 16.4 * (none + adapter), None);
-    for (cells, rows, tokens, backbones, before) in [(5, 1, 10.2, 5, 2.0), (18, 8, 4.1, 6, 49.2)] {
+    line(32, 1, 8.2, 8.2 * (none + adapter), None);
+    for (cells, rows, tokens, backbones, before) in [(5, 1, 10.2, 5, 2.0), (3, 8, 4.1, 1, 49.2), (6, 8, 4.1, 3, 49.2)] {
         let seconds = tokens * f64::from(rows) * adapter;
         line(cells, rows, tokens, seconds, Some((backbones, before, before * pretraining)));
     }
