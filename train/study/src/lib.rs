@@ -157,7 +157,7 @@ mod tests {
         let effect = |claim: &str| -> Vec<f64> {
             let line =
                 page.lines().find(|line| line.starts_with("| **") && line.contains(&format!("[{claim}]"))).unwrap();
-            let figures = line.rsplit(" | ").next().unwrap().replace('\u{2212}', "-").replace(['(', ')', ','], " ");
+            let figures = line.split(" | ").nth(3).unwrap().replace('\u{2212}', "-").replace(['(', ')', ','], " ");
             figures.split_whitespace().filter_map(|word| word.parse().ok()).take(3).collect()
         };
         let [mean, low, high] = effect("memory-bound")[..] else { panic!("three figures") };

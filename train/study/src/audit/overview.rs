@@ -1,44 +1,38 @@
 //! The first screen: what holds, what does not, and what nobody can say yet.
 
 use super::link;
-use crate::claims::{Claim, Expect, Outcome, Verdict};
+use crate::claims::{Expect, Outcome, Verdict};
 use crate::computed::Computed;
 use crate::measure::Group;
 use hankel_trainer::format::significant as number;
 use std::fmt::Write as _;
+use std::slice;
 
 /// A row for each claim that is decided, and for each reason why others are not.
 pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
-    let mut out = String::from("| | claim | effect |\n| --- | --- | --- |\n");
-    let mut row = |title: &str, claim: &str, effect: &str| {
-        let _ = writeln!(out, "| {title} | {claim} | {effect} |");
+    let mut out =
+        String::from("| | claim | what was measured | result | it stands if |\n| --- | --- | --- | --- | --- |\n");
+    let each = |kind: fn(&Verdict) -> bool| outcomes.iter().filter(move |outcome| kind(&outcome.verdict));
+    let claims = |title: &str, kind: fn(&Verdict) -> bool| -> String {
+        let row = |Outcome { claim, measured, .. }: &Outcome| {
+            row(title, &claim.id, &claim.paper, &claim.ours, &measured.groups, claim.expect)
+        };
+        each(kind).map(row).collect()
     };
-    let is = |outcome: &&Outcome, kind: fn(&Verdict) -> bool| kind(&outcome.verdict);
-    let each = |kind: fn(&Verdict) -> bool| outcomes.iter().filter(move |outcome| is(outcome, kind));
-    let what = |claim: &Claim| format!("{}: {}", link(&claim.id), claim.paper);
-    for outcome in each(|verdict| matches!(verdict, Verdict::Confirmed)) {
-        row("**holds**", &what(outcome.claim), &effect(outcome));
-    }
-    for claim in computed.iter().filter(|claim| claim.holds()) {
-        row("**holds**", &format!("{}: {}", link(claim.id), claim.paper), &interval(&claim.group, claim.expect));
-    }
-    for outcome in each(|verdict| matches!(verdict, Verdict::InPart(_))) {
-        row("holds where it was run", &what(outcome.claim), &effect(outcome));
-    }
-    for outcome in each(|verdict| matches!(verdict, Verdict::NotConfirmed(_)) && !verdict.is_undecided()) {
-        row("**does not hold**", &what(outcome.claim), &effect(outcome));
-    }
-    for claim in computed.iter().filter(|claim| !claim.holds()) {
-        row(
-            "**does not hold**",
-            &format!("{}: {}", link(claim.id), claim.paper),
-            &interval(&claim.group, claim.expect),
-        );
-    }
+    let computed = |title: &str, holds: bool| -> String {
+        let found = computed.iter().filter(|claim| claim.holds() == holds);
+        found.map(|it| row(title, it.id, it.paper, it.ours, slice::from_ref(&it.group), it.expect)).collect()
+    };
+    let (holds, fails) = ("**holds**", "**does not hold**");
+    out += &claims(holds, |verdict| matches!(verdict, Verdict::Confirmed));
+    out += &computed(holds, true);
+    out += &claims("holds where it was run", |verdict| matches!(verdict, Verdict::InPart(_)));
+    out += &claims(fails, |v| matches!(v, Verdict::NotConfirmed(_)) && !v.is_undecided());
+    out += &computed(fails, false);
     let mut open = |title: &str, why: &str, kind: fn(&Verdict) -> bool| {
         let names: Vec<String> = each(kind).map(|outcome| link(&outcome.claim.id)).collect();
         if !names.is_empty() {
-            row(title, &format!("{} {why}: {}", names.len(), names.join(", ")), "");
+            let _ = writeln!(out, "| {title} | {} {why}: {} | | | |", names.len(), names.join(", "));
         }
     };
     let unknown = "nobody can say yet";
@@ -51,28 +45,54 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
     out
 }
 
-/// The figures of a claim at all its points.
-fn effect(outcome: &Outcome) -> String {
-    let expect = outcome.claim.expect;
-    let figure = |group: &Group| super::labelled(group, &interval(group, expect));
-    outcome.measured.groups.iter().map(figure).collect::<Vec<_>>().join("<br>")
+fn row(title: &str, id: &str, paper: &str, ours: &str, groups: &[Group], expect: Expect) -> String {
+    let (claim, result, bar) = (link(id), result(groups, expect), expect.bar());
+    // `|gate|` would end the cell.
+    let ours = ours.replace('|', "\\|");
+    format!("| {title} | {claim}: {paper} | {ours} | {result} | {bar} |\n")
+}
+
+/// The figure of one point of the grid with its interval; of several, which the list of all claims has one by one, the range
+/// that holds all their intervals.
+fn result(groups: &[Group], expect: Expect) -> String {
+    match groups {
+        [] => String::new(),
+        [group] => super::labelled(group, &interval(group, expect)),
+        several => {
+            let ends = several.iter().map(|group| ends(group, expect));
+            let (low, high) = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).expect("several");
+            let runs = several.iter().map(|group| group.values.len());
+            let (least, most) = (runs.clone().min().unwrap_or(0), runs.max().unwrap_or(0));
+            let n = if least == most { least.to_string() } else { format!("{least} to {most}") };
+            let points = several.len();
+            if low == high {
+                format!("{} at {points} points, n = {n} each", number(low))
+            } else {
+                format!("within {} to {} at {points} points, n = {n} each", number(low), number(high))
+            }
+        }
+    }
+}
+
+/// The ends of a figure's interval; for what one value refutes, the least and the largest value.
+fn ends(group: &Group, expect: Expect) -> (f64, f64) {
+    if let Expect::AtMost(_) | Expect::EachWithin(..) = expect {
+        let least = group.values.iter().copied().fold(f64::INFINITY, f64::min);
+        return (least, group.largest());
+    }
+    group.estimate(0.0).map_or((group.summary.mean, group.summary.mean), |estimate| estimate.interval)
 }
 
 /// `0.012 (−0.026 to 0.05), n = 5`: the mean with its interval; for what one value refutes, the range of all values.
 pub(super) fn interval(group: &Group, expect: Expect) -> String {
-    let (n, mean) = (group.summary.n, number(group.summary.mean));
-    if let Expect::AtMost(_) | Expect::EachWithin(..) = expect {
-        let least = group.values.iter().copied().fold(f64::INFINITY, f64::min);
-        return if least == group.largest() {
-            format!("{}, n = {}", number(least), group.values.len())
-        } else {
-            format!("{} to {}, n = {}", number(least), number(group.largest()), group.values.len())
-        };
-    }
-    match group.estimate(0.0) {
-        Some(estimate) => {
-            format!("{mean} ({} to {}), n = {n}", number(estimate.interval.0), number(estimate.interval.1))
+    let (n, mean, (low, high)) = (group.summary.n, number(group.summary.mean), ends(group, expect));
+    let range = format!("{} to {}", number(low), number(high));
+    match expect {
+        Expect::AtMost(_) | Expect::EachWithin(..) if low == high => {
+            format!("{}, n = {}", number(low), group.values.len())
         }
-        None => format!("{mean}, n = {n}"),
+        Expect::AtMost(_) | Expect::EachWithin(..) => format!("{range}, n = {}", group.values.len()),
+        _ if group.values.len() > 1 => format!("{mean} ({range}), n = {n}"),
+        _ => format!("{mean}, n = {n}"),
     }
 }

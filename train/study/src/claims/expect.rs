@@ -83,18 +83,31 @@ impl Expect {
         }
     }
 
-    /// In words.
-    pub(crate) fn describe(self) -> String {
-        let interval = format!("the {:.0} % interval of the mean", 100.0 * CONFIDENCE);
+    /// What is asked of the figures, without saying which: `above 0.5`.
+    pub(crate) fn bar(self) -> String {
+        let number =
+            |limit: f64| if limit.abs() < 1e-3 && limit != 0.0 { format!("{limit:e}") } else { limit.to_string() };
         let words = match self {
-            Expect::Above(limit) => format!("{interval} is above {limit}"),
-            Expect::Below(limit) => format!("{interval} is below {limit}"),
-            Expect::Within(low, high) => format!("{interval} is within {low} to {high}"),
-            Expect::EachWithin(low, high) if low == high => format!("every value is {low}"),
-            Expect::EachWithin(low, high) => format!("every value is within {low} to {high}"),
-            Expect::AtMost(limit) if limit < 1e-3 => format!("no value is above {limit:e}"),
-            Expect::AtMost(limit) => format!("no value is above {limit}"),
+            Expect::Above(limit) => format!("above {}", number(limit)),
+            Expect::Below(limit) => format!("below {}", number(limit)),
+            Expect::EachWithin(low, high) if low == high => number(low),
+            Expect::Within(low, high) | Expect::EachWithin(low, high) => {
+                format!("within {} to {}", number(low), number(high))
+            }
+            Expect::AtMost(limit) => format!("not above {}", number(limit)),
         };
         words.replace('-', "−")
+    }
+
+    /// In words.
+    pub(crate) fn describe(self) -> String {
+        let bar = self.bar();
+        match self {
+            Expect::Above(_) | Expect::Below(_) | Expect::Within(..) => {
+                format!("the {:.0} % interval of the mean is {bar}", 100.0 * CONFIDENCE)
+            }
+            Expect::EachWithin(..) => format!("every value is {bar}"),
+            Expect::AtMost(_) => format!("no value is {}", bar.trim_start_matches("not ")),
+        }
     }
 }
