@@ -23,16 +23,17 @@ pub fn run(args: &Args) -> Result<()> {
     let here = || Some(PathBuf::from("train/experiments/paper")).filter(|path| path.is_dir());
     let experiments = args.experiments.clone().or_else(here);
     let plans = experiments.as_ref().map(|directory| plans(directory, &cells)).transpose()?.unwrap_or_default();
-    write(&args.output, &audit::audit(&claims, &cells, &plans))?;
+    let outcomes = claims::evaluate(&claims, &cells, &plans);
+    write(&args.output, &audit::audit(&outcomes, &cells, &plans))?;
     let images = args.output.with_file_name("images");
-    for (name, svg) in audit::pictures(&claims, &cells)? {
+    for (name, svg) in audit::pictures(&outcomes)? {
         hankel_io::create_folder(&images)?;
         write(&images.join(name), &svg)?;
     }
     let files = experiments.as_ref().map(|directory| experiment_files(directory)).transpose()?.unwrap_or_default();
     for path in files {
         let text = hankel_io::input::read_to_string(&path)?;
-        match experiment_header::rewrite(&text, &claims, &cells).with_context(|| path.display().to_string())? {
+        match experiment_header::rewrite(&text, &outcomes, &cells).with_context(|| path.display().to_string())? {
             Some(new) if new != text => write(&path, &new)?,
             _ => {}
         }

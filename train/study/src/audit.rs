@@ -3,7 +3,7 @@
 mod figures;
 mod overview;
 
-use crate::claims::{self, Claim, Expect, Outcome, Verdict};
+use crate::claims::{Claim, Expect, Outcome, Verdict};
 use crate::measure::{Group, Measured};
 use crate::statistics::Summary;
 use crate::{Cell, Plan, computed, files, measure};
@@ -16,29 +16,28 @@ use std::fmt::Write as _;
 ///
 /// # Errors
 /// When one has more rows than a picture can hold.
-pub fn pictures(claims: &[Claim], cells: &[Cell]) -> Result<Vec<(String, String)>, PlotError> {
-    let charts = figures::charts(&claims::evaluate(claims, cells));
-    charts.into_iter().map(|(name, chart)| Ok((name, chart.to_svg()?))).collect()
+pub fn pictures(outcomes: &[Outcome]) -> Result<Vec<(String, String)>, PlotError> {
+    figures::charts(outcomes).into_iter().map(|(name, chart)| Ok((name, chart.to_svg()?))).collect()
 }
 
-/// The audit of `claims` on `cells`, as Markdown, which says where there are more or fewer of them than in `plans`.
-pub fn audit(claims: &[Claim], cells: &[Cell], plans: &[Plan]) -> String {
-    let (outcomes, computed) = (claims::evaluate(claims, cells), computed::all());
+/// The audit, as Markdown: what became of claims on `cells`, and where there are more or fewer of them than in `plans`.
+pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
+    let computed = computed::all();
     let mut out = String::from(HEAD);
-    out += &overview::overview(&outcomes, &computed);
-    out += &figures::section(&outcomes);
+    out += &overview::overview(outcomes, &computed);
+    out += &figures::section(outcomes);
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
     let counts: Vec<String> = Verdict::NAMES.iter().map(|name| format!("{} {name}", count(name))).collect();
-    let undecided = outcomes.iter().filter(|outcome| outcome.verdict.is_undecided()).count();
+    let undecided = outcomes.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Undecided(_))).count();
     out += RULES;
     let _ = write!(
         out,
-        "\n## All claims\n\nOf {} claims: {}. Of those not confirmed {undecided} are undecided: more runs might confirm them.\n\n",
+        "\n## All claims\n\nOf {} claims: {}. Of those not confirmed {undecided} are undecided: more runs might decide them.\n\n",
         outcomes.len(),
         counts.join(", ")
     );
     out += "| claim | paper | ours (mean and its 95 % interval, n) | verdict |\n| --- | --- | --- | --- |\n";
-    for outcome in &outcomes {
+    for outcome in outcomes {
         let claim = outcome.claim;
         let verdict = match outcome.verdict.reason() {
             "" => outcome.verdict.name().to_owned(),
@@ -57,7 +56,7 @@ pub fn audit(claims: &[Claim], cells: &[Cell], plans: &[Plan]) -> String {
         let _ = writeln!(out, "| {} | {} | {figures} | {verdict} |", link(&claim.id), claim.paper);
     }
     let mut experiment = "";
-    for outcome in &outcomes {
+    for outcome in outcomes {
         if outcome.claim.experiment != experiment {
             experiment = &outcome.claim.experiment;
             let _ = write!(out, "\n## {experiment}\n\n{}", section(experiment, cells, plans));
@@ -92,21 +91,26 @@ A result at several points of a grid is the range that holds all their intervals
 const RULES: &str = "
 ## Rules
 
-A figure is the mean over runs. Differences are taken between rows of the same run: same seed, data, table and backbone. Runs that repeat each other are
-units, seeds unless a claim names others; figures of one unit are averaged, and the interval of Student's t is over units. Beside it stands a hierarchical bootstrap, which draws
-units at every level. A claim stands at a point when the 95 % interval is on the claimed side, or within the claimed range for a size and for the equality of
-two rows (two one-sided tests, each at 2.5 %). It has to stand at every point of the grid that it is about, and after Holm's correction over all claims that are
-tested. Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units, and its figures are of the
-test split.
+A figure is the mean over runs, of the test split where an experiment has one, else of the validation split. Differences are taken between rows of the same run: same seed, data, table and backbone.
+Runs that repeat each other are units, seeds unless a claim names others; figures of one unit are averaged, and the interval of Student's t is over units. Beside it stands a hierarchical
+bootstrap, which draws units at every level. Units that do not differ at all are judged by a sign test; spreads take five of them.
+
+A claim stands at a point when the 95 % interval is on the claimed side, or within the claimed range for a size and for the equality of two rows (two one-sided tests, each at 2.5 %). It has to
+stand at every point of the grid that it is about; it is refuted where the interval of one point lies on the other side. Both have to hold after Holm's correction over all claims that figures
+are held against, whatever else keeps them from a verdict. A scale that is not complete by its plan has figures and no verdict.
+
+Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units, and its figures are of the test split, or there are none. What is
+compared has to beat no adapter, and to have converged, at every point of the grid, on average over its units. One row by itself, too, is judged when it has converged, unless more training could
+only move it further to the side on which it is: stopping early does not show that a row cannot learn.
 
 | verdict | |
 | --- | --- |
 | confirmed | shown at every point, after the correction |
 | confirmed in part | shown at every point that was run; the claim is about more |
-| not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could; *the contrary*: it lies on the other side; *outside* the claimed range |
+| not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could show it, or refute it; *the contrary*: it lies on the other side; *outside* the claimed range |
 | true by construction | no data could have spoken against it |
 | no comparison | a compared row is no better than the model without an adapter |
-| not converged | a compared row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more, on average over its runs (the verdict says how many do by themselves; until November 2026 one such run was enough, and no verdict changed when that was dropped); or no curve is on record (results of before curves were kept) |
+| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself for a row that is judged alone and gains less than that); or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says |
 | not measured, not testable here | what is missing |
 ";
 
@@ -210,13 +214,15 @@ fn one(outcome: &Outcome) -> String {
             counted(outcome.measured.diverged, "run")
         );
     }
-    if let Some(corrected) = outcome.corrected {
+    let refuted = matches!(outcome.verdict, Verdict::NotConfirmed(_));
+    let (of, test) = if refuted { ("what speaks against it", outcome.against) } else { ("the claim", outcome.test) };
+    if let Some(test) = test {
         let _ = writeln!(
             out,
-            "- Test of the claim: p = {}; after Holm's correction over {} tests {}.",
-            number(corrected.p),
-            corrected.tests,
-            number(corrected.holm)
+            "- Test of {of}: p = {}; after Holm's correction over {} tests {}.",
+            number(test.p),
+            test.tests,
+            number(test.holm)
         );
     }
     let scale = outcome.scale.as_ref().filter(|_| outcome.verdict.is_decided());
@@ -277,13 +283,15 @@ fn detail(group: &Group, expect: Expect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims;
     use crate::documents::links::anchor;
 
     #[test]
     fn links_lead_to_sections() {
         assert_eq!(link("cost-at-0.01"), "[cost-at-0.01](#cost-at-001)");
         assert_eq!(anchor(" cost-at-0.01"), "cost-at-001");
-        let page = audit(&claims::all(), &[], &[]);
+        let claims = claims::all();
+        let page = audit(&claims::evaluate(&claims, &[], &[]), &[], &[]);
         let anchors: BTreeSet<String> = page
             .lines()
             .filter(|line| line.starts_with('#'))

@@ -11,12 +11,14 @@ pub use expect::Expect;
 pub(crate) use expect::Finding;
 pub use family::{Corrected, evaluate};
 
-use crate::measure::{self, Group, Measure, Measured};
-use crate::{Cell, SMOKE, rates};
+use crate::measure::{self, Combine, Group, Measure, Measured};
+use crate::{Cell, Plan, SMOKE, rates};
 use serde::Deserialize;
 
 /// What a group shows whose interval has the limit in it.
 const UNDECIDED: &str = "undecided";
+/// Least number of runs of which spreads are compared: distances of three from their mean cannot differ enough, those of two always do.
+const RUNS_OF_A_SPREAD: usize = 5;
 
 /// A claim.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -60,6 +62,8 @@ pub enum Verdict {
     InPart(String),
     /// It does not, and what it shows instead.
     NotConfirmed(String),
+    /// It does not, and nothing is against it but the width of intervals: more runs could still confirm it.
+    Undecided(String),
     /// No measurement could have spoken against it, and why.
     ByConstruction(String),
     /// The rows that are compared are no better than what they must beat, or there is nothing to tell.
@@ -86,7 +90,9 @@ pub struct Outcome<'a> {
     /// What they say.
     pub verdict: Verdict,
     /// Its test among those of all claims, once [`evaluate`] has compared them.
-    pub corrected: Option<Corrected>,
+    pub test: Option<Corrected>,
+    /// The test of what would speak against it, in the same way.
+    pub against: Option<Corrected>,
 }
 
 /// All claims, in the order of the report.
@@ -108,8 +114,9 @@ impl Claim {
     }
 
     /// The claim by itself, measured on the cells of its experiment, those of the first of its scales on which it can be evaluated; on
-    /// those of another scale there are figures but no verdict. [`evaluate`] is for claims that stand together.
-    pub(crate) fn evaluate_alone<'a>(&'a self, cells: &[Cell]) -> Outcome<'a> {
+    /// those of another scale, or of one that is not complete by the `plans`, there are figures but no verdict. [`evaluate`] is for claims that
+    /// stand together.
+    pub(crate) fn evaluate_alone<'a>(&'a self, cells: &[Cell], plans: &[Plan]) -> Outcome<'a> {
         let own: Vec<&Cell> = cells.iter().filter(|cell| cell.id.experiment == self.experiment).collect();
         let at = |scale: &Option<String>| -> Vec<Cell> {
             let cells: Vec<&Cell> = own.iter().copied().filter(|cell| cell.id.scale == *scale).collect();
@@ -128,13 +135,21 @@ impl Claim {
             outcome.elsewhere = measured.filter(|(_, measured)| !measured.groups.is_empty()).collect();
             outcome
         };
+        let unfinished = |scale: &Option<String>| -> Option<String> {
+            let plan = plans.iter().find(|plan| plan.experiment == self.experiment && plan.scale == *scale)?;
+            let found = own.iter().filter(|cell| cell.id.scale == *scale).count();
+            (found < plan.cells).then(|| format!("{found} of the {} runs planned are there", plan.cells))
+        };
         let evaluated = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
         let mut outcomes: Vec<Outcome> = evaluated
             .map(|scale| {
                 let cells = at(&scale);
                 let measured = measured_on(&cells);
-                let verdict = self.verdict(&measured, &cells.iter().collect::<Vec<_>>());
-                Outcome { claim: self, scale, measured, elsewhere: Vec::new(), verdict, corrected: None }
+                let verdict = match unfinished(&scale) {
+                    Some(why) => Verdict::NotMeasured(why),
+                    None => self.verdict(&measured, &cells.iter().collect::<Vec<_>>()),
+                };
+                Outcome { claim: self, scale, measured, elsewhere: Vec::new(), verdict, test: None, against: None }
             })
             .collect();
         let decided = outcomes.iter().position(|outcome| !matches!(outcome.verdict, Verdict::NotMeasured(_)));
@@ -151,7 +166,7 @@ impl Claim {
             Some(scale) => Verdict::NotMeasured(format!("the scale `{scale}` cannot tell")),
             None => Verdict::NotMeasured("not run yet".into()),
         };
-        with_others(Outcome { claim: self, scale, measured, elsewhere: Vec::new(), verdict, corrected: None })
+        with_others(Outcome { claim: self, scale, measured, elsewhere: Vec::new(), verdict, test: None, against: None })
     }
 
     fn verdict(&self, measured: &Measured, cells: &[&Cell]) -> Verdict {
@@ -165,19 +180,29 @@ impl Claim {
             };
             return Verdict::NotMeasured(why + &diverged);
         }
-        if !measured.missing.is_empty() {
-            return Verdict::NotMeasured(format!("no figures at {}{diverged}", measured.missing.join("; ")));
-        }
-        if !self.by_construction.is_empty() {
+        let findings: Vec<(&Group, Finding)> =
+            measured.groups.iter().map(|group| (group, self.expect.evaluate(group))).collect();
+        let against = |finding: Finding| matches!(finding, Finding::Contrary | Finding::Outside);
+        let refuted = findings.iter().any(|(_, finding)| against(*finding));
+        if !self.by_construction.is_empty() && !refuted {
             return Verdict::ByConstruction(self.by_construction.clone());
         }
         if let Some(problem) = comparison::problem(&self.measure, cells) {
             return problem;
         }
-        let findings: Vec<(&Group, Finding)> =
-            measured.groups.iter().map(|group| (group, self.expect.evaluate(group))).collect();
-        if findings.iter().any(|(_, finding)| *finding == Finding::TooFew) {
-            return Verdict::NotMeasured("one run of each kind has no interval: more seeds are needed".into());
+        let few = self.measure.combine == Combine::Spread
+            && measured.groups.iter().any(|group| group.summary.n < RUNS_OF_A_SPREAD);
+        if few {
+            return Verdict::NotMeasured(format!("a spread takes {RUNS_OF_A_SPREAD} runs of each kind"));
+        }
+        if !refuted && !measured.missing.is_empty() {
+            return Verdict::NotMeasured(format!("no figures at {}{diverged}", measured.missing.join("; ")));
+        }
+        if !refuted && findings.iter().any(|(_, finding)| *finding == Finding::TooFew) {
+            return Verdict::NotMeasured("so few runs have no interval: more seeds are needed".into());
+        }
+        if let Some(problem) = comparison::unfinished(&self.measure, self.expect, &findings, cells) {
+            return problem;
         }
         let failed: Vec<String> = findings
             .iter()
@@ -191,11 +216,10 @@ impl Claim {
                 Some(if group.label.is_empty() { words.to_owned() } else { format!("{words} at {}", group.label) })
             })
             .collect();
-        if !failed.is_empty() {
-            return Verdict::NotConfirmed(failed.join("; "));
-        }
         let points = measured.groups.len();
         match self.points {
+            _ if refuted => Verdict::NotConfirmed(failed.join("; ")),
+            _ if !failed.is_empty() => Verdict::Undecided(failed.join("; ")),
             all if all > points => Verdict::InPart(format!("at {points} of {all} points")),
             _ => Verdict::Confirmed,
         }
@@ -220,7 +244,7 @@ impl Verdict {
         Self::NAMES[match self {
             Verdict::Confirmed => 0,
             Verdict::InPart(_) => 1,
-            Verdict::NotConfirmed(_) => 2,
+            Verdict::NotConfirmed(_) | Verdict::Undecided(_) => 2,
             Verdict::ByConstruction(_) => 3,
             Verdict::NoComparison(_) => 4,
             Verdict::NotConverged(_) => 5,
@@ -231,12 +255,7 @@ impl Verdict {
 
     /// Whether figures were held against what was claimed.
     pub fn is_decided(&self) -> bool {
-        matches!(self, Verdict::Confirmed | Verdict::InPart(_) | Verdict::NotConfirmed(_))
-    }
-
-    /// Whether more runs could still confirm it: nothing is against it but the width of intervals.
-    pub fn is_undecided(&self) -> bool {
-        matches!(self, Verdict::NotConfirmed(why) if why.split("; ").all(|group| group.starts_with(UNDECIDED)))
+        matches!(self, Verdict::Confirmed | Verdict::InPart(_) | Verdict::NotConfirmed(_) | Verdict::Undecided(_))
     }
 
     /// The reason, to print after the name.
@@ -245,6 +264,7 @@ impl Verdict {
             Verdict::Confirmed => "",
             Verdict::InPart(why)
             | Verdict::NotConfirmed(why)
+            | Verdict::Undecided(why)
             | Verdict::ByConstruction(why)
             | Verdict::NoComparison(why)
             | Verdict::NotConverged(why)

@@ -29,7 +29,14 @@ impl Computed {
     fn new(id: &'static str, paper: &'static str, ours: &'static str, expect: Expect, values: Vec<f64>) -> Self {
         let units = Unit::Within(values.iter().map(|value| Unit::Figures(vec![*value])).collect());
         let summary = Summary::of(&values).expect("there are figures");
-        let group = Group { label: String::new(), values, units, summary, sides: None, correlations: false };
+        let group = Group {
+            label: String::new(),
+            values,
+            units,
+            summary,
+            sides: None,
+            range: (f64::NEG_INFINITY, f64::INFINITY),
+        };
         Computed { id, paper, ours, expect, group }
     }
 

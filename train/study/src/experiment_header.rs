@@ -2,18 +2,18 @@
 
 use crate::Cell;
 use crate::audit::{compared, runs};
-use crate::claims::{self, Claim};
+use crate::claims::{Outcome, Verdict};
 use serde::Deserialize;
 use std::fmt::Write as _;
 
 /// What the part of the head begins with that `train audit` writes. It ends before the first line that is not a comment.
 const MARK: &str = "# Measured";
 
-/// The text of an experiment file with the measured part of its head as `cells` have it; `None` when it has no such part.
+/// The text of an experiment file with the measured part of its head as `cells` have it and what became of claims on them; `None` when it has no such part.
 ///
 /// # Errors
 /// When the file has no name of an experiment.
-pub fn rewrite(text: &str, claims: &[Claim], cells: &[Cell]) -> Result<Option<String>, toml::de::Error> {
+pub fn rewrite(text: &str, outcomes: &[Outcome], cells: &[Cell]) -> Result<Option<String>, toml::de::Error> {
     #[derive(Deserialize)]
     struct Named {
         name: String,
@@ -23,10 +23,10 @@ pub fn rewrite(text: &str, claims: &[Claim], cells: &[Cell]) -> Result<Option<St
     let Some(start) = lines[..end].iter().position(|line| line.starts_with(MARK)) else { return Ok(None) };
     let experiment = toml::from_str::<Named>(text)?.name;
     let whole = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
-    Ok(Some(whole(&lines[..start]) + &measured(&experiment, claims, cells) + &whole(&lines[end..])))
+    Ok(Some(whole(&lines[..start]) + &measured(&experiment, outcomes, cells) + &whole(&lines[end..])))
 }
 
-fn measured(experiment: &str, claims: &[Claim], cells: &[Cell]) -> String {
+fn measured(experiment: &str, outcomes: &[Outcome], cells: &[Cell]) -> String {
     let runs = runs(experiment, cells);
     if runs.is_empty() {
         return format!("{MARK}: not yet.\n");
@@ -35,13 +35,13 @@ fn measured(experiment: &str, claims: &[Claim], cells: &[Cell]) -> String {
     for run in runs {
         let _ = writeln!(out, "{MARK} {run}");
     }
-    for outcome in claims::evaluate(claims, cells).iter().filter(|outcome| outcome.claim.experiment == experiment) {
+    for outcome in outcomes.iter().filter(|outcome| outcome.claim.experiment == experiment) {
         let (claim, verdict) = (outcome.claim, &outcome.verdict);
         if !verdict.is_decided() {
             let _ = writeln!(out, "# {}: {}, {}", claim.id, verdict.name(), verdict.reason());
             continue;
         }
-        let more = if verdict.is_undecided() { ", undecided" } else { "" };
+        let more = if matches!(verdict, Verdict::Undecided(_)) { ", undecided" } else { "" };
         let _ = writeln!(out, "# {}: {}{more}. {}", claim.id, verdict.name(), claim.ours);
         for group in &outcome.measured.groups {
             let _ = writeln!(out, "#   {}", compared(group));

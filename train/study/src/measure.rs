@@ -1,11 +1,11 @@
 //! The figures that claims are about, from cells.
 
 use crate::bootstrap;
-use crate::quantity::quantity;
+use crate::quantity::{quantity, range};
 use crate::statistics::{CONFIDENCE, Estimate, Summary, slope, slope_pseudo_values, spearman};
 use crate::units::Unit;
 use crate::{Cell, SEED};
-use hankel_trainer::results::metric;
+use hankel_trainer::results::{RunResult, metric};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// A metric of the validation split, or what else [`quantity`] knows.
+    /// A metric, or what else [`quantity`] knows.
     pub of: String,
     /// The row; of several, the best on average.
     #[serde(deserialize_with = "one_or_many")]
@@ -96,7 +96,7 @@ pub struct Measured {
     pub groups: Vec<Group>,
     /// Labels of those for which there are cells, but no figures.
     pub missing: Vec<String>,
-    /// Cells that diverged and are not among the figures.
+    /// Cells that diverged, and figures that are not finite: they are left out.
     pub diverged: usize,
 }
 
@@ -113,8 +113,8 @@ pub struct Group {
     pub summary: Summary,
     /// The row and what it is compared with, when there is such.
     pub sides: Option<[(String, Summary); 2]>,
-    /// Whether the figures are correlations, which end at -1 and 1; so does the interval of their mean.
-    pub correlations: bool,
+    /// What no figure can go beyond, and so no interval of their mean: -1 and 1 of correlations, 0 and the number of states of orders.
+    pub range: (f64, f64),
 }
 
 impl Group {
@@ -122,8 +122,12 @@ impl Group {
     pub fn estimate(&self, limit: f64) -> Option<Estimate> {
         let estimate = Estimate::of_units(&self.units, limit)?;
         let (low, high) = estimate.interval;
-        let interval = if self.correlations { (low.max(-1.0), high.min(1.0)) } else { (low, high) };
-        Some(Estimate { interval, ..estimate })
+        Some(Estimate { interval: (low.max(self.range.0), high.min(self.range.1)), ..estimate })
+    }
+
+    /// Whether the units are all the same, but for rounding.
+    pub(crate) fn is_constant(&self) -> bool {
+        self.estimate(0.0).is_some_and(|estimate| estimate.interval.0 == estimate.interval.1)
     }
 
     /// Interval of the hierarchical bootstrap for the mean.
@@ -131,14 +135,14 @@ impl Group {
         bootstrap::interval(&self.units, CONFIDENCE)
     }
 
-    /// The largest figure.
+    /// The largest figure; NaN if there is such.
     pub fn largest(&self) -> f64 {
-        self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+        self.values.iter().copied().fold(f64::NEG_INFINITY, |a, b| if a.is_nan() || a > b { a } else { b })
     }
 }
 
-/// The figures of a measure on cells of one experiment and scale.
-pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
+/// The cells that count: those with the values of axes that the measure asks for.
+fn counted<'a>(measure: &Measure, cells: &[&'a Cell]) -> Vec<&'a Cell> {
     let allowed = |cell: &&&Cell| {
         measure.filter.iter().all(|(axis, values)| {
             let own = cell.id.axis(axis);
@@ -146,7 +150,19 @@ pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
             own.is_none_or(|own| values.iter().any(|value| value == own))
         })
     };
-    let counted: Vec<&Cell> = cells.iter().filter(allowed).copied().collect();
+    cells.iter().filter(allowed).copied().collect()
+}
+
+/// The cells that a measure is about: those that count, and their partners.
+pub(crate) fn concerned<'a>(measure: &Measure, cells: &[&'a Cell]) -> Vec<&'a Cell> {
+    let counted = counted(measure, cells);
+    let is_one = |cell: &&&Cell| counted.iter().any(|own| is_partner(measure, own, cell) || own.id == cell.id);
+    cells.iter().filter(is_one).copied().collect()
+}
+
+/// The figures of a measure on cells of one experiment and scale.
+pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
+    let counted = counted(measure, cells);
     let mut groups: Vec<(Vec<Option<&str>>, Vec<&Cell>)> = Vec::new();
     for &cell in &counted {
         let key: Vec<Option<&str>> = measure.by.iter().map(|axis| cell.id.axis(axis)).collect();
@@ -174,7 +190,10 @@ pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
     let mut measured = Measured { diverged, ..Measured::default() };
     for (_, group) in made {
         match group {
-            Ok(group) => measured.groups.push(group),
+            Ok(group) => {
+                measured.diverged += group.values.iter().filter(|value| !value.is_finite()).count();
+                measured.groups.push(group);
+            }
             Err(label) => measured.missing.push(label),
         }
     }
@@ -225,8 +244,13 @@ fn finish(
         points.iter().filter(|point| point.1.is_finite()).map(|(cell, value)| (key(cell), *value)).collect();
     let units = Unit::nested(&named);
     let values = points.iter().map(|point| point.1).collect();
-    let correlations = measure.against.is_empty() && (measure.spearman.is_some() || measure.of == "bound_and_loss");
-    Some(Group { label, values, summary: Summary::of(&units.means())?, units, sides, correlations })
+    let results: Vec<&RunResult> = points.iter().filter_map(|(cell, _)| cell.result.as_ref()).collect();
+    let range = match (&measure.spearman, &measure.trend, &measure.row[..]) {
+        (Some(_), ..) => (-1.0, 1.0),
+        (None, None, [row]) if measure.against.is_empty() => range(&results, row, &measure.of),
+        _ => (f64::NEG_INFINITY, f64::INFINITY),
+    };
+    Some(Group { label, values, summary: Summary::of(&units.means())?, units, sides, range })
 }
 
 /// The axes over which these cells repeat each other. A level of units that an experiment has at one scale only is none at the others.
@@ -278,7 +302,9 @@ fn value(cell: &Cell, row: &str, of: &str) -> Option<f64> {
 /// Whether `other` is `cell` itself, or what the measure compares it with.
 fn is_partner(measure: &Measure, cell: &Cell, other: &Cell) -> bool {
     let wanted = |axis: &str| measure.against_where.get(axis).map(String::as_str).or(cell.id.axis(axis));
-    other.id.axes.len() == cell.id.axes.len() && other.id.axes.iter().all(|(axis, value)| wanted(axis) == Some(value))
+    other.id.axes.len() == cell.id.axes.len()
+        && measure.against_where.keys().all(|axis| other.id.axis(axis).is_some())
+        && other.id.axes.iter().all(|(axis, value)| wanted(axis) == Some(value))
 }
 
 /// The row of `names` that is best on average, among those that are there.

@@ -7,9 +7,9 @@ use hankel_trainer::results::{AdapterResult, LayerResult, RunResult, metric};
 /// Loss of a truncated adapter, as a share of that before, at which it still does what it did.
 const MORE_LOSS: f64 = 1.01;
 
-/// A quantity of a row: a metric of the validation split; `order`, `gate`, `contribution`, `input_alignment` (means over layers), `largest_pole`,
+/// A quantity of a row: a metric; `order`, `gate`, `contribution`, `input_alignment` (means over layers), `largest_pole`,
 /// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
-/// 0 where nothing was discarded; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
+/// 0 where nothing was discarded and nothing is off; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
 /// over layers. `least_order` is the lowest order to which the row was truncated, or its own, at a loss of at most 1 % more;
 /// `bound_and_loss` Spearman's correlation, over its truncations, of the certified bound with the loss. (`diverged` is of cells.)
 pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
@@ -42,11 +42,12 @@ pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64>
         "parameters" => Some(row.parameters.adapter as f64),
         "seconds_per_step" => seconds_per_step(row),
         "error_over_bound" => {
-            let share = |layer: &LayerResult| match (layer.hinf_error?, layer.error_bound?) {
-                (_, 0.0) => Some(0.0),
+            // An error that could not be measured is not within its bound.
+            let share = |layer: &LayerResult| match (layer.hinf_error.unwrap_or(f64::NAN), layer.error_bound?) {
+                (0.0, 0.0) => Some(0.0),
                 (error, bound) => Some(error / bound),
             };
-            row.layers.iter().filter_map(share).reduce(f64::max)
+            row.layers.iter().filter_map(share).reduce(|a, b| if a.is_nan() || a > b { a } else { b })
         }
         error if error.ends_with("_error") => {
             let (scan, kind) = error.strip_suffix("_error")?.split_once('_')?;
@@ -54,6 +55,22 @@ pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64>
             errors.filter_map(|exactness| error_of(exactness, scan, kind)).reduce(f64::max)
         }
         metric => row.validation.get(metric),
+    }
+}
+
+/// What no figure of a quantity can go beyond.
+pub(crate) fn range(results: &[&RunResult], row: &str, name: &str) -> (f64, f64) {
+    let layers = || results.iter().flat_map(|r| &r.rows).filter(|found| found.name == row).flat_map(|row| &row.layers);
+    match name {
+        "bound_and_loss" => (-1.0, 1.0),
+        // Of a truncated adapter the singular values are those of the whole.
+        "order" | "least_order" => {
+            let states = layers().map(|layer| layer.hankel_singular_values.len()).filter(|states| *states > 0).max();
+            (0.0, states.map_or(f64::INFINITY, |states| states as f64))
+        }
+        "gate" | "largest_pole" | metric::LOSS => (0.0, f64::INFINITY),
+        metric::ACCURACY => (0.0, 1.0),
+        _ => (f64::NEG_INFINITY, f64::INFINITY),
     }
 }
 

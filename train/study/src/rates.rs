@@ -1,18 +1,27 @@
 //! Rows at learning rates of their own: where an experiment has several, each row is taken at the one that is best for it.
 
 use crate::{Cell, CellId};
-use hankel_trainer::results::{AdapterResult, metric};
+use hankel_trainer::results::{AdapterResult, Scores, metric};
 use std::collections::BTreeMap;
 
 /// The axis of learning rates: the short name of `train.lr`.
 pub(crate) const RATE: &str = "lr";
 
-/// The cells with the axis of rates taken out: every row at the rate at which its validation loss is least, averaged over the cells that
-/// differ in the axes `units` alone, and with its figures of the test split, on which nothing was chosen. What was made of a row goes
-/// with it. Cells without such an axis come back as they are.
+/// The cells with their figures of the test split where there is one, on which nothing was chosen; and with the axis of rates taken out:
+/// every row at the rate at which its validation loss is least, averaged over the cells that differ in the axes `units` alone. What was made
+/// of a row goes with it. Several rates without a test split have no figures.
 pub(crate) fn at_their_own(cells: &[&Cell], units: &[String]) -> Vec<Cell> {
     if cells.iter().all(|cell| cell.id.axis(RATE).is_none()) {
-        return cells.iter().map(|cell| (*cell).clone()).collect();
+        let tested = |cell: &&Cell| {
+            let mut cell = (*cell).clone();
+            for row in cell.result.iter_mut().flat_map(|result| &mut result.rows) {
+                if let Some(tested) = tested(row) {
+                    row.validation = tested;
+                }
+            }
+            cell
+        };
+        return cells.iter().map(tested).collect();
     }
     let mut points: Vec<(CellId, Vec<&Cell>)> = Vec::new();
     for cell in cells {
@@ -65,15 +74,15 @@ fn at_its_own(name: &str, own: &[&Cell], group: &[&Cell]) -> Option<AdapterResul
     let whole = losses.iter().filter(|(_, losses)| losses.len() == most);
     let (best, _) = whole.min_by(|a, b| mean(a.1).total_cmp(&mean(b.1)))?;
     let row = find(own.iter().find(|cell| cell.id.axis(RATE) == Some(*best))?, name)?;
-    Some(match row.test.clone() {
-        Some(mut test) => {
-            // What is measured once for a row stands among the scores of the validation split.
-            let once = row.validation.metrics.iter().filter(|(name, _)| name.as_str() == metric::FORGETTING);
-            test.metrics.extend(once.map(|(name, value)| (name.clone(), *value)));
-            AdapterResult { validation: test, ..row }
-        }
-        None => row,
-    })
+    Some(AdapterResult { validation: tested(&row)?, ..row })
+}
+
+/// The scores of a row on the test split, if there is one; what is measured once for a row stands among those of the validation split.
+fn tested(row: &AdapterResult) -> Option<Scores> {
+    let mut test = row.test.clone()?;
+    let once = row.validation.metrics.iter().filter(|(name, _)| name.as_str() == metric::FORGETTING);
+    test.metrics.extend(once.map(|(name, value)| (name.clone(), *value)));
+    Some(test)
 }
 
 #[cfg(test)]
@@ -147,6 +156,11 @@ mod tests {
         for cell in &mut cells {
             cell.id.axes.retain(|(axis, _)| axis != RATE);
         }
-        assert_eq!(at_their_own(&cells.iter().collect::<Vec<_>>(), &["seed".to_owned()]), cells);
+        // One rate: the test split tells, too, where there is one.
+        cells[0].result.as_mut().unwrap().rows[0].test = None;
+        let told = at_their_own(&cells.iter().collect::<Vec<_>>(), &["seed".to_owned()]);
+        let losses: Vec<_> =
+            told.iter().filter_map(|cell| cell.result.as_ref()?.rows[0].validation.get("loss")).collect();
+        assert_eq!(losses, [1.0, 10.1, 11.0]);
     }
 }

@@ -13,6 +13,8 @@ use statrs::function::gamma::ln_gamma;
 
 /// Probability that an interval covers the mean.
 pub(crate) const CONFIDENCE: f64 = 0.95;
+/// Deviation of values beside their mean that is rounding.
+const ROUNDING: f64 = 1e-12;
 
 /// Number, mean and deviation of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -46,9 +48,9 @@ pub struct Estimate {
     pub summary: Summary,
     /// Interval of Student's t for the mean.
     pub interval: (f64, f64),
-    /// Student's t of the mean against a limit; infinite when all values are the same and not that.
+    /// Student's t of the mean against a limit; infinite when all values are the same, but for rounding, and not that.
     pub t: f64,
-    /// Two-sided probability of such a t when the true mean is the limit.
+    /// Two-sided probability of such a t when the true mean is the limit; of values that are all the same, that of a sign test.
     pub p: f64,
     /// Distance of the mean from the limit over the standard deviation: Cohen's d_z.
     pub cohen_dz: f64,
@@ -71,7 +73,7 @@ impl Estimate {
     /// Of the units within `unit`, at least two: Student's t takes the mean of each once.
     pub(crate) fn of_units(unit: &Unit, limit: f64) -> Option<Self> {
         let summary = Summary::of(&unit.means())?;
-        let sd = summary.sd?;
+        let sd = summary.sd.filter(|sd| *sd > ROUNDING * summary.mean.abs()).or(summary.sd.map(|_| 0.0))?;
         let degrees = (summary.n - 1) as f64;
         let student = StudentsT::new(0.0, 1.0, degrees).expect("positive degrees of freedom");
         let error = sd / (summary.n as f64).sqrt();
@@ -84,7 +86,7 @@ impl Estimate {
             (0.0, 1.0, 0.0)
         } else {
             let sign = distance.signum();
-            (sign * f64::INFINITY, 0.0, sign * f64::INFINITY)
+            (sign * f64::INFINITY, all_on_a_side(summary.n), sign * f64::INFINITY)
         };
         Some(Estimate {
             summary,
@@ -100,6 +102,12 @@ impl Estimate {
     pub fn paired(pairs: &[(f64, f64)]) -> Option<Self> {
         Self::of(&pairs.iter().map(|(a, b)| a - b).collect::<Vec<_>>())
     }
+}
+
+/// Twice the probability that `n` values are on the same side of a limit by chance: a sign test of values that do not differ, whose
+/// deviation tells nothing.
+pub(crate) fn all_on_a_side(n: usize) -> f64 {
+    0.5_f64.powi(n as i32 - 1)
 }
 
 /// Hedges' J for more than one degree of freedom: the exact factor `Γ(m/2) / (sqrt(m/2) Γ((m-1)/2))` (Hedges, 1981).
@@ -140,9 +148,9 @@ pub(crate) fn slope_pseudo_values(points: &[(f64, f64)]) -> Option<Vec<f64>> {
 }
 
 /// Spearman's rank correlation of points, ties with their mean rank: Pearson's correlation of the ranks. 0 where one coordinate is everywhere the
-/// same, which tells nothing of the other; `None` for fewer than three points.
+/// same, which tells nothing of the other; `None` for fewer than three points, and where a coordinate is not finite.
 pub(crate) fn spearman(points: &[(f64, f64)]) -> Option<f64> {
-    if points.len() < 3 {
+    if points.len() < 3 || points.iter().any(|(x, y)| !x.is_finite() || !y.is_finite()) {
         return None;
     }
     let ranks = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
@@ -228,7 +236,10 @@ mod tests {
         assert_eq!(Summary::of(&[2.0]), Some(Summary { n: 1, mean: 2.0, sd: None }));
         assert!(Estimate::of(&[1.0]).is_none() && Estimate::of(&[1.0, f64::INFINITY]).is_none());
         let same = Estimate::of(&[0.5; 4]).unwrap();
-        assert_eq!((same.t, same.p, same.interval), (f64::INFINITY, 0.0, (0.5, 0.5)));
+        assert_eq!((same.t, same.p, same.interval), (f64::INFINITY, 0.125, (0.5, 0.5)));
+        // Sums of thirds round.
+        let rounded = Estimate::of(&[0.1 + 0.2, 0.3, 0.3]).unwrap();
+        assert_eq!((rounded.p, rounded.interval.0), (0.25, rounded.interval.1));
         let zero = Estimate::of(&[0.0; 2]).unwrap();
         assert_eq!((zero.t, zero.p, zero.cohen_dz, zero.hedges_g), (0.0, 1.0, 0.0, None));
     }
@@ -264,5 +275,6 @@ mod tests {
         assert_eq!(spearman(&points(&x, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])), Some(1.0));
         assert_eq!(spearman(&points(&x, &[32.0; 6])), Some(0.0));
         assert_eq!(spearman(&points(&x[..2], &[1.0, 2.0])), None);
+        assert_eq!(spearman(&points(&x, &[1.0, 2.0, f64::NAN, 4.0, 5.0, 6.0])), None);
     }
 }

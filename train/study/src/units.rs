@@ -36,10 +36,10 @@ impl Unit {
         }
     }
 
-    /// The means of the units within it, which Student's t takes as its sample: figures of one unit are not independent.
+    /// The means of the units within it, which Student's t takes as its sample. Figures of one unit are not independent: they are one.
     pub(crate) fn means(&self) -> Vec<f64> {
         match self {
-            Unit::Figures(figures) => figures.clone(),
+            Unit::Figures(_) => vec![self.mean()],
             Unit::Within(units) => units.iter().map(Unit::mean).collect(),
         }
     }

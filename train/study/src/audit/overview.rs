@@ -27,7 +27,7 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
     out += &claims(holds, |verdict| matches!(verdict, Verdict::Confirmed));
     out += &computed(holds, true);
     out += &claims("holds where it was run", |verdict| matches!(verdict, Verdict::InPart(_)));
-    out += &claims(fails, |v| matches!(v, Verdict::NotConfirmed(_)) && !v.is_undecided());
+    out += &claims(fails, |verdict| matches!(verdict, Verdict::NotConfirmed(_)));
     out += &computed(fails, false);
     let mut open = |title: &str, why: &str, kind: fn(&Verdict) -> bool| {
         let names: Vec<String> = each(kind).map(|outcome| link(&outcome.claim.id)).collect();
@@ -36,7 +36,9 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
         }
     };
     let unknown = "nobody can say yet";
-    open(unknown, "whose interval includes the limit", Verdict::is_undecided);
+    open(unknown, "whose interval includes the limit, or that chance among so many tests could show", |v| {
+        matches!(v, Verdict::Undecided(_))
+    });
     open(unknown, "where a row still learns, or nothing tells", |v| matches!(v, Verdict::NotConverged(_)));
     open(unknown, "where a row is no better than no adapter", |v| matches!(v, Verdict::NoComparison(_)));
     open(unknown, "not measured", |v| matches!(v, Verdict::NotMeasured(_)));

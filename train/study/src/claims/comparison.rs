@@ -1,87 +1,209 @@
-//! When the difference of two rows says anything: both beat the model without an adapter, and both have come to the end of their training.
+//! When figures say anything: rows that are compared both beat the model without an adapter, and rows that are judged have come to the end of
+//! their training. Both hold at every point of the grid, on average over the units that repeat each other there.
 
-use super::Verdict;
 use super::convergence::{is_level, still_to_fall};
+use super::{Expect, Finding, Verdict};
 use crate::Cell;
-use crate::measure::{Combine, Measure};
+use crate::measure::{self, Combine, Group, Measure};
 use crate::quantity::quantity;
+use crate::rates::RATE;
 use crate::statistics::Summary;
 use hankel_trainer::results::{AdapterResult, RunResult, metric};
 
 /// The row without an adapter.
 const NONE: &str = "none";
 
-/// Why the comparison that `measure` makes on `cells` says nothing, if that is so.
+/// The runs of one point of the grid.
+struct Point<'a> {
+    label: String,
+    results: Vec<&'a RunResult>,
+}
+
+/// Why the comparison of two trained rows that `measure` makes on `cells` says nothing, if that is so.
 pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
-    if measure.against.is_empty() || measure.combine == Combine::Ratio {
-        return None;
-    }
-    let results: Vec<&RunResult> = cells.iter().filter_map(|cell| cell.result.as_ref()).collect();
-    let sides = || measure.row.iter().chain(&measure.against);
+    let points = points(measure, cells);
     // A row against no adapter, or against a predictor without training, is itself the question.
-    let untrained = |name: &String| name == NONE || results.iter().any(|r| r.task.baselines.contains_key(name));
-    if sides().any(untrained) {
+    if measure.combine == Combine::Ratio || untrained(measure, &points).next().is_some() || !is_score(measure, &points)
+    {
         return None;
     }
-    let mut names: Vec<&String> = Vec::new();
-    for name in sides() {
-        // A row may be compared with itself at another point.
-        if !names.contains(&name) && results.iter().any(|r| row(r, name).is_some()) {
-            names.push(name);
-        }
+    let names = trained(measure, &points);
+    if measure.against.is_empty() || names.is_empty() {
+        return None;
     }
-    let is_score = |result: &RunResult| {
-        names.iter().any(|name| {
-            result.rows.iter().any(|row| row.name == **name && row.validation.metrics.contains_key(&measure.of))
+    let gains: Vec<Vec<(&Point, Summary)>> = names.iter().map(|name| gains(measure, name, &points)).collect();
+    let unknown: Vec<String> = names
+        .iter()
+        .zip(&gains)
+        .filter(|(_, gains)| gains.is_empty())
+        .map(|(name, _)| format!("no row without an adapter tells what {name} is worth"))
+        .collect();
+    if !unknown.is_empty() {
+        return Some(Verdict::NotMeasured(unknown.join("; ")));
+    }
+    let drowned: Vec<String> = names
+        .iter()
+        .zip(&gains)
+        .filter_map(|(name, gains)| {
+            let (point, _) = gains.iter().find(|(_, gain)| gain.mean <= 0.0)?;
+            Some(format!("{name} is no better than no adapter{}", point.place()))
         })
-    };
-    if !results.iter().any(|result| is_score(result)) {
-        return None;
-    }
-    let drowned: Vec<String> = names.iter().filter_map(|name| no_better(measure, name, &results)).collect();
+        .collect();
     if !drowned.is_empty() {
         return Some(Verdict::NoComparison(drowned.join("; ")));
     }
-    let learning: Vec<String> = names.iter().filter_map(|name| still_learning(name, &results)).collect();
-    (!learning.is_empty()).then(|| Verdict::NotConverged(learning.join("; ")))
+    let gain = |gained: f64, _: f64| gained;
+    learning(&names, &points, gain).map(Verdict::NotConverged)
+}
+
+/// Why the finding on one trained row, by itself or against something that is not trained, can change with more training, if that is so: it
+/// still learns, and its figure does not move further to the side on which it is. The row may gain little, so that its loss stands for the gain
+/// where that is more.
+pub(super) fn unfinished(
+    measure: &Measure,
+    expect: Expect,
+    findings: &[(&Group, Finding)],
+    cells: &[&Cell],
+) -> Option<Verdict> {
+    let points = points(measure, cells);
+    let plain = measure.combine == Combine::Difference && measure.trend.is_none() && measure.on.is_none();
+    let alone = measure.against.is_empty() || untrained(measure, &points).next().is_some();
+    if !plain || measure.spearman.is_some() || !alone || !is_score(measure, &points) {
+        return None;
+    }
+    let names = trained(measure, &points);
+    let better = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
+    let moves = if measure.row.iter().any(|row| names.contains(&row)) { better } else { -better };
+    if findings.iter().all(|(group, finding)| stands(expect, *finding, group.summary.mean, moves)) {
+        return None;
+    }
+    learning(&names, &points, f64::max).map(Verdict::NotConverged)
+}
+
+/// Whether a finding stands when the figure goes on in the direction `moves`.
+fn stands(expect: Expect, finding: Finding, mean: f64, moves: f64) -> bool {
+    match (finding, expect) {
+        // Computed, or refuted by one value.
+        (_, Expect::EachWithin(..) | Expect::AtMost(_)) => true,
+        (Finding::Shown, Expect::Above(_)) | (Finding::Contrary, Expect::Below(_)) => moves > 0.0,
+        (Finding::Shown, Expect::Below(_)) | (Finding::Contrary, Expect::Above(_)) => moves < 0.0,
+        (Finding::Outside, Expect::Within(low, high)) => (mean > high && moves > 0.0) || (mean < low && moves < 0.0),
+        _ => false,
+    }
+}
+
+/// The cells that a measure is about, by the point of the grid that they repeat.
+fn points<'a>(measure: &Measure, cells: &[&'a Cell]) -> Vec<Point<'a>> {
+    let repeated: Vec<&str> = measure.units.iter().map(String::as_str).chain([RATE]).collect();
+    let mut points: Vec<Point> = Vec::new();
+    for cell in measure::concerned(measure, cells) {
+        let Some(result) = &cell.result else { continue };
+        let label = cell.id.describe(&repeated);
+        match points.iter_mut().find(|point| point.label == label) {
+            Some(point) => point.results.push(result),
+            None => points.push(Point { label, results: vec![result] }),
+        }
+    }
+    if let [only] = &mut points[..] {
+        only.label.clear();
+    }
+    points
+}
+
+impl Point<'_> {
+    /// ` at length 64`; nothing if it is the only one.
+    fn place(&self) -> String {
+        if self.label.is_empty() { String::new() } else { format!(" at {}", self.label) }
+    }
+}
+
+/// The rows on either side that are not trained: that without an adapter, and predictors.
+fn untrained<'a>(measure: &'a Measure, points: &[Point]) -> impl Iterator<Item = &'a String> {
+    let baselines: Vec<String> =
+        points.iter().flat_map(|point| &point.results).flat_map(|r| r.task.baselines.keys()).cloned().collect();
+    let sides = measure.row.iter().chain(&measure.against);
+    sides.filter(move |name| *name == NONE || baselines.contains(name))
+}
+
+/// The rows on either side that are trained and there. A row may be compared with itself at another point.
+fn trained<'a>(measure: &'a Measure, points: &[Point]) -> Vec<&'a String> {
+    let not: Vec<&String> = untrained(measure, points).collect();
+    let is_there = |name: &str| points.iter().flat_map(|point| &point.results).any(|r| row(r, name).is_some());
+    let mut names: Vec<&String> = Vec::new();
+    for name in measure.row.iter().chain(&measure.against) {
+        if !names.contains(&name) && !not.contains(&name) && is_there(name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Whether the measure is of what training improves: of a metric.
+fn is_score(measure: &Measure, points: &[Point]) -> bool {
+    let sides = || measure.row.iter().chain(&measure.against);
+    points.iter().flat_map(|point| &point.results).any(|result| {
+        sides().any(|name| row(result, name).is_some_and(|row| row.validation.metrics.contains_key(&measure.of)))
+    })
 }
 
 fn row<'a>(result: &'a RunResult, name: &str) -> Option<&'a AdapterResult> {
     result.rows.iter().find(|row| row.name == name)
 }
 
-/// Says so if the row is no better than the model without an adapter, on average over the cells.
-fn no_better(measure: &Measure, name: &str, results: &[&RunResult]) -> Option<String> {
+/// What a row gains over the model without an adapter at every point where both are.
+fn gains<'a, 'b>(measure: &Measure, name: &str, points: &'b [Point<'a>]) -> Vec<(&'b Point<'a>, Summary)> {
     let sign = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
     let gain = |result: &&RunResult| {
         Some(sign * (quantity(result, name, &measure.of)? - quantity(result, NONE, &measure.of)?))
     };
-    match Summary::of(&results.iter().filter_map(gain).collect::<Vec<_>>()) {
-        Some(gain) if gain.mean > 0.0 => None,
-        Some(_) => Some(format!("{name} is no better than no adapter")),
-        None => Some(format!("no row without an adapter tells what {name} is worth")),
-    }
+    let of =
+        |point: &'b Point<'a>| Some((point, Summary::of(&point.results.iter().filter_map(gain).collect::<Vec<_>>())?));
+    points.iter().filter_map(of).collect()
 }
 
-/// Says so if the trainings of the row were stopped while its loss fell, on average over the runs, or if a result does not tell. A single run
-/// decides nothing: the line through a few evaluations is noisy, and among many runs there would always be one.
-fn still_learning(name: &str, results: &[&RunResult]) -> Option<String> {
-    let run = |result: &&RunResult| {
-        let own = row(result, name)?;
-        let trained = own.derived_from().map_or(Some(own), |parent| row(result, parent));
-        let loss = |row: &AdapterResult| row.validation.get(metric::LOSS);
-        let gained = row(result, NONE).and_then(loss).zip(loss(own)).map(|(none, own)| none - own);
-        let to_fall = trained
-            .and_then(|row| row.training.as_ref())
-            .and_then(|training| still_to_fall(&training.curve, training.steps));
-        Some(to_fall.zip(gained))
-    };
-    let runs: Vec<Option<(f64, f64)>> = results.iter().filter_map(run).collect();
-    let known: Vec<(f64, f64)> = runs.iter().copied().flatten().collect();
-    let (to_fall, gained) = known.iter().fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
-    if !known.is_empty() && !is_level(to_fall, gained) {
-        let learning = known.iter().filter(|(to_fall, gained)| !is_level(*to_fall, *gained)).count();
-        return Some(format!("{name} was still learning in {learning} of {} runs", runs.len()));
+/// Says which trainings were stopped while their loss fell, on average over the runs of a point, or of which no curve tells; `scale` makes of the
+/// gain over no adapter and of the loss what a fall is held against. A single run decides nothing: the line through a few evaluations is noisy,
+/// and among many runs there would always be one.
+fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> Option<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in names {
+        // Runs that still learn and runs in all, at the points where they do on average.
+        let (mut learning, mut runs, mut places) = (0, 0, Vec::new());
+        let mut unknown = false;
+        for point in points {
+            let fall = |result: &&RunResult| still_falls(name, result, scale);
+            let of_point: Vec<Option<(f64, f64)>> = point.results.iter().filter_map(fall).collect();
+            let known: Vec<(f64, f64)> = of_point.iter().copied().flatten().collect();
+            unknown |= known.len() < of_point.len();
+            let (to_fall, beside) = known.iter().fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
+            if !known.is_empty() && !is_level(to_fall, beside) {
+                learning += known.iter().filter(|(to_fall, beside)| !is_level(*to_fall, *beside)).count();
+                runs += of_point.len();
+                places.push(point.place());
+            }
+        }
+        let place = match &places[..] {
+            [place] => place.clone(),
+            several if several.len() == points.len() => String::new(),
+            several => format!(" at {} of {} points", several.len(), points.len()),
+        };
+        if !places.is_empty() {
+            found.push(format!("{name} was still learning in {learning} of {runs} runs{place}"));
+        }
+        if unknown {
+            found.push(format!("no curve of {name} is on record"));
+        }
     }
-    (known.len() < runs.len()).then(|| format!("no curve of {name} is on record"))
+    (!found.is_empty()).then(|| found.join("; "))
+}
+
+/// How far the loss of a row, or of the one that it was made from, is about to fall, and what that is held against. `None` within where nothing tells.
+fn still_falls(name: &str, result: &RunResult, scale: fn(f64, f64) -> f64) -> Option<Option<(f64, f64)>> {
+    let own = row(result, name)?;
+    let trained = own.derived_from().map_or(Some(own), |parent| row(result, parent))?;
+    let loss = |row: &AdapterResult| row.validation.get(metric::LOSS);
+    let gained = row(result, NONE).and_then(loss).zip(loss(trained)).map(|(none, own)| none - own);
+    let beside = loss(trained).map(|loss| scale(gained.unwrap_or(f64::NAN), loss)).filter(|beside| !beside.is_nan());
+    let training = trained.training.as_ref();
+    Some(training.and_then(|training| still_to_fall(&training.curve, training.steps)).zip(beside))
 }

@@ -1,7 +1,7 @@
 //! What a measurement must show, and the probability of its showing that by chance.
 
 use crate::measure::Group;
-use crate::statistics::{CONFIDENCE, Estimate};
+use crate::statistics::{CONFIDENCE, Estimate, all_on_a_side};
 use serde::Deserialize;
 
 /// What a measurement must show.
@@ -30,6 +30,12 @@ pub(crate) enum Finding {
     TooFew,
 }
 
+/// Twice the probability of a mean so far on that side of a limit at which the true one is.
+fn on_side(group: &Group, limit: f64, side: f64) -> Option<f64> {
+    let Estimate { t, p, .. } = group.estimate(limit)?;
+    Some(if side * t > 0.0 { p } else { 1.0 })
+}
+
 impl Expect {
     pub(crate) fn evaluate(self, group: &Group) -> Finding {
         let each = |shown: bool| if shown { Finding::Shown } else { Finding::Outside };
@@ -42,6 +48,9 @@ impl Expect {
         }
         let Some(estimate) = group.estimate(0.0) else { return Finding::TooFew };
         let (low, high) = estimate.interval;
+        if low == high && all_on_a_side(estimate.summary.n) > 1.0 - CONFIDENCE {
+            return Finding::TooFew;
+        }
         let (shown, contrary) = match self {
             Expect::Above(limit) => (low > limit, high < limit),
             Expect::Below(limit) => (high < limit, low > limit),
@@ -59,18 +68,32 @@ impl Expect {
     /// Twice the probability of figures that speak for the claim at least as clearly where it just does not hold, at most 1: below 5 %
     /// exactly where [`Expect::evaluate`] finds it shown. `None` for what is not tested, and for a single figure.
     pub(super) fn p(self, group: &Group) -> Option<f64> {
-        let on_its_side = |limit: f64, side: f64| -> Option<f64> {
-            let Estimate { t, p, .. } = group.estimate(limit)?;
-            Some(if side * t > 0.0 { p } else { 1.0 })
-        };
         match self {
-            Expect::Above(limit) => on_its_side(limit, 1.0),
-            Expect::Below(limit) => on_its_side(limit, -1.0),
-            // Equality with an end of the range is within it.
-            Expect::Within(low, high) if group.summary.sd == Some(0.0) => {
-                Some(if (low..=high).contains(&group.summary.mean) { 0.0 } else { 1.0 })
+            Expect::Above(limit) => on_side(group, limit, 1.0),
+            Expect::Below(limit) => on_side(group, limit, -1.0),
+            Expect::Within(low, high) => {
+                // No figure can be beyond an end that is also that of what is possible; equality with an end is within.
+                let within = |limit: f64, side: f64, possible: f64| {
+                    let is_at = group.estimate(limit)?.t == 0.0 && group.summary.n > 1;
+                    let certain = side * (possible - limit) >= 0.0;
+                    Some(match (certain, is_at && group.is_constant()) {
+                        (true, _) => 0.0,
+                        (_, true) => all_on_a_side(group.summary.n),
+                        _ => on_side(group, limit, side)?,
+                    })
+                };
+                Some(within(low, 1.0, group.range.0)?.max(within(high, -1.0, group.range.1)?))
             }
-            Expect::Within(low, high) => Some(on_its_side(low, 1.0)?.max(on_its_side(high, -1.0)?)),
+            Expect::EachWithin(..) | Expect::AtMost(_) => None,
+        }
+    }
+
+    /// The same for figures that speak against it.
+    pub(super) fn p_against(self, group: &Group) -> Option<f64> {
+        match self {
+            Expect::Above(limit) => on_side(group, limit, -1.0),
+            Expect::Below(limit) => on_side(group, limit, 1.0),
+            Expect::Within(low, high) => Some(on_side(group, low, -1.0)?.min(on_side(group, high, 1.0)?)),
             Expect::EachWithin(..) | Expect::AtMost(_) => None,
         }
     }

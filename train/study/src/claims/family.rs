@@ -1,13 +1,13 @@
-//! Claims that stand together: one family of tests, in which chance must not confirm any of them at more than the nominal rate.
+//! Claims that stand together: one family of tests, in which chance must not confirm or refute any of them at more than the nominal rate.
 
 use super::{Claim, Outcome, UNDECIDED, Verdict};
-use crate::Cell;
 use crate::statistics::{CONFIDENCE, holm};
+use crate::{Cell, Plan};
 
 /// The test of a claim among those of its family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Corrected {
-    /// Of the claim by itself: the largest of its points, all of which have to show it.
+    /// By itself.
     pub p: f64,
     /// After Holm's correction over the family.
     pub holm: f64,
@@ -15,28 +15,47 @@ pub struct Corrected {
     pub tests: usize,
 }
 
-/// All claims on the cells. The family is all claims whose verdict rests on a test: one that is confirmed by itself, and would be so by chance
-/// among that many, is undecided (S. Holm, 1979).
-pub fn evaluate<'a>(claims: &'a [Claim], cells: &[Cell]) -> Vec<Outcome<'a>> {
-    let mut outcomes: Vec<Outcome> = claims.iter().map(|claim| claim.evaluate_alone(cells)).collect();
-    let p = |outcome: &Outcome| -> Option<f64> {
-        if !outcome.verdict.is_decided() {
-            return None;
-        }
-        let of = outcome.measured.groups.iter().map(|group| outcome.claim.expect.p(group));
-        of.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
+/// All claims on the cells. The family is all claims that figures can be held against, whatever else keeps them from a verdict: one that is
+/// confirmed or refuted by itself, and would be so by chance among that many, is undecided (S. Holm, 1979). All points of a claim have to show
+/// it, so that the largest of their probabilities is its own; any of them can refute it, so that the smallest counts as often as there are points.
+pub fn evaluate<'a>(claims: &'a [Claim], cells: &[Cell], plans: &[Plan]) -> Vec<Outcome<'a>> {
+    let mut outcomes: Vec<Outcome> = claims.iter().map(|claim| claim.evaluate_alone(cells, plans)).collect();
+    let tested: Vec<usize> = (0..outcomes.len()).filter(|&index| p_for(&outcomes[index]).is_some()).collect();
+    let corrected = |p: fn(&Outcome) -> Option<f64>| -> Vec<Corrected> {
+        let own: Vec<f64> = tested.iter().map(|&index| p(&outcomes[index]).unwrap_or(1.0)).collect();
+        let tests = own.len();
+        own.iter().zip(holm(&own)).map(|(&p, holm)| Corrected { p, holm, tests }).collect()
     };
-    let tested: Vec<(usize, f64)> =
-        outcomes.iter().enumerate().filter_map(|(index, outcome)| Some((index, p(outcome)?))).collect();
-    let corrected = holm(&tested.iter().map(|(_, p)| *p).collect::<Vec<_>>());
-    let tests = tested.len();
-    for ((index, p), holm) in tested.into_iter().zip(corrected) {
+    let (tests, against) = (corrected(p_for), corrected(p_against));
+    for ((index, test), against) in tested.into_iter().zip(tests).zip(against) {
         let outcome = &mut outcomes[index];
-        outcome.corrected = Some(Corrected { p, holm, tests });
-        if matches!(outcome.verdict, Verdict::Confirmed | Verdict::InPart(_)) && holm > 1.0 - CONFIDENCE {
-            outcome.verdict =
-                Verdict::NotConfirmed(format!("{UNDECIDED} among {tests} tests, though shown by its own"));
+        (outcome.test, outcome.against) = (Some(test), Some(against));
+        let chance = |found: Corrected| found.holm > 1.0 - CONFIDENCE;
+        let of = test.tests;
+        match outcome.verdict {
+            Verdict::Confirmed | Verdict::InPart(_) if chance(test) => {
+                outcome.verdict = Verdict::Undecided(format!("{UNDECIDED} among {of} tests, though shown by its own"));
+            }
+            Verdict::NotConfirmed(_) if chance(against) => {
+                outcome.verdict =
+                    Verdict::Undecided(format!("{UNDECIDED} among {of} tests, though refuted by its own"));
+            }
+            _ => {}
         }
     }
     outcomes
+}
+
+fn p_for(outcome: &Outcome) -> Option<f64> {
+    if matches!(outcome.verdict, Verdict::NotMeasured(_) | Verdict::NotTestable(_) | Verdict::ByConstruction(_)) {
+        return None;
+    }
+    let of = outcome.measured.groups.iter().map(|group| outcome.claim.expect.p(group));
+    of.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
+}
+
+fn p_against(outcome: &Outcome) -> Option<f64> {
+    let of = outcome.measured.groups.iter().map(|group| outcome.claim.expect.p_against(group));
+    let points = outcome.measured.groups.len() as f64;
+    Some((points * of.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)?).min(1.0))
 }

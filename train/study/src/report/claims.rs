@@ -13,7 +13,7 @@ pub(super) fn section(runs: &[CellRun]) -> Section {
     let mut all = claims::all();
     all.retain(|claim| cells.iter().any(|cell| cell.id.experiment == claim.experiment));
     let mut rows = Vec::new();
-    for outcome in claims::evaluate(&all, &cells) {
+    for outcome in claims::evaluate(&all, &cells, &[]) {
         let claim = outcome.claim;
         let groups = outcome.measured.groups.iter();
         let figures =
