@@ -171,8 +171,8 @@ fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> 
         let (mut learning, mut runs, mut places) = (0, 0, Vec::new());
         let mut unknown = false;
         for point in points {
-            let fall = |result: &&RunResult| still_falls(name, result, scale);
-            let of_point: Vec<Option<(f64, f64)>> = point.results.iter().filter_map(fall).collect();
+            let with_it = point.results.iter().filter(|result| row(result, name).is_some());
+            let of_point: Vec<Option<(f64, f64)>> = with_it.map(|result| still_falls(name, result, scale)).collect();
             let known: Vec<(f64, f64)> = of_point.iter().copied().flatten().collect();
             unknown |= known.len() < of_point.len();
             let (to_fall, beside) = known.iter().fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
@@ -197,13 +197,13 @@ fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> 
     (!found.is_empty()).then(|| found.join("; "))
 }
 
-/// How far the loss of a row, or of the one that it was made from, is about to fall, and what that is held against. `None` within where nothing tells.
-fn still_falls(name: &str, result: &RunResult, scale: fn(f64, f64) -> f64) -> Option<Option<(f64, f64)>> {
+/// How far the loss of a row, or of the one that it was made from, is about to fall, and what that is held against; `None` where nothing tells.
+fn still_falls(name: &str, result: &RunResult, scale: fn(f64, f64) -> f64) -> Option<(f64, f64)> {
     let own = row(result, name)?;
     let trained = own.derived_from().map_or(Some(own), |parent| row(result, parent))?;
     let loss = |row: &AdapterResult| row.validation.get(metric::LOSS);
-    let gained = row(result, NONE).and_then(loss).zip(loss(trained)).map(|(none, own)| none - own);
-    let beside = loss(trained).map(|loss| scale(gained.unwrap_or(f64::NAN), loss)).filter(|beside| !beside.is_nan());
-    let training = trained.training.as_ref();
-    Some(training.and_then(|training| still_to_fall(&training.curve, training.steps)).zip(beside))
+    let without = row(result, NONE).and_then(loss).unwrap_or(f64::NAN);
+    let beside = scale(without - loss(trained)?, loss(trained)?);
+    let training = trained.training.as_ref()?;
+    still_to_fall(&training.curve, training.steps).zip(Some(beside).filter(|beside| !beside.is_nan()))
 }
