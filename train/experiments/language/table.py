@@ -17,15 +17,14 @@ from collections import defaultdict
 
 PRIMARY = {"jsonl": "exact_match", "quality": "accuracy", "qmsum": "rouge1"}
 BASE = "hrm"
-# Quantile 0.975 of Student's t by degrees of freedom.
-T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365}
+# Seeds of each scale.
 SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "qmsum-pilot": 1, "qmsum": 3, "smollm2-pilot": 1, "smollm2": 3}
 
 
 def load(path):
-    """Rows by point, rate, seed and name; the kind of task of each point."""
+    """Rows by point, name, rate and seed; the kind of task of each point; the scale, and how many cells diverged."""
     rows, kinds = defaultdict(lambda: defaultdict(lambda: defaultdict(dict))), {}
-    scale = None
+    scale, diverged = None, 0
     with open(path) as lines:
         for cell in map(json.loads, lines):
             axes = dict(cell["axes"])
@@ -35,46 +34,64 @@ def load(path):
                 rows[point][row["name"]][rate][seed] = row
             if cell.get("result"):
                 kinds[point] = cell["result"]["task"]["kind"]
-    return rows, kinds, scale
+            diverged += not cell.get("result")
+    return rows, kinds, scale, diverged
 
 
 def at_its_own(rates):
     """The seeds of a row at the rate of its least validation loss."""
-    loss = {rate: [row["validation"]["metrics"]["loss"] for row in seeds.values()] for rate, seeds in rates.items()}
+    loss = {rate: [finite(row["validation"]["metrics"]["loss"]) for row in seeds.values()] for rate, seeds in rates.items()}
     most = max(map(len, loss.values()))
     best = min((rate for rate in loss if len(loss[rate]) == most), key=lambda rate: statistics.fmean(loss[rate]))
     return best, rates[best]
 
 
+def finite(value):
+    """A loss that is not finite is null."""
+    return math.inf if value is None else value
+
+
 def figure(row, metric):
-    split = row.get("test") or row["validation"]
-    return split["metrics"].get(metric, row["validation"]["metrics"].get(metric))
+    """Of the test split; what is measured once for a row stands with the validation split."""
+    split = row["validation"] if metric == "forgetting" or not row.get("test") else row["test"]
+    return split["metrics"].get(metric)
 
 
-def still_learning(row, none):
-    """Whether the line through the last fifth of the curve, continued for as long, falls by 2 % of the gain over `none`."""
-    training = row.get("training") or {}
-    steps = training.get("steps", 0)
-    last = [point for point in training.get("curve", []) if point[0] >= 0.8 * steps]
-    if steps == 0:
-        return False
-    if len(last) < 2:
-        return None
-    x, y = zip(*last)
-    slope = statistics.linear_regression(x, y).slope
-    gain = none["validation"]["metrics"]["loss"] - row["validation"]["metrics"]["loss"]
-    return -slope * 0.2 * steps >= 0.02 * gain
+def learning(seeds, none):
+    """Whether the line through the last fifth of the curve, continued for as long, falls by 2 % of the gain over `none`, on average over
+    seeds; None where a curve is missing."""
+    fall, gain = 0.0, 0.0
+    for seed, row in seeds.items():
+        training = row.get("training") or {}
+        steps = training.get("steps", 0)
+        last = [point for point in training.get("curve", []) if point[0] >= 0.8 * steps]
+        if len(last) < 2:
+            return None
+        fall -= statistics.linear_regression(*zip(*last)).slope * 0.2 * steps
+        gain += none[seed]["validation"]["metrics"]["loss"] - row["validation"]["metrics"]["loss"]
+    return fall >= 0.02 * gain
 
 
 def student(difference):
-    """Two-sided p of Student's t, by the incomplete beta function's closed forms for few degrees of freedom."""
-    n = len(difference)
-    if n < 2:
-        return None
+    """Two-sided p of Student's t; of differences that are all the same, that of a sign test."""
+    n, middle = len(difference), statistics.fmean(difference)
     sd = statistics.stdev(difference)
-    if sd == 0:
-        return 0.0 if difference[0] else 1.0
-    t, f = abs(statistics.fmean(difference)) / (sd / math.sqrt(n)), n - 1
+    if sd <= 1e-12 * abs(middle):
+        return 0.5 ** (n - 1) if middle else 1.0
+    return beyond(abs(middle) / (sd / math.sqrt(n)), n - 1)
+
+
+def quantile(f):
+    """Quantile 0.975 of Student's t."""
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if beyond(middle, f) > 0.05 else (low, middle)
+    return high
+
+
+def beyond(t, f):
+    """The probability of a larger |t|, by the incomplete beta function's closed forms."""
     theta = math.atan(t / math.sqrt(f))
     if f % 2:
         term, total = math.cos(theta), 0.0
@@ -100,7 +117,8 @@ def holm(p):
 
 
 def main():
-    rows, kinds, scale = load(sys.argv[1])
+    rows, kinds, scale, diverged = load(sys.argv[1])
+    complete = True
     lines, tests = [], []
     for point, names in rows.items():
         metric = PRIMARY[kinds[point]]
@@ -118,27 +136,33 @@ def main():
                 gains = [figure(row, metric) - figure(none[seed], metric) for seed, row in seeds.items() if seed in none]
                 if statistics.fmean(gains) <= 0:
                     notes.append("no better than none")
-                learning = [still_learning(row, none[seed]) for seed, row in seeds.items() if seed in none]
-                notes += ["still learning"] if True in learning else ["no curve"] if None in learning else []
+                still = learning({seed: row for seed, row in seeds.items() if seed in none}, none)
+                notes += ["still learning"] if still else ["no curve"] if still is None else []
             difference = [value - figure(base[seed], metric) for seed, value in values.items() if seed in base]
             shown = ""
             if name != BASE and len(difference) > 1:
-                half = T[len(difference) - 1] * statistics.stdev(difference) / math.sqrt(len(difference))
+                half = quantile(len(difference) - 1) * statistics.stdev(difference) / math.sqrt(len(difference))
                 middle = statistics.fmean(difference)
                 shown = f"{middle:+.3f} ({middle - half:+.3f} to {middle + half:+.3f})"
                 tests.append((len(lines), student(difference)))
             count = next(iter(seeds.values()))["parameters"]["adapter"]
-            complete = "" if len(seeds) == SCALES.get(scale, 3) else f"{len(seeds)} seeds only"
-            notes += [complete] if complete else []
+            if len(seeds) != SCALES.get(scale, 3):
+                complete = False
+                notes.append(f"{len(seeds)} seeds only")
             lines.append(
                 [point, name, f"{count:,}", rate, f"{trained:.3f}", f"{mean:.3f}", f"{loss:.3f}", f"{forgotten:+.3f}", shown, "", "; ".join(notes)]
             )
-    for (line, _), corrected in zip(tests, holm([p for _, p in tests])):
-        lines[line][9] = f"{corrected:.3f}"
+    if complete:
+        for (line, _), corrected in zip(tests, holm([p for _, p in tests])):
+            lines[line][9] = f"{corrected:.3f}"
     print("| | row | parameters | rate | as trained | score | loss | forgetting | less hrm | Holm | |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for line in lines:
         print("| " + " | ".join(line) + " |")
+    if diverged:
+        print(f"\n{diverged} cells diverged.")
+    if not complete:
+        print("\nCells are missing: no conclusion is drawn.")
 
 
 if __name__ == "__main__":

@@ -43,26 +43,27 @@ def load(path):
     """Test metrics by group, row, rate and seed, validation losses and whether it still learns likewise, numbers of parameters, and seeds
     by group, and the scale. A row without figures, or a cell that diverged, has no metrics."""
     figures, losses, learning = (defaultdict(lambda: defaultdict(lambda: defaultdict(dict))) for _ in range(3))
-    parameters, seeds, scale = {}, defaultdict(set), ""
+    parameters, seeds, scale = {}, defaultdict(lambda: defaultdict(set)), None
     with open(path) as lines:
         for cell in map(json.loads, lines):
-            axes, scale = dict(cell["axes"]), cell["scale"]
+            axes, scale = dict(cell["axes"]), cell.get("scale")
             group, rate, seed = axes["group"], axes.get("lr", ""), axes["seed"]
-            seeds[group].add(seed)
-            for row in cell.get("result", {"rows": []})["rows"]:
+            seeds[group][rate].add(seed)
+            for row in (cell.get("result") or {"rows": []})["rows"]:
                 loss = row["validation"]["metrics"].get("loss")
                 losses[group][row["name"]][rate][seed] = math.inf if loss is None else loss
                 learning[group][row["name"]][rate][seed] = still_learning(row, group)
                 figures[group][row["name"]][rate][seed] = (row.get("test") or {"metrics": {}})["metrics"]
                 parameters[row["name"]] = row["parameters"]["adapter"]
-    return figures, losses, learning, parameters, {group: len(of_group) for group, of_group in seeds.items()}, scale
+    # A group is as complete as the rate with the fewest cells.
+    return figures, losses, learning, parameters, {group: min(map(len, rates.values())) for group, rates in seeds.items()}, scale
 
 
 def still_learning(row, group):
     """Whether the line through the validation losses of the last fifth of the steps, continued for as long, falls by 2 % of the loss of
     guessing; None where no two of them were measured."""
-    training = row.get("training") or {"steps": 0, "curve": []}
-    last = [point for point in training["curve"] if point[0] >= 0.8 * training["steps"]]
+    training = row.get("training") or {"steps": 0}
+    last = [point for point in training.get("curve", []) if point[0] >= 0.8 * training["steps"]]
     if len(last) < 2:
         return None
     slope = statistics.linear_regression(*zip(*last)).slope
@@ -70,8 +71,9 @@ def still_learning(row, group):
 
 
 def best(losses):
-    """The rate of the least validation loss, averaged over seeds."""
-    return min(losses, key=lambda rate: statistics.fmean(losses[rate].values()))
+    """The rate of the least validation loss, averaged over seeds. A rate at which cells diverged is not compared by the others."""
+    most = max(map(len, losses.values()))
+    return min((rate for rate in losses if len(losses[rate]) == most), key=lambda rate: statistics.fmean(losses[rate].values()))
 
 
 def rates(losses, parameters, groups):
@@ -108,7 +110,8 @@ def solved(cells):
 
 def mean(cells):
     values = [metrics.get(SOLVED[0]) for metrics in cells.values()]
-    return f"{statistics.fmean(value for value in values if value is not None):.3f}"
+    values = [value for value in values if value is not None]
+    return f"{statistics.fmean(values):.3f}" if values else "-"
 
 
 def span(values):

@@ -1,5 +1,6 @@
 //! What pages of docs/ say in figures stands in the files of results that they name.
 
+use hankel_trainer::format::thousands;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -343,15 +344,6 @@ fn campaign() -> BTreeMap<String, [u64; 2]> {
     counts
 }
 
-/// `20,000`.
-fn grouped(number: u64) -> String {
-    let mut told = number.to_string();
-    for at in (1..told.len()).rev().filter(|at| (told.len() - at).is_multiple_of(3)).collect::<Vec<_>>() {
-        told.insert(at, ',');
-    }
-    told
-}
-
 /// The table of the campaign in reliability.md: attempts of all entries of its results, of which none failed.
 #[test]
 fn attempts_of_the_campaign_are_its_result() {
@@ -375,9 +367,9 @@ fn attempts_of_the_campaign_are_its_result() {
     ] {
         let line = page.lines().find(|line| line.starts_with(&format!("| {attack}"))).unwrap();
         let told = line.rsplit('|').nth(1).unwrap().trim();
-        assert_eq!(told, grouped(attempts(names)), "{line}");
+        assert_eq!(told, thousands(attempts(names)), "{line}");
     }
-    let extreme = grouped(attempts(&["a system at an extreme scale"]));
+    let extreme = thousands(attempts(&["a system at an extreme scale"]));
     assert!(page.contains(&format!("{extreme} of the systems are at extreme scales")), "{extreme}");
 }
 
@@ -406,14 +398,14 @@ fn turns_are_their_result() {
         let middle = mean(&differences);
         let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / 6.0).sqrt();
         let t = (middle / error).abs();
-        (middle, 4.303 * error, 1.0 - t / (2.0 + t * t).sqrt())
+        (middle, 4.302_652_7 * error, 1.0 - t / (2.0 + t * t).sqrt())
     };
     let p: Vec<f64> = pairs.clone().filter(|(_, name)| *name != "hrm").map(|pair| compared(pair).2).collect();
     for (memory, name) in pairs {
         let figures = [("validation", "exact_match"), ("test", "exact_match"), ("test", "loss")];
         let figures = figures.map(|(split, metric)| format!("{:.3}", mean(&values(memory, name, split, metric))));
         let forgetting = mean(&values(memory, name, "validation", "forgetting"));
-        let parameters = grouped(rows(memory, name)[0]["parameters"]["adapter"].as_u64().unwrap());
+        let parameters = thousands(rows(memory, name)[0]["parameters"]["adapter"].as_u64().unwrap());
         let mut line =
             format!("| memory {memory} | {name} | {parameters} |  | {} | {forgetting:+.3} | ", figures.join(" | "));
         if name != "hrm" {
@@ -440,6 +432,6 @@ fn random_input_is_its_result() {
         let sum = |key: &str| of_it().map(|run| run[key].as_u64().unwrap()).sum::<u64>();
         let findings: usize = of_it().map(|run| run["findings"].as_array().unwrap().len()).sum();
         let minutes = (sum("seconds") as f64 / 60.0).round();
-        says(&page, &format!("| `{target}` | {minutes} | {} | {findings} |", grouped(sum("inputs"))));
+        says(&page, &format!("| `{target}` | {minutes} | {} | {findings} |", thousands(sum("inputs"))));
     }
 }

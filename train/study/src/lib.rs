@@ -98,6 +98,7 @@ impl CellId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hankel_trainer::format::thousands;
     use std::fs;
     use std::path::Path;
 
@@ -122,10 +123,8 @@ mod tests {
         for (name, title) in [("none", "none"), ("lora", "LoRA, rank 16"), ("hrm", "HRM, 32 states")] {
             let row = |result: &RunResult| {
                 let row = row(result, name);
-                let count = row.parameters.adapter.to_string();
-                let groups: Vec<&str> =
-                    count.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).unwrap()).collect();
-                (row, groups.join(","))
+                let count = thousands(row.parameters.adapter as u64);
+                (row, count)
             };
             let (on_text, count) = row(&smollm2);
             let figure = |metric: &str| on_text.validation.get(metric).unwrap();

@@ -7,7 +7,6 @@
 //! with three runs it is too narrow.
 
 use crate::units::Unit;
-use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
@@ -17,7 +16,7 @@ pub(crate) const CONFIDENCE: f64 = 0.95;
 const ROUNDING: f64 = 1e-12;
 
 /// Number, mean and deviation of a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// Number of values.
     pub n: usize,
@@ -42,7 +41,7 @@ impl Summary {
 }
 
 /// The mean of a sample with its uncertainty: of paired differences, or of any figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The sample.
     pub summary: Summary,

@@ -1,7 +1,8 @@
 //! What sweeps.md says that runs cost, by what was measured.
 
-use super::{entry, grouped, number, page, performance, says, step};
+use super::{entry, number, page, performance, says, step};
 use crate::{Cell, read_results};
+use hankel_trainer::format::thousands;
 use std::path::Path;
 
 /// Where results are committed.
@@ -25,7 +26,7 @@ fn seconds_of_a_cell(experiment: &str) -> f64 {
 
 /// The middle of what a token takes, in seconds, over the cells of an experiment at a scale: in the training of a row, or in that of the backbone.
 fn token(experiment: &str, scale: &str, row: Option<&str>) -> f64 {
-    let cells = read_results(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results")).unwrap();
+    let cells = results();
     let results =
         cells.iter().filter(|cell| cell.id.experiment == experiment && cell.id.scale.as_deref() == Some(scale));
     let mut seconds: Vec<f64> = results
@@ -95,7 +96,7 @@ fn costs_of_language_are_its_step() {
     {
         let hours = token * (tokens * steps) as f64 / 3600.0;
         let all = hours * f64::from(rows);
-        let line = format!("| {} | {} | {hours:.1} h | {rows} | {all:.0} h |", grouped(tokens), grouped(steps));
+        let line = format!("| {} | {} | {hours:.1} h | {rows} | {all:.0} h |", thousands(tokens), thousands(steps));
         assert!(page.lines().any(|found| found.ends_with(&line)), "not on the page: {line}");
     }
 }
@@ -113,7 +114,7 @@ fn costs_of_enwik8_are_its_steps() {
         let [hrm, lora] = [hrm, lora].map(|entry| steps as f64 * step(entry) * 32.0 / batch / 3600.0);
         let cell = hrm + 3.0 * lora;
         total += 9.0 * cell;
-        let (length, steps) = (&section["entries"][0]["settings"]["steps"], grouped(steps));
+        let (length, steps) = (&section["entries"][0]["settings"]["steps"], thousands(steps));
         says(&page, &format!("| {length} | {steps} | {hrm:.1} h | {lora:.1} h | {cell:.0} h | {:.0} h |", 9.0 * cell));
     }
     assert!(page.contains(&format!("{total:.0} hours of two cores in all")));
@@ -126,7 +127,7 @@ fn costs_of_mistral_are_its_operations() {
     for (task, sequences) in [("QuALITY", 2_523), ("QMSum", 1_257), ("NarrativeQA", 32_747)] {
         let operations = 5.0 * sequences as f64 * 6.0 * 7.24e9 * 4096.0;
         let row = operations / 3e14 / 3600.0;
-        let (cell, all, sequences) = (5.0 * row, 30.0 * row, grouped(sequences));
+        let (cell, all, sequences) = (5.0 * row, 30.0 * row, thousands(sequences));
         says(&page, &format!("| {task} | {sequences} | {operations:.1e} | {row:.1} h | {cell:.0} h | {all:.0} h |"));
     }
 }

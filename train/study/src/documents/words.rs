@@ -1,6 +1,7 @@
 //! Products of a group, in state.md.
 
-use super::{grouped, number, page, root, says};
+use super::{number, page, root, says};
+use hankel_trainer::format::thousands;
 use serde_json::Value;
 use statrs::distribution::{Beta, ContinuousCDF};
 use std::collections::BTreeMap;
@@ -57,7 +58,7 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
         let of_group =
             |group: &&str| format!("{} of 8, {:.3}", solved(group, name), mean(&accuracies(group, name, 128)));
         let columns: Vec<String> = groups.iter().map(of_group).collect();
-        says(page, &format!("| {name} | {} | {} |", grouped(parameters), columns.join(" | ")));
+        says(page, &format!("| {name} | {} | {} |", thousands(parameters), columns.join(" | ")));
         for group in groups {
             let columns = [32, 64, 128, 256, 512].map(|length| {
                 let values = accuracies(group, name, length);

@@ -17,7 +17,8 @@ use crate::run_directories::{cell_of, run_directories};
 use crate::{CELL_FILE, Cell};
 use anyhow::{Result, ensure};
 use experiment::Experiment;
-use hankel_trainer::format::duration;
+use hankel_io::terminal;
+use hankel_trainer::format::{counted, duration};
 use hankel_trainer::report::html::{Text, facts, subheading};
 use hankel_trainer::report::{ReportError, Run, Section, run_header, tell_apart, write as write_runs, write_page};
 use hankel_trainer::results::{AdapterResult, Event, RunResult};
@@ -45,7 +46,7 @@ impl CellRun {
 /// When there is none in one of them, or it cannot be read; when the figures of a cell that is there twice differ.
 pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
     let found = run_directories(directories)?;
-    let mut runs = Vec::new();
+    let (mut runs, mut left_out) = (Vec::new(), Vec::new());
     let mut cells: Vec<(Cell, &Path)> = Vec::new();
     for directory in &found {
         let run = Run::load(directory)?;
@@ -62,10 +63,15 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
             }
             cells.push((cell.clone(), directory));
         }
-        // Among others, a cell that is still running is left out.
         if found.len() == 1 || cell.is_some() || !directory.join(CELL_FILE).is_file() {
             runs.push((run, cell, directory));
+        } else {
+            left_out.push(directory);
         }
+    }
+    if let Some(first) = left_out.first() {
+        let cells = counted(left_out.len(), "cell");
+        terminal::tell(&format!("note: {cells} without a result left out, {} among them", first.display()));
     }
     let mut alone: Vec<(&mut Run, &Path)> = Vec::new();
     for (run, cell, directory) in &mut runs {

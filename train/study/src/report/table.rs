@@ -3,7 +3,7 @@
 use super::experiment::{Experiment, Group};
 use crate::quantity::quantity;
 use crate::statistics::{Estimate, Summary};
-use hankel_trainer::format::{difference, metric_name, score, significant, thousands};
+use hankel_trainer::format::{counted, difference, metric_name, score, significant, thousands};
 use hankel_trainer::report::html::{Cell as Html, paragraph, table};
 use hankel_trainer::results::metric;
 use std::fmt::Write as _;
@@ -21,8 +21,8 @@ pub(super) fn section(experiment: &Experiment) -> (String, String) {
     let diverged = experiment.cells().iter().filter(|cell| cell.diverged.is_some()).count();
     let mut facts = format!(
         "{} at {} of the grid, {} in all.",
-        count(experiment.runs.len(), "cell"),
-        count(groups.len(), "point"),
+        counted(experiment.runs.len(), "cell"),
+        counted(groups.len(), "point"),
         hankel_trainer::format::duration(seconds)
     );
     if diverged > 0 {
@@ -40,11 +40,6 @@ pub(super) fn section(experiment: &Experiment) -> (String, String) {
     } else {
         (paragraph(facts) + &html, String::new())
     }
-}
-
-/// `1 cell`, `2 cells`.
-fn count(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn headers(metric: &str) -> [Html; 7] {
