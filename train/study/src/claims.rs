@@ -137,8 +137,7 @@ impl Claim {
         };
         let unfinished = |scale: &Option<String>| -> Option<String> {
             let plan = plans.iter().find(|plan| plan.experiment == self.experiment && plan.scale == *scale)?;
-            let found = own.iter().filter(|cell| cell.id.scale == *scale).count();
-            (found < plan.cells).then(|| format!("{found} of the {} runs planned are there", plan.cells))
+            if plan.is_complete(cells) { None } else { plan.deviation(cells) }
         };
         let evaluated = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
         let mut outcomes: Vec<Outcome> = evaluated

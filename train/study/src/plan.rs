@@ -1,20 +1,21 @@
-//! How many runs an experiment was to have: the grid of its file, which is committed before the results.
+//! Which runs an experiment was to have: the grid of its file, which is committed before the results.
 
 use crate::Cell;
 use hankel_trainer::config::{ConfigError, Experiment, PlanText};
+use hankel_trainer::format::counted;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The size of an experiment at a scale.
+/// The runs of an experiment at a scale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Name of the experiment.
     pub experiment: String,
     /// The scale.
     pub scale: Option<String>,
-    /// Cells of its grid.
-    pub cells: usize,
+    /// The cells of its grid: axes and values.
+    pub cells: BTreeSet<Vec<(String, String)>>,
     /// What its file says of hypotheses, tests and stopping, if it does.
     pub text: Option<PlanText>,
 }
@@ -56,7 +57,8 @@ pub fn plans(directory: &Path, cells: &[Cell]) -> Result<Vec<Plan>, PlanError> {
         for scale in scales {
             let chosen: Vec<String> = scale.iter().map(|scale| format!("scale={scale}")).collect();
             let (experiment, text) = (loaded.name.clone(), loaded.plan.clone());
-            plans.push(Plan { experiment, cells: load(&chosen)?.size(), scale, text });
+            let cells = load(&chosen)?.cells()?.into_iter().map(|cell| sorted(cell.axes)).collect();
+            plans.push(Plan { experiment, cells, scale, text });
         }
     }
     Ok(plans)
@@ -78,18 +80,30 @@ pub fn experiment_files(directory: &Path) -> Result<Vec<PathBuf>, PlanError> {
 impl Plan {
     /// The difference between the plan and what there is, in words; `None` where they agree.
     pub(crate) fn deviation(&self, cells: &[Cell]) -> Option<String> {
-        let is_own = |cell: &&Cell| cell.id.experiment == self.experiment && cell.id.scale == self.scale;
-        let found = cells.iter().filter(is_own).count();
-        let planned = self.cells;
+        let found = self.found(cells);
+        let there = self.cells.iter().filter(|planned| found.contains(*planned)).count();
+        let (planned, more) = (self.cells.len(), found.len() - there);
         let scale = self.scale.as_ref().map_or_else(String::new, |scale| format!(" at scale `{scale}`"));
-        match found.cmp(&planned) {
-            std::cmp::Ordering::Less => Some(format!("{found} of the {planned} runs planned{scale} are there")),
-            std::cmp::Ordering::Equal => None,
-            std::cmp::Ordering::Greater => {
-                Some(format!("{} runs more than the {planned} planned{scale}", found - planned))
-            }
-        }
+        let missing = (there < planned).then(|| format!("{there} of the {planned} runs planned{scale} are there"));
+        let unplanned = (more > 0).then(|| format!("{} beside those planned{scale}", counted(more, "run")));
+        let parts: Vec<String> = [missing, unplanned].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
+
+    /// Whether every run that was planned is there, if only as one that diverged.
+    pub(crate) fn is_complete(&self, cells: &[Cell]) -> bool {
+        self.cells.is_subset(&self.found(cells))
+    }
+
+    fn found(&self, cells: &[Cell]) -> BTreeSet<Vec<(String, String)>> {
+        let own = cells.iter().filter(|cell| cell.id.experiment == self.experiment && cell.id.scale == self.scale);
+        own.map(|cell| sorted(cell.id.axes.clone())).collect()
+    }
+}
+
+fn sorted(mut axes: Vec<(String, String)>) -> Vec<(String, String)> {
+    axes.sort();
+    axes
 }
 
 #[cfg(test)]
@@ -100,7 +114,7 @@ mod tests {
     #[test]
     fn more_and_fewer_runs_than_planned_are_told() {
         let directory = tempfile::tempdir().unwrap();
-        let file = "name = \"e\"\n[sweep]\nscale = \"small\"\n[sweep.grid]\nseed = [0, 1]\n[sweep.scales.small]\n[task]\nkind = \"dfa\"\n";
+        let file = "name = \"e\"\n[sweep]\nscale = \"small\"\n[sweep.grid]\nseed = [0, 1]\n[sweep.scales.small]\n[task]\nkind = \"dfa\"\n[[adapter]]\nkind = \"none\"\n";
         fs::write(directory.path().join("e.toml"), file).unwrap();
         let cell = |seed: usize| {
             let axes = vec![("seed".to_owned(), seed.to_string())];
@@ -114,6 +128,10 @@ mod tests {
         assert_eq!(deviation(0).as_deref(), Some("0 of the 2 runs planned at scale `small` are there"));
         assert_eq!(deviation(1).as_deref(), Some("1 of the 2 runs planned at scale `small` are there"));
         assert_eq!(deviation(2), None);
-        assert_eq!(deviation(3).as_deref(), Some("1 runs more than the 2 planned at scale `small`"));
+        assert_eq!(deviation(3).as_deref(), Some("1 run beside those planned at scale `small`"));
+        let other: Vec<Cell> = [0, 7].map(cell).into();
+        let plan = &plans(directory.path(), &other).unwrap()[0];
+        let told = "1 of the 2 runs planned at scale `small` are there; 1 run beside those planned at scale `small`";
+        assert!(plan.deviation(&other).as_deref() == Some(told) && !plan.is_complete(&other));
     }
 }

@@ -217,15 +217,20 @@ fn a_scale_that_is_not_finished_does_not_hide_one_that_is() {
     more.iter_mut().for_each(|cell| cell.id.scale = Some("full".into()));
     cells.truncate(3);
     cells.extend(more);
-    let plan = |cells| Plan { experiment: "e".into(), scale: Some("full".into()), cells, text: None };
-    let scale = |planned: usize| {
+    let plan = |lengths: u32| {
+        let axes =
+            |length: u32, seed: u32| vec![("length".into(), length.to_string()), ("seed".into(), seed.to_string())];
+        let planned = (0..lengths).flat_map(|length| (0..3).map(move |seed| axes(64 + length, seed)));
+        Plan { experiment: "e".into(), scale: Some("full".into()), cells: planned.collect(), text: None }
+    };
+    let scale = |planned: u32| {
         let outcome = outcome_of.evaluate_alone(&cells, &[plan(planned)]);
         (outcome.scale, outcome.elsewhere.len(), outcome.verdict.name())
     };
-    assert_eq!(scale(3), (Some("full".into()), 1, "confirmed"));
-    assert_eq!(scale(14), (Some("small".into()), 1, "confirmed"));
-    let verdict = outcome_of.evaluate_alone(&cells[3..], &[plan(14)]).verdict;
-    assert_eq!(verdict, Verdict::NotMeasured("3 of the 14 runs planned are there".into()));
+    assert_eq!(scale(1), (Some("full".into()), 1, "confirmed"));
+    assert_eq!(scale(2), (Some("small".into()), 1, "confirmed"));
+    let verdict = outcome_of.evaluate_alone(&cells[3..], &[plan(2)]).verdict;
+    assert_eq!(verdict, Verdict::NotMeasured("3 of the 6 runs planned at scale `full` are there".into()));
 }
 
 /// Cells of another shape than the measure asks for are compared with nothing, not with themselves.
