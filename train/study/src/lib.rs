@@ -123,7 +123,7 @@ mod tests {
         for (name, title) in [("none", "none"), ("lora", "LoRA, rank 16"), ("hrm", "HRM, 32 states")] {
             let row = |result: &RunResult| {
                 let row = row(result, name);
-                let count = thousands(row.parameters.adapter as u64);
+                let count = thousands(row.parameters.adapter);
                 (row, count)
             };
             let (on_text, count) = row(&smollm2);

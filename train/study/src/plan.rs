@@ -58,7 +58,7 @@ pub fn plans(directory: &Path, cells: &[Cell]) -> Result<Vec<Plan>, PlanError> {
             let chosen: Vec<String> = scale.iter().map(|scale| format!("scale={scale}")).collect();
             let (experiment, text) = (loaded.name.clone(), loaded.plan.clone());
             let cells = load(&chosen)?.cells()?.into_iter().map(|cell| sorted(cell.axes)).collect();
-            plans.push(Plan { experiment, cells, scale, text });
+            plans.push(Plan { experiment, scale, cells, text });
         }
     }
     Ok(plans)
