@@ -3,6 +3,7 @@
 mod adapters;
 mod certificates;
 mod common;
+mod control_page;
 mod refusals;
 mod systems;
 mod weights;
