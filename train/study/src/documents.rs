@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 mod costs;
 pub(crate) mod links;
+mod peers;
 mod pilots;
+mod starts;
 mod words;
 
 fn root() -> PathBuf {
