@@ -172,3 +172,42 @@ fn the_judge_of_gguf_files_is_its_result() {
 fn exponent(value: f64, digits: usize) -> String {
     format!("{value:.digits$e}")
 }
+
+/// The tables of cluster.md: seconds of a step on one and two processes, and of an exchange on simulated networks.
+#[test]
+fn processes_are_their_result() {
+    let page = page("cluster.md");
+    let text = fs::read_to_string(root().join("docs/results/cluster.json")).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    let rows = |of: &str| result[of]["rows"].as_array().unwrap().clone();
+    let scaling = rows("scaling");
+    for (adapter, name) in [("hrm", "HRM, 33,028 values"), ("lora", "LoRA, 16,384 values")] {
+        let of = |processes: u64, threads: u64, key: &str| {
+            let is_one =
+                |row: &&Value| row["adapter"] == adapter && row["processes"] == processes && row["threads"] == threads;
+            median(&scaling.iter().filter(is_one).map(|row| row[key].clone()).collect())
+        };
+        let step = "seconds_per_step";
+        let (alone, threads, both) = (of(1, 1, step), of(1, 2, step), of(2, 1, step));
+        let exchange = of(2, 1, "exchange_seconds");
+        let line = format!(
+            "| {name} | {alone:.3} | {threads:.3} | {both:.3} | {:.2} ms, {:.2} % |",
+            1e3 * exchange,
+            100.0 * exchange / both
+        );
+        says(&page, &line);
+        for ratio in [alone / both, threads / both] {
+            assert!(page.contains(&format!("{ratio:.2}")), "{adapter}: {ratio}");
+        }
+    }
+    for processes in [2_u64, 4, 8, 16, 32] {
+        let of_them: Vec<Value> = rows("simulated").into_iter().filter(|row| row["processes"] == processes).collect();
+        let seconds = |latency: u64| {
+            let found = of_them.iter().find(|row| row["latency_us"] == latency);
+            found.map_or_else(|| "not run".to_owned(), |row| format!("{:.3}", number(&row["seconds"])))
+        };
+        let without = number(&of_them[0]["seconds_without_network"]);
+        let line = format!("| {processes} | {without:.3} | {} | {} | {} |", seconds(1), seconds(50), seconds(200));
+        says(&page, &line);
+    }
+}
