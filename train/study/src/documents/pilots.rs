@@ -1,4 +1,4 @@
-//! Rates that trainings before a study chose: the tables in sweeps.md, and the files that they are set in.
+//! Rates that trainings before a study chose: the tables of pages, and the files that they are set in.
 
 use super::{page, root, says};
 use crate::claims::convergence::{is_level, still_to_fall};
@@ -59,5 +59,33 @@ fn rates_of_dfa_are_their_result() {
     }
     for scale in scales {
         assert_eq!(scale["train.steps"].as_integer(), Some(8000));
+    }
+}
+
+/// Every row of `entities` at scale `full` has the rate of its least validation loss in the pilot, of one seed.
+#[test]
+fn rates_of_entities_are_their_result() {
+    const RATES: [&str; 3] = ["0.0003", "0.001", "0.003"];
+    let page = page("language.md");
+    let mut cells = read_results(&root().join("docs/results/rates")).unwrap();
+    cells.retain(|cell| cell.id.experiment == "entities");
+    let file = fs::read_to_string(root().join("train/experiments/language/entities.toml")).unwrap();
+    let file: toml::Table = file.parse().unwrap();
+    let full = file["sweep"]["scales"]["full"].as_table().unwrap();
+    let at = |row: &str, rate: &str| {
+        let cell = cells.iter().find(|cell| cell.id.axis("lr") == Some(rate)).unwrap();
+        loss(cell.result.as_ref().unwrap().rows.iter().find(|found| found.name == row).unwrap())
+    };
+    assert!(page.contains(&format!("Without an adapter the loss is {:.4}", at("none", RATES[0]))));
+    for adapter in file["adapter"].as_array().unwrap() {
+        let name = adapter.get("name").unwrap_or(&adapter["kind"]).as_str().unwrap();
+        if name == "none" {
+            continue;
+        }
+        let losses = RATES.map(|rate| at(name, rate));
+        let best = (0..3).min_by(|&a, &b| losses[a].total_cmp(&losses[b])).unwrap();
+        let [low, middle, high] = losses;
+        says(&page, &format!("| `{name}` | {low:.4} | {middle:.4} | {high:.4} | {} |", RATES[best]));
+        assert_eq!(full[&format!("adapter.{name}.train.lr")].as_float().unwrap().to_string(), RATES[best], "{name}");
     }
 }
