@@ -26,8 +26,8 @@ pub struct DeviceArgs {
     /// GiB that tensors may take on a GPU; whatever it has when left out
     #[arg(long, value_name = "GIB")]
     gpu_memory: Option<f64>,
-    /// What to compute in: bf16 on the CPU and f16 on GPUs with cooperative matrices are for products with frozen weights, bf16 for attention too;
-    /// what a run says, or f32, when left out
+    /// Precision of products with frozen weights and inside attention: bf16 on the CPU, f16 on GPUs with cooperative matrices; f64 for everything on the
+    /// CPU; what a run says, or f32, when left out
     #[arg(long, value_enum)]
     precision: Option<Precision>,
 }

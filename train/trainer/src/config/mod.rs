@@ -49,7 +49,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What is computed in. In 16 bits that is products with frozen weights and, on the CPU, inside attention, their sums apart. Adapters, their states and the
+/// What is computed in. In 16 bits that is products with frozen weights and inside attention, their sums apart. Adapters, their states and the
 /// optimizer stay in single precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
