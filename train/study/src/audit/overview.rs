@@ -36,9 +36,11 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
         }
     };
     let unknown = "nobody can say yet";
-    open(unknown, "whose interval includes the limit, or that chance among so many tests could show", |v| {
-        matches!(v, Verdict::Undecided(_))
-    });
+    open(
+        unknown,
+        "whose interval includes the limit, or of which chance among so many tests could show as much",
+        |v| matches!(v, Verdict::Undecided(_)),
+    );
     open(unknown, "where a row still learns, or nothing tells", |v| matches!(v, Verdict::NotConverged(_)));
     open(unknown, "where a row is no better than no adapter", |v| matches!(v, Verdict::NoComparison(_)));
     open(unknown, "not measured", |v| matches!(v, Verdict::NotMeasured(_)));
