@@ -57,8 +57,20 @@ fn rates_of_dfa_are_their_result() {
             assert!(!is_level(to_fall, gained), "{row}: {to_fall} of {gained}");
         }
     }
+    let mut of_bf16 = read_results(&root().join("docs/results/rates")).unwrap();
+    of_bf16.retain(|cell| cell.id.scale.as_deref() == Some("rates-bf16"));
+    let [hrm, lora] = ["hrm", "lora"].map(|name| {
+        let row = |cell: &Cell| loss(cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap());
+        let [first, second] = &of_bf16[..] else { panic!("two tables") };
+        let in_f32 = runs(&cells, name, "0.01");
+        let (bf16, f32) = (f64::midpoint(row(first), row(second)), f64::midpoint(loss(in_f32[0].0), loss(in_f32[1].0)));
+        assert!((bf16 - f32).abs() < 0.05, "{name}: {bf16} {f32}");
+        bf16
+    });
+    assert!(page.contains(&format!("With products of bf16 HRM ends at {hrm:.4} and LoRA at {lora:.4} ")));
     for scale in scales {
         assert_eq!(scale["train.steps"].as_integer(), Some(8000));
+        assert_eq!(scale["precision"].as_str(), Some("bf16"));
     }
 }
 
