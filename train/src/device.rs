@@ -33,6 +33,12 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
+    /// The options that decide last digits, where they were given.
+    pub fn given(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let precision = self.precision.map(|precision| ("precision", format!("{precision:?}").to_lowercase()));
+        precision.into_iter().chain(self.device.clone().map(|device| ("device", device)))
+    }
+
     /// Puts what was given in the place of what a run says.
     pub fn apply(&self, config: &mut Config) -> Result<()> {
         self.check()?;

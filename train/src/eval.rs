@@ -155,6 +155,9 @@ fn evaluate(
     if let Some(file) = given {
         bail!("{} has the answers of an earlier evaluation: name another directory with -o", file.display());
     }
+    if let Some(folder) = args.out.as_ref().filter(|folder| folder.exists() && !folder.is_dir()) {
+        bail!("-o {}: expected a directory for the answers, and this is a file", folder.display());
+    }
     let available = task.sequences(split);
     if available == 0 {
         bail!("the task of {} has no {part} sequences", args.run.display());
@@ -183,8 +186,16 @@ fn evaluate(
     let mut all: Vec<(String, Scores)> = Vec::new();
     let mut predictions = Vec::new();
     let mut interrupted = None;
+    let mut failed_at = None;
     for (name, directory) in names.into_iter().zip(directories) {
-        let model = attach(snapshot, directory.as_deref(), config.task.sequence_length())?;
+        let model = match attach(snapshot, directory.as_deref(), config.task.sequence_length()) {
+            Ok(model) => model,
+            // What was measured before is told first.
+            Err(error) => {
+                failed_at = Some(error.context(name));
+                break;
+            }
+        };
         let trained = directory.as_ref().is_some_and(|directory| directory.join(TRAINED_BACKBONE_FILE).is_file());
         if config.backbone.trains_with_adapter() && !trained {
             tell!(
@@ -235,12 +246,6 @@ fn evaluate(
         predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
         all.push((name, scores));
     }
-    if !predictions.is_empty() && group.is_root() {
-        let path = args.predictions();
-        path.parent().map(hankel_io::create_folder).transpose()?;
-        write_file(&path, to_lines(&predictions)?.as_bytes(), Existing::Refuse)?;
-        tell!("every answer beside its references: {}", path.display());
-    }
     // Those of process 0 are printed.
     if !group.is_root() {
     } else if args.json {
@@ -250,8 +255,17 @@ fn evaluate(
     } else {
         terminal::print(&table(&all, &part))?;
     }
+    if !predictions.is_empty() && group.is_root() {
+        let path = args.predictions();
+        path.parent().map(hankel_io::create_folder).transpose()?;
+        write_file(&path, to_lines(&predictions)?.as_bytes(), Existing::Refuse)?;
+        tell!("every answer beside its references: {}", path.display());
+    }
     // From here on every process knows the same.
     group.end_together();
+    if let Some(error) = failed_at {
+        return Err(error);
+    }
     if let Some(interrupted) = interrupted {
         return Err(interrupted.into());
     }

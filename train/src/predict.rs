@@ -252,6 +252,9 @@ fn settings(args: &Args, sampling: Sampling, records: &Records) -> Result<Value>
     if let Some(start) = &args.turn_start {
         settings["turn_start"] = start.as_str().into();
     }
+    for (option, given) in args.device.given() {
+        settings[option] = given.into();
+    }
     Ok(settings)
 }
 
@@ -344,9 +347,8 @@ impl Output {
 
 /// The first setting that differs, and what it was.
 fn changed<'a>(before: &'a Value, now: &'a Value) -> Option<(&'a str, &'a Value)> {
-    let now = now.as_object()?;
-    now.iter().find_map(|(key, value)| {
-        let was = before.get(key).unwrap_or(&Value::Null);
-        (was != value).then_some((key.as_str(), was))
-    })
+    let keys = now.as_object()?.keys().chain(before.as_object()?.keys());
+    let of = |settings: &'a Value, key: &str| settings.get(key).unwrap_or(&Value::Null);
+    keys.map(|key| (key.as_str(), of(before, key), of(now, key)))
+        .find_map(|(key, was, is)| (was != is).then_some((key, was)))
 }

@@ -93,19 +93,32 @@ fn clean_those_of(path: &Path) {
     }
 }
 
-/// Removes what killed processes have left anywhere below `directory`: files and folders `.NAME.tmp-...` and
-/// `.NAME.old-...` that no process holds. Links are not followed.
+/// Removes what killed processes have left in `directory`: files and folders with a [temporary name](is_temporary) that no process holds.
+/// Links are not followed, folders below it are left alone.
 pub fn clean(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        if name.starts_with('.') && (name.contains(".tmp-") || name.contains(".old-")) {
-            if is_abandoned(&path) {
-                remove(&path);
-            }
-        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            clean(&path);
+        if is_temporary(&entry.file_name().to_string_lossy()) && is_abandoned(&entry.path()) {
+            remove(&entry.path());
         }
     }
+}
+
+/// The same in all folders below `directory`, which has to be one that nobody else keeps files in.
+pub fn clean_below(directory: &Path) {
+    clean(directory);
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            clean_below(&entry.path());
+        }
+    }
+}
+
+/// Whether a name is `.NAME.tmp-PID-N` or `.NAME.tmp-PID-old`, as this program gives them: other hidden files are somebody's own.
+pub fn is_temporary(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let ending =
+        name.strip_prefix('.').and_then(|rest| rest.rsplit_once(".tmp-")).and_then(|(_, end)| end.split_once('-'));
+    ending.is_some_and(|(process, number)| is_number(process) && (is_number(number) || number == "old"))
 }
 
 /// Whether no process holds it: the system drops the lock of a process that ends.
@@ -141,20 +154,34 @@ mod tests {
         let target = root.path().join("model");
         let held = Temporary::folder(&target).unwrap();
         let also = Temporary::file(&target).unwrap();
-        fs::create_dir_all(root.path().join(".model.tmp-77/deep")).unwrap();
+        fs::create_dir_all(root.path().join(".model.tmp-77-old/deep")).unwrap();
         fs::write(root.path().join(".model.tmp-78-1"), "half").unwrap();
-        fs::write(root.path().join(".other.tmp-78"), "not this one's").unwrap();
+        fs::write(root.path().join(".other.tmp-78-0"), "not this one's").unwrap();
         let third = Temporary::file(&target).unwrap();
         assert!(held.path.exists() && also.path.exists() && third.path.exists());
         assert_eq!(names(root.path()).len(), 4, "{:?}", names(root.path()));
         fs::create_dir(root.path().join("run")).unwrap();
-        fs::write(root.path().join("run/.a.old-3"), "").unwrap();
+        fs::write(root.path().join("run/.a.tmp-3-0"), "").unwrap();
         clean(root.path());
         assert!(held.path.exists() && also.path.exists() && third.path.exists());
-        assert!(names(&root.path().join("run")).is_empty());
+        assert_eq!(names(&root.path().join("run")), [".a.tmp-3-0"], "a folder below is somebody else's");
+        clean_below(root.path());
+        assert!(held.path.exists() && names(&root.path().join("run")).is_empty());
         drop((held.file, also.file, third.file));
         clean(root.path());
         assert_eq!(names(root.path()), ["run"]);
+    }
+
+    #[test]
+    fn hidden_files_of_others_are_not_temporary() {
+        for name in [".model.tmp-77-0", ".a.b.tmp-1-old", "..tmp-1-2"] {
+            assert!(is_temporary(name), "{name}");
+        }
+        for name in
+            [".env.old-prod", ".ssh.old-laptop", ".cfg.tmp-1", ".x.tmp-a-1", ".x.tmp-1-", ".x.tmp-1-2b", "x.tmp-1-2"]
+        {
+            assert!(!is_temporary(name), "{name}");
+        }
     }
 
     #[test]

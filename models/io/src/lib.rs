@@ -15,7 +15,7 @@ mod rename;
 pub mod terminal;
 
 pub use error::{Error, Result};
-pub use leftovers::{check_folder, clean};
+pub use leftovers::{check_folder, clean, clean_below, is_temporary};
 pub use lock::open_to_write;
 pub use output::{
     Existing, Outputs, PendingFile, PendingFolder, create_folder, remove_whole, write_file, write_folder,

@@ -129,6 +129,40 @@ fn bad_prompts_are_named_and_files_without_any_refused() {
     assert_eq!(fs::read(place.path("begun.unfinished")).unwrap(), b"my thesis");
 }
 
+/// Lines as they are trained on, without their answers: Alpaca's, ShareGPT's and messages; ids may be numbers.
+#[test]
+fn lines_of_every_form_are_prompts() {
+    let place = place();
+    place.write(
+        "lines.jsonl",
+        "{\"id\": 7, \"prompt\": \"the\"}\n{\"id\": 0, \"instruction\": \"the\", \"input\": \"in\"}\n\
+         {\"instruction\": \"the\", \"output\": \"\"}\n{\"id\": \"a\", \"prompt\": \"in\"}\n",
+    );
+    let asked = ["predict", "model", "lines.jsonl", "-o", "out.jsonl", "--max-tokens", "2"];
+    let done = place.run(&asked);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let ids: Vec<Value> = lines(&place, "out.jsonl").iter().map(|line| line["id"].clone()).collect();
+    assert_eq!(ids, ["7", "0", "3", "a"], "{}", done.stderr);
+}
+
+/// A file is not continued with an option taken back, nor with another precision.
+#[test]
+fn an_unfinished_file_is_continued_as_it_was_begun() {
+    let place = place();
+    place.write("many.jsonl", prompts(400));
+    let asked = ["predict", "model", "many.jsonl", "-o", "out", "--turn-start", "the"];
+    let mut child = place.command(&asked).spawn().unwrap();
+    while fs::metadata(place.path("out")).map_or(0, |file| file.len()) == 0 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = fs::read(place.path("out")).unwrap();
+    place.run(&asked[..5]).refused(&["turn_start"]);
+    place.run(&[&asked[..], &["--precision", "f64"]].concat()).refused(&["precision"]);
+    assert_eq!(fs::read(place.path("out")).unwrap(), before);
+}
+
 #[test]
 fn a_run_answers_and_is_evaluated_on_another_file() {
     let place = place();

@@ -71,10 +71,38 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     assert!(last.stderr.contains("resuming `full` after step"), "{}", last.stderr);
     same(&place.path("whole"), &place.path("run"));
 
-    // A finished run stays what it is.
+    // A finished run stays what it is, with the threads and the program that it is of.
+    let result = fs::read(place.path("run/result.json")).unwrap();
     let again = place.run(&resume);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     same(&place.path("whole"), &place.path("run"));
+    assert!(fs::read(place.path("run/result.json")).unwrap() == result);
+}
+
+/// Other data would be divided anew, so that what was trained on could come to be validated on.
+#[cfg(unix)]
+#[test]
+fn a_run_goes_on_with_its_own_data_alone() {
+    let place = Place::new();
+    let text = |end: &str| format!("{}{end}", "to be or not to be, that is the question. ".repeat(200));
+    place.write("text", text(""));
+    let bytes = configuration().replace("kind = \"dfa\"", "kind = \"bytes\"\npath = \"text\"");
+    let of_dfa = ["states", "table_seed", "max_window", "symbols"];
+    let bytes: String = bytes
+        .lines()
+        .filter(|line| !of_dfa.iter().any(|key| line.starts_with(key)))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    place.write("config.toml", bytes);
+    let first = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "hrm-step-000005", "-INT");
+    assert_eq!(first.code, Some(130), "{}", first.stderr);
+    place.write("text", text("More."));
+    let resume = ["fit", "--out", "run", "--resume"];
+    let newest = place.snapshot("run/checkpoints");
+    place.run(&resume).refused(&["text is not the file that the run began with", "SHA-256", "put that file back"]);
+    assert!(place.snapshot("run/checkpoints") == newest);
+    place.write("text", text(""));
+    assert_eq!(place.run(&resume).code, Some(0));
 }
 
 /// What lies in files between the stages is not rounded.

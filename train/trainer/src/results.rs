@@ -95,6 +95,23 @@ fn figures<'de, D: Deserializer<'de>>(source: D) -> Result<BTreeMap<String, f64>
     Ok(figures.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
 }
 
+/// The same of one figure.
+pub(crate) fn figure<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(source)?.unwrap_or(f64::NAN))
+}
+
+/// The same of a curve.
+pub(crate) fn curve<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<(u64, f64)>, D::Error> {
+    let points = Vec::<(u64, Option<f64>)>::deserialize(source)?;
+    Ok(points.into_iter().map(|(step, value)| (step, value.unwrap_or(f64::NAN))).collect())
+}
+
+/// The same of a list.
+fn list<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<f64>, D::Error> {
+    let values = Vec::<Option<f64>>::deserialize(source)?;
+    Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+}
+
 impl Scores {
     /// The value of a metric, if it was measured.
     pub fn get(&self, name: &str) -> Option<f64> {
@@ -359,7 +376,7 @@ pub struct TrainingResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_steps: Option<u64>,
     /// Step and validation loss of the evaluations during training, on the first `eval_sequences` sequences.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "curve")]
     pub curve: Vec<(u64, f64)>,
     /// Of a pretraining that another cell of the sweep did: its name. Steps, tokens and seconds are that cell's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -384,8 +401,10 @@ pub struct Kept {
     /// The metric that was compared: the task's primary one, or the loss where that is measured at the end only.
     pub metric: String,
     /// Its value.
+    #[serde(deserialize_with = "figure")]
     pub value: f64,
     /// The value after the last step.
+    #[serde(deserialize_with = "figure")]
     pub last: f64,
     /// Number of evaluations compared.
     pub evaluations: u64,
@@ -478,7 +497,7 @@ pub struct LayerResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exactness: Option<Exactness>,
     /// Hankel singular values of `gate * C` (R6), largest first; of the full system also in a truncated row.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "list")]
     pub hankel_singular_values: Vec<f64>,
     /// Largest pole radius.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -155,8 +155,14 @@ fn stages(
     group: &Group,
 ) -> Result<Outcome> {
     let begun = Instant::now();
+    let data = prepared.data_files();
     let Prepared { task, pretrain_task, forgetting, mut snapshot, pretrained, seconds, .. } = prepared;
     let mut session = Session::open(config, group, directory, resume, snapshot.device(), begun)?;
+    session.goes_on_with(data)?;
+    let stages = usize::from(config.pretrain.is_some()) + config.adapter.len();
+    if let Some(result) = session.result_of(stages) {
+        return Ok(Outcome { directory: session.directory, result });
+    }
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
     let parameters: usize = snapshot.backbone().parameters().iter().map(Parameter::elements).sum();

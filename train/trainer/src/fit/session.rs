@@ -15,13 +15,14 @@ use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::format::thousands;
 use crate::parallel::Group;
 use crate::results::{
-    AdapterResult, BackboneResult, Environment, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split, TrainingResult,
+    AdapterResult, BackboneResult, DataFile, Environment, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split,
+    TrainingResult,
 };
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
 use crate::run::{EventLog, Progress, RunDirectory, environment, memory};
 use crate::tasks::Task;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use hankel_core::{Device, Error, Tensor};
 use hankel_io::Existing;
 use std::collections::BTreeMap;
@@ -387,6 +388,40 @@ impl<'a> Session<'a> {
         }
         self.state.rows.extend(rows);
         Ok(())
+    }
+
+    /// Takes up the files of data that the run is trained on.
+    ///
+    /// # Errors
+    /// When it is resumed and one is not what it began with: batches and splits would be others from here on.
+    pub(super) fn goes_on_with(&mut self, data: Vec<DataFile>) -> Result<()> {
+        let before = std::mem::replace(&mut self.state.data, data);
+        let pairs = || before.iter().zip(&self.state.data);
+        if let Some((was, is)) = pairs().find(|(was, is)| (was.bytes, &was.sha256) != (is.bytes, &is.sha256)) {
+            bail!(
+                "{} is not the file that the run began with: it has {} bytes and the SHA-256 {}, it had {} and {}; put that file \
+                 back, or begin a new run",
+                is.path,
+                is.bytes,
+                is.sha256,
+                was.bytes,
+                was.sha256
+            );
+        }
+        if !before.is_empty() && before.len() != self.state.data.len() {
+            let count = self.state.data.len();
+            bail!("the run began with {} files of data, and there are {count}: begin a new run", before.len());
+        }
+        Ok(())
+    }
+
+    /// The result of a run that all its stages are done of: it stays as it was written, with the program and machine that it is of.
+    pub(super) fn result_of(&self, stages: usize) -> Option<RunResult> {
+        if self.state.stage < stages {
+            return None;
+        }
+        let text = hankel_io::input::read_to_string(&self.directory.result()).ok()?;
+        serde_json::from_str(&text).ok()
     }
 
     /// Writes the result.

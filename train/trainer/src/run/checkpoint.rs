@@ -4,7 +4,7 @@
 //! `state.safetensors` (trained parameters and moments of the optimizer, by name). Random numbers are functions of seed,
 //! name and step, so there is no generator state. A directory appears under its name only when it is complete.
 
-use crate::results::{AdapterResult, Kept, TrainingResult, metric};
+use crate::results::{AdapterResult, DataFile, Kept, TrainingResult, curve, figure, metric};
 use hankel_core::Tensor;
 use hankel_io::{Existing, PendingFolder};
 use hankel_models::weights::{WeightsError, write_tensors};
@@ -45,6 +45,9 @@ pub struct RunState {
     /// Most bytes that tensors took on a GPU so far.
     #[serde(default)]
     pub peak_device_bytes: Option<u64>,
+    /// The files of data that the run began with.
+    #[serde(default)]
+    pub data: Vec<DataFile>,
 }
 
 /// What a stage has added up so far.
@@ -55,13 +58,14 @@ pub struct StageProgress {
     /// Seconds of training steps.
     pub seconds: f64,
     /// Loss added up since the last log line.
+    #[serde(deserialize_with = "figure")]
     pub window_loss: f64,
     /// Steps since the last log line.
     pub window_steps: u64,
     /// Loss of the last log line.
     pub last_loss: Option<f64>,
     /// Step and loss of the evaluations so far.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "curve")]
     pub curve: Vec<(u64, f64)>,
     /// Whether the evaluation of the present step is still to be done.
     pub evaluation_due: bool,
@@ -125,7 +129,7 @@ pub fn save(
     tensors: &BTreeMap<String, Tensor>,
     keep: usize,
 ) -> Result<PathBuf, WeightsError> {
-    let path = directory.join(format!("{:02}-{}-step-{:06}", state.stage, state.name, state.step));
+    let path = directory.join(name_of(state.stage, &state.name, state.step));
     let json = serde_json::to_vec_pretty(state).map_err(|e| WeightsError::io("write", &path)(e.into()))?;
     let folder = PendingFolder::create(&path, Existing::Replace)?;
     write_tensors(&folder.temporary().join(TENSORS), tensors)?;
@@ -137,23 +141,30 @@ pub fn save(
     Ok(path)
 }
 
+fn name_of(stage: usize, name: &str, step: u64) -> String {
+    format!("{stage:02}-{name}-step-{step:06}")
+}
+
+/// Stage and step of a folder with the name of a checkpoint. Any other, such as a copy that somebody made, is left alone.
+fn place(path: &Path) -> Option<(usize, u64)> {
+    let folder = path.file_name()?.to_str()?;
+    let (stage, rest) = folder.split_once('-')?;
+    let (name, step) = rest.rsplit_once("-step-")?;
+    let (stage, step) = (stage.parse().ok()?, step.parse().ok()?);
+    (name_of(stage, name, step) == folder).then_some((stage, step))
+}
+
 /// The complete checkpoints of a run, oldest first.
 pub fn list(directory: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = named(directory).filter(|path| is_complete(path)).collect();
-    let place = |path: &Path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let stage = name.split('-').next().and_then(|text| text.parse::<usize>().ok());
-        let step = name.rsplit('-').next().and_then(|text| text.parse::<u64>().ok());
-        (stage, step)
-    };
-    found.sort_by_key(|path| place(path));
-    found
+    let placed = named(directory).filter(|path| is_complete(path)).filter_map(|path| Some((place(&path)?, path)));
+    let mut found: Vec<((usize, u64), PathBuf)> = placed.collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| path).collect()
 }
 
 /// What is left of checkpoints that were being removed when a process of an earlier version was killed.
 pub fn incomplete(directory: &Path) -> Vec<PathBuf> {
-    let is_named_so = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-step-"));
-    named(directory).filter(|path| is_named_so(path) && !is_complete(path)).collect()
+    named(directory).filter(|path| place(path).is_some() && !is_complete(path)).collect()
 }
 
 /// Everything in a directory that is not hidden.
@@ -242,6 +253,24 @@ mod tests {
         }
     }
 
+    /// JSON has no NaN: a state with one is read again, whatever it is of.
+    #[test]
+    fn figures_that_are_not_finite_are_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut saved = state(1, "hrm", 3);
+        let kept = Kept { value: f64::NAN, last: f64::INFINITY, ..Kept::default() };
+        saved.progress.curve = vec![(1, 0.5), (2, f64::NAN)];
+        saved.progress.window_loss = f64::NAN;
+        saved.progress.best = Some(Best { kept: kept.clone(), waited: 0 });
+        let training =
+            TrainingResult { curve: vec![(1, f64::INFINITY)], kept: Some(kept), ..TrainingResult::default() };
+        saved.rows.push(AdapterResult { training: Some(training), ..AdapterResult::default() });
+        let (loaded, _) = load(&save(directory.path(), &saved, &BTreeMap::new(), 2).unwrap()).unwrap();
+        assert!(loaded.progress.curve[0] == (1, 0.5) && loaded.progress.curve[1].1.is_nan());
+        assert!(loaded.progress.window_loss.is_nan() && loaded.progress.best.unwrap().kept.last.is_nan());
+        assert!(loaded.rows[0].training.as_ref().unwrap().curve[0].1.is_nan());
+    }
+
     #[test]
     fn the_newest_complete_ones_are_kept() {
         let directory = tempfile::tempdir().unwrap();
@@ -250,7 +279,17 @@ mod tests {
             save(directory.path(), &state(stage, name, step), &tensors, 3).unwrap();
         }
         fs::create_dir(directory.path().join("02-hrm-step-000009")).unwrap();
-        fs::create_dir(directory.path().join(".02-hrm-step-000010.tmp-1")).unwrap();
+        fs::create_dir(directory.path().join(".02-hrm-step-000010.tmp-1-0")).unwrap();
+        // Copies that somebody made are neither removed nor resumed from.
+        for copy in ["keep-20", "99-mine-step-1", "02-hrm-step-000005 before"] {
+            let copy = directory.path().join(copy);
+            fs::create_dir(&copy).unwrap();
+            for file in [STATE, TENSORS] {
+                fs::copy(directory.path().join("02-hrm-step-000005").join(file), copy.join(file)).unwrap();
+            }
+        }
+        save(directory.path(), &state(2, "hrm", 5), &tensors, 3).unwrap();
+        assert!(directory.path().join("keep-20").is_dir());
         let names: Vec<String> = list(directory.path())
             .iter()
             .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())

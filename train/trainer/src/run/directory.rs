@@ -39,6 +39,9 @@ pub struct RunDirectory {
 const MARKS: [&str; 7] =
     ["config.toml", "metrics.jsonl", "result.json", "checkpoints", "adapters", "backbone", "predictions"];
 
+/// Folders in which nobody but a run keeps files.
+const OWN_FOLDERS: [&str; 5] = ["checkpoints", "adapters", "backbone", "predictions", "plots"];
+
 impl RunDirectory {
     /// Takes a new run's directory for this process: `out`, or the first free one of `runs/NAME`, `runs/NAME-2` ... One that
     /// a killed process left empty is free.
@@ -109,6 +112,9 @@ impl RunDirectory {
     /// be at the run.
     pub fn clean(&self) {
         hankel_io::clean(&self.path);
+        for folder in OWN_FOLDERS {
+            hankel_io::clean_below(&self.path.join(folder));
+        }
         for part in checkpoint::incomplete(&self.checkpoints()) {
             let _ = hankel_io::remove_whole(&part);
         }
@@ -180,7 +186,7 @@ fn is_empty(directory: &Path) -> bool {
     let Ok(mut entries) = fs::read_dir(directory) else { return false };
     entries.all(|entry| {
         let name = entry.map(|entry| entry.file_name().to_string_lossy().into_owned()).unwrap_or_default();
-        name == ".lock" || name.starts_with('.') && name.contains(".tmp-")
+        name == ".lock" || hankel_io::is_temporary(&name)
     })
 }
 
@@ -211,15 +217,23 @@ mod tests {
     fn leftovers_and_parts_of_checkpoints_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let run = RunDirectory::free(&directory.path().join("run")).unwrap();
-        fs::create_dir_all(run.checkpoints().join(".00-hrm-step-000003.tmp-77")).unwrap();
+        fs::create_dir_all(run.checkpoints().join(".00-hrm-step-000003.tmp-77-0")).unwrap();
         fs::create_dir_all(run.checkpoints().join("00-hrm-step-000002")).unwrap();
         fs::write(run.checkpoints().join("00-hrm-step-000002/state.json"), "half of what was pruned").unwrap();
         fs::create_dir_all(run.path().join("plots")).unwrap();
         fs::write(run.path().join("plots/.loss.svg.tmp-77-1"), "").unwrap();
         fs::create_dir_all(run.checkpoints().join("my notes")).unwrap();
+        fs::create_dir_all(run.checkpoints().join("keep-step-500")).unwrap();
+        fs::create_dir_all(run.path().join("mine/.dotfiles.old-2024")).unwrap();
+        fs::write(run.path().join("mine/.a.tmp-1-0"), "").unwrap();
+        fs::write(run.path().join(".env.old-prod"), "").unwrap();
         run.clean();
-        let left: Vec<_> = fs::read_dir(run.checkpoints()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["my notes"]);
+        assert!(run.path().join("mine/.dotfiles.old-2024").is_dir() && run.path().join("mine/.a.tmp-1-0").is_file());
+        assert!(run.path().join(".env.old-prod").is_file());
+        let mut left: Vec<_> =
+            fs::read_dir(run.checkpoints()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["keep-step-500", "my notes"]);
         assert_eq!(fs::read_dir(run.path().join("plots")).unwrap().count(), 0);
     }
 }

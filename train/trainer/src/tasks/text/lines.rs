@@ -74,6 +74,15 @@ pub fn each_line(
     }
 }
 
+/// The `id` of a record: a text, or a number as it stands.
+pub fn id(record: &Value) -> Option<String> {
+    match record.get("id")? {
+        Value::String(id) => Some(id.clone()),
+        Value::Number(id) => Some(id.to_string()),
+        _ => None,
+    }
+}
+
 /// A text of an object.
 ///
 /// # Errors

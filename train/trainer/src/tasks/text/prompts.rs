@@ -3,7 +3,7 @@
 use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use super::document::Example;
 use super::format::TextFormat;
-use super::formats::record;
+use super::formats::{is_answer, record};
 use super::layout::Layout;
 use super::lines::Problems;
 use super::records::each_record;
@@ -162,15 +162,19 @@ impl Prompts {
     pub fn of_line(&self, line: &Value, place: &str) -> Result<Prompt, String> {
         let mut line = line.clone();
         let mut is_known = true;
-        if let Some(messages) = line.get_mut("messages").and_then(Value::as_array_mut) {
-            if messages.last().is_none_or(|last| last["role"] != "assistant") {
+        let conversation = ["messages", "conversations"].into_iter().find(|key| line[*key].is_array());
+        if let Some(messages) = conversation.and_then(|key| line[key].as_array_mut()) {
+            if !messages.last().is_some_and(is_answer) {
                 messages.push(json!({ "role": "assistant", "content": UNKNOWN }));
                 is_known = false;
             }
         } else if let Some(fields) = line.as_object_mut() {
+            // Alpaca's `output` is the completion of what its other fields ask.
+            let is_instruction = fields.contains_key("instruction") && !fields.contains_key("prompt");
             for name in &self.answer {
-                if !fields.contains_key(name) {
-                    fields.insert(name.clone(), UNKNOWN.into());
+                let name = if is_instruction && name == "completion" { "output" } else { name };
+                if fields.get(name).is_none_or(|answer| answer.as_str().is_some_and(|text| text.trim().is_empty())) {
+                    fields.insert(name.to_owned(), UNKNOWN.into());
                     is_known = false;
                 }
             }

@@ -2,14 +2,14 @@
 //! conversations, which begin the same.
 
 use super::super::document::{Document, Question};
-use super::super::lines::{filled, list};
+use super::super::lines::{filled, id, list};
 use super::jsonl::message;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
-    let id = record.get("id").and_then(Value::as_str).unwrap_or(place).to_owned();
+    let id = id(record).unwrap_or_else(|| place.to_owned());
     let document = Arc::new(Document { id: id.clone(), ..Document::default() });
     let question = match record.get("chosen") {
         Some(Value::Array(_)) => conversations(record)?,

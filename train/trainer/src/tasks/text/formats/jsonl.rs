@@ -5,13 +5,13 @@
 //! - a `prompt` and a `completion`, or whatever fields the templates name.
 
 use super::super::document::{Document, Question};
-use super::super::lines::{list, text, texts};
+use super::super::lines::{id, list, text, texts};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
-    let id = record.get("id").and_then(Value::as_str).unwrap_or(place).to_owned();
+    let id = id(record).unwrap_or_else(|| place.to_owned());
     let is_there = |key: &str| record.get(key).is_some_and(|value| !value.is_null());
     let question = match ["messages", "conversations"].into_iter().find(|key| is_there(key)) {
         Some(key) => conversation(record, key)?,
@@ -81,6 +81,11 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
         }
         _ => Err(format!("`{key}` must end with what the assistant says")),
     }
+}
+
+/// Whether a message is what the assistant says, whatever the file calls it.
+pub(in super::super) fn is_answer(message: &Value) -> bool {
+    self::message(message).is_ok_and(|message| message["role"] == "assistant")
 }
 
 /// A message with `role` and `content`, whatever the file calls them; what else it has stays.

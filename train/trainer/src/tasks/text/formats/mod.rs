@@ -17,6 +17,7 @@ use crate::settings::Paths;
 use crate::tasks::TaskError;
 use serde_json::Value;
 
+pub(super) use jsonl::is_answer;
 pub(super) use longbench::{Measure, instructions, measure};
 
 /// The question of one record of one's own data.
