@@ -330,6 +330,9 @@ fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
         None if weighted && args.method.takes_weights() => GramiansArg::Weighted,
         None => GramiansArg::Analytic,
     });
+    if subject.is_continuous() && matches!(kind, GramiansArg::TimeLimited | GramiansArg::Empirical) {
+        bail!("--gramians time-limited and empirical count steps, which a system in continuous time does not have");
+    }
     Ok(match (kind, args.horizon, &args.states, args.band) {
         (GramiansArg::Analytic, None, None, None) => Gramians::Analytic,
         (GramiansArg::TimeLimited, Some(steps), None, None) => Gramians::TimeLimited(steps),

@@ -109,6 +109,11 @@ impl Subject {
         }
     }
 
+    /// Whether it runs in continuous time.
+    pub fn is_continuous(&self) -> bool {
+        matches!(self, Self::System { plant, .. } if plant.map.is_some())
+    }
+
     /// Gramians and Hankel singular values of every layer.
     pub fn analyse(&self, path: &Path) -> Result<Vec<LayerAnalysis>> {
         match self {

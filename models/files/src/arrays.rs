@@ -60,15 +60,15 @@ pub struct Array {
     pub data: Vec<f64>,
     /// The type it is stored in.
     pub precision: Precision,
-    /// Whether the file holds integers or truth values.
-    pub integers: bool,
+    /// Whether the file holds truth values.
+    pub is_bool: bool,
 }
 
 impl Array {
     /// An array; its data must fill its shape.
     pub fn new(shape: Vec<usize>, data: Vec<f64>, precision: Precision) -> Self {
         assert_eq!(shape.iter().product::<usize>(), data.len(), "the data must fill the shape {shape:?}");
-        Self { shape, data, precision, integers: false }
+        Self { shape, data, precision, is_bool: false }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -102,6 +102,18 @@ impl Array {
 /// Arrays by name, in the order of their names.
 pub type NamedArrays = BTreeMap<String, Array>;
 
+/// Elements that an array may have, an extent of 0 counting as 1: an empty one would be walked along the others for ever.
+const MOST: usize = 1 << 32;
+
+/// Refuses shapes beyond what memory holds, of which one without elements needs none.
+pub(crate) fn check_extents(shape: &[usize]) -> std::result::Result<(), String> {
+    let size = shape.iter().try_fold(1_usize, |size, &extent| size.checked_mul(extent.max(1)));
+    match size.filter(|size| *size <= MOST) {
+        Some(_) => Ok(()),
+        None => Err(format!("its shape {shape:?} is too large")),
+    }
+}
+
 /// Parses a safetensors file held in memory; `path` is for messages.
 ///
 /// # Errors
@@ -114,6 +126,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
     })?;
     let mut arrays = NamedArrays::new();
     for (name, view) in file.iter() {
+        check_extents(view.shape()).map_err(|reason| WeightsError::content(path, format!("{name}: {reason}")))?;
         let data = view.data();
         let (data, precision): (Vec<f64>, _) = match view.dtype() {
             Dtype::F64 => (data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(), Precision::F64),

@@ -102,6 +102,7 @@ fn parse_npy(bytes: &[u8]) -> std::result::Result<Array, String> {
         .filter(|s| !s.is_empty())
         .map(|s| s.parse().map_err(|_| format!("its shape is unreadable: {s}")))
         .collect::<std::result::Result<_, _>>()?;
+    crate::arrays::check_extents(&shape)?;
     let (kind, size) = ElementType::parse(descr)?;
     let count = shape.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).ok_or("its shape is too large")?;
     if count.checked_mul(size) != Some(data.len()) {
@@ -115,7 +116,7 @@ fn parse_npy(bytes: &[u8]) -> std::result::Result<Array, String> {
         .ok_or("it holds an integer beyond 2^53, which no float64 is equal to")?;
     let precision = if kind == ElementType::Float && size == 4 { Precision::F32 } else { Precision::F64 };
     let values = if fortran { from_fortran_order(&values, &shape) } else { values };
-    Ok(Array { integers: kind != ElementType::Float, ..Array::new(shape, values, precision) })
+    Ok(Array { is_bool: descr.ends_with("b1"), ..Array::new(shape, values, precision) })
 }
 
 /// The kinds of numbers that numpy names by a letter.
@@ -224,6 +225,26 @@ mod tests {
         let array =
             parse_npy(&npy("{'shape': (), 'fortran_order': False, 'descr': '<f8'}", &2f64.to_le_bytes())).unwrap();
         assert_eq!((array.shape, array.data), (vec![], vec![2.0]));
+    }
+
+    /// Without elements a shape costs nothing in the file, and whoever walks along it would not come to the end.
+    #[test]
+    fn shapes_without_elements_are_limited() {
+        for shape in ["(0, 1152921504606846976)", "(2305843009213693952, 0)", "(0, 0, 99999999999)"] {
+            let empty = npy(&format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}"), &[]);
+            assert!(parse_npy(&empty).unwrap_err().contains("is too large"), "{shape}");
+        }
+        let empty = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 3), }", &[]);
+        assert_eq!(parse_npy(&empty).unwrap().shape, [0, 3]);
+    }
+
+    /// `dt=1` is a sampling time, `dt=True` python-control's step of unknown length.
+    #[test]
+    fn truth_values_are_told_from_the_number_1() {
+        let one = |descr: &str, data: &[u8]| {
+            parse_npy(&npy(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (), }}"), data)).unwrap()
+        };
+        assert!(one("|b1", &[1]).is_bool && !one("<i8", &1_i64.to_le_bytes()).is_bool && !one("|u1", &[1]).is_bool);
     }
 
     #[test]

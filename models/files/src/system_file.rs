@@ -163,7 +163,7 @@ impl StoredSystem {
             [n] if b.ncols() == 1 => Ok(matrix(n, 1, &d)),
             _ => of("D", &d, |n, _| (1, n)),
         });
-        let time = match dt.as_ref().map(|dt| (&dt.data[..], dt.integers)) {
+        let time = match dt.as_ref().map(|dt| (&dt.data[..], dt.is_bool)) {
             // python-control writes True for a step of unknown length.
             None | Some(([1.0], true)) => Time::Discrete { step: None },
             Some(([0.0], _)) => Time::Continuous,
@@ -353,7 +353,7 @@ mod tests {
             ("A", array(&[], &[0.5])),
             ("B", array(&[3], &[1.0, 2.0, 3.0])),
             ("C", array(&[2], &[1.0, 2.0])),
-            ("dt", Array { integers: true, ..array(&[], &[1.0]) }),
+            ("dt", Array { is_bool: true, ..array(&[], &[1.0]) }),
         ])
         .unwrap();
         assert_eq!((one.b.shape(), one.c.shape(), one.time), ((1, 3), (2, 1), Time::Discrete { step: None }));

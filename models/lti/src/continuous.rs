@@ -90,15 +90,26 @@ impl Bilinear {
     /// # Errors
     /// Eigenvalues that cannot be computed.
     pub fn of(a: &StateMatrix) -> Result<Self> {
-        let moduli: Vec<f64> = match a {
-            StateMatrix::Diagonal(a) => a.iter().map(|a| a.abs()).collect(),
-            _ => super::linalg::eigenvalues(a.to_dense().as_ref())?.iter().map(|l| l.norm()).collect(),
+        let poles: Vec<c64> = match a {
+            StateMatrix::Diagonal(a) => a.iter().map(|a| c64::new(*a, 0.0)).collect(),
+            _ => super::linalg::eigenvalues(a.to_dense().as_ref())?,
         };
+        let moduli: Vec<f64> = poles.iter().map(|pole| pole.norm()).collect();
         // Integrators have no speed, and rounding makes poles out of double ones.
         let largest = moduli.iter().copied().fold(0.0, f64::max);
         let smallest = moduli.iter().copied().filter(|m| *m > 1e-6 * largest).fold(f64::INFINITY, f64::min);
         let rate = largest.sqrt() * smallest.sqrt();
-        Ok(Self { rate: if rate.is_finite() && rate > 0.0 { rate } else { 1.0 } })
+        let mut rate = if rate.is_finite() && rate > 0.0 { rate } else { 1.0 };
+        // An unstable pole at the rate would go to infinity, and one near it lose its digits.
+        let is_near =
+            |rate: f64| poles.iter().any(|pole| pole.re > 0.0 && (pole - c64::new(rate, 0.0)).norm() < 0.1 * rate);
+        for _ in 0..64 {
+            if !is_near(rate) {
+                break;
+            }
+            rate *= std::f64::consts::SQRT_2;
+        }
+        Ok(Self { rate })
     }
 
     /// The angular frequency of an angle in [0, pi); infinite at pi.
@@ -178,7 +189,7 @@ impl Bilinear {
             )));
         }
         let turned = match a.modes() {
-            Some(modes) => of_modes(&modes, of_pole),
+            Some(modes) => of_modes(&modes, of_pole, sign < 0.0 && offset < 0.0),
             None => StateMatrix::Dense(
                 Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * self.rate),
             ),
@@ -192,15 +203,17 @@ impl Bilinear {
     }
 }
 
-/// Poles moved one by one.
-fn of_modes(modes: &[Mode], of_pole: impl Fn(c64) -> c64) -> StateMatrix {
+/// Poles moved one by one; `to_circle` keeps those that are not left of the axis from coming to lie inside the circle by rounding.
+fn of_modes(modes: &[Mode], of_pole: impl Fn(c64) -> c64, to_circle: bool) -> StateMatrix {
     let turned: Vec<Mode> = modes
         .iter()
         .map(|mode| match *mode {
             Mode::Real(a) => Mode::Real(of_pole(c64::new(a, 0.0)).re),
             Mode::Pair { .. } => {
-                let l = of_pole(mode.pole().value());
-                Mode::Pair { radius: l.norm(), angle: l.im.atan2(l.re) }
+                let pole = mode.pole().value();
+                let l = of_pole(pole);
+                let least = if to_circle && pole.re >= 0.0 { 1.0 } else { 0.0 };
+                Mode::Pair { radius: l.norm().max(least), angle: l.im.atan2(l.re) }
             }
         })
         .collect();
@@ -223,6 +236,41 @@ mod tests {
         let resolvent = Mat::from_fn(n, n, |i, j| -a[(i, j)] + if i == j { z } else { c64::new(0.0, 0.0) });
         let x = resolvent.partial_piv_lu().solve(&to_complex(b.as_ref()));
         complex_product(to_complex(c.as_ref()).as_ref(), x.as_ref()) + to_complex(d.as_ref())
+    }
+
+    /// Undamped modes are not stable, whatever rounding makes of their images.
+    #[test]
+    fn poles_on_the_axis_do_not_come_to_lie_inside_the_circle() {
+        let ones = |rows, columns| Mat::<f64>::from_fn(rows, columns, |_, _| 1.0);
+        for w in 1..300 {
+            let pair = Mode::Pair { radius: 0.37 * f64::from(w), angle: std::f64::consts::FRAC_PI_2 };
+            let a = StateMatrix::Modal(vec![pair, Mode::Real(-3.0)]);
+            let map = Bilinear::of(&a).unwrap();
+            let (image, ..) = map.discrete(&a, ones(3, 1).as_ref(), ones(1, 3).as_ref(), None).unwrap();
+            let radii: Vec<f64> = image.modes().unwrap().iter().map(|mode| mode.pole().radius).collect();
+            assert!(radii[0] >= 1.0 && radii[1] < 1.0, "{w}: {radii:?}");
+        }
+    }
+
+    /// The rate is moved from unstable poles, which it would take to infinity.
+    #[test]
+    fn unstable_poles_at_the_rate_have_an_image() {
+        let ones = |rows, columns| Mat::<f64>::from_fn(rows, columns, |_, _| 1.0);
+        for poles in [vec![-1.0, 1.0], vec![-1.0, -4.0, 2.0], vec![-1.0, 1.0, 1.4, 2.1]] {
+            let n = poles.len();
+            let dense = StateMatrix::Dense(Mat::from_fn(n, n, |i, j| if i == j { poles[i] } else { 0.0 }));
+            for a in [StateMatrix::Diagonal(poles.clone()), dense] {
+                let map = Bilinear::of(&a).unwrap();
+                let system = map.discrete(&a, ones(n, 1).as_ref(), ones(1, n).as_ref(), None).unwrap();
+                let gain = |omega: f64| {
+                    let sum: c64 = poles.iter().map(|pole| c64::new(1.0, 0.0) / (c64::new(0.0, omega) - pole)).sum();
+                    let angle = map.angle(omega);
+                    (sum, at(&system, c64::new(angle.cos(), angle.sin()))[(0, 0)])
+                };
+                let (expected, found) = gain(0.7);
+                assert!((expected - found).norm() < 1e-12 * expected.norm(), "{poles:?}: {expected} {found}");
+            }
+        }
     }
 
     #[test]

@@ -65,11 +65,18 @@ impl TaskFacts {
         }
     }
 
-    /// Whether the sums are those of the claimed sensitivities and the errors measured.
+    /// Whether the sums are those of the claimed sensitivities and the errors and bounds measured.
     pub fn follows_from(&self, measured: &[LayerCertificate]) -> bool {
-        let sum: f64 = self.sensitivities.iter().zip(measured).map(|(c, layer)| c * layer.facts.hinf_error).sum();
-        let size: f64 = self.sensitivities.iter().zip(measured).map(|(c, layer)| c * layer.facts.hinf_norm).sum();
-        self.sensitivities.len() == measured.len() && (self.change_of_loss - sum).abs() <= 1e-6 * sum + 1e-9 * size
+        let pairs = || self.sensitivities.iter().zip(measured);
+        let sum: f64 = pairs().map(|(c, layer)| c * layer.facts.hinf_error).sum();
+        let size: f64 = pairs().map(|(c, layer)| c * layer.facts.hinf_norm).sum();
+        let bound: Option<f64> = pairs().map(|(c, layer)| Some(c * layer.facts.error_bound?)).sum();
+        let is = |claimed: f64, sum: f64| (claimed - sum).abs() <= 1e-6 * sum + 1e-9 * size;
+        let bounds = match (self.change_of_loss_bound, bound) {
+            (Some(claimed), Some(bound)) => is(claimed, bound),
+            (claimed, bound) => claimed.is_none() && bound.is_none(),
+        };
+        self.sensitivities.len() == measured.len() && is(self.change_of_loss, sum) && bounds
     }
 }
 

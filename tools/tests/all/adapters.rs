@@ -291,6 +291,12 @@ fn states_are_shared_out_by_what_they_cost_a_task() {
     certificate.task.as_mut().unwrap().change_of_loss *= 0.9;
     fs::write(dir.join("tilted/certificate.json"), serde_json::to_vec(&certificate).unwrap()).unwrap();
     fail(dir, &["verify", "full", "tilted"], 1, &["change of the loss"]);
+    for claimed in [Some(0.0), None] {
+        certificate.task = Some(task.clone());
+        certificate.task.as_mut().unwrap().change_of_loss_bound = claimed;
+        fs::write(dir.join("tilted/certificate.json"), serde_json::to_vec(&certificate).unwrap()).unwrap();
+        fail(dir, &["verify", "full", "tilted"], 1, &["change of the loss"]);
+    }
 
     let refused = |more: &[&str], words: &[&str]| fail(dir, &[&["reduce", "full", "-o", "x"], more].concat(), 2, words);
     refused(&["--order", "4", "--task", "even.json"], &["--task goes with --budget"]);

@@ -113,6 +113,25 @@ fn weighted_systems_are_files_too() {
     succeed(dir, &["verify", "g.npz", "band.npz"]);
 }
 
+/// A claimed bound that is below the error is false, however little it differs from the measured one beside the largest value.
+#[test]
+fn a_weighted_bound_below_the_error_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let diagonal = |values: [f64; 2]| Mat::from_fn(2, 2, |i, j| if i == j { values[i] } else { 0.0 });
+    let (a, b, c) = (diagonal([0.5, 0.1]), diagonal([1.0, 1.0]), diagonal([750.0, 1e-4]));
+    write_arrays(&dir.join("g.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+    low_pass(&dir.join("v.npz"), 2, 0.0);
+    succeed(dir, &["reduce", "g.npz", "-o", "r.npz", "--order", "1", "--weight", "v.npz"]);
+    let verify = ["verify", "g.npz", "r.npz", "--weight", "v.npz"];
+    succeed(dir, &verify);
+    let path = dir.join("r.npz.certificate.json");
+    let mut certificate: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    certificate["layers"][0]["weighted"]["error_bound"] = 0.0.into();
+    fs::write(&path, certificate.to_string()).unwrap();
+    fail(dir, &verify, 1, &["is claimed to hold"]);
+}
+
 #[test]
 fn weights_of_a_plant_in_continuous_time_run_in_its_time() {
     let root = tempfile::tempdir().unwrap();

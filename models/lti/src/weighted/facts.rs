@@ -147,6 +147,12 @@ impl WeightedFacts {
         if let Some(claimed) = self.error_bound {
             let got = measured.error_bound.unwrap_or(f64::NAN);
             number("error_bound", claimed, got, 1e-6 * got.abs() + 1e-6 * largest);
+            if self.holds == Some(true) && !bound_holds(measured.hinf_error, claimed, measured.hinf_norm) {
+                found.push(format!(
+                    "the weighted bound {claimed:e} is claimed to hold, the error is {:e}",
+                    measured.hinf_error
+                ));
+            }
         }
         if self.band != measured.band {
             found.push(format!("the band is claimed to be {:?}, it is {:?}", self.band, measured.band));
