@@ -84,9 +84,9 @@ impl Tokenizer {
     pub fn of_gguf(file: &Gguf) -> Result<Self> {
         let path = file.path().to_path_buf();
         let built = without_panic(|| gguf::tokenizer::build(file));
-        let gguf::tokenizer::Built { tokenizer, ids, bos, eos } =
+        let gguf::tokenizer::Built { tokenizer, ids, bos, eos, ends } =
             built.map_err(|reason| WeightsError::content(&path, reason))??;
-        Ok(Tokenizer { bos, eos, ..Tokenizer::bare(path, tokenizer, ids) }.surrounded())
+        Ok(Tokenizer { bos, eos, ends, ..Tokenizer::bare(path, tokenizer, ids) }.surrounded())
     }
 
     /// A tokenizer of which nothing is known but its file.
@@ -109,9 +109,12 @@ impl Tokenizer {
         let path = directory.join(TOKENIZER_FILE);
         let bytes = hankel_io::input::read(&path)?;
         let malformed = |reason: String| WeightsError::Malformed { path: path.clone(), kind: "tokenizer", reason };
-        let inner = without_panic(|| tokenizers::Tokenizer::from_bytes(bytes))
+        let mut inner = without_panic(|| tokenizers::Tokenizer::from_bytes(bytes))
             .map_err(malformed)?
             .map_err(|error| malformed(error.to_string()))?;
+        // What a file keeps of the last call in Python: transformers, too, cuts and pads only when it is asked to.
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|error| malformed(error.to_string()))?;
         let ids = inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
         let mut tokenizer = Tokenizer::bare(path, inner, ids).surrounded();
         let path = directory.join(CONFIG_FILE);

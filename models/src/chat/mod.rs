@@ -111,6 +111,10 @@ impl ChatTemplate {
         let messages = messages.iter().map(without_nulls).collect();
         context.insert("messages".to_owned(), Json::Array(messages));
         context.insert("add_generation_prompt".to_owned(), Json::Bool(add_generation_prompt));
+        // `apply_chat_template` passes these as None: a template may ask whether they are, not whether they are defined.
+        for name in ["tools", "documents"] {
+            context.entry(name).or_insert(Json::Null);
+        }
         let mut environment = Arc::clone(&self.environment);
         let bytes = context["messages"].to_string().len() as u64;
         if bytes > FUEL {
@@ -152,11 +156,13 @@ fn environment(source: &str) -> std::result::Result<Environment<'static>, Error>
     Ok(environment)
 }
 
-/// A message without the keys that have no value.
+/// A message without the keys that have no value; a call of a tool has a `content` that is None.
 fn without_nulls(message: &Json) -> Json {
     match message {
         Json::Object(fields) => {
-            fields.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect()
+            let calls = fields.get("tool_calls").is_some_and(|calls| !calls.is_null());
+            let stays = |(key, value): &(&String, &Json)| !value.is_null() || (calls && *key == "content");
+            fields.iter().filter(stays).map(|(k, v)| (k.clone(), v.clone())).collect()
         }
         other => other.clone(),
     }

@@ -13,8 +13,15 @@ use std::path::Path;
 pub(super) const SHARD: usize = 512 << 20;
 
 /// Files beside the weights that stay as they are.
-const COMPANIONS: [&str; 5] =
-    ["generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json"];
+const COMPANIONS: [&str; 7] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+];
 
 /// `config.json` of the directory, with all its fields, or what a GGUF file says in its spelling.
 pub(super) fn read_config(directory: &Path) -> Result<Value> {
@@ -33,6 +40,8 @@ pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
         let tokenizer = Tokenizer::of_gguf(model.file())?;
         let token = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id));
         let config = json!({
+            // Without it, transformers goes by `model_type` and may put other tokens around a text than tokenizer.json says.
+            "tokenizer_class": "PreTrainedTokenizerFast",
             "bos_token": token(tokenizer.bos()),
             "eos_token": token(tokenizer.eos()),
             "chat_template": model.chat_template()?,

@@ -101,8 +101,10 @@ impl Rotation {
 #[derive(Deserialize)]
 struct Parameters {
     rope_theta: Option<f64>,
-    #[serde(alias = "type")]
     rope_type: Option<String>,
+    /// The older spelling, which transformers saves beside the newer one.
+    #[serde(rename = "type")]
+    older_type: Option<String>,
     factor: Option<f64>,
     original_max_position_embeddings: Option<usize>,
     low_freq_factor: Option<f64>,
@@ -155,7 +157,7 @@ impl Rope {
         let theta = written.or(p.rope_theta).unwrap_or(theta);
         let need = |name: &str, value: Option<f64>| value.ok_or_else(|| format!("{key}: {name} is missing"));
         let original = p.original_max_position_embeddings.or(original);
-        let scaling = match p.rope_type.as_deref().unwrap_or("default") {
+        let scaling = match p.rope_type.as_deref().or(p.older_type.as_deref()).unwrap_or("default") {
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: need("factor", p.factor)? },
             "llama3" => RopeScaling::Llama3 {

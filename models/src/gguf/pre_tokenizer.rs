@@ -94,6 +94,9 @@ fn plain_form(part: &Json) -> Json {
                 map.insert("behavior".to_owned(), json!("Isolated"));
                 map.insert("invert".to_owned(), json!(false));
             }
+            if map.get("type") == Some(&json!("ByteLevel")) {
+                map.entry("use_regex").or_insert(json!(true));
+            }
             Json::Object(map)
         }
         Json::Array(parts) => parts.iter().map(plain_form).collect(),

@@ -72,7 +72,22 @@ pub(crate) struct Built {
     pub(crate) ids: usize,
     pub(crate) bos: Option<u32>,
     pub(crate) eos: Option<u32>,
+    /// Other ids at which generation stops.
+    pub(crate) ends: Vec<u32>,
 }
+
+/// Control tokens that end a turn, by what they are called: llama.cpp stops at them, too, whatever `eos_token_id` says.
+const ENDS: [&str; 9] = [
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<EOT>",
+];
 
 /// The tokenizer in `file`.
 ///
@@ -109,7 +124,14 @@ pub(crate) fn build(file: &Gguf) -> Result<Built> {
         let processor = vocabulary.template(before, after);
         tokenizer.with_post_processor(Some(component::<tokenizers::PostProcessorWrapper>(processor)));
     }
-    Ok(Built { tokenizer, ids: vocabulary.tokens.len(), bos, eos })
+    let named = vocabulary.tokens.iter().zip(&vocabulary.types).enumerate();
+    let mut ends: Vec<u32> =
+        named.filter(|(_, (token, kind))| **kind == CONTROL && ENDS.contains(token)).map(|(id, _)| id as u32).collect();
+    for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
+        let id = file.size(key)?.filter(|id| *id < vocabulary.tokens.len());
+        ends.extend(id.map(|id| id as u32).filter(|id| !ends.contains(id)));
+    }
+    Ok(Built { tokenizer, ids: vocabulary.tokens.len(), bos, eos, ends })
 }
 
 /// A part of a tokenizer, from what `tokenizer.json` would say.

@@ -41,6 +41,9 @@ pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath)
     if let Some(initial) = initial {
         check::input(NAME, "the initial state", initial, &[batch, d], u)?;
     }
+    if let Poles::Dense(a) = poles {
+        check::shape(NAME, "the matrix of the poles", a, &[d, d])?;
+    }
     let parameters = poles.parameters();
     for pole in &parameters {
         check::input(NAME, "the poles", pole, pole.shape(), u)?;

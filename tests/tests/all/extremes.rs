@@ -1,7 +1,7 @@
 //! Operators at the ends of what they accept: `NaN`, infinities, nothing at all, windows without an end.
 
 use hankel_core::gpu::for_tests;
-use hankel_core::{DType, Device, Random, Tensor};
+use hankel_core::{DType, Device, Precision, Random, Tensor, with_precision};
 use hankel_ops::{
     Head, Heads, Poles, ScanPath, Targets, attention, clamp, cross_entropy, inverse_row_norms, linear, scan,
 };
@@ -60,6 +60,42 @@ fn a_window_that_nothing_falls_out_of_is_none() {
         [y.to_f64_vec(), of(&q), of(&k), of(&v)]
     });
     assert!(results[1] == results[0] && results[2] == results[0]);
+}
+
+#[test]
+fn nobody_asks_many_keys() {
+    let [q, k, v] = [("q", 0), ("k", 400), ("v", 400)].map(|(name, steps)| normal(name, &[1, steps, 64]));
+    let y = attention(&q, &k, &v, Heads { query: 1, key_value: 1 }, None).unwrap();
+    let gradients = y.backward_with(Tensor::full(y.shape(), 1.0_f32)).unwrap();
+    assert!(gradients.get(&q).unwrap().to_f64_vec().is_empty());
+    for leaf in [&k, &v] {
+        assert_eq!(gradients.get(leaf).unwrap().to_f64_vec(), vec![0.0; 400 * 64]);
+    }
+}
+
+/// One head as wide as the model, wider than the pieces in which products are packed.
+#[test]
+fn a_head_of_any_width_in_16_bits() {
+    let [q, k, v] = ["q", "k", "v"].map(|name| normal(name, &[1, 40, 1100]));
+    let of = |precision| {
+        with_precision(precision, || {
+            let y = attention(&q, &k, &v, Heads { query: 1, key_value: 1 }, None).unwrap();
+            let gradients = y.backward_with(Tensor::full(y.shape(), 1.0_f32)).unwrap();
+            [y.to_f64_vec(), gradients.get(&q).unwrap().to_f64_vec(), gradients.get(&v).unwrap().to_f64_vec()]
+        })
+    };
+    for (bf16, f32) in of(Precision::Bf16).iter().zip(&of(Precision::F32)) {
+        let size = f32.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let off = bf16.iter().zip(f32).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+        assert!(off < 0.03 * size, "{off} of {size}");
+    }
+}
+
+#[test]
+fn a_matrix_of_poles_is_square() {
+    let poles = Poles::Dense(Tensor::from_vec(vec![0.5_f32; 4], [1, 4]).unwrap());
+    let error = scan(&normal("u", &[1, 3, 4]), &poles, None, ScanPath::Sequential).unwrap_err();
+    assert!(error.to_string().contains("matrix of the poles"), "{error}");
 }
 
 #[test]

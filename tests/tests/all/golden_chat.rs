@@ -96,6 +96,19 @@ fn the_language_is_that_of_templates_in_use() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// As `apply_chat_template` has them where none are given: None, not undefined; and a call of a tool has the `content` None.
+#[test]
+fn tools_and_contents_that_are_not_there_are_none() {
+    let source = "{% if tools is not none %}TOOLS{% endif %}{% if documents is not none %}DOCUMENTS{% endif %}\
+                  {% for message in messages %}{% if message['content'] is none %}CALL{% else %}{{ message['content'] }}{% endif %}{% endfor %}";
+    let template = template(source, &serde_json::json!({})).unwrap();
+    let messages = serde_json::json!([
+        {"role": "user", "content": "now"},
+        {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]},
+    ]);
+    assert_eq!(template.render(messages.as_array().unwrap(), false).unwrap(), "nowCALL");
+}
+
 #[test]
 fn a_template_that_means_harm_ends() {
     let golden = json("language.json");

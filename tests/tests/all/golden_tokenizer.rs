@@ -93,6 +93,24 @@ fn what_does_not_fit_is_refused() {
     assert!(unknown.contains("bos_token") && unknown.contains("<begin>"), "{unknown}");
 }
 
+/// A file keeps how the last text in Python was cut and padded; the next one is not, there and here.
+#[test]
+fn a_file_cuts_and_pads_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let original = fs::read_to_string(folder().join("tokenizer.json")).unwrap();
+    let mut saved: Value = serde_json::from_str(&original).unwrap();
+    saved["truncation"] =
+        serde_json::json!({"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0});
+    saved["padding"] = serde_json::json!({
+        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "<unk>"
+    });
+    fs::write(directory.path().join("tokenizer.json"), saved.to_string()).unwrap();
+    let (saved, plain) = (Tokenizer::load(directory.path()).unwrap(), Tokenizer::load(&folder()).unwrap());
+    let text = "a text of more than four tokens, and of fewer than sixty-four";
+    assert_eq!(saved.encode(text).unwrap(), plain.encode(text).unwrap());
+    assert!(plain.encode(text).unwrap().len() > 4);
+}
+
 #[test]
 fn what_is_put_around_a_text() {
     let directory = tempfile::tempdir().unwrap();

@@ -269,6 +269,25 @@ fn configurations_in_either_spelling() {
         assert!(!message.is_empty());
     }
     assert!(parsed("model_type", json!("mixtral")).unwrap_err().contains("llama, mistral"));
+    for (family, layers) in [("llama", 1e11), ("smollm3", 1e11), ("llama", 1e19)] {
+        let mut hostile = base.clone();
+        (hostile["model_type"], hostile["num_hidden_layers"]) = (json!(family), json!(layers as u64));
+        assert!(
+            DecoderConfig::parse(&serde_json::to_vec(&hostile).unwrap()).unwrap_err().contains("num_hidden_layers")
+        );
+    }
+    // What transformers saves from 4.43 on, and what it takes for keys that are not there.
+    let both = json!({"rope_type": "linear", "type": "linear", "factor": 4.0});
+    let older = json!({"type": "linear", "factor": 4.0});
+    assert_eq!(parsed("rope_scaling", both).unwrap(), parsed("rope_scaling", older).unwrap());
+    let without = |family: &str, key: &str| {
+        let mut json = base.clone();
+        json["model_type"] = json!(family);
+        json.as_object_mut().unwrap().remove(key);
+        DecoderConfig::parse(&serde_json::to_vec(&json).unwrap()).unwrap()
+    };
+    assert_eq!(without("mistral", "sliding_window").sliding_window, Some(4096));
+    assert!(without("smollm3", "tie_word_embeddings").tied_embeddings);
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub static MISTRAL: Family = Family {
     read: |family, keys| {
         keys.only("attention_bias", &json!(false))?;
         keys.only("mlp_bias", &json!(false))?;
-        let sliding_window = keys.get("sliding_window")?;
+        let sliding_window = keys.nullable("sliding_window", 4096)?;
         Ok(DecoderConfig { sliding_window, ..read_common(family, keys, 1e4)? })
     },
     write: |config, map| {

@@ -85,14 +85,22 @@ fn read_common(family: &'static Family, keys: &Keys, theta: f64) -> Result<Decod
     Ok(DecoderConfig { positions: Positions::Rotary(rope), ..config })
 }
 
+/// More than any model has.
+const MOST_LAYERS: usize = 1 << 14;
+
 /// The part of it that says nothing of activation and positions.
 fn read_sizes(family: &'static Family, keys: &Keys) -> Result<DecoderConfig, String> {
     let config = DecoderConfig::plain(family);
+    let layers: usize = keys.require("num_hidden_layers")?;
+    // Families make lists of them before anything else is looked at.
+    if layers > MOST_LAYERS {
+        return Err(format!("num_hidden_layers = {layers} is out of range: at most {MOST_LAYERS}"));
+    }
     let (heads, d_model): (usize, usize) = (keys.require("num_attention_heads")?, keys.require("hidden_size")?);
     Ok(DecoderConfig {
         vocabulary: keys.require("vocab_size")?,
         d_model,
-        layers: keys.require("num_hidden_layers")?,
+        layers,
         heads,
         kv_heads: keys.or("num_key_value_heads", heads)?,
         head_dim: match keys.get("head_dim")? {

@@ -14,6 +14,7 @@ pub static SMOLLM3: Family = Family {
     read: |family, keys| {
         let attention = keys.or("attention_bias", false)?;
         let biases = Biases { qkv: attention, output: attention, mlp: keys.or("mlp_bias", false)? };
+        let tied_embeddings = keys.or("tie_word_embeddings", true)?;
         let config = read_windows(keys, read_common(family, keys, 2e6)?, 0)?;
         let interval: usize = keys.or("no_rope_layer_interval", 4)?;
         if interval == 0 {
@@ -24,7 +25,7 @@ pub static SMOLLM3: Family = Family {
             Some(turns) => turns.iter().map(|&turns| turns != 0).collect(),
             None => (0..config.layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
         };
-        Ok(DecoderConfig { biases, rope_layers: LayerSet::Only(rope_layers), ..config })
+        Ok(DecoderConfig { biases, tied_embeddings, rope_layers: LayerSet::Only(rope_layers), ..config })
     },
     write: |config, map| {
         write_common(config, map);

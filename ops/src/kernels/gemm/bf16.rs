@@ -263,14 +263,16 @@ impl<S: Bf16Source> Bf16Factor<'_, S> {
     #[inline(always)]
     fn pack_rows(&self, k: Range<usize>, j: Range<usize>, out: &mut [u32]) {
         let steps = k.len().div_ceil(2);
-        let mut decoded = Scratch::<u32>::zeros(LANES * ROW / 2);
+        // Pieces of `gemm` have a fixed length; attention packs heads of any width as one.
+        let stride = (ROW / 2).max(steps.next_multiple_of(LANES) + LANES);
+        let mut decoded = Scratch::<u32>::zeros(LANES * stride);
         let mut rest = out;
         for (column, width) in PANELS.columns(j.len()) {
             let (panel, after) = rest.split_at_mut(steps * width);
             rest = after;
             for half in (0..width).step_by(LANES) {
                 let count = LANES.min(j.len() - column - half);
-                for (i, row) in decoded.chunks_exact_mut(ROW / 2).enumerate() {
+                for (i, row) in decoded.chunks_exact_mut(stride).enumerate() {
                     if i < count {
                         let row = bytemuck::cast_slice_mut(row);
                         self.source.decode(
@@ -284,7 +286,7 @@ impl<S: Bf16Source> Bf16Factor<'_, S> {
                 }
                 for p in (0..steps).step_by(LANES) {
                     let out = &mut panel[p * width + half..];
-                    transpose(&decoded[p..], ROW / 2, out, width, LANES.min(steps - p));
+                    transpose(&decoded[p..], stride, out, width, LANES.min(steps - p));
                 }
             }
         }

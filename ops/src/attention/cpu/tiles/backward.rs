@@ -47,6 +47,13 @@ pub(super) fn backward<T: Real, P: Products<T>>(
     if shape.batch * shape.heads * shape.keys * shape.head_dim == 0 {
         return;
     }
+    if shape.queries == 0 {
+        // Nothing was asked of the keys.
+        for data in [gradients.k, gradients.v].into_iter().flatten() {
+            data.fill(T::zeroed());
+        }
+        return;
+    }
     trace::operations(|| 5 * shape.operations());
     let inputs = Inputs { products, shape, scale, q, k, v, out, lse, d_out };
     let all = 0..shape.keys;
