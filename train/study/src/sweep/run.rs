@@ -140,7 +140,7 @@ fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, stat
     if let Some(error) = &cell.missing {
         return Err(error.clone().into());
     }
-    let pretrained = sharing(cells, cell).find_map(|other| Pretrained::of_run(other.path()));
+    let pretrained = sharing(cells, cell).find_map(pretrained_in);
     let prepared = Prepared::within_memory(config, 1, force)?.with_pretrained(pretrained);
     let directory = cell.directory(state)?;
     let resume = directory.config().is_file();
@@ -156,14 +156,20 @@ fn sharing<'a>(cells: &'a [CellDirectory], cell: &'a CellDirectory) -> impl Iter
     cells.iter().filter(is_same)
 }
 
+/// The backbone of a cell whose directory was run with the present configuration: what another one trained is another's.
+fn pretrained_in(cell: &CellDirectory) -> Option<Pretrained> {
+    cell.state().ok()?;
+    Pretrained::of_run(cell.path())
+}
+
 /// Whether another process is training the backbone of `cell`, which nobody has trained yet.
 fn is_pretrained_elsewhere(cells: &[CellDirectory], cell: &CellDirectory) -> Result<bool> {
     let mut elsewhere = false;
     for other in sharing(cells, cell) {
-        if Pretrained::of_run(other.path()).is_some() {
+        if pretrained_in(other).is_some() {
             return Ok(false);
         }
-        elsewhere |= other.state()? == State::Begun && other.hold()?.is_err();
+        elsewhere |= other.state().is_ok_and(|state| state == State::Begun) && other.hold()?.is_err();
     }
     Ok(elsewhere)
 }
