@@ -88,12 +88,8 @@ fn a_run_goes_on_with_its_own_data_alone() {
     place.write("text", text(""));
     let bytes = configuration().replace("kind = \"dfa\"", "kind = \"bytes\"\npath = \"text\"");
     let of_dfa = ["states", "table_seed", "max_window", "symbols"];
-    let bytes: String = bytes
-        .lines()
-        .filter(|line| !of_dfa.iter().any(|key| line.starts_with(key)))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    place.write("config.toml", bytes);
+    let lines: Vec<&str> = bytes.lines().filter(|line| !of_dfa.iter().any(|key| line.starts_with(key))).collect();
+    place.write("config.toml", lines.join("\n"));
     let first = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "hrm-step-000005", "-INT");
     assert_eq!(first.code, Some(130), "{}", first.stderr);
     place.write("text", text("More."));
