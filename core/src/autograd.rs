@@ -371,10 +371,12 @@ fn run(output: &Tensor, seed: Tensor, gradients: &mut Gradients, first_inside: u
             Kind::Leaf | Kind::Spent => Err(Error::Consumed(node.operator)),
         })?;
         let taken = wanted.taken;
+        // Those whose sum was taken are on the heap already; a node may be there as another parent, too.
+        let of_taken = node.parents.iter().zip(&taken).filter(|(_, taken)| **taken);
+        let on_the_heap: Vec<u64> = of_taken.filter_map(|(parent, _)| Some(parent.as_ref()?.id)).collect();
         for ((parent, result), taken) in node.parents.iter().zip(results).zip(taken) {
             if let (Some(parent), Some(result)) = (parent, result) {
-                // One whose sum was taken is on the heap already.
-                if !taken && !pending.0.contains_key(&parent.id) {
+                if !on_the_heap.contains(&parent.id) && !pending.0.contains_key(&parent.id) {
                     heap.push(parent.clone());
                 }
                 pending.add(parent.id, result)?;

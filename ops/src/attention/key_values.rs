@@ -50,8 +50,8 @@ impl KeyValues {
         sizes(q, k, v, heads, settings)?;
         // Also where layers are recorded to be run again: what they give has to stay in the graph.
         let tracked = [q, k, v].into_iter().any(Tensor::is_tracked);
-        let here = q.device() == Device::Cpu && q.shape()[1] == k.shape()[1];
-        let out = if here && !tracked && k.shape()[1] <= FEW {
+        let here = q.device() == Device::Cpu;
+        let out = if here && q.shape()[1] == k.shape()[1] && !tracked && k.shape()[1] <= FEW {
             self.append(k, v)?;
             self.decode(q, heads, settings)?
         } else {

@@ -3,7 +3,8 @@
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Precision, Random, Tensor, with_precision};
 use hankel_ops::{
-    Head, Heads, Poles, ScanPath, Targets, attention, clamp, cross_entropy, inverse_row_norms, linear, scan,
+    Gate, Head, Heads, KeyValues, Poles, ScanPath, Targets, add, add_linear, attention, clamp, concat_time,
+    cross_entropy, inverse_row_norms, linear, scan,
 };
 
 fn normal(name: &str, shape: &[usize]) -> Tensor {
@@ -96,6 +97,38 @@ fn a_matrix_of_poles_is_square() {
     let poles = Poles::Dense(Tensor::from_vec(vec![0.5_f32; 4], [1, 4]).unwrap());
     let error = scan(&normal("u", &[1, 3, 4]), &poles, None, ScanPath::Sequential).unwrap_err();
     assert!(error.to_string().contains("matrix of the poles"), "{error}");
+}
+
+/// One tensor as both what is added to and what is multiplied, with a gradient from elsewhere.
+#[test]
+fn a_sum_with_itself() {
+    let (x, w) = (normal("x", &[2, 4]), normal("w", &[4, 4]));
+    let seed = Tensor::full([2, 4], 1.0_f32);
+    let of = |other: &Tensor| {
+        let y = add_linear(&x, other, &w, None, Gate::Fixed(1.0)).unwrap();
+        let gradients = add(&y, &x).unwrap().backward_with(seed.clone()).unwrap();
+        (gradients.get(&x).unwrap().to_f64_vec(), gradients.get(other).unwrap().to_f64_vec())
+    };
+    let same = of(&x).0;
+    let (alone, other) = of(&x.detach().parameter().unwrap());
+    for ((same, alone), other) in same.iter().zip(alone).zip(other) {
+        assert!((same - alone - other).abs() < 1e-5, "{same} {alone} {other}");
+    }
+}
+
+/// Fewer queries than keys, then one token more.
+#[test]
+fn a_stream_may_be_asked_less_than_it_is_given() {
+    let heads = Heads { query: 1, key_value: 1 };
+    let [q, k, v] = [("q", 1), ("k", 5), ("v", 5)].map(|(name, steps)| normal(name, &[1, steps, 8]).detach());
+    let [q1, k1, v1] = ["q1", "k1", "v1"].map(|name| normal(name, &[1, 1, 8]).detach());
+    let mut stream = KeyValues::default();
+    stream.attention(&q, &k, &v, heads, None).unwrap();
+    let found = stream.attention(&q1, &k1, &v1, heads, None).unwrap().to_f64_vec();
+    let whole = attention(&q1, &concat_time(&[&k, &k1]).unwrap(), &concat_time(&[&v, &v1]).unwrap(), heads, None);
+    for (found, expected) in found.iter().zip(whole.unwrap().to_f64_vec()) {
+        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+    }
 }
 
 #[test]
