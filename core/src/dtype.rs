@@ -1,7 +1,7 @@
 //! The element types a tensor can hold.
 
 use crate::block_formats::BlockFormat;
-use crate::pool::{Buffer, FreeList};
+use crate::pool::{AnyFreeList, Buffer, FreeList};
 use crate::storage::CpuStorage;
 use half::{bf16, f16};
 use std::fmt;
@@ -97,6 +97,11 @@ macro_rules! element {
                 }
             }
         }
-    )*};
+    )*
+
+    /// The free lists of all element types.
+    pub(crate) static FREE_LISTS: [fn() -> &'static dyn AnyFreeList; [$(DType::$variant),*].len()] =
+        [$(|| <$rust as Element>::free_list()),*];
+    };
 }
 element!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, u8 => U8, u32 => U32);

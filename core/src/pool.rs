@@ -8,6 +8,7 @@
 //! use at the worst moment lately, of the last 16,384 allocations or the ones before. A step that
 //! needs 2 GB keeps 2 GB between steps; memory that only loading needed goes back soon after it.
 
+use crate::dtype::FREE_LISTS;
 use crate::{Element, Error, Result};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut, Range};
@@ -60,6 +61,40 @@ impl<T> FreeList<T> {
     }
 }
 
+/// What the free lists of all element types have in common.
+pub(crate) trait AnyFreeList {
+    /// Bytes of the largest buffer, 0 if there is none.
+    fn largest(&self) -> usize;
+    /// Gives the largest buffer back to the system.
+    fn drop_largest(&self);
+}
+
+impl<T> AnyFreeList for FreeList<T> {
+    fn largest(&self) -> usize {
+        let Ok(lists) = self.0.lock() else { return 0 };
+        lists.iter().rev().find(|(_, list)| !list.is_empty()).map_or(0, |(len, _)| len * size_of::<T>())
+    }
+
+    fn drop_largest(&self) {
+        let Ok(mut lists) = self.0.lock() else { return };
+        if let Some(data) = lists.iter_mut().rev().find_map(|(_, list)| list.pop()) {
+            HELD.fetch_sub(data.capacity() * size_of::<T>(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Drops kept buffers until `bytes` more may be held. The largest give way, of whatever type, so that neither other sizes than before nor types
+/// that are used no more add up.
+fn make_room(bytes: usize) {
+    while HELD.load(Ordering::Relaxed) + bytes > room() {
+        let largest = FREE_LISTS.iter().map(|list| list()).max_by_key(|list| list.largest());
+        match largest.filter(|list| list.largest() > 0) {
+            Some(list) => list.drop_largest(),
+            None => return,
+        }
+    }
+}
+
 /// Memory that a [`Buffer`] can borrow from: a memory-mapped file, say.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
@@ -80,16 +115,10 @@ impl<T: Element> Buffer<T> {
         }
         let mut lists = T::free_list().0.lock().expect("a thread panicked while it held the buffer pool");
         let found = lists.range_mut(len..=len + len / 8).find_map(|(_, list)| list.pop());
-        if found.is_none() {
-            // The largest give way, so that other sizes than before do not add up.
-            let bytes = len * size_of::<T>();
-            while HELD.load(Ordering::Relaxed) + bytes > room()
-                && let Some(data) = lists.iter_mut().rev().find_map(|(_, list)| list.pop())
-            {
-                HELD.fetch_sub(data.capacity() * size_of::<T>(), Ordering::Relaxed);
-            }
-        }
         drop(lists);
+        if found.is_none() {
+            make_room(len * size_of::<T>());
+        }
         if let Some(mut data) = found {
             HELD.fetch_sub(data.capacity() * size_of::<T>(), Ordering::Relaxed);
             data.resize(len, T::zeroed());
@@ -184,8 +213,25 @@ impl<T: Element> DerefMut for Buffer<T> {
 mod tests {
     use super::*;
 
+    /// Tests of what is kept go one after another.
+    static ONE: Mutex<()> = Mutex::new(());
+
+    /// Buffers of a type that is used no more are given back for those of another.
+    #[test]
+    fn other_types_give_way() {
+        let _one = ONE.lock();
+        let len = 1_234_577;
+        drop(Buffer::<f64>::unspecified(len));
+        let kept = || f64::free_list().0.lock().unwrap().get(&len).map_or(0, Vec::len);
+        assert_eq!(kept(), 1);
+        // As a large buffer of another type does.
+        make_room(usize::MAX / 4);
+        assert_eq!(kept(), 0);
+    }
+
     #[test]
     fn a_freed_buffer_is_used_again() {
+        let _one = ONE.lock();
         // A length that no other test uses, so that tests in parallel do not take it.
         let len = 123_457;
         let first = Buffer::<f64>::unspecified(len);
