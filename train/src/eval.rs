@@ -246,8 +246,8 @@ fn evaluate(
         predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
         all.push((name, scores));
     }
-    // Those of process 0 are printed.
-    if !group.is_root() {
+    // Those of process 0 are printed, if there are any.
+    if !group.is_root() || (all.is_empty() && failed_at.is_some()) {
     } else if args.json {
         let rows: Vec<_> =
             all.iter().map(|(name, scores)| json!({ "adapter": name, "split": part, "scores": scores })).collect();

@@ -85,7 +85,8 @@ const DIRECT_ROUNDING: f64 = 1e-9;
 pub type Matrices = (StateMatrix, Mat<f64>, Mat<f64>, Mat<f64>);
 
 impl Bilinear {
-    /// The geometric mean of the moduli of the fastest and the slowest pole: both are then equally far from the points 1 and -1.
+    /// The geometric mean of the moduli of the fastest and the slowest pole: both are then equally far from the points 1 and -1. Larger where an
+    /// unstable pole is near it.
     ///
     /// # Errors
     /// Eigenvalues that cannot be computed.
@@ -189,7 +190,7 @@ impl Bilinear {
             )));
         }
         let turned = match a.modes() {
-            Some(modes) => of_modes(&modes, of_pole, sign < 0.0 && offset < 0.0),
+            Some(modes) => of_modes(&modes, of_pole, sign < 0.0),
             None => StateMatrix::Dense(
                 Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * self.rate),
             ),

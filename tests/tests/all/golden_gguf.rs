@@ -94,6 +94,20 @@ fn token_ids_are_those_of_the_tokenizer_that_a_file_was_made_from() {
     }
 }
 
+/// A file names one token that ends a text; a turn may end with another.
+#[test]
+fn turns_end_where_llama_cpp_ends_them() {
+    for (stem, ends) in
+        [("llama.q8_0", ["<|eot_id|>", "<|end_of_text|>"]), ("qwen2.q8_0", ["<|im_end|>", "<|endoftext|>"])]
+    {
+        let tokenizer = Tokenizer::load(&folder("models").join(format!("{stem}.gguf"))).unwrap();
+        for token in ends {
+            assert!(tokenizer.is_end(tokenizer.id(token).unwrap()), "{stem}: {token}");
+        }
+        assert!(!tokenizer.is_end(tokenizer.id("a").unwrap()));
+    }
+}
+
 fn stems() -> Vec<String> {
     let mut stems: Vec<String> = fs::read_dir(folder("models"))
         .unwrap()

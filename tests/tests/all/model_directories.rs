@@ -366,6 +366,15 @@ fn quantised_directories_load_and_compute_as_quantising_on_the_fly() {
 }
 
 #[test]
+fn a_quantised_model_keeps_its_chat_template() {
+    let model = copy("mistral/window/hf");
+    fs::write(model.path().join("chat_template.jinja"), "{{ messages[0]['content'] }}").unwrap();
+    let to = model.path().join("quantised");
+    quantize_model(model.path(), &to, false).unwrap();
+    assert_eq!(fs::read_to_string(to.join("chat_template.jinja")).unwrap(), "{{ messages[0]['content'] }}");
+}
+
+#[test]
 fn quantising_says_which_weight_is_not_finite() {
     let folder = copy("mistral/window/hf");
     rewrite(folder.path(), |tensors| {

@@ -62,7 +62,7 @@ pub enum Verdict {
     InPart(String),
     /// It does not, and what it shows instead.
     NotConfirmed(String),
-    /// It does not, and nothing is against it but the width of intervals: more runs could still confirm it.
+    /// Neither that nor the contrary is shown, or not among so many tests: more runs could decide it.
     Undecided(String),
     /// No measurement could have spoken against it, and why.
     ByConstruction(String),

@@ -67,6 +67,18 @@ fn rates_of_dfa_are_their_result() {
         assert!((bf16 - f32).abs() < 0.05, "{name}: {bf16} {f32}");
         bf16
     });
+    // Of the table whose cells in f32, too, had a core of their own.
+    for name in ["hrm", "lora"] {
+        let token = |cell: &Cell| {
+            let rows = &cell.result.as_ref().unwrap().rows;
+            let training = rows.iter().find(|row| row.name == name).unwrap().training.as_ref().unwrap();
+            training.seconds / training.tokens as f64
+        };
+        let of_table = |cell: &&Cell| cell.id.axis("seed") == Some("901");
+        let in_f32 = cells.iter().filter(of_table).find(|cell| cell.id.axis("lr") == Some("0.01")).unwrap();
+        let share = token(of_bf16.iter().find(of_table).unwrap()) / token(in_f32);
+        assert!(page.contains("adapters take about 0.7 of it") && (share - 0.7).abs() < 0.05, "{name}: {share}");
+    }
     assert!(page.contains(&format!("With products of bf16 HRM ends at {hrm:.4} and LoRA at {lora:.4} ")));
     for scale in scales {
         assert_eq!(scale["train.steps"].as_integer(), Some(8000));
