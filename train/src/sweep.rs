@@ -36,6 +36,9 @@ pub struct Args {
     /// Run only every N-th cell, beginning with the I-th, from 1
     #[arg(long, value_name = "I/N", value_parser = shard)]
     shard: Option<Selection>,
+    /// Make every row of a cell a run of its own, with a number of its own: cells that take longer than a job may
+    #[arg(long)]
+    by_row: bool,
     /// Run also cells that are estimated to take more memory than there is
     #[arg(long)]
     force: bool,
@@ -99,9 +102,19 @@ impl Args {
                 bail!("two experiments are called {directory}: give {} another `name`", path.display());
             }
             let of_experiment = experiment.cells()?.into_iter();
-            cells.extend(of_experiment.map(|cell| CellDirectory::new(&self.out, &experiment, cell)));
+            let of_experiment = of_experiment.map(|cell| CellDirectory::new(&self.out, &experiment, cell));
+            if self.by_row {
+                cells.extend(of_experiment.flat_map(CellDirectory::by_row));
+            } else {
+                cells.extend(of_experiment);
+            }
         }
         Ok(cells)
+    }
+
+    /// What is numbered.
+    fn what(&self) -> &'static str {
+        if self.by_row { "rows" } else { "cells" }
     }
 
     fn selection(&self, cells: usize) -> Result<Selection> {
@@ -111,7 +124,7 @@ impl Args {
             None => return Ok(self.shard.unwrap_or(Selection::All)),
         };
         if index >= cells {
-            bail!("--task-index {index}: there are {cells} cells, from 0");
+            bail!("--task-index {index}: there are {cells} {}, from 0", self.what());
         }
         Ok(Selection::Task(index))
     }
@@ -130,7 +143,7 @@ pub fn run(args: &Args) -> Result<()> {
         terminal::line(&page.display().to_string())?;
     }
     let diverged = outcome.diverged.len();
-    let mut line = format!("{} of {} cells done", outcome.done, outcome.total());
+    let mut line = format!("{} of {} {} done", outcome.done, outcome.total(), args.what());
     for (count, what) in
         [(diverged, "diverged"), (outcome.failed.len(), "failed"), (outcome.elsewhere, "in other processes")]
     {
@@ -145,8 +158,9 @@ pub fn run(args: &Args) -> Result<()> {
         failed => {
             let lines: Vec<String> = failed.iter().map(|(name, error)| format!("\n  {name}: {error}")).collect();
             Err(CheckFailed(format!(
-                "{} of the cells failed; the same command tries them again:{}",
+                "{} of the {} failed; the same command tries them again:{}",
                 failed.len(),
+                args.what(),
                 lines.concat()
             ))
             .into())

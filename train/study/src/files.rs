@@ -1,5 +1,6 @@
 //! The files of `docs/results`: one per experiment and scale, a cell a line.
 
+use crate::rows::join;
 use crate::{Cell, SEED};
 use hankel_io::{Existing, Outputs, name};
 use hankel_trainer::results::{RunResult, SCHEMA};
@@ -40,7 +41,7 @@ pub enum FileError {
 }
 
 /// Writes `DIR/EXPERIMENT-SCALE.jsonl` for each experiment among `cells`, and gives their paths. Cells that such a file has
-/// already are replaced by those of the same grid point, and stay otherwise.
+/// already are replaced by those of the same grid point, and stay otherwise; of a cell that was run row by row, its rows.
 ///
 /// # Errors
 /// When a file cannot be written, one that is there cannot be read, or an experiment has no name for a file: then none is
@@ -55,8 +56,14 @@ pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, F
     for (name, new) in files {
         let path = directory.join(name::component("the experiment and scale", &format!("{name}.jsonl"))?);
         let mut cells = if path.exists() { read_file(&path)? } else { Vec::new() };
-        cells.retain(|cell| new.iter().all(|other| other.id != cell.id));
-        cells.extend(new.iter().map(|&cell| Cell { result: cell.result.as_ref().map(slim), ..cell.clone() }));
+        cells.retain(|cell| new.iter().all(|other| other.id != cell.id || !other.planned_rows.is_empty()));
+        for &cell in &new {
+            let cell = Cell { result: cell.result.as_ref().map(slim), ..cell.clone() };
+            match cells.iter_mut().find(|known| known.id == cell.id) {
+                Some(known) => join(known, &cell),
+                None => cells.push(cell),
+            }
+        }
         cells.sort_by_key(|cell| cell.id.order());
         let lines = cells.iter().map(|cell| serde_json::to_string(cell).expect("a result is JSON") + "\n");
         outputs.file(&path, lines.collect::<String>().as_bytes(), Existing::Replace)?;
@@ -84,7 +91,7 @@ fn slim(result: &RunResult) -> RunResult {
     result
 }
 
-/// Reads all `*.jsonl` of a directory, in the order of their names.
+/// Reads all `*.jsonl` of a directory, in the order of their names. Cells of which rows are not there yet are left out: nothing follows from them.
 ///
 /// # Errors
 /// When a file cannot be read, or a line is not a cell.
@@ -95,7 +102,7 @@ pub fn read_results(directory: &Path) -> Result<Vec<Cell>, FileError> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     paths.sort();
     let files = paths.iter().map(|path| read_file(path)).collect::<Result<Vec<_>, _>>()?;
-    Ok(files.into_iter().flatten().collect())
+    Ok(files.into_iter().flatten().filter(|cell| cell.planned_rows.is_empty()).collect())
 }
 
 fn read_file(path: &Path) -> Result<Vec<Cell>, FileError> {
@@ -134,7 +141,7 @@ mod tests {
         let axes = vec![("seed".to_owned(), seed.to_string())];
         let result = RunResult { wall_time_seconds: seconds, ..result() };
         let id = CellId { experiment: "e".into(), scale: Some("small".into()), axes };
-        Cell { id, diverged: None, result: Some(result) }
+        Cell { id, planned_rows: Vec::new(), diverged: None, result: Some(result) }
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod provenance;
 mod quantity;
 mod rates;
 pub mod report;
+mod rows;
 mod run_directories;
 mod statistics;
 pub mod sweep;
@@ -59,6 +60,9 @@ pub struct Cell {
     /// Its experiment and grid point.
     #[serde(flatten)]
     pub id: CellId,
+    /// Names of all its adapters, in their order, where it was run row by row and not all rows are there yet; else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub planned_rows: Vec<String>,
     /// Why training stopped, when it reached a non-finite value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged: Option<String>,

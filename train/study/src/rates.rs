@@ -45,7 +45,7 @@ pub(crate) fn at_their_own(cells: &[&Cell], units: &[String]) -> Vec<Cell> {
         }
         let mut result = first.clone();
         result.rows = names.iter().filter_map(|name| at_its_own(name, own, &group)).collect();
-        Cell { id: id.clone(), diverged: None, result: Some(result) }
+        Cell { id: id.clone(), planned_rows: Vec::new(), diverged: None, result: Some(result) }
     };
     points.iter().map(merged).collect()
 }
@@ -114,7 +114,7 @@ mod tests {
         let id = CellId { experiment: "e".into(), scale: Some("paper".into()), axes };
         let mut result = result();
         result.rows = rows;
-        Cell { id, diverged: None, result: Some(result) }
+        Cell { id, planned_rows: Vec::new(), diverged: None, result: Some(result) }
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! Cells from run directories.
 
+use crate::rows::CellFile;
 use crate::sweep::Failure;
-use crate::{CELL_FILE, Cell, CellId};
+use crate::{CELL_FILE, Cell};
 use anyhow::{Context, Result, bail};
 use hankel_trainer::results::RunResult;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Levels of directories between what is given and a run: `runs`, an experiment, a cell.
+/// Levels of directories between what is given and a run: an experiment, a cell, a row of it.
 const DEPTH: usize = 3;
 
 /// The run directories among and below `given`, each once: a run itself, a sweep's directory, or one with several of them.
@@ -49,11 +50,11 @@ fn descend(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
 /// # Errors
 /// When a file of the sweep cannot be understood.
 pub(crate) fn cell_of(run: &Path, result: Option<&RunResult>) -> Result<Option<Cell>> {
-    let Some(id) = read::<CellId>(&run.join(CELL_FILE))? else { return Ok(None) };
+    let Some(CellFile { id, planned_rows }) = read(&run.join(CELL_FILE))? else { return Ok(None) };
     let failure = read::<Failure>(&run.join("failed.json"))?;
     let diverged =
         failure.filter(|failure| failure.diverged.is_some() && result.is_none()).map(|failure| failure.error);
-    Ok((result.is_some() || diverged.is_some()).then(|| Cell { id, diverged, result: result.cloned() }))
+    Ok((result.is_some() || diverged.is_some()).then(|| Cell { id, planned_rows, diverged, result: result.cloned() }))
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {

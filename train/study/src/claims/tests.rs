@@ -32,6 +32,7 @@ fn cell(length: u32, seed: u32, rows: &[(&str, f64)]) -> Cell {
     let axes = vec![("length".to_owned(), length.to_string()), ("seed".to_owned(), seed.to_string())];
     Cell {
         id: CellId { experiment: "e".into(), scale: Some("small".into()), axes },
+        planned_rows: Vec::new(),
         diverged: None,
         result: Some(result),
     }

@@ -13,6 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use crate::rows::{agree, join};
 use crate::run_directories::{cell_of, run_directories};
 use crate::{CELL_FILE, Cell};
 use anyhow::{Result, ensure};
@@ -40,28 +41,36 @@ impl CellRun {
 }
 
 /// The runs in directories of runs and of sweeps, each with its cell when it is a finished or diverged cell of a sweep. A cell that
-/// is in several of them, as when the directories of several machines are put together, counts once.
+/// is in several of them, as when the directories of several machines are put together, counts once; one that was run row by row is put
+/// together from its rows.
 ///
 /// # Errors
 /// When there is none in one of them, or it cannot be read; when the figures of a cell that is there twice differ.
 pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
     let found = run_directories(directories)?;
-    let (mut runs, mut left_out) = (Vec::new(), Vec::new());
-    let mut cells: Vec<(Cell, &Path)> = Vec::new();
+    let (mut runs, mut left_out) = (Vec::<(Run, Option<Cell>, &Path)>::new(), Vec::new());
     for directory in &found {
         let run = Run::load(directory)?;
         let cell = cell_of(directory, run.result.as_ref())?;
         if let Some(cell) = &cell {
-            if let Some((twin, first)) = cells.iter().find(|(known, _)| known.id == cell.id) {
+            let twin = runs.iter_mut().find_map(|(run, known, first)| {
+                let known = known.as_mut().filter(|known| known.id == cell.id)?;
+                Some((run, known, first))
+            });
+            if let Some((first_run, known, first)) = twin {
                 ensure!(
-                    has_figures_of(twin, cell),
+                    has_figures_of(known, cell),
                     "{} and {} are the same cell with different figures: leave one out",
                     first.display(),
                     directory.display()
                 );
+                if !known.planned_rows.is_empty() {
+                    join(known, cell);
+                    first_run.result.clone_from(&known.result);
+                    first_run.events.extend(run.events);
+                }
                 continue;
             }
-            cells.push((cell.clone(), directory));
         }
         if found.len() == 1 || cell.is_some() || !directory.join(CELL_FILE).is_file() {
             runs.push((run, cell, directory));
@@ -85,13 +94,12 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
     Ok(runs)
 }
 
-/// Whether two runs of a cell came to the same.
+/// Whether two runs of a cell came to the same, of the rows that both have.
 fn has_figures_of(one: &Cell, other: &Cell) -> bool {
-    let figures = |cell: &Cell| {
-        let rows = cell.result.iter().flat_map(|result| &result.rows);
-        rows.map(|row| (row.name.clone(), row.validation.clone(), row.test.clone())).collect::<Vec<_>>()
-    };
-    one.diverged.is_some() == other.diverged.is_some() && figures(one) == figures(other)
+    let whole = one.planned_rows.is_empty() && other.planned_rows.is_empty();
+    let rows = |cell: &Cell| cell.result.as_ref().map_or(0, |result| result.rows.len());
+    !whole && agree(one, other)
+        || one.diverged.is_some() == other.diverged.is_some() && rows(one) == rows(other) && agree(one, other)
 }
 
 /// Writes the report of `runs` to `page`, and `plots/` beside it. Cells of sweeps are shown as means over seeds; other runs,

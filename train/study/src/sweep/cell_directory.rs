@@ -1,18 +1,19 @@
 //! The directory of a cell, and how far it is.
 
 use super::claim::{Claim, claim};
+use crate::rows::CellFile;
 use crate::{CELL_FILE, CellId};
 use anyhow::{Context, Result, bail};
 use hankel_io::Existing;
 use hankel_io::lock::{self, Held};
-use hankel_trainer::config::{Cell, Config, ConfigError, Experiment};
+use hankel_trainer::config::{AdapterConfig, Cell, Config, ConfigError, Experiment};
 use hankel_trainer::fit::Stop;
 use hankel_trainer::run::RunDirectory;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A cell and its directory.
+/// A cell, or one row of it, and its directory.
 #[derive(Debug)]
 pub struct CellDirectory {
     /// The experiment it belongs to, its directory's name.
@@ -25,6 +26,8 @@ pub struct CellDirectory {
     pub missing: Option<ConfigError>,
     asks_for_precision: bool,
     id: CellId,
+    /// The adapters of the cell, where this is one row of it.
+    planned_rows: Vec<String>,
     path: PathBuf,
 }
 
@@ -77,8 +80,49 @@ impl CellDirectory {
             missing: cell.missing,
             asks_for_precision: cell.asks_for_precision,
             id,
+            planned_rows: Vec::new(),
             path,
         }
+    }
+
+    /// The rows of the cell, each with a directory below its own; a cell that cannot be used stays as it is.
+    #[must_use]
+    pub fn by_row(self) -> Vec<CellDirectory> {
+        let Ok(config) = &self.config else { return vec![self] };
+        let planned_rows: Vec<String> = config.adapter.iter().map(|adapter| adapter.name.clone()).collect();
+        let row = |adapter: &AdapterConfig| {
+            let row = &adapter.name;
+            let name = format!("{}_{row}", config.name);
+            CellDirectory {
+                experiment: self.experiment.clone(),
+                slug: format!("{}/{row}", self.slug),
+                config: Ok(Config { name, adapter: vec![adapter.clone()], ..config.clone() }),
+                missing: self.missing.clone(),
+                asks_for_precision: self.asks_for_precision,
+                id: self.id.clone(),
+                planned_rows: planned_rows.clone(),
+                path: self.path.join(row),
+            }
+        };
+        config.adapter.iter().map(row).collect()
+    }
+
+    /// Whether it is one row of a cell.
+    pub fn is_row(&self) -> bool {
+        !self.planned_rows.is_empty()
+    }
+
+    /// Refuses a cell of which there is a run of all rows, where rows are to be run by themselves, and the other way round.
+    fn check_rows(&self) -> Result<()> {
+        let cell = if self.is_row() { self.path.parent().unwrap_or(&self.path) } else { &self.path };
+        if self.is_row() && cell.join("config.toml").is_file() {
+            bail!("{} was begun as one run: leave out --by-row, or choose another --out", cell.display());
+        }
+        let is_row_of = |adapter: &AdapterConfig| cell.join(&adapter.name).join(CELL_FILE).is_file();
+        if !self.is_row() && self.config.iter().flat_map(|config| &config.adapter).any(is_row_of) {
+            bail!("{} was begun row by row: go on with --by-row, or choose another --out", cell.display());
+        }
+        Ok(())
     }
 
     /// Its run directory.
@@ -91,6 +135,7 @@ impl CellDirectory {
     /// # Errors
     /// When the directory holds a run of another configuration, or what it holds cannot be read.
     pub fn state(&self) -> Result<State> {
+        self.check_rows()?;
         let at = |name: &str| self.path.join(name);
         let config = match &self.config {
             Ok(config) => config,
@@ -143,7 +188,8 @@ impl CellDirectory {
         if let State::Failed(_) = state {
             fs::remove_file(self.path.join(FAILED)).with_context(|| self.path.display().to_string())?;
         }
-        let id = serde_json::to_string_pretty(&self.id).context("a grid point as JSON")?;
+        let file = CellFile { id: self.id.clone(), planned_rows: self.planned_rows.clone() };
+        let id = serde_json::to_string_pretty(&file).context("a grid point as JSON")?;
         hankel_io::write_file(&self.path.join(CELL_FILE), id.as_bytes(), Existing::Replace)?;
         let begun = self.path.join("config.toml").is_file();
         Ok(if begun { RunDirectory::open(&self.path)? } else { RunDirectory::free(&self.path)? })

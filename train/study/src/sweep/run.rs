@@ -113,7 +113,8 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                 } else {
                     String::new()
                 };
-                tell!("== cell {} of {}: {name}{eta}", number + 1, own.len());
+                let what = if cell.is_row() { "row" } else { "cell" };
+                tell!("== {what} {} of {}: {name}{eta}", number + 1, own.len());
                 match run_cell(cells, cell, config, &state, force) {
                     Ok(()) => outcome.done += 1,
                     Err(error) => {
