@@ -113,3 +113,31 @@ fn rates_of_entities_are_their_result() {
         assert_eq!(full[&format!("adapter.{name}.train.lr")].as_float().unwrap().to_string(), RATES[best], "{name}");
     }
 }
+
+/// Every row of `words` at scale `smollm2-s3` has the better of two rates of the pilot, and its steps: householder-2 is right in 0.99 of the
+/// words of the validation at one of them.
+#[test]
+fn rates_of_words_on_smollm2_are_their_result() {
+    const RATES: [&str; 2] = ["0.001", "0.003"];
+    let page = page("state.md");
+    let mut cells = read_results(&root().join("docs/results/rates")).unwrap();
+    cells.retain(|cell| cell.id.experiment == "words");
+    let file = fs::read_to_string(root().join("train/experiments/state/words.toml")).unwrap();
+    let file: toml::Table = file.parse().unwrap();
+    let scale = file["sweep"]["scales"]["smollm2-s3"].as_table().unwrap();
+    let at = |row: &str, rate: &str| {
+        let cell = cells.iter().find(|cell| cell.id.axis("lr") == Some(rate)).unwrap();
+        cell.result.as_ref().unwrap().rows.iter().find(|found| found.name == row).unwrap().clone()
+    };
+    for name in ["lora-all", "hrm-signed", "householder-2"] {
+        let [low, high] = RATES.map(|rate| at(name, rate));
+        let best = RATES[usize::from(loss(&high) < loss(&low))];
+        let accuracy = |row: &AdapterResult| row.validation.get("accuracy").unwrap();
+        let figures = format!("{:.4}, {:.3} | {:.4}, {:.3}", loss(&low), accuracy(&low), loss(&high), accuracy(&high));
+        says(&page, &format!("| {name} | {figures} | {best} |"));
+        assert_eq!(scale[&format!("adapter.{name}.train.lr")].as_float().unwrap().to_string(), best, "{name}");
+    }
+    let right = RATES.map(|rate| at("householder-2", rate).validation.get("accuracy").unwrap());
+    assert!(right.iter().any(|&share| share >= 0.99) && !scale.contains_key("train.steps"), "{right:?}");
+    assert_eq!(file["train"]["steps"].as_integer(), Some(1000));
+}
