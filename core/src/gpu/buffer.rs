@@ -107,8 +107,7 @@ impl Gpu {
         if self.written.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len() > WRITTEN {
             self.written.store(0, Ordering::Relaxed);
             self.queue.submit([]);
-            let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
-            waited.map_err(|e| self.error(e.to_string()))?;
+            self.wait(None)?;
         }
         self.check()?;
         Ok(buffer)
@@ -136,9 +135,9 @@ impl Gpu {
         memory.peak = memory.used;
     }
 
-    /// Limits the memory of tensors, in bytes; `None` for the memory of the GPU.
+    /// Limits the memory of tensors, in bytes; `None` for the memory of the GPU, or what its driver does not refuse beyond it.
     pub fn set_budget(&self, bytes: Option<u64>) {
-        self.pool().memory.budget = bytes;
+        self.pool().memory.budget = bytes.or(self.facts().memory);
     }
 
     /// Gives freed memory back to the driver. Waits until the device has done with it.
@@ -149,6 +148,6 @@ impl Gpu {
         drop(state);
         self.pool().trim();
         // Where it fails, the next launch says so.
-        let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
+        let _ = self.wait(None);
     }
 }

@@ -21,6 +21,8 @@ pub struct GpuFacts {
     pub kind: &'static str,
     /// The largest buffer that a kernel can see, in bytes.
     pub max_binding: u64,
+    /// Bytes that tensors may take where a driver refuses nothing: Metal gives memory that it does not have, and fails later.
+    pub memory: Option<u64>,
     /// Workgroups in one dimension of a launch.
     pub max_workgroups: u32,
     /// Memory of a workgroup, in bytes.
@@ -63,7 +65,13 @@ impl GpuFacts {
                 wgpu::DeviceType::Cpu => "software",
                 wgpu::DeviceType::Other => "other",
             },
-            max_binding: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size),
+            // Kernels count bytes and elements in 32 bits.
+            max_binding: limits
+                .max_storage_buffer_binding_size
+                .min(limits.max_buffer_size)
+                .min(u64::from(u32::MAX) & !3),
+            // The longest buffer of Metal: about half of the memory that the processor and the card share.
+            memory: (info.backend == wgpu::Backend::Metal).then_some(limits.max_buffer_size),
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             workgroup_storage: limits.max_compute_workgroup_storage_size,
             f16: features.contains(wgpu::Features::SHADER_F16),
@@ -100,7 +108,13 @@ fn found() -> &'static [Found] {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         descriptor.backends = backends;
         let instance = wgpu::Instance::new(descriptor);
-        let adapters = pollster::block_on(instance.enumerate_adapters(backends));
+        let mut adapters = pollster::block_on(instance.enumerate_adapters(backends));
+        // Windows has a card twice: by Direct3D 12 and, with a compiler that knows all our kernels, by Vulkan.
+        let card = |adapter: &wgpu::Adapter| (adapter.get_info().vendor, adapter.get_info().device);
+        let of_vulkan = adapters.iter().filter(|adapter| adapter.get_info().backend == wgpu::Backend::Vulkan);
+        let of_vulkan: Vec<(u32, u32)> = of_vulkan.map(card).collect();
+        adapters
+            .retain(|adapter| adapter.get_info().backend != wgpu::Backend::Dx12 || !of_vulkan.contains(&card(adapter)));
         let mut found: Vec<Found> = adapters
             .into_iter()
             .map(|adapter| Found { facts: GpuFacts::of(&adapter), adapter, opened: Mutex::new(None) })

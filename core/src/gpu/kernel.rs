@@ -82,18 +82,20 @@ impl Pipelines {
         })
     }
 
-    /// The kernel with these constants, compiled at the first call.
+    /// The kernel with these constants, compiled at the first call; or what the compiler says against it, which fails nothing else.
     pub(super) fn get(
         &mut self,
         device: &wgpu::Device,
         kernel: &'static Kernel,
         constants: &[(&'static str, f64)],
-    ) -> wgpu::ComputePipeline {
+    ) -> Result<wgpu::ComputePipeline, String> {
         let values = constants.iter().map(|&(name, value)| (name, value.to_bits())).collect();
         let key = (std::ptr::from_ref(kernel) as usize, values);
         if let Some(pipeline) = self.compiled.get(&key) {
-            return pipeline.clone();
+            return Ok(pipeline.clone());
         }
+        let scopes =
+            [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::Internal].map(|filter| device.push_error_scope(filter));
         let layout = self.layout(device, kernel.bindings).1.clone();
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
@@ -119,8 +121,14 @@ impl Pipelines {
             },
             cache: None,
         });
+        // The last one first.
+        let [validation, internal] = scopes;
+        let internal = pollster::block_on(internal.pop());
+        if let Some(error) = internal.or(pollster::block_on(validation.pop())) {
+            return Err(format!("the kernel {:?} does not compile: {error}", kernel.name));
+        }
         self.compiled.insert(key, pipeline.clone());
-        pipeline
+        Ok(pipeline)
     }
 
     /// The buffers as a kernel sees them.

@@ -9,6 +9,7 @@ mod buffer;
 mod devices;
 mod kernel;
 mod pool;
+mod pulse;
 mod read_back;
 mod recorder;
 mod storage;
@@ -30,6 +31,7 @@ use kernel::Pipelines;
 use pool::Pool;
 use recorder::Recorder;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -72,9 +74,11 @@ impl Gpu {
         device.set_device_lost_callback(move |reason, message| {
             note(&of_loss, format!("the device was lost ({reason:?}): {message}"));
         });
-        let state = State { recorder: Recorder::default(), pipelines: Pipelines::default() };
+        let state = State { recorder: Recorder::new(&device), pipelines: Pipelines::default() };
         let (state, pool, written) = (Mutex::new(state), Mutex::new(Pool::default()), AtomicUsize::new(0));
-        Gpu { facts, device, queue, state, pool, written, failure }
+        let gpu = Gpu { facts, device, queue, state, pool, written, failure };
+        gpu.set_budget(None);
+        gpu
     }
 
     /// Its name, driver, limits and features.
@@ -104,16 +108,34 @@ impl Gpu {
         }
         let mut state = self.state();
         let State { recorder, pipelines } = &mut *state;
-        let pipeline = pipelines.get(&self.device, kernel, constants);
+        let pipeline = pipelines.get(&self.device, kernel, constants).map_err(|problem| self.error(problem))?;
         let group = pipelines.bind(&self.device, kernel, buffers);
         recorder.dispatch(&self.device, &self.queue, &pipeline, &group, bytemuck::bytes_of(parameters), grid);
         drop(state);
         self.check()
     }
 
+    /// Says how many operations the last launch takes, where they are many: a batch of large products must not take seconds.
+    pub fn weigh(&self, operations: f64) {
+        self.state().recorder.weigh(&self.queue, operations);
+    }
+
     /// Hands everything recorded to the device without waiting for it.
     pub fn flush(&self) {
         self.state().recorder.submit(&self.queue);
+    }
+
+    /// Waits for a submission, or for all.
+    fn wait(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        let poll = wgpu::PollType::Wait { submission_index, timeout: None };
+        // wgpu panics when a device is lost while it is waited for.
+        let waited = catch_unwind(AssertUnwindSafe(|| self.device.poll(poll)));
+        self.check()?;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(e)) => Err(self.error(e.to_string())),
+            Err(_) => Err(self.error("the device was lost while it worked")),
+        }
     }
 
     /// Waits until everything recorded has run.
@@ -122,9 +144,7 @@ impl Gpu {
     /// When something that was launched, or the device, failed.
     pub fn synchronize(&self) -> Result<()> {
         self.flush();
-        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
-        self.check()?;
-        waited.map(|_| ()).map_err(|e| self.error(e.to_string()))
+        self.wait(None)
     }
 
     /// Fails with the first error that the device has reported.
@@ -143,6 +163,12 @@ impl Gpu {
     pub fn destroy(&self) {
         self.flush();
         self.device.destroy();
+    }
+
+    /// Loses what is recorded, as a driver does that gives work up without a word.
+    #[doc(hidden)]
+    pub fn lose_recorded(&self) {
+        self.state().recorder.lose();
     }
 
     fn error(&self, problem: impl Into<String>) -> Error {

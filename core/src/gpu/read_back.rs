@@ -9,6 +9,8 @@ pub struct Transfer {
     gpu: &'static Gpu,
     staging: wgpu::Buffer,
     bytes: usize,
+    /// The count of batches that is to stand in the last four bytes.
+    batches: u32,
     submission: wgpu::SubmissionIndex,
     mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
 }
@@ -22,19 +24,19 @@ impl Gpu {
         let size = bytes.next_multiple_of(4) as u64;
         let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("read back"),
-            // Nothing of size 0 can be mapped.
-            size: size.max(4),
+            size: size + 4,
             usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
-        let submission = self.state().recorder.copy_out(&self.device, &self.queue, buffer.raw(), &staging, size);
+        let (submission, batches) =
+            self.state().recorder.copy_out(&self.device, &self.queue, buffer.raw(), &staging, size);
         let (sender, mapped) = channel();
         staging.map_async(wgpu::MapMode::Read, .., move |result| {
             // Nobody may want it any more.
             let _ = sender.send(result);
         });
         self.check()?;
-        Ok(Transfer { gpu: self, staging, bytes, submission, mapped })
+        Ok(Transfer { gpu: self, staging, bytes, batches, submission, mapped })
     }
 
     /// The first `bytes` bytes of `buffer`. Waits for everything recorded.
@@ -53,20 +55,24 @@ impl Transfer {
     /// When something that was launched, or the device, failed.
     pub fn wait(self) -> Result<Vec<u8>> {
         let fail = |problem: String| Err(self.gpu.error(problem));
-        let submission_index = Some(self.submission.clone());
-        let waited = self.gpu.device.poll(wgpu::PollType::Wait { submission_index, timeout: None });
-        self.gpu.check()?;
-        if let Err(e) = waited {
-            return fail(format!("reading back failed: {e}"));
-        }
+        self.gpu.wait(Some(self.submission.clone()))?;
         match self.mapped.recv() {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return fail(format!("reading back failed: {e}")),
             Err(_) => return fail("reading back was given up: the device is gone".to_owned()),
         }
-        match self.staging.get_mapped_range(..) {
-            Ok(view) => Ok(view[..self.bytes].to_vec()),
-            Err(e) => fail(format!("reading back failed: {e}")),
+        let view = match self.staging.get_mapped_range(..) {
+            Ok(view) => view,
+            Err(e) => return fail(format!("reading back failed: {e}")),
+        };
+        let (rest, count) = view.split_last_chunk::<4>().expect("a count behind the bytes");
+        if u32::from_le_bytes(*count) == self.batches {
+            return Ok(rest[..self.bytes].to_vec());
         }
+        // What runs from here on would work on what was not written.
+        let problem = "it has not run all that it was given, and its driver has not said why: out of memory, or of the time that \
+                       the system allows (make the batch smaller, or set `gpu_memory`)";
+        self.gpu.failure.lock().expect("no panic under this lock").get_or_insert(problem.to_owned());
+        self.gpu.check().map(|()| Vec::new())
     }
 }

@@ -1,13 +1,16 @@
 //! One open compute pass, submitted in batches.
 
+use super::pulse::Pulse;
 use wgpu::{BindGroup, Buffer, CommandEncoder, ComputePass, ComputePipeline, Device, Queue, SubmissionIndex};
 
 /// Launches after which a batch is submitted, so that the device begins while more is recorded.
 const BATCH: usize = 128;
+/// Operations after which it is submitted, too: a third of a second of a slow card. Systems give up batches that take seconds.
+const WORK: f64 = 1e11;
 
-#[derive(Default)]
 pub(super) struct Recorder {
     open: Option<Open>,
+    pulse: Pulse,
 }
 
 struct Open {
@@ -15,17 +18,31 @@ struct Open {
     pass: Option<ComputePass<'static>>,
     encoder: CommandEncoder,
     launches: usize,
+    work: f64,
     pipeline: Option<ComputePipeline>,
 }
 
-impl Recorder {
-    fn open(&mut self, device: &Device) -> &mut Open {
-        self.open.get_or_insert_with(|| Open {
-            pass: None,
-            encoder: device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()),
-            launches: 0,
-            pipeline: None,
+impl Open {
+    fn new(device: &Device) -> Self {
+        let encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        Open { pass: None, encoder, launches: 0, work: 0.0, pipeline: None }
+    }
+
+    fn pass(&mut self) -> &mut ComputePass<'static> {
+        let encoder = &mut self.encoder;
+        self.pass.get_or_insert_with(|| {
+            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()).forget_lifetime()
         })
+    }
+}
+
+impl Recorder {
+    pub(super) fn new(device: &Device) -> Self {
+        Recorder { open: None, pulse: Pulse::new(device) }
+    }
+
+    fn open(&mut self, device: &Device) -> &mut Open {
+        self.open.get_or_insert_with(|| Open::new(device))
     }
 
     pub(super) fn dispatch(
@@ -38,14 +55,11 @@ impl Recorder {
         [x, y, z]: [u32; 3],
     ) {
         let open = self.open(device);
-        let encoder = &mut open.encoder;
-        let pass = open.pass.get_or_insert_with(|| {
-            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()).forget_lifetime()
-        });
         if open.pipeline.as_ref() != Some(pipeline) {
-            pass.set_pipeline(pipeline);
+            open.pass().set_pipeline(pipeline);
             open.pipeline = Some(pipeline.clone());
         }
+        let pass = open.pass();
         pass.set_bind_group(0, group, &[]);
         if !parameters.is_empty() {
             pass.set_immediates(0, parameters);
@@ -57,13 +71,23 @@ impl Recorder {
         }
     }
 
+    /// Counts operations of what was recorded last.
+    pub(super) fn weigh(&mut self, queue: &Queue, operations: f64) {
+        if let Some(open) = &mut self.open {
+            open.work += operations;
+            if open.work >= WORK {
+                self.submit(queue);
+            }
+        }
+    }
+
     pub(super) fn copy(&mut self, device: &Device, queue: &Queue, from: &Buffer, to: &Buffer, bytes: u64) {
         if self.record_copy(device, from, to, bytes).launches >= BATCH {
             self.submit(queue);
         }
     }
 
-    /// As [`Recorder::copy`], and submits it with all before it.
+    /// As [`Recorder::copy`], with the count of batches behind the bytes, and submits it with all before it. Also gives what the count should be.
     pub(super) fn copy_out(
         &mut self,
         device: &Device,
@@ -71,9 +95,13 @@ impl Recorder {
         from: &Buffer,
         to: &Buffer,
         bytes: u64,
-    ) -> SubmissionIndex {
-        self.record_copy(device, from, to, bytes);
-        self.submit(queue).expect("the copy is in it")
+    ) -> (SubmissionIndex, u32) {
+        let mut open = self.open.take().unwrap_or_else(|| Open::new(device));
+        self.pulse.beat(open.pass());
+        open.pass = None;
+        open.encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes);
+        open.encoder.copy_buffer_to_buffer(self.pulse.buffer(), 0, to, bytes, 4);
+        (queue.submit([open.encoder.finish()]), self.pulse.beats())
     }
 
     fn record_copy(&mut self, device: &Device, from: &Buffer, to: &Buffer, bytes: u64) -> &mut Open {
@@ -85,10 +113,19 @@ impl Recorder {
         open
     }
 
-    /// Hands everything recorded to the device; `None` when there is nothing.
-    pub(super) fn submit(&mut self, queue: &Queue) -> Option<SubmissionIndex> {
-        let Open { pass, encoder, .. } = self.open.take()?;
+    /// Hands everything recorded to the device.
+    pub(super) fn submit(&mut self, queue: &Queue) {
+        let Some(mut open) = self.open.take() else { return };
+        self.pulse.beat(open.pass());
+        let Open { pass, encoder, .. } = open;
         drop(pass);
-        Some(queue.submit([encoder.finish()]))
+        queue.submit([encoder.finish()]);
+    }
+
+    /// Throws away what is recorded, as if it had been submitted.
+    pub(super) fn lose(&mut self) {
+        if self.open.take().is_some() {
+            self.pulse.miss();
+        }
     }
 }
