@@ -82,6 +82,11 @@ fn query_tiles(shape: &Shape) -> [u32; 3] {
     [rows.div_ceil(TILE) as u32, shape.kv_heads as u32, shape.batch as u32]
 }
 
+/// Operations of one product with all keys.
+fn product(shape: &Shape) -> f64 {
+    [2, shape.batch, shape.heads, shape.queries, shape.keys, shape.head_dim].map(|size| size as f64).iter().product()
+}
+
 /// The output, and the logarithm of each row's sum, `[batch * heads * T_q]`.
 pub(super) fn forward(
     gpu: &'static Gpu,
@@ -117,6 +122,7 @@ fn forward_by(
             let (kernel, width) = for_width(&FORWARD, shape.head_dim);
             gpu.launch(kernel, &[width], &buffers, &Parameters::new(shape), query_tiles(shape))?;
         }
+        gpu.weigh(2.0 * product(shape));
     }
     Ok((out.finish(q.shape())?, lse.finish([rows])?))
 }
@@ -159,7 +165,9 @@ fn backward_by(
     let launch = |[d_keys, d_values]: [bool; 2], outputs: [&GpuBuffer; 2], grid| {
         let constants = [width, ("D_K", flag(d_keys)), ("D_V", flag(d_values))];
         let buffers = [q_in, k_in, v_in, g, lse, sums.buffer(), outputs[0], outputs[1]];
-        gpu.launch(kernel, &constants, &buffers, &parameters, grid)
+        gpu.launch(kernel, &constants, &buffers, &parameters, grid)?;
+        gpu.weigh(4.0 * product(shape));
+        Ok(())
     };
     let finish = |wanted: bool, d: Output, like: &Tensor| wanted.then(|| d.finish(like.shape())).transpose();
     if let Some(plan) = plan.filter(|_| q.elements() > 0) {

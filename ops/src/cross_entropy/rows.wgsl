@@ -58,8 +58,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         losses[p.first + row] = weight * loss;
     }
     if !GRADIENT { return; }
-    // The target's logit has been read.
-    workgroupBarrier();
+    // The target's logit has been read, from memory that all lanes write from here on.
+    storageBarrier();
     let share = p.smoothing / f32(p.classes);
     for (var j = lane; j < p.classes; j += 128u) {
         let z = logit(at + j);

@@ -29,7 +29,7 @@ pub fn check_precision(device: Device, precision: Precision) -> Result<()> {
         (Device::Gpu(gpu), Precision::F16) => match lacks_f16(gpu.facts()) {
             None if f16_is_right(gpu)? => Ok(()),
             None => refuse(format!(
-                "f16 is not for {}, whose driver ({}) gives wrong products by cooperative matrices; it has f32",
+                "f16 is not for {}, whose driver ({}) gives no products by cooperative matrices, or wrong ones; it has f32",
                 gpu.facts().name,
                 gpu.facts().driver
             )),

@@ -1,5 +1,6 @@
 // Sums of squares of pieces of a gradient: a workgroup to a piece. Squares may overflow or vanish where the norm does neither:
-// they are also summed of elements divided and multiplied by 2^80. Whether all is finite is told from the bits.
+// they are also summed of elements divided and multiplied by 2^80, by their exponents: a compiler may put the factors of a square
+// together. Whether all is finite is told from the bits.
 struct Parameters { elements: u32, first: u32 }
 struct Sum { plain: f32, reduced: f32, enlarged: f32, wrong: u32 }
 var<immediate> p: Parameters;
@@ -16,10 +17,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     var sum = Sum(0.0, 0.0, 0.0, 0u);
     for (var i = piece * PIECE + lane; i < last; i += 256u) {
         let v = x[i];
-        let small = v * 0x1p-80;
+        let small = ldexp(v, -80);
         sum.plain += v * v;
         sum.reduced += small * small;
-        let large = v * 0x1p80;
+        let large = ldexp(v, 80);
         sum.enlarged += large * large;
         sum.wrong |= u32((bitcast<u32>(v) & 0x7f800000u) == 0x7f800000u);
     }

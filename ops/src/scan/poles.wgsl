@@ -16,7 +16,7 @@ override DIAGONAL: bool;
 // multiplied by the steps that a state lasts. Reduced by multiples of pi / 2 (Cody and Waite), polynomials of Cephes.
 fn turn(angle: f32) -> vec2<f32> {
     let quarters = round(angle * 0.636619772);
-    let r = ((angle - quarters * 1.5703125) - quarters * 4.83751296997e-4) - quarters * 7.54978995489e-8;
+    let r = fma(-quarters, 7.54978995489e-8, fma(-quarters, 4.83751296997e-4, fma(-quarters, 1.5703125, angle)));
     let s = r * r;
     let sine = r + r * s * (-1.6666654611e-1 + s * (8.3321608736e-3 - s * 1.9515295891e-4));
     let cosine = 1.0 - 0.5 * s + s * s * (4.166664568298827e-2 + s * (-1.388731625493765e-3 + s * 2.443315711809948e-5));

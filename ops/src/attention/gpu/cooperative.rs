@@ -4,7 +4,7 @@
 //! finite magnitude between 2^13 and 2^14: gradients do not become subnormal and nothing finite overflows. What was not finite
 //! becomes NaN, and so do the results that depend on it.
 
-use super::{Parameters, Shape};
+use super::{Parameters, Shape, product};
 use crate::gpu::flag;
 use crate::linear::gpu::{Form, Halves, Left, form, halves};
 use hankel_core::Result;
@@ -139,7 +139,9 @@ impl Plan {
             let (operands, scales) =
                 ([&q.buffer, &k.buffer, &v.buffer, &g.buffer], [&q.scale, &k.scale, &v.scale, &g.scale]);
             let buffers = [&operands[..], &scales[..], &[lse, sums, first, second][..]].concat();
-            gpu.launch(self.backward, &constants, &buffers, &parameters, grid)
+            gpu.launch(self.backward, &constants, &buffers, &parameters, grid)?;
+            gpu.weigh(4.0 * product(shape));
+            Ok::<_, hankel_core::Error>(())
         };
         if wanted[0] {
             // The second output is not written then.

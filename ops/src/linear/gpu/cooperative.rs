@@ -79,7 +79,9 @@ pub(crate) fn form(facts: &GpuFacts) -> Result<Form, &'static str> {
         return Err("16-bit floats in kernels");
     }
     match (facts.backend.as_str(), facts.subgroup) {
-        ("metal", _) if has(8) => Ok(Form::Square8Metal),
+        // wgpu lists them for Macs with other cards too, which have none.
+        ("metal", _) if has(8) && facts.name.starts_with("Apple M") => Ok(Form::Square8Metal),
+        ("metal", _) => Err("cooperative matrices, which Apple's own chips have"),
         (_, [32, 32]) if has(16) => Ok(Form::Square16),
         (_, [32, 32]) if has(8) => Ok(Form::Square8),
         (_, [8, 8]) if has(8) => Ok(Form::Square8Narrow),

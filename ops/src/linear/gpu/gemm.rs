@@ -170,7 +170,9 @@ pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     if sizes.m == 0 || sizes.n == 0 {
         return Ok(());
     }
+    let operations = 2.0 * sizes.m as f64 * sizes.n as f64 * sizes.k as f64;
     if how.precision == Precision::F16 && cooperative::gemm(gpu, left, right, how, out)? {
+        gpu.weigh(operations);
         return Ok(());
     }
     let plan = Plan::choose(sizes, left, right);
@@ -181,7 +183,9 @@ pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
         _ => None,
     };
     let right = Right { storage: decoded.as_ref().unwrap_or(right.storage), ..right };
-    planned(gpu, left, right, how, out, plan)
+    planned(gpu, left, right, how, out, plan)?;
+    gpu.weigh(operations);
+    Ok(())
 }
 
 /// A weight of many products in the type that they convert it to, so that they do not do so each time; `None` where they would

@@ -11,65 +11,92 @@ const A_ROW = TILE_M / 4u + 1u;
 const B_ROW = TILE_N / 4u + 1u;
 var<workgroup> a_slice: array<vec4<f32>, STEPS * A_ROW>;
 var<workgroup> b_slice: array<vec4<f32>, STEPS * B_ROW>;
-// Vectors of a slice, and how many a lane fetches (one or two).
-const A_VECTORS = TILE_M * STEPS / 4u;
-const B_VECTORS = TILE_N * STEPS / 4u;
+// Squares of 4 rows, or columns, by 4 steps: half of the lanes fetch one of a each, at most, the others one of b.
+const A_SQUARES = TILE_M * STEPS / 16u;
+const B_SQUARES = TILE_N * STEPS / 16u;
+// As it is stored, in vectors along k or along the row or column, whichever the matrix has side by side.
+struct Square { first: vec4<u32>, second: vec4<u32>, third: vec4<u32>, fourth: vec4<u32> }
 
-// Where vector `at` of a slice lies: x the row or column within the tile and y the step of k at which it begins. With rows
-// of a matrix along k it is four steps of one row, otherwise four rows at one step. Neighbouring lanes read neighbours.
-fn place(at: u32, edge: u32, along_k: bool) -> vec2<u32> {
-    if along_k { return vec2(at / (STEPS / 4u), 4u * (at % (STEPS / 4u))); }
-    return vec2(4u * (at % (edge / 4u)), at / (edge / 4u));
+// Where a square begins: x the row or column within the tile and y the step of k. Neighbouring lanes read neighbours.
+fn corner(at: u32, edge: u32, along_k: bool) -> vec2<u32> {
+    if along_k { return 4u * vec2(at / (STEPS / 4u), at % (STEPS / 4u)); }
+    return 4u * vec2(at % (edge / 4u), at / (edge / 4u));
 }
 
-// How many of the four elements exist.
+// How many of the four elements of a vector exist.
 fn inside(i: u32, rows: u32, s: u32, end: u32, along_k: bool) -> u32 {
     if i >= rows || s >= end { return 0u; }
     if along_k { return end - s; }
     return rows - i;
 }
 
-fn fetch_a(at: u32, row: u32, first: u32, end: u32) -> vec4<f32> {
-    let place = place(at, TILE_M, !A_TRANSPOSED);
-    let i = row + place.x;
-    let s = first + place.y;
+fn vector_of_a(corner: vec2<u32>, line: u32, end: u32) -> vec4<u32> {
+    let i = corner.x + select(line, 0u, A_TRANSPOSED);
+    let s = corner.y + select(0u, line, A_TRANSPOSED);
     let count = inside(i, p.m, s, end, !A_TRANSPOSED);
-    return left(p.a_first + select(i * p.a_stride + s, s * p.a_stride + i, A_TRANSPOSED), count);
+    return bitcast<vec4<u32>>(left(p.a_first + select(i * p.a_stride + s, s * p.a_stride + i, A_TRANSPOSED), count));
 }
 
-fn fetch_b(at: u32, column: u32, first: u32, end: u32) -> vec4<u32> {
-    let place = place(at, TILE_N, B_TRANSPOSED);
-    let j = column + place.x;
-    let s = first + place.y;
+fn vector_of_b(corner: vec2<u32>, line: u32, end: u32) -> vec4<u32> {
+    let j = corner.x + select(0u, line, B_TRANSPOSED);
+    let s = corner.y + select(line, 0u, B_TRANSPOSED);
     let count = inside(j, p.n, s, end, B_TRANSPOSED);
     return load_right(p.b_first + select(s * p.b_stride + j, j * p.b_stride + s, B_TRANSPOSED), count);
 }
 
-fn put_a(at: u32, v: vec4<f32>) {
-    let place = place(at, TILE_M, !A_TRANSPOSED);
-    let to = place.y * A_ROW + place.x / 4u;
-    if A_TRANSPOSED {
-        a_slice[to] = v;
-    } else {
-        let i = place.x % 4u;
-        a_slice[to][i] = v.x;
-        a_slice[to + A_ROW][i] = v.y;
-        a_slice[to + 2u * A_ROW][i] = v.z;
-        a_slice[to + 3u * A_ROW][i] = v.w;
+fn fetch(lane: u32, tile: vec2<u32>, first: u32, end: u32) -> Square {
+    var square: Square;
+    let at = lane % 128u;
+    if lane < 128u {
+        if at < A_SQUARES {
+            let corner = corner(at, TILE_M, !A_TRANSPOSED) + vec2(tile.x, first);
+            square.first = vector_of_a(corner, 0u, end);
+            square.second = vector_of_a(corner, 1u, end);
+            square.third = vector_of_a(corner, 2u, end);
+            square.fourth = vector_of_a(corner, 3u, end);
+        }
+    } else if at < B_SQUARES {
+        let corner = corner(at, TILE_N, B_TRANSPOSED) + vec2(tile.y, first);
+        square.first = vector_of_b(corner, 0u, end);
+        square.second = vector_of_b(corner, 1u, end);
+        square.third = vector_of_b(corner, 2u, end);
+        square.fourth = vector_of_b(corner, 3u, end);
     }
+    return square;
 }
 
-fn put_b(at: u32, v: vec4<f32>) {
-    let place = place(at, TILE_N, B_TRANSPOSED);
-    let to = place.y * B_ROW + place.x / 4u;
-    if !B_TRANSPOSED {
-        b_slice[to] = v;
-    } else {
-        let j = place.x % 4u;
-        b_slice[to][j] = v.x;
-        b_slice[to + B_ROW][j] = v.y;
-        b_slice[to + 2u * B_ROW][j] = v.z;
-        b_slice[to + 3u * B_ROW][j] = v.w;
+// Columns of the square, whose rows lie in memory.
+fn turned(m: mat4x4<f32>, along_k: bool) -> mat4x4<f32> {
+    if along_k { return transpose(m); }
+    return m;
+}
+
+// Whole vectors only: lanes that write parts of one may undo each other's, as WGSL has it, and on Metal they do.
+fn put(lane: u32, square: Square) {
+    let at = lane % 128u;
+    if lane < 128u {
+        if at < A_SQUARES {
+            let corner = corner(at, TILE_M, !A_TRANSPOSED);
+            let to = corner.y * A_ROW + corner.x / 4u;
+            let steps = turned(mat4x4(
+                bitcast<vec4<f32>>(square.first), bitcast<vec4<f32>>(square.second),
+                bitcast<vec4<f32>>(square.third), bitcast<vec4<f32>>(square.fourth),
+            ), !A_TRANSPOSED);
+            a_slice[to] = steps[0];
+            a_slice[to + A_ROW] = steps[1];
+            a_slice[to + 2u * A_ROW] = steps[2];
+            a_slice[to + 3u * A_ROW] = steps[3];
+        }
+    } else if at < B_SQUARES {
+        let corner = corner(at, TILE_N, B_TRANSPOSED);
+        let to = corner.y * B_ROW + corner.x / 4u;
+        let steps = turned(mat4x4(
+            right(square.first), right(square.second), right(square.third), right(square.fourth),
+        ), B_TRANSPOSED);
+        b_slice[to] = steps[0];
+        b_slice[to + B_ROW] = steps[1];
+        b_slice[to + 2u * B_ROW] = steps[2];
+        b_slice[to + 3u * B_ROW] = steps[3];
     }
 }
 
@@ -106,26 +133,13 @@ fn main(
 
     fill_values(lane);
     var sums: Sums;
-    var a0 = fetch_a(lane, row, begin, end);
-    var b0 = fetch_b(lane, column, begin, end);
-    var a1 = vec4(0.0);
-    var b1 = vec4(0u);
-    if A_VECTORS > 256u { a1 = fetch_a(lane + 256u, row, begin, end); }
-    if B_VECTORS > 256u { b1 = fetch_b(lane + 256u, column, begin, end); }
+    var square = fetch(lane, vec2(row, column), begin, end);
     for (var first = begin; first < end; first += STEPS) {
         workgroupBarrier();
-        if lane < A_VECTORS { put_a(lane, a0); }
-        if lane < B_VECTORS { put_b(lane, right(b0)); }
-        if A_VECTORS > 256u { put_a(lane + 256u, a1); }
-        if B_VECTORS > 256u { put_b(lane + 256u, right(b1)); }
+        put(lane, square);
         workgroupBarrier();
         let next = first + STEPS;
-        if next < end {
-            a0 = fetch_a(lane, row, next, end);
-            b0 = fetch_b(lane, column, next, end);
-            if A_VECTORS > 256u { a1 = fetch_a(lane + 256u, row, next, end); }
-            if B_VECTORS > 256u { b1 = fetch_b(lane + 256u, column, next, end); }
-        }
+        if next < end { square = fetch(lane, vec2(row, column), next, end); }
         multiply(&sums, y, x);
     }
     finish(&sums, row + 4u * y, column + 4u * x);

@@ -24,5 +24,9 @@ fn main(
         workgroupBarrier();
         if lane % LANES < step { partial[lane] += partial[lane + step]; }
     }
-    if lane % LANES == 0u && q < p.n { store_one(group.z, q, partial[lane]); }
+    workgroupBarrier();
+    // One lane stores four: several that write parts of one vector may undo each other's.
+    if lane % (4u * LANES) == 0u {
+        store(group.z, q, vec4(partial[lane], partial[lane + LANES], partial[lane + 2u * LANES], partial[lane + 3u * LANES]));
+    }
 }

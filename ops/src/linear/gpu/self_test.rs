@@ -11,10 +11,15 @@ static TRIED: Answers<()> = Answers::new();
 
 /// Whether products in f16 on `gpu`, which has the kernels for them, are right.
 ///
+/// Where the driver does not compile them they are not.
+///
 /// # Errors
-/// When they cannot be run.
+/// When the device fails.
 pub(crate) fn f16_is_right(gpu: &'static Gpu) -> Result<bool> {
-    TRIED.get(gpu, (), || Ok(product_is_right(gpu, false)? && product_is_right(gpu, true)?))
+    TRIED.get(gpu, (), || {
+        let right = product_is_right(gpu, false).and_then(|right| Ok(right && product_is_right(gpu, true)?));
+        right.or_else(|_| gpu.check().map(|()| false))
+    })
 }
 
 /// A product of integers, exact in f16, that fills tiles and parts of them.

@@ -23,13 +23,3 @@ fn store(r: u32, q: u32, sums: vec4<f32>) {
         c[(first_out() + at) / 4u] = value;
     }
 }
-
-// The same of one column.
-fn store_one(r: u32, q: u32, sum: f32) {
-    let at = r * p.n + q;
-    var value = scaled() * sum;
-    if BASE { value += base[at / 4u][at % 4u]; }
-    if BIAS { value += bias[q / 4u][q % 4u]; }
-    let to = first_out() + at;
-    c[to / 4u][to % 4u] = value;
-}
