@@ -54,8 +54,10 @@ pub struct Tokenizer {
     ends: Vec<u32>,
     before: Vec<u32>,
     after: Vec<u32>,
-    /// One more than the largest id.
+    /// One more than the largest id, of what the model has a row for.
     ids: usize,
+    /// Added tokens for which it has none: those of pictures, for Gemma 3 1B. No text may have them.
+    beyond: Vec<u32>,
 }
 
 impl Tokenizer {
@@ -91,7 +93,8 @@ impl Tokenizer {
 
     /// A tokenizer of which nothing is known but its file.
     fn bare(path: PathBuf, inner: tokenizers::Tokenizer, ids: usize) -> Self {
-        Tokenizer { path, inner, bos: None, eos: None, ends: Vec::new(), before: Vec::new(), after: Vec::new(), ids }
+        let (ends, before, after) = (Vec::new(), Vec::new(), Vec::new());
+        Tokenizer { path, inner, bos: None, eos: None, ends, before, after, ids, beyond: Vec::new() }
     }
 
     /// With what its post-processor puts around a text.
@@ -115,13 +118,13 @@ impl Tokenizer {
         // What a file keeps of the last call in Python: transformers, too, cuts and pads only when it is asked to.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| malformed(error.to_string()))?;
-        let ids = inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
-        let mut tokenizer = Tokenizer::bare(path, inner, ids).surrounded();
+        let beyond = beyond(&inner, &directory.join("config.json"))?;
+        let ids = inner.get_vocab(true).into_values().filter(|id| !beyond.contains(id)).max();
+        let ids = ids.map_or(0, |id| id as usize + 1);
+        let mut tokenizer = Tokenizer { beyond, ..Tokenizer::bare(path, inner, ids) }.surrounded();
         let path = directory.join(CONFIG_FILE);
-        let mut config = Value::Null;
+        let config = read_config(&path)?;
         if path.is_file() {
-            let bytes = hankel_io::input::read(&path)?;
-            config = serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
             tokenizer.bos = tokenizer.special(&path, &config, "bos_token")?;
             tokenizer.eos = tokenizer.special(&path, &config, "eos_token")?;
         } else {
@@ -159,9 +162,9 @@ impl Tokenizer {
         self.inner.to_string(false).map_err(|e| WeightsError::content(&self.path, e.to_string()))
     }
 
-    /// Number of ids, special ones included.
+    /// Number of ids that a text can have, special ones included.
     pub fn vocabulary(&self) -> usize {
-        self.inner.get_vocab_size(true)
+        self.inner.get_vocab_size(true) - self.beyond.len()
     }
 
     /// The token that begins a text; whether it is put before one, [`Tokenizer::before`] says.
@@ -232,6 +235,7 @@ impl Tokenizer {
         let encoding = without_panic(|| self.inner.encode(text, false));
         let encoding = encoding.and_then(|encoding| encoding.map_err(|error| error.to_string()));
         let encoding = encoding.map_err(|reason| WeightsError::content(&self.path, reason))?;
+        self.check_ids(encoding.get_ids())?;
         let places = encoding.get_offsets().iter().map(|&(first, end)| first..end);
         Ok(encoding.get_ids().iter().copied().zip(places).collect())
     }
@@ -239,7 +243,18 @@ impl Tokenizer {
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
         let encoding = without_panic(|| self.inner.encode_fast(text, special));
         let encoding = encoding.and_then(|encoding| encoding.map_err(|error| error.to_string()));
-        Ok(encoding.map_err(|reason| WeightsError::content(&self.path, reason))?.get_ids().to_vec())
+        let encoding = encoding.map_err(|reason| WeightsError::content(&self.path, reason))?;
+        self.check_ids(encoding.get_ids())?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Refuses tokens that the model has no row for.
+    fn check_ids(&self, ids: &[u32]) -> Result<()> {
+        let Some(id) = ids.iter().find(|id| self.beyond.contains(id)) else { return Ok(()) };
+        let token = self.piece(*id).unwrap_or_default();
+        let reason =
+            format!("the text has {token:?}, whose id {id} is beyond the vocabulary of the model, {}", self.ids);
+        Err(WeightsError::content(&self.path, reason))
     }
 
     /// The id of a token as the vocabulary has it.
@@ -280,6 +295,26 @@ impl Tokenizer {
     }
 }
 
+/// Added tokens whose ids are not below `vocab_size` of the model's configuration, if that is there and all other tokens are.
+fn beyond(inner: &tokenizers::Tokenizer, config: &Path) -> Result<Vec<u32>> {
+    let size = read_config(config)?.get("vocab_size").and_then(Value::as_u64);
+    let Some(size) = size.and_then(|size| u32::try_from(size).ok()) else { return Ok(Vec::new()) };
+    if inner.get_vocab(false).into_values().any(|id| id >= size) {
+        return Ok(Vec::new());
+    }
+    let added = inner.get_added_vocabulary().get_vocab().values();
+    Ok(added.copied().filter(|&id| id >= size).collect())
+}
+
+/// A configuration; null where there is none.
+fn read_config(path: &Path) -> Result<Value> {
+    if !path.is_file() {
+        return Ok(Value::Null);
+    }
+    let bytes = hankel_io::input::read(path)?;
+    serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(path, e.to_string()))
+}
+
 /// Fails when a model of `vocabulary` ids cannot read ids below `ids`.
 fn fits(path: &Path, ids: usize, vocabulary: usize) -> Result<()> {
     if ids <= vocabulary {
@@ -291,11 +326,7 @@ fn fits(path: &Path, ids: usize, vocabulary: usize) -> Result<()> {
 
 /// `eos_token_id`, one or several, of a configuration that may be missing.
 fn end_ids(path: &Path) -> Result<Vec<u32>> {
-    if !path.is_file() {
-        return Ok(Vec::new());
-    }
-    let bytes = hankel_io::input::read(path)?;
-    let config: Value = serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(path, e.to_string()))?;
+    let config = read_config(path)?;
     let value = config.get("eos_token_id").unwrap_or(&Value::Null);
     let several = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
     let id = |value: &Value| {

@@ -44,7 +44,8 @@ impl TokenTexts {
     /// The ids of `tokenizer` and their texts.
     pub fn of(tokenizer: &Tokenizer) -> Self {
         let (inner, added) = (&tokenizer.inner, tokenizer.inner.get_added_vocabulary());
-        let mut ids: Vec<u32> = inner.get_vocab(true).into_values().collect();
+        let known = inner.get_vocab(true).into_values();
+        let mut ids: Vec<u32> = known.filter(|id| !tokenizer.beyond.contains(id)).collect();
         ids.sort_unstable();
         ids.dedup();
         let (mut tokens, mut ends, mut special) = (String::new(), Vec::new(), Vec::new());

@@ -93,6 +93,41 @@ fn what_does_not_fit_is_refused() {
     assert!(unknown.contains("bos_token") && unknown.contains("<begin>"), "{unknown}");
 }
 
+/// Gemma 3 1B has a token of pictures behind its vocabulary.
+#[test]
+fn an_added_token_without_a_row_is_of_no_text() {
+    let place = tempfile::tempdir().unwrap();
+    let mut file: Value = serde_json::from_slice(&fs::read(folder().join("tokenizer.json")).unwrap()).unwrap();
+    let added = serde_json::json!({
+        "id": 32_000, "content": "<image_soft_token>", "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": true
+    });
+    file["added_tokens"].as_array_mut().unwrap().push(added);
+    fs::write(place.path().join("tokenizer.json"), file.to_string()).unwrap();
+    let of = |vocab_size: usize| {
+        fs::write(place.path().join("config.json"), format!("{{\"vocab_size\": {vocab_size}}}")).unwrap();
+        Tokenizer::load(place.path()).unwrap()
+    };
+    let tokenizer = of(32_000);
+    tokenizer.check(32_000).unwrap();
+    let texts = TokenTexts::of(&tokenizer);
+    texts.check(32_000).unwrap();
+    assert_eq!(tokenizer.vocabulary(), 32_000);
+    assert_eq!(
+        tokenizer.encode("a picture").unwrap(),
+        Tokenizer::load(&folder()).unwrap().encode("a picture").unwrap()
+    );
+    for refused in [
+        tokenizer.encode("see <image_soft_token>").unwrap_err().to_string(),
+        tokenizer.encode_with_places("see <image_soft_token>").unwrap_err().to_string(),
+    ] {
+        assert!(refused.contains("\"<image_soft_token>\", whose id 32000 is beyond"), "{refused}");
+    }
+    // A model with a row for it reads it; one that lacks rows of the vocabulary itself is another's.
+    assert_eq!(of(32_001).encode("<image_soft_token>").unwrap(), [32_000]);
+    assert!(of(31_000).check(31_000).is_err());
+}
+
 /// A file keeps how the last text in Python was cut and padded; the next one is not, there and here.
 #[test]
 fn a_file_cuts_and_pads_nothing() {

@@ -231,7 +231,8 @@ impl File {
             let is_byte = self.model.byte_fallback && text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
             put(id, text, if is_byte { BYTE } else { NORMAL })?;
         }
-        for Added { id, content, special } in &self.added_tokens {
+        // One that the model has no row for, no text has.
+        for Added { id, content, special } in self.added_tokens.iter().filter(|added| added.id < vocabulary as u32) {
             put(*id, content, if *special { CONTROL } else { USER_DEFINED })?;
         }
         // Byte-level tokenizers name a token here that takes no part.
