@@ -1,6 +1,6 @@
 //! The directory of a cell, and how far it is.
 
-use super::claim::{Claim, claim};
+use super::claim::{Claim, claim, is_claimed};
 use crate::rows::CellFile;
 use crate::{CELL_FILE, CellId};
 use anyhow::{Context, Result, bail};
@@ -178,6 +178,14 @@ impl CellDirectory {
             return Ok(Err("another process is running it".to_owned()));
         };
         Ok(claim(&self.path, lock.is_exclusive)?.map(|claim| HeldCell { _claim: claim, _lock: lock }))
+    }
+
+    /// Whether another process runs it, as far as claims say. Nothing is held meanwhile, not for a moment: its owner may be about to begin.
+    ///
+    /// # Errors
+    /// When the directory cannot be read or written.
+    pub fn is_claimed(&self) -> Result<bool> {
+        is_claimed(&self.path)
     }
 
     /// The run directory, for a new or a resumed run.

@@ -114,6 +114,15 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
     Ok(Ok(Claim { path, beating: Some((stop, thread)) }))
 }
 
+/// Whether a process has claimed the cell in `directory` and has given a sign of life since.
+///
+/// # Errors
+/// When the directory cannot be read or written.
+pub(super) fn is_claimed(directory: &Path) -> Result<bool> {
+    let Some((_, path)) = newest(directory)? else { return Ok(false) };
+    Ok(age(directory, &path)?.is_some_and(|age| age < STALE))
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.beating.take() {
@@ -197,7 +206,9 @@ mod tests {
         thread::sleep(2 * QUICK.1);
         let refused = claim_within(&cell, false, QUICK).unwrap().unwrap_err();
         assert!(refused.contains(&format!("process {} on ", std::process::id())), "{refused}");
+        assert!(is_claimed(&cell).unwrap());
         drop(held);
+        assert!(!is_claimed(&cell).unwrap());
         assert_eq!(names(&cell), Vec::<String>::new());
         assert!(claim_within(&cell, false, QUICK).unwrap().is_ok());
     }

@@ -1,6 +1,7 @@
 //! Running cells.
 
 use super::cell_directory::{CellDirectory, State};
+use super::claim::{BEAT, STALE};
 use anyhow::Result;
 use hankel_trainer::config::{AdapterConfig, Config, TrainConfig};
 use hankel_trainer::fit::{Prepared, Pretrained, Stop, fit};
@@ -9,7 +10,8 @@ use hankel_trainer::parallel::Group;
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tell;
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Which cells of a sweep are this process's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +95,12 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
             continue;
         }
         // What is through is left alone. Another process may have finished it since.
-        let held = if is_left(&cell.state()?) { cell.hold()? } else { Err(String::new()) };
+        let held = match (is_left(&cell.state()?), selection) {
+            (false, _) => Err(String::new()),
+            // A job has nothing else to do. The one before it may have been killed a moment ago, on another machine.
+            (true, Selection::Task(_)) => patiently(STALE + BEAT, BEAT / 4, || cell.hold())?,
+            (true, _) => cell.hold()?,
+        };
         match (&held, cell.state()?) {
             (_, State::Done) => outcome.done += 1,
             (_, State::Diverged(_)) => outcome.diverged.push(name),
@@ -137,6 +144,28 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
     Ok(outcome)
 }
 
+/// What `hold` gives, which is tried `every` so often for as long as `patience`.
+fn patiently<T>(
+    patience: Duration,
+    every: Duration,
+    mut hold: impl FnMut() -> Result<Result<T, String>>,
+) -> Result<Result<T, String>> {
+    let begun = Instant::now();
+    let mut told = false;
+    loop {
+        match hold()? {
+            Err(who) if begun.elapsed() < patience && !interrupt::requested() => {
+                if !told {
+                    tell!("{who}: waiting for it to end, or to be found dead");
+                }
+                told = true;
+                thread::sleep(every);
+            }
+            outcome => return Ok(outcome),
+        }
+    }
+}
+
 fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, state: &State, force: bool) -> Result<()> {
     if let Some(error) = &cell.missing {
         return Err(error.clone().into());
@@ -170,7 +199,7 @@ fn is_pretrained_elsewhere(cells: &[CellDirectory], cell: &CellDirectory) -> Res
         if pretrained_in(other).is_some() {
             return Ok(false);
         }
-        elsewhere |= other.state().is_ok_and(|state| state == State::Begun) && other.hold()?.is_err();
+        elsewhere |= other.state().is_ok_and(|state| state == State::Begun) && other.is_claimed()?;
     }
     Ok(elsewhere)
 }
@@ -204,6 +233,21 @@ fn work(config: &Config, pretrained: bool) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_waits_for_a_cell_and_not_for_ever() {
+        let patience = Duration::from_millis(200);
+        let mut left = 3;
+        let free = patiently(patience, Duration::from_millis(1), || {
+            left -= 1;
+            Ok(if left == 0 { Ok(left) } else { Err("a process".to_owned()) })
+        });
+        assert_eq!(free.unwrap(), Ok(0));
+        let begun = Instant::now();
+        let busy = patiently(patience, Duration::from_millis(1), || Ok(Err::<(), _>("a process".to_owned())));
+        assert!(busy.unwrap().is_err() && begun.elapsed() >= patience);
+        assert!(patiently::<()>(patience, patience, || anyhow::bail!("no such directory")).is_err());
+    }
 
     #[test]
     fn shards_divide_the_cells() {
