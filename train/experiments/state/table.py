@@ -46,6 +46,9 @@ def load(path):
     parameters, seeds, scale = {}, defaultdict(lambda: defaultdict(set)), None
     with open(path) as lines:
         for cell in map(json.loads, lines):
+            # Not all of its rows are there yet.
+            if cell.get("planned_rows"):
+                continue
             axes, scale = dict(cell["axes"]), cell.get("scale")
             group, rate, seed = axes["group"], axes.get("lr", ""), axes["seed"]
             seeds[group][rate].add(seed)

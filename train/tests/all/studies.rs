@@ -56,3 +56,57 @@ fn what_is_forgotten_is_of_the_same_vocabulary() {
     place.write("config.toml", config);
     place.run(&["fit", "config.toml", "--out", "run"]).refused(&["`forgetting` has a vocabulary of 11", "one of 6"]);
 }
+
+/// Rows that were run by themselves, in any order and on several machines, make the cell that one run makes.
+#[test]
+fn rows_by_themselves_are_those_of_the_cell() {
+    let place = Place::new();
+    let rows = "[[adapter]]\nkind = \"none\"\n[[adapter]]\nkind = \"lora\"\nrank = 2\n";
+    let experiment = crate::common::TINY.replace("seed = 3\n", "") + rows + "[sweep.grid]\nseed = [3]\n";
+    place.write("grid.toml", experiment);
+    let run = |arguments: &[&str]| {
+        let finished = place.run(&[&["sweep", "grid.toml"], arguments].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        finished.stdout
+    };
+    let figures = |directory: &str, runs: &[&str]| {
+        let page = format!("{directory}.html");
+        let finished = place.run(&[&["report", "--results", directory, "-o", &page], runs].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let lines = fs::read_to_string(place.path(directory).join("tiny.jsonl")).unwrap();
+        assert_eq!(lines.lines().count(), 1);
+        let cell: serde_json::Value = serde_json::from_str(&lines).unwrap();
+        let mut rows = cell["result"]["rows"].as_array().unwrap().clone();
+        for row in &mut rows {
+            if let Some(training) = row["training"].as_object_mut() {
+                training.remove("seconds");
+            }
+        }
+        (rows, cell["planned_rows"].clone())
+    };
+    assert!(run(&[]).contains("1 of 1 cells done"));
+    let whole = figures("whole", &["runs/tiny"]);
+    assert!(whole.0.len() > 3 && whole.1.is_null(), "with what is truncated: {}", whole.0.len());
+
+    let listed = run(&["--by-row", "--list", "--out", "rows"]);
+    let names = ["hrm", "none", "lora"];
+    for (line, name) in listed.lines().zip(names) {
+        assert!(line.contains("open") && line.ends_with(&format!("tiny/seed-3/{name}")), "{line}");
+    }
+    assert!(run(&["--by-row", "--out", "rows", "--task-index", "2"]).contains("1 of 1 rows done"));
+    let (rows, planned) = figures("parts", &["rows"]);
+    assert!(rows.len() == 1 && rows[0]["name"] == "lora" && planned == serde_json::json!(names), "{planned}");
+    place.run(&["sweep", "grid.toml", "--out", "rows"]).refused(&["was begun row by row: go on with --by-row"]);
+    place.run(&["sweep", "grid.toml", "--by-row"]).refused(&["was begun as one run: leave out --by-row"]);
+    place.run(&["sweep", "grid.toml", "--by-row", "--task-index", "3"]).refused(&["there are 3 rows"]);
+
+    // The others, on another machine: the file of results puts them together, and so do the directories.
+    for index in ["0", "1"] {
+        run(&["--by-row", "--out", "others", "--task-index", index]);
+    }
+    assert_eq!(figures("parts", &["others"]), whole);
+    assert_eq!(figures("together", &["rows", "others"]), whole);
+    assert_eq!(figures("beside", &["runs/tiny", "rows"]), whole, "a row that the whole has");
+    assert!(run(&["--by-row", "--out", "rows"]).contains("3 of 3 rows done"));
+    assert_eq!(figures("one", &["rows"]), whole);
+}
