@@ -7,7 +7,9 @@
 # platform. PROFILE=dev makes a debug build; PROGRAMS is a folder with programs that are built already.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-out=$(realpath -m "${1:-tools/python/dist}")
+out=${1:-tools/python/dist}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
 profile=${PROFILE:-release}
 suffix=$([ "${OS:-}" = Windows_NT ] && echo .exe || true)
 

@@ -1,10 +1,11 @@
 //! `hankel._hankel`: what the Python package `hankel` computes with. Its functions take and give numpy arrays of f64; the package
 //! around them takes what users have and gives dataclasses.
 //!
-//! The interpreter is released while a function computes.
+//! The interpreter is released as soon as the matrices are copied.
 
 mod matrices;
 
+use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::norms::{FrequencyResponse, hinf_norm as norm};
 use hankel_lti::weighted::Weights;
 use hankel_lti::{GramianSource, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
@@ -48,12 +49,23 @@ fn analyse(plant: &Plant) -> Result<LayerAnalysis, ReduceError> {
 }
 
 /// The weights of input and output, in the time of what they weigh.
-fn weights_of(plant: &Plant, input: Option<&Given<'_>>, output: Option<&Given<'_>>) -> PyResult<Weights> {
-    let side = |name: &str, given: Option<&Given<'_>>| {
-        let weight = given.map(|given| plant.weight(&stored(given)));
+fn weights_of(plant: &Plant, input: Option<&StoredSystem>, output: Option<&StoredSystem>) -> PyResult<Weights> {
+    let side = |name: &str, given: Option<&StoredSystem>| {
+        let weight = given.map(|given| plant.weight(given));
         weight.transpose().map_err(|reason| HankelError::new_err(format!("the {name}: {reason}")))
     };
     Ok(Weights { input: side("weight", input)?, output: side("output_weight", output)? })
+}
+
+/// Refuses two systems of which one runs in continuous time, or whose sampling times are known and differ.
+fn same_time(full: Time, reduced: Time) -> PyResult<()> {
+    match (full, reduced) {
+        (Time::Discrete { step: Some(full) }, Time::Discrete { step: Some(reduced) }) if full != reduced => {
+            Err(HankelError::new_err(format!("the sampling time of one system is {full}, that of the other {reduced}")))
+        }
+        (Time::Continuous, Time::Continuous) | (Time::Discrete { .. }, Time::Discrete { .. }) => Ok(()),
+        _ => Err(HankelError::new_err("one of both systems runs in continuous time, the other does not")),
+    }
 }
 
 fn to_json(certificate: &SystemCertificate) -> PyResult<String> {
@@ -93,50 +105,59 @@ fn reduce<'py>(
         bound.map(OrderRule::Bound),
     ];
     let rule = rules.into_iter().flatten().next().unwrap_or_default();
-    let plant = plant_of(&system)?;
-    let weights = weights_of(&plant, weight.as_ref(), output_weight.as_ref())?;
-    let weighted = !weights.is_empty() && method.takes_weights();
-    let gramians = if weighted { Gramians::Weighted } else { Gramians::Analytic };
-    let options = ReduceOptions { method, orders: OrderChoice::PerLayer(rule), gramians, ..ReduceOptions::default() };
-    let compute = || -> Result<_, ReduceError> {
-        let layer = weigh_with(analyse(&plant)?, options.gramians.source(), &weights)?;
-        let order = choose_orders(std::slice::from_ref(&layer), &options)?[0];
+    let (system, weight, output_weight) =
+        (stored(&system), weight.as_ref().map(stored), output_weight.as_ref().map(stored));
+    let compute = || -> PyResult<_> {
+        let plant = plant_of(&system)?;
+        let weights = weights_of(&plant, weight.as_ref(), output_weight.as_ref())?;
+        let weighted = !weights.is_empty() && method.takes_weights();
+        let gramians = if weighted { Gramians::Weighted } else { Gramians::Analytic };
+        let orders = OrderChoice::PerLayer(rule);
+        let options = ReduceOptions { method, orders, gramians, ..ReduceOptions::default() };
+        let layer = analyse(&plant).and_then(|layer| weigh_with(layer, options.gramians.source(), &weights));
+        let layer = layer.map_err(refuse)?;
+        let order = choose_orders(std::slice::from_ref(&layer), &options).map_err(refuse)?[0];
         // Certified is what the caller gets.
-        let (reduction, given) = plant.reduce(&layer, method, order, &options.gramians)?;
-        Ok((given, reduction.certificate))
+        let (reduction, given) = plant.reduce(&layer, method, order, &options.gramians).map_err(refuse)?;
+        Ok((given, reduction.certificate, plant.map.map(|map| map.rate)))
     };
-    let (reduced, certificate) = py.detach(compute).map_err(refuse)?;
+    let (reduced, certificate, rate) = py.detach(compute)?;
     let arrays = (
         to_array(py, reduced.written.clone().unwrap_or_else(|| reduced.a.to_dense()).as_ref()),
         to_array(py, reduced.b.as_ref()),
         to_array(py, reduced.c.as_ref()),
         reduced.d.as_ref().map(|d| to_array(py, d.as_ref())),
     );
-    Ok((arrays, to_json(&certificate)?, plant.map.map(|map| map.rate)))
+    Ok((arrays, to_json(&certificate)?, rate))
 }
 
 /// Hankel singular values, descending.
 #[pyfunction]
 fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
-    let plant = plant_of(&system)?;
-    let values = py.detach(|| analyse(&plant).map(|layer| layer.spectrum.values().to_vec())).map_err(refuse)?;
+    let system = stored(&system);
+    let compute = || analyse(&plant_of(&system)?).map(|layer| layer.spectrum.values().to_vec()).map_err(refuse);
+    let values = py.detach(compute)?;
     Ok(PyArray1::from_vec(py, values))
 }
 
 /// The controllability and the observability Gramian.
 #[pyfunction]
 fn gramians<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<(Square<'py>, Square<'py>)> {
-    let plant = plant_of(&system)?;
-    let (wc, wo) = py.detach(|| gramians_of(&plant.system)).map_err(refuse_system)?;
+    let system = stored(&system);
+    let (wc, wo) = py.detach(|| gramians_of(&plant_of(&system)?.system).map_err(refuse_system))?;
     Ok((to_array(py, wc.as_ref()), to_array(py, wo.as_ref())))
 }
 
 /// `(norm, frequency in radians per step or per unit of time, upper end of the enclosure)`.
 #[pyfunction]
 fn hinf_norm(py: Python<'_>, system: Given<'_>) -> PyResult<(f64, f64, f64)> {
-    let plant = plant_of(&system)?;
-    let (found, check) =
-        py.detach(|| FrequencyResponse::new(&plant.system).and_then(|g| norm(&g))).map_err(refuse_system)?;
+    let system = stored(&system);
+    let compute = || -> PyResult<_> {
+        let plant = plant_of(&system)?;
+        let found = FrequencyResponse::new(&plant.system).and_then(|g| norm(&g)).map_err(refuse_system)?;
+        Ok((plant, found))
+    };
+    let (plant, (found, check)) = py.detach(compute)?;
     let frequency = plant.map.map_or(found.frequency, |map| map.frequency(found.frequency));
     Ok((found.value, frequency, check.upper.max(found.value)))
 }
@@ -156,19 +177,18 @@ fn verify(
         .map(serde_json::from_str)
         .transpose()
         .map_err(|error| HankelError::new_err(format!("this is not a certificate: {error}")))?;
-    let full = plant_of(&full)?;
-    let weights = weights_of(&full, weight.as_ref(), output_weight.as_ref())?;
-    let reduced = stored(&reduced);
-    if reduced.time != full.time {
-        return Err(HankelError::new_err("one of both systems runs in continuous time, the other does not"));
-    }
-    let reduced = full.beside(&reduced).map_err(refuse)?;
-    let compute = || -> Result<_, ReduceError> {
+    let (full, reduced) = (stored(&full), stored(&reduced));
+    let (weight, output_weight) = (weight.as_ref().map(stored), output_weight.as_ref().map(stored));
+    let compute = || -> PyResult<_> {
+        same_time(full.time, reduced.time)?;
+        let full = plant_of(&full)?;
+        let weights = weights_of(&full, weight.as_ref(), output_weight.as_ref())?;
+        let reduced = full.beside(&reduced).map_err(refuse)?;
         let source = claim.as_ref().map_or(GramianSource::Analytic, |claim| claim.gramians);
-        let layer = weigh_with(analyse(&full)?, source, &weights)?;
-        Ok(verify_layer(&layer, &reduced.system, 1.0, claim.as_ref())?)
+        let layer = analyse(&full).and_then(|layer| weigh_with(layer, source, &weights)).map_err(refuse)?;
+        verify_layer(&layer, &reduced.system, 1.0, claim.as_ref()).map_err(refuse_system)
     };
-    let found = py.detach(compute).map_err(refuse)?;
+    let found = py.detach(compute)?;
     Ok((found.problems, to_json(&found.measured)?))
 }
 

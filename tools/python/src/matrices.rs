@@ -9,36 +9,35 @@ use numpy::ndarray::Array2;
 use numpy::{PyArray2, PyReadonlyArray2};
 use pyo3::prelude::*;
 
-/// A, B, C and D as they come, two-dimensional arrays of f64, and whether they are those of continuous time.
+/// A, B, C and D as they come, two-dimensional arrays of f64, and the sampling time: 0 for continuous time, none for steps of unknown length.
 pub type Given<'py> = (
     PyReadonlyArray2<'py, f64>,
     PyReadonlyArray2<'py, f64>,
     PyReadonlyArray2<'py, f64>,
     Option<PyReadonlyArray2<'py, f64>>,
-    bool,
+    Option<f64>,
 );
 
 /// A square matrix as an array.
 pub type Square<'py> = Bound<'py, PyArray2<f64>>;
 
 /// The system. Its matrices are copied: others may write to the arrays once the interpreter is released.
-pub fn stored((a, b, c, d, continuous): &Given<'_>) -> StoredSystem {
+pub fn stored((a, b, c, d, step): &Given<'_>) -> StoredSystem {
     let written = matrix(a);
     let square = written.nrows() == written.ncols();
     let a = if square { StateMatrix::from_square(written.clone()) } else { StateMatrix::Dense(written.clone()) };
     let written = matches!(a, StateMatrix::Modal(_)).then_some(written);
-    let time = if *continuous { Time::Continuous } else { Time::Discrete { step: None } };
+    let time = if *step == Some(0.0) { Time::Continuous } else { Time::Discrete { step: *step } };
     StoredSystem { a, written, b: matrix(b), c: matrix(c), d: d.as_ref().map(matrix), time }
 }
 
-/// The system ready to be reduced, which is stable.
-pub fn plant_of(given: &Given<'_>) -> PyResult<Plant> {
-    let stored = stored(given);
+/// The system ready to be reduced, which is stable. Decomposes A: not for under the interpreter's lock.
+pub fn plant_of(stored: &StoredSystem) -> PyResult<Plant> {
     if stored.time != Time::Continuous {
         LinearSystem::new(stored.a.clone(), stored.b.clone(), stored.c.clone(), stored.d.clone())
             .map_err(refuse_system)?;
     }
-    let plant = Plant::new(&stored).map_err(refuse)?;
+    let plant = Plant::new(stored).map_err(refuse)?;
     match plant.kept.a.states() {
         0 => Ok(plant),
         n => Err(refuse_system(LtiError::Unsupported(format!(

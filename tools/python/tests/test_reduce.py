@@ -212,6 +212,55 @@ def test_a_diagonal_and_other_layouts_of_memory_are_taken():
     np.testing.assert_allclose(hankel.singular_values(*single), values, rtol=1e-5)
 
 
+def test_a_field_of_packed_records_is_read_right():
+    a, b, c, _ = random_system(0, states=8)
+    records = np.zeros(a.shape, [("value", "f8"), ("mark", "i4")])
+    records["value"] = a
+    assert np.array_equal(hankel.singular_values(records["value"], b, c), hankel.singular_values(a, b, c))
+
+
+def test_a_diagonal_has_a_frequency_response():
+    _, b, c, _ = random_system(0, states=5)
+    poles = np.linspace(-0.5, 0.9, 5)
+    full = hankel.System(np.diag(poles), b, c).frequency_response([0.1, 2.0])
+    assert np.allclose(hankel.System(poles, b.tolist(), c).frequency_response([0.1, 2.0]), full)
+
+
+def test_sampling_times_have_to_agree():
+    control = pytest.importorskip("control")
+    a, b, c, d = random_system(0, states=8)
+    system, same, other = (control.ss(a, b, c, d, dt) for dt in (0.5, 0.5, 0.1))
+    m = b.shape[1]
+    weight = lambda dt: control.ss(0.5 * np.eye(m), np.eye(m), np.eye(m), np.zeros((m, m)), dt)
+    assert hankel.reduce(system, order=4, weight=weight(0.5)).system.dt == 0.5
+    hankel.reduce(system, order=4, weight=weight(True))
+    with pytest.raises(hankel.HankelError, match="sampling time dt is 0.1"):
+        hankel.reduce(system, order=4, weight=weight(0.1))
+    reduction = hankel.reduce(system, order=4)
+    assert hankel.verify(same, reduction) and hankel.verify(same, reduction.system)
+    with pytest.raises(hankel.HankelError, match="sampling time of one system is 0.1"):
+        hankel.verify(other, reduction.system)
+
+
+def test_systems_put_together_by_python_control_are_taken():
+    control = pytest.importorskip("control")
+    a, b, c, _ = random_system(0, states=8)
+    one = control.ss(a, b[:, :1], c[:1], 0, 0.5, name="one", inputs="u", outputs="v")
+    two = control.ss(0.5, 1, 1, 0, 0.5, name="two", inputs="v", outputs="y")
+    together = control.interconnect([one, two], inputs="u", outputs="y")
+    assert type(together) is not control.StateSpace and isinstance(together, control.StateSpace)
+    reduced = hankel.reduce(together, order=3).system
+    assert isinstance(reduced, control.StateSpace) and reduced.nstates == 3 and reduced.dt == 0.5
+
+
+def test_results_can_be_compared_and_kept_in_sets():
+    a, b, c, _ = random_system(0, states=8)
+    reduction, other = hankel.reduce(a, b, c, order=4), hankel.reduce(a, b, c, order=5)
+    again = hankel.Certificate.from_json(reduction.certificate.to_json())
+    assert again == reduction.certificate != other.certificate and len({again, reduction.certificate}) == 1
+    assert reduction == reduction != other and len({reduction.system, reduction.system}) == 1
+
+
 def test_arguments_stay_as_they_are():
     a, b, c, d = random_system(9, states=10)
     before = [x.copy() for x in (a, b, c, d)]

@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _Array = NDArray[np.float64]
-_System = tuple[_Array, _Array, _Array, _Array | None]
+#: With the sampling time: 0 for continuous time, none for steps of unknown length.
+_System = tuple[_Array, _Array, _Array, _Array | None, float | None]
 
 METHODS: list[str]
 __version__: str
@@ -19,8 +20,16 @@ def reduce(
     energy: float | None,
     bound: float | None,
     method: str,
-) -> tuple[_System, str]: ...
+    weight: _System | None,
+    output_weight: _System | None,
+) -> tuple[tuple[_Array, _Array, _Array, _Array | None], str, float | None]: ...
 def singular_values(system: _System) -> _Array: ...
 def gramians(system: _System) -> tuple[_Array, _Array]: ...
 def hinf_norm(system: _System) -> tuple[float, float, float]: ...
-def verify(full: _System, reduced: _System, claim: str | None) -> tuple[list[str], str]: ...
+def verify(
+    full: _System,
+    reduced: _System,
+    claim: str | None,
+    weight: _System | None,
+    output_weight: _System | None,
+) -> tuple[list[str], str]: ...

@@ -16,7 +16,7 @@ from .systems import Array
 _H2 = ("h2_error", "h2_norm")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Certificate:
     """What is measured about a reduction, and what theory guarantees: ``certificate.json`` of ``bt`` has the same names."""
 
@@ -81,6 +81,12 @@ class Certificate:
             own[name] = math.inf if own[name] is None else own[name]
         return cls(**own, details=facts)
 
+    def __eq__(self, other: object) -> bool:
+        return self.to_json() == other.to_json() if isinstance(other, Certificate) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
     @property
     def weighted(self) -> dict[str, Any] | None:
         """The error under weights: ``hinf_error``, ``error_bound``, ``holds`` and more, named as those of the unweighted one; none without
@@ -96,7 +102,7 @@ class Certificate:
         return json.dumps({**facts, **self.details})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reduction:
     """A reduced system with its certificate."""
 

@@ -114,7 +114,7 @@ def verify(
     """
     if isinstance(reduced, Reduction):
         certificate = certificate or reduced.certificate
-        reduced = System(reduced.A, reduced.B, reduced.C, reduced.D, None if reduced.rate is None else 0)
+        reduced = System(reduced.A, reduced.B, reduced.C, reduced.D, None if reduced.rate is None else 0.0)
     claim = None if certificate is None else certificate.to_json()
     problems, measured = _hankel.verify(understand(full)[0], understand(reduced)[0], claim, _weight(weight), _weight(output_weight))
     return Verification(not problems, problems, Certificate.from_json(measured))

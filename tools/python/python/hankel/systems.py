@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from ._hankel import HankelError
 
 Array = NDArray[np.float64]
-#: A, B, C and D as two-dimensional arrays of float64, and whether they are those of continuous time.
-Matrices = tuple[Array, Array, Array, "Array | None", bool]
+#: A, B, C and D as two-dimensional arrays of float64, and the sampling time: 0 for continuous time, none for steps of unknown length.
+Matrices = tuple[Array, Array, Array, "Array | None", "float | None"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class System:
     """``x[t+1] = A x[t] + B u[t]``, ``y[t] = C x[t] + D u[t]``; with ``dt=0``, ``dx/dt = A x + B u``."""
 
@@ -40,12 +40,13 @@ class System:
     def frequency_response(self, omega: ArrayLike) -> NDArray[np.complex128]:
         """``G(z) = C (z I - A)^-1 B + D``, [len(omega), p, m]: at ``z = exp(i omega)``, ``omega`` in radians per step, or, with ``dt=0``, at
         ``z = i omega``, in radians per unit of time."""
+        A, B, C, D, _ = from_arrays(*self)
         z = 1j * np.atleast_1d(np.asarray(omega, dtype=np.float64))
         if self.dt != 0:
             z = np.exp(z)
-        states = np.linalg.solve(z[:, None, None] * np.eye(len(self.A)) - self.A, self.B.astype(np.complex128))
-        response = self.C @ states
-        return response if self.D is None else response + self.D
+        states = np.linalg.solve(z[:, None, None] * np.eye(len(A)) - A, B.astype(np.complex128))
+        response = C @ states
+        return response if D is None else response + D
 
 
 def matrix(name: str, value: ArrayLike) -> Array:
@@ -61,10 +62,12 @@ def matrix(name: str, value: ArrayLike) -> Array:
         raise HankelError(f"{name} is not a matrix of numbers: {error}") from None
     if array.ndim != 2:
         raise HankelError(f"{name} has shape {list(array.shape)}, expected two dimensions")
-    return array
+    # Fields of packed records lie between others.
+    whole = array.flags.aligned and all(stride % array.itemsize == 0 for stride in array.strides)
+    return array if whole else array.copy()
 
 
-def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None, continuous: bool = False) -> Matrices:
+def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None, dt: float | None = None) -> Matrices:
     """The arrays of a system; A may be the diagonal of a diagonal matrix."""
     try:
         flat = np.ndim(A) == 1
@@ -72,23 +75,24 @@ def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None, c
         flat = False
     if flat:
         A = np.diag(matrix("A", np.atleast_2d(np.asarray(A)))[0])
-    return matrix("A", A), matrix("B", B), matrix("C", C), None if D is None else matrix("D", D), continuous
+    return matrix("A", A), matrix("B", B), matrix("C", C), None if D is None else matrix("D", D), dt
 
 
-def _is_zero(dt: Any) -> bool:
-    """Whether a sampling time says that time is continuous."""
-    return dt is not None and float(dt) == 0.0
+def _sampling_time(dt: Any) -> float | None:
+    """0 for continuous time; none for steps of unknown length, which python-control calls ``True``, too."""
+    return None if dt is None or dt is True else float(dt)
 
 
-def _of_control(system: Any) -> tuple[Matrices, Callable[..., Any]]:
+def _of_control(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:
     def back(A: Array, B: Array, C: Array, D: Array) -> Any:
         labels = {"inputs": system.input_labels, "outputs": system.output_labels, "name": system.name}
-        return type(system)(A, B, C, D, system.dt, remove_useless_states=False, **labels)
+        # Of the base: systems put together of others are made in another way.
+        return base(A, B, C, D, system.dt, remove_useless_states=False, **labels)
 
-    return from_arrays(system.A, system.B, system.C, system.D, _is_zero(system.dt)), back
+    return from_arrays(system.A, system.B, system.C, system.D, _sampling_time(system.dt)), back
 
 
-def _of_scipy(system: Any) -> tuple[Matrices, Callable[..., Any]]:
+def _of_scipy(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:
     from scipy import signal
 
     state_space = system.to_ss()
@@ -100,20 +104,20 @@ def _of_scipy(system: Any) -> tuple[Matrices, Callable[..., Any]]:
         convert = next((form[base.__name__] for base in type(system).__mro__ if base.__name__ in form), None)
         return getattr(reduced, convert)() if convert else reduced
 
-    return from_arrays(state_space.A, state_space.B, state_space.C, state_space.D, system.dt is None), back
+    return from_arrays(state_space.A, state_space.B, state_space.C, state_space.D, _sampling_time(0 if system.dt is None else system.dt)), back
 
 
-def _of_harold(system: Any) -> tuple[Matrices, Callable[..., Any]]:
+def _of_harold(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:
     continuous = system.SamplingSet != "Z"
 
     def back(A: Array, B: Array, C: Array, D: Array) -> Any:
-        return type(system)(A, B, C, D, None if continuous else system.SamplingPeriod)
+        return base(A, B, C, D, None if continuous else system.SamplingPeriod)
 
-    return from_arrays(system.a, system.b, system.c, system.d, continuous), back
+    return from_arrays(system.a, system.b, system.c, system.d, 0.0 if continuous else _sampling_time(system.SamplingPeriod)), back
 
 
 #: Libraries, by the first part of a class's module, and the classes in them that are understood.
-LIBRARIES: dict[str, tuple[frozenset[str], Callable[[Any], tuple[Matrices, Callable[..., Any]]]]] = {
+LIBRARIES: dict[str, tuple[frozenset[str], Callable[[Any, type], tuple[Matrices, Callable[..., Any]]]]] = {
     "control": (frozenset({"StateSpace"}), _of_control),
     "scipy": (frozenset({"lti", "dlti"}), _of_scipy),
     "harold": (frozenset({"State"}), _of_harold),
@@ -123,14 +127,14 @@ LIBRARIES: dict[str, tuple[frozenset[str], Callable[[Any], tuple[Matrices, Calla
 def understand(system: Any) -> tuple[Matrices, Callable[..., Any]]:
     """The matrices of a system object, and the function that makes such an object of other matrices."""
     if isinstance(system, System):
-        return from_arrays(*system, _is_zero(system.dt)), partial(System, dt=system.dt)
+        return from_arrays(*system, _sampling_time(system.dt)), partial(System, dt=system.dt)
     if isinstance(system, (tuple, list)) and len(system) in (3, 4):
         A, B, C, *D = system
         return from_arrays(A, B, C, D[0] if D else None), System
     for base in type(system).__mro__:
         names, convert = LIBRARIES.get(base.__module__.partition(".")[0], (frozenset(), None))
         if convert is not None and base.__name__ in names:
-            return convert(system)
+            return convert(system, base)
     raise HankelError(
         f"a {type(system).__module__}.{type(system).__name__} is not a system; expected A, B, C, or a StateSpace of python-control, "
         "an lti or dlti of scipy, or a State of harold"

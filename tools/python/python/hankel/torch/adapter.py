@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, Iterator
@@ -28,7 +30,8 @@ class _Call:
     before: dict[Place, Tensor] = field(default_factory=dict)
     after: dict[Place, Tensor] = field(default_factory=dict)
     keep: Tensor | None = None
-    read: int = 0
+    #: First token of every text but the first, by row: where several texts lie one after the other.
+    borders: list[list[int]] = field(default_factory=list)
 
 
 class Adapter(nn.Module):
@@ -44,7 +47,10 @@ class Adapter(nn.Module):
         self.scan = scan.check(path)
         self.enabled = True
         self._number = next(_NUMBERS)
-        self._call = _Call()
+        #: That of the forward pass that is being made, or was made last, and that of the layer that is being run.
+        self._call = self._current = _Call()
+        self._inside = False
+        self._calls = _Calls()
         self._handles: list[Any] = []
         # Not a submodule: the decoder holds this module.
         self._decoder = (decoder,)
@@ -132,78 +138,122 @@ class Adapter(nn.Module):
                 parameter.copy_(value)
 
     def _attach(self, layer: int, block: nn.Module, layout: Layout) -> None:
-        """Hooks of one layer. What they tell each other lives in ``seen`` for one pass through it."""
+        """Hooks of one layer. What they tell each other lives in ``seen`` for one pass through it. They are methods of this adapter, not closures:
+        a copy of the model gets those of its own."""
         seen: dict[str, Tensor] = {}
         reads = self.files.input
         multiplier = 1.0 if layout.multiplier is None else float(getattr(block, layout.multiplier))
-
-        def remember(key: str):
-            def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-                if self.enabled:
-                    seen[key] = args[0] if args else kwargs["hidden_states"]
-
-            return hook
-
-        def after_attention(module: nn.Module, args: tuple, output: Any) -> Any:
-            if not self.enabled:
-                return None
-            end = _first(output)
-            x = {
-                "residual": lambda: seen.pop("stream") + multiplier * end,
-                "norm": lambda: seen.pop("attention"),
-                "sublayer": lambda: multiplier * end,
-            }[reads]()
-            y = self._run((layer, "attention"), x)
-            # The sum is made by the layer, in the precision of the model.
-            return _replaced(output, (end.to(y) + y / multiplier).to(end.dtype))
-
-        def after_mlp(module: nn.Module, args: tuple, output: Any) -> None:
-            seen["sublayer"] = multiplier * _first(output)
-
-        def after_layer(module: nn.Module, args: tuple, output: Any) -> Any:
-            if not self.enabled:
-                return None
-            stream = _first(output)
-            x = stream if reads == "residual" else seen.pop({"norm": "mlp", "sublayer": "sublayer"}[reads])
-            y = self._run((layer, "mlp"), x)
-            return _replaced(output, (stream.to(y) + y).to(stream.dtype))
-
         attention, mlp = getattr(block, layout.attention), getattr(block, layout.mlp)
+        if any((layer, site) in self.sites for site in ("attention", "mlp")):
+            # Of a layer that is computed again, transformers from 5.23 on calls the hooks of its parts alone.
+            self._before(block, self._enter)
+            self._before(attention, self._enter)
         if (layer, "attention") in self.sites:
             if reads == "residual":
-                self._handles.append(block.register_forward_pre_hook(remember("stream"), with_kwargs=True))
+                self._before(block, self._remember, seen, "stream")
             elif reads == "norm":
-                self._handles.append(attention.register_forward_pre_hook(remember("attention"), with_kwargs=True))
-            self._handles.append(getattr(block, layout.attention_end).register_forward_hook(after_attention))
+                self._before(attention, self._remember, seen, "attention")
+            self._after(getattr(block, layout.attention_end), self._after_attention, layer, seen, multiplier)
         if (layer, "mlp") in self.sites:
             if reads == "norm":
-                self._handles.append(mlp.register_forward_pre_hook(remember("mlp"), with_kwargs=True))
+                self._before(mlp, self._remember, seen, "mlp")
             elif reads == "sublayer":
-                self._handles.append(getattr(block, layout.mlp_end).register_forward_hook(after_mlp))
-            self._handles.append(block.register_forward_hook(after_layer))
+                self._after(getattr(block, layout.mlp_end), self._after_mlp, seen, multiplier)
+            self._after(block, self._after_layer, layer, seen)
+
+    def _before(self, module: nn.Module, hook: Any, *own: Any) -> None:
+        self._handles.append(module.register_forward_pre_hook(partial(hook, *own), with_kwargs=True))
+
+    def _after(self, module: nn.Module, hook: Any, *own: Any) -> None:
+        self._handles.append(module.register_forward_hook(partial(hook, *own)))
+
+    def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Finds the call that a layer belongs to, when gradient checkpointing computes it again: there may have been others since."""
+        witness = _tensor(kwargs.get("position_embeddings")) if "position_embeddings" in kwargs else _tensor(kwargs)
+        if self._inside:
+            self._current = self._call
+            self._calls.put(witness, self._call)
+        else:
+            self._current = self._calls.get(witness) or self._call
+
+    def _remember(self, seen: dict[str, Tensor], key: str, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        if self.enabled:
+            seen[key] = args[0] if args else kwargs["hidden_states"]
+
+    def _after_attention(
+        self, layer: int, seen: dict[str, Tensor], multiplier: float, module: nn.Module, args: tuple, output: Any
+    ) -> Any:
+        if not self.enabled:
+            return None
+        end = _first(output)
+        reads = self.files.input
+        if reads == "residual":
+            x = seen.pop("stream") + multiplier * end
+        else:
+            x = seen.pop("attention") if reads == "norm" else multiplier * end
+        y = self._run((layer, "attention"), x)
+        # The sum is made by the layer, in the precision of the model.
+        return _replaced(output, (end.to(y) + y / multiplier).to(end.dtype))
+
+    def _after_mlp(self, seen: dict[str, Tensor], multiplier: float, module: nn.Module, args: tuple, output: Any) -> None:
+        seen["sublayer"] = multiplier * _first(output)
+
+    def _after_layer(self, layer: int, seen: dict[str, Tensor], module: nn.Module, args: tuple, output: Any) -> Any:
+        if not self.enabled:
+            return None
+        stream = _first(output)
+        reads = self.files.input
+        x = stream if reads == "residual" else seen.pop({"norm": "mlp", "sublayer": "sublayer"}[reads])
+        y = self._run((layer, "mlp"), x)
+        return _replaced(output, (stream.to(y) + y).to(stream.dtype))
 
     def _run(self, place: Place, x: Tensor) -> Tensor:
-        call, keep = self._call, self._call.keep
+        call, keep = self._current, self._current.keep
         if keep is not None:
             keep = keep.to(x.device)
+        if any(call.borders):
+            return self._run_texts(place, x, keep)
         y, memory = self.sites[place](x, keep, call.before.get(place), self.scan)
         if memory is not None:
             call.after[place] = memory
-        call.read = x.shape[1]
         return y
+
+    def _run_texts(self, place: Place, x: Tensor, keep: Tensor | None) -> Tensor:
+        """Of texts that lie one after the other, each from its own beginning. The memory is that of the last one of every row."""
+        rows, memories = [], []
+        for row, borders in enumerate(self._current.borders):
+            ends = [0, *borders, x.shape[1]]
+            parts = []
+            memory = None
+            for first, end in zip(ends, ends[1:]):
+                one = slice(row, row + 1), slice(first, end)
+                y, memory = self.sites[place](x[one], None if keep is None else keep[one], None, self.scan)
+                parts.append(y)
+            rows.append(torch.cat(parts, dim=1))
+            memories.append(memory)
+        if memories[0] is not None:
+            self._current.after[place] = torch.cat(memories)
+        return torch.cat(rows)
 
     def _begin(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if not self.enabled:
             return
         given = dict(zip(self._names, args)) | kwargs
         before = states.of_cache(given.get("past_key_values"), self._number)
-        self._call = _Call(before=before.memories)
+        self._call, self._inside = _Call(before=before.memories), True
         tokens = given.get("input_ids")
         tokens = given.get("inputs_embeds") if tokens is None else tokens
-        if tokens is not None:
-            self._call.keep = _padding(given.get("attention_mask"), tokens.shape[1], before.length)
+        if tokens is None:
+            return
+        mask, positions, steps = given.get("attention_mask"), given.get("position_ids"), tokens.shape[1]
+        self._call.keep = _padding(mask, steps, before.length)
+        if mask is None and before.length == 0 and isinstance(positions, Tensor) and positions.ndim == 2:
+            self._call.borders = _restarts(positions.expand(tokens.shape[0], -1))
+        elif before.length == 0:
+            self._call.borders = _blocks(mask, steps)
 
     def _end(self, module: nn.Module, args: tuple, output: Any) -> None:
+        self._inside = False
         if not self.enabled:
             return
         cache = getattr(output, "past_key_values", None)
@@ -215,19 +265,91 @@ class Adapter(nn.Module):
             self._call.after = {}
 
 
+class _Calls:
+    """Calls by a tensor that a forward pass makes and gives to every layer, for as long as that lives."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[weakref.ref[Tensor], _Call]] = {}
+
+    def put(self, witness: Tensor | None, call: _Call) -> None:
+        if witness is None:
+            return
+        key, of = id(witness), self._of
+        if key not in of or of[key][0]() is not witness:
+            of[key] = weakref.ref(witness, lambda _: of.pop(key, None)), call
+        else:
+            of[key] = of[key][0], call
+
+    def get(self, witness: Tensor | None) -> _Call | None:
+        ref, call = self._of.get(id(witness), (None, None))
+        return call if ref is not None and ref() is witness else None
+
+    # A copy of a model, or one that is stored, begins without calls.
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Calls:
+        return _Calls()
+
+    def __reduce__(self) -> tuple[type[_Calls], tuple[()]]:
+        return _Calls, ()
+
+
+def _tensor(value: Any) -> Tensor | None:
+    """The first tensor in a value."""
+    if isinstance(value, Tensor):
+        return value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    return next((found for part in parts if (found := _tensor(part)) is not None), None)
+
+
+def _whole(mask: Any) -> Any:
+    """Of masks by kind of layer, that of layers that see everything."""
+    return mask.get("full_attention", next(iter(mask.values()), None)) if isinstance(mask, dict) else mask
+
+
+def _seen(mask: Tensor) -> Tensor:
+    """Whether a query sees a key, [batch, queries, keys], from a mask that says so or is added."""
+    return mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0
+
+
 def _padding(mask: Any, steps: int, before: int) -> Tensor | None:
     """1 for tokens and 0 for padding, [batch, steps], of the ``steps`` after the first ``before``; none if none begins with padding."""
-    if isinstance(mask, dict):
-        mask = mask.get("full_attention", next(iter(mask.values()), None))
-    if not isinstance(mask, Tensor):
+    mask = _whole(mask)
+    if not isinstance(mask, Tensor) or mask.ndim not in (2, 4):
         return None
     if mask.ndim == 4:
-        # What the last token may see of the text: the mask of a static cache.
-        seen = mask[:, 0, -1, before : before + steps]
-        mask = seen if seen.dtype == torch.bool else seen == 0
-    keep = mask[:, -steps:] != 0 if mask.ndim == 2 else None
+        keep = _own(_seen(mask), steps, before)
+    else:
+        keep = mask[:, -steps:] != 0
     # Padding after a text is seen by no token of it.
-    return keep if keep is not None and not bool(keep[:, 0].all()) else None
+    return None if bool(keep[:, 0].all()) else keep
+
+
+def _own(seen: Tensor, steps: int, before: int) -> Tensor:
+    """Which tokens see themselves and not what follows, as padding does not: it sees nothing, or, where a row must see something, all."""
+    keys = seen.shape[2]
+    # Keys of a cache that forgets are the newest.
+    first = before if keys >= before + steps else keys - steps
+    own = torch.diagonal(seen, first, 1, 2)
+    ahead = torch.diagonal(seen, first + 1, 1, 2)[:, : steps - 1]
+    keep = own.clone()
+    keep[:, : ahead.shape[1]] &= ~ahead
+    return keep
+
+
+def _restarts(positions: Tensor) -> list[list[int]]:
+    """Tokens at which positions do not go on from the one before, by row."""
+    breaks = positions[:, 1:] != positions[:, :-1] + 1
+    return [(row.nonzero()[:, 0] + 1).tolist() for row in breaks.cpu()]
+
+
+def _blocks(mask: Any, steps: int) -> list[list[int]]:
+    """Tokens that do not see the one before them though both are none of padding, by row: texts kept apart by a mask of all pairs."""
+    mask = _whole(mask)
+    if not isinstance(mask, Tensor) or mask.ndim != 4 or mask.shape[3] < steps:
+        return []
+    seen = _seen(mask)
+    keep = _own(seen, steps, 0)
+    breaks = ~torch.diagonal(seen, -1, 1, 2)[:, : steps - 1] & keep[:, 1:] & keep[:, :-1]
+    return [(row.nonzero()[:, 0] + 1).tolist() for row in breaks.cpu()]
 
 
 def _first(output: Any) -> Tensor:

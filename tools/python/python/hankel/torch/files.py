@@ -220,13 +220,13 @@ def _read_stream(path: Path, config: dict[str, Any], tensors: dict[str, Tensor])
             own[entry] = rest.pop(name)
             if list(own[entry].shape) != shape:
                 raise AdapterError(f"{path.parent / WEIGHTS}: {PREFIX}{name} has shape {list(own[entry].shape)}, expected {shape}")
-            if entry in build.shared:
-                own[entry] = common[name] = nn.Parameter(own[entry].clone())
         for entry in ("left", "right"):
             if files.name(place, entry) in rest and kind == "selective":
                 own[entry] = rest.pop(files.name(place, entry))
         _check_projections(path, own)
-        files.sites[place] = build(own, settings, config.get("train_gate", True))
+        files.sites[place] = site = build(own, settings, config.get("train_gate", True))
+        for entry in build.shared:
+            common.setdefault(files.name(place, entry), getattr(site, entry))
     if rest:
         raise AdapterError(f"{path.parent / WEIGHTS}: unexpected tensor {PREFIX}{min(rest)}")
     return files

@@ -7,7 +7,7 @@ precision; parameters keep the precision of their file.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
@@ -34,9 +34,24 @@ class Site(nn.Module):
     def __init__(self, tensors: dict[str, Tensor]):
         super().__init__()
         for name, tensor in tensors.items():
-            # A parameter is one that other layers have, too.
-            is_shared = isinstance(tensor, nn.Parameter)
-            self.register_parameter(name, tensor if is_shared else nn.Parameter(tensor.clone()))
+            if isinstance(tensor, nn.Parameter):
+                # Another layer has it already, and a model that is saved may have it once.
+                self.__dict__[name] = tensor
+            else:
+                self.register_parameter(name, nn.Parameter(tensor.clone()))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Site:
+        """As that of ``nn.Module``; what is in double precision is rounded on devices that have none."""
+
+        def apply(tensor: Tensor) -> Tensor:
+            try:
+                return fn(tensor)
+            except TypeError:
+                if tensor.dtype != torch.float64:
+                    raise
+                return fn(tensor.float())
+
+        return super()._apply(apply, recurse)
 
     def forward(self, x: Tensor, keep: Tensor | None, memory: Tensor | None, path: str) -> tuple[Tensor, Tensor | None]:
         """``gate * y`` for ``x`` and the memory after it.
