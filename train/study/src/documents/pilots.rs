@@ -119,7 +119,7 @@ fn rates_of_entities_are_their_result() {
 #[test]
 fn rates_of_words_on_smollm2_are_their_result() {
     const RATES: [&str; 2] = ["0.001", "0.003"];
-    let page = page("state.md");
+    let (page, sweeps) = (page("state.md"), page("sweeps.md"));
     let mut cells = read_results(&root().join("docs/results/rates")).unwrap();
     cells.retain(|cell| cell.id.experiment == "words");
     let file = fs::read_to_string(root().join("train/experiments/state/words.toml")).unwrap();
@@ -140,4 +140,8 @@ fn rates_of_words_on_smollm2_are_their_result() {
     let right = RATES.map(|rate| at("householder-2", rate).validation.get("accuracy").unwrap());
     assert!(right.iter().any(|&share| share >= 0.99) && !scale.contains_key("train.steps"), "{right:?}");
     assert_eq!(file["train"]["steps"].as_integer(), Some(1000));
+    let rows: Vec<&AdapterResult> = cells.iter().flat_map(|cell| &cell.result.as_ref().unwrap().rows).collect();
+    let minutes = rows.iter().map(|row| row.training.as_ref().unwrap().seconds / 60.0).sum::<f64>() / rows.len() as f64;
+    let sentence = format!("A row takes {minutes:.0} minutes of one core");
+    assert!(sweeps.contains(&sentence), "{sentence}");
 }
