@@ -133,7 +133,11 @@ def test_systems_in_continuous_time_come_back_as_what_they_were():
         assert np.linalg.norm(response if np.isfinite(norm.frequency) else d, 2) == pytest.approx(float(norm), rel=1e-6)
         reduction = hankel.reduce(system, order=order)
         assert isinstance(reduction.system, control.StateSpace) and reduction.system.dt == 0 and reduction.certificate.holds
-        assert reduction.certificate.hinf_error == pytest.approx(control.linfnorm(system - reduction.system)[0], rel=2e-4)
+        # Attained where it is said to be, and not below what slycot finds, which on some machines stops short of the peak.
+        found, angle = reduction.certificate.hinf_error, reduction.certificate.hinf_error_frequency
+        error = hankel.System(*control.ssdata(system - reduction.system), dt=0)
+        gain = np.linalg.norm(error.frequency_response(reduction.rate * np.tan(angle / 2))[0], 2)
+        assert found == pytest.approx(gain, rel=2e-4) and found >= (1 - 2e-4) * control.linfnorm(system - reduction.system)[0] - 1e-12
         assert hankel.verify(system, reduction)
         np.testing.assert_allclose(reduction.D, d, atol=1e-9 * max(1, np.abs(d).max()))
         # Theirs are roots of the eigenvalues of a product: small ones have half of the digits.
