@@ -112,6 +112,17 @@ def test_a_model_with_what_all_layers_share_can_be_saved(families, llama_run, tm
     assert all(torch.equal(p.float(), before[name]) for name, p in adapter.tensors().items())
 
 
+@pytest.mark.parametrize("name", ["paper", "hankel-shared", "complex-order-4"])
+def test_a_model_in_fewer_bits_does_not_round_its_adapter(name, families, llama_run):
+    model = model_of(families)
+    adapter = load_adapter(model, llama_run / "adapters" / name)
+    before = {name: p.detach().clone() for name, p in adapter.tensors().items()}
+    model.to(torch.bfloat16)
+    assert model.lm_head.weight.dtype == torch.bfloat16
+    for name, parameter in adapter.tensors().items():
+        assert parameter.dtype == before[name].dtype and torch.equal(parameter, before[name]), name
+
+
 def test_double_precision_is_rounded_where_a_device_has_none(families, llama_run):
     model = model_of(families)
     adapter = load_adapter(model, llama_run / "adapters/complex-order-4")

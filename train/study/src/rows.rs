@@ -57,10 +57,11 @@ fn joined(mut own: RunResult, newer: &RunResult, planned: &[String]) -> RunResul
             own.data.push(file.clone());
         }
     }
-    if let (Some(commits), Some(commit)) = (&mut own.environment.commit, &newer.environment.commit) {
-        if !commits.split(", ").any(|known| known == commit) {
-            *commits += &format!(", {commit}");
-        }
+    if let (Some(commits), Some(commit)) = (&mut own.environment.commit, &newer.environment.commit)
+        && !commits.split(", ").any(|known| known == commit)
+    {
+        commits.push_str(", ");
+        commits.push_str(commit);
     }
     own
 }

@@ -41,15 +41,17 @@ class Site(nn.Module):
                 self.register_parameter(name, nn.Parameter(tensor.clone()))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Site:
-        """As that of ``nn.Module``; what is in double precision is rounded on devices that have none."""
+        """As that of ``nn.Module``, but ``model.half()`` does not round what was learnt; double precision is, on devices that have none."""
 
         def apply(tensor: Tensor) -> Tensor:
             try:
-                return fn(tensor)
+                moved = fn(tensor)
             except TypeError:
                 if tensor.dtype != torch.float64:
                     raise
                 return fn(tensor.float())
+            rounded = tensor.is_floating_point() and moved.dtype.itemsize < tensor.dtype.itemsize
+            return tensor.to(moved.device) if rounded else moved
 
         return super()._apply(apply, recurse)
 
