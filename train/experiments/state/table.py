@@ -133,6 +133,9 @@ def main():
             return
         print()
     figures = {group: {row: of_row[best(losses[group][row])] for row, of_row in figures[group].items()} for group in groups}
+    if not groups:
+        print("Cells are missing: no conclusion is drawn.")
+        return
     rows = list(figures[groups[0]])
     print("| row | parameters | " + " | ".join(f"{group.upper()}: solved, accuracy to 128" for group in groups) + " |")
     print("| --- | --- |" + " --- |" * len(groups))
