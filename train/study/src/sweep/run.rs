@@ -189,7 +189,7 @@ fn sharing<'a>(cells: &'a [CellDirectory], cell: &'a CellDirectory) -> impl Iter
 /// The backbone of a cell whose directory was run with the present configuration: what another one trained is another's.
 fn pretrained_in(cell: &CellDirectory) -> Option<Pretrained> {
     cell.state().ok()?;
-    Pretrained::of_run(cell.path())
+    Pretrained::of_run(cell.path(), &cell.slug)
 }
 
 /// Whether another process is training the backbone of `cell`, which nobody has trained yet.

@@ -20,13 +20,13 @@ pub struct Pretrained {
 }
 
 impl Pretrained {
-    /// What the run in `directory` has pretrained; `None` if it has not got so far, or what it wrote cannot be read.
-    pub fn of_run(directory: &Path) -> Option<Self> {
+    /// What the run in `directory`, which is told as `name`, has pretrained; `None` if it has not got so far, or what it wrote cannot be read.
+    pub fn of_run(directory: &Path, name: &str) -> Option<Self> {
         let run = RunDirectory::open(directory).ok()?;
         let result = (0..TRIES).find_map(|_| figures(&run))?;
         let backbone = run.backbone();
-        let name = directory.file_name()?.to_string_lossy().into_owned();
-        let result = TrainingResult { shared_by: Some(result.shared_by.unwrap_or(name)), ..result };
+        let name = result.shared_by.clone().unwrap_or_else(|| name.to_owned());
+        let result = TrainingResult { shared_by: Some(name), ..result };
         let lines = hankel_io::input::read_to_string(&run.metrics()).unwrap_or_default();
         let events =
             lines.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(is_of_pretraining).collect();
