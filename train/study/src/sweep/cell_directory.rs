@@ -92,11 +92,10 @@ impl CellDirectory {
         let planned_rows: Vec<String> = config.adapter.iter().map(|adapter| adapter.name.clone()).collect();
         let row = |adapter: &AdapterConfig| {
             let row = &adapter.name;
-            let name = format!("{}_{row}", config.name);
             CellDirectory {
                 experiment: self.experiment.clone(),
                 slug: format!("{}/{row}", self.slug),
-                config: Ok(Config { name, adapter: vec![adapter.clone()], ..config.clone() }),
+                config: Ok(Config { adapter: vec![adapter.clone()], ..config.clone() }),
                 missing: self.missing.clone(),
                 asks_for_precision: self.asks_for_precision,
                 id: self.id.clone(),
