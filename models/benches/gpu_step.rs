@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p hankel-models --bench gpu_step`. Arguments behind `--`: parts of the names of cases (`T=512`, `mistral`);
 //! `--batch N` for batches of another size than 32 (TinyGPT) and 1 (Mistral) and `--length T` for sequences of another length, as
-//! a software driver needs them; `--device NAME`.
+//! a software driver needs them; `--precision f16` for that of products (f32 if not given); `--device NAME`.
 //!
 //! The share of the ceiling counts the operations of the frozen matrices, forward and for gradients of inputs, of the causal half
 //! of attention, and of recompute where there is any, against multiply-adds in `f32` measured at the start; elementwise passes are
@@ -16,13 +16,14 @@ mod ceiling;
 
 use ceiling::Ceiling;
 use hankel_core::gpu::Gpu;
-use hankel_core::{Device, Random, Tensor};
+use hankel_core::{Device, Precision, Random, Tensor, with_precision};
 use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
 use hankel_models::decoder::{InitType, LoadOptions, init_model};
 use hankel_models::{
     AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass, Role, StepKey, TinyGpt, TinyGptConfig,
 };
 use hankel_ops::Targets;
+use hankel_ops::linear::check_precision;
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, gradient_norm};
 use std::time::{Duration, Instant};
 
@@ -37,12 +38,19 @@ struct Arguments {
     names: Vec<String>,
     batch: Option<usize>,
     length: Option<usize>,
+    precision: Precision,
     device: String,
 }
 
 impl Arguments {
     fn read() -> Result<Self, Error> {
-        let mut arguments = Arguments { names: Vec::new(), batch: None, length: None, device: "gpu".to_owned() };
+        let mut arguments = Arguments {
+            names: Vec::new(),
+            batch: None,
+            length: None,
+            precision: Precision::F32,
+            device: "gpu".to_owned(),
+        };
         let mut given = std::env::args().skip(1);
         while let Some(argument) = given.next() {
             match &argument[..] {
@@ -50,6 +58,13 @@ impl Arguments {
                 "--bench" => {}
                 "--batch" => arguments.batch = Some(given.next().ok_or("--batch takes a number")?.parse()?),
                 "--length" => arguments.length = Some(given.next().ok_or("--length takes a number")?.parse()?),
+                "--precision" => {
+                    arguments.precision = match given.next().as_deref() {
+                        Some("f32") => Precision::F32,
+                        Some("f16") => Precision::F16,
+                        _ => return Err("--precision takes f32 or f16".into()),
+                    };
+                }
                 "--device" => arguments.device = given.next().ok_or("--device takes a name")?,
                 _ => arguments.names.push(argument),
             }
@@ -158,6 +173,7 @@ fn main() -> Result<(), Error> {
     let arguments = Arguments::read()?;
     let gpu = Gpu::open(&arguments.device)?;
     let ceiling = Ceiling::measure(gpu);
+    check_precision(Device::Gpu(gpu), arguments.precision)?;
     let batch = arguments.batch.unwrap_or(32);
     for length in arguments.lengths(&[512, 1024, 2048]) {
         for (kind, config) in adapters(128, length, 16) {
@@ -167,7 +183,8 @@ fn main() -> Result<(), Error> {
                 let adapters = AdapterSet::new(&config, &model.placement(), 0)?;
                 model.to_device(Device::Gpu(gpu))?;
                 adapters.to_device(Device::Gpu(gpu))?;
-                let measured = measure(gpu, &model, &adapters, [batch, length], false)?;
+                let measured =
+                    with_precision(arguments.precision, || measure(gpu, &model, &adapters, [batch, length], false))?;
                 let operations = operations(&model, &adapters, [batch, length], 128, false);
                 report(&name, measured, batch * length, operations, &ceiling);
             }
@@ -189,7 +206,8 @@ fn main() -> Result<(), Error> {
                 let Some(model) = &model else { continue };
                 let adapters = AdapterSet::new(&config, &model.placement(), 0)?;
                 adapters.to_device(Device::Gpu(gpu))?;
-                let measured = measure(gpu, model, &adapters, [batch, length], true)?;
+                let measured =
+                    with_precision(arguments.precision, || measure(gpu, model, &adapters, [batch, length], true))?;
                 let width = sizes.heads * sizes.head_dim;
                 let operations = operations(model, &adapters, [batch, length], width, true);
                 report(&name, measured, batch * length, operations, &ceiling);
