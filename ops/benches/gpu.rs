@@ -9,7 +9,8 @@ mod ceiling;
 use ceiling::{Ceiling, Work};
 use criterion::{Criterion, criterion_group, criterion_main};
 use hankel_core::gpu::for_tests;
-use hankel_core::{Tensor, no_grad};
+use hankel_core::{Tensor, no_grad, with_precision};
+use hankel_ops::linear::gpu_precisions;
 use hankel_ops::optimizer::{AdamW, Moments, Rate, Scale, gradient_norm};
 use hankel_ops::{Heads, Poles, ScanPath, add, attention, causal_conv, embedding, gelu, layer_norm, rms_norm, scan};
 
@@ -33,11 +34,16 @@ fn attentions(c: &mut Criterion, card: &Ceiling) {
             let leaf = |heads: usize| card.tensor(&[batch, tokens, heads * head_dim]).parameter().expect("floats");
             let (q, k, v) = (leaf(query), leaf(key_value), leaf(key_value));
             let run = || attention(&q, &k, &v, heads, None);
-            card.bench(&mut group, ("forward", &label), Work::Flops(2.0 * product), || no_grad(run));
             let seed = card.tensor(q.shape());
-            card.bench(&mut group, ("forward and backward", &label), Work::Flops(7.0 * product), || {
-                differentiate(run, &seed)
-            });
+            for precision in gpu_precisions(card.gpu.facts()) {
+                let label = format!("{label}, {precision}");
+                card.bench(&mut group, ("forward", &label), Work::Flops(2.0 * product), || {
+                    with_precision(precision, || no_grad(run))
+                });
+                card.bench(&mut group, ("forward and backward", &label), Work::Flops(7.0 * product), || {
+                    with_precision(precision, || differentiate(run, &seed))
+                });
+            }
         }
     }
     group.finish();
