@@ -58,8 +58,9 @@ fn compare(operator: &str, case: &Case, device: Device, tolerance: f64) {
     let gpu = gpu.backward_with(seed.to_device(device).unwrap()).unwrap_or_else(|e| panic!("{name}: {e}"));
     for (i, (here, there)) in here.iter().zip(&there).enumerate() {
         match (cpu.get(here), gpu.get(there)) {
-            // The seed is of size 1, and gradients of normalised rows of two elements cancel to almost nothing.
-            (Some(cpu), Some(gpu)) => close(&format!("{name}: gradient of input {i}"), [tolerance, 0.1], cpu, gpu),
+            // The seed is of size 1, and gradients of normalised rows of one or two elements cancel to almost nothing: an H200 leaves
+            // 1e-6 of terms of up to 316.
+            (Some(cpu), Some(gpu)) => close(&format!("{name}: gradient of input {i}"), [tolerance, 0.2], cpu, gpu),
             (None, None) => {}
             (cpu, gpu) => panic!("{name}: gradient of input {i}: {} {}", cpu.is_some(), gpu.is_some()),
         }
