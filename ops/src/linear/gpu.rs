@@ -2,6 +2,8 @@
 
 pub(crate) mod blocks;
 mod cooperative;
+#[cfg(test)]
+mod fragments;
 mod gemm;
 mod kernels;
 mod self_test;
