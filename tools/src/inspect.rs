@@ -16,7 +16,7 @@ use hankel_lti::order::choose_order;
 use hankel_lti::{OrderRule, glover_bound, reduce};
 use hankel_plots::Align;
 use hankel_plots::terminal::DecayPlot;
-use hankel_reduce::LayerAnalysis;
+use hankel_reduce::{LayerAnalysis, PlantFacts};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -30,6 +30,9 @@ const DEFAULT_EPSILON: f64 = 0.01;
 #[derive(Serialize)]
 struct LayerFacts {
     layer: String,
+    /// Of a system of which the numbers are those of its stable part, or in continuous time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plant: Option<PlantFacts>,
     form: &'static str,
     states: usize,
     inputs: usize,
@@ -139,6 +142,7 @@ impl LayerFacts {
         });
         Ok(Self {
             layer: layer.label.clone(),
+            plant: None,
             form: layer.system.a().form(),
             states: layer.system.states(),
             inputs: layer.system.inputs(),
@@ -193,8 +197,11 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if args.norms {
         progress.stage("norms");
     }
-    let facts: Vec<LayerFacts> =
+    let mut facts: Vec<LayerFacts> =
         layers.iter().map(|layer| LayerFacts::new(layer, args, clock)).collect::<Result<_>>()?;
+    if let Subject::System { plant, .. } = &subject {
+        facts.iter_mut().for_each(|layer| layer.plant = plant.facts());
+    }
     drop(progress);
     let mut outputs = Outputs::new();
     if let Some(path) = &args.save {
@@ -232,6 +239,13 @@ fn balanced(path: &std::path::Path, subject: &Subject, layer: &LayerAnalysis) ->
     let Subject::System { plant, .. } = subject else {
         bail!("--balanced is for systems in files; `bt reduce --epsilon 0` balances an adapter");
     };
+    if layer.factors.clamped_poles > 0 {
+        bail!(
+            "{} of its poles have a memory above 1e6 steps and are taken for faster ones in its Gramians, so that no realisation balances \
+             them: --balanced is for the others",
+            layer.factors.clamped_poles
+        );
+    }
     let reduced = reduce(&layer.system, &layer.spectrum, bt::METHOD, layer.spectrum.rank())?;
     Ok(plant.assemble(&reduced.system, reduced.projection.as_ref())?.to_bytes(path)?)
 }

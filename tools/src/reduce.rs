@@ -10,7 +10,7 @@ use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
 use hankel_files::{AdapterHashes, HrmAdapterFile, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states};
 use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
-use hankel_lti::{LinearSystem, OrderRule, SystemCertificate};
+use hankel_lti::{LinearSystem, LtiError, OrderRule, SystemCertificate};
 use hankel_plots::Align;
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
@@ -76,7 +76,7 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
         plots.map_or(Ok(()), PendingFolder::commit)?;
     }
     drop(progress);
-    for note in fewer_than_asked(options.orders, certificate) {
+    for note in fewer_than_asked(&options, certificate) {
         terminal::tell(&note);
     }
     for layer in &reduction.unimproved {
@@ -103,16 +103,18 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
 }
 
 /// Says where fewer states were kept than `--order` asked for, and why.
-fn fewer_than_asked(orders: OrderChoice, certificate: &Certificate) -> Vec<String> {
-    let OrderChoice::PerLayer(OrderRule::Order(asked)) = orders else { return Vec::new() };
+fn fewer_than_asked(options: &ReduceOptions, certificate: &Certificate) -> Vec<String> {
+    let OrderChoice::PerLayer(OrderRule::Order(asked)) = options.orders else { return Vec::new() };
     let kept = |f: &SystemCertificate| f.order + certificate.plant.map_or(0, |plant| plant.kept_poles);
     let fewer = certificate.layers.iter().filter(|layer| kept(&layer.facts) < asked);
     fewer
         .map(|LayerCertificate { layer, facts }| {
             let why = if facts.order >= facts.numerical_rank {
                 format!("only {} of its Hankel singular values are above rounding", facts.numerical_rank)
-            } else {
+            } else if matches!(options.gramians, Gramians::Analytic) {
                 "a complex pair is kept whole or not at all".to_string()
+            } else {
+                "the Gramians that were asked for have no more directions above rounding, or a complex pair is kept whole".to_string()
             };
             format!("note: {layer} keeps {} states instead of {asked}: {why}", kept(facts))
         })
@@ -178,6 +180,12 @@ fn check_system_output(args: &ReduceArgs) -> Result<()> {
 /// The options for the stable part, to which `--order` adds what is kept in any case.
 fn of_stable_part(options: &ReduceOptions, plant: &Plant) -> Result<ReduceOptions> {
     let kept = plant.kept.a.states();
+    let states = kept + plant.system.states();
+    if let OrderChoice::PerLayer(OrderRule::Order(order)) = options.orders
+        && order > states
+    {
+        return Err(LtiError::OrderTooLarge { order, states }.into());
+    }
     let mut options = options.clone();
     if let OrderChoice::PerLayer(OrderRule::Order(order)) | OrderChoice::Budget(order) = &mut options.orders {
         *order = order.checked_sub(kept).with_context(|| {

@@ -217,7 +217,7 @@ fn report(verification: &Verification, certified: bool, aside: Option<usize>) ->
         under_weights.row([
             layer.layer.clone(),
             number(f.hinf_error),
-            number(f.hinf_error_upper),
+            number_above(f.hinf_error_upper),
             f.error_bound.map_or("none".into(), number),
             holds(f.holds).into(),
         ]);

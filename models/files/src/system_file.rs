@@ -138,10 +138,12 @@ impl StoredSystem {
                 unknown.join(", ")
             )));
         }
+        let mut turned = Vec::new();
         let (a, written) = match a.shape[..] {
             [] | [_] => (StateMatrix::Diagonal(a.data), None),
             [rows, columns] if rows == columns => {
-                let written = matrix(rows, columns, &a);
+                let mut written = matrix(rows, columns, &a);
+                turned = turn_blocks(&mut written);
                 (StateMatrix::from_square(written.clone()), Some(written))
             }
             [..] => return Err(fail(format!("A has shape {:?}, expected [d] (a diagonal) or [d, d]", a.shape))),
@@ -157,8 +159,12 @@ impl StoredSystem {
             [] => Ok(matrix(1, 1, array)),
             [..] => Err(fail(format!("{name} has shape {:?}, expected two dimensions", array.shape))),
         };
-        let b = of("B", &b, |n, states| if states == 1 { (1, n) } else { (n, 1) })?;
-        let c = of("C", &c, |n, states| if states == 1 { (n, 1) } else { (1, n) })?;
+        let mut b = of("B", &b, |n, states| if states == 1 { (1, n) } else { (n, 1) })?;
+        let mut c = of("C", &c, |n, states| if states == 1 { (n, 1) } else { (1, n) })?;
+        for &state in &turned {
+            (0..if state < b.nrows() { b.ncols() } else { 0 }).for_each(|j| b[(state, j)] = -b[(state, j)]);
+            (0..if state < c.ncols() { c.nrows() } else { 0 }).for_each(|i| c[(i, state)] = -c[(i, state)]);
+        }
         let d = d.map(|d| match d.shape[..] {
             [n] if b.ncols() == 1 => Ok(matrix(n, 1, &d)),
             _ => of("D", &d, |n, _| (1, n)),
@@ -256,6 +262,28 @@ impl StoredSystem {
             ArrayFormat::Npz => Ok(npz::serialize(&named)),
         }
     }
+}
+
+/// Turns the sign of the second state of each block `[[re, im], [-im, re]]`, the other of two customs, so that the matrix is modal; the
+/// states that were turned. None are where it is not modal then either.
+fn turn_blocks(a: &mut Mat<f64>) -> Vec<usize> {
+    let n = a.nrows();
+    let is_block = |i: usize| {
+        let (upper, lower) = (a[(i, i + 1)], a[(i + 1, i)]);
+        upper > 0.0 && lower == -upper && a[(i, i)] == a[(i + 1, i + 1)]
+    };
+    let turned: Vec<usize> = (0..n.saturating_sub(1)).filter(|&i| is_block(i)).map(|i| i + 1).collect();
+    let mut other = a.clone();
+    for &state in &turned {
+        for i in (0..n).filter(|&i| i != state) {
+            (other[(i, state)], other[(state, i)]) = (-other[(i, state)], -other[(state, i)]);
+        }
+    }
+    if turned.is_empty() || !matches!(StateMatrix::from_square(other.clone()), StateMatrix::Modal(_)) {
+        return Vec::new();
+    }
+    *a = other;
+    turned
 }
 
 fn matrix(rows: usize, columns: usize, array: &Array) -> Mat<f64> {
@@ -367,6 +395,24 @@ mod tests {
         .unwrap();
         assert_eq!((continuous.d.as_ref().unwrap().shape(), continuous.time), ((2, 1), Time::Continuous));
         assert!(continuous.system().unwrap_err().to_string().contains("continuous time"));
+    }
+
+    /// Both customs of writing a pair of poles are modal, with the same transfer function.
+    #[test]
+    fn pairs_of_either_custom_are_modal() {
+        let parse = |a: &[f64]| {
+            let arrays =
+                [("A", array(&[3, 3], a)), ("B", array(&[3], &[1.0, 2.0, 3.0])), ("C", array(&[3], &[4.0, 5.0, 6.0]))];
+            let arrays = arrays.into_iter().map(|(name, array)| (name.to_owned(), array)).collect();
+            StoredSystem::parse(Path::new("s.npz"), arrays).unwrap()
+        };
+        let found = parse(&[0.5, 0.3, 0.0, -0.3, 0.5, 0.0, 0.0, 0.0, 0.25]);
+        assert!(matches!(found.a, StateMatrix::Modal(_)));
+        assert_eq!(found.written.as_ref().unwrap()[(1, 0)], 0.3);
+        assert_eq!([found.b[(1, 0)], found.b[(2, 0)], found.c[(0, 1)], found.c[(0, 2)]], [-2.0, 3.0, -5.0, 6.0]);
+        // Coupled blocks are dense, and stay as they were.
+        let dense = parse(&[0.5, 0.3, 0.1, -0.3, 0.5, 0.0, 0.0, 0.0, 0.25]);
+        assert!(matches!(&dense.a, StateMatrix::Dense(a) if a[(0, 1)] == 0.3) && dense.b[(1, 0)] == 2.0);
     }
 
     #[test]

@@ -5,8 +5,7 @@
 use super::cauchy::cauchy_factor;
 use super::eigen::Eigen;
 use super::linalg::{
-    beside, complex_product, compress_columns, compress_scaled_columns, exponent, gain_exponents, product,
-    times_power_of_two,
+    beside, compress_columns, compress_scaled_columns, exponent, gain_exponents, product, times_power_of_two,
 };
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
@@ -258,30 +257,20 @@ fn diagonal_factor(system: &LinearSystem, rows: MatRef<'_, f64>, side: Side) -> 
 /// [`GramianFactors::analytic`] is for choosing what to keep.
 pub(super) fn unclamped_controllability(system: &LinearSystem, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
     let b = compress_columns(b);
-    match system.a().modes() {
-        Some(modes) => Ok(Spectrum::of(&modes, |pole| pole).factor(b.as_ref(), Side::Input)),
-        None => match eigenvector_factor(system, b.as_ref(), Side::Input) {
-            Some(l) => Ok(l),
-            None => stein_factor(system.a().to_dense().as_ref(), b.as_ref()),
-        },
+    if let Some(modes) = system.a().modes() {
+        return Ok(Spectrum::of(&modes, |pole| pole).factor(b.as_ref(), Side::Input));
     }
+    let (a, unit) = (system.a().to_dense(), exponent(b.as_ref()));
+    let b = times_power_of_two(b.as_ref(), -unit);
+    let l = eigenvector_factor(system, b.as_ref(), Side::Input)
+        .filter(|l| stein_residual(a.as_ref(), l.as_ref(), b.as_ref()) <= EIGENVECTOR_RESIDUAL);
+    let l = l.map_or_else(|| stein_factor(a.as_ref(), b.as_ref()), Ok)?;
+    Ok(times_power_of_two(l.as_ref(), unit))
 }
 
 /// The H2 norm of `C (z - A)^-1 B`, `||C Lc||_F`, with every pole as slow as it is; B has no more columns than there are states.
 pub(super) fn h2_norm_of(system: &LinearSystem, b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> Result<f64> {
-    // Any factor gives the norm: that of the diagonal coordinates need not be turned back.
-    let diagonal = if system.a().modes().is_none() { diagonal_factor(system, b, Side::Input) } else { None };
-    let Some((blocks, l)) = diagonal else {
-        return Ok(product(c, unclamped_controllability(system, b)?.as_ref()).norm_l2());
-    };
-    let mut outputs = Mat::zeros(c.nrows(), system.states());
-    let mut first = 0;
-    for (block, basis) in blocks.iter().filter_map(|block| Some((block, block.basis()?))) {
-        let n = block.states();
-        outputs.subcols_mut(first, n).copy_from(block.outputs(basis, c.subcols(first, n)));
-        first += n;
-    }
-    Ok(complex_product(outputs.as_ref(), l.as_ref()).norm_l2())
+    Ok(product(c, unclamped_controllability(system, b)?.as_ref()).norm_l2())
 }
 
 fn clamped_matrix(a: &StateMatrix) -> Mat<f64> {

@@ -154,6 +154,8 @@ fn reduce_to(
     if let Some(continuous) = layer.continuous.as_ref().filter(|_| method == methods::h2::METHOD) {
         return methods::h2::reduce_continuous(system, continuous, &layer.spectrum, order);
     }
+    // Orders are chosen by the analytic values, of which more may be above rounding.
+    let order = spectrum.as_ref().map_or(order, |spectrum| order.min(spectrum.rank()));
     reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)
 }
 

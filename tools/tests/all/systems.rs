@@ -101,6 +101,34 @@ fn a_plant_in_continuous_time_keeps_its_integrators() {
 
 /// `[1 / (s + 1), 1e-3 / (s + 100)]`: the second input is the error of what keeps the first singular vector of B.
 #[test]
+fn what_is_said_of_a_part_is_not_taken_for_the_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let write = |name: &str, poles: &[f64]| {
+        let n = poles.len();
+        let a = Mat::from_fn(n, n, |i, j| if i == j { poles[i] } else { 0.0 });
+        let (b, c) = (Mat::from_fn(n, 1, |_, _| 1.0), Mat::from_fn(1, n, |_, _| 1.0));
+        write_arrays(&dir.join(name), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+    };
+    // Norms in JSON are those of the stable part, too.
+    write("integrator.npz", &[1.0, 0.5, 0.3]);
+    let facts =
+        serde_json::from_str::<Value>(&succeed(dir, &["inspect", "integrator.npz", "--norms", "--json"])).unwrap();
+    assert_eq!((&facts[0]["plant"]["kept_poles"], &facts[0]["states"]), (&1.into(), &2.into()));
+    let too_many = ["order 4 is larger than the 3 states"];
+    fail(dir, &["reduce", "integrator.npz", "-o", "out.npz", "--order", "4"], 2, &too_many);
+    // A pole that the Gramians take for a faster one is not balanced by them.
+    write("slow.npz", &[1.0 - 1e-9, 0.5]);
+    fail(dir, &["inspect", "slow.npz", "--balanced", "out.npz"], 2, &["memory above 1e6 steps"]);
+    // Of five states, three steps show three.
+    write("short.npz", &[0.9, 0.7, 0.5, 0.3, 0.1]);
+    let short = ["--gramians", "time-limited", "--horizon", "3"];
+    succeed(dir, &[&["reduce", "short.npz", "-o", "out.npz", "--order", "4"], &short[..]].concat());
+    let out = parse_arrays(Path::new("out.npz"), &fs::read(dir.join("out.npz")).unwrap()).unwrap();
+    assert_eq!(out["B"].shape, [3, 1]);
+}
+
+#[test]
 fn h2_norms_in_continuous_time_are_those_of_continuous_time() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
