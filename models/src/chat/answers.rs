@@ -78,7 +78,9 @@ pub(super) fn find(template: &ChatTemplate, messages: &[Json]) -> Result<Convers
 fn span(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) -> Option<Range<usize>> {
     // What is not there is written as nothing.
     let content = messages[index].get("content").filter(|content| !content.is_null()).map_or(Some(""), Json::as_str)?;
-    let (marked, end) = closed(template, messages, index, text)?;
+    let Some((marked, end)) = closed(template, messages, index, text) else {
+        return by_prefixes(template, messages, index, text);
+    };
     // What ends the turn, from a conversation that ends there.
     let alone = template.run_unchecked(&marked[..=index], false).ok()?;
     let marker = alone[alone.find(CLOSE)? + CLOSE.len_utf8()..].trim_end();
@@ -101,6 +103,16 @@ fn span(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) ->
     let header = header.and_then(|header| Some(text.get(previous..start)?.rfind(&header)? + previous + header.len()));
     let start = header.unwrap_or(start);
     (start <= end).then_some(start..end)
+}
+
+/// Message `index` where a mark in its content does not show, or changes what is written around it, as in calls of tools, which have
+/// no content: what the text of the messages up to it has more than that of those before it.
+fn by_prefixes(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) -> Option<Range<usize>> {
+    let before = template.run(&messages[..index], true).ok().filter(|_| index > 0)?;
+    let with = template.run(&messages[..=index], false).ok()?;
+    let end = with.trim_end().len();
+    let is_between = with.starts_with(&before) && text.starts_with(&with[..end]) && before.len() < end;
+    is_between.then_some(before.len()..end)
 }
 
 /// What begins an answer: what the template adds to the messages before it when it is asked to.

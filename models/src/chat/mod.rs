@@ -67,8 +67,12 @@ impl ChatTemplate {
             is_marked,
             is_too_slow: AtomicBool::new(false),
         };
-        template.set("bos_token", bos.map_or(Json::Null, Json::from));
-        template.set("eos_token", eos.map_or(Json::Null, Json::from));
+        // A token that a model does not have is undefined, as in transformers, and prints nothing.
+        for (name, token) in [("bos_token", bos), ("eos_token", eos)] {
+            if let Some(token) = token {
+                template.set(name, Json::from(token));
+            }
+        }
         Ok(template)
     }
 

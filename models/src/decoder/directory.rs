@@ -33,6 +33,21 @@ pub(super) fn read_config(directory: &Path) -> Result<Value> {
     serde_json::from_slice(&text).map_err(|e| WeightsError::content(&path, e.to_string()))
 }
 
+/// Fails where a model's files hold more than was taken: tensors that it does not have, or a head of its own where the embedding is to
+/// be one.
+pub(crate) fn finish(directory: &Path, config: &DecoderConfig, mut files: ModelFiles) -> Result<()> {
+    let head = config.head_tensor();
+    if config.tied_embeddings && files.contains(&head.name) {
+        let tokens = TensorSpec { name: format!("{}.weight", config.family.names.embedding), ..config.head_tensor() };
+        let embedding = take(&mut open(directory, config)?, &tokens)?;
+        if take(&mut files, &head)?.to_f64_vec() != embedding.to_f64_vec() {
+            let reason = format!("{} differs from {}, yet tie_word_embeddings is true", head.name, tokens.name);
+            return Err(WeightsError::content(directory, reason));
+        }
+    }
+    files.finish()
+}
+
 /// Copies the files of the tokenizer and of generation that are there; those of a GGUF file are made from it.
 pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
     if gguf::is_gguf(from) {

@@ -1,6 +1,6 @@
 //! Reading a model directory.
 
-use super::directory::{open, take};
+use super::directory::{finish, open, take};
 use super::layout::{TensorKind, TensorSpec};
 use super::{Decoder, DecoderConfig};
 use crate::weights::{ModelFiles, Result, WeightsError};
@@ -68,17 +68,7 @@ impl Decoder {
         let config = DecoderConfig::load(directory)?;
         let mut source = FileSource { directory, tensors: open(directory, &config)?, options };
         let model = Self::assemble(&config, &mut source)?;
-        let mut files = source.tensors;
-        let head = config.head_tensor();
-        if config.tied_embeddings && files.contains(&head.name) {
-            let embedding = model.tokens.tensor();
-            if take(&mut files, &head)?.to_f64_vec() != embedding.to_f64_vec() {
-                let (head, tokens) = (head.name, model.tokens.name());
-                let reason = format!("{head} differs from {tokens}, yet tie_word_embeddings is true");
-                return Err(WeightsError::content(directory, reason));
-            }
-        }
-        files.finish()?;
+        finish(directory, &config, source.tensors)?;
         Ok(model)
     }
 }

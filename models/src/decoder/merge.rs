@@ -1,7 +1,7 @@
 //! Folding an adapter into a model directory.
 
 use super::config::{CONFIG_FILE, DecoderConfig};
-use super::directory::{SHARD, copy_companions, open, read_config, stored, take, type_name};
+use super::directory::{SHARD, copy_companions, finish, open, read_config, stored, take, type_name};
 use super::layout::TensorSpec;
 use crate::adapters::{AdapterSet, MergeReport};
 use crate::weights::{Result, ShardWriter, WeightsError};
@@ -50,6 +50,7 @@ pub fn merge_model(adapters: &AdapterSet, from: &Path, to: &Path, dtype: Option<
         let weight = stored(&spec, weight).map_err(|e| fail(format!("tensor {name}: {e}")))?;
         writer.push(name, &weight)?;
     }
+    finish(from, &config, files)?;
     if let Some(dtype) = dtype {
         let word = type_name(dtype).ok_or_else(|| fail(format!("nothing is merged into {dtype}")))?;
         // Under the new name and the old one, whichever the file has.

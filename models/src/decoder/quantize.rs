@@ -1,7 +1,7 @@
 //! Quantising a model directory, into the layout of bitsandbytes.
 
 use super::config::{CONFIG_FILE, DecoderConfig};
-use super::directory::{SHARD, copy_companions, open, read_config, take, type_name};
+use super::directory::{SHARD, copy_companions, finish, open, read_config, take, type_name};
 use crate::weights::{Result, ShardWriter, WeightsError};
 use hankel_io::Existing;
 use hankel_ops::linear::nf4;
@@ -56,6 +56,7 @@ pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeRe
             writer.push(name, &weight)?;
         }
     }
+    finish(from, &config, files)?;
     json["quantization_config"] = json!({
         "quant_method": "bitsandbytes",
         "_load_in_4bit": true,

@@ -97,6 +97,9 @@ impl Texts for TokenTexts {
     }
 }
 
+/// Ids before a text that it is decoded with.
+const BEFORE: usize = 16;
+
 /// Text of a growing sequence of ids, handed out piece by piece: never half a character.
 pub struct TextStream<'a> {
     texts: &'a dyn Texts,
@@ -110,6 +113,15 @@ pub struct TextStream<'a> {
 impl<'a> TextStream<'a> {
     pub(super) fn of(texts: &'a dyn Texts) -> Self {
         TextStream { texts, ids: Vec::new(), printed: 0, in_bytes: false }
+    }
+
+    /// Takes up what stands before: what a token looks like depends on those just before it. Nothing is handed out.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn after(mut self, ids: &[u32]) -> Result<Self> {
+        ids[ids.len().saturating_sub(BEFORE)..].iter().try_for_each(|&id| self.push(id).map(drop))?;
+        Ok(self)
     }
 
     /// Adds an id and gives the text that is certain now; empty while a character, or a run of single bytes, is incomplete.

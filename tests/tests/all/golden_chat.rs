@@ -126,6 +126,29 @@ fn a_template_that_means_harm_ends() {
     }
 }
 
+/// Calls of tools have no content that could be marked, and are learnt as well as words.
+#[test]
+fn calls_of_tools_are_answers() {
+    let source = "{% for m in messages %}<|{{ m.role }}|>{% if m.content %}\n{{ m.content }}{% endif %}\
+        {% for call in m.tool_calls or [] %}\n<call>{{ call.function.name }}</call>{% endfor %}<end>\n{% endfor %}\
+        {% if add_generation_prompt %}<|assistant|>{% endif %}";
+    let template = ChatTemplate::new(source, None, None).unwrap();
+    let call =
+        serde_json::json!([{"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]);
+    for content in [Value::Null, "".into()] {
+        let messages = [
+            serde_json::json!({"role": "user", "content": "Is it raining?"}),
+            serde_json::json!({"role": "assistant", "content": content, "tool_calls": call}),
+            serde_json::json!({"role": "tool", "content": "no"}),
+            serde_json::json!({"role": "assistant", "content": "It is dry."}),
+        ];
+        let conversation = template.conversation(&messages).unwrap();
+        let answers: Vec<&str> = conversation.answers.iter().map(|answer| &conversation.text[answer.clone()]).collect();
+        // A newline behind a block is the block's.
+        assert_eq!(answers, ["<call>weather</call><end>", "It is dry.<end>"]);
+    }
+}
+
 #[test]
 fn where_a_model_keeps_its_template() {
     let place = tempfile::tempdir().unwrap();
@@ -151,6 +174,9 @@ fn where_a_model_keeps_its_template() {
     assert_eq!(text(), "C<s>");
     write("chat_template.jinja", "J");
     assert_eq!(text(), "J");
+    // A token that the model does not have prints nothing.
+    let template = ChatTemplate::new("{{- bos_token }}|{{ eos_token }}", None, Some("</s>")).unwrap();
+    assert_eq!(template.render(&[], false).unwrap(), "|</s>");
     write("chat_template.jinja", "{% if %}");
     let message = load().unwrap_err();
     assert!(message.contains("chat_template.jinja") && message.contains("line 1"), "{message}");

@@ -1,7 +1,9 @@
 //! Model directories: what is read, what is refused and how it is said, quantising and random models on disk.
 
 use hankel_core::{CpuStorage, DType, Storage, Tensor, no_grad};
-use hankel_models::decoder::{InitType, LoadOptions, Positions, Rope, families, init_model, quantize_model};
+use hankel_models::decoder::{
+    InitType, LoadOptions, Positions, Rope, families, init_model, merge_model, quantize_model,
+};
 use hankel_models::weights::ModelFiles;
 use hankel_models::{AdapterSet, Backbone, Decoder, DecoderConfig, Pass};
 use hankel_ops::linear;
@@ -142,6 +144,25 @@ fn tensors_that_do_not_fit_are_named() {
             },
             &[SOME, "not finite", "element 100"],
         );
+    }
+}
+
+/// What nobody computes from a model is not written to another, which would lack a part of it without a word.
+#[test]
+fn files_that_load_refuses_are_not_rewritten() {
+    let folder = copy("mistral/window/hf");
+    edit(&folder.path().join("config.json"), |config| config["tie_word_embeddings"] = json!(true));
+    refused(folder.path(), &["lm_head.weight differs from", "tie_word_embeddings"]);
+    let to = folder.path().join("to");
+    let adapters = AdapterSet::none(&load(&golden("mistral/window/hf")).unwrap().placement());
+    let errors = [
+        quantize_model(folder.path(), &to, true).map(drop),
+        merge_model(&adapters, folder.path(), &to, None).map(drop),
+    ];
+    for error in errors {
+        let message = error.unwrap_err().to_string();
+        assert!(message.contains("lm_head.weight differs from"), "{message}");
+        assert!(!to.exists());
     }
 }
 

@@ -140,6 +140,7 @@ pub fn export_model(from: &Path, to: &Path, dtype: ExportType) -> Result<ExportR
             tensors::Fault::Value(reason) => fail(format!("tensor {}: {reason}", source.name())),
         })?;
     }
+    directory::finish(from, &config, files)?;
     let bytes = writer.finish()?;
     Ok(ExportReport::new(architecture.name, &planned, bytes, notes))
 }
