@@ -1,7 +1,7 @@
 //! `train fit`.
 
 use super::device::fall_back_to_f32;
-use super::more_steps::{self, is_of_steps};
+use super::more_steps::{self, is_of_epochs, is_of_steps};
 use anyhow::{Context, Result, bail, ensure};
 use hankel_io::lock::Held;
 use hankel_io::terminal;
@@ -107,6 +107,13 @@ impl Args {
         let (of_device, others): (Vec<String>, Vec<String>) =
             self.overrides.iter().cloned().partition(|a| is_of_device(&a));
         let (of_steps, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_steps(a));
+        if let Some(passes) = others.iter().find(|a| is_of_epochs(a)) {
+            bail!(
+                "{}: a run that is resumed counts steps, as its config.toml has them: set `{}` instead",
+                passes.trim(),
+                passes.split('=').next().unwrap_or_default().trim().replace("epochs", "steps")
+            );
+        }
         let names_run = self.config.is_some() || !others.is_empty() || !self.only.is_empty() || self.out.is_none();
         // Other steps are looked at apart: what follows from them in a new run is what it was in this one.
         let set = [&of_device[..], &others].concat();

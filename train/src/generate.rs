@@ -150,7 +150,9 @@ fn load(args: &Args) -> Result<Loaded> {
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
     let mut config = load_run(run)?;
     args.device.apply(&mut config)?;
-    let read = match (config.task.token_kind(), config.backbone.path()) {
+    // The run's own tokenizer, which may be another than the one beside its backbone.
+    let tokenizer = config.task.tokenizer_place();
+    let read = match (config.task.token_kind(), tokenizer.as_deref().or(config.backbone.path().map(PathBuf::as_path))) {
         (TokenKind::Bytes | TokenKind::Events, _) | (_, None) => None,
         (_, Some(path)) => Read::of(path, &args.prompt)?,
     };
@@ -160,7 +162,7 @@ fn load(args: &Args) -> Result<Loaded> {
     let codec = match (config.task.token_kind(), config.backbone.path()) {
         (TokenKind::Bytes, _) => Codec::Bytes,
         (TokenKind::Events, _) => Codec::Events,
-        (_, Some(path)) if read.is_some() => Codec::of_model(path, read, &snapshot)?,
+        _ if read.is_some() => Codec::of_model(run, read, &snapshot)?,
         _ => bail!(
             "{} was trained on `task.kind = {:?}`, which is not text: generation is for bytes, for performances, and \
              for models with a {TOKENIZER_FILE}",
@@ -284,10 +286,8 @@ impl Codec {
             Codec::Events => return Ok(TokenWriter::Events),
             Codec::Tokens(read) => &read.texts,
         };
-        // What a token looks like depends on those before it; the prompt's own text is not written again.
-        let mut stream = texts.stream();
-        prompt.iter().try_for_each(|&id| stream.push(id).map(drop))?;
-        Ok(TokenWriter::Text(stream))
+        // The prompt's own text is not written again.
+        Ok(TokenWriter::Text(texts.stream().after(prompt)?))
     }
 }
 

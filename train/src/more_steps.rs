@@ -6,8 +6,17 @@ use hankel_trainer::run::{RunDirectory, checkpoint};
 
 /// Whether a `--set` changes the number of steps of `[train]` or of an adapter.
 pub fn is_of_steps(assignment: &str) -> bool {
+    is_of(assignment, "train.steps")
+}
+
+/// Whether an assignment is of the passes over the data.
+pub fn is_of_epochs(assignment: &str) -> bool {
+    is_of(assignment, "train.epochs")
+}
+
+fn is_of(assignment: &str, of_training: &str) -> bool {
     let key = assignment.split('=').next().unwrap_or_default().trim();
-    key == "train.steps" || (key.starts_with("adapter.") && key.ends_with(".train.steps"))
+    key == of_training || (key.starts_with("adapter.") && key.ends_with(&format!(".{of_training}")))
 }
 
 /// Refuses other steps for a run that was begun with `before`, unless it is on its first adapter and its schedule does not depend on

@@ -177,8 +177,8 @@ fn answer(model: &Model, prompts: &Prompts, prompt: &Prompt, sampling: Sampling,
     let tokenizer = prompts.tokenizer();
     let generator = Generator::new(&*model.backbone, &model.adapters, &prompt.ids, sampling)?;
     let mut generator = generator.by_turns(prompts.turn_start());
-    let (mut stream, mut filter, mut text) = (tokenizer.stream(), StopFilter::new(stops), Vec::new());
-    prompt.ids.iter().try_for_each(|&id| stream.push(id).map(drop))?;
+    let mut stream = tokenizer.stream().after(&prompt.ids)?;
+    let (mut filter, mut text) = (StopFilter::new(stops), Vec::new());
     for _ in 0..prompts.new_tokens() {
         let token = generator.step()?;
         if tokenizer.is_end(token) {

@@ -35,11 +35,17 @@ impl Conversation {
         &self.tokens
     }
 
-    /// Adds what the user says.
+    /// Adds what the user says. `begin` stands before a text that the template does not begin itself.
     ///
     /// # Errors
     /// Those of the template and the tokenizer.
-    pub fn say(&mut self, line: &str, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) -> Result<Said> {
+    pub fn say(
+        &mut self,
+        line: &str,
+        tokenizer: &Tokenizer,
+        template: Option<&ChatTemplate>,
+        begin: &[u32],
+    ) -> Result<Said> {
         let before = Conversation { before: None, ..self.clone() };
         let mut messages = self.messages.clone();
         messages.push(json!({ "role": "user", "content": line }));
@@ -49,11 +55,9 @@ impl Conversation {
             None => format!("{} {line}", self.text),
         };
         let rest = text.strip_prefix(&self.text).filter(|_| !self.tokens.is_empty());
-        let said = match (rest, template) {
-            (Some(rest), _) => Said { ids: tokenizer.continuation(rest)?, is_whole: false },
-            // A template writes the token that begins a text itself.
-            (None, Some(_)) => Said { ids: tokenizer.encode(&text)?, is_whole: true },
-            (None, None) => Said { ids: [tokenizer.before(), &tokenizer.encode(&text)?].concat(), is_whole: true },
+        let said = match rest {
+            Some(rest) => Said { ids: tokenizer.continuation(rest)?, is_whole: false },
+            None => Said { ids: [begin, &tokenizer.encode(&text)?].concat(), is_whole: true },
         };
         *self = Conversation {
             messages,

@@ -17,6 +17,7 @@ use hankel_models::{Generator, Sampling, Tokenizer, TurnStart};
 use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::run::interrupt;
+use hankel_trainer::tasks::TaskConfig;
 use hankel_trainer::tell;
 use input::Input;
 use std::path::{Path, PathBuf};
@@ -28,9 +29,6 @@ const HELP: &str = "\
 /help          this list
 /quit          end; so does the end of the input (Ctrl-D)
 Ctrl-C stops an answer. Anything else is said to the model.";
-
-/// Tokens before an answer that it is decoded with.
-const BEFORE: usize = 16;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -73,6 +71,8 @@ struct Partner {
     snapshot: BackboneSnapshot,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
+    /// What stands before a text that the template does not begin itself: a model's does.
+    begin: Vec<u32>,
     /// The run, where it is one.
     run: Option<PathBuf>,
     length: usize,
@@ -104,6 +104,11 @@ pub fn run(args: &Args) -> Result<()> {
         tell!("note: {} has no chat template: what you write is continued as it stands", args.model.display());
     }
     tell!("adapter: {adapter}; /help lists the commands");
+    ensure!(
+        args.system.is_none() || partner.template.is_some(),
+        "--system: {} has no chat template, which would say how it is written: begin your first line with it",
+        args.model.display()
+    );
     let mut conversation = Conversation::new(args.system.as_deref());
     let mut input = Input::open()?;
     // Through a pipe it ends the program, as everywhere.
@@ -139,9 +144,13 @@ fn talk(
 ) -> Result<Next> {
     // Keys, values and states of what was said so far; nothing before the first answer.
     let mut generator: Option<Generator<'_>> = None;
+    let mut answers = 0_u64;
     loop {
         let Some(line) = input.line()? else { return Ok(Next::Quit) };
         let line = line.trim();
+        // A generator that begins anew draws other numbers than those before it.
+        let sampling = Sampling { seed: sampling.seed.wrapping_add(answers << 32), ..sampling };
+        answers += 1;
         match line.split_once(' ').map_or((line, ""), |(word, rest)| (word, rest.trim())) {
             ("", _) => {}
             ("/quit" | "/exit", _) => return Ok(Next::Quit),
@@ -196,7 +205,7 @@ fn answer<'a>(
 ) -> Result<()> {
     let tokenizer = &partner.tokenizer;
     let is_first = conversation.tokens().is_empty();
-    let said = conversation.say(line, tokenizer, partner.template.as_ref())?;
+    let said = conversation.say(line, tokenizer, partner.template.as_ref(), &partner.begin)?;
     let mut own = if let Some(mut own) = generator.take().filter(|_| !said.is_whole) {
         said.ids.iter().try_for_each(|&id| own.push(id))?;
         own
@@ -210,10 +219,7 @@ fn answer<'a>(
     );
     let limit = Limit::of(&*model.backbone, partner.turn_start.is_some());
     limit.check(own.turn_length(), "the conversation", "/reset begins it anew")?;
-    // What a token looks like depends on those just before it.
-    let mut stream = tokenizer.stream();
-    let last = own.tokens().len().saturating_sub(BEFORE);
-    own.tokens()[last..].iter().try_for_each(|&id| stream.push(id).map(drop))?;
+    let mut stream = tokenizer.stream().after(own.tokens())?;
     let (mut text, mut end, mut count) = (String::new(), None, 0);
     while count < args.max_tokens && !interrupt::requested() && own.turn_length() < limit.most() {
         let token = own.step()?;
@@ -245,15 +251,20 @@ impl Partner {
     fn load(args: &Args) -> Result<Self> {
         let model = &args.model;
         let is_run = model.join("config.toml").is_file();
+        // How the run has written its conversations.
+        let mut of_run = None;
         let (snapshot, place, length, precision, turn_start) = if is_run {
             ensure!(args.turn_start.is_none(), "--turn-start is for a model; the run {} has its own", model.display());
             ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", model.display());
             let mut config = load_run(model)?;
             args.device.apply(&mut config)?;
-            let Some(place) = config.backbone.path().filter(|path| Tokenizer::is_beside(path)) else {
+            let place = config.task.tokenizer_place().or_else(|| config.backbone.path().cloned());
+            let Some(place) = place.filter(|path| Tokenizer::is_beside(path)) else {
                 bail!("the backbone of {} has no tokenizer: there is nothing to talk to", model.display());
             };
-            let place = place.clone();
+            if let TaskConfig::Text(task) = config.task.clone() {
+                of_run = Some(task);
+            }
             let snapshot = BackboneSnapshot::from_run(&config, model)?;
             let turn_start = config.task.turn_start()?;
             (snapshot, place, config.task.sequence_length(), config.precision.of_products(), turn_start)
@@ -266,9 +277,14 @@ impl Partner {
         };
         let tokenizer = Tokenizer::load(&place)?;
         tokenizer.check(snapshot.backbone().vocabulary())?;
-        let template = ChatTemplate::load(&place, &tokenizer)?;
+        let by_roles = of_run.as_ref().is_some_and(|task| task.roles.is_some());
+        let template = match of_run {
+            Some(task) => task.chat_template(&tokenizer)?,
+            None => ChatTemplate::load(&place, &tokenizer)?,
+        };
+        let begin = if by_roles || template.is_none() { tokenizer.before().to_vec() } else { Vec::new() };
         let run = is_run.then(|| model.clone());
-        Ok(Partner { snapshot, tokenizer, template, run, length, precision, turn_start })
+        Ok(Partner { snapshot, tokenizer, template, begin, run, length, precision, turn_start })
     }
 
     /// The backbone with an adapter, or with `none`.

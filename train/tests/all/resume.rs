@@ -1,6 +1,8 @@
 //! A run that is stopped and continued ends with the same bits as one that was not.
 
 use crate::common::{Finished, Place, TINY, stop_at};
+use hankel_models::DecoderConfig;
+use hankel_models::decoder::{InitType, init_model};
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
@@ -98,6 +100,50 @@ fn a_run_goes_on_with_its_own_data_alone() {
     place.run(&resume).refused(&["text is not the file that the run began with", "SHA-256", "put that file back"]);
     assert!(place.snapshot("run/checkpoints") == newest);
     place.write("text", text(""));
+    assert_eq!(place.run(&resume).code, Some(0));
+}
+
+/// A model that was replaced meanwhile would be another backbone for what is left.
+#[cfg(unix)]
+#[test]
+fn a_run_goes_on_with_its_own_model_alone() {
+    let place = Place::new();
+    let sizes = DecoderConfig {
+        vocabulary: 256,
+        d_model: 16,
+        layers: 1,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        d_ff: 24,
+        ..DecoderConfig::mistral_7b()
+    };
+    init_model(&sizes, 1, InitType::F32, &place.path("model")).unwrap();
+    place.write("text", "the quick brown fox jumps over the lazy dog; ".repeat(60));
+    place.write(
+        "config.toml",
+        "name = \"own-model\"\n[task]\nkind = \"bytes\"\npath = \"text\"\nlength = 16\ntrain_sequences = 32\n\
+         validation_sequences = 2\ntest_sequences = 2\n[backbone]\nkind = \"mistral\"\nmodel = \"model\"\n[train]\nsteps = 60\n\
+         batch_size = 2\ncheckpoint_every = 5\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 4\n",
+    );
+    let first = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "hrm-step-000005", "-INT");
+    assert_eq!(first.code, Some(130), "{}", first.stderr);
+    let weights = fs::read(place.path("model/model.safetensors")).unwrap();
+    let mut other = weights.clone();
+    *other.last_mut().unwrap() ^= 1;
+    fs::write(place.path("model/model.safetensors"), other).unwrap();
+    // What has nothing to do with it may come.
+    fs::write(place.path("model/notes.txt"), "of my own").unwrap();
+    let resume = ["fit", "--out", "run", "--resume"];
+    let newest = place.snapshot("run/checkpoints");
+    place.run(&resume).refused(&["model.safetensors is not the file that the run began with", "put that file back"]);
+    assert!(place.snapshot("run/checkpoints") == newest);
+    place.run(&["fit", "--out", "run", "--resume", "--set", "train.epochs=3"]).refused(&[
+        "train.epochs=3",
+        "counts steps",
+        "set `train.steps` instead",
+    ]);
+    fs::write(place.path("model/model.safetensors"), weights).unwrap();
     assert_eq!(place.run(&resume).code, Some(0));
 }
 

@@ -1,9 +1,10 @@
 //! Whether all processes train the same: program, configuration, data and weights are compared before anything is written.
 
-use crate::config::{Config, first_difference, model_directory};
+use crate::config::{Config, first_difference};
 use crate::parallel::{Group, host};
 use crate::results::DataFile;
 use crate::run::environment;
+use crate::run::model_files::{hexadecimal, model_files, named};
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -11,9 +12,6 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// Files of a directory that decide what a model or adapter computes.
-const OF_A_MODEL: [&str; 6] = ["json", "safetensors", "gguf", "model", "txt", "toml"];
 
 /// What is compared as it is.
 #[derive(Serialize, Deserialize)]
@@ -138,54 +136,20 @@ fn files(config: &Config, resumed: Option<&Path>) -> Result<Vec<Place>> {
     if let Ok(program) = std::env::current_exe() {
         places.push(place("program file", &program)?);
     }
-    let mut folder = |what: &str, path: &Path| -> Result<()> {
-        for file in of_a_model(path)? {
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            places.push(place(&format!("{what} {name}"), &file)?);
-        }
-        Ok(())
-    };
-    if let Some(path) = config.backbone.path() {
-        folder("model file", &model_directory(path))?;
-    }
-    let pretraining = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
-    for tokenizer in [Some(&config.task), pretraining, config.forgetting.as_ref()]
-        .into_iter()
-        .flatten()
-        .filter_map(|task| task.tokenizer())
-    {
-        folder("tokenizer file", tokenizer)?;
-    }
-    for adapter in &config.adapter {
-        if let Some(path) = &adapter.path {
-            folder(&format!("file of adapter `{}`,", adapter.name), path)?;
-        }
-    }
+    let mut found = model_files(config)?;
     if let Some(run) = resumed {
         if let Some(newest) = crate::run::checkpoint::list(&run.join("checkpoints")).pop() {
             let name = newest.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            folder(&format!("file of checkpoint {name},"), &newest)?;
+            found.extend(named(&format!("file of checkpoint {name},"), &newest)?);
         }
         if run.join("backbone").is_dir() {
-            folder("file of the run's backbone,", &run.join("backbone"))?;
+            found.extend(named("file of the run's backbone,", &run.join("backbone"))?);
         }
     }
-    Ok(places)
-}
-
-/// The file itself, or the files of a model in a directory.
-fn of_a_model(path: &Path) -> Result<Vec<PathBuf>> {
-    if path.is_file() {
-        return Ok(vec![path.to_owned()]);
+    for (what, path) in found {
+        places.push(place(&what, &path)?);
     }
-    let entries = fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let is_of_a_model = |path: &PathBuf| {
-        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-        path.is_file() && OF_A_MODEL.contains(&&extension[..])
-    };
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_of_a_model).collect();
-    files.sort();
-    Ok(files)
+    Ok(places)
 }
 
 fn place(what: &str, path: &Path) -> Result<Place> {
@@ -225,8 +189,7 @@ fn digest(path: &Path) -> Result<String> {
         }
     };
     read().with_context(|| format!("cannot read {}", path.display()))?;
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    Ok(hash.finalize().iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect())
+    Ok(hexadecimal(&hash.finalize()))
 }
 
 #[cfg(test)]
@@ -245,8 +208,8 @@ mod tests {
         together(3, Network::default(), |group| {
             let is_other = group.rank() == 1;
             let facts = if is_other { other() } else { facts("1", "a = 1\n[train]\nlr = 0.1\n", "abcd") };
-            let files = of_a_model(models[usize::from(is_other)]).unwrap();
-            let place_of = |path: &PathBuf| place(&path.file_name().unwrap().to_string_lossy(), path);
+            let files = named("", models[usize::from(is_other)]).unwrap();
+            let place_of = |(name, path): &(String, PathBuf)| place(name.trim(), path);
             compare(group, facts, files.iter().map(place_of).collect()).err().map(|error| error.to_string())
         })
     }

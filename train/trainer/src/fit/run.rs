@@ -14,6 +14,7 @@ use crate::format::{thousands, wrapped};
 use crate::parallel::Group;
 use crate::results::{DataFile, PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
+use crate::run::model_files::{model_files, sampled};
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail};
 use hankel_core::{Device, with_precision};
@@ -158,7 +159,8 @@ fn stages(
     let data = prepared.data_files();
     let Prepared { task, pretrain_task, forgetting, mut snapshot, pretrained, seconds, .. } = prepared;
     let mut session = Session::open(config, group, directory, resume, snapshot.device(), begun)?;
-    session.goes_on_with(data)?;
+    let of_models = model_files(config)?.iter().map(|(_, path)| sampled(path)).collect::<Result<_>>()?;
+    session.goes_on_with(data, of_models)?;
     let stages = usize::from(config.pretrain.is_some()) + config.adapter.len();
     if let Some(result) = session.result_of(stages) {
         return Ok(Outcome { directory: session.directory, result });

@@ -390,29 +390,20 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Takes up the files of data that the run is trained on.
+    /// Takes up the files of data that the run is trained on, and those of its model, tokenizers and adapters.
     ///
     /// # Errors
-    /// When it is resumed and one is not what it began with: batches and splits would be others from here on.
-    pub(super) fn goes_on_with(&mut self, data: Vec<DataFile>) -> Result<()> {
+    /// When it is resumed and one is not what it began with: batches and splits, or what is computed, would be others from here on.
+    pub(super) fn goes_on_with(&mut self, data: Vec<DataFile>, model_files: Vec<DataFile>) -> Result<()> {
         let before = std::mem::replace(&mut self.state.data, data);
-        let pairs = || before.iter().zip(&self.state.data);
-        if let Some((was, is)) = pairs().find(|(was, is)| (was.bytes, &was.sha256) != (is.bytes, &is.sha256)) {
-            bail!(
-                "{} is not the file that the run began with: it has {} bytes and the SHA-256 {}, it had {} and {}; put that file \
-                 back, or begin a new run",
-                is.path,
-                is.bytes,
-                is.sha256,
-                was.bytes,
-                was.sha256
-            );
+        same_files(&before, &self.state.data, "the SHA-256")?;
+        let (began, are) = (before.len(), self.state.data.len());
+        if began > 0 && began != are {
+            bail!("the run began with {began} files of data, and there are {are}: begin a new run");
         }
-        if !before.is_empty() && before.len() != self.state.data.len() {
-            let count = self.state.data.len();
-            bail!("the run began with {} files of data, and there are {count}: begin a new run", before.len());
-        }
-        Ok(())
+        // More files in a model's directory change nothing that the others give.
+        let before = std::mem::replace(&mut self.state.model_files, model_files);
+        same_files(&before, &self.state.model_files, "by 64 samples the SHA-256")
     }
 
     /// The result of a run that all its stages are done of: it stays as it was written, with the program and machine that it is of.
@@ -469,4 +460,25 @@ impl<'a> Session<'a> {
         self.log.write(&Event::Finished { seconds: self.begun.elapsed().as_secs_f64() })?;
         Ok(result)
     }
+}
+
+/// Fails where a file is not what it was when the run began.
+fn same_files(before: &[DataFile], now: &[DataFile], hash: &str) -> Result<()> {
+    for was in before {
+        let Some(is) = now.iter().find(|is| is.path == was.path) else {
+            bail!("the run began with {}, which is not there now: put it back, or begin a new run", was.path);
+        };
+        if (was.bytes, &was.sha256) != (is.bytes, &is.sha256) {
+            bail!(
+                "{} is not the file that the run began with: it has {} bytes and {hash} {}, it had {} and {}; put that file back, or \
+                 begin a new run",
+                is.path,
+                is.bytes,
+                is.sha256,
+                was.bytes,
+                was.sha256
+            );
+        }
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ mod finder;
 pub mod interrupt;
 pub mod lock;
 pub mod memory;
+pub(crate) mod model_files;
 mod progress;
 
 pub use directory::{RunDirectory, RunError};

@@ -1,7 +1,7 @@
 //! The tasks that a configuration can name. A new task is a folder and a line in `tasks!`.
 
 use super::settings::{GeneratedData, TaskSettings, TokenKind};
-use super::{Task, TaskError};
+use super::{Task, TaskError, tokenizer};
 use crate::settings::ConfigError;
 use crate::settings::check::Checks;
 use crate::settings::de::{keys, read};
@@ -10,7 +10,7 @@ use crate::settings::tree::Node;
 use hankel_models::TurnStart;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 macro_rules! tasks {
     ($($(#[$doc:meta])* $variant:ident($settings:ty),)*) => {
@@ -163,6 +163,11 @@ impl TaskConfig {
 
     pub(crate) fn tokenizer(&self) -> Option<&Path> {
         self.settings().tokenizer()
+    }
+
+    /// The directory, or GGUF file, of its tokenizer, where it has one.
+    pub fn tokenizer_place(&self) -> Option<PathBuf> {
+        self.tokenizer().map(|path| tokenizer::place(Some(path)))
     }
 
     /// Whether sequences are divided into turns, at each of which attention starts afresh.

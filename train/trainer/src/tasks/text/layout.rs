@@ -7,8 +7,9 @@
 //!
 //! The token that begins a text stands there if the tokenizer puts it there ([`Tokenizer::before`]).
 //!
-//! Pieces are tokenised by themselves, a document once for all its questions. A piece gets the tokens that it has in the
-//! middle of a text ([`Tokenizer::continuation`]).
+//! Pieces are tokenised by themselves, a document once for all its questions. The first piece gets the tokens that a text begins with,
+//! which with SentencePiece begin with a space; the others those that they have in the middle of a text
+//! ([`Tokenizer::continuation`]).
 
 use super::config::Truncation;
 use super::document::{Document, Example, Piece};
@@ -19,8 +20,8 @@ use hankel_models::weights::WeightsError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Documents by address: an identity that lives as long as the document, which is kept beside it.
-type Cache = HashMap<usize, (Arc<Document>, Arc<OnceLock<Vec<u32>>>)>;
+/// Documents by address, an identity that lives as long as the document, which is kept beside it; and whether they begin a text.
+type Cache = HashMap<(usize, bool), (Arc<Document>, Arc<OnceLock<Vec<u32>>>)>;
 
 /// The rules by which examples become tokens.
 pub struct Layout {
@@ -51,14 +52,14 @@ impl Layout {
         &self.tokenizer
     }
 
-    fn document(&self, document: &Arc<Document>) -> Result<Arc<OnceLock<Vec<u32>>>, WeightsError> {
+    fn document(&self, index: usize, document: &Arc<Document>) -> Result<Arc<OnceLock<Vec<u32>>>, WeightsError> {
         let slot = {
             let mut cache = self.documents.lock().unwrap_or_else(PoisonError::into_inner);
-            let entry = cache.entry(Arc::as_ptr(document) as usize);
+            let entry = cache.entry((Arc::as_ptr(document) as usize, index == 0));
             Arc::clone(&entry.or_insert_with(|| (Arc::clone(document), Arc::default())).1)
         };
         if slot.get().is_none() {
-            let mut ids = self.tokenizer.continuation(&document.text)?;
+            let mut ids = self.ids(index, &document.text)?;
             // What lies between can never be read.
             if ids.len() > 2 * self.length {
                 ids.drain(self.length..ids.len() - self.length);
@@ -134,7 +135,7 @@ impl Layout {
             match piece {
                 Piece::Text(text) => tokens.extend(self.ids(index, text)?.into_iter().map(|id| (id, false))),
                 Piece::Document => {
-                    let slot = self.document(&example.question.document)?;
+                    let slot = self.document(index, &example.question.document)?;
                     let (head, tail) = cut(slot.get().map_or(&[][..], Vec::as_slice), room, self.truncation);
                     tokens.extend(head.iter().chain(tail).map(|&id| (id, false)));
                 }

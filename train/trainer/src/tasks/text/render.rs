@@ -6,7 +6,7 @@ use super::format::TextFormat;
 use super::formats::instructions;
 use super::lines::among;
 use super::template::{Part, Template, TemplateError};
-use crate::tasks::tokenizer;
+use crate::tasks::{TaskError, tokenizer};
 use hankel_models::Tokenizer;
 use hankel_models::chat::ChatTemplate;
 use serde_json::Value;
@@ -197,6 +197,44 @@ fn chat(config: &TextConfig, tokenizer: &Tokenizer) -> Result<Option<ChatTemplat
         }
     }
     Ok(template)
+}
+
+impl TextConfig {
+    /// What writes a conversation as this task has it: [task.roles], or the template of the model whose tokenizer it is, with the
+    /// variables of `task.chat_template_kwargs`. `None` where there is neither.
+    ///
+    /// # Errors
+    /// When the model's template, or a role, cannot be used.
+    pub fn chat_template(&self, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>, TaskError> {
+        let unusable = |problem: String| TaskError::Unusable(format!("the chat template: {problem}"));
+        match &self.roles {
+            None => chat(self, tokenizer).map_err(unusable),
+            Some(roles) => of_roles(roles, tokenizer).map(Some).map_err(unusable),
+        }
+    }
+}
+
+/// Roles in the language of chat templates. What the assistant writes is all that it has learnt to write, with whatever its role puts
+/// around the message, and is written as it is; an answer begins where the user's text ends. What the tokenizer puts before a text
+/// is not in it.
+fn of_roles(roles: &Roles, tokenizer: &Tokenizer) -> Result<ChatTemplate, String> {
+    let literal = |text: &str| serde_json::to_string(text).map_err(|error| error.to_string());
+    let role = |text: &str| -> Result<String, String> {
+        let template = Template::parse(text, Some(&["content"])).map_err(|error| error.to_string())?;
+        let part = |part: &Part| match part {
+            Part::Text(text) => Ok(format!("{{{{- {} -}}}}", literal(text)?)),
+            Part::Field(_) => Ok("{{- message.content -}}".to_owned()),
+        };
+        template.parts().iter().map(part).collect()
+    };
+    let source = format!(
+        "{{%- for message in messages -%}}{{%- if message.role == 'system' -%}}{}{{%- elif message.role == 'user' -%}}{}\
+         {{%- else -%}}{{{{- message.content -}}}}{{{{- eos_token -}}}}{{%- endif -%}}{{%- endfor -%}}",
+        role(&roles.system)?,
+        role(&roles.user)?
+    );
+    let token = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id));
+    ChatTemplate::new(&source, token(tokenizer.bos()).as_deref(), token(tokenizer.eos()).as_deref())
 }
 
 /// Messages as the configuration writes each.

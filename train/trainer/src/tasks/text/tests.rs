@@ -270,7 +270,7 @@ fn ones_own_lines() {
     let lines = "{\"prompt\": \"2+2=\", \"completion\": \" 4\"}\n{\"prompt\": \"3+3=\", \"completion\": \" 6\"}\n";
     let text = own(lines, &[]).unwrap();
     let (read, learned) = halves(&text, &text.examples(Split::Train)[0]);
-    assert!(["<s>2+2=", "<s>3+3="].contains(&&read[..]), "{read}");
+    assert!(["<s> 2+2=", "<s> 3+3="].contains(&&read[..]), "{read}");
     assert!([" 4</s>", " 6</s>"].contains(&&learned[..]), "{learned}");
 
     let lines = "{\"note\": \"The sky is blue.\", \"q\": \"Colour?\", \"a\": \"blue\", \"n\": 1}\n\
@@ -311,6 +311,15 @@ fn conversations() {
     let prompt = text.layout().tokenizer().decode_with_special(&prompt).unwrap();
     assert!(prompt.ends_with("</s>[INST] Sure? [/INST]"), "{prompt}");
     assert_eq!(example.question.references, ["No."]);
+
+    // As a chat template, which a conversation goes on by: what was learnt is written as it is.
+    let task = config("jsonl", "unread.jsonl", &["task.roles={}"]).unwrap();
+    let tokenizer = text.layout().tokenizer();
+    let template = task.chat_template(tokenizer).unwrap().unwrap();
+    let messages = [("system", "Be brief."), ("user", "Rain?"), ("assistant", " Yes."), ("user", "\"{{Sure}}\"?")];
+    let messages = messages.map(|(role, content)| serde_json::json!({ "role": role, "content": content }));
+    let expected = "Be brief.\n\n[INST] Rain? [/INST] Yes.</s>[INST] \"{{Sure}}\"? [/INST]";
+    assert_eq!(template.render(&messages, true).unwrap(), expected);
 }
 
 /// The tokenizer of Mistral-7B with a chat template beside it.
