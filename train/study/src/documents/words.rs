@@ -33,6 +33,13 @@ fn words_are_their_result() {
     words_of("long", &page, &["z2", "z3", "s3"], &of_small);
     let of_paper = ["a5", "s5"].map(|group| (group, "householder-2", "rotation"));
     words_of("paper", &page, &["a5", "s5"], &of_paper);
+    let of_smollm2 = ["lora-all", "hrm-signed"].map(|row| ("s3", "householder-2", row));
+    words_of("smollm2-s3", &page, &["s3"], &of_smollm2);
+}
+
+/// Seeds that a scale has of each group.
+fn seeds_of(scale: &str) -> usize {
+    if scale == "smollm2-s3" { 5 } else { 8 }
 }
 
 /// The tables of one scale, with the tests of `pairs`: group, the row that should solve more seeds, and the one that should solve fewer.
@@ -40,6 +47,7 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
     let path = root().join(format!("docs/results/state/words-{scale}.jsonl"));
     let cells = read(&path);
     let rows = cells[0]["result"]["rows"].as_array().unwrap();
+    let seeds = seeds_of(scale);
     let accuracies = |group: &str, row: &str, length: u32| -> Vec<f64> {
         let of_group = cells.iter().filter(|cell| cell["axes"][0][1] == group);
         let values: Vec<f64> = of_group
@@ -48,7 +56,7 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
                 number(&row["test"]["metrics"][format!("accuracy_to_{length}")])
             })
             .collect();
-        assert_eq!(values.len(), 8, "{group} {row}");
+        assert_eq!(values.len(), seeds, "{group} {row}");
         values
     };
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
@@ -56,7 +64,7 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
     for row in rows {
         let (name, parameters) = (row["name"].as_str().unwrap(), row["parameters"]["adapter"].as_u64().unwrap());
         let of_group =
-            |group: &&str| format!("{} of 8, {:.3}", solved(group, name), mean(&accuracies(group, name, 128)));
+            |group: &&str| format!("{} of {seeds}, {:.3}", solved(group, name), mean(&accuracies(group, name, 128)));
         let columns: Vec<String> = groups.iter().map(of_group).collect();
         says(page, &format!("| {name} | {} | {} |", thousands(parameters), columns.join(" | ")));
         for group in groups {
@@ -72,15 +80,15 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
     // Fisher's exact test by factorials: the other implementation, table.py, has binomial coefficients.
     let factorial = |n: usize| (1..=n).map(|k| k as f64).product::<f64>();
     let of_table = |more: usize, fewer: usize| {
-        let cells = [more, 8 - more, fewer, 8 - fewer].map(factorial);
-        factorial(8).powi(2) * factorial(more + fewer) * factorial(16 - more - fewer)
-            / (factorial(16) * cells.iter().product::<f64>())
+        let cells = [more, seeds - more, fewer, seeds - fewer].map(factorial);
+        factorial(seeds).powi(2) * factorial(more + fewer) * factorial(2 * seeds - more - fewer)
+            / (factorial(2 * seeds) * cells.iter().product::<f64>())
     };
     let counts: Vec<(usize, usize)> =
         pairs.iter().map(|(group, more, fewer)| (solved(group, more), solved(group, fewer))).collect();
     let probability = |(more, fewer): &(usize, usize)| {
         let total = more + fewer;
-        (*more..=total.min(8)).filter(|k| total - k <= 8).map(|k| of_table(k, total - k)).sum::<f64>()
+        (*more..=total.min(seeds)).filter(|k| total - k <= seeds).map(|k| of_table(k, total - k)).sum::<f64>()
     };
     let p: Vec<f64> = counts.iter().map(probability).collect();
     for (index, (group, more, fewer)) in pairs.iter().enumerate() {
@@ -96,16 +104,23 @@ fn words_of(scale: &str, page: &str, groups: &[&str], pairs: &[(&str, &str, &str
     }
 }
 
-/// The validation losses of scale `long`, and the seeds that still learn: those whose loss, along the line through the last fifth of the
+/// The validation losses of scales `long` and `smollm2-s3`, and the seeds that still learn: those whose loss, along the line through the last fifth of the
 /// steps, would fall by 2 % of that of guessing in as many steps again.
 #[test]
 fn losses_of_words_are_their_result() {
     let page = page("state.md");
-    let cells = read(&root().join("docs/results/state/words-long.jsonl"));
+    losses_of("long", &page, &[("z2", 2.0), ("z3", 3.0), ("s3", 6.0)]);
+    losses_of("smollm2-s3", &page, &[("s3", 6.0)]);
+}
+
+/// The losses of one scale; groups with the number of their elements.
+fn losses_of(scale: &str, page: &str, groups: &[(&str, f64)]) {
+    let cells = read(&root().join(format!("docs/results/state/words-{scale}.jsonl")));
+    let seeds = seeds_of(scale);
     let names = cells[0]["result"]["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap());
-    for (group, order) in [("z2", 2.0_f64), ("z3", 3.0), ("s3", 6.0)] {
-        let of_group: Vec<&Value> = cells.iter().filter(|cell| cell["axes"][0][1] == group).collect();
-        assert_eq!(of_group.len(), 8);
+    for (group, order) in groups {
+        let of_group: Vec<&Value> = cells.iter().filter(|cell| cell["axes"][0][1] == *group).collect();
+        assert_eq!(of_group.len(), seeds);
         for name in names.clone() {
             let of_cell = |cell: &&'_ Value| {
                 cell["result"]["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone()
@@ -113,14 +128,14 @@ fn losses_of_words_are_their_result() {
             let rows: Vec<Value> = of_group.iter().map(of_cell).collect();
             let losses: Vec<f64> = rows.iter().map(|row| number(&row["validation"]["metrics"]["loss"])).collect();
             let [least, most] = [f64::min, f64::max].map(|of| losses.iter().copied().reduce(of).unwrap());
-            let mean = losses.iter().sum::<f64>() / 8.0;
+            let mean = losses.iter().sum::<f64>() / seeds as f64;
             let still = rows
                 .iter()
                 .filter(|row| row["training"].is_object() && still_learns(&row["training"], order.ln()))
                 .count();
-            let still = if name == "none" { String::new() } else { format!("{still} of 8") };
+            let still = if name == "none" { String::new() } else { format!("{still} of {seeds}") };
             let group = group.to_uppercase();
-            says(&page, &format!("| {group} | {name} | {mean:.3} ({least:.3} to {most:.3}) | {still} |"));
+            says(page, &format!("| {group} | {name} | {mean:.3} ({least:.3} to {most:.3}) | {still} |"));
         }
     }
 }
@@ -217,7 +232,7 @@ fn sentences_of_words_are_on_the_page() {
     let window = format!("is right there in {on_s3:.3}, in {on_z2:.3} on Z2 and in {on_z3:.3} on Z3.");
     assert!(page.contains(&window), "{window}");
     // Other figures of the sentences stand in the tables, which are tested above.
-    let long = long.split("## A5 and S5").next().unwrap().replace(&window, "");
+    let long = long.split("## S3 on SmolLM2").next().unwrap().replace(&window, "");
     let is_figure = |word: &&str| word.len() >= 5 && word.parse::<f64>().is_ok();
     let figures = |line: &str| -> Vec<String> {
         let words = line.split(|c: char| !c.is_ascii_digit() && c != '.').map(|word| word.trim_end_matches('.'));
@@ -226,4 +241,38 @@ fn sentences_of_words_are_on_the_page() {
     let tables: Vec<String> = page.lines().filter(|line| line.starts_with('|')).flat_map(figures).collect();
     let said: Vec<String> = long.lines().filter(|line| line.starts_with(['-', ' '])).flat_map(figures).collect();
     assert!(said.len() > 20 && said.iter().all(|figure| tables.contains(figure)), "{said:?}");
+}
+
+/// What state.md and README say of solved seeds on SmolLM2.
+#[test]
+fn sentences_of_words_on_smollm2_are_their_result() {
+    let [page, readme] = ["docs/state.md", "README.md"].map(|file| fs::read_to_string(root().join(file)).unwrap());
+    let cells = read(&root().join("docs/results/state/words-smollm2-s3.jsonl"));
+    let accuracies = |row: &str| -> Vec<f64> {
+        let of_cell = |cell: &Value| {
+            let row = cell["result"]["rows"].as_array().unwrap().iter().find(|found| found["name"] == row).unwrap();
+            number(&row["test"]["metrics"]["accuracy_to_128"])
+        };
+        cells.iter().map(of_cell).collect()
+    };
+    let reflections = accuracies("householder-2");
+    let solved = reflections.iter().filter(|accuracy| **accuracy > 0.99).count();
+    let (count, seeds) = (solved as f64, reflections.len() as f64);
+    let low = Beta::new(count, seeds - count + 1.0).unwrap().inverse_cdf(0.025);
+    let high = Beta::new(count + 1.0, seeds - count).unwrap().inverse_cdf(0.975);
+    let others: Vec<String> = reflections.iter().filter(|a| **a <= 0.99).map(|a| format!("{a:.4}")).collect();
+    assert!(["lora-all", "hrm-signed"].iter().all(|row| accuracies(row).iter().all(|accuracy| *accuracy < 0.5)));
+    for said in [
+        format!("solve {solved} of {seeds} seeds** (95 % interval {low:.2} to {high:.2})"),
+        format!("The other two are right in {} of the answers", others.join(" and ")),
+        format!("is right there in {:.3}. LoRA", number(&cells[0]["result"]["task"]["baselines"]["window_8"])),
+    ] {
+        assert!(page.contains(&said), "{said}");
+    }
+    let said = format!(
+        "On SmolLM2-135M they solve S3 in {solved} of {seeds} seeds ({low:.2} to {high:.2}), HRM and LoRA in none"
+    );
+    assert!(readme.contains(&said), "{said}");
+    let said = format!("the other two are right in {} of the answers", others.join(" and "));
+    assert!(readme.contains(&said), "{said}");
 }
