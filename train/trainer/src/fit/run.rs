@@ -159,7 +159,7 @@ fn stages(
     let data = prepared.data_files();
     let Prepared { task, pretrain_task, forgetting, mut snapshot, pretrained, seconds, .. } = prepared;
     let mut session = Session::open(config, group, directory, resume, snapshot.device(), begun)?;
-    let of_models = model_files(config)?.iter().map(|(_, path)| sampled(path)).collect::<Result<_>>()?;
+    let of_models = model_files(config)?.iter().map(|(what, path)| sampled(what, path)).collect::<Result<_>>()?;
     session.goes_on_with(data, of_models)?;
     let stages = usize::from(config.pretrain.is_some()) + config.adapter.len();
     if let Some(result) = session.result_of(stages) {

@@ -48,7 +48,7 @@ pub struct RunState {
     /// The files of data that the run began with.
     #[serde(default)]
     pub data: Vec<DataFile>,
-    /// Those of its model, tokenizers and adapters, each with the SHA-256 of samples.
+    /// Those of its model, tokenizers and adapters, called by what they are, each with the SHA-256 of samples.
     #[serde(default)]
     pub model_files: Vec<DataFile>,
 }

@@ -65,11 +65,11 @@ pub(crate) fn named(what: &str, path: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(files.into_iter().map(with_name).collect())
 }
 
-/// The file with its size and the SHA-256 of 64 pieces of 64 KiB, spread from its first byte to its last: models have gigabytes.
+/// The file, called by what it is, since a run may be moved with its model, with its size and the SHA-256 of 64 pieces of 64 KiB, spread from its first byte to its last: models have gigabytes.
 ///
 /// # Errors
 /// A file that cannot be read.
-pub(crate) fn sampled(path: &Path) -> Result<DataFile> {
+pub(crate) fn sampled(what: &str, path: &Path) -> Result<DataFile> {
     let sample = || -> std::io::Result<(u64, String)> {
         let mut file = File::open(path)?;
         let bytes = file.metadata()?.len();
@@ -90,7 +90,7 @@ pub(crate) fn sampled(path: &Path) -> Result<DataFile> {
         Ok((bytes, hexadecimal(&hash.finalize())))
     };
     let (bytes, sha256) = sample().with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(DataFile { path: path.display().to_string(), bytes, sha256 })
+    Ok(DataFile { path: what.to_owned(), bytes, sha256 })
 }
 
 /// Two digits for each byte.
@@ -109,7 +109,7 @@ mod tests {
         let path = folder.path().join("model.safetensors");
         let of = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
-            sampled(&path).unwrap()
+            sampled("model file", &path).unwrap()
         };
         for size in [0, 1000, (PIECES * PIECE) as usize, (2 * PIECES * PIECE) as usize + 17] {
             let mut bytes: Vec<u8> = (0..size).map(|i| (i * 7 % 251) as u8).collect();
@@ -124,6 +124,6 @@ mod tests {
                 }
             }
         }
-        assert!(sampled(&folder.path().join("none")).unwrap_err().to_string().contains("none"));
+        assert!(sampled("model file", &folder.path().join("none")).unwrap_err().to_string().contains("none"));
     }
 }
