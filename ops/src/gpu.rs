@@ -151,6 +151,12 @@ pub(crate) fn compiles(kernel: &Kernel, constants: &[(&str, f64)]) {
     let info = info.unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
     let constants = constants.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
     let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
+    // Fragments may be loaded from and stored to multiples of 16 bytes only, and a driver may put variables in any order.
+    let fragments = module.types.iter().any(|(_, t)| matches!(t.inner, naga::TypeInner::CooperativeMatrix { .. }));
+    for (_, variable) in module.global_variables.iter().filter(|(_, v)| v.space == naga::AddressSpace::WorkGroup) {
+        let bytes = module.types[variable.ty].inner.size(module.to_ctx());
+        assert!(!fragments || bytes % 16 == 0, "{}: {:?} has {bytes} bytes", kernel.name, variable.name);
+    }
     let options = spv::Options { lang_version: (1, 6), fake_missing_bindings: true, ..spv::Options::default() };
     let words = spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name));
     assert!(words.len() > 200);

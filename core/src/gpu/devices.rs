@@ -27,6 +27,8 @@ pub struct GpuFacts {
     pub max_workgroups: u32,
     /// Memory of a workgroup, in bytes.
     pub workgroup_storage: u32,
+    /// The most lanes of a workgroup.
+    pub workgroup_lanes: u32,
     /// Whether kernels may compute in 16-bit floats.
     pub f16: bool,
     /// Least and most lanes of a subgroup.
@@ -74,6 +76,7 @@ impl GpuFacts {
             memory: (info.backend == wgpu::Backend::Metal).then_some(limits.max_buffer_size),
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             workgroup_storage: limits.max_compute_workgroup_storage_size,
+            workgroup_lanes: limits.max_compute_invocations_per_workgroup,
             f16: features.contains(wgpu::Features::SHADER_F16),
             subgroup: [info.subgroup_min_size, info.subgroup_max_size],
             cooperative,

@@ -16,3 +16,6 @@ fn put_b(at: u32, v: vec4<f16>) {
     sb[at + 2u] = v.z;
     sb[at + 3u] = v.w;
 }
+
+// Metal has no products of fragments and numbers, and never stores them directly.
+fn put_c(fragment: FC, r: u32, q: u32, factor: f32) {}

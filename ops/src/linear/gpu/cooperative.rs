@@ -6,6 +6,7 @@
 //! finite, becomes a number that is not one.
 
 use super::gemm::{Epilogue, Left, Right, Sizes, scaled_to_half, whole};
+use crate::gpu::flag;
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuFacts, Kernel, groups};
 use hankel_core::{DType, Result};
 use std::sync::Arc;
@@ -30,26 +31,26 @@ macro_rules! kernel {
 
 static SQUARE_16: Kernel = kernel!(
     "cooperative 16 x 16",
-    "const T = 16u; const WG = 128u; alias FA = coop_mat16x16<f16, A>; alias FB = coop_mat16x16<f16, B>; \
+    "const T = 16u; const WG = 512u; alias FA = coop_mat16x16<f16, A>; alias FB = coop_mat16x16<f16, B>; \
      alias FC = coop_mat16x16<f32, C>;\n",
     "cells_vector.wgsl"
 );
 static SQUARE_8: Kernel = kernel!(
     "cooperative 8 x 8",
-    "const T = 8u; const WG = 128u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
+    "const T = 8u; const WG = 512u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
      alias FC = coop_mat8x8<f32, C>;\n",
     "cells_vector.wgsl"
 );
 static SQUARE_8_METAL: Kernel = kernel!(
     "cooperative 8 x 8",
-    "const T = 8u; const WG = 128u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
+    "const T = 8u; const WG = 512u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
      alias FC = coop_mat8x8<f32, C>;\n",
     "cells_scalar.wgsl"
 );
 /// For subgroups of 8 lanes, which software has.
 static SQUARE_8_NARROW: Kernel = kernel!(
     "cooperative 8 x 8 in 8 lanes",
-    "const T = 8u; const WG = 32u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
+    "const T = 8u; const WG = 128u; alias FA = coop_mat8x8<f16, A>; alias FB = coop_mat8x8<f16, B>; \
      alias FC = coop_mat8x8<f32, C>;\n",
     "cells_vector.wgsl"
 );
@@ -92,18 +93,18 @@ pub(crate) fn form(facts: &GpuFacts) -> Result<Form, &'static str> {
 
 /// The kernel for a card and the edge of its tiles, or what the card lacks.
 fn kernel(facts: &GpuFacts) -> Result<(&'static Kernel, usize), &'static str> {
-    let found = match form(facts)? {
-        Form::Square16 => (&SQUARE_16, 128),
-        Form::Square8 => (&SQUARE_8, 64),
-        Form::Square8Metal => (&SQUARE_8_METAL, 64),
-        Form::Square8Narrow => (&SQUARE_8_NARROW, 64),
+    let (kernel, edge, lanes) = match form(facts)? {
+        Form::Square16 => (&SQUARE_16, 128, 512),
+        Form::Square8 => (&SQUARE_8, 64, 512),
+        Form::Square8Metal => (&SQUARE_8_METAL, 64, 512),
+        Form::Square8Narrow => (&SQUARE_8_NARROW, 64, 128),
     };
-    // Two slices and the fragments on their way out, with T = edge / 8.
-    let edge = found.1;
-    if (facts.workgroup_storage as usize) < 2 * 2 * edge * (edge / 4 + 8) + 4 * edge * edge / 16 {
-        return Err("memory for a workgroup's tiles");
+    // Two slices, and eight fragments on their way out, with T = edge / 8.
+    let bytes = 2 * 2 * edge * (edge / 2 + 8) + 8 * 4 * edge * edge / 64;
+    if bytes > facts.workgroup_storage as usize || lanes > facts.workgroup_lanes {
+        return Err("memory or lanes for a workgroup's tiles");
     }
-    Ok(found)
+    Ok((kernel, edge))
 }
 
 /// What a card lacks for products in f16, `None` if nothing.
@@ -145,8 +146,10 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
         None => Arc::new(halves(gpu, left)?),
     };
     let Some(Halves { buffer: a, scale }) = &*converted else { return Ok(false) };
-    let flag = |set: bool| f64::from(u8::from(set));
+    let whole = m.is_multiple_of(edge) && n.is_multiple_of(edge) && how.first.is_multiple_of(4);
+    let direct = whole && how.bias.is_none() && form(gpu.facts()) != Ok(Form::Square8Metal);
     let constants = [
+        ("DIRECT", flag(direct)),
         ("B_TRANSPOSED", flag(right.transposed)),
         ("BASE", flag(how.base.is_some())),
         ("BIAS", flag(how.bias.is_some())),

@@ -32,7 +32,8 @@ macro_rules! fragments {
                 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
                 var<workgroup> halves: array<vec4<f16>, T * T / 2u>;
                 var<workgroup> floats: array<f32, 2u * T * T>;
-                var<workgroup> flag: u32;
+                // Of 16 bytes, as everything beside what fragments are loaded from must be.
+                var<workgroup> flag: vec4<u32>;
 
                 // What stands in `floats`, rows of it `stride` apart, to y.
                 fn leave(lane: u32, stride: u32) {
@@ -111,8 +112,8 @@ fragments! {
         coopStoreT(c, &floats[0], T);
         leave(lane, T);"),
     ("where a workgroup's flag says so", |c, i, j| c(i, j), "", "
-        if lane == 0u { flag = min(turns, 1u); }
-        if workgroupUniformLoad(&flag) != 0u {
+        if lane == 0u { flag = vec4(min(turns, 1u)); }
+        if workgroupUniformLoad(&flag).x != 0u {
             c = coopMultiplyAdd(left(), right(), c);
             c = c + coopMultiplyAdd(left(), right(), FC());
             c = FC();

@@ -202,11 +202,47 @@ fn products_by_cooperative_matrices() {
     for (transposed, dtype) in
         [(true, DType::F16), (false, DType::F16), (true, DType::Nf4), (false, DType::BF16), (true, DType::F32)]
     {
-        // Within one tile, and over several with edges inside.
-        for sizes in [Sizes { m: 64, n: 64, k: 64 }, Sizes { m: 141, n: 172, k: 100 }] {
+        // Of whole tiles, and with edges inside.
+        for sizes in [Sizes { m: 256, n: 128, k: 68 }, Sizes { m: 141, n: 172, k: 100 }] {
             let Some((found, expected)) = in_half(sizes, transposed, dtype, &|x| x) else { return };
             close(&format!("{sizes:?} {dtype} {transposed}"), 2e-3, &found, &expected);
         }
+    }
+}
+
+/// What is added to a product and where it goes: of whole tiles, which go to the result directly, and of parts.
+#[test]
+fn results_of_cooperative_matrices_are_scaled_and_added() {
+    let Some(gpu) = for_tests() else { return };
+    if cooperative::lacks(gpu.facts()).is_some() {
+        return;
+    }
+    for (m, biased) in [(128, false), (128, true), (100, false)] {
+        let Sizes { m, n, k } = Sizes { m, n: 256, k: 64 };
+        let there = |name: &str, rows, cols| matrix(name, rows, cols, DType::F32).to_device(Device::Gpu(gpu)).unwrap();
+        let [a, b, base, bias, gate] =
+            [there("a", m, k), there("b", n, k), there("base", m, n), there("bias", 1, n), there("gate", 1, 1)];
+        let buffer = |x| floats("a product", "an operand", x, gpu).unwrap();
+        let left = Left { data: buffer(&a), first: 0, rows: m, cols: k, transposed: false, tensor: None };
+        let right = Right { storage: stored("b", "b", &b, gpu).unwrap(), first: 0, rows: n, cols: k, transposed: true };
+        let how = Epilogue {
+            factor: 0.5,
+            gate: Some(buffer(&gate)),
+            base: Some(buffer(&base)),
+            bias: biased.then(|| buffer(&bias)),
+            first: 2 * n,
+            ..Epilogue::default()
+        };
+        let out = Output::new(gpu, (m + 2) * n).unwrap();
+        assert!(cooperative::gemm(gpu, left, right, how, out.buffer()).unwrap());
+        let found = out.finish([m + 2, n]).unwrap().to_f64_vec().split_off(2 * n);
+        let product = product(&a.to_f64_vec(), &b.to_f64_vec(), Sizes { m, n, k }, [false, true]);
+        let [base, bias, gate] = [base, bias, gate].map(|x| x.to_f64_vec());
+        let expected: Vec<f64> = (0..m * n)
+            .map(|at| base[at] + 0.5 * gate[0] * product[at] + if biased { bias[at % n] } else { 0.0 })
+            .collect();
+        let found = Tensor::from_vec(found, [m, n]).unwrap();
+        close(&format!("{m} rows, bias: {biased}"), 2e-3, &found, &expected);
     }
 }
 
@@ -263,7 +299,11 @@ fn what_is_not_finite_stays_so() {
 fn cooperative_kernels_compile() {
     for kernel in cooperative::KERNELS {
         for transposed in [0.0, 1.0] {
-            compiles(kernel, &[("B_TRANSPOSED", transposed), ("BASE", 1.0), ("BIAS", 1.0), ("GATED", 1.0)]);
+            for [direct, bias] in [[1.0, 0.0], [0.0, 1.0]] {
+                let constants =
+                    [("DIRECT", direct), ("B_TRANSPOSED", transposed), ("BASE", 1.0), ("BIAS", bias), ("GATED", 1.0)];
+                compiles(kernel, &constants);
+            }
         }
     }
 }

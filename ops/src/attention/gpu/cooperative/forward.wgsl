@@ -19,8 +19,8 @@ override OF_V = 2u * TILE;
 override WEIGHTS = 3u * TILE;
 var<workgroup> parts: array<f32, ACTIVE>;
 var<workgroup> factors: array<f32, ROWS>;
-// Whether what a row has summed must be scaled.
-var<workgroup> moved: atomic<u32>;
+// Whether what a row has summed must be scaled: the first element.
+var<workgroup> moved: array<atomic<u32>, 4>;
 
 // The scores of a row and four keys.
 fn scores(at: u32) -> vec4<f32> { return capped((four(at) * scale_q[1]) * scale_k[1]); }
@@ -73,7 +73,7 @@ fn main(
         workgroupBarrier();
         keep(K, key, OF_K, lane);
         keep(V, key, OF_V, lane);
-        if lane == 0u { atomicStore(&moved, 0u); }
+        if lane == 0u { atomicStore(&moved[0], 0u); }
         workgroupBarrier();
         product(0u, OF_K, 0u, subgroup);
         workgroupBarrier();
@@ -93,7 +93,7 @@ fn main(
         } else if best > top + SLACK {
             factor = exp(top - best);
             top = best;
-            atomicStore(&moved, 1u);
+            atomicStore(&moved[0], 1u);
         }
         sum *= factor;
         if lane < ACTIVE {
@@ -107,7 +107,7 @@ fn main(
                 put(WEIGHTS + r * W_STRIDE + column, vec4<f16>(w));
             }
         }
-        if workgroupUniformLoad(&moved) != 0u {
+        if workgroupUniformLoad(&moved[0]) != 0u {
             o0 = scaled(o0, lane, subgroup);
             if WIDTH > 2u * T { o1 = scaled(o1, lane, subgroup); }
             if WIDTH > 4u * T { o2 = scaled(o2, lane, subgroup); }
