@@ -5,7 +5,8 @@
 use super::cauchy::cauchy_factor;
 use super::eigen::Eigen;
 use super::linalg::{
-    beside, compress_columns, compress_scaled_columns, exponent, gain_exponents, product, times_power_of_two,
+    beside, compress_columns, compress_scaled_columns, exponent, gain_exponents, in_even_units, product,
+    times_power_of_two,
 };
 use super::poles::Pole;
 use super::stein::{horizon_factor, stein_factor, stein_residual};
@@ -192,7 +193,7 @@ const MANY_STATES: usize = 96;
 /// for.
 fn check_margin(system: &LinearSystem, a: &Mat<f64>) -> Result<()> {
     let radius = system.spectral_radius()?;
-    let rounding = a.nrows() as f64 * f64::EPSILON * a.norm_l2().max(1.0);
+    let rounding = a.nrows() as f64 * f64::EPSILON * in_even_units(a.as_ref()).0.norm_l2().max(1.0);
     if 1.0 - radius > rounding {
         return Ok(());
     }

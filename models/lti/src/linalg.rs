@@ -144,7 +144,7 @@ pub fn eigenvalues(m: MatRef<'_, f64>) -> Result<Vec<c64>> {
     if m.nrows() == 0 {
         return Ok(Vec::new());
     }
-    let (moved, shift) = apart(m);
+    let (moved, shift) = apart(in_even_units(m).0);
     let values = moved.eigenvalues().map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
     Ok(values.into_iter().map(|value| value - shift).collect())
 }
@@ -154,7 +154,8 @@ pub fn eigenvalues(m: MatRef<'_, f64>) -> Result<Vec<c64>> {
 /// well conditioned as it can be.
 pub fn eigenvectors(m: MatRef<'_, f64>) -> Result<(Vec<c64>, Mat<f64>)> {
     let n = m.nrows();
-    let (moved, shift) = apart(m);
+    let (even, units) = in_even_units(m);
+    let (moved, shift) = apart(even);
     let (mut re, mut im, mut vectors) = (Diag::zeros(n), Diag::zeros(n), Mat::zeros(n, n));
     let par = faer::get_global_parallelism();
     let (no, yes) = (ComputeEigenvectors::No, ComputeEigenvectors::Yes);
@@ -163,6 +164,7 @@ pub fn eigenvectors(m: MatRef<'_, f64>) -> Result<(Vec<c64>, Mat<f64>)> {
     evd_real(moved.as_ref(), re.as_mut(), im.as_mut(), None, right, par, stack, Spec::default())
         .map_err(|_| LtiError::NoConvergence("the eigenvalue decomposition"))?;
     let mut values: Vec<c64> = (0..n).map(|i| c64::new(re[i] - shift, im[i])).collect();
+    (0..n).for_each(|j| vectors.col_as_slice_mut(j).iter_mut().zip(&units).for_each(|(x, unit)| *x *= unit));
     let mut i = 0;
     while i < n {
         if im[i] == 0.0 {
@@ -198,15 +200,50 @@ pub fn eigenvectors(m: MatRef<'_, f64>) -> Result<(Vec<c64>, Mat<f64>)> {
 /// For matrices of 75 rows and more faer sorts eigenvalues by modulus within a window, and does not end where rounding changes the order of equal
 /// ones (0.24; Hamiltonian matrices have `s` and `-s` both). The multiple tells such pairs apart; it is small beside the matrix, so
 /// that the error stays a rounding error of its size.
-fn apart(m: MatRef<'_, f64>) -> (Mat<f64>, f64) {
+fn apart(mut m: Mat<f64>) -> (Mat<f64>, f64) {
     const SORTED_FROM: usize = 75;
     const SHARE: f64 = 0.011_235_813;
-    let mut moved = m.to_owned();
     let shift = if m.nrows() < SORTED_FROM { 0.0 } else { SHARE * m.norm_max() };
     if shift != 0.0 {
-        (0..m.nrows()).for_each(|i| moved[(i, i)] += shift);
+        (0..m.nrows()).for_each(|i| m[(i, i)] += shift);
     }
-    (moved, shift)
+    (m, shift)
+}
+
+/// `T^-1 m T` with the diagonal of T, powers of two, that makes every row about as large as its column: LAPACK's GEBAL without its
+/// permutations (R. James, J. Langou, B. Lowery, On matrix balancing and eigenvector computation, 2014). Without it, eigenvalues are as
+/// inexact as the largest unit of a state makes m.
+pub fn in_even_units(m: MatRef<'_, f64>) -> (Mat<f64>, Vec<f64>) {
+    /// Rounds; most matrices take a few.
+    const ROUNDS: usize = 50;
+    /// What a change has to save.
+    const WORTH: f64 = 0.95;
+    /// Units stay between this power of two and its inverse, so that no product of two overflows.
+    const FARTHEST: i32 = 300;
+    let (n, mut even) = (m.nrows(), m.to_owned());
+    let mut exponents = vec![0_i32; n];
+    for _ in 0..ROUNDS {
+        let mut settled = true;
+        for i in 0..n {
+            let (column, row) = (even.col(i).norm_l2(), even.row(i).norm_l2());
+            if !(column > 0.0 && row > 0.0 && (row / column).is_normal()) {
+                continue;
+            }
+            let most = (0.5 * (row / column).log2()).round() as i32;
+            let exponent = (exponents[i] + most).clamp(-FARTHEST, FARTHEST) - exponents[i];
+            let factor = f64::from(exponent).exp2();
+            if factor * column + row / factor < WORTH * (column + row) {
+                settled = false;
+                exponents[i] += exponent;
+                (0..n).for_each(|j| even[(j, i)] *= factor);
+                (0..n).for_each(|j| even[(i, j)] /= factor);
+            }
+        }
+        if settled {
+            break;
+        }
+    }
+    (even, exponents.into_iter().map(|exponent| f64::from(exponent).exp2()).collect())
 }
 
 /// The inverse of a real square matrix; not finite where there is none.

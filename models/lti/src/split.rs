@@ -8,7 +8,7 @@
 //! `S = (A / r - 1)^-1 (A / r + 1)` for a radius r between the poles of both parts, so that poles on the circle and Jordan blocks
 //! are kept, too (J. D. Roberts, Int. J. Control 32 (1980)). MATLAB: `stabsep`; SLICOT: TB01KD.
 
-use super::linalg::{eigenvalues, product};
+use super::linalg::{eigenvalues, in_even_units, product};
 use super::methods::sign;
 use super::norms::FrequencyResponse;
 use super::{LinearSystem, LtiError, MIN_RATE, Mode, Result, StateMatrix};
@@ -128,7 +128,8 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
     moduli.sort_by(f64::total_cmp);
     // Rounding of A moves poles by about this: one within a thousand times as much of the circle is kept, since the distance, and so
     // its gain, is not known to three digits. All others are what they are.
-    let rounding = n as f64 * f64::EPSILON * a.norm_l2().max(1.0);
+    let (even, units) = in_even_units(a.as_ref());
+    let rounding = n as f64 * f64::EPSILON * even.norm_l2().max(1.0);
     if moduli.last().is_none_or(|largest| *largest < 1.0 - 1e3 * rounding) {
         return Ok(Split { stable: system.stable()?, kept: nothing });
     }
@@ -136,7 +137,12 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
     let parts = match leading_block(&a, n - inside)? {
         Some(exact) => exact,
         None if inside == 0 => (Mat::identity(n, n), Mat::identity(n, n), Mat::zeros(0, n), Mat::zeros(n, 0)),
-        None => projections(&a, inside, between(moduli[inside - 1], moduli[inside]))?,
+        None => {
+            let (l_k, r_k, l_s, r_s) = projections(&even, inside, between(moduli[inside - 1], moduli[inside]))?;
+            let left = |l: Mat<f64>| Mat::from_fn(l.nrows(), n, |i, j| l[(i, j)] / units[j]);
+            let right = |r: Mat<f64>| Mat::from_fn(n, r.ncols(), |i, j| r[(i, j)] * units[i]);
+            (left(l_k), right(r_k), left(l_s), right(r_s))
+        }
     };
     let (left_kept, right_kept, left, right) = parts;
     let of = |left: &Mat<f64>, right: &Mat<f64>| {
@@ -221,6 +227,7 @@ fn projections(a: &Mat<f64>, inside: usize, radius: f64) -> Result<Bases> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::linalg::invert;
     use crate::norms::hinf_sweep;
 
     /// A double integrator, an unstable pole and three stable ones, mixed by a change of coordinates.
@@ -259,6 +266,29 @@ mod tests {
         let stable = markov(&parts.stable.a().to_dense(), &parts.stable.b().to_owned(), &parts.stable.c().to_owned());
         for ((whole, kept), stable) in whole.iter().zip(kept).zip(stable) {
             assert!((whole - kept - stable).abs() < 1e-10 * whole.abs().max(1.0), "{whole} {kept} {stable}");
+        }
+    }
+
+    /// States in units of their own are no other system: as many poles are kept, and the stable part has the same gain.
+    #[test]
+    fn units_of_states_change_nothing() {
+        // A chain with an integrator, and poles 0.5 and 0.9995.
+        let entries = [[1.0, 0.3, 0.2], [0.0, 0.9995, -0.4], [0.0, 0.0, 0.5]];
+        let t = [[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.2, 1.0]];
+        let (a, t) = (Mat::from_fn(3, 3, |i, j| entries[i][j]), Mat::from_fn(3, 3, |i, j| t[i][j]));
+        let a = product(product(t.as_ref(), a.as_ref()).as_ref(), invert(t.as_ref()).as_ref());
+        let gain = |units: [f64; 3]| {
+            let a = Mat::from_fn(3, 3, |i, j| a[(i, j)] * units[i] / units[j]);
+            let b = Mat::from_fn(3, 1, |i, _| units[i] / (1.0 + i as f64));
+            let c = Mat::from_fn(1, 3, |_, j| (1.0 + j as f64) / units[j]);
+            let parts = split(StateMatrix::Dense(a), b, c, None).unwrap();
+            assert_eq!((parts.kept.a.states(), parts.stable.states()), (1, 2));
+            hinf_sweep(&FrequencyResponse::new(&parts.stable).unwrap()).unwrap().value
+        };
+        let expected = gain([1.0; 3]);
+        for units in [[1e9, 1.0, 1e-6], [3e-12, 1.0, 7e11], [1.0, 1e-15, 1.0]] {
+            let found = gain(units);
+            assert!((found / expected - 1.0).abs() < 1e-9, "{units:?}: {found} {expected}");
         }
     }
 

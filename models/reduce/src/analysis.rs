@@ -186,7 +186,9 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         .find(|l| l.gate != 0.0 && l.deciding().rank() == 0 && l.deciding().values().iter().any(|s| *s > 0.0))
     {
         let reason = LtiError::Unsupported(
-            "none of its Hankel singular values is above rounding: a pole is too close to the unit circle for a dense A".into(),
+            "none of its Hankel singular values is above the rounding of its Gramians, as where a pole is too close to the unit \
+             circle for a dense A"
+                .into(),
         );
         return Err(ReduceError::Layer { label: layer.label.clone(), reason });
     }
