@@ -152,17 +152,18 @@ fn adapters_of_run(path: &Path) -> Vec<String> {
 /// What `--continuous` says of a file.
 fn in_continuous_time(stored: StoredSystem) -> hankel_lti::Result<StoredSystem> {
     match stored.time {
-        Time::Discrete { step: Some(step) } => Err(LtiError::Unsupported(format!(
-            "its sampling time dt is {step}: it runs in discrete time, not in continuous time"
+        Time::Discrete { step } => Err(LtiError::Unsupported(format!(
+            "its sampling time dt is {}: it runs in discrete time, not in continuous time",
+            step.map_or("True".to_owned(), |step| step.to_string())
         ))),
-        _ => Ok(StoredSystem { time: Time::Continuous, ..stored }),
+        Time::Unstated | Time::Continuous => Ok(StoredSystem { time: Time::Continuous, ..stored }),
     }
 }
 
 /// What to say beside poles outside the stability boundary of a system whose file does not give its time.
 pub fn assumed_time(plant: &Plant) -> &'static str {
     match plant.time {
-        Time::Discrete { step: None } => {
+        Time::Unstated => {
             "; without dt it is read as a system in discrete time: if it runs in continuous time, add --continuous, or dt = 0 to the file"
         }
         _ => "",

@@ -72,6 +72,9 @@ impl Array {
     }
 
     fn bytes(&self) -> Vec<u8> {
+        if self.is_bool {
+            return self.data.iter().map(|&v| u8::from(v != 0.0)).collect();
+        }
         match self.precision {
             Precision::F64 => self.data.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Precision::F32 => self.data.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
@@ -139,14 +142,16 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
             Dtype::BF16 => {
                 (data.as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f64()).collect(), Precision::Bf16)
             }
+            Dtype::BOOL => (data.iter().map(|b| f64::from(u8::from(*b != 0))).collect(), Precision::F64),
             other => {
                 return Err(WeightsError::content(
                     path,
-                    format!("{name} has element type {other:?}; expected f64, f32, f16 or bf16"),
+                    format!("{name} has element type {other:?}; expected f64, f32, f16, bf16 or bool"),
                 ));
             }
         };
-        let array = Array::new(view.shape().to_vec(), data, precision);
+        let is_bool = view.dtype() == Dtype::BOOL;
+        let array = Array { is_bool, ..Array::new(view.shape().to_vec(), data, precision) };
         if let Some((index, value)) = array.first_non_finite() {
             return Err(WeightsError::content(
                 path,
@@ -162,7 +167,8 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
 pub fn serialize(arrays: &NamedArrays) -> Vec<u8> {
     let stored: Vec<(&str, Vec<u8>, &Array)> = arrays.iter().map(|(n, a)| (n.as_str(), a.bytes(), a)).collect();
     let views = stored.iter().map(|(name, bytes, array)| {
-        let view = TensorView::new(array.precision.dtype(), array.shape.clone(), bytes);
+        let dtype = if array.is_bool { Dtype::BOOL } else { array.precision.dtype() };
+        let view = TensorView::new(dtype, array.shape.clone(), bytes);
         (*name, view.expect("an array's data fills its shape"))
     });
     safetensors::serialize(views, None).expect("names and sizes of the arrays are valid")

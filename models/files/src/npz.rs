@@ -44,7 +44,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
     Ok(arrays)
 }
 
-/// The bytes of an npz file with these arrays in f64; the same arrays give the same bytes.
+/// The bytes of an npz file with these arrays in f64, or as truth values; the same arrays give the same bytes.
 pub fn serialize(arrays: &NamedArrays) -> Vec<u8> {
     // Neither compression nor a time stamp, so that hashes are reproducible.
     let options = SimpleFileOptions::default()
@@ -54,9 +54,13 @@ pub fn serialize(arrays: &NamedArrays) -> Vec<u8> {
     let mut write = || -> zip::result::ZipResult<()> {
         for (name, array) in arrays {
             writer.start_file(format!("{name}.npy"), options)?;
-            writer.write_all(&header(&array.shape))?;
+            writer.write_all(&header(&array.shape, if array.is_bool { "|b1" } else { "<f8" }))?;
             for value in &array.data {
-                writer.write_all(&value.to_le_bytes())?;
+                if array.is_bool {
+                    writer.write_all(&[u8::from(*value != 0.0)])?;
+                } else {
+                    writer.write_all(&value.to_le_bytes())?;
+                }
             }
         }
         Ok(())
@@ -65,10 +69,10 @@ pub fn serialize(arrays: &NamedArrays) -> Vec<u8> {
     writer.finish().expect("writing to memory does not fail").into_inner()
 }
 
-fn header(shape: &[usize]) -> Vec<u8> {
+fn header(shape: &[usize], descr: &str) -> Vec<u8> {
     // A tuple in Python needs its comma only with one entry, and may have it with more.
     let extents: Vec<String> = shape.iter().map(ToString::to_string).chain([String::new()]).collect();
-    let mut text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}), }}", extents.join(","));
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", extents.join(","));
     // Magic, version, length and header together fill whole blocks of 64 bytes, the last of which is a line break.
     while !(MAGIC.len() + 4 + text.len() + 1).is_multiple_of(64) {
         text.push(' ');
@@ -202,7 +206,7 @@ mod tests {
         let bytes = serialize(&arrays);
         assert_eq!(serialize(&arrays), bytes);
         assert_eq!(parse(Path::new("x.npz"), &bytes).unwrap(), arrays);
-        assert_eq!(header(&[2, 3]).len() % 64, 0);
+        assert_eq!(header(&[2, 3], "<f8").len() % 64, 0);
     }
 
     #[test]

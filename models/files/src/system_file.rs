@@ -74,9 +74,11 @@ pub fn arrays_to_bytes(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) -> Resul
 pub enum Time {
     /// `x' = A x + B u` is the next step.
     Discrete {
-        /// Seconds per step, where the file says so. Nothing is computed with it.
+        /// Seconds per step; `None` where the file says that they are unknown. Nothing is computed with it.
         step: Option<f64>,
     },
+    /// The file does not say; read as discrete.
+    Unstated,
     /// `x' = A x + B u` is the derivative.
     Continuous,
 }
@@ -171,7 +173,8 @@ impl StoredSystem {
         });
         let time = match dt.as_ref().map(|dt| (&dt.data[..], dt.is_bool)) {
             // python-control writes True for a step of unknown length.
-            None | Some(([1.0], true)) => Time::Discrete { step: None },
+            None => Time::Unstated,
+            Some(([1.0], true)) => Time::Discrete { step: None },
             Some(([0.0], _)) => Time::Continuous,
             Some(([step], _)) if *step > 0.0 => Time::Discrete { step: Some(*step) },
             Some((other, _)) => {
@@ -246,7 +249,11 @@ impl StoredSystem {
         match self.time {
             Time::Continuous => put("dt", vec![], vec![0.0]),
             Time::Discrete { step: Some(step) } => put("dt", vec![], vec![step]),
-            Time::Discrete { step: None } => {}
+            Time::Discrete { step: None } => {
+                let unknown = Array { is_bool: true, ..Array::new(vec![], vec![1.0], Precision::F64) };
+                named.insert("dt".into(), unknown);
+            }
+            Time::Unstated => {}
         }
         named
     }
@@ -300,12 +307,12 @@ pub fn system_from_arrays(path: &Path, arrays: NamedArrays) -> Result<std::resul
 
 /// The arrays of a system in discrete time, in f64: A as a diagonal where it has real modes only, else written out.
 pub fn system_arrays(system: &LinearSystem) -> NamedArrays {
-    StoredSystem::new(system, Time::Discrete { step: None }).arrays()
+    StoredSystem::new(system, Time::Unstated).arrays()
 }
 
 /// [`system_arrays`] as a file.
 pub fn system_to_bytes(path: &Path, system: &LinearSystem) -> Result<Vec<u8>> {
-    StoredSystem::new(system, Time::Discrete { step: None }).to_bytes(path)
+    StoredSystem::new(system, Time::Unstated).to_bytes(path)
 }
 
 #[cfg(test)]
@@ -339,7 +346,7 @@ mod tests {
                 // A modal matrix that was written out is known by its entries, too.
                 let system = system.clone().with_written(system.a().to_dense()).unwrap();
                 assert_eq!(back, system);
-                let stored = StoredSystem::new(&system, Time::Discrete { step: None });
+                let stored = StoredSystem::new(&system, Time::Unstated);
                 assert_eq!(
                     StoredSystem::parse(path, parse_arrays(path, &bytes).unwrap()).unwrap(),
                     stored.as_written()
@@ -385,6 +392,12 @@ mod tests {
         ])
         .unwrap();
         assert_eq!((one.b.shape(), one.c.shape(), one.time), ((1, 3), (2, 1), Time::Discrete { step: None }));
+        // It is written as it was read.
+        for name in ["one.npz", "one.safetensors"] {
+            let path = Path::new(name);
+            let again = StoredSystem::parse(path, parse_arrays(path, &one.to_bytes(path).unwrap()).unwrap()).unwrap();
+            assert_eq!(again, one);
+        }
         let continuous = parse(vec![
             ("A", array(&[2], &[-1.0, -2.0])),
             ("B", array(&[2], &two)),

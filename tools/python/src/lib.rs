@@ -63,7 +63,7 @@ fn same_time(full: Time, reduced: Time) -> PyResult<()> {
         (Time::Discrete { step: Some(full) }, Time::Discrete { step: Some(reduced) }) if full != reduced => {
             Err(HankelError::new_err(format!("the sampling time of one system is {full}, that of the other {reduced}")))
         }
-        (Time::Continuous, Time::Continuous) | (Time::Discrete { .. }, Time::Discrete { .. }) => Ok(()),
+        _ if (full == Time::Continuous) == (reduced == Time::Continuous) => Ok(()),
         _ => Err(HankelError::new_err("one of both systems runs in continuous time, the other does not")),
     }
 }

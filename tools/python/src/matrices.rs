@@ -27,7 +27,11 @@ pub fn stored((a, b, c, d, step): &Given<'_>) -> StoredSystem {
     let square = written.nrows() == written.ncols();
     let a = if square { StateMatrix::from_square(written.clone()) } else { StateMatrix::Dense(written.clone()) };
     let written = matches!(a, StateMatrix::Modal(_)).then_some(written);
-    let time = if *step == Some(0.0) { Time::Continuous } else { Time::Discrete { step: *step } };
+    let time = match *step {
+        Some(0.0) => Time::Continuous,
+        None => Time::Unstated,
+        step => Time::Discrete { step },
+    };
     StoredSystem { a, written, b: matrix(b), c: matrix(c), d: d.as_ref().map(matrix), time }
 }
 

@@ -25,7 +25,7 @@ fn stored(value: &Value, continuous: bool) -> StoredSystem {
         let rows: Vec<Vec<f64>> = value[name].as_array().unwrap().iter().map(numbers).collect();
         Mat::from_fn(rows.len(), rows[0].len(), |i, j| rows[i][j])
     };
-    let time = if continuous { Time::Continuous } else { Time::Discrete { step: None } };
+    let time = if continuous { Time::Continuous } else { Time::Unstated };
     StoredSystem {
         a: StateMatrix::from_square(matrix("A")),
         written: Some(matrix("A")),
