@@ -49,7 +49,7 @@ pub struct ChatTemplate {
     /// Whether the template itself marks what the assistant writes, by `{% generation %}`.
     is_marked: bool,
     /// Set when a render took too long: the next one would, too.
-    is_too_slow: AtomicBool,
+    is_too_slow: Arc<AtomicBool>,
 }
 
 impl ChatTemplate {
@@ -65,7 +65,7 @@ impl ChatTemplate {
             environment: Arc::new(environment?),
             variables: Map::new(),
             is_marked,
-            is_too_slow: AtomicBool::new(false),
+            is_too_slow: Arc::default(),
         };
         // A token that a model does not have is undefined, as in transformers, and prints nothing.
         for (name, token) in [("bos_token", bos), ("eos_token", eos)] {
@@ -79,6 +79,19 @@ impl ChatTemplate {
     /// Gives the template a variable: `enable_thinking`, `date_string`, `tools` ...
     pub fn set(&mut self, name: &str, value: Json) {
         self.variables.insert(name.to_owned(), value);
+    }
+
+    /// The same template with one more variable, or another value of it.
+    #[must_use]
+    pub fn with(&self, name: &str, value: Json) -> Self {
+        let mut template = ChatTemplate {
+            environment: Arc::clone(&self.environment),
+            variables: self.variables.clone(),
+            is_marked: self.is_marked,
+            is_too_slow: Arc::clone(&self.is_too_slow),
+        };
+        template.set(name, value);
+        template
     }
 
     /// The text of `messages`, objects with `role` and `content`; at its end, if asked for, what begins an answer.

@@ -51,6 +51,8 @@ pub struct Question {
     pub part: Option<Split>,
     /// A conversation, instead of prompt and answer or beside them: objects with `role` and `content`.
     pub messages: Vec<Value>,
+    /// Tools that the assistant may call in the conversation, as the template writes them.
+    pub tools: Option<Value>,
     /// Of pairs: the conversation with the rejected answer.
     pub rejected: Vec<Value>,
     /// Of pairs: messages that both conversations begin with.

@@ -162,6 +162,8 @@ impl Renderer {
         let pieces = match (&self.roles, &self.chat) {
             (Some(roles), _) => by_roles(roles, &question.messages)?,
             (None, Ok(Some(template))) => {
+                let of_record = question.tools.take().map(|tools| template.with("tools", tools));
+                let template = of_record.as_ref().unwrap_or(template);
                 let mut conversation = template.conversation(&question.messages)?;
                 // What the assistant has said before is not among the answers that are compared.
                 let before = question.said().min(conversation.answers.len().saturating_sub(1));

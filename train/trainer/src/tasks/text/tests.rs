@@ -368,6 +368,20 @@ fn conversations_are_written_by_the_template_of_the_model() {
         assert_eq!(example.question.references, ["No."]);
     }
     assert_eq!(found, 2);
+    // Tools of a record are written by the template; what is no list of them is said.
+    let model = chat_model(&format!("{{% for t in tools or [] %}}[{{{{ t.name }}}}]{{% endfor %}}{CHAT}"));
+    let tools = format!("task.tokenizer={}", model.path().display());
+    let with = |tools: &str| line("Snow").replacen('{', &format!("{{\"tools\": {tools}, "), 1);
+    let lines = line("Rain") + &with("[{\"name\": \"f\"}]") + &line("Sun").replacen("Sun", "Hail", 1);
+    for lines in [lines.clone(), lines.replace("[{\"name\": \"f\"}]", "\"[{\\\"name\\\": \\\"f\\\"}]\"")] {
+        let text = own(&lines, &[&tools, "task.validation_share=0.4"]).unwrap();
+        for example in all(&text) {
+            let marked = text.layout().marked(&text.layout().sequence(example).unwrap()).unwrap();
+            assert_eq!(marked.contains("[f]"), marked.contains("Snow"), "{marked}");
+        }
+    }
+    let refused = own(&with("{}"), &[&tools]).err().unwrap();
+    assert!(refused.contains("`tools` is not a list of tools"), "{refused}");
     // What the configuration says comes before the template; instructions with a prompt of one's own stay prompts.
     let by_roles = own(&(line("Rain") + &line("Sun")), &[&tokenizer, "task.roles={}"]).unwrap();
     assert!(all(&by_roles).all(|example| example.pieces.len() == 4));

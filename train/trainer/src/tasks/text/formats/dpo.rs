@@ -3,7 +3,7 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, id, list};
-use super::jsonl::message;
+use super::jsonl::{message, tools};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,8 @@ fn conversations(record: &Value) -> Result<Question, String> {
     }
     let references = chosen.last().and_then(|last| last["content"].as_str()).into_iter().map(str::to_owned).collect();
     let [messages, rejected] = [chosen, rejected].map(|answer| [&prompt[..], &answer].concat());
-    Ok(Question { references, messages, rejected, shared: prompt.len(), ..Question::default() })
+    let (shared, tools) = (prompt.len(), tools(record)?);
+    Ok(Question { references, messages, tools, rejected, shared, ..Question::default() })
 }
 
 fn messages(record: &Value, key: &str) -> Result<Vec<Value>, String> {

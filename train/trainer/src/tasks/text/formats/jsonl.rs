@@ -77,9 +77,24 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
     match messages.last() {
         Some(last) if last["role"] == "assistant" && last["content"].as_str().is_some_and(|c| !c.trim().is_empty()) => {
             let references = last["content"].as_str().into_iter().map(str::to_owned).collect();
-            Ok(Question { references, messages, ..Question::default() })
+            Ok(Question { references, messages, tools: tools(record)?, ..Question::default() })
         }
         _ => Err(format!("`{key}` must end with what the assistant says")),
+    }
+}
+
+/// The list of tools beside a conversation, which some data sets hold as a text.
+pub(super) fn tools(record: &Value) -> Result<Option<Value>, String> {
+    let tools = match record.get("tools") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) if text.trim().is_empty() => return Ok(None),
+        Some(Value::String(text)) => serde_json::from_str(text).unwrap_or(Value::Null),
+        Some(tools) => tools.clone(),
+    };
+    match tools {
+        Value::Array(tools) if tools.is_empty() => Ok(None),
+        Value::Array(_) => Ok(Some(tools)),
+        _ => Err("`tools` is not a list of tools, nor one as a text".to_owned()),
     }
 }
 
