@@ -4,8 +4,8 @@
     python table.py results/entities-full.jsonl
 
 For every point of the grid and row: means over seeds of the test split, beside the score on the validation split, whose texts are as long as those
-trained on, and the difference from HRM, paired by seed, with its 95 % interval and
-Holm's correction over the differences of the file. A row that does not beat `none`, or still learns, is named. Where a file has several learning
+trained on. Then the differences from HRM of both scores and of what was forgotten, paired by seed, with their 95 % intervals and
+Holm's correction over all differences of the file. A row that does not beat `none`, or still learns, is named. Where a file has several learning
 rates, every row is at that of its least validation loss, averaged over seeds.
 """
 
@@ -85,6 +85,17 @@ def student(difference):
     return beyond(abs(middle) / (sd / math.sqrt(n)), n - 1)
 
 
+def paired(of, seeds, base):
+    """The mean difference from the seeds of `base` with its 95 % interval, and its p; None where there are too few."""
+    known = [seed for seed in seeds if of and seed in base and of(seeds[seed]) is not None and of(base[seed]) is not None]
+    difference = [of(seeds[seed]) - of(base[seed]) for seed in known]
+    if len(difference) < 2:
+        return None
+    half = quantile(len(difference) - 1) * statistics.stdev(difference) / math.sqrt(len(difference))
+    middle = statistics.fmean(difference)
+    return f"{middle:+.3f} ({middle - half:+.3f} to {middle + half:+.3f})", student(difference)
+
+
 def quantile(f):
     """Quantile 0.975 of Student's t."""
     low, high = 0.0, 100.0
@@ -123,7 +134,7 @@ def holm(p):
 def main():
     rows, kinds, scale, diverged, lacking = load(sys.argv[1])
     complete = not lacking
-    lines, tests = [], []
+    lines, differences = [], []
     for point, names in rows.items():
         metric = PRIMARY[kinds[point]]
         chosen = {name: at_its_own(rates) for name, rates in names.items()}
@@ -142,27 +153,28 @@ def main():
                     notes.append("no better than none")
                 still = learning({seed: row for seed, row in seeds.items() if seed in none}, none)
                 notes += ["still learning"] if still else ["no curve"] if still is None else []
-            difference = [value - figure(base[seed], metric) for seed, value in values.items() if seed in base]
-            shown = ""
-            if name != BASE and len(difference) > 1:
-                half = quantile(len(difference) - 1) * statistics.stdev(difference) / math.sqrt(len(difference))
-                middle = statistics.fmean(difference)
-                shown = f"{middle:+.3f} ({middle - half:+.3f} to {middle + half:+.3f})"
-                tests.append((len(lines), student(difference)))
+            if name != BASE:
+                trained_on = lambda row: row["validation"]["metrics"][metric]
+                tested = lambda row: figure(row, metric)
+                forgets = (lambda row: figure(row, "forgetting")) if name != "none" else None
+                differences.append((point, name, [paired(of, seeds, base) for of in (trained_on, tested, forgets)]))
             count = next(iter(seeds.values()))["parameters"]["adapter"]
             if len(seeds) != SCALES.get(scale, 3):
                 complete = False
                 notes.append(f"{len(seeds)} seeds only")
             lines.append(
-                [point, name, f"{count:,}", rate, f"{trained:.3f}", f"{mean:.3f}", f"{loss:.3f}", f"{forgotten:+.3f}", shown, "", "; ".join(notes)]
+                [point, name, f"{count:,}", rate, f"{trained:.3f}", f"{mean:.3f}", f"{loss:.3f}", f"{forgotten:+.3f}", "; ".join(notes)]
             )
-    if complete:
-        for (line, _), corrected in zip(tests, holm([p for _, p in tests])):
-            lines[line][9] = f"{corrected:.3f}"
-    print("| | row | parameters | rate | as trained | score | loss | forgetting | less hrm | Holm | |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| | row | parameters | rate | as trained | score | loss | forgetting | |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for line in lines:
         print("| " + " | ".join(line) + " |")
+    corrected = iter(holm([found[1] for *_, tests in differences for found in tests if found]))
+    print("\n| less hrm | row | as trained | Holm | score | Holm | forgetting | Holm |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for point, name, tests in differences:
+        cells = [[found[0], f"{next(corrected):.3f}" if complete else ""] if found else ["", ""] for found in tests]
+        print("| " + " | ".join([point, name, *sum(cells, [])]) + " |")
     if diverged:
         print(f"\n{diverged} cells diverged.")
     if not complete:

@@ -5,7 +5,7 @@ mod overview;
 
 use crate::claims::{Claim, Expect, Outcome, Verdict};
 use crate::measure::{Group, Measured};
-use crate::statistics::Summary;
+use crate::statistics::{Estimate, Summary};
 use crate::{Cell, Plan, computed, files, measure};
 use hankel_plots::{Chart, PlotError};
 use hankel_trainer::format::{capitalised, counted, significant as number};
@@ -100,8 +100,11 @@ stand at every point of the grid that it is about; it is refuted where the inter
 are held against, whatever else keeps them from a verdict. A scale that is not complete by its plan has figures and no verdict.
 
 Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units, and its figures are of the test split, or there are none. What is
-compared has to beat no adapter, and to have converged, at every point of the grid, on average over its units. One row by itself, too, is judged when it has converged, unless more training could
-only move it further to the side on which it is: stopping early does not show that a row cannot learn.
+compared has to beat no adapter, and the predictor that sees one symbol where one is on record (`window_1`, `order_1`), and to have converged, at every point of the grid,
+on average over its units. One row by itself, too, is judged when it has converged, unless more training could only move it further to the side on which it is: stopping early does not show that a
+row cannot learn. What training makes of a row (order, gate, contribution, poles) is judged when its training has converged and gained something. The best of several rivals is the one of the least
+validation loss where figures are of the test split; else it is chosen on the figures themselves, and its p counts once for each rival. A run that diverged is an outcome: neither side is shown by
+what is left. Beside another metric stands the paired difference of the losses, which training lowers.
 
 | verdict | |
 | --- | --- |
@@ -109,8 +112,8 @@ only move it further to the side on which it is: stopping early does not show th
 | confirmed in part | shown at every point that was run; the claim is about more |
 | not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could show it, or refute it; *the contrary*: it lies on the other side; *outside* the claimed range |
 | true by construction | no data could have spoken against it |
-| no comparison | a compared row is no better than the model without an adapter |
-| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself for a row that is judged alone and gains less than that); or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says |
+| no comparison | a compared row is no better than the model without an adapter, or than a predictor that sees one symbol |
+| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself for a score that is judged alone and gains less than that); or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says |
 | not measured, not testable here | what is missing |
 ";
 
@@ -207,7 +210,7 @@ fn one(outcome: &Outcome) -> String {
     let decides = if outcome.elsewhere.is_empty() { "" } else { ", which decides" };
     at(&outcome.scale, &outcome.measured, decides);
     outcome.elsewhere.iter().for_each(|(scale, measured)| at(scale, measured, ""));
-    if outcome.measured.diverged > 0 && claim.measure.of != "diverged" {
+    if outcome.measured.diverged > 0 && claim.measure.of != measure::DIVERGED {
         let _ = writeln!(
             out,
             "  - {} came to values that are not finite and left out of these figures.",
@@ -276,6 +279,10 @@ fn detail(group: &Group, expect: Expect) -> String {
             let _ = write!(out, "; t = {}, p = {}", number(e.t), number(e.p));
             let _ = e.hedges_g.map(|g| write!(out, ", Hedges' g = {}", number(g)));
         }
+    }
+    if let Some(e) = group.losses.as_ref().and_then(|losses| Estimate::of_units(losses, 0.0)) {
+        let (low, high) = e.interval;
+        let _ = write!(out, "; loss {} ({} to {})", number(e.summary.mean), number(low), number(high));
     }
     out
 }

@@ -216,7 +216,17 @@ impl Claim {
             })
             .collect();
         let points = measured.groups.len();
+        // A run that came to nothing is an outcome, on no side of the limit. One value is enough against a bound.
+        let by_one_value = matches!(self.expect, Expect::AtMost(_) | Expect::EachWithin(..));
+        let refuted_by_all_runs =
+            findings.iter().any(|(group, finding)| against(*finding) && (by_one_value || group.diverged == 0));
+        let lost = if self.measure.of == measure::DIVERGED { 0 } else { measured.diverged };
+        let but_diverged = |side: &str| {
+            Verdict::Undecided(format!("{UNDECIDED}: {side} by the runs with figures, but {lost} diverged"))
+        };
         match self.points {
+            _ if refuted && !refuted_by_all_runs && lost > 0 => but_diverged("refuted"),
+            _ if !refuted && failed.is_empty() && lost > 0 => but_diverged("shown"),
             _ if refuted => Verdict::NotConfirmed(failed.join("; ")),
             _ if !failed.is_empty() => Verdict::Undecided(failed.join("; ")),
             all if all > points => Verdict::InPart(format!("at {points} of {all} points")),

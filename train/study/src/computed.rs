@@ -35,6 +35,9 @@ impl Computed {
             units,
             summary,
             sides: None,
+            diverged: 0,
+            choices: 1,
+            losses: None,
             range: (f64::NEG_INFINITY, f64::INFINITY),
         };
         Computed { id, paper, ours, expect, group }

@@ -375,7 +375,7 @@ fn attempts_of_the_campaign_are_its_result() {
     assert!(page.contains(&format!("{extreme} of the systems are at extreme scales")), "{extreme}");
 }
 
-/// The table of language.md: means over seeds, and differences from HRM with their intervals and Holm's correction.
+/// The tables of language.md: means over seeds, and differences from HRM with their intervals and Holm's correction over all of them.
 #[test]
 fn turns_are_their_result() {
     let page = page("language.md");
@@ -386,37 +386,57 @@ fn turns_are_their_result() {
         let all = of_memory.flat_map(|cell| cell["result"]["rows"].as_array().unwrap());
         all.filter(|row| row["name"] == name).collect()
     };
-    let values = |memory: &str, name: &str, split: &str, metric: &str| -> Vec<f64> {
+    let values = |memory: &str, name: &str, (split, metric): (&str, &str)| -> Vec<f64> {
         rows(memory, name).into_iter().map(|row| number(&row[split]["metrics"][metric])).collect()
     };
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let pairs =
-        ["everything", "states"].iter().flat_map(|memory| ["none", "hrm", "delta", "lora"].map(|name| (*memory, name)));
-    // The difference of scores, the half of its interval by Student's t with two degrees of freedom, and the two-sided p.
-    let compared = |(memory, name): (&str, &str)| {
-        let [own, hrm] = [name, "hrm"].map(|name| values(memory, name, "test", "exact_match"));
+    let pairs = || {
+        ["everything", "states"].iter().flat_map(|memory| ["none", "hrm", "delta", "lora"].map(|name| (*memory, name)))
+    };
+    const FIGURES: [(&str, &str); 3] =
+        [("validation", "exact_match"), ("test", "exact_match"), ("validation", "forgetting")];
+    // A difference, the half of its interval by Student's t with two degrees of freedom, and the two-sided p: that of a sign test for
+    // three that are the same.
+    let compared = |(memory, name): (&str, &str), figure: (&str, &str)| {
+        let [own, hrm] = [name, "hrm"].map(|name| values(memory, name, figure));
         let differences: Vec<f64> = own.iter().zip(hrm).map(|(own, hrm)| own - hrm).collect();
         assert_eq!(differences.len(), 3, "{memory} {name}");
         let middle = mean(&differences);
         let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / 6.0).sqrt();
         let t = (middle / error).abs();
-        (middle, 4.302_652_7 * error, 1.0 - t / (2.0 + t * t).sqrt())
+        let p = match (error > 1e-12, middle == 0.0) {
+            (true, _) => 1.0 - t / (2.0 + t * t).sqrt(),
+            (false, true) => 1.0,
+            (false, false) => 0.25,
+        };
+        (middle, 4.302_652_7 * error, p)
     };
-    let p: Vec<f64> = pairs.clone().filter(|(_, name)| *name != "hrm").map(|pair| compared(pair).2).collect();
-    for (memory, name) in pairs {
+    let figures_of = |name: &str| if name == "none" { &FIGURES[..2] } else { &FIGURES[..] };
+    let compared_pairs = || pairs().filter(|(_, name)| *name != "hrm");
+    let p: Vec<f64> = compared_pairs()
+        .flat_map(|pair| figures_of(pair.1).iter().map(move |figure| (pair, *figure)))
+        .map(|(pair, figure)| compared(pair, figure).2)
+        .collect();
+    for (memory, name) in pairs() {
         let figures = [("validation", "exact_match"), ("test", "exact_match"), ("test", "loss")];
-        let figures = figures.map(|(split, metric)| format!("{:.3}", mean(&values(memory, name, split, metric))));
-        let forgetting = mean(&values(memory, name, "validation", "forgetting"));
+        let figures = figures.map(|figure| format!("{:.3}", mean(&values(memory, name, figure))));
+        let forgetting = mean(&values(memory, name, FIGURES[2]));
         let parameters = thousands(rows(memory, name)[0]["parameters"]["adapter"].as_u64().unwrap());
-        let mut line =
-            format!("| memory {memory} | {name} | {parameters} |  | {} | {forgetting:+.3} | ", figures.join(" | "));
-        if name != "hrm" {
-            let (middle, half, own) = compared((memory, name));
+        says(
+            &page,
+            &format!("| memory {memory} | {name} | {parameters} |  | {} | {forgetting:+.3} |  |", figures.join(" | ")),
+        );
+    }
+    for (memory, name) in compared_pairs() {
+        let mut line = format!("| memory {memory} | {name} |");
+        for figure in figures_of(name) {
+            let (middle, half, own) = compared((memory, name), *figure);
             // Of those that are at most as large, the largest times how many are at least that large.
             let least = p.iter().filter(|other| **other <= own);
             let corrected = least.map(|other| other * p.iter().filter(|more| *more >= other).count() as f64);
             let corrected = corrected.fold(0.0, f64::max).min(1.0);
-            write!(line, "{middle:+.3} ({:+.3} to {:+.3}) | {corrected:.3} |", middle - half, middle + half).unwrap();
+            let (low, high) = (middle - half, middle + half);
+            write!(line, " {middle:+.3} ({low:+.3} to {high:+.3}) | {corrected:.3} |").unwrap();
         }
         assert!(page.lines().any(|found| found.starts_with(&line)), "not on the page: {line}");
     }

@@ -51,6 +51,9 @@ pub struct Measure {
     pub units: Vec<String>,
 }
 
+/// The share of cells that diverged, as what is measured.
+pub(crate) const DIVERGED: &str = "diverged";
+
 fn seeds() -> Vec<String> {
     vec![SEED.to_owned()]
 }
@@ -113,6 +116,12 @@ pub struct Group {
     pub summary: Summary,
     /// The row and what it is compared with, when there is such.
     pub sides: Option<[(String, Summary); 2]>,
+    /// Cells that diverged, or whose partner did, and figures that are not finite.
+    pub diverged: usize,
+    /// Rivals among which the best one was chosen on the figures that are compared; 1 where there was one, or another split to choose on.
+    pub choices: usize,
+    /// The paired difference of losses, where another metric of both rows is compared.
+    pub losses: Option<Unit>,
     /// What no figure can go beyond, and so no interval of their mean: -1 and 1 of correlations, 0 and the number of states of orders.
     pub range: (f64, f64),
 }
@@ -180,39 +189,48 @@ pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
         .iter()
         .map(|(key, members)| {
             let order = key.iter().map(|value| value.and_then(|v| v.parse().ok()).unwrap_or(0.0)).collect();
-            (order, group(measure, label(key), members, cells).ok_or_else(|| label(key)))
+            let with_loss = |group: Group| {
+                let lost = members.iter().filter(|cell| {
+                    let partner = cells.iter().find(|other| is_partner(measure, cell, other));
+                    cell.diverged.is_some() || partner.is_some_and(|partner| partner.diverged.is_some())
+                });
+                let not_finite = group.values.iter().filter(|value| !value.is_finite()).count();
+                Group { diverged: lost.count() + not_finite, ..group }
+            };
+            (order, group(measure, label(key), members, cells).map(with_loss).ok_or_else(|| label(key)))
         })
         .collect();
     made.sort_by(|a, b| {
         a.0.iter().zip(&b.0).map(|(x, y)| x.total_cmp(y)).find(|o| o.is_ne()).unwrap_or(a.0.len().cmp(&b.0.len()))
     });
-    let diverged = counted.iter().filter(|cell| cell.diverged.is_some()).count();
-    let mut measured = Measured { diverged, ..Measured::default() };
+    let all_lost = counted.iter().filter(|cell| cell.diverged.is_some()).count();
+    let mut measured = Measured::default();
     for (_, group) in made {
         match group {
             Ok(group) => {
-                measured.diverged += group.values.iter().filter(|value| !value.is_finite()).count();
+                measured.diverged += group.diverged;
                 measured.groups.push(group);
             }
             Err(label) => measured.missing.push(label),
         }
     }
+    measured.diverged = measured.diverged.max(all_lost);
     measured
 }
 
 fn group<'a>(measure: &Measure, label: String, members: &[&'a Cell], all: &[&'a Cell]) -> Option<Group> {
-    if measure.of == "diverged" {
+    if measure.of == DIVERGED {
         let diverged = |cell: &&'a Cell| (*cell, f64::from(u8::from(cell.diverged.is_some())));
         return finish(measure, label, &members.iter().map(diverged).collect::<Vec<_>>(), None);
     }
-    let row = best(measure, &measure.row, members)?;
+    let (row, of_rows) = best(measure, &measure.row, members)?;
     if measure.against.is_empty() {
         let points = members.iter().filter_map(|cell| Some((*cell, value(cell, row, &measure.of)?)));
         return finish(measure, label, &regressed(measure, along(measure, points.collect())), None);
     }
     let partner = |cell: &Cell| all.iter().copied().find(|other| is_partner(measure, cell, other));
     let partners: Vec<&Cell> = members.iter().filter_map(|cell| partner(cell)).collect();
-    let against = best(measure, &measure.against, &partners)?;
+    let (against, of_rivals) = best(measure, &measure.against, &partners)?;
     let against_of = measure.against_of.as_ref().unwrap_or(&measure.of);
     let pairs: Vec<(&'a Cell, f64, f64)> = members
         .iter()
@@ -222,14 +240,39 @@ fn group<'a>(measure: &Measure, label: String, members: &[&'a Cell], all: &[&'a 
         Some((name.to_owned(), Summary::of(&pairs.iter().map(pick).collect::<Vec<_>>())?))
     };
     let sides = [side(row, |pair| pair.1)?, side(against, |pair| pair.2)?];
-    let means = sides.each_ref().map(|(_, summary)| summary.mean);
-    let combined = |own: f64, other: f64| match measure.combine {
+    let combined = |&(cell, own, other): &(&'a Cell, f64, f64)| match measure.combine {
         Combine::Difference => own - other,
         Combine::Ratio => own / other,
-        Combine::Spread => (own - means[0]).abs() - (other - means[1]).abs(),
+        Combine::Spread => {
+            let [own_mean, other_mean] = means_of_point(measure, cell, &pairs);
+            (own - own_mean).abs() - (other - other_mean).abs()
+        }
     };
-    let points = pairs.iter().map(|&(cell, own, other)| (cell, combined(own, other))).collect();
-    finish(measure, label, &regressed(measure, along(measure, points)), Some(sides))
+    let points = pairs.iter().map(|pair| (pair.0, combined(pair))).collect();
+    let group = finish(measure, label, &regressed(measure, along(measure, points)), Some(sides))?;
+    let plain = measure.combine == Combine::Difference && measure.trend.is_none() && measure.on.is_none();
+    let is_other_metric =
+        measure.against_of.is_none() && measure.of != metric::LOSS && is_metric(members, row, &measure.of);
+    let losses = || -> Option<Vec<(&Cell, f64)>> {
+        let loss = |cell: &Cell, name: &str| value(cell, name, metric::LOSS);
+        pairs.iter().map(|(cell, ..)| Some((*cell, loss(cell, row)? - loss(partner(cell)?, against)?))).collect()
+    };
+    let losses = (plain && measure.spearman.is_none() && is_other_metric).then(losses).flatten();
+    Some(Group { choices: of_rows * of_rivals, losses: losses.map(|points| nested(measure, &points)), ..group })
+}
+
+/// Both sides' means over the runs that repeat that of `cell`.
+fn means_of_point(measure: &Measure, cell: &Cell, pairs: &[(&Cell, f64, f64)]) -> [f64; 2] {
+    let repeated: Vec<&str> = measure.units.iter().map(String::as_str).collect();
+    let of_it = || pairs.iter().filter(|(other, ..)| other.id.describe(&repeated) == cell.id.describe(&repeated));
+    let mean = |pick: fn(&(&Cell, f64, f64)) -> f64| of_it().map(pick).sum::<f64>() / of_it().count() as f64;
+    [mean(|pair| pair.1), mean(|pair| pair.2)]
+}
+
+/// Whether `of` is a metric of this row.
+fn is_metric(cells: &[&Cell], row: &str, of: &str) -> bool {
+    let rows = cells.iter().filter_map(|cell| cell.result.as_ref()).flat_map(|result| &result.rows);
+    rows.filter(|found| found.name == row).any(|row| row.validation.metrics.contains_key(of))
 }
 
 fn finish(
@@ -238,11 +281,7 @@ fn finish(
     points: &[(&Cell, f64)],
     sides: Option<[(String, Summary); 2]>,
 ) -> Option<Group> {
-    let units = units(measure, points);
-    let key = |cell: &Cell| units.iter().map(|axis| cell.id.axis(axis).unwrap_or("").to_owned()).collect();
-    let named: Vec<(Vec<String>, f64)> =
-        points.iter().filter(|point| point.1.is_finite()).map(|(cell, value)| (key(cell), *value)).collect();
-    let units = Unit::nested(&named);
+    let units = nested(measure, points);
     let values = points.iter().map(|point| point.1).collect();
     let results: Vec<&RunResult> = points.iter().filter_map(|(cell, _)| cell.result.as_ref()).collect();
     let range = match (&measure.spearman, &measure.trend, &measure.row[..]) {
@@ -250,7 +289,16 @@ fn finish(
         (None, None, [row]) if measure.against.is_empty() => range(&results, row, &measure.of),
         _ => (f64::NEG_INFINITY, f64::INFINITY),
     };
-    Some(Group { label, values, summary: Summary::of(&units.means())?, units, sides, range })
+    let summary = Summary::of(&units.means())?;
+    Some(Group { label, values, summary, units, sides, diverged: 0, choices: 1, losses: None, range })
+}
+
+/// Figures by the units that repeat each other; those that are not finite are left out.
+fn nested(measure: &Measure, points: &[(&Cell, f64)]) -> Unit {
+    let units = units(measure, points);
+    let key = |cell: &Cell| units.iter().map(|axis| cell.id.axis(axis).unwrap_or("").to_owned()).collect();
+    let finite = points.iter().filter(|point| point.1.is_finite());
+    Unit::nested(&finite.map(|(cell, value)| (key(cell), *value)).collect::<Vec<_>>())
 }
 
 /// The axes over which these cells repeat each other. A level of units that an experiment has at one scale only is none at the others.
@@ -307,15 +355,35 @@ fn is_partner(measure: &Measure, cell: &Cell, other: &Cell) -> bool {
         && other.id.axes.iter().all(|(axis, value)| wanted(axis) == Some(value))
 }
 
-/// The row of `names` that is best on average, among those that are there.
-fn best<'a>(measure: &Measure, names: &'a [String], cells: &[&Cell]) -> Option<&'a str> {
-    let mean = |name: &str| {
-        let values: Vec<f64> = cells.iter().filter_map(|cell| value(cell, name, &measure.of)).collect();
+/// The row of `names` that is best on average, among those that are there: by the loss of the validation split where the figures are of another
+/// one, else by the figures themselves; and among how many rows it was chosen on these.
+fn best<'a>(measure: &Measure, names: &'a [String], cells: &[&Cell]) -> Option<(&'a str, usize)> {
+    let there: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| cells.iter().any(|cell| value(cell, name, &measure.of).is_some()))
+        .collect();
+    if let [only] = there[..] {
+        return Some((only, 1));
+    }
+    let mean = |name: &str, of: &dyn Fn(&Cell, &str) -> Option<f64>| {
+        let values: Vec<f64> = cells.iter().filter_map(|cell| of(cell, name)).collect();
         Summary::of(&values).map(|summary| summary.mean)
     };
+    let elsewhere = |cell: &Cell, name: &str| {
+        let row = cell.result.as_ref()?.rows.iter().find(|row| row.name == name)?;
+        row.test.as_ref()?.get(metric::LOSS).map(|loss| -loss)
+    };
     let sign = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
-    let known = names.iter().filter_map(|name| Some((name.as_str(), sign * mean(name)?)));
-    known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
+    let figure = |cell: &Cell, name: &str| value(cell, name, &measure.of).map(|value| sign * value);
+    let by = |of: &dyn Fn(&Cell, &str) -> Option<f64>| -> Option<Vec<(&'a str, f64)>> {
+        there.iter().map(|name| Some((*name, mean(name, of)?))).collect()
+    };
+    let (known, choices) = match by(&elsewhere) {
+        Some(known) => (known, 1),
+        None => (by(&figure)?, there.len()),
+    };
+    known.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| (name, choices))
 }
 
 /// The axes of `cells` that have several values, seeds apart, with their values in order of appearance.

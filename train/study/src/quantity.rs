@@ -60,12 +60,21 @@ pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64>
 
 /// What no figure of a quantity can go beyond.
 pub(crate) fn range(results: &[&RunResult], row: &str, name: &str) -> (f64, f64) {
-    let layers = || results.iter().flat_map(|r| &r.rows).filter(|found| found.name == row).flat_map(|row| &row.layers);
+    // Files of results have the singular values once, with the row that was truncated.
+    let whole = |result: &&RunResult| -> Option<usize> {
+        let own = result.rows.iter().find(|found| found.name == row)?;
+        let parent = own.derived_from().and_then(|parent| result.rows.iter().find(|found| found.name == parent));
+        [Some(own), parent]
+            .into_iter()
+            .flatten()
+            .flat_map(|row| &row.layers)
+            .map(|l| l.hankel_singular_values.len())
+            .max()
+    };
     match name {
         "bound_and_loss" => (-1.0, 1.0),
-        // Of a truncated adapter the singular values are those of the whole.
         "order" | "least_order" => {
-            let states = layers().map(|layer| layer.hankel_singular_values.len()).filter(|states| *states > 0).max();
+            let states = results.iter().filter_map(whole).filter(|states| *states > 0).max();
             (0.0, states.map_or(f64::INFINITY, |states| states as f64))
         }
         "gate" | "largest_pole" | metric::LOSS => (0.0, f64::INFINITY),

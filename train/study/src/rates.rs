@@ -9,14 +9,15 @@ pub(crate) const RATE: &str = "lr";
 
 /// The cells with their figures of the test split where there is one, on which nothing was chosen; and with the axis of rates taken out:
 /// every row at the rate at which its validation loss is least, averaged over the cells that differ in the axes `units` alone. What was made
-/// of a row goes with it. Several rates without a test split have no figures.
+/// of a row goes with it. Several rates without a test split have no figures. The scores by which rows can be chosen stand in place of those of the
+/// test split.
 pub(crate) fn at_their_own(cells: &[&Cell], units: &[String]) -> Vec<Cell> {
     if cells.iter().all(|cell| cell.id.axis(RATE).is_none()) {
         let tested = |cell: &&Cell| {
             let mut cell = (*cell).clone();
             for row in cell.result.iter_mut().flat_map(|result| &mut result.rows) {
                 if let Some(tested) = tested(row) {
-                    row.validation = tested;
+                    row.test = Some(std::mem::replace(&mut row.validation, tested));
                 }
             }
             cell
@@ -45,7 +46,10 @@ pub(crate) fn at_their_own(cells: &[&Cell], units: &[String]) -> Vec<Cell> {
         }
         let mut result = first.clone();
         result.rows = names.iter().filter_map(|name| at_its_own(name, own, &group)).collect();
-        Cell { id: id.clone(), planned_rows: Vec::new(), diverged: None, result: Some(result) }
+        // A row that came to nothing at the rate that is best for it elsewhere.
+        let lost = names.len() > result.rows.len();
+        let diverged = own.iter().find_map(|cell| cell.diverged.clone()).filter(|_| lost);
+        Cell { id: id.clone(), planned_rows: Vec::new(), diverged, result: Some(result) }
     };
     points.iter().map(merged).collect()
 }
@@ -74,7 +78,7 @@ fn at_its_own(name: &str, own: &[&Cell], group: &[&Cell]) -> Option<AdapterResul
     let whole = losses.iter().filter(|(_, losses)| losses.len() == most);
     let (best, _) = whole.min_by(|a, b| mean(a.1).total_cmp(&mean(b.1)))?;
     let row = find(own.iter().find(|cell| cell.id.axis(RATE) == Some(*best))?, name)?;
-    Some(AdapterResult { validation: tested(&row)?, ..row })
+    Some(AdapterResult { validation: tested(&row)?, test: Some(row.validation.clone()), ..row })
 }
 
 /// The scores of a row on the test split, if there is one; what is measured once for a row stands among those of the validation split.

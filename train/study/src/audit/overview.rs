@@ -42,7 +42,9 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
         |v| matches!(v, Verdict::Undecided(_)),
     );
     open(unknown, "where a row still learns, or nothing tells", |v| matches!(v, Verdict::NotConverged(_)));
-    open(unknown, "where a row is no better than no adapter", |v| matches!(v, Verdict::NoComparison(_)));
+    open(unknown, "where a row is no better than no adapter, or than what one symbol tells", |v| {
+        matches!(v, Verdict::NoComparison(_))
+    });
     open(unknown, "not measured", |v| matches!(v, Verdict::NotMeasured(_)));
     open("could not fail", "by construction", |v| matches!(v, Verdict::ByConstruction(_)));
     open("takes other hardware", "a GPU, most of them Mistral-7B", |v| matches!(v, Verdict::NotTestable(_)));

@@ -1,5 +1,6 @@
-//! When figures say anything: rows that are compared both beat the model without an adapter, and rows that are judged have come to the end of
-//! their training. Both hold at every point of the grid, on average over the units that repeat each other there.
+//! When figures say anything: rows that are compared both beat the model without an adapter and what a predictor makes of one symbol, and rows
+//! that are judged have come to the end of their training. Both hold at every point of the grid, on average over the units that repeat each other
+//! there.
 
 use super::convergence::{is_level, still_to_fall};
 use super::{Expect, Finding, Verdict};
@@ -12,6 +13,19 @@ use hankel_trainer::results::{AdapterResult, RunResult, metric};
 
 /// The row without an adapter.
 const NONE: &str = "none";
+/// The predictors without training that see one symbol, as a model without memory does: where one is on record, rows have to beat it.
+const ONE_SYMBOL: [&str; 2] = ["window_1", "order_1"];
+/// What training makes of a row, beside its scores. To which side it would move with more steps nobody can say.
+const OF_TRAINING: [&str; 8] = [
+    "order",
+    "least_order",
+    "gate",
+    "contribution",
+    "input_alignment",
+    "largest_pole",
+    "error_over_bound",
+    "bound_and_loss",
+];
 
 /// The runs of one point of the grid.
 struct Point<'a> {
@@ -31,7 +45,7 @@ pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
     if measure.against.is_empty() || names.is_empty() {
         return None;
     }
-    let gains: Vec<Vec<(&Point, Summary)>> = names.iter().map(|name| gains(measure, name, &points)).collect();
+    let gains: Vec<Vec<(&Point, f64)>> = names.iter().map(|name| gains(&measure.of, name, NONE, &points)).collect();
     let unknown: Vec<String> = names
         .iter()
         .zip(&gains)
@@ -45,10 +59,12 @@ pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
         .iter()
         .zip(&gains)
         .filter_map(|(name, gains)| {
-            let (point, _) = gains.iter().find(|(_, gain)| gain.mean <= 0.0)?;
+            let (point, _) = gains.iter().find(|(_, gain)| *gain <= 0.0)?;
             Some(format!("{name} is no better than no adapter{}", point.place()))
         })
         .collect();
+    let beaten = || names.iter().filter_map(|name| beaten(name, &points)).collect();
+    let drowned: Vec<String> = if drowned.is_empty() { beaten() } else { drowned };
     if !drowned.is_empty() {
         return Some(Verdict::NoComparison(drowned.join("; ")));
     }
@@ -58,7 +74,8 @@ pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
 
 /// Why the finding on one trained row, by itself or against something that is not trained, can change with more training, if that is so: it
 /// still learns, and its figure does not move further to the side on which it is. The row may gain little, so that its loss stands for the gain
-/// where that is more.
+/// where that is more. So it is with ratios, slopes and correlations, and with what training makes of a row (its order, its gate), which has to
+/// be better than no adapter besides, or there is nothing that it was made for.
 pub(super) fn unfinished(
     measure: &Measure,
     expect: Expect,
@@ -66,12 +83,34 @@ pub(super) fn unfinished(
     cells: &[&Cell],
 ) -> Option<Verdict> {
     let points = points(measure, cells);
-    let plain = measure.combine == Combine::Difference && measure.trend.is_none() && measure.on.is_none();
+    let plain = measure.combine == Combine::Difference
+        && measure.trend.is_none()
+        && measure.on.is_none()
+        && measure.spearman.is_none();
     let alone = measure.against.is_empty() || untrained(measure, &points).next().is_some();
-    if !plain || measure.spearman.is_some() || !alone || !is_score(measure, &points) {
+    let names = trained(measure, &points);
+    if matches!(expect, Expect::EachWithin(..) | Expect::AtMost(_)) {
         return None;
     }
-    let names = trained(measure, &points);
+    if OF_TRAINING.contains(&&measure.of[..]) {
+        let mut rows = names.iter().filter(|name| plain && measure.row.contains(name));
+        let drowned = |name: &&&String| {
+            let (point, _) = gains(metric::LOSS, name, NONE, &points).into_iter().find(|(_, gain)| *gain <= 0.0)?;
+            Some(Verdict::NoComparison(format!("{name} is no better than no adapter{}", point.place())))
+        };
+        // A control that learns nothing has no gain that a fall could be held against.
+        let gain = |gained: f64, loss: f64| if gained > 0.0 { gained } else { loss };
+        return rows
+            .find_map(|name| drowned(&name))
+            .or_else(|| learning(&names, &points, gain).map(Verdict::NotConverged));
+    }
+    let is_compared = !alone && measure.combine != Combine::Ratio;
+    if is_compared || !is_score(measure, &points) {
+        return None;
+    }
+    if !plain {
+        return learning(&names, &points, f64::max).map(Verdict::NotConverged);
+    }
     let better = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
     let moves = if measure.row.iter().any(|row| names.contains(&row)) { better } else { -better };
     if findings.iter().all(|(group, finding)| stands(expect, *finding, group.summary.mean, moves)) {
@@ -150,15 +189,23 @@ fn row<'a>(result: &'a RunResult, name: &str) -> Option<&'a AdapterResult> {
     result.rows.iter().find(|row| row.name == name)
 }
 
-/// What a row gains over the model without an adapter at every point where both are.
-fn gains<'a, 'b>(measure: &Measure, name: &str, points: &'b [Point<'a>]) -> Vec<(&'b Point<'a>, Summary)> {
-    let sign = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
-    let gain = |result: &&RunResult| {
-        Some(sign * (quantity(result, name, &measure.of)? - quantity(result, NONE, &measure.of)?))
+/// What a row gains over `other` on average, at every point where both are.
+fn gains<'a, 'b>(of: &str, name: &str, other: &str, points: &'b [Point<'a>]) -> Vec<(&'b Point<'a>, f64)> {
+    let sign = if metric::larger_is_better(of) { 1.0 } else { -1.0 };
+    let gain = |result: &&RunResult| Some(sign * (quantity(result, name, of)? - quantity(result, other, of)?));
+    let mean = |point: &Point| Some(Summary::of(&point.results.iter().filter_map(gain).collect::<Vec<_>>())?.mean);
+    points.iter().filter_map(|point| Some((point, mean(point)?))).collect()
+}
+
+/// Says that a row is no better than a predictor that sees one symbol, in the metric in which that is on record.
+fn beaten(name: &str, points: &[Point]) -> Option<String> {
+    let of = &points.first()?.results.first()?.task.primary_metric;
+    let by = |baseline: &&&str| {
+        let gains = gains(of, name, baseline, points);
+        gains.into_iter().find(|(_, gain)| *gain <= 0.0).map(|(point, _)| point.place())
     };
-    let of =
-        |point: &'b Point<'a>| Some((point, Summary::of(&point.results.iter().filter_map(gain).collect::<Vec<_>>())?));
-    points.iter().filter_map(of).collect()
+    let (baseline, place) = ONE_SYMBOL.iter().find_map(|baseline| Some((baseline, by(&baseline)?)))?;
+    Some(format!("{name} is no better than `{baseline}`{place}"))
 }
 
 /// Says which trainings were stopped while their loss fell, on average over the runs of a point, or of which no curve tells; `scale` makes of the
@@ -205,5 +252,9 @@ fn still_falls(name: &str, result: &RunResult, scale: fn(f64, f64) -> f64) -> Op
     let without = row(result, NONE).and_then(loss).unwrap_or(f64::NAN);
     let beside = scale(without - loss(trained)?, loss(trained)?);
     let training = trained.training.as_ref()?;
+    // A control that is not trained.
+    if training.steps <= 1 {
+        return Some((0.0, 1.0));
+    }
     still_to_fall(&training.curve, training.steps).zip(Some(beside).filter(|beside| !beside.is_nan()))
 }

@@ -1,6 +1,7 @@
 //! Claims that stand together: one family of tests, in which chance must not confirm or refute any of them at more than the nominal rate.
 
 use super::{Claim, Outcome, UNDECIDED, Verdict};
+use crate::measure::Group;
 use crate::statistics::{CONFIDENCE, holm};
 use crate::{Cell, Plan};
 
@@ -50,12 +51,22 @@ fn p_for(outcome: &Outcome) -> Option<f64> {
     if matches!(outcome.verdict, Verdict::NotMeasured(_) | Verdict::NotTestable(_) | Verdict::ByConstruction(_)) {
         return None;
     }
-    let of = outcome.measured.groups.iter().map(|group| outcome.claim.expect.p(group));
-    of.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
+    let of = outcome.measured.groups.iter().map(|group| (group, outcome.claim.expect.p(group)));
+    of_points(of)?.into_iter().reduce(f64::max)
 }
 
 fn p_against(outcome: &Outcome) -> Option<f64> {
-    let of = outcome.measured.groups.iter().map(|group| outcome.claim.expect.p_against(group));
+    let of = outcome.measured.groups.iter().map(|group| (group, outcome.claim.expect.p_against(group)));
     let points = outcome.measured.groups.len() as f64;
-    Some((points * of.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)?).min(1.0))
+    Some((points * of_points(of)?.into_iter().reduce(f64::min)?).min(1.0))
+}
+
+/// The probabilities of points: as often as there are rivals among which the best was chosen on the same figures, and 1 where a single run has
+/// none. `None` if no point has one.
+fn of_points<'a>(points: impl Iterator<Item = (&'a Group, Option<f64>)>) -> Option<Vec<f64>> {
+    let points: Vec<(&Group, Option<f64>)> = points.collect();
+    points
+        .iter()
+        .any(|(_, p)| p.is_some())
+        .then(|| points.iter().map(|(group, p)| p.map_or(1.0, |p| (group.choices as f64 * p).min(1.0))).collect())
 }

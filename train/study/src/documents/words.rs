@@ -210,7 +210,7 @@ fn sentences_of_words_are_on_the_page() {
         format!("`selective`, signed: {signed} of 8 seeds, {}", interval(signed)),
         format!("two reflections for each token ({of_s3} of 8 seeds, {}", interval(of_s3)),
         format!("parity {of_z2} of 8, counting modulo three {of_z3} of 8"),
-        format!("and LoRA do none of it (0 of 8, {};", interval(0)),
+        format!("and LoRA do none of it (0 of 8, {}; some were still learning when training ended:", interval(0)),
     ] {
         assert!(readme.contains(&said), "{said}");
     }
@@ -231,16 +231,50 @@ fn sentences_of_words_are_on_the_page() {
     });
     let window = format!("is right there in {on_s3:.3}, in {on_z2:.3} on Z2 and in {on_z3:.3} on Z3.");
     assert!(page.contains(&window), "{window}");
-    // Other figures of the sentences stand in the tables, which are tested above.
-    let long = long.split("## S3 on SmolLM2").next().unwrap().replace(&window, "");
-    let is_figure = |word: &&str| word.len() >= 5 && word.parse::<f64>().is_ok();
-    let figures = |line: &str| -> Vec<String> {
-        let words = line.split(|c: char| !c.is_ascii_digit() && c != '.').map(|word| word.trim_end_matches('.'));
-        words.filter(is_figure).map(str::to_owned).collect()
+    // Means over seeds of the right answers over words of a length.
+    let mean_of = |cells: &[Value], row: &str, group: &str, words: u32| -> f64 {
+        let of_group = cells.iter().filter(|cell| cell["axes"][0][1] == group);
+        let rows = of_group.flat_map(|cell| cell["result"]["rows"].as_array().unwrap());
+        let values: Vec<f64> = rows
+            .filter(|found| found["name"] == row)
+            .map(|found| number(&found["test"]["metrics"][format!("accuracy_to_{words}")]))
+            .collect();
+        assert_eq!(values.len(), 8, "{row} {group}");
+        values.iter().sum::<f64>() / 8.0
     };
-    let tables: Vec<String> = page.lines().filter(|line| line.starts_with('|')).flat_map(figures).collect();
-    let said: Vec<String> = long.lines().filter(|line| line.starts_with(['-', ' '])).flat_map(figures).collect();
-    assert!(said.len() > 20 && said.iter().all(|figure| tables.contains(figure)), "{said:?}");
+    let mean = |row: &str, group: &str, words: u32| format!("{:.3}", mean_of(&cells, row, group, words));
+    let small = read(&root().join("docs/results/state/words-small.jsonl"));
+    let early = |row: &str| format!("{:.3}", mean_of(&small, row, "s3", 32));
+    let on_s3: Vec<f64> = rows.iter().map(|row| mean_of(&cells, row, "s3", 32)).collect();
+    let (least, most) = on_s3.iter().fold((1.0_f64, 0.0_f64), |(low, high), x| (low.min(*x), high.max(*x)));
+    let [two, signed_poles, all] = ["householder-2", "hrm-signed", "lora-all"];
+    let text = page.replace("\n  ", " ");
+    for said in [
+        format!("they are right in {}, {} and {}.", mean(two, "z2", 512), mean(two, "z3", 512), mean(two, "s3", 512)),
+        format!("right over the words trained on ({}), and beyond them errors add up", mean(two, "z3", 32)),
+        format!("They fit the words trained on ({})", mean("rotation", "z3", 32)),
+        format!("are right in {} over words of 64 of Z3", mean("rotation", "z3", 64)),
+        format!("and drift: {} over words of 128", mean("rotation", "z3", 128)),
+        format!(
+            "parity most (LoRA on all layers {}, HRM with signed poles {}), and fall behind beyond them ({}, {} over words of 128)",
+            mean(all, "z2", 32),
+            mean(signed_poles, "z2", 32),
+            mean(all, "z2", 128),
+            mean(signed_poles, "z2", 128)
+        ),
+        format!("On S3 they end at {least:.2} to {most:.2} over the words trained on"),
+        format!(
+            "over the words trained on ({}, {}, {}; {}, {}, {} after 1,000 steps)",
+            mean("householder", "s3", 32),
+            mean("rotation", "s3", 32),
+            mean("selective-signed", "s3", 32),
+            early("householder"),
+            early("rotation"),
+            early("selective-signed")
+        ),
+    ] {
+        assert!(text.contains(&said), "{said}");
+    }
 }
 
 /// What state.md and README say of solved seeds on SmolLM2.
