@@ -187,6 +187,17 @@ impl Tokenizer {
         self.eos == Some(id) || self.ends.contains(&id)
     }
 
+    /// The tokens at which generation stops, each once: first the one that ends a text.
+    pub fn ends(&self) -> Vec<u32> {
+        let mut ends: Vec<u32> = Vec::new();
+        for id in self.eos.into_iter().chain(self.ends.iter().copied()) {
+            if !ends.contains(&id) {
+                ends.push(id);
+            }
+        }
+        ends
+    }
+
     /// Fails when a model of `vocabulary` ids cannot read what this tokenizer writes.
     ///
     /// # Errors

@@ -10,7 +10,10 @@ use hankel_models::{
     AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Pass, StepKey, TinyGpt, TinyGptConfig,
 };
 use hankel_ops::Targets;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Counting;
@@ -63,7 +66,7 @@ fn peak_of_step(config: &TinyGptConfig, adapter: &AdapterConfig, batch: usize, s
 const MIB: usize = 1 << 20;
 
 /// Bytes of the worst moment of a step of LoRA on a model whose frozen weights are stored compactly.
-fn peak_of_compact_step(directory: &std::path::Path, quantize: bool) -> usize {
+fn peak_of_compact_step(directory: &Path, quantize: bool) -> usize {
     let model = Decoder::load(directory, LoadOptions { quantize, ..LoadOptions::default() }).unwrap();
     let adapters = AdapterSet::new(&AdapterConfig::linear::<Lora>(&LoraConfig::new(2)), &model.placement(), 0).unwrap();
     let tokens = Tensor::from_vec(vec![1_u32, 2, 3, 4], [1, 4]).unwrap();
@@ -104,6 +107,53 @@ fn compact_weights_are_never_widened() {
         export_model(&path, &file, dtype).unwrap();
         let peak = peak_of_compact_step(&file, false);
         assert!(peak < 6 * MIB, "{dtype}: {peak} bytes");
+    }
+}
+
+/// Stores the embedding of a directory in bf16 again as the head, in the type `dtype`.
+fn store_head(directory: &Path, dtype: Dtype) {
+    let path = directory.join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let embedding = file.tensor("model.embed_tokens.weight").unwrap();
+    let widen = |bytes: &[u8; 2]| half::bf16::from_le_bytes(*bytes).to_f32().to_le_bytes();
+    let head: Vec<u8> = if dtype == Dtype::F32 {
+        embedding.data().as_chunks::<2>().0.iter().flat_map(widen).collect()
+    } else {
+        embedding.data().to_vec()
+    };
+    let mut all = file.tensors();
+    all.push(("lm_head.weight".to_owned(), TensorView::new(dtype, embedding.shape().to_vec(), &head).unwrap()));
+    let written = safetensors::serialize(all, None).unwrap();
+    std::fs::write(&path, written).unwrap();
+}
+
+/// The embedding is 8 MiB in bf16. A head that is stored though it is the embedding is compared with it.
+fn a_stored_head_is_compared_without_copies() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = DecoderConfig {
+        vocabulary: 16_384,
+        d_model: 256,
+        layers: 1,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        d_ff: 64,
+        tied_embeddings: true,
+        ..DecoderConfig::mistral_7b()
+    };
+    for (name, dtype) in [("bf16", Dtype::BF16), ("f32", Dtype::F32)] {
+        let path = folder.path().join(name);
+        init_model(&config, 0, InitType::Bf16, &path).unwrap();
+        store_head(&path, dtype);
+        let load = || drop(Decoder::load(&path, LoadOptions::default()).unwrap());
+        // The first time starts threads.
+        load();
+        let before = LIVE.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        load();
+        let peak = PEAK.load(Ordering::Relaxed) - before;
+        assert!(peak < 6 * MIB, "head in {name}: {peak} bytes");
     }
 }
 
@@ -159,6 +209,7 @@ fn memory_is_flat_over_many_steps() {
 #[test]
 fn a_step_allocates_for_activations_and_adapters_only() {
     pool::set_limit(0);
+    a_stored_head_is_compared_without_copies();
     compact_weights_are_never_widened();
     memory_is_flat_over_many_steps();
     let small = TinyGptConfig { layers: 3, d_model: 64, heads: 2, d_ff: 256, ..TinyGptConfig::default() };

@@ -219,6 +219,7 @@ impl DecoderConfig {
             format!("model_type {model_type:?} is not supported; {known} are")
         })?;
         let config = (family.read)(family, &keys)?;
+        keys.check_decoder()?;
         keys.check_quantization()?;
         keys.finish(&model_type)?;
         config.check()?;

@@ -7,6 +7,7 @@ use crate::gguf::{self, GgufModel};
 use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
 use hankel_core::{CpuStorage, DType, Element, Tensor};
 use serde_json::{Value, json};
+use std::ops::Range;
 use std::path::Path;
 
 /// Bytes of a shard: two are held in memory at once.
@@ -39,13 +40,54 @@ pub(crate) fn finish(directory: &Path, config: &DecoderConfig, mut files: ModelF
     let head = config.head_tensor();
     if config.tied_embeddings && files.contains(&head.name) {
         let tokens = TensorSpec { name: format!("{}.weight", config.family.names.embedding), ..config.head_tensor() };
-        let embedding = take(&mut open(directory, config)?, &tokens)?;
-        if take(&mut files, &head)?.to_f64_vec() != embedding.to_f64_vec() {
+        let (embedding, own) = (take(&mut open(directory, config)?, &tokens)?, take(&mut files, &head)?);
+        let same = same_values(&own, &embedding).map_err(|e| WeightsError::content(directory, e.to_string()))?;
+        if !same {
             let reason = format!("{} differs from {}, yet tie_word_embeddings is true", head.name, tokens.name);
             return Err(WeightsError::content(directory, reason));
         }
     }
     files.finish()
+}
+
+/// Whether two tensors of one shape hold the same numbers. Nothing is copied where their types are the same.
+fn same_values(x: &Tensor, y: &Tensor) -> hankel_core::Result<bool> {
+    /// Elements that are widened at a time: 2 MiB of each tensor.
+    const PIECE: usize = 1 << 18;
+    fn same<T: Element + PartialEq>(x: &[T], y: &[T]) -> bool {
+        // Bytes are compared faster; zeros of either sign are one number.
+        bytemuck::cast_slice::<T, u8>(x) == bytemuck::cast_slice::<T, u8>(y) || x == y
+    }
+    let elements = x.elements();
+    match (x.cpu_storage("compare")?, y.cpu_storage("compare")?) {
+        (CpuStorage::F32(x), CpuStorage::F32(y)) => Ok(same(x, y)),
+        (CpuStorage::BF16(x), CpuStorage::BF16(y)) => Ok(same(x, y)),
+        (CpuStorage::F16(x), CpuStorage::F16(y)) => Ok(same(x, y)),
+        (x, y) => {
+            for first in (0..elements).step_by(PIECE) {
+                let piece = first..elements.min(first + PIECE);
+                if widened(x, piece.clone())? != widened(y, piece)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// The elements `range` of a weight as doubles.
+fn widened(storage: &CpuStorage, range: Range<usize>) -> hankel_core::Result<Vec<f64>> {
+    match storage {
+        CpuStorage::F32(x) => Ok(x[range].iter().map(|&x| f64::from(x)).collect()),
+        CpuStorage::BF16(x) => Ok(x[range].iter().map(|x| x.to_f64()).collect()),
+        CpuStorage::F16(x) => Ok(x[range].iter().map(|x| x.to_f64()).collect()),
+        CpuStorage::Nf4(x) => {
+            let mut out = vec![0.0_f64; range.len()];
+            x.decode(range, &mut out);
+            Ok(out)
+        }
+        _ => Err(hankel_core::Error::invalid("compare", "a weight is neither floats nor 4-bit floats")),
+    }
 }
 
 /// Copies the files of the tokenizer and of generation that are there; those of a GGUF file are made from it.
@@ -54,6 +96,13 @@ pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
         let model = GgufModel::open(from)?;
         let tokenizer = Tokenizer::of_gguf(model.file())?;
         let token = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id));
+        let ends = tokenizer.ends();
+        let generation = json!({
+            "bos_token_id": tokenizer.bos(),
+            // All at which generation stops: `eos_token` and config.json name one.
+            "eos_token_id": (!ends.is_empty()).then_some(ends),
+            "pad_token_id": model.config().get("pad_token_id"),
+        });
         let config = json!({
             // Without it, transformers goes by `model_type` and may put other tokens around a text than tokenizer.json says.
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -63,6 +112,7 @@ pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
         });
         writer.file("tokenizer.json", tokenizer.to_json()?.as_bytes())?;
         writer.file("tokenizer_config.json", &serde_json::to_vec_pretty(&config).expect("a value"))?;
+        writer.file("generation_config.json", &serde_json::to_vec_pretty(&generation).expect("a value"))?;
         return Ok(());
     }
     for name in COMPANIONS {

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -125,6 +125,16 @@ impl<'a> Keys<'a> {
                 self.map[key]
             )),
         }
+    }
+
+    /// Refuses what makes something else of a decoder.
+    pub(super) fn check_decoder(&self) -> Result<(), String> {
+        for (key, only) in
+            [("add_cross_attention", json!(false)), ("is_encoder_decoder", json!(false)), ("pruned_heads", json!({}))]
+        {
+            self.only(key, &only)?;
+        }
+        Ok(())
     }
 
     /// Refuses weights that are stored in a form that cannot be read.

@@ -47,6 +47,10 @@ const KEYS: [&str; 19] = [
     "vocab_size",
 ];
 
+/// Keys of `rope.scaling.type = "yarn"`: the ends of the ramp, and what multiplies the usual magnitude.
+const YARN_KEYS: [&str; 3] =
+    ["rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_attn_factor"];
+
 /// A file that holds a model.
 pub struct GgufModel {
     file: Gguf,
@@ -79,9 +83,8 @@ impl GgufModel {
             return Err(file.fail(format!("architecture {name:?} is not supported; {known} are")));
         };
         let prefix = format!("{name}.");
-        let unknown =
-            file.metadata().keys().filter_map(|key| key.strip_prefix(&prefix)).find(|key| !KEYS.contains(key));
-        if let Some(key) = unknown {
+        let mut own = file.metadata().keys().filter_map(|key| key.strip_prefix(&prefix));
+        if let Some(key) = own.find(|key| !KEYS.contains(key) && !YARN_KEYS.contains(key)) {
             return Err(
                 file.fail(format!("key {name}.{key} is not understood, and may change what the model computes"))
             );
@@ -225,6 +228,9 @@ impl Reader<'_> {
         if self.file.tensors().contains_key("blk.0.attn_q.bias") && self.architecture.name != "qwen2" {
             config["attention_bias"] = json!(true);
         }
+        if self.file.tensors().contains_key("blk.0.ffn_up.bias") {
+            config["mlp_bias"] = json!(true);
+        }
         if let Some(scaling) = self.rope_scaling(head_dim)? {
             config["rope_scaling"] = scaling;
         }
@@ -259,11 +265,25 @@ impl Reader<'_> {
         let kind = self.file.string(&key)?.unwrap_or("none");
         let factor = self.positive("rope.scaling.factor")?;
         let original = self.size("rope.scaling.original_context_length")?;
+        let has = |key: &&&str| self.file.metadata().contains_key(&self.key(key));
+        if let Some(own) = YARN_KEYS.iter().find(has).filter(|_| kind != "yarn") {
+            return Err(self.file.fail(format!("{} is for {key} = \"yarn\", and it is {kind:?}", self.key(own))));
+        }
         let scaling = match kind {
             "none" => None,
             "linear" => Some(json!({ "rope_type": "linear", "factor": factor })),
             "yarn" => {
-                Some(json!({ "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original }))
+                let [fast, slow, attention] = YARN_KEYS.map(|key| self.positive(key));
+                // What llama.cpp multiplies by whatever the file says.
+                let usual = 0.1 * factor.unwrap_or(1.0).ln() + 1.0;
+                Some(json!({
+                    "rope_type": "yarn",
+                    "factor": factor,
+                    "original_max_position_embeddings": original,
+                    "beta_fast": fast?.unwrap_or(32.0),
+                    "beta_slow": slow?.unwrap_or(1.0),
+                    "attention_factor": attention?.unwrap_or(1.0) * usual,
+                }))
             }
             other => return Err(self.file.fail(format!("{key} is {other:?}; none, linear and yarn are supported"))),
         };

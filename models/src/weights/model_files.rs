@@ -1,5 +1,6 @@
 //! The weights of a model: directories as Hugging Face stores them (`model.safetensors`, or shards with
-//! `model.safetensors.index.json`), and GGUF files.
+//! `model.safetensors.index.json`), and GGUF files. Where a directory has both, `model.safetensors` counts, as in
+//! transformers.
 //!
 //! Files are memory-mapped, and tensors borrow from the map: a model is ready as soon as its headers are read, and what is
 //! not used is never loaded. Reading is strict. A tensor that is missing, superfluous, of another shape or type, or present
@@ -47,8 +48,9 @@ impl ModelFiles {
         }
         let (single, index) = (directory.join(WEIGHTS_FILE), directory.join(INDEX_FILE));
         let entries = match (single.exists(), index.exists()) {
-            (_, true) => open_shards(directory, &index)?,
-            (true, false) => mapped::map(&single)?.into_iter().collect(),
+            // An index beside it is left over from before.
+            (true, _) => mapped::map(&single)?.into_iter().collect(),
+            (false, true) => open_shards(directory, &index)?,
             (false, false) => {
                 let reason = format!("there is neither {WEIGHTS_FILE} nor {INDEX_FILE}: this is not a model directory");
                 return Err(WeightsError::content(directory, reason));

@@ -362,12 +362,15 @@ fn settings_without_an_implementation_are_named() {
     refuse(&lora, "modules_to_save", json!(["lm_head"]));
     refuse(&lora, "bias", json!("all"));
     refuse(&lora, "init_lora_weights", json!("pissa"));
+    refuse(&lora, "lora_dropout", json!("some"));
     refuse(&lora, "some_later_feature", json!(true));
     refuse(&lora, "r", json!("four"));
     refuse(&lora, "r", json!(0));
     refuse(&lora, "lora_alpha", Value::Null);
     refuse(&lora, "target_modules", Value::Null);
-    refuse(&lora, "target_modules", json!(["q_proj", "w_proj"]));
+    refuse(&lora, "target_modules", json!(["w_proj", "gate_proj"]));
+    refuse(&lora, "target_modules", json!(["q_proj", "lm_head"]));
+    refuse(&lora, "target_modules", json!(["q_proj", "embed_tokens"]));
     refuse(&lora, "target_modules", json!("(q_proj"));
     refuse(&lora, "target_modules", json!(".*nothing"));
     refuse(&lora, "layers_to_transform", json!("all"));
@@ -386,6 +389,26 @@ fn settings_without_an_implementation_are_named() {
 }
 
 #[test]
+fn settings_that_peft_leaves_out_or_that_leave_the_weights_alone() {
+    for config in [low_rank(|c| c.dropout = 0.25), adalora()] {
+        let without = load_changed(&config, |fields| {
+            fields.as_object_mut().unwrap().remove("lora_dropout").unwrap();
+        });
+        let table = without.unwrap().config().unwrap().settings().clone();
+        assert_eq!(table["dropout"].as_f64(), Some(0.0));
+    }
+    let kept = load_changed(&low_rank(|c| c.dropout = 0.25), |_| ()).unwrap();
+    assert_eq!(kept.config().unwrap().read::<LoraConfig>().unwrap().dropout, 0.25);
+    for start in ["gaussian", "eva", "orthogonal"] {
+        load_changed(&low_rank(|_| ()), |fields| {
+            fields["init_lora_weights"] = json!(start);
+            fields["eva_config"] = json!({ "rho": 1.0, "tau": 0.99 });
+        })
+        .unwrap_or_else(|e| panic!("{start}: {e}"));
+    }
+}
+
+#[test]
 fn target_modules_as_peft_reads_them() {
     let paths = |set: &AdapterSet| set.linears().map(|(path, _)| path.to_owned()).collect::<Vec<_>>();
     let everywhere = low_rank(|_| ());
@@ -394,6 +417,16 @@ fn target_modules_as_peft_reads_them() {
     for same in [json!("ALL-LINEAR"), json!(r"model\.layers\.\d+\.(self_attn|mlp)\..*_proj"), json!(".*_proj")] {
         assert_eq!(paths(&load_changed(&everywhere, |fields| fields["target_modules"] = same).unwrap()), all);
     }
+    // Llama's list, of which this model has no gate: as PEFT, what is there is taken.
+    let seven = json!(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]);
+    assert_eq!(paths(&load_changed(&everywhere, |fields| fields["target_modules"] = seven).unwrap()), all);
+    let ia3 = AdapterConfig::linear::<Ia3>(&Ia3Config::default());
+    let scaled = load_changed(&ia3, |fields| {
+        fields["target_modules"] = json!(["k_proj", "v_proj", "down_proj", "fc2"]);
+        fields["feedforward_modules"] = json!(["down_proj", "fc2"]);
+    });
+    let settings: Ia3Config = scaled.unwrap().config().unwrap().read().unwrap();
+    assert_eq!((settings.targets.len(), settings.feedforward), (3, vec!["down_proj".to_owned()]));
     let one = low_rank(|c| c.targets = vec!["layers.1.self_attn.v_proj".into()]);
     let expected = ["model.layers.1.self_attn.v_proj"];
     assert_eq!(paths(&load_changed(&one, |_| ()).unwrap()), expected);

@@ -153,6 +153,37 @@ fn what_is_not_understood_is_refused_by_name() {
     }
 }
 
+/// Keys of released files, and of those that write every default out.
+#[test]
+fn keys_that_change_nothing_are_read_over() {
+    let with = |name: &str, key: &str, value: Value| {
+        let text = fs::read(path(name).join("hf/config.json")).unwrap();
+        let mut config: Value = serde_json::from_slice(&text).unwrap();
+        config[key] = value;
+        DecoderConfig::parse(&serde_json::to_vec(&config).unwrap())
+    };
+    for (name, key, value) in [
+        ("gpt2", "n_special", json!(0)),
+        ("gpt2", "predict_special_tokens", json!(true)),
+        ("gpt2", "output_past", json!(true)),
+        ("llama", "max_sequence_length", json!(2048)),
+    ] {
+        assert_eq!(with(name, key, value).unwrap(), DecoderConfig::load(&path(name).join("hf")).unwrap(), "{key}");
+    }
+    for (key, nothing, something) in [
+        ("add_cross_attention", json!(false), json!(true)),
+        ("is_encoder_decoder", json!(false), json!(true)),
+        ("pruned_heads", json!({}), json!({"0": [1]})),
+    ] {
+        for name in CASES {
+            let expected = DecoderConfig::load(&path(name).join("hf")).unwrap();
+            assert_eq!(with(name, key, nothing.clone()).unwrap(), expected, "{name}: {key}");
+            let refused = with(name, key, something.clone()).unwrap_err();
+            assert!(refused.contains(key), "{name}: {refused}");
+        }
+    }
+}
+
 /// Short sequences are turned by other angles; a text that grows past the border is read again.
 #[test]
 fn angles_by_the_length_of_the_sequence() {

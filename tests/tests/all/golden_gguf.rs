@@ -1,9 +1,9 @@
 //! GGUF files: damaged ones are refused, whole ones give the weights, logits and token ids of independent software.
 
 use hankel_core::{DType, Tensor, no_grad};
-use hankel_models::decoder::LoadOptions;
+use hankel_models::decoder::{LoadOptions, merge_model};
 use hankel_models::weights::ModelFiles;
-use hankel_models::{Backbone, Decoder, Pass, Tokenizer};
+use hankel_models::{AdapterSet, Backbone, Decoder, DecoderConfig, Pass, Tokenizer};
 use hankel_tests::decoders::{greedy, none};
 use hankel_tests::golden::Golden;
 use safetensors::SafeTensors;
@@ -94,17 +94,39 @@ fn token_ids_are_those_of_the_tokenizer_that_a_file_was_made_from() {
     }
 }
 
+/// Tokens at which the models of two files stop.
+const ENDS: [(&str, [&str; 2]); 2] =
+    [("llama.q8_0", ["<|eot_id|>", "<|end_of_text|>"]), ("qwen2.q8_0", ["<|im_end|>", "<|endoftext|>"])];
+
 /// A file names one token that ends a text; a turn may end with another.
 #[test]
 fn turns_end_where_llama_cpp_ends_them() {
-    for (stem, ends) in
-        [("llama.q8_0", ["<|eot_id|>", "<|end_of_text|>"]), ("qwen2.q8_0", ["<|im_end|>", "<|endoftext|>"])]
-    {
+    for (stem, ends) in ENDS {
         let tokenizer = Tokenizer::load(&folder("models").join(format!("{stem}.gguf"))).unwrap();
         for token in ends {
             assert!(tokenizer.is_end(tokenizer.id(token).unwrap()), "{stem}: {token}");
         }
         assert!(!tokenizer.is_end(tokenizer.id("a").unwrap()));
+    }
+}
+
+/// A directory that is made of a file keeps all of them.
+#[test]
+fn merged_models_end_where_their_file_does() {
+    for (stem, ends) in ENDS {
+        let file = folder("models").join(format!("{stem}.gguf"));
+        let scratch = tempfile::tempdir().unwrap();
+        let merged = scratch.path().join("merged");
+        let placement = DecoderConfig::load(&file).unwrap().placement();
+        merge_model(&AdapterSet::none(&placement), &file, &merged, None).unwrap();
+        let (theirs, ours) = (Tokenizer::load(&file).unwrap(), Tokenizer::load(&merged).unwrap());
+        for token in ends {
+            assert!(ours.is_end(ours.id(token).unwrap()), "{stem}: {token}");
+        }
+        assert_eq!((ours.bos(), ours.eos(), ours.ends()), (theirs.bos(), theirs.eos(), theirs.ends()), "{stem}");
+        let generation = json(&merged.join("generation_config.json"));
+        assert_eq!(generation["eos_token_id"][0].as_u64(), theirs.eos().map(u64::from), "{stem}");
+        assert_eq!(generation["bos_token_id"].as_u64(), theirs.bos().map(u64::from), "{stem}");
     }
 }
 

@@ -240,6 +240,16 @@ fn an_index_names_files_in_the_directory_and_agrees_with_them() {
     refused(folder.path(), &["the index says"]);
 }
 
+/// A directory that was once sharded may still have its index.
+#[test]
+fn an_index_beside_the_whole_model_is_not_read() {
+    const INDEX: &str = "model.safetensors.index.json";
+    let folder = copy("mistral/window/hf");
+    fs::copy(golden("mistral/window/hf_sharded").join(INDEX), folder.path().join(INDEX)).unwrap();
+    let expected = logits(&load(&golden("mistral/window/hf")).unwrap());
+    assert_eq!(logits(&load(folder.path()).unwrap()), expected);
+}
+
 fn turned(theta: f64) -> Positions {
     Positions::Rotary(Rope { theta, ..Rope::default() })
 }
@@ -331,6 +341,39 @@ fn a_tied_head_is_the_embedding() {
     let stored_twice = load(folder.path()).unwrap();
     assert_eq!(stored_twice.parameters().len(), count);
     assert_eq!(logits(&stored_twice), expected);
+}
+
+/// It is compared by its numbers, whatever types both are stored in.
+#[test]
+fn a_tied_head_may_be_stored_in_another_type() {
+    let folder = copy("mistral/window/hf_bf16");
+    edit(&folder.path().join("config.json"), |config| config["tie_word_embeddings"] = json!(true));
+    let stored = |x: f32, dtype: Dtype| {
+        if dtype == Dtype::F32 { x.to_le_bytes().to_vec() } else { half::bf16::from_f32(x).to_le_bytes().to_vec() }
+    };
+    // The embedding and a head of its values, but for the first.
+    let load_with = |element: f32, head: f32, dtype: Dtype| {
+        let other = copy("mistral/window/hf_bf16");
+        fs::copy(folder.path().join("config.json"), other.path().join("config.json")).unwrap();
+        rewrite(other.path(), |tensors| {
+            tensors.retain(|t| t.0 != "lm_head.weight");
+            let embedding = tensors.iter_mut().find(|t| t.0 == "model.embed_tokens.weight").unwrap();
+            embedding.3[..2].copy_from_slice(&stored(element, Dtype::BF16));
+            let elements = embedding.3.as_chunks::<2>().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32());
+            let elements = elements.enumerate().map(|(i, x)| if i == 0 { head } else { x });
+            let bytes: Vec<u8> = elements.flat_map(|x| stored(x, dtype)).collect();
+            let shape = embedding.2.clone();
+            tensors.push(("lm_head.weight".to_owned(), dtype, shape, bytes));
+        });
+        load(other.path()).map(drop)
+    };
+    for dtype in [Dtype::F32, Dtype::BF16] {
+        load_with(0.5, 0.5, dtype).unwrap();
+        // Zeros of either sign are one number.
+        load_with(0.0, -0.0, dtype).unwrap();
+        let message = load_with(0.5, 0.75, dtype).unwrap_err();
+        assert!(message.contains("lm_head.weight differs from model.embed_tokens.weight"), "{message}");
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@
 use crate::common::Place;
 use hankel_core::{Tensor, no_grad};
 use hankel_models::adapters::{Dora, Hrm, HrmConfig, LoraConfig, Preset};
-use hankel_models::decoder::{DecoderConfig, InitType, LoadOptions, init_model};
+use hankel_models::decoder::{
+    Biases, DecoderConfig, InitType, LoadOptions, Positions, Rope, RopeScaling, families, init_model,
+};
 use hankel_models::gguf::{ExportType, Gguf, Value, export_adapter, export_model};
 use hankel_models::weights::ModelFiles;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, Pass, Tokenizer};
@@ -85,6 +87,46 @@ fn families_that_are_read_come_back() {
         // Constants are floats of 32 bits in the file.
         let difference = largest_difference(&found, &expected);
         assert!(difference < 2e-5, "{case}: {difference:e}");
+    }
+}
+
+/// Constants of yarn that are not the usual ones, and biases of the MLP.
+#[test]
+fn features_of_llama_come_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (factor, magnitude) in [(4.0, 1.5), (4.0, 0.1 * 4.0_f64.ln() + 1.0), (0.5, 1.0)] {
+        let yarn =
+            RopeScaling::Yarn { factor, original: 64, beta_fast: 16.0, beta_slow: 2.0, truncate: true, magnitude };
+        let config = DecoderConfig {
+            vocabulary: 224,
+            d_model: 32,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 8,
+            d_ff: 64,
+            context: 256,
+            init_std: 0.3,
+            positions: Positions::Rotary(Rope { scaling: yarn, ..Rope::default() }),
+            biases: Biases { qkv: true, output: true, mlp: true },
+            ..DecoderConfig::plain(&families::LLAMA)
+        };
+        let (model, file) = (scratch.path().join(format!("{factor}-{magnitude}")), scratch.path().join("model.gguf"));
+        init_model(&config, 3, InitType::F32, &model).unwrap();
+        export_model(&model, &file, ExportType::F32).unwrap();
+        let found = DecoderConfig::load(&file).unwrap();
+        assert_eq!(found.biases, config.biases);
+        let Positions::Rotary(Rope {
+            scaling: RopeScaling::Yarn { beta_fast, beta_slow, magnitude: read, .. }, ..
+        }) = &found.positions
+        else {
+            panic!("{:?}", found.positions);
+        };
+        assert_eq!((*beta_fast, *beta_slow), (16.0, 2.0));
+        assert!((read - magnitude).abs() < 2e-6, "{read} for {magnitude}");
+        let difference = largest_difference(&logits(&file), &logits(&model));
+        assert!(difference < 1e-4, "{difference:e}");
+        std::fs::remove_file(&file).unwrap();
     }
 }
 

@@ -226,7 +226,7 @@ impl LinearKind for AdaLora {
             init_rank,
             target_rank: fields.positive("target_r")?,
             lora_alpha: fields.number("lora_alpha")?,
-            dropout: fields.number("lora_dropout")?,
+            dropout: fields.number_or("lora_dropout", 0.0)?,
             targets: fields.targets()?,
             schedule: Schedule {
                 tinit: fields.integer("tinit")?,

@@ -150,7 +150,7 @@ impl LoraConfig {
         let rounds = loftq.and_then(|config| config.get("loftq_iter")).map_or(Some(1), Value::as_u64);
         Ok(LoraConfig {
             lora_alpha: fields.number("lora_alpha")?,
-            dropout: fields.number("lora_dropout")?,
+            dropout: fields.number_or("lora_dropout", 0.0)?,
             targets: fields.targets()?,
             rank: fields.positive("r")?,
             rslora: fields.flag("use_rslora")?,

@@ -33,12 +33,11 @@ pub static GPT2: Family = Family {
             ("activation_function", json!("gelu_new")),
             ("scale_attn_weights", json!(true)),
             ("scale_attn_by_inverse_layer_idx", json!(false)),
-            ("add_cross_attention", json!(false)),
         ] {
             keys.only(key, &only)?;
         }
-        keys.ignore(&["n_ctx", "summary_activation", "summary_first_dropout", "summary_proj_to_labels"]);
-        keys.ignore(&["summary_type", "summary_use_proj"]);
+        keys.ignore(&["n_ctx", "n_special", "output_past", "predict_special_tokens", "summary_activation"]);
+        keys.ignore(&["summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"]);
         let (d_model, heads): (usize, usize) = (keys.or("n_embd", 768)?, keys.or("n_head", 12)?);
         if heads == 0 || !d_model.is_multiple_of(heads) {
             return Err(format!("n_head = {heads} does not divide n_embd = {d_model}"));

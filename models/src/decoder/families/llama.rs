@@ -12,8 +12,8 @@ pub static LLAMA: Family = Family {
     names: Names::LLAMA,
     ignored: STORED_FREQUENCIES,
     read: |family, keys| {
-        // Written by some tools; Llama has no window.
-        keys.ignore(&["sliding_window"]);
+        // Written by some tools; Llama has no window. Conversions of Llama 1 give their length by a former name, too.
+        keys.ignore(&["max_sequence_length", "sliding_window"]);
         keys.only("rope_interleaved", &json!(false))?;
         let attention = keys.or("attention_bias", false)?;
         let biases = Biases { qkv: attention, output: attention, mlp: keys.or("mlp_bias", false)? };

@@ -19,6 +19,7 @@ const NEUTRAL: &[&str] = &[
     "megatron_core",
     "qalora_group_size",
     "init_ia3_weights",
+    "eva_config",
     "runtime_config",
     "ensure_weight_tying",
     "fan_in_fan_out",
@@ -26,6 +27,9 @@ const NEUTRAL: &[&str] = &[
 /// Settings of where adapters are.
 const SITES: &[&str] =
     &["target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "feedforward_modules"];
+
+/// Values of `init_lora_weights` beside true and false that leave the weights of the model as they were.
+const HARMLESS_STARTS: &[&str] = &["gaussian", "eva", "orthogonal"];
 
 /// What every kind writes.
 pub(super) fn envelope(peft_type: &str, targets: &[String], base_model: Option<&str>) -> Table {
@@ -66,10 +70,11 @@ impl<'a> Fields<'a> {
         self.value.get(key)
     }
 
-    /// The targets of `target_modules` and what narrows them, as [`Placement::select`] reads them.
+    /// The targets of `target_modules` and what narrows them, as [`Placement::select`] reads them. Names that match
+    /// nothing are left out.
     ///
     /// # Errors
-    /// When they match nothing.
+    /// When none is left, or one is of the head or the embedding.
     pub fn targets(&self) -> Result<Vec<String>> {
         Targets { path: self.path, value: self.value, placement: self.placement }.read()
     }
@@ -83,10 +88,10 @@ impl<'a> Fields<'a> {
         Ok(selected.into_iter().map(|(layer, site)| site.path(layer)).collect())
     }
 
-    /// The targets of `feedforward_modules`.
+    /// The targets of `feedforward_modules` without names that match nothing.
     ///
     /// # Errors
-    /// When they match nothing.
+    /// When there are some and none is left.
     pub fn feedforward(&self) -> Result<Vec<String>> {
         Targets { path: self.path, value: self.value, placement: self.placement }.feedforward()
     }
@@ -127,7 +132,7 @@ impl<'a> Fields<'a> {
         }
         match self.value.get("init_lora_weights") {
             None | Some(Value::Null | Value::Bool(_)) => Ok(()),
-            Some(Value::String(kind)) if kind == "gaussian" => Ok(()),
+            Some(Value::String(kind)) if HARMLESS_STARTS.contains(&kind.as_str()) => Ok(()),
             Some(kind) => Err(self.fail(format!(
                 "init_lora_weights = {kind} is not supported: it may have changed the base weights; convert the adapter \
                  to plain LoRA with PEFT first"
@@ -142,6 +147,17 @@ impl<'a> Fields<'a> {
     pub fn number(&self, key: &str) -> Result<f64> {
         let number = self.value.get(key).and_then(Value::as_f64);
         number.ok_or_else(|| self.fail(format!("{key} is missing or not a number")))
+    }
+
+    /// A number, or `usual` when it is not there.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn number_or(&self, key: &str, usual: f64) -> Result<f64> {
+        match self.value.get(key) {
+            None | Some(Value::Null) => Ok(usual),
+            Some(_) => self.number(key),
+        }
     }
 
     /// A whole number.

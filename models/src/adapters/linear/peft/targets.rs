@@ -7,6 +7,9 @@ use regex::Regex;
 use serde_json::{Map, Value};
 use std::path::Path;
 
+/// Modules outside layers that PEFT adapts and that get no adapter here.
+const OUTSIDE: [&str; 2] = ["lm_head", "model.embed_tokens"];
+
 pub(super) struct Targets<'a> {
     pub path: &'a Path,
     pub value: &'a Map<String, Value>,
@@ -70,14 +73,36 @@ impl Targets<'_> {
         }
     }
 
+    /// The names that match a projection. A list may be for several families: PEFT takes of it what a model has.
+    fn there(&self, key: &str, names: Vec<String>) -> Result<Vec<String>> {
+        let is_there = |name: &String| self.placement.select(std::slice::from_ref(name)).is_ok();
+        let (there, missing): (Vec<String>, Vec<String>) = names.into_iter().partition(is_there);
+        match self.placement.select(&missing) {
+            Err(e) if there.is_empty() => Err(self.fail(format!("{key}: {e}"))),
+            _ => Ok(there),
+        }
+    }
+
+    /// Refuses names of the head and the embedding.
+    fn check_inside(&self, names: &[String]) -> Result<()> {
+        let is_outside = |name: &&String| *name != ALL_LINEAR && OUTSIDE.iter().any(|path| matches(name, path));
+        match names.iter().find(is_outside) {
+            None => Ok(()),
+            Some(name) => {
+                let problem = "is outside the layers: adapters of the head and the embedding are not supported";
+                Err(self.fail(format!("target_modules: {name:?} {problem}")))
+            }
+        }
+    }
+
     /// The targets as [`Placement::select`] reads them.
     pub fn read(&self) -> Result<Vec<String>> {
         let pattern = self.pattern("target_modules")?.ok_or_else(|| self.fail("target_modules is missing or empty"))?;
         let (exclude, layers) = (self.pattern("exclude_modules")?, self.layers()?);
         match pattern {
             Pattern::Names(names) if exclude.is_none() && layers.is_none() => {
-                self.placement.select(&names).map_err(|e| self.fail(format!("target_modules: {e}")))?;
-                Ok(names)
+                self.check_inside(&names)?;
+                self.there("target_modules", names)
             }
             pattern => self.list("target_modules", |layer, path| {
                 let in_layer = layers.as_ref().is_none_or(|layers| layers.contains(&layer));
@@ -90,10 +115,7 @@ impl Targets<'_> {
     pub fn feedforward(&self) -> Result<Vec<String>> {
         match self.pattern("feedforward_modules")? {
             None => Ok(Vec::new()),
-            Some(Pattern::Names(names)) => {
-                self.placement.select(&names).map_err(|e| self.fail(format!("feedforward_modules: {e}")))?;
-                Ok(names)
-            }
+            Some(Pattern::Names(names)) => self.there("feedforward_modules", names),
             Some(pattern) => self.list("feedforward_modules", |_, path| pattern.matches(path)),
         }
     }
