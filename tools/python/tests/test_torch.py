@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -417,3 +418,57 @@ def test_refusals_say_what_is_wrong(repository, families, llama_run, tmp_path):
     with pytest.raises(AdapterError, match="not an adapter directory"):
         save_adapter(model, tmp_path / "mine")
     assert (tmp_path / "mine/thesis.tex").read_text() == "x"
+
+
+def contents(directory):
+    """All files below a directory."""
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_only_an_adapter_of_this_package_is_replaced(families, llama_run, tmp_path):
+    adapter = load_adapter(pretrained(families / "llama/hf"), llama_run / "adapters/paper")
+
+    def refused(name, files, match):
+        directory = tmp_path / name
+        for file, content in files.items():
+            (directory / file).parent.mkdir(parents=True, exist_ok=True)
+            (directory / file).write_bytes(content)
+        with pytest.raises(AdapterError, match=match) as caught:
+            save_adapter(adapter, directory)
+        assert "choose another directory" in str(caught.value)
+        assert contents(directory) == files
+
+    config = "adapter_config.json"
+    mine = (llama_run / "adapters/paper" / config).read_bytes()
+    refused("lora", {config: b'{"peft_type": "LORA"}', "adapter_model.safetensors": b"x"}, "peft_type 'LORA'")
+    refused("trainer", {config: mine, "optimizer.pt": b"x", "trainer_state.json": b"{}"}, "optimizer.pt, trainer_state.json")
+    refused("folder", {config: mine, "checkpoint-5/optimizer.pt": b"x"}, "checkpoint-5")
+    refused("damaged", {config: b"{"}, "cannot be read")
+    refused("list", {config: b"[]"}, "peft_type None")
+    # What the programs wrote is replaced, with all that they put beside it.
+    for name in ("paper-order-3", "selective-order-3"):
+        shutil.copytree(llama_run / "adapters" / name, tmp_path / name)
+        assert (tmp_path / name / "certificate.json").is_file()
+        save_adapter(adapter, tmp_path / name)
+        assert contents(tmp_path / name).keys() == {config, "adapter_model.safetensors"}
+
+
+@pytest.mark.parametrize("moment", ["old", "new"])
+def test_an_interrupt_leaves_the_directory_as_it_was(moment, families, llama_run, tmp_path, monkeypatch):
+    adapter = load_adapter(pretrained(families / "llama/hf"), llama_run / "adapters/paper")
+    save_adapter(adapter, tmp_path / "saved")
+    before = contents(tmp_path)
+    rename = Path.rename
+
+    def interrupted(path, target):
+        if path.name == "new":
+            raise KeyboardInterrupt
+        rename(path, target)
+        if Path(target).name == moment:
+            raise KeyboardInterrupt
+
+    # Once the old one is moved aside, or when the new one is to take its place.
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_adapter(adapter, tmp_path / "saved")
+    assert contents(tmp_path) == before

@@ -411,10 +411,10 @@ def _device(layer: nn.Module) -> torch.device:
 def save_adapter(adapter: Adapter | nn.Module, directory: str | Path) -> None:
     """Writes the directory of an adapter, or of the adapter of a model: what ``train eval``, ``train generate`` and ``bt`` read.
 
-    A directory that is there is replaced, if it is one of an adapter.
+    A directory that is there is replaced if it holds an adapter of this package and nothing else.
 
     Raises:
-        AdapterError: There is no adapter, or it holds values that are not finite.
+        AdapterError: There is no adapter, it holds values that are not finite, or what is there may not be replaced.
     """
     if not isinstance(adapter, Adapter):
         found = getattr(backbone(adapter)[1], "hankel_adapter", None)

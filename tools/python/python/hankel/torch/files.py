@@ -17,6 +17,12 @@ from torch import Tensor, nn
 from .kinds import AS_WIDE, STREAM_KINDS, Hrm, Site
 
 CONFIG, WEIGHTS, BACKBONE = "adapter_config.json", "adapter_model.safetensors", "trained_backbone.safetensors"
+#: What ``train`` and ``bt`` put beside a truncated adapter.
+CERTIFICATE = "certificate.json"
+#: All files of a directory. One that holds anything else is not replaced.
+OWN_FILES = {CONFIG, WEIGHTS, BACKBONE, CERTIFICATE}
+#: The ``peft_type`` of directories that are written here.
+OWN_TYPES = ("HRM", "STREAM")
 PREFIX = "base_model.model."
 #: Modules in the names of tensors, by site.
 MODULES = {"attention": "self_attn", "mlp": "mlp"}
@@ -243,7 +249,7 @@ def _check_projections(path: Path, own: dict[str, Tensor]) -> None:
 
 
 def write(files: AdapterFiles, directory: str | Path) -> None:
-    """Writes the directory, replacing one that is there. A failure leaves that one as it was."""
+    """Writes the directory, replacing one that is there if all in it is such an adapter. A failure leaves that one as it was."""
     directory = Path(directory).absolute()
     tensors: dict[str, Tensor] = {}
     for place, site in files.sites.items():
@@ -260,14 +266,39 @@ def write(files: AdapterFiles, directory: str | Path) -> None:
         new.mkdir(mode=0o755)
         for name, content in contents.items():
             (new / name).write_bytes(content)
-        if directory.exists():
-            if not (directory / CONFIG).is_file():
-                raise AdapterError(f"{directory} exists and is not an adapter directory; choose another name")
-            directory.rename(old)
+        replaced = directory.exists()
+        if replaced:
+            _check_replaceable(directory)
         try:
+            if replaced:
+                directory.rename(old)
             new.rename(directory)
-        except OSError:
-            if old.exists():
+        except BaseException:
+            # An interrupt, too, which may come before, between and after the two.
+            if old.exists() and not directory.exists():
                 old.rename(directory)
             raise
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_replaceable(directory: Path) -> None:
+    """Refuses a directory that holds anything but an adapter of this package."""
+    path = directory / CONFIG
+    if not path.is_file():
+        raise AdapterError(f"{directory} exists and is not an adapter directory; choose another directory")
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise AdapterError(f"{path} cannot be read, so it is not replaced ({error}); choose another directory") from None
+    peft_type = config.get("peft_type") if isinstance(config, dict) else None
+    if peft_type not in OWN_TYPES:
+        raise AdapterError(
+            f"{directory} holds an adapter of peft_type {peft_type!r}, not one of {' or '.join(OWN_TYPES)}: it is not replaced; "
+            "choose another directory"
+        )
+    others = sorted(entry.name for entry in directory.iterdir() if entry.name not in OWN_FILES or not entry.is_file())
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise AdapterError(
+            f"{directory} holds {', '.join(others[:3])}{more} beside an adapter: it is not replaced; choose another directory"
+        )
