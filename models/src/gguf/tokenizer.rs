@@ -13,6 +13,10 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const SCORES: &str = "tokenizer.ggml.scores";
+/// What the model is called. llama.cpp knows a Phi-3 by it.
+pub(super) const NAME: &str = "general.name";
+/// Tokens that llama.cpp looks for in a Phi-3. All tokens but the last three drop the white space behind them there.
+pub(super) const PHI3_TOKENS: [&str; 4] = ["</s>", "<unk>", "<s>", "<|endoftext|>"];
 
 /// Types of tokens as the file numbers them.
 pub(super) const NORMAL: f64 = 1.0;
@@ -21,6 +25,18 @@ pub(super) const CONTROL: f64 = 3.0;
 pub(super) const USER_DEFINED: f64 = 4.0;
 pub(super) const UNUSED: f64 = 5.0;
 pub(super) const BYTE: f64 = 6.0;
+
+/// Whether llama.cpp takes a model of this name for a Phi-3.
+pub(super) fn is_phi3(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("phi-3") || name.contains("phi3")
+}
+
+/// Whether `token`, which is found in a text before anything else, drops the white space behind it in a model of this
+/// name: files have no key for that.
+pub(super) fn strips_behind(name: &str, token: &str) -> bool {
+    is_phi3(name) && !PHI3_TOKENS[1..].contains(&token)
+}
 
 /// The ids of special tokens under the names of `config.json`, those that are there.
 pub(super) fn special_ids(file: &Gguf, vocabulary: usize) -> Result<Vec<(&'static str, usize)>> {
@@ -240,13 +256,18 @@ impl Vocabulary<'_> {
         merges.into_iter().map(|(_, left, right, _)| (left.to_owned(), right.to_owned())).collect()
     }
 
-    /// Tokens that are found in a text before anything else.
+    /// Tokens that are found in a text before anything else. A space in one is a space of the text, not `▁`, and no
+    /// merge makes them.
     fn add_tokens(&self, tokenizer: &mut Tokenizer) -> Result<()> {
+        let name = self.file.string(NAME).ok().flatten().unwrap_or_default();
         let listed = self.tokens.iter().zip(&self.types).filter(|(token, _)| !token.is_empty());
-        let added = listed.filter_map(|(token, kind)| match *kind {
-            CONTROL | UNKNOWN => Some(AddedToken::from(*token, true)),
-            USER_DEFINED => Some(AddedToken::from(*token, false).normalized(false)),
-            _ => None,
+        let added = listed.filter_map(|(token, kind)| {
+            let added = match *kind {
+                CONTROL | UNKNOWN => AddedToken::from(*token, true),
+                USER_DEFINED => AddedToken::from(*token, false).normalized(false),
+                _ => return None,
+            };
+            Some(added.rstrip(strips_behind(name, token)))
         });
         tokenizer.add_tokens(added).map_err(|e| self.file.fail(format!("its tokenizer: {e}")))?;
         Ok(())

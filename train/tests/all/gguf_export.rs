@@ -6,11 +6,12 @@ use crate::common::Place;
 use hankel_core::{Tensor, no_grad};
 use hankel_models::adapters::{Dora, Hrm, HrmConfig, LoraConfig, Preset};
 use hankel_models::decoder::{
-    Biases, DecoderConfig, InitType, LoadOptions, Positions, Rope, RopeScaling, families, init_model,
+    Biases, DecoderConfig, Family, InitType, LoadOptions, Positions, Rope, RopeScaling, families, init_model,
 };
 use hankel_models::gguf::{ExportType, Gguf, Value, export_adapter, export_model};
 use hankel_models::weights::ModelFiles;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, Pass, Tokenizer};
+use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 
 fn golden(name: &str) -> PathBuf {
@@ -288,7 +289,7 @@ fn the_command_converts_and_refuses() {
     let model = golden("gguf/models/hf/llama").display().to_string();
     let done = place.run(&["convert", &model, "-o", "model.gguf", "--type", "q8_0", "--json"]);
     assert_eq!(done.code, Some(0), "{}", done.stderr);
-    let facts: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    let facts: Json = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!((&facts["architecture"], &facts["tensors"]["Q8_0"]), (&"llama".into(), &15.into()), "{facts}");
     assert_eq!(facts["bytes"], std::fs::metadata(place.path("model.gguf")).unwrap().len());
     let generated = place.run(&["generate", "--model", "model.gguf", "--prompt", "the in", "--max-tokens", "4"]);
@@ -303,4 +304,193 @@ fn the_command_converts_and_refuses() {
     let done = place.run(&["convert", &lora, "-o", "lora.gguf", "--model", &model]);
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     assert!(!place.path("x.gguf").exists());
+}
+
+/// An added token: its text, whether it is special, and whether it drops the white space behind it.
+type Added = (&'static str, bool, bool);
+
+/// Those of Llama 2.
+const PLAIN: [Added; 3] = [("<unk>", true, false), ("<s>", true, false), ("</s>", true, false)];
+
+/// Those of Phi-3.
+const PHI3: [Added; 7] = [
+    ("<unk>", true, false),
+    ("<s>", true, false),
+    ("</s>", false, true),
+    ("<|endoftext|>", true, false),
+    ("<|user|>", true, true),
+    ("<|end|>", true, true),
+    ("<|assistant|>", true, true),
+];
+
+/// A small `tokenizer.json` of SentencePiece: bytes, a few words and `added` tokens. `first` are merges before those of
+/// the words.
+fn sentencepiece(normalizer: &Json, pre_tokenizer: &Json, added: &[Added], first: &[[&str; 2]]) -> Json {
+    let words = ["\n", "▁", "a", "b", "e", "h", "t", "th", "the", "▁the"];
+    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
+    tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
+    tokens.extend(words.map(str::to_owned));
+    for (content, ..) in added {
+        if !tokens.iter().any(|token| token == content) {
+            tokens.push((*content).to_owned());
+        }
+    }
+    let id = |content: &str| tokens.iter().position(|token| token == content).unwrap();
+    let added: Vec<Json> = added
+        .iter()
+        .map(|&(content, special, rstrip)| {
+            json!({ "id": id(content), "content": content, "single_word": false, "lstrip": false, "rstrip": rstrip,
+                "normalized": false, "special": special })
+        })
+        .collect();
+    let vocabulary: serde_json::Map<String, Json> =
+        tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
+    let merges = [first, &[["t", "h"], ["th", "e"], ["▁", "the"]]].concat();
+    json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added,
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": null,
+        "decoder": { "type": "Sequence", "decoders": [
+            { "type": "Replace", "pattern": { "String": "▁" }, "content": " " },
+            { "type": "ByteFallback" },
+            { "type": "Fuse" },
+        ] },
+        "model": { "type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "vocab": vocabulary,
+            "merges": merges },
+    })
+}
+
+/// Marks spaces, as Gemma does.
+fn marks_spaces() -> Json {
+    json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" })
+}
+
+/// Puts a space before a text and marks spaces, as Llama 2 and Phi-3 do.
+fn begins_with_space() -> Json {
+    json!({ "type": "Sequence", "normalizers": [{ "type": "Prepend", "prepend": "▁" }, marks_spaces()] })
+}
+
+/// Writes a small model of `family` with a tokenizer to `directory`.
+fn write_model(family: &'static Family, directory: &Path, tokenizer: &Json) {
+    let sizes = DecoderConfig {
+        vocabulary: 320,
+        d_model: 32,
+        layers: 1,
+        heads: 2,
+        kv_heads: 2,
+        head_dim: 16,
+        d_ff: 32,
+        ..DecoderConfig::plain(family)
+    };
+    init_model(&sizes, 3, InitType::F32, directory).unwrap();
+    std::fs::write(directory.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+}
+
+/// Says where the tokenizers of two models differ.
+fn same_ids(directory: &Path, file: &Path, texts: &[&str]) {
+    let [expected, found] = [directory, file].map(|model| Tokenizer::load(model).unwrap());
+    for text in texts {
+        let ids = expected.encode(text).unwrap();
+        assert_eq!(found.encode(text).unwrap(), ids, "{text:?}");
+        assert_eq!(found.decode(&ids).unwrap().trim_start(), expected.decode(&ids).unwrap().trim_start(), "{text:?}");
+    }
+}
+
+#[test]
+fn tokens_of_a_phi3_drop_white_space_by_its_name() {
+    let scratch = tempfile::tempdir().unwrap();
+    let tokenizer = sentencepiece(&begins_with_space(), &Json::Null, &PHI3, &[]);
+    for (directory, name, notes) in [("tuned", "tuned (Phi-3)", 1), ("My-Phi-3", "My-Phi-3", 0)] {
+        let path = scratch.path().join(format!("{directory}.gguf"));
+        let directory = scratch.path().join(directory);
+        write_model(&families::PHI3, &directory, &tokenizer);
+        let report = export_model(&directory, &path, ExportType::F32).unwrap();
+        assert_eq!(report.notes.len(), notes, "{:?}", report.notes);
+        assert!(report.notes.iter().all(|note| note.contains(name)), "{:?}", report.notes);
+        assert_eq!(Gguf::open(&path).unwrap().string("general.name").unwrap(), Some(name));
+        same_ids(&directory, &path, &["<|user|>\nthe a<|end|>\n <|assistant|>\n", "<s>\na</s> \n b", " the  a"]);
+    }
+}
+
+#[test]
+fn a_name_that_says_phi3_of_another_model_is_left_out() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (directory, path) = (scratch.path().join("after-Phi3"), scratch.path().join("model.gguf"));
+    write_model(&families::LLAMA, &directory, &sentencepiece(&begins_with_space(), &Json::Null, &PLAIN, &[]));
+    let report = export_model(&directory, &path, ExportType::F32).unwrap();
+    assert!(report.notes.len() == 1 && report.notes[0].contains("general.name is left out"), "{:?}", report.notes);
+    assert_eq!(Gguf::open(&path).unwrap().string("general.name").unwrap(), None);
+    same_ids(&directory, &path, &["a</s>\nb"]);
+}
+
+#[test]
+fn added_tokens_that_a_file_cannot_describe_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("model.gguf");
+    let refusal = |family: &'static Family, name: &str, tokenizer: &Json| {
+        let directory = scratch.path().join(name);
+        write_model(family, &directory, tokenizer);
+        let message = export_model(&directory, &path, ExportType::F32).unwrap_err().to_string();
+        assert!(!path.exists());
+        message
+    };
+    let phi3 = sentencepiece(&begins_with_space(), &Json::Null, &PHI3, &[]);
+    let message = refusal(&families::LLAMA, "llama", &phi3);
+    assert!(message.contains("\"</s>\" has rstrip"), "{message}");
+    // One of them keeps what llama.cpp would drop.
+    let mut other = phi3;
+    other["added_tokens"][5]["rstrip"] = json!(false);
+    let message = refusal(&families::PHI3, "phi3", &other);
+    assert!(message.contains("\"</s>\" has rstrip"), "{message}");
+    let plain = sentencepiece(&begins_with_space(), &Json::Null, &PLAIN, &[]);
+    for flag in ["lstrip", "single_word"] {
+        let mut tokenizer = plain.clone();
+        tokenizer["added_tokens"][2][flag] = json!(true);
+        let message = refusal(&families::LLAMA, flag, &tokenizer);
+        assert!(message.contains(&format!("\"</s>\" has {flag}")), "{message}");
+    }
+    // Looked for with the space that is put before it, so it is not found in the middle of a word.
+    let mut tokenizer = plain;
+    tokenizer["added_tokens"][2]["normalized"] = json!(true);
+    let message = refusal(&families::LLAMA, "normalized", &tokenizer);
+    assert!(message.contains("\"x</s>\\ny\" has the ids"), "{message}");
+}
+
+#[test]
+fn runs_of_spaces_and_lines_are_tokens_as_in_gemma() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (directory, path) = (scratch.path().join("model"), scratch.path().join("model.gguf"));
+    let runs = [("\n\n", false, false), ("\n\n\n", false, false), ("▁▁", false, false), ("▁▁▁", false, false)];
+    // The merges that make a run do not follow each other.
+    let merges = [["\n\n", "\n"], ["▁▁", "▁"], ["\n", "\n\n"], ["▁", "▁▁"], ["\n", "\n"], ["▁", "▁"]];
+    let split =
+        json!({ "type": "Split", "pattern": { "String": " " }, "behavior": "MergedWithPrevious", "invert": false });
+    let tokenizer = sentencepiece(&marks_spaces(), &split, &[&PLAIN[..], &runs].concat(), &merges);
+    write_model(&families::LLAMA, &directory, &tokenizer);
+    let report = export_model(&directory, &path, ExportType::F32).unwrap();
+    assert!(report.notes.is_empty(), "{:?}", report.notes);
+    let texts = ["a  b\n\n\n the   the", "   the\n\na", "\n\n\n\n\n\n\nb", "a</s>  b"];
+    same_ids(&directory, &path, &texts);
+    let [expected, found] = [&directory, &path].map(|model| Tokenizer::load(model).unwrap());
+    assert!(expected.encode("a  b").unwrap().contains(&expected.id("▁▁").unwrap()));
+    // As llama.cpp looks for it in a text.
+    assert_eq!(found.id("  "), expected.id("▁▁"));
+}
+
+#[test]
+fn a_metaspace_is_written_as_sentencepiece_takes_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (directory, path) = (scratch.path().join("model"), scratch.path().join("model.gguf"));
+    let metaspace = json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false });
+    write_model(&families::MISTRAL, &directory, &sentencepiece(&Json::Null, &metaspace, &PLAIN, &[]));
+    let report = export_model(&directory, &path, ExportType::F32).unwrap();
+    assert!(report.notes.len() == 1 && report.notes[0].contains("begins with a space"), "{:?}", report.notes);
+    same_ids(&directory, &path, &["the b", "the  the a", "\nb", "a</s>"]);
+    let [expected, found] = [&directory, &path].map(|model| Tokenizer::load(model).unwrap());
+    let ids = [vec![expected.id("▁").unwrap()], expected.encode(" the").unwrap()].concat();
+    assert_eq!(found.encode(" the").unwrap(), ids);
 }

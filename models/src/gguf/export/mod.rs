@@ -13,6 +13,7 @@ mod vocabulary;
 
 pub use adapter::export_adapter;
 
+use super::tokenizer::NAME;
 use super::write::{GgufWriter, Meta, Metadata, Planned};
 use super::{Gguf, TensorType, is_gguf};
 use crate::decoder::{DecoderConfig, directory};
@@ -128,7 +129,7 @@ pub fn export_model(from: &Path, to: &Path, dtype: ExportType) -> Result<ExportR
     let mut notes = Vec::new();
     let mut metadata: Metadata = general(from, architecture.name, dtype)?;
     metadata.extend(hyperparameters::of(&config, architecture, &mut notes).map_err(&fail)?);
-    metadata.extend(vocabulary::of(from, config.vocabulary, to, &mut notes)?);
+    vocabulary::add(from, architecture.name, config.vocabulary, to, &mut metadata, &mut notes)?;
     metadata.push(("general.quantization_version".to_owned(), Meta::U32(2)));
     let own = hyperparameters::own_tensors(&config, architecture).map_err(&fail)?;
     let (planned, sources) = tensors::plan(&config, architecture, dtype, &own);
@@ -158,7 +159,7 @@ fn general(from: &Path, architecture: &str, dtype: ExportType) -> Result<Metadat
         });
         metadata.extend(kept.map(|key| (key.clone(), Meta::Raw(file.raw(key).to_vec()))));
     } else if let Some(name) = name_of(from) {
-        metadata.push(text("general.name", &name));
+        metadata.push(text(NAME, &name));
     }
     metadata.push(("general.file_type".to_owned(), Meta::U32(dtype.number())));
     Ok(metadata)

@@ -1,17 +1,19 @@
 //! The tokenizer as keys of the metadata: of a `tokenizer.json`, or copied from another GGUF file.
 //!
-//! What is written is read back and compared on texts that are cut in different ways, so that no file gives other ids than
-//! the model it was made from.
+//! What is written is read back and compared on texts that are cut in different ways and hold every added token, so
+//! that no file gives other ids than the model it was made from.
 
 use crate::gguf::pre_tokenizer;
-use crate::gguf::tokenizer::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
+use crate::gguf::tokenizer::{
+    BYTE, CONTROL, NAME, NORMAL, PHI3_TOKENS, UNKNOWN, UNUSED, USER_DEFINED, is_phi3, strips_behind,
+};
 use crate::gguf::write::{GgufWriter, Meta, Metadata};
 use crate::gguf::{Gguf, is_gguf};
 use crate::tokenizer::{TOKENIZER_FILE, Tokenizer};
 use crate::weights::{Result, WeightsError};
 use serde::Deserialize;
 use serde_json::Value as Json;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 /// Whether a text begins with its special token.
@@ -33,22 +35,32 @@ const PROBES: [&str; 12] = [
     "'''''' ``` \"\" ...... ----- ==== \\\\ // <> [] {} @#$%^&*()_+~|",
 ];
 
-/// The keys for the tokenizer of `model`, whose table has `vocabulary` rows. `to` names the file that will hold them.
+/// Adds the keys for the tokenizer of `model`, whose table has `vocabulary` rows, to the `metadata` of a file that will
+/// be `to`. `general.name` is changed where llama.cpp takes from it what the tokenizer does.
 ///
 /// # Errors
 /// When it is of a kind that GGUF files cannot hold, or would give other ids from there.
-pub(super) fn of(model: &Path, vocabulary: usize, to: &Path, notes: &mut Vec<String>) -> Result<Metadata> {
+pub(super) fn add(
+    model: &Path,
+    architecture: &str,
+    vocabulary: usize,
+    to: &Path,
+    metadata: &mut Metadata,
+    notes: &mut Vec<String>,
+) -> Result<()> {
     if is_gguf(model) {
         let file = Gguf::open(model)?;
         let kept = file.metadata().keys().filter(|key| key.starts_with("tokenizer."));
-        return Ok(kept.map(|key| (key.clone(), Meta::Raw(file.raw(key).to_vec()))).collect());
+        metadata.extend(kept.map(|key| (key.clone(), Meta::Raw(file.raw(key).to_vec()))));
+        return Ok(());
     }
     let path = model.join(TOKENIZER_FILE);
     if !path.is_file() {
         notes.push(format!(
             "there is no {TOKENIZER_FILE}: the file has no tokenizer, so it takes token ids and no text"
         ));
-        return Ok(vec![("tokenizer.ggml.model".to_owned(), Meta::Text("none".to_owned()))]);
+        metadata.push(("tokenizer.ggml.model".to_owned(), Meta::Text("none".to_owned())));
+        return Ok(());
     }
     let tokenizer = Tokenizer::load(model)?;
     tokenizer.check(vocabulary)?;
@@ -56,18 +68,25 @@ pub(super) fn of(model: &Path, vocabulary: usize, to: &Path, notes: &mut Vec<Str
         |reason: String| WeightsError::content(&path, format!("the tokenizer cannot be written to GGUF: {reason}"));
     let bytes = hankel_io::input::read(&path)?;
     let file: File = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
-    let mut metadata = file.keys(vocabulary).map_err(fail)?;
+    metadata.extend(file.keys(vocabulary).map_err(fail)?);
     metadata.extend(special(model, &tokenizer)?);
-    check(&tokenizer, &metadata, to).map_err(fail)?;
+    file.rename(architecture, vocabulary, metadata, notes).map_err(fail)?;
+    check(&tokenizer, &file.probes(vocabulary), metadata, to).map_err(fail)?;
+    if file.spares_spaces() {
+        notes.push(format!(
+            "llama.cpp puts ▁ before every text, as SentencePiece does, also where {TOKENIZER_FILE} does not: before \
+             one that begins with a space and, where prepend_scheme is first, behind a special token"
+        ));
+    }
     metadata.extend(chat_template(model)?.map(|text| ("tokenizer.chat_template".to_owned(), Meta::Text(text))));
-    Ok(metadata)
+    Ok(())
 }
 
-/// Reads the keys back and compares ids.
-fn check(tokenizer: &Tokenizer, metadata: &Metadata, to: &Path) -> std::result::Result<(), String> {
+/// Reads the keys back and compares the ids of `texts`.
+fn check(tokenizer: &Tokenizer, texts: &[String], metadata: &Metadata, to: &Path) -> std::result::Result<(), String> {
     let mut writer = GgufWriter::create(to, metadata, &[]).map_err(|e| e.to_string())?;
     let copy = writer.so_far().and_then(|path| Tokenizer::of_gguf(&Gguf::open(path)?)).map_err(|e| e.to_string())?;
-    for text in PROBES {
+    for text in texts {
         let [expected, found] = [tokenizer, &copy].map(|tokenizer| tokenizer.encode(text).map_err(|e| e.to_string()));
         let (expected, found) = (expected?, found?);
         if expected != found {
@@ -171,11 +190,21 @@ impl Merge {
     }
 }
 
+/// A token that is found in a text before anything else.
 #[derive(Deserialize)]
 struct Added {
     id: u32,
     content: String,
     special: bool,
+    /// Whether white space before it is dropped.
+    #[serde(default)]
+    lstrip: bool,
+    /// Whether white space behind it is dropped.
+    #[serde(default)]
+    rstrip: bool,
+    /// Whether it is found only where no word goes on beside it.
+    #[serde(default)]
+    single_word: bool,
 }
 
 impl File {
@@ -231,9 +260,8 @@ impl File {
             let is_byte = self.model.byte_fallback && text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
             put(id, text, if is_byte { BYTE } else { NORMAL })?;
         }
-        // One that the model has no row for, no text has.
-        for Added { id, content, special } in self.added_tokens.iter().filter(|added| added.id < vocabulary as u32) {
-            put(*id, content, if *special { CONTROL } else { USER_DEFINED })?;
+        for token in self.added(vocabulary) {
+            put(token.id, &self.in_text(token), if token.special { CONTROL } else { USER_DEFINED })?;
         }
         // Byte-level tokenizers name a token here that takes no part.
         if let Some((text, id)) = self.model.unk_token.as_ref().and_then(|text| Some((text, *ids.get(text)?)))
@@ -244,38 +272,144 @@ impl File {
         Ok(tokens)
     }
 
-    /// Whether a space is put before a text.
-    fn begins_with_space(&self) -> std::result::Result<bool, String> {
-        let replace = serde_json::json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
-        let prepend = serde_json::json!({ "type": "Prepend", "prepend": "▁" });
-        let parts = match &self.normalizer {
+    /// Added tokens. One that the model has no row for, no text has.
+    fn added(&self, vocabulary: usize) -> impl Iterator<Item = &Added> {
+        self.added_tokens.iter().filter(move |token| (token.id as usize) < vocabulary)
+    }
+
+    /// An added token as texts have it and llama.cpp looks for it: before it writes spaces as SentencePiece does.
+    fn in_text(&self, token: &Added) -> String {
+        let is_defined = self.is_sentencepiece() && !token.special;
+        if is_defined { token.content.replace('▁', " ") } else { token.content.clone() }
+    }
+
+    /// Texts that must have the same ids in the file: of all kinds, and one with each added token.
+    fn probes(&self, vocabulary: usize) -> Vec<String> {
+        let spares = self.spares_spaces();
+        let behind = if spares { "" } else { "\ny" };
+        let plain = PROBES.map(|text| if spares { text.trim_start_matches(' ') } else { text });
+        let added = self.added(vocabulary).map(|token| format!("x{}{behind}", self.in_text(token)));
+        plain.into_iter().map(str::to_owned).chain(added).collect()
+    }
+
+    /// Changes `general.name` where llama.cpp would take from it what does not hold.
+    fn rename(
+        &self,
+        architecture: &str,
+        vocabulary: usize,
+        metadata: &mut Metadata,
+        notes: &mut Vec<String>,
+    ) -> std::result::Result<(), String> {
+        let given = metadata.iter().find_map(|(key, value)| match value {
+            Meta::Text(name) if key == NAME => Some(name.clone()),
+            _ => None,
+        });
+        let given = given.unwrap_or_default();
+        let name = self.name(&given, architecture, vocabulary)?;
+        if name == given {
+            return Ok(());
+        }
+        metadata.retain(|(key, _)| key != NAME);
+        if name.is_empty() {
+            notes.push(format!(
+                "{NAME} is left out: by {given:?} llama.cpp would take the model for a Phi-3, whose tokens drop the \
+                 white space behind them"
+            ));
+        } else {
+            notes.push(format!(
+                "{NAME} is {name:?}: tokens drop the white space behind them, for which GGUF has no key, and llama.cpp \
+                 knows that by this name"
+            ));
+            metadata.push((NAME.to_owned(), Meta::Text(name)));
+        }
+        Ok(())
+    }
+
+    /// The name by which llama.cpp drops white space beside added tokens as `tokenizer.json` does: `given` where that
+    /// is one, and empty where none may be written.
+    fn name(&self, given: &str, architecture: &str, vocabulary: usize) -> std::result::Result<String, String> {
+        /// What one can do.
+        const REMEDY: &str = "if that matters to no text, set it to false in tokenizer.json";
+        if let Some(token) = self.added(vocabulary).find(|token| token.lstrip || token.single_word) {
+            let flag = if token.lstrip { "lstrip" } else { "single_word" };
+            return Err(format!("the token {:?} has {flag}, for which GGUF has no key; {REMEDY}", token.content));
+        }
+        let has = |text: &str| {
+            self.model.vocab.get(text).is_some() || self.added(vocabulary).any(|token| token.content == text)
+        };
+        let fits = |name: &String| {
+            let alike = self.added(vocabulary).all(|token| token.rstrip == strips_behind(name, &token.content));
+            // llama.cpp does not load a file of this name without them.
+            alike && (!is_phi3(name) || PHI3_TOKENS.into_iter().all(has))
+        };
+        let mut names = vec![given.to_owned()];
+        if architecture == "phi3" {
+            names.push(format!("{given} (Phi-3)"));
+        }
+        names.push(String::new());
+        names.into_iter().find(fits).ok_or_else(|| {
+            let token = self.added(vocabulary).find(|token| token.rstrip).map_or("", |token| token.content.as_str());
+            format!(
+                "the token {token:?} has rstrip, it drops the white space behind it, for which GGUF has no key: \
+                 llama.cpp knows that of Phi-3 only, whose tokens all do but <unk>, <s> and <|endoftext|>; {REMEDY}"
+            )
+        })
+    }
+
+    /// The parts of the normalizer.
+    fn normalizers(&self) -> Vec<Json> {
+        match &self.normalizer {
             Some(Json::Object(map)) if map.get("type") == Some(&"Sequence".into()) => {
                 map.get("normalizers").and_then(Json::as_array).cloned().unwrap_or_default()
             }
             Some(one @ Json::Object(_)) => vec![one.clone()],
             _ => Vec::new(),
-        };
+        }
+    }
+
+    /// Whether spaces are marked by a `Metaspace` alone.
+    fn is_metaspace(&self) -> bool {
+        let kind = self.pre_tokenizer.as_ref().and_then(|part| part.get("type")?.as_str());
+        self.normalizers().is_empty() && kind == Some("Metaspace")
+    }
+
+    /// Whether a `Metaspace` puts a space before a text, which it does not before one that begins with a space.
+    fn spares_spaces(&self) -> bool {
+        let scheme = self.pre_tokenizer.as_ref().and_then(|part| part.get("prepend_scheme")?.as_str());
+        self.is_metaspace() && scheme != Some("never")
+    }
+
+    /// Whether a space is put before a text.
+    fn begins_with_space(&self) -> std::result::Result<bool, String> {
+        let replace = serde_json::json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
+        let prepend = serde_json::json!({ "type": "Prepend", "prepend": "▁" });
+        let parts = self.normalizers();
         if parts == [prepend, replace.clone()] {
             return Ok(true);
         }
-        let kind =
-            |value: &Option<Json>, key: &str| value.as_ref().and_then(|v| v.get(key)?.as_str().map(str::to_owned));
         if parts == [replace] {
             return Ok(false);
         }
-        if parts.is_empty() && kind(&self.pre_tokenizer, "type").as_deref() == Some("Metaspace") {
-            return Ok(kind(&self.pre_tokenizer, "prepend_scheme").as_deref() != Some("never"));
+        if self.is_metaspace() {
+            return Ok(self.spares_spaces());
         }
         Err("its normalizer does not mark spaces as SentencePiece does".to_owned())
     }
 
     /// SentencePiece merges the pair with the best score first: a score for each token, from the ranks of the merges.
     fn scores(&self, tokens: &[(String, i32)]) -> std::result::Result<Vec<f32>, String> {
+        let is_normal = |kind: i32| f64::from(kind) == NORMAL;
+        // The others are found in a text before anything is merged.
+        let merged: HashSet<&str> =
+            tokens.iter().filter(|(_, kind)| is_normal(*kind)).map(|(text, _)| text.as_str()).collect();
         let mut ranks: HashMap<String, usize> = HashMap::new();
         let mut last: Option<String> = None;
         for (rank, merge) in self.model.merges.iter().enumerate() {
             let (left, right) = merge.pair()?;
             let token = format!("{left}{right}");
+            if !merged.contains(token.as_str()) {
+                continue;
+            }
             if ranks.contains_key(&token) && last.as_ref() != Some(&token) {
                 return Err(format!(
                     "the merges that make {token:?} do not follow each other, so that no score gives their order"
@@ -287,7 +421,7 @@ impl File {
         let made = self.model.merges.len();
         let score = |(id, (text, kind)): (usize, &(String, i32))| {
             let rank = ranks.get(text).copied().unwrap_or(made + id);
-            if f64::from(*kind) == NORMAL { -(rank as f32) } else { 0.0 }
+            if is_normal(*kind) { -(rank as f32) } else { 0.0 }
         };
         Ok(tokens.iter().enumerate().map(score).collect())
     }
