@@ -12,7 +12,8 @@ fn model() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/gguf/models/hf/llama").display().to_string()
 }
 
-fn talk(place: &Place, arguments: &[&str], lines: &str) -> Finished {
+/// What the program says to these lines.
+pub fn talk(place: &Place, arguments: &[&str], lines: &str) -> Finished {
     let mut command = place.command(arguments);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
@@ -98,4 +99,18 @@ fn commands_that_mean_nothing_are_told() {
     assert!(!done.stdout.is_empty());
     place.run(&["chat", "nowhere"]).refused(&["nowhere does not exist"]);
     place.run(&["chat", &model, "--adapter", "nowhere"]).refused(&["nowhere is not a directory"]);
+}
+
+/// `/again` draws another answer, and a conversation with a seed is the same each time.
+#[test]
+fn again_is_another_answer() {
+    let (place, model) = (Place::new(), model());
+    let talked = |lines: &str| {
+        let arguments = ["chat", &model, "--temperature", "2", "--max-tokens", "12", "--seed", "5"];
+        talk(&place, &arguments, lines).stdout
+    };
+    let (once, twice) = (talked("Hello\n"), talked("Hello\n/again\n"));
+    let second = twice.strip_prefix(&once).unwrap();
+    assert!(!second.trim().is_empty() && second.trim() != once.trim(), "{twice}");
+    assert_eq!(talked("Hello\n/again\n"), twice);
 }

@@ -1,6 +1,7 @@
 //! Tasks on texts from the command line: real excerpts, the real tokenizer of Mistral-7B on a small random Mistral, and a
 //! real small Llama.
 
+use crate::chat::talk;
 use crate::common::{Place, collect_losses};
 use hankel_models::DecoderConfig;
 use hankel_models::decoder::{InitType, families, init_model};
@@ -326,6 +327,49 @@ fn conversations_by_the_template_of_the_model() {
     place.fit(&fs::read_to_string(place.path("config.toml")).unwrap(), "run", &[]);
     let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
     assert!(result["rows"][0]["validation"]["metrics"]["loss"].as_f64().unwrap() > 0.0, "{result}");
+}
+
+/// What `chat` writes for a run is what the run's own roles, or the model's template with the run's variables, make of the conversation.
+#[test]
+fn a_run_is_talked_to_as_it_was_trained() {
+    let place = place();
+    let line = |n: usize| {
+        let said = |role: &str, text: &str| format!("{{\"role\": \"{role}\", \"content\": \"{text}\"}}");
+        format!("{{\"messages\": [{}, {}]}}\n", said("user", &n.to_string()), said("assistant", &(2 * n).to_string()))
+    };
+    place.write("own.jsonl", (0..10).map(line).collect::<String>());
+    let config = config("kind = \"jsonl\"\npath = \"own.jsonl\"", &format!("steps = 1\n{LORA}"));
+    let short = ["--temperature", "0", "--max-tokens", "6"];
+    let answers = |arguments: &[&str], lines: &str| {
+        let done = talk(&place, &[&["chat"], arguments, &short[..]].concat(), lines);
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        done.stdout.trim().to_owned()
+    };
+    let continued = |prompt: &str| {
+        let arguments = ["generate", "--model", "model", "--prompt", prompt];
+        place.run(&[&arguments[..], &short[..]].concat()).stdout.trim().to_owned()
+    };
+    let is_answer = |prompt: &str, answer: &str| {
+        let whole = continued(prompt);
+        assert!(!answer.is_empty() && whole.ends_with(answer), "{answer:?} in {whole:?}");
+    };
+    let roles = "task.roles={ system = \"<{content}> \", user = \"ask {content} say\", assistant = \" {content}\" }";
+    place.fit(&config, "roles", &["--set", roles]);
+    let plain = ["roles", "--adapter", "none"];
+    is_answer("ask Double 7 say", &answers(&plain, "Double 7\n"));
+    is_answer(
+        "<Be brief.> ask Double 7 say",
+        &answers(&[&plain[..], &["--system", "Be brief."]].concat(), "Double 7\n"),
+    );
+    assert_ne!(answers(&plain, "Double 7\n"), answers(&["model"], "Double 7\n"));
+    place.run(&["chat", "model", "--system", "Be brief."]).refused(&["--system", "has no chat template"]);
+
+    // The template of the model, with a variable that only the run sets.
+    let template = "{{ bos_token }}{% for m in messages %}{{ volume }} {{ m.role }}: {{ m.content }}{{ '\n' }}{% endfor %}\
+                    {% if add_generation_prompt %}assistant:{% endif %}";
+    place.write("model/chat_template.jinja", template);
+    place.fit(&config, "variables", &["--set", "task.chat_template_kwargs={ volume = \"loud\" }"]);
+    is_answer("loud user: Double 7\nassistant:", &answers(&["variables", "--adapter", "none"], "Double 7\n"));
 }
 
 #[test]

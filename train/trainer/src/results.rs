@@ -581,6 +581,10 @@ mod tests {
         let scores = Scores { metrics: metrics.into(), ..Scores::default() };
         let read: Scores = serde_json::from_str(&serde_json::to_string(&scores).unwrap()).unwrap();
         assert!(read.metrics[metric::LOSS].is_nan() && read.metrics[metric::ACCURACY] == 0.5);
+        let deviation = hankel_models::adapters::Deviation { absolute: f64::NAN, relative: 0.5 };
+        let read: hankel_models::adapters::Deviation =
+            serde_json::from_str(&serde_json::to_string(&deviation).unwrap()).unwrap();
+        assert!(read.absolute.is_nan() && read.relative == 0.5);
     }
 
     #[test]

@@ -24,9 +24,16 @@ pub struct Exactness {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Deviation {
     /// `max |y - y64|`; it follows the scale of the output.
+    #[serde(deserialize_with = "or_nan")]
     pub absolute: f64,
     /// `max |y - y64| / max |y64|`, each sequence by itself.
+    #[serde(deserialize_with = "or_nan")]
     pub relative: f64,
+}
+
+/// JSON has null for what is not finite.
+fn or_nan<'de, D: serde::Deserializer<'de>>(value: D) -> std::result::Result<f64, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or(f64::NAN))
 }
 
 impl Recurrence {
