@@ -19,7 +19,7 @@ use hankel_trainer::fit::{
 };
 use hankel_trainer::parallel::Group;
 use hankel_trainer::report::Run;
-use hankel_trainer::results::{Scores, Split};
+use hankel_trainer::results::{DataFile, Scores, Split};
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tasks::Task;
 use hankel_trainer::tasks::text::Prediction;
@@ -135,11 +135,34 @@ fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSn
         Some(file) => config.task.build_on(file)?,
         None => config.task.build().with_context(|| args.run.join("config.toml").display().to_string())?,
     };
+    if args.data.is_none() {
+        check_data(&args.run, &task.data_files())?;
+    }
     let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
     if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
         tell!("{warning}");
     }
     Ok((checks, config, task, snapshot))
+}
+
+/// Fails where a data file is not the one of the run's result: another division would test what was trained on.
+fn check_data(run: &Path, are: &[DataFile]) -> Result<()> {
+    let Some(result) = Run::load(run)?.result else { return Ok(()) };
+    // Behind those of the task stand those of pretraining.
+    for (was, is) in result.data.iter().zip(are) {
+        if (was.bytes, &was.sha256) != (is.bytes, &is.sha256) {
+            bail!(
+                "{} is not the file that the run was trained with: it has {} bytes and the SHA-256 {}, that one had {} and {}; put that \
+                 file back, or evaluate on a file of its own with --data",
+                is.path,
+                is.bytes,
+                is.sha256,
+                was.bytes,
+                was.sha256
+            );
+        }
+    }
+    Ok(())
 }
 
 fn evaluate(

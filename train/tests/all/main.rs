@@ -4,6 +4,7 @@ mod bad_input;
 mod chat;
 mod commands;
 mod common;
+mod data_of_a_run;
 mod dpo;
 mod gguf_export;
 mod gpu;

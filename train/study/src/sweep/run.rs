@@ -2,11 +2,12 @@
 
 use super::cell_directory::{CellDirectory, State};
 use super::claim::{BEAT, STALE};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hankel_trainer::config::{AdapterConfig, Config, TrainConfig};
 use hankel_trainer::fit::{Prepared, Pretrained, Stop, fit};
 use hankel_trainer::format::duration;
 use hankel_trainer::parallel::Group;
+use hankel_trainer::results::{DataFile, RunResult};
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tell;
 use std::collections::{BTreeSet, VecDeque};
@@ -172,9 +173,34 @@ fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, stat
     }
     let pretrained = sharing(cells, cell).find_map(pretrained_in);
     let prepared = Prepared::within_memory(config, 1, force)?.with_pretrained(pretrained);
+    check_data(cells, cell, &prepared.data_files())?;
     let directory = cell.directory(state)?;
     let resume = directory.config().is_file();
     fit(config, prepared, directory, resume, &Group::alone()).map(|_| ())
+}
+
+/// Fails where a data file is not the one that a cell which is done was run with: they would be compared, or taken for repetitions.
+fn check_data(cells: &[CellDirectory], cell: &CellDirectory, data: &[DataFile]) -> Result<()> {
+    for other in cells.iter().filter(|other| other.path() != cell.path()) {
+        let Ok(text) = hankel_io::input::read_to_string(&other.path().join("result.json")) else { continue };
+        let Ok(result) = serde_json::from_str::<RunResult>(&text) else { continue };
+        let mut known = 0;
+        for is in data {
+            let Some(was) = result.data.iter().find(|was| was.path == is.path) else { continue };
+            known += 1;
+            if was.sha256 != is.sha256 {
+                bail!(
+                    "{} is not the file that {} was run with: put that file back, or begin the sweep anew with another --out",
+                    is.path,
+                    other.path().display()
+                );
+            }
+        }
+        if known == data.len() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The other cells that pretrain the same backbone.

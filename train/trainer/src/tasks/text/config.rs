@@ -249,7 +249,7 @@ impl TaskSettings for TextConfig {
         }
         self.answer.get_or_insert_with(|| format.answer().to_owned());
         self.repetition_penalty.get_or_insert(format.repetition_penalty());
-        if format != TextFormat::LongBench && (format != TextFormat::Dpo || self.generates()) {
+        if format != TextFormat::LongBench && self.generates() {
             self.max_new_tokens.get_or_insert(DEFAULT_NEW_TOKENS);
         }
         let names = || format.metrics().iter().map(|metric| metric.name().to_owned()).collect();
@@ -302,7 +302,7 @@ impl TaskSettings for TextConfig {
         tokenizer::check(self.tokenizer.as_deref(), checks);
         checks.at_least("length", self.length, 8);
         checks.at_most("length", self.length, 1 << 24);
-        let usual = if format == TextFormat::Dpo && !self.generates() { 1 } else { DEFAULT_NEW_TOKENS };
+        let usual = if self.generates() { DEFAULT_NEW_TOKENS } else { 1 };
         let new_tokens = self.max_new_tokens.unwrap_or(usual);
         checks.at_least("max_new_tokens", new_tokens, 1);
         checks.require("max_new_tokens", new_tokens < self.length, || {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// What stands for an answer that is not known: it is never read.
-const UNKNOWN: &str = "-";
+pub(super) const UNKNOWN: &str = "-";
 
 /// The rules by which a line becomes a prompt.
 pub struct Prompts {

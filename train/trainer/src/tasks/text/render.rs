@@ -5,6 +5,7 @@ use super::document::{Document, Example, Piece, Question};
 use super::format::TextFormat;
 use super::formats::instructions;
 use super::lines::among;
+use super::prompts::UNKNOWN;
 use super::template::{Part, Template, TemplateError};
 use crate::tasks::{TaskError, tokenizer};
 use hankel_models::Tokenizer;
@@ -81,12 +82,15 @@ impl Renderer {
         if !question.messages.is_empty() && (question.fields.is_empty() || can_chat) {
             return self.conversation(question);
         }
-        let there = among(question.fields.keys().map(String::as_str));
+        let given = question.fields.iter().filter(|(_, text)| *text != UNKNOWN);
+        let there = among(given.map(|(name, _)| name.as_str()));
         let missing = |key: &'static str| {
             let there = &there;
             move |name: String| format!("has no `{name}`, which `task.{key}` names{there}")
         };
-        if self.format.is_own() {
+        // A field of its name that the template does not name tells nothing of which examples are the same.
+        let is_document = |part: &Part| matches!(part, Part::Field(name) if *name == self.document);
+        if self.format.is_own() && self.prompt.as_ref().is_some_and(|prompt| prompt.parts().iter().any(is_document)) {
             let text = question.fields.remove(&self.document).unwrap_or_default();
             question.document = Arc::new(Document { id: question.document.id.clone(), text });
         }
@@ -139,7 +143,7 @@ impl Renderer {
         if question.references.is_empty() {
             question.references.push(answer.trim().to_owned());
         }
-        let new_tokens = self.new_tokens.or(by_data_set.map(|(_, tokens)| tokens)).unwrap_or(DEFAULT_NEW_TOKENS);
+        let new_tokens = self.new_tokens(by_data_set.map(|(_, tokens)| tokens));
         Ok(Example { question, pieces, new_tokens, fits: true, ..Example::default() })
     }
 
@@ -184,8 +188,14 @@ impl Renderer {
         let said: Vec<&str> =
             question.messages[..told].iter().filter_map(|message| message["content"].as_str()).collect();
         question.document = Arc::new(Document { id: question.document.id.clone(), text: said.join("\n") });
-        let new_tokens = self.new_tokens.unwrap_or(DEFAULT_NEW_TOKENS);
+        let new_tokens = self.new_tokens(None);
         Ok(Example { question, pieces, new_tokens, fits: true, ..Example::default() })
+    }
+
+    /// Tokens that an example keeps free for an answer: none, where the configuration does not say how many, and none is generated.
+    fn new_tokens(&self, of_data_set: Option<usize>) -> usize {
+        let usual = if self.generates { of_data_set.unwrap_or(DEFAULT_NEW_TOKENS) } else { 0 };
+        self.new_tokens.unwrap_or(usual)
     }
 }
 

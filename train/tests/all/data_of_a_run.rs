@@ -1,0 +1,46 @@
+//! Data files that change between commands.
+
+use crate::common::Place;
+use std::fs;
+
+const CONFIG: &str = "name = \"t\"\n[task]\nkind = \"bytes\"\npath = \"text\"\nlength = 16\ntrain_sequences = 32\n\
+    validation_sequences = 2\ntest_sequences = 2\n[backbone]\nkind = \"tiny_gpt\"\nlayers = 1\nd_model = 16\nheads = 2\n[train]\n\
+    steps = 2\nbatch_size = 2\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 4\n";
+
+fn place() -> (Place, String) {
+    let (place, text) = (Place::new(), "the quick brown fox jumps over the lazy dog; ".repeat(60));
+    place.write("text", &text);
+    (place, text)
+}
+
+/// Another file would be divided in another way, and what was trained on tested.
+#[test]
+fn a_run_is_evaluated_on_its_own_data() {
+    let (place, text) = place();
+    place.fit(CONFIG, "run", &[]);
+    let eval = ["eval", "run", "--adapter", "hrm"];
+    assert_eq!(place.run(&eval).code, Some(0));
+    place.write("text", format!("{text}more"));
+    place.run(&eval).refused(&["text is not the file that the run was trained with", "put that file back", "--data"]);
+    assert_eq!(place.run(&[&eval[..], &["--data", "text"]].concat()).code, Some(0));
+    place.write("text", &text);
+    assert_eq!(place.run(&eval).code, Some(0));
+}
+
+/// Cells of different data are no repetitions of each other.
+#[test]
+fn cells_of_a_sweep_have_the_same_data() {
+    let (place, text) = place();
+    place.write("grid.toml", format!("{CONFIG}[sweep.grid]\nseed = [0, 1]\n"));
+    let sweep = ["sweep", "grid.toml", "--out", "out"];
+    let first = place.run(&[&sweep[..], &["--task-index", "0"]].concat());
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    place.write("text", format!("{text}more"));
+    let second = place.run(&sweep);
+    assert_ne!(second.code, Some(0));
+    assert!(second.stderr.contains("text is not the file that out/t/seed-0 was run with"), "{}", second.stderr);
+    assert!(!fs::exists(place.path("out/t/seed-1/result.json")).unwrap());
+    place.write("text", &text);
+    let again = place.run(&sweep);
+    assert!(again.stdout.contains("2 of 2 cells done"), "{}{}", again.stdout, again.stderr);
+}
