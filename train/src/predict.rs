@@ -7,6 +7,7 @@ use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Precision, with_precision};
 use hankel_io::{Existing, terminal, write_file};
+use hankel_models::weights::AdapterBytes;
 use hankel_models::{Generator, Sampling, StopFilter};
 use hankel_trainer::config::{Config, Quantize};
 use hankel_trainer::fit::{BackboneSnapshot, Model};
@@ -255,8 +256,17 @@ fn settings(args: &Args, sampling: Sampling, records: &Records) -> Result<Value>
     for (option, given) in args.device.given() {
         settings[option] = given.into();
     }
+    if let Some(name) = &args.adapter {
+        let is_of_run = args.model.join("config.toml").is_file();
+        let directory = if is_of_run { adapters::directory(&args.model, name)? } else { Some(PathBuf::from(name)) };
+        let weights = directory.as_deref().map(AdapterBytes::read).transpose()?;
+        settings[ADAPTER_SHA256] = weights.map(|bytes| bytes.hashes().weights).into();
+    }
     Ok(settings)
 }
+
+/// The weights of the adapter: its name may come to be another's. Files that were begun before have no such key.
+const ADAPTER_SHA256: &str = "adapter_sha256";
 
 /// The file of answers, and beside it, until it is finished, what it is made with.
 struct Output {
@@ -349,6 +359,8 @@ impl Output {
 fn changed<'a>(before: &'a Value, now: &'a Value) -> Option<(&'a str, &'a Value)> {
     let keys = now.as_object()?.keys().chain(before.as_object()?.keys());
     let of = |settings: &'a Value, key: &str| settings.get(key).unwrap_or(&Value::Null);
-    keys.map(|key| (key.as_str(), of(before, key), of(now, key)))
+    let is_known = |key: &&'a String| *key != ADAPTER_SHA256 || before.get(ADAPTER_SHA256).is_some();
+    keys.filter(is_known)
+        .map(|key| (key.as_str(), of(before, key), of(now, key)))
         .find_map(|(key, was, is)| (was != is).then_some((key, was)))
 }

@@ -163,6 +163,36 @@ fn an_unfinished_file_is_continued_as_it_was_begun() {
     assert_eq!(fs::read(place.path("out")).unwrap(), before);
 }
 
+/// Nor with another adapter of the same name.
+#[test]
+fn an_unfinished_file_is_continued_with_its_own_adapter() {
+    let place = place();
+    place.write("train.jsonl", prompts(40));
+    let config = "name = \"t\"\n[task]\nkind = \"jsonl\"\npath = \"train.jsonl\"\nlength = 48\nmax_new_tokens = 4\n[backbone]\n\
+                  kind = \"decoder\"\nmodel = \"model\"\n[train]\nsteps = 1\nbatch_size = 2\n[[adapter]]\nkind = \"lora\"\nrank = 2\n";
+    for (run, seed) in [("one", "seed=1"), ("two", "seed=2")] {
+        place.fit(config, run, &["--set", seed]);
+    }
+    let weights = |run: &str| fs::read(place.path(run).join("adapters/lora/adapter_model.safetensors")).unwrap();
+    let (one, two) = (weights("one"), weights("two"));
+    place.write("many.jsonl", prompts(400));
+    let asked = ["predict", "model", "many.jsonl", "-o", "out", "--adapter", "one/adapters/lora"];
+    let mut child = place.command(&asked).spawn().unwrap();
+    while fs::metadata(place.path("out")).map_or(0, |file| file.len()) == 0 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = fs::read(place.path("out")).unwrap();
+    let file = place.path("one/adapters/lora/adapter_model.safetensors");
+    fs::write(&file, two).unwrap();
+    place.run(&asked).refused(&["begun with another adapter_sha256"]);
+    assert_eq!(fs::read(place.path("out")).unwrap(), before);
+    fs::write(&file, one).unwrap();
+    let done = place.run(&asked);
+    assert_eq!((done.code, lines(&place, "out").len()), (Some(0), 400), "{}", done.stderr);
+}
+
 #[test]
 fn a_run_answers_and_is_evaluated_on_another_file() {
     let place = place();
