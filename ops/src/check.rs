@@ -48,6 +48,17 @@ pub(crate) fn dtype(operator: &'static str, name: &str, tensor: &Tensor, expecte
 
 /// The class indices in `tensor`, all below `classes`. They are `u32`, in main memory, where batches are made.
 pub(crate) fn tokens<'a>(operator: &'static str, name: &str, tensor: &'a Tensor, classes: usize) -> Result<&'a [u32]> {
+    tokens_where(operator, name, tensor, classes, |_| true)
+}
+
+/// As [`tokens`], of those places alone that are read: at the others may stand anything.
+pub(crate) fn tokens_where<'a>(
+    operator: &'static str,
+    name: &str,
+    tensor: &'a Tensor,
+    classes: usize,
+    is_read: impl Fn(usize) -> bool,
+) -> Result<&'a [u32]> {
     if tensor.dtype() != DType::U32 {
         return Err(Error::DType { operator, expected: "u32", found: tensor.dtype() });
     }
@@ -56,7 +67,7 @@ pub(crate) fn tokens<'a>(operator: &'static str, name: &str, tensor: &'a Tensor,
         return Err(Error::Placement { operator, problem });
     }
     let ids = tensor.data::<u32>()?;
-    match ids.iter().position(|&id| id as usize >= classes) {
+    match ids.iter().enumerate().position(|(i, &id)| id as usize >= classes && is_read(i)) {
         None => Ok(ids),
         Some(i) => Err(Error::invalid(
             operator,

@@ -48,7 +48,7 @@ impl<'a> Head<'a> {
 pub struct Targets<'a> {
     /// Class of each row of the hidden states, u32.
     pub tokens: &'a Tensor,
-    /// Weight of each, of the type of the hidden states; 0 leaves a token out.
+    /// Weight of each, of the type of the hidden states; 0 leaves a token out, whatever its target.
     pub weights: &'a Tensor,
     /// Share of the target distribution spread evenly over all classes, `0 <= e < 1`.
     pub smoothing: f64,
@@ -73,8 +73,7 @@ fn check_sizes(hidden: &Tensor, head: Head, tokens: &Tensor) -> Result<()> {
     if let Some(cap) = head.cap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
         return Err(Error::invalid(NAME, format!("a cap of {cap}: it has to be a positive number")));
     }
-    check::shape(NAME, "targets", tokens, &hidden.shape()[..hidden.shape().len() - 1])?;
-    check::tokens(NAME, "target", tokens, classes).map(|_| ())
+    check::shape(NAME, "targets", tokens, &hidden.shape()[..hidden.shape().len() - 1])
 }
 
 /// The weighted mean loss.
@@ -95,6 +94,8 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
     }
     // Read in main memory, where batches are made.
     let weights = targets.weights.to_device(Device::Cpu)?;
+    let counted = weights.to_f64_vec();
+    check::tokens_where(NAME, "target", targets.tokens, head.weight.shape()[0], |i| counted[i] != 0.0)?;
     let targets = Targets { weights: &weights, ..targets };
     let precision = precision::of_product(hidden, head.weight)?;
     let inputs = [Some(hidden), Some(head.weight), head.bias];
@@ -126,6 +127,41 @@ pub fn token_scores(hidden: &Tensor, head: Head, targets: &Tensor, places: &[usi
     if let Some(place) = places.iter().find(|place| **place >= rows) {
         return Err(Error::shape("token_scores", format!("row {place} of {rows}")));
     }
+    let mut scored = vec![false; rows];
+    places.iter().for_each(|&place| scored[place] = true);
+    check::tokens_where(NAME, "target", targets, head.weight.shape()[0], |i| scored[i])?;
     let precision = precision::of_product(hidden, head.weight)?;
     on_device!(hidden, token_scores(hidden, head, targets.data()?, places, precision))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hankel_core::gpu::for_tests;
+
+    /// -1 of other software, say, where a token is left out.
+    #[test]
+    fn targets_that_are_left_out_may_be_anything() {
+        let matrix =
+            |rows: usize| Tensor::from_vec((0..4 * rows).map(|i| (i * 7 % 5) as f32 - 2.0).collect(), [rows, 4]);
+        let devices = [Some(Device::Cpu), for_tests().map(Device::Gpu)];
+        for device in devices.into_iter().flatten() {
+            let [hidden, head] = [3, 6].map(|rows| matrix(rows).unwrap().to_device(device).unwrap());
+            let head = Head { weight: &head, bias: None, cap: None };
+            let loss = |ids: [u32; 3], weights: [f32; 3]| {
+                let (tokens, weights) = (Tensor::from_vec(ids.to_vec(), [3]), Tensor::from_vec(weights.to_vec(), [3]));
+                let (tokens, weights) = (tokens.unwrap(), weights.unwrap().to_device(device).unwrap());
+                let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.1, normalizer: 1.0 };
+                cross_entropy(&hidden, head, targets).map(|loss| loss.to_f64_vec()[0])
+            };
+            let left_out = loss([2, u32::MAX, 5], [1.0, 0.0, 0.5]).unwrap();
+            assert_eq!(left_out, loss([2, 0, 5], [1.0, 0.0, 0.5]).unwrap());
+            assert_eq!(loss([u32::MAX; 3], [0.0; 3]).unwrap(), 0.0);
+            let refused = loss([2, 6, 5], [1.0; 3]).unwrap_err().to_string();
+            assert!(refused.contains("target 6 at position 1"), "{refused}");
+            let ids = Tensor::from_vec(vec![2_u32, 9, 5], [3]).unwrap();
+            assert_eq!(token_scores(&hidden, head, &ids, &[0, 2]).unwrap().nll.len(), 2);
+            assert!(token_scores(&hidden, head, &ids, &[0, 1]).is_err());
+        }
+    }
 }

@@ -121,3 +121,23 @@ pub(super) fn row_dots(gpu: &'static Gpu, g: &Tensor, x: &Tensor) -> Result<Tens
     gpu.launch(&ROW_DOTS, &[], &buffers, &[n as u32, m as u32], groups(n, 1))?;
     out.finish([n])
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::soft_cap;
+    use hankel_core::gpu::for_tests;
+    use hankel_core::{Device, Tensor};
+
+    /// Small values keep their digits, on both sides of where the series ends.
+    #[test]
+    fn soft_caps_of_small_values_have_their_digits() {
+        let Some(gpu) = for_tests() else { return };
+        let values: Vec<f32> = (0..80).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 } * 1e-7 * 1.3_f32.powi(i)).collect();
+        let x = Tensor::from_vec(values.clone(), [80]).unwrap().to_device(Device::Gpu(gpu)).unwrap();
+        let found = soft_cap(&x, 30.0).unwrap().to_f64_vec();
+        for (x, found) in values.iter().zip(found) {
+            let expected = 30.0 * (f64::from(*x) / 30.0).tanh();
+            assert!((found / expected - 1.0).abs() < 3e-6, "{x}: {found} {expected}");
+        }
+    }
+}
