@@ -145,19 +145,24 @@ fn lines_of_every_form_are_prompts() {
     assert_eq!(ids, ["7", "0", "3", "a"], "{}", done.stderr);
 }
 
+/// Kills the command once `out` has an answer, and gives what is there.
+fn killed(place: &Place, asked: &[&str]) -> Vec<u8> {
+    let mut child = place.command(asked).spawn().unwrap();
+    while fs::metadata(place.path("out")).map_or(0, |file| file.len()) == 0 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fs::read(place.path("out")).unwrap()
+}
+
 /// A file is not continued with an option taken back, nor with another precision.
 #[test]
 fn an_unfinished_file_is_continued_as_it_was_begun() {
     let place = place();
     place.write("many.jsonl", prompts(400));
     let asked = ["predict", "model", "many.jsonl", "-o", "out", "--turn-start", "the"];
-    let mut child = place.command(&asked).spawn().unwrap();
-    while fs::metadata(place.path("out")).map_or(0, |file| file.len()) == 0 && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let before = fs::read(place.path("out")).unwrap();
+    let before = killed(&place, &asked);
     place.run(&asked[..5]).refused(&["turn_start"]);
     place.run(&[&asked[..], &["--precision", "f64"]].concat()).refused(&["precision"]);
     assert_eq!(fs::read(place.path("out")).unwrap(), before);
@@ -177,13 +182,7 @@ fn an_unfinished_file_is_continued_with_its_own_adapter() {
     let (one, two) = (weights("one"), weights("two"));
     place.write("many.jsonl", prompts(400));
     let asked = ["predict", "model", "many.jsonl", "-o", "out", "--adapter", "one/adapters/lora"];
-    let mut child = place.command(&asked).spawn().unwrap();
-    while fs::metadata(place.path("out")).map_or(0, |file| file.len()) == 0 && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let before = fs::read(place.path("out")).unwrap();
+    let before = killed(&place, &asked);
     let file = place.path("one/adapters/lora/adapter_model.safetensors");
     fs::write(&file, two).unwrap();
     place.run(&asked).refused(&["begun with another adapter_sha256"]);

@@ -1,5 +1,7 @@
 //! Claims evaluated on cells with known figures.
 
+mod counted;
+
 use super::*;
 use crate::CellId;
 use crate::testing::result;
@@ -519,121 +521,4 @@ fn leads_are_regressed_over_units() {
     // Too few units for a line.
     let verdict = claim.evaluate_alone(&cells(-0.5)[..3], &[]).verdict;
     assert_eq!(verdict, Verdict::NotMeasured("a slope on window_4 takes four units, and several values of it".into()));
-}
-
-/// Rows that know less than one symbol tells are not compared, whichever is ahead.
-#[test]
-fn rows_that_one_symbol_beats_are_not_compared() {
-    let mut cells = cells(&[(64, &[0.02, 0.021, 0.019])]);
-    let verdict = |cells: &[Cell]| claim(AHEAD).evaluate_alone(cells, &[]).verdict;
-    assert_eq!(verdict(&cells), Verdict::Confirmed);
-    for cell in &mut cells {
-        // Between both rows, which are 0.6 and 0.62 on average.
-        cell.result.as_mut().unwrap().task.baselines.insert("window_1".into(), 0.61);
-    }
-    assert_eq!(verdict(&cells), Verdict::NoComparison("lora is no better than `window_1`".into()));
-}
-
-/// Runs that came to nothing are on no side: three that are left do not show it, nor refute it.
-#[test]
-fn what_is_left_of_runs_that_diverged_decides_nothing() {
-    for (gap, side) in [(0.02, "shown"), (-0.02, "refuted")] {
-        let mut cells = cells(&[(64, &[gap, gap + 0.001, gap - 0.001, gap, gap])]);
-        for cell in &mut cells[3..] {
-            *cell = Cell { diverged: Some("not finite".into()), result: None, ..cell.clone() };
-        }
-        let verdict = claim(AHEAD).evaluate_alone(&cells, &[]).verdict;
-        let expected = format!("undecided: {side} by the runs with figures, but 2 diverged");
-        assert_eq!(verdict, Verdict::Undecided(expected));
-    }
-}
-
-/// A single run at one point does not take a claim out of the family that is corrected.
-#[test]
-fn a_point_of_one_run_stays_in_the_family() {
-    let cells = cells(&[(64, &[-0.02, -0.022, -0.018]), (128, &[0.03])]);
-    let alone = claim(AHEAD);
-    assert!(matches!(alone.evaluate_alone(&cells, &[]).verdict, Verdict::NotConfirmed(_)));
-    let claims: Vec<Claim> = (0..87).map(|i| Claim { id: i.to_string(), ..alone.clone() }).collect();
-    let outcome = &evaluate(&claims, &cells, &[])[0];
-    assert_eq!(outcome.test.map(|test| (test.p, test.tests)), Some((1.0, 87)));
-    assert!(matches!(&outcome.verdict, Verdict::Undecided(why) if why.contains("among 87 tests")), "{outcome:?}");
-}
-
-/// The rival that is best by the figures that are compared is no fair one: its p counts for each. By another split it is.
-#[test]
-fn the_best_of_several_rivals_is_chosen_elsewhere_or_counts_for_each() {
-    let rivals = claim(
-        "measure = { of = \"accuracy\", row = \"hrm\", against = [\"lora\", \"dora\"] }\nexpect = { above = 0.0 }",
-    );
-    let one = |seed: u32| cell(64, seed, &[("hrm", 0.5), ("lora", 0.52 + 0.001 * f64::from(seed)), ("dora", 0.51)]);
-    let mut cells: Vec<Cell> = (0..4).map(one).collect();
-    let group = |cells: &[Cell]| rivals.evaluate_alone(cells, &[]).measured.groups.swap_remove(0);
-    let found = group(&cells);
-    assert_eq!((found.choices, &found.sides.as_ref().unwrap()[1].0[..]), (2, "lora"));
-    let (alone, outcomes) =
-        (rivals.expect.p_against(&found).unwrap(), evaluate(std::slice::from_ref(&rivals), &cells, &[]));
-    assert_eq!(outcomes[0].against.unwrap().p, 2.0 * alone);
-    // Tested on another split than the one by whose loss dora is better.
-    for row in cells.iter_mut().flat_map(|cell| &mut cell.result.as_mut().unwrap().rows) {
-        row.test = Some(row.validation.clone());
-        let loss = if row.name == "dora" { 0.1 } else { 0.5 };
-        row.validation.metrics.insert("loss".into(), loss);
-    }
-    let found = group(&cells);
-    assert_eq!((found.choices, &found.sides.as_ref().unwrap()[1].0[..]), (1, "dora"));
-}
-
-/// Losses stand beside another metric, with the interval of their paired difference.
-#[test]
-fn losses_are_beside_accuracies() {
-    let measured_of = |text: &str| {
-        claim(text).evaluate_alone(&cells(&[(64, &[0.02, 0.021, 0.019])]), &[]).measured.groups[0].losses.clone()
-    };
-    let losses = measured_of(AHEAD).unwrap();
-    assert!((losses.mean() + 0.02).abs() < 1e-12 && losses.means().len() == 3);
-    assert_eq!(measured_of(&AHEAD.replace("accuracy", "loss")), None);
-}
-
-/// Spreads are about the means of runs that repeat each other, not about that of two lengths together.
-#[test]
-fn spreads_are_within_a_point() {
-    let one = |length: u32, seed: u32| {
-        let level = if length == 64 { 0.5 } else { 0.9 };
-        cell(length, seed, &[("hrm", level), ("lora", level + 0.01 * f64::from(seed % 2))])
-    };
-    let cells: Vec<Cell> = [64, 128].iter().flat_map(|&length| (0..6).map(move |seed| one(length, seed))).collect();
-    let spread = claim(
-        "measure = { of = \"accuracy\", row = \"hrm\", against = \"lora\", combine = \"spread\" }\nexpect = { below = 0.0 }",
-    );
-    let outcome = spread.evaluate_alone(&cells, &[]);
-    assert!((outcome.measured.groups[0].summary.mean + 0.005).abs() < 1e-12, "{:?}", outcome.measured);
-}
-
-/// What an adapter is like is judged once it has been trained, and where it learnt something. Its order is at most the number of its states, which
-/// files of results say of the whole adapter alone.
-#[test]
-fn orders_are_those_of_trained_adapters() {
-    let order = claim("measure = { of = \"order\", row = \"cut\" }\nexpect = { within = [31.0, 32.0] }");
-    let verdict = |accuracy: f64, fall: f64| {
-        let one = |seed: u32| {
-            let mut cell = cell(64, seed, &[("hrm", accuracy), ("cut", accuracy)]);
-            let rows = &mut cell.result.as_mut().unwrap().rows;
-            let layer = |order: usize, values: usize| hankel_trainer::results::LayerResult {
-                order,
-                hankel_singular_values: vec![1.0; values],
-                ..Default::default()
-            };
-            rows[1].layers = vec![layer(32, 32)];
-            rows[1].training.as_mut().unwrap().curve = vec![(80, 0.5 + fall), (90, 0.5)];
-            rows[2].layers = vec![layer(if seed == 0 { 31 } else { 32 }, 0)];
-            (rows[2].truncated_from, rows[2].training) = (Some("hrm".into()), None);
-            cell
-        };
-        order.evaluate_alone(&[0, 1, 2, 3, 4].map(one), &[]).verdict
-    };
-    // 31.8 and its interval, which reaches beyond 32 without the number of states.
-    assert_eq!(verdict(0.5, 0.0), Verdict::Confirmed);
-    assert_eq!(verdict(0.5, 0.02), Verdict::NotConverged("cut was still learning in 5 of 5 runs".into()));
-    assert_eq!(verdict(0.1, 0.0), Verdict::NoComparison("cut is no better than no adapter".into()));
 }
