@@ -77,6 +77,17 @@ impl<K: PartialEq> Answers<K> {
     }
 }
 
+/// What a trial of kernels has found: a failure on a device that works is the driver's, unless there was no memory for the trial.
+///
+/// # Errors
+/// When the device has failed, or is out of memory.
+pub(crate) fn tried(gpu: &Gpu, found: Result<bool>) -> Result<bool> {
+    match found {
+        Err(Error::GpuMemory { .. }) | Ok(_) => found,
+        Err(_) => gpu.check().map(|()| false),
+    }
+}
+
 /// Tables that kernels read, kept on their devices: the ones used last.
 pub(crate) struct Tables<K> {
     most: usize,

@@ -164,7 +164,10 @@ pub(super) fn open(name: &str) -> Result<&'static Gpu> {
     };
     let Some(found) = wanted else {
         let list: Vec<String> = all.iter().enumerate().map(|(i, f)| format!("gpu:{i} is {}", f.facts.name)).collect();
-        return fail(format!("there is no such GPU: {}", list.join(", ")));
+        let is_api =
+            ["cuda", "mps", "metal", "vulkan", "rocm", "hip"].contains(&name.split(':').next().unwrap_or_default());
+        let hint = if is_api { "; `gpu` takes the first" } else { "" };
+        return fail(format!("there is no such GPU: {}{hint}", list.join(", ")));
     };
     let mut opened = found.opened.lock().expect("no panic while a device is opened");
     if let Some(gpu) = *opened {

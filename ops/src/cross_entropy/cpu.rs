@@ -12,6 +12,8 @@ use pulp::{Simd, WithSimd};
 
 /// Logits that exist at once.
 const CHUNK: usize = 1 << 20;
+/// Rows of which gradients of the bias are summed up first: the rounding errors of a long sum in `f32` would add up.
+const SHORT: usize = 64;
 /// The same where the head is compact and decoded for each chunk, and the rows that a chunk has at least then: decoding for fewer takes
 /// longer than multiplying.
 const COMPACT_CHUNK: usize = 1 << 24;
@@ -58,7 +60,8 @@ pub(super) fn forward(
         for_chunks(x, head, precision, |first, logits: &mut [T]| {
             let n = logits.len() / classes;
             loss += losses(first, classes, &settings, logits);
-            let logits = Mat::new(logits, n, classes);
+            let rows = &*logits;
+            let logits = Mat::new(rows, n, classes);
             if let Some(d_hidden) = &mut d_hidden {
                 let out = &mut d_hidden[first * width..(first + n) * width];
                 product(1.0, logits, &w, Accumulate::Overwrite, out, width);
@@ -68,7 +71,11 @@ pub(super) fn forward(
                 gemm(1.0, logits.t(), &x, Accumulate::Add, d_weight, width);
             }
             if let Some(d_bias) = &mut d_bias {
-                (0..n).for_each(|i| (0..classes).for_each(|j| d_bias[j] += logits.at(i, j)));
+                for rows in rows.chunks(SHORT * classes) {
+                    let mut short = vec![0.0 as T; classes];
+                    rows.chunks(classes).for_each(|row| short.iter_mut().zip(row).for_each(|(sum, &g)| *sum += g));
+                    d_bias.iter_mut().zip(short).for_each(|(sum, short)| *sum += short);
+                }
             }
         })?;
         let d_hidden = d_hidden.map(|d| if some { spread(&counted, &d, all.len(), width) } else { d });
@@ -196,7 +203,7 @@ fn losses<T: Real + Elementary>(first: usize, classes: usize, settings: &Setting
                     let log_sum = log_sum_exp(row);
                     vectorized(
                         #[inline(always)]
-                        || capped_gradient(row, T::of(log_sum), share, weight, cap),
+                        || capped_gradient(row, log_sum, share, weight, cap),
                     );
                     log_sum
                 }
@@ -245,8 +252,11 @@ fn softmax<T: Real + Elementary>(row: &mut [T], weight: T, share: T) -> f64 {
 
 /// Replaces capped logits by `(softmax - share) weight`, times what the cap lets through.
 #[inline(always)]
-fn capped_gradient<T: Elementary>(row: &mut [T], log_sum: T, share: T, weight: T, cap: T) {
-    row.iter_mut().for_each(|z| *z = ((*z - log_sum).vexp() - share) * weight * slope(*z, Some(cap)));
+fn capped_gradient<T: Real + Elementary>(row: &mut [T], log_sum: f64, share: T, weight: T, cap: T) {
+    // In two parts: what rounding `log_sum` leaves out would be missing in every probability.
+    let high = T::of(log_sum);
+    let low = T::of(log_sum - high.f64());
+    row.iter_mut().for_each(|z| *z = ((*z - high - low).vexp() - share) * weight * slope(*z, Some(cap)));
 }
 
 /// The derivative of a capped logit, `1 - (z / cap)^2`.

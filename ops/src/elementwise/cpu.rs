@@ -106,8 +106,8 @@ pub(super) fn row_dots(g: &Tensor, x: &Tensor) -> Result<Tensor> {
     let (n, m) = (x.shape()[0], x.shape()[1]);
     for_float!(g, "scale_rows", T => {
         let (g, x) = (g.data::<T>()?, x.data::<T>()?);
-        let dot = |i: usize| g[i * m..][..m].iter().zip(&x[i * m..][..m]).map(|(&g, &x)| g * x).sum::<T>();
-        Tensor::from_vec((0..n).map(dot).collect(), [n])
+        let dot = |i: usize| g[i * m..][..m].iter().zip(&x[i * m..][..m]).map(|(&g, &x)| (g * x).f64()).sum::<f64>();
+        Tensor::from_vec((0..n).map(|i| T::of(dot(i))).collect(), [n])
     })
 }
 

@@ -69,7 +69,9 @@ macro_rules! elementary {
                 // The integer, in the low bits, is added to the exponent.
                 let p = horner(r, &$exp2).mul_add(r, 1.0);
                 let y = <$float>::from_bits(p.to_bits().wrapping_add(rounded.to_bits() << $mantissa));
-                if self < -($bias as $float) { 0.0 } else { y }
+                let y = if self < -($bias as $float) { 0.0 } else { y };
+                // Adding integers to its bits makes a number of some NaN.
+                if self.is_nan() { self } else { y }
             }
 
             #[inline(always)]

@@ -3,10 +3,10 @@
 
 use super::cooperative::Plan;
 use super::{Shape, backward_by, forward_by};
-use crate::gpu::{Answers, zeros};
+use crate::gpu::{Answers, tried, zeros};
 use crate::linear::gpu::{LONG_ENOUGH, WORTH, f16_is_right, least_seconds};
 use hankel_core::gpu::Gpu;
-use hankel_core::{Device, Precision, Result, Tensor, precision};
+use hankel_core::{Device, Error, Precision, Result, Tensor, precision};
 
 /// By width of the heads, as each width is a kernel of its own.
 static RIGHT: Answers<usize> = Answers::new();
@@ -30,8 +30,12 @@ pub(super) fn plan(gpu: &'static Gpu, shape: &Shape) -> Result<Option<Plan>> {
         return Ok(None);
     }
     let Some(plan) = Plan::of(gpu.facts(), head_dim) else { return Ok(None) };
-    let suits = f16_is_right(gpu)? && is_right(gpu, plan, head_dim)? && is_faster(gpu, plan, head_dim)?;
-    Ok(suits.then_some(plan))
+    let suits = || Ok(f16_is_right(gpu)? && is_right(gpu, plan, head_dim)? && is_faster(gpu, plan, head_dim)?);
+    match suits() {
+        // Trials need memory, too: those in f32 may do without.
+        Err(Error::GpuMemory { .. }) => Ok(None),
+        suits => Ok(suits?.then_some(plan)),
+    }
 }
 
 /// Output and gradients, of `q`, `k`, `v` and the gradient of the output.
@@ -45,7 +49,7 @@ fn run(plan: Option<Plan>, inputs: &[Tensor; 4], gpu: &'static Gpu, shape: &Shap
 
 /// Whether the kernels of a plan give what those in f32 give, on tiles and parts of them. Where the driver does not compile them they do not.
 pub(super) fn is_right(gpu: &'static Gpu, plan: Plan, head_dim: usize) -> Result<bool> {
-    RIGHT.get(gpu, head_dim, || agrees(gpu, plan, head_dim).or_else(|_| gpu.check().map(|()| false)))
+    RIGHT.get(gpu, head_dim, || tried(gpu, agrees(gpu, plan, head_dim)))
 }
 
 fn agrees(gpu: &'static Gpu, plan: Plan, head_dim: usize) -> Result<bool> {

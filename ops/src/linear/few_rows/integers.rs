@@ -6,7 +6,8 @@
 //! of 32 bits. These sums are exact, so a result is as accurate as one that is summed up in `f32`, and two to three times as many
 //! weights are multiplied in the same time as when each is widened to a float.
 //!
-//! Rows with an element that is not finite, or whose blocks are so large or small that scales could overflow, are left to [`one_row`].
+//! Rows with an element that is not finite, or whose blocks are so large or small that scales could overflow, are left to [`one_row`],
+//! and so are those with an element beside which the others of its block would lose their digits.
 //!
 //! [`one_row`]: super::one_row
 
@@ -130,12 +131,19 @@ fn digits(x: &[f32; BLOCK]) -> Option<([[i8; BLOCK]; 3], f32)> {
     const MOST: f32 = (127 * 65536 + 127 * 256 + 127) as f32;
     /// Far from what `f32` can hold, so that no scale overflows.
     const RANGE: std::ops::Range<f32> = f32::from_bits((127 - 90) << 23)..f32::from_bits((127 + 90) << 23);
+    /// By how much the largest may pass the sum of the others. Rounding is then at most 1.2e-4 of that sum, and usually a tenth of it.
+    const OUTLIER: f32 = 64.0;
     // Above all others where an element is no number.
     let largest = f32::from_bits(x.iter().fold(0, |m, x| m.max(x.to_bits() & 0x7fff_ffff)));
     if largest == 0.0 {
         return Some(([[0; BLOCK]; 3], 0.0));
     }
     if !RANGE.contains(&largest) {
+        return None;
+    }
+    // Those beside the largest: beside an outlier that meets a weight of zero, they are all that counts.
+    let others: f32 = x.iter().map(|x| x.abs()).filter(|&x| x < largest).sum();
+    if others > 0.0 && others < largest / OUTLIER {
         return None;
     }
     let power = |e: i32| f32::from_bits(((127 + e) as u32) << 23);
@@ -305,7 +313,7 @@ mod tests {
     use crate::linear::block_tests::random_blocks;
     use crate::linear::weight::Weight;
     use hankel_core::block_formats::BlockFormat;
-    use hankel_core::{Precision, Random};
+    use hankel_core::{Buffer, Precision, Random, Tensor};
     use proptest::prelude::*;
 
     /// Half a unit of the smallest of the largest integers: half of what three digits hold.
@@ -367,6 +375,24 @@ mod tests {
                     assert!((f64::from(found) - expected).abs() <= 5e-7 * size, "{name}: {found} for {expected}");
                 }
             }
+        }
+    }
+
+    /// An outlier that meets weights of zero must not cost the others their digits.
+    #[test]
+    fn outliers_are_left_to_others() {
+        let format = <dyn BlockFormat>::from_name("q8_0").unwrap();
+        // Codes of 100, and 0 at the first element of each block.
+        let block: Vec<u8> = [0x00, 0x3c, 0].into_iter().chain([100; BLOCK - 1]).collect();
+        let matrix = BlockMatrix::new(format, Buffer::from(block.repeat(2)), 2 * BLOCK).unwrap();
+        let weight = Tensor::from_blocks(matrix, [1, 2 * BLOCK]).unwrap();
+        for outlier in [1.0, 1e2, 1e4, 1e7] {
+            let mut x = vec![0.01_f32; 2 * BLOCK];
+            x[BLOCK] = outlier;
+            let expected = 100.0 * 0.01 * (2 * (BLOCK - 1)) as f64;
+            let x = Tensor::from_vec(x, [1, 2 * BLOCK]).unwrap();
+            let found = crate::linear(&x, &weight, None).unwrap().to_f64_vec()[0];
+            assert!((found / expected - 1.0).abs() < 1e-4, "{found} beside {outlier}");
         }
     }
 

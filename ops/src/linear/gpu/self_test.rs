@@ -3,7 +3,7 @@
 
 use super::cooperative;
 use super::gemm::{Epilogue, Left, Right, Sizes};
-use crate::gpu::{Answers, Output, floats, stored};
+use crate::gpu::{Answers, Output, floats, stored, tried};
 use hankel_core::gpu::Gpu;
 use hankel_core::{DType, Device, Result, Tensor};
 
@@ -17,8 +17,7 @@ static TRIED: Answers<()> = Answers::new();
 /// When the device fails.
 pub(crate) fn f16_is_right(gpu: &'static Gpu) -> Result<bool> {
     TRIED.get(gpu, (), || {
-        let right = product_is_right(gpu, false).and_then(|right| Ok(right && product_is_right(gpu, true)?));
-        right.or_else(|_| gpu.check().map(|()| false))
+        tried(gpu, product_is_right(gpu, false).and_then(|right| Ok(right && product_is_right(gpu, true)?)))
     })
 }
 
