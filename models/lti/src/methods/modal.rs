@@ -14,7 +14,7 @@ use crate::linalg::product;
 use crate::modal::to_modal;
 use crate::norms::{FrequencyResponse, hinf_norm};
 use crate::{HankelSpectrum, LinearSystem, Mode, Result, StateMatrix};
-use faer::{Mat, Scale};
+use faer::{Mat, MatRef, Scale};
 
 /// Modal truncation.
 pub const METHOD: Method = Method(&Definition {
@@ -118,7 +118,16 @@ pub(super) fn keep_largest(system: &LinearSystem, scores: &[f64], gains: &[f64],
     let c = Mat::from_fn(system.outputs(), rows.len(), |i, j| system.c()[(i, rows[j])]);
     let right = left.transpose().to_owned();
     let projection = Some(Projection { left, right });
-    Ok(Reduced { system: system.with_realization(a, b, c)?, projection, bound: Some(bound), kept: Some(rows) })
+    let mut reduced = system.with_realization(a, b, c)?;
+    if let Some(written) = system.written() {
+        reduced = reduced.with_written(chosen(written, &rows))?;
+    }
+    Ok(Reduced { system: reduced, projection, bound: Some(bound), kept: Some(rows) })
+}
+
+/// The rows and columns of `states`.
+pub(super) fn chosen(a: MatRef<'_, f64>, states: &[usize]) -> Mat<f64> {
+    Mat::from_fn(states.len(), states.len(), |i, j| a[(states[i], states[j])])
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! Slow are the modes that the Gramians treat as faster than they are ([`MIN_RATE`](crate::MIN_RATE)): they have no bound in any
 //! case, and kept as they are they keep their distance from the circle.
 
-use super::modal::mode_gains;
+use super::modal::{chosen, mode_gains};
 use super::{Method, Projection, Reduced};
 use crate::linalg::{above, beside, product};
 use crate::modal::to_modal;
@@ -83,12 +83,22 @@ pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Resu
     };
     let rest = in_modes(rest)?;
     let (a, b, c) = slow.matrices(system);
-    let system = LinearSystem::new(
+    let mut reduced = LinearSystem::new(
         a.block_diagonal(rest.system.a()),
         above(b.as_ref(), rest.system.b()),
         beside(c.as_ref(), rest.system.c()),
         rest.system.d().map(|d| d.to_owned()),
     )?;
+    if let Some(written) = system.written() {
+        // An ulp of a slow pair is much of its distance from the circle.
+        let rest = rest.system.written().map_or_else(|| rest.system.a().to_dense(), |a| a.to_owned());
+        let (n, m) = (slow.states.len(), rest.nrows());
+        let slow = chosen(written, &slow.states);
+        let (none, beneath) = (Mat::zeros(n, m), Mat::zeros(m, n));
+        let upper = beside(slow.as_ref(), none.as_ref());
+        let lower = beside(beneath.as_ref(), rest.as_ref());
+        reduced = reduced.with_written(above(upper.as_ref(), lower.as_ref()))?;
+    }
     let projection = rest.projection.map(|Projection { left, right }| {
         let identity = Mat::identity(slow.states.len(), slow.states.len());
         let d = slow.total;
@@ -97,7 +107,7 @@ pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Resu
             right: beside(slow.spread(identity.as_ref(), d).transpose(), fast.spread(right.transpose(), d).transpose()),
         }
     });
-    Ok(Reduced { system, projection, bound: None, kept: None })
+    Ok(Reduced { system: reduced, projection, bound: None, kept: None })
 }
 
 /// In modal form where that is possible: beside it slow poles stay what they are to the last digit.

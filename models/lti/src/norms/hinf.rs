@@ -25,6 +25,8 @@ const STEPS: usize = 32;
 const NEAR: f64 = 1e-9;
 /// Gains this near to each other are those of the highest point.
 const LEVEL: f64 = 1e-13;
+/// Gains this near to each other may be on either side of a peak.
+const SAME: f64 = 1e-9;
 /// Relative error of a searched gain at which the search is not believed.
 const SEARCH_TOLERANCE: f64 = 1e-6;
 /// Poles of which one has no reach of its own beyond some of its widths: others are nearer.
@@ -107,8 +109,7 @@ fn sweep(g: &FrequencyResponse, band: (f64, f64), points: Points) -> Result<Swee
         .collect();
     peaks.sort_by(|&i, &j| gains[j].total_cmp(&gains[i]));
     for &i in peaks.iter().take(PEAKS) {
-        let bracket = (grid[i.saturating_sub(1)], grid[(i + 1).min(grid.len() - 1)]);
-        let refined = climb(g, bracket, HinfNorm { value: gains[i], frequency: grid[i] })?;
+        let refined = climb(g, around(i, &grid, &gains), HinfNorm { value: gains[i], frequency: grid[i] })?;
         if refined.value > best.value {
             best = refined;
         }
@@ -123,6 +124,15 @@ fn sweep(g: &FrequencyResponse, band: (f64, f64), points: Points) -> Result<Swee
         return Ok(Sweep { norm: HinfNorm { value, ..best }, seen: Some((grid, gains)) });
     }
     sweep(&g.without_partial_fractions(), band, points)
+}
+
+/// The angles between which the peak at point `i` lies: the nearest whose gains are lower by more than rounding. A point at nearly the same
+/// angle has nearly the same gain, and may be either side of the peak.
+fn around(i: usize, grid: &[f64], gains: &[f64]) -> (f64, f64) {
+    let is_lower = |k: &usize| gains[*k] < gains[i] * (1.0 - SAME);
+    let before = (0..i).rev().find(is_lower).unwrap_or(0);
+    let after = (i + 1..grid.len()).find(is_lower).unwrap_or(grid.len() - 1);
+    (grid[before], grid[after])
 }
 
 /// The norm by the sweep, then confirmed or raised by the bounded-real test: the result is within a relative 1e-6 of the
@@ -209,7 +219,8 @@ fn frequency_grid(g: &FrequencyResponse, (low, high): (f64, f64), points: Points
         }
     }
     grid.sort_by(f64::total_cmp);
-    grid.dedup();
+    // Where an angle is a rounding away from another there is nothing to see.
+    grid.dedup_by(|next, last| *next - *last <= 4.0 * f64::EPSILON);
     grid
 }
 

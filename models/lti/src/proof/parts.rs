@@ -111,8 +111,9 @@ impl Parts {
             );
             (above(Mat::zeros(n, q).as_ref(), identity.as_ref()), c, None, from, factor)
         };
-        let kept_apart =
-            Mat::from_fn(n + q, n + q, |i, j| if i == j { noise.sqrt() * factor.row(i).norm_l2() } else { 0.0 });
+        // A state that is always zero, as of an output without a state, is kept apart from the others, too.
+        let size = |i: usize| Some(factor.row(i).norm_l2()).filter(|size| *size > 0.0).unwrap_or(1.0);
+        let kept_apart = Mat::from_fn(n + q, n + q, |i, j| if i == j { noise.sqrt() * size(i) } else { 0.0 });
         let factor = beside(factor.as_ref(), kept_apart.as_ref());
         Self { a, b, from_b, c, from_c, factor }
     }

@@ -128,6 +128,28 @@ fn noise(system: &LinearSystem) -> f64 {
     1e-14 * size * if system.a().modes().is_some() { 1.0 } else { 10.0 * amplification(system) }
 }
 
+/// A pole's angle may be a rounding away from a point of the uniform grid, with the peak on either side of both.
+#[test]
+fn a_peak_is_found_beside_two_points_at_nearly_one_angle() {
+    for step in 1..24 {
+        let exact = std::f64::consts::PI * f64::from(step) / 24.0;
+        for angle in [exact, exact.next_up(), exact.next_down()] {
+            for output in [-2.0, -0.3, 0.4, 3.0] {
+                let a = StateMatrix::Modal(vec![Mode::Pair { radius: 0.8, angle }]);
+                let (b, c) = (Mat::from_fn(2, 1, |i, _| [1.0, 0.2][i]), Mat::from_fn(1, 2, |_, j| [1.0, output][j]));
+                let g = FrequencyResponse::new(&LinearSystem::new(a, b, c, None).unwrap()).unwrap();
+                let (found, tested) = (hinf_sweep(&g).unwrap().value, hinf_norm(&g).unwrap().0.value);
+                let dense = (0..=20_000).map(|i| g.gain(std::f64::consts::PI * f64::from(i) / 20_000.0).unwrap());
+                let most = dense.fold(0.0, f64::max);
+                assert!(
+                    found >= most * (1.0 - 1e-9) && tested >= most * (1.0 - 1e-9),
+                    "{angle} {output}: {found} {most}"
+                );
+            }
+        }
+    }
+}
+
 fn spectrum(system: &LinearSystem) -> HankelSpectrum {
     HankelSpectrum::new(&GramianFactors::analytic(system).unwrap()).unwrap()
 }
