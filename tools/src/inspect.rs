@@ -103,13 +103,11 @@ struct GramianRows {
 
 impl GramianRows {
     fn new(layer: &LayerAnalysis) -> Self {
-        let rows = |m: &Mat<f64>, factor: f64| -> Vec<Vec<f64>> {
-            (0..m.nrows()).map(|i| (0..m.ncols()).map(|j| factor * m[(i, j)]).collect()).collect()
+        let rows = |m: Mat<f64>| -> Vec<Vec<f64>> {
+            (0..m.nrows()).map(|i| (0..m.ncols()).map(|j| m[(i, j)]).collect()).collect()
         };
-        Self {
-            controllability: rows(&layer.factors.controllability(), 1.0),
-            observability: rows(&layer.factors.observability(), layer.gate * layer.gate),
-        }
+        let [controllability, observability] = layer.gramians().map(rows);
+        Self { controllability, observability }
     }
 }
 
@@ -380,10 +378,10 @@ fn gramians(path: &std::path::Path, layers: &[LayerAnalysis]) -> Result<Vec<u8>>
     for layer in layers {
         let prefix =
             if layer.label == SYSTEM_LABEL { String::new() } else { format!("{}.", layer.label.replace(' ', "_")) };
-        let gate = layer.gate.abs();
         let sigma = layer.hankel_singular_values();
-        arrays.push((format!("{prefix}Wc"), layer.factors.controllability()));
-        arrays.push((format!("{prefix}Wo"), layer.factors.observability() * faer::Scale(gate * gate)));
+        let [controllability, observability] = layer.gramians();
+        arrays.push((format!("{prefix}Wc"), controllability));
+        arrays.push((format!("{prefix}Wo"), observability));
         arrays.push((format!("{prefix}hsv"), Mat::from_fn(1, sigma.len(), |_, j| sigma[j])));
     }
     let named: Vec<(&str, MatRef<'_, f64>)> = arrays.iter().map(|(n, m)| (n.as_str(), m.as_ref())).collect();

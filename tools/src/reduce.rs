@@ -8,7 +8,9 @@ use crate::text::{self, number, number_above};
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
-use hankel_files::{AdapterHashes, HrmAdapterFile, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states};
+use hankel_files::{
+    AdapterHashes, HrmAdapterFile, RecordedStates, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states,
+};
 use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
 use hankel_lti::{LinearSystem, LtiError, OrderRule, SystemCertificate};
 use hankel_plots::Align;
@@ -17,6 +19,7 @@ use hankel_reduce::{
     CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, OrderChoice, Plant, Purpose, ReduceOptions,
     choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
 };
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What rounding may change in the part of a system that is kept, relative to the norm of the other part.
@@ -190,7 +193,7 @@ fn of_stable_part(options: &ReduceOptions, plant: &Plant) -> Result<ReduceOption
     if let OrderChoice::PerLayer(OrderRule::Order(order)) | OrderChoice::Budget(order) = &mut options.orders {
         *order = order.checked_sub(kept).with_context(|| {
             format!(
-                "order {order} is below the {kept} poles outside the stability boundary, which are kept in any case{}",
+                "order {order} is below the {kept} poles outside the stability boundary or next to it, which are kept in any case{}",
                 assumed_time(plant)
             )
         })?;
@@ -331,6 +334,21 @@ fn task(args: &ReduceArgs, subject: &Subject) -> Result<Option<(Sensitivities, W
     Ok(Some((sensitivities, file)))
 }
 
+/// States that were recorded in those of a file, in those of its system.
+fn in_states_of(subject: &Subject, mut recorded: BTreeMap<String, RecordedStates>) -> BTreeMap<String, RecordedStates> {
+    if let Subject::System { plant, .. } = subject {
+        for RecordedStates { states, .. } in recorded.values_mut() {
+            let columns = states.ncols();
+            for &state in plant.turned.iter().filter(|state| **state < columns) {
+                for i in 0..states.nrows() {
+                    states[(i, state)] = -states[(i, state)];
+                }
+            }
+        }
+    }
+    recorded
+}
+
 fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
     let weighted = args.weights.weight.is_some() || args.weights.output_weight.is_some();
     let kind = args.gramians.unwrap_or(match args.band {
@@ -344,7 +362,9 @@ fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
     Ok(match (kind, args.horizon, &args.states, args.band) {
         (GramiansArg::Analytic, None, None, None) => Gramians::Analytic,
         (GramiansArg::TimeLimited, Some(steps), None, None) => Gramians::TimeLimited(steps),
-        (GramiansArg::Empirical, None, Some(path), None) => Gramians::Empirical(recorded_states(path)?),
+        (GramiansArg::Empirical, None, Some(path), None) => {
+            Gramians::Empirical(in_states_of(subject, recorded_states(path)?))
+        }
         (GramiansArg::Weighted, None, None, None) if weighted => Gramians::Weighted,
         (GramiansArg::Enns, None, None, None) if weighted => Gramians::Enns,
         (GramiansArg::FrequencyLimited, None, None, Some(ends)) if !weighted => {

@@ -73,6 +73,17 @@ impl Subject {
         if continuous {
             stored = in_continuous_time(stored).with_context(|| path.display().to_string())?;
         }
+        if let Some(other) = other {
+            if stored.time == Time::Unstated && other.map.is_some() {
+                stored.time = Time::Continuous;
+            }
+            if other.time == Time::Unstated && stored.time == Time::Continuous {
+                bail!(
+                    "{} runs in continuous time (dt = 0), and the full system's file has no dt: add --continuous, or dt to that file",
+                    path.display()
+                );
+            }
+        }
         let plant = other
             .map_or_else(|| Plant::new(&stored), |other| other.beside(&stored))
             .with_context(|| path.display().to_string())?;

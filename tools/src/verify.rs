@@ -157,7 +157,7 @@ fn plant_problems(full: &Plant, reduced: &Plant, certificate: Option<&Certificat
             time(reduced)
         ));
     } else if full.time != reduced.time {
-        problems.push(format!("the sampling times differ: {:?} and {:?}", full.time, reduced.time));
+        problems.push(format!("the sampling times differ: dt is {} and {}", full.time, reduced.time));
     }
     let kept = full.kept_deviation(reduced, norm)?;
     if kept > KEPT_TOLERANCE || kept.is_nan() {

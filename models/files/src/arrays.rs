@@ -142,11 +142,20 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
             Dtype::BF16 => {
                 (data.as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f64()).collect(), Precision::Bf16)
             }
+            Dtype::I8 => (data.iter().map(|b| f64::from(b.cast_signed())).collect(), Precision::F64),
+            Dtype::U8 => (data.iter().map(|b| f64::from(*b)).collect(), Precision::F64),
+            Dtype::I16 => {
+                (data.as_chunks().0.iter().map(|b| f64::from(i16::from_le_bytes(*b))).collect(), Precision::F64)
+            }
+            Dtype::I32 => {
+                (data.as_chunks().0.iter().map(|b| f64::from(i32::from_le_bytes(*b))).collect(), Precision::F64)
+            }
+            Dtype::I64 => (data.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(), Precision::F64),
             Dtype::BOOL => (data.iter().map(|b| f64::from(u8::from(*b != 0))).collect(), Precision::F64),
             other => {
                 return Err(WeightsError::content(
                     path,
-                    format!("{name} has element type {other:?}; expected f64, f32, f16, bf16 or bool"),
+                    format!("{name} has element type {other:?}; expected f64, f32, f16, bf16, an integer or bool"),
                 ));
             }
         };

@@ -5,6 +5,7 @@ use super::error::{Result, WeightsError};
 use super::npz;
 use faer::{Mat, MatRef};
 use hankel_lti::{LinearSystem, LtiError, Mode, StateMatrix};
+use std::fmt;
 use std::path::Path;
 
 /// What to do with a file of MATLAB.
@@ -83,6 +84,17 @@ pub enum Time {
     Continuous,
 }
 
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Time::Discrete { step: Some(step) } => write!(f, "{step}"),
+            Time::Discrete { step: None } => f.write_str("True"),
+            Time::Unstated => f.write_str("not given"),
+            Time::Continuous => f.write_str("0"),
+        }
+    }
+}
+
 /// A system as it lies in a file: `A, B, C[, D]` and its time. Its poles may be anywhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredSystem {
@@ -90,6 +102,8 @@ pub struct StoredSystem {
     pub a: StateMatrix,
     /// A as it is written out, where that is modal: moduli and angles of the pairs have the rounding of that change.
     pub written: Option<Mat<f64>>,
+    /// States whose sign is not the one of the file.
+    pub turned: Vec<usize>,
     /// Input matrix, [d, m].
     pub b: Mat<f64>,
     /// Output matrix, [p, d].
@@ -178,18 +192,30 @@ impl StoredSystem {
             Some(([0.0], _)) => Time::Continuous,
             Some(([step], _)) if *step > 0.0 => Time::Discrete { step: Some(*step) },
             Some((other, _)) => {
-                return Err(fail(format!("dt is {other:?}; it must be a sampling time, or 0 for continuous time")));
+                let values: Vec<String> = other.iter().map(f64::to_string).collect();
+                return Err(fail(format!(
+                    "dt (or Ts) is {}; it must be a sampling time, 0 for continuous time, or True for steps of unknown length",
+                    values.join(", ")
+                )));
             }
         };
         let written = written.filter(|_| matches!(a, StateMatrix::Modal(_)));
-        Ok(Self { a, written, b, c, d: d.transpose()?, time })
+        Ok(Self { a, written, turned, b, c, d: d.transpose()?, time })
     }
 
     /// The matrices of a system.
     pub fn new(system: &LinearSystem, time: Time) -> Self {
         let d = system.d().map(|d| d.to_owned());
         let written = system.written().map(|a| a.to_owned());
-        Self { a: system.a().clone(), written, b: system.b().to_owned(), c: system.c().to_owned(), d, time }
+        Self {
+            a: system.a().clone(),
+            written,
+            turned: Vec::new(),
+            b: system.b().to_owned(),
+            c: system.c().to_owned(),
+            d,
+            time,
+        }
     }
 
     /// The system in discrete time.
@@ -448,7 +474,7 @@ mod tests {
         let error = message("s.npz", &[("A", m), ("a", m), ("B", m), ("C", m)]).unwrap_err().to_string();
         assert!(error.contains("both A and a"));
         let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("dt", m)]).unwrap_err().to_string();
-        assert!(error.contains("dt is [1.0, 0.0, 0.0, 1.0]"));
+        assert!(error.contains("dt (or Ts) is 1, 0, 0, 1; it must be a sampling time"));
         let nan = Mat::from_fn(2, 2, |_, _| f64::NAN);
         let error = message("s.npz", &[("A", nan.as_ref()), ("B", m), ("C", m)]).unwrap_err().to_string();
         assert!(error.contains("A holds NaN at [0, 0]"));

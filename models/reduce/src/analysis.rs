@@ -19,6 +19,8 @@ pub struct LayerAnalysis {
     pub system: LinearSystem,
     /// The gate.
     pub gate: f64,
+    /// States whose sign is not the one of the file.
+    pub turned: Vec<usize>,
     /// Gramian factors (analytic).
     pub factors: GramianFactors,
     /// Hankel singular values (of the ungated system, from the analytic Gramians).
@@ -54,7 +56,26 @@ impl LayerAnalysis {
         if spectrum.values().iter().any(|value| !value.is_finite()) {
             return Err(of_layer(overflow(system.b(), system.c())));
         }
-        Ok(Self { label, system, gate, factors, spectrum, weighting: None, continuous: None, image: None })
+        Ok(Self {
+            label,
+            system,
+            gate,
+            turned: Vec::new(),
+            factors,
+            spectrum,
+            weighting: None,
+            continuous: None,
+            image: None,
+        })
+    }
+
+    /// The controllability and the observability Gramian of the gated system, in the states of the file.
+    pub fn gramians(&self) -> [Mat<f64>; 2] {
+        let sign = |i: usize| if self.turned.contains(&i) { -1.0 } else { 1.0 };
+        let of = |gramian: &Mat<f64>, factor: f64| {
+            Mat::from_fn(gramian.nrows(), gramian.ncols(), |i, j| factor * sign(i) * sign(j) * gramian[(i, j)])
+        };
+        [of(&self.factors.controllability(), 1.0), of(&self.factors.observability(), self.gate * self.gate)]
     }
 
     /// Hankel singular values of the gated system (R6), descending.

@@ -52,6 +52,8 @@ pub struct Plant {
     pub time: Time,
     /// The map to discrete time, where there is one.
     pub map: Option<Bilinear>,
+    /// States whose sign is not the one of the file, where all are in `system`.
+    pub turned: Vec<usize>,
     /// The direct term of the file.
     direct: Option<Mat<f64>>,
 }
@@ -124,7 +126,8 @@ impl Plant {
             }
             _ => stable,
         };
-        Ok(Self { system, kept, time: *time, map, direct: stored.d.clone() })
+        let turned = if kept.a.states() == 0 { stored.turned.clone() } else { Vec::new() };
+        Ok(Self { system, kept, time: *time, map, turned, direct: stored.d.clone() })
     }
 
     /// What a certificate says about it; `None` for a stable system in discrete time.
@@ -143,6 +146,7 @@ impl Plant {
     /// Those of [`LayerAnalysis::new`].
     pub fn analyse(&self, label: &str) -> Result<LayerAnalysis> {
         let mut layer = LayerAnalysis::new(label, self.system.clone(), 1.0)?;
+        layer.turned.clone_from(&self.turned);
         if self.kept.a.states() > 0 {
             layer.image = Some("the part that is kept is split off in floating point");
         } else if self.map.is_some() && self.system.image_of().is_none() {
@@ -270,7 +274,7 @@ impl Plant {
     }
 
     fn stored(&self, (a, b, c, d): Matrices, direct: bool) -> StoredSystem {
-        StoredSystem { a, written: None, b, c, d: direct.then_some(d), time: self.time }
+        StoredSystem { a, written: None, turned: Vec::new(), b, c, d: direct.then_some(d), time: self.time }
     }
 
     /// The part that is kept, in discrete time.
@@ -358,7 +362,15 @@ mod tests {
         });
         let b = Mat::from_fn(6, 1, |i, _| f64::from(u8::from(i == 3)));
         let c = Mat::from_fn(1, 6, |_, j| f64::from(u8::from(j == 2)));
-        StoredSystem { a: StateMatrix::Dense(a), written: None, b, c, d: None, time: Time::Continuous }
+        StoredSystem {
+            a: StateMatrix::Dense(a),
+            written: None,
+            turned: Vec::new(),
+            b,
+            c,
+            d: None,
+            time: Time::Continuous,
+        }
     }
 
     #[test]
@@ -388,7 +400,7 @@ mod tests {
         let a = StateMatrix::Diagonal(vec![-0.3, -1.7, -29.0]);
         let b = Mat::from_fn(3, 1, |i, _| 1.0 / (3.0 + i as f64));
         let c = Mat::from_fn(2, 3, |i, j| (0.7 + (i + 2 * j) as f64).sin());
-        let stored = StoredSystem { a, written: None, b, c, d: None, time: Time::Continuous };
+        let stored = StoredSystem { a, written: None, turned: Vec::new(), b, c, d: None, time: Time::Continuous };
         let plant = Plant::new(&stored).unwrap();
         let layer = plant.analyse("system").unwrap();
         let (small, whole) = plant.reduce(&layer, Method::default(), 3, &Gramians::Analytic).unwrap();
@@ -412,7 +424,8 @@ mod tests {
             let b = Mat::from_fn(n, 1, |i, _| f64::from(u8::from(i < 2)));
             let c = Mat::from_fn(1, n, |_, j| [1.0, 1e-3, 0.0][j]);
             let a = StateMatrix::from_square(a);
-            let stored = StoredSystem { a, written: None, b, c, d: None, time: Time::Continuous }.as_written();
+            let stored = StoredSystem { a, written: None, turned: Vec::new(), b, c, d: None, time: Time::Continuous }
+                .as_written();
             let plant = Plant::new(&stored).unwrap();
             let layer = plant.analyse("system").unwrap();
             for name in ["modal", "energy"] {

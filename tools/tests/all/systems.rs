@@ -2,6 +2,7 @@
 
 use crate::common::{adapter, bt, fail, succeed, write_arrays, write_chain, write_system};
 use faer::Mat;
+use hankel_files::arrays::{Array, Precision};
 use hankel_files::npz;
 use hankel_files::system_file::parse_arrays;
 use hankel_files::system_file::system_from_arrays;
@@ -51,6 +52,123 @@ fn any_system_in_a_file_is_reduced_and_verified() {
     fail(dir, &["inspect", "plant.mat"], 2, &["scipy.io.loadmat"]);
     fs::write(dir.join("text.md"), "no matrices").unwrap();
     fail(dir, &["inspect", "text.md"], 2, &["neither an adapter directory nor a file"]);
+}
+
+/// Pairs may be written with either sign above the diagonal: what is told about states is about those of the file.
+#[test]
+fn gramians_and_recorded_states_are_those_of_the_file() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let b = [1.0, 2.0, 0.5, -1.0];
+    let c = [1.0, 0.3, 0.4, 1.0];
+    // The same plant with the second and the fourth state turned, and states that both record.
+    let sign = |i: usize, turned: bool| if turned && i % 2 == 1 { -1.0 } else { 1.0 };
+    for turned in [false, true] {
+        let block = |[re, im]: [f64; 2], i: usize, j: usize| [[re, -im], [im, re]][i % 2][j % 2];
+        let a = Mat::from_fn(4, 4, |i, j| {
+            let entry = if i / 2 == j / 2 { block([[0.7, 0.6], [0.8, 0.2]][i / 2], i, j) } else { 0.0 };
+            sign(i, turned) * sign(j, turned) * entry
+        });
+        let (b, c) =
+            (Mat::from_fn(4, 1, |i, _| sign(i, turned) * b[i]), Mat::from_fn(1, 4, |_, j| sign(j, turned) * c[j]));
+        let name = format!("plant-{turned}.npz");
+        write_arrays(&dir.join(&name), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+        let number = |i: usize, j: usize| sign(j, turned) * (1e3 * ((4 * i + j) as f64 + 0.5).sin()).fract();
+        let states: Vec<f64> = (0..32).flat_map(|i| (0..4).map(move |j| number(i, j))).collect();
+        let recorded = [("states".to_owned(), Array::new(vec![1, 32, 4], states, Precision::F64))];
+        fs::write(dir.join(format!("states-{turned}.npz")), npz::serialize(&recorded.into())).unwrap();
+    }
+    let json = |args: &[&str]| serde_json::from_str::<Value>(&succeed(dir, &[args, &["--json"]].concat())).unwrap();
+    let [plain, turned] = ["plant-false.npz", "plant-true.npz"]
+        .map(|plant| json(&["inspect", plant, "--gramians"])[0]["gramians"].clone());
+    for which in ["controllability", "observability"] {
+        for (i, j) in (0..4).flat_map(|i| (0..4).map(move |j| (i, j))) {
+            let [x, y] = [&plain, &turned].map(|gramians| gramians[which][i][j].as_f64().unwrap());
+            assert!(
+                (x - sign(i, true) * sign(j, true) * y).abs() <= 1e-12 * x.abs().max(1.0),
+                "{which} {i} {j}: {x} {y}"
+            );
+        }
+    }
+    let [plain, turned] = [false, true].map(|turned| {
+        let [plant, states, out] = ["plant", "states", "out"].map(|name| format!("{name}-{turned}.npz"));
+        let reduce = ["reduce", &plant, "-o", &out, "--order", "2", "--gramians", "empirical", "--states", &states];
+        json(&reduce)["layers"][0]["hinf_error"].as_f64().unwrap()
+    });
+    assert!((plain / turned - 1.0).abs() < 1e-9, "{plain} {turned}");
+}
+
+/// The entries of a slow pair are those of the file: an ulp of them is much of its distance from the circle.
+#[test]
+fn modes_that_are_kept_are_those_of_the_file() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let ones = Mat::from_fn(3, 1, |_, _| 1.0);
+    for distance in [1e-10, 1e-12, 1e-14] {
+        for angle in [0.259_f64, 1.0, 2.4] {
+            let (re, im) = ((1.0 - distance) * angle.cos(), (1.0 - distance) * angle.sin());
+            let a = Mat::from_fn(3, 3, |i, j| [[re, -im, 0.0], [im, re, 0.0], [0.0, 0.0, 0.5]][i][j]);
+            write_arrays(&dir.join("slow.npz"), &[("A", a.as_ref()), ("B", ones.as_ref()), ("C", ones.transpose())]);
+            for method in ["modal", "bt"] {
+                let out = format!("{method}-{distance}-{angle}.npz");
+                succeed(dir, &["reduce", "slow.npz", "-o", &out, "--order", "2", "--method", method]);
+                let found = parse_arrays(Path::new(&out), &fs::read(dir.join(&out)).unwrap()).unwrap();
+                assert_eq!(found["A"].data, [re, -im, im, re], "{out}");
+            }
+        }
+    }
+}
+
+/// An output that is always zero costs no proof.
+#[test]
+fn a_zero_row_of_outputs_leaves_the_error_proved() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let a = Mat::from_fn(6, 6, |i, j| {
+        if i == j {
+            -1.0 - i as f64
+        } else if j == i + 1 {
+            0.5
+        } else {
+            0.0
+        }
+    });
+    let b = Mat::from_fn(6, 2, |i, j| 1.0 / (1.0 + (i + 2 * j) as f64));
+    let c = Mat::from_fn(2, 6, |i, j| if i == 0 { 1.0 - 0.2 * j as f64 } else { 0.0 });
+    let dt = Mat::zeros(1, 1);
+    write_arrays(
+        &dir.join("zero.npz"),
+        &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())],
+    );
+    let reduced = succeed(dir, &["reduce", "zero.npz", "-o", "out.npz", "--order", "3", "--json"]);
+    let facts = &serde_json::from_str::<Value>(&reduced).unwrap()["layers"][0];
+    assert_eq!(facts["proved"], true, "{facts}");
+}
+
+/// What the file of a reduced system says of its time, beside a full one that says nothing or runs in another.
+#[test]
+fn times_are_compared_before_anything_is_measured() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let system = |name: &str, pole: f64, dt: Option<f64>| {
+        let (a, one) = (Mat::from_fn(1, 1, |_, _| pole), Mat::from_fn(1, 1, |_, _| 1.0));
+        let dt = dt.map(|dt| Mat::from_fn(1, 1, |_, _| dt));
+        let arrays = [("A", a.as_ref()), ("B", one.as_ref()), ("C", one.as_ref())];
+        let arrays: Vec<_> = arrays.into_iter().chain(dt.as_ref().map(|dt| ("dt", dt.as_ref()))).collect();
+        write_arrays(&dir.join(name), &arrays);
+    };
+    system("unstated.npz", -1.5, None);
+    system("continuous.npz", -1.5, Some(0.0));
+    fail(dir, &["verify", "unstated.npz", "continuous.npz"], 2, &["dt = 0", "--continuous"]);
+    succeed(dir, &["verify", "continuous.npz", "unstated.npz"]);
+    succeed(dir, &["verify", "unstated.npz", "unstated.npz", "--continuous"]);
+    system("step.npz", 0.5, Some(0.1));
+    system("steps.npz", 0.5, None);
+    let told = bt(dir, &["verify", "step.npz", "steps.npz"]);
+    let told = String::from_utf8_lossy(&[told.stdout, told.stderr].concat()).into_owned();
+    assert!(told.contains("the sampling times differ: dt is 0.1 and not given"), "{told}");
+    system("unspecified.npz", 0.5, Some(-1.0));
+    fail(dir, &["inspect", "unspecified.npz"], 2, &["dt (or Ts) is -1;", "True for steps of unknown length"]);
 }
 
 #[test]

@@ -29,6 +29,7 @@ fn stored(value: &Value, continuous: bool) -> StoredSystem {
     StoredSystem {
         a: StateMatrix::from_square(matrix("A")),
         written: Some(matrix("A")),
+        turned: Vec::new(),
         b: matrix("B"),
         c: matrix("C"),
         d: Some(matrix("D")),

@@ -22,7 +22,7 @@ fn stored(value: &Value, inputs: usize) -> StoredSystem {
     };
     let c = matrix(&value["c"], b.nrows());
     // Pairs that are written out are found again.
-    StoredSystem { a, written: None, b, c, d: Some(d), time: Time::Continuous }.as_written()
+    StoredSystem { a, written: None, turned: Vec::new(), b, c, d: Some(d), time: Time::Continuous }.as_written()
 }
 
 #[test]
