@@ -127,6 +127,17 @@ fn conversations() {
     assert!(rejected.contains("\u{27e6}A: Go.</s>\u{27e7}") && !rejected.contains("A number."), "{shown}");
     assert_eq!(losses(&place, "run").len(), 2);
     assert!((losses(&place, "run")[0] - std::f64::consts::LN_2).abs() < 1e-6);
+    // Prompts are pairs, or what comes before an answer; the answers of all but the pair are not known.
+    let prompt = format!("{{\"prompt\": [{}]}}\n", said("user", "What is 3?"));
+    let (conversation, pair) = (prompt.replace("prompt", "messages"), format!("{}\n", record(3)));
+    place.write("prompts.jsonl", [&prompt[..], &conversation, &pair].concat());
+    let answered = place.run(&["predict", "run", "prompts.jsonl", "-o", "answers.jsonl", "--max-tokens", "3"]);
+    assert_eq!(answered.code, Some(0), "{}", answered.stderr);
+    let answers = fs::read_to_string(place.path("answers.jsonl")).unwrap();
+    let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers[0]["prediction"], answers[1]["prediction"]);
+    let references: Vec<&Value> = answers.iter().map(|answer| &answer["references"]).collect();
+    assert_eq!(references, [&Value::Null, &Value::Null, &serde_json::json!(["A number."])]);
 }
 
 /// Without roles, conversations are written as the model's own template has them.

@@ -3,7 +3,7 @@
 use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use super::document::Example;
 use super::format::TextFormat;
-use super::formats::{is_answer, record};
+use super::formats::{CONVERSATIONS, is_answer, joined, record, with_chosen};
 use super::layout::Layout;
 use super::lines::Problems;
 use super::records::each_record;
@@ -28,6 +28,8 @@ pub struct Prompts {
     turn_start: Option<TurnStart>,
     /// Fields that the answer's template names.
     answer: Vec<String>,
+    /// Whether lines may be pairs of answers.
+    has_pairs: bool,
     new_tokens: usize,
 }
 
@@ -90,11 +92,8 @@ impl Prompts {
             return Err(TaskError::Unusable(problem));
         }
         // The prompts of pairs are those of one's own lines, without the answers.
-        let (prompt, answer) = if config.format == TextFormat::Dpo {
-            (None, None)
-        } else {
-            (config.prompt.clone(), config.answer.clone())
-        };
+        let has_pairs = config.format == TextFormat::Dpo;
+        let (prompt, answer) = if has_pairs { (None, None) } else { (config.prompt.clone(), config.answer.clone()) };
         let config = TextConfig {
             format: TextFormat::Jsonl,
             max_new_tokens: Some(new_tokens),
@@ -115,6 +114,7 @@ impl Prompts {
             layout,
             turn_start,
             answer: answer.fields().map(str::to_owned).collect(),
+            has_pairs,
             new_tokens,
         })
     }
@@ -160,9 +160,14 @@ impl Prompts {
     /// # Errors
     /// Says what is missing, or that it does not fit.
     pub fn of_line(&self, line: &Value, place: &str) -> Result<Prompt, String> {
-        let mut line = line.clone();
+        let is_pair = self.has_pairs && ["chosen", "rejected"].iter().all(|key| line.get(key).is_some());
+        let mut line = if is_pair { with_chosen(line)? } else { line.clone() };
+        if line["prompt"].is_array() && line["completion"].is_null() {
+            line["completion"] = json!([]);
+        }
+        line = joined(&line)?.unwrap_or(line);
         let mut is_known = true;
-        let conversation = ["messages", "conversations"].into_iter().find(|key| line[*key].is_array());
+        let conversation = CONVERSATIONS.into_iter().find(|key| line[*key].is_array());
         if let Some(messages) = conversation.and_then(|key| line[key].as_array_mut()) {
             if !messages.last().is_some_and(is_answer) {
                 messages.push(json!({ "role": "assistant", "content": UNKNOWN }));

@@ -18,6 +18,25 @@ pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, St
     Ok(vec![Question { id, document, ..question }])
 }
 
+/// A pair as a record of one's own: its prompt with the chosen answer.
+///
+/// # Errors
+/// When it is no pair.
+pub(in super::super) fn with_chosen(pair: &Value) -> Result<Value, String> {
+    let question = if pair["chosen"].is_array() { conversations(pair)? } else { texts(pair)? };
+    let mut record = pair.clone();
+    if let Some(fields) = record.as_object_mut() {
+        ["prompt", "chosen", "rejected"].iter().for_each(|key| drop(fields.remove(*key)));
+    }
+    if question.messages.is_empty() {
+        record["prompt"] = question.fields["prompt"].as_str().into();
+        record["completion"] = question.fields["chosen"].as_str().into();
+    } else {
+        record["messages"] = question.messages.into();
+    }
+    Ok(record)
+}
+
 fn texts(record: &Value) -> Result<Question, String> {
     let mut fields = BTreeMap::new();
     for key in ["prompt", "chosen", "rejected"] {

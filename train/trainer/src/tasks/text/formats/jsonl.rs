@@ -1,6 +1,7 @@
 //! One's own data. A record is
 //!
-//! - the messages of a conversation: `messages` (`role`, `content`), or `conversations` (`from`, `value`: ShareGPT);
+//! - the messages of a conversation: `messages` (`role`, `content`), or `conversations` (`from`, `value`: ShareGPT), or its two parts, `prompt`
+//!   and `completion` (TRL);
 //! - an instruction: `instruction`, `input` (may be empty or missing), `output` (Alpaca);
 //! - a `prompt` and a `completion`, or whatever fields the templates name.
 
@@ -12,13 +13,40 @@ use std::sync::Arc;
 
 pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let id = id(record).unwrap_or_else(|| place.to_owned());
-    let is_there = |key: &str| record.get(key).is_some_and(|value| !value.is_null());
-    let question = match ["messages", "conversations"].into_iter().find(|key| is_there(key)) {
+    let joined = joined(record)?;
+    let record = joined.as_ref().unwrap_or(record);
+    let question = match CONVERSATIONS.into_iter().find(|key| is_there(record, key)) {
         Some(key) => conversation(record, key)?,
         None => fields(record)?,
     };
     let document = Arc::new(Document { id: id.clone(), ..Document::default() });
     Ok(vec![Question { id, document, ..question }])
+}
+
+/// Keys of whole conversations.
+pub(in super::super) const CONVERSATIONS: [&str; 2] = ["messages", "conversations"];
+
+fn is_there(record: &Value, key: &str) -> bool {
+    record.get(key).is_some_and(|value| !value.is_null())
+}
+
+/// The record with its `prompt` and `completion`, where they are lists of messages, joined to `messages`.
+///
+/// # Errors
+/// When the prompt is a list and the completion is not.
+pub(in super::super) fn joined(record: &Value) -> Result<Option<Value>, String> {
+    let Some(prompt) = record.get("prompt").and_then(Value::as_array) else { return Ok(None) };
+    if CONVERSATIONS.into_iter().any(|key| is_there(record, key)) || !is_there(record, "completion") {
+        return Ok(None);
+    }
+    let completion = list(record, "completion")?;
+    let mut joined = record.clone();
+    joined["messages"] = prompt.iter().chain(completion).cloned().collect();
+    if let Some(fields) = joined.as_object_mut() {
+        fields.remove("prompt");
+        fields.remove("completion");
+    }
+    Ok(Some(joined))
 }
 
 /// Every text and number of the record is a field.
@@ -146,6 +174,7 @@ mod tests {
             json!({"messages": null, "conversations": [{"from": "system", "value": "Be brief."}, turns[0], turns[1]]}),
             json!({"conversations": turns, "system": "Be brief."}),
             json!({"conversations": messages}),
+            json!({"prompt": messages[..2], "completion": messages[2..]}),
         ] {
             let question = read(&record).unwrap();
             assert_eq!((&question.messages[..], &question.references[..]), (&messages[..], &["Hello.".to_owned()][..]));
@@ -158,6 +187,7 @@ mod tests {
             (json!({"conversations": []}), "`conversations` must end with what the assistant says"),
             (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
             (json!({"messages": [3]}), "message 1: is not an object"),
+            (json!({"prompt": [messages[1]], "completion": "Hello."}), "`completion` is a text, expected a list"),
             (json!({"messages": [{"role": "user"}]}), "message 1: has no `content`; there are `role`"),
             (
                 json!({"conversations": [{"from": "gpt", "text": "x"}]}),

@@ -17,7 +17,8 @@ use crate::settings::Paths;
 use crate::tasks::TaskError;
 use serde_json::Value;
 
-pub(super) use jsonl::is_answer;
+pub(super) use dpo::with_chosen;
+pub(super) use jsonl::{CONVERSATIONS, is_answer, joined};
 pub(super) use longbench::{Measure, instructions, measure};
 
 /// The question of one record of one's own data.
