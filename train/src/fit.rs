@@ -68,12 +68,18 @@ impl Args {
         for note in notes {
             tell!("{note}");
         }
+        self.choose(&mut config)?;
+        Ok(config)
+    }
+
+    /// Keeps the adapters that `--only` names.
+    fn choose(&self, config: &mut Config) -> Result<()> {
         let names: Vec<String> = config.adapter.iter().map(|adapter| adapter.name.clone()).collect();
         if let Some(unknown) = self.only.iter().find(|name| !names.contains(name)) {
             bail!("--only {unknown}: there is no such adapter; {} has {}", config.name, names.join(", "));
         }
         config.adapter.retain(|adapter| self.only.is_empty() || self.only.contains(&adapter.name));
-        Ok(config)
+        Ok(())
     }
 
     /// The text of a configuration.
@@ -106,10 +112,10 @@ impl Args {
         };
         let (of_device, others): (Vec<String>, Vec<String>) =
             self.overrides.iter().cloned().partition(|a| is_of_device(&a));
-        let (of_steps, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_steps(a));
+        let (mut of_steps, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_steps(a));
         if let Some(passes) = others.iter().find(|a| is_of_epochs(a)) {
             bail!(
-                "{}: a run that is resumed counts steps, as its config.toml has them: set `{}` instead",
+                "{}: a run that is resumed counts steps: set `{}` instead",
                 passes.trim(),
                 passes.split('=').next().unwrap_or_default().trim().replace("epochs", "steps")
             );
@@ -120,7 +126,11 @@ impl Args {
         let asked = match &self.out {
             _ if !names_run => None,
             // What is set changes the run's own configuration, where there is no other.
-            Some(out) if self.config.is_none() && self.only.is_empty() => Some(load_run_with(out, &set)?),
+            Some(out) if self.config.is_none() => {
+                let mut own = load_run_with(out, &set)?;
+                self.choose(&mut own)?;
+                Some(own)
+            }
             _ => Some(self.load_with(&set)?),
         };
         let path = match (&self.out, &asked) {
@@ -138,12 +148,26 @@ impl Args {
             if self.config.is_some() {
                 (own.device, own.gpu_memory, own.precision) = (asked.device.clone(), asked.gpu_memory, asked.precision);
             }
-            (asked.device, asked.gpu_memory, asked.precision) = (own.device.clone(), own.gpu_memory, own.precision);
+            let as_own = |asked: Config| Config {
+                device: own.device.clone(),
+                gpu_memory: own.gpu_memory,
+                precision: own.precision,
+                ..asked
+            };
+            asked = as_own(asked);
+            // The command with which it was begun asks for no more steps.
+            if asked != own && self.config.is_some() && !of_steps.is_empty() {
+                let begun = as_own(self.load_with(&[&set[..], &of_steps].concat())?);
+                if begun == own {
+                    of_steps.clear();
+                    asked = begun;
+                }
+            }
             if asked != own {
                 let (has, asks) = first_difference(&own.to_toml(), &asked.to_toml()).unwrap_or_default();
                 bail!(
-                    "{} was begun with another configuration (it has {has}, the command asks for {asks}): resume it with \
-                     --out alone, or begin a new run",
+                    "{0} was begun with another configuration (it has {has}, the command asks for {asks}): resume it with \
+                     `train fit --out {0} --resume`, or begin a new run",
                     path.display()
                 );
             }
@@ -231,7 +255,8 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
         return Ok(());
     }
     if args.dry_run {
-        let found = dry_run(&args.load()?)?;
+        let config = if args.resume { args.load_resumed(false)?.0 } else { args.load()? };
+        let found = dry_run(&config)?;
         if args.json {
             terminal::json(&serde_json::to_string_pretty(&found.facts)?)?;
         } else {

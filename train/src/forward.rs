@@ -49,13 +49,14 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    ensure!(!args.output.exists(), "{} already exists", args.output.display());
     let input = Input::read(&args.tokens)?;
     let (device, precision) = args.device.open()?;
     let snapshot = BackboneSnapshot::from_model(&args.model, args.quantize.is_some(), precision, device)?;
     let model = attach(&snapshot, args.adapter.as_deref(), LENGTH)?;
     let (arrays, loss) = with_precision(precision.of_products(), || compute(&model, &input, args.gradients))?;
     let count = arrays.len();
-    write_file(&args.output, &serialize(&arrays), Existing::Replace)?;
+    write_file(&args.output, &serialize(&arrays), Existing::Refuse)?;
     if args.json {
         let facts = json!({ "output": args.output.display().to_string(), "loss": loss, "targets": input.targets(), "tensors": count });
         terminal::json(&serde_json::to_string_pretty(&facts)?)?;

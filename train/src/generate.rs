@@ -148,6 +148,8 @@ fn load(args: &Args) -> Result<Loaded> {
         return Ok(Loaded { model, codec, precision: precision.of_products(), turn_start });
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
+    ensure!(args.turn_start.is_none(), "--turn-start is for a model; the run {} has its own", run.display());
+    ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", run.display());
     let mut config = load_run(run)?;
     args.device.apply(&mut config)?;
     // The run's own tokenizer, which may be another than the one beside its backbone.

@@ -77,6 +77,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     ensure!(args.model.exists(), "{} does not exist", args.model.display());
+    ensure!(args.max_tokens != Some(0), "--max-tokens must be at least 1");
     let run = args.model.join("config.toml").is_file().then(|| load_run(&args.model)).transpose()?;
     let penalty = run.as_ref().and_then(|config| match &config.task {
         TaskConfig::Text(task) => task.repetition_penalty,

@@ -48,7 +48,10 @@ impl TinyGpt {
         let envelope: Envelope =
             serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))?;
         if envelope.model_type != MODEL_TYPE {
-            let reason = format!("the model type is {:?}, expected {MODEL_TYPE:?}", envelope.model_type);
+            let reason = format!(
+                "the model type is {:?}, expected {MODEL_TYPE:?}; a [backbone] of another family has `kind = \"decoder\"` and `model = ...`",
+                envelope.model_type
+            );
             return Err(WeightsError::content(&path, reason));
         }
         let malformed = |e: serde_json::Error| WeightsError::content(&path, e.to_string());

@@ -225,3 +225,53 @@ fn what_is_no_configuration_is_told_where_it_belongs() {
         place.run(&["generate", model]).refused(&[model, "it is a model", "`generate` as --model"]);
     }
 }
+
+/// Files of others are not replaced by pages, tensors or runs.
+#[test]
+fn what_is_there_stays() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    place.write("precious.md", "mine");
+    fs::create_dir(place.path("empty")).unwrap();
+    place.run(&["audit", "empty", "-o", "page.md"]).refused(&["empty holds no results", "--results"]);
+    let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results");
+    place
+        .run(&["audit", results, "-o", "precious.md"])
+        .refused(&["precious.md is there and is no page of this command"]);
+    assert_eq!(fs::read_to_string(place.path("precious.md")).unwrap(), "mine");
+    place
+        .run(&["forward", "--model", "m", "--tokens", "t", "-o", "precious.md"])
+        .refused(&["precious.md already exists"]);
+    for (file, part) in
+        [("report.html", "already holds report.html of a run"), ("config.json", "holds a model or an adapter")]
+    {
+        fs::create_dir(place.path(&format!("{file}-of"))).unwrap();
+        place.write(&format!("{file}-of/{file}"), "mine");
+        place.run(&["fit", "config.toml", "--out", &format!("{file}-of")]).refused(&[part]);
+        assert_eq!(fs::read_dir(place.path(&format!("{file}-of"))).unwrap().count(), 1);
+    }
+}
+
+/// The command with which a run was begun continues it, and the newest of a name is taken.
+#[test]
+fn the_same_command_resumes() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    let begin = ["fit", "config.toml", "--set", "train.steps=6"];
+    for _ in 0..2 {
+        assert_eq!(place.run(&begin).code, Some(0));
+    }
+    let resumed = place.run(&[&begin[..], &["--resume"]].concat());
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("runs/tiny-2"), "{}", resumed.stderr);
+    // One that was removed hides no other.
+    fs::remove_dir_all(place.path("runs/tiny")).unwrap();
+    let resumed = place.run(&[&begin[..], &["--resume"]].concat());
+    assert!(resumed.code == Some(0) && resumed.stderr.contains("runs/tiny-2"), "{}", resumed.stderr);
+    let shown = place.run(&["fit", "--out", "runs/tiny-2", "--resume", "--dry-run", "--json"]);
+    assert_eq!(json(&shown.stdout)["config"]["train"]["steps"], 6);
+    // Steps take the place of passes over the data.
+    let passes =
+        place.run(&["fit", "config.toml", "--set", "train.epochs=2", "--set", "train.steps=5", "--dry-run", "--json"]);
+    assert_eq!(json(&passes.stdout)["config"]["train"]["steps"], 5, "{}", passes.stderr);
+}

@@ -489,7 +489,7 @@ fn a_missing_model_stops_no_other_cell() {
     assert_eq!(list.code, Some(0), "{}", list.stderr);
     // The line at which the file names the model.
     let model = fs::read_to_string(paper).unwrap().lines().position(|line| line.starts_with("model = ")).unwrap() + 1;
-    let problem = format!("longbench.toml:{model}: `backbone.model` has no tokenizer");
+    let problem = format!("longbench.toml:{model}: `backbone.model` names ");
     let of = |name: &str| list.stdout.lines().filter(|line| line.contains(name)).collect::<Vec<_>>();
     for line in of("longbench-full/") {
         assert!(line.contains("failed") && line.contains(&problem) && line.contains("docs/data.md"), "{line}");
@@ -574,4 +574,10 @@ fn a_failed_cell_does_not_stop_a_sweep() {
     place.run(&["sweep", "grid.toml", "--set", "precision=f64"]).refused(&["was run with another configuration"]);
     place.run(&["sweep", "grid.toml", "--set", "seed=9"]).refused(&["was run with another configuration"]);
     place.run(&["sweep", "grid.toml", "--task-index", "2"]).refused(&["there are 2 cells"]);
+    // From another directory the same files have other names.
+    fs::create_dir(place.path("below")).unwrap();
+    let mut below = place.command(&["sweep", "../grid.toml", "--out", "../runs"]);
+    let below = Finished::new(&below.current_dir(place.path("below")).output().unwrap());
+    assert_eq!(below.code, Some(0), "{}", below.stderr);
+    assert!(below.stdout.contains("2 of 2 cells done"), "{}", below.stdout);
 }

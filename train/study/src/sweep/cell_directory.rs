@@ -6,9 +6,9 @@ use crate::{CELL_FILE, CellId};
 use anyhow::{Context, Result, bail};
 use hankel_io::Existing;
 use hankel_io::lock::{self, Held};
-use hankel_trainer::config::{AdapterConfig, Cell, Config, ConfigError, Experiment};
+use hankel_trainer::config::{AdapterConfig, Cell, Config, ConfigError, Experiment, first_difference};
 use hankel_trainer::fit::Stop;
-use hankel_trainer::run::RunDirectory;
+use hankel_trainer::run::{Finder, RunDirectory};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,6 +65,15 @@ pub struct HeldCell {
 }
 
 const FAILED: &str = "failed.json";
+
+/// The configuration in `text`, with whole paths: the same files have other names in another directory.
+fn at_their_places(text: &str, file: &Path, find: &dyn Fn(&Path) -> PathBuf) -> Result<Config, ConfigError> {
+    let place = |path: &Path| {
+        let found = find(path);
+        found.canonicalize().unwrap_or(found)
+    };
+    Config::load_of_run(text, &file.display().to_string(), &place, &[])
+}
 
 impl CellDirectory {
     /// The directory of `cell` of an experiment below `root`.
@@ -143,15 +152,21 @@ impl CellDirectory {
         let begun = at("config.toml").is_file();
         if begun {
             let text = hankel_io::input::read_to_string(&at("config.toml"))?;
-            let own = Config::load_of_run(&text, &at("config.toml").display().to_string(), &Path::to_path_buf, &[])?;
+            let finder = Finder::new(&self.path);
+            let own = at_their_places(&text, &at("config.toml"), &|path| finder.find(path))?;
+            let config = at_their_places(&config.to_toml(), Path::new(&self.slug), &Path::to_owned)?;
             // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
             // none is asked for; what is stored in doubles stays in doubles.
-            let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..config.clone() };
+            let mut here = Config { device: own.device.clone(), gpu_memory: own.gpu_memory, ..config };
             if !self.asks_for_precision && here.precision.dtype() == own.precision.dtype() {
                 here.precision = own.precision;
             }
             if own != here {
-                bail!("{} was run with another configuration: remove it, or choose another --out", self.path.display());
+                let (has, asks) = first_difference(&own.to_toml(), &here.to_toml()).unwrap_or_default();
+                bail!(
+                    "{} was run with another configuration (it has {has}, the sweep asks for {asks}): choose another --out",
+                    self.path.display()
+                );
             }
         }
         if begun && at("result.json").is_file() {

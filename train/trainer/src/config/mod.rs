@@ -356,7 +356,12 @@ impl Config {
     fn check_tokenizer_of_model(&self, checks: &mut Checks<'_>) {
         let key = if matches!(self.backbone, BackboneConfig::Decoder(_)) { "backbone.model" } else { "backbone.path" };
         let (Some(tokenizer), Some(model)) = (self.task.tokenizer(), self.backbone.path()) else { return };
-        if tokenizer == model_directory(model)
+        if !model.exists() {
+            checks.unusable_files(
+                key,
+                format!("names {}, which does not exist; docs/data.md says where to get models", model.display()),
+            );
+        } else if tokenizer == model_directory(model)
             && let Err(error) = Tokenizer::load(tokenizer)
         {
             checks.unusable_files(

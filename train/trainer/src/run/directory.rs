@@ -18,6 +18,14 @@ pub enum RunError {
         /// What is in it.
         mark: &'static str,
     },
+    /// `--out` names a directory with a model or an adapter in it.
+    #[error("{} holds a model or an adapter, with {mark}: choose another --out", .path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// What is in it.
+        mark: &'static str,
+    },
     /// `--resume` found nothing to go on from.
     #[error("{0} holds no run to resume: it has no config.toml")]
     NothingToResume(PathBuf),
@@ -36,8 +44,19 @@ pub struct RunDirectory {
 }
 
 /// What marks a directory as holding a run.
-const MARKS: [&str; 7] =
-    ["config.toml", "metrics.jsonl", "result.json", "checkpoints", "adapters", "backbone", "predictions"];
+const MARKS: [&str; 8] = [
+    "config.toml",
+    "metrics.jsonl",
+    "result.json",
+    "report.html",
+    "checkpoints",
+    "adapters",
+    "backbone",
+    "predictions",
+];
+
+/// What marks a directory as holding a model or an adapter.
+const OTHERS: [&str; 2] = ["config.json", "adapter_config.json"];
 
 /// Folders in which nobody but a run keeps files.
 const OWN_FOLDERS: [&str; 5] = ["checkpoints", "adapters", "backbone", "predictions", "plots"];
@@ -67,7 +86,7 @@ impl RunDirectory {
             // Whoever has the lock has the directory.
             let Some(held) = lock::try_hold(&path)?.filter(|held| is_new || held.is_exclusive) else { continue };
             match Self::free(&path) {
-                Err(RunError::Occupied { .. }) => {}
+                Err(RunError::Occupied { .. } | RunError::Foreign { .. }) => {}
                 other => return Ok((other?, held)),
             }
         }
@@ -86,9 +105,11 @@ impl RunDirectory {
     }
 
     fn check_free(path: &Path) -> Result<(), RunError> {
-        match MARKS.into_iter().find(|mark| path.join(mark).exists()) {
-            Some(mark) => Err(RunError::Occupied { path: path.to_owned(), mark }),
-            None => Ok(()),
+        let found = |marks: &[&'static str]| marks.iter().copied().find(|mark| path.join(mark).exists());
+        match (found(&MARKS), found(&OTHERS)) {
+            (Some(mark), _) => Err(RunError::Occupied { path: path.to_owned(), mark }),
+            (_, Some(mark)) => Err(RunError::Foreign { path: path.to_owned(), mark }),
+            (None, None) => Ok(()),
         }
     }
 
@@ -122,8 +143,18 @@ impl RunDirectory {
 
     /// The newest run in `runs/NAME`, `runs/NAME-2` ...: what `--resume` without `--out` continues.
     pub fn newest(name: &str) -> Option<PathBuf> {
-        let there = (1..=u32::MAX).map(|number| numbered(name, number)).take_while(|path| path.exists());
-        there.filter(|path| path.join("config.toml").is_file()).last()
+        let entries = fs::read_dir("runs").ok()?.flatten();
+        let numbers = entries.filter_map(|entry| {
+            let file = entry.file_name().into_string().ok()?;
+            let rest = file.strip_prefix(name)?;
+            if rest.is_empty() { Some(1) } else { rest.strip_prefix('-')?.parse().ok() }
+        });
+        let begun = numbers.filter_map(|number: u32| {
+            let path = numbered(name, number);
+            let begun = fs::metadata(path.join("config.toml")).ok()?.modified().ok()?;
+            Some((begun, number, path))
+        });
+        begun.max().map(|(.., path)| path)
     }
 
     /// The directory itself.

@@ -206,10 +206,26 @@ pub(crate) fn set_default(root: &mut Node, path: &str, text: &str) -> Result<(),
     assign(root, path, node)
 }
 
-/// Applies one `--set key=value`, see [`assign`].
+/// Applies one `--set key=value`, see [`assign`]. Steps take the place of passes over the data, and these of steps.
 pub(crate) fn set(root: &mut Node, text: &str) -> Result<(), ConfigError> {
     let (path, value) = assignment(text)?;
-    assign(root, path, value)
+    let origin = value.origin.clone();
+    assign(root, path, value)?;
+    let segments: Vec<&str> = path.split('.').map(str::trim).collect();
+    let other = match segments[..] {
+        [.., "train", "steps"] => "epochs",
+        [.., "train", "epochs"] => "steps",
+        _ => return Ok(()),
+    };
+    let parents = &segments[..segments.len() - 1];
+    let mut target = root;
+    for (depth, segment) in parents.iter().enumerate() {
+        target = descend(target, segment, &parents[..depth], &origin)?;
+    }
+    if let Value::Table(entries) = &mut target.value {
+        entries.remove(other);
+    }
+    Ok(())
 }
 
 /// Puts `value` at a dotted path; an element of an array of tables (`adapter`) is addressed by its name, its kind or its
