@@ -1,9 +1,11 @@
 //! `train audit`.
 
-use anyhow::{Context, Result};
-use hankel_io::{Existing, terminal};
+use anyhow::{Context, Result, bail, ensure};
+use hankel_io::{Existing, input, terminal};
 use hankel_study::{Cell, Plan, Provenance, audit, claims, experiment_files, experiment_header, plans, read_results};
 use std::path::{Path, PathBuf};
+
+const PAGE: &str = "docs/reproduction.md";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -11,15 +13,20 @@ pub struct Args {
     #[arg(default_value = "docs/results")]
     results: PathBuf,
     /// The page
-    #[arg(short, long, value_name = "FILE", default_value = "docs/reproduction.md")]
+    #[arg(short, long, value_name = "FILE", default_value = PAGE)]
     output: PathBuf,
-    /// Directory with the experiments, whose heads say what was measured [default: train/experiments/paper, if it is there]
+    /// Directory with the experiments, whose heads say what was measured [default: train/experiments/paper, if it is there; with another
+    /// page than the default one their heads stay as they are]
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let (claims, cells) = (claims::all(), read_results(&args.results)?);
+    ensure!(!cells.is_empty(), "{} holds no results, which `train report --results` writes", args.results.display());
+    if args.output.is_file() && !input::read(&args.output)?.starts_with(audit::TITLE.as_bytes()) {
+        bail!("{} is there and is no page of this command: name another file with -o", args.output.display());
+    }
     let here = || Some(PathBuf::from("train/experiments/paper")).filter(|path| path.is_dir());
     let experiments = args.experiments.clone().or_else(here);
     let plans = experiments.as_ref().map(|directory| plans(directory, &cells)).transpose()?.unwrap_or_default();
@@ -30,9 +37,12 @@ pub fn run(args: &Args) -> Result<()> {
         hankel_io::create_folder(&images)?;
         write(&images.join(name), &svg)?;
     }
-    let files = experiments.as_ref().map(|directory| experiment_files(directory)).transpose()?.unwrap_or_default();
+    // Heads go with the page of the repository.
+    let with_heads = args.experiments.is_some() || args.output == Path::new(PAGE);
+    let headed = experiments.as_ref().filter(|_| with_heads);
+    let files = headed.map(|directory| experiment_files(directory)).transpose()?.unwrap_or_default();
     for path in files {
-        let text = hankel_io::input::read_to_string(&path)?;
+        let text = input::read_to_string(&path)?;
         match experiment_header::rewrite(&text, &outcomes, &cells).with_context(|| path.display().to_string())? {
             Some(new) if new != text => write(&path, &new)?,
             _ => {}

@@ -23,7 +23,7 @@ pub fn pictures(outcomes: &[Outcome]) -> Result<Vec<(String, String)>, PlotError
 /// The audit, as Markdown: what became of claims on `cells`, and where there are more or fewer of them than in `plans`.
 pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
     let computed = computed::all();
-    let mut out = String::from(HEAD);
+    let mut out = format!("{TITLE}\n{HEAD}");
     out += &overview::overview(outcomes, &computed);
     out += &figures::section(outcomes);
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
@@ -65,10 +65,14 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
     }
     out += "\n## Computed\n\nThese need no training; they are computed whenever this page is written (`train/study/src/computed.rs`).\n";
     for claim in &computed {
-        let verdict = if claim.holds() { "Confirmed" } else { "Not confirmed" };
+        let verdict = match (claim.holds(), claim.by_construction) {
+            (false, _) => "**Not confirmed**".to_owned(),
+            (true, "") => "**Confirmed**".to_owned(),
+            (true, why) => format!("**True by construction**: {why}"),
+        };
         let _ = write!(
             out,
-            "\n### {}\n\n- Paper: {}.\n- Ours: {}. It stands if {}.\n  - {}\n- **{verdict}**.\n",
+            "\n### {}\n\n- Paper: {}.\n- Ours: {}. It stands if {}.\n  - {}\n- {verdict}.\n",
             claim.id,
             claim.paper,
             claim.ours,
@@ -79,8 +83,10 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
     out
 }
 
-const HEAD: &str = "# Reproduction of the paper's claims
+/// What the page begins with.
+pub const TITLE: &str = "# Reproduction of the paper's claims";
 
+const HEAD: &str = "
 Written by `train audit` from the figures in [results](results) and the list of claims in `train/study/src/claims.toml`; no number or verdict here is
 typed by hand. Effects have their 95 % intervals, over runs. [Rules](#rules) say when a claim stands, [all claims](#all-claims) lists them in the paper's order,
 [data.md](data.md) says which parts of the data were used. Where an experiment was run at several scales, the largest decides.

@@ -3,11 +3,11 @@
 use hankel_trainer::format::thousands;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 mod costs;
+mod language;
 pub(crate) mod links;
 mod peers;
 mod pilots;
@@ -375,71 +375,50 @@ fn attempts_of_the_campaign_are_its_result() {
     assert!(page.contains(&format!("{extreme} of the systems are at extreme scales")), "{extreme}");
 }
 
-/// The tables of language.md: means over seeds, and differences from HRM with their intervals and Holm's correction over all of them.
+/// Bars are held against figures that other tables of the page have, and a missed one is called so.
 #[test]
-fn turns_are_their_result() {
-    let page = page("language.md");
-    let text = fs::read_to_string(root().join("docs/results/language/turns-small.jsonl")).unwrap();
-    let cells: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let rows = |memory: &str, name: &str| -> Vec<&Value> {
-        let of_memory = cells.iter().filter(|cell| cell["axes"][0][1] == memory);
-        let all = of_memory.flat_map(|cell| cell["result"]["rows"].as_array().unwrap());
-        all.filter(|row| row["name"] == name).collect()
-    };
-    let values = |memory: &str, name: &str, (split, metric): (&str, &str)| -> Vec<f64> {
-        rows(memory, name).into_iter().map(|row| number(&row[split]["metrics"][metric])).collect()
-    };
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let pairs = || {
-        ["everything", "states"].iter().flat_map(|memory| ["none", "hrm", "delta", "lora"].map(|name| (*memory, name)))
-    };
-    const FIGURES: [(&str, &str); 3] =
-        [("validation", "exact_match"), ("test", "exact_match"), ("validation", "forgetting")];
-    // A difference, the half of its interval by Student's t with two degrees of freedom, and the two-sided p: that of a sign test for
-    // three that are the same.
-    let compared = |(memory, name): (&str, &str), figure: (&str, &str)| {
-        let [own, hrm] = [name, "hrm"].map(|name| values(memory, name, figure));
-        let differences: Vec<f64> = own.iter().zip(hrm).map(|(own, hrm)| own - hrm).collect();
-        assert_eq!(differences.len(), 3, "{memory} {name}");
-        let middle = mean(&differences);
-        let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / 6.0).sqrt();
-        let t = (middle / error).abs();
-        let p = match (error > 1e-12, middle == 0.0) {
-            (true, _) => 1.0 - t / (2.0 + t * t).sqrt(),
-            (false, true) => 1.0,
-            (false, false) => 0.25,
+fn bars_are_held_against_the_tables() {
+    let page = page("performance.md");
+    let (before, rest) = page.split_once("### Bars").unwrap();
+    let (bars, after) = rest.split_once("\n### ").unwrap();
+    let number = |text: &str| text.trim_end_matches([' ', '%', 's']).parse::<f64>().ok();
+    let rows: Vec<Vec<&str>> =
+        bars.lines().filter(|line| line.starts_with("| ")).skip(2).map(|line| line.split(" | ").collect()).collect();
+    assert!(rows.len() > 20);
+    for row in rows {
+        let (most, bar) = match row[1].split_once(' ').unwrap() {
+            ("at", rest) => (rest.starts_with("most"), number(rest.split_once(' ').unwrap().1).unwrap()),
+            _ => panic!("{row:?}"),
         };
-        (middle, 4.302_652_7 * error, p)
-    };
-    let figures_of = |name: &str| if name == "none" { &FIGURES[..2] } else { &FIGURES[..] };
-    let compared_pairs = || pairs().filter(|(_, name)| *name != "hrm");
-    let p: Vec<f64> = compared_pairs()
-        .flat_map(|pair| figures_of(pair.1).iter().map(move |figure| (pair, *figure)))
-        .map(|(pair, figure)| compared(pair, figure).2)
-        .collect();
-    for (memory, name) in pairs() {
-        let figures = [("validation", "exact_match"), ("test", "exact_match"), ("test", "loss")];
-        let figures = figures.map(|figure| format!("{:.3}", mean(&values(memory, name, figure))));
-        let forgetting = mean(&values(memory, name, FIGURES[2]));
-        let parameters = thousands(rows(memory, name)[0]["parameters"]["adapter"].as_u64().unwrap());
-        says(
-            &page,
-            &format!("| memory {memory} | {name} | {parameters} |  | {} | {forgetting:+.3} |  |", figures.join(" | ")),
-        );
-    }
-    for (memory, name) in compared_pairs() {
-        let mut line = format!("| memory {memory} | {name} |");
-        for figure in figures_of(name) {
-            let (middle, half, own) = compared((memory, name), *figure);
-            // Of those that are at most as large, the largest times how many are at least that large.
-            let least = p.iter().filter(|other| **other <= own);
-            let corrected = least.map(|other| other * p.iter().filter(|more| *more >= other).count() as f64);
-            let corrected = corrected.fold(0.0, f64::max).min(1.0);
-            let (low, high) = (middle - half, middle + half);
-            write!(line, " {middle:+.3} ({low:+.3} to {high:+.3}) | {corrected:.3} |").unwrap();
+        let mut missed = false;
+        for figure in row[2].trim_end_matches(" |").split(", ") {
+            let value = figure.replace("**(missed)**", "");
+            let value = value.trim();
+            let told = [before, after].iter().any(|part| {
+                let is_part = |c: char| c.is_ascii_digit() || c == '.';
+                part.match_indices(value).any(|(at, _)| {
+                    let (left, right) = (part[..at].chars().next_back(), part[at + value.len()..].chars().next());
+                    !left.is_some_and(is_part) && !right.is_some_and(|c| c.is_ascii_digit())
+                })
+            });
+            assert!(told, "{value} of {row:?} is in no table");
+            let value = number(value).unwrap();
+            let is_missed = if most { value > bar } else { value < bar };
+            missed |= is_missed;
         }
-        assert!(page.lines().any(|found| found.starts_with(&line)), "not on the page: {line}");
+        assert_eq!(missed, row[2].contains("**(missed)**"), "{row:?}");
     }
+}
+
+/// The ratios of steps on a card in performance.md.
+#[test]
+fn steps_on_a_card_are_their_lines() {
+    let page = page("performance.md");
+    let ratios = [512, 1024, 2048].map(|tokens| {
+        let [hrm, lora] = ["hrm", "lora"].map(|row| costs::on_a_card(&format!("tiny_gpt {row} T={tokens} B=32 ")));
+        format!("{:.2}", lora / hrm)
+    });
+    assert!(page.contains(&format!("in f32: TinyGPT {} at T = 512, 1024, 2048;", ratios.join(", "))), "{ratios:?}");
 }
 
 /// The table of random input in reliability.md: minutes and inputs of all runs of every target.

@@ -1,0 +1,120 @@
+//! The tables of language.md: means over seeds, and differences from HRM with their intervals and Holm's correction over all of them.
+
+use super::{page, root, says};
+use crate::claims::convergence::{is_level, still_to_fall};
+use crate::{Cell, read_results};
+use hankel_trainer::format::thousands;
+use hankel_trainer::results::AdapterResult;
+use std::fmt::Write;
+
+/// Seeds of every row.
+const SEEDS: usize = 3;
+/// Quantile 0.975 of Student's t with two degrees of freedom.
+const QUANTILE: f64 = 4.302_652_7;
+
+/// Right answers over texts as long as those trained on, those over longer ones, and what was forgotten.
+type Measure = fn(&AdapterResult) -> f64;
+const AS_TRAINED: Measure = |row| row.validation.get("exact_match").unwrap();
+const SCORE: Measure = |row| row.test.as_ref().unwrap().get("exact_match").unwrap();
+const FORGETTING: Measure = |row| row.validation.get("forgetting").unwrap();
+const LOSS: Measure = |row| row.test.as_ref().unwrap().get("loss").unwrap();
+const ALL: [Measure; 3] = [AS_TRAINED, SCORE, FORGETTING];
+
+struct Study {
+    cells: Vec<Cell>,
+    axis: &'static str,
+    points: &'static [&'static str],
+    names: &'static [&'static str],
+}
+
+impl Study {
+    fn read(experiment: &str, scale: &str, names: &'static [&'static str]) -> Self {
+        let mut cells = read_results(&root().join("docs/results/language")).unwrap();
+        cells.retain(|cell| cell.id.experiment == experiment && cell.id.scale.as_deref() == Some(scale));
+        let (axis, points): (_, &[&str]) =
+            if experiment == "turns" { ("memory", &["everything", "states"]) } else { ("weights", &["gguf"]) };
+        assert_eq!(cells.len(), SEEDS * points.len());
+        Study { cells, axis, points, names }
+    }
+
+    fn rows(&self, point: &str, name: &str) -> Vec<&AdapterResult> {
+        let cells = self.cells.iter().filter(|cell| cell.id.axis(self.axis) == Some(point));
+        let row = |cell: &'_ Cell| cell.result.as_ref().unwrap().rows.iter().position(|row| row.name == name).unwrap();
+        cells.map(|cell| &cell.result.as_ref().unwrap().rows[row(cell)]).collect()
+    }
+
+    fn values(&self, point: &str, name: &str, measure: Measure) -> Vec<f64> {
+        self.rows(point, name).into_iter().map(measure).collect()
+    }
+
+    /// A difference from HRM, the half of its interval, and its two-sided p: that of a sign test for three that are the same.
+    fn compared(&self, point: &str, name: &str, measure: Measure) -> [f64; 3] {
+        let [own, hrm] = [name, "hrm"].map(|name| self.values(point, name, measure));
+        let differences: Vec<f64> = own.iter().zip(hrm).map(|(own, hrm)| own - hrm).collect();
+        assert_eq!(differences.len(), SEEDS, "{point} {name}");
+        let middle = mean(&differences);
+        let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / 6.0).sqrt();
+        let t = (middle / error).abs();
+        let p = match (error > 1e-12, middle == 0.0) {
+            (true, _) => 1.0 - t / (2.0 + t * t).sqrt(),
+            (false, true) => 1.0,
+            (false, false) => 0.25,
+        };
+        [middle, QUANTILE * error, p]
+    }
+
+    /// Whether the loss of a row still falls at the end, on average over the seeds.
+    fn is_learning(&self, point: &str, name: &str) -> bool {
+        let loss = |row: &AdapterResult| row.validation.get("loss").unwrap();
+        let (mut to_fall, mut gained) = (0.0, 0.0);
+        for (row, none) in self.rows(point, name).into_iter().zip(self.rows(point, "none")) {
+            let training = row.training.as_ref().unwrap();
+            to_fall += still_to_fall(&training.curve, training.steps).unwrap();
+            gained += loss(none) - loss(row);
+        }
+        !is_level(to_fall, gained)
+    }
+
+    fn tables_are_on(&self, page: &str) {
+        let pairs = || self.points.iter().flat_map(|point| self.names.iter().map(move |name| (*point, *name)));
+        let compared = || pairs().filter(|(_, name)| *name != "hrm");
+        let measures = |name: &str| if name == "none" { &ALL[..2] } else { &ALL[..] };
+        let p: Vec<f64> = compared()
+            .flat_map(|(point, name)| measures(name).iter().map(move |measure| self.compared(point, name, *measure)[2]))
+            .collect();
+        for (point, name) in pairs() {
+            let figures =
+                [AS_TRAINED, SCORE, LOSS].map(|measure| format!("{:.3}", mean(&self.values(point, name, measure))));
+            let forgetting = mean(&self.values(point, name, FORGETTING));
+            let parameters = thousands(self.rows(point, name)[0].parameters.adapter);
+            let note = if name != "none" && self.is_learning(point, name) { "still learning" } else { "" };
+            let (axis, figures) = (self.axis, figures.join(" | "));
+            says(
+                page,
+                &format!("| {axis} {point} | {name} | {parameters} |  | {figures} | {forgetting:+.3} | {note} |"),
+            );
+        }
+        for (point, name) in compared() {
+            let mut line = format!("| {} {point} | {name} |", self.axis);
+            for measure in measures(name) {
+                let [middle, half, own] = self.compared(point, name, *measure);
+                // Of those that are at most as large, the largest times how many are at least that large.
+                let least = p.iter().filter(|other| **other <= own);
+                let corrected = least.map(|other| other * p.iter().filter(|more| *more >= other).count() as f64);
+                let corrected = corrected.fold(0.0, f64::max).min(1.0);
+                let (low, high) = (middle - half, middle + half);
+                write!(line, " {middle:+.3} ({low:+.3} to {high:+.3}) | {corrected:.3} |").unwrap();
+            }
+            assert!(page.lines().any(|found| found.starts_with(&line)), "not on the page: {line}");
+        }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+#[test]
+fn turns_are_their_result() {
+    Study::read("turns", "small", &["none", "hrm", "delta", "lora"]).tables_are_on(&page("language.md"));
+}
