@@ -196,6 +196,16 @@ fn is_model(place: &Path) -> bool {
     is_gguf(place) || place.join("config.json").is_file()
 }
 
+/// Refuses what is no model, where a run was looked for, too.
+pub fn ensure_model(place: &Path) -> Result<()> {
+    ensure!(
+        is_model(place),
+        "{} is neither a run (it has no config.toml) nor a model (a directory with config.json, or a GGUF file)",
+        place.display()
+    );
+    Ok(())
+}
+
 /// What to do with a model where a run is expected.
 fn hint(place: &Path) -> &'static str {
     if is_model(place) {

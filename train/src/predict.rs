@@ -1,7 +1,7 @@
 //! `train predict`: answers to a file of prompts, which goes on where it was stopped.
 
 use super::device::DeviceArgs;
-use super::fit::load_run;
+use super::fit::{ensure_model, load_run};
 use super::generate::{LENGTH, attach};
 use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
@@ -79,6 +79,9 @@ pub fn run(args: &Args) -> Result<()> {
     ensure!(args.model.exists(), "{} does not exist", args.model.display());
     ensure!(args.max_tokens != Some(0), "--max-tokens must be at least 1");
     let run = args.model.join("config.toml").is_file().then(|| load_run(&args.model)).transpose()?;
+    if run.is_none() {
+        ensure_model(&args.model)?;
+    }
     let penalty = run.as_ref().and_then(|config| match &config.task {
         TaskConfig::Text(task) => task.repetition_penalty,
         _ => None,

@@ -50,6 +50,10 @@ impl Sensitivities {
     /// A file that is something else; sensitivities that are negative or not finite.
     pub fn read(path: &Path) -> Result<(Self, WeightFile)> {
         let path = if path.is_dir() { &path.join(SENSITIVITY_FILE) } else { path };
+        if !path.exists() {
+            let reason = "it does not exist; `train eval RUN --adapter NAME --record-gradients FILE` writes it";
+            return Err(WeightsError::content(path, reason.to_owned()));
+        }
         let bytes = hankel_io::input::read(path)?;
         let found: Self = serde_json::from_slice(&bytes).map_err(|error| {
             WeightsError::content(path, format!("it is not what `train eval --record-gradients` writes: {error}"))

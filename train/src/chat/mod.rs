@@ -4,7 +4,7 @@ mod conversation;
 mod input;
 
 use super::device::DeviceArgs;
-use super::fit::load_run;
+use super::fit::{ensure_model, load_run};
 use super::generate::{LENGTH, attach, turn_start};
 use super::limit::Limit;
 use crate::adapters;
@@ -270,6 +270,7 @@ impl Partner {
             (snapshot, place, config.task.sequence_length(), config.precision.of_products(), turn_start)
         } else {
             ensure!(model.exists(), "{} does not exist", model.display());
+            ensure_model(model)?;
             ensure!(Tokenizer::is_beside(model), "{} has no tokenizer: there is nothing to talk to", model.display());
             let (device, precision) = args.device.open()?;
             let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;

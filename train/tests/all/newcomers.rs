@@ -252,6 +252,15 @@ fn what_is_there_stays() {
     }
 }
 
+#[test]
+fn what_is_no_model_is_named() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    for arguments in [&["predict", "config.toml", "p.jsonl", "-o", "a.jsonl"][..], &["chat", "config.toml"]] {
+        place.run(arguments).refused(&["config.toml is neither a run", "nor a model"]);
+    }
+}
+
 /// The command with which a run was begun continues it, and the newest of a name is taken.
 #[test]
 fn the_same_command_resumes() {
