@@ -145,6 +145,9 @@ fn costs_of_mistral_are_its_step() {
     assert!(page.contains(&format!("{} tokens a second with an HRM", thousands(speed as u64))));
     for (task, sequences) in [("QuALITY", 2_523), ("QMSum", 1_257), ("NarrativeQA", 32_747)] {
         let row = 5.0 * sequences as f64 * 4096.0 / speed / 3600.0;
+        if task == "QuALITY" {
+            assert!(page.contains(&format!("three cells of one row on QuALITY, {:.0} hours in all", 3.0 * row)));
+        }
         let (cell, all, sequences) = (5.0 * row, 30.0 * row, thousands(sequences));
         says(&page, &format!("| {task} | {sequences} | {row:.1} h | {cell:.0} h | {all:.0} h |"));
     }

@@ -118,3 +118,23 @@ fn mean(values: &[f64]) -> f64 {
 fn turns_are_their_result() {
     Study::read("turns", "small", &["none", "hrm", "delta", "lora"]).tables_are_on(&page("language.md"));
 }
+
+#[test]
+fn entities_are_their_result() {
+    let names = &["none", "hrm", "householder-2", "lora", "dora", "adalora", "lora-mlp"];
+    let page = page("language.md");
+    Study::read("entities", "full", names).tables_are_on(&page);
+    let rules = std::fs::read_to_string(root().join("docs/results/language/entities-rules.txt")).unwrap();
+    let of = |file: &str| {
+        let line = rules.lines().find(|line| line.starts_with(file)).unwrap();
+        let mut figures = line.split([' ', ',']).filter(|word| word.starts_with("0."));
+        [figures.next().unwrap(), figures.next().unwrap()]
+    };
+    let ([still, last], [still_64, last_64]) = (of("entities-validation"), of("entities-test-64"));
+    for said in [
+        format!("right in {still} of the texts of 1 to 8 swaps and in {still_64} of"),
+        format!("in {last} and {last_64} ([printed]"),
+    ] {
+        assert!(page.contains(&said), "{said}");
+    }
+}
