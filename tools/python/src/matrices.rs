@@ -32,7 +32,7 @@ pub fn stored((a, b, c, d, step): &Given<'_>) -> StoredSystem {
         None => Time::Unstated,
         step => Time::Discrete { step },
     };
-    StoredSystem { a, written, b: matrix(b), c: matrix(c), d: d.as_ref().map(matrix), time }
+    StoredSystem { a, written, turned: Vec::new(), b: matrix(b), c: matrix(c), d: d.as_ref().map(matrix), time }
 }
 
 /// The system ready to be reduced, which is stable. Decomposes A: not for under the interpreter's lock.
