@@ -15,6 +15,7 @@
 //! (i omega - A)^-1 B` and `d angle = 2 rate / (rate^2 + omega^2) d omega`.
 
 use super::linalg::product;
+use super::norms::balance::suitable_units;
 use super::{LinearSystem, LtiError, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale, c64};
@@ -180,9 +181,14 @@ impl Bilinear {
         of_pole: impl Fn(c64) -> c64,
         (offset, pole, sign): (f64, f64, f64),
     ) -> Result<Matrices> {
-        let n = a.states();
-        let shifted = Mat::<f64>::identity(n, n) * Scale(pole) + a.to_dense() * Scale(sign);
-        let lu = shifted.partial_piv_lu();
+        let (n, dense) = (a.states(), a.to_dense());
+        // The inverse of a matrix in units that are far apart has no digits left.
+        let units = suitable_units(dense.as_ref(), b, c);
+        let into = |m: MatRef<'_, f64>| Mat::from_fn(n, m.ncols(), |i, j| m[(i, j)] / units[i]);
+        let (own_b, own_c) = (into(b), Mat::from_fn(c.nrows(), n, |i, j| c[(i, j)] * units[j]));
+        let own_a = Mat::from_fn(n, n, |i, j| dense[(i, j)] / units[i] * units[j]);
+        let (b, c) = (own_b.as_ref(), own_c.as_ref());
+        let lu = (Mat::<f64>::identity(n, n) * Scale(pole) + own_a * Scale(sign)).partial_piv_lu();
         let (inverse_b, root) = (lu.solve(b), (2.0 * self.rate).sqrt());
         let inverse: Mat<f64> = lu.solve(Mat::<f64>::identity(n, n));
         if n > 0 && !inverse.norm_max().is_finite() {
@@ -193,16 +199,20 @@ impl Bilinear {
         }
         let turned = match a.modes() {
             Some(modes) => of_modes(&modes, of_pole, sign < 0.0),
-            None => StateMatrix::Dense(
-                Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * self.rate),
-            ),
+            None => {
+                let own = Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * self.rate);
+                StateMatrix::Dense(Mat::from_fn(n, n, |i, j| own[(i, j)] * units[i] / units[j]))
+            }
         };
         let through = product(c, inverse_b.as_ref()) * Scale(-sign);
         let direct = match d {
             Some(d) => through + d,
             None => through,
         };
-        Ok((turned, inverse_b * Scale(root), product(c, inverse.as_ref()) * Scale(root), direct))
+        let turned_b = Mat::from_fn(n, b.ncols(), |i, j| inverse_b[(i, j)] * root * units[i]);
+        let read = product(c, inverse.as_ref());
+        let turned_c = Mat::from_fn(c.nrows(), n, |i, j| read[(i, j)] * root / units[j]);
+        Ok((turned, turned_b, turned_c, direct))
     }
 }
 

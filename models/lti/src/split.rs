@@ -11,6 +11,7 @@
 use super::linalg::{eigenvalues, in_even_units, product};
 use super::methods::sign;
 use super::norms::FrequencyResponse;
+use super::norms::balance::suitable_units;
 use super::{LinearSystem, LtiError, MIN_RATE, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale};
@@ -128,7 +129,9 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
     moduli.sort_by(f64::total_cmp);
     // Rounding of A moves poles by about this: one within a thousand times as much of the circle is kept, since the distance, and so
     // its gain, is not known to three digits. All others are what they are.
-    let (even, units) = in_even_units(a.as_ref());
+    let suitable = suitable_units(a.as_ref(), system.b(), system.c());
+    let (even, units) = in_even_units(Mat::from_fn(n, n, |i, j| a[(i, j)] / suitable[i] * suitable[j]).as_ref());
+    let units: Vec<f64> = units.iter().zip(&suitable).map(|(even, suitable)| even * suitable).collect();
     let rounding = n as f64 * f64::EPSILON * even.norm_l2().max(1.0);
     if moduli.last().is_none_or(|largest| *largest < 1.0 - 1e3 * rounding) {
         return Ok(Split { stable: system.stable()?, kept: nothing });
@@ -161,17 +164,22 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
 fn check_sum(system: &LinearSystem, stable: &LinearSystem, kept: &Kept) -> Result<()> {
     let kept = LinearSystem::with_any_poles(kept.a.clone(), kept.b.clone(), kept.c.clone(), None)?;
     let missing = FrequencyResponse::direct(&system.difference(stable)?.difference(&kept)?)?;
-    let whole = FrequencyResponse::direct(system)?;
-    // Not at 0 and pi, where integrators have no gain that is finite.
-    let angles = (0..SAMPLES).map(|i| (i as f64 + 0.5) / SAMPLES as f64 * std::f64::consts::PI);
-    let gains: Vec<[f64; 2]> =
-        angles.map(|angle| Ok([missing.gain(angle)?, whole.gain(angle)?])).collect::<Result<_>>()?;
-    let most = gains.iter().map(|[_, whole]| *whole).fold(0.0, f64::max);
+    let (whole, reduced) = (FrequencyResponse::direct(system)?, FrequencyResponse::direct(stable)?);
+    // Not at 0 and pi, where integrators have no gain that is finite. Poles of a system that is sampled fast are all near 1, and its
+    // gain at larger angles is nothing but rounding: at their own angles and rates it is not.
+    let mut angles: Vec<f64> = (0..SAMPLES).map(|i| (i as f64 + 0.5) / SAMPLES as f64 * std::f64::consts::PI).collect();
+    angles.extend(stable.eigenvalues()?.iter().map(|pole| pole.arg().abs().max(1.0 - pole.norm()).min(3.0)));
+    let gains: Vec<[f64; 3]> = angles
+        .into_iter()
+        .map(|angle| Ok([missing.gain(angle)?, whole.gain(angle)?, reduced.gain(angle)?]))
+        .collect::<Result<_>>()?;
+    // What a reduction can lose is a share of the stable part.
+    let most = gains.iter().map(|[_, _, stable]| *stable).fold(0.0, f64::max);
     // False also where a gain is NaN.
-    let agrees = |[missing, whole]: &[f64; 2]| *missing <= SUM * (whole + 1e-3 * most);
+    let agrees = |[missing, whole, _]: &[f64; 3]| *missing <= SUM * (whole + most);
     match gains.iter().find(|gains| !agrees(gains)) {
         None => Ok(()),
-        Some([missing, whole]) => Err(LtiError::Unsupported(format!(
+        Some([missing, whole, _]) => Err(LtiError::Unsupported(format!(
             "its stable part cannot be told from the others: A is so far from normal that rounding makes the sum of both parts miss its gain of {whole:.1e} by {missing:.1e}"
         ))),
     }
@@ -289,6 +297,37 @@ mod tests {
         for units in [[1e9, 1.0, 1e-6], [3e-12, 1.0, 7e11], [1.0, 1e-15, 1.0]] {
             let found = gain(units);
             assert!((found / expected - 1.0).abs() < 1e-9, "{units:?}: {found} {expected}");
+        }
+    }
+
+    /// `1 / (s (s + 10))` and `1 / (s^2 (s + 10))`, held over steps of h, in any units: of the partial fractions -0.1 / (s + 10) and
+    /// 0.01 / (s + 10) are stable.
+    #[test]
+    fn integrators_sampled_fast_are_split_in_any_units() {
+        for h in [1e-1, 1e-2, 1e-3, 1e-4, 1e-5] {
+            let lag = -f64::exp_m1(-10.0 * h) / 10.0;
+            // Integrals of it, whose first terms cancel.
+            let series = |first: i32| -> f64 {
+                let term = |k: i32| (-10.0_f64).powi(k - first) * h.powi(k) / (1..=k).map(f64::from).product::<f64>();
+                (first..first + 25).map(term).sum()
+            };
+            let (second, third) = (series(2), series(3));
+            let a = [[1.0, h, second], [0.0, 1.0, lag], [0.0, 0.0, 1.0 - 10.0 * lag]];
+            let b = [third, second, lag];
+            for (first, gain) in [(1, 0.01), (0, 0.001)] {
+                for units in [[1.0; 3], [1e6, 1.0, 1e-6], [1e-6, 1.0, 1e6], [1.0, 1e-9, 1.0], [1e9, 1e-9, 1.0]] {
+                    let states = 3 - first;
+                    let of = |i: usize| units[i + first];
+                    let a = Mat::from_fn(states, states, |i, j| a[i + first][j + first] * of(i) / of(j));
+                    let b = Mat::from_fn(states, 1, |i, _| b[i + first] * of(i));
+                    let c = Mat::from_fn(1, states, |_, j| if j == 0 { 1.0 / of(0) } else { 0.0 });
+                    let parts =
+                        split(StateMatrix::Dense(a), b, c, None).map_err(|e| format!("{h} {units:?}: {e}")).unwrap();
+                    assert_eq!(parts.kept.a.states(), states - 1, "{h} {units:?}");
+                    let found = hinf_sweep(&FrequencyResponse::new(&parts.stable).unwrap()).unwrap().value;
+                    assert!((found / gain - 1.0).abs() < 1e-5, "{h} {units:?}: {found} {gain}");
+                }
+            }
         }
     }
 

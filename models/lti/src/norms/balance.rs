@@ -1,6 +1,6 @@
 //! Units of the states that suit a realisation.
 
-use faer::Mat;
+use faer::{Mat, MatRef};
 
 /// The scales of systems with loops between states settle in a few rounds; more would change nothing that matters.
 const ROUNDS: usize = 50;
@@ -57,6 +57,22 @@ pub fn balance(a: &mut Mat<f64>, b: &mut Mat<f64>, c: &mut Mat<f64>, blocks: &[u
         }
     }
     units
+}
+
+/// The diagonal of T, powers of two, with which `T^-1 A T, T^-1 B, C T` have states in units that suit; ones where that would
+/// overflow. A chain of integrators has no loop by which A alone would tell.
+pub fn suitable_units(a: MatRef<'_, f64>, b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> Vec<f64> {
+    let d = a.nrows();
+    let (mut balanced, mut driven, mut read) = (a.to_owned(), b.to_owned(), c.to_owned());
+    let changes = balance(&mut balanced, &mut driven, &mut read, &vec![1; d]);
+    // 0 is a state that nothing drives or reads.
+    let units: Vec<f64> = changes.into_iter().map(|change| if change == 0.0 { 1.0 } else { 1.0 / change }).collect();
+    let fits = |i: usize| {
+        (0..d).all(|j| (a[(i, j)] / units[i] * units[j]).is_finite())
+            && (0..b.ncols()).all(|j| (b[(i, j)] / units[i]).is_finite())
+            && (0..c.nrows()).all(|j| (c[(j, i)] * units[i]).is_finite())
+    };
+    if (0..d).all(fits) { units } else { vec![1.0; d] }
 }
 
 #[cfg(test)]

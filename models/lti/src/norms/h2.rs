@@ -98,6 +98,45 @@ mod tests {
         assert!((found * 40.0_f64.sqrt() - 1.0).abs() < 1e-13, "{found}");
     }
 
+    /// The product of `p / (s + p)` as a chain of integrators, whose coefficients are 20 powers of ten apart, and by its modes.
+    #[test]
+    fn a_chain_of_integrators_has_the_norm_of_its_modes() {
+        let poles = [1.0, 10.0, 100.0, 1e3, 1e4_f64];
+        let n = poles.len();
+        // Of the product of (s + p), from the constant on.
+        let mut coefficients = vec![1.0];
+        for p in poles {
+            let shifted = std::iter::once(0.0).chain(coefficients.iter().copied());
+            let scaled = coefficients.iter().map(|c| c * p).chain([0.0]);
+            coefficients = shifted.zip(scaled).map(|(a, b)| a + b).collect();
+        }
+        let size: f64 = poles.iter().product();
+        let chain = StateMatrix::Dense(Mat::from_fn(n, n, |i, j| match (i, j) {
+            (i, j) if i + 1 == n => -coefficients[j],
+            (i, j) if j == i + 1 => 1.0,
+            _ => 0.0,
+        }));
+        let (b, c) = (
+            Mat::from_fn(n, 1, |i, _| f64::from(u8::from(i + 1 == n))),
+            Mat::from_fn(1, n, |_, j| if j == 0 { size } else { 0.0 }),
+        );
+        let residue = |i: usize| size / (0..n).filter(|j| *j != i).map(|j| poles[j] - poles[i]).product::<f64>();
+        let pairs = || (0..n).flat_map(|i| (0..n).map(move |j| (i, j)));
+        let expected = pairs().map(|(i, j)| residue(i) * residue(j) / (poles[i] + poles[j])).sum::<f64>().sqrt();
+        let map = Bilinear::of(&chain).unwrap();
+        for unit in [1.0, 1e12, 1e-12, 1e60, 1e-60_f64] {
+            let units: Vec<f64> = (0..n).map(|i| unit.powf(i as f64 / n as f64)).collect();
+            let dense = chain.to_dense();
+            let a = StateMatrix::Dense(Mat::from_fn(n, n, |i, j| dense[(i, j)] * units[i] / units[j]));
+            let (b, c) =
+                (Mat::from_fn(n, 1, |i, _| b[(i, 0)] * units[i]), Mat::from_fn(1, n, |_, j| c[(0, j)] / units[j]));
+            let (a, b, c, d) = map.discrete(&a, b.as_ref(), c.as_ref(), None).unwrap();
+            let image = LinearSystem::new(a, b, c, Some(d)).unwrap();
+            let found = h2_norm_in(Some(map), &image, 1.0, h2_norm).unwrap();
+            assert!((found / expected - 1.0).abs() < 1e-6, "{unit}: {found} {expected}");
+        }
+    }
+
     /// Two systems whose states have units that are 300 powers of ten apart, of few and of many states.
     #[test]
     fn units_of_states_change_nothing() {

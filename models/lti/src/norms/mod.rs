@@ -1,6 +1,6 @@
 //! Norms of transfer functions on the unit circle.
 
-mod balance;
+pub(crate) mod balance;
 mod bounded_real;
 mod cover;
 mod difference;
