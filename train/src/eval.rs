@@ -25,6 +25,7 @@ use hankel_trainer::tasks::Task;
 use hankel_trainer::tasks::text::Prediction;
 use hankel_trainer::tell;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -129,6 +130,7 @@ fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSn
     let known = args.data.is_none().then(|| args.split());
     let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, known));
     let checks = checks.collect::<Result<Vec<_>>>()?;
+    check_metrics(&checks, &args.run)?;
     let mut config = load_run(&args.run)?;
     args.device.apply(&mut config)?;
     let task = match &args.data {
@@ -323,6 +325,17 @@ fn table(all: &[(String, Scores)], part: &str) -> String {
     all.iter().map(block).collect::<Vec<_>>().concat()
 }
 
+/// Fails before the evaluation where the run's result, if there is one, has no such metric.
+fn check_metrics(checks: &[Check], run: &Path) -> Result<()> {
+    let Some(result) = Run::load(run)?.result.filter(|_| !checks.is_empty()) else { return Ok(()) };
+    let scores = result.rows.iter().flat_map(|row| std::iter::once(&row.validation).chain(&row.test));
+    let known: BTreeSet<&str> = scores.flat_map(|scores| scores.metrics.keys().map(String::as_str)).collect();
+    match checks.iter().find(|check| !known.is_empty() && !known.contains(&*check.metric)) {
+        Some(check) => Err(check.unknown(known)),
+        None => Ok(()),
+    }
+}
+
 /// `METRIC>=REFERENCE` or `METRIC<=REFERENCE`.
 #[derive(Debug, PartialEq)]
 struct Check {
@@ -350,12 +363,14 @@ impl Check {
         Ok(Check { text: text.to_owned(), metric, at_least, limit })
     }
 
+    fn unknown<'a>(&self, known: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        anyhow!("--expect {}: there is no metric `{}`; there are {known}", self.text, self.metric)
+    }
+
     /// What is wrong with an adapter's scores, if the check fails.
     fn failure(&self, name: &str, scores: &Scores) -> Result<Option<String>> {
-        let found = scores.get(&self.metric).ok_or_else(|| {
-            let known: Vec<&str> = scores.metrics.keys().map(String::as_str).collect();
-            anyhow!("--expect {}: there is no metric `{}`; there are {}", self.text, self.metric, known.join(", "))
-        })?;
+        let found = scores.get(&self.metric).ok_or_else(|| self.unknown(scores.metrics.keys().map(String::as_str)))?;
         let limit = self.limit;
         let holds = if self.at_least { found >= limit } else { found <= limit };
         let sign = if self.at_least { "at least" } else { "at most" };

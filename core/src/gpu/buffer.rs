@@ -53,7 +53,7 @@ impl Gpu {
         if let Some(buffer) = pool.take(size) {
             return Ok(GpuBuffer { gpu: self, buffer: Some(buffer) });
         }
-        let mut buffer = self.create(size, &pool);
+        let mut buffer = if pool.is_wasteful(size) { None } else { self.create(size, &pool) };
         if buffer.is_none() && pool.memory.held > 0 {
             // Buffers of other sizes that were freed go back to the driver before anything is refused.
             drop(pool);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 /// The smallest buffer: nothing of size 0 can be bound.
 const SMALLEST: u64 = 256;
+/// Freed buffers of sizes that do not come again may take this, and as much again as was ever in use at once.
+const SPARE: u64 = 64 << 20;
 
 /// Device memory of the tensors, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Memory {
 pub(super) struct Pool {
     free: BTreeMap<u64, Vec<wgpu::Buffer>>,
     pub(super) memory: Memory,
+    /// The most that was ever in use.
+    most: u64,
 }
 
 /// The size of the buffer for `bytes`: four sizes to each power of two, so at most a quarter is wasted.
@@ -44,6 +48,7 @@ impl Pool {
     pub(super) fn count(&mut self, size: u64) {
         self.memory.used += size;
         self.memory.peak = self.memory.peak.max(self.memory.used);
+        self.most = self.most.max(self.memory.used);
     }
 
     pub(super) fn give_back(&mut self, buffer: wgpu::Buffer) {
@@ -56,6 +61,12 @@ impl Pool {
     /// Whether `size` more bytes are within the budget.
     pub(super) fn fits(&self, size: u64) -> bool {
         self.memory.budget.is_none_or(|budget| self.memory.used + self.memory.held + size <= budget)
+    }
+
+    /// Whether to let go of what was freed before `size` new bytes: sequences of other lengths leave buffers that nothing takes again.
+    pub(super) fn is_wasteful(&self, size: u64) -> bool {
+        let Memory { used, held, .. } = self.memory;
+        held > 0 && used + held + size > SPARE + 2 * self.most.max(used + size)
     }
 
     /// Lets go of everything freed.

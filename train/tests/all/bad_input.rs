@@ -242,6 +242,8 @@ fn commands_on_what_is_no_run() {
     place.run(&["eval", "run", "--split", "test"]).refused(&["has no test sequences"]);
     place.run(&["eval", "run", "--adapter", "hrn"]).refused(&["hrn"]);
     place.run(&["eval", "run", "--expect", "accuracy=1"]).refused(&["expected METRIC>=REFERENCE"]);
+    let finished = place.run(&["eval", "run", "--expect", "acuracy>=0.9"]);
+    finished.refused(&["no metric `acuracy`; there are", "accuracy"]);
     place.run(&["fit", "--unknown"]).refused(&["unexpected argument '--unknown'"]);
 }
 
