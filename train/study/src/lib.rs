@@ -294,6 +294,9 @@ mod tests {
         let claims = claims::all();
         let page = fs::read_to_string(root.join("docs/reproduction.md")).unwrap();
         let plans = plans(&root.join("train/experiments/paper"), &cells).unwrap();
+        for plan in &plans {
+            assert!(plan.text.is_some(), "train/experiments/paper: {} has no [plan]", plan.experiment);
+        }
         let outcomes = claims::evaluate(&claims, &cells, &plans);
         let written = audit::audit(&outcomes, &cells, &plans);
         assert!(page == written, "docs/reproduction.md is not up to date: run `train audit`");
