@@ -331,6 +331,24 @@ mod tests {
         }
     }
 
+    /// `1 / (s (s + 10) (s^2 + 2 s + 400))` in controller form, its states in units 1,000 apart, held over steps of 1 ms.
+    #[test]
+    fn an_integrator_in_units_far_apart_is_kept() {
+        let a = [
+            [0.987862729970077, -0.00041945271069541415, -3.975816729045034e-06, 0.0],
+            [0.9939541822612585, 0.9997901801572121, -1.9919541456855573e-06, 0.0],
+            [0.49798853642138946, 0.9999300446983153, 0.9999993353425091, 0.0],
+            [0.16616437273322177, 0.49998250889418816, 0.9999998337348633, 1.0],
+        ];
+        let b = [0.0009939541822612586, 0.0004979885364213894, 0.0001661643727332216, 4.15662841995899e-05];
+        let a = StateMatrix::Dense(Mat::from_fn(4, 4, |i, j| a[i][j]));
+        let b = Mat::from_fn(4, 1, |i, _| b[i]);
+        let c = Mat::from_fn(1, 4, |_, j| if j == 3 { 1e-9 } else { 0.0 });
+        let parts = split(a, b, c, None).unwrap();
+        assert_eq!((parts.kept.a.states(), parts.stable.states()), (1, 3));
+        assert!((parts.kept.a.to_dense()[(0, 0)] - 1.0).abs() < 1e-15);
+    }
+
     #[test]
     fn parts_whose_sum_is_another_system_are_refused() {
         let a = StateMatrix::Dense(Mat::from_fn(2, 2, |i, j| [[1.5, 1.0], [0.0, 0.5]][i][j]));
