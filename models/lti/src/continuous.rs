@@ -197,12 +197,11 @@ impl Bilinear {
                 self.rate
             )));
         }
-        let turned = match a.modes() {
-            Some(modes) => of_modes(&modes, of_pole, sign < 0.0),
-            None => {
-                let own = Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * self.rate);
-                StateMatrix::Dense(Mat::from_fn(n, n, |i, j| own[(i, j)] * units[i] / units[j]))
-            }
+        let turned = if let Some(modes) = a.modes() {
+            of_modes(&modes, of_pole, sign < 0.0)
+        } else {
+            let own = Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * self.rate);
+            StateMatrix::Dense(Mat::from_fn(n, n, |i, j| own[(i, j)] * units[i] / units[j]))
         };
         let through = product(c, inverse_b.as_ref()) * Scale(-sign);
         let direct = match d {

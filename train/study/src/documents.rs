@@ -11,6 +11,7 @@ mod language;
 pub(crate) mod links;
 mod peers;
 mod pilots;
+mod prose;
 mod starts;
 mod words;
 
