@@ -130,8 +130,8 @@ fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSn
     let known = args.data.is_none().then(|| args.split());
     let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, known));
     let checks = checks.collect::<Result<Vec<_>>>()?;
-    check_metrics(&checks, &args.run)?;
     let mut config = load_run(&args.run)?;
+    check_metrics(&checks, &args.run)?;
     args.device.apply(&mut config)?;
     let task = match &args.data {
         Some(file) => config.task.build_on(file)?,

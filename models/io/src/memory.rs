@@ -87,11 +87,22 @@ pub struct Available {
 }
 
 /// The least of what the system has, what the control groups of this process allow, and what its own limit leaves. `None`
-/// where the system says nothing of it (only Linux does).
+/// where the system says nothing of it (Windows). On macOS, where nothing says what is free, it is all that the machine has.
 pub fn available() -> Option<Available> {
     let system = kilobytes("/proc/meminfo", "MemAvailable:").map(|bytes| Available { bytes, limit: "free memory" });
     let groups = control_groups().map(|bytes| Available { bytes, limit: "the memory limit of the control group" });
-    [system, groups, address_space()].into_iter().flatten().min_by_key(|found| found.bytes)
+    let machine = sysctl("hw.memsize").and_then(|bytes| bytes.parse().ok());
+    let machine = machine.map(|bytes| Available { bytes, limit: "the memory of the machine" });
+    [system, machine, groups, address_space()].into_iter().flatten().min_by_key(|found| found.bytes)
+}
+
+/// What macOS says of itself under `key`; `None` elsewhere.
+pub fn sysctl(key: &str) -> Option<String> {
+    if !cfg!(target_os = "macos") {
+        return None;
+    }
+    let output = std::process::Command::new("sysctl").args(["-n", key]).output().ok()?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// A figure of a file below /proc that is in kB there, in bytes.

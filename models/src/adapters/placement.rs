@@ -69,6 +69,21 @@ impl Placement {
         Ok(all().filter(|(layer, site)| chosen(*layer, site)).collect())
     }
 
+    /// The targets that PEFT takes where none are given: `names` as Llama calls them, and what has their place where a family has other
+    /// projections: `attn.c_attn` (GPT-2) or `qkv_proj` (Phi-3) for those into attention, the last one of a layer for `down_proj`.
+    pub(crate) fn usual(&self, names: &[&str]) -> Vec<String> {
+        let mut targets: Vec<String> = Vec::new();
+        for name in names {
+            let other = if *name == "down_proj" { self.linear.last() } else { self.linear.first() };
+            let is_here = self.linear.iter().any(|site| site.name == *name);
+            let target = other.filter(|_| !is_here).map_or(*name, |site| &site.name);
+            if targets.iter().all(|chosen| chosen != target) {
+                targets.push(target.to_owned());
+            }
+        }
+        targets
+    }
+
     /// The projections that `targets` name in at least one layer.
     ///
     /// # Errors
@@ -87,3 +102,25 @@ pub(crate) fn matches(target: &str, path: &str) -> bool {
 
 /// The target that is every projection.
 pub(crate) const ALL_LINEAR: &str = "all-linear";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_targets_are_those_of_peft_in_every_family() {
+        let usual = |names: &[&str], wanted: &[&str]| {
+            let linear = names.iter().map(|name| LinearSite::new(name, "", [2, 2])).collect();
+            Placement { layers: 1, d_model: 2, linear, stream: Vec::new() }.usual(wanted)
+        };
+        let llama = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+        let phi = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"];
+        let gpt = ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"];
+        assert_eq!(usual(&llama, &["q_proj", "v_proj"]), ["q_proj", "v_proj"]);
+        assert_eq!(usual(&phi, &["q_proj", "v_proj"]), ["qkv_proj"]);
+        assert_eq!(usual(&gpt, &["q_proj", "v_proj"]), ["attn.c_attn"]);
+        assert_eq!(usual(&phi, &["k_proj", "v_proj", "down_proj"]), ["qkv_proj", "down_proj"]);
+        assert_eq!(usual(&gpt, &["k_proj", "v_proj", "down_proj"]), ["attn.c_attn", "mlp.c_proj"]);
+        assert_eq!(usual(&[], &["q_proj"]), ["q_proj"]);
+    }
+}

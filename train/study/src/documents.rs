@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod card;
 mod costs;
 mod language;
 pub(crate) mod links;
@@ -409,17 +410,6 @@ fn bars_are_held_against_the_tables() {
         }
         assert_eq!(missed, row[2].contains("**(missed)**"), "{row:?}");
     }
-}
-
-/// The ratios of steps on a card in performance.md.
-#[test]
-fn steps_on_a_card_are_their_lines() {
-    let page = page("performance.md");
-    let ratios = [512, 1024, 2048].map(|tokens| {
-        let [hrm, lora] = ["hrm", "lora"].map(|row| costs::on_a_card(&format!("tiny_gpt {row} T={tokens} B=32 ")));
-        format!("{:.2}", lora / hrm)
-    });
-    assert!(page.contains(&format!("in f32: TinyGPT {} at T = 512, 1024, 2048;", ratios.join(", "))), "{ratios:?}");
 }
 
 /// The table of random input in reliability.md: minutes and inputs of all runs of every target.

@@ -117,7 +117,7 @@ mod tests {
         let row = |result: &RunResult, name: &str| result.rows.iter().find(|row| row.name == name).unwrap().clone();
         let quickstart = result("quickstart-2000.json");
         let accuracy = |name: &str| row(&quickstart, name).validation.get("accuracy").unwrap();
-        let sentence = format!("after 2,000 LoRA is, {:.3} to {:.3}", accuracy("lora"), accuracy("hrm"));
+        let sentence = format!("after 2,000 LoRA is ahead, {:.3} to {:.3}", accuracy("lora"), accuracy("hrm"));
         assert!(readme.contains(&sentence), "{sentence}");
         // What `train fit` without a file says on its last line.
         let line = format!("LoRA has {:.3} and HRM {:.3}", accuracy("lora"), accuracy("hrm"));

@@ -15,9 +15,7 @@ mod schedule;
 pub use schedule::Schedule;
 
 use super::kind::Context;
-use super::linear::low_rank::{
-    check_fraction, check_rank, check_rank_of, check_scale_and_dropout, default_targets, dropped,
-};
+use super::linear::low_rank::{TARGETS, check_fraction, check_rank, check_rank_of, check_scale_and_dropout, dropped};
 use super::linear::peft::{Fields, PREFIX};
 use super::linear::{LinearAdapter, LinearContext, LinearKind, SharedTraining, WeightChange};
 use super::lora::low_rank_fields;
@@ -81,7 +79,7 @@ impl AdaLoraConfig {
             target_rank,
             lora_alpha: init_rank as f64,
             dropout: 0.0,
-            targets: default_targets(),
+            targets: TARGETS.map(str::to_owned).into(),
             schedule: Schedule { tinit: total_steps / 10, tfinal: total_steps / 3, delta_t: 10, total_steps },
             beta1: 0.85,
             beta2: 0.85,
@@ -132,7 +130,8 @@ impl LinearKind for AdaLora {
         let initial =
             rank("init_rank").unwrap_or_else(|| target.map_or(1, |target| target.saturating_mul(3).div_ceil(2)));
         let target = target.unwrap_or_else(|| initial.saturating_mul(2).div_ceil(3)).min(initial);
-        AdaLoraConfig::new(initial, target, context.steps.unwrap_or(0) as usize)
+        let targets = context.placement.usual(&TARGETS);
+        AdaLoraConfig { targets, ..AdaLoraConfig::new(initial, target, context.steps.unwrap_or(0) as usize) }
     }
 
     fn targets(settings: &AdaLoraConfig) -> &[String] {

@@ -60,8 +60,8 @@ impl LinearKind for Dora {
         LoraConfig::keys().into_iter().filter(|key| !["init", "loftq_iter"].contains(&&*key.name)).collect()
     }
 
-    fn defaults(given: &Table, _: &Context<'_>) -> LoraConfig {
-        LoraConfig::defaults(given)
+    fn defaults(given: &Table, context: &Context<'_>) -> LoraConfig {
+        LoraConfig::defaults(given, context.placement)
     }
 
     fn targets(settings: &LoraConfig) -> &[String] {

@@ -109,6 +109,11 @@ impl AdapterSet {
                 .map_err(|e| format!("{}: {e}", layer.label()))?;
             adapters.stream.insert(layer.site, stream);
         }
+        // One of a model of fewer layers would adapt the first of them only.
+        let count = file.layers.iter().map(|layer| layer.layer + 1).max().unwrap_or(0);
+        if count != placement.layers {
+            return Err(format!("the adapter is for {count} layers, the backbone has {}", placement.layers));
+        }
         let config = AdapterConfig::stream::<Hrm>(&config).with("sites", json!(sites.collect::<Vec<_>>()));
         set.config = Some(config.with("input", json!(input)).with("train_gate", train_gate));
         Ok(set)

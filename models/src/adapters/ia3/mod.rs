@@ -64,8 +64,9 @@ impl LinearKind for Ia3 {
         Ia3Config::keys()
     }
 
-    fn defaults(_: &Table, _: &Context<'_>) -> Ia3Config {
-        Ia3Config::default()
+    fn defaults(_: &Table, context: &Context<'_>) -> Ia3Config {
+        let usual = |names: &[&str]| context.placement.usual(names);
+        Ia3Config { targets: usual(&["k_proj", "v_proj", "down_proj"]), feedforward: usual(&["down_proj"]) }
     }
 
     fn targets(settings: &Ia3Config) -> &[String] {

@@ -7,9 +7,7 @@ use hankel_core::{Result, Tensor};
 use hankel_ops::dropout;
 
 /// Query and value projections.
-pub(crate) fn default_targets() -> Vec<String> {
-    vec!["q_proj".to_owned(), "v_proj".to_owned()]
-}
+pub(crate) const TARGETS: [&str; 2] = ["q_proj", "v_proj"];
 
 pub(crate) fn check_rank(key: &str, rank: usize) -> std::result::Result<(), SettingsError> {
     SettingsError::unless(rank >= 1, key, || format!("must be at least 1, found {rank}"))?;

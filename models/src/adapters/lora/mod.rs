@@ -21,10 +21,10 @@ mod principal;
 mod start;
 
 use super::kind::Context;
-use super::linear::low_rank::{check_rank, check_rank_of, check_scale_and_dropout, default_targets, dropped};
+use super::linear::low_rank::{TARGETS, check_rank, check_rank_of, check_scale_and_dropout, dropped};
 use super::linear::peft::{Fields, number};
 use super::linear::{LinearAdapter, LinearContext, LinearKind, SharedTraining, StoredWeight, WeightChange};
-use super::placement::LinearSite;
+use super::placement::{LinearSite, Placement};
 use crate::linear::Linear;
 use crate::parameter::{Parameter, Role};
 use crate::pass::Pass;
@@ -83,7 +83,7 @@ impl LoraConfig {
             rank,
             lora_alpha: rank as f64,
             dropout: 0.0,
-            targets: default_targets(),
+            targets: TARGETS.map(str::to_owned).into(),
             rslora: false,
             lora_plus_ratio: 1.0,
             init: LoraInit::Zero,
@@ -92,8 +92,9 @@ impl LoraConfig {
     }
 
     /// Defaults for a rank that is `given`, or not yet known.
-    pub(crate) fn defaults(given: &Table) -> Self {
-        Self::new(given.get("rank").and_then(Value::as_u64).and_then(|rank| usize::try_from(rank).ok()).unwrap_or(1))
+    pub(crate) fn defaults(given: &Table, placement: &Placement) -> Self {
+        let rank = given.get("rank").and_then(Value::as_u64).and_then(|rank| usize::try_from(rank).ok()).unwrap_or(1);
+        LoraConfig { targets: placement.usual(&TARGETS), ..Self::new(rank) }
     }
 
     /// What the update is multiplied by.
@@ -215,8 +216,8 @@ impl LinearKind for Lora {
         LoraConfig::keys()
     }
 
-    fn defaults(given: &Table, _: &Context<'_>) -> LoraConfig {
-        LoraConfig::defaults(given)
+    fn defaults(given: &Table, context: &Context<'_>) -> LoraConfig {
+        LoraConfig::defaults(given, context.placement)
     }
 
     fn targets(settings: &LoraConfig) -> &[String] {

@@ -3,6 +3,7 @@
 use super::{entry, median, number, page, performance, root, step};
 use hankel_trainer::format::thousands;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 
 fn result(name: &str) -> Value {
@@ -97,4 +98,208 @@ fn random_weights_are_their_result() {
     assert_eq!(apart.len(), 4);
     says(&page, "Four failed the check of coordinates");
     says(&page, &format!("differed by {:.1e} to {:.1e} from those in other coordinates", apart[0], apart[3]));
+}
+
+/// Every figure of three digits or more in the sentences of a page stands in one of its tables, which other tests compare, or in `other`.
+fn figures_are_those_of_tables(name: &str, other: &[&str]) {
+    let page = page(name);
+    let is_part = |c: char| c.is_ascii_digit() || c == '.';
+    let figures = |lines: &mut dyn Iterator<Item = &str>| -> BTreeSet<String> {
+        let words = lines.flat_map(|line| line.split(|c| !is_part(c))).map(|word| word.trim_matches('.'));
+        let long = words.filter(|word| word.split_once('.').is_some_and(|(_, digits)| digits.len() >= 3));
+        long.map(str::to_owned).collect()
+    };
+    let of_tables = figures(&mut page.lines().filter(|line| line.starts_with('|')));
+    let is_sentence = |line: &&str| !line.starts_with('|') && !line.starts_with("    ");
+    let said = figures(&mut page.lines().filter(is_sentence));
+    assert!(said.len() > 20, "{name}: {said:?}");
+    let unknown: Vec<_> =
+        said.iter().filter(|said| !of_tables.contains(*said) && !other.contains(&said.as_str())).collect();
+    assert!(unknown.is_empty(), "{name}: {unknown:?}");
+}
+
+/// Figures of conclusions, beside those that tests of these pages name.
+#[test]
+fn figures_of_conclusions_are_those_of_tables() {
+    figures_are_those_of_tables("state.md", &["0.625", "0.9714", "0.9897"]);
+    figures_are_those_of_tables("language.md", &["0.280", "0.325", "0.490", "6.4658"]);
+}
+
+/// What performance.md says between its tables.
+#[test]
+fn sentences_of_performance_are_their_results() {
+    let page = page("performance.md");
+    let steps = performance("steps");
+    let sections = steps["sections"].as_array().unwrap();
+    let of_bf16 = sections.iter().flat_map(|section| {
+        let own = section["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|entry| entry["name"].as_str().unwrap().ends_with(", bf16"));
+        own.flat_map(|entry| entry["differences"].as_object().unwrap().values())
+            .flat_map(|differences| differences.as_object().unwrap())
+            .filter(|(name, _)| name.starts_with("gradient/"))
+            .map(|(_, value)| 100.0 * number(value))
+    });
+    let (least, most) = of_bf16.fold((f64::MAX, 0.0_f64), |(low, high), x| (low.min(x), high.max(x)));
+    says(&page, &format!("from PyTorch's in f32 by {least:.1} to {most:.0} %."));
+    let torch = sections.iter().map(|section| number(&entry(section, "PyTorch, LoRA")["memory_before"]));
+    says(&page, &format!("PyTorch has {:.0} MB after its imports", torch.fold(0.0, f64::max) / 1e6));
+    let floors = sections.iter().map(|section| {
+        let floor = number(&entry(section, "ours, LoRA")["floor_seconds"]["step"]);
+        format!("{:.1}", step(entry(section, "PyTorch, LoRA")) / floor)
+    });
+    let floors: Vec<String> = floors.collect();
+    says(
+        &page,
+        &format!("PyTorch would take {}, {} and {} times as long as ours with LoRA", floors[0], floors[1], floors[2]),
+    );
+
+    let slices = performance("slices");
+    let of = |tokens: u64, sequences: u64| {
+        let mut rows = slices["rows"].as_array().unwrap().iter();
+        let row =
+            rows.find(|row| row["precision"] == "f32" && row["T"] == tokens && row["sequences"] == sequences).unwrap();
+        [median(&row["seconds"]), number(&row["peak_mb"])]
+    };
+    let ratio = |tokens: u64, sequences: u64, whole: u64, of_what: usize| {
+        of(tokens, sequences)[of_what] / of(tokens, whole)[of_what]
+    };
+    for said in [
+        format!(
+            "they take {:.0} % less time than the whole batch, with {:.0} % of its memory",
+            100.0 * (1.0 - ratio(512, 8, 32, 0)),
+            100.0 * ratio(512, 8, 32, 1)
+        ),
+        format!(
+            "{:.0} % more than the whole batch at T = 512, {:.0} % more than slices of 16 sequences at T = 1024",
+            100.0 * (ratio(512, 4, 32, 0) - 1.0),
+            100.0 * (ratio(1024, 2, 16, 0) - 1.0)
+        ),
+    ] {
+        says(&page, &said);
+    }
+
+    let generation = &performance("llamacpp-before")["bars"]["generation"];
+    let intel = &performance("llamacpp-intel")["bars"];
+    says(&page, &format!("A token took {:.1} ms before", number(&generation["ours_ms"])));
+    says(
+        &page,
+        &format!(
+            "it was {:.2} of llama.cpp's speed and {:.2} for prompts",
+            number(&intel["generation"]["ratio"]),
+            number(&intel["prompt"]["ratio"])
+        ),
+    );
+
+    let mistral = &performance("mistral")["sections"][0];
+    let [ours, ours_bf16, theirs, theirs_bf16] =
+        ["ours, nf4", "ours, nf4, bf16", "transformers and PEFT, f32", "transformers and PEFT, bf16"]
+            .map(|name| entry(mistral, name));
+    let floor = |entry: &Value| 100.0 * number(&entry["floor_seconds"]["step"]) / step(entry);
+    for said in [
+        format!(
+            "is {:.2} times as fast as theirs in f32 and at {:.0} % of the floor",
+            step(theirs) / step(ours),
+            floor(ours)
+        ),
+        format!(
+            "ours in bf16 is {:.2} times as fast as theirs in f32, and as fast as theirs in bf16 ({:.2})",
+            step(theirs) / step(ours_bf16),
+            step(theirs_bf16) / step(ours_bf16)
+        ),
+        format!(
+            "both run at {:.0} and {:.0} % of twice the f32 rate",
+            0.5 * floor(ours_bf16),
+            0.5 * floor(theirs_bf16)
+        ),
+    ] {
+        says(&page, &said);
+    }
+    let large = performance("large-models");
+    let lora = |precision: &str| {
+        let mut rows = large["steps"].as_array().unwrap().iter();
+        let row =
+            rows.find(|row| row["adapter"] == "lora" && row["length"] == 256 && row["precision"] == precision).unwrap();
+        number(&row["step_seconds"])
+    };
+    says(&page, &format!("with LoRA takes {:.1} s in bf16 and {:.1} s in f32", lora("bf16"), lora("f32")));
+
+    let smollm2 = &performance("smollm2-step")["sections"][0];
+    let (ours, one) =
+        (entry(smollm2, "ours, LoRA"), entry(smollm2, "transformers and PEFT, LoRA, one sequence at once"));
+    let memory = |entry: &Value| number(&entry["peak_memory"]) - number(&entry["memory_before"]);
+    says(
+        &page,
+        &format!(
+            "one sequence at once | {:.2} | {:.2} | {:.2} GB | {:.2} |",
+            step(one),
+            step(one) / step(ours),
+            memory(one) / 1e9,
+            memory(ours) / memory(one)
+        ),
+    );
+    let intel = &performance("smollm2-step-intel")["sections"][0];
+    says(
+        &page,
+        &format!(
+            "On an Intel Xeon the ratio was {:.2}",
+            step(entry(intel, "transformers and PEFT, LoRA")) / step(entry(intel, "ours, LoRA"))
+        ),
+    );
+
+    let reduce = |threads: &str| entry(&performance(threads)["sections"][0], "ours").clone();
+    let [two, one] = ["reduce", "reduce-one-thread"].map(reduce);
+    let certified = |entry: &Value| 1e3 * median(&entry["seconds"]["reduce, with modal form and certificate"]);
+    says(
+        &page,
+        &format!(
+            "| ours, with modal form and certificate | {:.1} ms | | {:.1} ms | |",
+            certified(&two),
+            certified(&one)
+        ),
+    );
+    says(&page, &format!("Peak memory is {:.0} MB.", number(&two["peak_memory"]) / 1e6));
+    let load =
+        |name: &str| 1e3 * median(&entry(&performance("load")["sections"][0], name)["seconds"]["open, one tensor"]);
+    says(
+        &page,
+        &format!(
+            "read after {:.2} ms, with `safetensors` and PyTorch after {:.2} ms",
+            load("ours"),
+            load("safetensors.torch")
+        ),
+    );
+}
+
+/// Loads, misses of the goal and memory in control.md.
+#[test]
+fn sentences_of_slicot_are_its_result() {
+    let page = page("control.md");
+    let files = ["slicot", "slicot-1000"].map(performance);
+    let loads = || files.iter().flat_map(|file| file["load"].as_array().unwrap()).map(number);
+    let (least, most) = (loads().fold(f64::MAX, f64::min), loads().fold(0.0, f64::max));
+    says(&page, &format!("load averages (in the files) were {least:.1} to {most:.1} ("));
+    let rows = || files.iter().flat_map(|file| file["rows"].as_array().unwrap());
+    let ratio = |row: &Value| {
+        let of = |program: &str| {
+            median(&row["turns"].as_array().unwrap().iter().map(|turn| turn[program][0].clone()).collect())
+        };
+        of("ours") / of("AB09AD")
+    };
+    let missed: Vec<(u64, String)> = rows()
+        .filter(|row| ratio(row) > 2.0)
+        .map(|row| {
+            assert_eq!(row["system"], "random");
+            (row["d"].as_u64().unwrap(), format!("{:.0} %", 50.0 * ratio(row) - 100.0))
+        })
+        .collect();
+    let [(200, small), (1000, large)] = &missed[..] else { panic!("{missed:?}") };
+    says(&page, &format!("the random system misses it by {small} at 200 and by {large} at 1000"));
+    let bytes = rows()
+        .filter(|row| row["d"] == 1000)
+        .flat_map(|row| row["peak_bytes"].as_array().cloned().unwrap_or_else(|| vec![row["peak_bytes"].clone()]));
+    let most = bytes.map(|bytes| number(&bytes)).fold(0.0, f64::max);
+    says(&page, &format!("Peak memory at d = 1000 is {:.0} MiB", most / f64::from(1 << 20)));
 }

@@ -23,7 +23,7 @@ pub(crate) fn environment(device: &str, precision: &str) -> Environment {
 
 fn cpu_name() -> Option<String> {
     if cfg!(target_os = "macos") {
-        return sysctl("machdep.cpu.brand_string");
+        return hankel_io::memory::sysctl("machdep.cpu.brand_string");
     }
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"))?;
@@ -32,14 +32,9 @@ fn cpu_name() -> Option<String> {
 
 fn memory() -> Option<u64> {
     if cfg!(target_os = "macos") {
-        return sysctl("hw.memsize")?.parse().ok();
+        return hankel_io::memory::sysctl("hw.memsize")?.parse().ok();
     }
     hankel_io::memory::kilobytes("/proc/meminfo", "MemTotal:")
-}
-
-fn sysctl(key: &str) -> Option<String> {
-    let output = std::process::Command::new("sysctl").args(["-n", key]).output().ok()?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 fn cpu_features() -> Vec<String> {

@@ -16,8 +16,8 @@ pub struct DecoderConfig {
     /// Quantise the projections to 4 bits while loading: `nf4`. Projections that are stored in 4 bits stay as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantize: Option<Quantize>,
-    /// Keep only the input of each layer for the backward pass and compute the layer again there: much less memory for a
-    /// third more time. When not given: where a step would else take more than half of the memory that there is, and on a GPU.
+    /// Keep only the input of each layer for the backward pass and compute the layer again there: much less memory for
+    /// another forward pass of time. When not given: where a step would else take more than half of the memory that there is, and on a GPU.
     /// Results are the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<bool>,

@@ -1,0 +1,98 @@
+//! What performance.md says of steps on a card, by the lines that programs printed there.
+
+use super::{page, root};
+use std::fs;
+
+/// The last line that begins with `name`, of those from the last one that begins with `heading` on up to an empty one: its number before `unit`.
+fn figure(heading: &str, name: &str, unit: &str) -> f64 {
+    let text = fs::read_to_string(root().join("docs/results/performance/h200.txt")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.iter().rposition(|line| line.starts_with(heading)).unwrap_or_else(|| panic!("{heading}"));
+    let block = lines[first..].iter().take_while(|line| !line.trim().is_empty());
+    let line = block.filter(|line| line.trim_start().starts_with(name)).last().unwrap_or_else(|| panic!("{name}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == unit).unwrap();
+    words[at - 1].replace(',', "").parse().unwrap()
+}
+
+#[test]
+fn steps_on_a_card_are_their_lines() {
+    const OURS: &str = "$ cargo bench -p hankel-models --bench gpu_step -- --precision f16";
+    const THEIRS: &str = "$ python tests/peers/gpu_step.py tiny --precision f16";
+    const QLORA: &str = "$ python tests/peers/gpu_step.py mistral";
+    const BLOCKS: &str = "$ cargo bench -p hankel-models --bench gpu_step -- mistral";
+    const F32: &str = "$ cargo bench -p hankel-models --bench gpu_step (f32";
+    const TORCH: &str = "$ python tests/peers/gpu_step.py (for";
+    let speed = |heading: &str, row: &str| figure(heading, row, "tokens/s");
+    let tiny =
+        |heading: &str, adapter: &str, tokens: u32| speed(heading, &format!("tiny_gpt {adapter} T={tokens} B=32 "));
+    let block = |heading: &str, adapter: &str, tokens: u32| {
+        speed(heading, &format!("mistral block nf4 {adapter} T={tokens} B=1 "))
+    };
+    let ratios = |ratio: &dyn Fn(u32) -> f64, at: &[u32]| {
+        at.iter().map(|tokens| format!("{:.2}", ratio(*tokens))).collect::<Vec<_>>().join(", ")
+    };
+    let lengths = [512, 1024, 2048];
+    let slower =
+        |of: &dyn Fn(&str, u32) -> f64, at: &[u32]| ratios(&|tokens| of("lora", tokens) / of("hrm", tokens), at);
+    let (in_f32, in_f16) = (slower(&|a, t| tiny(F32, a, t), &lengths), slower(&|a, t| tiny(OURS, a, t), &lengths));
+    let mistral = |heading| slower(&|a, t| block(heading, a, t), &[512, 4096]).replace(", ", " and ");
+    let faster = |tokens| ["hrm", "lora"].map(|a| tiny(F32, a, tokens) / tiny(TORCH, a, tokens));
+    let [at_512, at_1024, at_2048] = lengths.map(faster).map(|[hrm, lora]| format!("{hrm:.2} and {lora:.2}"));
+    let autocast = |tokens: u32| ["hrm", "lora"].map(|a| tiny(OURS, a, tokens) / tiny(THEIRS, a, tokens));
+    let ([hrm, lora], slow) = (autocast(512), autocast(2048));
+    let qlora = [512, 4096].map(|tokens| block(OURS, "lora", tokens) / block(QLORA, "lora", tokens));
+    let page = page("performance.md");
+    for said in [
+        format!("in f32: TinyGPT {in_f32} at T = 512, 1024, 2048;"),
+        format!("a layer of Mistral in nf4 {} at 512 and 4096.", mistral(BLOCKS)),
+        format!("In f16 {in_f16}; {} |", mistral(OURS)),
+        format!("{at_512} times as fast at T = 512; {at_1024} at 1024, {at_2048} at 2048."),
+        format!("(ours {hrm:.1} and {lora:.1} times as fast)"),
+        format!("and {:.1} and {:.1} times as fast as ours at 2048", slow[0].recip(), slow[1].recip()),
+        format!("in f16: {:.2} times QLoRA's at T = 512, {:.2} at 4096", qlora[0], qlora[1]),
+    ] {
+        assert!(page.contains(&said), "{said}");
+    }
+}
+
+#[test]
+fn products_on_a_card_are_their_lines() {
+    let page = page("performance.md");
+    let torch = |of: &str| figure("PyTorch's products:", of, "TFLOP/s");
+    let first = |name: &str, unit: &str| {
+        figure("$ cargo bench -p hankel-ops --bench gpu_matmul -- '(Mistral up 1024|square", name, unit)
+    };
+    let square = first("f32, as chosen square 4096 x 4096 x 4096 NT f32:", "GFLOP/s,") / 1e3;
+    let share = first("f32, as chosen square 4096 x 4096 x 4096 NT f32:", "%");
+    let cooperative = |of: &str| {
+        let heading = "$ cargo bench -p hankel-ops --bench gpu_matmul -- 'f16, cooperative";
+        figure(heading, &format!("f16, cooperative {of}"), "GFLOP/s,") / 1e3
+    };
+    let (whole, up) = (cooperative("square 4096 x 4096 x 4096 NT"), cooperative("Mistral up 1024 x 14336 x 4096 NT"));
+    let of_torch = torch("4096 4096 4096 torch.float16");
+    let compared = |kernel: &str| figure("Kernels written for comparison", kernel, "TFLOP/s");
+    let chosen = figure("Kernels written for comparison", "2 x 2, 4 x 4, 4:", "TFLOP/s");
+    for said in [
+        format!(
+            "{square:.1} TFLOP/s at 4096 x 4096 x 4096: {:.0} % of the data sheet's 67, {share:.0} %",
+            square / 0.67
+        ),
+        format!("in the same run; PyTorch {:.1} |", torch("4096 4096 4096 torch.float32")),
+        format!("{whole:.0} TFLOP/s ({up:.0} at 1024 x 14336 x 4096)"),
+        format!("PyTorch {of_torch:.0}: {:.0} %, short of the aim", 100.0 * whole / of_torch),
+        format!("PyTorch {:.0} in f16.", torch("16384 512 128 torch.float16")),
+        format!("two slices in memory by turns {:.1} times", chosen / compared("4 x 4, 2 x 2, 2, two slices")),
+    ] {
+        assert!(page.contains(&said), "{said}");
+    }
+    let speeds = ["hrm", "lora"]
+        .map(|row| figure("$ train fit train/experiments/scale.toml", &format!("{row}  step 3/3"), "tokens/s"));
+    let bytes = fs::read_to_string(root().join("docs/results/performance/h200.txt")).unwrap();
+    let bytes: f64 =
+        bytes.lines().find_map(|line| line.strip_prefix("\"peak_device_bytes\": ")).unwrap().parse().unwrap();
+    let tens = speeds.map(|speed| hankel_trainer::format::thousands(((speed / 10.0).round() * 10.0) as u64));
+    let said =
+        format!("{:.2} GiB, {} tokens/s with an HRM and {} with LoRA", bytes / f64::from(1 << 30), tens[0], tens[1]);
+    assert!(page.contains(&said), "{said}");
+}
