@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 mod card;
 mod costs;
+mod examples;
 mod language;
 pub(crate) mod links;
 mod peers;

@@ -145,3 +145,48 @@ fn rates_of_words_on_smollm2_are_their_result() {
     let sentence = format!("A row takes {minutes:.0} minutes of one core");
     assert!(sweeps.contains(&sentence), "{sentence}");
 }
+
+/// HRM and LoRA are level after 8,000 steps, HRM not after 4,000, on average over the two tables of steps.toml.
+#[test]
+fn steps_until_dfa_is_level_are_their_result() {
+    let page = page("sweeps.md");
+    assert!(page.contains("trains for 8,000 steps, after which the loss is level at a rate of 3e-3 in f32"));
+    let cells = read_results(&root().join("docs/results/steps")).unwrap();
+    let is_level_after = |steps: &str, name: &str| {
+        let of_it = cells.iter().filter(|cell| cell.id.scale.is_none() && cell.id.axis("steps") == Some(steps));
+        let (mut to_fall, mut gained, mut tables) = (0.0, 0.0, 0);
+        for cell in of_it {
+            let row = |name: &str| cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap();
+            let training = row(name).training.as_ref().unwrap();
+            to_fall += still_to_fall(&training.curve, training.steps).unwrap();
+            gained += loss(row("none")) - loss(row(name));
+            tables += 1;
+        }
+        assert_eq!(tables, 2, "{steps} {name}");
+        is_level(to_fall, gained)
+    };
+    assert!(is_level_after("8000", "hrm") && is_level_after("8000", "lora") && !is_level_after("4000", "hrm"));
+}
+
+/// How long a study on SmolLM2 took, and the rates that were best for `dfa` after 600 steps.
+#[test]
+fn hours_and_first_rates_are_their_results() {
+    let page = page("sweeps.md");
+    let s3 = read_results(&root().join("docs/results/state")).unwrap();
+    let s3 = s3.iter().filter(|cell| cell.id.scale.as_deref() == Some("smollm2-s3"));
+    let hours: f64 = s3.map(|cell| cell.result.as_ref().unwrap().wall_time_seconds / 3600.0).sum();
+    let said = format!("all of it about {hours:.0} hours");
+    assert!(page.contains(&said), "{said}");
+    let cells = read_results(&root().join("docs/results/rates")).unwrap();
+    let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.id.scale.as_deref() == Some("rates")).collect();
+    let at = |name: &str, rate: &str| -> f64 {
+        let of_it = cells.iter().filter(|cell| cell.id.axis("lr") == Some(rate));
+        of_it.map(|cell| loss(cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap())).sum()
+    };
+    for row in ["none", "hrm", "lora", "adalora", "dora", "lora-mlp"] {
+        let best =
+            ["0.001", "0.003", "0.01", "0.03"].into_iter().min_by(|a, b| at(row, a).total_cmp(&at(row, b))).unwrap();
+        assert!(["0.01", "0.03"].contains(&best), "{row}: {best}");
+    }
+    assert!(page.contains("the best were 0.01 and 0.03"));
+}
