@@ -45,7 +45,8 @@ pub struct InspectArgs {
     /// Measure the H-infinity and H2 norms, too
     #[arg(long)]
     pub norms: bool,
-    /// Print the controllability and observability Gramians, too
+    /// Print the controllability and observability Gramians, too; of a system with poles that are kept, those of its
+    /// stable part, in states of its own
     #[arg(long)]
     pub gramians: bool,
     /// Write the balanced realisation of a system, without its states below rounding (.safetensors, .npz)

@@ -334,7 +334,12 @@ fn gramian_tables(facts: &LayerFacts) -> String {
         for (i, row) in rows.iter().enumerate() {
             table.row(std::iter::once((i + 1).to_string()).chain(row.iter().map(|value| number(*value))));
         }
-        let _ = write!(out, "\n{name} Gramian, {}\n\n{table}", facts.layer);
+        let states = if facts.plant.as_ref().is_some_and(|plant| plant.kept_poles > 0) {
+            ": the stable part, in states of its own"
+        } else {
+            ""
+        };
+        let _ = write!(out, "\n{name} Gramian, {}{states}\n\n{table}", facts.layer);
     }
     out
 }

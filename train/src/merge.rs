@@ -25,7 +25,7 @@ pub struct Args {
     /// Directory to write; it must not exist
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Element type of all weights written; as in the model when left out
+    /// Element type of all weights written; as in the model when left out, f32 for what a GGUF file has in blocks
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
     /// Print the figures as JSON
