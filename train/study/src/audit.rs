@@ -103,11 +103,12 @@ bootstrap, which draws units at every level. Units that do not differ at all are
 
 A claim stands at a point when the 95 % interval is on the claimed side, or within the claimed range for a size and for the equality of two rows (two one-sided tests, each at 2.5 %). It has to
 stand at every point of the grid that it is about; it is refuted where the interval of one point lies on the other side. Both have to hold after Holm's correction over all claims that figures
-are held against, whatever else keeps them from a verdict. A scale that is not complete by its plan has figures and no verdict.
+are held against, whatever else keeps them from a verdict; figures that are each held against a bound, and counts, are no tests. A scale that is not complete by its plan, or where a run lacks a row
+that a claim names, has figures and no verdict, and runs beside those planned do not count. Figures of which any two would agree, of other runs too, do not confirm an agreement.
 
 Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units, and its figures are of the test split, or there are none. What is
-compared has to beat no adapter, and the predictor that sees one symbol where one is on record (`window_1`, `order_1`), and to have converged, at every point of the grid,
-on average over its units. One row by itself, too, is judged when it has converged, unless more training could only move it further to the side on which it is: stopping early does not show that a
+compared has to beat no adapter, and the predictor that sees one symbol where one is on record (`window_1`, `order_1`, on the validation split), and to have converged, at every point of the grid,
+on average over its units; where what truncation leaves of one row is compared, the row has to. One row by itself, too, is judged when it has converged, unless more training could only move it further to the side on which it is: stopping early does not show that a
 row cannot learn. What training makes of a row (order, gate, contribution, poles) is judged when its training has converged and gained something. The best of several rivals is the one of the least
 validation loss where figures are of the test split; else it is chosen on the figures themselves, and its p counts once for each rival. A run that diverged is an outcome: neither side is shown by
 what is left. Beside another metric stands the paired difference of the losses, which training lowers.
@@ -119,7 +120,7 @@ what is left. Beside another metric stands the paired difference of the losses, 
 | not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could show it, or refute it; *the contrary*: it lies on the other side; *outside* the claimed range |
 | true by construction | no data could have spoken against it |
 | no comparison | a compared row is no better than the model without an adapter, or than a predictor that sees one symbol |
-| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself for a score that is judged alone and gains less than that); or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says |
+| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself where there is no gain, or, for a score that is judged alone, one of less than 2 % of it); a loss that rises in one run makes up for none that falls in another; or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says |
 | not measured, not testable here | what is missing |
 ";
 
@@ -213,7 +214,8 @@ fn one(outcome: &Outcome) -> String {
             let _ = writeln!(out, "  - {}", detail(group, claim.expect));
         }
     };
-    let decides = if outcome.elsewhere.is_empty() { "" } else { ", which decides" };
+    let undecided = matches!(outcome.verdict, Verdict::NotTestable(_) | Verdict::NotMeasured(_));
+    let decides = if outcome.elsewhere.is_empty() || undecided { "" } else { ", which decides" };
     at(&outcome.scale, &outcome.measured, decides);
     outcome.elsewhere.iter().for_each(|(scale, measured)| at(scale, measured, ""));
     if outcome.measured.diverged > 0 && claim.measure.of != measure::DIVERGED {
@@ -223,9 +225,8 @@ fn one(outcome: &Outcome) -> String {
             counted(outcome.measured.diverged, "run")
         );
     }
-    let refuted = matches!(outcome.verdict, Verdict::NotConfirmed(_));
-    let (of, test) = if refuted { ("what speaks against it", outcome.against) } else { ("the claim", outcome.test) };
-    if let Some(test) = test {
+    for (of, test) in [("the claim", outcome.test), ("what speaks against it", outcome.against)] {
+        let Some(test) = test else { continue };
         let _ = writeln!(
             out,
             "- Test of {of}: p = {}; after Holm's correction over {} tests {}.",

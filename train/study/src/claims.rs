@@ -117,7 +117,13 @@ impl Claim {
     /// those of another scale, or of one that is not complete by the `plans`, there are figures but no verdict. [`evaluate`] is for claims that
     /// stand together.
     pub(crate) fn evaluate_alone<'a>(&'a self, cells: &[Cell], plans: &[Plan]) -> Outcome<'a> {
-        let own: Vec<&Cell> = cells.iter().filter(|cell| cell.id.experiment == self.experiment).collect();
+        let planned = |cell: &Cell| {
+            let of_it = |plan: &&Plan| plan.experiment == cell.id.experiment && plan.scale == cell.id.scale;
+            plans.iter().find(of_it).is_none_or(|plan| plan.has(cell))
+        };
+        let of_it = cells.iter().filter(|cell| cell.id.experiment == self.experiment);
+        // Nothing is added after a result is seen.
+        let own: Vec<&Cell> = of_it.filter(|cell| planned(cell)).collect();
         let at = |scale: &Option<String>| -> Vec<Cell> {
             let cells: Vec<&Cell> = own.iter().copied().filter(|cell| cell.id.scale == *scale).collect();
             rates::at_their_own(&cells, &self.measure.units)
@@ -135,25 +141,28 @@ impl Claim {
             outcome.elsewhere = measured.filter(|(_, measured)| !measured.groups.is_empty()).collect();
             outcome
         };
-        let unfinished = |scale: &Option<String>| -> Option<String> {
-            let plan = plans.iter().find(|plan| plan.experiment == self.experiment && plan.scale == *scale)?;
-            if plan.is_complete(cells) { None } else { plan.deviation(cells) }
+        let unfinished = |scale: &Option<String>, own: &[&Cell]| -> Option<String> {
+            let plan = plans.iter().find(|plan| plan.experiment == self.experiment && plan.scale == *scale);
+            let incomplete = plan.filter(|plan| !plan.is_complete(cells)).and_then(|plan| plan.deviation(cells));
+            incomplete.or_else(|| comparison::missing(&self.measure, own))
         };
         let evaluated = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
-        let mut outcomes: Vec<Outcome> = evaluated
+        let mut outcomes: Vec<(bool, Outcome)> = evaluated
             .map(|scale| {
                 let cells = at(&scale);
                 let measured = measured_on(&cells);
-                let verdict = match unfinished(&scale) {
-                    Some(why) => Verdict::NotMeasured(why),
-                    None => self.verdict(&measured, &cells.iter().collect::<Vec<_>>()),
-                };
-                Outcome { claim: self, scale, measured, elsewhere: Vec::new(), verdict, test: None, against: None }
+                let own: Vec<&Cell> = cells.iter().collect();
+                let unfinished = unfinished(&scale, &own);
+                // A scale that has other rows, or not all of its runs yet, leaves the verdict to the next one.
+                let decides = unfinished.is_none() && !measured.groups.is_empty();
+                let verdict = unfinished.map_or_else(|| self.verdict(&measured, &own), Verdict::NotMeasured);
+                let (elsewhere, test, against) = (Vec::new(), None, None);
+                (decides, Outcome { claim: self, scale, measured, elsewhere, verdict, test, against })
             })
             .collect();
-        let decided = outcomes.iter().position(|outcome| !matches!(outcome.verdict, Verdict::NotMeasured(_)));
         if !outcomes.is_empty() {
-            return with_others(outcomes.swap_remove(decided.unwrap_or(0)));
+            let decides = outcomes.iter().position(|(decides, _)| *decides);
+            return with_others(outcomes.swap_remove(decides.unwrap_or(0)).1);
         }
         let scale = own.first().and_then(|cell| cell.id.scale.clone());
         let measured = measured_on(&at(&scale));
@@ -202,6 +211,9 @@ impl Claim {
         }
         if let Some(problem) = comparison::unfinished(&self.measure, self.expect, &findings, cells) {
             return problem;
+        }
+        if !refuted && let Some(why) = comparison::any_would_agree(&self.measure, self.expect, cells) {
+            return Verdict::Undecided(format!("{UNDECIDED}: {why}"));
         }
         let failed: Vec<String> = findings
             .iter()

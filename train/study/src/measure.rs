@@ -51,6 +51,14 @@ pub struct Measure {
     pub units: Vec<String>,
 }
 
+impl Measure {
+    /// Whether it is a figure, or a difference of two, by itself: no ratio, spread, slope or correlation.
+    pub(crate) fn is_plain(&self) -> bool {
+        let regressed = self.trend.is_some() || self.on.is_some() || self.spearman.is_some();
+        self.combine == Combine::Difference && !regressed
+    }
+}
+
 /// The share of cells that diverged, as what is measured.
 pub(crate) const DIVERGED: &str = "diverged";
 
@@ -250,14 +258,13 @@ fn group<'a>(measure: &Measure, label: String, members: &[&'a Cell], all: &[&'a 
     };
     let points = pairs.iter().map(|pair| (pair.0, combined(pair))).collect();
     let group = finish(measure, label, &regressed(measure, along(measure, points)), Some(sides))?;
-    let plain = measure.combine == Combine::Difference && measure.trend.is_none() && measure.on.is_none();
     let is_other_metric =
         measure.against_of.is_none() && measure.of != metric::LOSS && is_metric(members, row, &measure.of);
     let losses = || -> Option<Vec<(&Cell, f64)>> {
         let loss = |cell: &Cell, name: &str| value(cell, name, metric::LOSS);
         pairs.iter().map(|(cell, ..)| Some((*cell, loss(cell, row)? - loss(partner(cell)?, against)?))).collect()
     };
-    let losses = (plain && measure.spearman.is_none() && is_other_metric).then(losses).flatten();
+    let losses = (measure.is_plain() && is_other_metric).then(losses).flatten();
     Some(Group { choices: of_rows * of_rivals, losses: losses.map(|points| nested(measure, &points)), ..group })
 }
 

@@ -90,6 +90,11 @@ impl Plan {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
+    /// Whether this run was planned.
+    pub(crate) fn has(&self, cell: &Cell) -> bool {
+        self.cells.contains(&sorted(cell.id.axes.clone()))
+    }
+
     /// Whether every run that was planned is there, if only as one that diverged.
     pub(crate) fn is_complete(&self, cells: &[Cell]) -> bool {
         self.cells.is_subset(&self.found(cells))

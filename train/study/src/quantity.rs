@@ -10,7 +10,7 @@ const MORE_LOSS: f64 = 1.01;
 /// A quantity of a row: a metric; `order`, `gate`, `contribution`, `input_alignment` (means over layers), `largest_pole`,
 /// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
 /// 0 where nothing was discarded and nothing is off; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
-/// over layers. `least_order` is the lowest order to which the row was truncated, or its own, at a loss of at most 1 % more;
+/// over layers. `least_order` is the lowest order that was asked of a truncation of the row, or its own, at a loss of at most 1 % more;
 /// `bound_and_loss` Spearman's correlation, over its truncations, of the certified bound with the loss. (`diverged` is of cells.)
 pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
     // Predictors without training stand among the rows.
@@ -31,7 +31,11 @@ pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64>
         "least_order" => {
             let most = MORE_LOSS * row.validation.get(metric::LOSS)?;
             let within = |other: &&AdapterResult| other.validation.get(metric::LOSS).is_some_and(|loss| loss <= most);
-            let orders = truncations().filter(within).filter_map(|other| quantity(result, &other.name, "order"));
+            // Orders that were asked for. One that a threshold left would be compared with itself.
+            let asked =
+                |other: &&AdapterResult| other.truncation_rule.as_ref().is_some_and(|rule| rule.starts_with("order"));
+            let orders =
+                truncations().filter(asked).filter(within).filter_map(|other| quantity(result, &other.name, "order"));
             orders.chain(quantity(result, &row.name, "order")).reduce(f64::min)
         }
         "bound_and_loss" => {
@@ -115,6 +119,7 @@ mod tests {
         let row = |name: &str, from: Option<&str>, order: usize, bound: Option<f64>, loss: f64| AdapterResult {
             name: name.into(),
             truncated_from: from.map(Into::into),
+            truncation_rule: from.map(|_| format!("order = {order}")),
             layers: vec![LayerResult { order, error_bound: bound, ..LayerResult::default() }],
             validation: Scores { metrics: BTreeMap::from([("loss".into(), loss)]), ..Scores::default() },
             ..AdapterResult::default()

@@ -1,7 +1,7 @@
 //! The figures of the page: the differences between rows that claims are about, at every scale that was run.
 
 use crate::claims::Outcome;
-use crate::measure::{Combine, Group, Measured};
+use crate::measure::{Group, Measured};
 use hankel_plots::{Axis, Estimated, ForestChart};
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ pub(super) fn charts(outcomes: &[Outcome]) -> Vec<(String, ForestChart)> {
     let chart = |&(name, title, axis, of): &(&str, &str, &str, &[&str])| {
         let rows: Vec<Estimated> = outcomes.iter().flat_map(|outcome| estimates(outcome, of)).collect();
         let empty = ForestChart::new(title, Axis::new(axis), SCALES).subtitle(
-            "Mean, 95 % interval over units. Outlines: a row still learns, is no better than none, or a larger scale decides.",
+            "Mean, 95 % interval over units. Outlines: a row still learns, is no better than none, or another scale decides.",
         );
         (!rows.is_empty()).then(|| (format!("{name}.svg"), rows.into_iter().fold(empty, ForestChart::row)))
     };
@@ -40,8 +40,8 @@ pub(super) fn charts(outcomes: &[Outcome]) -> Vec<(String, ForestChart)> {
 /// The differences in one of the quantities `of` that a claim is about, at every scale.
 fn estimates(outcome: &Outcome, of: &[&str]) -> Vec<Estimated> {
     let (claim, measure) = (outcome.claim, &outcome.claim.measure);
-    let is_plain = measure.combine == Combine::Difference && measure.trend.is_none() && measure.spearman.is_none();
-    if measure.against.is_empty() || !is_plain || !of.contains(&measure.of.as_str()) {
+    let is_difference = !measure.against.is_empty() && measure.against_of.is_none() && measure.is_plain();
+    if !is_difference || !of.contains(&measure.of.as_str()) {
         return Vec::new();
     }
     let rows = |scale: &Option<String>, measured: &Measured, hollow: bool| -> Vec<Estimated> {

@@ -2,7 +2,7 @@
 //! that are judged have come to the end of their training. Both hold at every point of the grid, on average over the units that repeat each other
 //! there.
 
-use super::convergence::{is_level, still_to_fall};
+use super::convergence::{STILL_TO_GAIN, is_level, still_to_fall};
 use super::{Expect, Finding, Verdict};
 use crate::Cell;
 use crate::measure::{self, Combine, Group, Measure};
@@ -45,8 +45,14 @@ pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
     if measure.against.is_empty() || names.is_empty() {
         return None;
     }
-    let gains: Vec<Vec<(&Point, f64)>> = names.iter().map(|name| gains(&measure.of, name, NONE, &points)).collect();
-    let unknown: Vec<String> = names
+    // What truncation costs, or one way of it beside another, is a question of what was trained: however much it ruins.
+    let made_of: Vec<&str> = names.iter().map(|name| trained_as(name, &points)).collect();
+    let judged: Vec<&str> = match made_of[..] {
+        [first, ..] if made_of.iter().all(|other| *other == first) => vec![first],
+        _ => names.iter().map(|name| name.as_str()).collect(),
+    };
+    let gains: Vec<Vec<(&Point, f64)>> = judged.iter().map(|name| gains(&measure.of, name, NONE, &points)).collect();
+    let unknown: Vec<String> = judged
         .iter()
         .zip(&gains)
         .filter(|(_, gains)| gains.is_empty())
@@ -55,7 +61,7 @@ pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
     if !unknown.is_empty() {
         return Some(Verdict::NotMeasured(unknown.join("; ")));
     }
-    let drowned: Vec<String> = names
+    let drowned: Vec<String> = judged
         .iter()
         .zip(&gains)
         .filter_map(|(name, gains)| {
@@ -63,18 +69,17 @@ pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
             Some(format!("{name} is no better than no adapter{}", point.place()))
         })
         .collect();
-    let beaten = || names.iter().filter_map(|name| beaten(name, &points)).collect();
+    let beaten = || judged.iter().filter_map(|name| beaten(name, &points)).collect();
     let drowned: Vec<String> = if drowned.is_empty() { beaten() } else { drowned };
     if !drowned.is_empty() {
         return Some(Verdict::NoComparison(drowned.join("; ")));
     }
-    let gain = |gained: f64, _: f64| gained;
-    learning(&names, &points, gain).map(Verdict::NotConverged)
+    learning(&names, &points, gain_or_loss).map(Verdict::NotConverged)
 }
 
 /// Why the finding on one trained row, by itself or against something that is not trained, can change with more training, if that is so: it
-/// still learns, and its figure does not move further to the side on which it is. The row may gain little, so that its loss stands for the gain
-/// where that is more. So it is with ratios, slopes and correlations, and with what training makes of a row (its order, its gate), which has to
+/// still learns, and its figure does not move further to the side on which it is. The row may gain next to nothing, so that its loss stands for
+/// the gain then. So it is with ratios, slopes and correlations, and with what training makes of a row (its order, its gate), which has to
 /// be better than no adapter besides, or there is nothing that it was made for.
 pub(super) fn unfinished(
     measure: &Measure,
@@ -83,10 +88,7 @@ pub(super) fn unfinished(
     cells: &[&Cell],
 ) -> Option<Verdict> {
     let points = points(measure, cells);
-    let plain = measure.combine == Combine::Difference
-        && measure.trend.is_none()
-        && measure.on.is_none()
-        && measure.spearman.is_none();
+    let plain = measure.is_plain();
     let alone = measure.against.is_empty() || untrained(measure, &points).next().is_some();
     let names = trained(measure, &points);
     if matches!(expect, Expect::EachWithin(..) | Expect::AtMost(_)) {
@@ -95,28 +97,37 @@ pub(super) fn unfinished(
     if OF_TRAINING.contains(&&measure.of[..]) {
         let mut rows = names.iter().filter(|name| plain && measure.row.contains(name));
         let drowned = |name: &&&String| {
-            let (point, _) = gains(metric::LOSS, name, NONE, &points).into_iter().find(|(_, gain)| *gain <= 0.0)?;
-            Some(Verdict::NoComparison(format!("{name} is no better than no adapter{}", point.place())))
+            let trained = trained_as(name, &points);
+            let (point, _) = gains(metric::LOSS, trained, NONE, &points).into_iter().find(|(_, gain)| *gain <= 0.0)?;
+            Some(Verdict::NoComparison(format!("{trained} is no better than no adapter{}", point.place())))
         };
-        // A control that learns nothing has no gain that a fall could be held against.
-        let gain = |gained: f64, loss: f64| if gained > 0.0 { gained } else { loss };
         return rows
             .find_map(|name| drowned(&name))
-            .or_else(|| learning(&names, &points, gain).map(Verdict::NotConverged));
+            .or_else(|| learning(&names, &points, gain_or_loss).map(Verdict::NotConverged));
     }
     let is_compared = !alone && measure.combine != Combine::Ratio;
     if is_compared || !is_score(measure, &points) {
         return None;
     }
     if !plain {
-        return learning(&names, &points, f64::max).map(Verdict::NotConverged);
+        return learning(&names, &points, gain_unless_little).map(Verdict::NotConverged);
     }
     let better = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
     let moves = if measure.row.iter().any(|row| names.contains(&row)) { better } else { -better };
     if findings.iter().all(|(group, finding)| stands(expect, *finding, group.summary.mean, moves)) {
         return None;
     }
-    learning(&names, &points, f64::max).map(Verdict::NotConverged)
+    learning(&names, &points, gain_unless_little).map(Verdict::NotConverged)
+}
+
+/// What a fall is held against: the gain over no adapter. A control that learns nothing has none.
+fn gain_or_loss(gained: f64, loss: f64) -> f64 {
+    if gained > 0.0 { gained } else { loss }
+}
+
+/// The same for a row by itself, which may be meant to gain nothing: of a gain that is hardly one, the noise of evaluations is a large share.
+fn gain_unless_little(gained: f64, loss: f64) -> f64 {
+    if gained > STILL_TO_GAIN * loss { gained } else { loss }
 }
 
 /// Whether a finding stands when the figure goes on in the direction `moves`.
@@ -197,15 +208,66 @@ fn gains<'a, 'b>(of: &str, name: &str, other: &str, points: &'b [Point<'a>]) -> 
     points.iter().filter_map(|point| Some((point, mean(point)?))).collect()
 }
 
-/// Says that a row is no better than a predictor that sees one symbol, in the metric in which that is on record.
+/// Says that a row is no better than a predictor that sees one symbol, in the metric in which that is on record, which is the task's own, and on
+/// the validation split, of which it is.
 fn beaten(name: &str, points: &[Point]) -> Option<String> {
-    let of = &points.first()?.results.first()?.task.primary_metric;
-    let by = |baseline: &&&str| {
-        let gains = gains(of, name, baseline, points);
-        gains.into_iter().find(|(_, gain)| *gain <= 0.0).map(|(point, _)| point.place())
+    let gain = |result: &RunResult, baseline: &str| {
+        let (of, row) = (&result.task.primary_metric, row(result, name)?);
+        // Where figures are of the test split, those of the validation split stand in its place.
+        let own = row.test.as_ref().unwrap_or(&row.validation).get(of)?;
+        let sign = if metric::larger_is_better(of) { 1.0 } else { -1.0 };
+        Some(sign * (own - result.task.baselines.get(baseline)?))
     };
-    let (baseline, place) = ONE_SYMBOL.iter().find_map(|baseline| Some((baseline, by(&baseline)?)))?;
+    let by = |baseline: &str| {
+        points.iter().find_map(|point| {
+            let gains: Vec<f64> = point.results.iter().filter_map(|result| gain(result, baseline)).collect();
+            (Summary::of(&gains)?.mean <= 0.0).then(|| point.place())
+        })
+    };
+    let (baseline, place) = ONE_SYMBOL.iter().find_map(|baseline| Some((baseline, by(baseline)?)))?;
     Some(format!("{name} is no better than `{baseline}`{place}"))
+}
+
+/// The row that was trained: itself, or what it was made from.
+fn trained_as<'a>(name: &'a str, points: &[Point<'a>]) -> &'a str {
+    let mut results = points.iter().flat_map(|point| &point.results);
+    results.find_map(|result| row(result, name)).and_then(AdapterResult::derived_from).unwrap_or(name)
+}
+
+/// Why the agreement of two quantities says nothing, if each figure of the one agrees with every figure of the other, of other runs too.
+pub(super) fn any_would_agree(measure: &Measure, expect: Expect, cells: &[&Cell]) -> Option<String> {
+    let (Combine::Ratio, Some(against_of), Expect::Within(low, high)) = (measure.combine, &measure.against_of, expect)
+    else {
+        return None;
+    };
+    let points = points(measure, cells);
+    let ends = |names: &[String], of: &str| {
+        let results = points.iter().flat_map(|point| &point.results);
+        let figures = results.flat_map(|result| names.iter().filter_map(|name| quantity(result, name, of)));
+        figures.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), figure| (low.min(figure), high.max(figure)))
+    };
+    let (own, other) = (ends(&measure.row, &measure.of), ends(&measure.against, against_of));
+    let agree = own.0 / other.1 >= low && own.1 / other.0 <= high;
+    agree.then(|| {
+        format!(
+            "all figures of the one are within {} to {}, those of the other within {} to {}, so that any two agree, of other runs too",
+            own.0, own.1, other.0, other.1
+        )
+    })
+}
+
+/// Rows that a measure names and that not every run has.
+pub(super) fn missing(measure: &Measure, cells: &[&Cell]) -> Option<String> {
+    let points = points(measure, cells);
+    let results: Vec<&RunResult> = points.iter().flat_map(|point| point.results.iter().copied()).collect();
+    let is_there =
+        |name: &str, result: &RunResult| row(result, name).is_some() || result.task.baselines.contains_key(name);
+    // The row of one cell may be compared with that of another, which has other rows.
+    let sides = if measure.against_where.is_empty() { &measure.against[..] } else { &[] };
+    measure.row.iter().chain(sides).find_map(|name| {
+        let with_it = results.iter().filter(|result| is_there(name, result)).count();
+        (with_it < results.len()).then(|| format!("{with_it} of {} runs have {name}", results.len()))
+    })
 }
 
 /// Says which trainings were stopped while their loss fell, on average over the runs of a point, or of which no curve tells; `scale` makes of the
@@ -222,7 +284,8 @@ fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> 
             let of_point: Vec<Option<(f64, f64)>> = with_it.map(|result| still_falls(name, result, scale)).collect();
             let known: Vec<(f64, f64)> = of_point.iter().copied().flatten().collect();
             unknown |= known.len() < of_point.len();
-            let (to_fall, beside) = known.iter().fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
+            // A loss that rises in one run makes up for none that falls in another.
+            let (to_fall, beside) = known.iter().fold((0.0, 0.0), |sum, run| (sum.0 + run.0.max(0.0), sum.1 + run.1));
             if !known.is_empty() && !is_level(to_fall, beside) {
                 learning += known.iter().filter(|(to_fall, beside)| !is_level(*to_fall, *beside)).count();
                 runs += of_point.len();

@@ -5,7 +5,7 @@ use crate::statistics::slope;
 /// Share of the training that is looked at.
 const LAST: f64 = 0.2;
 /// Most that the loss may be about to fall, as a share of what was gained over no adapter.
-const STILL_TO_GAIN: f64 = 0.02;
+pub(super) const STILL_TO_GAIN: f64 = 0.02;
 
 /// How far the validation loss is about to fall: by the line through the evaluations of the last fifth, continued for as many steps again.
 /// `None` with fewer than two evaluations there.

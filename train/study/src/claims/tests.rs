@@ -213,19 +213,19 @@ fn a_scale_that_is_not_finished_does_not_hide_one_that_is() {
     first.id.scale = Some("full".into());
     cells.push(first);
     let outcome_of = claim(AHEAD);
-    let outcome = outcome_of.evaluate_alone(&cells, &[]);
-    assert_eq!((outcome.scale.as_deref(), outcome.verdict), (Some("small"), Verdict::Confirmed));
-    // Nor does one of which enough is there for an interval, but not what was planned.
-    let mut more = cells[..3].to_vec();
-    more.iter_mut().for_each(|cell| cell.id.scale = Some("full".into()));
-    cells.truncate(3);
-    cells.extend(more);
     let plan = |lengths: u32| {
         let axes =
             |length: u32, seed: u32| vec![("length".into(), length.to_string()), ("seed".into(), seed.to_string())];
         let planned = (0..lengths).flat_map(|length| (0..3).map(move |seed| axes(64 + length, seed)));
         Plan { experiment: "e".into(), scale: Some("full".into()), cells: planned.collect(), text: None }
     };
+    let outcome = outcome_of.evaluate_alone(&cells, &[plan(1)]);
+    assert_eq!((outcome.scale.as_deref(), outcome.verdict), (Some("small"), Verdict::Confirmed));
+    // Nor does one of which enough is there for an interval, but not what was planned.
+    let mut more = cells[..3].to_vec();
+    more.iter_mut().for_each(|cell| cell.id.scale = Some("full".into()));
+    cells.truncate(3);
+    cells.extend(more);
     let scale = |planned: u32| {
         let outcome = outcome_of.evaluate_alone(&cells, &[plan(planned)]);
         (outcome.scale, outcome.elsewhere.len(), outcome.verdict.name())

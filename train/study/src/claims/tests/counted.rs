@@ -116,5 +116,89 @@ fn orders_are_those_of_trained_adapters() {
     // 31.8 and its interval, which reaches beyond 32 without the number of states.
     assert_eq!(verdict(0.5, 0.0), Verdict::Confirmed);
     assert_eq!(verdict(0.5, 0.02), Verdict::NotConverged("cut was still learning in 5 of 5 runs".into()));
-    assert_eq!(verdict(0.1, 0.0), Verdict::NoComparison("cut is no better than no adapter".into()));
+    assert_eq!(verdict(0.1, 0.0), Verdict::NoComparison("hrm is no better than no adapter".into()));
+}
+
+/// The predictor of one symbol is on record in the metric of its task, whatever the first task has, and on the validation split.
+#[test]
+fn every_task_has_its_predictor_of_one_symbol() {
+    let claim = claim(
+        "measure = { of = \"accuracy\", row = \"hrm\", against = \"lora\", by = \"task\" }\nexpect = { above = 0.0 }",
+    );
+    let one = |task: &str, seed: u32, bits: f64| {
+        let mut cell = cell(64, seed, &[("lora", 0.5), ("hrm", 0.55 + 0.001 * f64::from(seed))]);
+        cell.id.axes.push(("task".into(), task.into()));
+        let result = cell.result.as_mut().unwrap();
+        if task == "text" {
+            result.task.primary_metric = "bits_per_character".into();
+            result.task.baselines = std::collections::BTreeMap::from([("order_1".into(), 3.9)]);
+            for row in &mut result.rows {
+                row.validation.metrics.insert("bits_per_character".into(), bits);
+                row.test = Some(row.validation.clone());
+                row.test.as_mut().unwrap().metrics.insert("bits_per_character".into(), 3.0);
+            }
+        }
+        cell
+    };
+    let verdict = |bits: f64| {
+        let cells: Vec<Cell> =
+            ["dfa", "text"].iter().flat_map(|task| (0..3).map(move |seed| one(task, seed, bits))).collect();
+        claim.evaluate_alone(&cells, &[]).verdict
+    };
+    assert_eq!(verdict(3.8), Verdict::Confirmed);
+    let told = "hrm is no better than `order_1` at length 64, task text; lora is no better than `order_1` at length 64, task text";
+    assert_eq!(verdict(4.0), Verdict::NoComparison(told.into()));
+}
+
+/// What truncation ruins is refuted, not left without a comparison.
+#[test]
+fn truncation_may_ruin_a_row() {
+    let cost = claim("measure = { of = \"accuracy\", row = \"cut\", against = \"hrm\" }\nexpect = { above = -0.003 }");
+    let cells = [0, 1, 2].map(|seed| {
+        let mut cell = cell(64, seed, &[("hrm", 0.6), ("cut", 0.1 + 0.01 * f64::from(seed))]);
+        let cut = &mut cell.result.as_mut().unwrap().rows[2];
+        (cut.truncated_from, cut.training) = (Some("hrm".into()), None);
+        cell
+    });
+    assert_eq!(cost.evaluate_alone(&cells, &[]).verdict.name(), "not confirmed");
+}
+
+/// Runs beside those planned do not count, and a row that some runs lack tells nothing.
+#[test]
+fn what_was_planned_counts_and_all_of_it() {
+    let all = cells(&[(64, &[0.02, 0.021, 0.019, -0.5, -0.6])]);
+    let axes = |seed: u32| vec![("length".into(), "64".into()), ("seed".into(), seed.to_string())];
+    let planned = (0..3).map(axes).collect();
+    let plan = Plan { experiment: "e".into(), scale: Some("small".into()), cells: planned, text: None };
+    let of = claim(AHEAD);
+    let outcome = of.evaluate_alone(&all, std::slice::from_ref(&plan));
+    assert_eq!((outcome.measured.groups[0].summary.n, outcome.verdict), (3, Verdict::Confirmed));
+    let mut fewer = all[..3].to_vec();
+    fewer[1].result.as_mut().unwrap().rows.retain(|row| row.name != "lora");
+    let verdict = of.evaluate_alone(&fewer, &[plan]).verdict;
+    assert_eq!(verdict, Verdict::NotMeasured("2 of 3 runs have lora".into()));
+}
+
+/// Orders at the top of their range agree with each other whatever they are of.
+#[test]
+fn an_agreement_that_any_two_figures_have_is_none() {
+    let agree = claim(
+        "measure = { of = \"order\", row = \"cut\", against = \"hrm\", against_of = \"least_order\", combine = \"ratio\" }\n\
+         expect = { within = [0.5, 2.0] }",
+    );
+    let verdict = |orders: [usize; 3]| {
+        let one = |seed: u32| {
+            let mut cell = cell(64, seed, &[("hrm", 0.6), ("cut", 0.6)]);
+            let order = orders[seed as usize];
+            let rows = &mut cell.result.as_mut().unwrap().rows[1..];
+            for (row, order) in rows.iter_mut().zip([order, order + seed as usize]) {
+                row.layers = vec![hankel_trainer::results::LayerResult { order, ..Default::default() }];
+            }
+            cell.result.as_mut().unwrap().rows[2].truncated_from = Some("hrm".into());
+            cell
+        };
+        agree.evaluate_alone(&[0, 1, 2].map(one), &[]).verdict
+    };
+    assert_eq!(verdict([4, 16, 32]), Verdict::Confirmed);
+    assert!(matches!(verdict([20, 24, 32]), Verdict::Undecided(why) if why.contains("any two agree")));
 }
