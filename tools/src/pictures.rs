@@ -226,9 +226,11 @@ fn response_chart(
     reduced: &LinearSystem,
     facts: &SystemCertificate,
     map: Option<Bilinear>,
+    is_part: bool,
 ) -> Result<XyChart> {
+    let of = if is_part { ", the stable parts," } else { "" };
     let mut chart = XyChart::new("Response")
-        .subtitle("largest singular value of G, Gᵣ and their difference by frequency")
+        .subtitle(format!("largest singular value of G, Gᵣ{of} and their difference by frequency"))
         .x(frequency_axis(map))
         .y(Axis::new("gain").scale(Scale::Log10));
     let systems = [("G", full.clone()), ("Gᵣ", reduced.clone()), ("G − Gᵣ", full.difference(reduced)?)];
@@ -293,7 +295,8 @@ pub fn draw_all(
     // What the last picture is of depends on what there is to compare: a system's response, or the layers' orders.
     let (name, last): (&str, Box<dyn Chart>) = match (pairs, &certificate.layers[..]) {
         ([(full, reduced)], [layer]) if layer.layer == SYSTEM_LABEL => {
-            ("response", Box::new(response_chart(full, reduced, &layer.facts, map)?))
+            let is_part = certificate.plant.is_some_and(|plant| plant.kept_poles > 0);
+            ("response", Box::new(response_chart(full, reduced, &layer.facts, map, is_part)?))
         }
         _ => ("orders", Box::new(order_chart(certificate))),
     };

@@ -212,8 +212,8 @@ fn apart(mut m: Mat<f64>) -> (Mat<f64>, f64) {
 
 /// `T^-1 m T` with the diagonal of T, powers of two, that makes every row about as large as its column: LAPACK's GEBAL without its
 /// permutations (R. James, J. Langou, B. Lowery, On matrix balancing and eigenvector computation, 2014). Without it, eigenvalues are as
-/// inexact as the largest unit of a state makes m. What all diagonal entries have in common moves eigenvalues and nothing else, and hides the
-/// rest of a matrix near the identity, as of a system that is sampled fast: it does not count.
+/// inexact as the largest unit of a state makes m. The diagonal does not count: it is the same in all units, and hides the rest of a matrix near
+/// the identity, as of a system that is sampled fast.
 pub fn in_even_units(m: MatRef<'_, f64>) -> (Mat<f64>, Vec<f64>) {
     /// Rounds; most matrices take a few.
     const ROUNDS: usize = 50;
@@ -222,9 +222,8 @@ pub fn in_even_units(m: MatRef<'_, f64>) -> (Mat<f64>, Vec<f64>) {
     /// Units stay between this power of two and its inverse, so that no product of two overflows.
     const FARTHEST: i32 = 300;
     let n = m.nrows();
-    let shift = (0..n).map(|i| m[(i, i)] / n as f64).sum::<f64>();
     let mut even = m.to_owned();
-    (0..n).for_each(|i| even[(i, i)] -= shift);
+    (0..n).for_each(|i| even[(i, i)] = 0.0);
     let mut exponents = vec![0_i32; n];
     for _ in 0..ROUNDS {
         let mut settled = true;

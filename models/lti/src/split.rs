@@ -8,18 +8,22 @@
 //! `S = (A / r - 1)^-1 (A / r + 1)` for a radius r between the poles of both parts, so that poles on the circle and Jordan blocks
 //! are kept, too (J. D. Roberts, Int. J. Control 32 (1980)). MATLAB: `stabsep`; SLICOT: TB01KD.
 
-use super::linalg::{eigenvalues, in_even_units, product};
+use super::linalg::{eigenvalues, eigenvectors, in_even_units, product};
 use super::methods::sign;
 use super::norms::FrequencyResponse;
 use super::norms::balance::suitable_units;
 use super::{LinearSystem, LtiError, MIN_RATE, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
-use faer::{Mat, MatRef, Scale};
+use faer::{Mat, MatRef, Scale, c64};
 
 /// Beside poles that are kept, poles of a dense matrix at least so near to the circle are kept, too: rounding moves a pole that is
 /// not simple by a root of itself, so a double integrator has one on either side. It is the rate from which on Gramians take poles
 /// for faster than they are.
 const MARGIN: f64 = MIN_RATE;
+
+/// The same, beside what rounding moves a pole by to first order, and at most: poles of higher multiplicity come to lie farther inside.
+const CLUSTER: f64 = 10.0;
+const FARTHEST: f64 = 1e-2;
 
 /// Angles at which the sum of both parts is compared with the system, and how much of its gain may be missing.
 const SAMPLES: usize = 6;
@@ -125,18 +129,26 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
         b: Mat::zeros(0, system.inputs()),
         c: Mat::zeros(system.outputs(), 0),
     };
-    let mut moduli: Vec<f64> = system.eigenvalues()?.iter().map(|l| l.norm()).collect();
-    moduli.sort_by(f64::total_cmp);
+    // In the units of the file rounding may hide an integrator.
+    let suitable = suitable_units(a.as_ref(), system.b(), system.c());
+    let suited = Mat::from_fn(n, n, |i, j| a[(i, j)] / suitable[i] * suitable[j]);
+    let (even, evened) = in_even_units(suited.as_ref());
+    let units: Vec<f64> = evened.iter().zip(&suitable).map(|(even, suitable)| even * suitable).collect();
     // Rounding of A moves poles by about this: one within a thousand times as much of the circle is kept, since the distance, and so
     // its gain, is not known to three digits. All others are what they are.
-    let suitable = suitable_units(a.as_ref(), system.b(), system.c());
-    let (even, units) = in_even_units(Mat::from_fn(n, n, |i, j| a[(i, j)] / suitable[i] * suitable[j]).as_ref());
-    let units: Vec<f64> = units.iter().zip(&suitable).map(|(even, suitable)| even * suitable).collect();
     let rounding = n as f64 * f64::EPSILON * even.norm_l2().max(1.0);
+    // That of the bilinear map is as large as the matrix in the units in which it is made.
+    let before = n as f64 * f64::EPSILON * suited.norm_l2().max(1.0);
+    let (poles, moved) = poles_and_their_rounding(&even, rounding, (before, &evened))?;
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|a, b| poles[*a].norm().total_cmp(&poles[*b].norm()));
+    let moduli: Vec<f64> = order.iter().map(|i| poles[*i].norm()).collect();
     if moduli.last().is_none_or(|largest| *largest < 1.0 - 1e3 * rounding) {
         return Ok(Split { stable: system.stable()?, kept: nothing });
     }
-    let inside = moduli.iter().take_while(|modulus| **modulus < 1.0 - MARGIN).count();
+    // Of a pole of multiplicity k rounding makes k poles a k-th root of itself apart.
+    let is_kept = |i: usize| moduli[i] >= 1.0 - MARGIN.max((CLUSTER * moved[order[i]]).min(FARTHEST));
+    let inside = (0..n).find(|i| is_kept(*i)).unwrap_or(n);
     let parts = match leading_block(&a, n - inside)? {
         Some(exact) => exact,
         None if inside == 0 => (Mat::identity(n, n), Mat::identity(n, n), Mat::zeros(0, n), Mat::zeros(n, 0)),
@@ -158,6 +170,34 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
     let kept = Kept { a: StateMatrix::Dense(a), b, c };
     check_sum(&system, &stable, &kept)?;
     Ok(Split { stable, kept })
+}
+
+/// The poles of a matrix, and what rounding of it moves each by to first order: its condition number, `1 / |w^T v|` of its left and right
+/// eigenvectors of unit length, times as far; the more of `rounding` and of that in other units, in which a state is so many times as large.
+fn poles_and_their_rounding(a: &Mat<f64>, rounding: f64, other: (f64, &[f64])) -> Result<(Vec<c64>, Vec<f64>)> {
+    let ((poles, right), (others, left)) = (eigenvectors(a.as_ref())?, eigenvectors(a.transpose())?);
+    // Of a pair that of the pole above the axis.
+    let vector = |values: &[c64], vectors: &Mat<f64>, at: usize| -> Vec<c64> {
+        let first = if values[at].im < 0.0 { at - 1 } else { at };
+        let im = |k: usize| if values[at].im == 0.0 { 0.0 } else { vectors[(k, first + 1)] };
+        (0..vectors.nrows()).map(|k| c64::new(vectors[(k, first)], im(k))).collect()
+    };
+    let mut moved = Vec::with_capacity(poles.len());
+    for (at, pole) in poles.iter().enumerate() {
+        let nearest =
+            (0..others.len()).min_by(|i, j| (others[*i] - pole).norm().total_cmp(&(others[*j] - pole).norm()));
+        let (v, w) = (vector(&poles, &right, at), vector(&others, &left, nearest.expect("as many as poles")));
+        let cosine = v.iter().zip(&w).map(|(v, w)| v * w).sum::<c64>().norm();
+        let length = |vector: &[c64], unit: &dyn Fn(usize) -> f64| {
+            vector.iter().enumerate().map(|(i, x)| (x.norm() * unit(i)).powi(2)).sum::<f64>().sqrt()
+        };
+        let (before, units) = other;
+        let lengths = length(&v, &|i| units[i]) * length(&w, &|i| 1.0 / units[i]);
+        let far = rounding.max(before * lengths) / cosine;
+        // Eigenvectors that are not known are those of a pole that rounding has moved.
+        moved.push(if far.is_finite() { far } else { f64::INFINITY });
+    }
+    Ok((poles, moved))
 }
 
 /// Checks that both parts together are the system: of a matrix far from normal, rounding can leave nothing of it.
@@ -277,6 +317,28 @@ mod tests {
         }
     }
 
+    /// Integrators of multiplicity k in general coordinates.
+    #[test]
+    fn integrators_of_higher_order_are_kept_whole() {
+        for k in 1..=4 {
+            for seed in 0..6 {
+                let n = k + 3;
+                let blocks = Mat::from_fn(n, n, |i, j| match (i, j) {
+                    (i, j) if i == j => [0.6, 0.3, -0.4].get(i.wrapping_sub(k)).copied().unwrap_or(1.0),
+                    (i, j) if j == i + 1 && j < k => 1.0,
+                    _ => 0.0,
+                });
+                let general =
+                    Mat::from_fn(n, n, |i, j| ((7 * i + 5 * j + 11 * seed) as f64).sin() + f64::from(u8::from(i == j)));
+                let q = general.qr().compute_thin_Q();
+                let a = product(product(q.as_ref(), blocks.as_ref()).as_ref(), q.transpose());
+                let (b, c) = (Mat::from_fn(n, 1, |i, _| 1.0 + i as f64), Mat::from_fn(1, n, |_, j| 2.0 - j as f64));
+                let parts = split(StateMatrix::Dense(a), b, c, None).unwrap_or_else(|e| panic!("{k} {seed}: {e}"));
+                assert_eq!((parts.kept.a.states(), parts.stable.states()), (k, 3), "{k} {seed}");
+            }
+        }
+    }
+
     /// States in units of their own are no other system: as many poles are kept, and the stable part has the same gain.
     #[test]
     fn units_of_states_change_nothing() {
@@ -341,12 +403,26 @@ mod tests {
             [1.661_643_727e-1, 4.999_825_089e-1, 9.999_998_337e-1, 1.0],
         ];
         let b = [9.939_541_823e-4, 4.979_885_364e-4, 1.661_643_727e-4, 4.156_628_420e-5];
-        let a = StateMatrix::Dense(Mat::from_fn(4, 4, |i, j| a[i][j]));
+        let a = Mat::from_fn(4, 4, |i, j| a[i][j]);
         let b = Mat::from_fn(4, 1, |i, _| b[i]);
-        let c = Mat::from_fn(1, 4, |_, j| if j == 3 { 1e-9 } else { 0.0 });
-        let parts = split(a, b, c, None).unwrap();
-        assert_eq!((parts.kept.a.states(), parts.stable.states()), (1, 3));
-        assert!((parts.kept.a.to_dense()[(0, 0)] - 1.0).abs() < 1e-15);
+        let with_delays = |delays: usize| {
+            let n = 4 + delays;
+            let entry = |i: usize, j: usize| match (i, j) {
+                (i, j) if i < 4 && j < 4 => a[(i, j)],
+                (i, 4) if i < 4 => b[(i, 0)],
+                (i, j) if i >= 4 && j == i + 1 => 1.0,
+                _ => 0.0,
+            };
+            let input = |i: usize| if delays == 0 { b[(i, 0)] } else { f64::from(u8::from(i + 1 == n)) };
+            let (a, b) = (Mat::from_fn(n, n, entry), Mat::from_fn(n, 1, |i, _| input(i)));
+            (a, b, Mat::from_fn(1, n, |_, j| if j == 3 { 1e-9 } else { 0.0 }))
+        };
+        for delays in 0..4 {
+            let (a, b, c) = with_delays(delays);
+            let parts = split(StateMatrix::Dense(a), b, c, None).unwrap_or_else(|e| panic!("{delays}: {e}"));
+            assert_eq!((parts.kept.a.states(), parts.stable.states()), (1, 3 + delays));
+            assert!((parts.kept.a.to_dense()[(0, 0)] - 1.0).abs() < 1e-14);
+        }
     }
 
     #[test]

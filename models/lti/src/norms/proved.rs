@@ -56,6 +56,11 @@ const WIDE_MARGIN: (f64, f64) = (9e-6, 1e-9);
 
 /// The states that are not the same in both systems, and the direct terms if they differ: the difference is the same.
 pub fn without_shared(full: &LinearSystem, reduced: &LinearSystem) -> Result<(LinearSystem, LinearSystem)> {
+    let shapes = |system: &LinearSystem| (system.inputs(), system.outputs());
+    if shapes(full) != shapes(reduced) {
+        // Says which.
+        full.difference(reduced)?;
+    }
     let zero = |d: MatRef<'_, f64>| d.norm_max() == 0.0;
     let same_direct = match (full.d(), reduced.d()) {
         (None, None) => true,
@@ -82,7 +87,8 @@ pub fn without_shared(full: &LinearSystem, reduced: &LinearSystem) -> Result<(Li
         Some((original.a, original.b, original.c))
     };
     let (Some(modes), Some(others)) = (full.a().modes(), reduced.a().modes()) else {
-        let same = (full.a(), full.b(), full.c()) == (reduced.a(), reduced.b(), reduced.c())
+        let same = full.states() == reduced.states()
+            && (full.a(), full.b(), full.c()) == (reduced.a(), reduced.b(), reduced.c())
             && original(full, 0..full.states()) == original(reduced, 0..reduced.states());
         if same && full.a().modes().is_none() {
             let [one, two] = &mut direct;
