@@ -12,7 +12,7 @@ use hankel_lti::{GramianSource, LtiError, Method, OrderRule, SystemCertificate, 
 use hankel_reduce::{
     Gramians, LayerAnalysis, OrderChoice, Plant, ReduceError, ReduceOptions, choose_orders, verify_layer, weigh_with,
 };
-use matrices::{Given, Square, plant_of, stored, to_array};
+use matrices::{Given, Square, plant_of, stored, to_array, without_slow_poles};
 use numpy::{PyArray1, PyArray2};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
@@ -135,7 +135,8 @@ fn reduce<'py>(
 #[pyfunction]
 fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let system = stored(&system);
-    let compute = || analyse(&plant_of(&system)?).map(|layer| layer.spectrum.values().to_vec()).map_err(refuse);
+    let compute =
+        || analyse(&without_slow_poles(&system)?).map(|layer| layer.spectrum.values().to_vec()).map_err(refuse);
     let values = py.detach(compute)?;
     Ok(PyArray1::from_vec(py, values))
 }
@@ -144,7 +145,7 @@ fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'
 #[pyfunction]
 fn gramians<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<(Square<'py>, Square<'py>)> {
     let system = stored(&system);
-    let (wc, wo) = py.detach(|| gramians_of(&plant_of(&system)?.system).map_err(refuse_system))?;
+    let (wc, wo) = py.detach(|| gramians_of(&without_slow_poles(&system)?.system).map_err(refuse_system))?;
     Ok((to_array(py, wc.as_ref()), to_array(py, wo.as_ref())))
 }
 

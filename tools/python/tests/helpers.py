@@ -65,6 +65,8 @@ def tokens(model, batch=2, steps=40, seed=0):
 def forward(programs, folder, path, adapter, ids, *options):
     save_file({"input_ids": ids}, folder / "tokens.safetensors")
     output = folder / "forward.safetensors"
+    # What is there is not replaced.
+    output.unlink(missing_ok=True)
     run(programs / "train", "forward", "--model", path, "--adapter", adapter, "--tokens", folder / "tokens.safetensors", "-o", output, *options)
     return load_file(output)
 

@@ -336,3 +336,21 @@ def test_other_threads_run_while_it_computes():
     done.set()
     thread.join()
     assert sum(start < t < end for t in ticks) >= 3
+
+
+def test_what_gramians_would_change_in_silence_is_refused():
+    one = np.ones((1, 1))
+    for values in (hankel.gramians, hankel.singular_values):
+        with pytest.raises(hankel.HankelError, match="decay by less than 1e-6"):
+            values(np.array([[1 - 1e-8]]), one, one)
+    for dt in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(hankel.HankelError, match="must be a sampling time"):
+            hankel.gramians(hankel.System(0.5 * one, one, one, 0 * one, dt))
+    assert np.allclose(hankel.gramians(hankel.System(0.5 * one, one, one, 0 * one, np.True_))[0], 4 / 3)
+
+
+def test_systems_of_other_sizes_are_not_compared():
+    full = hankel.System(np.diag([0.5, 0.2]), np.ones((2, 1)), np.ones((1, 2)), np.zeros((1, 1)))
+    other = hankel.System(np.diag([0.5]), np.ones((1, 2)), np.ones((1, 1)), np.zeros((1, 2)))
+    with pytest.raises(hankel.HankelError):
+        hankel.verify(full, other)

@@ -306,18 +306,44 @@ def test_bf16_models_keep_the_adapter_in_single_precision(families, llama_run):
     assert greedy(model, ids[:, :8], 8).shape == (2, 16)
 
 
-def test_gradient_checkpointing_gives_the_same_gradients(families, llama_run):
+@pytest.mark.parametrize("name", ["signed", "complex", "paper"])
+def test_gradient_checkpointing_gives_the_same_gradients(families, llama_run, name):
     gradients = []
     for checkpointing in (False, True):
         model = pretrained(families / "llama/hf").train()
         if checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        adapter = load_adapter(model, llama_run / "adapters/signed")
+        adapter = load_adapter(model, llama_run / f"adapters/{name}")
         ids = tokens(model)
         model(ids, labels=ids, use_cache=False).loss.backward()
-        gradients.append({name: p.grad for name, p in adapter.tensors().items()})
-    for name in gradients[0]:
-        close(gradients[1][name], gradients[0][name], 1e-5)
+        gradients.append({entry: p.grad for entry, p in adapter.tensors().items() if p.grad is not None})
+    assert gradients[0] and gradients[0].keys() == gradients[1].keys()
+    for entry in gradients[0]:
+        close(gradients[1][entry], gradients[0][entry], 1e-5)
+
+
+def test_checkpointing_that_cuts_gradients_off_is_refused(families, llama_run):
+    model = pretrained(families / "llama/hf").train()
+    model.enable_input_require_grads()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+    load_adapter(model, llama_run / "adapters/complex")
+    ids = tokens(model)
+    with pytest.raises(AdapterError, match="'use_reentrant': False"):
+        model(ids, labels=ids, use_cache=False).loss.backward()
+
+
+def test_padding_between_tokens_is_refused(families, llama_run):
+    model = pretrained(families / "llama/hf")
+    load_adapter(model, llama_run / "adapters/signed")
+    ids = tokens(model, steps=6)
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1]])
+    with pytest.raises(AdapterError, match="padding between the tokens"):
+        model(ids, attention_mask=mask)
+    # Behind the text, where no token sees it, it is no matter.
+    with torch.no_grad():
+        short = model(ids[1:, :2]).logits
+        long = model(ids[1:], attention_mask=torch.tensor([[1, 1, 0, 0, 0, 0]])).logits[:, :2]
+    close(long, short, 1e-5)
 
 
 def test_a_model_spread_over_devices(families, llama_run, tmp_path):

@@ -5,6 +5,7 @@ No library is imported for a system of another one: an object is recognised by t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable
@@ -80,7 +81,12 @@ def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None, d
 
 def _sampling_time(dt: Any) -> float | None:
     """0 for continuous time; none for steps of unknown length, which python-control calls ``True``, too."""
-    return None if dt is None or dt is True else float(dt)
+    if dt is None or (isinstance(dt, (bool, np.bool_)) and dt):
+        return None
+    step = float(dt)
+    if not (math.isfinite(step) and step >= 0.0):
+        raise HankelError(f"dt is {dt}; it must be a sampling time, 0 for continuous time, or None or True for steps of unknown length")
+    return step
 
 
 def _of_control(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:

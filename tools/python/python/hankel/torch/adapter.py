@@ -150,7 +150,9 @@ class Adapter(nn.Module):
             self._before(attention, self._enter)
         if (layer, "attention") in self.sites:
             if reads == "residual":
-                self._before(block, self._remember, seen, "stream")
+                # The block's own hooks are not called where gradient checkpointing computes it again; those of its first part are.
+                first = getattr(block, layout.stream) if layout.stream else attention
+                self._before(first, self._remember, seen, "stream")
             elif reads == "norm":
                 self._before(attention, self._remember, seen, "attention")
             self._after(getattr(block, layout.attention_end), self._after_attention, layer, seen, multiplier)
@@ -188,7 +190,7 @@ class Adapter(nn.Module):
         end = _first(output)
         reads = self.files.input
         if reads == "residual":
-            x = seen.pop("stream") + multiplier * end
+            x = seen.pop("stream").to(end.device) + multiplier * end
         else:
             x = seen.pop("attention") if reads == "norm" else multiplier * end
         y = self._run((layer, "attention"), x)
@@ -204,6 +206,11 @@ class Adapter(nn.Module):
         stream = _first(output)
         reads = self.files.input
         x = stream if reads == "residual" else seen.pop({"norm": "mlp", "sublayer": "sublayer"}[reads])
+        if torch.is_grad_enabled() and stream.requires_grad and not x.requires_grad:
+            raise AdapterError(
+                "gradient checkpointing with use_reentrant=True cuts off what the adapter reads; call gradient_checkpointing_enable("
+                "gradient_checkpointing_kwargs={'use_reentrant': False})"
+            )
         y = self._run((layer, "mlp"), x)
         return _replaced(output, (stream.to(y) + y).to(stream.dtype))
 
@@ -318,7 +325,10 @@ def _padding(mask: Any, steps: int, before: int) -> Tensor | None:
     if mask.ndim == 4:
         keep = _own(_seen(mask), steps, before)
     else:
-        keep = mask[:, -steps:] != 0
+        keep = mask != 0
+        if bool((~keep[:, :-1] & keep[:, 1:] & (keep.cumsum(1)[:, :-1] > 0)).any()):
+            raise AdapterError("attention_mask has padding between the tokens of a row, which an adapter with a state would read; pad before the text")
+        keep = keep[:, -steps:]
     # Padding after a text is seen by no token of it.
     return None if bool(keep[:, 0].all()) else keep
 

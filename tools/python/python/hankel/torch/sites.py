@@ -24,6 +24,8 @@ class Layout:
     """The module whose output is added to the stream after the attention."""
     mlp_end: str = "mlp"
     """The same after the MLP."""
+    stream: str | None = "input_layernorm"
+    """The first module of a layer that gets the stream; none where that is the attention."""
     multiplier: str | None = None
     """What that output is multiplied by before: an attribute of the layer."""
 
@@ -38,12 +40,12 @@ LAYOUTS: dict[str, Layout] = {
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
     "smollm3": _LLAMA,
-    "olmo2": _POST_NORMS,
+    "olmo2": replace(_POST_NORMS, stream=None),
     "phi3": _LLAMA,
     "granite": replace(_LLAMA, multiplier="residual_multiplier"),
     "gemma2": _POST_NORMS,
     "gemma3_text": _POST_NORMS,
-    "gpt2": replace(_LLAMA, layers="h", attention="attn", attention_end="attn"),
+    "gpt2": replace(_LLAMA, layers="h", attention="attn", attention_end="attn", stream="ln_1"),
 }
 
 
