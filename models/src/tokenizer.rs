@@ -69,7 +69,7 @@ impl Tokenizer {
     /// Reads the tokenizer of a model: a GGUF file or a directory. In a directory it is `tokenizer.json`; which tokens begin
     /// and end a text `tokenizer_config.json` names (`<s>` and `</s>` when there is none), and `eos_token_id` of
     /// `generation_config.json` and `config.json` those at which generation stops, the first of which ends a text where
-    /// nothing else says it. Whether they are put around a text, `add_bos_token` and `add_eos_token` say, and where those are
+    /// nothing else says it; it stops at special tokens that end a turn (`<|im_end|>` ...), too. Whether they are put around a text, `add_bos_token` and `add_eos_token` say, and where those are
     /// not given the post-processor of `tokenizer.json`.
     ///
     /// # Errors
@@ -135,6 +135,11 @@ impl Tokenizer {
             tokenizer.ends.extend(end_ids(&directory.join(name))?);
         }
         tokenizer.eos = tokenizer.eos.or(tokenizer.ends.first().copied());
+        // A base model whose template ends turns otherwise than its texts would write on.
+        let added = tokenizer.inner.get_added_vocabulary();
+        let turns = gguf::tokenizer::ENDS.into_iter().filter(|token| added.is_special_token(token));
+        let turns: Vec<u32> = turns.filter_map(|token| tokenizer.inner.token_to_id(token)).collect();
+        tokenizer.ends.extend(turns);
         // What is said here wins over the post-processor, as in transformers.
         let asked = |key: &str| config.get(key).and_then(Value::as_bool);
         if let Some(begins) = asked("add_bos_token") {

@@ -66,5 +66,9 @@ fn dependence(train: &TrainConfig, kind: bool) -> Option<&'static str> {
     if train.schedule != Schedule::Constant {
         return Some("the schedule of the learning rate");
     }
+    // Written out as steps where the steps were known.
+    if train.warmup_steps.is_none() && train.warmup_ratio.is_none_or(|ratio| ratio > 0.0) {
+        return Some("the warm-up, a share of the steps,");
+    }
     kind.then_some("the schedule of ranks")
 }

@@ -61,6 +61,25 @@ pub(super) fn unmark(marked: &str) -> Result<Conversation> {
     Ok(Conversation { text, answers })
 }
 
+/// Answers without what begins them, which the template may mark as well (SmolLM3): it stands in the prompt.
+pub(super) fn without_headers(
+    template: &ChatTemplate,
+    messages: &[Json],
+    mut conversation: Conversation,
+) -> Conversation {
+    let said: Vec<usize> = (0..messages.len()).filter(|index| messages[*index]["role"] == "assistant").collect();
+    if said.len() == conversation.answers.len() {
+        for (answer, index) in conversation.answers.iter_mut().zip(said) {
+            let before = template.render(&messages[..index], true).ok();
+            let before = before.filter(|before| index > 0 && conversation.text.starts_with(&before[..]));
+            if let Some(before) = before.filter(|before| answer.contains(&before.len())) {
+                answer.start = before.len();
+            }
+        }
+    }
+    conversation
+}
+
 /// The text of `messages` by a template without marks, and its answers.
 pub(super) fn find(template: &ChatTemplate, messages: &[Json]) -> Result<Conversation> {
     let text = template.run(messages, false)?;
@@ -84,10 +103,7 @@ fn span(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) ->
     // What ends the turn, from a conversation that ends there.
     let alone = template.run_unchecked(&marked[..=index], false).ok()?;
     let marker = alone[alone.find(CLOSE)? + CLOSE.len_utf8()..].trim_end();
-    if !text[end..].starts_with(marker) {
-        return None;
-    }
-    let end = end + marker.len();
+    let end = end + ended_by(marker, &text[end..])?.len();
     let before =
         template.run(&messages[..index], true).ok().filter(|before| index > 0 && text.starts_with(&before[..]));
     if let Some(before) = before {
@@ -103,6 +119,17 @@ fn span(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) ->
     let header = header.and_then(|header| Some(text.get(previous..start)?.rfind(&header)? + previous + header.len()));
     let start = header.unwrap_or(start);
     (start <= end).then_some(start..end)
+}
+
+/// What of `marker`, which ends a conversation, ends the turn where `rest` comes after it: a template may write the token that ends a
+/// text behind the last turn alone (Phi-3).
+fn ended_by<'a>(marker: &'a str, rest: &str) -> Option<&'a str> {
+    if rest.starts_with(marker) {
+        return Some(marker);
+    }
+    let same = marker.char_indices().zip(rest.chars()).find(|((_, c), other)| c != other).map(|((at, _), _)| at)?;
+    let line = marker[..same].rfind('\n')?;
+    Some(marker[..line].trim_end()).filter(|marker| !marker.is_empty())
 }
 
 /// Message `index` where a mark in its content does not show, or changes what is written around it, as in calls of tools, which have
@@ -147,5 +174,46 @@ fn with_mark(messages: &[Json], index: usize, at: usize, mark: char) -> Vec<Json
 fn mark_in(marked: &str, mark: char, text: &str) -> Option<usize> {
     let at = marked.find(mark)?;
     let rest = &marked[at + mark.len_utf8()..];
-    (marked[..at] == text[..at.min(text.len())] && text.get(at..) == Some(rest)).then_some(at)
+    (text.get(..at) == Some(&marked[..at]) && text.get(at..) == Some(rest)).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn said(turns: &[(&str, &str)]) -> Vec<Json> {
+        turns.iter().map(|(role, content)| json!({"role": role, "content": content})).collect()
+    }
+
+    fn answers(source: &str, messages: &[Json]) -> Vec<String> {
+        let template = ChatTemplate::new(source, None, Some("<|endoftext|>")).unwrap();
+        let conversation = template.conversation(messages).unwrap();
+        conversation.answers.into_iter().map(|answer| conversation.text[answer].to_owned()).collect()
+    }
+
+    /// That of Phi-3: the token that ends a text stands behind the last turn alone.
+    #[test]
+    fn a_template_may_end_the_text_behind_the_last_turn() {
+        let source = "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}\
+                      {% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}";
+        let turns = said(&[("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]);
+        assert_eq!(answers(source, &turns), ["b<|end|>", "d<|end|>\n<|endoftext|>"]);
+    }
+
+    /// That of SmolLM3: what begins an answer is marked with it.
+    #[test]
+    fn what_begins_an_answer_is_none_of_it() {
+        let source = "{% for m in messages %}{% if m.role == 'assistant' %}\
+                      {% generation %}{{ '<|im_start|>assistant\n' + m.content + '<|im_end|>\n' }}{% endgeneration %}\
+                      {% else %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}\
+                      {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+        let turns = said(&[("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]);
+        assert_eq!(answers(source, &turns), ["b<|im_end|>\n", "d<|im_end|>\n"]);
+    }
+
+    #[test]
+    fn a_mark_that_moves_what_stands_before_it_is_no_place() {
+        assert_eq!(mark_in("10:\u{fdd1}。", CLOSE, "9:。"), None);
+    }
 }

@@ -108,7 +108,11 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`]; when the template writes the conversation so that its answers cannot be told.
     pub fn conversation(&self, messages: &[Json]) -> Result<Conversation> {
-        if self.is_marked { answers::unmark(&self.run(messages, false)?) } else { answers::find(self, messages) }
+        if !self.is_marked {
+            return answers::find(self, messages);
+        }
+        let conversation = answers::unmark(&self.run(messages, false)?)?;
+        Ok(answers::without_headers(self, messages, conversation))
     }
 
     fn run(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String> {
@@ -137,11 +141,21 @@ impl ChatTemplate {
         if bytes > FUEL {
             Arc::make_mut(&mut environment).set_fuel(Some(FUEL + bytes));
         }
-        let rendered = apart::run(move || {
-            let template = environment.get_template(NAME);
-            let text = template.and_then(|template| template.render(Value::from(minijinja::value::Serde(&context))));
-            text.map_err(|error| explain(&error))
-        });
+        let context = Arc::new(context);
+        let render = || {
+            let (environment, context) = (Arc::clone(&environment), Arc::clone(&context));
+            apart::run(move || {
+                let template = environment.get_template(NAME);
+                let text =
+                    template.and_then(|template| template.render(Value::from(minijinja::value::Serde(&*context))));
+                text.map_err(|error| explain(&error))
+            })
+        };
+        // A process that was stopped meanwhile is not a slow template.
+        let rendered = match render() {
+            Err(apart::Failure::Slow) => render(),
+            rendered => rendered,
+        };
         self.is_too_slow.fetch_or(matches!(rendered, Err(apart::Failure::Slow)), Ordering::Relaxed);
         rendered.map_err(|failure| failure.to_string())?
     }

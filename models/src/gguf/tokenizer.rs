@@ -93,7 +93,7 @@ pub(crate) struct Built {
 }
 
 /// Control tokens that end a turn, by what they are called: llama.cpp stops at them, too, whatever `eos_token_id` says.
-const ENDS: [&str; 9] = [
+pub(crate) const ENDS: [&str; 9] = [
     "<|eot_id|>",
     "<|eom_id|>",
     "<|im_end|>",

@@ -9,7 +9,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Files of a directory that decide what a model or adapter computes.
-const OF_A_MODEL: [&str; 6] = ["json", "safetensors", "gguf", "model", "txt", "toml"];
+const OF_A_MODEL: [&str; 7] = ["json", "safetensors", "gguf", "model", "txt", "toml", "jinja"];
 /// Pieces of a file that [`sampled`] reads, and bytes of each. A file that is not longer than all of them is read whole.
 const PIECES: u64 = 64;
 const PIECE: u64 = 64 << 10;

@@ -18,6 +18,7 @@ use hankel_models::Tokenizer;
 use hankel_models::chat::Conversation;
 use hankel_models::weights::WeightsError;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Documents by address, an identity that lives as long as the document, which is kept beside it; and whether they begin a text.
@@ -91,12 +92,18 @@ impl Layout {
                 Piece::Text(text) => size.fixed += self.ids(index, text)?.len(),
                 Piece::Document => {}
                 Piece::Conversation(conversation) => {
-                    let tokens = self.conversation(conversation)?;
-                    let answers = tokens.iter().filter(|(_, is_learned)| *is_learned).count();
+                    let tokens = self.tokenizer.encode_with_places(&conversation.text)?;
+                    // Earlier answers stand in the prompt of the last one.
+                    let is_last = |place: &Range<usize>| {
+                        let last = conversation.answers.last();
+                        last.is_some_and(|last| place.start < last.end && last.start < place.end)
+                    };
+                    let answers = tokens.iter().filter(|(_, place)| is_last(place)).count();
                     size = Size { fixed: tokens.len() - answers, answers };
                 }
                 Piece::Answer(text) => {
-                    size.answers += self.ids(index, text)?.len() + usize::from(self.tokenizer.eos().is_some());
+                    size.fixed += size.answers;
+                    size.answers = self.ids(index, text)?.len() + usize::from(self.tokenizer.eos().is_some());
                 }
             }
         }

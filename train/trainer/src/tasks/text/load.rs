@@ -107,9 +107,14 @@ fn examples(
         Ok(match renderer.example(question) {
             Err(problem) => (None, Some(format!("{place} {problem}"))),
             Ok(example) => {
-                let mut problem = layout.objection(&example, layout.size(&example)?);
+                // A token that the model has no embedding for is a fault of this text.
+                let objection = |example: &Example| match layout.size(example) {
+                    Ok(size) => layout.objection(example, size),
+                    Err(error) => Some(error.to_string()),
+                };
+                let mut problem = objection(&example);
                 if let Some(other) = example.other().filter(|_| problem.is_none()) {
-                    problem = layout.objection(&other, layout.size(&other)?);
+                    problem = objection(&other);
                 }
                 let example = Example { fits: problem.is_none(), ..example };
                 (Some(example), problem.map(|problem| format!("{place} {problem}")))

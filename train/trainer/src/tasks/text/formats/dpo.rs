@@ -65,6 +65,12 @@ fn conversations(record: &Value) -> Result<Question, String> {
             chosen.drain(..same).collect()
         }
     };
+    let prompt = match record.get("system").and_then(Value::as_str).filter(|system| !system.trim().is_empty()) {
+        Some(system) if prompt.first().is_some_and(|first| first["role"] != "system") => {
+            [vec![json!({"role": "system", "content": system})], prompt].concat()
+        }
+        _ => prompt,
+    };
     if prompt.is_empty() {
         return Err("has no `prompt`, and `chosen` and `rejected` do not begin the same".to_owned());
     }
@@ -98,6 +104,16 @@ mod tests {
 
     fn said(role: &str, content: &str) -> Value {
         json!({"role": role, "content": content})
+    }
+
+    #[test]
+    fn what_the_system_says_begins_both_conversations() {
+        let (user, good, bad) = (said("user", "Hi"), said("assistant", "Hello."), said("assistant", "Go away."));
+        let record = json!({"system": "Be kind.", "prompt": [user], "chosen": [good], "rejected": [bad]});
+        let question = read(&record).unwrap();
+        let system = said("system", "Be kind.");
+        assert_eq!((question.messages, question.shared), (vec![system.clone(), user.clone(), good], 2));
+        assert_eq!(question.rejected, [system, user, bad]);
     }
 
     #[test]
