@@ -131,7 +131,7 @@ fn every_task_has_its_predictor_of_one_symbol() {
         let result = cell.result.as_mut().unwrap();
         if task == "text" {
             result.task.primary_metric = "bits_per_character".into();
-            result.task.baselines = std::collections::BTreeMap::from([("order_1".into(), 3.9)]);
+            result.task.baselines = BTreeMap::from([("order_1".into(), 3.9)]);
             for row in &mut result.rows {
                 row.validation.metrics.insert("bits_per_character".into(), bits);
                 row.test = Some(row.validation.clone());
