@@ -25,6 +25,9 @@ const MARGIN: f64 = MIN_RATE;
 const CLUSTER: f64 = 10.0;
 const FARTHEST: f64 = 1e-2;
 
+/// Units of states whose ratio is larger hide poles from eigenvalues that are computed in them.
+const FAR_APART: f64 = 256.0;
+
 /// Angles at which the sum of both parts is compared with the system, and how much of its gain may be missing.
 const SAMPLES: usize = 6;
 const SUM: f64 = 1e-6;
@@ -137,15 +140,19 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
     // Rounding of A moves poles by about this: one within a thousand times as much of the circle is kept, since the distance, and so
     // its gain, is not known to three digits. All others are what they are.
     let rounding = n as f64 * f64::EPSILON * even.norm_l2().max(1.0);
+    let (least, most) =
+        suitable.iter().fold((f64::MAX, 0.0_f64), |(low, high), unit| (low.min(*unit), high.max(*unit)));
+    // Those that the system has already, where its units are not far apart.
+    let own = if most <= FAR_APART * least { system.eigenvalues()? } else { eigenvalues(even.as_ref())? };
+    if own.iter().all(|pole| pole.norm() < 1.0 - 1e3 * rounding) {
+        return Ok(Split { stable: system.stable()?, kept: nothing });
+    }
     // That of the bilinear map is as large as the matrix in the units in which it is made.
     let before = n as f64 * f64::EPSILON * suited.norm_l2().max(1.0);
     let (poles, moved) = poles_and_their_rounding(&even, rounding, (before, &evened))?;
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|a, b| poles[*a].norm().total_cmp(&poles[*b].norm()));
     let moduli: Vec<f64> = order.iter().map(|i| poles[*i].norm()).collect();
-    if moduli.last().is_none_or(|largest| *largest < 1.0 - 1e3 * rounding) {
-        return Ok(Split { stable: system.stable()?, kept: nothing });
-    }
     // Of a pole of multiplicity k rounding makes k poles a k-th root of itself apart.
     let is_kept = |i: usize| moduli[i] >= 1.0 - MARGIN.max((CLUSTER * moved[order[i]]).min(FARTHEST));
     let inside = (0..n).find(|i| is_kept(*i)).unwrap_or(n);
