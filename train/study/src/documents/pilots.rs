@@ -86,6 +86,23 @@ fn rates_of_dfa_are_their_result() {
     }
 }
 
+/// Every row of `modes` at scale `paper` has the rate of its least validation loss in `paper-rates`, of one seed that `paper` does not have.
+#[test]
+fn rates_of_modes_are_their_result() {
+    let mut cells = read_results(&root().join("docs/results/rates")).unwrap();
+    cells.retain(|cell| cell.id.experiment == "modes");
+    assert_eq!(cells.len(), 3);
+    let file = fs::read_to_string(root().join("train/experiments/paper/modes.toml")).unwrap();
+    let file: toml::Table = file.parse().unwrap();
+    let scale = file["sweep"]["scales"]["paper"].as_table().unwrap();
+    for name in ["none", "positive", "signed", "complex", "selective", "selective-signed"] {
+        let of = |cell: &&Cell| loss(cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap());
+        let best = cells.iter().min_by(|a, b| of(a).total_cmp(&of(b))).unwrap();
+        let rate = scale[&format!("adapter.{name}.train.lr")].as_float().unwrap();
+        assert_eq!(best.id.axis("lr"), Some(&rate.to_string()[..]), "{name}");
+    }
+}
+
 /// Every row of `entities` at scale `full` has the rate of its least validation loss in the pilot, of one seed.
 #[test]
 fn rates_of_entities_are_their_result() {
