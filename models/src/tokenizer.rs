@@ -203,6 +203,13 @@ impl Tokenizer {
         ends
     }
 
+    /// The ids of those `texts` that are special tokens: they are not among the texts that ids decode to.
+    pub fn special_ids(&self, texts: &[String]) -> Vec<u32> {
+        let added = self.inner.get_added_vocabulary();
+        let special = texts.iter().filter(|text| added.is_special_token(text));
+        special.filter_map(|text| self.inner.token_to_id(text)).collect()
+    }
+
     /// Fails when a model of `vocabulary` ids cannot read what this tokenizer writes.
     ///
     /// # Errors

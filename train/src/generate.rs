@@ -140,7 +140,7 @@ struct Loaded {
 fn load(args: &Args) -> Result<Loaded> {
     if let Some(directory) = &args.model {
         let (device, precision) = args.device.open()?;
-        let read = Read::of(directory, &args.prompt)?;
+        let read = Read::of(directory, &args.prompt, &args.stop)?;
         let snapshot = BackboneSnapshot::from_model(directory, args.quantize.is_some(), precision, device)?;
         let codec = Codec::of_model(directory, read, &snapshot)?;
         let turn_start = turn_start(directory, args.turn_start.as_deref())?;
@@ -156,7 +156,7 @@ fn load(args: &Args) -> Result<Loaded> {
     let tokenizer = config.task.tokenizer_place();
     let read = match (config.task.token_kind(), tokenizer.as_deref().or(config.backbone.path().map(PathBuf::as_path))) {
         (TokenKind::Bytes | TokenKind::Events, _) | (_, None) => None,
-        (_, Some(path)) => Read::of(path, &args.prompt)?,
+        (_, Some(path)) => Read::of(path, &args.prompt, &args.stop)?,
     };
     let turn_start = config.task.turn_start()?;
     let snapshot = BackboneSnapshot::from_run(&config, run)?;
@@ -206,13 +206,15 @@ enum Codec {
 struct Read {
     prompt: Vec<u32>,
     texts: TokenTexts,
+    /// Special tokens among the strings at which the answer stops.
+    stop: Vec<u32>,
 }
 
 impl Read {
     /// By the tokenizer of a model, if it has one.
     ///
     /// This comes before the weights, which then use the memory that the tokenizer gives back.
-    fn of(model: &Path, text: &str) -> Result<Option<Self>> {
+    fn of(model: &Path, text: &str, stop: &[String]) -> Result<Option<Self>> {
         if !Tokenizer::is_beside(model) {
             return Ok(None);
         }
@@ -226,7 +228,7 @@ impl Read {
                 "--prompt is missing: the tokenizer has no token that begins a text, so the model needs something to continue"
             );
         }
-        Ok(Some(Read { prompt, texts: TokenTexts::of(&tokenizer) }))
+        Ok(Some(Read { prompt, texts: TokenTexts::of(&tokenizer), stop: tokenizer.special_ids(stop) }))
     }
 }
 
@@ -277,7 +279,7 @@ impl Codec {
     fn is_end(&self, token: u32) -> bool {
         match self {
             Codec::Bytes | Codec::Events => false,
-            Codec::Tokens(read) => read.texts.is_end(token),
+            Codec::Tokens(read) => read.texts.is_end(token) || read.stop.contains(&token),
         }
     }
 

@@ -183,10 +183,11 @@ fn answer(model: &Model, prompts: &Prompts, prompt: &Prompt, sampling: Sampling,
     let generator = Generator::new(&*model.backbone, &model.adapters, &prompt.ids, sampling)?;
     let mut generator = generator.by_turns(prompts.turn_start());
     let mut stream = tokenizer.stream().after(&prompt.ids)?;
+    let ends = tokenizer.special_ids(stops);
     let (mut filter, mut text) = (StopFilter::new(stops), Vec::new());
     for _ in 0..prompts.new_tokens() {
         let token = generator.step()?;
-        if tokenizer.is_end(token) {
+        if tokenizer.is_end(token) || ends.contains(&token) {
             break;
         }
         text.extend(filter.push(stream.push(token)?.as_bytes()));

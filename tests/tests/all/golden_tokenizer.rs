@@ -69,6 +69,8 @@ fn what_does_not_fit_is_refused() {
     let texts = TokenTexts::of(&tokenizer);
     assert_eq!(texts.check(512).unwrap_err().to_string(), message);
     assert!(texts.check(32_000).is_ok() && texts.is_end(2) && !texts.is_end(1));
+    // Of texts at which an answer ends, those that no decoded text has.
+    assert_eq!(tokenizer.special_ids(&["the".into(), "</s>".into(), "<s>".into(), "<none>".into()]), [2, 1]);
     let empty = tempfile::tempdir().unwrap();
     // Without names of special tokens, the ids of the model's configurations end a text.
     let ends = tempfile::tempdir().unwrap();

@@ -141,7 +141,7 @@ mod tests {
         let axes = vec![("seed".to_owned(), seed.to_string())];
         let result = RunResult { wall_time_seconds: seconds, ..result() };
         let id = CellId { experiment: "e".into(), scale: Some("small".into()), axes };
-        Cell { id, planned_rows: Vec::new(), diverged: None, result: Some(result) }
+        Cell { id, result: Some(result), ..Cell::default() }
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub use provenance::Provenance;
 
 use hankel_trainer::results::RunResult;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Name of the file in a cell's run directory.
 pub const CELL_FILE: &str = "cell.json";
@@ -43,7 +44,7 @@ pub const SEED: &str = "seed";
 pub const SMOKE: &str = "smoke";
 
 /// The experiment and grid point of a cell: contents of `cell.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CellId {
     /// Name of the experiment.
     pub experiment: String,
@@ -55,7 +56,7 @@ pub struct CellId {
 }
 
 /// A cell and what became of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cell {
     /// Its experiment and grid point.
     #[serde(flatten)]
@@ -63,12 +64,22 @@ pub struct Cell {
     /// Names of all its adapters, in their order, where it was run row by row and not all rows are there yet; else empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub planned_rows: Vec<String>,
-    /// Why training stopped, when it reached a non-finite value.
+    /// Why training stopped, when it reached a non-finite value in a run of all rows: it says nothing of any of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged: Option<String>,
-    /// The figures; absent when it diverged.
+    /// The same of rows that were run by themselves, by their names. The others have their figures.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub diverged_rows: BTreeMap<String, String>,
+    /// The figures; absent when it diverged, or all of its rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<RunResult>,
+}
+
+impl Cell {
+    /// Whether it came to a non-finite value, if only in one row.
+    pub(crate) fn has_diverged(&self) -> bool {
+        self.diverged.is_some() || !self.diverged_rows.is_empty()
+    }
 }
 
 impl CellId {
@@ -236,7 +247,7 @@ mod tests {
                 };
                 let of = text(&measure["of"]).unwrap();
                 let by = measure.get("by").and_then(text);
-                let mut groups = std::collections::BTreeMap::<String, Vec<f64>>::new();
+                let mut groups = BTreeMap::<String, Vec<f64>>::new();
                 for line in lines.lines() {
                     let cell: serde_json::Value = serde_json::from_str(line).unwrap();
                     let metric = |name: &str| {

@@ -200,7 +200,7 @@ pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
             let with_loss = |group: Group| {
                 let lost = members.iter().filter(|cell| {
                     let partner = cells.iter().find(|other| is_partner(measure, cell, other));
-                    cell.diverged.is_some() || partner.is_some_and(|partner| partner.diverged.is_some())
+                    is_lost(&measure.row, cell) || partner.is_some_and(|partner| is_lost(&measure.against, partner))
                 });
                 let not_finite = group.values.iter().filter(|value| !value.is_finite()).count();
                 Group { diverged: lost.count() + not_finite, ..group }
@@ -211,7 +211,7 @@ pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
     made.sort_by(|a, b| {
         a.0.iter().zip(&b.0).map(|(x, y)| x.total_cmp(y)).find(|o| o.is_ne()).unwrap_or(a.0.len().cmp(&b.0.len()))
     });
-    let all_lost = counted.iter().filter(|cell| cell.diverged.is_some()).count();
+    let all_lost = counted.iter().filter(|cell| is_lost(&measure.row, cell)).count();
     let mut measured = Measured::default();
     for (_, group) in made {
         match group {
@@ -228,7 +228,7 @@ pub(crate) fn measure(measure: &Measure, cells: &[&Cell]) -> Measured {
 
 fn group<'a>(measure: &Measure, label: String, members: &[&'a Cell], all: &[&'a Cell]) -> Option<Group> {
     if measure.of == DIVERGED {
-        let diverged = |cell: &&'a Cell| (*cell, f64::from(u8::from(cell.diverged.is_some())));
+        let diverged = |cell: &&'a Cell| (*cell, f64::from(u8::from(is_lost(&measure.row, cell))));
         return finish(measure, label, &members.iter().map(diverged).collect::<Vec<_>>(), None);
     }
     let (row, of_rows) = best(measure, &measure.row, members)?;
@@ -352,6 +352,17 @@ fn along<'a>(measure: &Measure, points: Vec<(&'a Cell, f64)>) -> Vec<(&'a Cell, 
 
 fn value(cell: &Cell, row: &str, of: &str) -> Option<f64> {
     quantity(cell.result.as_ref()?, row, of)
+}
+
+/// Whether one of these rows of the cell came to a non-finite value, or was made of one that did.
+fn is_lost(names: &[String], cell: &Cell) -> bool {
+    let is_there = |name: &String| {
+        let result = cell.result.as_ref();
+        result.is_some_and(|result| {
+            result.rows.iter().any(|row| row.name == *name) || result.task.baselines.contains_key(name)
+        })
+    };
+    cell.diverged.is_some() || (!cell.diverged_rows.is_empty() && !names.iter().all(is_there))
 }
 
 /// Whether `other` is `cell` itself, or what the measure compares it with.

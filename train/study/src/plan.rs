@@ -124,7 +124,7 @@ mod tests {
         let cell = |seed: usize| {
             let axes = vec![("seed".to_owned(), seed.to_string())];
             let id = CellId { experiment: "e".into(), scale: Some("small".into()), axes };
-            Cell { id, planned_rows: Vec::new(), diverged: None, result: None }
+            Cell { id, ..Cell::default() }
         };
         let deviation = |count: usize| {
             let cells: Vec<Cell> = (0..count).map(cell).collect();

@@ -49,7 +49,10 @@ pub(crate) fn at_their_own(cells: &[&Cell], units: &[String]) -> Vec<Cell> {
         // A row that came to nothing at the rate that is best for it elsewhere.
         let lost = names.len() > result.rows.len();
         let diverged = own.iter().find_map(|cell| cell.diverged.clone()).filter(|_| lost);
-        Cell { id: id.clone(), planned_rows: Vec::new(), diverged, result: Some(result) }
+        let lost_rows = own.iter().flat_map(|cell| cell.diverged_rows.clone());
+        let is_lost = |name: &str| result.rows.iter().all(|row| row.name != name);
+        let diverged_rows = lost_rows.filter(|(name, _)| is_lost(name)).collect();
+        Cell { id: id.clone(), planned_rows: Vec::new(), diverged, diverged_rows, result: Some(result) }
     };
     points.iter().map(merged).collect()
 }
@@ -118,7 +121,7 @@ mod tests {
         let id = CellId { experiment: "e".into(), scale: Some("paper".into()), axes };
         let mut result = result();
         result.rows = rows;
-        Cell { id, planned_rows: Vec::new(), diverged: None, result: Some(result) }
+        Cell { id, result: Some(result), ..Cell::default() }
     }
 
     #[test]

@@ -15,22 +15,39 @@ pub(crate) struct CellFile {
     pub(crate) planned_rows: Vec<String>,
 }
 
-/// Adds to `cell` what `newer` has of the same one. A row that is in both is the newer one. The cell has diverged if one of its rows has.
+/// Adds to `cell` what `newer` has of the same one. A row that is in both is the newer one.
 pub(crate) fn join(cell: &mut Cell, newer: &Cell) {
     let planned = if cell.planned_rows.is_empty() { newer.planned_rows.clone() } else { cell.planned_rows.clone() };
     cell.diverged = cell.diverged.take().or_else(|| newer.diverged.clone());
+    cell.diverged_rows.retain(|name, _| rows_of(newer).all(|row| row.name != *name));
+    for (name, error) in &newer.diverged_rows {
+        cell.diverged_rows.insert(name.clone(), error.clone());
+        if let Some(result) = &mut cell.result {
+            result.rows.retain(|row| row.name != *name && row.derived_from() != Some(name));
+        }
+    }
     cell.result = match (cell.result.take(), &newer.result) {
         _ if cell.diverged.is_some() => None,
         (Some(own), Some(newer)) => Some(joined(own, newer, &planned)),
         (own, newer) => own.or_else(|| newer.clone()),
     };
-    let is_there = |name: &String| rows_of(cell).any(|row| row.name == *name);
-    let whole = cell.diverged.is_some() || planned.iter().all(is_there) || cell.planned_rows.is_empty();
-    cell.planned_rows = if whole { Vec::new() } else { planned };
+    settle(cell);
 }
 
-/// Whether no two rows of the same name differ in their figures.
+/// Forgets which rows were planned once all of them are there.
+pub(crate) fn settle(cell: &mut Cell) {
+    let is_there = |name: &String| rows_of(cell).any(|row| row.name == *name) || cell.diverged_rows.contains_key(name);
+    if cell.diverged.is_some() || cell.planned_rows.iter().all(is_there) {
+        cell.planned_rows.clear();
+    }
+}
+
+/// Whether no two rows of the same name differ in their figures, or in whether they have any.
 pub(crate) fn agree(one: &Cell, other: &Cell) -> bool {
+    let is_lost = |row: &AdapterResult, cell: &Cell| cell.diverged_rows.contains_key(&row.name);
+    if rows_of(one).any(|row| is_lost(row, other)) || rows_of(other).any(|row| is_lost(row, one)) {
+        return false;
+    }
     let same = |row: &AdapterResult| {
         let twin = rows_of(other).find(|twin| twin.name == row.name);
         twin.is_none_or(|twin| twin.validation == row.validation && twin.test == row.test)

@@ -1,11 +1,12 @@
 //! Cells from run directories.
 
-use crate::rows::CellFile;
+use crate::rows::{CellFile, settle};
 use crate::sweep::Failure;
 use crate::{CELL_FILE, Cell};
 use anyhow::{Context, Result, bail};
 use hankel_trainer::results::RunResult;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -52,9 +53,19 @@ fn descend(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
 pub(crate) fn cell_of(run: &Path, result: Option<&RunResult>) -> Result<Option<Cell>> {
     let Some(CellFile { id, planned_rows }) = read(&run.join(CELL_FILE))? else { return Ok(None) };
     let failure = read::<Failure>(&run.join("failed.json"))?;
-    let diverged =
-        failure.filter(|failure| failure.diverged.is_some() && result.is_none()).map(|failure| failure.error);
-    Ok((result.is_some() || diverged.is_some()).then(|| Cell { id, planned_rows, diverged, result: result.cloned() }))
+    let lost = failure.filter(|failure| failure.diverged.is_some() && result.is_none()).map(|failure| failure.error);
+    if result.is_none() && lost.is_none() {
+        return Ok(None);
+    }
+    let mut cell = Cell { id, planned_rows, result: result.cloned(), ..Cell::default() };
+    // A row has a directory of its name.
+    let name = run.file_name().and_then(OsStr::to_str).filter(|_| !cell.planned_rows.is_empty());
+    match (name, lost) {
+        (Some(name), Some(error)) => cell.diverged_rows = BTreeMap::from([(name.to_owned(), error)]),
+        (_, lost) => cell.diverged = lost,
+    }
+    settle(&mut cell);
+    Ok(Some(cell))
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {

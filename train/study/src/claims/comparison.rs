@@ -258,15 +258,16 @@ pub(super) fn any_would_agree(measure: &Measure, expect: Expect, cells: &[&Cell]
 
 /// Rows that a measure names and that not every run has.
 pub(super) fn missing(measure: &Measure, cells: &[&Cell]) -> Option<String> {
-    let points = points(measure, cells);
-    let results: Vec<&RunResult> = points.iter().flat_map(|point| point.results.iter().copied()).collect();
-    let is_there =
-        |name: &str, result: &RunResult| row(result, name).is_some() || result.task.baselines.contains_key(name);
+    let cells: Vec<(&Cell, &RunResult)> =
+        measure::concerned(measure, cells).into_iter().filter_map(|cell| Some((cell, cell.result.as_ref()?))).collect();
+    let is_there = |name: &str, (cell, result): &(&Cell, &RunResult)| {
+        row(result, name).is_some() || result.task.baselines.contains_key(name) || !cell.diverged_rows.is_empty()
+    };
     // The row of one cell may be compared with that of another, which has other rows.
     let sides = if measure.against_where.is_empty() { &measure.against[..] } else { &[] };
     measure.row.iter().chain(sides).find_map(|name| {
-        let with_it = results.iter().filter(|result| is_there(name, result)).count();
-        (with_it < results.len()).then(|| format!("{with_it} of {} runs have {name}", results.len()))
+        let with_it = cells.iter().filter(|cell| is_there(name, cell)).count();
+        (with_it < cells.len()).then(|| format!("{with_it} of {} runs have {name}", cells.len()))
     })
 }
 

@@ -34,9 +34,8 @@ fn cell(length: u32, seed: u32, rows: &[(&str, f64)]) -> Cell {
     let axes = vec![("length".to_owned(), length.to_string()), ("seed".to_owned(), seed.to_string())];
     Cell {
         id: CellId { experiment: "e".into(), scale: Some("small".into()), axes },
-        planned_rows: Vec::new(),
-        diverged: None,
         result: Some(result),
+        ..Cell::default()
     }
 }
 
@@ -138,6 +137,23 @@ fn divergence_is_an_outcome() {
     assert_eq!((outcome.measured.groups[0].summary.mean, outcome.measured.diverged), (0.5, 1));
     assert!(matches!(outcome.verdict, Verdict::NotConfirmed(_)));
     assert!(matches!(claim(AHEAD).evaluate_alone(&cells, &[]).verdict, Verdict::NotMeasured(_)), "one pair is left");
+}
+
+/// A row that was run by itself and diverged takes nothing from the others of its cell.
+#[test]
+fn a_diverged_row_is_an_outcome_of_that_row() {
+    let mut cells = cells(&[(64, &[0.02, 0.021, 0.019, 0.02])]);
+    let verdict = |cells: &[Cell]| claim(AHEAD).evaluate_alone(cells, &[]).verdict;
+    cells[3].diverged_rows.insert("dora".into(), "not finite".into());
+    assert_eq!(verdict(&cells), Verdict::Confirmed);
+    let share = |row: &str, cells: &[Cell]| {
+        let text = format!("measure = {{ of = \"diverged\", row = \"{row}\" }}\nexpect = {{ at_most = 0.0 }}");
+        claim(&text).evaluate_alone(cells, &[]).measured.groups[0].summary.mean
+    };
+    assert_eq!((share("hrm", &cells), share("dora", &cells)), (0.0, 0.25));
+    cells[3].diverged_rows.insert("lora".into(), "not finite".into());
+    cells[3].result.as_mut().unwrap().rows.retain(|row| row.name != "lora");
+    assert_eq!(verdict(&cells), Verdict::Undecided("undecided: shown by the runs with figures, but 1 diverged".into()));
 }
 
 /// A point that speaks against a claim is not hidden by one where nothing came out.

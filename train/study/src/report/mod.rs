@@ -34,7 +34,7 @@ struct CellRun {
 }
 
 impl CellRun {
-    /// Rows of its result; none when it diverged.
+    /// Rows of its result; none when it diverged as a whole.
     fn rows(&self) -> &[AdapterResult] {
         self.cell.result.as_ref().map_or(&[], |result| &result.rows)
     }
@@ -98,7 +98,7 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
 fn has_figures_of(one: &Cell, other: &Cell) -> bool {
     let whole = one.planned_rows.is_empty() && other.planned_rows.is_empty();
     let rows = |cell: &Cell| cell.result.as_ref().map_or(0, |result| result.rows.len());
-    agree(one, other) && (!whole || (one.diverged.is_some() == other.diverged.is_some() && rows(one) == rows(other)))
+    agree(one, other) && (!whole || (one.has_diverged() == other.has_diverged() && rows(one) == rows(other)))
 }
 
 /// Writes the report of `runs` to `page`, and `plots/` beside it. Cells of sweeps are shown as means over seeds; other runs,

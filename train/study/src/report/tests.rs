@@ -15,7 +15,7 @@ fn cell(experiment: &str, axes: &[(&str, &str)], change: impl Fn(&mut RunResult)
         scale: None,
         axes: axes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
     };
-    CellRun { cell: Cell { id, planned_rows: Vec::new(), diverged: None, result: Some(result) }, events: Vec::new() }
+    CellRun { cell: Cell { id, result: Some(result), ..Cell::default() }, events: Vec::new() }
 }
 
 /// With two seeds.

@@ -73,10 +73,11 @@ fn answer(model: &Model, text: &Text, example: &Example) -> Result<Prediction> {
 /// The continuation up to the end of the text, a stop string or `most` tokens.
 fn generate(mut generator: Generator<'_>, text: &Text, most: usize) -> Result<String> {
     let (stops, tokenizer) = (&text.config().stop, text.layout().tokenizer());
+    let ends = tokenizer.special_ids(stops);
     let (mut ids, mut written) = (Vec::new(), String::new());
     while ids.len() < most {
         let token = generator.step()?;
-        if tokenizer.is_end(token) {
+        if tokenizer.is_end(token) || ends.contains(&token) {
             break;
         }
         ids.push(token);
