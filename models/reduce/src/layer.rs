@@ -145,7 +145,7 @@ fn reduce_to(
         if layer.continuous.is_some() {
             return Err(LtiError::Unsupported(
                 "the bilinear map does not keep H2 norms under weights, so that method h2 cannot lower them in continuous \
-                 time: use another method, or --gramians analytic, with which weights only measure"
+                 time: use another method, or analytic Gramians (bt reduce --gramians analytic), with which weights only measure"
                     .into(),
             ));
         }

@@ -17,6 +17,9 @@ use numpy::{PyArray1, PyArray2};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 
 create_exception!(
     hankel,
@@ -72,6 +75,27 @@ fn to_json(certificate: &SystemCertificate) -> PyResult<String> {
     serde_json::to_string(certificate).map_err(|error| HankelError::new_err(error.to_string()))
 }
 
+/// The result of `compute`, which runs on threads of this process without the interpreter. A child that was forked has no threads but its own, so
+/// that the pool of its parent would never answer.
+fn in_parallel<R: Send>(py: Python<'_>, compute: impl FnOnce() -> R + Send) -> R {
+    static POOL: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
+    py.detach(|| {
+        let process = std::process::id();
+        let mut held = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref().is_none_or(|(owner, _)| *owner != process) {
+            // Dropping the parent's would wait for its threads.
+            mem::forget(held.take());
+            *held = ThreadPoolBuilder::new().build().ok().map(|pool| (process, Arc::new(pool)));
+        }
+        let pool = held.as_ref().map(|(_, pool)| Arc::clone(pool));
+        drop(held);
+        match pool {
+            Some(pool) => pool.install(compute),
+            None => compute(),
+        }
+    })
+}
+
 type Matrices<'py> = (
     Bound<'py, PyArray2<f64>>,
     Bound<'py, PyArray2<f64>>,
@@ -121,7 +145,7 @@ fn reduce<'py>(
         let (reduction, given) = plant.reduce(&layer, method, order, &options.gramians).map_err(refuse)?;
         Ok((given, reduction.certificate, plant.map.map(|map| map.rate)))
     };
-    let (reduced, certificate, rate) = py.detach(compute)?;
+    let (reduced, certificate, rate) = in_parallel(py, compute)?;
     let arrays = (
         to_array(py, reduced.written.clone().unwrap_or_else(|| reduced.a.to_dense()).as_ref()),
         to_array(py, reduced.b.as_ref()),
@@ -137,7 +161,7 @@ fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'
     let system = stored(&system);
     let compute =
         || analyse(&without_slow_poles(&system)?).map(|layer| layer.spectrum.values().to_vec()).map_err(refuse);
-    let values = py.detach(compute)?;
+    let values = in_parallel(py, compute)?;
     Ok(PyArray1::from_vec(py, values))
 }
 
@@ -145,7 +169,7 @@ fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'
 #[pyfunction]
 fn gramians<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<(Square<'py>, Square<'py>)> {
     let system = stored(&system);
-    let (wc, wo) = py.detach(|| gramians_of(&without_slow_poles(&system)?.system).map_err(refuse_system))?;
+    let (wc, wo) = in_parallel(py, || gramians_of(&without_slow_poles(&system)?.system).map_err(refuse_system))?;
     Ok((to_array(py, wc.as_ref()), to_array(py, wo.as_ref())))
 }
 
@@ -158,7 +182,7 @@ fn hinf_norm(py: Python<'_>, system: Given<'_>) -> PyResult<(f64, f64, f64)> {
         let found = FrequencyResponse::new(&plant.system).and_then(|g| norm(&g)).map_err(refuse_system)?;
         Ok((plant, found))
     };
-    let (plant, (found, check)) = py.detach(compute)?;
+    let (plant, (found, check)) = in_parallel(py, compute)?;
     let frequency = plant.map.map_or(found.frequency, |map| map.frequency(found.frequency));
     Ok((found.value, frequency, check.upper.max(found.value)))
 }
@@ -189,7 +213,7 @@ fn verify(
         let layer = analyse(&full).and_then(|layer| weigh_with(layer, source, &weights)).map_err(refuse)?;
         verify_layer(&layer, &reduced.system, 1.0, claim.as_ref()).map_err(refuse_system)
     };
-    let found = py.detach(compute)?;
+    let found = in_parallel(py, compute)?;
     Ok((found.problems, to_json(&found.measured)?))
 }
 

@@ -1,5 +1,7 @@
 """``hankel.reduce`` and its companions against python-control and pyMOR, and what they take and refuse."""
 
+import multiprocessing
+import sys
 import threading
 import time
 
@@ -336,6 +338,16 @@ def test_other_threads_run_while_it_computes():
     done.set()
     thread.join()
     assert sum(start < t < end for t in ticks) >= 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux alone")
+def test_a_forked_child_computes():
+    # Large enough to be divided among threads, which a child does not have of its parent.
+    a, b, c, _ = random_system(1, states=300)
+    hankel.gramians(a, b, c)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        values = pool.apply_async(hankel.singular_values, (a, b, c)).get(timeout=120)
+    np.testing.assert_allclose(values, hankel.singular_values(a, b, c), rtol=0, atol=1e-9 * values[0])
 
 
 def test_what_gramians_would_change_in_silence_is_refused():

@@ -137,3 +137,22 @@ def test_double_precision_is_rounded_where_a_device_has_none(families, llama_run
         site._apply(to_device)
     assert all(p.dtype == torch.float32 for p in adapter.parameters())
     assert torch.allclose(logits(model, tokens(model, batch=1, steps=9)), expected, atol=1e-4)
+
+
+def test_a_stored_cache_has_its_states(families, llama_run):
+    model = model_of(families)
+    load_adapter(model, llama_run / "adapters/paper")
+    ids = tokens(model, batch=2, steps=9)
+
+    def rest(cache):
+        with torch.no_grad():
+            return model(ids[:, 6:], past_key_values=cache).logits
+
+    with torch.no_grad():
+        cache = model(ids[:, :6], use_cache=True).past_key_values
+    twins = copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
+    expected = rest(cache)
+    for twin in twins:
+        assert type(twin) is type(cache)
+        assert torch.equal(rest(twin), expected)
+    assert torch.allclose(expected, logits(model, ids)[:, 6:], atol=1e-5)

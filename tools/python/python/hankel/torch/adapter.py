@@ -85,6 +85,9 @@ class Adapter(nn.Module):
     def system(self, layer: int, site: str = "mlp") -> System:
         """The linear system of a layer with its gate, in double precision: ``hankel.reduce`` takes it.
 
+        A layer adds ``C s_t`` after it has read ``x_t``; ``y`` of a :class:`~hankel.System` has ``x_t`` one step later. Norms and singular values
+        are the same.
+
         Raises:
             AdapterError: There is no adapter, or it is not a linear recurrence with constant coefficients.
         """

@@ -6,6 +6,7 @@ precision; parameters keep the precision of their file.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, Callable
 
@@ -109,12 +110,10 @@ class Recurrence(Site):
 
     @torch.no_grad()
     def system(self) -> tuple[Tensor, Tensor, Tensor]:
-        """A, B and C with the gate, in double precision: what ``hankel.reduce`` takes."""
-        poles, b = self.coefficients()
-        double = [t.detach().cpu().double() for t in (b, self.gate * self.c)]
-        for name, value in vars(poles).items():
-            setattr(poles, name, value.detach().cpu().double())
-        return poles.matrix(), *double
+        """A, B and C with the gate, computed in double precision from the parameters: what ``hankel.reduce`` takes."""
+        twin = copy.deepcopy(self).cpu().double().requires_grad_(False)
+        poles, b = twin.coefficients()
+        return poles.matrix(), b, twin.gate * twin.c
 
 
 class Hrm(Recurrence):

@@ -44,6 +44,11 @@ class _Carries:
         self.hankel_states.clear()
         return super().reset()
 
+    # The class is made here, so that a copy or a stored cache is made as the class of transformers first.
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        _, (_, *arguments), *state = super().__reduce_ex__(protocol)
+        return _empty, (type(self).__mro__[2], *arguments), *state
+
     def _change(self, function) -> None:
         for states in self.hankel_states.values():
             states.change(function)
@@ -52,6 +57,12 @@ class _Carries:
 @lru_cache(maxsize=None)
 def _carrying(cache_class: type) -> type:
     return type(cache_class.__name__, (_Carries, cache_class), {"__module__": cache_class.__module__})
+
+
+def _empty(cache_class: type, *arguments: Any) -> Any:
+    """A cache that carries states, before it is filled."""
+    carrying = _carrying(cache_class)
+    return carrying.__new__(carrying, *arguments)
 
 
 def of_cache(cache: Any, adapter: int) -> States:
