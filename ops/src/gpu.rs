@@ -176,7 +176,46 @@ pub(crate) fn compiles(kernel: &Kernel, constants: &[(&str, f64)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Heads, Poles, ScanPath, ScoreSettings, attention, delta_scan, linear, scan};
     use hankel_core::gpu::for_tests;
+    use hankel_core::{Device, Random};
+
+    /// What takes long is divided among launches, with the same bits.
+    #[test]
+    fn parts_are_the_whole() {
+        let Some(gpu) = for_tests() else { return };
+        let random = |name: &str, shape: &[usize]| {
+            let values = Random::new(5, name, 0).normal_vec::<f32>(shape.iter().product(), 0.1);
+            Tensor::from_vec(values, shape).unwrap().to_device(Device::Gpu(gpu)).unwrap()
+        };
+        let all = || {
+            let mut found = Vec::new();
+            let mut take = |inputs: &[&Tensor], out: Tensor| {
+                let mut gradients = out.backward_with(random("g", out.shape())).unwrap();
+                found.push(out.to_f64_vec());
+                found.extend(inputs.iter().map(|x| gradients.take(x).unwrap().to_f64_vec()));
+            };
+            let leaf = |name: &str, shape: &[usize]| random(name, shape).parameter().unwrap();
+            let (x, w) = (leaf("x", &[150, 70]), leaf("w", &[200, 70]));
+            take(&[&x, &w], linear(&x, &w, None).unwrap());
+            let heads = Heads { query: 4, key_value: 2 };
+            let (q, k, v) = (leaf("q", &[2, 200, 64]), leaf("k", &[2, 200, 32]), leaf("v", &[2, 200, 32]));
+            take(&[&q, &k, &v], attention(&q, &k, &v, heads, ScoreSettings::default()).unwrap());
+            let (u, a, start) = (leaf("u", &[2, 21, 6]), leaf("a", &[6, 6]), leaf("s", &[2, 6]));
+            let states = scan(&u, &Poles::Dense(a.clone()), Some(&start), ScanPath::Sequential).unwrap();
+            take(&[&u, &a, &start], states);
+            let (k, v, beta) = (leaf("dk", &[2, 19, 8]), leaf("dv", &[2, 19, 6]), leaf("b", &[2, 19, 2]));
+            take(&[&k, &v, &beta], delta_scan(&k, &v, &beta, None).unwrap());
+            found
+        };
+        let whole = all();
+        gpu.set_longest_launch(1e4);
+        assert_eq!(gpu.runs(5, 1e6).count(), 5);
+        let parts = all();
+        gpu.set_longest_launch(1e12);
+        assert_eq!(gpu.runs(5, 1e3).collect::<Vec<_>>(), [0..5]);
+        assert!(whole == parts);
+    }
 
     #[test]
     fn tables_are_made_once_and_the_oldest_is_given_up() {

@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 
 /// Bytes on their way to the device at once.
 const WRITTEN: usize = 128 << 20;
+/// Bytes that are handed to the driver at once: it copies them to memory of its own, and cannot refuse.
+const SLICE: usize = 32 << 20;
 
 /// Memory of a GPU. It goes back to the pool when it is dropped.
 pub struct GpuBuffer {
@@ -94,20 +96,20 @@ impl Gpu {
         let buffer = self.allocate(bytes.len() as u64)?;
         // Written before anything that is recorded but not submitted, which may still use this memory.
         self.flush();
-        let whole = bytes.len() & !3;
-        if whole > 0 {
-            self.queue.write_buffer(buffer.raw(), 0, &bytes[..whole]);
+        let (whole, rest) = bytes.split_at(bytes.len() & !3);
+        for (index, slice) in whole.chunks(SLICE).enumerate() {
+            self.queue.write_buffer(buffer.raw(), (index * SLICE) as u64, slice);
+            // What was written waits in main memory until the device has taken it.
+            if self.written.fetch_add(slice.len(), Ordering::Relaxed) + slice.len() > WRITTEN {
+                self.written.store(0, Ordering::Relaxed);
+                self.queue.submit([]);
+                self.wait(None)?;
+            }
         }
-        if whole < bytes.len() {
+        if !rest.is_empty() {
             let mut last = [0; 4];
-            last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-            self.queue.write_buffer(buffer.raw(), whole as u64, &last);
-        }
-        // What was written waits in main memory until the device has taken it.
-        if self.written.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len() > WRITTEN {
-            self.written.store(0, Ordering::Relaxed);
-            self.queue.submit([]);
-            self.wait(None)?;
+            last[..rest.len()].copy_from_slice(rest);
+            self.queue.write_buffer(buffer.raw(), whole.len() as u64, &last);
         }
         self.check()?;
         Ok(buffer)

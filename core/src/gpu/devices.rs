@@ -7,6 +7,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Bytes of workgroup memory and of immediates that every GPU must offer to a kernel.
 const WORKGROUP_STORAGE: u32 = 16 << 10;
 const IMMEDIATES: u32 = 64;
+/// Lanes of a workgroup, and buffers that a kernel sees.
+const LANES: u32 = 256;
+const BUFFERS: u32 = 8;
 
 /// Name, driver, limits and features of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,10 @@ impl GpuFacts {
             Some("immediates (push constants)".to_owned())
         } else if limits.max_compute_workgroup_storage_size < WORKGROUP_STORAGE {
             Some(format!("{WORKGROUP_STORAGE} bytes of workgroup memory"))
+        } else if limits.max_compute_invocations_per_workgroup < LANES {
+            Some(format!("{LANES} lanes in a workgroup"))
+        } else if limits.max_storage_buffers_per_shader_stage < BUFFERS {
+            Some(format!("{BUFFERS} buffers for a kernel"))
         } else {
             None
         };
@@ -82,6 +89,12 @@ impl GpuFacts {
             cooperative,
             lacks,
         }
+    }
+
+    /// Operations of one launch, at most: a third of a second of a slow card of its kind, or so. Windows takes a card away that is at one launch for
+    /// two seconds.
+    pub(super) fn longest_launch(&self) -> f64 {
+        if self.kind == "discrete" { 1e12 } else { 1e11 }
     }
 
     /// Real cards come first, software last.

@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 /// A compute shader with the entry point `main`.
 ///
 /// `flat(group, groups)` numbers the workgroups of a launch laid out by [`groups`]. Parameters are immediates,
-/// `var<immediate> p: ...`; bindings are numbered from 0 in group 0.
+/// `var<immediate> p: ...`; bindings are numbered from 0 in group 0. `to_f16` and `from_f16` are between the bits of `f32` and of `f16`.
 pub struct Kernel {
     /// For messages and the debugger.
     pub name: &'static str,
@@ -25,9 +25,10 @@ impl Kernel {
 }
 
 /// What every kernel ends with; directives such as `enable` come first.
-const PRELUDE: &str = "
-fn flat(group: vec3<u32>, groups: vec3<u32>) -> u32 { return group.y * groups.x + group.x; }
-";
+const PRELUDE: &str = concat!(
+    "\nfn flat(group: vec3<u32>, groups: vec3<u32>) -> u32 { return group.y * groups.x + group.x; }\n",
+    include_str!("half.wgsl")
+);
 
 /// Bytes of immediates that every layout has room for.
 const IMMEDIATES: u32 = 64;

@@ -31,9 +31,14 @@ use kernel::Pipelines;
 use pool::Pool;
 use recorder::Recorder;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What may help where a driver gives work up.
+const ADVICE: &str =
+    "if it ran out of memory, or of the time that the system allows: make the batch smaller, or set `gpu_memory`";
 
 /// An opened GPU.
 pub struct Gpu {
@@ -44,6 +49,8 @@ pub struct Gpu {
     pool: Mutex<Pool>,
     /// Bytes written since the device was last waited for.
     written: AtomicUsize,
+    /// The most operations of a launch, as the bits of an `f64`.
+    longest: AtomicU64,
     /// The first thing that went wrong behind our back.
     failure: Arc<Mutex<Option<String>>>,
 }
@@ -72,11 +79,12 @@ impl Gpu {
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| note(&of_errors, error.to_string())));
         let of_loss = failure.clone();
         device.set_device_lost_callback(move |reason, message| {
-            note(&of_loss, format!("the device was lost ({reason:?}): {message}"));
+            note(&of_loss, format!("the device was lost ({reason:?}): {message}; {ADVICE}"));
         });
         let state = State { recorder: Recorder::new(&device), pipelines: Pipelines::default() };
         let (state, pool, written) = (Mutex::new(state), Mutex::new(Pool::default()), AtomicUsize::new(0));
-        let gpu = Gpu { facts, device, queue, state, pool, written, failure };
+        let longest = AtomicU64::new(facts.longest_launch().to_bits());
+        let gpu = Gpu { facts, device, queue, state, pool, written, longest, failure };
         gpu.set_budget(None);
         gpu
     }
@@ -110,7 +118,8 @@ impl Gpu {
         let State { recorder, pipelines } = &mut *state;
         let pipeline = pipelines.get(&self.device, kernel, constants).map_err(|problem| self.error(problem))?;
         let group = pipelines.bind(&self.device, kernel, buffers);
-        recorder.dispatch(&self.device, &self.queue, &pipeline, &group, bytemuck::bytes_of(parameters), grid);
+        let bytes = buffers.iter().map(|buffer| buffer.raw().size()).sum();
+        recorder.dispatch(&self.device, &self.queue, &pipeline, &group, bytemuck::bytes_of(parameters), grid, bytes);
         drop(state);
         self.check()
     }
@@ -118,6 +127,19 @@ impl Gpu {
     /// Says how many operations the last launch takes, where they are many: a batch of large products must not take seconds.
     pub fn weigh(&self, operations: f64) {
         self.state().recorder.weigh(&self.queue, operations);
+    }
+
+    /// Divides `n` like parts of a work of so many operations into runs, each for a launch that takes no more than a card may be at one.
+    pub fn runs(&self, n: usize, operations: f64) -> impl Iterator<Item = Range<usize>> + use<> {
+        let longest = f64::from_bits(self.longest.load(Ordering::Relaxed));
+        let most = if operations > longest { (longest / operations * n as f64) as usize } else { n }.max(1);
+        (0..n).step_by(most).map(move |first| first..n.min(first + most))
+    }
+
+    /// Sets the most operations of a launch.
+    #[doc(hidden)]
+    pub fn set_longest_launch(&self, operations: f64) {
+        self.longest.store(operations.to_bits(), Ordering::Relaxed);
     }
 
     /// Hands everything recorded to the device without waiting for it.
@@ -134,7 +156,7 @@ impl Gpu {
         match waited {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(e)) => Err(self.error(e.to_string())),
-            Err(_) => Err(self.error("the device was lost while it worked")),
+            Err(_) => Err(self.error(format!("the device was lost while it worked; {ADVICE}"))),
         }
     }
 

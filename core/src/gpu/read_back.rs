@@ -1,7 +1,7 @@
 //! Reading back without waiting: the copy is a command among the others, and its bytes are fetched later.
 
-use super::{Gpu, GpuBuffer};
-use crate::Result;
+use super::{ADVICE, Gpu, GpuBuffer};
+use crate::{Error, Result, autograd};
 use std::sync::mpsc::{Receiver, channel};
 
 /// A copy of bytes from a GPU to main memory, of the values at the time of the request; later launches do not change it.
@@ -22,12 +22,17 @@ impl Gpu {
     /// When something that was launched, or the device, failed.
     pub fn read_back(&'static self, buffer: &GpuBuffer, bytes: usize) -> Result<Transfer> {
         let size = bytes.next_multiple_of(4) as u64;
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("read back"),
             size: size + 4,
             usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
+        if pollster::block_on(scope.pop()).is_some() {
+            let (device, used) = (self.facts().name.clone(), self.memory().used);
+            return Err(Error::GpuMemory { device, place: autograd::place(), bytes: size, used, budget: None });
+        }
         let (submission, batches) =
             self.state().recorder.copy_out(&self.device, &self.queue, buffer.raw(), &staging, size);
         let (sender, mapped) = channel();
@@ -70,9 +75,8 @@ impl Transfer {
             return Ok(rest[..self.bytes].to_vec());
         }
         // What runs from here on would work on what was not written.
-        let problem = "it has not run all that it was given, and its driver has not said why: out of memory, or of the time that \
-                       the system allows (make the batch smaller, or set `gpu_memory`)";
-        self.gpu.failure.lock().expect("no panic under this lock").get_or_insert(problem.to_owned());
+        let problem = format!("it has not run all that it was given, and its driver has not said why; {ADVICE}");
+        self.gpu.failure.lock().expect("no panic under this lock").get_or_insert(problem);
         self.gpu.check().map(|()| Vec::new())
     }
 }

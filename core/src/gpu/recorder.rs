@@ -7,6 +7,8 @@ use wgpu::{BindGroup, Buffer, CommandEncoder, ComputePass, ComputePipeline, Devi
 const BATCH: usize = 128;
 /// Operations after which it is submitted, too: a third of a second of a slow card. Systems give up batches that take seconds.
 const WORK: f64 = 1e11;
+/// Operations that reading or writing a byte counts as: memory that takes 40 GB/s, a card that makes 200 GFLOP/s.
+const OF_A_BYTE: f64 = 5.0;
 
 pub(super) struct Recorder {
     open: Option<Open>,
@@ -53,6 +55,7 @@ impl Recorder {
         group: &BindGroup,
         parameters: &[u8],
         [x, y, z]: [u32; 3],
+        bytes: u64,
     ) {
         let open = self.open(device);
         if open.pipeline.as_ref() != Some(pipeline) {
@@ -66,7 +69,8 @@ impl Recorder {
         }
         pass.dispatch_workgroups(x, y, z);
         open.launches += 1;
-        if open.launches >= BATCH {
+        open.work += OF_A_BYTE * bytes as f64;
+        if open.launches >= BATCH || open.work >= WORK {
             self.submit(queue);
         }
     }

@@ -55,6 +55,8 @@ struct Parameters {
     window: u32,
     scale: f32,
     cap: f32,
+    first_tile: u32,
+    tiles: u32,
 }
 
 impl Parameters {
@@ -66,8 +68,26 @@ impl Parameters {
             window: window.unwrap_or(0) as u32,
             scale: (1.0 / (head_dim as f64).sqrt()) as f32,
             cap: cap.unwrap_or(0.0) as f32,
+            first_tile: 0,
+            tiles: 0,
         }
     }
+}
+
+/// Calls `launch` with the parameters and the grid of every run of tiles of a work of so many operations.
+fn in_runs(
+    gpu: &Gpu,
+    shape: &Shape,
+    [tiles, heads, batch]: [u32; 3],
+    operations: f64,
+    launch: impl Fn(&Parameters, [u32; 3]) -> Result<()>,
+) -> Result<()> {
+    for run in gpu.runs(tiles as usize, operations) {
+        let parameters = Parameters { first_tile: run.start as u32, tiles, ..Parameters::new(shape) };
+        launch(&parameters, [run.len() as u32, heads, batch])?;
+        gpu.weigh(operations * run.len() as f64 / f64::from(tiles));
+    }
+    Ok(())
 }
 
 /// The kernel for heads of this width, and the room that its lanes have for them: few kernels are compiled for all widths.
@@ -120,9 +140,10 @@ fn forward_by(
             // In place of the gradient, which is not read.
             let buffers = [q_in, k_in, v_in, q_in, out.buffer(), lse.buffer()];
             let (kernel, width) = for_width(&FORWARD, shape.head_dim);
-            gpu.launch(kernel, &[width], &buffers, &Parameters::new(shape), query_tiles(shape))?;
+            in_runs(gpu, shape, query_tiles(shape), 2.0 * product(shape), |parameters, grid| {
+                gpu.launch(kernel, &[width], &buffers, parameters, grid)
+            })?;
         }
-        gpu.weigh(2.0 * product(shape));
     }
     Ok((out.finish(q.shape())?, lse.finish([rows])?))
 }
@@ -150,7 +171,7 @@ fn backward_by(
     wanted: [bool; 3],
 ) -> Result<[Option<Tensor>; 3]> {
     let Shape { batch, heads, kv_heads, head_dim, queries, keys, .. } = *shape;
-    let ((kernel, width), parameters) = (for_width(&BACKWARD, head_dim), Parameters::new(shape));
+    let (kernel, width) = for_width(&BACKWARD, head_dim);
     let buffer = |tensor| floats(NAME, "saved", tensor, gpu);
     let g = floats(NAME, "gradient", g, gpu)?;
     let rows = batch * heads * queries;
@@ -165,9 +186,9 @@ fn backward_by(
     let launch = |[d_keys, d_values]: [bool; 2], outputs: [&GpuBuffer; 2], grid| {
         let constants = [width, ("D_K", flag(d_keys)), ("D_V", flag(d_values))];
         let buffers = [q_in, k_in, v_in, g, lse, sums.buffer(), outputs[0], outputs[1]];
-        gpu.launch(kernel, &constants, &buffers, &parameters, grid)?;
-        gpu.weigh(4.0 * product(shape));
-        Ok(())
+        in_runs(gpu, shape, grid, 4.0 * product(shape), |parameters, grid| {
+            gpu.launch(kernel, &constants, &buffers, parameters, grid)
+        })
     };
     let finish = |wanted: bool, d: Output, like: &Tensor| wanted.then(|| d.finish(like.shape())).transpose();
     if let Some(plan) = plan.filter(|_| q.elements() > 0) {

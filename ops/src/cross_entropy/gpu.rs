@@ -4,7 +4,7 @@ use super::{Head, NAME, Targets, TokenScores};
 use crate::elementwise::gpu::{add, times_scalar};
 use crate::embedding::gpu::{gather, scatter};
 use crate::gpu::{Output, column_sums, flag, floats, stored, words, zeros};
-use crate::linear::gpu::{Epilogue, Left, Right, converted, gemm};
+use crate::linear::gpu::{Epilogue, Left, Right, converted, gemm, suits_f16};
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
 use hankel_core::{Precision, Result, Tensor};
 
@@ -54,8 +54,10 @@ fn for_chunks(
     let right = Right { storage: weight, first: 0, rows: classes, cols: width, transposed: true };
     let bias = head.bias.map(|bias| floats(NAME, "bias", bias, gpu)).transpose()?;
     let chunk = (CHUNK / classes.max(1) / TILE).max(1) * TILE;
-    for first in (0..rows).step_by(chunk) {
-        let n = chunk.min(rows - first);
+    let mut first = 0;
+    while first < rows {
+        // No few rows at the end, which would be multiplied otherwise than the others.
+        let n = if rows - first < chunk + TILE { rows - first } else { chunk };
         let logits = Output::new(gpu, n * classes)?;
         let left = Left {
             data: floats(NAME, "hidden states", x, gpu)?,
@@ -67,8 +69,23 @@ fn for_chunks(
         };
         gemm(gpu, left, right, Epilogue { bias, precision, ..Epilogue::default() }, logits.buffer())?;
         f(first, n, logits.buffer())?;
+        first += n;
     }
     Ok(())
+}
+
+/// The weight as the products of `rows` rows take it, if that is not as it is stored.
+fn converted_for(
+    rows: usize,
+    gpu: &'static Gpu,
+    weight: &GpuStorage,
+    head: Head,
+    precision: Precision,
+) -> Result<Option<GpuStorage>> {
+    let (classes, width) = (head.weight.shape()[0], head.weight.shape()[1]);
+    // What is multiplied in f32 is not rounded.
+    let is_half = precision != Precision::F16 || suits_f16(rows, classes, width);
+    converted(gpu, weight, if is_half { precision } else { Precision::F32 })
 }
 
 /// The rows `counted` of the `rows` of `hidden`, in that order, as a matrix.
@@ -103,8 +120,8 @@ pub(super) fn forward(
     let mut d_bias = wanted[2].then(|| zeros(gpu, &[classes])).transpose()?;
     let constants = [("GRADIENT", flag(wanted.contains(&true)))];
     let plain = stored(NAME, "head", head.weight, gpu)?;
-    let half = converted(gpu, plain, precision)?;
-    let weight = half.as_ref().unwrap_or(plain);
+    let converted = converted_for(n_counted, gpu, plain, head, precision)?;
+    let weight = converted.as_ref().unwrap_or(plain);
     for_chunks(gpu, &x, (head, weight), classes, precision, |first, n, logits| {
         let parameters = Parameters {
             rows: n as u32,
@@ -169,8 +186,8 @@ pub(super) fn token_scores(
     let targets = words(gpu, &targets)?;
     let scores = Output::new(gpu, 3 * places.len())?;
     let plain = stored(NAME, "head", head.weight, gpu)?;
-    let half = converted(gpu, plain, precision)?;
-    let weight = half.as_ref().unwrap_or(plain);
+    let converted = converted_for(places.len(), gpu, plain, head, precision)?;
+    let weight = converted.as_ref().unwrap_or(plain);
     for_chunks(gpu, &x, (head, weight), classes, precision, |first, n, logits| {
         let parameters = [n as u32, classes as u32, first as u32, cap_of(head).to_bits()];
         gpu.launch(&SCORES, &[], &[logits, &targets, scores.buffer()], &parameters, groups(n, 1))

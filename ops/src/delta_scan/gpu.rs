@@ -8,6 +8,9 @@ use hankel_core::{Result, Tensor};
 static ROWS: Kernel = Kernel { name: NAME, source: include_str!("rows.wgsl"), bindings: "rrrrw" };
 static SUMS: Kernel = Kernel { name: "delta_sums", source: include_str!("sums.wgsl"), bindings: "rrrrrrw" };
 
+/// Rows that take as long as one: each waits for what it has just written.
+const ALONE: usize = 400_000;
+
 /// What `rows.wgsl` computes.
 #[derive(Clone, Copy)]
 enum Pass {
@@ -35,8 +38,15 @@ fn rows(
     let buffers: [&GpuBuffer; 5] =
         [floats(NAME, "k", k, gpu)?, floats(NAME, "beta", beta, gpu)?, driving, of_start, out.buffer()];
     let constants = [("PASS", f64::from(pass as u8)), ("START", flag(start.is_some()))];
-    if batch * steps > 0 {
-        gpu.launch(&ROWS, &constants, &buffers, &parameters(sizes), groups(batch * sizes.rows(), 64))?;
+    if batch > 0 {
+        let operations = (steps * sizes.keys * (batch * sizes.rows()).max(ALONE)) as f64;
+        for run in gpu.runs(steps, operations) {
+            let mut all = [0; 7];
+            all[..5].copy_from_slice(&parameters(sizes));
+            all[5..].copy_from_slice(&[run.start as u32, run.end as u32]);
+            gpu.launch(&ROWS, &constants, &buffers, &all, groups(batch * sizes.rows(), 64))?;
+            gpu.weigh(operations * run.len() as f64 / steps as f64);
+        }
     }
     match pass {
         Pass::Initial => out.finish([batch, sizes.state()]),

@@ -3,7 +3,8 @@
 //   PASS 0: the states from `driving` = v.
 //   PASS 1: the adjoint states from `driving` = g, backwards in time: G_t = g_t + G_{t+1} - beta_{t+1} (G_{t+1} k_{t+1}) k_{t+1}^T.
 //   PASS 2: what is before the first of them, from `driving` = G.
-struct Parameters { batch: u32, steps: u32, heads: u32, keys: u32, values: u32 }
+// Steps from `first` to before `last`, in the order of evaluation, are of this launch.
+struct Parameters { batch: u32, steps: u32, heads: u32, keys: u32, values: u32, first: u32, last: u32 }
 var<immediate> p: Parameters;
 override PASS: u32;
 override START: bool;
@@ -31,7 +32,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         }
         return;
     }
-    for (var n = 0u; n < p.steps; n++) {
+    for (var n = p.first; n < p.last; n++) {
         let t = select(n, p.steps - 1u - n, PASS == 1u);
         let token = b * p.steps + t;
         let to = (token * rows + row) * p.keys;

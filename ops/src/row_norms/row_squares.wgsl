@@ -22,7 +22,7 @@ fn element(i: u32) -> f32 {
                 let bits = bitcast<u32>(value);
                 return bitcast<f32>((bits + 0x7fffu + ((bits >> 16u) & 1u)) & 0xffff0000u);
             }
-            if STORED == 5u { return unpack2x16float(pack2x16float(vec2(value, 0.0))).x; }
+            if STORED == 5u { return bitcast<f32>(from_f16(to_f16(bitcast<u32>(value)))); }
             return value;
         }
     }

@@ -22,6 +22,8 @@ static SIGNS: Tables<Vec<u32>> = Tables::new(256);
 const CHUNK: usize = 64;
 /// The most states of a dense matrix that the memory of a workgroup holds.
 const DENSE_STATES: usize = 1024;
+/// Workgroups that take as long as one.
+const ALONE: usize = 100;
 
 /// The shape of a recurrence: `dim` states, of which the first `real` are modes of their own and the others pairs.
 #[derive(Clone, Copy)]
@@ -301,9 +303,14 @@ fn dense(gpu: &'static Gpu, time: Time, u: &Tensor, a: &Tensor, initial: Option<
     let first = initial.map_or(Ok(u), |initial| floats(NAME, "the initial state", initial, gpu))?;
     let constants = [("REVERSED", flag(time == Time::Backward)), ("START", flag(initial.is_some()))];
     let buffers = [floats(NAME, "the matrix", a, gpu)?, u, first, states.buffer()];
-    if steps * dim > 0 {
-        let parameters = [batch, steps, dim].map(|size| size as u32);
-        gpu.launch(&DENSE, &constants, &buffers, &parameters, groups(batch, 1))?;
+    if batch * dim > 0 {
+        // A workgroup alone leaves most of a card idle.
+        let operations = (steps * dim * dim) as f64 * batch.max(ALONE) as f64;
+        for run in gpu.runs(steps, operations) {
+            let parameters = [batch, steps, dim, run.start, run.end].map(|size| size as u32);
+            gpu.launch(&DENSE, &constants, &buffers, &parameters, groups(batch, 1))?;
+            gpu.weigh(operations * run.len() as f64 / steps as f64);
+        }
     }
     states.finish([batch, steps, dim])
 }

@@ -118,11 +118,11 @@ fn of_keys(first: u32, lane: u32) {
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
     kv_head = group.y;
     batch = group.z;
     // The last queries see the most keys, and the first keys are seen by the most queries: they come first.
-    if D_K || D_V { of_keys(group.x * TILE, lane); } else { of_queries((groups.x - 1u - group.x) * TILE, lane); }
+    let tile = p.first_tile + group.x;
+    if D_K || D_V { of_keys(tile * TILE, lane); } else { of_queries((p.tiles - 1u - tile) * TILE, lane); }
 }

@@ -4,7 +4,7 @@
 //! finite magnitude between 2^13 and 2^14: gradients do not become subnormal and nothing finite overflows. What was not finite
 //! becomes NaN, and so do the results that depend on it.
 
-use super::{Parameters, Shape, product};
+use super::{Shape, in_runs, product};
 use crate::gpu::flag;
 use crate::linear::gpu::{Form, Halves, Left, form, halves};
 use hankel_core::Result;
@@ -116,7 +116,9 @@ impl Plan {
         // In place of the gradient, which is not read, stands q.
         let buffers = [&q.buffer, &k.buffer, &v.buffer, &q.buffer, &q.scale, &k.scale, &v.scale, &q.scale, out, lse];
         let constants = [("WIDTH", self.width as f64)];
-        gpu.launch(self.forward, &constants, &buffers, &Parameters::new(shape), self.query_tiles(shape))
+        in_runs(gpu, shape, self.query_tiles(shape), 2.0 * product(shape), |parameters, grid| {
+            gpu.launch(self.forward, &constants, &buffers, parameters, grid)
+        })
     }
 
     /// The wanted gradients of `q`, `k` and `v` to `outputs`, given that of the output and what each row has as one number, the
@@ -132,16 +134,16 @@ impl Plan {
     ) -> Result<()> {
         let [q, g] = [of_queries(gpu, q, shape)?, of_queries(gpu, g, shape)?];
         let [k, v] = [of_keys(gpu, k, shape)?, of_keys(gpu, v, shape)?];
-        let (width, parameters) = (self.width as f64, Parameters::new(shape));
+        let width = self.width as f64;
         let fit = 1.0 / (16384 * self.width.next_power_of_two()) as f64;
         let launch = |[d_keys, d_values]: [bool; 2], [first, second]: [&GpuBuffer; 2], grid| {
             let constants = [("WIDTH", width), ("FIT", fit), ("D_K", flag(d_keys)), ("D_V", flag(d_values))];
             let (operands, scales) =
                 ([&q.buffer, &k.buffer, &v.buffer, &g.buffer], [&q.scale, &k.scale, &v.scale, &g.scale]);
             let buffers = [&operands[..], &scales[..], &[lse, sums, first, second][..]].concat();
-            gpu.launch(self.backward, &constants, &buffers, &parameters, grid)?;
-            gpu.weigh(4.0 * product(shape));
-            Ok::<_, hankel_core::Error>(())
+            in_runs(gpu, shape, grid, 4.0 * product(shape), |parameters, grid| {
+                gpu.launch(self.backward, &constants, &buffers, parameters, grid)
+            })
         };
         if wanted[0] {
             // The second output is not written then.

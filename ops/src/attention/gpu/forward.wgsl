@@ -57,11 +57,10 @@ fn put(row: u32, d: u32, value: Patch) {
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
     // The last rows see the most keys: they come first.
-    let first = (groups.x - 1u - group.x) * TILE;
+    let first = (p.tiles - 1u - p.first_tile - group.x) * TILE;
     kv_head = group.y;
     batch = group.z;
     let x = lane % 16u;

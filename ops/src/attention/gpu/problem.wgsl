@@ -9,6 +9,8 @@ struct Parameters {
     scale: f32,
     // Scores s become cap tanh(s / cap) (0: they stay).
     cap: f32,
+    // Of this launch, and of all: long sequences take several.
+    first_tile: u32, tiles: u32,
 }
 var<immediate> p: Parameters;
 

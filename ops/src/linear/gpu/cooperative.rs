@@ -119,14 +119,16 @@ struct Parameters {
     b: [u32; 2],
     c_first: u32,
     factor: f32,
+    first_tile: u32,
 }
 
 /// `out = base + factor gate left right + bias` where that suits, and whether it was done.
 pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, out: &GpuBuffer) -> Result<bool> {
-    let Sizes { m, n, k } = Sizes::of(left, right);
-    let in_fours = [k, n, left.first * left.cols, right.cols, right.first * right.cols];
+    let sizes = Sizes::of(left, right);
+    let Sizes { m, n, k } = sizes;
+    let in_fours = [left.first * left.cols, right.cols, right.first * right.cols];
     let Ok((kernel, edge)) = kernel(gpu.facts()) else { return Ok(false) };
-    if left.transposed || m < ROWS || n < ROWS || k < ROWS || !in_fours.iter().all(|size| size.is_multiple_of(4)) {
+    if left.transposed || !suits(m, n, k) || !in_fours.iter().all(|size| size.is_multiple_of(4)) {
         return Ok(false);
     }
     let halved;
@@ -160,6 +162,7 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
         b: [right.cols as u32, (right.first * right.cols) as u32],
         c_first: how.first as u32,
         factor: how.factor,
+        first_tile: 0,
     };
     let spare = scale;
     let buffers = [
@@ -171,9 +174,18 @@ pub(super) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
         how.gate.unwrap_or(spare),
         out,
     ];
-    let grid = groups(m.div_ceil(edge) * n.div_ceil(edge), 1);
-    gpu.launch(kernel, &constants, &buffers, &parameters, grid)?;
+    let tiles = m.div_ceil(edge) * n.div_ceil(edge);
+    for run in gpu.runs(tiles, sizes.operations()) {
+        let parameters = Parameters { first_tile: run.start as u32, ..parameters };
+        gpu.launch(kernel, &constants, &buffers, &parameters, groups(run.len(), 1))?;
+        gpu.weigh(sizes.operations() * run.len() as f64 / tiles as f64);
+    }
     Ok(true)
+}
+
+/// Whether a product of these sizes goes by cooperative matrices, where the card has them.
+pub(crate) fn suits(m: usize, n: usize, k: usize) -> bool {
+    m.min(n).min(k) >= ROWS && n.is_multiple_of(4) && k.is_multiple_of(4)
 }
 
 /// A matrix in f16 that was multiplied by a power of two, and that with its inverse.

@@ -12,6 +12,8 @@ struct Parameters {
     b_stride: u32, b_first: u32,
     c_first: u32,
     factor: f32,
+    // Of this launch: a large product takes several.
+    first_tile: u32,
 }
 var<immediate> p: Parameters;
 // Whether b is stored as [n, k].
@@ -136,7 +138,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
     @builtin(subgroup_id) subgroup: u32,
 ) {
-    let tile = tile_of(flat(group, groups));
+    let tile = tile_of(p.first_tile + flat(group, groups));
     let row = tile.x * BM;
     let column = tile.y * BN;
     // No early return for tiles beyond the last, of which a folded grid may have a few: matrix operations must be in uniform

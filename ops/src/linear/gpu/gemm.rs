@@ -70,6 +70,10 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    pub(super) fn operations(self) -> f64 {
+        2.0 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+
     pub(super) fn of(left: Left, right: Right) -> Self {
         let (m, k) = if left.transposed { (left.cols, left.rows) } else { (left.rows, left.cols) };
         Sizes { m, n: if right.transposed { right.rows } else { right.cols }, k }
@@ -112,6 +116,7 @@ struct Parameters {
     block: u32,
     factor: f32,
     split_len: u32,
+    first_tile: u32,
 }
 
 #[repr(C)]
@@ -170,9 +175,7 @@ pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     if sizes.m == 0 || sizes.n == 0 {
         return Ok(());
     }
-    let operations = 2.0 * sizes.m as f64 * sizes.n as f64 * sizes.k as f64;
     if how.precision == Precision::F16 && cooperative::gemm(gpu, left, right, how, out)? {
-        gpu.weigh(operations);
         return Ok(());
     }
     let plan = Plan::choose(sizes, left, right);
@@ -183,9 +186,7 @@ pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
         _ => None,
     };
     let right = Right { storage: decoded.as_ref().unwrap_or(right.storage), ..right };
-    planned(gpu, left, right, how, out, plan)?;
-    gpu.weigh(operations);
-    Ok(())
+    planned(gpu, left, right, how, out, plan)
 }
 
 /// A weight of many products in the type that they convert it to, so that they do not do so each time; `None` where they would
@@ -246,6 +247,7 @@ fn convert(
         block: stored.block.ilog2(),
         factor: 1.0,
         split_len: 0,
+        first_tile: 0,
     };
     let constants = [("STORED", stored.code), ("SCALED", flag(scale.is_some()))];
     let buffers = [&out, buffer, stored.scales, stored.codebook, scale.unwrap_or(stored.scales)];
@@ -262,24 +264,23 @@ pub(super) fn planned(
     out: &GpuBuffer,
     plan: Plan,
 ) -> Result<()> {
-    let Sizes { m, n, k } = Sizes::of(left, right);
+    let sizes = Sizes::of(left, right);
+    let Sizes { m, n, k } = sizes;
     let stored = Stored::of(right.storage)?;
     let in_fours = [left.cols, left.first * left.cols, right.cols, right.first * right.cols, n, how.first];
     let in_blocks = matches!(right.storage.dtype, DType::Blocks(_));
     let vectors = !in_blocks && stored.in_vectors() && in_fours.iter().all(|size| size.is_multiple_of(4));
     let access = if vectors { Access::Vector(Format::of(right.storage.dtype)) } else { Access::Scalar };
-    let (kernel, grid, splits) = match plan {
+    let (kernel, tiles, splits) = match plan {
         Plan::Rows => {
-            let [x, y, _] = groups(n, 8);
             let kernel = match right.storage.dtype {
                 DType::Blocks(format) => blocks::kernels(format)?.matvec,
                 _ => kernels::matvec(access),
             };
-            (kernel, [x, y, m as u32], 1)
+            (kernel, 1, 1)
         }
         Plan::Tiles(tile, splits) => {
-            let [x, y, _] = groups(m.div_ceil(tile.size()[0]) * n.div_ceil(tile.size()[1]), 1);
-            (kernels::gemm(tile, access), [x, y, splits as u32], splits)
+            (kernels::gemm(tile, access), m.div_ceil(tile.size()[0]) * n.div_ceil(tile.size()[1]), splits)
         }
     };
     // Whole slices, the longest of which are 16 steps.
@@ -305,6 +306,7 @@ pub(super) fn planned(
         block: if vectors { stored.block.ilog2() } else { stored.block as u32 },
         factor: now.factor,
         split_len: split_len as u32,
+        first_tile: 0,
     };
     let spare = left.data;
     let buffers = [
@@ -317,7 +319,14 @@ pub(super) fn planned(
         now.gate.unwrap_or(spare),
         partial.as_ref().unwrap_or(out),
     ];
-    gpu.launch(kernel, constants, &buffers, &parameters, grid)?;
+    for run in gpu.runs(tiles, sizes.operations()) {
+        let [x, y, z] = match plan {
+            Plan::Rows => [groups(n, 8)[0], groups(n, 8)[1], m as u32],
+            Plan::Tiles(..) => [groups(run.len(), 1)[0], groups(run.len(), 1)[1], splits as u32],
+        };
+        gpu.launch(kernel, constants, &buffers, &Parameters { first_tile: run.start as u32, ..parameters }, [x, y, z])?;
+        gpu.weigh(sizes.operations() * run.len() as f64 / tiles as f64);
+    }
     let Some(partial) = partial else { return Ok(()) };
     let constants =
         [("BASE", flag(how.base.is_some())), ("BIAS", flag(how.bias.is_some())), ("GATED", flag(how.gate.is_some()))];

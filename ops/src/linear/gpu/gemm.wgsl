@@ -118,7 +118,7 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let tile = tile_of(flat(group, groups));
+    let tile = tile_of(p.first_tile + flat(group, groups));
     let row = tile.x * TILE_M;
     let column = tile.y * TILE_N;
     if row >= p.m || column >= p.n { return; }

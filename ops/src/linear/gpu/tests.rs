@@ -17,9 +17,14 @@ fn matrix(name: &str, rows: usize, cols: usize, dtype: DType) -> Tensor {
     let values = Random::new(3, name, 0).normal_vec::<f32>(rows * cols, 1.0);
     let plain = Tensor::from_vec(values, [rows, cols]).unwrap();
     match dtype {
-        DType::Nf4 => nf4::quantize(&plain.to_dtype(DType::BF16).unwrap(), true).unwrap(),
+        DType::Nf4 => of_nf4(&plain, DType::BF16),
         dtype => plain.to_dtype(dtype).unwrap(),
     }
+}
+
+/// `plain`, quantized from a checkpoint in `source`.
+fn of_nf4(plain: &Tensor, source: DType) -> Tensor {
+    nf4::quantize(&plain.to_dtype(source).unwrap(), true).unwrap()
 }
 
 /// `a b` of `[m, k]` and `[k, n]`, or of what they are the transposes of.
@@ -105,6 +110,24 @@ fn products_row_by_row() {
         for (m, n, k) in [(1, 68, 260), (3, 7, 33), (1, 1, 1)] {
             check(gpu, Plan::Rows, Sizes { m, n, k }, dtype, [false, true]);
         }
+    }
+}
+
+/// What the values of nf4 are rounded to, that of the checkpoint, is the same as on the CPU.
+#[test]
+fn nf4_is_rounded_as_on_the_cpu() {
+    let Some(gpu) = for_tests() else { return };
+    let (n, k) = (96, 128);
+    let mut units = vec![0.0_f32; k * k];
+    (0..k).for_each(|i| units[i * k + i] = 1.0);
+    let x = Tensor::from_vec(units, [k, k]).unwrap().to_device(Device::Gpu(gpu)).unwrap();
+    for source in [DType::F32, DType::BF16, DType::F16] {
+        let weight = of_nf4(&matrix("w", n, k, DType::F32), source);
+        let expected = weight.to_f64_vec();
+        let weight = weight.to_device(Device::Gpu(gpu)).unwrap();
+        // Products with a unit matrix are exact.
+        let found = linear(&x, &weight, None).unwrap().to_f64_vec();
+        assert!((0..n * k).all(|at| found[at % k * n + at / k] == expected[at]), "{source}");
     }
 }
 
@@ -234,7 +257,10 @@ fn results_of_cooperative_matrices_are_scaled_and_added() {
             ..Epilogue::default()
         };
         let out = Output::new(gpu, (m + 2) * n).unwrap();
+        // In launches of one tile.
+        gpu.set_longest_launch(1e4);
         assert!(cooperative::gemm(gpu, left, right, how, out.buffer()).unwrap());
+        gpu.set_longest_launch(1e12);
         let found = out.finish([m + 2, n]).unwrap().to_f64_vec().split_off(2 * n);
         let product = product(&a.to_f64_vec(), &b.to_f64_vec(), Sizes { m, n, k }, [false, true]);
         let [base, bias, gate] = [base, bias, gate].map(|x| x.to_f64_vec());

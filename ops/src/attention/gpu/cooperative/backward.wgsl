@@ -69,13 +69,13 @@ fn weigh(row: u32, key: u32, lane: u32) {
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
     @builtin(subgroup_id) subgroup: u32,
 ) {
     let of_keys = D_K | D_V;
     // The last queries see the most keys, and the first keys are seen by the most queries: they come first.
-    let first = select(groups.x - 1u - group.x, group.x, of_keys) * ROWS;
+    let tile = p.first_tile + group.x;
+    let first = select(p.tiles - 1u - tile, tile, of_keys) * ROWS;
     kv_head = group.y;
     batch = group.z;
     let strip = (subgroup / 2u) * T;

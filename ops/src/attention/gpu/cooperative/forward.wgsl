@@ -47,12 +47,11 @@ fn finish(c: FC, j: u32, first: u32, lane: u32, subgroup: u32) {
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
     @builtin(subgroup_id) subgroup: u32,
 ) {
     // The last rows see the most keys: they come first.
-    let first = (groups.x - 1u - group.x) * ROWS;
+    let first = (p.tiles - 1u - p.first_tile - group.x) * ROWS;
     kv_head = group.y;
     batch = group.z;
     let strip = (subgroup / 2u) * T;

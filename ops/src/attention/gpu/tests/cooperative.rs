@@ -213,3 +213,18 @@ fn the_precision_of_a_call_decides() {
         assert!(plan(Precision::F16, refused).is_none(), "{refused:?}");
     }
 }
+
+/// Long sequences take several launches, with the same bits.
+#[test]
+fn parts_are_the_whole() {
+    let Some((gpu, plan)) = on_card(32) else { return };
+    let heads = Heads { query: 2, key_value: 1 };
+    let call = Call { batch: 1, tokens: [70, 90], heads, head_dim: 32, settings: ScoreSettings::default() };
+    let inputs = inputs(call, &|_, _, x| x);
+    let all = || found(gpu, Some(plan), call, &inputs).map(|x| x.to_f64_vec());
+    let whole = all();
+    gpu.set_longest_launch(1e4);
+    let parts = all();
+    gpu.set_longest_launch(1e12);
+    assert!(whole == parts);
+}
