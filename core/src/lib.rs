@@ -61,4 +61,4 @@ pub use random::Random;
 pub use read_back::ReadBack;
 pub use shape::Shape;
 pub use storage::{CpuStorage, Storage};
-pub use tensor::Tensor;
+pub use tensor::{Tensor, to_odd};

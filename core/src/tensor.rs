@@ -512,7 +512,7 @@ impl Tensor {
 
 /// `x` in single precision, rounded to odd: where bits are lost the last one that is kept is 1. Rounding that once more to fewer bits gives what
 /// rounding `x` to them would have given.
-fn to_odd(x: f64) -> f32 {
+pub fn to_odd(x: f64) -> f32 {
     let nearest = x as f32;
     let wide = f64::from(nearest);
     if wide == x || !nearest.is_finite() {

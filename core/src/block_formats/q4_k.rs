@@ -62,7 +62,7 @@ struct Fit {
 }
 
 /// Scale and minimum of a part by least squares over the elements, large ones weighing more: tries 21 scales, each of which
-/// gives codes, and each codes' best scale and minimum.
+/// gives codes, and each codes' best scale and minimum. Codes are counted from the best minimum so far.
 ///
 /// Source: `make_qkx2_quants` in `ggml-quants.c`.
 fn fit(x: &[f32; 32]) -> Fit {
@@ -76,16 +76,17 @@ fn fit(x: &[f32; 32]) -> Fit {
     let weights = x.map(|x| usual + x.abs());
     let weight: f32 = weights.iter().sum();
     let weighted: f32 = weights.iter().zip(x).map(|(w, x)| w * x).sum();
-    let codes = |inverse: f32| x.map(|x| ((x - low) * inverse).round_ties_even().clamp(0.0, LARGEST));
+    let codes = |inverse: f32, low: f32| x.map(|x| ((x - low) * inverse).round_ties_even().clamp(0.0, LARGEST));
     let error = |codes: &[f32; 32], scale: f32, low: f32| {
         let parts = codes.iter().zip(x).zip(&weights);
         parts.map(|((q, x), w)| w * (scale * q + low - x) * (scale * q + low - x)).sum::<f32>()
     };
     let scale = (high - low) / LARGEST;
     let mut best = Fit { scale, minimum: -low };
-    let mut least = error(&codes(1.0 / scale), scale, low);
+    let mut least = error(&codes(1.0 / scale, low), scale, low);
     for step in 0..=20 {
-        let codes = codes((LARGEST - 1.0 + 0.1 * step as f32) / (high - low));
+        let low = -best.minimum;
+        let codes = codes((LARGEST - 1.0 + 0.1 * step as f32) / (high - low), low);
         let (mut sum, mut squares, mut products) = (0.0, 0.0, 0.0);
         for ((q, x), w) in codes.iter().zip(x).zip(&weights) {
             sum += w * q;

@@ -60,9 +60,9 @@ fn q4_k_searches_scales_as_well_as_ggml() {
         let differences: Vec<f32> = decoded.iter().zip(values).map(|(x, y)| x - y).collect();
         (square(&differences) / square(values).max(1e-300)).sqrt()
     };
-    // 0.0725 on Gaussian numbers, by the C code of ggml.
+    // The search of ggml reaches 0.0707 on these numbers, and 0.0711 with codes counted from the smallest element throughout.
     let gaussian: Vec<f32> = (0..256 * 64).map(draw).collect();
-    assert!(relative(&gaussian) < 0.0735, "{}", relative(&gaussian));
+    assert!(relative(&gaussian) < 0.0709, "{}", relative(&gaussian));
     // Numbers of one sign, tiny ones, one alone, none.
     assert!(relative(&gaussian.iter().map(|x| x.abs() + 2.0).collect::<Vec<_>>()) < 0.04);
     assert!(relative(&gaussian.iter().map(|x| -x.abs() - 2.0).collect::<Vec<_>>()) < 0.03);

@@ -186,11 +186,8 @@ impl Rope {
             "longrope" | "su" => {
                 let list =
                     |name: &str, value: Option<Vec<f64>>| value.ok_or_else(|| format!("{key}: {name} is missing"));
-                let factor = match original {
-                    Some(original) => context as f64 / original as f64,
-                    None => need("factor", p.factor)?,
-                };
                 let original = original.unwrap_or(context);
+                let factor = p.factor.unwrap_or(context as f64 / original as f64);
                 let usual = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
                 RopeScaling::LongRope {
                     short: list("short_factor", p.short_factor)?,

@@ -126,9 +126,10 @@ impl<'a> Generator<'a> {
                 for part in self.tokens[self.read..end].chunks(PART) {
                     let tokens = Tensor::from_vec(part.to_vec(), [1, part.len()])?;
                     let hidden = self.backbone.hidden(&tokens, self.adapters, &mut Pass::streaming(&mut self.state))?;
+                    // At once: the state has read them, whatever becomes of the parts that follow.
+                    self.read += part.len();
                     last = Some(narrow_time(&hidden, part.len() - 1, 1)?);
                 }
-                self.read = end;
             }
             let last = last.ok_or_else(|| Error::invalid("generation", "there is no token to continue"))?;
             self.backbone.logits_of(&last)

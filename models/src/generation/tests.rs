@@ -1,6 +1,7 @@
 use super::*;
-use crate::adapters::{Hrm, HrmConfig, Preset};
-use crate::{AdapterConfig, TinyGpt, TinyGptConfig};
+use crate::adapters::{Hrm, HrmConfig, Placement, Preset};
+use crate::{AdapterConfig, Parameter, TinyGpt, TinyGptConfig};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn model() -> TinyGpt {
     let sizes = TinyGptConfig { layers: 2, d_model: 16, heads: 2, d_ff: 24, ..TinyGptConfig::default() };
@@ -139,4 +140,60 @@ fn turns_are_read_as_in_a_batch() {
     // A turn longer than the context has no positions.
     let long = generator(&[1; 13]).logits().unwrap_err().to_string();
     assert!(long.contains("13 tokens are longer than the context of 12"), "{long}");
+}
+
+/// A model that fails once, before it looks at the state: in run number `fails`.
+struct Failing {
+    model: TinyGpt,
+    runs: AtomicUsize,
+    fails: usize,
+}
+
+impl Backbone for Failing {
+    fn placement(&self) -> Placement {
+        self.model.placement()
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.model.vocabulary()
+    }
+
+    fn context(&self) -> Option<usize> {
+        self.model.context()
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        self.model.parameters()
+    }
+
+    fn embeddings(&self) -> Vec<Parameter> {
+        self.model.embeddings()
+    }
+
+    fn head(&self) -> &Parameter {
+        self.model.head()
+    }
+
+    fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
+        if self.runs.fetch_add(1, Ordering::Relaxed) == self.fails {
+            return Err(Error::invalid("hidden", "no room"));
+        }
+        self.model.hidden(tokens, adapters, pass)
+    }
+}
+
+/// Parts of a prompt that were read before the error are not read a second time.
+#[test]
+fn an_error_in_a_later_part_leaves_the_earlier_ones_read() {
+    let sizes = TinyGptConfig { layers: 1, d_model: 8, heads: 2, d_ff: 8, ..TinyGptConfig::default() };
+    let config = TinyGptConfig { vocabulary: 11, context: 4 * PART, init_std: 0.5, ..sizes };
+    let model = Failing { model: TinyGpt::new(&config, 3).unwrap(), runs: AtomicUsize::new(0), fails: 1 };
+    let none = AdapterSet::none(&model.placement());
+    let prompt: Vec<u32> = (0..PART as u32 + 100).map(|i| i * i % 11).collect();
+    let mut generator = Generator::new(&model, &none, &prompt, Sampling::default()).unwrap();
+    assert!(generator.logits().unwrap_err().to_string().contains("no room"));
+    let expected = Generator::new(&model.model, &none, &prompt, Sampling::default()).unwrap().logits().unwrap();
+    assert_eq!(generator.logits().unwrap(), expected);
+    // One was done, one failed, and one read what was left.
+    assert_eq!(model.runs.load(Ordering::Relaxed), 3);
 }

@@ -262,8 +262,10 @@ impl Reader<'_> {
     /// How positions are stretched, in the spelling of `config.json`.
     fn rope_scaling(&self, head_dim: usize) -> Result<Option<Json>> {
         let key = self.key("rope.scaling.type");
-        let kind = self.file.string(&key)?.unwrap_or("none");
         let factor = self.positive("rope.scaling.factor")?;
+        // A factor without a type is a linear one to llama.cpp.
+        let usual = if factor.is_some_and(|factor| factor != 1.0) { "linear" } else { "none" };
+        let kind = self.file.string(&key)?.unwrap_or(usual);
         let original = self.size("rope.scaling.original_context_length")?;
         let has = |key: &&&str| self.file.metadata().contains_key(&self.key(key));
         if let Some(own) = YARN_KEYS.iter().find(has).filter(|_| kind != "yarn") {

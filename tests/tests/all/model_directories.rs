@@ -2,7 +2,7 @@
 
 use hankel_core::{CpuStorage, DType, Storage, Tensor, no_grad};
 use hankel_models::decoder::{
-    InitType, LoadOptions, Positions, Rope, families, init_model, merge_model, quantize_model,
+    InitType, LoadOptions, Positions, Rope, RopeScaling, families, init_model, merge_model, quantize_model,
 };
 use hankel_models::weights::ModelFiles;
 use hankel_models::{AdapterSet, Backbone, Decoder, DecoderConfig, Pass};
@@ -319,6 +319,44 @@ fn configurations_in_either_spelling() {
     };
     assert_eq!(without("mistral", "sliding_window").sliding_window, Some(4096));
     assert!(without("smollm3", "tie_word_embeddings").tied_embeddings);
+    // Windows: how long they are, and which layers have them, where a file does not say.
+    let sliding = |family: &str, keys: Value| {
+        let mut json = base.clone();
+        (json["model_type"], json["use_sliding_window"]) = (json!(family), json!(true));
+        let map = json.as_object_mut().unwrap();
+        map.remove("sliding_window");
+        map.extend(keys.as_object().unwrap().clone());
+        let config = DecoderConfig::parse(&serde_json::to_vec(&json).unwrap()).unwrap();
+        let layers: Vec<usize> = (0..config.layers).filter(|&layer| config.sliding_layers.contains(layer)).collect();
+        (config.sliding_window, layers)
+    };
+    for family in ["qwen2", "qwen3"] {
+        assert_eq!(sliding(family, json!({})), (Some(4096), vec![28, 29, 30, 31]));
+        assert_eq!(sliding(family, json!({"max_window_layers": 30})), (Some(4096), vec![30, 31]));
+        assert_eq!(sliding(family, json!({"sliding_window": null})).0, None);
+    }
+    let smollm3 = json!({"sliding_window": 8, "max_window_layers": 2, "no_rope_layer_interval": 12});
+    assert_eq!(sliding("smollm3", smollm3), (Some(8), vec![11, 23]));
+    assert_eq!(sliding("smollm3", json!({})).0, None);
+    // The factor that a file gives goes before the one of its lengths, 8.
+    let magnitude = |factor: Value| {
+        let divisors = vec![1.0; 64];
+        let scaling = json!({
+            "rope_type": "longrope",
+            "short_factor": divisors,
+            "long_factor": divisors,
+            "original_max_position_embeddings": 4096,
+            "factor": factor,
+        });
+        match parsed("rope_scaling", scaling).unwrap().positions {
+            Positions::Rotary(Rope { scaling: RopeScaling::LongRope { magnitude, .. }, .. }) => magnitude,
+            other => panic!("{other:?}"),
+        }
+    };
+    for (factor, expected) in [(Value::Null, 8.0_f64), (json!(32.0), 32.0), (json!(0.5), 1.0)] {
+        let expected = (1.0 + expected.ln() / 4096_f64.ln()).sqrt();
+        assert!((magnitude(factor) - expected).abs() < 1e-12, "{expected}");
+    }
 }
 
 #[test]

@@ -91,6 +91,28 @@ fn families_that_are_read_come_back() {
     }
 }
 
+/// llama.cpp takes a factor without a type for a linear one.
+#[test]
+fn a_factor_without_a_type_is_linear() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("model.gguf");
+    export_model(&golden("families/llama_linear/hf"), &path, ExportType::F32).unwrap();
+    let expected = DecoderConfig::load(&path).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    // A key of the same length that is of no architecture.
+    let (key, other) = (b"llama.rope.scaling.type", b"other.rope.scaling.type");
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap();
+    bytes[at..at + key.len()].copy_from_slice(other);
+    let renamed = scratch.path().join("renamed.gguf");
+    std::fs::write(&renamed, bytes).unwrap();
+    let found = DecoderConfig::load(&renamed).unwrap();
+    let Positions::Rotary(Rope { scaling: RopeScaling::Linear { factor }, .. }) = &found.positions else {
+        panic!("{:?}", found.positions);
+    };
+    assert_eq!(*factor, 4.0);
+    assert_eq!(found, expected);
+}
+
 /// Constants of yarn that are not the usual ones, and biases of the MLP.
 #[test]
 fn features_of_llama_come_back() {
@@ -262,6 +284,28 @@ fn adapters_become_those_of_llamacpp() {
         for (name, tensor) in theirs.tensors() {
             assert!(ours.bytes(&ours.tensors()[name]) == theirs.bytes(tensor), "{case} {name}");
         }
+    }
+}
+
+/// llama.cpp takes an alpha of 0 for a scale of 1.
+#[test]
+fn an_adapter_without_effect_has_none_there() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (directory, path) = (scratch.path().join("adapter"), scratch.path().join("adapter.gguf"));
+    std::fs::create_dir(&directory).unwrap();
+    for name in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(golden("gguf/adapter/lora").join(name), directory.join(name)).unwrap();
+    }
+    let config = directory.join("adapter_config.json");
+    let mut keys: Json = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    keys["lora_alpha"] = json!(0);
+    std::fs::write(&config, keys.to_string()).unwrap();
+    export_adapter(&directory, &golden("gguf/models/hf/llama"), &path).unwrap();
+    let file = Gguf::open(&path).unwrap();
+    assert_eq!(file.metadata()["adapter.lora.alpha"], Value::Float(1.0));
+    for (name, tensor) in file.tensors() {
+        let mut values = file.bytes(tensor).as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        assert!(values.all(|x| if name.ends_with("lora_b") { x == 0.0 } else { x.is_finite() }), "{name}");
     }
 }
 

@@ -14,7 +14,8 @@
 //! learn from, and a pole that can be both (a hyperbolic tangent) loses the even resolution of time scales that a logarithm of
 //! the rate has near 1 and -1. With both signs at every time scale, `C` chooses.
 //!
-//! `1 - a` is computed as `-expm1(-rate)`.
+//! `1 - a` is computed as `-expm1(-rate)`. Where the rate is so small that its quotient with `exp(log_a)` is the step itself, both have
+//! the same constant added to their exponents: neither is 0, and quotient and gradients are those of the limit.
 
 use super::settings::HrmConfig;
 use crate::adapters::stream::SiteContext;
@@ -102,6 +103,12 @@ fn radius(log_a: &Parameter, log_dt: &Parameter) -> Result<Tensor> {
     exp(&scale(&exp(&add(&log_a.tensor(), &log_dt.tensor())?)?, -1.0)?)
 }
 
+/// What raises `exponent` to [`LOWEST`] where it is below it, and 0 elsewhere; a constant to gradients.
+fn lift(exponent: &Tensor) -> Result<Tensor> {
+    let exponent = exponent.detach();
+    add(&clamp(&exponent, LOWEST, f64::from(f32::MAX))?, &scale(&exponent, -1.0)?)
+}
+
 /// Angles from 0 to pi, slow and fast pairs everywhere among them: multiples of the golden ratio never cluster, however many
 /// are taken.
 fn spread_angles(pairs: usize) -> Vec<f32> {
@@ -112,6 +119,9 @@ fn spread_angles(pairs: usize) -> Vec<f32> {
 
 const STEP_MIN: f64 = 1e-4;
 const STEP_MAX: f64 = 0.1;
+/// Rates below `exp` of this are rates of a state that forgets nothing: `exp(-rate)` and `(1 - exp(-rate)) / rate` are 1 to the
+/// last bit of a double. In f32, `exp` of it and of its negative are far from the ends of the range.
+const LOWEST: f64 = -40.0;
 
 impl Dynamics {
     pub(super) fn new(config: &HrmConfig, context: &SiteContext<'_>) -> Result<Self> {
@@ -204,20 +214,22 @@ impl Dynamics {
     pub fn coefficients(&self, b: &Tensor) -> Result<Coefficients> {
         match self {
             Dynamics::Diagonal { log_a, log_dt, discretization } => {
+                if *discretization == Discretization::Free {
+                    return Ok(Coefficients { poles: Poles::Diagonal(radius(log_a, log_dt)?), b: b.clone() });
+                }
                 let (log_a, log_dt) = (log_a.tensor(), log_dt.tensor());
-                let rate = match discretization {
-                    Discretization::Free | Discretization::Zoh => exp(&add(&log_a, &log_dt)?)?,
-                    Discretization::ZohClamped => {
-                        multiply(&exp(&log_a)?, &clamp(&softplus(&log_dt)?, STEP_MIN, STEP_MAX)?)?
-                    }
+                let (log_a, rate) = if *discretization == Discretization::Zoh {
+                    let exponent = add(&log_a, &log_dt)?;
+                    let lift = lift(&exponent)?;
+                    (add(&log_a, &lift)?, exp(&add(&exponent, &lift)?)?)
+                } else {
+                    let log_a = add(&log_a, &lift(&log_a)?)?;
+                    let rate = multiply(&exp(&log_a)?, &clamp(&softplus(&log_dt)?, STEP_MIN, STEP_MAX)?)?;
+                    (log_a, rate)
                 };
                 let minus_rate = scale(&rate, -1.0)?;
-                let b = if *discretization == Discretization::Free {
-                    b.clone()
-                } else {
-                    let one_minus_a = scale(&expm1(&minus_rate)?, -1.0)?;
-                    scale_rows(b, &multiply(&one_minus_a, &exp(&scale(&log_a, -1.0)?)?)?)?
-                };
+                let one_minus_a = scale(&expm1(&minus_rate)?, -1.0)?;
+                let b = scale_rows(b, &multiply(&one_minus_a, &exp(&scale(&log_a, -1.0)?)?)?)?;
                 Ok(Coefficients { poles: Poles::Diagonal(exp(&minus_rate)?), b })
             }
             Dynamics::Signed { log_a, log_dt, sign } => {
@@ -239,6 +251,46 @@ impl Dynamics {
                 })
             }
             Dynamics::Dense { a } => Ok(Coefficients { poles: Poles::Dense(a.tensor()), b: b.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hankel_core::DType;
+
+    /// The row of a state that forgets nothing is held for a step, however small `exp(log_a)` is, and learns how long that is.
+    #[test]
+    fn held_rows_have_a_limit() {
+        const LOG_A: [f64; 8] = [-500.0, -120.0, -90.0, -60.0, -38.0, -30.0, -1.0, 1.5];
+        const LOG_DT: f64 = -3.0;
+        let (small, sigmoid) = (LOG_DT.exp(), 1.0 / (1.0 + (-LOG_DT).exp()));
+        // The step, and its slope by log_dt.
+        let cases = [(Discretization::Zoh, small, small), (Discretization::ZohClamped, small.ln_1p(), sigmoid)];
+        let cases = cases.into_iter().flat_map(|case| [(case, DType::F32), (case, DType::F64)]);
+        for ((discretization, step, slope), dtype) in cases {
+            let rate = |name: &str, values: [f64; 8]| {
+                let values = Tensor::from_vec(values.to_vec(), [8]).unwrap().to_dtype(dtype).unwrap();
+                let parameter = Parameter::new(name, Role::Rate, &values);
+                parameter.set_trainable(true).unwrap();
+                parameter
+            };
+            let (log_a, log_dt) = (rate("log_a", LOG_A), rate("log_dt", [LOG_DT; 8]));
+            let dynamics = Dynamics::Diagonal { log_a: log_a.clone(), log_dt: log_dt.clone(), discretization };
+            let ones = Tensor::full([8, 1], 1.0_f64).to_dtype(dtype).unwrap();
+            let b = dynamics.coefficients(&ones).unwrap().b;
+            let gradients = b.backward_with(ones).unwrap();
+            let gradient = |parameter: &Parameter| gradients.get(&parameter.tensor()).unwrap().to_f64_vec();
+            let found = [b.to_f64_vec(), gradient(&log_a), gradient(&log_dt)];
+            for (i, log_a) in LOG_A.into_iter().enumerate() {
+                let rate = log_a.exp() * step;
+                let gain = -(-rate).exp_m1() / log_a.exp();
+                let expected = [gain, step * (-rate).exp() - gain, slope * (-rate).exp()];
+                for (found, expected) in found.iter().map(|found| found[i]).zip(expected) {
+                    assert!((found - expected).abs() < 1e-5 * step, "{dtype}, {log_a}: {found} for {expected}");
+                }
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::adapters::AdapterSet;
 use crate::adapters::kind::Sites;
 use crate::parameter::Parameter;
 use half::{bf16, f16};
-use hankel_core::{CpuStorage, DType, Element, Error, Float, Result, Tensor, parallel};
+use hankel_core::{CpuStorage, DType, Element, Error, Float, Result, Tensor, parallel, to_odd};
 use hankel_ops::linear::nf4;
 
 /// What merging did to one tensor.
@@ -210,8 +210,9 @@ impl WeightChange {
         match stored {
             DType::F64 => self.round::<f64>(name, tensor, width, |x| x, Float::f64),
             DType::F32 => self.round::<f32>(name, tensor, width, |x| x as f32, Float::f64),
-            DType::BF16 => self.round::<bf16>(name, tensor, width, |x| bf16::from_f32(x as f32), bf16::to_f64),
-            DType::F16 => self.round::<f16>(name, tensor, width, |x| f16::from_f32(x as f32), f16::to_f64),
+            // Not to the nearest f32 on the way, which would be rounded a second time.
+            DType::BF16 => self.round::<bf16>(name, tensor, width, |x| bf16::from_f32(to_odd(x)), bf16::to_f64),
+            DType::F16 => self.round::<f16>(name, tensor, width, |x| f16::from_f32(to_odd(x)), f16::to_f64),
             found => Err(Error::DType { operator: "merge", expected: "f64, f32, bf16 or f16", found }),
         }
     }
@@ -276,5 +277,24 @@ impl WeightChange {
             row.iter_mut().zip(factors).for_each(|(w, f)| *w *= f);
         }
         row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The nearest f32 of these sums is in the middle between two neighbours in 16 bits, and the sum itself is not.
+    #[test]
+    fn sums_are_rounded_once() {
+        let tensor = |x: f64| Tensor::from_vec(vec![x], [1, 1]).unwrap();
+        for (dtype, digits) in [(DType::BF16, 7), (DType::F16, 10)] {
+            let spacing = 0.5_f64.powi(digits);
+            let change = WeightChange::low_rank(1.0, &tensor(spacing / 2.0 + 0.5_f64.powi(40)), &tensor(1.0));
+            let weight = tensor(1.0).to_dtype(dtype).unwrap();
+            let (merged, update, drift) = change.apply("weight", &weight, dtype).unwrap();
+            assert_eq!((merged.dtype(), merged.to_f64_vec()), (dtype, vec![1.0 + spacing]));
+            assert!(drift < update, "{drift} {update}");
+        }
     }
 }

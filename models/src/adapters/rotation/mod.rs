@@ -14,14 +14,27 @@
 //!
 //! The state learns where it begins: a rotation of zero is zero. With `phi_t` the running sum of the angles, `w_t = exp(-i phi_t) z_t`
 //! is a diagonal recurrence with constant poles, `w_t = m a * w_{t-1} + exp(-i phi_t) (B x_t + i B' x_t)`, and runs as one.
+//!
+//! `phi_t` grows with `t`, and in f32 the digits of its place in the turn would be lost to the whole turns before it. These are left out,
+//! and the sum is formed in two parts, of which the larger is exact: the state's direction is off by no more than the angles make it.
 
 use crate::adapters::kind::Context;
 use crate::adapters::stream::initial::repeated;
 use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, last_states};
 use crate::parameter::{Parameter, Role};
 use crate::settings::{Key, SettingsError, Table, settings};
-use hankel_core::{Result, Tensor};
-use hankel_ops::{Poles, ScanPath, add, cos, exp, linear, multiply, scale, scan, sin};
+use hankel_core::{DType, Result, Tensor};
+use hankel_ops::{
+    Poles, ScanPath, add, concat_time, cos, exp, linear, multiply, narrow_time, scale, scale_columns, scan, sin,
+};
+use std::f64::consts::TAU;
+
+/// Steps over which sums of angles are formed; a longer sequence is read in pieces of so many.
+const PIECE: usize = 4096;
+/// The larger part of an angle is a multiple of this, in radians: [`PIECE`] such parts of at most half a turn have a sum of 24 bits.
+const GRID: f64 = 1.0 / 1024.0;
+/// `2 pi` to 12 bits: its product with the turns in [`PIECE`] steps has 24 bits.
+const TURN: f64 = 3217.0 / 512.0;
 
 settings! {
     /// Settings of [`Rotation`].
@@ -132,14 +145,35 @@ impl StreamAdapter for Rotation {
 
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
         let (batch, steps) = (x.shape()[0], x.shape()[1]);
-        let path = if steps == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
-        let before = match memory.map(Vec::as_slice) {
+        let mut state = match memory.map(Vec::as_slice) {
             Some([real, imaginary]) => [real.clone(), imaginary.clone()],
             _ => [repeated(&self.start[0].tensor(), batch)?, repeated(&self.start[1].tensor(), batch)?],
         };
+        if steps <= PIECE {
+            let (y, state) = self.piece(x, &state)?;
+            return Ok((y, state.into()));
+        }
+        let mut outputs = Vec::new();
+        for first in (0..steps).step_by(PIECE) {
+            let (y, after) = self.piece(&narrow_time(x, first, PIECE.min(steps - first))?, &state)?;
+            outputs.push(y);
+            state = after;
+        }
+        Ok((concat_time(&outputs.iter().collect::<Vec<_>>())?, state.into()))
+    }
+
+    fn state_dim(&self) -> usize {
+        2 * self.log_a.elements()
+    }
+}
+
+impl Rotation {
+    /// The output for at most [`PIECE`] steps from the state `before` them, and the state after them.
+    fn piece(&self, x: &Tensor, before: &[Tensor; 2]) -> Result<(Tensor, [Tensor; 2])> {
+        let steps = x.shape()[1];
+        let path = if steps == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
         let angles = linear(x, &self.angle.tensor(), Some(&self.angle_bias.tensor()))?;
-        let sum = Poles::Diagonal(x.full_like([self.log_a.elements()], 1.0)?);
-        let phase = scan(&angles, &sum, None, path)?;
+        let phase = if steps == 1 { angles } else { phase(&angles)? };
         let (cosine, sine) = (cos(&phase)?, sin(&phase)?);
         let [u, v] = [linear(x, &self.b[0].tensor(), None)?, linear(x, &self.b[1].tensor(), None)?];
         let turned = times([&cosine, &scale(&sine, -1.0)?], [&u, &v])?;
@@ -148,12 +182,35 @@ impl StreamAdapter for Rotation {
             [scan(&turned[0], &poles, Some(&before[0]), path)?, scan(&turned[1], &poles, Some(&before[1]), path)?];
         let [real, imaginary] = times([&cosine, &sine], [&u, &v])?;
         let y = add(&linear(&real, &self.c[0].tensor(), None)?, &linear(&imaginary, &self.c[1].tensor(), None)?)?;
-        Ok((y, vec![last_states(&real, Some(&before[0]))?, last_states(&imaginary, Some(&before[1]))?]))
+        Ok((y, [last_states(&real, Some(&before[0]))?, last_states(&imaginary, Some(&before[1]))?]))
     }
+}
 
-    fn state_dim(&self) -> usize {
-        2 * self.log_a.elements()
-    }
+/// The running sum of `angles` `[batch, T, p]`, `T` at most [`PIECE`], but for whole turns.
+fn phase(angles: &Tensor) -> Result<Tensor> {
+    let poles = Poles::Diagonal(angles.full_like([angles.shape().last()], 1.0)?);
+    let sum = |x: &Tensor| scan(x, &poles, None, ScanPath::Chunked);
+    // Turns and coarse parts are constants, and the gradient is that of the fine parts.
+    let (rest, small) = less_turns(angles)?;
+    let coarse = rounded(&rest.detach(), GRID)?;
+    let fine = add(&add(&rest, &scale(&coarse, -1.0)?)?, &small)?;
+    let (coarse, small) = less_turns(&sum(&coarse)?)?;
+    add(&coarse, &add(&sum(&fine)?, &small)?)
+}
+
+/// `x` less the whole turns in it: a larger part, which is exact, and a small one.
+fn less_turns(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let turns = rounded(&scale(&x.detach(), 1.0 / TAU)?, 1.0)?;
+    Ok((add(x, &scale(&turns, -TURN)?)?, scale(&turns, TURN - TAU)?))
+}
+
+/// The multiples of `grid`, a power of 2, next to `x`: what is left when a number so large is added and taken off again that its
+/// neighbours are `grid` away.
+fn rounded(x: &Tensor, grid: f64) -> Result<Tensor> {
+    let digits = if x.dtype() == DType::F64 { 52 } else { 23 };
+    let columns = [x.shape().last()];
+    let (ones, large) = (x.full_like(columns, 1.0)?, x.full_like(columns, 1.5 * grid * 2.0_f64.powi(digits))?);
+    scale_columns(&scale_columns(x, &ones, Some(&large))?, &ones, Some(&scale(&large, -1.0)?))
 }
 
 /// The product of two complex numbers, each a real and an imaginary part.
@@ -167,7 +224,7 @@ mod tests {
     use super::*;
     use crate::adapters::StreamSite;
     use crate::adapters::shared::SharedParameters;
-    use std::f64::consts::TAU;
+    use hankel_core::Random;
 
     fn fixed(settings: &Settings, width: usize) -> Rotation {
         let shared = SharedParameters::default();
@@ -193,7 +250,7 @@ mod tests {
     #[test]
     fn a_plane_counts_modulo_five() {
         const LENGTH: usize = 2000;
-        let random = hankel_core::Random::new(7, "tokens", 0);
+        let random = Random::new(7, "tokens", 0);
         let tokens: Vec<usize> = (0..LENGTH as u64).map(|i| random.below(i, 5)).collect();
         let x: Vec<f32> = tokens.iter().flat_map(|&token| [token as f32, 1.0]).collect();
         let x = Tensor::from_vec(x, [1, LENGTH, 2]).unwrap();
@@ -211,5 +268,34 @@ mod tests {
         norms[..12].windows(2).for_each(|pair| assert!((pair[1] / pair[0] - 0.5).abs() < 1e-4, "{norms:?}"));
         let error = Rotation::check(&Settings { max_modulus: 1.5, ..settings }).unwrap_err().to_string();
         assert!(error.contains("max_modulus"), "{error}");
+    }
+
+    /// Single precision keeps the direction of the state over a sequence of several pieces, read at once and in chunks.
+    #[test]
+    fn long_sequences_keep_the_direction() {
+        const LENGTH: usize = PIECE + 904;
+        const CHUNK: usize = 700;
+        let shared = SharedParameters::default();
+        let context = SiteContext::new("rotation", [0, 3, LENGTH], StreamSite::Mlp, 1, &shared);
+        let adapter = Rotation::new(&Settings { planes: 4, ..Settings::default() }, &context).unwrap();
+        adapter.angle_bias.set(&Tensor::full([4], (TAU / 3.0) as f32)).unwrap();
+        let x = Random::new(7, "x", 0).normal_vec::<f32>(LENGTH * 3, 1.0);
+        let x = Tensor::from_vec(x, [1, LENGTH, 3]).unwrap();
+        let whole = adapter.forward(&x, None).unwrap().0.to_f64_vec();
+        let (mut memory, mut chunks): (Option<Memory>, Vec<f64>) = (None, Vec::new());
+        for first in (0..LENGTH).step_by(CHUNK) {
+            let chunk = narrow_time(&x, first, CHUNK.min(LENGTH - first)).unwrap();
+            let (y, after) = adapter.forward(&chunk, memory.as_ref()).unwrap();
+            chunks.extend(y.to_f64_vec());
+            memory = Some(after);
+        }
+        adapter.parameters().iter().for_each(|parameter| parameter.to_dtype(DType::F64).unwrap());
+        let exact = adapter.forward(&x.to_dtype(DType::F64).unwrap(), None).unwrap().0.to_f64_vec();
+        let size = exact.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
+        for (name, found) in [("at once", &whole), ("in chunks", &chunks)] {
+            assert_eq!(found.len(), exact.len());
+            let worst = found.iter().zip(&exact).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+            assert!(worst < 1e-4 * size, "{name}: off by {worst:e} of {size:e}");
+        }
     }
 }

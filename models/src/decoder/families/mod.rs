@@ -153,16 +153,26 @@ fn layer_types(keys: &Keys) -> Result<Option<LayerSet>, String> {
     types.iter().map(slides).collect::<Result<_, _>>().map(|layers| Some(LayerSet::Only(layers)))
 }
 
-/// The windows of Qwen and SmolLM3: none but with `use_sliding_window`, then in layers from `max_window_layers` on or as
-/// `layer_types` says.
-fn read_windows(keys: &Keys, config: DecoderConfig, from: usize) -> Result<DecoderConfig, String> {
-    let (types, window) = (layer_types(keys)?, keys.get("sliding_window")?);
-    let from = keys.or("max_window_layers", from)?;
+/// The windows of Qwen: 4096 keys where a file does not say how many, in layers from `max_window_layers` on where it does not
+/// say in which.
+fn read_late_windows(keys: &Keys, config: DecoderConfig) -> Result<DecoderConfig, String> {
+    let (window, from): (_, usize) = (keys.nullable("sliding_window", 4096)?, keys.or("max_window_layers", 28)?);
+    read_windows(keys, config, window, |layer| layer >= from)
+}
+
+/// The windows of Qwen and SmolLM3, of `window` keys: none but with `use_sliding_window`, then in layers as `layer_types` says,
+/// or where it is not written as `slides` does.
+fn read_windows(
+    keys: &Keys,
+    config: DecoderConfig,
+    window: Option<usize>,
+    slides: impl Fn(usize) -> bool,
+) -> Result<DecoderConfig, String> {
+    let types = layer_types(keys)?;
     if !keys.or("use_sliding_window", false)? {
         return Ok(config);
     }
-    let sliding_layers =
-        types.unwrap_or_else(|| LayerSet::Only((0..config.layers).map(|layer| layer >= from).collect()));
+    let sliding_layers = types.unwrap_or_else(|| LayerSet::Only((0..config.layers).map(slides).collect()));
     Ok(DecoderConfig { sliding_window: window, sliding_layers, ..config })
 }
 

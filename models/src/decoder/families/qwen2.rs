@@ -1,6 +1,6 @@
 //! Qwen 2 and 2.5: biases of queries, keys and values.
 
-use super::{Family, read_common, read_windows, write_common, write_windows};
+use super::{Family, read_common, read_late_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig};
 use crate::decoder::layout::Names;
 use serde_json::json;
@@ -13,7 +13,7 @@ pub static QWEN2: Family = Family {
     ignored: &[],
     read: |family, keys| {
         keys.only("use_mrope", &json!(false))?;
-        let config = read_windows(keys, read_common(family, keys, 1e4)?, 28)?;
+        let config = read_late_windows(keys, read_common(family, keys, 1e4)?)?;
         Ok(DecoderConfig { biases: Biases { qkv: true, ..Biases::default() }, ..config })
     },
     write: |config, map| {

@@ -1,6 +1,6 @@
 //! Qwen 3: a norm of each head of queries and keys before the rotation.
 
-use super::{Family, read_common, read_windows, write_common, write_windows};
+use super::{Family, read_common, read_late_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig, QkNorm};
 use crate::decoder::layout::Names;
 use serde_json::json;
@@ -15,7 +15,7 @@ pub static QWEN3: Family = Family {
         let attention = keys.or("attention_bias", false)?;
         let biases = Biases { qkv: attention, output: attention, mlp: false };
         let head_dim = keys.or("head_dim", 128)?;
-        let config = read_windows(keys, read_common(family, keys, 1e4)?, 28)?;
+        let config = read_late_windows(keys, read_common(family, keys, 1e4)?)?;
         Ok(DecoderConfig { biases, head_dim, qk_norm: Some(QkNorm::Head), ..config })
     },
     write: |config, map| {

@@ -1,4 +1,4 @@
-//! SmolLM3: some layers do not turn queries and keys.
+//! SmolLM3: some layers do not turn queries and keys. If there are windows it is these that have them.
 
 use super::{Family, read_common, read_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig, LayerSet};
@@ -15,7 +15,7 @@ pub static SMOLLM3: Family = Family {
         let attention = keys.or("attention_bias", false)?;
         let biases = Biases { qkv: attention, output: attention, mlp: keys.or("mlp_bias", false)? };
         let tied_embeddings = keys.or("tie_word_embeddings", true)?;
-        let config = read_windows(keys, read_common(family, keys, 2e6)?, 0)?;
+        let config = read_common(family, keys, 2e6)?;
         let interval: usize = keys.or("no_rope_layer_interval", 4)?;
         if interval == 0 {
             return Err("no_rope_layer_interval = 0 is out of range".to_owned());
@@ -25,7 +25,11 @@ pub static SMOLLM3: Family = Family {
             Some(turns) => turns.iter().map(|&turns| turns != 0).collect(),
             None => (0..config.layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
         };
-        Ok(DecoderConfig { biases, tied_embeddings, rope_layers: LayerSet::Only(rope_layers), ..config })
+        let rope_layers = LayerSet::Only(rope_layers);
+        // Released files have it from Qwen, and nothing reads it.
+        keys.ignore(&["max_window_layers"]);
+        let config = read_windows(keys, config, keys.get("sliding_window")?, |layer| !rope_layers.contains(layer))?;
+        Ok(DecoderConfig { biases, tied_embeddings, rope_layers, ..config })
     },
     write: |config, map| {
         write_common(config, map);

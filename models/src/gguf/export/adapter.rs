@@ -5,7 +5,7 @@
 //! ```
 //!
 //! There is one alpha for all projections, and no other scale: what differs from it, the root of the rank of rsLoRA for
-//! one, is folded in.
+//! one, is folded in. An alpha of 0 is a scale of 1 to llama.cpp: an update without effect has a B of zeros instead.
 
 use super::architecture::Architecture;
 use super::tensors::{interleave, interleaved, stem};
@@ -39,7 +39,7 @@ pub fn export_adapter(from: &Path, model: &Path, to: &Path) -> Result<ExportRepo
             let [a, b] = lora.factors().map_err(|e| fail(e.to_string()))?;
             let rank = a.shape()[0];
             let own = lora.scale() * rank as f64;
-            let factor = own / *alpha.get_or_insert(own);
+            let factor = if own as f32 == 0.0 { 0.0 } else { own / *alpha.get_or_insert(own) };
             let rows =
                 |values: Vec<f64>, factor: f64| values.into_iter().map(|x| (x * factor) as f32).collect::<Vec<_>>();
             let (a_values, mut b_values) = (rows(a.to_f64_vec(), 1.0), rows(b.to_f64_vec(), factor));
