@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use hankel_files::WeightSet;
 use hankel_lti::{Method, OrderRule};
 use hankel_reduce::{LayerWeights, OrderChoice};
+use std::num::IntErrorKind;
 use std::path::PathBuf;
 
 /// Certified model reduction of linear systems and HRM adapters.
@@ -84,7 +85,8 @@ pub struct ReduceArgs {
     /// How the smaller system is made
     #[arg(long, value_parser = method_parser(), default_value = Method::default().name())]
     pub method: Method,
-    /// Gramians the reduction is based on; when left out, `weighted` with a weight, `frequency-limited` with --band, else `analytic`
+    /// Gramians the reduction is based on; when left out, `weighted` with a weight that the method takes, `frequency-limited` with --band,
+    /// else `analytic`
     #[arg(long, value_enum)]
     pub gramians: Option<GramiansArg>,
     /// The weights of the errors
@@ -94,7 +96,13 @@ pub struct ReduceArgs {
     #[arg(long, value_name = "LOW,HIGH", value_parser = band, allow_hyphen_values = true)]
     pub band: Option<(f64, f64)>,
     /// Number of steps of time-limited Gramians
-    #[arg(long, value_name = "T", required_if_eq("gramians", "time-limited"))]
+    #[arg(
+        long,
+        value_name = "T",
+        required_if_eq("gramians", "time-limited"),
+        value_parser = count,
+        allow_negative_numbers = true
+    )]
     pub horizon: Option<usize>,
     /// State trajectories on calibration data (.safetensors, one tensor per layer), for empirical Gramians
     #[arg(long, value_name = "FILE", required_if_eq("gramians", "empirical"))]
@@ -143,6 +151,14 @@ fn band(text: &str) -> Result<(f64, f64), String> {
     ends.ok_or_else(|| "expected two numbers, such as 0.1,0.5".into())
 }
 
+/// A number of states or steps. Negative ones come as far as this, where they are told as what they are: clap would take them for options.
+fn count(text: &str) -> Result<usize, String> {
+    text.parse::<usize>().map_err(|error| match error.kind() {
+        IntErrorKind::PosOverflow => "it is too large".into(),
+        _ => "expected a whole number, 0 or above".into(),
+    })
+}
+
 /// Rules for the order, one at a time; without one, `--epsilon 0.01`.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
@@ -151,7 +167,7 @@ pub struct OrderArgs {
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     pub epsilon: Option<f64>,
     /// Keep N states in every layer
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub order: Option<usize>,
     /// Keep the fraction F of the sum of Hankel singular values
     #[arg(long, value_name = "F", allow_negative_numbers = true)]
@@ -160,7 +176,7 @@ pub struct OrderArgs {
     #[arg(long, value_name = "TOL", allow_negative_numbers = true)]
     pub bound: Option<f64>,
     /// Keep N states in all layers together, where they lower the sum of the bounds most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub budget: Option<usize>,
     /// Keep the fewest states in all layers together whose bounds sum to at most TOL
     #[arg(long, value_name = "TOL", allow_negative_numbers = true)]

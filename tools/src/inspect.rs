@@ -5,10 +5,11 @@ use crate::clock::Clock;
 use crate::pictures::{self, Decay, decay_chart};
 use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
+use crate::targets::{check_distinct, check_new_file};
 use crate::text::{self, decay, number};
 use anyhow::{Result, bail};
 use faer::{Mat, MatRef, c64};
-use hankel_files::system_file::arrays_to_bytes;
+use hankel_files::system_file::{ArrayFormat, arrays_to_bytes};
 use hankel_io::{Existing, Outputs, terminal};
 use hankel_lti::methods::bt;
 use hankel_lti::norms::{FrequencyResponse, h2_norm, h2_norm_in, hinf_norm};
@@ -176,17 +177,14 @@ impl LayerFacts {
 
 /// Runs the command.
 pub fn run(args: &InspectArgs) -> Result<()> {
-    if let Some(path) = &args.save
-        && path.exists()
-    {
-        bail!("{} already exists; remove it or choose another name", path.display());
+    for path in [&args.save, &args.balanced].into_iter().flatten() {
+        ArrayFormat::of_output(path)?;
+        check_new_file(path)?;
     }
     if let Some(path) = &args.plot {
         pictures::check_target(path)?;
     }
-    if let Some(path) = args.balanced.as_ref().filter(|path| path.symlink_metadata().is_ok()) {
-        bail!("{} already exists; remove it or choose another name", path.display());
-    }
+    check_distinct(&[("--save", args.save.as_deref()), ("--balanced", args.balanced.as_deref())])?;
     let progress = Progress::start("reading");
     let subject = Subject::load(&args.system, args.continuous)?;
     progress.stage("Gramians and Hankel singular values");
@@ -235,7 +233,10 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 /// The balanced realisation of a system: all states above rounding, with both Gramians of the stable part equal and diagonal.
 fn balanced(path: &std::path::Path, subject: &Subject, layer: &LayerAnalysis) -> Result<Vec<u8>> {
     let Subject::System { plant, .. } = subject else {
-        bail!("--balanced is for systems in files; `bt reduce --epsilon 0` balances an adapter");
+        bail!(
+            "--balanced is for systems in files; no command writes an adapter in balanced coordinates (--save FILE writes the Gramians \
+             of its layers)"
+        );
     };
     if layer.factors.clamped_poles > 0 {
         bail!(

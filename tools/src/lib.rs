@@ -16,6 +16,7 @@ mod pictures;
 mod progress;
 mod reduce;
 mod subject;
+mod targets;
 mod text;
 mod verify;
 

@@ -1,6 +1,7 @@
 //! Charts of Hankel singular values, errors and orders.
 
 use crate::subject::SYSTEM_LABEL;
+use crate::targets::check_new_file;
 use anyhow::{Result, bail};
 use hankel_io::{Existing, PendingFolder};
 use hankel_lti::LinearSystem;
@@ -260,10 +261,7 @@ pub fn check_target(path: &Path) -> Result<()> {
         Some("svg" | "png") => {}
         _ => bail!("{} must end in .svg or .png", path.display()),
     }
-    if path.exists() {
-        bail!("{} already exists; remove it or choose another name", path.display());
-    }
-    Ok(())
+    check_new_file(path)
 }
 
 /// One chart as SVG or PNG, by the extension of the file it is for.

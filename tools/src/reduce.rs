@@ -4,6 +4,7 @@ use crate::cli::{GramiansArg, ReduceArgs};
 use crate::pictures;
 use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
+use crate::targets::{check_distinct, check_new};
 use crate::text::{self, number, number_above};
 use anyhow::{Context, Result, bail};
 use hankel_files::hrm_file::sha256;
@@ -11,7 +12,7 @@ use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
 use hankel_files::{
     AdapterHashes, HrmAdapterFile, RecordedStates, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states,
 };
-use hankel_io::{Existing, Outputs, PendingFolder, input, terminal};
+use hankel_io::{Existing, Outputs, PendingFolder, check_folder, input, terminal};
 use hankel_lti::{LinearSystem, LtiError, OrderRule, SystemCertificate};
 use hankel_plots::Align;
 use hankel_reduce::hrm::linear_system;
@@ -34,12 +35,10 @@ pub fn certificate_beside(path: &Path) -> PathBuf {
 
 /// Runs the command. Nothing is written before everything is computed; `false` if nothing is, because an error exceeds its bound.
 pub fn run(args: &ReduceArgs) -> Result<bool> {
-    if args.output.symlink_metadata().is_ok() {
-        bail!("{} already exists; remove it or choose another name", args.output.display());
+    for path in std::iter::once(&args.output).chain(&args.plots) {
+        check_new(path)?;
     }
-    if let Some(folder) = args.plots.as_ref().filter(|f| f.symlink_metadata().is_ok()) {
-        bail!("{} already exists; remove it or choose another name", folder.display());
-    }
+    check_distinct(&[("--output", Some(args.output.as_path())), ("--plots", args.plots.as_deref())])?;
     let progress = Progress::start("reading");
     let subject = Subject::load(&args.system, args.continuous)?;
     let options = ReduceOptions {
@@ -173,11 +172,9 @@ fn check_system_output(args: &ReduceArgs) -> Result<()> {
     if ArrayFormat::of(&args.output).is_none() {
         bail!("the output {} must end in .safetensors or .npz", args.output.display());
     }
-    let beside = certificate_beside(&args.output);
-    if beside.exists() {
-        bail!("{} already exists; remove it or choose another name", beside.display());
-    }
-    Ok(())
+    // Else it is missed under the name of the certificate, which nobody has given.
+    check_folder(&args.output)?;
+    check_new(&certificate_beside(&args.output))
 }
 
 /// The options for the stable part, to which `--order` adds what is kept in any case.

@@ -8,9 +8,10 @@ use hankel_lti::{LinearSystem, LtiError, Mode, StateMatrix};
 use std::fmt;
 use std::path::Path;
 
-/// What to do with a file of MATLAB.
+/// What to do with a file of MATLAB. Many have no D, and none says by itself whether it is sampled.
 const MATLAB: &str = "MATLAB's files are not read; save the matrices as .npz, in Python: m = scipy.io.loadmat(FILE); \
-    numpy.savez(OUT, A=m['A'], B=m['B'], C=m['C'], D=m['D'], dt=0.1)";
+    numpy.savez(OUT, dt=0, **{name: m[name] for name in 'ABCD' if name in m}), where dt is 0 in continuous time and else \
+    the sampling time";
 
 /// The two kinds of files, by extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,8 @@ impl ArrayFormat {
         }
     }
 
-    fn require(path: &Path) -> Result<Self> {
+    /// The format of a file that is read.
+    fn of_input(path: &Path) -> Result<Self> {
         Self::of(path).ok_or_else(|| {
             let matlab = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("mat"));
             WeightsError::content(
@@ -40,11 +42,20 @@ impl ArrayFormat {
             )
         })
     }
+
+    /// The format of a file that is to be written.
+    ///
+    /// # Errors
+    /// A name that ends in neither `.safetensors` nor `.npz`.
+    pub fn of_output(path: &Path) -> Result<Self> {
+        Self::of(path)
+            .ok_or_else(|| WeightsError::content(path, "the name of an output must end in .safetensors or .npz"))
+    }
 }
 
 /// Parses the arrays of a file held in memory, in the format its name says.
 pub fn parse_arrays(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
-    match ArrayFormat::require(path)? {
+    match ArrayFormat::of_input(path)? {
         ArrayFormat::Safetensors => arrays::parse(path, bytes),
         ArrayFormat::Npz => npz::parse(path, bytes),
     }
@@ -64,7 +75,7 @@ pub fn arrays_to_bytes(path: &Path, arrays: &[(&str, MatRef<'_, f64>)]) -> Resul
             ((*name).to_string(), Array::new(shape, data, Precision::F64))
         })
         .collect();
-    match ArrayFormat::require(path)? {
+    match ArrayFormat::of_output(path)? {
         ArrayFormat::Safetensors => Ok(arrays::serialize(&named)),
         ArrayFormat::Npz => Ok(npz::serialize(&named)),
     }
@@ -290,7 +301,7 @@ impl StoredSystem {
     /// A name that ends in neither `.safetensors` nor `.npz`.
     pub fn to_bytes(&self, path: &Path) -> Result<Vec<u8>> {
         let named = self.arrays();
-        match ArrayFormat::require(path)? {
+        match ArrayFormat::of_output(path)? {
             ArrayFormat::Safetensors => Ok(arrays::serialize(&named)),
             ArrayFormat::Npz => Ok(npz::serialize(&named)),
         }
@@ -481,6 +492,19 @@ mod tests {
         let error = parse_arrays(Path::new("s.npz"), b"PK nonsense").unwrap_err().to_string();
         assert!(error.starts_with("s.npz is not a readable npz file"));
         assert!(parse_arrays(Path::new("s.txt"), b"").unwrap_err().to_string().contains(".safetensors or .npz"));
-        assert!(parse_arrays(Path::new("s.mat"), b"").unwrap_err().to_string().contains("scipy.io.loadmat"));
+        let error = parse_arrays(Path::new("s.mat"), b"").unwrap_err().to_string();
+        for words in
+            ["scipy.io.loadmat", "dt=0, ", "if name in m", "dt is 0 in continuous time and else the sampling time"]
+        {
+            assert!(error.contains(words), "{error}");
+        }
+        // What is to be written is not what could not be read.
+        let system = StoredSystem::new(&example(), Time::Unstated);
+        for name in ["s.mat", "s.txt", "s"] {
+            for error in [arrays_to_bytes(Path::new(name), &[("A", m)]), system.to_bytes(Path::new(name))] {
+                let error = error.unwrap_err().to_string();
+                assert!(error.contains("must end in .safetensors or .npz") && !error.contains("MATLAB"), "{error}");
+            }
+        }
     }
 }

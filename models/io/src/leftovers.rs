@@ -80,14 +80,19 @@ pub(crate) fn parent(path: &Path) -> &Path {
 /// When it is not.
 pub fn check_folder(path: &Path) -> Result<()> {
     let folder = parent(path);
-    if folder.exists() { Ok(()) } else { Err(Error::NoFolder { path: path.to_owned(), folder: folder.to_owned() }) }
+    if folder.is_dir() { Ok(()) } else { Err(Error::NoFolder { path: path.to_owned(), folder: folder.to_owned() }) }
 }
 
 /// Removes what killed processes have left of writing `path`.
 fn clean_those_of(path: &Path) {
     let prefix = prefix(path);
+    // What begins alike and ends otherwise is somebody's own.
+    let is_ours = |name: &OsString| {
+        let ending = name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes());
+        ending.and_then(|ending| str::from_utf8(ending).ok()).is_some_and(is_ending)
+    };
     for entry in fs::read_dir(parent(path)).into_iter().flatten().flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes()) && is_abandoned(&entry.path()) {
+        if is_ours(&entry.file_name()) && is_abandoned(&entry.path()) {
             remove(&entry.path());
         }
     }
@@ -115,10 +120,13 @@ pub fn clean_below(directory: &Path) {
 
 /// Whether a name is `.NAME.tmp-PID-N` or `.NAME.tmp-PID-old`, as this program gives them: other hidden files are somebody's own.
 pub fn is_temporary(name: &str) -> bool {
+    name.strip_prefix('.').and_then(|rest| rest.rsplit_once(".tmp-")).is_some_and(|(_, ending)| is_ending(ending))
+}
+
+/// Whether a name ends so after `.tmp-`: `PID-N` or `PID-old`.
+fn is_ending(text: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let ending =
-        name.strip_prefix('.').and_then(|rest| rest.rsplit_once(".tmp-")).and_then(|(_, end)| end.split_once('-'));
-    ending.is_some_and(|(process, number)| is_number(process) && (is_number(number) || number == "old"))
+    text.split_once('-').is_some_and(|(process, number)| is_number(process) && (is_number(number) || number == "old"))
 }
 
 /// Whether no process holds it: the system drops the lock of a process that ends.
@@ -182,6 +190,27 @@ mod tests {
         {
             assert!(!is_temporary(name), "{name}");
         }
+    }
+
+    #[test]
+    fn writing_leaves_hidden_files_of_others_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let others = [".m.tmp-2024", ".m.tmp-77-1b", ".m.tmp-mine", ".m.tmp-n.tmp-77-1", ".m.tmp-notes-1"];
+        for name in others {
+            if name == ".m.tmp-mine" {
+                fs::create_dir_all(root.path().join(name).join("deep")).unwrap();
+            } else {
+                fs::write(root.path().join(name), "years").unwrap();
+            }
+        }
+        fs::create_dir_all(root.path().join(".m.tmp-77-old/deep")).unwrap();
+        fs::write(root.path().join(".m.tmp-77-1"), "half").unwrap();
+        for new in [Temporary::file, Temporary::folder] {
+            let ours = new(&root.path().join("m")).unwrap();
+            remove(&ours.path);
+        }
+        assert_eq!(names(root.path()), others);
+        assert!(root.path().join(".m.tmp-mine/deep").is_dir());
     }
 
     #[test]

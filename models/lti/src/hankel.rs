@@ -116,5 +116,19 @@ impl HankelSpectrum {
 
 /// `2 * sum of values[order..]`, added from the small end.
 pub fn glover_bound(values: &[f64], order: usize) -> f64 {
-    2.0 * values.iter().skip(order).rev().sum::<f64>()
+    // From 0: `sum` of nothing is -0.
+    2.0 * values.iter().skip(order).rev().fold(0.0_f64, |sum, value| sum + value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glover_bound;
+
+    #[test]
+    fn a_bound_is_never_minus_zero() {
+        for (values, order) in [(&[2.0, 1.0][..], 2), (&[][..], 0)] {
+            assert!(glover_bound(values, order).is_sign_positive());
+        }
+        assert_eq!(glover_bound(&[2.0, 1.0, 0.5], 1), 3.0);
+    }
 }

@@ -27,6 +27,9 @@ fn a_reduced_adapter_is_certified_and_verifies() {
     let facts: Value = serde_json::from_str(&succeed(dir, &["inspect", "full", "--json"])).unwrap();
     assert_eq!(facts.as_array().unwrap().len(), 3);
     assert_eq!(facts[0]["hankel_singular_values"].as_array().unwrap().len(), 12);
+    // Keeping everything costs 0, which is not written as -0.0.
+    let bounds = facts[0]["error_bounds"].as_array().unwrap();
+    assert!(bounds.iter().all(|bound| bound.as_f64().unwrap().is_sign_positive()), "{bounds:?}");
 
     for (name, rule) in [
         ("epsilon", vec!["--epsilon", "0.05"]),

@@ -1,6 +1,6 @@
 //! Bad input, which writes nothing.
 
-use crate::common::{adapter, fail, write_arrays};
+use crate::common::{adapter, bt, fail, write_arrays, write_system};
 use faer::Mat;
 use hankel_files::HrmDynamics;
 use hankel_files::HrmLayerFile;
@@ -38,6 +38,49 @@ fn bad_options_and_outputs_exit_2() {
     fail(dir, &["inspect", "run"], 2, &["run is a run directory", "in run/adapters: hrm, hrm-2"]);
     fail(dir, &["polish", "full"], 2, &["polish"]);
     fail(dir, &["verify", "full", "taken"], 2, &["adapter_config.json"]);
+}
+
+/// What is wrong with an output is told of the name that was given.
+#[test]
+fn outputs_are_refused_by_the_names_given() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_system(&dir.join("g.npz"));
+    adapter(1, 4, 6).save(&dir.join("full")).unwrap();
+    for option in ["--save", "--balanced"] {
+        let words = ["a.mat: the name of an output must end in .safetensors or .npz"];
+        fail(dir, &["inspect", "g.npz", option, "a.mat"], 2, &words);
+    }
+    let missing = ["cannot write nodir/x.npz: there is no folder nodir;"];
+    fail(dir, &["reduce", "g.npz", "-o", "nodir/x.npz"], 2, &missing);
+    fail(dir, &["reduce", "g.npz", "-o", "nodir/x.npz", "--no-certify"], 2, &missing);
+    fail(dir, &["inspect", "g.npz", "--save", "nodir/x.npz"], 2, &missing);
+    fail(dir, &["inspect", "g.npz", "--balanced", "nodir/x.npz"], 2, &missing);
+    fail(dir, &["inspect", "g.npz", "--plot", "nodir/x.svg"], 2, &["nodir/x.svg: there is no folder nodir;"]);
+    let both = ["--save and --balanced both name ./s.npz;"];
+    fail(dir, &["inspect", "g.npz", "--save", "s.npz", "--balanced", "./s.npz"], 2, &both);
+    let both = ["--output and --plots both name s.npz;"];
+    fail(dir, &["reduce", "g.npz", "-o", "s.npz", "--plots", "s.npz"], 2, &both);
+    // There is no way to balance an adapter, so none is named.
+    let balance = ["inspect", "full", "--balanced", "b.npz"];
+    fail(dir, &balance, 2, &["no command writes an adapter in balanced coordinates"]);
+    let said = bt(dir, &balance).stderr;
+    assert!(!String::from_utf8_lossy(&said).contains("--epsilon"));
+}
+
+#[test]
+fn counts_below_0_are_refused_as_numbers() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_system(&dir.join("g.npz"));
+    for option in ["--order", "--budget", "--horizon"] {
+        for number in ["-1", "1.5", "-2.5"] {
+            let named = format!("invalid value '{number}' for '{option} <");
+            let words: [&str; 2] = [&named, "expected a whole number, 0 or above"];
+            fail(dir, &["reduce", "g.npz", "-o", "x.npz", option, number], 2, &words);
+        }
+    }
+    fail(dir, &["reduce", "g.npz", "-o", "x.npz", "--order", "99999999999999999999"], 2, &["it is too large"]);
 }
 
 #[test]

@@ -113,6 +113,38 @@ fn weighted_systems_are_files_too() {
     succeed(dir, &["verify", "g.npz", "band.npz"]);
 }
 
+/// A slow weight hides the second state from the Gramians. Methods that read none keep what they keep without it.
+#[test]
+fn a_weight_only_measures_beside_methods_without_gramians() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let diagonal = |values: [f64; 3]| Mat::from_fn(3, 3, |i, j| if i == j { values[i] } else { 0.0 });
+    let (a, b, c) = (diagonal([0.9, -0.8, 0.1]), diagonal([1.0; 3]), diagonal([1.0, 1.0, 0.01]));
+    write_arrays(&dir.join("g.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+    low_pass(&dir.join("v.npz"), 3, 0.95);
+    for (method, order, gramians) in [
+        ("bt", 1, "weighted"),
+        ("modal", 2, "analytic"),
+        ("energy", 2, "analytic"),
+        ("svd", 2, "analytic"),
+        ("hankel", 2, "analytic"),
+    ] {
+        let out = format!("{method}.npz");
+        let options = ["--epsilon", "0.3", "--method", method, "--weight", "v.npz"];
+        succeed(dir, &[&["reduce", "g.npz", "-o", &out][..], &options].concat());
+        let certificate = fs::read(dir.join(format!("{out}.certificate.json"))).unwrap();
+        let layer = serde_json::from_slice::<Value>(&certificate).unwrap()["layers"][0].clone();
+        assert_eq!((layer["order"].as_u64(), layer["gramians"].as_str()), (Some(order), Some(gramians)), "{method}");
+        assert!(layer["weighted"]["hinf_error"].as_f64().unwrap() > 0.0, "{method}");
+        succeed(dir, &["verify", "g.npz", &out, "--weight", "v.npz"]);
+    }
+    for gramians in ["weighted", "enns"] {
+        let options = ["--method", "modal", "--weight", "v.npz", "--gramians", gramians];
+        let reduce = [&["reduce", "g.npz", "-o", "x.npz"][..], &options].concat();
+        fail(dir, &reduce, 2, &["method modal reads no Gramians", "a weight only measures"]);
+    }
+}
+
 /// A claimed bound that is below the error is false, however little it differs from the measured one beside the largest value.
 #[test]
 fn a_weighted_bound_below_the_error_is_refused() {

@@ -32,6 +32,9 @@ fn a_failure_leaves_what_was_there_and_no_litter() {
     let message = write_file(&root.path().join("no/such/file"), b"2", Existing::Refuse).unwrap_err().to_string();
     let [path, above] = ["no/such/file", "no/such"].map(|name| root.path().join(name).display().to_string());
     assert!(message.starts_with(&format!("cannot write {path}: there is no folder {above};")), "{message}");
+    // A file is none.
+    let message = write_file(&folder.join("a/b"), b"2", Existing::Refuse).unwrap_err().to_string();
+    assert!(message.contains("there is no folder"), "{message}");
     // A file does not replace a folder, nor a folder a file.
     assert!(write_file(&folder, b"2", Existing::Replace).is_err());
     assert!(write_folder(&folder.join("a"), &[], Existing::Replace).is_err());

@@ -45,6 +45,8 @@ enum Accepts {
     Analytic,
     /// These, and those under weights ([`weighted_h2`]).
     AnalyticOrWeighted,
+    /// Any but those under weights, since it reads none: orders by weighted values would be those of another method.
+    Unread,
 }
 
 /// What guarantees the H-infinity error of a method.
@@ -101,7 +103,7 @@ impl Method {
 
     /// Whether the method lowers the error under weights when it is given any; else they only measure.
     pub const fn takes_weights(self) -> bool {
-        !matches!(self.0.gramians, Accepts::Analytic)
+        matches!(self.0.gramians, Accepts::Any | Accepts::AnalyticOrWeighted)
     }
 
     /// Whether the method can be based on these Gramians.
@@ -113,9 +115,16 @@ impl Method {
             Accepts::Any => true,
             Accepts::Analytic => source == GramianSource::Analytic,
             Accepts::AnalyticOrWeighted => matches!(source, GramianSource::Analytic | GramianSource::Weighted),
+            Accepts::Unread => !matches!(source, GramianSource::Weighted | GramianSource::Enns),
         };
         if accepted {
             return Ok(());
+        }
+        if self.0.gramians == Accepts::Unread {
+            return Err(LtiError::Unsupported(format!(
+                "method {} reads no Gramians, so that a weight only measures its error: use analytic ones, or method bt",
+                self.name()
+            )));
         }
         let under_weights = if self.takes_weights() { " or under weights" } else { "" };
         Err(LtiError::Unsupported(format!(
