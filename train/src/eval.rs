@@ -20,6 +20,7 @@ use hankel_trainer::fit::{
 use hankel_trainer::parallel::Group;
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{DataFile, Scores, Split};
+use hankel_trainer::run::checkpoint;
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tasks::Task;
 use hankel_trainer::tasks::text::Prediction;
@@ -147,11 +148,17 @@ fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSn
     Ok((checks, config, task, snapshot))
 }
 
-/// Fails where a data file is not the one of the run's result: another division would test what was trained on.
+/// Fails where a data file is not the one of the run's result, or of its newest checkpoint: another division would test what was trained on.
 fn check_data(run: &Path, are: &[DataFile]) -> Result<()> {
-    let Some(result) = Run::load(run)?.result else { return Ok(()) };
+    let were = match Run::load(run)?.result {
+        Some(result) => result.data,
+        None => match checkpoint::list(&run.join("checkpoints")).pop() {
+            Some(newest) => checkpoint::load(&newest)?.0.data,
+            None => return Ok(()),
+        },
+    };
     // Behind those of the task stand those of pretraining.
-    for (was, is) in result.data.iter().zip(are) {
+    for (was, is) in were.iter().zip(are) {
         if (was.bytes, &was.sha256) != (is.bytes, &is.sha256) {
             bail!(
                 "{} is not the file that the run was trained with: it has {} bytes and the SHA-256 {}, that one had {} and {}; put that \

@@ -82,6 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     args.midi.as_deref().map(hankel_io::check_folder).transpose().context("--midi")?;
     let Loaded { model, codec, precision, turn_start } = load(args)?;
+    ensure!(args.stop.iter().all(|stop| !stop.is_empty()), "--stop \"\" would stop before the first character");
     if args.midi.is_some() && !matches!(codec, Codec::Events) {
         bail!("--midi: only a model that was trained on `task.kind = \"maestro\"` writes MIDI");
     }

@@ -20,9 +20,19 @@ fn is_of(assignment: &str, of_training: &str) -> bool {
 }
 
 /// Refuses other steps for a run that was begun with `before`, unless it is on its first adapter and its schedule does not depend on
-/// them.
+/// them; and those of `[train]` where an adapter has settings of its own, which are stored whole.
 pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<()> {
     let path = directory.path();
+    if before.train.steps != now.train.steps {
+        let steps = |config: &Config, adapter: &AdapterConfig| config.training_of(adapter).steps;
+        let stays = before.adapter.iter().zip(&now.adapter).find(|(was, is)| steps(before, was) == steps(now, is));
+        if let Some((adapter, _)) = stays {
+            bail!(
+                "`train.steps` does not reach `{0}`, which has settings of training of its own: set `adapter.{0}.train.steps`",
+                adapter.name
+            );
+        }
+    }
     let changed = before.adapter.iter().zip(&now.adapter).find_map(|(was, is)| {
         let [was, is] = [(before, was), (now, is)].map(|(config, adapter)| (adapter, config.training_of(adapter)));
         (was.1.steps != is.1.steps).then_some((was, is))

@@ -7,11 +7,11 @@ use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Precision, with_precision};
 use hankel_io::{Existing, terminal, write_file};
-use hankel_models::weights::AdapterBytes;
 use hankel_models::{Generator, Sampling, StopFilter};
 use hankel_trainer::config::{Config, Quantize};
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::run::interrupt::{self, Interrupted};
+use hankel_trainer::run::{Finder, fingerprint};
 use hankel_trainer::tasks::TaskConfig;
 use hankel_trainer::tasks::text::{Prompt, Prompts, Records};
 use hankel_trainer::tell;
@@ -78,6 +78,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     ensure!(args.model.exists(), "{} does not exist", args.model.display());
     ensure!(args.max_tokens != Some(0), "--max-tokens must be at least 1");
+    ensure!(args.stop.iter().all(|stop| !stop.is_empty()), "--stop \"\" would stop before the first character");
     let run = args.model.join("config.toml").is_file().then(|| load_run(&args.model)).transpose()?;
     if run.is_none() {
         ensure_model(&args.model)?;
@@ -96,7 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
     let records = Records::read(&args.file)?;
-    let settings = settings(args, sampling, &records)?;
+    let settings = settings(args, run.as_ref(), sampling, &records)?;
     Output::check(&args.output, &settings)?;
     let Loaded { model, prompts, precision, stop } = load(args, run)?;
     some_can_be_used(&args.file, &records, &prompts)?;
@@ -238,7 +239,7 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
 }
 
 /// What decides the answers: a file of answers is continued with the same only.
-fn settings(args: &Args, sampling: Sampling, records: &Records) -> Result<Value> {
+fn settings(args: &Args, run: Option<&Config>, sampling: Sampling, records: &Records) -> Result<Value> {
     let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
     let quantize = args.quantize.as_ref().map(|_| "nf4");
     let mut settings = json!({
@@ -264,14 +265,21 @@ fn settings(args: &Args, sampling: Sampling, records: &Records) -> Result<Value>
     if let Some(name) = &args.adapter {
         let is_of_run = args.model.join("config.toml").is_file();
         let directory = if is_of_run { adapters::directory(&args.model, name)? } else { Some(PathBuf::from(name)) };
-        let weights = directory.as_deref().map(AdapterBytes::read).transpose()?;
-        settings[ADAPTER_SHA256] = weights.map(|bytes| bytes.hashes().weights).into();
+        settings[ADAPTER_SHA256] = directory.as_deref().map(fingerprint).transpose()?.into();
     }
+    let of_run = args.model.join("backbone");
+    let model = match run {
+        None => Some(args.model.clone()),
+        Some(_) if of_run.is_dir() => Some(of_run),
+        Some(config) => config.backbone.path().map(|path| Finder::new(&args.model).find(path)),
+    };
+    settings[MODEL_SHA256] = model.filter(|model| model.exists()).as_deref().map(fingerprint).transpose()?.into();
     Ok(settings)
 }
 
-/// The weights of the adapter: its name may come to be another's. Files that were begun before have no such key.
-const ADAPTER_SHA256: &str = "adapter_sha256";
+/// The files of the adapter and of the model: their names may come to be others'. Files that were begun before have no such keys.
+const ADAPTER_SHA256: &str = "adapter_files_sha256";
+const MODEL_SHA256: &str = "model_files_sha256";
 
 /// The file of answers, and beside it, until it is finished, what it is made with.
 struct Output {
@@ -292,10 +300,16 @@ impl Output {
         beside.push(".unfinished");
         let beside = PathBuf::from(beside);
         hankel_io::check_folder(path)?;
+        ensure!(
+            path.is_file() || !path.exists(),
+            "-o {}: answers go to a file, which is gone on with after an interruption; this is none",
+            path.display()
+        );
         if beside.exists() {
             let before: Value = serde_json::from_slice(&hankel_io::input::read(&beside)?)
                 .with_context(|| format!("{} is damaged: remove it and {}", beside.display(), path.display()))?;
-            if let Some((key, was)) = changed(&before, settings) {
+            // Of a file that was removed nothing is to be finished.
+            if let Some((key, was)) = changed(&before, settings).filter(|_| path.exists()) {
                 let now = &settings[key];
                 bail!(
                     "{} was begun with another {key} ({was}, now {now}): finish it as it was begun, or name another file",
@@ -315,6 +329,9 @@ impl Output {
     /// Begins a file, or opens an unfinished one: a last line that was cut off is taken away.
     fn open(path: &Path, settings: &Value) -> Result<Self> {
         let beside = Self::check(path, settings)?;
+        if beside.exists() && !path.exists() {
+            hankel_io::remove_whole(&beside)?;
+        }
         let begins = !beside.exists();
         if begins {
             write_file(&beside, &serde_json::to_vec_pretty(settings)?, Existing::Refuse)?;
@@ -364,7 +381,8 @@ impl Output {
 fn changed<'a>(before: &'a Value, now: &'a Value) -> Option<(&'a str, &'a Value)> {
     let keys = now.as_object()?.keys().chain(before.as_object()?.keys());
     let of = |settings: &'a Value, key: &str| settings.get(key).unwrap_or(&Value::Null);
-    let is_known = |key: &&'a String| *key != ADAPTER_SHA256 || before.get(ADAPTER_SHA256).is_some();
+    let is_known =
+        |key: &&'a String| ![ADAPTER_SHA256, MODEL_SHA256].contains(&key.as_str()) || before.get(key).is_some();
     keys.filter(is_known)
         .map(|key| (key.as_str(), of(before, key), of(now, key)))
         .find_map(|(key, was, is)| (was != is).then_some((key, was)))

@@ -296,3 +296,17 @@ fn disk_full_while_saving_a_checkpoint() {
         fs::read(place.path("other").join(adapter)).unwrap() == fs::read(place.path("whole").join(adapter)).unwrap()
     );
 }
+
+/// A truncation that cannot be made is not found out when the training is over.
+#[test]
+fn more_states_than_there_are() {
+    let place = Place::new();
+    for (truncate, parts) in [
+        ("truncate = { order = 9 }", "`adapter.hrm.truncate`: order 9 is larger than the 4 states"),
+        ("truncate = [{ order = 2 }, { order = 9 }]", "`adapter.hrm.truncate`: order 9"),
+        ("reduce = { order = 9 }", "`adapter.hrm.reduce`: order 9"),
+        ("reduce = { order = 2, after_epoch = 0.1 }\ntruncate = { order = 3 }", "order 3 is larger than the 2 states"),
+    ] {
+        refused(&place, &TINY.replace("truncate = { order = 2 }", truncate), &["--dry-run"], &[parts]);
+    }
+}

@@ -345,6 +345,23 @@ fn a_loss_that_is_not_finite_stops_the_run() {
     assert!(metrics.lines().last().unwrap().contains("\"event\":\"stopped\""));
 }
 
+/// The last step has no next one whose loss would show what it has left.
+#[test]
+fn values_that_the_last_step_leaves_stop_the_run() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    let set = ["train.lr=1e300", "train.clip=0", "train.warmup_steps=0", "train.steps=1"];
+    let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
+    let finished = place.run(&[&["fit", "config.toml", "--out", "run"], &set[..]].concat());
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("`hrm` stopped at step 1") && finished.stderr.contains("(update)"),
+        "{}",
+        finished.stderr
+    );
+    assert!(!place.path("run/result.json").exists() && !place.path("run/adapters/hrm").exists());
+}
+
 /// `2>&1 | head` ends what reads, not what trains.
 #[cfg(unix)]
 #[test]

@@ -163,13 +163,17 @@ fn sixty_steps_follow_the_cpu_and_a_run_may_change_its_device() {
     let other =
         config.replace("device = \"cpu\"", "device = \"gpu\"").replace("precision = \"f32\"", "precision = \"f16\"");
     assert!(other.contains("\"gpu\"") && other.contains("\"f16\""), "{other}");
-    place.write("run/config.toml", other);
+    place.write("run/config.toml", &other);
     for elsewhere in [&["eval", "run", "--device", "cpu"][..], &[&resume[..], &["device=cpu"]].concat()] {
         let back = place.run(elsewhere);
         assert_eq!(back.code, Some(0), "{}", back.stderr);
         assert!(back.stderr.contains("computing products in f32"), "{}", back.stderr);
     }
-    assert_eq!(fs::read_to_string(place.path("run/config.toml")).unwrap(), config);
+    assert_eq!(
+        fs::read_to_string(place.path("run/config.toml")).unwrap(),
+        other,
+        "a run that is finished stays as it is"
+    );
 }
 
 #[test]

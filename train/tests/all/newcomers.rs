@@ -90,8 +90,9 @@ fn one_step_is_no_reason_for_a_warning() {
     let place = Place::new();
     let start = TINY.find("[[adapter]]").unwrap();
     let lora = format!("{}[[adapter]]\nkind = \"lora\"\nrank = 2\n", &TINY[..start]);
-    for steps in ["1", "2"] {
-        let told = place.fit(&lora, &format!("run-{steps}"), &["--set", &format!("train.steps={steps}")]);
+    for (steps, warmup) in [("1", "0"), ("2", "0"), ("2", "1")] {
+        let set = [format!("train.steps={steps}"), format!("train.warmup_steps={warmup}")];
+        let told = place.fit(&lora, &format!("run-{steps}-{warmup}"), &["--set", &set[0], "--set", &set[1]]);
         assert!(!told.stderr.contains("got a gradient"), "{}", told.stderr);
     }
 }
@@ -138,6 +139,15 @@ fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
     refused
         .refused(&["the schedule of the learning rate of `hrm` was laid out for 60 steps: for more, begin a new run"]);
     assert_eq!(place.run(&["fit", "--out", "cosine", "--resume"]).code, Some(0), "as it was begun it goes on");
+
+    // Settings of an adapter's own are stored whole, so that those of all do not reach them.
+    place.write("config.toml", format!("{short}[adapter.train]\nlr = 2e-2\n"));
+    assert_eq!(stop_at(&place, &["fit", "config.toml", "--out", "own"], "own", "hrm-step-000005", "-KILL").code, None);
+    let resume = |set| place.run(&["fit", "--out", "own", "--resume", "--set", set]);
+    resume("train.steps=80").refused(&["`train.steps` does not reach `hrm`", "set `adapter.hrm.train.steps`"]);
+    let longer = resume("adapter.hrm.train.steps=80");
+    assert_eq!(longer.code, Some(0), "{}", longer.stderr);
+    assert!(longer.stderr.contains("/80"), "{}", longer.stderr);
 }
 
 /// The model was made for 256 tokens.

@@ -185,11 +185,43 @@ fn an_unfinished_file_is_continued_with_its_own_adapter() {
     let before = killed(&place, &asked);
     let file = place.path("one/adapters/lora/adapter_model.safetensors");
     fs::write(&file, two).unwrap();
-    place.run(&asked).refused(&["begun with another adapter_sha256"]);
+    place.run(&asked).refused(&["begun with another adapter_files_sha256"]);
     assert_eq!(fs::read(place.path("out")).unwrap(), before);
     fs::write(&file, one).unwrap();
+    // So is the model.
+    let model = place.path("model/model.safetensors");
+    let own = fs::read(&model).unwrap();
+    let mut other = own.clone();
+    *other.last_mut().unwrap() ^= 1;
+    fs::write(&model, other).unwrap();
+    place.run(&asked).refused(&["begun with another model_files_sha256"]);
+    fs::write(&model, own).unwrap();
     let done = place.run(&asked);
     assert_eq!((done.code, lines(&place, "out").len()), (Some(0), 400), "{}", done.stderr);
+}
+
+/// What the model does not read need not fit, and may be missing; a file that was removed is begun anew.
+#[test]
+fn answers_of_prompts_are_references_alone() {
+    let place = place();
+    let long = "the ".repeat(400);
+    place.write(
+        "lines.jsonl",
+        format!("{{\"prompt\": \"the\", \"completion\": \"{long}\"}}\n{{\"prompt\": \"in\", \"completion\": null}}\n"),
+    );
+    let asked = ["predict", "model", "lines.jsonl", "-o", "out.jsonl", "--max-tokens", "2"];
+    assert_eq!(place.run(&asked).code, Some(0));
+    let answers = lines(&place, "out.jsonl");
+    assert_eq!((answers.len(), answers[0]["references"][0].as_str()), (2, Some(long.trim())));
+    assert!(answers[1].get("references").is_none(), "{}", answers[1]);
+    fs::remove_file(place.path("out.jsonl")).unwrap();
+    place.write("many.jsonl", prompts(400));
+    killed(&place, &["predict", "model", "many.jsonl", "-o", "out"]);
+    fs::remove_file(place.path("out")).unwrap();
+    assert_eq!(place.run(&["predict", "model", "lines.jsonl", "-o", "out"]).code, Some(0));
+    assert_eq!(lines(&place, "out").len(), 2);
+    place.run(&["predict", "model", "lines.jsonl", "-o", "."]).refused(&["answers go to a file"]);
+    place.run(&["predict", "model", "lines.jsonl", "-o", "x", "--stop", ""]).refused(&["--stop"]);
 }
 
 #[test]

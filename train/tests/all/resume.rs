@@ -79,6 +79,37 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     same(&place.path("whole"), &place.path("run"));
     assert!(fs::read(place.path("run/result.json")).unwrap() == result);
+    // Without its checkpoints, too.
+    fs::remove_dir_all(place.path("run/checkpoints")).unwrap();
+    let before = place.snapshot("run");
+    assert_eq!(place.run(&resume).code, Some(0));
+    assert!(before == place.snapshot("run"));
+    // One that is not finished would begin anew over what it has trained.
+    fs::remove_file(place.path("run/result.json")).unwrap();
+    let before = place.snapshot("run");
+    place.run(&resume).refused(&["the checkpoints of run are not there any more", "begin a new run"]);
+    assert!(before == place.snapshot("run"));
+}
+
+/// What `nohup` has the process ignore does not end it.
+#[cfg(unix)]
+#[test]
+fn a_signal_that_is_ignored_ends_nothing() {
+    let place = Place::new();
+    place.write("config.toml", TINY.replace("steps = 12", "steps = 400\ncheckpoint_every = 5"));
+    let train = env!("CARGO_BIN_EXE_train");
+    let script = format!("trap '' HUP; exec '{train}' fit config.toml --out run");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script]).current_dir(place.path("")).stdin(Stdio::null());
+    let mut child = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while !place.path("run/checkpoints").is_dir() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(place.path("run/result.json").is_file());
 }
 
 /// Other data would be divided anew, so that what was trained on could come to be validated on.
@@ -96,9 +127,13 @@ fn a_run_goes_on_with_its_own_data_alone() {
     assert_eq!(first.code, Some(130), "{}", first.stderr);
     place.write("text", text("More."));
     let resume = ["fit", "--out", "run", "--resume"];
-    let newest = place.snapshot("run/checkpoints");
-    place.run(&resume).refused(&["text is not the file that the run began with", "SHA-256", "put that file back"]);
-    assert!(place.snapshot("run/checkpoints") == newest);
+    let before = place.snapshot("run");
+    for more in [&[][..], &["--set", "device=cpu"]] {
+        let refused = place.run(&[&resume[..], more].concat());
+        refused.refused(&["text is not the file that the run began with", "SHA-256", "put that file back"]);
+    }
+    assert!(place.snapshot("run") == before, "nothing of it is changed");
+    place.run(&["eval", "run"]).refused(&["text is not the file that the run was trained with"]);
     place.write("text", text(""));
     assert_eq!(place.run(&resume).code, Some(0));
 }

@@ -5,7 +5,7 @@ use super::batches::Batches;
 use super::memory::{MAPPED, check_parameters, estimate, own};
 use super::positions::warnings;
 use super::rows::count_parameters;
-use super::run::{attach, build_of};
+use super::run::{attach, build_of, can_be_truncated};
 use super::training::Training;
 use crate::config::{BackboneConfig, Config, Precision, TrainConfig};
 use crate::format::{bytes as size, thousands};
@@ -78,6 +78,7 @@ pub fn dry_run(config: &Config) -> Result<DryRun> {
     }
     for adapter in &config.adapter {
         let model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
+        can_be_truncated(adapter, &model.adapters)?;
         model.free_backbone(&config.backbone, &adapter.method)?;
         stages.push(stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter), device)?);
     }

@@ -3,7 +3,7 @@
 use super::evaluate::evaluate;
 use super::model::Model;
 use crate::parallel::Group;
-use crate::results::{DataFile, Scores, Split, metric};
+use crate::results::{Scores, Split, metric};
 use crate::tasks::Task;
 use anyhow::Result;
 use hankel_models::AdapterSet;
@@ -34,11 +34,6 @@ impl Forgetting {
         let Some(after) = loss(group, model, &*self.task, self.batch_size)? else { return Ok(false) };
         scores.metrics.insert(metric::FORGETTING.to_owned(), after - self.before);
         Ok(true)
-    }
-
-    /// The files that the task has read.
-    pub(super) fn data_files(&self) -> Vec<DataFile> {
-        self.task.data_files()
     }
 }
 

@@ -29,7 +29,8 @@ impl Guard {
     pub(super) fn new(training: &Training<'_>) -> Option<Self> {
         let after = STEPS.min(training.steps());
         // A of LoRA gets its first gradient in the second step, when B is not 0 any more.
-        let fresh = after > 1 && training.step_number() < after;
+        // The first step of a warm-up has a rate of 0.
+        let fresh = after > 2 && training.step_number() < after;
         fresh.then(|| Guard { start: training.adapter_values(), after }).filter(|guard| !guard.start.is_empty())
     }
 

@@ -22,6 +22,7 @@ mod probe;
 mod record;
 mod record_gradients;
 mod record_inputs;
+mod resumed;
 mod rows;
 mod run;
 mod session;

@@ -1,7 +1,7 @@
 //! A backbone that another run has pretrained as this one would: cells of a sweep that differ in what comes after share it.
 
 use crate::config::Config;
-use crate::results::{Event, PRETRAIN, RunResult, TrainingResult};
+use crate::results::{DataFile, Event, PRETRAIN, RunResult, TrainingResult};
 use crate::run::{RunDirectory, checkpoint};
 use std::path::{Path, PathBuf};
 
@@ -17,29 +17,33 @@ pub struct Pretrained {
     pub(super) result: TrainingResult,
     /// The lines of its curves.
     pub(super) events: Vec<Event>,
+    /// The files of data that it is of, as far as they are on record.
+    pub(super) data: Vec<DataFile>,
 }
 
 impl Pretrained {
     /// What the run in `directory`, which is told as `name`, has pretrained; `None` if it has not got so far, or what it wrote cannot be read.
     pub fn of_run(directory: &Path, name: &str) -> Option<Self> {
         let run = RunDirectory::open(directory).ok()?;
-        let result = (0..TRIES).find_map(|_| figures(&run))?;
+        let (result, data) = (0..TRIES).find_map(|_| figures(&run))?;
         let backbone = run.backbone();
         let name = result.shared_by.clone().unwrap_or_else(|| name.to_owned());
         let result = TrainingResult { shared_by: Some(name), ..result };
         let lines = hankel_io::input::read_to_string(&run.metrics()).unwrap_or_default();
         let events =
             lines.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(is_of_pretraining).collect();
-        backbone.is_dir().then_some(Pretrained { backbone, result, events })
+        backbone.is_dir().then_some(Pretrained { backbone, result, events, data })
     }
 }
 
-/// The figures of the pretraining of a run that is finished, or of its newest checkpoint.
-fn figures(run: &RunDirectory) -> Option<TrainingResult> {
+/// The figures of the pretraining of a run that is finished, or of its newest checkpoint, and the files of its data.
+fn figures(run: &RunDirectory) -> Option<(TrainingResult, Vec<DataFile>)> {
     if let Ok(text) = hankel_io::input::read_to_string(&run.result()) {
-        return serde_json::from_str::<RunResult>(&text).ok()?.backbone.pretrain;
+        let result: RunResult = serde_json::from_str(&text).ok()?;
+        return Some((result.backbone.pretrain?, result.data));
     }
-    checkpoint::load(&checkpoint::list(&run.checkpoints()).pop()?).ok()?.0.pretrain
+    let (state, _) = checkpoint::load(&checkpoint::list(&run.checkpoints()).pop()?).ok()?;
+    Some((state.pretrain?, state.data))
 }
 
 /// Whether a line is of what the pretraining learnt. Its checkpoints are not in other runs.

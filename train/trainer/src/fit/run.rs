@@ -7,18 +7,21 @@ use super::forgetting::Forgetting;
 use super::memory;
 use super::positions::warnings;
 use super::pretrained::Pretrained;
+use super::resumed::{go_on_with, result_of, state_of};
 use super::session::Session;
 use super::stage::{Reduction, Stage};
-use crate::config::{AdapterConfig, Config, TrainConfig};
+use crate::config::{AdapterConfig, Config, TrainConfig, TruncateConfig};
 use crate::format::{thousands, wrapped};
 use crate::parallel::Group;
 use crate::results::{DataFile, PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
+use crate::run::checkpoint::{self, RunState};
 use crate::run::model_files::{model_files, sampled};
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail};
 use hankel_core::{Device, with_precision};
 use hankel_io::memory::kilobytes;
+use hankel_models::lti::OrderRule;
 use hankel_models::{AdapterSet, Parameter, adapters};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -91,6 +94,7 @@ impl Prepared {
                 memory = memory.max(memory::own(&memory::estimate(&model, settings, tokens, false)));
             }
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
+            can_be_truncated(adapter, &model.adapters)?;
             if let Some(reduce) = adapter.reduce {
                 reduce
                     .step_within(config.training_of(adapter), sequences)
@@ -102,9 +106,11 @@ impl Prepared {
     }
 
     /// This, with the backbone that another run has pretrained in the same way ([`Config::pretrains_as`]) in place of a pretraining that
-    /// has not begun.
+    /// has not begun; one of other files of the same names is not taken.
     pub fn with_pretrained(self, pretrained: Option<Pretrained>) -> Self {
-        Prepared { pretrained, ..self }
+        let own = self.data_files();
+        let is_same = |was: &DataFile| own.iter().all(|is| is.path != was.path || is.sha256 == was.sha256);
+        Prepared { pretrained: pretrained.filter(|given| given.data.iter().all(is_same)), ..self }
     }
 
     /// Reads data and weights and tries every adapter on, if there is memory for `processes` of the run on this machine; with `force`
@@ -127,6 +133,26 @@ impl Prepared {
         )?;
         Ok(prepared)
     }
+}
+
+/// Fails where a truncation is to leave more states than there are: it would fail when the training is over.
+pub(super) fn can_be_truncated(adapter: &AdapterConfig, adapters: &AdapterSet) -> Result<()> {
+    let order = |rule: TruncateConfig| match rule.rule() {
+        Some(OrderRule::Order(order)) => Some(order),
+        _ => None,
+    };
+    let Some(mut states) = adapters.streams().map(|(_, stream)| stream.state_dim()).min() else { return Ok(()) };
+    let check = |key: &str, asked: Option<usize>, states: usize| match asked.filter(|order| *order > states) {
+        Some(order) => {
+            bail!("`adapter.{}.{key}`: order {order} is larger than the {states} states that there are", adapter.name)
+        }
+        None => Ok(()),
+    };
+    if let Some(reduce) = adapter.reduce {
+        check("reduce", order(reduce.rule), states)?;
+        states = order(reduce.rule).unwrap_or(states);
+    }
+    adapter.truncate.iter().try_for_each(|rule| check("truncate", order(*rule), states))
 }
 
 /// The task of another table than `[task]`, whose keys its own messages name.
@@ -158,13 +184,24 @@ fn stages(
     let begun = Instant::now();
     let data = prepared.data_files();
     let Prepared { task, pretrain_task, forgetting, mut snapshot, pretrained, seconds, .. } = prepared;
-    let mut session = Session::open(config, group, directory, resume, snapshot.device(), begun)?;
     let of_models = model_files(config)?.iter().map(|(what, path)| sampled(what, path)).collect::<Result<_>>()?;
-    session.goes_on_with(data, of_models)?;
-    let stages = usize::from(config.pretrain.is_some()) + config.adapter.len();
-    if let Some(result) = session.result_of(stages) {
-        return Ok(Outcome { directory: session.directory, result });
+    // Nothing of a run is changed before it is known that it goes on.
+    let mut state = RunState::default();
+    if resume {
+        let finished = result_of(&directory);
+        if let Some(result) = finished.clone().filter(|_| checkpoint::list(&directory.checkpoints()).is_empty()) {
+            return Ok(Outcome { directory, result });
+        }
+        state = state_of(&directory)?;
+        go_on_with(&mut state, data, of_models)?;
+        let stages = usize::from(config.pretrain.is_some()) + config.adapter.len();
+        if let Some(result) = finished.filter(|_| state.stage >= stages) {
+            return Ok(Outcome { directory, result });
+        }
+    } else {
+        (state.data, state.model_files) = (data, of_models);
     }
+    let mut session = Session::open(config, group, directory, (state, resume), snapshot.device(), begun)?;
     let mut saved = session.tensors_of_checkpoint()?;
     announce(&*task);
     let parameters: usize = snapshot.backbone().parameters().iter().map(Parameter::elements).sum();

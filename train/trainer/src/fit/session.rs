@@ -15,14 +15,13 @@ use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::format::thousands;
 use crate::parallel::Group;
 use crate::results::{
-    AdapterResult, BackboneResult, DataFile, Environment, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split,
-    TrainingResult,
+    AdapterResult, BackboneResult, Environment, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split, TrainingResult,
 };
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
 use crate::run::{EventLog, Progress, RunDirectory, environment, memory};
 use crate::tasks::Task;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use hankel_core::{Device, Error, Tensor};
 use hankel_io::Existing;
 use std::collections::BTreeMap;
@@ -45,11 +44,12 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
+    /// Begins a run, or goes on with one from its `state`.
     pub(super) fn open(
         config: &'a Config,
         group: &'a Group,
         directory: RunDirectory,
-        resume: bool,
+        (state, resume): (RunState, bool),
         device: Device,
         begun: Instant,
     ) -> Result<Self> {
@@ -57,38 +57,31 @@ impl<'a> Session<'a> {
         if resume && writes {
             directory.clean();
         }
-        let checkpoints = checkpoint::list(&directory.checkpoints());
         let resolved = config.to_toml();
         if resume && writes && hankel_io::input::read_to_string(&directory.config()).is_ok_and(|text| text != resolved)
         {
             // It goes on with another device.
             directory.write(&directory.config(), &resolved)?;
         }
-        let (log, state) = match checkpoints.last() {
-            Some(newest) if resume && !writes => (EventLog::silent(), checkpoint::load(newest)?.0),
-            _ if !writes => (EventLog::silent(), RunState::default()),
-            Some(newest) if resume => {
-                let (state, _) = checkpoint::load(newest)?;
-                let (log, missing) = EventLog::reopen(&directory.metrics(), state.metrics_bytes)?;
-                if missing > 0 {
-                    tell!(
-                        "warning: the last {missing} of the {} bytes that {} had when {} was saved are missing: the run \
-                         goes on to the same result, but its curves and report have a gap before step {} of `{}`",
-                        state.metrics_bytes,
-                        directory.metrics().display(),
-                        newest.display(),
-                        state.step,
-                        state.name
-                    );
-                }
-                (log, state)
+        let log = if !writes {
+            EventLog::silent()
+        } else if resume {
+            // All of it where the run was stopped before its first checkpoint: it begins again.
+            let (log, missing) = EventLog::reopen(&directory.metrics(), state.metrics_bytes)?;
+            if missing > 0 {
+                tell!(
+                    "warning: the last {missing} of the {} bytes that {} had when the newest checkpoint was saved are missing: the run goes on \
+                     to the same result, but its curves and report have a gap before step {} of `{}`",
+                    state.metrics_bytes,
+                    directory.metrics().display(),
+                    state.step,
+                    state.name
+                );
             }
-            // Stopped before its first checkpoint: it begins again.
-            _ if resume => (EventLog::reopen(&directory.metrics(), 0)?.0, RunState::default()),
-            _ => {
-                hankel_io::write_file(&directory.config(), resolved.as_bytes(), Existing::Refuse)?;
-                (EventLog::create(&directory.metrics())?, RunState::default())
-            }
+            log
+        } else {
+            hankel_io::write_file(&directory.config(), resolved.as_bytes(), Existing::Refuse)?;
+            EventLog::create(&directory.metrics())?
         };
         let earlier_seconds = state.wall_time_seconds;
         let mut session =
@@ -390,43 +383,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Takes up the files of data that the run is trained on, and those of its model, tokenizers and adapters.
-    ///
-    /// # Errors
-    /// When it is resumed and one is not what it began with: batches and splits, or what is computed, would be others from here on.
-    pub(super) fn goes_on_with(&mut self, data: Vec<DataFile>, model_files: Vec<DataFile>) -> Result<()> {
-        let before = std::mem::replace(&mut self.state.data, data);
-        // By their order: a run may have been moved with its data.
-        before.iter().zip(&self.state.data).try_for_each(|(was, is)| same_file(was, is, "the SHA-256"))?;
-        let (began, are) = (before.len(), self.state.data.len());
-        if began > 0 && began != are {
-            bail!("the run began with {began} files of data, and there are {are}: begin a new run");
-        }
-        // More files in a model's directory change nothing that the others give.
-        let before = std::mem::replace(&mut self.state.model_files, model_files);
-        for was in &before {
-            // Tokenizers of two tasks may be called the same.
-            let mut called_so = self.state.model_files.iter().filter(|is| is.path == was.path);
-            if called_so.clone().any(|is| same_file(was, is, "").is_ok()) {
-                continue;
-            }
-            let Some(is) = called_so.next() else {
-                bail!("the run began with a {}, which is not there now: put it back, or begin a new run", was.path);
-            };
-            same_file(was, is, "by 64 samples the SHA-256")?;
-        }
-        Ok(())
-    }
-
-    /// The result of a run that all its stages are done of: it stays as it was written, with the program and machine that it is of.
-    pub(super) fn result_of(&self, stages: usize) -> Option<RunResult> {
-        if self.state.stage < stages {
-            return None;
-        }
-        let text = hankel_io::input::read_to_string(&self.directory.result()).ok()?;
-        serde_json::from_str(&text).ok()
-    }
-
     /// Writes the result.
     pub(super) fn finish(&mut self, task: &dyn Task, snapshot: &BackboneSnapshot) -> Result<RunResult> {
         self.note_memory();
@@ -456,10 +412,7 @@ impl<'a> Session<'a> {
                 processes: self.processes(),
                 ..environment(&self.device.to_string(), &precision)
             },
-            data: {
-                let forgotten = self.forgetting.iter().flat_map(Forgetting::data_files);
-                task.data_files().into_iter().chain(forgotten).collect()
-            },
+            data: self.state.data.clone(),
             wall_time_seconds: self.seconds(),
             peak_memory_bytes: self.state.peak_memory_bytes,
             peak_anonymous_bytes: self.state.peak_anonymous_bytes,
@@ -472,20 +425,4 @@ impl<'a> Session<'a> {
         self.log.write(&Event::Finished { seconds: self.begun.elapsed().as_secs_f64() })?;
         Ok(result)
     }
-}
-
-/// Fails where the file `is` is not what it was when the run began.
-fn same_file(was: &DataFile, is: &DataFile, hash: &str) -> Result<()> {
-    if (was.bytes, &was.sha256) == (is.bytes, &is.sha256) {
-        return Ok(());
-    }
-    bail!(
-        "{} is not the file that the run began with: it has {} bytes and {hash} {}, it had {} and {}; put that file back, or begin a \
-         new run",
-        is.path,
-        is.bytes,
-        is.sha256,
-        was.bytes,
-        was.sha256
-    )
 }

@@ -399,6 +399,20 @@ impl<'a> Training<'a> {
         Ok((losses, gradients))
     }
 
+    /// Fails where a step has left a value that is not finite: figures of the next one, if there is any, would show it.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`], with the parameter.
+    pub(super) fn check_finite(&self) -> Result<()> {
+        match self.trained.iter().find(|trained| !trained.parameter.tensor().is_finite()) {
+            Some(trained) => {
+                let scope = trained.parameter.name().to_owned();
+                Err(Error::NonFinite { scope, operator: "the optimizer", phase: "update" }.into())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Fails on all processes when what one of them has learnt differs from that of process 0, which would be a fault of a
     /// processor, or of different ones.
     ///

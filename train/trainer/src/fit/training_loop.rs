@@ -109,6 +109,7 @@ impl Stage<'_> {
                 }
                 if saves || interrupted {
                     self.account(session, &mut training, &mut window, &mut progress)?;
+                    training.check_finite()?;
                     training.check_same()?;
                     session.save(self.name, || training.tensors(), self.settings.keep_checkpoints)?;
                 }
@@ -305,6 +306,7 @@ impl Stage<'_> {
     fn explain(&self, session: &mut Session<'_>, error: anyhow::Error) -> anyhow::Error {
         let Some(cause) = error.downcast_ref::<Error>() else { return error };
         let is_of_values = matches!(cause, Error::NonFinite { .. });
+        let is_of_update = matches!(cause, Error::NonFinite { phase: "update", .. });
         let advice = match cause {
             Error::NonFinite { .. } => "a lower `train.lr`, more `train.warmup_steps` or a smaller gate may help",
             Error::GpuMemory { .. } => {
@@ -320,7 +322,7 @@ impl Stage<'_> {
         let _ = session.log.write(&event);
         let failure = Failure {
             stage,
-            step: done + 1,
+            step: if is_of_update { done } else { done + 1 },
             cause: format!("{error:#}"),
             checkpoint: session.last_checkpoint(),
             advice,

@@ -108,8 +108,12 @@ pub fn write_page(page: &Path, title: &str, header: &str, sections: Vec<Section>
     let html = html::page(title, header, &sections)?;
     // The page and its plots come together or not at all.
     let mut outputs = Outputs::new();
-    outputs.create_folder(&plots)?;
-    for (name, content) in drawn.iter().flatten() {
+    // A device or a pipe takes the page alone.
+    let is_file = page.is_file() || !page.exists();
+    if is_file {
+        outputs.create_folder(&plots)?;
+    }
+    for (name, content) in drawn.iter().flatten().filter(|_| is_file) {
         outputs.file(&plots.join(hankel_io::name::component("the figure", name)?), content, Existing::Replace)?;
     }
     outputs.file(page, html.as_bytes(), Existing::Replace)?;

@@ -151,6 +151,11 @@ impl RunDirectory {
         });
         let begun = numbers.filter_map(|number: u32| {
             let path = numbered(name, number);
+            // `NAME-2` may be the name of another experiment.
+            let config: toml::Table = fs::read_to_string(path.join("config.toml")).ok()?.parse().ok()?;
+            if config.get("name").is_some_and(|own| own.as_str() != Some(name)) {
+                return None;
+            }
             let begun = fs::metadata(path.join("config.toml")).ok()?.modified().ok()?;
             Some((begun, number, path))
         });

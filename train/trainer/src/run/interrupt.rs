@@ -21,7 +21,7 @@ pub struct Interrupted(pub String);
 /// # Errors
 /// When the system refuses.
 pub fn install(message: &'static str) -> Result<(), ctrlc::Error> {
-    ctrlc::set_handler(move || {
+    take_over(move || {
         let at_once = message_at_once();
         if let Some(message) = &*at_once {
             tell!("\nerror: {message}");
@@ -34,6 +34,43 @@ pub fn install(message: &'static str) -> Result<(), ctrlc::Error> {
     })
 }
 
+/// Takes over the requests to end but those that this process was started to ignore, as `nohup` does with the end of a terminal.
+fn take_over(handler: impl FnMut() + 'static + Send) -> Result<(), ctrlc::Error> {
+    let ignored = ignored();
+    ctrlc::set_handler(handler)?;
+    ignore(&ignored);
+    Ok(())
+}
+
+#[cfg(unix)]
+fn ignored() -> Vec<libc::c_int> {
+    let is_ignored = |signal: &libc::c_int| {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: only asks; an action of zeros is a valid one, and is written where the call succeeds.
+        unsafe {
+            libc::sigaction(*signal, std::ptr::null(), action.as_mut_ptr()) == 0
+                && action.assume_init().sa_sigaction == libc::SIG_IGN
+        }
+    };
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().filter(is_ignored).collect()
+}
+
+#[cfg(unix)]
+fn ignore(signals: &[libc::c_int]) {
+    for &signal in signals {
+        // SAFETY: no code of this process runs where a signal is ignored.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+#[cfg(not(unix))]
+fn ignored() -> Vec<i32> {
+    Vec::new()
+}
+
+#[cfg(not(unix))]
+fn ignore(_: &[i32]) {}
+
 /// Whether the next Ctrl-C is only noted.
 static CAUGHT: AtomicBool = AtomicBool::new(false);
 
@@ -43,7 +80,7 @@ static CAUGHT: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// When the system refuses.
 pub fn catch_some() -> Result<(), ctrlc::Error> {
-    ctrlc::set_handler(|| {
+    take_over(|| {
         if !CAUGHT.load(Ordering::SeqCst) || REQUESTED.swap(true, Ordering::SeqCst) {
             std::process::exit(i32::from(EXIT_CODE));
         }

@@ -14,6 +14,7 @@ mod progress;
 
 pub use directory::{RunDirectory, RunError};
 pub use finder::Finder;
+pub use model_files::fingerprint;
 
 pub(crate) use environment::environment;
 pub(crate) use events::EventLog;

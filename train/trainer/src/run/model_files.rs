@@ -93,6 +93,19 @@ pub(crate) fn sampled(what: &str, path: &Path) -> Result<DataFile> {
     Ok(DataFile { path: what.to_owned(), bytes, sha256 })
 }
 
+/// One SHA-256 of all files of a model or an adapter, a directory or a file, by [`sampled`] pieces of each.
+///
+/// # Errors
+/// What cannot be read.
+pub fn fingerprint(path: &Path) -> Result<String> {
+    let mut hash = Sha256::new();
+    for (name, file) in named("", path)? {
+        let file = sampled(&name, &file)?;
+        hash.update(format!("{} {} {}\n", file.path, file.bytes, file.sha256));
+    }
+    Ok(hexadecimal(&hash.finalize()))
+}
+
 /// Two digits for each byte.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');

@@ -51,7 +51,8 @@ impl Training<'_> {
     }
 
     fn restore_adapter_state(&self, state: BTreeMap<String, Tensor>) -> Result<()> {
-        let own = state.into_iter().map(|(name, tensor)| (name[ADAPTERS.len()..].to_owned(), tensor)).collect();
+        let own =
+            state.into_iter().map(|(key, tensor)| Ok((without(&key, ADAPTERS)?, tensor))).collect::<Result<_>>()?;
         Ok(self.model.adapters.restore_training_state(&own)?)
     }
 
@@ -100,7 +101,7 @@ impl Training<'_> {
         }
         let best = tensors.split_off(BEST);
         let best: BTreeMap<_, _> =
-            best.into_iter().map(|(name, tensor)| (name[BEST.len()..].to_owned(), tensor)).collect();
+            best.into_iter().map(|(key, tensor)| Ok((without(&key, BEST)?, tensor))).collect::<Result<_>>()?;
         self.best = Some(best).filter(|best| !best.is_empty());
         self.restore_adapter_state(tensors.split_off(ADAPTERS))?;
         if let Some(extra) = tensors.keys().next() {
@@ -109,6 +110,12 @@ impl Training<'_> {
         self.step = step;
         Ok(())
     }
+}
+
+/// What follows the prefix of a key. Whatever sorts behind a prefix comes here.
+fn without(key: &str, prefix: &str) -> Result<String> {
+    let rest = key.strip_prefix(prefix);
+    rest.map(ToOwned::to_owned).with_context(|| format!("the checkpoint has {key}, which is not trained here"))
 }
 
 fn in_main_memory((name, tensor): (String, Tensor)) -> Result<(String, Tensor)> {

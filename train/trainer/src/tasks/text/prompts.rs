@@ -15,7 +15,7 @@ use crate::settings::Paths;
 use crate::tasks::settings::TaskSettings;
 use crate::tasks::{TaskConfig, TaskError, tokenizer};
 use hankel_models::{Tokenizer, TurnStart};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// What stands for an answer that is not known: it is never read.
@@ -174,11 +174,9 @@ impl Prompts {
                 is_known = false;
             }
         } else if let Some(fields) = line.as_object_mut() {
-            // Alpaca's `output` is the completion of what its other fields ask.
-            let is_instruction = fields.contains_key("instruction") && !fields.contains_key("prompt");
-            for name in &self.answer {
-                let name = if is_instruction && name == "completion" { "output" } else { name };
-                if fields.get(name).is_none_or(|answer| answer.as_str().is_some_and(|text| text.trim().is_empty())) {
+            for name in self.answer_fields(fields) {
+                let is_blank = |answer: &Value| answer.as_str().is_some_and(|text| text.trim().is_empty());
+                if fields.get(name).is_none_or(|answer| answer.is_null() || is_blank(answer)) {
                     fields.insert(name.to_owned(), UNKNOWN.into());
                     is_known = false;
                 }
@@ -186,14 +184,44 @@ impl Prompts {
         }
         let question = record(&line, place)?;
         is_known |= !question.references.is_empty() && line.get("references").is_some();
-        let example = self.renderer.example(question)?;
-        let size = self.layout.size(&example).map_err(|error| error.to_string())?;
-        if let Some(problem) = self.layout.objection(&example, size) {
+        let mut example = self.renderer.example(question)?;
+        let references = if is_known { example.question.references.clone() } else { Vec::new() };
+        if is_known && self.objection(&example)?.is_some() {
+            // The model does not read the answer: it need not fit.
+            self.forget_answer(&mut line);
+            example = self.renderer.example(record(&line, place)?)?;
+        }
+        if let Some(problem) = self.objection(&example)? {
             return Err(problem);
         }
         let ids = self.layout.prompt(&example).map_err(|error| error.to_string())?;
-        let Example { question, .. } = example;
-        let references = if is_known { question.references } else { Vec::new() };
-        Ok(Prompt { id: question.id, ids, references })
+        Ok(Prompt { id: example.question.id, ids, references })
+    }
+
+    fn objection(&self, example: &Example) -> Result<Option<String>, String> {
+        let size = self.layout.size(example).map_err(|error| error.to_string())?;
+        Ok(self.layout.objection(example, size))
+    }
+
+    /// Puts [`UNKNOWN`] in the place of the answer.
+    fn forget_answer(&self, line: &mut Value) {
+        let conversation = CONVERSATIONS.into_iter().find(|key| line[*key].is_array());
+        if let Some(last) =
+            conversation.and_then(|key| line[key].as_array_mut()).and_then(|messages| messages.last_mut())
+        {
+            last["content"] = UNKNOWN.into();
+        } else if let Some(fields) = line.as_object_mut() {
+            for name in self.answer_fields(fields) {
+                fields.insert(name.to_owned(), UNKNOWN.into());
+            }
+        }
+    }
+
+    /// Names of the fields that are the answer of a line.
+    fn answer_fields(&self, line: &Map<String, Value>) -> Vec<&str> {
+        // Alpaca's `output` is the completion of what its other fields ask.
+        let is_instruction = line.contains_key("instruction") && !line.contains_key("prompt");
+        let answer = self.answer.iter().map(String::as_str);
+        answer.map(|name| if is_instruction && name == "completion" { "output" } else { name }).collect()
     }
 }
