@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(gpu.runs(5, 1e6).count(), 5);
         let parts = all();
         gpu.set_longest_launch(1e12);
-        assert_eq!(gpu.runs(5, 1e3).collect::<Vec<_>>(), [0..5]);
+        assert_eq!((gpu.runs(5, 1e3).count(), gpu.runs(5, 1e3).next()), (1, Some(0..5)));
         assert!(whole == parts);
     }
 

@@ -5,7 +5,7 @@ use super::device::DeviceArgs;
 use super::fit::load_run;
 use super::generate::attach;
 use crate::adapters;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use hankel_core::with_precision;
 use hankel_io::terminal;
@@ -367,6 +367,7 @@ impl Check {
             Ok(number) => number,
             Err(_) => relative(&metric, reference, run, split).with_context(|| format!("--expect {text}"))?,
         };
+        ensure!(f64::is_finite(limit), "--expect {text}: {limit} is no limit");
         Ok(Check { text: text.to_owned(), metric, at_least, limit })
     }
 

@@ -161,6 +161,10 @@ impl Args {
                 if begun == own {
                     of_steps.clear();
                     asked = begun;
+                } else {
+                    // Other steps than it was begun with, which are looked at below.
+                    let as_begun = steps_of(&own, &of_steps);
+                    asked = as_own(self.load_with(&[&set[..], &as_begun].concat())?);
                 }
             }
             if asked != own {
@@ -189,6 +193,18 @@ impl Args {
         }
         Ok((own, directory, lock))
     }
+}
+
+/// Assignments to the same keys of the steps that `config` has.
+fn steps_of(config: &Config, assignments: &[String]) -> Vec<String> {
+    let of_key = |assignment: &String| {
+        let key = assignment.split('=').next().unwrap_or_default().trim();
+        let name = key.strip_prefix("adapter.").and_then(|rest| rest.strip_suffix(".train.steps"));
+        let adapter = config.adapter.iter().find(|adapter| Some(&*adapter.name) == name);
+        let steps = adapter.map_or(&config.train, |adapter| config.training_of(adapter)).steps?;
+        Some(format!("{key}={steps}"))
+    };
+    assignments.iter().filter_map(of_key).collect()
 }
 
 /// Whether a model is at `place`.

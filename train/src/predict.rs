@@ -131,7 +131,7 @@ fn answer_all(
         tell!("{}: continued after prompt {}", args.output.display(), output.done);
     }
     let mut problems = records.problems.clone();
-    let (mut told, mut answered) = (Instant::now(), 0);
+    let (mut told, mut answered, mut cut) = (Instant::now(), 0, 0);
     for (place, record) in &records.records {
         let prompt = match prompts.of_line(record, &place.to_string()) {
             Ok(prompt) => prompt,
@@ -155,7 +155,8 @@ fn answer_all(
         // A seed for each prompt: what is drawn does not depend on where it was interrupted.
         let sampling = Sampling { seed: sampling.seed.wrapping_add((*place as u64) << 32), ..sampling };
         let prediction = answer(model, prompts, &prompt, sampling, stop).with_context(|| format!("prompt {place}"))?;
-        let Prompt { id, references, .. } = prompt;
+        let Prompt { id, references, is_cut, .. } = prompt;
+        cut += usize::from(is_cut);
         let mut line = json!({ "index": place, "id": id, "prediction": prediction });
         if !references.is_empty() {
             line["references"] = references.into();
@@ -169,10 +170,15 @@ fn answer_all(
         }
     }
     problems.warn();
+    if cut > 0 {
+        tell!(
+            "note: {cut} of {answered} prompts were too long and were cut (in the middle, unless `task.truncation` says otherwise)"
+        );
+    }
     output.finish()?;
     let written = args.output.display();
     if args.json {
-        let facts = json!({ "output": written.to_string(), "prompts": total, "answered": answered, "left_out": problems.len() });
+        let facts = json!({ "output": written.to_string(), "prompts": total, "answered": answered, "left_out": problems.len(), "cut": cut });
         return Ok(terminal::json(&serde_json::to_string_pretty(&facts)?)?);
     }
     Ok(terminal::line(&format!("{written}: {answered} prompts answered"))?)

@@ -1,6 +1,6 @@
 //! `train score`.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use hankel_io::terminal;
 use hankel_trainer::TextMetric;
 use hankel_trainer::tasks::text::lines::{Problems, each_line, text, texts};
@@ -28,6 +28,11 @@ pub fn run(args: &Args) -> Result<()> {
     let content = hankel_io::input::read(path)?;
     let format = args.task;
     let metrics = if args.metrics.is_empty() { format.metrics().to_vec() } else { args.metrics.clone() };
+    ensure!(
+        format != TextFormat::Dpo || !metrics.is_empty(),
+        "--task {} has no metrics of its own: name some with --metrics",
+        format.name()
+    );
     let scoring = Scoring { format, metrics, generate: true };
     let (mut problems, mut lines) = (Problems::default(), Vec::new());
     each_line(&content, path, &mut problems, |_, value| {

@@ -145,6 +145,9 @@ fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
     assert_eq!(stop_at(&place, &["fit", "config.toml", "--out", "own"], "own", "hrm-step-000005", "-KILL").code, None);
     let resume = |set| place.run(&["fit", "--out", "own", "--resume", "--set", set]);
     resume("train.steps=80").refused(&["`train.steps` does not reach `hrm`", "set `adapter.hrm.train.steps`"]);
+    // With the file of its configuration, too.
+    let with_file = ["fit", "config.toml", "--out", "own", "--resume", "--set", "train.steps=80"];
+    place.run(&with_file).refused(&["`train.steps` does not reach `hrm`"]);
     let longer = resume("adapter.hrm.train.steps=80");
     assert_eq!(longer.code, Some(0), "{}", longer.stderr);
     assert!(longer.stderr.contains("/80"), "{}", longer.stderr);

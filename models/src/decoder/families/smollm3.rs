@@ -29,7 +29,7 @@ pub static SMOLLM3: Family = Family {
         // Released files have it from Qwen, and nothing reads it.
         keys.ignore(&["max_window_layers"]);
         let config = read_windows(keys, config, keys.get("sliding_window")?, |layer| !rope_layers.contains(layer))?;
-        Ok(DecoderConfig { biases, tied_embeddings, rope_layers, ..config })
+        Ok(DecoderConfig { tied_embeddings, rope_layers, biases, ..config })
     },
     write: |config, map| {
         write_common(config, map);

@@ -103,6 +103,11 @@ pub fn first_difference(one: &str, other: &str) -> Option<(String, String)> {
             section = format!("{one} ");
         }
     }
-    let more = |text: &str| format!("{} lines of settings", text.lines().count());
+    // One goes on where the other ends.
+    let end = one.lines().count().min(other.lines().count());
+    let more = |text: &str| {
+        let rest: Vec<&str> = text.lines().skip(end).filter(|line| !line.is_empty()).take(3).collect();
+        if rest.is_empty() { "nothing more".to_owned() } else { rest.join(" ") }
+    };
     (one != other).then(|| (more(one), more(other)))
 }

@@ -10,7 +10,7 @@ use super::training::Training;
 use crate::config::{BackboneConfig, Config, Precision, TrainConfig};
 use crate::format::{bytes as size, thousands};
 use crate::parallel::Group;
-use crate::results::PRETRAIN;
+use crate::results::{PRETRAIN, Split};
 use crate::tasks::{Batch, Task};
 use anyhow::Result;
 use hankel_core::Device;
@@ -78,7 +78,8 @@ pub fn dry_run(config: &Config) -> Result<DryRun> {
     }
     for adapter in &config.adapter {
         let model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
-        can_be_truncated(adapter, &model.adapters)?;
+        let sequences = task.sequences(Split::Train);
+        can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
         model.free_backbone(&config.backbone, &adapter.method)?;
         stages.push(stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter), device)?);
     }

@@ -94,12 +94,7 @@ impl Prepared {
                 memory = memory.max(memory::own(&memory::estimate(&model, settings, tokens, false)));
             }
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
-            can_be_truncated(adapter, &model.adapters)?;
-            if let Some(reduce) = adapter.reduce {
-                reduce
-                    .step_within(config.training_of(adapter), sequences)
-                    .with_context(|| format!("`adapter.{}`", adapter.name))?;
-            }
+            can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
         }
         snapshot.reset()?;
         Ok(Prepared { task, pretrain_task, forgetting, snapshot, pretrained: None, seconds, memory })
@@ -135,8 +130,13 @@ impl Prepared {
     }
 }
 
-/// Fails where a truncation is to leave more states than there are: it would fail when the training is over.
-pub(super) fn can_be_truncated(adapter: &AdapterConfig, adapters: &AdapterSet) -> Result<()> {
+/// Fails where a truncation is to leave more states than there are, which would show when the training is over, or is to come after it.
+pub(super) fn can_be_truncated(
+    adapter: &AdapterConfig,
+    adapters: &AdapterSet,
+    settings: &TrainConfig,
+    sequences: usize,
+) -> Result<()> {
     let order = |rule: TruncateConfig| match rule.rule() {
         Some(OrderRule::Order(order)) => Some(order),
         _ => None,
@@ -149,6 +149,7 @@ pub(super) fn can_be_truncated(adapter: &AdapterConfig, adapters: &AdapterSet) -
         None => Ok(()),
     };
     if let Some(reduce) = adapter.reduce {
+        reduce.step_within(settings, sequences).with_context(|| format!("`adapter.{}`", adapter.name))?;
         check("reduce", order(reduce.rule), states)?;
         states = order(reduce.rule).unwrap_or(states);
     }

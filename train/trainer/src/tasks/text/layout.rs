@@ -130,6 +130,18 @@ impl Layout {
         })
     }
 
+    /// Whether the document of an example is cut, so that the rest fits.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn is_cut(&self, example: &Example) -> Result<bool, WeightsError> {
+        let Some(index) = example.pieces.iter().position(|piece| *piece == Piece::Document) else { return Ok(false) };
+        let size = self.size(example)?;
+        let room = self.length.saturating_sub(size.fixed + size.answers.max(example.new_tokens));
+        let slot = self.document(index, &example.question.document)?;
+        Ok(slot.get().is_some_and(|ids| ids.len() > room))
+    }
+
     /// The tokens of an example, and which of them are learned. Without `learned`, those that stand before the last
     /// answer.
     fn tokens(&self, example: &Example, learned: bool) -> Result<Vec<(u32, bool)>, WeightsError> {

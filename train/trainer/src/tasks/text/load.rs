@@ -133,8 +133,25 @@ fn examples(
         return Err(TaskError::Unusable(format!("{}nothing in {} can be used: {why}", named(key), names.join(", "))));
     }
     problems.warn();
+    // Documents are divided into tokens when they are read: a few tell.
+    let few: Vec<&Example> = examples.iter().filter(|example| example.fits).take(LOOKED_AT).collect();
+    let is_cut = |example: &&Example| layout.is_cut(example).map(usize::from);
+    let cut: usize = few.par_iter().map(is_cut).sum::<Result<usize, _>>().map_err(TaskError::Tokenizer)?;
+    if cut > 0 {
+        let (which, length) = (if few.len() < LOOKED_AT { "" } else { "first " }, config.length);
+        let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
+        tell!(
+            "note: of the {which}{} examples in {} {cut} are longer than `task.length` = {length} tokens: their documents are cut \
+             (`task.truncation`)",
+            few.len(),
+            names.join(", ")
+        );
+    }
     Ok(examples)
 }
+
+/// Examples of which it is told how many are cut.
+const LOOKED_AT: usize = 256;
 
 /// Keeps `limit` examples, drawn at random, in their order.
 fn sample(examples: &mut Vec<Example>, limit: usize, random: &Random) {

@@ -67,6 +67,8 @@ pub struct Prompt {
     pub ids: Vec<u32>,
     /// Answers that the line gives.
     pub references: Vec<String>,
+    /// Whether its document was cut to fit.
+    pub is_cut: bool,
 }
 
 impl Prompts {
@@ -195,7 +197,8 @@ impl Prompts {
             return Err(problem);
         }
         let ids = self.layout.prompt(&example).map_err(|error| error.to_string())?;
-        Ok(Prompt { id: example.question.id, ids, references })
+        let is_cut = self.layout.is_cut(&example).map_err(|error| error.to_string())?;
+        Ok(Prompt { id: example.question.id, ids, references, is_cut })
     }
 
     fn objection(&self, example: &Example) -> Result<Option<String>, String> {
