@@ -34,42 +34,40 @@ pub fn install(message: &'static str) -> Result<(), ctrlc::Error> {
     })
 }
 
-/// Takes over the requests to end but those that this process was started to ignore, as `nohup` does with the end of a terminal.
+/// Takes over the requests to end; the end of a terminal not where it is ignored, as `nohup` has it. (Shells have jobs in the background of a
+/// script ignore Ctrl-C, too, which a program may be asked for by `kill -INT` all the same.)
 fn take_over(handler: impl FnMut() + 'static + Send) -> Result<(), ctrlc::Error> {
-    let ignored = ignored();
+    let outlives_terminal = ignores_hangup();
     ctrlc::set_handler(handler)?;
-    ignore(&ignored);
+    if outlives_terminal {
+        ignore_hangup();
+    }
     Ok(())
 }
 
 #[cfg(unix)]
-fn ignored() -> Vec<libc::c_int> {
-    let is_ignored = |signal: &libc::c_int| {
-        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: only asks; an action of zeros is a valid one, and is written where the call succeeds.
-        unsafe {
-            libc::sigaction(*signal, std::ptr::null(), action.as_mut_ptr()) == 0
-                && action.assume_init().sa_sigaction == libc::SIG_IGN
-        }
-    };
-    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().filter(is_ignored).collect()
-}
-
-#[cfg(unix)]
-fn ignore(signals: &[libc::c_int]) {
-    for &signal in signals {
-        // SAFETY: no code of this process runs where a signal is ignored.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
+fn ignores_hangup() -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only asks; an action of zeros is a valid one, and is written where the call succeeds.
+    unsafe {
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
-#[cfg(not(unix))]
-fn ignored() -> Vec<i32> {
-    Vec::new()
+#[cfg(unix)]
+fn ignore_hangup() {
+    // SAFETY: no code of this process runs where a signal is ignored.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
 }
 
 #[cfg(not(unix))]
-fn ignore(_: &[i32]) {}
+fn ignores_hangup() -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn ignore_hangup() {}
 
 /// Whether the next Ctrl-C is only noted.
 static CAUGHT: AtomicBool = AtomicBool::new(false);
