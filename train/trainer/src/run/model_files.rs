@@ -93,7 +93,7 @@ pub(crate) fn sampled(what: &str, path: &Path) -> Result<DataFile> {
     Ok(DataFile { path: what.to_owned(), bytes, sha256 })
 }
 
-/// One SHA-256 of all files of a model or an adapter, a directory or a file, by [`sampled`] pieces of each.
+/// One SHA-256 of all files of a model or an adapter, a directory or a file, by samples of each.
 ///
 /// # Errors
 /// What cannot be read.
