@@ -100,6 +100,26 @@ fn random_weights_are_their_result() {
     says(&page, &format!("differed by {:.1e} to {:.1e} from those in other coordinates", apart[0], apart[3]));
 }
 
+/// Parity over sequences of the trained length, with signed and with positive poles, in adapters.md.
+#[test]
+fn parity_with_signed_poles_is_its_result() {
+    let page = page("adapters.md");
+    let lines = fs::read_to_string(root().join("docs/results/modes-paper.jsonl")).unwrap();
+    let cells: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(cells.len(), 5);
+    let mean = |name: &str| {
+        let accuracy = |cell: &Value| {
+            let rows = cell["result"]["rows"].as_array().unwrap();
+            let row = rows.iter().find(|row| row["name"] == name).unwrap();
+            assert_eq!(row["training"]["steps"], 3125);
+            number(&row["validation"]["metrics"]["accuracy"])
+        };
+        cells.iter().map(accuracy).sum::<f64>() / cells.len() as f64
+    };
+    let [signed, positive] = ["signed", "positive"].map(mean);
+    says(&page, &format!("(64 bits, 3,125 steps: {signed:.2} of the answers, {positive:.2} with positive poles"));
+}
+
 /// Every figure of three digits or more in the sentences of a page stands in one of its tables, which other tests compare, or in `other`.
 fn figures_are_those_of_tables(name: &str, other: &[&str]) {
     let page = page(name);
