@@ -71,7 +71,9 @@ pub(super) fn add(
     metadata.extend(file.keys(vocabulary).map_err(fail)?);
     metadata.extend(special(model, &tokenizer)?);
     file.rename(architecture, vocabulary, metadata, notes).map_err(fail)?;
-    check(&tokenizer, &file.probes(vocabulary), metadata, to).map_err(fail)?;
+    // Where the file itself cannot be written, the tokenizer has no part in it.
+    let mut writer = GgufWriter::create(to, metadata, &[])?;
+    check(&tokenizer, &file.probes(vocabulary), &mut writer).map_err(fail)?;
     if file.spares_spaces() {
         notes.push(format!(
             "llama.cpp puts ▁ before every text, as SentencePiece does, also where {TOKENIZER_FILE} does not: before \
@@ -83,8 +85,7 @@ pub(super) fn add(
 }
 
 /// Reads the keys back and compares the ids of `texts`.
-fn check(tokenizer: &Tokenizer, texts: &[String], metadata: &Metadata, to: &Path) -> std::result::Result<(), String> {
-    let mut writer = GgufWriter::create(to, metadata, &[]).map_err(|e| e.to_string())?;
+fn check(tokenizer: &Tokenizer, texts: &[String], writer: &mut GgufWriter) -> std::result::Result<(), String> {
     let copy = writer.so_far().and_then(|path| Tokenizer::of_gguf(&Gguf::open(path)?)).map_err(|e| e.to_string())?;
     for text in texts {
         let [expected, found] = [tokenizer, &copy].map(|tokenizer| tokenizer.encode(text).map_err(|e| e.to_string()));

@@ -17,7 +17,7 @@ const LONG: usize = 24;
 pub(super) fn section(experiment: &Experiment) -> (String, String) {
     let groups = experiment.groups(&[]);
     let results: Vec<_> = experiment.runs.iter().filter_map(|run| run.cell.result.as_ref()).collect();
-    let seconds: f64 = results.iter().map(|result| result.wall_time_seconds).sum();
+    let seconds = results.iter().fold(0.0, |sum, result| sum + result.wall_time_seconds);
     let diverged = experiment.cells().iter().filter(|cell| cell.has_diverged()).count();
     let mut facts = format!(
         "{} at {} of the grid, {} in all.",
