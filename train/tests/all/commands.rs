@@ -491,3 +491,24 @@ fn sweeps_need_a_table_and_a_scale() {
     let done = place.run(&["sweep", "scales.toml", "--set", "scale=short"]);
     assert_eq!(done.code, Some(0), "{}", done.stderr);
 }
+
+/// What `nohup` has the process ignore does not end it.
+#[cfg(unix)]
+#[test]
+fn a_signal_that_is_ignored_ends_nothing() {
+    let place = Place::new();
+    place.write("config.toml", TINY.replace("steps = 12", "steps = 400\ncheckpoint_every = 5"));
+    let train = env!("CARGO_BIN_EXE_train");
+    let script = format!("trap '' HUP; exec '{train}' fit config.toml --out run");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(place.path("")).stdin(Stdio::null());
+    let mut child = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while !place.path("run/checkpoints").is_dir() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(place.path("run/result.json").is_file());
+}

@@ -84,32 +84,13 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     let before = place.snapshot("run");
     assert_eq!(place.run(&resume).code, Some(0));
     assert!(before == place.snapshot("run"));
+    let more = place.run(&[&resume[..], &["--set", "adapter.hrm.train.steps=90"]].concat());
+    more.refused(&["run is finished, and has no checkpoint to go on from"]);
     // One that is not finished would begin anew over what it has trained.
     fs::remove_file(place.path("run/result.json")).unwrap();
     let before = place.snapshot("run");
     place.run(&resume).refused(&["the checkpoints of run are not there any more", "begin a new run"]);
     assert!(before == place.snapshot("run"));
-}
-
-/// What `nohup` has the process ignore does not end it.
-#[cfg(unix)]
-#[test]
-fn a_signal_that_is_ignored_ends_nothing() {
-    let place = Place::new();
-    place.write("config.toml", TINY.replace("steps = 12", "steps = 400\ncheckpoint_every = 5"));
-    let train = env!("CARGO_BIN_EXE_train");
-    let script = format!("trap '' HUP; exec '{train}' fit config.toml --out run");
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &script]).current_dir(place.path("")).stdin(Stdio::null());
-    let mut child = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while !place.path("run/checkpoints").is_dir() {
-        assert!(child.try_wait().unwrap().is_none());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let id = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(place.path("run/result.json").is_file());
 }
 
 /// Other data would be divided anew, so that what was trained on could come to be validated on.

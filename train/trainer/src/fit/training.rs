@@ -402,15 +402,16 @@ impl<'a> Training<'a> {
     /// Fails where a step has left a value that is not finite: figures of the next one, if there is any, would show it.
     ///
     /// # Errors
-    /// [`Error::NonFinite`], with the parameter.
+    /// [`Error::NonFinite`], with the parameter; those of the device.
     pub(super) fn check_finite(&self) -> Result<()> {
-        match self.trained.iter().find(|trained| !trained.parameter.tensor().is_finite()) {
-            Some(trained) => {
+        for trained in &self.trained {
+            // A device that cannot be read has failed, and nothing has diverged.
+            if !trained.parameter.tensor().to_device(Device::Cpu)?.is_finite() {
                 let scope = trained.parameter.name().to_owned();
-                Err(Error::NonFinite { scope, operator: "the optimizer", phase: "update" }.into())
+                return Err(Error::NonFinite { scope, operator: "the optimizer", phase: "update" }.into());
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 
     /// Fails on all processes when what one of them has learnt differs from that of process 0, which would be a fault of a
