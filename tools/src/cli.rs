@@ -100,7 +100,7 @@ pub struct ReduceArgs {
         long,
         value_name = "T",
         required_if_eq("gramians", "time-limited"),
-        value_parser = count,
+        value_parser = steps,
         allow_negative_numbers = true
     )]
     pub horizon: Option<usize>,
@@ -151,12 +151,23 @@ fn band(text: &str) -> Result<(f64, f64), String> {
     ends.ok_or_else(|| "expected two numbers, such as 0.1,0.5".into())
 }
 
-/// A number of states or steps. Negative ones come as far as this, where they are told as what they are: clap would take them for options.
+/// A number of states.
 fn count(text: &str) -> Result<usize, String> {
-    text.parse::<usize>().map_err(|error| match error.kind() {
-        IntErrorKind::PosOverflow => "it is too large".into(),
-        _ => "expected a whole number, 0 or above".into(),
-    })
+    at_least(0, text)
+}
+
+/// A number of steps.
+fn steps(text: &str) -> Result<usize, String> {
+    at_least(1, text)
+}
+
+/// A whole number. Negative ones come as far as this, where they are told as what they are: clap would take them for options.
+fn at_least(least: usize, text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(number) if number >= least => Ok(number),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Err("it is too large".into()),
+        _ => Err(format!("expected a whole number, {least} or above")),
+    }
 }
 
 /// Rules for the order, one at a time; without one, `--epsilon 0.01`.

@@ -12,7 +12,7 @@ use faer::{Mat, MatRef, c64};
 use hankel_files::system_file::{ArrayFormat, arrays_to_bytes};
 use hankel_io::{Existing, Outputs, terminal};
 use hankel_lti::methods::bt;
-use hankel_lti::norms::{FrequencyResponse, h2_norm, h2_norm_in, hinf_norm};
+use hankel_lti::norms::{h2_norm, h2_norm_in, hinf_norm_of};
 use hankel_lti::order::choose_order;
 use hankel_lti::{OrderRule, glover_bound, reduce};
 use hankel_plots::Align;
@@ -84,7 +84,7 @@ struct Norms {
 
 impl Norms {
     fn new(layer: &LayerAnalysis) -> Result<Self> {
-        let (norm, check) = hinf_norm(&FrequencyResponse::new(&layer.system)?)?;
+        let (norm, check) = hinf_norm_of(&layer.system)?;
         let gate = layer.gate.abs();
         Ok(Self {
             hinf: gate * norm.value,

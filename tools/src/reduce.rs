@@ -13,7 +13,7 @@ use hankel_files::{
     AdapterHashes, HrmAdapterFile, RecordedStates, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states,
 };
 use hankel_io::{Existing, Outputs, PendingFolder, check_folder, input, terminal};
-use hankel_lti::{LinearSystem, LtiError, OrderRule, SystemCertificate};
+use hankel_lti::{Bound, LinearSystem, LtiError, OrderRule, SystemCertificate};
 use hankel_plots::Align;
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
@@ -111,9 +111,11 @@ fn fewer_than_asked(options: &ReduceOptions, certificate: &Certificate) -> Vec<S
     let fewer = certificate.layers.iter().filter(|layer| kept(&layer.facts) < asked);
     fewer
         .map(|LayerCertificate { layer, facts }| {
-            let why = if facts.order >= facts.numerical_rank {
+            // Modes are kept without asking how many values there are.
+            let by_modes = facts.method.bound() == Bound::Modes && facts.gate != 0.0;
+            let why = if !by_modes && facts.order >= facts.numerical_rank {
                 format!("only {} of its Hankel singular values are above rounding", facts.numerical_rank)
-            } else if matches!(options.gramians, Gramians::Analytic) {
+            } else if by_modes || matches!(options.gramians, Gramians::Analytic) {
                 "a complex pair is kept whole or not at all".to_string()
             } else {
                 "the Gramians that were asked for have no more directions above rounding, or a complex pair is kept whole".to_string()

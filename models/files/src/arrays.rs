@@ -117,10 +117,26 @@ pub(crate) fn check_extents(shape: &[usize]) -> std::result::Result<(), String> 
     }
 }
 
+/// What to say where [`whole`] has no answer.
+pub(crate) const BEYOND_WHOLE: &str = "it holds an integer beyond 2^53, which no float64 is equal to";
+
+/// The float that is equal to an integer; `None` beyond 2^53, from where on floats leave some out.
+pub(crate) fn whole(integer: impl Into<i128>) -> Option<f64> {
+    let integer: i128 = integer.into();
+    (integer.unsigned_abs() <= 1 << 53).then_some(integer as f64)
+}
+
+/// Integers of 8 bytes as floats.
+fn wholes<T: Into<i128>>(data: &[u8], integer: impl Fn([u8; 8]) -> T) -> std::result::Result<Vec<f64>, String> {
+    let (integers, _) = data.as_chunks::<8>();
+    integers.iter().map(|bytes| whole(integer(*bytes))).collect::<Option<_>>().ok_or_else(|| BEYOND_WHOLE.into())
+}
+
 /// Parses a safetensors file held in memory; `path` is for messages.
 ///
 /// # Errors
-/// A truncated or corrupt file, an element type other than f64, f32, f16, bf16, a value that is not finite.
+/// A truncated or corrupt file, an element type other than f64, f32, f16, bf16, integers and bool, an integer beyond 2^53, a value that is
+/// not finite.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
     let file = SafeTensors::deserialize(bytes).map_err(|e| WeightsError::Malformed {
         path: path.to_path_buf(),
@@ -129,7 +145,8 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
     })?;
     let mut arrays = NamedArrays::new();
     for (name, view) in file.iter() {
-        check_extents(view.shape()).map_err(|reason| WeightsError::content(path, format!("{name}: {reason}")))?;
+        let in_array = |reason: String| WeightsError::content(path, format!("{name}: {reason}"));
+        check_extents(view.shape()).map_err(in_array)?;
         let data = view.data();
         let (data, precision): (Vec<f64>, _) = match view.dtype() {
             Dtype::F64 => (data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(), Precision::F64),
@@ -150,7 +167,14 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<NamedArrays> {
             Dtype::I32 => {
                 (data.as_chunks().0.iter().map(|b| f64::from(i32::from_le_bytes(*b))).collect(), Precision::F64)
             }
-            Dtype::I64 => (data.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(), Precision::F64),
+            Dtype::U16 => {
+                (data.as_chunks().0.iter().map(|b| f64::from(u16::from_le_bytes(*b))).collect(), Precision::F64)
+            }
+            Dtype::U32 => {
+                (data.as_chunks().0.iter().map(|b| f64::from(u32::from_le_bytes(*b))).collect(), Precision::F64)
+            }
+            Dtype::I64 => (wholes(data, i64::from_le_bytes).map_err(in_array)?, Precision::F64),
+            Dtype::U64 => (wholes(data, u64::from_le_bytes).map_err(in_array)?, Precision::F64),
             Dtype::BOOL => (data.iter().map(|b| f64::from(u8::from(*b != 0))).collect(), Precision::F64),
             other => {
                 return Err(WeightsError::content(
@@ -201,6 +225,33 @@ mod tests {
         let bytes = serialize(&arrays);
         assert_eq!(parse(Path::new("x"), &bytes).unwrap(), arrays);
         assert_eq!(serialize(&arrays), bytes);
+    }
+
+    /// As in npz files.
+    #[test]
+    fn integers_of_every_size_are_read_as_they_are() {
+        let read = |dtype: Dtype, bytes: &[u8], count: usize| {
+            let view = TensorView::new(dtype, vec![count], bytes).unwrap();
+            let file = safetensors::serialize([("n", view)], None).unwrap();
+            parse(Path::new("x"), &file).map(|arrays| arrays["n"].data.clone()).map_err(|error| error.to_string())
+        };
+        let most = 1_i64 << 53;
+        for (dtype, bytes, numbers) in [
+            (Dtype::U16, [1_u16, u16::MAX].map(u16::to_le_bytes).concat(), [1.0, 65_535.0]),
+            (Dtype::U32, [1_u32, u32::MAX].map(u32::to_le_bytes).concat(), [1.0, 4_294_967_295.0]),
+            (Dtype::U64, [1, most as u64].map(u64::to_le_bytes).concat(), [1.0, most as f64]),
+            (Dtype::I64, [-most, most].map(i64::to_le_bytes).concat(), [-most as f64, most as f64]),
+        ] {
+            assert_eq!(read(dtype, &bytes, 2), Ok(numbers.to_vec()), "{dtype:?}");
+        }
+        for (dtype, bytes) in [
+            (Dtype::I64, (most + 1).to_le_bytes()),
+            (Dtype::I64, i64::MIN.to_le_bytes()),
+            (Dtype::U64, u64::MAX.to_le_bytes()),
+        ] {
+            let refused = read(dtype, &bytes, 1).unwrap_err();
+            assert_eq!(refused, "x: n: it holds an integer beyond 2^53, which no float64 is equal to");
+        }
     }
 
     #[test]

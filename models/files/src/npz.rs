@@ -3,7 +3,7 @@
 //! The `.npy` format is a magic string, a version, the length of a header, the header (a Python dictionary of type, order
 //! and shape) and the values: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
 
-use super::arrays::{Array, NamedArrays, Precision};
+use super::arrays::{Array, BEYOND_WHOLE, NamedArrays, Precision, whole};
 use super::error::{Result, WeightsError};
 use hankel_io::input;
 use std::io::{Cursor, Read, Write};
@@ -117,8 +117,12 @@ fn parse_npy(bytes: &[u8]) -> std::result::Result<Array, String> {
         .chunks_exact(size)
         .map(|bytes| kind.value(bytes, big_endian))
         .collect::<Option<_>>()
-        .ok_or("it holds an integer beyond 2^53, which no float64 is equal to")?;
-    let precision = if kind == ElementType::Float && size == 4 { Precision::F32 } else { Precision::F64 };
+        .ok_or(BEYOND_WHOLE)?;
+    let precision = match (kind, size) {
+        (ElementType::Float, 2) => Precision::F16,
+        (ElementType::Float, 4) => Precision::F32,
+        _ => Precision::F64,
+    };
     let values = if fortran { from_fortran_order(&values, &shape) } else { values };
     Ok(Array { is_bool: descr.ends_with("b1"), ..Array::new(shape, values, precision) })
 }
@@ -138,6 +142,7 @@ impl ElementType {
         Ok(match kind_and_size {
             "f8" => (Self::Float, 8),
             "f4" => (Self::Float, 4),
+            "f2" => (Self::Float, 2),
             "i8" => (Self::Signed, 8),
             "i4" => (Self::Signed, 4),
             "i2" => (Self::Signed, 2),
@@ -154,17 +159,16 @@ impl ElementType {
 
     /// The number in `bytes`, of which there are 1, 2, 4 or 8; `None` for an integer that no f64 is equal to.
     fn value(self, bytes: &[u8], big_endian: bool) -> Option<f64> {
-        const LARGEST: u64 = 1 << 53;
         let fold = |bits: u64, &byte: &u8| bits << 8 | u64::from(byte);
         let bits = if big_endian { bytes.iter().fold(0, fold) } else { bytes.iter().rev().fold(0, fold) };
         match (self, bytes.len()) {
+            (Self::Float, 2) => Some(half::f16::from_bits(bits as u16).to_f64()),
             (Self::Float, 4) => Some(f64::from(f32::from_bits(bits as u32))),
             (Self::Float, _) => Some(f64::from_bits(bits)),
-            (Self::Unsigned, _) => (bits <= LARGEST).then_some(bits as f64),
+            (Self::Unsigned, _) => whole(bits),
             (Self::Signed, size) => {
                 let unused = 64 - 8 * size as u32;
-                let value = ((bits << unused) as i64) >> unused;
-                (value.unsigned_abs() <= LARGEST).then_some(value as f64)
+                whole(((bits << unused) as i64) >> unused)
             }
         }
     }
@@ -216,6 +220,8 @@ mod tests {
         assert_eq!(array.data, [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
         for (descr, data, values) in [
             ("<i8", (-3_i64).to_le_bytes().to_vec(), [-3.0].as_slice()),
+            ("<f2", vec![0x00, 0x3e, 0x00, 0xc0], &[1.5, -2.0]),
+            (">f2", vec![0x3e, 0x00], &[1.5]),
             (">i4", [(-2_i32).to_be_bytes(), 7_i32.to_be_bytes()].concat(), &[-2.0, 7.0]),
             ("<i2", (-300_i16).to_le_bytes().to_vec(), &[-300.0]),
             ("|i1", vec![255, 3], &[-1.0, 3.0]),

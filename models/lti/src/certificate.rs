@@ -4,7 +4,9 @@ use super::continuous::Bilinear;
 use super::gramians::GramianFactors;
 use super::hankel::HankelSpectrum;
 use super::methods::Method;
-use super::norms::{FrequencyResponse, h2_norm, h2_norm_by, h2_norm_in, hinf_sweep, proved_error, without_shared};
+use super::norms::{
+    FrequencyResponse, h2_norm, h2_norm_by, h2_norm_in, hinf_sweep, proved_error, rounding_of_entries, without_shared,
+};
 use super::system::LinearSystem;
 use super::weighted::WeightedFacts;
 use super::{GramianSource, LtiError, Result};
@@ -129,13 +131,15 @@ pub fn bound_holds(error: f64, bound: f64, norm: f64) -> bool {
     error <= bound * (1.0 + 1e-6) + 1e-9 * norm
 }
 
-/// What an error may be larger by because A of both systems is stored in doubles, if that is a small part of `norm`.
+/// What an error may be larger by because A of both systems is stored in doubles, if that is a small part of `norm`: `of_entries` in
+/// continuous time ([`rounding_of_entries`]), or this, if it is more.
 ///
 /// Rounding an entry moves a pole by about `2^-53`, and the response near it by that over the distance `1 - radius` from the circle,
 /// relative to `norm`; the margin is for several entries of a dense A.
-fn rounding(norm: f64, radius: f64) -> f64 {
-    let relative = 4.0 * f64::EPSILON / (1.0 - radius);
-    if relative <= 1e-5 { relative * norm } else { 0.0 }
+fn rounding(norm: f64, radius: f64, of_entries: f64) -> f64 {
+    let of_poles = 4.0 * f64::EPSILON / (1.0 - radius) * norm;
+    let small = |moved: f64, share: f64| if moved <= share * norm { moved } else { 0.0 };
+    small(of_poles, 1e-5).max(small(of_entries, 1e-4))
 }
 
 impl SystemCertificate {
@@ -158,7 +162,10 @@ impl SystemCertificate {
             |bound: f64| bound_holds(hinf_error, bound, norm) && hinf_error_upper <= bound * (1.0 + 1e-5) + 2e-9 * norm;
         let theory = claim.bound.map(|b| gate * b);
         let rounding = match theory {
-            Some(bound) if !within(bound) => rounding(norm, spectral_radius.max(reduced_spectral_radius)),
+            Some(bound) if !within(bound) => {
+                let of_entries = gate * rounding_of_entries([full, reduced], error.norm.frequency);
+                rounding(norm, spectral_radius.max(reduced_spectral_radius), of_entries)
+            }
             _ => 0.0,
         };
         let error_bound = theory.map(|bound| bound + rounding);

@@ -14,7 +14,7 @@
 //! Gramians under weights are those of continuous time. So are Gramians in a band, since `(z - A_d)^-1 B_d = (rate - i omega) / sqrt(2 rate)
 //! (i omega - A)^-1 B` and `d angle = 2 rate / (rate^2 + omega^2) d omega`.
 
-use super::linalg::product;
+use super::linalg::{ldexp, product};
 use super::norms::balance::suitable_units;
 use super::{LinearSystem, LtiError, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
@@ -137,9 +137,8 @@ impl Bilinear {
         c: MatRef<'_, f64>,
         d: Option<MatRef<'_, f64>>,
     ) -> Result<Matrices> {
-        let rate = self.rate;
-        // (rate - A)^-1, for which A_d = -1 + 2 rate (rate - A)^-1.
-        self.turn(a, b, c, d, |l| (c64::new(rate, 0.0) + l) / (c64::new(rate, 0.0) - l), (-1.0, rate, -1.0))
+        let rate = c64::new(self.rate, 0.0);
+        self.turn(a, b, c, d, |l| quotient(rate + l, rate - l), true)
     }
 
     /// The inverse of [`Bilinear::discrete`].
@@ -154,7 +153,7 @@ impl Bilinear {
         d: Option<MatRef<'_, f64>>,
     ) -> Result<Matrices> {
         let rate = self.rate;
-        self.turn(a, b, c, d, |l| (l - 1.0) * rate / (l + 1.0), (rate, 1.0, 1.0))
+        self.turn(a, b, c, d, |l| quotient((l - 1.0) * rate, l + 1.0), false)
     }
 
     /// The image with the C of continuous time and without D, whose H2 norm is that of the system in continuous time: `(z - A_d)^-1 B_d =
@@ -171,7 +170,7 @@ impl Bilinear {
     }
 
     /// With `R = (pole + sign A)^-1`: A becomes `offset + 2 rate R` (up to `sign`), B `sqrt(2 rate) R B`, C `sqrt(2 rate) C R`, D
-    /// `D - sign C R B`.
+    /// `D - sign C R B`. `to_circle` is [`Bilinear::discrete`]: `A_d = -1 + 2 rate (rate - A)^-1`.
     fn turn(
         self,
         a: &StateMatrix,
@@ -179,17 +178,23 @@ impl Bilinear {
         c: MatRef<'_, f64>,
         d: Option<MatRef<'_, f64>>,
         of_pole: impl Fn(c64) -> c64,
-        (offset, pole, sign): (f64, f64, f64),
+        to_circle: bool,
     ) -> Result<Matrices> {
         let (n, dense) = (a.states(), a.to_dense());
+        // In a time in which the rate is from 1 to 4 matrices in continuous time are `A / unit^2`, `B / unit` and `C / unit`, to the last
+        // digit: on the way nothing leaves the range of doubles that does not do so in the end.
+        let unit = 2_f64.powi((0.5 * self.rate.log2()).floor() as i32);
+        let rate = self.rate / unit / unit;
+        let (before, after) = if to_circle { (1.0 / unit, 1.0) } else { (1.0, unit) };
+        let (offset, pole, sign) = if to_circle { (-1.0, rate, -1.0) } else { (rate, 1.0, 1.0) };
         // The inverse of a matrix in units that are far apart has no digits left.
         let units = suitable_units(dense.as_ref(), b, c);
-        let into = |m: MatRef<'_, f64>| Mat::from_fn(n, m.ncols(), |i, j| m[(i, j)] / units[i]);
-        let (own_b, own_c) = (into(b), Mat::from_fn(c.nrows(), n, |i, j| c[(i, j)] * units[j]));
-        let own_a = Mat::from_fn(n, n, |i, j| dense[(i, j)] / units[i] * units[j]);
+        let own_b = Mat::from_fn(n, b.ncols(), |i, j| b[(i, j)] / units[i] * before);
+        let own_c = Mat::from_fn(c.nrows(), n, |i, j| c[(i, j)] * units[j] * before);
+        let own_a = Mat::from_fn(n, n, |i, j| dense[(i, j)] / units[i] * units[j] * before * before);
         let (b, c) = (own_b.as_ref(), own_c.as_ref());
         let lu = (Mat::<f64>::identity(n, n) * Scale(pole) + own_a * Scale(sign)).partial_piv_lu();
-        let (inverse_b, root) = (lu.solve(b), (2.0 * self.rate).sqrt());
+        let (inverse_b, root) = (lu.solve(b), (2.0 * rate).sqrt());
         let inverse: Mat<f64> = lu.solve(Mat::<f64>::identity(n, n));
         if n > 0 && !inverse.norm_max().is_finite() {
             return Err(LtiError::Unsupported(format!(
@@ -198,21 +203,30 @@ impl Bilinear {
             )));
         }
         let turned = if let Some(modes) = a.modes() {
-            of_modes(&modes, of_pole, sign < 0.0)
+            of_modes(&modes, of_pole, to_circle)
         } else {
-            let own = Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * self.rate);
-            StateMatrix::Dense(Mat::from_fn(n, n, |i, j| own[(i, j)] * units[i] / units[j]))
+            let own = Mat::<f64>::identity(n, n) * Scale(offset) - &inverse * Scale(sign * 2.0 * rate);
+            StateMatrix::Dense(Mat::from_fn(n, n, |i, j| own[(i, j)] * units[i] / units[j] * after * after))
         };
         let through = product(c, inverse_b.as_ref()) * Scale(-sign);
         let direct = match d {
             Some(d) => through + d,
             None => through,
         };
-        let turned_b = Mat::from_fn(n, b.ncols(), |i, j| inverse_b[(i, j)] * root * units[i]);
+        let turned_b = Mat::from_fn(n, b.ncols(), |i, j| inverse_b[(i, j)] * root * after * units[i]);
         let read = product(c, inverse.as_ref());
-        let turned_c = Mat::from_fn(c.nrows(), n, |i, j| read[(i, j)] * root / units[j]);
+        let turned_c = Mat::from_fn(c.nrows(), n, |i, j| read[(i, j)] * root * after / units[j]);
         Ok((turned, turned_b, turned_c, direct))
     }
+}
+
+/// `x / y`. The squares of poles in continuous time may leave the range of doubles: both are first divided by a power of two of the size of y,
+/// which changes no digit.
+fn quotient(x: c64, y: c64) -> c64 {
+    let size = y.re.abs().max(y.im.abs());
+    let exponent = if size > 0.0 && size.is_finite() { size.log2().floor() as i32 } else { 0 };
+    let scaled = |z: c64| c64::new(ldexp(z.re, -exponent), ldexp(z.im, -exponent));
+    scaled(x) / scaled(y)
 }
 
 /// Poles moved one by one; `to_circle` keeps those that are not left of the axis from coming to lie inside the circle by rounding.
@@ -263,6 +277,47 @@ mod tests {
                 let (image, ..) = map.discrete(&a, one.as_ref(), one.transpose(), None).unwrap();
                 for mode in image.modes().unwrap() {
                     assert!(mode.pole() == mode.pole().clamped(), "{slow}: {mode:?}");
+                }
+            }
+        }
+    }
+
+    /// The unit of time changes nothing, also where the squares of poles are no doubles any more.
+    #[test]
+    fn poles_of_any_size_have_the_same_image() {
+        let ones = |rows, columns| Mat::<f64>::from_fn(rows, columns, |_, _| 1.0);
+        let matrices = |speed: f64| {
+            let pair = Mode::Pair { radius: 2.0 * speed, angle: 2.0 };
+            let entry = |i: usize, j: usize| if i == j { -0.3 - i as f64 } else { 0.2 * (i as f64 - j as f64) };
+            [
+                StateMatrix::Diagonal(vec![-0.3 * speed, -0.5 * speed, -7.0 * speed]),
+                StateMatrix::Modal(vec![Mode::Real(-0.3 * speed), pair]),
+                StateMatrix::Dense(Mat::from_fn(3, 3, |i, j| speed * entry(i, j))),
+            ]
+        };
+        // B and C as far apart as the gain allows.
+        let image = |a: &StateMatrix, b: f64, c: f64| {
+            let (b, c) = (ones(3, 1) * Scale(b), ones(1, 3) * Scale(c));
+            let map = Bilinear::of(a).unwrap();
+            let image = map.discrete(a, b.as_ref(), c.as_ref(), None).unwrap();
+            let back = map.continuous(&image.0, image.1.as_ref(), image.2.as_ref(), Some(image.3.as_ref())).unwrap();
+            (image, back.0.to_dense())
+        };
+        let size = |m: &Mat<f64>| m.norm_max();
+        for exponent in [-450, -265, 265, 450] {
+            let (speed, gain) = (2_f64.powi(2 * exponent), 2_f64.powi(exponent));
+            for (a, scaled) in matrices(1.0).iter().zip(&matrices(speed)) {
+                let ((expected, expected_back), (found, back)) =
+                    (image(a, 1.0, 1.0), image(scaled, gain * 2_f64.powi(-300), gain * 2_f64.powi(300)));
+                assert_eq!(found.0.form(), a.form());
+                for (one, other) in [
+                    (found.0.to_dense(), expected.0.to_dense()),
+                    (found.1 * Scale(2_f64.powi(300)), expected.1),
+                    (found.2 * Scale(2_f64.powi(-300)), expected.2),
+                    (found.3, expected.3),
+                    (back * Scale(1.0 / speed), expected_back),
+                ] {
+                    assert!(size(&(&one - &other)) <= 1e-12 * size(&other), "{exponent}: {one:?} {other:?}");
                 }
             }
         }

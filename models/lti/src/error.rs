@@ -85,6 +85,11 @@ pub enum LtiError {
     /// A combination of method and system that makes no sense.
     #[error("{0}")]
     Unsupported(String),
+    /// Gains so small that doubles have no number for a Hankel singular value, which is above rounding.
+    #[error(
+        "its gains underflow double precision; multiply B or C by a number, by which the errors of the reduced system are then larger"
+    )]
+    Underflow,
     /// An eigenvalue or singular value iteration of the linear algebra library gave up.
     #[error("{0} did not converge; are the entries of the system scaled sensibly?")]
     NoConvergence(&'static str),

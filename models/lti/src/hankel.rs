@@ -27,6 +27,9 @@ const MANY_STATES: usize = 96;
 
 impl HankelSpectrum {
     /// Decomposes the factors of the two Gramians.
+    ///
+    /// # Errors
+    /// Values above rounding that are below the range of doubles; a decomposition that does not converge.
     pub fn new(factors: &GramianFactors) -> Result<Self> {
         let d = factors.lc.nrows();
         let (size_c, size_o) = gain_exponents(factors.lc.as_ref(), factors.lo.transpose());
@@ -50,6 +53,10 @@ impl HankelSpectrum {
         let threshold = d as f64 * f64::EPSILON * factors.sensitivity * summed;
         let rank = values.iter().take_while(|&&s| s > threshold).count();
         values.iter_mut().for_each(|s| *s = ldexp(*s, size_o + size_c));
+        // Directions are divided by the roots of these.
+        if values[..rank].contains(&0.0) {
+            return Err(LtiError::Underflow);
+        }
         Ok(Self {
             rank,
             bound_factor: (factors.residual_c.is_some() && factors.clamped_poles == 0).then_some(1.0),
@@ -69,8 +76,8 @@ impl HankelSpectrum {
         &self.values
     }
 
-    /// Number of values above rounding, `sigma_i > d eps` times the size of what they were computed from: no reduction keeps
-    /// more states.
+    /// Number of values above rounding, `sigma_i > d eps` times the size of what they were computed from: no reduction by them
+    /// keeps more states.
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -122,7 +129,23 @@ pub fn glover_bound(values: &[f64], order: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::glover_bound;
+    use super::*;
+    use crate::{LinearSystem, StateMatrix};
+
+    /// Both values below the range, and the second one of both.
+    #[test]
+    fn values_below_the_range_of_doubles_are_refused() {
+        for (poles, gain) in [(vec![0.5, 0.3], 1e-165), (vec![0.9, 0.1], 1.6e-162)] {
+            let d = poles.len();
+            let (b, c) = (Mat::from_fn(d, 1, |_, _| gain), Mat::from_fn(1, d, |_, _| gain));
+            let system = LinearSystem::new(StateMatrix::Diagonal(poles), b, c, None).unwrap();
+            let refused = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap());
+            assert_eq!(refused.unwrap_err(), LtiError::Underflow);
+        }
+        // What has no input, or no output, has nothing to lose.
+        let none = GramianFactors::without_equation(Mat::zeros(2, 2), Mat::identity(2, 2), 1.0);
+        assert_eq!(HankelSpectrum::new(&none).unwrap().rank(), 0);
+    }
 
     #[test]
     fn a_bound_is_never_minus_zero() {

@@ -36,7 +36,8 @@ impl OrderRule {
         }
     }
 
-    /// The order for values `sigma` (descending, of the gated system) of which `rank` are above rounding.
+    /// The order for values `sigma` (descending, of the gated system). It is at most `rank`: as many values as are above rounding, or all
+    /// states, for rules and methods that read no values.
     ///
     /// `bound` gives the certified error bound of keeping a number of states; [`glover_bound`] for balanced truncation.
     /// A system whose values are all zero has order 0.

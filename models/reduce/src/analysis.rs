@@ -43,6 +43,16 @@ pub(super) fn overflow(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> LtiError {
     ))
 }
 
+/// What to say of gains of which doubles have no number.
+fn underflow(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> LtiError {
+    LtiError::Unsupported(format!(
+        "its gains underflow double precision: B has entries up to {:e}, C up to {:e}; multiply B or C by a number, by which the errors \
+         of the reduced system are then larger",
+        b.norm_max(),
+        c.norm_max()
+    ))
+}
+
 impl LayerAnalysis {
     /// Analyses a system, which may have no states.
     pub fn new(label: impl Into<String>, system: LinearSystem, gate: f64) -> Result<Self> {
@@ -52,7 +62,10 @@ impl LayerAnalysis {
             0 => GramianFactors::without_equation(Mat::zeros(0, 0), Mat::zeros(0, 0), 1.0),
             _ => GramianFactors::analytic(&system).map_err(of_layer)?,
         };
-        let spectrum = HankelSpectrum::new(&factors).map_err(of_layer)?;
+        let spectrum = HankelSpectrum::new(&factors).map_err(|error| match error {
+            LtiError::Underflow => of_layer(underflow(system.b(), system.c())),
+            other => of_layer(other),
+        })?;
         if spectrum.values().iter().any(|value| !value.is_finite()) {
             return Err(of_layer(overflow(system.b(), system.c())));
         }
@@ -201,11 +214,13 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         ));
         return Err(ReduceError::Layer { label: layer.label.clone(), reason });
     }
+    // No singular value is asked then.
+    let by_modes = method.bound() == Bound::Modes
+        && matches!(options.orders, OrderChoice::PerLayer(OrderRule::Order(_) | OrderRule::Bound(_)));
     // Nothing to go by: an order of 0 would be no answer.
-    if let Some(layer) = layers
-        .iter()
-        .find(|l| l.gate != 0.0 && l.deciding().rank() == 0 && l.deciding().values().iter().any(|s| *s > 0.0))
-    {
+    let undecided =
+        |l: &LayerAnalysis| l.gate != 0.0 && l.deciding().rank() == 0 && l.deciding().values().iter().any(|s| *s > 0.0);
+    if let Some(layer) = layers.iter().find(|l| !by_modes && undecided(l)) {
         let reason = LtiError::Unsupported(
             "none of its Hankel singular values is above the rounding of its Gramians, as where a pole is too close to the unit \
              circle for a dense A"
@@ -218,7 +233,15 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
     if let Some((sensitivities, file)) = &options.task {
         scale_by_sensitivity(layers, options, &mut spectra, sensitivities, &file.file)?;
     }
-    let rank = |l: &LayerAnalysis| if l.gate == 0.0 { 0 } else { l.deciding().rank() };
+    let rank = |l: &LayerAnalysis| {
+        if l.gate == 0.0 {
+            0
+        } else if by_modes {
+            l.system.states()
+        } else {
+            l.deciding().rank()
+        }
+    };
     let ranks: Vec<usize> = layers.iter().map(rank).collect();
     match options.orders {
         OrderChoice::Budget(budget) => Ok(allocate_budget(&spectra, &ranks, budget)),
@@ -234,14 +257,19 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
             .zip(&spectra)
             .zip(&ranks)
             .map(|((layer, sigma), &rank)| {
-                let bound = |order| {
+                let of_layer = |reason| ReduceError::Layer { label: layer.label.clone(), reason };
+                let of_modes = if asks_for_bound { method.bounds_by_modes(&layer.system) } else { Ok(None) };
+                let of_modes = of_modes.map_err(of_layer)?;
+                let bound = |order: usize| {
                     let weighted = layer.weighting.as_ref().and_then(|weighting| weighting.bound(method, order));
-                    let bound =
-                        weighted.or_else(|| method.error_bound(&layer.system, layer.deciding(), order).ok().flatten());
+                    let of_values = || method.error_bound(&layer.system, layer.deciding(), order).ok().flatten();
+                    let bound = match &of_modes {
+                        Some(bounds) => bounds.get(order).copied(),
+                        None => weighted.or_else(of_values),
+                    };
                     bound.map_or(f64::INFINITY, |b| b * layer.gate.abs())
                 };
-                rule.choose(sigma, rank, bound)
-                    .map_err(|reason| ReduceError::Layer { label: layer.label.clone(), reason })
+                rule.choose(sigma, rank, bound).map_err(of_layer)
             })
             .collect(),
     }
@@ -250,13 +278,63 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hankel_lti::StateMatrix;
+    use crate::{Purpose, reduce_uncertified};
+    use hankel_lti::{Method, StateMatrix};
 
     fn alignment(poles: Vec<f64>, b: &[f64], c: &[f64]) -> f64 {
         let d = poles.len();
         let (b, c) = (Mat::from_fn(d, d, |i, j| if i == j { b[i] } else { 0.0 }), Mat::from_fn(1, d, |_, j| c[j]));
         let system = LinearSystem::new(StateMatrix::Diagonal(poles), b, c, None).unwrap();
         LayerAnalysis::new("layer 0", system, 1.0).unwrap().input_alignment().unwrap().unwrap()
+    }
+
+    /// Two equal poles with the gain 2 each, of which one Hankel singular value is above rounding.
+    fn twins(gate: f64) -> LayerAnalysis {
+        let a = StateMatrix::Diagonal(vec![0.5, 0.5]);
+        let system = LinearSystem::new(a, Mat::ones(2, 1), Mat::ones(1, 2), None).unwrap();
+        LayerAnalysis::new("layer 0", system, gate).unwrap()
+    }
+
+    #[test]
+    fn modes_are_kept_beyond_the_rank() {
+        assert_eq!((twins(1.0).rank(), twins(1.0).system.states()), (1, 2));
+        let order = |name: &str, rule: OrderRule, gate: f64| {
+            let (method, orders) = (Method::named(name).unwrap(), OrderChoice::PerLayer(rule));
+            choose_orders(&[twins(gate)], &ReduceOptions { method, orders, ..ReduceOptions::default() }).unwrap()[0]
+        };
+        for name in ["modal", "energy"] {
+            assert_eq!(order(name, OrderRule::Order(2), 1.0), 2);
+            assert_eq!(order(name, OrderRule::Bound(0.0), 1.0), 2);
+            assert_eq!(order(name, OrderRule::Bound(2.1), 1.0), 1);
+            assert_eq!(order(name, OrderRule::Bound(2.1), 0.5), 0);
+            // These read values.
+            assert_eq!(order(name, OrderRule::Epsilon(0.0), 1.0), 1);
+            assert_eq!(order(name, OrderRule::Energy(1.0), 1.0), 1);
+            assert_eq!(order(name, OrderRule::Order(2), 0.0), 0);
+        }
+        assert_eq!(order("bt", OrderRule::Order(2), 1.0), 1);
+    }
+
+    /// After one step one direction is filled; modes are kept without asking.
+    #[test]
+    fn modes_are_kept_beyond_the_rank_of_other_gramians() {
+        let a = StateMatrix::Diagonal(vec![0.9, 0.5, -0.3]);
+        let system = LinearSystem::new(a, Mat::ones(3, 1), Mat::ones(1, 3), None).unwrap();
+        let layer = LayerAnalysis::new("layer 0", system, 1.0).unwrap();
+        for (name, states) in [("modal", 2), ("bt", 1)] {
+            let (method, purpose) = (Method::named(name).unwrap(), Purpose::default());
+            let reduced = reduce_uncertified(&layer, method, 2, &Gramians::TimeLimited(1), purpose).unwrap();
+            assert_eq!(reduced.system.states(), states, "{name}");
+        }
+    }
+
+    #[test]
+    fn gains_below_the_range_of_doubles_are_told() {
+        let (b, c) = (Mat::from_fn(1, 1, |_, _| 1e-165), Mat::from_fn(1, 1, |_, _| -1e-170));
+        let system = LinearSystem::new(StateMatrix::Diagonal(vec![0.5]), b, c, None).unwrap();
+        let refused = LayerAnalysis::new("layer 0", system, 1.0).unwrap_err().to_string();
+        assert!(refused.starts_with("layer 0: its gains underflow double precision"), "{refused}");
+        assert!(refused.contains("B has entries up to 1e-165, C up to 1e-170"), "{refused}");
     }
 
     #[test]

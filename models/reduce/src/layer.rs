@@ -7,7 +7,8 @@ use hankel_lti::certificate::{Claim, SystemCertificate};
 use hankel_lti::modal::to_modal;
 use hankel_lti::weighted::Emphasis;
 use hankel_lti::{
-    GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix, methods, reduce,
+    Bound, GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, Projection, Reduced, StateMatrix, methods,
+    reduce,
 };
 
 /// A reduced layer with its certificate and the change of state that led to it.
@@ -154,8 +155,11 @@ fn reduce_to(
     if let Some(continuous) = layer.continuous.as_ref().filter(|_| method == methods::h2::METHOD) {
         return methods::h2::reduce_continuous(system, continuous, &layer.spectrum, order);
     }
-    // Orders are chosen by the analytic values, of which more may be above rounding.
-    let order = spectrum.as_ref().map_or(order, |spectrum| order.min(spectrum.rank()));
+    // Orders are chosen by the analytic values, of which more may be above rounding. Modes are ranked without values.
+    let order = match &spectrum {
+        Some(spectrum) if method.bound() != Bound::Modes => order.min(spectrum.rank()),
+        _ => order,
+    };
     reduce(system, spectrum.as_ref().unwrap_or(&layer.spectrum), method, order)
 }
 

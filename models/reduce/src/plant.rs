@@ -395,6 +395,31 @@ mod tests {
         }
     }
 
+    /// The same plant by the clock of atoms and by that of stars.
+    #[test]
+    fn the_unit_of_time_changes_no_error() {
+        let entries = [[-0.5, 0.2], [0.1, -0.3]];
+        let reduced = |exponent: i32| {
+            let (speed, gain) = (2_f64.powi(2 * exponent), 2_f64.powi(exponent));
+            let a = StateMatrix::Dense(Mat::from_fn(2, 2, |i, j| speed * entries[i][j]));
+            let (b, c) = (Mat::from_fn(2, 1, |_, _| gain), Mat::from_fn(1, 2, |_, j| gain * (1.0 - 0.3 * j as f64)));
+            let stored = StoredSystem { a, written: None, turned: Vec::new(), b, c, d: None, time: Time::Continuous };
+            let plant = Plant::new(&stored).unwrap();
+            let layer = plant.analyse("system").unwrap();
+            let (small, whole) = plant.reduce(&layer, Method::default(), 1, &Gramians::Analytic).unwrap();
+            assert_eq!(small.certificate.holds, Some(true), "{exponent}");
+            (whole.a.to_dense()[(0, 0)] / speed, small.certificate.hinf_error)
+        };
+        let (pole, error) = reduced(0);
+        for exponent in [-332, -266, 266, 332] {
+            let found = reduced(exponent);
+            assert!(
+                (found.0 / pole - 1.0).abs() < 1e-12 && (found.1 / error - 1.0).abs() < 1e-6,
+                "{exponent}: {found:?}"
+            );
+        }
+    }
+
     #[test]
     fn states_that_are_kept_in_continuous_time_are_those_of_the_file() {
         let a = StateMatrix::Diagonal(vec![-0.3, -1.7, -29.0]);

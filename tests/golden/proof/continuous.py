@@ -97,8 +97,24 @@ def largest_gain(one, two, rate):
     return searched(gain, points)
 
 
+def next_to_the_axis(seed):
+    """A pair of poles at a distance of 1e-8 from the axis, mixed with others, and the system of that pair alone: rounding of an entry moves
+    the response at its frequency by more than both differ elsewhere."""
+    random = np.random.default_rng(seed)
+    blocks = np.zeros((5, 5))
+    blocks[:2, :2] = [[-1e-8, -0.05], [0.05, -1e-8]]
+    blocks[2:4, 2:4] = [[-0.1, 10], [-10, -0.1]]
+    blocks[4, 4] = -1
+    mixing = random.normal(size=(5, 5))
+    back = np.linalg.inv(mixing)
+    a, b, c, d = mixing @ blocks @ back, mixing @ np.ones((5, 1)), np.ones((1, 5)) @ back, np.zeros((1, 1))
+    small = back[:2] @ a @ mixing[:, :2]
+    return ({"square": a.tolist()}, b, c, d), ({"square": small.tolist()}, back[:2] @ b, c @ mixing[:, :2], d)
+
+
 def main():
     cases = []
+    entry = lambda s: {"a": s[0], "b": s[1].tolist(), "c": s[2].tolist(), "d": s[3].tolist()}
     for number in range(70):
         kind, d = KINDS[number % len(KINDS)], int(draw.integers(2, 8))
         a = state_matrix(kind, d)
@@ -119,9 +135,13 @@ def main():
         way, a2, b2, c2, d2 = reduction(number // len(KINDS), a, b, c, direct)
         full, small = (a, b, c, direct), (a2, b2, c2, d2)
         gain = largest_gain(full, small, max(abs(np.linalg.eigvals(generate.dense(a)))) ** 0.5 * min(abs(np.linalg.eigvals(generate.dense(a)))) ** 0.5)
-        entry = lambda s: {"a": s[0], "b": s[1].tolist(), "c": s[2].tolist(), "d": s[3].tolist()}
         name = f"{kind}, {scale or 'as drawn'}, {way}, unit {unit:g}, {d} to {len(b2)} states"
         cases.append({"name": name, "inputs": m, "full": entry(full), "reduced": entry(small), "gain": gain})
+    for seed in (2, 6, 12, 16, 27, 37):
+        full, small = next_to_the_axis(seed)
+        gain = largest_gain(full, small, 0.7)
+        name = f"next to the axis, {seed}, 5 to 2 states"
+        cases.append({"name": name, "inputs": 1, "full": entry(full), "reduced": entry(small), "gain": gain})
     print(json.dumps(cases))
 
 

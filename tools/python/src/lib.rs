@@ -6,7 +6,7 @@
 mod matrices;
 
 use hankel_files::system_file::{StoredSystem, Time};
-use hankel_lti::norms::{FrequencyResponse, hinf_norm as norm};
+use hankel_lti::norms::hinf_norm_of;
 use hankel_lti::weighted::Weights;
 use hankel_lti::{GramianSource, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
 use hankel_reduce::{
@@ -179,7 +179,7 @@ fn hinf_norm(py: Python<'_>, system: Given<'_>) -> PyResult<(f64, f64, f64)> {
     let system = stored(&system);
     let compute = || -> PyResult<_> {
         let plant = plant_of(&system)?;
-        let found = FrequencyResponse::new(&plant.system).and_then(|g| norm(&g)).map_err(refuse_system)?;
+        let found = hinf_norm_of(&plant.system).map_err(refuse_system)?;
         Ok((plant, found))
     };
     let (plant, (found, check)) = in_parallel(py, compute)?;

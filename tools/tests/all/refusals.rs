@@ -40,6 +40,21 @@ fn bad_options_and_outputs_exit_2() {
     fail(dir, &["verify", "full", "taken"], 2, &["adapter_config.json"]);
 }
 
+/// A system without any gain that doubles have a number for is not reduced to nothing.
+#[test]
+fn gains_below_doubles_are_refused_by_the_names_of_b_and_c() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let tiny = Mat::from_fn(2, 1, |_, _| 1e-165);
+    for (name, beside) in [("diagonal.npz", 0.0), ("dense.npz", 0.1)] {
+        let a = Mat::from_fn(2, 2, |i, j| if i == j { [0.5, 0.3][i] } else { beside });
+        write_arrays(&dir.join(name), &[("A", a.as_ref()), ("B", tiny.as_ref()), ("C", tiny.transpose())]);
+        let words = [name, "underflow double precision", "B has entries up to 1e-165, C up to 1e-165"];
+        fail(dir, &["inspect", name], 2, &words);
+        fail(dir, &["reduce", name, "-o", "small.npz", "--order", "1"], 2, &words);
+    }
+}
+
 /// What is wrong with an output is told of the name that was given.
 #[test]
 fn outputs_are_refused_by_the_names_given() {
@@ -73,13 +88,17 @@ fn counts_below_0_are_refused_as_numbers() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     write_system(&dir.join("g.npz"));
-    for option in ["--order", "--budget", "--horizon"] {
+    for (option, least) in [("--order", 0), ("--budget", 0), ("--horizon", 1)] {
         for number in ["-1", "1.5", "-2.5"] {
             let named = format!("invalid value '{number}' for '{option} <");
-            let words: [&str; 2] = [&named, "expected a whole number, 0 or above"];
+            let expected = format!("expected a whole number, {least} or above");
+            let words: [&str; 2] = [&named, &expected];
             fail(dir, &["reduce", "g.npz", "-o", "x.npz", option, number], 2, &words);
         }
     }
+    // Also where all states are kept, for which no Gramian is needed.
+    let none = ["reduce", "g.npz", "-o", "x.npz", "--gramians", "time-limited", "--horizon", "0", "--order", "4"];
+    fail(dir, &none, 2, &["invalid value '0' for '--horizon <", "expected a whole number, 1 or above"]);
     fail(dir, &["reduce", "g.npz", "-o", "x.npz", "--order", "99999999999999999999"], 2, &["it is too large"]);
 }
 

@@ -119,6 +119,31 @@ fn modes_that_are_kept_are_those_of_the_file() {
     }
 }
 
+/// Two equal pairs, whose Hankel singular values are those of one.
+#[test]
+fn modes_are_kept_whatever_the_rank() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let block = [[0.5, -0.4], [0.4, 0.5]];
+    let a = Mat::from_fn(4, 4, |i, j| if i / 2 == j / 2 { block[i % 2][j % 2] } else { 0.0 });
+    let b = Mat::from_fn(4, 1, |i, _| f64::from(u8::from(i % 2 == 0)));
+    write_arrays(&dir.join("twins.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", b.transpose())]);
+    for (order, kept, note) in
+        [("4", 4, None), ("3", 2, Some("keeps 2 states instead of 3: a complex pair is kept whole"))]
+    {
+        let out = format!("{order}.npz");
+        let output = bt(dir, &["reduce", "twins.npz", "-o", &out, "--method", "modal", "--order", order]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && note.map_or(said.is_empty(), |note| said.contains(note)), "{said}");
+        succeed(dir, &["verify", "twins.npz", &out]);
+        let found = parse_arrays(Path::new(&out), &fs::read(dir.join(&out)).unwrap()).unwrap();
+        assert_eq!(found["B"].shape, [kept, 1]);
+    }
+    succeed(dir, &["reduce", "twins.npz", "-o", "all.npz", "--method", "energy", "--bound", "0"]);
+    let found = parse_arrays(Path::new("all.npz"), &fs::read(dir.join("all.npz")).unwrap()).unwrap();
+    assert_eq!(found["A"].data, (0..16).map(|k| a[(k / 4, k % 4)]).collect::<Vec<_>>());
+}
+
 /// An output that is always zero costs no proof.
 #[test]
 fn a_zero_row_of_outputs_leaves_the_error_proved() {

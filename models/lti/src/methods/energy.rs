@@ -31,6 +31,12 @@ fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Red
     })
 }
 
+/// Bounds of the error at all orders.
+pub(super) fn bounds(system: &LinearSystem) -> Result<Vec<f64>> {
+    let map = system.map();
+    modal::bounds_by(system, |system| Ok((energies(system, map)?, mode_gains(system, map)?)))
+}
+
 /// Roots of the energies, whose squares might underflow. With a `map` they are those of continuous time.
 fn energies(system: &LinearSystem, map: Option<Bilinear>) -> Result<Vec<f64>> {
     let mut state = 0;

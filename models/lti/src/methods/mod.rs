@@ -161,8 +161,22 @@ impl Method {
     pub fn error_bound(self, system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Option<f64>> {
         match self.bound() {
             Bound::HankelSingularValues => Ok(spectrum.guarantee(order)),
+            // A system that keeps all states is not brought to modal form.
+            Bound::Modes if order == system.states() => Ok(Some(0.0)),
             Bound::Modes => Ok(reduce(system, spectrum, self, order)?.bound),
             Bound::None => Ok(None),
+        }
+    }
+
+    /// The same at all orders, from no state to all, where it is the norms of modes that take time; `None` for other methods.
+    ///
+    /// # Errors
+    /// An A that has no modal form; failures of the linear algebra.
+    pub fn bounds_by_modes(self, system: &LinearSystem) -> Result<Option<Vec<f64>>> {
+        match self.bound() {
+            Bound::Modes if self == energy::METHOD => energy::bounds(system).map(Some),
+            Bound::Modes => modal::bounds(system).map(Some),
+            Bound::HankelSingularValues | Bound::None => Ok(None),
         }
     }
 }

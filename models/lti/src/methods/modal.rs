@@ -11,7 +11,7 @@
 use super::{Accepts, Bound, Definition, Method, Projection, Reduced};
 use crate::continuous::Bilinear;
 use crate::linalg::product;
-use crate::modal::to_modal;
+use crate::modal::{Conversion, to_modal};
 use crate::norms::{FrequencyResponse, hinf_norm};
 use crate::{HankelSpectrum, LinearSystem, Mode, Result, StateMatrix};
 use faer::{Mat, MatRef, Scale};
@@ -65,6 +65,34 @@ fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Red
     })
 }
 
+/// Bounds of the error at all orders.
+pub(super) fn bounds(system: &LinearSystem) -> Result<Vec<f64>> {
+    let map = system.map();
+    bounds_by(system, |system| {
+        let gains = mode_gains(system, map)?;
+        Ok((gains.clone(), gains))
+    })
+}
+
+/// Bounds of the error at all orders of what [`keep_largest`] makes of the system in modal form. `rank` gives the scores and the gains of
+/// its modes, which are what takes time.
+pub(super) fn bounds_by(
+    system: &LinearSystem,
+    rank: impl Fn(&LinearSystem) -> Result<(Vec<f64>, Vec<f64>)>,
+) -> Result<Vec<f64>> {
+    let conversion = if system.a().modes().is_some() { None } else { Some(to_modal(system)?) };
+    let changed = conversion.as_ref().map_or(Ok(0.0), |conversion| changed_by(conversion, system))?;
+    let modal = conversion.as_ref().map_or(system, |conversion| &conversion.system);
+    let (scores, gains) = rank(modal)?;
+    let (modes, by_score) = (modal.a().modes().unwrap_or_default(), descending(&scores));
+    let states = system.states();
+    let bound = |order: usize| {
+        // Where all states are kept nothing is converted either.
+        if order == states { 0.0 } else { dropped(&by_score, &fitting(&modes, &by_score, order), &gains) + changed }
+    };
+    Ok((0..=states).map(bound).collect())
+}
+
 /// A reduction of a modal system, applied to one that may have to be converted first.
 pub(super) fn in_modal_form(
     system: &LinearSystem,
@@ -79,27 +107,49 @@ pub(super) fn in_modal_form(
         left: product(left.as_ref(), conversion.transformation.as_ref()),
         right: product(conversion.inverse.as_ref(), right.as_ref()),
     });
-    // What the conversion changed is part of the error.
-    let size = hinf_norm(&FrequencyResponse::new(system)?)?.1.upper;
-    let bound = reduced.bound.map(|bound| bound + 2.0 * conversion.deviation * size);
+    let changed = changed_by(&conversion, system)?;
+    let bound = reduced.bound.map(|bound| bound + changed);
     Ok(Reduced { projection, bound, kept: None, ..reduced })
 }
 
-/// Keeps the modes of the largest `scores` as they are; `gains` are the H-infinity norms of all.
-pub(super) fn keep_largest(system: &LinearSystem, scores: &[f64], gains: &[f64], order: usize) -> Result<Reduced> {
-    let modes = system.a().modes().unwrap_or_default();
-    let mut by_score: Vec<usize> = (0..modes.len()).collect();
+/// What the conversion of a system changed, which is part of the error.
+fn changed_by(conversion: &Conversion, system: &LinearSystem) -> Result<f64> {
+    let size = hinf_norm(&FrequencyResponse::new(system)?)?.1.upper;
+    Ok(2.0 * conversion.deviation * size)
+}
+
+/// The modes by their number, that of the largest score first.
+fn descending(scores: &[f64]) -> Vec<usize> {
+    let mut by_score: Vec<usize> = (0..scores.len()).collect();
     by_score.sort_by(|&i, &j| scores[j].total_cmp(&scores[i]));
+    by_score
+}
+
+/// Which modes are kept where there is place for so many states.
+fn fitting(modes: &[Mode], by_score: &[usize], order: usize) -> Vec<bool> {
     let mut keep = vec![false; modes.len()];
     let mut states = 0;
-    for &i in &by_score {
+    for &i in by_score {
         // A pair is kept whole or not at all; a real mode further down may still fill the place.
         if states + modes[i].states() <= order {
             keep[i] = true;
             states += modes[i].states();
         }
     }
-    let bound = by_score.iter().rev().filter(|&&i| !keep[i]).map(|&i| gains[i]).sum();
+    keep
+}
+
+/// The sum of the gains of the others, from the small end.
+fn dropped(by_score: &[usize], keep: &[bool], gains: &[f64]) -> f64 {
+    by_score.iter().rev().filter(|&&i| !keep[i]).map(|&i| gains[i]).sum()
+}
+
+/// Keeps the modes of the largest `scores` as they are; `gains` are the H-infinity norms of all.
+pub(super) fn keep_largest(system: &LinearSystem, scores: &[f64], gains: &[f64], order: usize) -> Result<Reduced> {
+    let modes = system.a().modes().unwrap_or_default();
+    let by_score = descending(scores);
+    let keep = fitting(&modes, &by_score, order);
+    let bound = dropped(&by_score, &keep, gains);
     let mut rows = Vec::new();
     let mut state = 0;
     for (mode, &kept) in modes.iter().zip(&keep) {
@@ -133,7 +183,29 @@ pub(super) fn chosen(a: MatRef<'_, f64>, states: &[usize]) -> Mat<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::energy;
     use crate::norms::hinf_sweep;
+    use crate::{GramianFactors, reduce};
+
+    /// Computed together or one by one; where all states are kept nothing is lost.
+    #[test]
+    fn bounds_at_all_orders_are_those_of_the_reductions() {
+        let (slow, fast) = (Mode::Pair { radius: 0.95, angle: 1.0 }, Mode::Pair { radius: 0.7, angle: 2.0 });
+        let modal = StateMatrix::Modal(vec![Mode::Real(0.9), slow, Mode::Real(-0.5), fast]);
+        let dense = StateMatrix::Dense(modal.to_dense() + Mat::from_fn(6, 6, |i, j| if i < j { 0.05 } else { 0.0 }));
+        for a in [modal, dense] {
+            let (b, c) = (Mat::from_fn(6, 1, |i, _| 1.0 + i as f64), Mat::from_fn(1, 6, |_, j| 2.5 - j as f64));
+            let system = LinearSystem::new(a, b, c, None).unwrap();
+            let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system).unwrap()).unwrap();
+            for method in [METHOD, energy::METHOD] {
+                let bounds = method.bounds_by_modes(&system).unwrap().unwrap();
+                let bound = |order| reduce(&system, &spectrum, method, order).unwrap().bound.unwrap();
+                assert_eq!(&bounds[..6], (0..6).map(bound).collect::<Vec<_>>());
+                assert_eq!((bounds.len(), bounds[6]), (7, 0.0));
+                assert_eq!(method.error_bound(&system, &spectrum, 6), Ok(Some(0.0)));
+            }
+        }
+    }
 
     #[test]
     fn the_score_of_a_pair_is_an_upper_bound() {

@@ -9,6 +9,7 @@ mod h2;
 mod hinf;
 mod proved;
 mod response;
+mod stored;
 
 pub use bounded_real::BoundedReal;
 pub use difference::hinf_error;
@@ -16,6 +17,7 @@ pub use h2::{h2_norm, h2_norm_by, h2_norm_in};
 pub use hinf::{HinfNorm, hinf_norm, hinf_norm_in, hinf_sweep};
 pub use proved::{ErrorNorm, Proof, proved_error, without_shared};
 pub use response::FrequencyResponse;
+pub use stored::{hinf_norm_of, rounding_of_entries};
 
 use super::{LinearSystem, Result};
 use std::f64::consts::PI;

@@ -4,6 +4,7 @@ use super::bounded_real::BoundedReal;
 use super::difference::hinf_error;
 use super::hinf::{HinfNorm, hinf_sweep};
 use super::response::FrequencyResponse;
+use super::stored::{APART, Checked, Stored};
 use crate::proof::{Digits, Missing, Prover};
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
 use faer::{Mat, MatRef};
@@ -174,9 +175,12 @@ pub fn proved_error(
     let proved = |norm: HinfNorm, upper: f64| ErrorNorm { norm, upper, proof: Proof::BoundedReal };
     let many_gains = difference.inputs().max(difference.outputs()) > difference.states();
     let mut many = None;
+    let response = FrequencyResponse::new(&difference)?;
+    // What is searched is the image of systems in continuous time; proofs are about the numbers that are stored.
+    let stored = Stored::new(&[full, reduced]);
+    let attained = |norm: HinfNorm| stored.as_ref().map_or(Ok(norm), |stored| stored.attained(&response, norm));
     if let Ok(few) = &few {
-        let response = FrequencyResponse::new(&difference)?;
-        let norm = hinf_sweep(&response)?;
+        let norm = attained(hinf_sweep(&response)?)?;
         let upper = nearest(norm.value);
         if few.proves(upper, norm.value) {
             return Ok(proved(norm, upper));
@@ -189,21 +193,30 @@ pub fn proved_error(
         }
     }
     // The sweep may have missed a peak.
-    let (norm, BoundedReal { upper: tested, .. }) = hinf_error(full, reduced, spectrum)?;
-    let unproved = |missing| Ok(ErrorNorm { norm, upper: tested, proof: Proof::None(missing) });
-    let few = match few {
-        Err(missing) => return unproved(missing),
-        Ok(few) => few,
+    let (on_image, BoundedReal { upper: tested, .. }) = hinf_error(full, reduced, spectrum)?;
+    let norm = attained(on_image)?;
+    let levels = |norm: HinfNorm| {
+        [nearest(norm.value), norm.value * (1.0 + MARGIN) + 0.1 * WIDE_MARGIN.1 * size, widest(norm.value)]
     };
-    if many_gains {
+    if many_gains && few.is_ok() {
         many = prover(Digits::Many).ok().flatten();
     }
-    for upper in [nearest(norm.value), norm.value * (1.0 + MARGIN) + 0.1 * WIDE_MARGIN.1 * size, widest(norm.value)] {
-        for prover in [Some(&few), many.as_ref()].into_iter().flatten() {
-            if prover.proves(upper, norm.value) {
-                return Ok(proved(norm, upper));
-            }
-        }
+    let provers = || few.as_ref().ok().into_iter().chain(&many);
+    let proof_of = |norm: HinfNorm| {
+        let upper = levels(norm).into_iter().find(|upper| provers().any(|prover| prover.proves(*upper, norm.value)));
+        upper.map(|upper| proved(norm, upper))
+    };
+    if let Some(proved) = proof_of(norm) {
+        return Ok(proved);
     }
-    unproved("it takes more than twice the digits of a double")
+    let missing = few.as_ref().err().copied().unwrap_or("it takes more than twice the digits of a double");
+    let checked = stored.as_ref().map(|stored| stored.checked(&response, on_image)).transpose()?.flatten();
+    let Some(Checked { norm: found, apart }) = checked.filter(|checked| checked.apart > APART * norm.value) else {
+        return Ok(ErrorNorm { norm, upper: tested, proof: Proof::None(missing) });
+    };
+    Ok(proof_of(found).unwrap_or(ErrorNorm {
+        norm: found,
+        upper: tested.max(found.value) + apart,
+        proof: Proof::None(missing),
+    }))
 }

@@ -28,7 +28,7 @@
 //! The bilinear map to discrete time keeps the norm. It is made of the matrices as they are stored, enclosed as everything else
 //! ([`parts`]).
 
-mod double;
+pub(crate) mod double;
 mod enclosed;
 mod joint;
 mod parts;
