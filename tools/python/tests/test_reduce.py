@@ -267,6 +267,19 @@ def test_results_can_be_compared_and_kept_in_sets():
     assert reduction == reduction != other and len({reduction.system, reduction.system}) == 1
 
 
+def test_a_gain_of_scipy_is_stable():
+    """scipy adds a state to it, at 0."""
+    signal = pytest.importorskip("scipy.signal")
+    gains = signal.TransferFunction([2.0], [1.0]), signal.ZerosPolesGain([], [], 2.0), signal.StateSpace([], [], [], [[2.0]])
+    for gain in (*gains, signal.TransferFunction([2.0], [1.0], dt=0.5)):
+        assert float(hankel.hinf_norm(gain)) == 2.0
+    assert "no states" in refusal(gains[0])
+    # As a weight, and an integrator that is not one of scipy's own is still refused.
+    system = signal.StateSpace(-1.0, 1.0, 1.0, 0.0)
+    assert hankel.reduce(system, order=0, weight=gains[0]).certificate.weighted["hinf_error"] == pytest.approx(2.0)
+    assert "not stable" in refusal(signal.TransferFunction([1.0], [1.0, 0.0]))
+
+
 def test_arguments_stay_as_they_are():
     a, b, c, d = random_system(9, states=10)
     before = [x.copy() for x in (a, b, c, d)]
@@ -297,6 +310,13 @@ def test_refusals_say_what_is_wrong():
     assert "exclude each other" in refusal(a, b, c, order=1, bound=0.1)
     assert "not a whole number" in refusal(a, b, c, order=1.5)
     assert "must not be negative" in refusal(a, b, c, order=-1)
+    assert refusal(a, b, c, order=2**70) == "order is out of range: no system has so many states"
+    assert refusal(a, b, c, epsilon="0.1") == "epsilon = '0.1' is not a number"
+    assert refusal(a, b, c, bound=1j) == "bound = 1j is not a number"
+    assert "energy is out of range" in refusal(a, b, c, energy=10**400)
+    assert "method = None is not a name; there are bt, bfsr" in refusal(a, b, c, method=None)
+    assert refusal(hankel.System(a, b, c, dt="x")) == "dt = 'x' is not a number"
+    assert "A is not a matrix of numbers" in refusal([[10**400]], [[1]], [[1]])
     assert "no states" in refusal(np.zeros((0, 0)), np.zeros((0, 1)), np.zeros((1, 0)))
     control = pytest.importorskip("control")
     assert "not stable: 1 of its poles" in refusal(control.ss(np.diag([-1.0, 0.0]), np.ones((2, 1)), np.ones((1, 2)), 0))

@@ -1,15 +1,20 @@
-"""``hankel.torch`` in the hands of others: copies of a model, packed texts, masks of all pairs, several passes before one backward pass."""
+"""``hankel.torch`` in the hands of others: copies of a model, packed texts, masks of all pairs, several passes before one backward pass or at
+the same time."""
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from helpers import pretrained, tokens
+from helpers import FAMILIES, close, fit, pretrained, tokens
 
 import torch
+from transformers import DynamicCache
 
-from hankel.torch import load_adapter
+from hankel.torch import AdapterError, load_adapter
+from hankel.torch.adapter import _fills_cache
+from hankel.torch.sites import backbone
 
 
 def model_of(families, **options):
@@ -59,6 +64,56 @@ def test_packed_texts_are_kept_apart(name, families, llama_run):
     assert not torch.allclose(whole, alone, atol=1e-3)
 
 
+def test_packed_texts_are_refused_where_attention_mixes_them(families, llama_run):
+    model = model_of(families)
+    load_adapter(model, llama_run / "adapters/paper")
+    ids = tokens(model, batch=2, steps=9)
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    for given in ({}, {"use_cache": True}, {"use_cache": False, "past_key_values": DynamicCache()}):
+        with pytest.raises(AdapterError, match="pass use_cache=False"):
+            model(ids, position_ids=positions, **given)
+    apart = torch.cat([logits(model, ids[:, :4]), logits(model, ids[:, 4:])], dim=1)
+    close(logits(model, ids, position_ids=positions), apart, 1e-5)
+    # With a mask they are one text, here and in attention.
+    one = {"position_ids": positions, "attention_mask": torch.ones_like(ids)}
+    with torch.no_grad():
+        cached = model(ids, **one)
+    close(cached.logits, logits(model, ids, **one), 1e-6)
+    # Without a cache where gradient checkpointing forbids it.
+    model.train().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    close(model(ids, position_ids=positions).logits.detach(), apart, 1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_is_known_where_transformers_makes_a_cache(family, golden_model):
+    model = pretrained(golden_model(family))
+    decoder, ids = backbone(model)[1], tokens(model, batch=1, steps=4)
+    for checkpointing in (False, True):
+        for training in (False, True):
+            model.train(training)
+            for default in (False, True):
+                decoder.config.use_cache = default
+                for given in ({}, {"use_cache": None}, {"use_cache": False}, {"use_cache": True}):
+                    with torch.no_grad():
+                        made = decoder(ids, **given).past_key_values is not None
+                    assert _fills_cache(decoder, given) == made, (checkpointing, training, default, given)
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def test_a_mask_of_all_pairs_may_be_one_for_all_rows(families, llama_run):
+    model = model_of(families)
+    load_adapter(model, llama_run / "adapters/paper")
+    ids = tokens(model, batch=2, steps=9)
+    for texts in ([0, 0, 0, 0, 1, 1, 1, 1, 1], [-1, -1, 0, 0, 0, 0, 0, 0, 0], [-1, -1, 0, 0, 0, 1, 1, 1, 1]):
+        number = torch.tensor(texts)
+        seen = (number[:, None] == number) & (number >= 0) & torch.ones(9, 9, dtype=torch.bool).tril()
+        mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None]
+        expected = logits(model, ids, attention_mask=mask.expand(2, -1, -1, -1))
+        close(logits(model, ids, attention_mask=mask), expected, 1e-6)
+        rows = [logits(model, row[None], attention_mask=mask) for row in ids]
+        close(expected, torch.cat(rows), 1e-5)
+
+
 def test_padding_in_a_mask_of_all_pairs(families, llama_run):
     model = model_of(families)
     load_adapter(model, llama_run / "adapters/paper")
@@ -100,6 +155,106 @@ def test_two_passes_before_one_backward_pass(families, llama_run):
     assert gradients[0] and gradients[0].keys() == gradients[1].keys()
     for name, expected in gradients[0].items():
         assert torch.allclose(gradients[1][name], expected, rtol=1e-4, atol=1e-7), name
+
+
+def gradients_of(model, adapter, ids, keep):
+    trained = [p for p in adapter.parameters() if p.requires_grad]
+    return torch.autograd.grad(model(ids, attention_mask=keep, labels=ids, use_cache=False).loss, trained)
+
+
+def texts_of(model):
+    """One text, and one with padding before it."""
+    ids, keep = tokens(model, batch=2, steps=12), torch.ones(2, 12, dtype=torch.long)
+    keep[1, :6] = 0
+    return [(ids[row : row + 1], keep[row : row + 1]) for row in (0, 1)]
+
+
+@pytest.mark.parametrize("name", ["paper", "signed", "complex"])
+def test_passes_of_several_threads_do_not_meet(name, families, llama_run):
+    model = model_of(families)
+    load_adapter(model, llama_run / "adapters" / name)
+    texts = texts_of(model)
+    expected = [logits(model, ids, attention_mask=keep) for ids, keep in texts]
+
+    def errors(row):
+        ids, keep = texts[row]
+        found = [logits(model, ids, attention_mask=keep) for _ in range(60)]
+        return [(one - expected[row])[keep.bool()].abs().max().item() for one in found]
+
+    with ThreadPoolExecutor(2) as pool:
+        for row, differences in enumerate(pool.map(errors, range(2))):
+            assert max(differences) < 1e-4, f"{sum(d >= 1e-4 for d in differences)} passes of thread {row} are wrong"
+
+
+@pytest.mark.parametrize("name", ["paper", "signed", "complex"])
+def test_layers_are_computed_again_by_several_threads(name, families, llama_run):
+    model = model_of(families)
+    adapter = load_adapter(model, llama_run / "adapters" / name)
+    texts = texts_of(model)
+    expected = [gradients_of(model, adapter, *text) for text in texts]
+    model.train().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    def repeated(row):
+        return [gradients_of(model, adapter, *texts[row]) for _ in range(20)]
+
+    with ThreadPoolExecutor(2) as pool:
+        for row, found in enumerate(pool.map(repeated, range(2))):
+            for gradients in found:
+                for one, other in zip(gradients, expected[row], strict=True):
+                    close(one, other, 1e-4, floor=1e-6)
+
+
+def test_a_backward_pass_belongs_to_its_forward_pass(families, llama_run):
+    """Whatever has been done in between, and by whichever thread it is made: of layers on a GPU, by one of autograd."""
+    model = model_of(families)
+    adapter = load_adapter(model, llama_run / "adapters/complex")
+    trained = [p for p in adapter.parameters() if p.requires_grad]
+    (ids, everything), (padded, keep) = texts_of(model)
+    expected = gradients_of(model, adapter, padded, keep)
+    model.train().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    def backward(loss):
+        with adapter.disabled():
+            return torch.autograd.grad(loss, trained)
+
+    between = torch.ones_like(keep)
+    between[0, 3] = 0
+    for thread in (False, True):
+        loss = model(padded, attention_mask=keep, labels=padded, use_cache=False).loss
+        logits(model, ids)
+        with pytest.raises(AdapterError, match="padding between the tokens"):
+            model(ids, attention_mask=between)
+        if thread:
+            with ThreadPoolExecutor(1) as pool:
+                found = pool.submit(backward, loss).result()
+        else:
+            found = backward(loss)
+        for one, other in zip(found, expected, strict=True):
+            close(one, other, 1e-4, floor=1e-6)
+
+
+def test_passes_are_told_apart_that_are_given_the_same_positions(programs, golden_model, tmp_path):
+    path = golden_model("gpt2")
+    done = fit(programs, tmp_path, path, ["paper"])
+    gradients = []
+    for checkpointing in (False, True):
+        model = pretrained(path)
+        adapter = load_adapter(model, done / "adapters/paper")
+        if checkpointing:
+            model.train().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        ids = tokens(model, batch=2, steps=8)
+        given = {"position_ids": torch.arange(8).repeat(2, 1), "labels": ids, "use_cache": False}
+        loss = model(ids, **given).loss
+        with adapter.disabled():
+            model(ids, **given)
+        loss.backward()
+        gradients.append({name: p.grad for name, p in adapter.tensors().items() if p.grad is not None})
+    assert gradients[0] and gradients[0].keys() == gradients[1].keys()
+    for name, expected in gradients[0].items():
+        close(gradients[1][name], expected, 1e-4, floor=1e-6)
 
 
 def test_a_model_with_what_all_layers_share_can_be_saved(families, llama_run, tmp_path):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from operator import index
 from typing import Any
 
 import numpy as np
 
 from . import _hankel
-from ._hankel import HankelError
+from ._hankel import METHODS, HankelError
 from .certificate import Certificate, HinfNorm, Reduction, Verification
-from .systems import Array, Matrices, System, given, understand
+from .systems import Array, Matrices, System, given, number, understand
 
 
 def reduce(
@@ -53,8 +54,10 @@ def reduce(
     chosen = [name for name, value in rules.items() if value is not None]
     if len(chosen) > 1:
         raise HankelError(f"{' and '.join(chosen)} exclude each other: give one rule for the order")
-    if order is not None:
-        rules["order"] = _count("order", order)
+    for name in chosen:
+        rules[name] = (_count if name == "order" else number)(name, rules[name])
+    if not isinstance(method, str):
+        raise HankelError(f"method = {method!r} is not a name; there are {', '.join(METHODS)}")
     matrices, back = given(A, B, C, D)
     weights = {"weight": _weight(weight), "output_weight": _weight(output_weight)}
     (a, b, c, d), text, rate = _hankel.reduce(matrices, method=method, **rules, **weights)
@@ -126,9 +129,11 @@ def _weight(weight: Any) -> Matrices | None:
 
 def _count(name: str, value: Any) -> int:
     try:
-        number = index(value)
+        count = index(value)
     except TypeError:
         raise HankelError(f"{name} = {value!r} is not a whole number") from None
-    if number < 0:
-        raise HankelError(f"{name} = {number} is out of range: it must not be negative")
-    return number
+    if count < 0:
+        raise HankelError(f"{name} = {count} is out of range: it must not be negative")
+    if count > sys.maxsize:
+        raise HankelError(f"{name} is out of range: no system has so many states")
+    return count

@@ -57,7 +57,7 @@ def matrix(name: str, value: ArrayLike) -> Array:
         if np.iscomplexobj(array):
             raise HankelError(f"{name} is complex; a system has real matrices")
         array = array.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, HankelError):
             raise
         raise HankelError(f"{name} is not a matrix of numbers: {error}") from None
@@ -79,11 +79,21 @@ def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None, d
     return matrix("A", A), matrix("B", B), matrix("C", C), None if D is None else matrix("D", D), dt
 
 
+def number(name: str, value: Any) -> float:
+    """A real number; unlike ``float``, not what is written in a text."""
+    try:
+        return math.fsum([value])
+    except (TypeError, ValueError):
+        raise HankelError(f"{name} = {value!r} is not a number") from None
+    except OverflowError:
+        raise HankelError(f"{name} is out of range: it is too large") from None
+
+
 def _sampling_time(dt: Any) -> float | None:
     """0 for continuous time; none for steps of unknown length, which python-control calls ``True``, too."""
     if dt is None or (isinstance(dt, (bool, np.bool_)) and dt):
         return None
-    step = float(dt)
+    step = number("dt", dt)
     if not (math.isfinite(step) and step >= 0.0):
         raise HankelError(f"dt is {dt}; it must be a sampling time, 0 for continuous time, or None or True for steps of unknown length")
     return step
@@ -110,7 +120,11 @@ def _of_scipy(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:
         convert = next((form[base.__name__] for base in type(system).__mro__ if base.__name__ in form), None)
         return getattr(reduced, convert)() if convert else reduced
 
-    return from_arrays(state_space.A, state_space.B, state_space.C, state_space.D, _sampling_time(0 if system.dt is None else system.dt)), back
+    A, B, C, D = state_space.A, state_space.B, state_space.C, state_space.D
+    if system.dt is None and not (A.any() or B.any() or C.any()):
+        # scipy has no gain without a state, and in continuous time the one that it adds is not stable.
+        A, B, C = A[:0, :0], B[:0], C[:, :0]
+    return from_arrays(A, B, C, D, _sampling_time(0 if system.dt is None else system.dt)), back
 
 
 def _of_harold(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:

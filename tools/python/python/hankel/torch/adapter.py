@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class _Call:
     keep: Tensor | None = None
     #: First token of every text but the first, by row: where several texts lie one after the other.
     borders: list[list[int]] = field(default_factory=list)
+    #: A layer may be computed again after the adapter was turned on or off.
+    enabled: bool = True
 
 
 class Adapter(nn.Module):
@@ -47,9 +50,7 @@ class Adapter(nn.Module):
         self.scan = scan.check(path)
         self.enabled = True
         self._number = next(_NUMBERS)
-        #: That of the forward pass that is being made, or was made last, and that of the layer that is being run.
-        self._call = self._current = _Call()
-        self._inside = False
+        self._mine = _Thread()
         self._calls = _Calls()
         self._handles: list[Any] = []
         # Not a submodule: the decoder holds this module.
@@ -61,7 +62,7 @@ class Adapter(nn.Module):
         for layer, block in enumerate(layers):
             self._attach(layer, block, layout)
         self._handles.append(decoder.register_forward_pre_hook(self._begin, with_kwargs=True))
-        self._handles.append(decoder.register_forward_hook(self._end))
+        self._handles.append(decoder.register_forward_hook(self._end, always_call=True))
         self._names = list(signature(decoder.forward).parameters)
 
     @property
@@ -106,7 +107,7 @@ class Adapter(nn.Module):
 
     @contextmanager
     def disabled(self) -> Iterator[None]:
-        """The model alone, inside a ``with``."""
+        """The model alone, inside a ``with``: for the forward passes that begin there, in any thread."""
         before, self.enabled = self.enabled, False
         try:
             yield
@@ -141,9 +142,7 @@ class Adapter(nn.Module):
                 parameter.copy_(value)
 
     def _attach(self, layer: int, block: nn.Module, layout: Layout) -> None:
-        """Hooks of one layer. What they tell each other lives in ``seen`` for one pass through it. They are methods of this adapter, not closures:
-        a copy of the model gets those of its own."""
-        seen: dict[str, Tensor] = {}
+        """Hooks of one layer. They are methods of this adapter, not closures: a copy of the model gets those of its own."""
         reads = self.files.input
         multiplier = 1.0 if layout.multiplier is None else float(getattr(block, layout.multiplier))
         attention, mlp = getattr(block, layout.attention), getattr(block, layout.mlp)
@@ -155,16 +154,16 @@ class Adapter(nn.Module):
             if reads == "residual":
                 # The block's own hooks are not called where gradient checkpointing computes it again; those of its first part are.
                 first = getattr(block, layout.stream) if layout.stream else attention
-                self._before(first, self._remember, seen, "stream")
+                self._before(first, self._remember, "stream")
             elif reads == "norm":
-                self._before(attention, self._remember, seen, "attention")
-            self._after(getattr(block, layout.attention_end), self._after_attention, layer, seen, multiplier)
+                self._before(attention, self._remember, "attention")
+            self._after(getattr(block, layout.attention_end), self._after_attention, layer, multiplier)
         if (layer, "mlp") in self.sites:
             if reads == "norm":
-                self._before(mlp, self._remember, seen, "mlp")
+                self._before(mlp, self._remember, "mlp")
             elif reads == "sublayer":
-                self._after(getattr(block, layout.mlp_end), self._after_mlp, seen, multiplier)
-            self._after(block, self._after_layer, layer, seen)
+                self._after(getattr(block, layout.mlp_end), self._after_mlp, multiplier)
+            self._after(block, self._after_layer, layer)
 
     def _before(self, module: nn.Module, hook: Any, *own: Any) -> None:
         self._handles.append(module.register_forward_pre_hook(partial(hook, *own), with_kwargs=True))
@@ -175,23 +174,22 @@ class Adapter(nn.Module):
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         """Finds the call that a layer belongs to, when gradient checkpointing computes it again: there may have been others since."""
         witness = _tensor(kwargs.get("position_embeddings")) if "position_embeddings" in kwargs else _tensor(kwargs)
-        if self._inside:
-            self._current = self._call
-            self._calls.put(witness, self._call)
+        mine = self._mine
+        if mine.inside:
+            mine.current = mine.call
+            self._calls.put(witness, mine.call)
         else:
-            self._current = self._calls.get(witness) or self._call
+            # Layers on a GPU are computed again by a thread of autograd, which has made no call.
+            mine.current = self._calls.get(witness) or mine.call or self._calls.last
 
-    def _remember(self, seen: dict[str, Tensor], key: str, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        if self.enabled:
-            seen[key] = args[0] if args else kwargs["hidden_states"]
+    def _remember(self, key: str, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        self._mine.seen[key] = args[0] if args else kwargs["hidden_states"]
 
-    def _after_attention(
-        self, layer: int, seen: dict[str, Tensor], multiplier: float, module: nn.Module, args: tuple, output: Any
-    ) -> Any:
-        if not self.enabled:
+    def _after_attention(self, layer: int, multiplier: float, module: nn.Module, args: tuple, output: Any) -> Any:
+        if not self._mine.current.enabled:
             return None
         end = _first(output)
-        reads = self.files.input
+        reads, seen = self.files.input, self._mine.seen
         if reads == "residual":
             x = seen.pop("stream").to(end.device) + multiplier * end
         else:
@@ -200,14 +198,14 @@ class Adapter(nn.Module):
         # The sum is made by the layer, in the precision of the model.
         return _replaced(output, (end.to(y) + y / multiplier).to(end.dtype))
 
-    def _after_mlp(self, seen: dict[str, Tensor], multiplier: float, module: nn.Module, args: tuple, output: Any) -> None:
-        seen["sublayer"] = multiplier * _first(output)
+    def _after_mlp(self, multiplier: float, module: nn.Module, args: tuple, output: Any) -> None:
+        self._mine.seen["sublayer"] = multiplier * _first(output)
 
-    def _after_layer(self, layer: int, seen: dict[str, Tensor], module: nn.Module, args: tuple, output: Any) -> Any:
-        if not self.enabled:
+    def _after_layer(self, layer: int, module: nn.Module, args: tuple, output: Any) -> Any:
+        if not self._mine.current.enabled:
             return None
         stream = _first(output)
-        reads = self.files.input
+        reads, seen = self.files.input, self._mine.seen
         x = stream if reads == "residual" else seen.pop({"norm": "mlp", "sublayer": "sublayer"}[reads])
         if torch.is_grad_enabled() and stream.requires_grad and not x.requires_grad:
             raise AdapterError(
@@ -218,20 +216,19 @@ class Adapter(nn.Module):
         return _replaced(output, (stream.to(y) + y).to(stream.dtype))
 
     def _run(self, place: Place, x: Tensor) -> Tensor:
-        call, keep = self._current, self._current.keep
-        if keep is not None:
-            keep = keep.to(x.device)
+        call = self._mine.current
+        keep = None if call.keep is None else call.keep.to(x.device)
         if any(call.borders):
-            return self._run_texts(place, x, keep)
+            return self._run_texts(call, place, x, keep)
         y, memory = self.sites[place](x, keep, call.before.get(place), self.scan)
         if memory is not None:
             call.after[place] = memory
         return y
 
-    def _run_texts(self, place: Place, x: Tensor, keep: Tensor | None) -> Tensor:
+    def _run_texts(self, call: _Call, place: Place, x: Tensor, keep: Tensor | None) -> Tensor:
         """Of texts that lie one after the other, each from its own beginning. The memory is that of the last one of every row."""
         rows, memories = [], []
-        for row, borders in enumerate(self._current.borders):
+        for row, borders in enumerate(call.borders):
             ends = [0, *borders, x.shape[1]]
             parts = []
             memory = None
@@ -242,44 +239,86 @@ class Adapter(nn.Module):
             rows.append(torch.cat(parts, dim=1))
             memories.append(memory)
         if memories[0] is not None:
-            self._current.after[place] = torch.cat(memories)
+            call.after[place] = torch.cat(memories)
         return torch.cat(rows)
 
     def _begin(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        if not self.enabled:
+        mine, call = self._mine, _Call(enabled=self.enabled)
+        mine.call = self._calls.last = call
+        mine.inside = True
+        if isinstance(kwargs.get("position_ids"), Tensor):
+            # GPT-2 hands on to its layers what it is given, which may be given to other passes too: see _enter.
+            kwargs["position_ids"] = kwargs["position_ids"].view_as(kwargs["position_ids"])
+        if not call.enabled:
             return
         given = dict(zip(self._names, args)) | kwargs
         before = states.of_cache(given.get("past_key_values"), self._number)
-        self._call, self._inside = _Call(before=before.memories), True
+        call.before = before.memories
         tokens = given.get("input_ids")
         tokens = given.get("inputs_embeds") if tokens is None else tokens
         if tokens is None:
             return
-        mask, positions, steps = given.get("attention_mask"), given.get("position_ids"), tokens.shape[1]
-        self._call.keep = _padding(mask, steps, before.length)
-        if mask is None and before.length == 0 and isinstance(positions, Tensor) and positions.ndim == 2:
-            self._call.borders = _restarts(positions.expand(tokens.shape[0], -1))
-        elif before.length == 0:
-            self._call.borders = _blocks(mask, steps)
+        mask, positions, (rows, steps) = given.get("attention_mask"), given.get("position_ids"), tokens.shape[:2]
+        # A mask, like positions, may be one for all rows.
+        keep = _padding(mask, steps, before.length)
+        call.keep = None if keep is None else keep.expand(rows, -1)
+        if before.length:
+            return
+        if mask is not None:
+            borders = _blocks(mask, steps)
+        else:
+            borders = _restarts(positions) if isinstance(positions, Tensor) and positions.ndim == 2 else []
+            if any(borders) and _fills_cache(module, given):
+                raise AdapterError(
+                    "position_ids begin anew, as those of packed texts do, but with a cache attention reads on from one text to the next; "
+                    "pass use_cache=False, or for one text an attention_mask"
+                )
+        call.borders = borders * rows if len(borders) == 1 else borders
 
     def _end(self, module: nn.Module, args: tuple, output: Any) -> None:
-        self._inside = False
-        if not self.enabled:
+        mine, call = self._mine, self._mine.call
+        mine.inside = False
+        mine.seen.clear()
+        # There is no output of a pass that has failed.
+        if output is None or not call.enabled:
             return
         cache = getattr(output, "past_key_values", None)
         if cache is None and isinstance(output, tuple):
             cache = next((part for part in output if hasattr(part, "get_seq_length")), None)
         if cache is not None:
-            states.put(cache, self._number, states.States(int(cache.get_seq_length()), self._call.after))
+            states.put(cache, self._number, states.States(int(cache.get_seq_length()), call.after))
             # A layer that is computed again by gradient checkpointing begins where it began.
-            self._call.after = {}
+            call.after = {}
 
 
-class _Calls:
-    """Calls by a tensor that a forward pass makes and gives to every layer, for as long as that lives."""
+class _Anew:
+    """Mixed into what a copy of a model, or one that is stored, begins without."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return type(self)()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return type(self), ()
+
+
+class _Thread(_Anew, threading.local):
+    """What the hooks of a forward pass tell each other, which is made by one thread, as others may be at the same time."""
+
+    def __init__(self) -> None:
+        #: That of the forward pass that is being made, or was made last, and that of the layer that is being run.
+        self.call: _Call | None = None
+        self.current = _Call()
+        self.inside = False
+        #: Inputs of the parts of the layer that is being run.
+        self.seen: dict[str, Tensor] = {}
+
+
+class _Calls(_Anew):
+    """Calls by a tensor that a forward pass makes and gives to every layer, for as long as that lives; of all threads."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[weakref.ref[Tensor], _Call]] = {}
+        self.last = _Call()
 
     def put(self, witness: Tensor | None, call: _Call) -> None:
         if witness is None:
@@ -293,13 +332,6 @@ class _Calls:
     def get(self, witness: Tensor | None) -> _Call | None:
         ref, call = self._of.get(id(witness), (None, None))
         return call if ref is not None and ref() is witness else None
-
-    # A copy of a model, or one that is stored, begins without calls.
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Calls:
-        return _Calls()
-
-    def __reduce__(self) -> tuple[type[_Calls], tuple[()]]:
-        return _Calls, ()
 
 
 def _tensor(value: Any) -> Tensor | None:
@@ -346,6 +378,15 @@ def _own(seen: Tensor, steps: int, before: int) -> Tensor:
     keep = own.clone()
     keep[:, : ahead.shape[1]] &= ~ahead
     return keep
+
+
+def _fills_cache(decoder: nn.Module, given: dict[str, Any]) -> bool:
+    """Whether a forward pass has a cache: one that is given, or that the decoder makes, as transformers decides it."""
+    if given.get("past_key_values") is not None:
+        return True
+    wanted = given.get("use_cache")
+    wanted = getattr(decoder.config, "use_cache", False) if wanted is None else wanted
+    return bool(wanted) and not (decoder.training and getattr(decoder, "gradient_checkpointing", False))
 
 
 def _restarts(positions: Tensor) -> list[list[int]]:
