@@ -46,7 +46,7 @@ pub struct Args {
     /// (`task.turn_start`)
     #[arg(long, value_name = "TEXT")]
     turn_start: Option<String>,
-    /// Tokens of an answer, at most; what the run says, or 128, when left out
+    /// Tokens of an answer, at most; what the run says, or 128 (a quarter of a length below 512), when left out
     #[arg(long)]
     max_tokens: Option<usize>,
     /// Divides the logits; 0 always takes the most probable token
@@ -238,7 +238,7 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
     let length = snapshot.backbone().made_for().unwrap_or(LONGEST);
     ensure!(args.turn_start.as_deref() != Some(""), "--turn-start \"\" has no tokens");
     let template = (args.prompt.as_deref().unwrap_or("{prompt}"), args.turn_start.as_deref());
-    let prompts = Prompts::of_model(model, length, args.max_tokens.unwrap_or(128), template)?;
+    let prompts = Prompts::of_model(model, length, args.max_tokens, template)?;
     prompts.tokenizer().check(snapshot.backbone().vocabulary())?;
     let attached = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
     Ok(Loaded { model: attached, prompts, precision: precision.of_products(), stop: args.stop.clone() })

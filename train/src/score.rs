@@ -78,7 +78,11 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn prediction(value: &Value, format: TextFormat) -> Result<Prediction, String> {
     let mut object = value.clone();
-    if value.get("references").is_none() {
+    // What is null is not there.
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    if object.get("references").is_none() {
         let reference = text(value, "reference").map_err(|_| "has no `references`".to_owned())?;
         object["references"] = json!([reference]);
     }
@@ -88,8 +92,31 @@ fn prediction(value: &Value, format: TextFormat) -> Result<Prediction, String> {
         return Err("`references` is empty".to_owned());
     }
     let line: Prediction = serde_json::from_value(object).map_err(|error| error.to_string())?;
-    if format == TextFormat::LongBench && line.dataset.is_none() {
-        return Err("has no `dataset`, which decides the metric".to_owned());
+    if format == TextFormat::LongBench {
+        line.check_dataset()?;
     }
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_without_what_the_metric_needs() {
+        let line = |dataset: &str, classes: Value| {
+            let references = json!(["Food"]);
+            json!({"prediction": "x", "references": references, "dataset": dataset, "all_classes": classes})
+        };
+        let read = |line: &Value| prediction(line, TextFormat::LongBench);
+        for classes in [json!(null), json!([])] {
+            let refused = read(&line("trec", classes)).unwrap_err();
+            assert_eq!(refused, "has no `all_classes`, among which answers of \"trec\" are scored");
+        }
+        assert!(read(&line("trek", json!(null))).unwrap_err().starts_with("`dataset` is \"trek\"; there are "));
+        assert_eq!(read(&line("trec", json!(["Food", "Animal"]))).unwrap().all_classes.len(), 2);
+        assert!(read(&line("qasper", json!(null))).unwrap().all_classes.is_empty());
+        let null = json!({"prediction": "x", "references": null, "reference": "y", "id": null});
+        assert_eq!(prediction(&null, TextFormat::QmSum).unwrap().references, ["y"]);
+    }
 }

@@ -49,7 +49,7 @@ impl Bytes {
         Ok(task)
     }
 
-    /// All of another file as the test part, in windows that follow each other.
+    /// All of another file as the test part, in windows that follow each other; the last one ends with the file.
     ///
     /// # Errors
     /// When it cannot be read, or is shorter than a window.
@@ -106,12 +106,19 @@ impl Bytes {
         part.start
             + match split {
                 Split::Train => Random::new(self.data_seed, "bytes.train", 0).below(index as u64, places),
+                Split::Test if self.is_whole => (index * self.config.length).min(places - 1),
                 // Evenly spaced, from the first place to the last.
                 _ => match self.sequences(split) {
                     0 | 1 => 0,
                     windows => (index as u128 * (places - 1) as u128 / (windows - 1) as u128) as usize,
                 },
             }
+    }
+
+    /// Targets at the beginning of a window that the one before it has counted: where the last of a whole file lies over it.
+    fn counted_before(&self, split: Split, index: usize) -> usize {
+        let is_in_order = self.is_whole && split == Split::Test;
+        if is_in_order { index * self.config.length - self.start(split, index) } else { 0 }
     }
 }
 
@@ -132,7 +139,7 @@ impl Task for Bytes {
         let window = self.window(split, index);
         row.tokens.iter_mut().zip(window).for_each(|(token, &byte)| *token = u32::from(byte));
         row.targets.iter_mut().zip(&window[1..]).for_each(|(target, &byte)| *target = u32::from(byte));
-        row.weights.fill(1.0);
+        row.weights[self.counted_before(split, index)..].fill(1.0);
     }
 
     fn text(&self, token: u32) -> String {
@@ -223,6 +230,27 @@ mod tests {
         assert!(baselines["order_0"] > 6.0 && baselines["order_0"] < 8.0, "{baselines:?}");
         assert_eq!(task.start(Split::Validation, 0), 1843);
         assert_eq!(task.start(Split::Validation, 6) + 21, 1945);
+    }
+
+    #[test]
+    fn every_byte_of_another_file_is_counted_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("other");
+        let length = 20;
+        for bytes in [21, 22, 41, 45, 61, 600] {
+            std::fs::write(&path, &sample()[..bytes]).unwrap();
+            let task = Bytes::open_on(&config(Path::new("text"), length), &path).unwrap();
+            let mut counted = vec![0; bytes];
+            for index in 0..task.sequences(Split::Test) {
+                let (start, batch) = (task.start(Split::Test, index), task.batch(Split::Test, &[index]).unwrap());
+                for (place, weight) in batch.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+                    assert_eq!((batch.targets[place], *weight), (u32::from(sample()[start + place + 1]), 1.0));
+                    counted[start + place + 1] += 1;
+                }
+            }
+            assert_eq!(counted[0], 0);
+            assert!(counted[1..].iter().all(|count| *count == 1), "{bytes} bytes: {counted:?}");
+        }
     }
 
     #[test]

@@ -72,8 +72,9 @@ pub struct Example {
     pub new_tokens: usize,
     /// Number of the document, the same for documents that are the same.
     pub group: usize,
-    /// Whether everything but the document fits into a sequence. What does not is left out, but only after the division, so
-    /// that the same documents are held out for any length of the sequences.
+    /// Whether everything but the document fits into a sequence, and a token stands before the answer. What does not is left
+    /// out, but only after the division, so that the same documents are held out for any length of the sequences and any
+    /// tokenizer.
     pub fits: bool,
 }
 

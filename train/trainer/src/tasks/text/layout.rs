@@ -29,6 +29,8 @@ pub struct Layout {
     tokenizer: Tokenizer,
     length: usize,
     truncation: Truncation,
+    /// What says how long a generated answer may be, for messages.
+    new_tokens: &'static str,
     documents: Mutex<Cache>,
 }
 
@@ -39,13 +41,21 @@ pub struct Size {
     pub fixed: usize,
     /// What is learned, ends included.
     pub answers: usize,
+    /// What of `fixed` stands before the last answer.
+    pub read: usize,
 }
 
 impl Layout {
     /// Rules for sequences of at most `length` tokens. A generated answer has room in them, too: what is read does not
     /// depend on whether the answer is learned or generated.
     pub fn new(tokenizer: Tokenizer, length: usize, truncation: Truncation) -> Self {
-        Layout { tokenizer, length, truncation, documents: Mutex::default() }
+        let new_tokens = "task.max_new_tokens";
+        Layout { tokenizer, length, truncation, new_tokens, documents: Mutex::default() }
+    }
+
+    /// The same rules, where `option` says how long a generated answer may be.
+    pub fn asked_by(self, option: &'static str) -> Self {
+        Layout { new_tokens: option, ..self }
     }
 
     /// The tokenizer.
@@ -86,7 +96,7 @@ impl Layout {
     /// # Errors
     /// Those of the tokenizer.
     pub fn size(&self, example: &Example) -> Result<Size, WeightsError> {
-        let mut size = Size { fixed: self.tokenizer.before().len(), answers: 0 };
+        let mut size = Size { fixed: self.tokenizer.before().len(), answers: 0, read: 0 };
         for (index, piece) in example.pieces.iter().enumerate() {
             match piece {
                 Piece::Text(text) => size.fixed += self.ids(index, text)?.len(),
@@ -94,15 +104,15 @@ impl Layout {
                 Piece::Conversation(conversation) => {
                     let tokens = self.tokenizer.encode_with_places(&conversation.text)?;
                     // Earlier answers stand in the prompt of the last one.
-                    let is_last = |place: &Range<usize>| {
-                        let last = conversation.answers.last();
-                        last.is_some_and(|last| place.start < last.end && last.start < place.end)
-                    };
+                    let last = conversation.answers.last().cloned().unwrap_or_default();
+                    let is_last = |place: &Range<usize>| place.start < last.end && last.start < place.end;
                     let answers = tokens.iter().filter(|(_, place)| is_last(place)).count();
-                    size = Size { fixed: tokens.len() - answers, answers };
+                    let read = tokens.iter().take_while(|(_, place)| place.end <= last.start).count();
+                    size = Size { fixed: tokens.len() - answers, answers, read };
                 }
                 Piece::Answer(text) => {
                     size.fixed += size.answers;
+                    size.read = size.fixed;
                     size.answers = self.ids(index, text)?.len() + usize::from(self.tokenizer.eos().is_some());
                 }
             }
@@ -110,22 +120,28 @@ impl Layout {
         Ok(size)
     }
 
-    /// What is wrong with an example of this size, if it does not fit however much of its document is cut out.
+    /// What is wrong with an example of this size, if it does not fit however much of its document is cut out, or if the answer
+    /// would have to begin behind nothing: from that no model writes, nor learns its first token.
     pub fn objection(&self, example: &Example, size: Size) -> Option<String> {
-        let Size { fixed, answers } = size;
+        let Size { fixed, answers, read } = size;
         let reserve = answers.max(example.new_tokens);
         let document = usize::from(example.pieces.contains(&Piece::Document));
+        if read + document == 0 {
+            let problem =
+                "its prompt is empty: no token stands before the answer, and the tokenizer begins no text with one";
+            return Some(problem.to_owned());
+        }
         if fixed + reserve + document <= self.length {
             return None;
         }
-        let (length, new) = (self.length, example.new_tokens);
+        let (length, new, asked) = (self.length, example.new_tokens, self.new_tokens);
         Some(if answers + document + 1 > length {
             format!("its answer takes {answers} tokens, more than `task.length` = {length} leaves")
         } else if fixed + answers + document > length {
             format!("question and answer take {fixed} + {answers} tokens, more than `task.length` = {length}")
         } else {
             format!(
-                "its question takes {fixed} tokens, which leaves no room for `task.max_new_tokens` = {new} of `task.length` = {length}"
+                "its question takes {fixed} tokens, which leaves no room for `{asked}` = {new} of `task.length` = {length}"
             )
         })
     }

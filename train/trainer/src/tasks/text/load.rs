@@ -64,7 +64,8 @@ pub(super) fn load(
         if part.is_empty() && before > 0 {
             let length = config.length;
             return Err(TaskError::Unusable(format!(
-                "`task.length`: none of the {before} {name} examples fits into {length} tokens"
+                "`task.length`: none of the {before} {name} examples can be used: each is longer than {length} tokens, or has an \
+                 empty prompt"
             )));
         }
         if let Some(limit) = limit {
@@ -104,7 +105,7 @@ fn examples(
     // An example, what is wrong with it, or both: one that does not fit is told now and takes part in the division.
     let made = |question: Question| -> Result<(Option<Example>, Option<String>), WeightsError> {
         let place = format!("{}: ({})", question.origin, question.id);
-        Ok(match renderer.example(question) {
+        Ok(match renderer.example(question, layout.tokenizer()) {
             Err(problem) => (None, Some(format!("{place} {problem}"))),
             Ok(example) => {
                 // A token that the model has no embedding for is a fault of this text.

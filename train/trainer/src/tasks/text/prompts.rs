@@ -3,7 +3,7 @@
 use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use super::document::Example;
 use super::format::TextFormat;
-use super::formats::{CONVERSATIONS, is_answer, joined, record, with_chosen};
+use super::formats::{CONVERSATIONS, is_answer, is_blank, is_nothing, joined, record, with_chosen};
 use super::layout::Layout;
 use super::lines::Problems;
 use super::records::each_record;
@@ -20,6 +20,19 @@ use std::path::{Path, PathBuf};
 
 /// What stands for an answer that is not known: it is never read.
 pub(super) const UNKNOWN: &str = "-";
+
+/// What says how long answers may be, unless a run does.
+const OPTION: &str = "--max-tokens";
+
+/// Tokens of an answer, at most, where nothing says it: of short sequences most is left to the prompt, as in training.
+fn usual_new_tokens(length: usize) -> usize {
+    DEFAULT_NEW_TOKENS.min(length / 4).max(1)
+}
+
+/// The turn of the assistant's that is to be written.
+fn unknown() -> Value {
+    json!({ "role": "assistant", "content": UNKNOWN })
+}
 
 /// The rules by which a line becomes a prompt.
 pub struct Prompts {
@@ -72,7 +85,8 @@ pub struct Prompt {
 }
 
 impl Prompts {
-    /// Those of a run on texts of the format `jsonl`; answers have at most `new_tokens`, those of the run if not given.
+    /// Those of a run on texts of the format `jsonl`; answers have at most `new_tokens`, those of the run if not given, and
+    /// where it does not say, those usual.
     ///
     /// # Errors
     /// When it is of another kind or format, or its tokenizer cannot be used.
@@ -81,10 +95,14 @@ impl Prompts {
             let problem = format!("the run's task is {:?}, which has no prompts", task.kind());
             return Err(TaskError::Unusable(problem));
         };
-        Self::of_task(task, new_tokens.or(task.max_new_tokens).unwrap_or(DEFAULT_NEW_TOKENS))
+        match (new_tokens, task.max_new_tokens) {
+            (None, Some(of_run)) => Self::of_task(task, of_run, "task.max_new_tokens"),
+            (given, _) => Self::of_task(task, given.unwrap_or_else(|| usual_new_tokens(task.length)), OPTION),
+        }
     }
 
-    fn of_task(config: &TextConfig, new_tokens: usize) -> Result<Self, TaskError> {
+    /// Those of a configuration, for answers of at most `new_tokens`, as `asked` says.
+    fn of_task(config: &TextConfig, new_tokens: usize, asked: &'static str) -> Result<Self, TaskError> {
         if !config.format.is_own() {
             let name = config.format.name();
             let problem = format!(
@@ -109,7 +127,7 @@ impl Prompts {
         let unusable = |error: &dyn std::fmt::Display| TaskError::Unusable(format!("`task` {error}"));
         let answer = config.answer.as_deref().unwrap_or(TextFormat::Jsonl.answer());
         let answer = Template::parse(answer, None).map_err(|error| unusable(&error))?;
-        let layout = Layout::new(tokenizer, config.length, config.truncation);
+        let layout = Layout::new(tokenizer, config.length, config.truncation).asked_by(asked);
         let turn_start = turns::start(&config, layout.tokenizer())?;
         Ok(Prompts {
             renderer: Renderer::new(&config, layout.tokenizer()).map_err(|error| unusable(&error))?,
@@ -121,15 +139,15 @@ impl Prompts {
         })
     }
 
-    /// Those of a model that reads at most `length` tokens, an answer included; a line is put into `template`, such as
-    /// `{prompt}`, and `turn_start` begins a turn.
+    /// Those of a model that reads at most `length` tokens, an answer of at most `new_tokens`, or as many as usual, included; a
+    /// line is put into `template`, such as `{prompt}`, and `turn_start` begins a turn.
     ///
     /// # Errors
     /// When the template means nothing, or the tokenizer cannot be used.
     pub fn of_model(
         model: &Path,
         length: usize,
-        new_tokens: usize,
+        new_tokens: Option<usize>,
         (template, turn_start): (&str, Option<&str>),
     ) -> Result<Self, TaskError> {
         let config = json!({
@@ -139,7 +157,7 @@ impl Prompts {
         config.path = Paths(Vec::new());
         config.set_kind(TextFormat::Jsonl.name());
         config.resolve(0).map_err(|(key, problem)| TaskError::Unusable(format!("`{key}` {problem}")))?;
-        Self::of_task(&config, new_tokens)
+        Self::of_task(&config, new_tokens.unwrap_or_else(|| usual_new_tokens(length)), OPTION)
     }
 
     /// Tokens of an answer, at most.
@@ -164,34 +182,38 @@ impl Prompts {
     pub fn of_line(&self, line: &Value, place: &str) -> Result<Prompt, String> {
         let is_pair = self.has_pairs && ["chosen", "rejected"].iter().all(|key| line.get(key).is_some());
         let mut line = if is_pair { with_chosen(line)? } else { line.clone() };
-        if line["prompt"].is_array() && line["completion"].is_null() {
+        if line["prompt"].is_array() && is_nothing(&line["completion"]) {
             line["completion"] = json!([]);
         }
         line = joined(&line)?.unwrap_or(line);
         let mut is_known = true;
         let conversation = CONVERSATIONS.into_iter().find(|key| line[*key].is_array());
         if let Some(messages) = conversation.and_then(|key| line[key].as_array_mut()) {
-            if !messages.last().is_some_and(is_answer) {
-                messages.push(json!({ "role": "assistant", "content": UNKNOWN }));
+            // A blank turn of the assistant's is as good as none.
+            let is_open = messages.last().is_some_and(|last| is_answer(last) && is_blank(last));
+            if is_open {
+                messages.pop();
+            }
+            if is_open || !messages.last().is_some_and(is_answer) {
+                messages.push(unknown());
                 is_known = false;
             }
         } else if let Some(fields) = line.as_object_mut() {
             for name in self.answer_fields(fields) {
-                let is_blank = |answer: &Value| answer.as_str().is_some_and(|text| text.trim().is_empty());
-                if fields.get(name).is_none_or(|answer| answer.is_null() || is_blank(answer)) {
+                if fields.get(name).is_none_or(is_nothing) {
                     fields.insert(name.to_owned(), UNKNOWN.into());
                     is_known = false;
                 }
             }
         }
         let question = record(&line, place)?;
-        is_known |= !question.references.is_empty() && line.get("references").is_some();
-        let mut example = self.renderer.example(question)?;
+        is_known |= line["references"].as_array().is_some_and(|listed| !listed.is_empty());
+        let mut example = self.renderer.example(question, self.tokenizer())?;
         let references = if is_known { example.question.references.clone() } else { Vec::new() };
         if is_known && self.objection(&example)?.is_some() {
             // The model does not read the answer: it need not fit.
             self.forget_answer(&mut line);
-            example = self.renderer.example(record(&line, place)?)?;
+            example = self.renderer.example(record(&line, place)?, self.tokenizer())?;
         }
         if let Some(problem) = self.objection(&example)? {
             return Err(problem);
@@ -212,7 +234,7 @@ impl Prompts {
         if let Some(last) =
             conversation.and_then(|key| line[key].as_array_mut()).and_then(|messages| messages.last_mut())
         {
-            last["content"] = UNKNOWN.into();
+            *last = unknown();
         } else if let Some(fields) = line.as_object_mut() {
             for name in self.answer_fields(fields) {
                 fields.insert(name.to_owned(), UNKNOWN.into());

@@ -3,14 +3,14 @@
 use super::config::{DEFAULT_NEW_TOKENS, Roles, TextConfig};
 use super::document::{Document, Example, Piece, Question};
 use super::format::TextFormat;
-use super::formats::instructions;
+use super::formats::{has_calls, instructions};
 use super::lines::among;
 use super::prompts::UNKNOWN;
 use super::template::{Part, Template, TemplateError};
 use crate::tasks::{TaskError, tokenizer};
 use hankel_models::Tokenizer;
-use hankel_models::chat::ChatTemplate;
-use serde_json::Value;
+use hankel_models::chat::{ChatTemplate, Conversation};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The templates of a task.
@@ -66,21 +66,22 @@ impl Renderer {
     ///
     /// # Errors
     /// When a field that they name is missing.
-    pub(super) fn example(&self, question: Question) -> Result<Example, String> {
+    pub(super) fn example(&self, question: Question, tokenizer: &Tokenizer) -> Result<Example, String> {
         if self.format != TextFormat::Dpo {
-            return self.one(question);
+            return self.one(question, tokenizer);
         }
         let mut other = Question { messages: question.rejected.clone(), ..question.clone() };
         other.fields.extend(question.fields.get("rejected").map(|text| ("chosen".to_owned(), text.clone())));
         let new_tokens = if self.generates { self.new_tokens.unwrap_or(DEFAULT_NEW_TOKENS) } else { 0 };
-        Ok(Example { rejected: self.one(other)?.pieces, new_tokens, ..self.one(question)? })
+        let rejected = self.one(other, tokenizer)?.pieces;
+        Ok(Example { rejected, new_tokens, ..self.one(question, tokenizer)? })
     }
 
-    fn one(&self, mut question: Question) -> Result<Example, String> {
+    fn one(&self, mut question: Question, tokenizer: &Tokenizer) -> Result<Example, String> {
         // Instructions are a conversation for a model that has learned to hold one.
         let can_chat = self.is_usual && (self.roles.is_some() || matches!(self.chat, Ok(Some(_))));
         if !question.messages.is_empty() && (question.fields.is_empty() || can_chat) {
-            return self.conversation(question);
+            return self.conversation(question, tokenizer);
         }
         let given = question.fields.iter().filter(|(_, text)| *text != UNKNOWN);
         let there = among(given.map(|(name, _)| name.as_str()));
@@ -162,17 +163,26 @@ impl Renderer {
         question.options.iter().map(option).collect()
     }
 
-    fn conversation(&self, mut question: Question) -> Result<Example, String> {
-        let pieces = match (&self.roles, &self.chat) {
-            (Some(roles), _) => by_roles(roles, &question.messages)?,
+    fn conversation(&self, mut question: Question, tokenizer: &Tokenizer) -> Result<Example, String> {
+        let last = question.messages.last().unwrap_or(&Value::Null);
+        let (words, calls) = (last["content"].as_str().unwrap_or_default().trim().to_owned(), has_calls(last));
+        if words.is_empty() && !calls {
+            return Err("its answer is empty".to_owned());
+        }
+        let (pieces, said) = match (&self.roles, &self.chat) {
+            (Some(roles), _) => (by_roles(roles, &question.messages)?, words),
             (None, Ok(Some(template))) => {
                 let of_record = question.tools.take().map(|tools| template.with("tools", tools));
                 let template = of_record.as_ref().unwrap_or(template);
                 let mut conversation = template.conversation(&question.messages)?;
+                if words.is_empty() && !writes_calls(template, &question.messages, &conversation.text) {
+                    return Err("ends with `tool_calls`, which the model's chat template does not write".to_owned());
+                }
                 // What the assistant has said before is not among the answers that are compared.
                 let before = question.said().min(conversation.answers.len().saturating_sub(1));
                 conversation.answers.drain(..before);
-                vec![Piece::Conversation(conversation)]
+                let said = if calls { written(&conversation, tokenizer)? } else { words };
+                (vec![Piece::Conversation(conversation)], said)
             }
             (None, Err(problem)) => return Err(problem.clone()),
             (None, Ok(None)) => {
@@ -183,11 +193,14 @@ impl Renderer {
                 );
             }
         };
+        if question.references.is_empty() {
+            question.references.push(said);
+        }
         // Never cut; it tells which conversations are the same.
         let told = if question.shared > 0 { question.shared } else { question.messages.len() };
-        let said: Vec<&str> =
+        let told: Vec<&str> =
             question.messages[..told].iter().filter_map(|message| message["content"].as_str()).collect();
-        question.document = Arc::new(Document { id: question.document.id.clone(), text: said.join("\n") });
+        question.document = Arc::new(Document { id: question.document.id.clone(), text: told.join("\n") });
         let new_tokens = self.new_tokens(None);
         Ok(Example { question, pieces, new_tokens, fits: true, ..Example::default() })
     }
@@ -249,10 +262,36 @@ fn of_roles(roles: &Roles, tokenizer: &Tokenizer) -> Result<ChatTemplate, String
     ChatTemplate::new(&source, token(tokenizer.bos()).as_deref(), token(tokenizer.eos()).as_deref())
 }
 
+/// Whether the template writes the calls of the last message: without them the text is another one, or refused.
+fn writes_calls(template: &ChatTemplate, messages: &[Value], text: &str) -> bool {
+    let mut without = messages.to_vec();
+    if let Some(last) = without.last_mut() {
+        last["tool_calls"] = json!([]);
+    }
+    !template.render(&without, false).is_ok_and(|other| other == text)
+}
+
+/// The last answer of a conversation as a model that writes it is read: without the token that ends it, and special ones.
+fn written(conversation: &Conversation, tokenizer: &Tokenizer) -> Result<String, String> {
+    let Some(answer) = conversation.answers.last() else { return Ok(String::new()) };
+    let tokens = tokenizer.encode_with_places(&conversation.text).map_err(|error| error.to_string())?;
+    let of_answer = tokens.into_iter().filter(|(_, place)| place.start < answer.end && answer.start < place.end);
+    let ids: Vec<u32> = of_answer.map(|(id, _)| id).take_while(|id| !tokenizer.is_end(*id)).collect();
+    let text = tokenizer.decode(&ids).map_err(|error| error.to_string())?;
+    Ok(text.trim().to_owned())
+}
+
 /// Messages as the configuration writes each.
 fn by_roles(roles: &[Template; 3], messages: &[Value]) -> Result<Vec<Piece>, String> {
     const ROLES: [&str; 3] = ["system", "user", "assistant"];
     let piece = |(index, message): (usize, &Value)| {
+        if has_calls(message) {
+            let number = index + 1;
+            return Err(format!(
+                "message {number}: has `tool_calls`, which [task.roles] cannot write: leave [task.roles] out, for a model whose chat \
+                 template writes them"
+            ));
+        }
         let [role, content] = ["role", "content"].map(|key| message[key].as_str().unwrap_or_default());
         let Some(place) = ROLES.iter().position(|name| *name == role) else {
             return Err(format!("message {}: `role` is {role:?}, expected system, user or assistant", index + 1));

@@ -1,7 +1,7 @@
 //! Scores of generated answers.
 
 use super::format::TextFormat;
-use super::formats::{Measure, measure};
+use super::formats::{Measure, check_dataset, measure};
 use crate::metrics::TextMetric;
 use crate::results::metric;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,17 @@ pub struct Prediction {
     /// The scores of this line.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<String, f64>,
+}
+
+impl Prediction {
+    /// Whether LongBench's own metric can score it.
+    ///
+    /// # Errors
+    /// Says what the line lacks.
+    pub fn check_dataset(&self) -> Result<(), String> {
+        let dataset = self.dataset.as_deref().ok_or("has no `dataset`, which decides the metric")?;
+        check_dataset(dataset, &self.all_classes)
+    }
 }
 
 /// How answers of a task are scored.

@@ -1,5 +1,6 @@
 //! Real excerpts and the real tokenizer of Mistral-7B.
 
+mod answers;
 mod examples;
 mod turns;
 
@@ -575,7 +576,7 @@ proptest::proptest! {
                 LazyLock::new(|| Tokenizer::load(&root().join("../../tests/golden/tokenizer")).unwrap());
             let renderer = Renderer::new(&config, &TOKENIZER).unwrap();
             for question in questions {
-                let _ = renderer.example(question);
+                let _ = renderer.example(question, &TOKENIZER);
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, id, list};
-use super::jsonl::{message, tools};
+use super::jsonl::{message, says, tools, words};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,14 +75,11 @@ fn conversations(record: &Value) -> Result<Question, String> {
         return Err("has no `prompt`, and `chosen` and `rejected` do not begin the same".to_owned());
     }
     for (key, answer) in [("chosen", &chosen), ("rejected", &rejected)] {
-        let says = |message: &Value| {
-            message["role"] == "assistant" && message["content"].as_str().is_some_and(|text| !text.trim().is_empty())
-        };
         if !answer.last().is_some_and(says) {
             return Err(format!("`{key}` must end with what the assistant says"));
         }
     }
-    let references = chosen.last().and_then(|last| last["content"].as_str()).into_iter().map(str::to_owned).collect();
+    let references = chosen.last().and_then(words).into_iter().collect();
     let [messages, rejected] = [chosen, rejected].map(|answer| [&prompt[..], &answer].concat());
     let (shared, tools) = (prompt.len(), tools(record)?);
     Ok(Question { references, messages, tools, rejected, shared, ..Question::default() })
@@ -132,6 +129,15 @@ mod tests {
             assert_eq!((question.shared, &question.messages), (1, &vec![user.clone(), good.clone()]));
             assert_eq!(question.rejected, [user.clone(), bad.clone()]);
         }
+    }
+
+    #[test]
+    fn answers_may_be_calls() {
+        let call = |name: &str| json!({"role": "assistant", "content": null, "tool_calls": [{"name": name}]});
+        let (user, good, bad) = (said("user", "Hi"), call("greet"), call("leave"));
+        let question = read(&json!({"prompt": [user], "chosen": [good], "rejected": [bad]})).unwrap();
+        assert_eq!((question.messages, question.rejected), (vec![user.clone(), good], vec![user, bad]));
+        assert!(question.references.is_empty(), "the template writes them");
     }
 
     #[test]

@@ -60,8 +60,12 @@ fn fields(record: &Value) -> Result<Question, String> {
     let mut fields: BTreeMap<String, String> =
         entries.filter_map(|(key, entry)| Some((key.clone(), value(entry)?))).collect();
     let messages = instruction(&mut fields);
-    let references = if record.get("references").is_some() { texts(record, "references")? } else { Vec::new() };
-    Ok(Question { fields, references, messages, ..Question::default() })
+    Ok(Question { fields, references: references(record)?, messages, ..Question::default() })
+}
+
+/// Acceptable answers that a record lists.
+fn references(record: &Value) -> Result<Vec<String>, String> {
+    if is_there(record, "references") { texts(record, "references") } else { Ok(Vec::new()) }
 }
 
 /// Alpaca's fields as a prompt in its published words with the completion, and as a conversation.
@@ -102,13 +106,35 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
     {
         messages.insert(0, json!({"role": "system", "content": system}));
     }
-    match messages.last() {
-        Some(last) if last["role"] == "assistant" && last["content"].as_str().is_some_and(|c| !c.trim().is_empty()) => {
-            let references = last["content"].as_str().into_iter().map(str::to_owned).collect();
-            Ok(Question { references, messages, tools: tools(record)?, ..Question::default() })
-        }
-        _ => Err(format!("`{key}` must end with what the assistant says")),
+    let Some(last) = messages.last().filter(|last| says(last)) else {
+        return Err(format!("`{key}` must end with what the assistant says"));
+    };
+    let mut references = references(record)?;
+    if references.is_empty() {
+        references.extend(words(last));
     }
+    Ok(Question { references, messages, tools: tools(record)?, ..Question::default() })
+}
+
+/// Whether a message is an answer that can be learned: words of the assistant, or calls of tools.
+pub(super) fn says(message: &Value) -> bool {
+    let has_words = message["content"].as_str().is_some_and(|words| !words.trim().is_empty());
+    message["role"] == "assistant" && (has_words || has_calls(message))
+}
+
+/// The words of an answer. One that calls tools is what the template writes of it.
+pub(super) fn words(answer: &Value) -> Option<String> {
+    answer["content"].as_str().filter(|_| !has_calls(answer)).map(str::to_owned)
+}
+
+/// Whether a message calls tools.
+pub(in super::super) fn has_calls(message: &Value) -> bool {
+    message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty())
+}
+
+/// Whether a value is null or a blank text.
+pub(in super::super) fn is_nothing(value: &Value) -> bool {
+    value.is_null() || value.as_str().is_some_and(|text| text.trim().is_empty())
 }
 
 /// The list of tools beside a conversation, which some data sets hold as a text.
@@ -128,20 +154,37 @@ pub(super) fn tools(record: &Value) -> Result<Option<Value>, String> {
 
 /// Whether a message is what the assistant says, whatever the file calls it.
 pub(in super::super) fn is_answer(message: &Value) -> bool {
-    self::message(message).is_ok_and(|message| message["role"] == "assistant")
+    role(message).is_ok_and(|role| role == "assistant")
+}
+
+/// Whether a message has a place for words and nothing there, nor calls of tools.
+pub(in super::super) fn is_blank(message: &Value) -> bool {
+    let words = message.get(if is_share_gpt(message) { "value" } else { "content" });
+    words.is_some_and(is_nothing) && !has_calls(message)
+}
+
+fn is_share_gpt(message: &Value) -> bool {
+    message.get("from").is_some() && message.get("role").is_none()
+}
+
+/// Who says a message, whatever the file calls it.
+fn role(message: &Value) -> Result<&str, String> {
+    if !is_share_gpt(message) {
+        return text(message, "role");
+    }
+    Ok(match text(message, "from")? {
+        "human" | "user" => "user",
+        "gpt" | "chatgpt" | "bing" | "bard" | "model" | "assistant" => "assistant",
+        other => other,
+    })
 }
 
 /// A message with `role` and `content`, whatever the file calls them; what else it has stays.
 pub(super) fn message(message: &Value) -> Result<Value, String> {
     let Some(fields) = message.as_object() else { return Err("is not an object".to_owned()) };
     let mut message = message.clone();
-    if fields.contains_key("from") && !fields.contains_key("role") {
-        let role = match text(&message, "from")? {
-            "human" | "user" => "user",
-            "gpt" | "chatgpt" | "bing" | "bard" | "model" | "assistant" => "assistant",
-            other => other,
-        };
-        message = json!({"role": role, "content": text(&message, "value")?});
+    if is_share_gpt(&message) {
+        message = json!({"role": role(&message)?, "content": text(&message, "value")?});
     }
     if text(&message, "role")?.trim().is_empty() {
         return Err("`role` is empty".to_owned());
@@ -182,9 +225,19 @@ mod tests {
         let call = json!({"role": "assistant", "tool_calls": [{"name": "f"}]});
         let called = read(&json!({"messages": [messages[1], call, messages[2]]})).unwrap();
         assert_eq!(called.messages[1], call);
+        // An answer may be a call alone, whose words the template writes.
+        for content in [json!(null), json!(" "), json!("I call.")] {
+            let call = json!({"role": "assistant", "content": content, "tool_calls": [{"name": "f"}]});
+            let called = read(&json!({"messages": [messages[1], call]})).unwrap();
+            assert_eq!((&called.messages[1], called.references.len()), (&call, 0));
+        }
         for (record, problem) in [
             (json!({"messages": [messages[1]]}), "`messages` must end with what the assistant says"),
             (json!({"conversations": []}), "`conversations` must end with what the assistant says"),
+            (
+                json!({"messages": [messages[1], {"role": "assistant", "content": null, "tool_calls": []}]}),
+                "`messages` must end with what the assistant says",
+            ),
             (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
             (json!({"messages": [3]}), "message 1: is not an object"),
             (json!({"prompt": [messages[1]], "completion": "Hello."}), "`completion` is a text, expected a list"),
@@ -195,6 +248,43 @@ mod tests {
             ),
         ] {
             assert_eq!(read(&record).unwrap_err(), problem);
+        }
+    }
+
+    #[test]
+    fn references_of_every_form() {
+        let messages = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]);
+        for (listed, of_messages) in [
+            (json!(["Hi.", "Hello!"]), &["Hi.", "Hello!"][..]),
+            (json!([]), &["Hello."]),
+            // What is null is not there.
+            (json!(null), &["Hello."]),
+        ] {
+            let found = read(&json!({"messages": messages, "references": listed})).unwrap();
+            assert_eq!(found.references, of_messages);
+            let found = read(&json!({"prompt": "Hi", "completion": "Hello.", "references": listed})).unwrap();
+            assert_eq!(found.references.len(), listed.as_array().map_or(0, Vec::len));
+        }
+        for mut record in [json!({"messages": messages}), json!({"prompt": "Hi"})] {
+            record["references"] = json!("Hello.");
+            assert_eq!(read(&record).unwrap_err(), "`references` is a text, expected a list");
+        }
+    }
+
+    #[test]
+    fn answers_that_are_open() {
+        for (message, of_assistant, blank) in [
+            (json!({"role": "assistant", "content": "x"}), true, false),
+            (json!({"role": "assistant", "content": " "}), true, true),
+            (json!({"role": "assistant", "content": null}), true, true),
+            (json!({"role": "assistant", "content": null, "tool_calls": [{"name": "f"}]}), true, false),
+            (json!({"role": "assistant"}), true, false),
+            (json!({"from": "gpt", "value": ""}), true, true),
+            (json!({"from": "gpt", "value": "x"}), true, false),
+            (json!({"from": "human", "value": ""}), false, true),
+            (json!(3), false, false),
+        ] {
+            assert_eq!((is_answer(&message), is_blank(&message)), (of_assistant, blank), "{message}");
         }
     }
 

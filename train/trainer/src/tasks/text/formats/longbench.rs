@@ -78,6 +78,21 @@ pub(crate) fn measure<'a>(dataset: &str, prediction: &'a str) -> Option<(Measure
     Some((found.measure, if first_line { text.split('\n').next().unwrap_or_default() } else { prediction }))
 }
 
+/// Whether the answers of a line can be scored by the metric of its data set.
+///
+/// # Errors
+/// When there is no such data set, or its metric needs classes and the line has none.
+pub(crate) fn check_dataset(name: &str, classes: &[String]) -> Result<(), String> {
+    let Some(dataset) = find(name) else {
+        let known: Vec<&str> = DATASETS.iter().map(|dataset| dataset.name).collect();
+        return Err(format!("`dataset` is {name:?}; there are {}", known.join(", ")));
+    };
+    if dataset.measure == Measure::Classification && classes.is_empty() {
+        return Err(format!("has no `all_classes`, among which answers of {name:?} are scored"));
+    }
+    Ok(())
+}
+
 impl Measure {
     /// The score of a prediction, between 0 and 1: the best over the references.
     pub(crate) fn score(self, prediction: &str, references: &[String], classes: &[String]) -> f64 {
@@ -93,17 +108,14 @@ impl Measure {
 
 pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let name = filled(record, "dataset")?;
-    if find(name).is_none() {
-        let known: Vec<&str> = DATASETS.iter().map(|dataset| dataset.name).collect();
-        return Err(format!("`dataset` is {name:?}; there are {}", known.join(", ")));
-    }
-    let references = texts(record, "answers")?;
-    let answer = references.first().filter(|answer| !answer.trim().is_empty()).ok_or("`answers` is empty")?.clone();
-    let id = record.get("_id").and_then(Value::as_str).unwrap_or(place).to_owned();
     let classes = match record.get("all_classes") {
         None | Some(Value::Null) => Vec::new(),
         Some(_) => texts(record, "all_classes")?,
     };
+    check_dataset(name, &classes)?;
+    let references = texts(record, "answers")?;
+    let answer = references.first().filter(|answer| !answer.trim().is_empty()).ok_or("`answers` is empty")?.clone();
+    let id = record.get("_id").and_then(Value::as_str).unwrap_or(place).to_owned();
     Ok(vec![Question {
         document: Arc::new(Document { id: id.clone(), text: filled(record, "context")?.to_owned() }),
         fields: BTreeMap::from([
@@ -118,4 +130,28 @@ pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, St
         id,
         ..Question::default()
     }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lines_that_cannot_be_scored() {
+        let record = |dataset: &str, classes: Value| {
+            let answers = json!(["Food"]);
+            json!({"dataset": dataset, "context": "x", "answers": answers, "all_classes": classes})
+        };
+        for (record, problem) in [
+            (record("trec", json!(null)), "has no `all_classes`, among which answers of \"trec\" are scored"),
+            (record("trec", json!([])), "has no `all_classes`, among which answers of \"trec\" are scored"),
+            (record("lsht", json!(["Food"])), "`dataset` is \"lsht\"; there are narrativeqa, qasper,"),
+        ] {
+            let found = questions(&record, "f/1").unwrap_err();
+            assert!(found.starts_with(problem), "{found}");
+        }
+        assert_eq!(questions(&record("trec", json!(["Food", "Animal"])), "f/1").unwrap()[0].classes.len(), 2);
+        assert!(questions(&record("qasper", json!(null)), "f/1").is_ok());
+    }
 }

@@ -1,0 +1,156 @@
+//! What answers are compared with, and what they are written behind.
+
+use super::*;
+use serde_json::{Value, json};
+
+fn lines(records: &[Value]) -> String {
+    records.iter().map(|record| record.to_string() + "\n").collect()
+}
+
+/// The setting that takes the tokenizer and the template of a model.
+fn of(model: &tempfile::TempDir) -> String {
+    format!("task.tokenizer={}", model.path().display())
+}
+
+/// The prompts of a run on one's own lines.
+fn prompts(more: &[&str]) -> Prompts {
+    let task = config("jsonl", "unread.jsonl", more).unwrap();
+    Prompts::of_run(&TaskConfig::Text(task), None).unwrap()
+}
+
+/// Instructions are compared with their output, whatever writes them.
+#[test]
+fn instructions_have_references() {
+    let record = |n: u32, output: &str| json!({"instruction": format!("Say {n}."), "output": output});
+    let records = [record(1, "One"), record(2, "Two"), record(3, "Three"), record(4, " ")];
+    let model = chat_model(CHAT);
+    for more in [&of(&model)[..], "task.roles={}", "task.pack=true"] {
+        let text = own(&lines(&records), &[more]).unwrap();
+        assert_eq!(all(&text).count(), 3, "{more}: an output without a word is no answer");
+        for example in all(&text) {
+            assert_eq!(example.question.references, [&example.question.fields["output"][..]], "{more}");
+        }
+    }
+    let refused = own(&lines(&records[3..]), &[&of(&model)]).err().unwrap();
+    assert!(refused.contains("own.jsonl:1: (own/1) its answer is empty"), "{refused}");
+}
+
+/// No model writes behind nothing: such a line is left out before anything is trained, and does not end an evaluation.
+#[test]
+fn prompts_without_a_token_are_left_out() {
+    let model = chat_model(CHAT);
+    let nothing_before = r#"{"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": false}"#;
+    std::fs::write(model.path().join("tokenizer_config.json"), nothing_before).unwrap();
+    let records = ["Rain?", "", "Snow?", "Wind?", "Hail?"].map(|asked| json!({"question": asked, "answer": "yes"}));
+    let set = ["task.prompt=\"{question}\"", "task.answer=\" {answer}\"", "task.validation_share=0.4"];
+    assert_eq!(all(&own(&lines(&records), &set).unwrap()).count(), 5, "the token that begins a text stands before it");
+    let tokenizer = of(&model);
+    let set = [&set[..], &[&tokenizer[..]]].concat();
+    let text = own(&lines(&records), &set).unwrap();
+    assert_eq!(all(&text).count(), 4);
+    assert!(all(&text).all(|example| !text.layout().prompt(example).unwrap().is_empty()));
+    let expected = "its prompt is empty: no token stands before the answer";
+    let refused = own(&lines(&records), &["task.prompt=\"\"", set[1], &tokenizer]).err().unwrap();
+    assert!(refused.contains("own.jsonl:1: (own/1)") && refused.contains(expected), "{refused}");
+    let prompts = prompts(&set);
+    let refused = prompts.of_line(&json!({"question": ""}), "1").unwrap_err();
+    assert!(refused.contains(expected), "{refused}");
+    assert!(prompts.of_line(&json!({"question": "Rain?"}), "2").is_ok());
+    // So is a conversation that the template begins with the answer.
+    let model = chat_model("{% for m in messages %}{{ m.content }}\n{% endfor %}");
+    let alone = json!({"messages": [{"role": "assistant", "content": "Hello."}]});
+    let refused = own(&lines(&[alone]), &[&of(&model)]).err().unwrap();
+    assert!(refused.contains(expected), "{refused}");
+}
+
+/// Writes calls of tools, and nothing for what is not there.
+const CALLS: &str = "{{ bos_token }}{% for m in messages %}({{ m.role }}) {{ m.content or '' }}\
+    {% for call in m.tool_calls or [] %}<call>{{ call.name }}{% endfor %}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}\
+    {{ '\n' }}{% endfor %}{% if add_generation_prompt %}(assistant) {% endif %}";
+
+/// A call of a tool is an answer where the template writes it, and compared with what it writes.
+#[test]
+fn calls_are_answers() {
+    let record = |n: u32, words: Value| {
+        let call = json!({"role": "assistant", "content": words, "tool_calls": [{"name": format!("f{n}")}]});
+        json!({"messages": [{"role": "user", "content": format!("Weather {n}?")}, call]})
+    };
+    let records = [record(0, json!(null)), record(1, json!("")), record(2, json!("I ask."))];
+    let expected = ["<call>f0", "<call>f1", "I ask.<call>f2"];
+    let model = chat_model(CALLS);
+    let text = own(&lines(&records), &[&of(&model)]).unwrap();
+    assert_eq!(all(&text).count(), 3);
+    for example in all(&text) {
+        let [reference] = &example.question.references[..] else { panic!("{:?}", example.question.references) };
+        assert!(expected.contains(&&reference[..]), "{reference}");
+        let sequence = text.layout().sequence(example).unwrap();
+        let marked = text.layout().marked(&sequence).unwrap().replace(' ', "");
+        let learned = format!("\u{27e6}{reference}</s>\u{27e7}").replace(' ', "");
+        assert!(marked.contains(&learned), "{learned} in {marked}");
+    }
+    let model = chat_model(CHAT);
+    let refused = own(&lines(&records[..1]), &[&of(&model)]).err().unwrap();
+    assert!(refused.contains("ends with `tool_calls`, which the model's chat template does not write"), "{refused}");
+    let refused = own(&lines(&records[..1]), &["task.roles={}"]).err().unwrap();
+    assert!(refused.contains("message 2: has `tool_calls`, which [task.roles] cannot write"), "{refused}");
+}
+
+/// What a line says of its answer is a reference, and changes nothing of the prompt.
+#[test]
+fn references_of_prompts() {
+    let model = chat_model(CHAT);
+    let prompts = prompts(&[&of(&model)]);
+    let user = json!({"role": "user", "content": "Rain?"});
+    let said = |content: Value| json!([user, {"role": "assistant", "content": content}]);
+    let share_gpt = |value: &str| json!([{"from": "human", "value": "Rain?"}, {"from": "gpt", "value": value}]);
+    let asked = json!([user]);
+    let open = prompts.of_line(&json!({"messages": asked}), "1").unwrap();
+    assert!(open.references.is_empty());
+    // The model does not read it: it need not fit.
+    let long = "word ".repeat(600);
+    for (line, references) in [
+        (json!({"messages": asked, "references": ["No.", "Never."]}), &["No.", "Never."][..]),
+        (json!({"messages": asked, "references": null}), &[]),
+        (json!({"messages": asked, "references": []}), &[]),
+        (json!({"messages": said(json!("Yes."))}), &["Yes."]),
+        (json!({"messages": said(json!("Yes.")), "references": null}), &["Yes."]),
+        (json!({"messages": said(json!("Yes.")), "references": ["No."]}), &["No."]),
+        (json!({"messages": said(json!(" "))}), &[]),
+        (json!({"messages": said(json!(null)), "references": ["No."]}), &["No."]),
+        (json!({"messages": said(json!(long))}), &[&long[..]]),
+        (json!({"prompt": asked, "completion": ""}), &[]),
+        (json!({"conversations": share_gpt("Yes.")}), &["Yes."]),
+        (json!({"conversations": share_gpt("")}), &[]),
+        (json!({"conversations": share_gpt(&long)}), &[&long[..]]),
+        (json!({"instruction": "Rain?", "output": "Yes."}), &["Yes."]),
+        (json!({"instruction": "Rain?"}), &[]),
+    ] {
+        let prompt = prompts.of_line(&line, "1").unwrap_or_else(|problem| panic!("{line}: {problem}"));
+        assert_eq!(prompt.ids, open.ids, "{line}");
+        assert_eq!(prompt.references, references, "{line}");
+    }
+}
+
+/// A run that generates nothing says nothing of how long answers may be: most of a short length is left to the prompt.
+#[test]
+fn a_short_run_that_generates_nothing_answers_prompts() {
+    let set = ["task.metrics=[]", "task.length=80", "task.prompt=\"{q}\"", "task.answer=\"{a}\""];
+    let task = config("jsonl", "unread.jsonl", &set).unwrap();
+    let prompts = |of_run: Option<usize>, given: Option<usize>, length: usize| {
+        let task = TextConfig { max_new_tokens: of_run, length, ..task.clone() };
+        Prompts::of_run(&TaskConfig::Text(task), given).unwrap()
+    };
+    let words = |count: usize| json!({"q": "word ".repeat(count)});
+    let short = prompts(None, None, 80);
+    assert_eq!(short.new_tokens(), 20);
+    assert!(short.of_line(&words(50), "1").is_ok());
+    assert_eq!(prompts(None, None, 4096).new_tokens(), 128);
+    for (prompts, named) in [
+        (short, "`--max-tokens` = 20"),
+        (prompts(Some(16), None, 80), "`task.max_new_tokens` = 16"),
+        (prompts(Some(16), Some(30), 80), "`--max-tokens` = 30"),
+    ] {
+        let refused = prompts.of_line(&words(70), "1").unwrap_err();
+        assert!(refused.ends_with(&format!("leaves no room for {named} of `task.length` = 80")), "{refused}");
+    }
+}
