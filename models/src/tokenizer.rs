@@ -249,6 +249,23 @@ impl Tokenizer {
         }
     }
 
+    /// The ids of a text that follows `before`, as encoding all of it at once gives them. A text is cut at added tokens before anything
+    /// else is done to it, so behind one of them it may begin with a space again, and its first spaces may belong to the token. Behind
+    /// another token they are those of [`Tokenizer::continuation`].
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn behind(&self, before: &[u32], text: &str) -> Result<Vec<u32>> {
+        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
+        if let Some((id, token)) = before.last().and_then(|id| Some((*id, added.get(id)?))) {
+            let ids = self.encode(&format!("{}{text}", token.content))?;
+            if let Some((_, rest)) = ids.split_first().filter(|(first, _)| **first == id) {
+                return Ok(rest.to_vec());
+            }
+        }
+        self.continuation(text)
+    }
+
     /// The ids of a text, without special tokens around it, each with the bytes of the text that it stands for. Tokens of
     /// which several make a character stand for all of it.
     ///

@@ -7,7 +7,7 @@
 
 mod answers;
 mod apart;
-mod load;
+pub(crate) mod load;
 mod python;
 mod whole;
 
@@ -42,14 +42,31 @@ impl Conversation {
 }
 
 /// A compiled template.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ChatTemplate {
-    environment: Arc<Environment<'static>>,
+    program: Program,
+    /// What writes conversations with tools, where a model has a template of its own for them, or why it cannot be used.
+    for_tools: Option<Result<Program>>,
     variables: Map<String, Json>,
+}
+
+/// A template without its variables.
+#[derive(Debug, Clone)]
+struct Program {
+    environment: Arc<Environment<'static>>,
     /// Whether the template itself marks what the assistant writes, by `{% generation %}`.
     is_marked: bool,
     /// Set when a render took too long: the next one would, too.
     is_too_slow: Arc<AtomicBool>,
+}
+
+impl Program {
+    fn compile(source: &str) -> Result<Self> {
+        let (source, is_marked) = answers::replace_marks(source);
+        let environment = apart::run(move || environment(&source).map_err(|error| explain(&error)));
+        let environment = environment.map_err(|failure| failure.to_string())??;
+        Ok(Program { environment: Arc::new(environment), is_marked, is_too_slow: Arc::default() })
+    }
 }
 
 impl ChatTemplate {
@@ -58,15 +75,7 @@ impl ChatTemplate {
     /// # Errors
     /// Says where the template is malformed.
     pub fn new(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self> {
-        let (source, is_marked) = answers::replace_marks(source);
-        let environment = apart::run(move || environment(&source).map_err(|error| explain(&error)));
-        let environment = environment.map_err(|failure| failure.to_string())?;
-        let mut template = ChatTemplate {
-            environment: Arc::new(environment?),
-            variables: Map::new(),
-            is_marked,
-            is_too_slow: Arc::default(),
-        };
+        let mut template = ChatTemplate { program: Program::compile(source)?, for_tools: None, variables: Map::new() };
         // A token that a model does not have is undefined, as in transformers, and prints nothing.
         for (name, token) in [("bos_token", bos), ("eos_token", eos)] {
             if let Some(token) = token {
@@ -84,14 +93,18 @@ impl ChatTemplate {
     /// The same template with one more variable, or another value of it.
     #[must_use]
     pub fn with(&self, name: &str, value: Json) -> Self {
-        let mut template = ChatTemplate {
-            environment: Arc::clone(&self.environment),
-            variables: self.variables.clone(),
-            is_marked: self.is_marked,
-            is_too_slow: Arc::clone(&self.is_too_slow),
-        };
+        let mut template = self.clone();
         template.set(name, value);
         template
+    }
+
+    /// The template that writes: the one for tools where there are any, as in transformers.
+    fn program(&self) -> Result<&Program> {
+        let has_tools = self.variables.get("tools").is_some_and(|tools| !tools.is_null());
+        match &self.for_tools {
+            Some(program) if has_tools => program.as_ref().map_err(Clone::clone),
+            _ => Ok(&self.program),
+        }
     }
 
     /// The text of `messages`, objects with `role` and `content`; at its end, if asked for, what begins an answer.
@@ -100,7 +113,7 @@ impl ChatTemplate {
     /// When the template refuses the conversation, or needs more than its share of steps or memory.
     pub fn render(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String> {
         let text = self.run(messages, add_generation_prompt)?;
-        Ok(if self.is_marked { answers::unmark(&text)?.text } else { text })
+        Ok(if self.program()?.is_marked { answers::unmark(&text)?.text } else { text })
     }
 
     /// The text of `messages` and what of it the model has to write.
@@ -108,7 +121,7 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`]; when the template writes the conversation so that its answers cannot be told.
     pub fn conversation(&self, messages: &[Json]) -> Result<Conversation> {
-        if !self.is_marked {
+        if !self.program()?.is_marked {
             return answers::find(self, messages);
         }
         let conversation = answers::unmark(&self.run(messages, false)?)?;
@@ -125,7 +138,8 @@ impl ChatTemplate {
     }
 
     fn run_unchecked(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String> {
-        if self.is_too_slow.load(Ordering::Relaxed) {
+        let program = self.program()?;
+        if program.is_too_slow.load(Ordering::Relaxed) {
             return Err(apart::Failure::Slow.to_string());
         }
         let mut context = self.variables.clone();
@@ -136,7 +150,7 @@ impl ChatTemplate {
         for name in ["tools", "documents"] {
             context.entry(name).or_insert(Json::Null);
         }
-        let mut environment = Arc::clone(&self.environment);
+        let mut environment = Arc::clone(&program.environment);
         let bytes = context["messages"].to_string().len() as u64;
         if bytes > FUEL {
             Arc::make_mut(&mut environment).set_fuel(Some(FUEL + bytes));
@@ -156,7 +170,7 @@ impl ChatTemplate {
             Err(apart::Failure::Slow) => render(),
             rendered => rendered,
         };
-        self.is_too_slow.fetch_or(matches!(rendered, Err(apart::Failure::Slow)), Ordering::Relaxed);
+        program.is_too_slow.fetch_or(matches!(rendered, Err(apart::Failure::Slow)), Ordering::Relaxed);
         rendered.map_err(|failure| failure.to_string())?
     }
 }

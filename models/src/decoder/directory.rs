@@ -3,6 +3,7 @@
 use super::config::{CONFIG_FILE, DecoderConfig};
 use super::layout::TensorSpec;
 use crate::Tokenizer;
+use crate::chat::load::TOOLS_FILE;
 use crate::gguf::{self, GgufModel};
 use crate::weights::{ModelFiles, Result, ShardWriter, WeightsError};
 use hankel_core::{CpuStorage, DType, Element, Tensor};
@@ -14,7 +15,7 @@ use std::path::Path;
 pub(super) const SHARD: usize = 512 << 20;
 
 /// Files beside the weights that stay as they are.
-const COMPANIONS: [&str; 7] = [
+const COMPANIONS: [&str; 8] = [
     "generation_config.json",
     "tokenizer.json",
     "tokenizer.model",
@@ -22,6 +23,7 @@ const COMPANIONS: [&str; 7] = [
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
+    TOOLS_FILE,
 ];
 
 /// `config.json` of the directory, with all its fields, or what a GGUF file says in its spelling.

@@ -3,6 +3,7 @@
 
 use super::names::{REQUIRED, ROPE_FACTORS, hugging_face, is_rotated};
 use super::{Gguf, TensorType, tokenizer};
+use crate::chat::load::TOOLS_KEY;
 use crate::weights::mapped::{Done, Entry, Stored};
 use crate::weights::{ModelFiles, Result};
 use serde_json::{Value as Json, json};
@@ -103,12 +104,19 @@ impl GgufModel {
         &self.config
     }
 
-    /// The template of conversations, if there is one.
+    /// `chat_template` of a `tokenizer_config.json`: the template of conversations, with the one for tools where there are two, or null.
     ///
     /// # Errors
-    /// When it is not a string.
-    pub fn chat_template(&self) -> Result<Option<&str>> {
-        self.file.string("tokenizer.chat_template")
+    /// When one is not a string.
+    pub fn chat_template(&self) -> Result<Json> {
+        let template = self.file.string("tokenizer.chat_template")?;
+        Ok(match (template, self.file.string(TOOLS_KEY)?) {
+            (Some(template), Some(for_tools)) => {
+                let entry = |name: &str, template: &str| json!({ "name": name, "template": template });
+                json!([entry("default", template), entry("tool_use", for_tools)])
+            }
+            (template, _) => json!(template),
+        })
     }
 
     /// The weights, in the file's blocks, under the names of a model directory. Rows of queries and keys are in the order

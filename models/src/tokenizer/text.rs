@@ -120,8 +120,29 @@ impl<'a> TextStream<'a> {
     /// # Errors
     /// Those of the tokenizer.
     pub fn after(mut self, ids: &[u32]) -> Result<Self> {
-        ids[ids.len().saturating_sub(BEFORE)..].iter().try_for_each(|&id| self.push(id).map(drop))?;
+        // A run of bytes is decoded as one, so whole characters at the end would be handed out with what follows them: they are
+        // left out. A character that is only begun stays, since what follows may complete it.
+        let is_written = |id: &u32| {
+            let token = self.texts.token(*id);
+            token.is_some_and(|(token, special)| !special && byte(&token).is_none())
+        };
+        let end = ids.iter().rposition(is_written).map_or(0, |last| last + 1);
+        let (before, bytes) = ids.split_at(end);
+        let begun = self.begun(bytes);
+        for &id in before[before.len().saturating_sub(BEFORE)..].iter().chain(&begun) {
+            self.push(id)?;
+        }
         Ok(self)
+    }
+
+    /// Those ids of a run of bytes, special tokens in it left out, that begin its last character and do not complete it.
+    fn begun(&self, run: &[u32]) -> Vec<u32> {
+        let of_byte = |&id: &u32| Some((id, byte(&self.texts.token(id)?.0)?));
+        let (ids, bytes): (Vec<u32>, Vec<u8>) = run.iter().filter_map(of_byte).unzip();
+        match std::str::from_utf8(&bytes) {
+            Err(error) if error.error_len().is_none() => ids[error.valid_up_to()..].to_vec(),
+            _ => Vec::new(),
+        }
     }
 
     /// Adds an id and gives the text that is certain now; empty while a character, or a run of single bytes, is incomplete.
@@ -132,7 +153,7 @@ impl<'a> TextStream<'a> {
         self.ids.push(id);
         let (token, special) = self.texts.token(id).unwrap_or_default();
         if !special {
-            self.in_bytes = is_byte(&token);
+            self.in_bytes = byte(&token).is_some();
         }
         if self.in_bytes {
             return Ok(String::new());
@@ -160,7 +181,69 @@ impl<'a> TextStream<'a> {
     }
 }
 
-/// Whether a token stands for one byte of a text, `<0xE2>`: a run of them is decoded together.
-fn is_byte(token: &str) -> bool {
-    token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).is_some_and(|hex| hex.len() == 2)
+/// The byte of a text that a token stands for, `<0xE2>`: a run of them is decoded together.
+fn byte(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    u8::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const THE: u32 = 272;
+    const END: u32 = 2;
+
+    /// The id of `<0xE2>` and its like.
+    fn of(byte: u8) -> u32 {
+        3 + u32::from(byte)
+    }
+
+    fn mistral() -> Tokenizer {
+        Tokenizer::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/tokenizer")).unwrap()
+    }
+
+    /// What is handed out of `new` behind `prompt`.
+    fn written(tokenizer: &Tokenizer, prompt: &[u32], new: &[u32]) -> String {
+        let texts = TokenTexts::of(tokenizer);
+        let [one, other] = [tokenizer.stream(), texts.stream()].map(|stream| {
+            let mut stream = stream.after(prompt).unwrap();
+            let mut text: String = new.iter().map(|&id| stream.push(id).unwrap()).collect();
+            text.push_str(&stream.finish().unwrap());
+            text
+        });
+        assert_eq!(one, other);
+        one
+    }
+
+    /// `▁A`, `:`, and the bytes of a text.
+    fn prompt(end: &str) -> Vec<u32> {
+        [330, 28_747].into_iter().chain(end.bytes().map(of)).collect()
+    }
+
+    #[test]
+    fn bytes_that_end_a_prompt_are_not_written_again() {
+        let mistral = mistral();
+        assert_eq!(written(&mistral, &prompt("\n"), &[THE]), " the");
+        assert_eq!(written(&mistral, &[&prompt("\n")[..], &[END]].concat(), &[THE]), " the");
+        assert_eq!(written(&mistral, &prompt("\n"), &[of(b'\n'), THE]), "\n the");
+        // More bytes than are looked back at.
+        let crabs = prompt(&"\u{1f980}".repeat(5));
+        let crab: Vec<u32> = "\u{1f980}".bytes().map(of).collect();
+        assert_eq!(written(&mistral, &crabs, &[THE]), " the");
+        assert_eq!(written(&mistral, &crabs, &[&crab[..], &[THE]].concat()), "\u{1f980} the");
+        assert_eq!(written(&mistral, &crabs, &[]), "");
+        // A byte that spells nothing takes nothing of the prompt with it.
+        assert_eq!(written(&mistral, &prompt("\n"), &[of(0xe2), THE]), "\u{fffd} the");
+    }
+
+    #[test]
+    fn a_character_that_a_prompt_begins_is_completed() {
+        let mistral = mistral();
+        let begun = [&prompt("\n")[..], &[of(0xe2), of(0x82)]].concat();
+        assert_eq!(written(&mistral, &begun, &[of(0xac), THE]), "\u{20ac} the");
+        assert_eq!(written(&mistral, &begun, &[of(0xac)]), "\u{20ac}");
+        assert_eq!(written(&mistral, &begun, &[THE]), "\u{fffd}\u{fffd} the");
+    }
 }

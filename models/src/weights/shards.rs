@@ -79,11 +79,15 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Adds a file beside the weights.
+    /// Adds a file beside the weights, or in a folder beside them.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        if let Some((folder, _)) = name.rsplit_once('/') {
+            let folder = self.folder.temporary().join(folder);
+            fs::create_dir_all(&folder).map_err(WeightsError::io("create", folder))?;
+        }
         Ok(self.folder.write(name, bytes)?)
     }
 

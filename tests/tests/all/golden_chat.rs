@@ -1,8 +1,10 @@
 //! Conversations as Hugging Face's `apply_chat_template` writes them, and templates that mean harm.
 
 use super::golden_gguf::smollm2;
-use hankel_models::Tokenizer;
 use hankel_models::chat::{ChatTemplate, Conversation};
+use hankel_models::decoder::merge_model;
+use hankel_models::gguf::{ExportType, export_model};
+use hankel_models::{AdapterSet, DecoderConfig, Tokenizer};
 use serde_json::Value;
 use std::path::Path;
 
@@ -186,4 +188,54 @@ fn where_a_model_keeps_its_template() {
     assert!(
         template.render(&messages, true).unwrap().ends_with("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
     );
+}
+
+/// As Hermes 2 Pro has them: in a list, which GGUF files and what is merged keep, or in files of their own.
+#[test]
+fn conversations_with_tools_have_a_template_of_their_own() {
+    let place = tempfile::tempdir().unwrap();
+    let [model, file, merged, again] = ["model", "model.gguf", "merged", "again"].map(|name| place.path().join(name));
+    std::fs::create_dir(&model).unwrap();
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/gguf/models/hf/llama")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), model.join(entry.file_name())).unwrap();
+    }
+    let load = |model: &Path| ChatTemplate::load(model, &Tokenizer::load(model).unwrap()).unwrap().unwrap();
+    let written = |model: &Path| {
+        let template = load(model);
+        let with = |tools: Value| template.with("tools", tools).render(&[], false);
+        [template.render(&[], false), with(Value::Null), with(serde_json::json!([{"name": "f"}]))].map(Result::unwrap)
+    };
+    let merge = |from: &Path, to: &Path| {
+        let placement = DecoderConfig::load(from).unwrap().placement();
+        merge_model(&AdapterSet::none(&placement), from, to, None).unwrap();
+    };
+    let config = model.join("tokenizer_config.json");
+    let mut json: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    json["chat_template"] = serde_json::json!([
+        {"name": "default", "template": "{{ eos_token }}"},
+        {"name": "tool_use", "template": "{{ eos_token }}{% for tool in tools %}[{{ tool.name }}]{% endfor %}"},
+    ]);
+    std::fs::write(&config, json.to_string()).unwrap();
+    let expected = ["<|eot_id|>", "<|eot_id|>", "<|eot_id|>[f]"];
+    assert_eq!(written(&model), expected);
+    export_model(&model, &file, ExportType::F16).unwrap();
+    assert_eq!(written(&file), expected);
+    merge(&file, &merged);
+    assert_eq!(written(&merged), expected);
+    // A file stands before the list, with all that is in it.
+    std::fs::write(model.join("chat_template.jinja"), "own").unwrap();
+    assert_eq!(written(&model), ["own"; 3]);
+    let folder = model.join("additional_chat_templates");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("tool_use.jinja"), "own tools").unwrap();
+    assert_eq!(written(&model), ["own", "own", "own tools"]);
+    merge(&model, &again);
+    assert_eq!(written(&again), ["own", "own", "own tools"]);
+    // One that cannot be used is in the way of conversations with tools alone.
+    std::fs::write(folder.join("tool_use.jinja"), "{% if %}").unwrap();
+    let template = load(&model);
+    assert_eq!(template.render(&[], false).as_deref(), Ok("own"));
+    let message = template.with("tools", serde_json::json!([])).render(&[], false).unwrap_err();
+    assert!(message.contains("tool_use.jinja") && message.contains("line 1"), "{message}");
 }

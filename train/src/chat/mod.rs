@@ -71,8 +71,8 @@ struct Partner {
     snapshot: BackboneSnapshot,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
-    /// What stands before a text that the template does not begin itself: a model's does.
-    begin: Vec<u32>,
+    /// Whether a conversation is encoded part by part, with what the tokenizer puts before a text; a model's template writes all of it.
+    by_parts: bool,
     /// The run, where it is one.
     run: Option<PathBuf>,
     length: usize,
@@ -205,7 +205,7 @@ fn answer<'a>(
 ) -> Result<()> {
     let tokenizer = &partner.tokenizer;
     let is_first = conversation.tokens().is_empty();
-    let said = conversation.say(line, tokenizer, partner.template.as_ref(), &partner.begin)?;
+    let said = conversation.say(line, tokenizer, partner.template.as_ref(), partner.by_parts)?;
     let mut own = if let Some(mut own) = generator.take().filter(|_| !said.is_whole) {
         said.ids.iter().try_for_each(|&id| own.push(id))?;
         own
@@ -283,9 +283,9 @@ impl Partner {
             Some(task) => task.chat_template(&tokenizer)?,
             None => ChatTemplate::load(&place, &tokenizer)?,
         };
-        let begin = if by_roles || template.is_none() { tokenizer.before().to_vec() } else { Vec::new() };
+        let by_parts = by_roles || template.is_none();
         let run = is_run.then(|| model.clone());
-        Ok(Partner { snapshot, tokenizer, template, begin, run, length, precision, turn_start })
+        Ok(Partner { snapshot, tokenizer, template, by_parts, run, length, precision, turn_start })
     }
 
     /// The backbone with an adapter, or with `none`.

@@ -3,6 +3,7 @@
 //! What is written is read back and compared on texts that are cut in different ways and hold every added token, so
 //! that no file gives other ids than the model it was made from.
 
+use crate::chat::load::{TOOLS_FILE, TOOLS_KEY, named};
 use crate::gguf::pre_tokenizer;
 use crate::gguf::tokenizer::{
     BYTE, CONTROL, NAME, NORMAL, PHI3_TOKENS, UNKNOWN, UNUSED, USER_DEFINED, is_phi3, strips_behind,
@@ -80,7 +81,7 @@ pub(super) fn add(
              one that begins with a space and, where prepend_scheme is first, behind a special token"
         ));
     }
-    metadata.extend(chat_template(model)?.map(|text| ("tokenizer.chat_template".to_owned(), Meta::Text(text))));
+    metadata.extend(chat_templates(model)?);
     Ok(())
 }
 
@@ -132,22 +133,28 @@ fn config(model: &Path) -> Result<Json> {
     serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))
 }
 
-/// The template of conversations: a file of its own, or in `tokenizer_config.json`, of several the one named `default`.
-fn chat_template(model: &Path) -> Result<Option<String>> {
-    let path = model.join("chat_template.jinja");
-    if path.is_file() {
-        let bytes = hankel_io::input::read(&path)?;
-        return String::from_utf8(bytes).map(Some).map_err(|e| WeightsError::content(&path, e.to_string()));
-    }
+/// The template of conversations, and the one for conversations with tools: files of their own, or in `tokenizer_config.json`,
+/// of several the ones named `default` and `tool_use`.
+fn chat_templates(model: &Path) -> Result<Metadata> {
+    let read = |name: &str| -> Result<Option<String>> {
+        let path = model.join(name);
+        Ok(path.is_file().then(|| hankel_io::input::read_to_string(&path)).transpose()?)
+    };
+    let (own, for_tools) = (read("chat_template.jinja")?, read(TOOLS_FILE)?);
     let config = config(model)?;
-    Ok(match config.get("chat_template") {
-        Some(Json::String(text)) => Some(text.clone()),
-        Some(Json::Array(several)) => several
-            .iter()
-            .find(|one| one["name"] == "default")
-            .and_then(|one| one["template"].as_str().map(str::to_owned)),
-        _ => None,
-    })
+    let (default, of_config) = match config.get("chat_template") {
+        _ if own.is_some() => (own, None),
+        Some(Json::String(text)) => (Some(text.clone()), None),
+        Some(Json::Array(several)) => (named(several, "default"), named(several, "tool_use")),
+        _ => (None, None),
+    };
+    let mut metadata = Metadata::new();
+    metadata.extend(default.map(|text| ("tokenizer.chat_template".to_owned(), Meta::Text(text))));
+    if let Some(text) = for_tools.or(of_config) {
+        metadata.push(("tokenizer.chat_templates".to_owned(), Meta::Texts(vec!["tool_use".to_owned()])));
+        metadata.push((TOOLS_KEY.to_owned(), Meta::Text(text)));
+    }
+    Ok(metadata)
 }
 
 /// The parts of a `tokenizer.json` that decide ids.

@@ -53,8 +53,10 @@ pub(crate) fn named(what: &str, path: &Path) -> Result<Vec<(String, PathBuf)>> {
             let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
             path.is_file() && OF_A_MODEL.contains(&&extension[..])
         };
-        let mut files: Vec<PathBuf> =
-            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_of_a_model).collect();
+        let entries = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        // The template for conversations with tools, of models that have two.
+        let for_tools = path.join("additional_chat_templates/tool_use.jinja");
+        let mut files: Vec<PathBuf> = entries.chain([for_tools]).filter(is_of_a_model).collect();
         files.sort();
         files
     };
@@ -138,5 +140,16 @@ mod tests {
             }
         }
         assert!(sampled("model file", &folder.path().join("none")).unwrap_err().to_string().contains("none"));
+    }
+
+    #[test]
+    fn the_template_for_tools_is_a_file_of_its_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let templates = folder.path().join("additional_chat_templates");
+        fs::create_dir(&templates).unwrap();
+        fs::write(folder.path().join("config.json"), "{}").unwrap();
+        let without = fingerprint(folder.path()).unwrap();
+        fs::write(templates.join("tool_use.jinja"), "{{ tools }}").unwrap();
+        assert_ne!(fingerprint(folder.path()).unwrap(), without);
     }
 }
