@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use hankel_io::{Existing, input, terminal};
-use hankel_study::{Cell, Plan, Provenance, audit, claims, experiment_files, experiment_header, plans, read_results};
+use hankel_study::{
+    Cell, Plan, Provenance, audit, changes, claims, experiment_files, experiment_header, plans, read_results,
+};
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = "docs/reproduction.md";
@@ -65,7 +67,7 @@ fn commits(results: &Path, experiments: &Path, claims: &[claims::Claim], plans: 
         let results = results.join(format!("{}.jsonl", cell.id.directory()));
         let line = match Provenance::of((&plan.experiment, plan.scale.as_deref()), &file, claims, claims_file, &results)
         {
-            Some(provenance) => provenance.describe(),
+            Some(provenance) => provenance.describe(&changes::commits(&plan.experiment, plan.scale.as_deref())),
             None => format!("{}: git does not tell the commits of its plan and results", plan.experiment),
         };
         terminal::line(&line)?;

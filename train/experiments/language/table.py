@@ -63,7 +63,7 @@ def figure(row, metric):
 
 def learning(seeds, none):
     """Whether the line through the last fifth of the curve, continued for as long, falls by 2 % of the gain over `none`, on average over
-    seeds; None where a curve is missing."""
+    seeds, of which none that rises makes up for one that falls; None where a curve is missing."""
     fall, gain = 0.0, 0.0
     for seed, row in seeds.items():
         training = row.get("training") or {}
@@ -71,7 +71,7 @@ def learning(seeds, none):
         last = [point for point in training.get("curve", []) if point[0] >= 0.8 * steps]
         if len(last) < 2:
             return None
-        fall -= statistics.linear_regression(*zip(*last)).slope * 0.2 * steps
+        fall += max(0.0, -statistics.linear_regression(*zip(*last)).slope * 0.2 * steps)
         gain += none[seed]["validation"]["metrics"]["loss"] - row["validation"]["metrics"]["loss"]
     return fall >= 0.02 * gain
 

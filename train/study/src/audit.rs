@@ -6,9 +6,10 @@ mod overview;
 use crate::claims::{Claim, Expect, Outcome, Verdict};
 use crate::measure::{Group, Measured};
 use crate::statistics::{Estimate, Summary};
-use crate::{Cell, Plan, computed, files, measure};
+use crate::{Cell, Plan, changes, computed, files, measure};
 use hankel_plots::{Chart, PlotError};
 use hankel_trainer::format::{capitalised, counted, significant as number};
+use statrs::distribution::{ContinuousCDF, StudentsT};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -30,6 +31,8 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
     let counts: Vec<String> = Verdict::NAMES.iter().map(|name| format!("{} {name}", count(name))).collect();
     let undecided = outcomes.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Undecided(_))).count();
     out += RULES;
+    out += &many_tests(outcomes);
+    out += &changes::section();
     let _ = write!(
         out,
         "\n## All claims\n\nOf {} claims: {}. Of those not confirmed {undecided} are undecided: more runs might decide them.\n\n",
@@ -109,7 +112,7 @@ that a claim names, has figures and no verdict, and runs beside those planned do
 Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units, and its figures are of the test split, or there are none. What is
 compared has to beat no adapter, and the predictor that sees one symbol where one is on record (`window_1`, `order_1`, on the validation split), and to have converged, at every point of the grid,
 on average over its units; where what truncation leaves of one row is compared, the row has to. One row by itself, too, is judged when it has converged, unless more training could only move it further to the side on which it is: stopping early does not show that a
-row cannot learn. What training makes of a row (order, gate, contribution, poles) is judged when its training has converged and gained something. The best of several rivals is the one of the least
+row cannot learn, or that it does not diverge. What training makes of a row (order, gate, contribution, poles) is judged when its training has converged and gained something. The best of several rivals is the one of the least
 validation loss where figures are of the test split; else it is chosen on the figures themselves, and its p counts once for each rival. A run that diverged is an outcome: neither side is shown by
 what is left. Beside another metric stands the paired difference of the losses, which training lowers.
 
@@ -120,9 +123,26 @@ what is left. Beside another metric stands the paired difference of the losses, 
 | not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could show it, or refute it; *the contrary*: it lies on the other side; *outside* the claimed range |
 | true by construction | no data could have spoken against it |
 | no comparison | a compared row is no better than the model without an adapter, or than a predictor that sees one symbol |
-| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself where there is no gain, or, for a score that is judged alone, one of less than 2 % of it); a loss that rises in one run makes up for none that falls in another; or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says |
+| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself where there is no gain, or, for a score that is judged alone, one of less than 2 % of it); a loss that rises in one run makes up for none that falls in another; or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says. Where no loss of the last step is on record, the line ends at the evaluation before it (at scale `small` it mostly has two points, at 80 and 90 % of the steps), and a part of what it continues was trained: such a row is called still learning rather too often |
 | not measured, not testable here | what is missing |
 ";
+
+/// How large an effect has to be for the first step of Holm's correction over all tests.
+fn many_tests(outcomes: &[Outcome]) -> String {
+    let tests = outcomes.iter().filter_map(|outcome| outcome.test).map(|test| test.tests).max().unwrap_or(1);
+    let least = |n: usize| {
+        let student = StudentsT::new(0.0, 1.0, (n - 1) as f64).expect("some degrees of freedom");
+        number(student.inverse_cdf(1.0 - 0.025 / tests as f64) / (n as f64).sqrt())
+    };
+    format!(
+        "\nThe power in plans is that of a test by itself. Among {tests} tests the smallest p has to be below {}, for which the mean over three units has to be {} times\n\
+         their standard deviation, over five {} times and over ten {} times: three units of the size of the paper's own effects cannot confirm them.\n",
+        number(0.05 / tests as f64),
+        least(3),
+        least(5),
+        least(10)
+    )
+}
 
 /// A link to the section of a claim: renderers of Markdown leave dots out of the anchors of headings.
 fn link(id: &str) -> String {

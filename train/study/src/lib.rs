@@ -8,6 +8,7 @@
 
 pub mod audit;
 mod bootstrap;
+pub mod changes;
 pub mod claims;
 mod computed;
 #[cfg(test)]
@@ -210,7 +211,10 @@ mod tests {
             counts.split([',', ':']).find(|part| part.contains(what)).unwrap().trim().split(' ').next().unwrap()
         };
         let all = counts.split(' ').nth(1).unwrap();
-        says(&format!("in {} of {all} claims a row still learns when training ends,", number("not converged")));
+        says(&format!(
+            "in {} of {all} claims a row was, by our rule, still learning when training ended,",
+            number("not converged")
+        ));
         says(&format!(
             "in {} a row is no better than no adapter or than what one symbol tells",
             number("no comparison")

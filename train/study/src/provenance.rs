@@ -14,8 +14,8 @@ pub struct Provenance {
     pub plan: String,
     /// The oldest commit of a line of its results.
     pub results: String,
-    /// Whether the plan was committed before the results.
-    pub planned_before: bool,
+    /// Commits of its plan and claims that came with the results or after them.
+    pub late: BTreeSet<String>,
 }
 
 /// A commit that a line of a file comes from.
@@ -71,24 +71,27 @@ impl Provenance {
                 && plan.commit != NOT_COMMITTED
                 && git(file, &["merge-base", "--is-ancestor", &plan.commit, &results.commit]).is_some()
         };
-        let late = plan.iter().rev().find(|plan| !before(plan));
-        let planned_before = late.is_none();
-        let plan = late.or(plan.last())?.clone();
+        let late: Vec<&Origin> = plan.iter().filter(|plan| !before(plan)).collect();
+        let plan = late.last().copied().or(plan.last())?;
         Some(Provenance {
             experiment: experiment.to_owned(),
-            plan: plan.commit,
+            plan: plan.commit.clone(),
             results: results.commit,
-            planned_before,
+            late: late.iter().map(|origin| origin.commit.clone()).collect(),
         })
     }
 
-    /// In a line.
-    pub fn describe(&self) -> String {
+    /// In a line; `told` are the commits of which the page says what they changed.
+    pub fn describe(&self, told: &BTreeSet<String>) -> String {
         let name = |commit: &str| if commit == NOT_COMMITTED { "not committed".to_owned() } else { commit.to_owned() };
-        let warning = if self.planned_before {
-            ""
-        } else {
-            "; the plan or a claim was committed with the results, or changed after them"
+        let untold: Vec<&str> = self.late.difference(told).map(String::as_str).collect();
+        let warning = match &untold[..] {
+            [] if self.late.is_empty() => String::new(),
+            [] => "; changed with the results or after them, as the page says".to_owned(),
+            several => format!(
+                "; the plan or a claim was committed with the results, or changed after them ({}): say what in changes.toml",
+                several.iter().map(|commit| name(commit)).collect::<Vec<_>>().join(", ")
+            ),
         };
         format!("{}: plan {}, results {}{warning}", self.experiment, name(&self.plan), name(&self.results))
     }
@@ -163,11 +166,12 @@ mod tests {
         commit(&["e.toml", "claims.toml"]);
         fs::write(path("e.jsonl"), "{}\n").unwrap();
         commit(&["e.jsonl"]);
-        assert!(of().planned_before && !of().describe().contains("after"), "{:?}", of());
+        let told = |commits: &[&str]| of().describe(&commits.iter().map(|commit| (*commit).to_owned()).collect());
+        assert!(of().late.is_empty() && !told(&[]).contains("after"), "{:?}", of());
         // What was measured, and the claims of another experiment, are no plan.
         fs::write(path("e.toml"), "# Measured at scale small.\nname = \"e\"\n").unwrap();
         fs::write(path("claims.toml"), claim("a", "e") + &claim("b", "f")).unwrap();
-        assert!(of().planned_before, "{:?}", of());
+        assert!(of().late.is_empty(), "{:?}", of());
         // Nor is another scale.
         let scales = |small: u32| {
             format!(
@@ -175,14 +179,15 @@ mod tests {
             )
         };
         fs::write(path("e.toml"), "# Measured.\nname = \"e\"\n[sweep.scales.full]\nseed = [1]\n").unwrap();
-        assert!(of().planned_before, "{:?}", of());
+        assert!(of().late.is_empty(), "{:?}", of());
         fs::write(path("e.toml"), scales(2)).unwrap();
-        assert!(!of().planned_before, "{:?}", of());
+        assert!(!of().late.is_empty(), "{:?}", of());
         fs::write(path("e.toml"), "# Measured at scale small.\nname = \"e\"\n").unwrap();
         fs::write(path("claims.toml"), claim("a", "e").replace("0.0", "-9.0")).unwrap();
-        assert!(!of().planned_before && of().describe().contains("not committed"), "{:?}", of());
+        assert!(!of().late.is_empty() && told(&[]).contains("not committed"), "{:?}", of());
         commit(&["e.toml", "claims.toml"]);
-        assert!(!of().planned_before && of().describe().contains("changed after"), "{:?}", of());
+        assert!(told(&[]).contains("changed after"), "{:?}", of());
+        assert!(told(&[&of().plan]).contains("as the page says"), "{:?}", of());
         assert_eq!(Provenance::of(("e", None), &path("none"), &[], &path("claims.toml"), &path("e.jsonl")), None);
     }
 }

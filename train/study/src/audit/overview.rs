@@ -47,15 +47,18 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
     out += "| | claim | what was measured | result | it stands if |\n| --- | --- | --- | --- | --- |\n";
     let each = |kind: fn(&Verdict) -> bool| outcomes.iter().filter(move |outcome| kind(&outcome.verdict));
     let claims = |title: &str, kind: fn(&Verdict) -> bool| -> String {
-        let row = |Outcome { claim, measured, .. }: &Outcome| {
-            row(title, &claim.id, &claim.paper, &claim.ours, &measured.groups, claim.expect)
+        let row = |Outcome { claim, measured, scale, .. }: &Outcome| {
+            let scale = scale.as_ref().map_or_else(String::new, |scale| format!(", scale `{scale}`"));
+            let result = result(&measured.groups, claim.expect) + &scale;
+            row(title, &claim.id, &claim.paper, &claim.ours, &result, claim.expect)
         };
         each(kind).map(row).collect()
     };
     let of_computed = |title: &str, holds: bool| -> String {
         let found =
             computed.iter().filter(|claim| claim.holds() == holds && (!holds || claim.by_construction.is_empty()));
-        found.map(|it| row(title, it.id, it.paper, it.ours, slice::from_ref(&it.group), it.expect)).collect()
+        let of_one = |it: &Computed| result(slice::from_ref(&it.group), it.expect);
+        found.map(|it| row(title, it.id, it.paper, it.ours, &of_one(it), it.expect)).collect()
     };
     let (holds, fails) = ("**holds**", "**does not hold**");
     out += &claims(holds, |verdict| matches!(verdict, Verdict::Confirmed));
@@ -88,8 +91,8 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
     out
 }
 
-fn row(title: &str, id: &str, paper: &str, ours: &str, groups: &[Group], expect: Expect) -> String {
-    let (claim, result, bar) = (link(id), result(groups, expect), expect.bar());
+fn row(title: &str, id: &str, paper: &str, ours: &str, result: &str, expect: Expect) -> String {
+    let (claim, bar) = (link(id), expect.bar());
     // `|gate|` would end the cell.
     let ours = ours.replace('|', "\\|");
     format!("| {title} | {claim}: {paper} | {ours} | {result} | {bar} |\n")

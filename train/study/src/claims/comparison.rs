@@ -91,6 +91,10 @@ pub(super) fn unfinished(
     let plain = measure.is_plain();
     let alone = measure.against.is_empty() || untrained(measure, &points).next().is_some();
     let names = trained(measure, &points);
+    // With more steps a run can still diverge.
+    if measure.of == measure::DIVERGED && findings.iter().any(|(group, _)| group.summary.mean < 1.0) {
+        return learning(&names, &points, gain_or_loss).map(Verdict::NotConverged);
+    }
     if matches!(expect, Expect::EachWithin(..) | Expect::AtMost(_)) {
         return None;
     }

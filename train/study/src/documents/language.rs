@@ -69,7 +69,7 @@ impl Study {
         let (mut to_fall, mut gained) = (0.0, 0.0);
         for (row, none) in self.rows(point, name).into_iter().zip(self.rows(point, "none")) {
             let training = row.training.as_ref().unwrap();
-            to_fall += still_to_fall(&training.curve, training.steps).unwrap();
+            to_fall += still_to_fall(&training.curve, training.steps).unwrap().max(0.0);
             gained += loss(none) - loss(row);
         }
         !is_level(to_fall, gained)

@@ -211,3 +211,24 @@ fn processes_are_their_result() {
         says(&page, &line);
     }
 }
+
+/// The time of `hankel.reduce` beside `bt reduce` in tools/python/README.md: medians of the ratios of all turns.
+#[test]
+fn reduction_in_python_is_its_result() {
+    let page = fs::read_to_string(root().join("tools/python/README.md")).unwrap();
+    let ratios = |file: &str| {
+        ["wall", "processor"].map(|clock| {
+            let turns = performance(file)["turns"].clone();
+            let ratio = |turn: &Value| Value::from(number(&turn["hankel"][clock]) / number(&turn["bt"][clock]));
+            format!("{:.2}", median(&turns.as_array().unwrap().iter().map(ratio).collect()))
+        })
+    };
+    let [[wall, processor], [one_wall, one_processor]] = ["python-reduce", "python-reduce-one-thread"].map(ratios);
+    for said in [
+        format!("takes {wall} times the time of `bt reduce`"),
+        format!("on the clock, {processor} of the processor ("),
+        format!("with one thread {one_wall} and {one_processor} ("),
+    ] {
+        assert!(page.contains(&said), "not on the page: {said}");
+    }
+}

@@ -173,7 +173,8 @@ fn rates_of_words_are_their_result() {
                 .push(row["validation"]["metrics"]["loss"].as_f64().unwrap_or(f64::INFINITY));
         }
     }
-    assert!(!losses.is_empty());
+    let rows = losses.len();
+    let mut at_ends = [0; 2];
     for ((group, row), by_rate) in losses {
         let means = RATES.map(|rate| {
             assert_eq!(by_rate[rate].len(), 2, "{group} {row} {rate}");
@@ -185,7 +186,13 @@ fn rates_of_words_are_their_result() {
         let set = of_long.iter().find(|entry| entry["label"].as_str() == Some(&group)).unwrap();
         let rate = set[&format!("adapter.{row}.train.lr")].as_float().unwrap();
         assert_eq!(rate.to_string(), best, "{group} {row}");
+        at_ends[0] += usize::from(best == RATES[0]);
+        at_ends[1] += usize::from(best == RATES[2]);
     }
+    let [low, high] = at_ends;
+    let ends =
+        format!("{} of the {rows} rows are best at an end of the grid, {low} of them at the lowest rate,", low + high);
+    assert!(page.contains(&ends), "{ends}");
 }
 
 /// What state.md and README say of solved seeds at scale `long`, with Clopper and Pearson's intervals.

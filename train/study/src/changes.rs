@@ -1,0 +1,69 @@
+//! What was changed in plans and claims when results were known, which the page tells.
+
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// A change of a plan or of claims after results, or with them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    /// Results that were known, as `experiment-scale`.
+    results: Vec<String>,
+    /// The commit that changed it, by its first ten digits.
+    commit: String,
+    what: String,
+}
+
+fn all() -> Vec<Change> {
+    #[derive(Deserialize)]
+    struct File {
+        change: Vec<Change>,
+    }
+    let file: File = toml::from_str(include_str!("changes.toml")).expect("changes.toml is read by the tests");
+    file.change
+}
+
+/// The commits of which the page says what they changed after the results of an experiment at a scale.
+pub fn commits(experiment: &str, scale: Option<&str>) -> BTreeSet<String> {
+    let results = scale.map_or_else(|| experiment.to_owned(), |scale| format!("{experiment}-{scale}"));
+    all().into_iter().filter(|change| change.results.contains(&results)).map(|change| change.commit).collect()
+}
+
+/// The section of the page.
+pub(crate) fn section() -> String {
+    let mut out = SECTION.to_owned();
+    for Change { results, commit, what } in all() {
+        let _ = writeln!(out, "| {} | `{commit}` | {what} |", results.join(", "));
+    }
+    out
+}
+
+const SECTION: &str = "
+## Changed after results
+
+Plans and claims of scale `paper` were committed before its results. Most of `small` is older than the plans, and some of its claims were changed when results were known. `train audit`
+compares the commits of plans, claims and results, and warns of every change that is missing here. A commit of a program that ends in `-dirty` had changes that no commit holds.
+
+| results that were known | commit | what was changed |
+| --- | --- | --- |
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn changes_are_of_results() {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+        for change in all() {
+            assert!(change.commit.len() == 10 && change.what.ends_with('.'), "{}", change.what);
+            for name in change.results {
+                assert!(results.join(format!("{name}.jsonl")).is_file(), "{name}");
+            }
+        }
+        assert!(commits("gates", Some("paper")).contains("26260bf61e"));
+        assert!(section().contains("gates-paper, gates-small | `26260bf61e` | dfa-closed is called"));
+    }
+}
