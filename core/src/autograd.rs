@@ -220,18 +220,12 @@ pub(crate) fn record(output: Tensor, operator: &'static str, inputs: &[Option<&T
 /// Tracked leaves (parameters) may be captured by `f` freely; tracked results of operators must come in through `inputs`.
 /// `f` must give the same result both times: random operators are keyed by (seed, name, step), so they do.
 ///
-/// # Errors
-/// Those of `f`; during the backward pass [`Error::CapturedOutside`].
-pub fn checkpoint(inputs: &[&Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor> + Send + 'static) -> Result<Tensor> {
-    checkpoint_as(None, inputs, f)
-}
-
-/// As [`checkpoint`], with the inputs kept in another element type until the backward pass, `bf16` say. Both times `f` sees
+/// The inputs are kept until the backward pass, in the element type `kept` if there is one, `bf16` say. Both times `f` then sees
 /// the rounded values, in the type of the inputs; the gradient passes through the rounding unchanged.
 ///
 /// # Errors
-/// As [`checkpoint`], and when inputs do not convert to `kept`.
-pub fn checkpoint_as(
+/// Those of `f`, and when inputs do not convert to `kept`; during the backward pass [`Error::CapturedOutside`].
+pub fn checkpoint(
     kept: Option<DType>,
     inputs: &[&Tensor],
     f: impl Fn(&[Tensor]) -> Result<Tensor> + Send + 'static,

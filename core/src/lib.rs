@@ -48,7 +48,7 @@ mod tensor;
 pub mod trace;
 pub mod wide;
 
-pub use autograd::{Gradients, checkpoint, checkpoint_as, no_grad, scope};
+pub use autograd::{Gradients, checkpoint, no_grad, scope};
 pub use block_formats::{BlockFormat, BlockMatrix};
 pub use device::Device;
 pub use dtype::{DType, Element};

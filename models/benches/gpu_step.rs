@@ -17,7 +17,7 @@ mod ceiling;
 use ceiling::Ceiling;
 use hankel_core::gpu::Gpu;
 use hankel_core::{Device, Precision, Random, Tensor, with_precision};
-use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Lora, LoraConfig};
 use hankel_models::decoder::{InitType, LoadOptions, init_model};
 use hankel_models::{
     AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass, Role, StepKey, TinyGpt, TinyGptConfig,
@@ -83,7 +83,7 @@ impl Arguments {
 
 fn adapters(width: usize, length: usize, rank: usize) -> [(&'static str, AdapterConfig); 2] {
     [
-        ("hrm", AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 32, width, length))),
+        ("hrm", AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 32, width, length))),
         ("lora", AdapterConfig::linear::<Lora>(&LoraConfig::new(rank))),
     ]
 }

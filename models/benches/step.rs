@@ -5,12 +5,12 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hankel_core::{Random, Tensor};
-use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Lora, LoraConfig};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Pass, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::{ScanPath, Targets};
 
 fn hrm(steps: usize, scan: ScanPath) -> AdapterConfig {
-    AdapterConfig::stream::<Hrm>(&HrmConfig { scan, ..HrmConfig::new(Preset::Paper, 32, 128, steps) })
+    AdapterConfig::stream::<Hrm>(&HrmConfig { scan, ..HrmConfig::new(HrmPreset::Paper, 32, 128, steps) })
 }
 
 fn steps(criterion: &mut Criterion) {

@@ -1,7 +1,7 @@
 //! What varies from one run through a model to the next: dropout, recompute, and the state of a stream.
 
 use crate::adapters::{Memory, StreamSite};
-use hankel_core::{DType, Error, Random, Result, Tensor, checkpoint_as, scope};
+use hankel_core::{DType, Error, Random, Result, Tensor, checkpoint, scope};
 use hankel_ops::{KeyValues, concat_time, narrow_time, row_squares};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -193,7 +193,7 @@ impl<'a> Pass<'a> {
                     Ok(y)
                 })
             };
-            let y = checkpoint_as(self.kept, &[x], run)?;
+            let y = checkpoint(self.kept, &[x], run)?;
             if let (Some(state), Some(memory)) =
                 (&mut self.state, after.lock().unwrap_or_else(PoisonError::into_inner).take())
             {

@@ -1,6 +1,6 @@
 //! The end of a sub-layer, as every backbone has it: the projection back into the residual stream, and the stream adapter.
 
-use crate::adapters::{HrmInput, LayerAdapters, StreamInputs, StreamSite};
+use crate::adapters::{LayerAdapters, StreamInput, StreamInputs, StreamSite};
 use crate::linear::{Linear, Norm};
 use crate::pass::Pass;
 use hankel_core::{Result, Tensor, scope};
@@ -42,7 +42,7 @@ impl Ending<'_> {
         let drops = pass.training.filter(|_| self.dropout > 0.0);
         let changes = drops.is_some() || self.norm.is_some() || self.multiplier != 1.0;
         // The sum is one pass over memory unless something needs the sub-layer's output by itself.
-        let (output, sum) = if changes || stream_adapter.is_some_and(|a| a.input() == HrmInput::Sublayer) {
+        let (output, sum) = if changes || stream_adapter.is_some_and(|a| a.input() == StreamInput::Sublayer) {
             let mut output = projection.forward(inner, linear_adapter, pass)?;
             if let Some(key) = drops {
                 output = dropout(&output, self.dropout, key.random(&format!("layers.{layer}.{name}")))?;

@@ -1,6 +1,6 @@
 //! Helpers of the GPU kernels: buffers of tensors, new tensors, cached tables, sums over rows.
 
-use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, flag, groups};
 use hankel_core::{DType, Error, Result, Shape, Storage, Tensor};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,11 +39,6 @@ impl Output {
     pub(crate) fn finish(self, shape: impl Into<Shape>) -> Result<Tensor> {
         Tensor::from_gpu(self.0, shape)
     }
-}
-
-/// The value of a constant of a kernel that is a `bool`.
-pub(crate) fn flag(set: bool) -> f64 {
-    f64::from(u8::from(set))
 }
 
 /// Zeros on the GPU.
@@ -142,7 +137,7 @@ pub(crate) fn column_sums(
     let piece = 32 * LANES / side;
     let (pieces, blocks) = (rows.div_ceil(piece).max(1), width.div_ceil(side));
     let out = Output::new(gpu, pieces * width)?;
-    let constants = [("WEIGHED", f64::from(u8::from(b.is_some()))), ("SIDE", side as f64)];
+    let constants = [("WEIGHED", flag(b.is_some())), ("SIDE", side as f64)];
     let parameters = [rows, width, piece, pieces, blocks].map(|size| size as u32);
     let buffers = [a, b.unwrap_or(a), out.buffer()];
     gpu.launch(&COLUMNS, &constants, &buffers, &parameters, groups(pieces * blocks, 1))?;

@@ -35,6 +35,7 @@ mod gpu;
 pub mod kernels;
 pub mod layer_norm;
 pub mod linear;
+mod normalization;
 pub mod optimizer;
 pub mod orthogonality;
 pub mod rms_norm;

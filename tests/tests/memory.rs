@@ -3,7 +3,7 @@
 //! A counting allocator is global to a program, so these measurements have one to themselves and run one after another.
 
 use hankel_core::{DType, Random, Tensor, pool};
-use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Lora, LoraConfig};
 use hankel_models::decoder::{InitType, LoadOptions, init_model};
 use hankel_models::gguf::{ExportType, export_model};
 use hankel_models::{
@@ -170,7 +170,7 @@ fn memory_is_flat_over_many_steps() {
         ..DecoderConfig::mistral_7b()
     };
     let model = Decoder::new(&config, 0).unwrap();
-    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 8, 64, 64));
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 8, 64, 64));
     for (name, adapter) in [("hrm", hrm), ("lora", AdapterConfig::linear::<Lora>(&LoraConfig::new(4)))] {
         let adapters = AdapterSet::new(&adapter, &model.placement(), 0).unwrap();
         let step = |step: u64| {
@@ -214,7 +214,7 @@ fn a_step_allocates_for_activations_and_adapters_only() {
     memory_is_flat_over_many_steps();
     let small = TinyGptConfig { layers: 3, d_model: 64, heads: 2, d_ff: 256, ..TinyGptConfig::default() };
     let length = 1024;
-    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 16, 64, length));
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 16, 64, length));
     let lora = AdapterConfig::linear::<Lora>(&LoraConfig::new(8));
     for (name, adapter) in [("hrm", &hrm), ("lora", &lora)] {
         // 16 MiB more of frozen positions and 2 x 16 MiB more of frozen embeddings and head. The logits of one chunk of

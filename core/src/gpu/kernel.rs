@@ -36,6 +36,11 @@ const IMMEDIATES: u32 = 64;
 /// Sets of buffers that are kept bound.
 const BINDINGS: usize = 8192;
 
+/// The value of a constant of a kernel that is a `bool`.
+pub fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
+}
+
 /// The grid of workgroups of `size` lanes that cover `n` items, folded into two dimensions where one is too short.
 pub fn groups(n: usize, size: usize) -> [u32; 3] {
     const WIDEST: usize = 65_535;

@@ -20,7 +20,7 @@ pub use buffer::GpuBuffer;
 #[doc(hidden)]
 pub use devices::for_tests;
 pub use devices::{GpuFacts, devices, finish};
-pub use kernel::{Kernel, groups};
+pub use kernel::{Kernel, flag, groups};
 pub use pool::Memory;
 pub use read_back::Transfer;
 pub(crate) use storage::elements;

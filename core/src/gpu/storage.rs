@@ -1,6 +1,6 @@
 //! Elements in the memory of a GPU.
 
-use super::{Gpu, GpuBuffer, Kernel, Transfer, groups};
+use super::{Gpu, GpuBuffer, Kernel, Transfer, flag, groups};
 use crate::nf4::Nf4;
 use crate::pool::Buffer;
 use crate::storage::CpuStorage;
@@ -152,10 +152,6 @@ pub(crate) fn elements(bytes: &[u8], dtype: DType) -> Result<CpuStorage> {
         DType::U32 => of::<u32>(bytes),
         DType::F64 | DType::Nf4 | DType::Blocks(_) => return Err(unheld(dtype)),
     })
-}
-
-fn flag(set: bool) -> f64 {
-    f64::from(u8::from(set))
 }
 
 fn unheld(dtype: DType) -> Error {

@@ -1,7 +1,7 @@
 //! The engine itself, on three tiny operators.
 
 use hankel_core::autograd::{self, Wanted, find_non_finite};
-use hankel_core::{DType, Error, Result, Tensor, checkpoint, checkpoint_as, no_grad, scope};
+use hankel_core::{DType, Error, Result, Tensor, checkpoint, no_grad, scope};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -124,7 +124,7 @@ fn a_recomputed_region_has_the_same_gradients() {
     let (x, weight) = (leaf(&[2.0, 3.0]), leaf(&[5.0, 7.0]));
     let (inner_weight, inner_calls) = (weight.clone(), calls.clone());
     let input = double(&x).unwrap();
-    let y = checkpoint(&[&input], move |inputs| {
+    let y = checkpoint(None, &[&input], move |inputs| {
         inner_calls.fetch_add(1, Ordering::Relaxed);
         let squared = multiply(&inputs[0], &inputs[0])?;
         multiply(&squared, &inner_weight)
@@ -142,20 +142,20 @@ fn a_recomputed_region_has_the_same_gradients() {
 #[test]
 fn recomputed_regions_nest_and_stay_untracked_when_frozen() {
     let x = leaf(&[3.0]);
-    let outer = checkpoint(&[&x], |x| {
-        let inner = checkpoint(&[&x[0]], |x| multiply(&x[0], &x[0]))?;
+    let outer = checkpoint(None, &[&x], |x| {
+        let inner = checkpoint(None, &[&x[0]], |x| multiply(&x[0], &x[0]))?;
         multiply(&inner, &x[0])
     })
     .unwrap();
     assert_eq!(gradient(&outer, &x), [27.0]);
-    assert!(!checkpoint(&[&x.detach()], |x| double(&x[0])).unwrap().is_tracked());
+    assert!(!checkpoint(None, &[&x.detach()], |x| double(&x[0])).unwrap().is_tracked());
 }
 
 #[test]
 fn a_recomputed_region_may_not_capture_results_from_outside() {
     let x = leaf(&[1.0]);
     let outside = double(&x).unwrap();
-    let y = checkpoint(&[&x], move |x| multiply(&x[0], &outside)).unwrap();
+    let y = checkpoint(None, &[&x], move |x| multiply(&x[0], &outside)).unwrap();
     assert!(matches!(y.backward(), Err(Error::CapturedOutside("double"))));
 }
 
@@ -193,8 +193,8 @@ fn updates_in_place_keep_the_leaf() {
 #[test]
 fn rounding_inside_a_recomputed_region() {
     let x = Tensor::from_vec(vec![1.0 + 1.0 / 512.0, -3.0], [2]).unwrap().parameter().unwrap();
-    let inner = |x: &[Tensor]| checkpoint_as(Some(DType::BF16), &[&x[0]], |x| multiply(&x[0], &x[0]));
-    let y = checkpoint(&[&x], inner).unwrap();
+    let inner = |x: &[Tensor]| checkpoint(Some(DType::BF16), &[&x[0]], |x| multiply(&x[0], &x[0]));
+    let y = checkpoint(None, &[&x], inner).unwrap();
     assert_eq!(y.to_f64_vec(), [1.0, 9.0]);
     assert_eq!(gradient(&y, &x), [2.0, -6.0]);
 }
@@ -202,7 +202,7 @@ fn rounding_inside_a_recomputed_region() {
 #[test]
 fn inputs_of_a_recomputed_region_may_be_kept_in_fewer_bits() {
     let x = Tensor::from_vec(vec![1.0 + 1.0 / 512.0, -3.0, 0.1], [3]).unwrap().parameter().unwrap();
-    let y = checkpoint_as(Some(DType::BF16), &[&x], |x| multiply(&x[0], &x[0])).unwrap();
+    let y = checkpoint(Some(DType::BF16), &[&x], |x| multiply(&x[0], &x[0])).unwrap();
     let rounded: Vec<f64> = x.to_dtype(DType::BF16).unwrap().to_f64_vec();
     assert_eq!(rounded[0], 1.0);
     let close = |found: Vec<f64>, factor: f64, power: i32| {

@@ -20,7 +20,7 @@ pub enum HrmPreset {
 /// What the adapter reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum HrmInput {
+pub enum StreamInput {
     /// The residual stream after the sub-layer's sum.
     #[default]
     Residual,
@@ -70,7 +70,7 @@ impl HrmMode {
 /// Where in a block the adapter sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum HrmSite {
+pub enum StreamSite {
     /// At the attention sub-layer.
     Attention,
     /// At the MLP sub-layer.
@@ -78,7 +78,7 @@ pub enum HrmSite {
     Mlp,
 }
 
-impl HrmSite {
+impl StreamSite {
     /// The name in configurations and tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -111,11 +111,11 @@ pub enum HrmSites {
 
 impl HrmSites {
     /// Whether a site is among them.
-    pub fn contains(self, site: HrmSite) -> bool {
+    pub fn contains(self, site: StreamSite) -> bool {
         match self {
             Self::Both => true,
-            Self::Attention => site == HrmSite::Attention,
-            Self::Mlp => site == HrmSite::Mlp,
+            Self::Attention => site == StreamSite::Attention,
+            Self::Mlp => site == StreamSite::Mlp,
         }
     }
 }
@@ -145,7 +145,7 @@ pub struct HrmConfigFile {
     /// Which poles the trained parameters stand for.
     pub mode: HrmMode,
     /// What the adapter reads.
-    pub input: HrmInput,
+    pub input: StreamInput,
     /// How the system follows from the parameters.
     pub discretization: Discretization,
     /// Sites that carry an adapter.
@@ -175,7 +175,7 @@ impl HrmConfigFile {
             state_dim,
             preset,
             mode: HrmMode::Positive,
-            input: if preset == HrmPreset::Paper { HrmInput::Residual } else { HrmInput::Norm },
+            input: if preset == HrmPreset::Paper { StreamInput::Residual } else { StreamInput::Norm },
             discretization: if released { Discretization::ZohClamped } else { Discretization::Free },
             site: HrmSites::Mlp,
             base_model_name_or_path: None,
@@ -196,7 +196,7 @@ struct RawConfig {
     preset: HrmPreset,
     #[serde(default)]
     mode: HrmMode,
-    input: Option<HrmInput>,
+    input: Option<StreamInput>,
     discretization: Option<Discretization>,
     #[serde(default)]
     site: HrmSites,

@@ -2,7 +2,7 @@
 
 use super::arrays::{Array, NamedArrays, Precision, parse, serialize};
 use super::error::{Result, WeightsError};
-use super::hrm_config::{HrmConfigFile, HrmForm, HrmMode, HrmSite};
+use super::hrm_config::{HrmConfigFile, HrmForm, HrmMode, StreamSite};
 use hankel_io::{Existing, write_folder};
 use hankel_lti::{Mode, Shared};
 use sha2::{Digest, Sha256};
@@ -65,7 +65,7 @@ pub struct HrmLayerFile {
     /// Index of the layer in the backbone.
     pub layer: usize,
     /// Sub-layer the adapter sits at.
-    pub site: HrmSite,
+    pub site: StreamSite,
     /// Number of states d.
     pub state_dim: usize,
     /// Width D of the residual stream.
@@ -238,10 +238,10 @@ impl HrmLayerFile {
 }
 
 /// A layer's name in messages, tables and certificates.
-pub fn layer_label(layer: usize, site: HrmSite) -> String {
+pub fn layer_label(layer: usize, site: StreamSite) -> String {
     match site {
-        HrmSite::Mlp => format!("layer {layer}"),
-        HrmSite::Attention => format!("layer {layer} (attention)"),
+        StreamSite::Mlp => format!("layer {layer}"),
+        StreamSite::Attention => format!("layer {layer} (attention)"),
     }
 }
 
@@ -264,7 +264,7 @@ fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
 
 fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Result<HrmAdapterFile> {
     let fail = |reason: String| WeightsError::content(path, reason);
-    let mut groups: BTreeMap<(usize, HrmSite), BTreeMap<String, Array>> = BTreeMap::new();
+    let mut groups: BTreeMap<(usize, StreamSite), BTreeMap<String, Array>> = BTreeMap::new();
     for (name, array) in arrays {
         let (layer, site, entry) = split_name(&name)
             .ok_or_else(|| fail(format!("unexpected tensor {name}; expected names like {PREFIX}0.mlp.hrm.b")))?;
@@ -316,10 +316,10 @@ fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Resul
 }
 
 /// `base_model.model.model.layers.N.mlp.hrm.b` as (N, site, "b").
-fn split_name(name: &str) -> Option<(usize, HrmSite, String)> {
+fn split_name(name: &str) -> Option<(usize, StreamSite, String)> {
     let (layer, rest) = name.strip_prefix(PREFIX)?.split_once('.')?;
     let (module, entry) = rest.split_once(".hrm.")?;
-    let site = [HrmSite::Mlp, HrmSite::Attention].into_iter().find(|s| s.module() == module)?;
+    let site = [StreamSite::Mlp, StreamSite::Attention].into_iter().find(|s| s.module() == module)?;
     // Only the canonical spelling of the number: "007" would be a second name for layer 7.
     let number: usize = layer.parse().ok()?;
     (number.to_string() == layer).then(|| (number, site, entry.to_string()))
@@ -336,7 +336,7 @@ impl LayerReader<'_> {
     fn read(
         mut self,
         layer: usize,
-        site: HrmSite,
+        site: StreamSite,
         (form, mode): (HrmForm, HrmMode),
         states: usize,
     ) -> Result<(HrmLayerFile, Precision)> {

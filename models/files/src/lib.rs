@@ -15,7 +15,7 @@ pub mod system_file;
 pub mod weight_file;
 
 pub use error::{Result, WeightsError};
-pub use hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmInput, HrmMode, HrmPreset, HrmSite, HrmSites};
+pub use hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmMode, HrmPreset, HrmSites, StreamInput, StreamSite};
 pub use hrm_file::{AdapterBytes, AdapterHashes, HrmAdapterFile, HrmDynamics, HrmLayerFile};
 pub use recorded::{RecordedStates, StateRecord, recorded_states};
 pub use sensitivity::Sensitivities;

@@ -2,7 +2,7 @@
 
 use super::arrays::{Array, NamedArrays, Precision, serialize};
 use super::error::{Result, WeightsError};
-use super::hrm_config::HrmSite;
+use super::hrm_config::StreamSite;
 use super::hrm_file::layer_label;
 use super::system_file::parse_arrays;
 use faer::Mat;
@@ -25,7 +25,7 @@ pub struct StateRecord {
     /// Index of the layer.
     pub layer: usize,
     /// Sub-layer the adapter sits at.
-    pub site: HrmSite,
+    pub site: StreamSite,
     /// Extents N, T, d.
     pub shape: [usize; 3],
     /// Row-major [N, T, d].
@@ -75,6 +75,6 @@ fn label_of(name: &str) -> Option<String> {
         return Some("system".into());
     }
     let (layer, module) = name.strip_prefix("layers.")?.strip_suffix(".states")?.split_once('.')?;
-    let site = [HrmSite::Mlp, HrmSite::Attention].into_iter().find(|s| s.module() == module)?;
+    let site = [StreamSite::Mlp, StreamSite::Attention].into_iter().find(|s| s.module() == module)?;
     Some(layer_label(layer.parse().ok()?, site))
 }

@@ -2,7 +2,7 @@
 
 use super::arrays::{NamedArrays, serialize};
 use super::error::{Result, WeightsError};
-use super::hrm_config::HrmSite;
+use super::hrm_config::StreamSite;
 use super::hrm_file::{layer_label, sha256};
 use super::system_file::{StoredSystem, parse_arrays, system_arrays};
 use hankel_io::{Existing, write_file};
@@ -81,7 +81,7 @@ impl WeightSet {
 ///
 /// # Errors
 /// When the file exists or cannot be written.
-pub fn save_weights(path: &Path, weights: &[(usize, HrmSite, LinearSystem)]) -> Result<()> {
+pub fn save_weights(path: &Path, weights: &[(usize, StreamSite, LinearSystem)]) -> Result<()> {
     let mut named = NamedArrays::new();
     for (layer, site, weight) in weights {
         for (name, array) in system_arrays(weight) {
@@ -97,7 +97,7 @@ const PREFIX: &str = "layers.";
 fn entry_of(name: &str) -> Option<(String, String)> {
     let (layer, rest) = name.strip_prefix(PREFIX)?.split_once('.')?;
     let (module, entry) = rest.split_once(".weight.")?;
-    let site = [HrmSite::Mlp, HrmSite::Attention].into_iter().find(|site| site.module() == module)?;
+    let site = [StreamSite::Mlp, StreamSite::Attention].into_iter().find(|site| site.module() == module)?;
     Some((layer_label(layer.parse().ok()?, site), entry.to_owned()))
 }
 
@@ -116,7 +116,7 @@ mod tests {
             let a = StateMatrix::Dense(Mat::from_fn(2, 2, |i, j| if i == j { pole } else { 0.1 * j as f64 }));
             LinearSystem::new(a, Mat::identity(2, 2), Mat::identity(2, 2), Some(Mat::identity(2, 2))).unwrap()
         };
-        let weights = [(0, HrmSite::Mlp, weight(0.5)), (3, HrmSite::Attention, weight(0.25))];
+        let weights = [(0, StreamSite::Mlp, weight(0.5)), (3, StreamSite::Attention, weight(0.25))];
         save_weights(&path, &weights).unwrap();
         let (set, file) = WeightSet::read(&path, StoredSystem::system).unwrap();
         assert_eq!((file.file.as_str(), file.sha256.len()), ("weights.safetensors", 64));

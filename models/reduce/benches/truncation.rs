@@ -5,7 +5,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use hankel_files::arrays::Precision;
-use hankel_files::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite};
+use hankel_files::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, StreamSite};
 use hankel_lti::OrderRule;
 use hankel_reduce::{LayerWeights, OrderChoice, ReduceOptions, analyse, reduce_adapter, verify};
 
@@ -28,7 +28,7 @@ fn adapter() -> HrmAdapterFile {
         let rate = |i: usize| (0.7f64.ln() + (1.0f64 / 4096.0 / 0.7).ln() * i as f64 / (STATES - 1) as f64) as f32;
         HrmLayerFile {
             layer,
-            site: HrmSite::Mlp,
+            site: StreamSite::Mlp,
             state_dim: STATES,
             width: WIDTH,
             b: noise(1).into(),

@@ -9,6 +9,9 @@ use hankel_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// Steps of the largest size that a budget is solved with.
+const MOST_STEPS: usize = 1 << 20;
+
 /// Which adapters are attached, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterConfig {
@@ -95,7 +98,7 @@ impl AdapterConfig {
     /// as they are, unless they cannot be with that size.
     ///
     /// # Errors
-    /// When a target matches nothing, or the kind has no size.
+    /// When a target matches nothing, the kind has no size, or its adapters of the sizes next to the budget cannot be made.
     pub fn solve_budget(&self, placement: &Placement, budget: u64) -> Result<Budget> {
         if budget == 0 {
             return Err(Error::invalid("budget", "a budget must be at least 1"));
@@ -111,13 +114,24 @@ impl AdapterConfig {
             Ok::<_, Error>(AdapterConfig { settings, ..self.clone() })
         };
         let count = |steps: usize| of_size(steps * step)?.parameter_count(placement);
-        let (one, two) = (count(1)?, count(2)?);
-        // The count is a straight line.
-        let slope = (two - one).max(1);
-        let below = ((budget.saturating_sub(one) / slope).saturating_add(1)).min(1 << 20) as usize;
-        let (low, high) = (count(below)?, count(below + 1)?);
+        // What is too large to be made is above any budget.
+        let fits = |steps: usize| count(steps).is_ok_and(|parameters| parameters <= budget);
+        // The count grows with the size: doubled until it is above the budget, then halved in between.
+        let (mut below, mut above) = (1, 2);
+        while above <= MOST_STEPS && fits(above) {
+            (below, above) = (above, (2 * above).min(MOST_STEPS + 1));
+        }
+        while above - below > 1 {
+            let middle = usize::midpoint(below, above);
+            if fits(middle) {
+                below = middle;
+            } else {
+                above = middle;
+            }
+        }
+        let (low, high) = (count(below)?, count(above)?);
         let (steps, parameters) =
-            if high.abs_diff(budget) < low.abs_diff(budget) { (below + 1, high) } else { (below, low) };
+            if high.abs_diff(budget) < low.abs_diff(budget) { (above, high) } else { (below, low) };
         let size = steps * step;
         Ok(Budget { config: of_size(size)?, key, size, budget, parameters })
     }

@@ -15,7 +15,6 @@ pub mod dora;
 pub mod hankel_shared;
 pub mod householder;
 pub mod hrm;
-mod hsv_penalty;
 pub mod ia3;
 mod kind;
 pub mod linear;
@@ -27,9 +26,8 @@ pub mod selective;
 mod shared;
 pub mod state_offset;
 pub mod stream;
-mod truncation;
 
-pub use crate::weights::{Discretization, HrmInput, HrmMode, HrmPreset as Preset, HrmSite as StreamSite};
+pub use crate::weights::{Discretization, HrmMode, HrmPreset, StreamInput, StreamSite};
 pub use adalora::{AdaLora, AdaLoraConfig, Schedule};
 pub use budget::Budget;
 pub use config::AdapterConfig;
@@ -37,7 +35,9 @@ pub use delta::Delta;
 pub use dora::Dora;
 pub use hankel_shared::HankelShared;
 pub use householder::Householder;
-pub use hrm::{Deviation, Dynamics, EmpiricalStart, Exactness, Hrm, HrmConfig, HrmInit, RateInit};
+pub use hrm::{
+    Deviation, Dynamics, EmpiricalStart, Exactness, Hrm, HrmConfig, HrmInit, RateInit, Truncated, TruncationError,
+};
 pub use ia3::{Ia3, Ia3Config};
 pub use kind::{Context, Kind, Sites};
 pub use linear::merge::{MergeReport, Merged};
@@ -49,7 +49,6 @@ pub use rotation::Rotation;
 pub use selective::Selective;
 pub use state_offset::StateOffset;
 pub use stream::{Memory, Recurrence, SiteContext, Stream, StreamAdapter, StreamInputs, StreamKind};
-pub use truncation::{Truncated, TruncationError};
 
 use crate::parameter::Parameter;
 use crate::settings::Table;
@@ -247,8 +246,8 @@ impl AdapterSet {
         self.layers.iter().flat_map(LayerAdapters::linears).map(|(_, adapter)| (adapter.path(), adapter))
     }
 
-    /// The term that the adapters add to the loss of each micro-batch, such as the orthogonality penalty of AdaLoRA; `None`
-    /// where there is none.
+    /// The term that the adapters add to the loss of an optimizer step, once for all its micro-batches, such as the orthogonality
+    /// penalty of AdaLoRA; `None` where there is none.
     ///
     /// # Errors
     /// Those of the operators.

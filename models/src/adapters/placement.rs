@@ -1,6 +1,6 @@
 //! Sites: the places of a backbone where adapters can be attached.
 
-use crate::weights::HrmSite as StreamSite;
+use crate::weights::StreamSite;
 use hankel_core::{Error, Result};
 
 /// A projection of every layer.

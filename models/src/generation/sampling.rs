@@ -29,7 +29,7 @@ impl Sampling {
     pub fn check(&self) -> Result<(), String> {
         let Sampling { temperature, top_p, repetition_penalty, .. } = *self;
         if !(temperature >= 0.0 && temperature.is_finite()) {
-            return Err(format!("temperature must be at least 0, found {temperature}"));
+            return Err(format!("temperature must be finite and at least 0, found {temperature}"));
         }
         if !(top_p > 0.0 && top_p <= 1.0) {
             return Err(format!("top_p must be above 0 and at most 1, found {top_p}"));

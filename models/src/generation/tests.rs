@@ -1,5 +1,5 @@
 use super::*;
-use crate::adapters::{Hrm, HrmConfig, Placement, Preset};
+use crate::adapters::{Hrm, HrmConfig, HrmPreset, Placement};
 use crate::{AdapterConfig, Parameter, TinyGpt, TinyGptConfig};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -82,7 +82,7 @@ fn bad_beginnings_are_refused() {
 
 /// HRM on `model`, its parameters away from where they begin.
 fn remembering(model: &TinyGpt) -> AdapterSet {
-    let config = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 3, 16, 12));
+    let config = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 3, 16, 12));
     let adapters = AdapterSet::new(&config, &model.placement(), 5).unwrap();
     for (index, parameter) in adapters.parameters().into_iter().enumerate() {
         let values = Random::new(9, "values", index as u64);

@@ -1,6 +1,7 @@
 //! A `TinyGPT` on disk: `config.json` (its sizes, with `"model_type": "tiny_gpt"`) and `model.safetensors`.
 
 use super::{TinyGpt, TinyGptConfig};
+use crate::backbone::Backbone;
 use crate::parameter::Parameter;
 use crate::weights::arrays::{Array, NamedArrays, Precision, parse, serialize};
 use crate::weights::{Result, WeightsError};

@@ -62,13 +62,28 @@ impl TinyGpt {
         &self.config
     }
 
-    /// Where adapters can be attached.
-    pub fn placement(&self) -> Placement {
+    fn drop(&self, x: &Tensor, name: &str, pass: &Pass) -> Result<Tensor> {
+        match pass.training {
+            Some(key) if self.config.dropout > 0.0 => dropout(x, self.config.dropout, key.random(name)),
+            _ => Ok(x.clone()),
+        }
+    }
+}
+
+impl Backbone for TinyGpt {
+    fn placement(&self) -> Placement {
         self.config.placement()
     }
 
-    /// Every parameter once, in the order of the forward pass.
-    pub fn parameters(&self) -> Vec<Parameter> {
+    fn vocabulary(&self) -> usize {
+        self.config.vocabulary
+    }
+
+    fn context(&self) -> Option<usize> {
+        Some(self.config.context)
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
         let mut all = self.embeddings();
         all.extend(self.blocks.iter().flat_map(Block::parameters));
         all.extend(self.norm.parameters());
@@ -76,21 +91,15 @@ impl TinyGpt {
         all
     }
 
-    /// The embedding matrices of tokens and positions.
-    pub fn embeddings(&self) -> Vec<Parameter> {
+    fn embeddings(&self) -> Vec<Parameter> {
         vec![self.tokens.clone(), self.positions.clone()]
     }
 
-    /// The matrix of the head: the token embedding when they are tied.
-    pub fn head(&self) -> &Parameter {
+    fn head(&self) -> &Parameter {
         self.head.as_ref().unwrap_or(&self.tokens)
     }
 
-    /// Normalised hidden states `[batch, T, d_model]` of `tokens`, u32 `[batch, T]`.
-    ///
-    /// # Errors
-    /// When the sequence is longer than the context, a token is outside the vocabulary, or the adapters do not fit.
-    pub fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
+    fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
         let &[batch, steps] = &tokens.shape()[..] else {
             return Err(Error::shape("tiny_gpt", format!("tokens have shape {}, expected [batch, T]", tokens.shape())));
         };
@@ -114,43 +123,6 @@ impl TinyGpt {
             state.position += steps;
         }
         scope("norm", || self.norm.forward(&x))
-    }
-
-    fn drop(&self, x: &Tensor, name: &str, pass: &Pass) -> Result<Tensor> {
-        match pass.training {
-            Some(key) if self.config.dropout > 0.0 => dropout(x, self.config.dropout, key.random(name)),
-            _ => Ok(x.clone()),
-        }
-    }
-}
-
-impl Backbone for TinyGpt {
-    fn placement(&self) -> Placement {
-        self.placement()
-    }
-
-    fn vocabulary(&self) -> usize {
-        self.config.vocabulary
-    }
-
-    fn context(&self) -> Option<usize> {
-        Some(self.config.context)
-    }
-
-    fn parameters(&self) -> Vec<Parameter> {
-        self.parameters()
-    }
-
-    fn embeddings(&self) -> Vec<Parameter> {
-        self.embeddings()
-    }
-
-    fn head(&self) -> &Parameter {
-        self.head()
-    }
-
-    fn hidden(&self, tokens: &Tensor, adapters: &AdapterSet, pass: &mut Pass) -> Result<Tensor> {
-        self.hidden(tokens, adapters, pass)
     }
 }
 

@@ -127,17 +127,6 @@ impl ModelFiles {
         }
     }
 
-    /// Takes a vector and widens it to `f32`: gains of normalisations, which are small.
-    ///
-    /// # Errors
-    /// As [`ModelFiles::take`].
-    pub fn take_f32(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        let tensor = self.take(name, shape)?;
-        tensor
-            .to_dtype(hankel_core::DType::F32)
-            .map_err(|e| WeightsError::content(&self.directory, format!("{name}: {e}")))
-    }
-
     pub(super) fn take_entry(&mut self, name: &str) -> Result<Entry> {
         self.entries
             .remove(name)

@@ -7,9 +7,9 @@ mod tests;
 
 use super::NAME;
 use super::cpu::tiles::Shape;
-use crate::gpu::{Output, flag, floats};
+use crate::gpu::{Output, floats};
 use cooperative::Plan;
-use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, flag, groups};
 use hankel_core::{Error, Result, Tensor};
 
 macro_rules! kernel {

@@ -4,7 +4,7 @@
 //! all in the memory of a workgroup. Up to `SIDE * SIDE` it is three, with one buffer of complex numbers between them.
 
 use crate::gpu::{Output, Tables};
-use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, flag, groups};
 use hankel_core::{Error, Result};
 use std::f64::consts::PI;
 use std::sync::Arc;
@@ -144,7 +144,6 @@ impl Plan {
             Load::Taps(source) => (2, source),
             Load::Complex(source) => (3, source),
         };
-        let flag = |set: bool| f64::from(u8::from(set));
         let constants = [
             ("M", length as f64),
             ("LOAD", f64::from(kind)),

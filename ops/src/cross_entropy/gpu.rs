@@ -3,9 +3,9 @@
 use super::{Head, NAME, Targets, TokenScores};
 use crate::elementwise::gpu::{add, times_scalar};
 use crate::embedding::gpu::{gather, scatter};
-use crate::gpu::{Output, column_sums, flag, floats, stored, words, zeros};
+use crate::gpu::{Output, column_sums, floats, stored, words, zeros};
 use crate::linear::gpu::{Epilogue, Left, Right, converted, gemm, suits_f16};
-use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, flag, groups};
 use hankel_core::{Precision, Result, Tensor};
 
 static ROWS: Kernel = Kernel {

@@ -1,8 +1,8 @@
 //! A lane to a row of a state, which no other row touches, step by step; then a lane to a head of a token for the sums over rows.
 
 use super::{NAME, Saved, Sizes};
-use crate::gpu::{Output, flag, floats, zeros};
-use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
+use crate::gpu::{Output, floats, zeros};
+use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, flag, groups};
 use hankel_core::{Result, Tensor};
 
 static ROWS: Kernel = Kernel { name: NAME, source: include_str!("rows.wgsl"), bindings: "rrrrw" };

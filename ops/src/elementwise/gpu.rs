@@ -1,8 +1,8 @@
 //! A lane to an element.
 
 use super::Function;
-use crate::gpu::{Output, flag, floats};
-use hankel_core::gpu::{Gpu, Kernel, groups};
+use crate::gpu::{Output, floats};
+use hankel_core::gpu::{Gpu, Kernel, flag, groups};
 use hankel_core::{Result, Tensor};
 
 static MAP: Kernel = Kernel {

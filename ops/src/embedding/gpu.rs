@@ -1,9 +1,9 @@
 //! Rows are gathered by a lane to an element. Their gradient is scattered by a lane to a column of each row that occurs.
 
 use super::NAME;
-use crate::gpu::{Output, flag, floats, stored, words, zeros};
+use crate::gpu::{Output, floats, stored, words, zeros};
 use crate::linear::gpu::blocks;
-use hankel_core::gpu::{Gpu, Kernel, groups};
+use hankel_core::gpu::{Gpu, Kernel, flag, groups};
 use hankel_core::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 

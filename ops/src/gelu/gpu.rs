@@ -1,8 +1,8 @@
 //! A lane to an element.
 
 use super::NAME;
-use crate::gpu::{Output, flag, floats};
-use hankel_core::gpu::{Gpu, Kernel, groups};
+use crate::gpu::{Output, floats};
+use hankel_core::gpu::{Gpu, Kernel, flag, groups};
 use hankel_core::{Result, Tensor};
 
 static GELU: Kernel = Kernel { name: NAME, source: include_str!("gelu.wgsl"), bindings: "rrw" };

@@ -12,5 +12,5 @@ pub mod simd;
 pub(crate) mod transpose;
 
 pub use elementary::Elementary;
-pub use gemm::{Accumulate, Mat, gemm, gemm_serial};
+pub use gemm::{Accumulate, Mat, gemm};
 pub use simd::Real;

@@ -4,6 +4,7 @@ use crate::dispatch::for_float;
 use crate::kernels::Real;
 use crate::kernels::rows::{sum, sum_of_squares, two_sums};
 use crate::kernels::simd::vectorized;
+use crate::normalization::{self, RowGradient};
 use hankel_core::{Buffer, Result, Tensor, parallel};
 
 pub(super) fn forward(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
@@ -23,36 +24,11 @@ pub(super) fn backward(
     x: &Tensor,
     weight: &Tensor,
     eps: f64,
-    mut g: Tensor,
+    g: Tensor,
     sum: Option<Tensor>,
     of_weight: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
-    let width = x.shape().last();
-    for_float!(x, super::NAME, T => {
-        let (source, weight, eps) = (x.data::<T>()?, weight.data()?, eps as T);
-        let rows = if of_weight {
-            let (mut rows, g) = (Buffer::<T>::unspecified(source.len()), g.data()?);
-            parallel::for_rows(&mut rows, width, |first, rows| {
-                let (source, g) = (&source[first * width..], &g[first * width..]);
-                vectorized(#[inline(always)] || weight_rows(source, width, g, eps, rows));
-            });
-            Some(Tensor::from_buffer(rows, x.shape())?)
-        } else {
-            None
-        };
-        if let Some(mut sum) = sum {
-            let g = g.data()?;
-            parallel::for_rows(sum.data_mut()?, width, |first, sum| {
-                let (source, g) = (&source[first * width..], &g[first * width..]);
-                vectorized(#[inline(always)] || add_input_rows(source, weight, eps, g, sum));
-            });
-            return Ok((sum, rows));
-        }
-        parallel::for_rows(g.data_mut()?, width, |first, g| {
-            vectorized(#[inline(always)] || input_rows(&source[first * width..], weight, eps, g));
-        });
-        Ok((g, rows))
-    })
+    for_float!(x, super::NAME, T => normalization::backward::<T, Row<T>>(x, weight, eps as T, g, sum, of_weight))
 }
 
 #[inline(always)]
@@ -75,28 +51,6 @@ fn forward_rows<T: Real>(x: &[T], weight: &[T], bias: Option<&[T]>, eps: T, y: &
     }
 }
 
-#[inline(always)]
-fn input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &mut [T]) {
-    let width = weight.len();
-    for (x, g) in x.chunks_exact(width).zip(g.chunks_exact_mut(width)) {
-        let row = Row::of(x, weight, eps, g);
-        for ((g, &x), &w) in g.iter_mut().zip(x).zip(weight) {
-            *g = row.gradient(x, w, *g);
-        }
-    }
-}
-
-#[inline(always)]
-fn add_input_rows<T: Real>(x: &[T], weight: &[T], eps: T, g: &[T], sum: &mut [T]) {
-    let width = weight.len();
-    for ((x, g), sum) in x.chunks_exact(width).zip(g.chunks_exact(width)).zip(sum.chunks_exact_mut(width)) {
-        let row = Row::of(x, weight, eps, g);
-        for (((sum, &g), &x), &w) in sum.iter_mut().zip(g).zip(x).zip(weight) {
-            *sum += row.gradient(x, w, g);
-        }
-    }
-}
-
 /// What the gradient of a row of `x` needs of all its elements.
 struct Row<T> {
     mean: T,
@@ -105,7 +59,7 @@ struct Row<T> {
     mean_hn: T,
 }
 
-impl<T: Real> Row<T> {
+impl<T: Real> RowGradient<T> for Row<T> {
     #[inline(always)]
     fn of(x: &[T], weight: &[T], eps: T, g: &[T]) -> Self {
         let scale = T::of(1.0 / x.len() as f64);
@@ -122,14 +76,14 @@ impl<T: Real> Row<T> {
     fn gradient(&self, x: T, w: T, g: T) -> T {
         (g * w - self.mean_h - (x - self.mean) * self.inverse * self.mean_hn) * self.inverse
     }
-}
 
-#[inline(always)]
-fn weight_rows<T: Real>(x: &[T], width: usize, g: &[T], eps: T, rows: &mut [T]) {
-    for ((row, x), g) in rows.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
-        let (mean, inverse) = moments(x, eps);
-        for ((y, &x), &g) in row.iter_mut().zip(x).zip(g) {
-            *y = g * (x - mean) * inverse;
+    #[inline(always)]
+    fn weight_rows(x: &[T], width: usize, g: &[T], eps: T, rows: &mut [T]) {
+        for ((row, x), g) in rows.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(g.chunks_exact(width)) {
+            let (mean, inverse) = moments(x, eps);
+            for ((y, &x), &g) in row.iter_mut().zip(x).zip(g) {
+                *y = g * (x - mean) * inverse;
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A workgroup to a row.
 
 use super::NAME;
-use crate::gpu::{Output, flag, floats};
-use hankel_core::gpu::{Gpu, Kernel, groups};
+use crate::gpu::{Output, floats};
+use hankel_core::gpu::{Gpu, Kernel, flag, groups};
 use hankel_core::{Result, Tensor};
 
 static LAYER_NORM: Kernel = Kernel { name: NAME, source: include_str!("layer_norm.wgsl"), bindings: "rrrrrww" };

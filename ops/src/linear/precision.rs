@@ -122,7 +122,7 @@ mod tests {
                     let (x, w) = (x.parameter().unwrap(), w.clone());
                     let again = x.clone();
                     // The gradient belongs to the forward pass, also through recomputed regions.
-                    let y = with_precision(precision, || checkpoint(&[&again], move |x| linear(&x[0], &w, None)));
+                    let y = with_precision(precision, || checkpoint(None, &[&again], move |x| linear(&x[0], &w, None)));
                     let y = y.unwrap();
                     let gradient = y.backward_with(g.clone()).unwrap().take(&x).unwrap();
                     (y.to_f64_vec(), gradient.to_f64_vec())

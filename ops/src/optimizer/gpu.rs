@@ -2,7 +2,7 @@
 
 use super::adamw::{Moments, Scale, Step};
 use crate::gpu::{Output, floats};
-use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, flag, groups};
 use hankel_core::{DType, Error, Result, Tensor};
 
 const NAME: &str = "adamw";
@@ -80,5 +80,5 @@ pub(super) fn adamw(
         [step.size, step.root, step.eps, step.shrink, scale].map(|number| number as f32);
     let [keep, add] = [step.keep, step.add].map(|pair| pair.map(|number| number as f32));
     let parameters = Parameters { elements: elements as u32, keep, add, size, root, eps, shrink, scale };
-    gpu.launch(&ADAMW, &[("CLIP", f64::from(u8::from(clip)))], &buffers, &parameters, groups(elements, 256))
+    gpu.launch(&ADAMW, &[("CLIP", flag(clip))], &buffers, &parameters, groups(elements, 256))
 }

@@ -2,8 +2,8 @@
 
 use super::cpu::Turns;
 use super::{NAME, Rotary};
-use crate::gpu::{Output, Tables, flag, floats};
-use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
+use crate::gpu::{Output, Tables, floats};
+use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, flag, groups};
 use hankel_core::{Result, Tensor};
 use std::sync::Arc;
 

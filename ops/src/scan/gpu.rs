@@ -3,10 +3,10 @@
 
 use super::{NAME, Poles, ScanPath};
 use crate::causal_conv::fft::{Lines, Load, Plan};
-use crate::gpu::{Output, Tables, column_sums, flag, floats, stored, zeros};
+use crate::gpu::{Output, Tables, column_sums, floats, stored, zeros};
 use crate::linear::gpu::{Epilogue, Left, Right, gemm};
 use crate::sequence::gpu::{concat, narrow};
-use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, flag, groups};
 use hankel_core::{Error, Result, Tensor};
 
 static IMPULSE: Kernel = Kernel { name: "impulse", source: include_str!("impulse.wgsl"), bindings: "w" };

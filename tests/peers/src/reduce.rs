@@ -6,7 +6,7 @@ use hankel_core::{Random, Tensor};
 use hankel_models::lti::{LinearSystem, OrderRule, Reduced, methods, reduce};
 use hankel_models::reduce::{LayerAnalysis, OrderChoice, ReduceOptions, analyse, reduce_adapter};
 use hankel_models::weights::arrays::Precision;
-use hankel_models::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, HrmSite};
+use hankel_models::weights::{HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmLayerFile, HrmPreset, StreamSite};
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -38,7 +38,7 @@ impl Reduction {
             let log_a = |i: usize| fast + (slow - fast) * i as f64 / (states - 1).max(1) as f64;
             HrmLayerFile {
                 layer,
-                site: HrmSite::Mlp,
+                site: StreamSite::Mlp,
                 state_dim: states,
                 width,
                 b: normal("b").into(),

@@ -6,7 +6,7 @@ use crate::protocol::{Program, Report, Tensors, named};
 use crate::step::{RANK, disturb};
 use anyhow::{Result, ensure};
 use hankel_core::{DType, Device, Gradients, Random, Tensor};
-use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Lora, LoraConfig};
 use hankel_models::decoder::LoadOptions;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, Pass, StepKey};
 use hankel_ops::Targets;
@@ -54,9 +54,12 @@ impl Training {
         let model = Decoder::load(&settings.model, LoadOptions { quantize: false, device: Device::Cpu })?;
         let adapter = match settings.adapter {
             Adapter::Lora => AdapterConfig::linear::<Lora>(&LoraConfig::new(RANK)),
-            Adapter::Hrm => {
-                AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Identity, STATES, model.config().d_model, steps))
-            }
+            Adapter::Hrm => AdapterConfig::stream::<Hrm>(&HrmConfig::new(
+                HrmPreset::Identity,
+                STATES,
+                model.config().d_model,
+                steps,
+            )),
         };
         let adapters = AdapterSet::new(&adapter, &model.placement(), 0)?;
         for parameter in adapters.parameters().iter().filter(|parameter| parameter.name().contains("lora_B")) {

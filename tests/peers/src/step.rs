@@ -4,7 +4,7 @@ use crate::optimizer::Optimizer;
 use crate::protocol::{Program, Report, Tensors, named};
 use anyhow::{Result, anyhow, ensure};
 use hankel_core::{Gradients, Precision, Random, Tensor, with_precision};
-use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Lora, LoraConfig};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, StepKey, TinyGpt, TinyGptConfig};
 use hankel_ops::{ScanPath, Targets};
 use serde::Deserialize;
@@ -64,7 +64,7 @@ impl Step {
         let adapter = match settings.adapter {
             Adapter::Lora => AdapterConfig::linear::<Lora>(&LoraConfig::new(RANK)),
             Adapter::Hrm => {
-                let config = HrmConfig::new(Preset::Paper, STATES, d_model, steps);
+                let config = HrmConfig::new(HrmPreset::Paper, STATES, d_model, steps);
                 AdapterConfig::stream::<Hrm>(&HrmConfig { scan: settings.scan.unwrap_or(config.scan), ..config })
             }
         };

@@ -3,7 +3,7 @@
 use crate::lora_fa::{self, LoraFa};
 use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLora, AdaLoraConfig, Dora, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, LoraInit, Preset, Schedule,
+    AdaLora, AdaLoraConfig, Dora, Hrm, HrmConfig, HrmPreset, Ia3, Ia3Config, Lora, LoraConfig, LoraInit, Schedule,
 };
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, DecoderConfig, Parameter, Pass, TinyGpt, TinyGptConfig};
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ fn merging_reports_what_rounding_loses() {
 #[test]
 fn what_cannot_be_merged_is_refused() {
     let model = TinyGpt::new(&tiny(), 1).unwrap();
-    let hrm = HrmConfig::new(Preset::Paper, 4, 12, 9);
+    let hrm = HrmConfig::new(HrmPreset::Paper, 4, 12, 9);
     let hrm = on(&AdapterConfig::stream::<Hrm>(&hrm), &model).unwrap();
     let before: Vec<Vec<f64>> = model.parameters().iter().map(|p| p.tensor().to_f64_vec()).collect();
     let message = hrm.merge(&model.parameters()).unwrap_err().to_string();
@@ -282,7 +282,7 @@ fn counts_and_budgets_of_the_golden_file() {
         };
         let placement = if number("layers") == Some(4) { &tiny } else { &mistral };
         let config = match kind {
-            "HRM" => AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, size, placement.d_model, 512)),
+            "HRM" => AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, size, placement.d_model, 512)),
             // Two square projections: on grouped queries these are q_proj and o_proj.
             "LoRA q,v square" => AdapterConfig::linear::<Lora>(&LoraConfig {
                 targets: targets(&["q_proj", "o_proj"]),
@@ -326,7 +326,7 @@ fn budgets_say_what_they_come_to() {
     let solved = lora.solve_budget(&placement, 8_400_000).unwrap();
     assert_eq!((solved.key, solved.size, solved.parameters), ("rank", 20, 8_519_680));
     assert!((solved.difference() - 0.014_247).abs() < 1e-5);
-    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 1, 4096, 512));
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 1, 4096, 512));
     let solved = hrm.solve_budget(&placement, 6_815_744).unwrap();
     assert_eq!((solved.key, solved.size), ("state_dim", 26));
     assert!(solved.difference().abs() < 3e-4, "{}", solved.difference());

@@ -2,7 +2,7 @@
 
 use hankel_core::{Random, Tensor};
 use hankel_models::adapters::stream::Calibration;
-use hankel_models::adapters::{Hrm, HrmConfig, Lora, LoraConfig, Preset, Selective, StreamSite, selective};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Lora, LoraConfig, Selective, StreamSite, selective};
 use hankel_models::lti::OrderRule;
 use hankel_models::lti::varying::Controllability;
 use hankel_models::weights::HrmAdapterFile;
@@ -32,7 +32,7 @@ fn originals() -> &'static TempDir {
     FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let model = Decoder::new(&sizes(), 0).unwrap();
-        let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 3, 8, 16));
+        let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 3, 8, 16));
         for (name, config) in [("hrm", hrm), ("lora", AdapterConfig::linear::<Lora>(&LoraConfig::new(2)))] {
             let set = AdapterSet::new(&config, &model.placement(), 0).unwrap();
             set.save(&folder.path().join(name), Some("base")).unwrap();

@@ -3,7 +3,7 @@
 
 use hankel_core::{DType, Device, Random, Tensor, gpu, no_grad};
 use hankel_models::adapters::{
-    AdaLora, AdaLoraConfig, Dora, HankelShared, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, Preset, Selective,
+    AdaLora, AdaLoraConfig, Dora, HankelShared, Hrm, HrmConfig, HrmPreset, Ia3, Ia3Config, Lora, LoraConfig, Selective,
     hankel_shared, selective,
 };
 use hankel_models::decoder::{InitType, LoadOptions, families, init_model};
@@ -120,7 +120,7 @@ fn linear_kinds() -> Vec<(&'static str, AdapterConfig)> {
 fn stream_kinds(d_model: usize) -> Vec<(&'static str, AdapterConfig)> {
     let both = json!(["attention", "mlp"]);
     let hrm = |input: &str| {
-        let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 4, d_model, 11));
+        let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 4, d_model, 11));
         hrm.with("input", input).with("sites", both.clone())
     };
     let selective = AdapterConfig::stream::<Selective>(&selective::Settings::default());

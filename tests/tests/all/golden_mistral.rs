@@ -2,7 +2,7 @@
 //! the weights; with LoRA over 4-bit weights; with the recurrent adapter at each of its inputs, and truncated.
 
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
-use hankel_models::adapters::{Hrm, HrmConfig, HrmInput, Lora, LoraConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Lora, LoraConfig, StreamInput};
 use hankel_models::decoder::LoadOptions;
 use hankel_models::lti::{GramianFactors, HankelSpectrum, StateMatrix, methods, reduce};
 use hankel_models::reduce::hrm::linear_system;
@@ -216,8 +216,8 @@ fn lora_over_four_bits() {
 }
 
 /// The branches of a golden case.
-fn branches(model: &Decoder, golden: &Golden, input: HrmInput, prefix: &str) -> AdapterSet {
-    let mut config = HrmConfig::new(Preset::Paper, 6, model.config().d_model, 32);
+fn branches(model: &Decoder, golden: &Golden, input: StreamInput, prefix: &str) -> AdapterSet {
+    let mut config = HrmConfig::new(HrmPreset::Paper, 6, model.config().d_model, 32);
     config.train_log_dt = golden.has(&format!("{prefix}layers.0.log_dt"));
     let trains_log_dt = config.train_log_dt;
     let config = AdapterConfig::stream::<Hrm>(&config).with("input", json!(input));
@@ -238,8 +238,11 @@ fn branches(model: &Decoder, golden: &Golden, input: HrmInput, prefix: &str) -> 
 
 #[test]
 fn recurrent_branches_at_every_input() {
-    let inputs =
-        [("site_residual", HrmInput::Residual), ("site_mlp_in", HrmInput::Norm), ("site_mlp_out", HrmInput::Sublayer)];
+    let inputs = [
+        ("site_residual", StreamInput::Residual),
+        ("site_mlp_in", StreamInput::Norm),
+        ("site_mlp_out", StreamInput::Sublayer),
+    ];
     for (case, input) in inputs {
         let golden = Golden::read(&format!("hrm_mistral/{case}"));
         for (dtype, device) in everywhere() {
@@ -268,7 +271,7 @@ fn recurrent_branches_at_every_input() {
 fn generation_carries_the_recurrent_state() {
     for device in devices() {
         let model = load("mistral/window/hf", device);
-        let adapters = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
+        let adapters = branches(&model, &Golden::read("hrm_mistral/site_residual"), StreamInput::Residual, "");
         let golden = Golden::read("hrm_mistral/generate");
         let prompt = golden.values("prompt_ids");
         let (ids, logits) = greedy(&model, &adapters, prompt, golden.values("output_ids").len() - prompt.len());
@@ -282,7 +285,7 @@ fn truncated_branches() {
     for device in devices() {
         let golden = Golden::read("hrm_mistral/truncated");
         let model = load("mistral/window/hf", device);
-        let full = branches(&model, &Golden::read("hrm_mistral/site_residual"), HrmInput::Residual, "");
+        let full = branches(&model, &Golden::read("hrm_mistral/site_residual"), StreamInput::Residual, "");
         let mut file = full.to_hrm_file(None).unwrap();
         let discretization = file.config.discretization;
         for layer in &mut file.layers {
@@ -318,7 +321,7 @@ fn twenty_steps_of_training() {
     {
         let golden = Golden::read(&format!("hrm_mistral/{case}"));
         let model = load("mistral/window/hf", device);
-        let adapters = branches(&model, &golden, HrmInput::Residual, "init.");
+        let adapters = branches(&model, &golden, StreamInput::Residual, "init.");
         let trained: Vec<_> = adapters.parameters().into_iter().filter(Parameter::is_trainable).collect();
         let mut moments: Vec<_> = trained.iter().map(|p| Moments::new(&p.tensor()).unwrap()).collect();
         let optimizer = AdamW { betas: [0.9, 0.999], eps: 1e-8 };

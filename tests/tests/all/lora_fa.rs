@@ -8,7 +8,7 @@ use hankel_models::adapters::linear::{LinearAdapter, LinearContext, LinearKind, 
 use hankel_models::adapters::{Context, LinearSite, kind, register_linear};
 use hankel_models::linear::Linear;
 use hankel_models::settings::{Key, SettingsError, Table};
-use hankel_models::{AdapterSet, Parameter, Pass, Role, TinyGpt, TinyGptConfig, weights};
+use hankel_models::{AdapterSet, Backbone, Parameter, Pass, Role, TinyGpt, TinyGptConfig, weights};
 use hankel_ops::{Gate, add_linear, linear};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 
 use hankel_core::{DType, Random, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLora, AdaLoraConfig, Dora, HankelShared, Hrm, HrmConfig, Ia3, Ia3Config, Lora, LoraConfig, Preset, Selective,
+    AdaLora, AdaLoraConfig, Dora, HankelShared, Hrm, HrmConfig, HrmPreset, Ia3, Ia3Config, Lora, LoraConfig, Selective,
     hankel_shared, selective,
 };
 use hankel_models::decoder::{InitType, LoadOptions, Positions, Rope, families, init_model};
@@ -44,7 +44,7 @@ fn tokens(shape: [usize; 2]) -> Tensor {
 }
 
 fn variants() -> Vec<(&'static str, AdapterConfig)> {
-    let hrm = || AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 4, 12, 11));
+    let hrm = || AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 4, 12, 11));
     let lora = |targets: &[&str]| {
         let targets = targets.iter().map(|t| (*t).to_owned()).collect();
         AdapterConfig::linear::<Lora>(&LoraConfig { targets, lora_alpha: 5.0, ..LoraConfig::new(3) })

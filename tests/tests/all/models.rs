@@ -3,8 +3,8 @@
 use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Random, Result, Tensor, no_grad};
 use hankel_models::adapters::{
-    AdaLora, AdaLoraConfig, Delta, Discretization, Dora, HankelShared, Householder, Hrm, HrmConfig, HrmMode, Ia3,
-    Ia3Config, Lora, LoraConfig, Preset, Rotation, Selective, StateOffset, delta, hankel_shared, householder, rotation,
+    AdaLora, AdaLoraConfig, Delta, Discretization, Dora, HankelShared, Householder, Hrm, HrmConfig, HrmMode, HrmPreset,
+    Ia3, Ia3Config, Lora, LoraConfig, Rotation, Selective, StateOffset, delta, hankel_shared, householder, rotation,
     selective, state_offset,
 };
 use hankel_models::linear::NormKind;
@@ -48,7 +48,7 @@ fn shaken(config: &AdapterConfig, model: &TinyGpt, seed: u64) -> AdapterSet {
     adapters
 }
 
-fn hrm(preset: Preset, change: impl FnOnce(&mut HrmConfig)) -> AdapterConfig {
+fn hrm(preset: HrmPreset, change: impl FnOnce(&mut HrmConfig)) -> AdapterConfig {
     let mut config = HrmConfig::new(preset, 4, 12, 9);
     change(&mut config);
     AdapterConfig::stream::<Hrm>(&config)
@@ -92,18 +92,21 @@ fn hankel_shared() -> AdapterConfig {
 fn variants() -> Vec<(&'static str, AdapterConfig)> {
     let both = json!(["attention", "mlp"]);
     vec![
-        ("hrm paper", hrm(Preset::Paper, |_| ())),
-        ("hrm paper at both sites", hrm(Preset::Paper, |_| ()).with("sites", both.clone())),
-        ("hrm released", hrm(Preset::Released, |_| ())),
-        ("hrm sublayer", hrm(Preset::Paper, |_| ()).with("input", "sublayer").with("sites", both.clone())),
-        ("hrm norm at attention", hrm(Preset::Paper, |_| ()).with("input", "norm").with("sites", json!(["attention"]))),
-        ("hrm zoh", hrm(Preset::Paper, |c| c.discretization = Discretization::Zoh)),
-        ("hrm fft", hrm(Preset::Paper, |c| c.scan = ScanPath::Fft)),
-        ("hrm chunked", hrm(Preset::Paper, |c| c.scan = ScanPath::Chunked)),
-        ("hrm signed", hrm(Preset::Paper, |c| c.mode = HrmMode::Signed)),
-        ("hrm signed fft", hrm(Preset::Paper, |c| (c.mode, c.scan) = (HrmMode::Signed, ScanPath::Fft))),
-        ("hrm complex", hrm(Preset::Paper, |c| c.mode = HrmMode::Complex)),
-        ("hrm complex chunked", hrm(Preset::Paper, |c| (c.mode, c.scan) = (HrmMode::Complex, ScanPath::Chunked))),
+        ("hrm paper", hrm(HrmPreset::Paper, |_| ())),
+        ("hrm paper at both sites", hrm(HrmPreset::Paper, |_| ()).with("sites", both.clone())),
+        ("hrm released", hrm(HrmPreset::Released, |_| ())),
+        ("hrm sublayer", hrm(HrmPreset::Paper, |_| ()).with("input", "sublayer").with("sites", both.clone())),
+        (
+            "hrm norm at attention",
+            hrm(HrmPreset::Paper, |_| ()).with("input", "norm").with("sites", json!(["attention"])),
+        ),
+        ("hrm zoh", hrm(HrmPreset::Paper, |c| c.discretization = Discretization::Zoh)),
+        ("hrm fft", hrm(HrmPreset::Paper, |c| c.scan = ScanPath::Fft)),
+        ("hrm chunked", hrm(HrmPreset::Paper, |c| c.scan = ScanPath::Chunked)),
+        ("hrm signed", hrm(HrmPreset::Paper, |c| c.mode = HrmMode::Signed)),
+        ("hrm signed fft", hrm(HrmPreset::Paper, |c| (c.mode, c.scan) = (HrmMode::Signed, ScanPath::Fft))),
+        ("hrm complex", hrm(HrmPreset::Paper, |c| c.mode = HrmMode::Complex)),
+        ("hrm complex chunked", hrm(HrmPreset::Paper, |c| (c.mode, c.scan) = (HrmMode::Complex, ScanPath::Chunked))),
         ("selective", selective(|s| (s.state_dim, s.selection_rank) = (4, 2))),
         ("selective at both sites", selective(|_| ()).with("sites", both.clone())),
         ("selective signed", selective(|s| (s.state_dim, s.mode) = (4, selective::Mode::Signed))),
@@ -150,7 +153,7 @@ fn parameter_counts() {
     let model = TinyGpt::new(&standard, 0).unwrap();
     let adapter = |config: AdapterConfig| AdapterSet::new(&config, &model.placement(), 0).unwrap().trainable_count();
     for (d, expected) in [(16, 16_516), (32, 33_028), (63, 65_020)] {
-        let config = HrmConfig::new(Preset::Paper, d, 128, 512);
+        let config = HrmConfig::new(HrmPreset::Paper, d, 128, 512);
         assert_eq!(4 * (config.parameters_per_site(128) + 1), expected);
         assert_eq!(adapter(AdapterConfig::stream::<Hrm>(&config)), expected);
         let frozen = HrmConfig { train_log_dt: false, ..config };
@@ -158,10 +161,10 @@ fn parameter_counts() {
         assert_eq!(held.parameter_count(&model.placement()).unwrap() as usize, expected - 4 * (d + 1));
         assert_eq!(adapter(held), expected - 4 * (d + 1));
         assert_eq!(4 * frozen.parameters_per_site(128), expected - 4 * (d + 1));
-        let signed = HrmConfig { mode: HrmMode::Signed, ..HrmConfig::new(Preset::Paper, d, 128, 512) };
+        let signed = HrmConfig { mode: HrmMode::Signed, ..HrmConfig::new(HrmPreset::Paper, d, 128, 512) };
         assert_eq!(adapter(AdapterConfig::stream::<Hrm>(&signed)), expected);
         if d % 2 == 0 {
-            let complex = HrmConfig { mode: HrmMode::Complex, ..HrmConfig::new(Preset::Paper, d, 128, 512) };
+            let complex = HrmConfig { mode: HrmMode::Complex, ..HrmConfig::new(HrmPreset::Paper, d, 128, 512) };
             assert_eq!(4 * (complex.parameters_per_site(128) + 1), expected - 2 * d);
             assert_eq!(adapter(AdapterConfig::stream::<Hrm>(&complex)), expected - 2 * d);
         }
@@ -264,7 +267,7 @@ fn joint_training_has_the_right_gradients() {
     let config =
         TinyGptConfig { norm: NormKind::RmsNorm, biases: false, tied_embeddings: true, init_std: 0.3, ..tiny() };
     let model = TinyGpt::new(&config, 1).unwrap();
-    let adapters = shaken(&hrm(Preset::Released, |_| ()), &model, 2);
+    let adapters = shaken(&hrm(HrmPreset::Released, |_| ()), &model, 2);
     model.to_dtype(DType::F64).unwrap();
     adapters.to_dtype(DType::F64).unwrap();
     model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());

@@ -4,10 +4,10 @@ use crate::common::{adapter, bt, fail, low_pass, noise, read_certificate, succee
 use faer::Mat;
 use hankel_files::AdapterBytes;
 use hankel_files::HrmAdapterFile;
-use hankel_files::HrmSite;
 use hankel_files::HrmSites;
 use hankel_files::Sensitivities;
 use hankel_files::StateRecord;
+use hankel_files::StreamSite;
 use hankel_files::TRAINED_BACKBONE_FILE;
 use hankel_files::arrays::Precision;
 use hankel_files::arrays::parse;
@@ -152,7 +152,7 @@ fn empirical_gramians_come_from_recorded_states() {
     let mut next = noise(99);
     let mut record = |layer: usize, states: usize| StateRecord {
         layer,
-        site: HrmSite::Mlp,
+        site: StreamSite::Mlp,
         shape: [3, 16, states],
         states: (0..3 * 16 * states).map(|_| next() as f32).collect(),
     };
@@ -327,7 +327,7 @@ fn tables_fit_into_80_columns() {
     let mut full = adapter(12, 32, 10);
     full.config.site = HrmSites::Attention;
     for layer in &mut full.layers {
-        (layer.site, layer.gate) = (HrmSite::Attention, 1e-4);
+        (layer.site, layer.gate) = (StreamSite::Attention, 1e-4);
     }
     full.save(&dir.join("full")).unwrap();
     let told = [

@@ -7,7 +7,7 @@ use hankel_files::HrmConfigFile;
 use hankel_files::HrmDynamics;
 use hankel_files::HrmLayerFile;
 use hankel_files::HrmPreset;
-use hankel_files::HrmSite;
+use hankel_files::StreamSite;
 use hankel_files::arrays::Precision;
 use hankel_files::system_file::arrays_to_bytes;
 use hankel_reduce::Certificate;
@@ -35,7 +35,7 @@ pub fn adapter(layers: usize, states: usize, width: usize) -> HrmAdapterFile {
         let mut take = |n: usize| (0..n).map(|_| next()).collect::<Vec<f64>>();
         HrmLayerFile {
             layer,
-            site: HrmSite::Mlp,
+            site: StreamSite::Mlp,
             state_dim: states,
             width,
             b: take(states * width).into(),

@@ -1,7 +1,7 @@
 //! Conversations through the standard input.
 
 use crate::common::{Finished, Place};
-use hankel_models::adapters::{Hrm, HrmConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset};
 use hankel_models::decoder::LoadOptions;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder};
 use std::io::Write;
@@ -24,7 +24,7 @@ pub fn talk(place: &Place, arguments: &[&str], lines: &str) -> Finished {
 fn adapter(place: &Place) {
     let model = Decoder::load(Path::new(&model()), LoadOptions::default()).unwrap();
     let placement = model.placement();
-    let settings = HrmConfig { b_std: 2.0, c_std: 2.0, ..HrmConfig::new(Preset::Paper, 4, placement.d_model, 512) };
+    let settings = HrmConfig { b_std: 2.0, c_std: 2.0, ..HrmConfig::new(HrmPreset::Paper, 4, placement.d_model, 512) };
     let config = AdapterConfig::stream::<Hrm>(&settings);
     AdapterSet::on(&config, &placement, &model.parameters(), 1).unwrap().save(&place.path("hrm"), None).unwrap();
 }

@@ -4,7 +4,7 @@
 
 use crate::common::Place;
 use hankel_core::{Tensor, no_grad};
-use hankel_models::adapters::{Dora, Hrm, HrmConfig, LoraConfig, Preset};
+use hankel_models::adapters::{Dora, Hrm, HrmConfig, HrmPreset, LoraConfig};
 use hankel_models::decoder::{
     Biases, DecoderConfig, Family, InitType, LoadOptions, Positions, Rope, RopeScaling, families, init_model,
 };
@@ -315,7 +315,7 @@ fn adapters_that_have_no_place_say_what_to_do() {
     let model = golden("gguf/models/hf/llama");
     let backbone = Decoder::load(&model, LoadOptions::default()).unwrap();
     let placement = backbone.placement();
-    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 4, placement.d_model, 512));
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 4, placement.d_model, 512));
     let dora = AdapterConfig::linear::<Dora>(&LoraConfig::new(2));
     for (name, config, remedy) in [("hrm", hrm, "train generate"), ("dora", dora, "train merge")] {
         let directory = scratch.path().join(name);

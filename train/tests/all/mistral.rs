@@ -1,7 +1,7 @@
 //! Mistral behind the command line: training, evaluation, resumption, and what is refused.
 
 use crate::common::{Place, collect_losses};
-use hankel_models::adapters::{Hrm, HrmConfig, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset};
 use hankel_models::decoder::{InitType, families, init_model};
 use hankel_models::{AdapterConfig, AdapterSet, DecoderConfig};
 use safetensors::tensor::TensorView;
@@ -311,7 +311,7 @@ fn a_merged_model_needs_no_adapter() {
     init_model(&small(), 1, InitType::Bf16, &place.path("other")).unwrap();
     run(&[lora.to_str().unwrap(), "--model", "other"]).refused(&["cannot be merged into this model", "expected"]);
     let placement = small().placement();
-    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 4, 16, 24));
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 4, 16, 24));
     AdapterSet::new(&hrm, &placement, 0).unwrap().save(&place.path("hrm"), None).unwrap();
     run(&["hrm", "--model", "other"]).refused(&["an adapter of kind \"hrm\" cannot be merged", "state"]);
     assert!(!place.path("none").exists());

@@ -4,15 +4,15 @@ use crate::common::{Golden, row_major};
 use hankel_files::arrays::{Precision, parse, serialize};
 use hankel_files::hrm_file::{CONFIG_FILE, WEIGHTS_FILE};
 use hankel_files::{
-    Discretization, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmMode, HrmPreset,
-    HrmSite, HrmSites,
+    Discretization, HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmLayerFile, HrmMode, HrmPreset, HrmSites,
+    StreamInput, StreamSite,
 };
 use hankel_lti::{Mode, StateMatrix};
 use hankel_reduce::hrm::linear_system;
 use std::f64::consts::PI;
 use std::fs;
 
-fn layer(layer: usize, site: HrmSite, dynamics: HrmDynamics, states: usize) -> HrmLayerFile {
+fn layer(layer: usize, site: StreamSite, dynamics: HrmDynamics, states: usize) -> HrmLayerFile {
     let width = 3;
     let values = |k: usize| (0..states * width).map(|i| (i as f64 + k as f64) / 7.0).collect();
     HrmLayerFile { layer, site, state_dim: states, width, b: values(1), c: values(2), gate: 0.1, dynamics }
@@ -28,10 +28,10 @@ fn mixed() -> HrmAdapterFile {
         config,
         precision: Precision::F64,
         layers: vec![
-            layer(0, HrmSite::Mlp, HrmDynamics::Diagonal { log_a: vec![0.1; 4], log_dt: vec![-0.3; 4] }, 4),
-            layer(2, HrmSite::Attention, HrmDynamics::Modal(modes), 4),
-            layer(2, HrmSite::Mlp, HrmDynamics::Dense(vec![0.1, 0.2, -0.3, 0.4]), 2),
-            layer(3, HrmSite::Mlp, HrmDynamics::Modal(vec![]), 0),
+            layer(0, StreamSite::Mlp, HrmDynamics::Diagonal { log_a: vec![0.1; 4], log_dt: vec![-0.3; 4] }, 4),
+            layer(2, StreamSite::Attention, HrmDynamics::Modal(modes), 4),
+            layer(2, StreamSite::Mlp, HrmDynamics::Dense(vec![0.1, 0.2, -0.3, 0.4]), 2),
+            layer(3, StreamSite::Mlp, HrmDynamics::Modal(vec![]), 0),
         ],
     }
 }
@@ -47,7 +47,7 @@ fn every_form_survives_a_round_trip() {
     assert_eq!(loaded.config.layers, Some(vec![0, 2, 3]));
     assert_eq!(loaded.config.state_dims, Some(vec![4, 4, 2, 0]));
     assert_eq!(loaded.config.form, Some(vec![HrmForm::Diagonal, HrmForm::Modal, HrmForm::Dense, HrmForm::Modal]));
-    assert_eq!(loaded.config.input, HrmInput::Norm);
+    assert_eq!(loaded.config.input, StreamInput::Norm);
     assert_eq!(loaded.config.other["task_type"], "CAUSAL_LM");
     // Saving again what was loaded changes nothing, and replaces the directory.
     loaded.save(&path).unwrap();
@@ -60,7 +60,7 @@ fn every_form_survives_a_round_trip() {
     let complex = HrmDynamics::Complex { log_a, log_dt, angle: vec![0.5, 3.0] };
     for (mode, dynamics, states) in [(HrmMode::Signed, signed, 2), (HrmMode::Complex, complex, 4)] {
         let modal = HrmDynamics::Modal(vec![Mode::Real(-0.25)]);
-        let layers = vec![layer(0, HrmSite::Mlp, dynamics, states), layer(1, HrmSite::Mlp, modal, 1)];
+        let layers = vec![layer(0, StreamSite::Mlp, dynamics, states), layer(1, StreamSite::Mlp, modal, 1)];
         let config = HrmConfigFile { mode, ..HrmConfigFile::new(HrmPreset::Paper, states) };
         let saved = HrmAdapterFile { config, precision: Precision::F64, layers };
         saved.save(&path).unwrap();
@@ -147,10 +147,10 @@ fn an_adapter_of_several_precisions_keeps_every_value() {
 fn defaults_follow_the_preset_and_one_form_may_stand_for_all() {
     let parse = |text: &str| serde_json::from_str::<HrmConfigFile>(text);
     let config = parse(r#"{"peft_type": "HRM", "state_dim": 8, "preset": "released"}"#).unwrap();
-    assert_eq!((config.input, config.discretization), (HrmInput::Norm, Discretization::ZohClamped));
+    assert_eq!((config.input, config.discretization), (StreamInput::Norm, Discretization::ZohClamped));
     let config = parse(r#"{"peft_type": "HRM", "state_dim": 8, "state_dims": [3, 2], "form": "modal"}"#).unwrap();
     assert_eq!(config.form, Some(vec![HrmForm::Modal; 2]));
-    assert_eq!((config.input, config.discretization), (HrmInput::Residual, Discretization::Free));
+    assert_eq!((config.input, config.discretization), (StreamInput::Residual, Discretization::Free));
     assert!(parse(r#"{"peft_type": "HRM"}"#).unwrap_err().to_string().contains("state_dim"));
 }
 
@@ -161,7 +161,7 @@ fn poles_outside_the_disc_and_miscounted_states_are_named() {
     let message = |modes: Vec<Mode>| {
         let mut file = mixed();
         file.config.site = HrmSites::Mlp;
-        file.layers = vec![layer(5, HrmSite::Mlp, HrmDynamics::Modal(modes), 2)];
+        file.layers = vec![layer(5, StreamSite::Mlp, HrmDynamics::Modal(modes), 2)];
         file.save(&path).unwrap();
         HrmAdapterFile::load(&path).unwrap_err().to_string()
     };
@@ -182,7 +182,7 @@ fn poles_are_stable_for_every_value_of_the_parameters() {
         let complex =
             HrmDynamics::Complex { log_a: log_a[..1].to_vec(), log_dt: log_dt[..1].to_vec(), angle: vec![0.5] };
         for dynamics in [diagonal, signed, complex] {
-            let layer = layer(0, HrmSite::Mlp, dynamics, 2);
+            let layer = layer(0, StreamSite::Mlp, dynamics, 2);
             for discretization in [Discretization::Free, Discretization::Zoh, Discretization::ZohClamped] {
                 let system = linear_system(&layer, discretization).unwrap();
                 assert!(system.spectral_radius().unwrap() < 1.0);
@@ -202,7 +202,7 @@ fn systems_follow_the_discretization() {
         let (states, width) = (case.shape("b")[0], case.shape("b")[1]);
         let layer = HrmLayerFile {
             layer: 0,
-            site: HrmSite::Mlp,
+            site: StreamSite::Mlp,
             state_dim: states,
             width,
             b: case.values("b").into(),
@@ -217,7 +217,7 @@ fn systems_follow_the_discretization() {
             case.check("b_bar", &row_major(&system.b().to_owned()));
         }
     }
-    let negative = layer(0, HrmSite::Mlp, HrmDynamics::Modal(vec![Mode::from_polar(0.5, PI)]), 1);
+    let negative = layer(0, StreamSite::Mlp, HrmDynamics::Modal(vec![Mode::from_polar(0.5, PI)]), 1);
     assert_eq!(
         linear_system(&negative, Discretization::Free).unwrap().a(),
         &StateMatrix::Modal(vec![Mode::Real(-0.5)])

@@ -150,7 +150,7 @@ impl LinearKind for AdaLora {
         check_fraction("beta2", settings.beta2)?;
         SettingsError::unless(settings.schedule.delta_t >= 1, "delta_t", || "must be at least 1, found 0".to_owned())?;
         SettingsError::unless(orth_reg_weight >= 0.0 && orth_reg_weight.is_finite(), "orth_reg_weight", || {
-            format!("must be at least 0, found {orth_reg_weight}")
+            format!("must be finite and at least 0, found {orth_reg_weight}")
         })
     }
 

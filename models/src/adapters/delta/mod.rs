@@ -14,11 +14,10 @@
 //! recurrence alone. The eigenvalues of its state matrix are between 0 and 1: it forgets or keeps, and cannot turn a sign, which
 //! `householder` can.
 
-use crate::adapters::kind::Context;
-use crate::adapters::stream::delta::{MOST_HEADS, MOST_STATES, sigmoid, unit};
-use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, last_states};
+use crate::adapters::stream::keys::{MOST_HEADS, MOST_STATES, sigmoid, unit};
+use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, last_states};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, SettingsError, Table, settings};
+use crate::settings::{Key, SettingsError, settings};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{delta_scan, linear, multiply};
 
@@ -76,19 +75,11 @@ impl StreamKind for Delta {
     const KIND: &'static str = "delta";
     const ABOUT: &'static str = "An associative memory that every token corrects by the delta rule.";
     const SIZE: Option<&'static str> = Some("heads");
+    const OUTPUT_STD: Option<&'static str> = Some("c_std");
     type Settings = Settings;
 
     fn keys() -> Vec<Key> {
         Settings::keys()
-    }
-
-    fn defaults(_: &Table, context: &Context<'_>) -> Settings {
-        let c_std = if context.pretrained { 0.0 } else { Settings::default().c_std };
-        Settings { c_std, ..Settings::default() }
-    }
-
-    fn site_defaults(settings: &Settings, pretrained: bool) -> SiteSettings {
-        if pretrained && settings.c_std == 0.0 { SiteSettings::identity() } else { SiteSettings::default() }
     }
 
     fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {

@@ -8,12 +8,12 @@
 //! `B`, `C`, `log_a` and `log_dt` are the same in all layers (those of one site); states and gates are each layer's own. With L
 //! layers it has `2 d D + 2 d + L` parameters where HRM has `L (2 d D + 2 d + 1)`.
 
-use crate::adapters::kind::Context;
-use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, last_states};
+use crate::adapters::hrm::radius;
+use crate::adapters::stream::{Memory, Recurrence, SiteContext, StreamAdapter, StreamKind};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, Table, settings};
+use crate::settings::{Key, settings};
 use hankel_core::{Result, Tensor};
-use hankel_ops::{Poles, ScanPath, add, exp, linear, scale, scan};
+use hankel_ops::{Poles, ScanPath};
 
 settings! {
     /// Settings of [`HankelShared`].
@@ -43,26 +43,17 @@ pub struct HankelShared {
     c: Parameter,
     log_a: Parameter,
     log_dt: Parameter,
-    path: ScanPath,
 }
 
 impl StreamKind for HankelShared {
     const KIND: &'static str = "hankel-shared";
     const ABOUT: &'static str = "One recurrence for all layers, behind a gate of its own in each.";
     const SIZE: Option<&'static str> = Some("state_dim");
+    const OUTPUT_STD: Option<&'static str> = Some("c_std");
     type Settings = Settings;
 
     fn keys() -> Vec<Key> {
         Settings::keys()
-    }
-
-    fn defaults(_: &Table, context: &Context<'_>) -> Settings {
-        let c_std = if context.pretrained { 0.0 } else { Settings::default().c_std };
-        Settings { c_std, ..Settings::default() }
-    }
-
-    fn site_defaults(settings: &Settings, pretrained: bool) -> SiteSettings {
-        if pretrained && settings.c_std == 0.0 { SiteSettings::identity() } else { SiteSettings::default() }
     }
 
     fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {
@@ -72,7 +63,6 @@ impl StreamKind for HankelShared {
             log_dt: common.parameter("log_dt", Role::Rate, &Tensor::zeros::<f32>([d]))?,
             b: common.normal("b", [d, width], settings.b_std)?,
             c: common.normal("c", [width, d], settings.c_std)?,
-            path: ScanPath::auto(),
         })
     }
 }
@@ -83,12 +73,9 @@ impl StreamAdapter for HankelShared {
     }
 
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
-        let rate = exp(&add(&self.log_a.tensor(), &self.log_dt.tensor())?)?;
-        let poles = Poles::Diagonal(exp(&scale(&rate, -1.0)?)?);
-        let before = memory.and_then(|memory| memory.first());
-        let path = if x.shape()[1] == 1 { ScanPath::Sequential } else { self.path };
-        let s = scan(&linear(x, &self.b.tensor(), None)?, &poles, before, path)?;
-        Ok((linear(&s, &self.c.tensor(), None)?, vec![last_states(&s, before)?]))
+        let poles = Poles::Diagonal(radius(&self.log_a, &self.log_dt)?);
+        let (b, c, path) = (self.b.tensor(), self.c.tensor(), ScanPath::auto());
+        Recurrence { poles, b, c, path }.forward(x, memory)
     }
 
     fn state_dim(&self) -> usize {

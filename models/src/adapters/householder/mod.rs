@@ -16,12 +16,11 @@
 //!
 //! `C S` reads the state as one vector of `h m n` numbers. Steps of a token are steps of [`delta_scan()`], of which the last is read.
 
-use crate::adapters::kind::Context;
-use crate::adapters::stream::delta::{MOST_HEADS, MOST_STATES, sigmoid, unit};
 use crate::adapters::stream::initial::repeated;
-use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, last_states};
+use crate::adapters::stream::keys::{MOST_HEADS, MOST_STATES, sigmoid, unit};
+use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, last_states};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, SettingsError, Table, settings};
+use crate::settings::{Key, SettingsError, settings};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{delta_scan, linear, narrow_time, scale};
 
@@ -89,19 +88,11 @@ impl StreamKind for Householder {
     const KIND: &'static str = "householder";
     const ABOUT: &'static str = "A small state that every token reflects, once or several times.";
     const SIZE: Option<&'static str> = Some("heads");
+    const OUTPUT_STD: Option<&'static str> = Some("c_std");
     type Settings = Settings;
 
     fn keys() -> Vec<Key> {
         Settings::keys()
-    }
-
-    fn defaults(_: &Table, context: &Context<'_>) -> Settings {
-        let c_std = if context.pretrained { 0.0 } else { Settings::default().c_std };
-        Settings { c_std, ..Settings::default() }
-    }
-
-    fn site_defaults(settings: &Settings, pretrained: bool) -> SiteSettings {
-        if pretrained && settings.c_std == 0.0 { SiteSettings::identity() } else { SiteSettings::default() }
     }
 
     fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {

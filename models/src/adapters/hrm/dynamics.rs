@@ -99,7 +99,7 @@ pub struct Coefficients {
 }
 
 /// `exp(-exp(log_a + log_dt))`.
-fn radius(log_a: &Parameter, log_dt: &Parameter) -> Result<Tensor> {
+pub(crate) fn radius(log_a: &Parameter, log_dt: &Parameter) -> Result<Tensor> {
     exp(&scale(&exp(&add(&log_a.tensor(), &log_dt.tensor())?)?, -1.0)?)
 }
 

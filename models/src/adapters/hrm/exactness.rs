@@ -87,12 +87,12 @@ fn largest(x: &Tensor) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::{AdapterConfig, AdapterSet, Hrm, HrmConfig, Placement, Preset, StreamSite};
+    use crate::adapters::{AdapterConfig, AdapterSet, Hrm, HrmConfig, HrmPreset, Placement, StreamSite};
 
     #[test]
     fn single_precision_errs_by_rounding_and_double_by_less() {
         let placement = Placement { layers: 1, d_model: 5, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
-        let config = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 6, 5, 100));
+        let config = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 6, 5, 100));
         let set = AdapterSet::new(&config, &placement, 1).unwrap();
         let stream = set.layer(0).stream(StreamSite::Mlp).unwrap();
         let measure = || stream.adapter().recurrence().unwrap().unwrap().exactness(4, 100, 2).unwrap();

@@ -10,7 +10,7 @@ use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
 use crate::weights::arrays::Precision;
 use crate::weights::{
-    HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmInput, HrmLayerFile, HrmSites, Result, WeightsError,
+    HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmLayerFile, HrmSites, Result, StreamInput, WeightsError,
 };
 use hankel_core::{DType, Tensor};
 use hankel_ops::ScanPath;
@@ -132,7 +132,7 @@ fn of_layer_file(
     config: &HrmConfig,
     file: &HrmLayerFile,
     dtype: DType,
-    (input, train_gate): (HrmInput, bool),
+    (input, train_gate): (StreamInput, bool),
 ) -> hankel_core::Result<Stream> {
     let (d, width) = (file.state_dim, file.width);
     let name = |entry: &str| format!("model.layers.{}.{}.hrm.{entry}", file.layer, file.site.module());
@@ -194,7 +194,7 @@ fn of_layer_file(
 }
 
 /// Indices of the states: those of real modes, then those of pairs.
-pub(in crate::adapters) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
+pub(super) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
     let HrmDynamics::Modal(modes) = dynamics else { return (0..d).collect() };
     let (mut real, mut pairs, mut next) = (Vec::new(), Vec::new(), 0);
     for mode in modes {
@@ -211,7 +211,7 @@ pub(in crate::adapters) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::Preset;
+    use crate::adapters::HrmPreset;
     use crate::reduce::hrm::linear_system;
 
     /// A layer of a positive and a negative pole and a pair.
@@ -221,7 +221,7 @@ mod tests {
         let (layer, site, dynamics) = (0, StreamSite::Mlp, HrmDynamics::Modal(modes));
         let layer =
             HrmLayerFile { layer, site, state_dim: 4, width: 3, b: values(1), c: values(2), gate: 0.3, dynamics };
-        let config = HrmConfigFile::new(Preset::Paper, 4);
+        let config = HrmConfigFile::new(HrmPreset::Paper, 4);
         let placement = Placement { layers: 1, d_model: 3, linear: Vec::new(), stream: vec![site] };
         (HrmAdapterFile { config, layers: vec![layer], precision: Precision::F64 }, placement)
     }

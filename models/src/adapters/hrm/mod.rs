@@ -11,15 +11,19 @@
 
 mod dynamics;
 mod exactness;
-pub(super) mod file;
+mod file;
+mod hankel_sum;
 mod settings;
 mod start;
 mod system;
+mod truncation;
 
+pub(super) use dynamics::radius;
 pub use dynamics::{Coefficients, Dynamics, RateInit};
 pub use exactness::{Deviation, Exactness};
 pub use settings::{HrmConfig, HrmInit};
 pub use start::EmpiricalStart;
+pub use truncation::{Truncated, TruncationError};
 
 use super::config::AdapterConfig;
 use super::kind::Context;
@@ -28,8 +32,7 @@ use super::{AdapterSet, Placement};
 use crate::lti::{self, LinearSystem, Mode};
 use crate::parameter::Parameter;
 use crate::settings::{Key, SettingsError, Table};
-use crate::weights::{self, HrmInput, HrmMode, HrmPreset as Preset};
-use dynamics::Coefficients as Parts;
+use crate::weights::{self, HrmMode, HrmPreset, StreamInput};
 use hankel_core::{Result, Tensor};
 use hankel_ops::ScanPath;
 use std::path::Path;
@@ -93,7 +96,7 @@ impl StreamAdapter for Hrm {
 
 impl Hrm {
     fn linear_recurrence(&self) -> Result<Recurrence> {
-        let Parts { poles, b } = self.dynamics.coefficients(&self.b.tensor())?;
+        let Coefficients { poles, b } = self.dynamics.coefficients(&self.b.tensor())?;
         Ok(Recurrence { poles, b, c: self.c.tensor(), path: self.path })
     }
 }
@@ -127,9 +130,9 @@ impl StreamKind for Hrm {
 
     fn site_defaults(settings: &HrmConfig, _: bool) -> SiteSettings {
         match settings.preset {
-            Preset::Paper => SiteSettings::default(),
-            Preset::Released => SiteSettings { input: HrmInput::Norm, ..SiteSettings::default() },
-            Preset::Identity => SiteSettings::identity(),
+            HrmPreset::Paper => SiteSettings::default(),
+            HrmPreset::Released => SiteSettings { input: StreamInput::Norm, ..SiteSettings::default() },
+            HrmPreset::Identity => SiteSettings::identity(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::RateInit;
 use crate::adapters::kind::Context;
 use crate::settings::{SettingsError, Table, settings};
-use crate::weights::{Discretization, HrmMode, HrmPreset as Preset};
+use crate::weights::{Discretization, HrmMode, HrmPreset};
 use hankel_ops::ScanPath;
 use serde::de::{Deserializer, IntoDeserializer};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ settings! {
         /// Where defaults come from: `"paper"`; `"identity"`, which leaves the model as it is before the first step, with `c_std = 0`,
         /// `gate_init = 1` and `input = "norm"`; `"released"` has `input = "norm"`, `discretization = "zoh-clamped"`, `rate_init = "s4d_real"`,
         /// `b_std = 1` (`1/sqrt(D)` from D = 1024 on) and `c_std = 1/sqrt(d)`.
-        pub preset: Preset = r#"`"identity"` on a pretrained backbone, else `"paper"`"#,
+        pub preset: HrmPreset = r#"`"identity"` on a pretrained backbone, else `"paper"`"#,
         /// Which poles it can have: `"positive"`, `"signed"` or `"complex"`.
         pub mode: HrmMode = r#"`"positive"`"#,
         /// Number of states d of every layer.
@@ -78,14 +78,14 @@ fn scan<'de, D: Deserializer<'de>>(from: D) -> Result<ScanPath, D::Error> {
 impl Default for HrmConfig {
     /// Those of the paper for 16 states on the small GPT.
     fn default() -> Self {
-        HrmConfig::new(Preset::Paper, 16, 128, 512)
+        HrmConfig::new(HrmPreset::Paper, 16, 128, 512)
     }
 }
 
 impl HrmConfig {
     /// The settings of `preset` for `state_dim` states on a stream of width `d_model` and sequences of `steps` tokens.
-    pub fn new(preset: Preset, state_dim: usize, d_model: usize, steps: usize) -> Self {
-        let released = preset == Preset::Released;
+    pub fn new(preset: HrmPreset, state_dim: usize, d_model: usize, steps: usize) -> Self {
+        let released = preset == HrmPreset::Released;
         let a_max = 1.0 - 1.0 / steps.max(2) as f64;
         HrmConfig {
             preset,
@@ -103,9 +103,9 @@ impl HrmConfig {
                 (true, true) => 1.0 / (d_model as f64).sqrt(),
             },
             c_std: match preset {
-                Preset::Paper => 0.02,
-                Preset::Released => 1.0 / (state_dim.max(1) as f64).sqrt(),
-                Preset::Identity => 0.0,
+                HrmPreset::Paper => 0.02,
+                HrmPreset::Released => 1.0 / (state_dim.max(1) as f64).sqrt(),
+                HrmPreset::Identity => 0.0,
             },
             train_log_dt: true,
             scan: ScanPath::auto(),
@@ -117,7 +117,7 @@ impl HrmConfig {
         fn read<'a, T: Deserialize<'a>>(value: Option<&'a Value>) -> Option<T> {
             T::deserialize(value?.into_deserializer()).ok()
         }
-        let own = if context.pretrained { Preset::Identity } else { Preset::Paper };
+        let own = if context.pretrained { HrmPreset::Identity } else { HrmPreset::Paper };
         let preset = read(given.get("preset")).unwrap_or(own);
         let state_dim = read(given.get("state_dim")).unwrap_or(2);
         let defaults = HrmConfig::new(preset, state_dim, context.placement.d_model, context.length);
@@ -155,7 +155,9 @@ impl HrmConfig {
         }
         SettingsError::unless(a_min <= a_max, "a_max", || format!("is {a_max}, below a_min = {a_min}"))?;
         for (key, std) in [("b_std", self.b_std), ("c_std", self.c_std)] {
-            SettingsError::unless(std.is_finite() && std >= 0.0, key, || format!("must be at least 0, found {std}"))?;
+            SettingsError::unless(std.is_finite() && std >= 0.0, key, || {
+                format!("must be finite and at least 0, found {std}")
+            })?;
         }
         Ok(())
     }

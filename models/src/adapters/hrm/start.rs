@@ -126,7 +126,7 @@ fn truncated(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::{Hrm, HrmInit, HrmMode, Preset, StreamInputs};
+    use crate::adapters::{Hrm, HrmInit, HrmMode, HrmPreset, StreamInputs};
     use crate::pass::Pass;
     use hankel_core::{DType, Random, Tensor};
 
@@ -138,7 +138,7 @@ mod tests {
 
     /// Adapters of 4 states that begin as a truncation of those of `init_states`, in doubles.
     fn start(change: impl Fn(&mut HrmConfig)) -> EmpiricalStart {
-        let mut config = HrmConfig::new(Preset::Paper, 4, WIDTH, 40);
+        let mut config = HrmConfig::new(HrmPreset::Paper, 4, WIDTH, 40);
         (config.init, config.init_states) = (HrmInit::EmpiricalBt, 8);
         change(&mut config);
         let set = AdapterSet::new(&AdapterConfig::stream::<Hrm>(&config), &placement(), 1).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn what_cannot_begin_so_is_refused() {
         let refused = |change: &dyn Fn(&mut HrmConfig)| {
-            let mut config = HrmConfig { init: HrmInit::EmpiricalBt, ..HrmConfig::new(Preset::Paper, 4, WIDTH, 40) };
+            let mut config = HrmConfig { init: HrmInit::EmpiricalBt, ..HrmConfig::new(HrmPreset::Paper, 4, WIDTH, 40) };
             change(&mut config);
             config.check().unwrap_err().to_string()
         };
@@ -242,7 +242,7 @@ mod tests {
         assert!(refused(&|config| config.b_std = 0.0).contains("`b_std = 0`"));
         let error = start(|_| ()).finish(&placement()).err().unwrap().to_string();
         assert!(error.contains("layer 0") && error.contains("no recorded states"), "{error}");
-        let plain = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 4, WIDTH, 40));
+        let plain = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 4, WIDTH, 40));
         let plain = AdapterSet::new(&plain, &placement(), 1).unwrap();
         assert!(!plain.begins_from_data() && plain.empirical_start(&placement(), 1).unwrap().is_none());
     }

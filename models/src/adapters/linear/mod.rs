@@ -111,7 +111,7 @@ pub trait LinearKind: LinearAdapter + Sized {
     /// One sentence for the documentation.
     const ABOUT: &'static str = "";
 
-    /// The setting that a parameter budget is solved for. The number of parameters grows with it in a straight line.
+    /// The setting that a parameter budget is solved for. The number of parameters must grow with it.
     const SIZE: Option<&'static str> = None;
 
     /// Settings of which one must be given, unless there is a budget.

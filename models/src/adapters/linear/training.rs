@@ -18,7 +18,7 @@ pub struct Allocation {
 
 /// Training beyond gradients: a term of the loss, and a step after that of the optimizer.
 pub trait SharedTraining: Send + Sync {
-    /// A term of the loss of each micro-batch.
+    /// A term of the loss of an optimizer step, added once for all its micro-batches.
     ///
     /// # Errors
     /// Those of the operators.

@@ -106,6 +106,9 @@ impl LoraConfig {
     pub(crate) fn check(&self) -> std::result::Result<(), SettingsError> {
         check_rank("rank", self.rank)?;
         check_scale_and_dropout(self.lora_alpha, self.dropout)?;
+        SettingsError::unless(self.init == LoraInit::Zero || self.lora_alpha != 0.0, "lora_alpha", || {
+            "must not be 0 with `init = \"pissa\"` or `\"loftq\"`, whose factors are divided by the scale".to_owned()
+        })?;
         let ratio = self.lora_plus_ratio;
         SettingsError::unless(ratio > 0.0 && ratio.is_finite(), "lora_plus_ratio", || {
             format!("must be above 0, found {ratio}; 1 trains A and B with the same learning rate")
@@ -384,5 +387,19 @@ impl Lora {
         let a = concat_time(&[&a.reshape(rows)?, &a0.tensor().reshape(rows)?])?.reshape([2 * rank, inputs])?;
         let b = concat_time(&[&b.reshape(columns)?, &b0.tensor().reshape(columns)?])?.reshape([outputs, 2 * rank])?;
         Ok([a, b])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_of_0_is_for_the_plain_start() {
+        for init in [LoraInit::Zero, LoraInit::Pissa, LoraInit::Loftq] {
+            let settings = LoraConfig { lora_alpha: 0.0, init, ..LoraConfig::new(2) };
+            let refused = settings.check().err().map(|error| error.key);
+            assert_eq!(refused.as_deref(), (init != LoraInit::Zero).then_some("lora_alpha"), "{init:?}");
+        }
     }
 }

@@ -31,10 +31,12 @@ pub(super) fn set([a0, b0]: &[Parameter; 2], a: &Tensor, b: &Tensor) -> Result<(
 pub(super) fn decoded(weight: &Tensor) -> Result<Vec<f64>> {
     /// Columns decoded at once.
     const COLUMNS: usize = 256;
-    let (DType::Nf4, &[outputs, inputs], Some(_)) = (weight.dtype(), &weight.shape()[..], weight.gpu()) else {
+    let (DType::Nf4 | DType::Blocks(_), &[outputs, inputs], Some(_)) =
+        (weight.dtype(), &weight.shape()[..], weight.gpu())
+    else {
         return Ok(weight.to_f64_vec());
     };
-    // 4-bit floats are not read back from a GPU: their products with unit vectors are.
+    // Quantised weights are not read back from a GPU: their products with unit vectors are.
     let mut matrix = vec![0.0; outputs * inputs];
     for first in (0..inputs).step_by(COLUMNS) {
         let count = COLUMNS.min(inputs - first);
@@ -103,6 +105,33 @@ impl SharedTraining for Starts {
             };
             join(&adapter.a, a0, false);
             join(&adapter.b, b0, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hankel_core::block_formats::{BlockFormat, BlockMatrix};
+    use hankel_core::gpu::for_tests;
+    use hankel_core::{Device, Random};
+    use hankel_ops::linear::nf4;
+
+    #[test]
+    fn quantised_weights_are_decoded_on_a_gpu() {
+        let Some(gpu) = for_tests() else { return };
+        // More columns than are decoded at once.
+        let (outputs, inputs) = (24, 512);
+        let values = Random::new(0, "weight", 0).normal_vec::<f32>(outputs * inputs, 1.0);
+        let in_blocks = |name: &str| {
+            let format = <dyn BlockFormat>::from_name(name).unwrap();
+            Tensor::from_blocks(BlockMatrix::quantize(format, &values).unwrap(), [outputs, inputs]).unwrap()
+        };
+        let plain = Tensor::from_vec(values.clone(), [outputs, inputs]).unwrap();
+        for weight in [nf4::quantize(&plain, true).unwrap(), in_blocks("q8_0"), in_blocks("q4_k")] {
+            let there = decoded(&weight.to_device(Device::Gpu(gpu)).unwrap()).unwrap();
+            let close = weight.to_f64_vec().iter().zip(&there).all(|(x, y)| (x - y).abs() < 1e-5);
+            assert!(close && there.len() == outputs * inputs, "{}", weight.dtype());
         }
     }
 }

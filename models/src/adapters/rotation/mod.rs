@@ -18,11 +18,10 @@
 //! `phi_t` grows with `t`, and in f32 the digits of its place in the turn would be lost to the whole turns before it. These are left out,
 //! and the sum is formed in two parts, of which the larger is exact: the state's direction is off by no more than the angles make it.
 
-use crate::adapters::kind::Context;
 use crate::adapters::stream::initial::repeated;
-use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, last_states};
+use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, last_states};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, SettingsError, Table, settings};
+use crate::settings::{Key, SettingsError, settings};
 use hankel_core::{DType, Result, Tensor};
 use hankel_ops::{
     Poles, ScanPath, add, concat_time, cos, exp, linear, multiply, narrow_time, scale, scale_columns, scan, sin,
@@ -89,19 +88,11 @@ impl StreamKind for Rotation {
     const KIND: &'static str = "rotation";
     const ABOUT: &'static str = "Planes that a token turns, each by an angle of its own.";
     const SIZE: Option<&'static str> = Some("planes");
+    const OUTPUT_STD: Option<&'static str> = Some("c_std");
     type Settings = Settings;
 
     fn keys() -> Vec<Key> {
         Settings::keys()
-    }
-
-    fn defaults(_: &Table, context: &Context<'_>) -> Settings {
-        let c_std = if context.pretrained { 0.0 } else { Settings::default().c_std };
-        Settings { c_std, ..Settings::default() }
-    }
-
-    fn site_defaults(settings: &Settings, pretrained: bool) -> SiteSettings {
-        if pretrained && settings.c_std == 0.0 { SiteSettings::identity() } else { SiteSettings::default() }
     }
 
     fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {

@@ -19,11 +19,10 @@
 //! state-tracking in linear RNNs through negative eigenvalues, 2024). `v` starts at 1 and -1 in turn and `V` at zero. There is no
 //! truncation in this mode: the averaged Gramians are for positive poles.
 
-use crate::adapters::kind::Context;
 use crate::adapters::stream::initial::alternating;
-use crate::adapters::stream::{Memory, SiteContext, SiteSettings, StreamAdapter, StreamKind, VaryingSystem};
+use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, VaryingSystem};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, Table, settings};
+use crate::settings::{Key, settings};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{add, clamp, exp, linear, multiply, scale, softplus};
 use serde::{Deserialize, Serialize};
@@ -99,19 +98,11 @@ impl StreamKind for Selective {
     const KIND: &'static str = "selective";
     const ABOUT: &'static str = "A recurrence that chooses, token by token, what to keep, take in and give out.";
     const SIZE: Option<&'static str> = Some("state_dim");
+    const OUTPUT_STD: Option<&'static str> = Some("c_std");
     type Settings = Settings;
 
     fn keys() -> Vec<Key> {
         Settings::keys()
-    }
-
-    fn defaults(_: &Table, context: &Context<'_>) -> Settings {
-        let c_std = if context.pretrained { 0.0 } else { Settings::default().c_std };
-        Settings { c_std, ..Settings::default() }
-    }
-
-    fn site_defaults(settings: &Settings, pretrained: bool) -> SiteSettings {
-        if pretrained && settings.c_std == 0.0 { SiteSettings::identity() } else { SiteSettings::default() }
     }
 
     fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {

@@ -70,12 +70,21 @@ impl<K: StreamKind> AnyKind for StreamEntry<K> {
 
     fn complete(&self, given: &Table, context: &Context<'_>) -> std::result::Result<Table, SettingsError> {
         let mut all = settings::write(&K::defaults(given, context))?;
+        if context.pretrained {
+            all.extend(K::OUTPUT_STD.map(|key| (key.to_owned(), Value::from(0.0_f64))));
+        }
         all.extend(given.clone());
         // What is read by default may depend on the kind's own settings.
         let mut table = settings::write(&SiteSettings::default())?;
         table.extend(all.clone());
         let (own, _) = Self::read(&table)?;
-        let mut table = settings::write(&K::site_defaults(&own, context.pretrained))?;
+        let output_std = K::OUTPUT_STD.and_then(|key| all.get(key)?.as_f64());
+        let sites = if context.pretrained && output_std == Some(0.0) {
+            SiteSettings::identity()
+        } else {
+            K::site_defaults(&own, context.pretrained)
+        };
+        let mut table = settings::write(&sites)?;
         table.extend(all);
         let (own, common) = Self::read(&table)?;
         Self::write(&own, &common)

@@ -7,10 +7,10 @@
 
 mod conformance;
 mod context;
-pub(crate) mod delta;
 mod entry;
 mod files;
 pub(crate) mod initial;
+pub(crate) mod keys;
 mod recurrence;
 mod settings;
 mod system;
@@ -34,7 +34,7 @@ use crate::lti::{self, LinearSystem, Mode};
 use crate::parameter::{Parameter, Role};
 use crate::pass::{Pass, SiteInput, Trajectory};
 use crate::settings::{Key, SettingsError, Table};
-use crate::weights::{self, HrmInput, HrmSite as StreamSite};
+use crate::weights::{self, StreamInput, StreamSite};
 use hankel_core::{Error, Result, Tensor, no_grad};
 use hankel_ops::{Gate, add, add_linear, add_scaled, linear, narrow_time, scan};
 use serde::{Serialize, de::DeserializeOwned};
@@ -137,9 +137,12 @@ pub trait StreamKind: StreamAdapter + Sized {
     /// The value of `adapter.kind`: letters, digits and `-`.
     const KIND: &'static str;
 
-    /// The setting that a parameter budget is solved for, `state_dim` say. The number of parameters must grow with it in a
-    /// straight line or faster.
+    /// The setting that a parameter budget is solved for, `state_dim` say. The number of parameters must grow with it.
     const SIZE: Option<&'static str> = None;
+
+    /// The setting that is the standard deviation of the initial output matrix, if there is one. On a pretrained backbone it is 0 unless
+    /// it is given, and with an output of 0 the adapter begins as the identity: behind [`SiteSettings::identity`].
+    const OUTPUT_STD: Option<&'static str> = None;
 
     /// One sentence for the documentation.
     const ABOUT: &'static str = "";
@@ -168,7 +171,7 @@ pub trait StreamKind: StreamAdapter + Sized {
     }
 
     /// Where it is, what it reads and its gate, when that is not given. On a pretrained backbone an adapter should begin as the
-    /// identity: an output of 0 behind [`SiteSettings::identity`], or a gate of 0.
+    /// identity: an output of 0 ([`StreamKind::OUTPUT_STD`]), or a gate of 0.
     fn site_defaults(_settings: &Self::Settings, _pretrained: bool) -> SiteSettings {
         SiteSettings::default()
     }
@@ -240,7 +243,7 @@ pub trait StreamKind: StreamAdapter + Sized {
 #[derive(Clone)]
 pub struct Stream {
     site: StreamSite,
-    input: HrmInput,
+    input: StreamInput,
     gate: Parameter,
     adapter: Arc<dyn StreamAdapter>,
     width: usize,
@@ -264,7 +267,7 @@ impl Stream {
     pub(crate) fn from_parts(
         adapter: Arc<dyn StreamAdapter>,
         site: StreamSite,
-        input: HrmInput,
+        input: StreamInput,
         gate: Parameter,
         width: usize,
     ) -> Self {
@@ -287,7 +290,7 @@ impl Stream {
     }
 
     /// What it reads.
-    pub fn input(&self) -> HrmInput {
+    pub fn input(&self) -> StreamInput {
         self.input
     }
 
@@ -421,11 +424,11 @@ pub struct StreamInputs<'a> {
 
 impl<'a> StreamInputs<'a> {
     /// The reading that is asked for.
-    pub(crate) fn read(&self, input: HrmInput) -> Result<&'a Tensor> {
+    pub(crate) fn read(&self, input: StreamInput) -> Result<&'a Tensor> {
         match input {
-            HrmInput::Residual => Ok(self.residual),
-            HrmInput::Norm => Ok(self.norm),
-            HrmInput::Sublayer => {
+            StreamInput::Residual => Ok(self.residual),
+            StreamInput::Norm => Ok(self.norm),
+            StreamInput::Sublayer => {
                 self.sublayer.ok_or_else(|| Error::invalid("adapter", "the output of the sub-layer was not given"))
             }
         }

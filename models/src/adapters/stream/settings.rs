@@ -1,7 +1,7 @@
 //! Settings that every kind on the stream has.
 
 use crate::settings::{SettingsError, one_or_many, settings};
-use crate::weights::{HrmInput, HrmSite as StreamSite};
+use crate::weights::{StreamInput, StreamSite};
 
 settings! {
     /// Where adapters are on the stream, what they read, and their gates.
@@ -11,7 +11,7 @@ settings! {
         pub sites: Vec<StreamSite> = r#"`["mlp"]`"#,
         /// What is read: `"residual"`, the stream itself; `"norm"`, the normalised input of the sub-layer; `"sublayer"`, its output
         /// before the sum.
-        pub input: HrmInput = r#"`"residual"`; `"norm"` on a pretrained backbone"#,
+        pub input: StreamInput = r#"`"residual"`; `"norm"` on a pretrained backbone"#,
         /// Initial gate.
         pub gate_init: f64 = "0.1; 1 on a pretrained backbone",
         /// Whether the gate is trained.
@@ -21,7 +21,7 @@ settings! {
 
 impl Default for SiteSettings {
     fn default() -> Self {
-        SiteSettings { sites: vec![StreamSite::Mlp], input: HrmInput::Residual, gate_init: 0.1, train_gate: true }
+        SiteSettings { sites: vec![StreamSite::Mlp], input: StreamInput::Residual, gate_init: 0.1, train_gate: true }
     }
 }
 
@@ -29,7 +29,7 @@ impl SiteSettings {
     /// For an adapter whose output is 0 at first, as that of LoRA is by its B: it reads the normalised input of the sub-layer, whose size
     /// is the same in every model, behind a gate of 1, through which the gradient passes whole.
     pub fn identity() -> Self {
-        SiteSettings { input: HrmInput::Norm, gate_init: 1.0, ..Self::default() }
+        SiteSettings { input: StreamInput::Norm, gate_init: 1.0, ..Self::default() }
     }
 
     /// At least one site, each once, all of the backbone's.

@@ -1,8 +1,8 @@
 //! What the kinds promise: conformance, and that `selective` at its start is HRM.
 
-use super::{Calibration, StreamInputs, conformance};
+use super::{Calibration, Memory, SiteContext, StreamAdapter, StreamInputs, StreamKind, conformance};
 use crate::adapters::{
-    AdapterConfig, AdapterSet, Delta, HankelShared, Householder, Hrm, HrmConfig, Placement, Preset, Rotation,
+    AdapterConfig, AdapterSet, Delta, HankelShared, Householder, Hrm, HrmConfig, HrmPreset, Placement, Rotation,
     Selective, StateOffset, StreamSite, delta, hankel_shared, householder, rotation, selective, state_offset,
 };
 use crate::lti::varying::Controllability;
@@ -11,8 +11,9 @@ use crate::parameter::Parameter;
 use crate::pass::{Pass, SiteInput};
 use crate::reduce::{OrderChoice, ReduceOptions};
 use faer::{Mat, MatRef};
-use hankel_core::{DType, Random, Tensor, no_grad};
+use hankel_core::{DType, Error, Random, Result, Tensor, no_grad};
 use hankel_ops::add;
+use serde::{Deserialize, Serialize};
 
 const WIDTH: usize = 5;
 const STEPS: usize = 150;
@@ -29,7 +30,7 @@ fn every_kind_conforms() {
     }
     let settings = delta::Settings { heads: 2, state_dim: 3, value_dim: 2, ..Default::default() };
     conformance::<Delta>(&settings).unwrap();
-    conformance::<Hrm>(&HrmConfig::new(Preset::Paper, 4, 6, 9)).unwrap();
+    conformance::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 4, 6, 9)).unwrap();
     conformance::<HankelShared>(&hankel_shared::Settings { state_dim: 3, ..Default::default() }).unwrap();
     conformance::<StateOffset>(&state_offset::Settings {}).unwrap();
 }
@@ -49,7 +50,7 @@ fn entry(name: &str) -> &str {
 
 /// HRM with parameters as after some training, and `selective` with the same ones.
 fn twins(dtype: DType) -> [AdapterSet; 2] {
-    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 6, WIDTH, STEPS));
+    let hrm = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 6, WIDTH, STEPS));
     let selective = selective::Settings { state_dim: 6, ..Default::default() };
     let selective = AdapterConfig::stream::<Selective>(&selective).for_length(STEPS);
     let [hrm, selective] = [hrm, selective].map(|config| AdapterSet::new(&config, &placement(), 3).unwrap());
@@ -212,4 +213,52 @@ fn truncated_selective_on_disk_and_in_parts() {
     let stream = truncated.layer(0).stream(StreamSite::Mlp).unwrap();
     let error = stream.forward(0, inputs, &mut Pass::evaluation()).unwrap_err().to_string();
     assert!(error.contains("truncated recurrence"), "{error}");
+}
+
+/// A matrix of `size` x `size`.
+struct Square(Parameter);
+
+#[derive(Default, Serialize, Deserialize)]
+struct Size {
+    size: usize,
+}
+
+impl StreamAdapter for Square {
+    fn parameters(&self) -> Vec<Parameter> {
+        vec![self.0.clone()]
+    }
+
+    fn forward(&self, x: &Tensor, _: Option<&Memory>) -> Result<(Tensor, Memory)> {
+        Ok((x.clone(), Memory::new()))
+    }
+}
+
+impl StreamKind for Square {
+    const KIND: &'static str = "square";
+    const SIZE: Option<&'static str> = Some("size");
+    type Settings = Size;
+
+    fn new(&Size { size }: &Size, context: &SiteContext<'_>) -> Result<Self> {
+        if size > 100 {
+            return Err(Error::invalid("square", format!("size is {size}, above 100")));
+        }
+        Ok(Square(context.zeros("square", [size, size])?))
+    }
+}
+
+#[test]
+fn a_budget_of_a_count_that_is_no_straight_line() {
+    let config = AdapterConfig::stream::<Square>(&Size { size: 1 });
+    // The matrices and gates of two layers.
+    let count = |size: u64| 2 * (size * size + 1);
+    let between = count(50).midpoint(count(51));
+    let solve = |budget: u64| {
+        let solved = config.solve_budget(&placement(), budget).unwrap();
+        assert_eq!(solved.parameters, count(solved.size as u64));
+        solved.size
+    };
+    let budgets = [1, count(1), count(50) - 1, count(50), between, between + 1, count(99)];
+    assert_eq!(budgets.map(solve), [1, 1, 50, 50, 50, 51, 99]);
+    let refused = config.solve_budget(&placement(), 10 * count(100)).unwrap_err().to_string();
+    assert!(refused.contains("size is 101, above 100"), "{refused}");
 }

@@ -3,7 +3,7 @@
 //! Nothing is packed. A task takes one block of one sequence and goes through its rows once, for all heads: every key is
 //! multiplied with all queries of its group, then every value is added to them. The blocks' parts are put together in their order.
 
-use super::tiles::cap_scores;
+use super::tiles::{Shape, cap_scores};
 use crate::attention::key_values::BLOCK;
 use crate::attention::{Heads, ScoreSettings};
 use crate::kernels::scratch::Scratch;
@@ -37,7 +37,17 @@ pub(crate) fn decode<T: Real>(
     }
     let dim = q.len() / (batch * rows);
     let last = (blocks.len() - 1) * BLOCK + blocks[blocks.len() - 1].tokens.end;
-    let shape = Shape { queries, heads, dim, offset: last - queries, window, cap };
+    let shape = Shape {
+        batch,
+        heads: heads.query,
+        kv_heads: heads.key_value,
+        head_dim: dim,
+        queries,
+        keys: last,
+        offset: last - queries,
+        window,
+        cap,
+    };
     // The part of each row: sums of values, then the largest score and the sum of exponentials.
     let part = dim + 2;
     trace::operations(|| 4 * batch * rows * dim * last.min(window.unwrap_or(last)));
@@ -65,26 +75,6 @@ pub(crate) fn decode<T: Real>(
     }
 }
 
-#[derive(Clone, Copy)]
-struct Shape {
-    queries: usize,
-    heads: Heads,
-    dim: usize,
-    /// Position of the first query among the tokens.
-    offset: usize,
-    window: Option<usize>,
-    cap: Option<f64>,
-}
-
-impl Shape {
-    /// Tokens that query `i` sees.
-    #[inline(always)]
-    fn visible(&self, i: usize) -> Range<usize> {
-        let end = self.offset + i + 1;
-        self.window.map_or(0, |window| end.saturating_sub(window))..end
-    }
-}
-
 struct OneBlock<'a, T> {
     shape: Shape,
     b: usize,
@@ -100,15 +90,16 @@ impl<T: Real> WithSimd for OneBlock<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let OneBlock { shape: shape @ Shape { queries, heads, dim, .. }, b, first, q, block, parts } = self;
-        let (rows, part) = (queries * heads.query, dim + 2);
-        let (group, width) = (heads.query / heads.key_value, heads.key_value * dim);
+        let OneBlock { shape, b, first, q, block, parts } = self;
+        let Shape { heads, kv_heads, head_dim: dim, queries, .. } = shape;
+        let (rows, part) = (queries * heads, dim + 2);
+        let (group, width) = (shape.group(), kv_heads * dim);
         let of_sequence = b * BLOCK * width..(b + 1) * BLOCK * width;
         let (keys, values) = (&block.keys[of_sequence.clone()], &block.values[of_sequence]);
         let scale = T::of(1.0 / (dim as f64).sqrt());
         // `q` is [queries, heads, dim]; row i is head `i % heads` of query `i / heads`.
         let seen = |row: usize| {
-            let visible = shape.visible(row / heads.query);
+            let visible = shape.visible(row / heads);
             // The last queries of a piece may see nothing of a block that the first ones see.
             let start = visible.start.saturating_sub(first).clamp(block.tokens.start, block.tokens.end);
             start..visible.end.saturating_sub(first).min(block.tokens.end).max(start)
@@ -118,7 +109,7 @@ impl<T: Real> WithSimd for OneBlock<'_, T> {
         for j in block.tokens.clone() {
             let key = &keys[j * width..][..width];
             for row in 0..rows {
-                let head = row % heads.query;
+                let head = row % heads;
                 let score = simd::dot(simd, &q[row * dim..][..dim], &key[head / group * dim..][..dim]);
                 scores[row * BLOCK + j] = score * scale;
             }
@@ -144,7 +135,7 @@ impl<T: Real> WithSimd for OneBlock<'_, T> {
                 let seen = seen(row);
                 let together = j.max(seen.start)..(j + TOGETHER).min(seen.end);
                 let weights = &scores[row * BLOCK..][..BLOCK];
-                let head = row % heads.query / group;
+                let head = row % heads / group;
                 let value = |t: usize| &values[t * width + head * dim..][..dim];
                 let sums = &mut parts[row * part..][..dim];
                 if together.len() == TOGETHER {

@@ -70,7 +70,7 @@ impl Shape {
 
     /// Keys that query `i` sees.
     #[inline(always)]
-    fn visible(&self, i: usize) -> Range<usize> {
+    pub(super) fn visible(&self, i: usize) -> Range<usize> {
         let end = self.offset + i + 1;
         self.window.map_or(0, |window| end.saturating_sub(window))..end
     }

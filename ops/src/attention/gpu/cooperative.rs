@@ -5,10 +5,9 @@
 //! becomes NaN, and so do the results that depend on it.
 
 use super::{Shape, in_runs, product};
-use crate::gpu::flag;
 use crate::linear::gpu::{Form, Halves, Left, form, halves};
 use hankel_core::Result;
-use hankel_core::gpu::{Gpu, GpuBuffer, GpuFacts, Kernel};
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuFacts, Kernel, flag};
 
 /// The widest head of which the fragments of a lane hold the results.
 const WIDEST: usize = 128;

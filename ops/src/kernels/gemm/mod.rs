@@ -190,26 +190,6 @@ pub fn gemm_prepared<T: Real, B: Factor<T>>(
     }
 }
 
-/// [`gemm`] on the calling thread.
-///
-/// # Panics
-/// When the shapes do not fit.
-pub fn gemm_serial<T: Real, B: Factor<T>>(
-    alpha: T,
-    a: Mat<T>,
-    b: &B,
-    how: Accumulate<T>,
-    out: &mut [T],
-    out_stride: usize,
-) {
-    let [m, k, n] = check([a.rows, a.cols], b, how, out, out_stride);
-    if m == 0 || n == 0 {
-        return;
-    }
-    let panels = b.panels(0..k, k_block(k), 0..n);
-    multiply::<T, B>(alpha, &b.left(a), m, 0..k, &panels, n, how, out, out_stride);
-}
-
 /// `alpha A B` of columns `k` of `rows` rows to the first columns of the rows of `out`.
 fn multiply<T: Real, B: Factor<T>>(
     alpha: T,

@@ -1,6 +1,23 @@
 use super::*;
 use proptest::prelude::*;
 
+/// [`gemm`] in one piece, on the calling thread.
+fn gemm_serial<T: Real, B: Factor<T>>(
+    alpha: T,
+    a: Mat<T>,
+    b: &B,
+    how: Accumulate<T>,
+    out: &mut [T],
+    out_stride: usize,
+) {
+    let [m, k, n] = check([a.rows, a.cols], b, how, out, out_stride);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let panels = b.panels(0..k, k_block(k), 0..n);
+    multiply::<T, B>(alpha, &b.left(a), m, 0..k, &panels, n, how, out, out_stride);
+}
+
 /// The definition, in f64.
 fn oracle<T: Real>(alpha: T, a: Mat<T>, b: Mat<T>, how: Accumulate<T>, out: &[T], stride: usize) -> Vec<f64> {
     let mut expected: Vec<f64> = out.iter().map(|x| x.f64()).collect();

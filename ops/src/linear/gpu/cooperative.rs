@@ -6,8 +6,7 @@
 //! finite, becomes a number that is not one.
 
 use super::gemm::{Epilogue, Left, Right, Sizes, scaled_to_half, whole};
-use crate::gpu::flag;
-use hankel_core::gpu::{Gpu, GpuBuffer, GpuFacts, Kernel, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuFacts, Kernel, flag, groups};
 use hankel_core::{DType, Result};
 use std::sync::Arc;
 

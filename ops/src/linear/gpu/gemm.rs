@@ -2,7 +2,7 @@
 
 use super::kernels::{self, Access, Format, Tile};
 use super::{blocks, cooperative};
-use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, flag, groups};
 use hankel_core::{DType, Error, Precision, Result, Tensor};
 
 /// Rows of the left factor from which a 4-bit weight is decoded to memory before the product, and not again in every tile.
@@ -163,10 +163,6 @@ impl<'a> Stored<'a> {
     fn in_vectors(self) -> bool {
         self.block.is_power_of_two() && (self.block == 1 || self.block >= 4)
     }
-}
-
-fn flag(set: bool) -> f64 {
-    f64::from(u8::from(set))
 }
 
 /// `out = base + factor gate left right + bias`.

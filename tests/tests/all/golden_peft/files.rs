@@ -3,7 +3,7 @@
 use super::golden;
 use hankel_core::{DType, Tensor};
 use hankel_models::DecoderConfig;
-use hankel_models::adapters::{Hrm, HrmConfig, Placement, Preset};
+use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Placement};
 use hankel_models::{AdapterConfig, AdapterSet};
 use hankel_tests::golden::Golden;
 use proptest::prelude::*;
@@ -152,7 +152,7 @@ proptest! {
                 std::fs::copy(golden("peft").join(name).join(file), folder.path().join(file)).unwrap();
             }
         } else {
-            let config = AdapterConfig::stream::<Hrm>(&HrmConfig::new(Preset::Released, 3, 64, 32));
+            let config = AdapterConfig::stream::<Hrm>(&HrmConfig::new(HrmPreset::Released, 3, 64, 32));
             AdapterSet::new(&config, &placement(), 0).unwrap().save(folder.path(), None).unwrap();
         }
         let path = folder.path().join(if settings { "adapter_config.json" } else { "adapter_model.safetensors" });

@@ -3,7 +3,9 @@
 use super::*;
 use crate::settings::documented::{assert_documented, keys, values};
 use hankel_models::adapters::stream::SiteSettings;
-use hankel_models::adapters::{Discretization, HrmInput, HrmMode, Kind, Preset, RateInit, Sites, StreamSite, kinds};
+use hankel_models::adapters::{
+    Discretization, HrmMode, HrmPreset, Kind, RateInit, Sites, StreamInput, StreamSite, kinds,
+};
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
 use hankel_models::settings::Key;
@@ -72,9 +74,9 @@ fn every_key_and_every_value_is_in_the_documentation() {
         values::<KeptInputs>(),
         values::<Schedule>(),
         values::<Keep>(),
-        values::<Preset>(),
+        values::<HrmPreset>(),
         values::<HrmMode>(),
-        values::<HrmInput>(),
+        values::<StreamInput>(),
         values::<StreamSite>(),
         values::<Discretization>(),
         values::<RateInit>(),

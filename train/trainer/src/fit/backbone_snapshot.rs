@@ -10,7 +10,7 @@ use hankel_core::{DType, Device, Error, Tensor};
 use hankel_models::decoder::{CONFIG_FILE, LoadOptions, stored_weight};
 use hankel_models::gguf::is_gguf;
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
-use hankel_models::{AdapterSet, Decoder, TinyGpt, TinyGptConfig};
+use hankel_models::{AdapterSet, Backbone, Decoder, TinyGpt, TinyGptConfig};
 use hankel_ops::linear::check_precision;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -178,7 +178,7 @@ pub(super) const MAPPED: &str = "mapped files (pages the system can drop)";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hankel_models::adapters::{AdapterConfig as Settings, Hrm, HrmConfig, Lora, LoraConfig, Preset};
+    use hankel_models::adapters::{AdapterConfig as Settings, Hrm, HrmConfig, HrmPreset, Lora, LoraConfig};
     use hankel_models::{AdapterSet, Backbone as _, TinyGpt, TinyGptConfig};
 
     fn total(settings: &Settings, training: &TrainConfig, length: usize) -> u64 {
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn it_grows_with_what_is_trained_and_with_the_tokens() {
         let training = TrainConfig { micro_batch_size: Some(32), ..TrainConfig::default() };
-        let hrm = Settings::stream::<Hrm>(&HrmConfig::new(Preset::Paper, 32, 128, 512));
+        let hrm = Settings::stream::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 32, 128, 512));
         let lora = Settings::linear::<Lora>(&LoraConfig::new(16));
         // LoRA in the first layer keeps that layer's activations, HRM behind it does not.
         assert!(total(&hrm, &training, 512) < total(&lora, &training, 512));

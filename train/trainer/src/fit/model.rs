@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_io::{Existing, write_file};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
-use hankel_models::weights::{HrmSite, TRAINED_BACKBONE_FILE};
+use hankel_models::weights::{StreamSite, TRAINED_BACKBONE_FILE};
 use hankel_models::{AdapterSet, Backbone, Contribution, Parameter, Pass, SiteInput, State, StepKey};
 use hankel_ops::Targets;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ pub struct SiteGradient {
     /// Index of the layer.
     pub layer: usize,
     /// Its site.
-    pub site: HrmSite,
+    pub site: StreamSite,
     /// `[batch, T, d_model]`.
     pub read: Tensor,
     /// `[batch, T, d_model]`.

@@ -6,7 +6,7 @@ use crate::tasks::Task;
 use anyhow::{Result, bail};
 use hankel_core::{Device, Tensor};
 use hankel_models::Pass;
-use hankel_models::weights::{HrmSite, StateRecord};
+use hankel_models::weights::{StateRecord, StreamSite};
 use std::collections::BTreeMap;
 
 /// The states of every adapted site along the first `sequences` of a split. Sequences of different lengths are cut to the
@@ -22,7 +22,7 @@ pub fn record_states(
     batch_size: usize,
 ) -> Result<Vec<StateRecord>> {
     let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
-    let mut parts: BTreeMap<(usize, HrmSite), Vec<Tensor>> = BTreeMap::new();
+    let mut parts: BTreeMap<(usize, StreamSite), Vec<Tensor>> = BTreeMap::new();
     // Texts differ in length: each by itself, so that no padding is recorded.
     let batch_size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
     for indices in indices.chunks(batch_size) {
@@ -40,7 +40,7 @@ pub fn record_states(
     Ok(parts.into_iter().map(|((layer, site), parts)| join(layer, site, &parts)).collect())
 }
 
-fn join(layer: usize, site: HrmSite, parts: &[Tensor]) -> StateRecord {
+fn join(layer: usize, site: StreamSite, parts: &[Tensor]) -> StateRecord {
     let steps = parts.iter().map(|part| part.shape()[1]).min().unwrap_or(0);
     let states = parts.first().map_or(0, |part| part.shape()[2]);
     let mut record = StateRecord { layer, site, shape: [0, steps, states], states: Vec::new() };

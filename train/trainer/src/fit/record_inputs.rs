@@ -9,7 +9,7 @@ use hankel_core::Device;
 use hankel_models::lti::LinearSystem;
 use hankel_models::lti::autoregression::{Autoregression, Moments, directions_read};
 use hankel_models::reduce::hrm::linear_system;
-use hankel_models::weights::HrmSite;
+use hankel_models::weights::StreamSite;
 use hankel_models::{Pass, SiteInput};
 
 /// Highest order that is tried. Higher ones make text held out likelier, and weigh slow drift so much that reduced systems of few states
@@ -24,7 +24,7 @@ pub struct FittedWeight {
     /// Index of the layer.
     pub layer: usize,
     /// Its site.
-    pub site: HrmSite,
+    pub site: StreamSite,
     /// From white noise to the inputs of the adapter.
     pub system: LinearSystem,
     /// Directions of the stream that B reads.
@@ -40,7 +40,7 @@ pub struct FittedWeight {
 /// One layer while its inputs are read.
 struct Layer {
     index: usize,
-    site: HrmSite,
+    site: StreamSite,
     /// Orthonormal rows, [k, D].
     directions: Mat<f64>,
     moments: Moments,

@@ -61,12 +61,17 @@ impl<'a> Checks<'a> {
 
     /// Finite and above 0.
     pub(crate) fn positive(&mut self, key: &str, value: f64) {
-        self.require(key, value.is_finite() && value > 0.0, || format!("must be above 0, found {value}"));
+        self.finite_and(key, value, value > 0.0, "above 0");
     }
 
     /// Finite and at least 0.
     pub(crate) fn not_negative(&mut self, key: &str, value: f64) {
-        self.require(key, value.is_finite() && value >= 0.0, || format!("must be at least 0, found {value}"));
+        self.finite_and(key, value, value >= 0.0, "at least 0");
+    }
+
+    fn finite_and(&mut self, key: &str, value: f64, condition: bool, bound: &str) {
+        let bound = if value.is_finite() { bound } else { "finite" };
+        self.require(key, value.is_finite() && condition, || format!("must be {bound}, found {value}"));
     }
 
     /// In [0, 1), such as a dropout rate or a decay.

@@ -2,7 +2,7 @@
 
 use super::Activations;
 use hankel_core::DType;
-use hankel_models::adapters::HrmInput;
+use hankel_models::adapters::StreamInput;
 use hankel_models::decoder::Activation;
 use hankel_models::{AdapterSet, DecoderConfig};
 
@@ -73,7 +73,7 @@ fn saved_per_token(adapters: &AdapterSet, config: &DecoderConfig, layer: usize) 
     saved += if adapted(&["down_proj", "mlp.c_proj"]) { f } else { 0 };
     saved += own.linears().map(|(_, adapter)| adapter.saved_per_token() as u64).sum::<u64>();
     for (_, adapter) in own.streams() {
-        saved += if adapter.input() == HrmInput::Residual && below { 0 } else { d };
+        saved += if adapter.input() == StreamInput::Residual && below { 0 } else { d };
         saved += adapter.saved_per_token() as u64;
     }
     saved

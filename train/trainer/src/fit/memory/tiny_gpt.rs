@@ -15,7 +15,7 @@
 
 use super::Activations;
 use crate::fit::Model;
-use hankel_models::adapters::HrmInput;
+use hankel_models::adapters::StreamInput;
 use hankel_models::{Parameter, TinyGpt, TinyGptConfig};
 
 /// What a step takes, `bytes` being those of one value for every token.
@@ -66,7 +66,7 @@ fn saved_per_token(model: &Model, config: &TinyGptConfig, layer: usize, backbone
         saved += d + adapters.linears().map(|(_, adapter)| adapter.saved_per_token() as u64).sum::<u64>();
     }
     for (_, adapter) in adapters.streams() {
-        saved += if adapter.input() == HrmInput::Residual && below { 0 } else { d };
+        saved += if adapter.input() == StreamInput::Residual && below { 0 } else { d };
         saved += adapter.saved_per_token() as u64;
     }
     if config.dropout > 0.0 && below {

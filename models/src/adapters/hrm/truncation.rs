@@ -1,7 +1,7 @@
 //! Truncation of attached adapters, and what an optimizer knows of them carried across.
 
-use super::hrm::file::state_order;
-use super::{AdapterSet, Placement};
+use super::file::state_order;
+use crate::adapters::{AdapterSet, Placement};
 use crate::reduce::hrm::input_gains;
 use crate::reduce::{AdapterReduction, LayerReduction, ReduceError, ReduceOptions, reduce_adapter};
 use crate::weights::{Discretization, HrmAdapterFile, HrmDynamics, HrmLayerFile};
@@ -135,7 +135,7 @@ fn project(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::{AdapterConfig, Hrm, HrmConfig, HrmMode, Preset, StreamInputs, StreamSite};
+    use crate::adapters::{AdapterConfig, Hrm, HrmConfig, HrmMode, HrmPreset, StreamInputs, StreamSite};
     use crate::lti::OrderRule;
     use crate::parameter::Parameter;
     use crate::pass::Pass;
@@ -168,7 +168,7 @@ mod tests {
     fn every_mode_is_truncated_within_its_bound() {
         let placement = Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
         for mode in [HrmMode::Signed, HrmMode::Complex] {
-            let config = HrmConfig { mode, ..HrmConfig::new(Preset::Paper, 6, WIDTH, 9) };
+            let config = HrmConfig { mode, ..HrmConfig::new(HrmPreset::Paper, 6, WIDTH, 9) };
             let set = AdapterSet::new(&AdapterConfig::stream::<Hrm>(&config), &placement, 1).unwrap();
             set.to_dtype(DType::F64).unwrap();
             for parameter in set.parameters().iter().filter(|parameter| parameter.name().ends_with("angle")) {
@@ -207,7 +207,7 @@ mod tests {
         let placement = Placement { layers: 1, d_model: WIDTH, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
         let positive = [Discretization::Free, Discretization::Zoh].map(|d| (d, HrmMode::Positive));
         for (discretization, mode) in positive.into_iter().chain([(Discretization::Free, HrmMode::Signed)]) {
-            let mut config = HrmConfig::new(Preset::Paper, 4, WIDTH, 9);
+            let mut config = HrmConfig::new(HrmPreset::Paper, 4, WIDTH, 9);
             (config.discretization, config.mode) = (discretization, mode);
             let set = AdapterSet::new(&AdapterConfig::stream::<Hrm>(&config), &placement, 1).unwrap();
             set.to_dtype(DType::F64).unwrap();

@@ -1,6 +1,7 @@
 //! The sum of the Hankel singular values as a term of the loss: adapters trained with it truncate to fewer states.
 
-use super::{AdapterSet, Dynamics, Hrm, StreamAdapter};
+use super::{Dynamics, Hrm};
+use crate::adapters::{AdapterSet, StreamAdapter};
 use crate::lti::gradient::hankel_sum;
 use crate::lti::{LinearSystem, LtiError, MIN_RATE, StateMatrix};
 use crate::parameter::Parameter;
@@ -86,14 +87,14 @@ fn row_major(m: &Mat<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::{AdapterConfig, Discretization, HrmConfig, HrmMode, Placement, Preset, StreamSite};
+    use crate::adapters::{AdapterConfig, Discretization, HrmConfig, HrmMode, HrmPreset, Placement, StreamSite};
     use crate::reduce::{LayerAnalysis, analyse};
     use hankel_core::DType;
 
     fn set(discretization: Discretization, mode: HrmMode) -> AdapterSet {
         let stream = vec![StreamSite::Mlp];
         let placement = Placement { layers: 2, d_model: 3, linear: Vec::new(), stream };
-        let mut config = HrmConfig::new(Preset::Paper, 4, 3, 16);
+        let mut config = HrmConfig::new(HrmPreset::Paper, 4, 3, 16);
         (config.discretization, config.mode) = (discretization, mode);
         let config = AdapterConfig::stream::<Hrm>(&config).with("gate_init", -0.3);
         let set = AdapterSet::new(&config, &placement, 7).unwrap();
