@@ -22,7 +22,7 @@ const REFINED: f64 = 1e-20;
 /// Or these, when the steps are done.
 const ENOUGH: f64 = 1e-12;
 /// Frequencies that are tried of small systems: of n states about `TRIED / n^2`.
-const TRIED: usize = 1_000_000;
+const TRIED: usize = 100_000;
 /// Steps of a golden section search.
 const SECTIONS: usize = 24;
 
@@ -74,7 +74,9 @@ impl<'a> Stored<'a> {
                 (out.norm, around) = (HinfNorm { value: gain, frequency: angle }, rate);
             }
         }
-        self.climb(&mut out.norm, around)?;
+        if out.apart > APART * out.norm.value {
+            self.climb(&mut out.norm, around)?;
+        }
         Ok(Some(out))
     }
 
