@@ -145,18 +145,20 @@ impl StreamAdapter for Delta {
 
 impl Delta {
     /// `S q` of every head, `[batch, T, h m]`: the query is spread over the rows of S, and the products along each row are summed,
-    /// both by a matrix of zeros and ones.
+    /// both by a matrix of zeros and ones, the same for all heads.
     fn read(&self, states: &Tensor, q: &Tensor) -> Result<Tensor> {
         let &Delta { heads, keys: n, values: m, .. } = self;
-        let state = heads * m * n;
+        let (batch, steps) = (states.shape()[0], states.shape()[1]);
         let ones = |rows: usize, columns: usize, is_one: &dyn Fn(usize, usize) -> bool| {
             let one = |i: usize| f32::from(u8::from(is_one(i / columns, i % columns)));
             let matrix = Tensor::from_vec((0..rows * columns).map(one).collect(), [rows, columns])?;
             matrix.to_dtype(states.dtype())?.to_device(states.device())
         };
-        let spread = ones(state, heads * n, &|at, of| at / (m * n) == of / n && at % n == of % n)?;
-        let sum = ones(heads * m, state, &|row, at| at / n == row)?;
-        linear(&multiply(states, &linear(q, &spread, None)?)?, &sum, None)
+        let spread = ones(m * n, n, &|at, of| at % n == of)?;
+        let sum = ones(m, m * n, &|row, at| at / n == row)?;
+        let of_heads = |x: &Tensor, size: usize| x.reshape([batch, steps * heads, size]);
+        let products = multiply(&of_heads(states, m * n)?, &linear(&of_heads(q, n)?, &spread, None)?)?;
+        linear(&products, &sum, None)?.reshape([batch, steps, heads * m])
     }
 }
 
@@ -165,6 +167,20 @@ mod tests {
     use super::*;
     use crate::adapters::StreamSite;
     use crate::adapters::shared::SharedParameters;
+
+    /// Heads are read by themselves, also as many as there may be.
+    #[test]
+    fn heads_do_not_meet() {
+        let settings = Settings { heads: 4096, state_dim: 2, value_dim: 1, c_std: 1.0, ..Settings::default() };
+        let shared = SharedParameters::default();
+        let adapter =
+            Delta::new(&settings, &SiteContext::new("delta", [0, 5, 8], StreamSite::Mlp, 1, &shared)).unwrap();
+        let states: Vec<f32> = (0..4096 * 2).map(|i| i as f32).collect();
+        let q: Vec<f32> = (0..4096 * 2).map(|i| if i % 2 == 0 { 1.0 } else { -2.0 }).collect();
+        let [states, q] = [states, q].map(|values| Tensor::from_vec(values, [1, 1, 8192]).unwrap());
+        let read = adapter.read(&states, &q).unwrap().to_f64_vec();
+        assert!(read.iter().enumerate().all(|(head, y)| *y == (2 * head) as f64 - 2.0 * (2 * head + 1) as f64));
+    }
 
     /// What was stored under a key is what the key finds, whatever was stored under others since; storing again replaces it.
     #[test]
