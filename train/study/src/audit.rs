@@ -35,9 +35,11 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
     out += &changes::section();
     let _ = write!(
         out,
-        "\n## All claims\n\nOf {} claims: {}. Of those not confirmed {undecided} are undecided: more runs might decide them.\n\n",
+        "\n## All claims\n\nOf {} claims: {}. Of those not confirmed {undecided} are undecided: more runs might decide them.\n{} further ones need no \
+         training: [computed](#computed).\n\n",
         outcomes.len(),
-        counts.join(", ")
+        counts.join(", "),
+        computed.len()
     );
     out += "| claim | paper | ours (mean and its 95 % interval, n) | verdict |\n| --- | --- | --- | --- |\n";
     for outcome in outcomes {

@@ -178,7 +178,7 @@ mod tests {
         let [mean, low, high] = effect("memory-order");
         says(&format!("rank correlation with the order is {mean:.2} ({low:.2} to {high:.2}, ten seeds)"));
         let [mean, low, high] = effect("memory-a-max-0.7");
-        says(&format!("(`a_max` 0.7: {mean:.2}, {low:.2} to {high:.2})"));
+        says(&format!("it is {mean:.2} (`a_max` 0.7: {low:.2} to {high:.2})"));
 
         let cells = fs::read_to_string(root.join("docs/results/starts/smollm2-seeds.jsonl")).unwrap();
         let differences = |row: &str, less: &str| -> Vec<f64> {
@@ -212,7 +212,7 @@ mod tests {
         };
         let all = counts.split(' ').nth(1).unwrap();
         says(&format!(
-            "in {} of {all} claims a row was, by our rule, still learning when training ended,",
+            "in {} of the {all} claims that need runs a row was, by our rule, still learning when training ended,",
             number("not converged")
         ));
         says(&format!(

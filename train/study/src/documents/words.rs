@@ -314,6 +314,6 @@ fn sentences_of_words_on_smollm2_are_their_result() {
         "On SmolLM2-135M they solve S3 in {solved} of {seeds} seeds ({low:.2} to {high:.2}), HRM and LoRA in none"
     );
     assert!(readme.contains(&said), "{said}");
-    let said = format!("the other two are right in {} of the answers", others.join(" and "));
+    let said = format!("The other two seeds are right in {} of the answers", others.join(" and "));
     assert!(readme.contains(&said), "{said}");
 }
