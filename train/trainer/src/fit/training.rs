@@ -381,7 +381,10 @@ impl<'a> Training<'a> {
     fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(Vec<Tensor>, Gradients), Error> {
         let (smoothing, chunk) = (self.settings.label_smoothing, self.settings.chunk);
         let parts = chunk.map_or(1, |chunk| batch.length.div_ceil(chunk)) as u64;
-        let (mut losses, mut gradients) = in_slices(batch, self.at_once, |slice, batch| {
+        // What is asked for is a number of sequences; else as many tokens as the estimate has counted.
+        let counted = || self.at_once * self.task.sequence_length();
+        let tokens = self.settings.micro_batch_size.is_none().then(counted);
+        let (mut losses, mut gradients) = in_slices(batch, self.at_once, tokens, |slice, batch| {
             // Every slice draws its own dropout, and so does every part of it (see [`Model::differentiate`]).
             let key = StepKey { seed: self.seed, step: number + ((slice * parts) << 40) };
             self.model.differentiate(batch, (smoothing, weight), key, chunk)

@@ -135,8 +135,19 @@ impl Batch {
         self.documents.iter().zip(ends).map(|(&start, end)| self.steps(start, end)).collect()
     }
 
+    /// Some of the sequences, or of the documents of a packed one.
+    pub fn part(&self, which: Range<usize>) -> Self {
+        if self.documents.is_empty() {
+            return self.rows_of(which);
+        }
+        let at = |document: usize| self.documents.get(document).copied().unwrap_or(self.length);
+        let (start, end) = (at(which.start), at(which.end));
+        let documents = self.documents[which].iter().map(|document| document - start).collect();
+        Batch { documents, preference: self.preference, ..self.steps(start, end) }
+    }
+
     /// Some of the sequences, none of which is packed.
-    pub fn rows_of(&self, sequences: Range<usize>) -> Self {
+    fn rows_of(&self, sequences: Range<usize>) -> Self {
         let places = sequences.start * self.length..sequences.end * self.length;
         Batch {
             tokens: self.tokens[places.clone()].to_vec(),
@@ -190,11 +201,13 @@ mod tests {
         assert_eq!((packed.sequences, packed.length, packed.document_count()), (1, 5, 2));
         assert_eq!((&packed.tokens[..], &packed.documents[..]), (&[10, 11, 20, 21, 22][..], &[0, 2][..]));
         assert_eq!(packed.weight(), padded.weight());
+        let part = packed.part(1..2);
+        assert_eq!((&part.tokens[..], &part.documents[..], part.length), (&[20, 21, 22][..], &[0][..], 3));
         let apart = packed.apart();
         assert_eq!(apart.len(), 2);
         assert_eq!((&apart[1].targets[..], apart[1].length), (&[21, 22, 23][..], 3));
         assert_eq!(padded.steps(1, 3).tokens, [11, 0, 21, 22]);
-        let second = padded.rows_of(1..2);
+        let second = padded.part(1..2);
         assert_eq!(
             (&second.tokens[..], &second.targets[..], second.sequences),
             (&[20, 21, 22][..], &[21, 22, 23][..], 1)

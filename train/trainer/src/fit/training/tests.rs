@@ -62,6 +62,32 @@ fn slices_of_a_batch_are_the_batch() {
     assert_ne!(of("train.micro_batch_size=2"), of("train.micro_batch_size=3"));
 }
 
+/// So are those of a packed one, whose answers are of different lengths.
+#[test]
+fn slices_of_packed_texts_are_the_batch() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("data.jsonl");
+    let line = |i: usize| {
+        let answer = "upon a time ".repeat(1 + i % 7);
+        format!("{{\"prompt\": \"Once {i}\", \"completion\": \"{answer}\"}}\n")
+    };
+    std::fs::write(&file, (1..24).map(line).collect::<String>()).unwrap();
+    let text = format!(
+        "precision = \"f64\"\n[task]\nkind = \"jsonl\"\npath = {file:?}\nlength = 64\nmetrics = []\n[backbone]\nkind = \"decoder\"\n\
+         model = \"{}/../../tests/fixtures/stories260k\"\n[train]\nsteps = 3\nbatch_size = 6\nlr = 0.01\n[[adapter]]\nkind = \"hrm\"\n\
+         state_dim = 3\n",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let (whole, whole_end) = losses_of(&text, &[], 3, &Group::alone());
+    for size in ["train.micro_batch_size=4", "train.micro_batch_size=1"] {
+        let (parts, parts_end) = losses_of(&text, &[size], 3, &Group::alone());
+        assert_ne!(whole, parts);
+        for (a, b) in whole.iter().chain(&whole_end).zip(parts.iter().chain(&parts_end)) {
+            assert!((a - b).abs() < 1e-10, "{size}: {a} {b}");
+        }
+    }
+}
+
 /// Losses and adapters have the same bits on any number of processes: with dropout, clipping, a penalty and ranks that are
 /// shared out (AdaLoRA), in single and double precision, also where there are more processes than micro-batches.
 #[test]
