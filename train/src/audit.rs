@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use hankel_io::{Existing, input, terminal};
 use hankel_study::{
-    Cell, Plan, Provenance, audit, changes, claims, experiment_files, experiment_header, plans, read_results,
+    Cell, Plan, Provenance, audit, changes, claims, experiment_files, experiment_header, incomplete_results, plans,
+    read_results,
 };
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,16 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let (claims, cells) = (claims::all(), read_results(&args.results)?);
-    ensure!(!cells.is_empty(), "{} holds no results, which `train report --results` writes", args.results.display());
+    if cells.is_empty() {
+        let results = args.results.display();
+        let incomplete = incomplete_results(&args.results)?;
+        ensure!(!incomplete.is_empty(), "{results} holds no results, which `train report --results` writes");
+        bail!(
+            "{results} holds only incomplete cells, {} of them: run the rows that they lack (`train sweep --by-row`), and write them again with \
+             `train report --results`",
+            incomplete.len()
+        );
+    }
     if args.output.is_file() && !input::read(&args.output)?.starts_with(audit::TITLE.as_bytes()) {
         bail!("{} is there and is no page of this command: name another file with -o", args.output.display());
     }

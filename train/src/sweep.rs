@@ -4,7 +4,7 @@ use super::CheckFailed;
 use anyhow::{Context, Result, bail};
 use hankel_io::terminal;
 use hankel_study::report;
-use hankel_study::sweep::{CellDirectory, Selection, State, run as run_cells};
+use hankel_study::sweep::{CellDirectory, Selection, State, of_other_settings, run as run_cells};
 use hankel_trainer::config::Experiment;
 use hankel_trainer::run::{interrupt, lock, memory};
 use std::fmt::Write as _;
@@ -205,12 +205,14 @@ fn page<'a>(cells: impl Iterator<Item = &'a CellDirectory>, directory: &Path) ->
 fn list(cells: &[CellDirectory], selection: Selection, json: bool) -> Result<()> {
     let mut rows = Vec::new();
     for (index, cell) in cells.iter().enumerate().filter(|(index, _)| selection.has(*index)) {
-        let (state, note) = match cell.state()? {
-            State::Open => ("open", String::new()),
-            State::Begun => ("begun", String::new()),
-            State::Done => ("done", String::new()),
-            State::Diverged(failure) => ("diverged", failure.error),
-            State::Failed(failure) => ("failed", failure.error),
+        let (state, note) = match cell.state() {
+            Ok(State::Open) => ("open", String::new()),
+            Ok(State::Begun) => ("begun", String::new()),
+            Ok(State::Done) => ("done", String::new()),
+            Ok(State::Diverged(failure)) => ("diverged", failure.error),
+            Ok(State::Failed(failure)) => ("failed", failure.error),
+            Ok(State::Other(why)) => ("other", why),
+            Err(error) => ("failed", format!("{error:#}")),
         };
         if json {
             rows.push(serde_json::json!({
@@ -224,6 +226,10 @@ fn list(cells: &[CellDirectory], selection: Selection, json: bool) -> Result<()>
     }
     if json {
         terminal::json(&serde_json::to_string_pretty(&rows)?)?;
+    }
+    if let [first, others @ ..] = &of_other_settings(cells)[..] {
+        let more = if others.is_empty() { String::new() } else { format!("; so were {} more", others.len()) };
+        terminal::tell(&format!("note: {first}{more}"));
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ pub struct Axis {
     pub(crate) range: Option<(f64, f64)>,
     pub(crate) include: Vec<f64>,
     pub(crate) integers: bool,
+    pub(crate) ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
@@ -52,6 +53,13 @@ impl Axis {
     /// Puts ticks at whole numbers only: steps, layers, indices.
     pub fn integers(mut self) -> Self {
         self.integers = true;
+        self
+    }
+
+    /// Puts the ticks of a horizontal axis at these values, with these labels, where all of them have room; else they are as usual.
+    pub fn ticks<S: Into<String>>(mut self, ticks: impl IntoIterator<Item = (f64, S)>) -> Self {
+        self.ticks = ticks.into_iter().map(|(value, label)| (value, label.into())).collect();
+        self.ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
         self
     }
 }

@@ -80,7 +80,7 @@ impl BarChart {
         self
     }
 
-    /// Puts whiskers of one standard deviation on the bars added last.
+    /// Puts whiskers of one standard deviation on the bars added last; where it is NaN there is none.
     pub fn deviations(mut self, deviations: impl IntoIterator<Item = f64>) -> Self {
         if let Some(bars) = self.bars.last_mut() {
             bars.deviations = deviations.into_iter().collect();

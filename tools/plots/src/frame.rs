@@ -181,17 +181,26 @@ fn labelled(label: &str, exponent: i32) -> String {
     }
 }
 
-/// As many ticks as their labels leave room for.
+/// The ticks that the axis names, if their labels have room, or as many as have.
 fn numbers_that_fit(mapping: &Mapping, axis: &Axis, room: f64) -> Ticks {
-    for count in (2..=((room / 45.0) as usize).clamp(2, 10)).rev() {
-        let found = ticks::ticks(mapping, count, axis.integers);
-        let ends: Vec<(f64, f64)> = found
+    let fit = |ticks: &Ticks| {
+        let ends: Vec<(f64, f64)> = ticks
             .major
             .iter()
             .map(|(v, label)| (mapping.unit(*v) * room, label_width(label) / 2.0))
             .map(|(x, half)| (x - half, x + half))
             .collect();
-        if ends.windows(2).all(|w| w[1].0 - w[0].1 > 10.0) {
+        ends.windows(2).all(|w| w[1].0 - w[0].1 > 10.0)
+    };
+    let named = axis.ticks.iter().filter(|(v, _)| mapping.scale.admits(*v) && mapping.contains(*v));
+    let major: Vec<(f64, Label)> = named.map(|(v, label)| (*v, Label::Plain(label.clone()))).collect();
+    let named = Ticks { major, minor: Vec::new(), exponent: 0 };
+    if !named.major.is_empty() && fit(&named) {
+        return named;
+    }
+    for count in (2..=((room / 45.0) as usize).clamp(2, 10)).rev() {
+        let found = ticks::ticks(mapping, count, axis.integers);
+        if fit(&found) {
             return found;
         }
     }

@@ -62,7 +62,7 @@ impl Series {
         self
     }
 
-    /// Shades one standard deviation to either side of the points.
+    /// Shades one standard deviation to either side of the points; where it is NaN nothing is shaded.
     pub fn deviations(self, deviations: &[f64]) -> Self {
         let band: Vec<_> = self.points.iter().zip(deviations).map(|(p, s)| (p.1 - s, p.1 + s)).collect();
         self.band(band)
@@ -201,11 +201,10 @@ impl XyChart {
 
     fn legend(&self) -> Vec<Entry> {
         let entry = |(i, s): (usize, &Series)| {
+            let band = s.band.iter().any(|(low, high)| low.is_finite() && high.is_finite());
             let sample = match s.mark {
                 Mark::Points => Sample::Marker { hollow: s.hollow },
-                mark => {
-                    Sample::Line { marker: mark == Mark::LineAndPoints, hollow: s.hollow, band: !s.band.is_empty() }
-                }
+                mark => Sample::Line { marker: mark == Mark::LineAndPoints, hollow: s.hollow, band },
             };
             Entry { label: s.label.clone(), ink: self.ink(i), sample }
         };

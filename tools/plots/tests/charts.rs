@@ -106,6 +106,33 @@ fn charts_without_data_say_so() {
 }
 
 #[test]
+fn ticks_stand_at_values_of_choice_where_they_fit() {
+    let rates = [(0.001, "0.001"), (0.003, "0.003"), (0.01, "0.01"), (0.03, "0.03")];
+    let chart = XyChart::new("t")
+        .x(Axis::new("rate").scale(Scale::Log10).ticks(rates))
+        .y(Axis::new("loss").range(5.0..=6.0))
+        .series(Series::line("s", rates.map(|(rate, _)| (rate, 5.5))));
+    let shown = |width: u32| texts(&chart.clone().size(width, 380).to_svg().unwrap());
+    let wide = shown(600);
+    assert!(rates.iter().all(|(_, label)| wide.iter().any(|text| text == label)), "{wide:?}");
+    let narrow = shown(160);
+    assert!(!narrow.contains(&"0.003".to_owned()) && narrow.contains(&"0.01".to_owned()), "{narrow:?}");
+}
+
+#[test]
+fn a_deviation_that_is_not_known_is_nowhere() {
+    let bands = |deviations: &[f64]| {
+        let line = Series::line("s", [(1.0, 1.0), (2.0, 3.0)]).deviations(deviations);
+        let svg = XyChart::new("t").series(line).to_svg().unwrap();
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        let polygons = document.descendants().filter(|node| node.has_tag_name("polygon"));
+        polygons.filter(|node| node.attribute("opacity") == Some("0.18")).count()
+    };
+    assert_eq!(bands(&[0.5, 0.5]), 2, "one, and one in the legend");
+    assert_eq!(bands(&[f64::NAN; 2]), 0);
+}
+
+#[test]
 fn control_characters_do_not_break_the_document() {
     let chart = XyChart::new("a\u{0}b\nc\u{1b}[31m").series(Series::line("\u{7}\r\n", [(0.0, 1.0)]));
     assert!(texts(&chart.to_svg().unwrap()).iter().any(|t| t == "a b c [31m"));

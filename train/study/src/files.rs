@@ -1,7 +1,8 @@
 //! The files of `docs/results`: one per experiment and scale, a cell a line.
 
-use crate::rows::join;
-use crate::{Cell, SEED};
+use crate::rows::{join, settle};
+use crate::settings::Seen;
+use crate::{Cell, CellId, SEED};
 use hankel_io::{Existing, Outputs, name};
 use hankel_trainer::results::{RunResult, SCHEMA};
 use std::collections::BTreeMap;
@@ -38,14 +39,30 @@ pub enum FileError {
         /// The layout it states.
         found: u32,
     },
+    /// Two cells that would be in it were run with different settings.
+    #[error(
+        "{}: {one} and {other} were run with different settings in `{part}`, and means over them would say nothing: leave one out, or write \
+         to another directory",
+        path.display()
+    )]
+    Settings {
+        /// The file.
+        path: PathBuf,
+        /// A cell.
+        one: String,
+        /// The other.
+        other: String,
+        /// The part of their configurations that differs.
+        part: String,
+    },
 }
 
 /// Writes `DIR/EXPERIMENT-SCALE.jsonl` for each experiment among `cells`, and gives their paths. Cells that such a file has
 /// already are replaced by those of the same grid point, and stay otherwise; of a cell that was run row by row, its rows.
 ///
 /// # Errors
-/// When a file cannot be written, one that is there cannot be read, or an experiment has no name for a file: then none is
-/// written.
+/// When a file cannot be written, one that is there cannot be read, an experiment has no name for a file, or its cells were run with different
+/// settings: then none is written.
 pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, FileError> {
     let mut files: BTreeMap<String, Vec<&Cell>> = BTreeMap::new();
     for cell in cells {
@@ -57,6 +74,7 @@ pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, F
         let path = directory.join(name::component("the experiment and scale", &format!("{name}.jsonl"))?);
         let mut cells = if path.exists() { read_file(&path)? } else { Vec::new() };
         cells.retain(|cell| new.iter().all(|other| other.id != cell.id || !other.planned_rows.is_empty()));
+        check_settings(cells.iter().chain(new.iter().copied()), &path)?;
         for &cell in &new {
             let cell = Cell { result: cell.result.as_ref().map(slim), ..cell.clone() };
             match cells.iter_mut().find(|known| known.id == cell.id) {
@@ -64,6 +82,7 @@ pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, F
                 None => cells.push(cell),
             }
         }
+        cells.iter_mut().for_each(settle);
         cells.sort_by_key(|cell| cell.id.order());
         let lines = cells.iter().map(|cell| serde_json::to_string(cell).expect("a result is JSON") + "\n");
         outputs.file(&path, lines.collect::<String>().as_bytes(), Existing::Replace)?;
@@ -71,6 +90,22 @@ pub fn write_results(cells: &[Cell], directory: &Path) -> Result<Vec<PathBuf>, F
     }
     outputs.commit()?;
     Ok(written)
+}
+
+/// Refuses cells of one file that were run with different settings, as far as these are on record.
+fn check_settings<'a>(cells: impl Iterator<Item = &'a Cell>, path: &Path) -> Result<(), FileError> {
+    let name = |id: &CellId| match id.describe(&[]) {
+        axes if axes.is_empty() => "one cell".to_owned(),
+        axes => axes,
+    };
+    let mut seen = Seen::default();
+    for cell in cells {
+        if let Some((part, one)) = seen.difference(&cell.id, &cell.settings) {
+            return Err(FileError::Settings { path: path.to_owned(), one, other: name(&cell.id), part });
+        }
+        seen.add(&cell.id, &cell.settings, &name(&cell.id));
+    }
+    Ok(())
 }
 
 /// What is kept of a result: no spectra twice, and no more digits of them than a figure shows.
@@ -96,13 +131,25 @@ fn slim(result: &RunResult) -> RunResult {
 /// # Errors
 /// When a file cannot be read, or a line is not a cell.
 pub fn read_results(directory: &Path) -> Result<Vec<Cell>, FileError> {
+    Ok(read_all(directory)?.into_iter().filter(|cell| cell.planned_rows.is_empty()).collect())
+}
+
+/// The cells in the files of a directory that [`read_results`] leaves out, since rows of them are not there yet.
+///
+/// # Errors
+/// As there.
+pub fn incomplete_results(directory: &Path) -> Result<Vec<Cell>, FileError> {
+    Ok(read_all(directory)?.into_iter().filter(|cell| !cell.planned_rows.is_empty()).collect())
+}
+
+fn read_all(directory: &Path) -> Result<Vec<Cell>, FileError> {
     let entries = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let mut paths: Vec<PathBuf> =
         entries.map_err(hankel_io::Error::io("read", directory))?.iter().map(fs::DirEntry::path).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     paths.sort();
     let files = paths.iter().map(|path| read_file(path)).collect::<Result<Vec<_>, _>>()?;
-    Ok(files.into_iter().flatten().filter(|cell| cell.planned_rows.is_empty()).collect())
+    Ok(files.into_iter().flatten().collect())
 }
 
 fn read_file(path: &Path) -> Result<Vec<Cell>, FileError> {
@@ -174,5 +221,53 @@ mod tests {
         assert!(write_results(&[cell(3, 1.0)], directory.path()).is_err(), "what cannot be read is not replaced");
         assert_eq!(fs::read(&file).unwrap(), before);
         assert!(matches!(read_results(&directory.path().join("none")), Err(FileError::File(_))));
+    }
+
+    /// One row of three.
+    fn row(seed: u32, name: &str, seconds: f64) -> Cell {
+        let mut cell = cell(seed, seconds);
+        cell.result.as_mut().unwrap().rows.retain(|row| row.name == name || row.derived_from() == Some(name));
+        cell.planned_rows = ["none", "hrm", "lora"].map(str::to_owned).into();
+        cell.row_seconds = BTreeMap::from([(name.to_owned(), seconds)]);
+        cell
+    }
+
+    #[test]
+    fn writing_an_incomplete_cell_again_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            write_results(&[row(0, name, 2.0)], directory.path()).unwrap();
+            fs::read_to_string(directory.path().join("e-small.jsonl")).unwrap()
+        };
+        write("hrm");
+        let before = write("lora");
+        assert_eq!(write("lora"), before);
+        assert_eq!(write("hrm"), before);
+        assert!(read_results(directory.path()).unwrap().is_empty());
+        let incomplete = incomplete_results(directory.path()).unwrap();
+        assert_eq!(incomplete[0].result.as_ref().unwrap().wall_time_seconds, 4.0);
+        write("none");
+        let cells = read_results(directory.path()).unwrap();
+        let result = cells[0].result.as_ref().unwrap();
+        let names: Vec<&str> = result.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!((names, result.wall_time_seconds), (vec!["none", "hrm", "hrm-truncated", "lora"], 6.0));
+        assert!(cells[0].row_seconds.is_empty() && incomplete_results(directory.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn cells_of_different_settings_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let with = |seed: u32, rate: &str| {
+            let settings = BTreeMap::from([("train".to_owned(), rate.to_owned())]);
+            Cell { settings, ..cell(seed, 1.0) }
+        };
+        // Those of earlier versions are with all.
+        write_results(&[cell(0, 1.0), with(1, "a")], directory.path()).unwrap();
+        let message = write_results(&[with(2, "b")], directory.path()).unwrap_err().to_string();
+        assert!(message.contains("seed 1 and seed 2 were run with different settings in `train`"), "{message}");
+        assert_eq!(read_results(directory.path()).unwrap().len(), 2);
+        // All anew.
+        write_results(&[with(1, "b"), with(2, "b")], directory.path()).unwrap();
+        assert_eq!(read_results(directory.path()).unwrap().len(), 3);
     }
 }

@@ -23,13 +23,14 @@ mod rates;
 pub mod report;
 mod rows;
 mod run_directories;
+mod settings;
 mod statistics;
 pub mod sweep;
 #[cfg(test)]
 mod testing;
 mod units;
 
-pub use files::{FileError, read_results, write_results};
+pub use files::{FileError, incomplete_results, read_results, write_results};
 pub use plan::{Plan, PlanError, experiment_files, plans};
 pub use provenance::Provenance;
 
@@ -65,6 +66,12 @@ pub struct Cell {
     /// Names of all its adapters, in their order, where it was run row by row and not all rows are there yet; else empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub planned_rows: Vec<String>,
+    /// Seconds of its rows by their names, where it was run row by row and not all rows are there yet; else empty.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub row_seconds: BTreeMap<String, f64>,
+    /// Fingerprints of what it was run with, its axes apart ([`hankel_trainer::config::Cell::settings`]); empty where they are not on record.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// Why training stopped, when it reached a non-finite value in a run of all rows: it says nothing of any of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged: Option<String>,
@@ -80,6 +87,12 @@ impl Cell {
     /// Whether it came to a non-finite value, if only in one row.
     pub(crate) fn has_diverged(&self) -> bool {
         self.diverged.is_some() || !self.diverged_rows.is_empty()
+    }
+
+    /// What came to a non-finite value and how, a sentence each: the whole, or rows.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        let rows = self.diverged_rows.iter().map(|(name, error)| format!("{name}: {error}"));
+        self.diverged.iter().cloned().chain(rows).collect()
     }
 }
 

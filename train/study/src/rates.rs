@@ -52,7 +52,7 @@ pub(crate) fn at_their_own(cells: &[&Cell], units: &[String]) -> Vec<Cell> {
         let lost_rows = own.iter().flat_map(|cell| cell.diverged_rows.clone());
         let is_lost = |name: &str| result.rows.iter().all(|row| row.name != name);
         let diverged_rows = lost_rows.filter(|(name, _)| is_lost(name)).collect();
-        Cell { id: id.clone(), planned_rows: Vec::new(), diverged, diverged_rows, result: Some(result) }
+        Cell { id: id.clone(), diverged, diverged_rows, result: Some(result), ..Cell::default() }
     };
     points.iter().map(merged).collect()
 }

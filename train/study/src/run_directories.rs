@@ -1,8 +1,8 @@
 //! Cells from run directories.
 
-use crate::rows::{CellFile, settle};
+use crate::Cell;
+use crate::rows::{CellFile, cell_file, read};
 use crate::sweep::Failure;
-use crate::{CELL_FILE, Cell};
 use anyhow::{Context, Result, bail};
 use hankel_trainer::results::RunResult;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,32 +46,27 @@ fn descend(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     below.iter().try_for_each(|path| descend(path, depth - 1, found))
 }
 
-/// The cell of a run directory, with the run's `result`; `None` when no sweep made it, or it is neither finished nor diverged.
+/// The cell of a run directory, with the run's `result`; `None` when no sweep made it, or it is neither finished nor diverged. Of a run of one
+/// row it is what that adds to its cell ([`crate::rows::join`]).
 ///
 /// # Errors
 /// When a file of the sweep cannot be understood.
 pub(crate) fn cell_of(run: &Path, result: Option<&RunResult>) -> Result<Option<Cell>> {
-    let Some(CellFile { id, planned_rows }) = read(&run.join(CELL_FILE))? else { return Ok(None) };
+    let Some(CellFile { id, planned_rows, settings }) = cell_file(run)? else { return Ok(None) };
     let failure = read::<Failure>(&run.join("failed.json"))?;
     let lost = failure.filter(|failure| failure.diverged.is_some() && result.is_none()).map(|failure| failure.error);
     if result.is_none() && lost.is_none() {
         return Ok(None);
     }
-    let mut cell = Cell { id, planned_rows, result: result.cloned(), ..Cell::default() };
+    let mut cell = Cell { id, planned_rows, settings, result: result.cloned(), ..Cell::default() };
     // A row has a directory of its name.
     let name = run.file_name().and_then(OsStr::to_str).filter(|_| !cell.planned_rows.is_empty());
     match (name, lost) {
         (Some(name), Some(error)) => cell.diverged_rows = BTreeMap::from([(name.to_owned(), error)]),
         (_, lost) => cell.diverged = lost,
     }
-    settle(&mut cell);
-    Ok(Some(cell))
-}
-
-fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
-    if !path.is_file() {
-        return Ok(None);
+    if let (Some(name), Some(result)) = (name, result) {
+        cell.row_seconds.insert(name.to_owned(), result.wall_time_seconds);
     }
-    let text = hankel_io::input::read_to_string(path)?;
-    serde_json::from_str(&text).with_context(|| format!("{} is not what a sweep writes", path.display())).map(Some)
+    Ok(Some(cell))
 }

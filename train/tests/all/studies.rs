@@ -96,6 +96,7 @@ fn rows_by_themselves_are_those_of_the_cell() {
     assert!(run(&["--by-row", "--out", "rows", "--task-index", "2"]).contains("1 of 1 rows done"));
     let (rows, planned) = figures("parts", &["rows"]);
     assert!(rows.len() == 1 && rows[0]["name"] == "lora" && planned == serde_json::json!(names), "{planned}");
+    place.run(&["audit", "parts", "-o", "audit.md"]).refused(&["parts holds only incomplete cells, 1 of them"]);
     place.run(&["sweep", "grid.toml", "--out", "rows"]).refused(&["was begun row by row: go on with --by-row"]);
     place.run(&["sweep", "grid.toml", "--by-row"]).refused(&["was begun as one run: leave out --by-row"]);
     place.run(&["sweep", "grid.toml", "--by-row", "--task-index", "3"]).refused(&["there are 3 rows"]);
@@ -109,6 +110,51 @@ fn rows_by_themselves_are_those_of_the_cell() {
     assert_eq!(figures("beside", &["runs/tiny", "rows"]), whole, "a row that the whole has");
     assert!(run(&["--by-row", "--out", "rows"]).contains("3 of 3 rows done"));
     assert_eq!(figures("one", &["rows"]), whole);
+
+    // An adapter that comes later is a row more, and one that goes leaves the cell whole.
+    let text = fs::read_to_string(place.path("grid.toml")).unwrap();
+    place.write("grid.toml", text.replace("[sweep.grid]", "[[adapter]]\nkind = \"dora\"\nrank = 2\n[sweep.grid]"));
+    assert!(run(&["--by-row", "--out", "rows", "--task-index", "1"]).contains("1 of 1 rows done"));
+    let (rows, planned) = figures("more", &["rows"]);
+    assert!(rows.len() == whole.0.len() && planned.as_array().unwrap().len() == 4, "{planned}");
+    assert!(run(&["--by-row", "--out", "rows"]).contains("4 of 4 rows done"));
+    let (rows, planned) = figures("more", &["rows"]);
+    assert!(rows.last().unwrap()["name"] == "dora" && planned.is_null(), "{planned}");
+    place.write("grid.toml", text);
+    fs::remove_dir_all(place.path("rows/tiny/seed-3/dora")).unwrap();
+    assert!(run(&["--by-row", "--out", "rows"]).contains("3 of 3 rows done"));
+    assert_eq!(figures("fewer", &["rows"]), whole);
+}
+
+/// Cells of other settings, of seeds beside those of the grid or from before an edit, are no repetitions.
+#[test]
+fn settings_that_change_within_a_sweep_are_refused() {
+    let place = Place::new();
+    let pretrain = "[pretrain]\nsteps = 20\nlr = 5e-3\n\n[train]\n";
+    let text =
+        crate::common::TINY.replace("[train]\n", pretrain).replace("seed = 3\n", "") + "[sweep.grid]\nseed = [3, 4]\n";
+    place.write("grid.toml", &text);
+    let first = place.run(&["sweep", "grid.toml", "--task-index", "0"]);
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    let beside = ["sweep", "grid.toml", "--set", "seed=[5]", "--set", "train.lr=2e-2"];
+    place.run(&beside).refused(&["seed-3 is of the same experiment", "other settings in `train`", "another --out"]);
+    let edited = text.replace("lr = 5e-3", "lr = 6e-3");
+    place.write("grid.toml", edited);
+    let job = ["sweep", "grid.toml", "--task-index", "1"];
+    place.run(&job).refused(&["seed-3 is of the same experiment", "other settings in `pretrain`"]);
+    let list = place.run(&["sweep", "grid.toml", "--list"]);
+    assert_eq!(list.code, Some(0), "{}", list.stderr);
+    let lines: Vec<&str> = list.stdout.lines().collect();
+    assert!(lines[0].contains("  other  ") && lines[0].contains("was run with another configuration"), "{lines:?}");
+    assert!(lines[1].contains("  open  ") && list.stderr.contains("note: "), "{lines:?} {}", list.stderr);
+    // What an earlier version began is not compared; its backbone is its own all the same.
+    let file = place.path("runs/tiny/seed-3/cell.json");
+    let mut cell: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert!(cell.as_object_mut().unwrap().remove("settings").is_some());
+    fs::write(&file, cell.to_string()).unwrap();
+    let job = place.run(&job);
+    assert_eq!(job.code, Some(0), "{}", job.stderr);
+    assert!(!job.stderr.contains("of its pretraining are those of"), "{}", job.stderr);
 }
 
 /// A row that comes to nothing is an outcome of its own, and leaves its cell the others.

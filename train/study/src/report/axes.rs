@@ -13,6 +13,10 @@ use hankel_trainer::results::metric;
 /// Points of the other axes for which one axis is drawn.
 const DRAWN: usize = 12;
 const CAPTION: &str = "Mean over seeds ± one standard deviation.";
+/// The quantity that is not measured on a split.
+const SECONDS: &str = "seconds_per_step";
+/// Growth of the steps between values from which on they stand at equal ratios.
+const GROWTH: f64 = 3.0;
 
 pub(super) fn figures(experiment: &Experiment) -> Vec<Figure> {
     let mut out = Vec::new();
@@ -26,7 +30,7 @@ pub(super) fn figures(experiment: &Experiment) -> Vec<Figure> {
     }
     for (axis, values) in experiment.axes().iter().filter(|(axis, _)| axis == "length") {
         out.extend(figures_of(&experiment.groups(&[axis]), DRAWN, |group| {
-            Along { experiment, group, axis, values, what: "seconds_per_step" }.figures()
+            Along { experiment, group, axis, values, what: SECONDS }.figures()
         }));
     }
     out
@@ -67,7 +71,8 @@ impl Along<'_> {
     }
 
     fn title(&self, part: &Share) -> String {
-        let what = capitalised(&metric_name(self.what));
+        let what = metric_name(self.what);
+        let what = if self.what == SECONDS { capitalised(&what) } else { format!("Validation {what}") };
         format!("{what} by {}{}{}", self.axis_words(), self.group.title(), part.title)
     }
 
@@ -83,7 +88,7 @@ impl Along<'_> {
             let summaries: Vec<Option<Summary>> =
                 self.values.iter().map(|value| self.at(&row.first.name, value)).collect();
             let means = summaries.iter().map(|s| s.map_or(f64::NAN, |s| s.mean));
-            let deviations = summaries.iter().map(|s| s.and_then(|s| s.sd).unwrap_or(0.0));
+            let deviations = summaries.iter().map(|s| s.and_then(|s| s.sd).unwrap_or(f64::NAN));
             chart = chart.inked_bars(&row.first.name, means, Ink::Slot(row.slot)).deviations(deviations);
         }
         Figure::bar(self.name(part), CAPTION, chart)
@@ -95,12 +100,11 @@ impl Along<'_> {
         let line_of = |row: &str| -> Vec<(f64, Summary)> {
             points.iter().filter_map(|(x, value)| Some((*x, self.at(row, value)?))).collect()
         };
-        let mut chart = XyChart::new(self.title(part))
-            .x(Axis::new(self.axis_words()).scale(Scale::Log2))
-            .y(Axis::new(metric_label(self.what)));
+        let mut chart =
+            XyChart::new(self.title(part)).x(axis_of(self.axis_words(), &points)).y(Axis::new(metric_label(self.what)));
         for row in &part.rows {
             let line = line_of(&row.first.name);
-            let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(0.0)).collect();
+            let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(f64::NAN)).collect();
             let line = Series::line_and_points(&row.first.name, line.iter().map(|(x, summary)| (*x, summary.mean)));
             chart = chart.series(line.deviations(&deviations).ink(Ink::Slot(row.slot)));
         }
@@ -118,5 +122,41 @@ impl Along<'_> {
             }
         }
         Figure::xy(self.name(part), CAPTION, chart)
+    }
+}
+
+/// An axis of sorted values, with a tick at each where there is room.
+fn axis_of(words: String, points: &[(f64, &String)]) -> Axis {
+    let step = |pair: &[(f64, &String)]| pair[1].0 - pair[0].0;
+    let ends = points.windows(2).next().zip(points.windows(2).next_back());
+    let grows = ends.is_some_and(|(first, last)| step(last) > GROWTH * step(first));
+    let scale = if points.iter().all(|(x, _)| x.log2().round().exp2() == *x) {
+        Scale::Log2
+    } else if grows {
+        Scale::Log10
+    } else {
+        Scale::Linear
+    };
+    Axis::new(words).scale(scale).ticks(points.iter().map(|(x, value)| (*x, value.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_suit_their_values() {
+        for (values, scale) in [
+            (&["64", "128", "256"][..], "Log2"),
+            (&["0.001", "0.003", "0.01", "0.03"], "Log10"),
+            (&["100", "200", "300"], "Linear"),
+            (&["0.5", "0.9", "0.99"], "Linear"),
+        ] {
+            let values: Vec<String> = values.iter().map(|&value| value.to_owned()).collect();
+            let points: Vec<(f64, &String)> = values.iter().map(|value| (value.parse().unwrap(), value)).collect();
+            let axis = format!("{:?}", axis_of("rate".to_owned(), &points));
+            assert!(axis.contains(&format!("scale: {scale}")), "{axis}");
+            assert!(values.iter().all(|value| axis.contains(&format!("{value:?}"))), "{axis}");
+        }
     }
 }

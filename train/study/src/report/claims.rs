@@ -42,7 +42,7 @@ pub(super) fn section(runs: &[CellRun]) -> Section {
     let headers = ["claim", "paper", "ours: mean ± standard deviation", "verdict"].map(Html::text);
     let note = "A claimed difference is confirmed when the 95 % interval of Student's t for the mean of paired differences is on the claimed \
                 side at every point of the grid, after Holm's correction over these claims; pairs share seed, data and backbone. Rows that \
-                are compared must beat `none` and have converged.";
+                are compared must beat `none` and have converged. Figures are of the test split where there is one.";
     let html = paragraph(note) + &table(&headers, &rows).replacen("<table>", "<table class=\"claims\">", 1);
     Section { title: "Claims".into(), html, ..Section::default() }
 }

@@ -33,7 +33,7 @@ fn of_group(experiment: &Experiment, group: &Group, metric: &str) -> Vec<Figure>
             XyChart::new(title).x(Axis::new("optimizer step").integers()).y(Axis::new(metric_label(metric)));
         for (row, line) in &lines {
             let Some(ink) = part.ink(row) else { continue };
-            let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(0.0)).collect();
+            let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(f64::NAN)).collect();
             let line = Series::line(&row.first.name, line.iter().map(|(step, summary)| (*step, summary.mean)));
             chart = chart.series(line.deviations(&deviations).ink(ink));
         }

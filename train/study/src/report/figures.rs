@@ -92,7 +92,7 @@ pub(super) fn of(experiment: &Experiment) -> Vec<Figure> {
     let mut out = Vec::new();
     out.extend(thresholds(experiment, "order", "Order left by the threshold", "mean order per layer"));
     for (metric, part) in experiment.by_metric() {
-        let title = format!("What the threshold costs in {}", metric_name(metric));
+        let title = format!("What the threshold costs in validation {}", metric_name(metric));
         let label = format!("{}, truncated less full", metric_label(metric));
         out.extend(thresholds(&part, metric, &title, &label));
         out.extend(figures_of(&part.groups(&[]), DRAWN, |group| {
@@ -170,7 +170,7 @@ fn thresholds(experiment: &Experiment, what: &str, title: &str, label: &str) -> 
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let line: Vec<(f64, Summary)> =
             points.iter().filter_map(|(x, values)| Some((*x, Summary::of(values)?))).collect();
-        let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(0.0)).collect();
+        let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(f64::NAN)).collect();
         let name = if group.label.is_empty() { "all cells" } else { &group.label };
         let series = Series::line_and_points(name, line.iter().map(|(x, summary)| (*x, summary.mean)));
         chart = chart.series(series.deviations(&deviations).ink(Ink::Slot(slot)));
@@ -179,13 +179,14 @@ fn thresholds(experiment: &Experiment, what: &str, title: &str, label: &str) -> 
     (drawn > 0).then(|| Figure::xy(experiment.figure_name(&["threshold", what]), caption, chart))
 }
 
-/// The primary metric over rank or state dimension; when a kind of adapter comes in three sizes or more.
+/// The primary metric over rank or state dimension; when a kind of adapter comes in three sizes or more. Rows that share ranks out among their
+/// layers have no size.
 fn sizes(experiment: &Experiment, group: &Group, metric: &str) -> Option<Figure> {
     let mut kinds: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
-    for row in group.runs.iter().flat_map(|run| run.rows()).filter(|row| row.derived_from().is_none()) {
-        let order = row.layers.first().map_or(0, |layer| layer.order) as u64;
-        if order > 0 {
-            kinds.entry(&row.kind).or_default().entry(order).or_default().extend(row.validation.get(metric));
+    let rows: Vec<&AdapterResult> = group.runs.iter().flat_map(|run| run.rows()).collect();
+    for row in rows.iter().filter(|row| row.derived_from().is_none()) {
+        if let Some(size) = common_size(&row.name, &rows) {
+            kinds.entry(&row.kind).or_default().entry(size).or_default().extend(row.validation.get(metric));
         }
     }
     kinds.retain(|_, sizes| sizes.len() > 2);
@@ -198,10 +199,18 @@ fn sizes(experiment: &Experiment, group: &Group, metric: &str) -> Option<Figure>
     for (slot, (kind, sizes)) in kinds.iter().enumerate() {
         let line: Vec<(f64, Summary)> =
             sizes.iter().filter_map(|(size, values)| Some((*size as f64, Summary::of(values)?))).collect();
-        let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(0.0)).collect();
+        let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(f64::NAN)).collect();
         let series = Series::line_and_points(*kind, line.iter().map(|(x, summary)| (*x, summary.mean)));
         chart = chart.series(series.deviations(&deviations).ink(Ink::Slot(slot)));
     }
     let name = experiment.figure_name(&["sizes", &group.label]);
     Some(Figure::xy(name, "Mean over seeds ± one standard deviation.", chart))
+}
+
+/// The rank or state dimension of a row, if it is the same in all layers and runs.
+fn common_size(name: &str, rows: &[&AdapterResult]) -> Option<u64> {
+    let layers = rows.iter().filter(|row| row.name == name).flat_map(|row| &row.layers);
+    let mut orders = layers.map(|layer| layer.order as u64);
+    let first = orders.next().filter(|order| *order > 0)?;
+    orders.all(|order| order == first).then_some(first)
 }

@@ -86,7 +86,7 @@ fn bars(title: String, label: &str, rows: &[(Ink, &(Row, Vec<Value>))]) -> BarCh
         let means = summaries.iter().map(|s| s.map_or(f64::NAN, |s| s.mean));
         chart = chart
             .inked_bars(&row.first.name, means, *ink)
-            .deviations(summaries.iter().map(|s| s.and_then(|s| s.sd).unwrap_or(0.0)));
+            .deviations(summaries.iter().map(|s| s.and_then(|s| s.sd).unwrap_or(f64::NAN)));
     }
     chart
 }

@@ -13,15 +13,18 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::rows::{agree, join};
+use crate::rows::{agree, is_within, join, settle};
 use crate::run_directories::{cell_of, run_directories};
+use crate::settings::Seen;
 use crate::{CELL_FILE, Cell};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use experiment::Experiment;
 use hankel_io::terminal;
 use hankel_trainer::format::{counted, duration};
 use hankel_trainer::report::html::{Text, facts, subheading};
-use hankel_trainer::report::{ReportError, Run, Section, run_header, tell_apart, write as write_runs, write_page};
+use hankel_trainer::report::{
+    ReportError, Run, Section, UNFINISHED, run_header, tell_apart, write as write_runs, write_page,
+};
 use hankel_trainer::results::{AdapterResult, Event, RunResult};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -45,14 +48,24 @@ impl CellRun {
 /// together from its rows.
 ///
 /// # Errors
-/// When there is none in one of them, or it cannot be read; when the figures of a cell that is there twice differ.
+/// When there is none in one of them, or it cannot be read; when the figures of a cell that is there twice differ, or the settings of two cells of
+/// an experiment.
 pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
     let found = run_directories(directories)?;
     let (mut runs, mut left_out) = (Vec::<(Run, Option<Cell>, &Path)>::new(), Vec::new());
+    let mut seen = Seen::default();
     for directory in &found {
         let run = Run::load(directory)?;
         let cell = cell_of(directory, run.result.as_ref())?;
         if let Some(cell) = &cell {
+            let name = directory.display().to_string();
+            if let Some((part, other)) = seen.difference(&cell.id, &cell.settings) {
+                bail!(
+                    "{other} and {name} are of one experiment and were run with different settings in `{part}`, and means over them would say \
+                     nothing: leave one out"
+                );
+            }
+            seen.add(&cell.id, &cell.settings, &name);
             let twin = runs.iter_mut().find_map(|(run, known, first)| {
                 let known = known.as_mut().filter(|known| known.id == cell.id)?;
                 Some((run, known, first))
@@ -64,10 +77,12 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
                     first.display(),
                     directory.display()
                 );
-                if !known.planned_rows.is_empty() {
+                if !known.planned_rows.is_empty() || !cell.planned_rows.is_empty() {
+                    if !is_within(cell, known) {
+                        first_run.events.extend(run.events);
+                    }
                     join(known, cell);
                     first_run.result.clone_from(&known.result);
-                    first_run.events.extend(run.events);
                 }
                 continue;
             }
@@ -84,14 +99,27 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
     }
     let mut alone: Vec<(&mut Run, &Path)> = Vec::new();
     for (run, cell, directory) in &mut runs {
-        // Cells have names of their own.
-        if cell.is_none() {
-            alone.push((run, *directory));
+        match cell {
+            Some(cell) => {
+                settle(cell);
+                note_losses(run, cell);
+            }
+            // Cells have names of their own.
+            None => alone.push((run, *directory)),
         }
     }
     tell_apart(&mut alone);
     let runs = runs.into_iter().map(|(run, cell, _)| (run, cell)).collect();
     Ok(runs)
+}
+
+/// Says of the run of a cell what came to nothing, in place of that it is not finished.
+fn note_losses(run: &mut Run, cell: &Cell) {
+    let losses = cell.losses();
+    if run.result.is_some() || !losses.is_empty() {
+        run.notes.retain(|note| !note.starts_with(UNFINISHED));
+    }
+    run.notes.extend(losses.iter().map(|loss| format!("Training came to values that are not finite. {loss}")));
 }
 
 /// Whether two runs of a cell came to the same, of the rows that both have.

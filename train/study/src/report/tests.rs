@@ -1,10 +1,13 @@
 //! Sections of synthetic experiments.
 
-use super::{CellRun, sections, write};
+use super::{CellRun, read, sections, write};
 use crate::testing::result;
 use crate::{Cell, CellId};
 use hankel_trainer::report::{Figure, Run, Section};
 use hankel_trainer::results::{Event, LayerResult, RunResult, Scores, Split};
+use serde_json::json;
+use std::fs;
+use std::path::Path;
 
 /// A finished cell.
 fn cell(experiment: &str, axes: &[(&str, &str)], change: impl Fn(&mut RunResult)) -> CellRun {
@@ -229,9 +232,9 @@ fn points_with_the_same_file_name_keep_their_figures() {
         (Run { name: "r".into(), result, events: run.events, ..Run::default() }, Some(run.cell))
     });
     write(runs.collect(), &out.path().join("report.html")).unwrap();
-    let html = std::fs::read_to_string(out.path().join("report.html")).unwrap();
+    let html = fs::read_to_string(out.path().join("report.html")).unwrap();
     assert_eq!(html.matches("<svg ").count() % 2, 0);
-    let files = std::fs::read_dir(out.path().join("plots")).unwrap();
+    let files = fs::read_dir(out.path().join("plots")).unwrap();
     assert_eq!(files.count(), 3 * html.matches("<figure>").count(), "svg, png and csv of each");
     assert!(out.path().join("plots/signs-gates-after-training-gate-init-0-1-2.csv").exists());
 }
@@ -258,4 +261,124 @@ fn times_belong_to_one_point_of_the_other_axes() {
     let drawn = figures(of(&sections, "bytes"), "bytes-seconds-per-step-by-length");
     let names: Vec<&str> = drawn.iter().map(|figure| figure.name.as_str()).collect();
     assert_eq!(names, ["1", "2"].map(|tier| format!("bytes-seconds-per-step-by-length-tier-{tier}")));
+}
+
+#[test]
+fn rows_of_no_one_size_are_not_drawn_by_size() {
+    let runs = cells("ranks", &[], |result| {
+        let lora = result.rows[2].clone();
+        result.rows.truncate(1);
+        for (kind, size) in [("lora", 4), ("lora", 8), ("lora", 16), ("adalora", 4), ("adalora", 8), ("adalora", 16)] {
+            let mut row = lora.clone();
+            (row.name, row.kind) = (format!("{kind}-{size}"), kind.into());
+            for (n, layer) in row.layers.iter_mut().enumerate() {
+                layer.order = if kind == "adalora" { size + n } else { size };
+            }
+            result.rows.push(row);
+        }
+    });
+    let sections = sections(&runs);
+    let [sizes] = figures(of(&sections, "ranks"), "ranks-sizes")[..] else { panic!("{:?}", sections[1]) };
+    assert_eq!(series(sizes), ["lora"]);
+}
+
+#[test]
+fn the_split_of_figures_is_told() {
+    let tested = |result: &mut RunResult| {
+        result.rows[1].test = Some(Scores { metrics: [("accuracy".to_owned(), 0.75)].into(), ..Scores::default() });
+    };
+    let runs = ["8", "16"].map(|length| cells("splits", &[("length", length)], tested)).concat();
+    let sections_of = sections(&runs);
+    let section = of(&sections_of, "splits");
+    for told in [
+        "validation accuracy<small>mean ± sd",
+        "<small>validation, 95 %",
+        "test accuracy<small>mean ± sd",
+        "0.7500 ± 0.0000",
+    ] {
+        assert!(section.html.contains(told), "{told}: {}", section.html);
+    }
+    let titles = |name: &str| format!("{:?}", figures(section, name));
+    assert!(titles("splits-accuracy-by-length").contains("Validation accuracy by length"));
+    assert!(titles("splits-seconds-per-step-by-length").contains("\"Seconds per step by length"));
+    let untested = sections(&cells("splits", &[], |_| {}));
+    assert!(!of(&untested, "splits").html.contains("test accuracy"));
+}
+
+#[test]
+fn one_run_has_no_deviation() {
+    let runs: Vec<CellRun> =
+        ["8", "16"].map(|length| cell("single", &[("length", length), ("gate", "a"), ("seed", "0")], |_| {})).into();
+    let sections_of = sections(&runs);
+    let [along] = figures(of(&sections_of, "single"), "single-accuracy-by-length")[..] else { panic!("no figure") };
+    assert!(along.to_csv().lines().skip(1).all(|line| line.ends_with(",,")), "{}", along.to_csv());
+    let [gates, ..] = figures(of(&sections_of, "single"), "single-gates")[..] else { panic!("no gates") };
+    assert!(gates.to_csv().lines().skip(1).all(|line| line.ends_with(',')), "{}", gates.to_csv());
+}
+
+#[test]
+fn what_came_to_nothing_is_named() {
+    let mut runs = cells("lost", &[("length", "8")], |_| {});
+    runs[1].cell.result = None;
+    runs[1].cell.diverged = Some("`pretrain` stopped at step 3".into());
+    runs[0].cell.diverged_rows.insert("lora".into(), "`lora` stopped at step <4>".into());
+    let html = of(&sections(&runs), "lost").html.clone();
+    assert!(html.contains("2 came to values that are not finite"), "{html}");
+    assert!(html.contains("<li>length 8, seed 1: `pretrain` stopped at step 3</li>"), "{html}");
+    assert!(html.contains("<li>length 8, seed 0: lora: `lora` stopped at step &lt;4&gt;</li>"), "{html}");
+}
+
+/// Leaves the directory of a run of a sweep.
+fn leave(directory: &Path, cell: &serde_json::Value, result: Option<&RunResult>) {
+    fs::create_dir_all(directory).unwrap();
+    let mut files = vec![("cell.json", cell.to_string()), ("metrics.jsonl", String::new())];
+    files.extend(result.map(|result| ("result.json", serde_json::to_string(result).unwrap())));
+    for (name, content) in files {
+        fs::write(directory.join(name), content).unwrap();
+    }
+}
+
+#[test]
+fn rows_of_several_plans_are_one_cell() {
+    let place = tempfile::tempdir().unwrap();
+    let old = ["hrm", "lora"];
+    for (name, planned) in [("hrm", &old[..]), ("lora", &old), ("none", &["none", "hrm", "lora"])] {
+        let mut result = result();
+        result.rows.retain(|row| row.name == name);
+        let cell = json!({ "experiment": "e", "axes": [["seed", "0"]], "planned_rows": planned });
+        leave(&place.path().join("e/seed-0").join(name), &cell, Some(&result));
+    }
+    let runs = read(&[place.path().to_owned()]).unwrap();
+    let [(run, Some(cell))] = &runs[..] else { panic!("{} runs", runs.len()) };
+    let names: Vec<&str> = run.rows().iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["none", "hrm", "lora"]);
+    assert!(cell.planned_rows.is_empty() && run.result == cell.result);
+}
+
+#[test]
+fn cells_of_different_settings_are_not_averaged() {
+    let place = tempfile::tempdir().unwrap();
+    let seed = |seed: &str, train: &str| {
+        let cell = json!({ "experiment": "e", "axes": [["seed", seed]], "settings": { "train": train } });
+        leave(&place.path().join(format!("e/seed-{seed}")), &cell, Some(&result()));
+    };
+    seed("0", "a");
+    seed("1", "a");
+    assert_eq!(read(&[place.path().to_owned()]).unwrap().len(), 2);
+    seed("1", "b");
+    let message = read(&[place.path().to_owned()]).unwrap_err().to_string();
+    assert!(
+        message.contains("seed-0 and ") && message.contains("seed-1 are") && message.contains("`train`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_run_that_diverged_is_not_called_unfinished() {
+    let place = tempfile::tempdir().unwrap();
+    leave(place.path(), &json!({ "experiment": "e", "axes": [["seed", "0"]] }), None);
+    let failure = json!({ "error": "`lora` stopped at step 3", "diverged": ["lora", 3] });
+    fs::write(place.path().join("failed.json"), failure.to_string()).unwrap();
+    let runs = read(&[place.path().to_owned()]).unwrap();
+    assert_eq!(runs[0].0.notes, ["Training came to values that are not finite. `lora` stopped at step 3"]);
 }

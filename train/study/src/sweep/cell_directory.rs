@@ -1,15 +1,16 @@
 //! The directory of a cell, and how far it is.
 
 use super::claim::{Claim, claim, is_claimed};
-use crate::rows::CellFile;
+use crate::rows::{CellFile, cell_file};
 use crate::{CELL_FILE, CellId};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hankel_io::Existing;
 use hankel_io::lock::{self, Held};
 use hankel_trainer::config::{AdapterConfig, Cell, Config, ConfigError, Experiment, first_difference};
 use hankel_trainer::fit::Stop;
 use hankel_trainer::run::{Finder, RunDirectory};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,7 @@ pub struct CellDirectory {
     id: CellId,
     /// The adapters of the cell, where this is one row of it.
     planned_rows: Vec<String>,
+    settings: BTreeMap<String, String>,
     path: PathBuf,
 }
 
@@ -44,6 +46,8 @@ pub enum State {
     Diverged(Failure),
     /// It could not be run; a sweep tries it again.
     Failed(Failure),
+    /// Its directory holds a run of something else, as said: nothing is run until another one is chosen.
+    Other(String),
 }
 
 /// Contents of `failed.json`.
@@ -90,6 +94,7 @@ impl CellDirectory {
             asks_for_precision: cell.asks_for_precision,
             id,
             planned_rows: Vec::new(),
+            settings: cell.settings,
             path,
         }
     }
@@ -101,6 +106,8 @@ impl CellDirectory {
         let planned_rows: Vec<String> = config.adapter.iter().map(|adapter| adapter.name.clone()).collect();
         let row = |adapter: &AdapterConfig| {
             let row = &adapter.name;
+            let own = format!("adapter.{row}");
+            let settings = self.settings.iter().filter(|(part, _)| !part.starts_with("adapter.") || **part == own);
             CellDirectory {
                 experiment: self.experiment.clone(),
                 slug: format!("{}/{row}", self.slug),
@@ -109,6 +116,7 @@ impl CellDirectory {
                 asks_for_precision: self.asks_for_precision,
                 id: self.id.clone(),
                 planned_rows: planned_rows.clone(),
+                settings: settings.map(|(part, fingerprint)| (part.clone(), fingerprint.clone())).collect(),
                 path: self.path.join(row),
             }
         };
@@ -120,17 +128,24 @@ impl CellDirectory {
         !self.planned_rows.is_empty()
     }
 
-    /// Refuses a cell of which there is a run of all rows, where rows are to be run by themselves, and the other way round.
-    fn check_rows(&self) -> Result<()> {
-        let cell = if self.is_row() { self.path.parent().unwrap_or(&self.path) } else { &self.path };
+    /// The directory of the cell, of which it may be a row.
+    fn cell_path(&self) -> &Path {
+        if self.is_row() { self.path.parent().unwrap_or(&self.path) } else { &self.path }
+    }
+
+    /// Says so where there is a run of all rows and rows are to be run by themselves, and the other way round.
+    fn divided_otherwise(&self) -> Option<String> {
+        let cell = self.cell_path();
         if self.is_row() && cell.join("config.toml").is_file() {
-            bail!("{} was begun as one run: leave out --by-row, or choose another --out", cell.display());
+            return Some(format!(
+                "{} was begun as one run: leave out --by-row, or choose another --out",
+                cell.display()
+            ));
         }
         let is_row_of = |adapter: &AdapterConfig| cell.join(&adapter.name).join(CELL_FILE).is_file();
-        if !self.is_row() && self.config.iter().flat_map(|config| &config.adapter).any(is_row_of) {
-            bail!("{} was begun row by row: go on with --by-row, or choose another --out", cell.display());
-        }
-        Ok(())
+        let is_divided = !self.is_row() && self.config.iter().flat_map(|config| &config.adapter).any(is_row_of);
+        is_divided
+            .then(|| format!("{} was begun row by row: go on with --by-row, or choose another --out", cell.display()))
     }
 
     /// Its run directory.
@@ -138,12 +153,42 @@ impl CellDirectory {
         &self.path
     }
 
+    /// The directory of its experiment.
+    pub(super) fn experiment_path(&self) -> &Path {
+        let cell = self.cell_path();
+        cell.parent().unwrap_or(cell)
+    }
+
+    /// What the sweep asks for, as its directory says it.
+    pub(super) fn file(&self) -> CellFile {
+        CellFile { id: self.id.clone(), planned_rows: self.planned_rows.clone(), settings: self.settings.clone() }
+    }
+
+    fn write_file(&self) -> Result<()> {
+        let text = serde_json::to_string_pretty(&self.file()).context("a grid point as JSON")?;
+        Ok(hankel_io::write_file(&self.path.join(CELL_FILE), text.as_bytes(), Existing::Replace)?)
+    }
+
+    /// Writes again what its directory says of plan and settings, if it is through and an adapter has come or gone since. Where that
+    /// cannot be done the directory is as good as before: reports take the rows of all plans together.
+    pub(super) fn renew(&self) {
+        let is_old = cell_file(&self.path).is_ok_and(|known| known.is_some_and(|known| known != self.file()));
+        if is_old
+            && matches!(self.state(), Ok(State::Done | State::Diverged(_)))
+            && let Ok(Ok(_held)) = self.hold()
+        {
+            let _ = self.write_file();
+        }
+    }
+
     /// How far it is.
     ///
     /// # Errors
-    /// When the directory holds a run of another configuration, or what it holds cannot be read.
+    /// When what its directory holds cannot be read.
     pub fn state(&self) -> Result<State> {
-        self.check_rows()?;
+        if let Some(otherwise) = self.divided_otherwise() {
+            return Ok(State::Other(otherwise));
+        }
         let at = |name: &str| self.path.join(name);
         let config = match &self.config {
             Ok(config) => config,
@@ -163,10 +208,10 @@ impl CellDirectory {
             }
             if own != here {
                 let (has, asks) = first_difference(&own.to_toml(), &here.to_toml()).unwrap_or_default();
-                bail!(
+                return Ok(State::Other(format!(
                     "{} was run with another configuration (it has {has}, the sweep asks for {asks}): choose another --out",
                     self.path.display()
-                );
+                )));
             }
         }
         if begun && at("result.json").is_file() {
@@ -210,9 +255,7 @@ impl CellDirectory {
         if let State::Failed(_) = state {
             fs::remove_file(self.path.join(FAILED)).with_context(|| self.path.display().to_string())?;
         }
-        let file = CellFile { id: self.id.clone(), planned_rows: self.planned_rows.clone() };
-        let id = serde_json::to_string_pretty(&file).context("a grid point as JSON")?;
-        hankel_io::write_file(&self.path.join(CELL_FILE), id.as_bytes(), Existing::Replace)?;
+        self.write_file()?;
         let begun = self.path.join("config.toml").is_file();
         Ok(if begun { RunDirectory::open(&self.path)? } else { RunDirectory::free(&self.path)? })
     }

@@ -3,7 +3,8 @@
 //! A claim is a file `.claim-N` in the directory of the cell, made in one step that fails when it is there. Its owner writes it
 //! again every [`BEAT`]. One that was not written for [`STALE`] is stale, by the clock of the file system alone: the file's time is
 //! compared with that of a file written now. Whoever makes `.claim-(N+1)` has the cell then; among several, one does. The owner of
-//! a claim that was taken over ends at once when it comes back to life.
+//! a claim that was taken over ends with its next sign of life when it wakes up. What it writes until then is what the new one writes:
+//! runs are deterministic.
 
 use anyhow::{Context, Result};
 use hankel_io::{Existing, create_folder, write_file};

@@ -7,7 +7,9 @@
 
 mod cell_directory;
 mod claim;
+mod others;
 mod run;
 
 pub use cell_directory::{CellDirectory, Failure, State};
+pub use others::of_other_settings;
 pub use run::{Outcome, Selection, run};

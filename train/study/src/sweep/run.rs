@@ -1,7 +1,8 @@
 //! Running cells.
 
-use super::cell_directory::{CellDirectory, State};
+use super::cell_directory::{CellDirectory, HeldCell, State};
 use super::claim::{BEAT, STALE};
+use super::others::of_other_settings;
 use anyhow::{Result, bail};
 use hankel_trainer::config::{AdapterConfig, Config, TrainConfig};
 use hankel_trainer::fit::{Prepared, Pretrained, Stop, fit};
@@ -65,16 +66,26 @@ impl Outcome {
 }
 
 /// Runs the cells of `selection` that have no result yet, with `force` also those that may take more memory than there is. A
-/// failed cell is recorded, and the others continue. A backbone that several cells pretrain in the same way is trained by the first
-/// of them; one that another process is training now makes a cell wait until the others are through.
+/// failed cell is recorded, and the others continue; so they do where its directory cannot be used. A backbone that several cells pretrain in
+/// the same way is trained by the first of them; one that another process is training now makes a cell wait until the others are through.
 ///
 /// # Errors
-/// Ctrl-C before all are through ([`Interrupted`]); a directory that holds something else, found before anything is run.
+/// Ctrl-C before all are through ([`Interrupted`]); a directory that holds something else, or a run of other settings beside the cells, found
+/// before anything is run.
 pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result<Outcome> {
     let own: Vec<&CellDirectory> =
         cells.iter().enumerate().filter(|(i, _)| selection.has(*i)).map(|(_, cell)| cell).collect();
-    let states = own.iter().map(|cell| cell.state()).collect::<Result<Vec<_>>>()?;
-    let is_left = |state: &State| !matches!(state, State::Done | State::Diverged(_));
+    // A state that cannot be read is told when its cell's turn has come.
+    let states: Vec<Option<State>> = own.iter().map(|cell| cell.state().ok()).collect();
+    for state in states.iter().flatten() {
+        if let State::Other(why) = state {
+            bail!("{why}");
+        }
+    }
+    if let Some(other) = of_other_settings(cells).first() {
+        bail!("{other}");
+    }
+    cells.iter().for_each(CellDirectory::renew);
     let work = work_of(&own);
     let (mut outcome, mut done_work, begun) = (Outcome::default(), 0.0, Instant::now());
     let mut queue: VecDeque<usize> = (0..own.len()).collect();
@@ -82,67 +93,121 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
     while let Some(number) = queue.pop_front() {
         let cell = own[number];
         let name = format!("{}/{}", cell.experiment, cell.slug);
+        let mut fail = |name: String, error: String| {
+            tell!("{name}: {error}");
+            outcome.failed.push((name, error));
+        };
         let config = match &cell.config {
             Ok(config) => config,
             Err(error) => {
-                tell!("{name}: {error}");
-                outcome.failed.push((name, error.to_string()));
+                fail(name, error.to_string());
                 continue;
             }
         };
-        if is_left(&cell.state()?) && !put_off.contains(&number) && is_pretrained_elsewhere(cells, cell)? {
-            put_off.insert(number);
-            queue.push_back(number);
-            continue;
-        }
-        // What is through is left alone. Another process may have finished it since.
-        let held = match (is_left(&cell.state()?), selection) {
-            (false, _) => Err(String::new()),
-            // A job has nothing else to do. The one before it may have been killed a moment ago, on another machine.
-            (true, Selection::Task(_)) => patiently(STALE + BEAT, BEAT / 4, || cell.hold())?,
-            (true, _) => cell.hold()?,
-        };
-        match (&held, cell.state()?) {
-            (_, State::Done) => outcome.done += 1,
-            (_, State::Diverged(_)) => outcome.diverged.push(name),
-            (Err(who), _) => {
+        let (_held, state) = match turn(cells, cell, selection, !put_off.contains(&number)) {
+            Err(error) => {
+                fail(name, format!("{error:#}"));
+                continue;
+            }
+            Ok(Turn::Later) => {
+                put_off.insert(number);
+                queue.push_back(number);
+                continue;
+            }
+            Ok(Turn::Through(state)) => {
+                match state {
+                    State::Diverged(_) => outcome.diverged.push(name),
+                    _ => outcome.done += 1,
+                }
+                continue;
+            }
+            Ok(Turn::Elsewhere(who)) => {
                 tell!("{name}: {who}");
                 outcome.elsewhere += 1;
+                continue;
             }
-            (Ok(_), state) => {
-                if interrupt::requested() {
-                    return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
+            Ok(Turn::Own(held, state)) => (held, state),
+        };
+        if interrupt::requested() {
+            return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
+        }
+        let rest = queue.iter().chain([&number]).filter(|number| states[**number].as_ref().is_none_or(is_left));
+        let left: f64 = rest.map(|number| work[*number]).sum();
+        let spent = begun.elapsed().as_secs_f64();
+        let eta = if done_work > 0.0 {
+            format!(", about {} left", duration(spent / done_work * left))
+        } else {
+            String::new()
+        };
+        let what = if cell.is_row() { "row" } else { "cell" };
+        tell!("== {what} {} of {}: {name}{eta}", number + 1, own.len());
+        match run_cell(cells, cell, config, &state, force) {
+            Ok(()) => outcome.done += 1,
+            Err(error) => {
+                if let Some(Stop::Interrupted { stage, step }) = error.downcast_ref() {
+                    let at = format!("after step {step} of `{stage}` in {name}");
+                    return Err(Interrupted(format!("{at}; the full state is saved: {GOES_ON}")).into());
                 }
-                let rest = queue.iter().chain([&number]).filter(|number| is_left(&states[**number]));
-                let left: f64 = rest.map(|number| work[*number]).sum();
-                let spent = begun.elapsed().as_secs_f64();
-                let eta = if done_work > 0.0 {
-                    format!(", about {} left", duration(spent / done_work * left))
-                } else {
-                    String::new()
-                };
-                let what = if cell.is_row() { "row" } else { "cell" };
-                tell!("== {what} {} of {}: {name}{eta}", number + 1, own.len());
-                match run_cell(cells, cell, config, &state, force) {
-                    Ok(()) => outcome.done += 1,
-                    Err(error) => {
-                        if let Some(Stop::Interrupted { stage, step }) = error.downcast_ref() {
-                            let at = format!("after step {step} of `{stage}` in {name}");
-                            return Err(Interrupted(format!("{at}; the full state is saved: {GOES_ON}")).into());
-                        }
-                        let failure = cell.record(&error)?;
+                match cell.record(&error) {
+                    Ok(failure) if failure.diverged.is_some() => {
                         tell!("{name}: {}", failure.error);
-                        match failure.diverged {
-                            Some(_) => outcome.diverged.push(name),
-                            None => outcome.failed.push((name, failure.error)),
-                        }
+                        outcome.diverged.push(name);
                     }
+                    Ok(failure) => fail(name, failure.error),
+                    Err(unwritten) => fail(name, format!("{error:#}; nor can that be recorded: {unwritten:#}")),
                 }
-                done_work += work[number];
             }
         }
+        done_work += work[number];
     }
     Ok(outcome)
+}
+
+/// Whether a cell is to be run.
+fn is_left(state: &State) -> bool {
+    !matches!(state, State::Done | State::Diverged(_))
+}
+
+/// What a cell comes to when its turn has come.
+enum Turn {
+    /// Another process trains its backbone: it comes again behind the others.
+    Later,
+    /// It has an outcome, if only since a moment ago.
+    Through(State),
+    /// Another process has it, as said.
+    Elsewhere(String),
+    /// It is this process's to run, as long as it is held.
+    Own(HeldCell, State),
+}
+
+/// Takes the cell for this process, if it has no outcome and nobody else is at it.
+fn turn(cells: &[CellDirectory], cell: &CellDirectory, selection: Selection, may_wait: bool) -> Result<Turn> {
+    let state = || -> Result<State> {
+        match cell.state()? {
+            State::Other(why) => bail!("{why}"),
+            state => Ok(state),
+        }
+    };
+    let before = state()?;
+    // What is through is left alone.
+    if !is_left(&before) {
+        return Ok(Turn::Through(before));
+    }
+    if may_wait && is_pretrained_elsewhere(cells, cell) {
+        return Ok(Turn::Later);
+    }
+    let held = match selection {
+        // A job has nothing else to do. The one before it may have been killed a moment ago, on another machine.
+        Selection::Task(_) => patiently(STALE + BEAT, BEAT / 4, || cell.hold())?,
+        _ => cell.hold()?,
+    };
+    // Another process may have finished it since.
+    let now = state()?;
+    Ok(match held {
+        _ if !is_left(&now) => Turn::Through(now),
+        Err(who) => Turn::Elsewhere(who),
+        Ok(held) => Turn::Own(held, now),
+    })
 }
 
 /// What `hold` gives, which is tried `every` so often for as long as `patience`.
@@ -214,20 +279,24 @@ fn sharing<'a>(cells: &'a [CellDirectory], cell: &'a CellDirectory) -> impl Iter
 
 /// The backbone of a cell whose directory was run with the present configuration: what another one trained is another's.
 fn pretrained_in(cell: &CellDirectory) -> Option<Pretrained> {
-    cell.state().ok()?;
+    if let Ok(State::Other(_)) | Err(_) = cell.state() {
+        return None;
+    }
     Pretrained::of_run(cell.path(), &cell.slug)
 }
 
 /// Whether another process is training the backbone of `cell`, which nobody has trained yet.
-fn is_pretrained_elsewhere(cells: &[CellDirectory], cell: &CellDirectory) -> Result<bool> {
+fn is_pretrained_elsewhere(cells: &[CellDirectory], cell: &CellDirectory) -> bool {
     let mut elsewhere = false;
     for other in sharing(cells, cell) {
         if pretrained_in(other).is_some() {
-            return Ok(false);
+            return false;
         }
-        elsewhere |= other.state().is_ok_and(|state| state == State::Begun) && other.is_claimed()?;
+        // The directory of another cell that cannot be read keeps nobody waiting.
+        let is_begun = other.state().is_ok_and(|state| state == State::Begun);
+        elsewhere |= is_begun && other.is_claimed().unwrap_or(false);
     }
-    Ok(elsewhere)
+    elsewhere
 }
 
 /// Tokens that each of `cells` trains on, to estimate the time left. A backbone is trained by the first of those that share it.
@@ -259,6 +328,24 @@ fn work(config: &Config, pretrained: bool) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hankel_trainer::config::Experiment;
+    use std::fs;
+
+    #[test]
+    fn a_directory_that_cannot_be_made_fails_its_cell_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "[sweep.grid]\nseed = [0, 1]\n[task]\nkind = \"dfa\"\nlength = 8\n[[adapter]]\nkind = \"none\"\n";
+        let experiment = Experiment::load(text, "grid.toml", &[]).unwrap();
+        let cells = experiment.cells().unwrap().into_iter();
+        let cells: Vec<_> = cells.map(|cell| CellDirectory::new(directory.path(), &experiment, cell)).collect();
+        fs::create_dir(directory.path().join("grid")).unwrap();
+        for cell in &cells {
+            fs::write(cell.path(), "a file in its place").unwrap();
+        }
+        let outcome = run(&cells, Selection::All, false).unwrap();
+        assert_eq!((outcome.failed.len(), outcome.total()), (2, 2));
+        assert!(outcome.failed[1].0.ends_with("/seed-1") && outcome.failed[1].1.contains("seed-1"), "{outcome:?}");
+    }
 
     #[test]
     fn a_job_waits_for_a_cell_and_not_for_ever() {

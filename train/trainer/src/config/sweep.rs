@@ -23,13 +23,17 @@
 //!
 //! A `[plan]` beside it says, before there are results, what is asked and how it is decided ([`PlanText`]).
 
+mod settings;
+#[cfg(test)]
+mod tests;
+
 use super::{Config, problem_of_name, read, relocate};
 use crate::settings::de::read_value;
 use crate::settings::error::{ConfigError, alternatives, nearest};
 use crate::settings::tree::{self, Node, Value};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// An experiment.
@@ -83,16 +87,23 @@ pub struct Cell {
     pub config: Result<Config, ConfigError>,
     /// Data that it is run on and that are nowhere.
     pub missing: Option<ConfigError>,
+    /// Fingerprints of what it is run with, the axes apart, by sections, adapters (`adapter.hrm`) and labels of axes (`tier=1`): cells that
+    /// have a part of the same name and another fingerprint do not repeat each other.
+    pub settings: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
 struct Axis {
     name: String,
     values: Vec<Choice>,
+    /// All keys that its values set, those too that `--set` has left out.
+    keys: BTreeSet<String>,
 }
 
 /// Most cells of a grid, which are all checked before the first one is run.
 const MOST_CELLS: usize = 100_000;
+/// Most bytes of a directory's name.
+const LONGEST_NAME: usize = 255;
 
 /// A value of an axis: what it sets.
 #[derive(Debug, Clone)]
@@ -250,6 +261,15 @@ impl Experiment {
                 let problem = format!("{}: two cells are called {slug}: give the values of an axis labels", self.file);
                 return Err(ConfigError::new(None, problem));
             }
+            if slug.len() > LONGEST_NAME {
+                let problem = format!(
+                    "{}: the directory of a cell would have a name of {} bytes, of {LONGEST_NAME} that it can have: give the values of \
+                     an axis short labels; it is {slug}",
+                    self.file,
+                    slug.len()
+                );
+                return Err(ConfigError::new(None, problem));
+            }
             let mut root = self.base.clone();
             for (path, value) in choice.iter().flat_map(|choice| &choice.settings) {
                 tree::assign(&mut root, path, value.clone())?;
@@ -257,6 +277,7 @@ impl Experiment {
             if let Some((path, names)) = &self.only {
                 keep_only(&mut root, path, names)?;
             }
+            let settings = settings::fingerprints(&root, &self.axes, &axes, &choice);
             let name = Node { value: Value::String(format!("{}_{slug}", self.name)), origin: root.origin.clone() };
             tree::assign(&mut root, "name", name)?;
             let asks_for_precision = root.as_table("")?.get("precision").is_some();
@@ -267,7 +288,7 @@ impl Experiment {
                 Err(error) if !error.of_files => Err(error),
                 resolved => {
                     let config = resolved.map(|(config, _)| config);
-                    Ok(Cell { slug, axes, asks_for_precision, config, missing })
+                    Ok(Cell { slug, axes, asks_for_precision, config, missing, settings })
                 }
             }
         };
@@ -331,8 +352,8 @@ impl Axis {
     }
 
     fn read(name: &str, node: &Node) -> Result<Self, ConfigError> {
-        let values = items(name, node)?.iter().map(|item| Choice::read(name, item)).collect::<Result<_, _>>()?;
-        Ok(Axis { name: name.to_owned(), values })
+        let values = items(name, node)?.iter().map(|item| Choice::read(name, item)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Axis { name: name.to_owned(), keys: keys_of(&values), values })
     }
 
     /// Takes `node`'s values, or those of its own that have the labels in `node`.
@@ -342,6 +363,7 @@ impl Axis {
         let wanted = if let Value::Array(_) = node.value { items(&self.name, node)? } else { &single };
         if !has_tables || wanted.iter().any(|item| matches!(item.value, Value::Table(_))) {
             self.values = wanted.iter().map(|item| Choice::read(&self.name, item)).collect::<Result<_, _>>()?;
+            self.keys.extend(keys_of(&self.values));
             return Ok(());
         }
         let choose = |item: &Node| {
@@ -369,6 +391,11 @@ impl Choice {
         let settings = table.0.iter().filter(|entry| entry.key != "label");
         Ok(Choice { label, settings: settings.map(|entry| (entry.key.clone(), entry.node.clone())).collect() })
     }
+}
+
+/// The keys that values set.
+fn keys_of(values: &[Choice]) -> BTreeSet<String> {
+    values.iter().flat_map(|value| &value.settings).map(|(path, _)| path.clone()).collect()
 }
 
 fn items<'a>(axis: &str, node: &'a Node) -> Result<&'a [Node], ConfigError> {
@@ -408,187 +435,4 @@ fn short_names(axes: &[Axis]) -> Vec<String> {
     let last = |axis: &Axis| axis.name.rsplit('.').next().map(plain).unwrap_or_default();
     let unique = |axis: &&Axis| axes.iter().filter(|other| last(other) == last(axis)).count() == 1;
     axes.iter().map(|axis| if unique(&axis) { last(axis) } else { plain(&axis.name) }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = r#"
-[sweep]
-scale = "small"
-[sweep.grid]
-"task.length" = [64, 128]
-tier = [
-    { label = "1", "adapter.lora.rank" = 8, "adapter.hrm.state_dim" = 16 },
-    { label = "2", "adapter.lora.rank" = 16, "adapter.hrm.state_dim" = 32 },
-]
-seed = [0, 1, 2]
-[sweep.scales.small]
-"train.steps" = 30
-[sweep.scales.smoke]
-"train.steps" = 2
-seed = [0]
-tier = ["1"]
-
-[task]
-kind = "dfa"
-[[adapter]]
-kind = "hrm"
-[[adapter]]
-kind = "lora"
-"#;
-
-    fn cells(overrides: &[&str]) -> Result<Vec<Cell>, String> {
-        let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
-        let experiment = Experiment::load(TEXT, "dir/grid.toml", &overrides).map_err(|e| e.to_string())?;
-        experiment.cells().map_err(|e| e.to_string())
-    }
-
-    #[test]
-    fn more_cells_than_anybody_runs_are_refused() {
-        let values = ["0,"].repeat(1000).concat();
-        let axes: Vec<String> = (0..12).map(|axis| format!("x{axis} = [{values}]")).collect();
-        let experiment = Experiment::load(&format!("[sweep.grid]\n{}", axes.join("\n")), "grid.toml", &[]).unwrap();
-        assert_eq!(experiment.size(), usize::MAX);
-        let message = experiment.cells().unwrap_err().to_string();
-        assert!(message.starts_with("grid.toml: the grid has more than 100000 cells (1000 of `x0`, "), "{message}");
-    }
-
-    #[test]
-    fn every_combination_is_a_cell() {
-        let all = cells(&[]).unwrap();
-        assert_eq!(all.len(), 12);
-        assert_eq!(all[0].slug, "length-64_tier-1_seed-0");
-        assert_eq!(all[1].slug, "length-64_tier-1_seed-1");
-        let axes: Vec<(&str, &str)> = all[1].axes.iter().map(|(name, label)| (name.as_str(), label.as_str())).collect();
-        assert_eq!(axes, [("length", "64"), ("tier", "1"), ("seed", "1")]);
-        assert_eq!(all[11].slug, "length-128_tier-2_seed-2");
-        let last = all[11].config.as_ref().unwrap();
-        assert_eq!((last.name.as_str(), last.seed, last.train.steps), ("grid_length-128_tier-2_seed-2", 2, Some(30)));
-        assert!(last.to_toml().contains("state_dim = 32"));
-        let smoke = cells(&["scale=smoke", "task.length=32"]).unwrap();
-        assert_eq!(smoke.iter().map(|cell| cell.slug.as_str()).collect::<Vec<_>>(), ["length-32_tier-1_seed-0"]);
-        assert_eq!(smoke[0].config.as_ref().unwrap().train.steps, Some(2));
-        assert_eq!(cells(&["tier=2", "seed=[7, 8]"]).unwrap()[1].slug, "length-64_tier-2_seed-8");
-    }
-
-    #[test]
-    fn a_scale_can_have_axes_of_its_own() {
-        let more = format!(
-            "{TEXT}\n[sweep.scales.rates]\nseed = [5]\n[sweep.scales.rates.grid]\n\"train.lr\" = [1e-3, 1e-2]\n"
-        );
-        let cells = |scale: &str, overrides: &[&str]| {
-            let overrides: Vec<String> =
-                overrides.iter().map(|text| (*text).to_owned()).chain([format!("scale={scale}")]).collect();
-            Experiment::load(&more, "grid.toml", &overrides).unwrap().cells().unwrap()
-        };
-        let rates = cells("rates", &["tier=2", "task.length=[64]"]);
-        assert_eq!(
-            rates.iter().map(|cell| cell.slug.as_str()).collect::<Vec<_>>(),
-            ["length-64_tier-2_seed-5_lr-0.001", "length-64_tier-2_seed-5_lr-0.01"]
-        );
-        assert_eq!(rates[1].config.as_ref().unwrap().train.lr, 1e-2);
-        assert!(cells("small", &[]).iter().all(|cell| cell.axes.iter().all(|(axis, _)| axis != "lr")));
-        let twice = more.replace("\"train.lr\" = [1e-3, 1e-2]", "seed = [1]");
-        let message = Experiment::load(&twice, "grid.toml", &["scale=rates".to_owned()]).unwrap_err().to_string();
-        assert!(message.contains("the axis `seed` is in the grid of every scale"), "{message}");
-    }
-
-    #[test]
-    fn a_scale_can_leave_out_adapters() {
-        let with = |only: &str| {
-            let text = TEXT.replace("[sweep.scales.smoke]", &format!("[sweep.scales.smoke]\nonly = {only}"));
-            let names = |scale: &str| {
-                let cells = Experiment::load(&text, "grid.toml", &[format!("scale={scale}")])?.cells()?;
-                let adapters = &cells[0].config.as_ref().unwrap().adapter;
-                Ok(adapters.iter().map(|adapter| adapter.name.clone()).collect::<Vec<_>>().join(","))
-            };
-            (names("smoke").map_err(|error: ConfigError| error.to_string()), names("small").unwrap())
-        };
-        assert_eq!(with("[\"lora\"]"), (Ok("lora".to_owned()), "hrm,lora".to_owned()));
-        for (only, expected) in [
-            ("[]", "grid.toml:14: `sweep.scales.smoke.only` is empty"),
-            (
-                "[\"lara\"]",
-                "grid.toml:14: `sweep.scales.smoke.only` names `lara`, which is no adapter here: they are `hrm` or `lora`",
-            ),
-            ("3", "grid.toml:14: `sweep.scales.smoke.only` must be"),
-        ] {
-            let message = with(only).0.unwrap_err();
-            assert!(message.contains(expected), "{message}");
-        }
-    }
-
-    #[test]
-    fn a_plan_is_read_and_complete() {
-        let keys = ["units", "controls", "test", "stopping", "power"];
-        let words = keys.map(|key| format!("{key} = \"words\"\n")).concat();
-        let with = |plan: &str| Experiment::load(&format!("{TEXT}\n[plan]\n{plan}"), "grid.toml", &[]);
-        let plan = with(&format!("hypotheses = [\"a\", \"b\"]\n{words}")).unwrap().plan.unwrap();
-        assert_eq!((plan.hypotheses.len(), plan.units.as_str()), (2, "words"));
-        assert_eq!(Experiment::load(TEXT, "grid.toml", &[]).unwrap().plan, None);
-        let message = with(&words).unwrap_err().to_string();
-        assert!(message.contains("plan.hypotheses"), "{message}");
-        let message = with(&format!("hypotheses = []\nstop = 1\n{words}")).unwrap_err().to_string();
-        assert!(message.contains("unknown key `plan.stop`"), "{message}");
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        for (overrides, expected) in [
-            (&["scale=smal"][..], "--set scale=smal: dir/grid.toml has no scale `smal`; it has `small` or `smoke`"),
-            (&["tier=3"], "--set tier=3: the axis `tier` has no `3`; it has `1` or `2`"),
-            (&["adapter.lora.rank=4"], "`adapter.lora.rank` is set by the axis `tier` of the grid"),
-            (&["seed=[]"], "--set seed=[]: the axis `seed` must be an array of at least one value"),
-            (&["task.length=[0]"], "--set task.length=[0]: `task.length` must be"),
-            (&["seed=[1, 1]"], "two cells are called length-64_tier-1_seed-1"),
-            (&["train.lrr=1"], "unknown key `train.lrr`"),
-        ] {
-            let message = cells(overrides).unwrap_err();
-            assert!(message.contains(expected), "{overrides:?}: {message}");
-        }
-        let wrong = TEXT.replace("[sweep.grid]", "[sweep.gird]");
-        let message = Experiment::load(&wrong, "grid.toml", &[]).unwrap_err().to_string();
-        assert!(message.contains("grid.toml:4: unknown key `sweep.gird`; did you mean `grid`?"), "{message}");
-        for (replaced, by, expected) in [
-            ("\"train.steps\" = 30", "train.steps = 30", "grid.toml:12: a table here would replace all of `train`"),
-            (
-                "\"adapter.lora.rank\" = 8",
-                "adapter.lora.rank = 8",
-                "grid.toml:7: a table here would replace all of `adapter`",
-            ),
-            (
-                "seed = [0, 1, 2]",
-                "\"adapter.lora.rank\" = [4]",
-                "`adapter.lora.rank` is set by two axes of the grid, `tier`",
-            ),
-            ("scales.smoke", "scales.\"a/b\"", "grid.toml:13: the name of a scale must be made of letters"),
-            ("[sweep]", "name = \"..\"\n[sweep]", "grid.toml:2: `name` must be made of letters"),
-        ] {
-            let wrong = TEXT.replacen(replaced, by, 1).replace("kind = \"dfa\"", "kind = \"dfa\"\n[train]\nlr = 1.0");
-            let message = Experiment::load(&wrong, "grid.toml", &[]).unwrap_err().to_string();
-            assert!(message.contains(expected), "{message}");
-        }
-        // The table of a key that takes one is quoted, and stays.
-        let rule = "\"task.max_window\" = { symbols = 2, accuracy = 0.9 }";
-        Experiment::load(&TEXT.replace("\"train.steps\" = 30", rule), "grid.toml", &[]).unwrap();
-        let message = Config::load(TEXT, "grid.toml", &[]).unwrap_err().to_string();
-        assert!(message.contains("train sweep"), "{message}");
-    }
-
-    #[test]
-    fn the_example_of_the_documentation() {
-        let page = include_str!("../../../../docs/sweeps.md");
-        let text = page.split("```toml").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        let cells = |scale: &str| Experiment::load(text, "length.toml", &[format!("scale={scale}")]).unwrap().cells();
-        assert_eq!((cells("small").unwrap().len(), cells("full").unwrap().len()), (12, 24));
-    }
-
-    #[test]
-    fn a_configuration_without_a_grid_is_one_cell() {
-        let text = "[task]\nkind = \"dfa\"\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 4\n";
-        let experiment = Experiment::load(text, "plain.toml", &[]).unwrap();
-        assert_eq!((experiment.directory_name(), experiment.cells().unwrap().len()), ("plain".to_owned(), 1));
-    }
 }

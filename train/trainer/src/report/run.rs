@@ -36,6 +36,9 @@ pub enum RunError {
     },
 }
 
+/// How the note of a run without a result begins.
+pub const UNFINISHED: &str = "There is no result.json: the run is not finished, or was stopped.";
+
 /// What a run left in its directory.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
@@ -71,13 +74,14 @@ impl Run {
             return Err(RunError::NotARun { dir: dir.to_path_buf() });
         }
         let result = result.map(|text| parse_result(&dir.join("result.json"), &text)).transpose()?;
-        if result.is_none() {
-            notes.push("There is no result.json: the run is not finished, or was stopped.".to_owned());
-        }
         if metrics.is_none() {
             notes.push("There is no metrics.jsonl: curves are missing.".to_owned());
         }
         let events = metrics.map_or_else(Vec::new, |text| parse_events(&text, &mut notes));
+        if result.is_none() {
+            let end = stopped(&events).map_or_else(String::new, |end| format!(" {end}"));
+            notes.insert(0, format!("{UNFINISHED}{end}"));
+        }
         let started =
             events.iter().find_map(|e| if let Event::Start { name, .. } = e { Some(name.clone()) } else { None });
         let directory = dir.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -124,6 +128,13 @@ fn parse_result(path: &Path, text: &str) -> Result<RunResult, RunError> {
         return Err(RunError::Schema { path: path.to_path_buf(), found: schema });
     }
     serde_json::from_str(text).map_err(|reason| RunError::Parse { path: path.to_path_buf(), reason })
+}
+
+/// Where and why a run stopped, unless it went on after that.
+fn stopped(events: &[Event]) -> Option<String> {
+    let last = events.iter().rev().find(|event| matches!(event, Event::Start { .. } | Event::Stopped { .. }))?;
+    let Event::Stopped { stage, step, reason } = last else { return None };
+    Some(format!("It stopped after step {step} of `{stage}`: {reason}."))
 }
 
 /// Reads the lines, dropping steps that were done again after a resume.
@@ -213,5 +224,19 @@ mod tests {
         let run = Run::load(dir.path()).unwrap();
         assert!(run.result.is_none() && run.rows().is_empty() && run.events.len() == 1);
         assert!(run.notes[0].contains("not finished"), "{:?}", run.notes);
+    }
+
+    #[test]
+    fn a_run_that_stopped_says_where() {
+        let dir = tempfile::tempdir().unwrap();
+        let stopped = r#"{"event":"stopped","stage":"a","step":1,"reason":"the loss is not finite"}"#;
+        let note = |lines: &[&str]| {
+            std::fs::write(dir.path().join("metrics.jsonl"), lines.join("\n")).unwrap();
+            Run::load(dir.path()).unwrap().notes.remove(0)
+        };
+        let first = step("a", 1, 1.0);
+        assert!(note(&[&first, stopped]).ends_with("It stopped after step 1 of `a`: the loss is not finite."));
+        let again = r#"{"event":"start","name":"x","seed":1,"version":"0.1.0","resumed":true}"#;
+        assert_eq!(note(&[&first, stopped, again]), UNFINISHED);
     }
 }
