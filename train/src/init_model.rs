@@ -1,11 +1,11 @@
 //! `train init-model`.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use hankel_io::terminal;
 use hankel_models::DecoderConfig;
-use hankel_models::decoder::{InitType, init_model};
-use serde_json::json;
+use hankel_models::decoder::{InitType, init_model_of};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -35,12 +35,13 @@ enum Dtype {
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.config;
     let bytes = hankel_io::input::read(path)?;
-    let config = DecoderConfig::parse(&bytes).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
+    let keys: Map<String, Value> = serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?;
+    let config = DecoderConfig::of_keys(&keys).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
     let (kind, size) = match args.dtype {
         Dtype::Bf16 => (InitType::Bf16, 2),
         Dtype::F32 => (InitType::F32, 4),
     };
-    init_model(&config, args.seed, kind, &args.output)?;
+    init_model_of(&keys, &config, args.seed, kind, &args.output)?;
     let parameters = config.parameters();
     if args.json {
         let facts = json!({ "output": args.output.display().to_string(), "parameters": parameters, "bytes": size * parameters });

@@ -6,12 +6,13 @@ use clap::ValueEnum;
 use hankel_core::{DType, Device};
 use hankel_io::terminal;
 use hankel_models::adapters::MergeReport;
-use hankel_models::decoder::{DecoderConfig, merge_model};
+use hankel_models::decoder::{DecoderConfig, merge_model, tokenizer_left_out};
 use hankel_models::gguf::is_gguf;
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_models::{AdapterSet, TinyGpt};
 use hankel_trainer::config::Precision;
 use hankel_trainer::fit::{BackboneSnapshot, Transformer};
+use hankel_trainer::tell;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -55,6 +56,10 @@ fn merge_files(args: &Args) -> Result<MergeReport> {
     ensure!(!adapters.merged_names().is_empty(), "{} changes no weight", args.adapter.display());
     ensure!(!trained.exists(), "{} holds weights of another kind of model", trained.display());
     let dtype = args.dtype.map(|dtype| if dtype == Dtype::Bf16 { DType::BF16 } else { DType::F32 });
+    // Before the work, which takes its time.
+    if let Some(note) = tokenizer_left_out(&args.model)? {
+        tell!("note: {note}");
+    }
     Ok(merge_model(&adapters, &args.model, &args.output, dtype)?)
 }
 

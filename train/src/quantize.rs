@@ -2,8 +2,9 @@
 
 use anyhow::{Result, ensure};
 use hankel_io::terminal;
-use hankel_models::decoder::quantize_model;
+use hankel_models::decoder::{quantize_model, tokenizer_left_out};
 use hankel_models::gguf::is_gguf;
+use hankel_trainer::tell;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -26,6 +27,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
     ensure!(is_gguf(&args.model) || args.model.is_dir(), "{} is not a directory", args.model.display());
+    // Before the work, which takes its time.
+    if let Some(note) = tokenizer_left_out(&args.model)? {
+        tell!("note: {note}");
+    }
     let report = quantize_model(&args.model, &args.output, !args.plain_scales)?;
     let seconds = begun.elapsed().as_secs_f64();
     let rate = report.bytes_before as f64 / seconds / 1e9;

@@ -92,11 +92,28 @@ fn widened(storage: &CpuStorage, range: Range<usize>) -> hankel_core::Result<Vec
     }
 }
 
-/// Copies the files of the tokenizer and of generation that are there; those of a GGUF file are made from it.
-pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
+/// A file beside the weights: its name and content.
+pub(super) type Companion = (&'static str, Vec<u8>);
+
+/// Why a directory that is made of the model `from` will have no tokenizer: that of a GGUF file may be missing, or of a kind
+/// that is not known here. `None` where it will have what is there.
+///
+/// # Errors
+/// When a GGUF file cannot be read.
+pub fn tokenizer_left_out(from: &Path) -> Result<Option<String>> {
+    if !gguf::is_gguf(from) {
+        return Ok(None);
+    }
+    let model = GgufModel::open(from)?;
+    Ok(Tokenizer::of_gguf(model.file()).err().map(|e| format!("the directory has no tokenizer: {e}")))
+}
+
+/// The files of the tokenizer and of generation that are there; those of a GGUF file are made from it, none where its
+/// tokenizer cannot be built. To be read before any tensor, so that no work is lost to one that cannot be.
+pub(super) fn companions(from: &Path) -> Result<Vec<Companion>> {
     if gguf::is_gguf(from) {
         let model = GgufModel::open(from)?;
-        let tokenizer = Tokenizer::of_gguf(model.file())?;
+        let Ok(tokenizer) = Tokenizer::of_gguf(model.file()) else { return Ok(Vec::new()) };
         let token = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id));
         let ends = tokenizer.ends();
         let generation = json!({
@@ -112,18 +129,20 @@ pub(super) fn copy_companions(from: &Path, writer: &ShardWriter) -> Result<()> {
             "eos_token": token(tokenizer.eos()),
             "chat_template": model.chat_template()?,
         });
-        writer.file("tokenizer.json", tokenizer.to_json()?.as_bytes())?;
-        writer.file("tokenizer_config.json", &serde_json::to_vec_pretty(&config).expect("a value"))?;
-        writer.file("generation_config.json", &serde_json::to_vec_pretty(&generation).expect("a value"))?;
-        return Ok(());
+        let pretty = |value: &Value| serde_json::to_vec_pretty(value).expect("a value");
+        return Ok(vec![
+            ("tokenizer.json", tokenizer.to_json()?.into_bytes()),
+            ("tokenizer_config.json", pretty(&config)),
+            ("generation_config.json", pretty(&generation)),
+        ]);
     }
-    for name in COMPANIONS {
-        let path = from.join(name);
-        if path.is_file() {
-            writer.file(name, &hankel_io::input::read(&path)?)?;
-        }
-    }
-    Ok(())
+    let read = |name: &'static str| -> Result<Companion> { Ok((name, hankel_io::input::read(&from.join(name))?)) };
+    COMPANIONS.into_iter().filter(|name| from.join(name).is_file()).map(read).collect()
+}
+
+/// Writes `companions` beside the weights.
+pub(super) fn write_companions(companions: &[Companion], writer: &ShardWriter) -> Result<()> {
+    companions.iter().try_for_each(|(name, content)| writer.file(name, content))
 }
 
 /// The name in `config.json` of a type that weights are stored in; none for quantised ones.

@@ -9,6 +9,7 @@ use half::bf16;
 use hankel_core::{Tensor, parallel};
 use hankel_io::Existing;
 use hankel_io::memory::available;
+use serde_json::{Map, Value};
 use std::f32::consts::TAU;
 use std::path::Path;
 
@@ -75,12 +76,46 @@ pub enum InitType {
     F32,
 }
 
+impl InitType {
+    /// The word in `config.json`.
+    fn name(self) -> &'static str {
+        if self == InitType::Bf16 { "bfloat16" } else { "float32" }
+    }
+}
+
 /// Writes a model with random weights of any size to the directory `path`: `config.json` and shards of 512 MiB. Memory stays
 /// below two shards and the largest tensor. The values are those of [`super::Decoder::new`], rounded to `kind`.
 ///
 /// # Errors
 /// When the sizes do not fit together, the directory exists, or cannot be written.
 pub fn init_model(config: &DecoderConfig, seed: u64, kind: InitType, path: &Path) -> Result<()> {
+    write(config, &config.to_json(kind.name()), seed, kind, path)
+}
+
+/// As [`init_model`], where `config` is that of `keys`, the object of a `config.json`: the ids of special tokens stay as
+/// they are there. transformers takes its family's own for those that are left out, which a small vocabulary may not have.
+///
+/// # Errors
+/// As [`init_model`].
+pub fn init_model_of(
+    keys: &Map<String, Value>,
+    config: &DecoderConfig,
+    seed: u64,
+    kind: InitType,
+    path: &Path,
+) -> Result<()> {
+    let mut json = config.to_json(kind.name());
+    let written = json.as_object_mut().expect("an object");
+    for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+        match keys.get(key) {
+            Some(id) => written.insert(key.to_owned(), id.clone()),
+            None => written.remove(key),
+        };
+    }
+    write(config, &json, seed, kind, path)
+}
+
+fn write(config: &DecoderConfig, json: &Value, seed: u64, kind: InitType, path: &Path) -> Result<()> {
     config.check().map_err(|problem| WeightsError::content(path, problem))?;
     let tensors = config.tensors();
     let size = if kind == InitType::Bf16 { 2 } else { 4 };
@@ -107,8 +142,7 @@ pub fn init_model(config: &DecoderConfig, seed: u64, kind: InitType, path: &Path
         let tensor = tensor.and_then(|tensor| stored(&spec, tensor));
         writer.push(name, &tensor.map_err(|e| WeightsError::content(path, format!("tensor {name}: {e}")))?)?;
     }
-    let dtype = if kind == InitType::Bf16 { "bfloat16" } else { "float32" };
-    let text = serde_json::to_vec_pretty(&config.to_json(dtype)).expect("numbers and words");
+    let text = serde_json::to_vec_pretty(json).expect("numbers and words");
     writer.file(CONFIG_FILE, &text)?;
     writer.finish()
 }

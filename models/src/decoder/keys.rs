@@ -144,12 +144,18 @@ impl<'a> Keys<'a> {
             quant_method: Option<String>,
             load_in_4bit: Option<bool>,
             bnb_4bit_quant_type: Option<String>,
+            bnb_4bit_quant_storage: Option<String>,
         }
         let Some(quantization) = self.get("quantization_config")? else { return Ok(()) };
-        let Quantization { quant_method, load_in_4bit, bnb_4bit_quant_type } = quantization;
+        let Quantization { quant_method, load_in_4bit, bnb_4bit_quant_type, bnb_4bit_quant_storage } = quantization;
         let kind = bnb_4bit_quant_type.as_deref();
         if quant_method.as_deref() != Some("bitsandbytes") || load_in_4bit != Some(true) || kind != Some("nf4") {
             return Err("quantization_config: only bitsandbytes in 4 bit with nf4 is supported".to_owned());
+        }
+        if let Some(storage) = bnb_4bit_quant_storage.filter(|storage| storage != "uint8") {
+            return Err(format!(
+                "quantization_config: bnb_4bit_quant_storage = {storage:?} is not supported; \"uint8\" is"
+            ));
         }
         Ok(())
     }

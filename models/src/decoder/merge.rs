@@ -1,7 +1,7 @@
 //! Folding an adapter into a model directory.
 
 use super::config::{CONFIG_FILE, DecoderConfig};
-use super::directory::{SHARD, copy_companions, finish, open, read_config, stored, take, type_name};
+use super::directory::{SHARD, companions, finish, open, read_config, stored, take, type_name, write_companions};
 use super::layout::TensorSpec;
 use crate::adapters::{AdapterSet, MergeReport};
 use crate::weights::{Result, ShardWriter, WeightsError};
@@ -25,6 +25,7 @@ pub fn merge_model(adapters: &AdapterSet, from: &Path, to: &Path, dtype: Option<
         let reason = "the model is quantised, which cannot hold the sum: merge into the weights it was made from";
         return Err(fail(reason.to_owned()));
     }
+    let companions = companions(from)?;
     let mut files = open(from, &config)?;
     let mut writer = ShardWriter::create(to, Existing::Refuse, SHARD)?;
     let mut report = MergeReport::default();
@@ -60,7 +61,7 @@ pub fn merge_model(adapters: &AdapterSet, from: &Path, to: &Path, dtype: Option<
         }
     }
     writer.file(CONFIG_FILE, &serde_json::to_vec_pretty(&json).expect("a value"))?;
-    copy_companions(from, &writer)?;
+    write_companions(&companions, &writer)?;
     writer.finish()?;
     Ok(report)
 }

@@ -32,14 +32,16 @@ mod quantize;
 mod rope;
 
 pub use config::{Activation, Biases, CONFIG_FILE, DecoderConfig, LayerSet, Positions, QkNorm};
+pub use directory::tokenizer_left_out;
 pub use families::Family;
-pub use init::{InitType, init_model};
+pub use init::{InitType, init_model, init_model_of};
 pub use keys::Keys;
 pub use layout::{Names, TensorKind, TensorSpec, Up};
 pub use load::{LoadOptions, stored_weight};
 pub use merge::merge_model;
 pub use quantize::{QuantizeReport, quantize_model};
 pub use rope::{Rope, RopeScaling};
+pub(crate) use rope::{YARN_BETAS, yarn_magnitude};
 
 use crate::adapters::{AdapterSet, Placement};
 use crate::backbone::Backbone;

@@ -1,7 +1,7 @@
 //! Quantising a model directory, into the layout of bitsandbytes.
 
 use super::config::{CONFIG_FILE, DecoderConfig};
-use super::directory::{SHARD, copy_companions, finish, open, read_config, take, type_name};
+use super::directory::{SHARD, companions, finish, open, read_config, take, type_name, write_companions};
 use crate::weights::{Result, ShardWriter, WeightsError};
 use hankel_io::Existing;
 use hankel_ops::linear::nf4;
@@ -31,6 +31,7 @@ pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeRe
     if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
         return Err(WeightsError::content(from.join(CONFIG_FILE), "the model is quantised already"));
     }
+    let companions = companions(from)?;
     let mut files = open(from, &config)?;
     let mut writer = ShardWriter::create(to, Existing::Refuse, SHARD)?;
     let mut report = QuantizeReport { matrices: 0, bytes_before: 0, bytes_after: 0 };
@@ -69,7 +70,7 @@ pub fn quantize_model(from: &Path, to: &Path, double: bool) -> Result<QuantizeRe
         "bnb_4bit_use_double_quant": double,
     });
     writer.file(CONFIG_FILE, &serde_json::to_vec_pretty(&json).expect("a value"))?;
-    copy_companions(from, &writer)?;
+    write_companions(&companions, &writer)?;
     writer.finish()?;
     Ok(report)
 }

@@ -97,7 +97,23 @@ impl Rotation {
     }
 }
 
-/// `rope_parameters` or `rope_scaling`, by its keys.
+/// `beta_fast` and `beta_slow` of YaRN where a file does not say.
+pub(crate) const YARN_BETAS: [f64; 2] = [32.0, 1.0];
+
+/// What YaRN multiplies queries and keys by where a file does not say, in transformers as in llama.cpp.
+pub(crate) fn yarn_magnitude(factor: f64) -> f64 {
+    scaled_magnitude(factor, 1.0)
+}
+
+fn scaled_magnitude(factor: f64, mscale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
+}
+
+/// Keys of released files that change nothing: `finetuned` says where the weights come from; `attn_factor`
+/// (DeepSeek-R1-0528-Qwen3-8B) is not known to transformers, which computes as if it were not there.
+const WITHOUT_EFFECT: [&str; 2] = ["attn_factor", "finetuned"];
+
+/// `rope_parameters` or `rope_scaling`, by its keys. Those of other kinds of scaling change nothing.
 #[derive(Deserialize)]
 struct Parameters {
     rope_theta: Option<f64>,
@@ -118,6 +134,19 @@ struct Parameters {
     short_factor: Option<Vec<f64>>,
     long_factor: Option<Vec<f64>>,
     partial_rotary_factor: Option<f64>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+impl Parameters {
+    /// A key that may change the result, and is not understood. One with an underscore in front is a note of the program
+    /// that wrote the file.
+    fn unknown(&self) -> Option<&str> {
+        let unknown = |(key, value): &(&String, &Value)| {
+            !(value.is_null() || key.starts_with('_') || WITHOUT_EFFECT.contains(&key.as_str()))
+        };
+        self.others.iter().find(unknown).map(|(key, _)| key.as_str())
+    }
 }
 
 impl Rope {
@@ -146,6 +175,9 @@ impl Rope {
         context: usize,
     ) -> Result<Self, String> {
         let p = Parameters::deserialize(value).map_err(|e| format!("{key}: {e}"))?;
+        if let Some(unknown) = p.unknown() {
+            return Err(format!("{key}: {unknown} is not understood, and may change what the model computes"));
+        }
         if let (Some(old), Some(new)) = (written, p.rope_theta)
             && old != new
         {
@@ -168,17 +200,18 @@ impl Rope {
             },
             "yarn" => {
                 let factor = need("factor", p.factor)?;
-                let mscale = |m: f64| if factor <= 1.0 { 1.0 } else { 0.1 * m * factor.ln() + 1.0 };
                 let magnitude = match (p.attention_factor, p.mscale, p.mscale_all_dim) {
                     (Some(magnitude), ..) => magnitude,
-                    (None, Some(m), Some(all)) if m != 0.0 && all != 0.0 => mscale(m) / mscale(all),
-                    _ => mscale(1.0),
+                    (None, Some(m), Some(all)) if m != 0.0 && all != 0.0 => {
+                        scaled_magnitude(factor, m) / scaled_magnitude(factor, all)
+                    }
+                    _ => yarn_magnitude(factor),
                 };
                 RopeScaling::Yarn {
                     factor,
                     original: original.unwrap_or(context),
-                    beta_fast: p.beta_fast.unwrap_or(32.0),
-                    beta_slow: p.beta_slow.unwrap_or(1.0),
+                    beta_fast: p.beta_fast.unwrap_or(YARN_BETAS[0]),
+                    beta_slow: p.beta_slow.unwrap_or(YARN_BETAS[1]),
                     truncate: p.truncate.unwrap_or(true),
                     magnitude,
                 }

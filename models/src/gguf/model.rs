@@ -1,9 +1,10 @@
 //! The model in a file: its configuration in the spelling of `config.json`, and its weights under the names of a model
 //! directory.
 
-use super::names::{REQUIRED, ROPE_FACTORS, hugging_face, is_rotated};
+use super::names::{ATTENTION_FACTOR, REQUIRED, ROPE_FACTORS, hugging_face, is_rotated};
 use super::{Gguf, TensorType, tokenizer};
 use crate::chat::load::TOOLS_KEY;
+use crate::decoder::{YARN_BETAS, yarn_magnitude};
 use crate::weights::mapped::{Done, Entry, Stored};
 use crate::weights::{ModelFiles, Result};
 use serde_json::{Value as Json, json};
@@ -25,8 +26,9 @@ const ARCHITECTURES: [Architecture; 3] = [
     Architecture { name: "qwen3", class: "Qwen3ForCausalLM", interleaved: false },
 ];
 
-/// Keys below the architecture's name that are read, or change nothing. Any other may change the result.
-const KEYS: [&str; 19] = [
+/// Keys below the architecture's name that are read, or change nothing. Any other may change the result. llama.cpp reads
+/// those with `yarn_` for other architectures only: here it goes by its own constants, whatever a file says.
+const KEYS: [&str; 24] = [
     "attention.head_count",
     "attention.head_count_kv",
     "attention.key_length",
@@ -40,17 +42,18 @@ const KEYS: [&str; 19] = [
     "feed_forward_length",
     "rope.dimension_count",
     "rope.freq_base",
+    ATTENTION_FACTOR,
     "rope.scaling.factor",
     "rope.scaling.finetuned",
     "rope.scaling.original_context_length",
     "rope.scaling.type",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_ext_factor",
     "tensor_data_layout",
     "vocab_size",
 ];
-
-/// Keys of `rope.scaling.type = "yarn"`: the ends of the ramp, and what multiplies the usual magnitude.
-const YARN_KEYS: [&str; 3] =
-    ["rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_attn_factor"];
 
 /// A file that holds a model.
 pub struct GgufModel {
@@ -85,7 +88,7 @@ impl GgufModel {
         };
         let prefix = format!("{name}.");
         let mut own = file.metadata().keys().filter_map(|key| key.strip_prefix(&prefix));
-        if let Some(key) = own.find(|key| !KEYS.contains(key) && !YARN_KEYS.contains(key)) {
+        if let Some(key) = own.find(|key| !KEYS.contains(key)) {
             return Err(
                 file.fail(format!("key {name}.{key} is not understood, and may change what the model computes"))
             );
@@ -275,32 +278,30 @@ impl Reader<'_> {
         let usual = if factor.is_some_and(|factor| factor != 1.0) { "linear" } else { "none" };
         let kind = self.file.string(&key)?.unwrap_or(usual);
         let original = self.size("rope.scaling.original_context_length")?;
-        let has = |key: &&&str| self.file.metadata().contains_key(&self.key(key));
-        if let Some(own) = YARN_KEYS.iter().find(has).filter(|_| kind != "yarn") {
-            return Err(self.file.fail(format!("{} is for {key} = \"yarn\", and it is {kind:?}", self.key(own))));
-        }
+        let magnitude = self.positive(ATTENTION_FACTOR)?.unwrap_or(1.0);
         let scaling = match kind {
             "none" => None,
             "linear" => Some(json!({ "rope_type": "linear", "factor": factor })),
-            "yarn" => {
-                let [fast, slow, attention] = YARN_KEYS.map(|key| self.positive(key));
-                // What llama.cpp multiplies by whatever the file says.
-                let usual = 0.1 * factor.unwrap_or(1.0).ln() + 1.0;
-                Some(json!({
-                    "rope_type": "yarn",
-                    "factor": factor,
-                    "original_max_position_embeddings": original,
-                    "beta_fast": fast?.unwrap_or(32.0),
-                    "beta_slow": slow?.unwrap_or(1.0),
-                    "attention_factor": attention?.unwrap_or(1.0) * usual,
-                }))
-            }
+            "yarn" => Some(json!({
+                "rope_type": "yarn",
+                "factor": factor,
+                "original_max_position_embeddings": original,
+                "beta_fast": YARN_BETAS[0],
+                "beta_slow": YARN_BETAS[1],
+                "attention_factor": magnitude * yarn_magnitude(factor.unwrap_or(1.0)),
+            })),
             other => return Err(self.file.fail(format!("{key} is {other:?}; none, linear and yarn are supported"))),
         };
         if scaling.is_some() && factor.is_none() {
             return Err(self.file.fail(format!("{} is missing", self.key("rope.scaling.factor"))));
         }
-        let Some(factors) = self.file.tensors().get(ROPE_FACTORS) else { return Ok(scaling) };
+        let factors = self.file.tensors().get(ROPE_FACTORS);
+        if factors.is_none() && kind != "yarn" && magnitude != 1.0 {
+            let own = self.key(ATTENTION_FACTOR);
+            let reason = format!("{own} = {magnitude} is supported where {key} is \"yarn\", and it is {kind:?}");
+            return Err(self.file.fail(reason));
+        }
+        let Some(factors) = factors else { return Ok(scaling) };
         if factors.dtype != TensorType::F32 || factors.shape != [head_dim / 2] || scaling.is_some() {
             let reason =
                 format!("tensor {ROPE_FACTORS} is not F32 [{}] and the only scaling of positions", head_dim / 2);
@@ -316,7 +317,7 @@ impl Reader<'_> {
             "rope_type": "longrope",
             "long_factor": &factors,
             "short_factor": &factors,
-            "attention_factor": 1.0,
+            "attention_factor": magnitude,
             "factor": 1.0,
             "original_max_position_embeddings": self.size("context_length")?.unwrap_or(4096),
         })))

@@ -23,6 +23,9 @@ const WHOLE: [(&str, &str); 3] =
 pub(super) const REQUIRED: [&str; 9] =
     ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"];
 
+/// The key of what queries and keys are multiplied by, beside what the kind of scaling multiplies them by.
+pub(super) const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
+
 /// The tensor that divides the frequencies of rotary positions.
 pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 
@@ -33,7 +36,8 @@ pub(super) fn hugging_face(name: &str) -> Option<String> {
         return Some(format!("{whole}.{suffix}"));
     }
     let (layer, part) = stem.strip_prefix("blk.")?.split_once('.')?;
-    let layer: usize = layer.parse().ok()?;
+    // Two spellings of a number would be two tensors of one name.
+    let layer = layer.parse::<usize>().ok().filter(|number| number.to_string() == layer)?;
     let (_, part) = LAYER.iter().find(|(ours, _)| *ours == part)?;
     Some(format!("model.layers.{layer}.{part}.{suffix}"))
 }
@@ -54,6 +58,9 @@ mod tests {
         assert_eq!(hugging_face("output.weight").unwrap(), "lm_head.weight");
         for name in ["rope_freqs.weight", "blk.x.attn_q.weight", "blk.1.attn_q", "blk.1.weight", "attn_q.weight", ""] {
             assert_eq!(hugging_face(name), None, "{name}");
+        }
+        for layer in ["00", "01", "+1", "-0", " 1", ""] {
+            assert_eq!(hugging_face(&format!("blk.{layer}.attn_q.weight")), None, "{layer:?}");
         }
         assert!(is_rotated("blk.0.attn_k.bias") && !is_rotated("blk.0.attn_k_norm.weight"));
     }

@@ -19,7 +19,7 @@ pub enum TensorType {
 const PLAIN: [(u32, TensorType); 3] = [(0, TensorType::F32), (1, TensorType::F16), (30, TensorType::Bf16)];
 
 /// Types that exist and are not read.
-const OTHERS: [(u32, &str); 20] = [
+const OTHERS: [(u32, &str); 29] = [
     (9, "Q8_1"),
     (15, "Q8_K"),
     (16, "IQ2_XXS"),
@@ -38,8 +38,17 @@ const OTHERS: [(u32, &str); 20] = [
     (34, "TQ1_0"),
     (35, "TQ2_0"),
     (39, "MXFP4"),
+    (40, "NVFP4"),
+    (41, "Q1_0"),
+    (42, "Q2_0"),
     (4, "Q4_2, which was removed from the format"),
     (5, "Q4_3, which was removed from the format"),
+    (31, "Q4_0_4_4, which was removed from the format"),
+    (32, "Q4_0_4_8, which was removed from the format"),
+    (33, "Q4_0_8_8, which was removed from the format"),
+    (36, "IQ4_NL_4_4, which was removed from the format"),
+    (37, "IQ4_NL_4_8, which was removed from the format"),
+    (38, "IQ4_NL_8_8, which was removed from the format"),
 ];
 
 impl TensorType {
@@ -90,5 +99,19 @@ impl fmt::Display for TensorType {
             TensorType::Bf16 => f.write_str("BF16"),
             TensorType::Blocks(format) => f.write_str(&format.name().to_uppercase()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_that_are_not_read_are_named() {
+        for (number, name) in [(31, "Q4_0_4_4"), (38, "IQ4_NL_8_8"), (39, "MXFP4"), (40, "NVFP4"), (41, "Q1_0")] {
+            let message = TensorType::of(number).unwrap_err();
+            assert!(message.contains(&format!("its type is {name}")), "{number}: {message}");
+        }
+        assert!(TensorType::of(1000).unwrap_err().contains("no tensor type 1000"));
     }
 }

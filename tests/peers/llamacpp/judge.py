@@ -165,6 +165,20 @@ def gemma(judge):
     judge.verdict("gemma3 f32", np.abs(found - expected).max(), GELU_LIMIT, "largest log-prob. difference")
 
 
+def yarn(judge):
+    """The golden YaRN with a magnitude that is not the usual one."""
+    folder = judge.scratch / "llama_yarn_magnitude" / "hf"
+    shutil.copytree(GOLDEN / "families/llama_yarn/hf", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"]["attention_factor"] = 1.5
+    (folder / "config.json").write_text(json.dumps(config))
+    ids = [(7 * i * i + 3 * i + 5) % config["vocab_size"] for i in range(40)]
+    out, text = judge.convert(with_tokenizer(folder, judge.scratch), "llama_yarn_magnitude", "f32")
+    if out is None:
+        raise RuntimeError(text)
+    judge.compare("llama_yarn_magnitude f32", "f32", judge.llamacpp(out, ids), judge.forward(folder, ids), ids)
+
+
 def adapters(judge):
     base = GOLDEN / "gguf/models/hf/llama"
     model, _ = judge.convert(base, "llama-base", "f32")
@@ -201,6 +215,7 @@ def main():
         for case in FAMILIES:
             family(judge, case)
         gemma(judge)
+        yarn(judge)
         adapters(judge)
         types(judge, GOLDEN / "gguf/models/hf/llama", "llama", list(range(3, 47)))
         if args.smollm2:

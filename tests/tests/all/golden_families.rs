@@ -2,11 +2,11 @@
 //! greedy continuations, and configurations in both spellings.
 
 use hankel_core::{DType, Tensor};
-use hankel_models::decoder::{DecoderConfig, LoadOptions};
+use hankel_models::decoder::{DecoderConfig, InitType, LoadOptions, init_model_of};
 use hankel_models::{Backbone, Decoder, Generator, Pass, Sampling, StepKey};
 use hankel_tests::decoders::{devices, everywhere, greedy, loss_of, none, values};
 use hankel_tests::golden::Golden;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::PathBuf;
 
@@ -150,6 +150,68 @@ fn what_is_not_understood_is_refused_by_name() {
         other["model_type"] = json!("mixtral");
         let refused = DecoderConfig::parse(&serde_json::to_vec(&other).unwrap()).unwrap_err();
         assert!(refused.contains("mixtral") && refused.contains("smollm3"), "{refused}");
+    }
+}
+
+/// Also what is inside the positions. Maps by the kind of layer are of Gemma 3 alone.
+#[test]
+fn what_is_not_understood_of_positions_is_refused_by_name() {
+    let text = fs::read(path("llama_yarn").join("hf/config.json")).unwrap();
+    let base: Value = serde_json::from_slice(&text).unwrap();
+    let positions = base["rope_parameters"].clone();
+    let with = |key: &str, value: Value| {
+        let mut config = base.clone();
+        config.as_object_mut().unwrap().remove("rope_parameters");
+        config[key] = value;
+        DecoderConfig::parse(&serde_json::to_vec(&config).unwrap())
+    };
+    for key in ["rope_scaling", "rope_parameters"] {
+        let mut noted = positions.clone();
+        for (name, value) in [
+            ("attn_factor", json!(0.878)),
+            ("finetuned", json!(true)),
+            ("type", json!("yarn")),
+            ("long_factor", json!([1.0])),
+            ("_note", json!("x")),
+            ("nothing", Value::Null),
+        ] {
+            noted[name] = value;
+        }
+        assert_eq!(with(key, noted.clone()).unwrap(), with(key, positions.clone()).unwrap());
+        noted["something_new"] = json!(1);
+        let refused = with(key, noted).unwrap_err();
+        assert!(refused.contains(key) && refused.contains("something_new"), "{refused}");
+        let refused = with(key, json!({ "full_attention": positions, "sliding_attention": positions })).unwrap_err();
+        assert!(refused.contains("full_attention"), "{refused}");
+    }
+}
+
+/// transformers reads no fraction there.
+#[test]
+fn the_scale_of_scores_of_gemma_is_a_whole_number() {
+    for name in ["gemma2", "gemma3_text"] {
+        let config = DecoderConfig::load(&path(name).join("hf")).unwrap();
+        let written = config.to_json("float32");
+        assert!(written["query_pre_attn_scalar"].is_u64(), "{name}: {}", written["query_pre_attn_scalar"]);
+    }
+}
+
+/// The ids of special tokens change nothing here, and are those of the file that a random model is made of.
+#[test]
+fn random_models_keep_the_ids_of_special_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::read(path("phi3").join("hf/config.json")).unwrap();
+    let mut keys: Map<String, Value> = serde_json::from_slice(&text).unwrap();
+    keys.insert("bos_token_id".to_owned(), json!(7));
+    keys.insert("eos_token_id".to_owned(), json!([8, 9]));
+    for (name, pad) in [("with", Some(json!(3))), ("null", Some(Value::Null)), ("without", None)] {
+        keys.remove("pad_token_id");
+        keys.extend(pad.clone().map(|pad| ("pad_token_id".to_owned(), pad)));
+        let to = folder.path().join(name);
+        init_model_of(&keys, &DecoderConfig::of_keys(&keys).unwrap(), 1, InitType::F32, &to).unwrap();
+        let written: Map<String, Value> = serde_json::from_slice(&fs::read(to.join("config.json")).unwrap()).unwrap();
+        assert_eq!((&written["bos_token_id"], &written["eos_token_id"]), (&json!(7), &json!([8, 9])), "{name}");
+        assert_eq!(written.get("pad_token_id"), pad.as_ref(), "{name}");
     }
 }
 

@@ -1,7 +1,10 @@
 //! GGUF files: damaged ones are refused, whole ones give the weights, logits and token ids of independent software.
 
 use hankel_core::{DType, Tensor, no_grad};
-use hankel_models::decoder::{LoadOptions, merge_model};
+use hankel_models::decoder::{
+    LoadOptions, Positions, Rope, RopeScaling, merge_model, quantize_model, tokenizer_left_out,
+};
+use hankel_models::gguf::{ExportType, export_model};
 use hankel_models::weights::ModelFiles;
 use hankel_models::{AdapterSet, Backbone, Decoder, DecoderConfig, Pass, Tokenizer};
 use hankel_tests::decoders::{greedy, none};
@@ -128,6 +131,73 @@ fn merged_models_end_where_their_file_does() {
         assert_eq!(generation["eos_token_id"][0].as_u64(), theirs.eos().map(u64::from), "{stem}");
         assert_eq!(generation["bos_token_id"].as_u64(), theirs.bos().map(u64::from), "{stem}");
     }
+}
+
+/// Other work than text is for the tokenizer.
+#[test]
+fn files_whose_tokenizer_cannot_be_built_are_rewritten_without() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [none, unknown, known] = ["none.gguf", "unknown.gguf", "known.gguf"].map(|name| scratch.path().join(name));
+    let hf = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mistral/window/hf");
+    export_model(&hf, &none, ExportType::F32).unwrap();
+    fs::copy(folder("models/llama.q8_0.gguf"), &known).unwrap();
+    let mut bytes = fs::read(&known).unwrap();
+    let at = bytes.windows(9).position(|window| window == b"llama-bpe").unwrap();
+    bytes[at..at + 9].copy_from_slice(b"llama-new");
+    fs::write(&unknown, bytes).unwrap();
+    assert_eq!(tokenizer_left_out(&known).unwrap(), None);
+    for (file, reason) in [(&none, "it has no tokenizer"), (&unknown, "llama-new")] {
+        let note = tokenizer_left_out(file).unwrap().unwrap();
+        assert!(note.contains(reason), "{note}");
+        let merged = file.with_extension("merged");
+        let placement = DecoderConfig::load(file).unwrap().placement();
+        merge_model(&AdapterSet::none(&placement), file, &merged, None).unwrap();
+        assert!(DecoderConfig::load(&merged).is_ok() && !merged.join("tokenizer.json").exists());
+    }
+    let quantized = scratch.path().join("quantized");
+    quantize_model(&none, &quantized, true).unwrap();
+    assert!(DecoderConfig::load(&quantized).is_ok() && !quantized.join("tokenizer.json").exists());
+}
+
+/// llama.cpp goes by `attn_factor`; what its converter writes under `yarn_` it reads for other architectures only.
+#[test]
+fn keys_of_yarn_count_as_in_llama_cpp() {
+    let scratch = tempfile::tempdir().unwrap();
+    let hf = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families/llama_yarn/hf");
+    let with = |key: &str, value: f32| {
+        let key = format!("llama.rope.scaling.{key}");
+        // Its name takes as many bytes in the file as the key.
+        let name = "n".repeat(key.len() - 16);
+        let (model, file) = (scratch.path().join(&name), scratch.path().join(format!("{key}.gguf")));
+        fs::create_dir_all(&model).unwrap();
+        for part in ["config.json", "model.safetensors"] {
+            fs::copy(hf.join(part), model.join(part)).unwrap();
+        }
+        export_model(&model, &file, ExportType::F32).unwrap();
+        let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+        let old = [text("general.name"), 8_u32.to_le_bytes().to_vec(), text(&name)].concat();
+        let new = [text(&key), 6_u32.to_le_bytes().to_vec(), value.to_le_bytes().to_vec()].concat();
+        assert_eq!(old.len(), new.len());
+        let mut bytes = fs::read(&file).unwrap();
+        let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
+        bytes[at..at + new.len()].copy_from_slice(&new);
+        fs::write(&file, bytes).unwrap();
+        let config = DecoderConfig::load(&file).unwrap();
+        let Positions::Rotary(Rope { scaling: RopeScaling::Yarn { beta_fast, beta_slow, magnitude, .. }, .. }) =
+            config.positions
+        else {
+            panic!("{:?}", config.positions);
+        };
+        assert_eq!((beta_fast, beta_slow), (32.0, 1.0), "{key}");
+        magnitude
+    };
+    let usual = 0.1 * 4.0_f64.ln() + 1.0;
+    for (key, value) in
+        [("yarn_attn_factor", 1.5), ("yarn_beta_fast", 16.0), ("yarn_beta_slow", 2.0), ("yarn_ext_factor", 0.5)]
+    {
+        assert_eq!(with(key, value), usual, "{key}");
+    }
+    assert_eq!(with("attn_factor", 1.5), 1.5 * usual);
 }
 
 fn stems() -> Vec<String> {

@@ -278,6 +278,15 @@ fn configurations_in_either_spelling() {
     assert_eq!((llama.family, llama.sliding_window), (&families::LLAMA, None));
     assert_eq!(parsed("head_dim", Value::Null).unwrap().head_dim, 128);
     assert_eq!(parsed("num_key_value_heads", Value::Null).unwrap().kv_heads, 32);
+    let nf4_in = |storage: &str| {
+        json!({
+            "quant_method": "bitsandbytes",
+            "load_in_4bit": true,
+            "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_quant_storage": storage,
+        })
+    };
+    assert!(parsed("quantization_config", nf4_in("uint8")).is_ok());
     let wrong = [
         ("model_type", json!("mixtral")),
         ("hidden_act", json!("gelu")),
@@ -294,6 +303,7 @@ fn configurations_in_either_spelling() {
         ("head_dim", json!(7)),
         ("sliding_window", json!(0)),
         ("quantization_config", json!({"quant_method": "gptq"})),
+        ("quantization_config", nf4_in("bfloat16")),
     ];
     for (key, value) in wrong {
         let message = parsed(key, value).expect_err(key);

@@ -76,12 +76,13 @@ pub static GEMMA3_TEXT: Family = Family {
     },
 };
 
-/// `query_pre_attn_scalar`, whose root divides the scores: a whole number in every released file.
+/// `query_pre_attn_scalar`, whose root divides the scores: a whole number in every released file, and transformers 5 reads
+/// no other.
 pub(super) fn query_scalar(config: &DecoderConfig) -> Value {
     let multiplier = config.attention_multiplier.unwrap_or(1.0 / (config.head_dim as f64).sqrt());
     let scalar = 1.0 / (multiplier * multiplier);
     let whole = (scalar - scalar.round()).abs() < 1e-9 * scalar;
-    json!(if whole { scalar.round() } else { scalar })
+    if whole { json!(scalar.round() as u64) } else { json!(scalar) }
 }
 
 /// The rotary embeddings of the layers without and with a window.

@@ -1,8 +1,8 @@
 //! The keys below an architecture's name, and tensors that hold settings instead of weights.
 
 use super::architecture::{Architecture, Windows};
-use crate::decoder::{DecoderConfig, Positions, Rope, RopeScaling};
-use crate::gguf::names::ROPE_FACTORS;
+use crate::decoder::{DecoderConfig, Positions, Rope, RopeScaling, YARN_BETAS, yarn_magnitude};
+use crate::gguf::names::{ATTENTION_FACTOR, ROPE_FACTORS};
 use crate::gguf::write::{Meta, Metadata};
 use crate::linear::NormKind;
 use std::f64::consts::TAU;
@@ -36,6 +36,15 @@ pub(super) fn of(
         keys.size("rope.dimension_count", config.head_dim)?;
         keys.float("rope.freq_base", rope.theta);
         keys.scaling(rope)?;
+        if let RopeScaling::LongRope { short, long, original, .. } = &rope.scaling
+            && architecture.name == "phi3"
+            && short != long
+        {
+            notes.push(format!(
+                "llama.cpp chooses between the factors of short and long sequences by the size of its context and not \
+                 by the length of a text: with a context above {original} (-c), short texts get the long factors"
+            ));
+        }
     }
     match architecture.name {
         "granite" => {
@@ -151,23 +160,27 @@ impl Keys {
                 if !truncate {
                     return Err("rope_scaling: truncate = false has no place in GGUF".to_owned());
                 }
+                // Keys for them exist, which llama.cpp does not read for these architectures.
+                for (name, value, usual) in
+                    [("beta_fast", *beta_fast, YARN_BETAS[0]), ("beta_slow", *beta_slow, YARN_BETAS[1])]
+                {
+                    if (value - usual).abs() > 1e-6 {
+                        let reason = "has no place in GGUF, where llama.cpp takes";
+                        return Err(format!("rope_scaling: {name} = {value} {reason} {usual}"));
+                    }
+                }
                 self.put("rope.scaling.type", Meta::Text("yarn".to_owned()));
                 self.float("rope.scaling.factor", *factor);
                 self.size("rope.scaling.original_context_length", *original)?;
-                // The values that llama.cpp takes when the keys are not there.
-                for (key, value, usual) in [
-                    ("rope.scaling.yarn_beta_fast", *beta_fast, 32.0),
-                    ("rope.scaling.yarn_beta_slow", *beta_slow, 1.0),
-                    ("rope.scaling.yarn_attn_factor", magnitude / (0.1 * factor.ln() + 1.0), 1.0),
-                ] {
-                    if (value - usual).abs() > 1e-6 {
-                        self.float(key, value);
-                    }
+                // llama.cpp multiplies the usual magnitude by it.
+                let multiplier = magnitude / yarn_magnitude(*factor);
+                if (multiplier - 1.0).abs() > 1e-6 {
+                    self.float(ATTENTION_FACTOR, multiplier);
                 }
             }
             RopeScaling::LongRope { original, magnitude, .. } if self.prefix == "phi3" => {
                 self.size("rope.scaling.original_context_length", *original)?;
-                self.float("rope.scaling.attn_factor", *magnitude);
+                self.float(ATTENTION_FACTOR, *magnitude);
             }
             // In a tensor, see `own_tensors`.
             RopeScaling::None

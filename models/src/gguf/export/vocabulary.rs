@@ -81,6 +81,12 @@ pub(super) fn add(
              one that begins with a space and, where prepend_scheme is first, behind a special token"
         ));
     }
+    if file.composes() {
+        notes.push(format!(
+            "llama.cpp does not normalise texts, and {TOKENIZER_FILE} composes characters first (NFC): a text with \
+             decomposed ones, a letter and a combining accent, gets other ids there"
+        ));
+    }
     metadata.extend(chat_templates(model)?);
     Ok(())
 }
@@ -373,6 +379,11 @@ impl File {
             Some(one @ Json::Object(_)) => vec![one.clone()],
             _ => Vec::new(),
         }
+    }
+
+    /// Whether a letter and the accent behind it become one character.
+    fn composes(&self) -> bool {
+        self.normalizers().iter().any(|part| part.get("type") == Some(&"NFC".into()))
     }
 
     /// Whether spaces are marked by a `Metaspace` alone.

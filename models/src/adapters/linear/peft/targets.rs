@@ -55,15 +55,25 @@ impl Targets<'_> {
         }
     }
 
+    /// What the model calls its list of layers: `layers`, or `h` in GPT-2.
+    fn list_of_layers(&self) -> &'static str {
+        let list = self.placement.linear.first().map_or("layers", |site| site.layers);
+        list.rsplit('.').next().unwrap_or(list)
+    }
+
     /// The layers of `layers_to_transform`.
     fn layers(&self) -> Result<Option<Vec<usize>>> {
         let wrong = || self.fail("layers_to_transform is neither a layer nor a list of layers");
         let index = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok()).ok_or_else(wrong);
+        let own = self.list_of_layers();
         match self.value.get("layers_pattern") {
             None | Some(Value::Null) => {}
-            Some(Value::String(name)) if name == "layers" => {}
-            Some(Value::Array(names)) if names.iter().all(|name| name == "layers") => {}
-            Some(other) => return Err(self.fail(format!("layers_pattern = {other} is not supported, only \"layers\""))),
+            Some(Value::String(name)) if name == own => {}
+            // One of several that is there is enough to PEFT.
+            Some(Value::Array(names)) if names.is_empty() || names.iter().any(|name| name == own) => {}
+            Some(other) => {
+                return Err(self.fail(format!("layers_pattern = {other} is not in this model: its layers are {own:?}")));
+            }
         }
         match self.value.get("layers_to_transform") {
             None | Some(Value::Null) => Ok(None),
@@ -134,5 +144,28 @@ impl Targets<'_> {
             }
         }
         if names.is_empty() { Err(self.fail(format!("{key} matches no projection"))) } else { Ok(names) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lists_of_layers_have_the_name_that_the_family_gives_them() {
+        let read = |layers: &'static str, pattern: Value| {
+            let site = LinearSite { layers, ..LinearSite::new("c_attn", "attn", [2, 2]) };
+            let placement = Placement { layers: 2, d_model: 2, linear: vec![site], stream: Vec::new() };
+            let value = json!({ "target_modules": ["c_attn"], "layers_to_transform": 1, "layers_pattern": pattern });
+            let value = value.as_object().unwrap();
+            Targets { path: Path::new("adapter"), value, placement: &placement }.read().map_err(|e| e.to_string())
+        };
+        for pattern in [json!("h"), json!(["h"]), json!(["layers", "h"]), json!([]), Value::Null] {
+            assert_eq!(read("transformer.h", pattern).unwrap(), ["transformer.h.1.attn.c_attn"]);
+        }
+        assert_eq!(read("model.layers", json!("layers")).unwrap(), ["model.layers.1.attn.c_attn"]);
+        let refused = read("transformer.h", json!("layers")).unwrap_err();
+        assert!(refused.contains("layers_pattern") && refused.contains("\"h\""), "{refused}");
     }
 }
