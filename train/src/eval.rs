@@ -14,16 +14,16 @@ use hankel_models::weights::hrm_file::layer_label;
 use hankel_models::weights::{AdapterBytes, StateRecord, TRAINED_BACKBONE_FILE, save_weights};
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
-    BackboneSnapshot, FittedWeight, check_same, evaluate_and_generate, position_warning, record_gradients,
+    BackboneSnapshot, FittedWeight, Forgetting, check_same, evaluate_and_generate, position_warning, record_gradients,
     record_inputs, record_states, to_lines,
 };
 use hankel_trainer::parallel::Group;
 use hankel_trainer::report::Run;
-use hankel_trainer::results::{DataFile, Scores, Split};
+use hankel_trainer::results::{DataFile, Scores, Split, metric};
 use hankel_trainer::run::checkpoint;
 use hankel_trainer::run::interrupt::{self, Interrupted};
-use hankel_trainer::tasks::Task;
 use hankel_trainer::tasks::text::Prediction;
+use hankel_trainer::tasks::{Task, TaskConfig};
 use hankel_trainer::tell;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -101,6 +101,11 @@ impl Args {
         }
     }
 
+    /// Whether the task of `[forgetting]` is evaluated, too: where a result has this metric.
+    fn measures_forgetting(&self) -> bool {
+        self.data.is_none() && self.split() == Split::Validation
+    }
+
     /// Where the answers go: what is there of an earlier evaluation stays.
     fn predictions(&self) -> PathBuf {
         if let Some(out) = &self.out {
@@ -119,37 +124,52 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args, group: &Group) -> Result<()> {
-    let (checks, config, task, snapshot) = group.agree(prepare(args))?;
-    check_same(group, &config, task.data_files(), Some(&args.run))?;
-    let precision = config.precision.of_products();
-    with_precision(precision, || evaluate(group, args, &checks, &config, &*task, &snapshot))
+/// What an evaluation needs, set up.
+struct Ready {
+    checks: Vec<Check>,
+    config: Config,
+    task: Box<dyn Task>,
+    /// That of `[forgetting]`, where it is evaluated, too.
+    other: Option<Box<dyn Task>>,
+    snapshot: BackboneSnapshot,
 }
 
-fn prepare(args: &Args) -> Result<(Vec<Check>, Config, Box<dyn Task>, BackboneSnapshot)> {
+pub fn run(args: &Args, group: &Group) -> Result<()> {
+    let ready = group.agree(prepare(args))?;
+    let others = ready.other.iter().flat_map(|task| task.data_files());
+    check_same(group, &ready.config, ready.task.data_files().into_iter().chain(others).collect(), Some(&args.run))?;
+    let precision = ready.config.precision.of_products();
+    with_precision(precision, || evaluate(group, args, ready))
+}
+
+fn prepare(args: &Args) -> Result<Ready> {
     // A result has no figures on another file.
     let known = args.data.is_none().then(|| args.split());
     let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, known));
     let checks = checks.collect::<Result<Vec<_>>>()?;
     let mut config = load_run(&args.run)?;
-    check_metrics(&checks, &args.run)?;
+    check_metrics(&checks, args)?;
     args.device.apply(&mut config)?;
     let task = match &args.data {
         Some(file) => config.task.build_on(file)?,
         None => config.task.build().with_context(|| args.run.join("config.toml").display().to_string())?,
     };
+    let other = config.forgetting.as_ref().filter(|_| args.measures_forgetting());
+    let other = other.map(TaskConfig::build).transpose().context("in `[forgetting]`")?;
     if args.data.is_none() {
-        check_data(&args.run, &task.data_files())?;
+        let of_other = other.as_ref().map(|task| task.data_files()).unwrap_or_default();
+        check_data(&args.run, &task.data_files(), &of_other)?;
     }
     let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
     if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
         tell!("{warning}");
     }
-    Ok((checks, config, task, snapshot))
+    Ok(Ready { checks, config, task, other, snapshot })
 }
 
-/// Fails where a data file is not the one of the run's result, or of its newest checkpoint: another division would test what was trained on.
-fn check_data(run: &Path, are: &[DataFile]) -> Result<()> {
+/// Fails where a data file of the task, or of that of `[forgetting]`, is not the one of the run's result, or of its newest checkpoint:
+/// another division would test what was trained on.
+fn check_data(run: &Path, are: &[DataFile], of_other: &[DataFile]) -> Result<()> {
     let were = match Run::load(run)?.result {
         Some(result) => result.data,
         None => match checkpoint::list(&run.join("checkpoints")).pop() {
@@ -157,8 +177,9 @@ fn check_data(run: &Path, are: &[DataFile]) -> Result<()> {
             None => return Ok(()),
         },
     };
-    // Behind those of the task stand those of pretraining.
-    for (was, is) in were.iter().zip(are) {
+    // Behind those of the task stand those of pretraining, and at the end those of `[forgetting]`.
+    let at_the_end = were.iter().rev().zip(of_other.iter().rev());
+    for (was, is) in were.iter().zip(are).chain(at_the_end) {
         if (was.bytes, &was.sha256) != (is.bytes, &is.sha256) {
             bail!(
                 "{} is not the file that the run was trained with: it has {} bytes and the SHA-256 {}, that one had {} and {}; put that \
@@ -174,14 +195,9 @@ fn check_data(run: &Path, are: &[DataFile]) -> Result<()> {
     Ok(())
 }
 
-fn evaluate(
-    group: &Group,
-    args: &Args,
-    checks: &[Check],
-    config: &Config,
-    task: &dyn Task,
-    snapshot: &BackboneSnapshot,
-) -> Result<()> {
+fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
+    let Ready { checks, config, task, other, snapshot } = ready;
+    let (config, task, snapshot) = (&config, &*task, &snapshot);
     let (split, part) = (args.split(), args.part());
     let given = args.out.as_ref().map(|_| args.predictions()).filter(|file| file.exists());
     if let Some(file) = given {
@@ -215,6 +231,20 @@ fn evaluate(
     };
     let directories = names.iter().map(|name| adapters::directory(&args.run, name)).collect::<Result<Vec<_>>>()?;
     interrupt::install("ending after this batch").context("cannot take over Ctrl-C")?;
+    let forgetting = match other {
+        None => None,
+        Some(other) => {
+            let alone = attach(snapshot, None, config.task.sequence_length())?;
+            let batch_size = config.train.eval_batch_size.unwrap_or(config.train.batch_size);
+            let sequences = args.sequences.map(NonZeroUsize::get);
+            let measured = Forgetting::new(group, &alone, other, sequences, batch_size)?;
+            if measured.is_none() {
+                group.end_together();
+                return Err(Interrupted("before anything was evaluated".to_owned()).into());
+            }
+            measured
+        }
+    };
     let mut all: Vec<(String, Scores)> = Vec::new();
     let mut predictions = Vec::new();
     let mut interrupted = None;
@@ -271,7 +301,14 @@ fn evaluate(
             );
         }
         let evaluated = evaluate_and_generate(group, &model, task, split, sequences, batch_size, smoothing, None)?;
-        let Some((scores, lines)) = evaluated else {
+        let measured = match evaluated {
+            None => None,
+            Some((mut scores, lines)) => {
+                let forgotten = forgetting.as_ref().map(|forgetting| forgetting.measure(group, &model, &mut scores));
+                forgotten.transpose()?.unwrap_or(true).then_some((scores, lines))
+            }
+        };
+        let Some((scores, lines)) = measured else {
             interrupted = Some(Interrupted(format!("while `{name}` was evaluated, of which there are no scores")));
             break;
         };
@@ -302,7 +339,7 @@ fn evaluate(
         return Err(interrupted.into());
     }
     let mut failed = Vec::new();
-    for check in checks {
+    for check in &checks {
         for (name, scores) in &all {
             failed.extend(check.failure(name, scores)?);
         }
@@ -332,11 +369,13 @@ fn table(all: &[(String, Scores)], part: &str) -> String {
     all.iter().map(block).collect::<Vec<_>>().concat()
 }
 
-/// Fails before the evaluation where the run's result, if there is one, has no such metric.
-fn check_metrics(checks: &[Check], run: &Path) -> Result<()> {
-    let Some(result) = Run::load(run)?.result.filter(|_| !checks.is_empty()) else { return Ok(()) };
+/// Fails before the evaluation where the run's result, if there is one, has no such metric, or it is not measured here.
+fn check_metrics(checks: &[Check], args: &Args) -> Result<()> {
+    let Some(result) = Run::load(&args.run)?.result.filter(|_| !checks.is_empty()) else { return Ok(()) };
     let scores = result.rows.iter().flat_map(|row| std::iter::once(&row.validation).chain(&row.test));
-    let known: BTreeSet<&str> = scores.flat_map(|scores| scores.metrics.keys().map(String::as_str)).collect();
+    let names = scores.flat_map(|scores| scores.metrics.keys().map(String::as_str));
+    let known: BTreeSet<&str> =
+        names.filter(|name| args.measures_forgetting() || *name != metric::FORGETTING).collect();
     match checks.iter().find(|check| !known.is_empty() && !known.contains(&*check.metric)) {
         Some(check) => Err(check.unknown(known)),
         None => Ok(()),

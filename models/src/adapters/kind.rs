@@ -48,6 +48,10 @@ pub(crate) trait AnyKind: Send + Sync {
     fn check(&self, settings: &Table, context: &Context<'_>) -> std::result::Result<(), SettingsError>;
     /// Keys of complete settings that a resolved configuration leaves out unless they were given.
     fn open(&self, settings: &Table, context: &Context<'_>) -> &'static [&'static str];
+    /// Keys without an effect beside complete settings, each with what is to be said where it is given.
+    fn idle(&self, _settings: &Table) -> Vec<(&'static str, &'static str)> {
+        Vec::new()
+    }
     /// Settings of the larger adapter that it begins as a truncation of, if it does.
     fn begins_from(&self, _settings: &Table) -> Option<Table> {
         None
@@ -151,6 +155,23 @@ impl Kind {
         let settings = self.0.complete(given, context)?;
         self.0.check(&settings, context)?;
         Ok(AdapterConfig::from_table(self, settings, context.length))
+    }
+
+    /// Checks that every setting that is given has an effect beside the others. One with the value that it has by default, which a
+    /// resolved configuration may name, is as good as left out.
+    ///
+    /// # Errors
+    /// The first setting that has none.
+    pub fn check_effects(self, given: &Table, context: &Context<'_>) -> std::result::Result<(), SettingsError> {
+        let complete = self.0.complete(given, context)?;
+        for (key, problem) in self.0.idle(&complete) {
+            let mut others = given.clone();
+            if others.remove(key).is_some() {
+                let by_default = self.0.complete(&others, context)?;
+                SettingsError::unless(complete.get(key) == by_default.get(key), key, || problem.to_owned())?;
+            }
+        }
+        Ok(())
     }
 
     /// The settings that a resolved configuration writes out: complete ones, but for those that stay open until a training

@@ -270,6 +270,15 @@ impl AdapterSet {
         self.training.as_ref().map_or(Ok(None), |training| training.step(step, gradients, factor))
     }
 
+    /// Ends a training, however many steps it had, before its adapters are evaluated and saved: AdaLoRA allocates its ranks for the last
+    /// time where it has not, and what is not kept is 0. Gives the ranks if they were allocated; `None` for kinds that do nothing.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    pub fn end_training(&self) -> Result<Option<Allocation>> {
+        self.training.as_ref().map_or(Ok(None), |training| training.end())
+    }
+
     /// What a resumed training needs beside parameters and the optimizer's moments, by name; empty for most kinds.
     ///
     /// # Errors

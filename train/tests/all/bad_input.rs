@@ -310,3 +310,34 @@ fn more_states_than_there_are() {
         refused(&place, &TINY.replace("truncate = { order = 2 }", truncate), &["--dry-run"], &[parts]);
     }
 }
+
+/// Its kind can be truncated by default, the adapter that is loaded cannot: that is told before it is trained.
+#[test]
+fn a_saved_adapter_that_is_not_truncated() {
+    let place = Place::new();
+    let start = TINY.find("[[adapter]]").unwrap();
+    let with = |adapter: &str| format!("{}[[adapter]]\nkind = \"selective\"\n{adapter}\n", &TINY[..start]);
+    place.fit(&with("state_dim = 2\nmode = \"signed\""), "signed", &["--set", "train.steps=1"]);
+    let on = "name = \"on\"\npath = \"signed/adapters/selective\"\ntruncate = { order = 1 }";
+    refused(&place, &with(on), &[], &["`adapter.on.truncate` is not for this adapter", "leave it out"]);
+    place.fit(&with("state_dim = 2\ntruncate = { order = 1 }"), "small", &["--set", "train.steps=1"]);
+    let on = on.replace("signed/adapters/selective", "small/adapters/selective-order-1");
+    refused(&place, &with(&on), &[], &["`adapter.on.truncate`", "truncated along data before"]);
+}
+
+/// A rule that the trained adapter does not allow costs its row, and nothing else.
+#[test]
+fn a_truncation_that_fails_leaves_the_run() {
+    let place = Place::new();
+    // No bound is known for a memory of more than a million steps.
+    let rules = "a_max = 0.99999999\ntruncate = { bound = 1.0 }\nprobe = { gate = 0.0 }";
+    let told = place.fit(&TINY.replace("truncate = { order = 2 }", rules), "run", &[]).stderr;
+    assert!(told.contains("warning: `hrm` cannot be truncated by bound = 1, and there is no such row:"), "{told}");
+    let result: serde_json::Value = serde_json::from_slice(&fs::read(place.path("run/result.json")).unwrap()).unwrap();
+    let rows = result["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["hrm", "hrm-gate-0"]);
+    let settings = rows[0]["settings"].as_str().unwrap();
+    assert!(settings.contains("not truncated by bound = 1: layer "), "{settings}");
+    assert!(!place.path("run/adapters/hrm-bound-1").exists());
+}

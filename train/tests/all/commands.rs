@@ -44,6 +44,51 @@ fn no_steps_evaluate_only() {
     assert!(result["rows"][0]["training"].is_null() && result["rows"][0]["validation"]["metrics"]["loss"].is_f64());
     let refused = place.run(&["fit", "config.toml", "--out", "p", "--set", "pretrain.steps=0"]);
     refused.refused(&["`pretrain.steps` must be at least 1"]);
+    // What is laid out for steps is left out.
+    place.fit(TINY, "whole", &["--set", "train.steps=0", "--set", "adapter.hrm.reduce={order=2}"]);
+    let result = json(&fs::read_to_string(place.path("whole/result.json")).unwrap());
+    assert_eq!(result["rows"][0]["layers"][0]["order"], 4);
+    let adalora = "kind = \"adalora\"\ninit_rank = 4\ntinit = 6\ntfinal = 6\n";
+    let start = TINY.find("[[adapter]]").unwrap();
+    place.fit(&format!("{}[[adapter]]\n{adalora}", &TINY[..start]), "ranks", &["--set", "train.steps=0"]);
+    let evaluated = place.run(&["eval", "ranks", "--adapter", "adalora", "--expect", "loss<=adalora+1e-5"]);
+    assert_eq!(evaluated.code, Some(0), "{}", evaluated.stderr);
+}
+
+/// Training ends one step behind an allocation, in which what was pruned comes back.
+#[test]
+fn the_adalora_that_is_scored_is_the_one_that_is_saved() {
+    let adalora = "kind = \"adalora\"\ninit_rank = 4\ntarget_rank = 2\ntinit = 1\ntfinal = 0\ndelta_t = 5\n";
+    let start = TINY.find("[[adapter]]").unwrap();
+    let place = Place::new();
+    place.fit(&format!("{}[[adapter]]\n{adalora}", &TINY[..start]), "run", &[]);
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    let layers = result["rows"][0]["layers"].as_array().unwrap();
+    let ranks: u64 = layers.iter().map(|layer| layer["order"].as_u64().unwrap()).sum();
+    assert_eq!(ranks, 2 * 4, "a mean of 2 over 4 projections: {layers:?}");
+    let check = |expectation: &str| place.run(&["eval", "run", "--adapter", "adalora", "--expect", expectation]);
+    for expectation in ["loss<=adalora+1e-5", "loss>=adalora-1e-5"] {
+        let checked = check(expectation);
+        assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    }
+}
+
+#[test]
+fn what_is_forgotten_is_measured_by_eval_too() {
+    let place = Place::new();
+    let other = "[forgetting]\nkind = \"dfa\"\nlength = 12\ntable_seed = 7\nvalidation_sequences = 8\n";
+    place.fit(&format!("{TINY}{other}"), "run", &["--set", "task.test_sequences=8"]);
+    let eval = |more: &[&str]| place.run(&[&["eval", "run", "--adapter", "hrm"], more].concat());
+    for expectation in ["forgetting<=hrm+1e-5", "forgetting>=hrm-1e-5"] {
+        let finished = eval(&["--expect", expectation]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    }
+    let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
+    assert!(result["rows"][0]["validation"]["metrics"]["forgetting"].as_f64().unwrap().abs() > 1e-3);
+    // It is of validation: elsewhere it is told before anything is evaluated.
+    let elsewhere = eval(&["--split", "test", "--expect", "forgetting<=1"]);
+    elsewhere.refused(&["there is no metric `forgetting`; there are accuracy"]);
+    assert!(elsewhere.stdout.is_empty(), "{}", elsewhere.stdout);
 }
 
 #[test]
@@ -201,6 +246,32 @@ fn a_reduced_adapter_is_trained_on() {
         fs::read(place.path(run).join("adapters").join(name).join("adapter_model.safetensors")).unwrap()
     };
     assert!(bytes("run", "hrm-order-2") != bytes("more", "on"), "it was trained");
+    // It begins with the head that was trained with it.
+    let loss = |run: &str, row: usize| {
+        let result = json(&fs::read_to_string(place.path(run).join("result.json")).unwrap());
+        result["rows"][row]["validation"]["metrics"]["loss"].as_f64().unwrap()
+    };
+    let configuration = format!("{}{adapter}", &TINY[..start]);
+    place.fit(&configuration, "same", &["--set", "train.steps=0"]);
+    let (now, then) = (loss("same", 0), loss("run", 1));
+    assert!((now - then).abs() < 1e-5 * then, "{now} {then}");
+    let frozen = place.run(&["fit", "config.toml", "--out", "frozen", "--set", "backbone.train_head=false"]);
+    frozen.refused(&["`adapter.on.path` cannot be used", "trained_backbone.safetensors holds", "is frozen here"]);
+    assert!(!place.path("frozen").exists());
+    // Behind a checkpoint it is the head of the checkpoint.
+    let often = ["--set", "train.checkpoint_every=5", "--set", "train.keep_checkpoints=9"];
+    place.fit(&configuration, "again", &often);
+    for entry in fs::read_dir(place.path("again/checkpoints")).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.ends_with("00-on-step-000005") {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    let resumed = place.run(&["fit", "--out", "again", "--resume"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("resuming `on` after step 5"), "{}", resumed.stderr);
+    let head = |run: &str| fs::read(place.path(run).join("adapters/on/trained_backbone.safetensors")).unwrap();
+    assert!(bytes("more", "on") == bytes("again", "on") && head("more") == head("again"));
 }
 
 #[test]

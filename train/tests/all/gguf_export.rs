@@ -113,13 +113,17 @@ fn a_factor_without_a_type_is_linear() {
     assert_eq!(found, expected);
 }
 
-/// Constants of yarn that are not the usual ones, and biases of the MLP.
+/// Magnitudes of yarn that are not the usual ones, and biases of the MLP.
 #[test]
 fn features_of_llama_come_back() {
     let scratch = tempfile::tempdir().unwrap();
-    for (factor, magnitude) in [(4.0, 1.5), (4.0, 0.1 * 4.0_f64.ln() + 1.0), (0.5, 1.0)] {
-        let yarn =
-            RopeScaling::Yarn { factor, original: 64, beta_fast: 16.0, beta_slow: 2.0, truncate: true, magnitude };
+    for (factor, magnitude, written) in
+        [(4.0, 1.5, Some(1.5 / (0.1 * 4.0_f64.ln() + 1.0))), (4.0, 0.1 * 4.0_f64.ln() + 1.0, None), (0.5, 1.0, None)]
+    {
+        let yarn = |beta_fast, beta_slow| {
+            let scaling = RopeScaling::Yarn { factor, original: 64, beta_fast, beta_slow, truncate: true, magnitude };
+            Positions::Rotary(Rope { scaling, ..Rope::default() })
+        };
         let config = DecoderConfig {
             vocabulary: 224,
             d_model: 32,
@@ -130,7 +134,7 @@ fn features_of_llama_come_back() {
             d_ff: 64,
             context: 256,
             init_std: 0.3,
-            positions: Positions::Rotary(Rope { scaling: yarn, ..Rope::default() }),
+            positions: yarn(32.0, 1.0),
             biases: Biases { qkv: true, output: true, mlp: true },
             ..DecoderConfig::plain(&families::LLAMA)
         };
@@ -145,11 +149,22 @@ fn features_of_llama_come_back() {
         else {
             panic!("{:?}", found.positions);
         };
-        assert_eq!((*beta_fast, *beta_slow), (16.0, 2.0));
+        assert_eq!((*beta_fast, *beta_slow), (32.0, 1.0));
         assert!((read - magnitude).abs() < 2e-6, "{read} for {magnitude}");
         let difference = largest_difference(&logits(&file), &logits(&model));
         assert!(difference < 1e-4, "{difference:e}");
+        // The one key of them that llama.cpp reads.
+        let keys = Gguf::open(&file).unwrap();
+        let multiplier = keys.metadata().get("llama.rope.scaling.attn_factor");
+        assert_eq!(multiplier, written.map(|x: f64| Value::Float(f64::from(x as f32))).as_ref());
+        assert!(!keys.metadata().keys().any(|key| key.contains("yarn_")), "{:?}", keys.metadata().keys());
         std::fs::remove_file(&file).unwrap();
+        for (positions, name) in [(yarn(16.0, 1.0), "beta_fast"), (yarn(32.0, 2.0), "beta_slow")] {
+            let model = scratch.path().join(format!("{factor}-{magnitude}-{name}"));
+            init_model(&DecoderConfig { positions, ..config.clone() }, 3, InitType::F32, &model).unwrap();
+            let refused = export_model(&model, &file, ExportType::F32).unwrap_err().to_string();
+            assert!(refused.contains(name) && !file.exists(), "{refused}");
+        }
     }
 }
 
@@ -184,7 +199,9 @@ fn every_other_family_is_written_with_its_names() {
         ("gpt2", "gpt2", "blk.1.attn_qkv.bias", "gpt2.attention.layer_norm_epsilon"),
     ] {
         let path = scratch.path().join(format!("{case}.gguf"));
-        export_model(&golden(&format!("families/{case}/hf")), &path, ExportType::F16).unwrap();
+        let report = export_model(&golden(&format!("families/{case}/hf")), &path, ExportType::F16).unwrap();
+        let by_context = report.notes.iter().any(|note| note.contains("context above 32"));
+        assert_eq!(by_context, case == "phi3_longrope", "{case}: {:?}", report.notes);
         let file = Gguf::open(&path).unwrap();
         assert_eq!(file.string("general.architecture").unwrap(), Some(architecture));
         assert!(file.tensors().contains_key(name), "{case}: {:?}", file.tensors().keys());
@@ -348,6 +365,23 @@ fn the_command_converts_and_refuses() {
     let done = place.run(&["convert", &lora, "-o", "lora.gguf", "--model", &model]);
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     assert!(!place.path("x.gguf").exists());
+}
+
+#[test]
+fn a_text_that_llamacpp_does_not_compose_is_said() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (model, path) = (scratch.path().join("model"), scratch.path().join("model.gguf"));
+    let text = std::fs::read(golden("gguf/models/hf/llama/tokenizer.json")).unwrap();
+    // As Qwen has it.
+    let mut tokenizer: Json = serde_json::from_slice(&text).unwrap();
+    tokenizer["normalizer"] = json!({ "type": "NFC" });
+    tokenizer["model"]["ignore_merges"] = json!(false);
+    let pattern = &mut tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"];
+    *pattern = json!(pattern.as_str().unwrap().replace(r"\p{N}{1,3}", r"\p{N}"));
+    write_model(&families::LLAMA, &model, &tokenizer);
+    let report = export_model(&model, &path, ExportType::F32).unwrap();
+    assert!(report.notes.len() == 1 && report.notes[0].contains("(NFC)"), "{:?}", report.notes);
+    same_ids(&model, &path, &["e\u{301}", "hello 12345"]);
 }
 
 /// An added token: its text, whether it is special, and whether it drops the white space behind it.

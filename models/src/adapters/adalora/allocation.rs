@@ -46,6 +46,17 @@ impl Allocator {
         Allocator { config: config.clone(), adapters, state: Mutex::new(State { kept, pruned, ..State::default() }) }
     }
 
+    /// The sums of all ranks, as the training begins and as it ends.
+    fn budgets(&self) -> (usize, usize) {
+        let projections = self.adapters.len();
+        (self.config.init_rank * projections, self.config.target_rank * projections)
+    }
+
+    /// The ranks as they are, by projection.
+    fn ranks(&self) -> Vec<(String, usize)> {
+        self.adapters.iter().map(|adapter| (adapter.path().to_owned(), adapter.kept_rank())).collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +86,7 @@ impl SharedTraining for Allocator {
     fn step(&self, step: usize, gradients: &Gradients, factor: f64) -> Result<Option<Allocation>> {
         let (config, adapters) = (&self.config, &self.adapters);
         let mut state = self.state();
-        let (initial, target) = (config.init_rank * adapters.len(), config.target_rank * adapters.len());
+        let (initial, target) = self.budgets();
         let budget = config.schedule.budget(step, initial, target);
         let mut changed = false;
         match config.schedule.phase(step) {
@@ -96,8 +107,23 @@ impl SharedTraining for Allocator {
             }
             Phase::Keep => state.mask(adapters)?,
         }
-        let ranks = adapters.iter().map(|adapter| (adapter.path().to_owned(), adapter.kept_rank())).collect();
-        Ok(Some(Allocation { budget, ranks, changed }))
+        Ok(Some(Allocation { budget, ranks: self.ranks(), changed }))
+    }
+
+    /// A training may end between two allocations, after which what was pruned has come back, and a file would leave it out.
+    fn end(&self) -> Result<Option<Allocation>> {
+        let mut state = self.state();
+        if state.pruned {
+            return Ok(None);
+        }
+        // The last allocation takes the scores away, and without a step there are none.
+        if state.scores.is_empty() {
+            return state.mask(&self.adapters).map(|()| None);
+        }
+        let (initial, target) = self.budgets();
+        state.allocate(&self.adapters, initial - target)?;
+        state.scores.clear();
+        Ok(Some(Allocation { budget: target, ranks: self.ranks(), changed: true }))
     }
 
     fn save(&self) -> Result<BTreeMap<String, Tensor>> {
@@ -280,4 +306,81 @@ fn update<T: Float>(
         *u = keep2 * *u + add2 * (importance - *s).abs();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::placement::LinearSite;
+    use crate::adapters::{AdapterConfig, AdapterSet, Placement, Schedule};
+    use hankel_core::Random;
+
+    /// Two projections in each of two layers, of rank 4 at first and of 2 at the end, allocated after steps 3 and 6 of 8.
+    fn fresh() -> (AdapterSet, Placement) {
+        let site = |name: &str| LinearSite::new(name, "self_attn", [6, 5]);
+        let linear = ["q_proj", "v_proj"].map(site).into();
+        let placement = Placement { layers: 2, d_model: 6, linear, stream: Vec::new() };
+        let schedule = Schedule { tinit: 0, tfinal: 0, delta_t: 3, total_steps: 8 };
+        let config = AdapterConfig::linear::<AdaLora>(&AdaLoraConfig { schedule, ..AdaLoraConfig::new(4, 2, 8) });
+        (AdapterSet::new(&config, &placement, 0).unwrap(), placement)
+    }
+
+    /// A made-up step: everything has a gradient, and everything moves.
+    fn advance(set: &AdapterSet, step: usize) {
+        let noise = |name: &str, i: usize, parameter: &Parameter| {
+            Random::new(9, name, (100 * step + i) as u64).normal_vec::<f32>(parameter.elements(), 0.1)
+        };
+        let mut gradients = Gradients::default();
+        for (i, parameter) in set.parameters().iter().enumerate() {
+            let value = parameter.tensor();
+            let seed = Tensor::from_vec(noise("gradient", i, parameter), value.shape()).unwrap();
+            gradients.accumulate(scale(&value, 1.0).unwrap().backward_with(seed).unwrap()).unwrap();
+        }
+        for (i, parameter) in set.parameters().iter().enumerate() {
+            let moves = noise("move", i, parameter);
+            parameter.update(|value| {
+                value.data_mut::<f32>().unwrap().iter_mut().zip(&moves).for_each(|(value, by)| *value += by);
+            });
+        }
+        set.allocate(step, &gradients, 1.0).unwrap();
+    }
+
+    /// What is added to every weight.
+    fn updates(set: &AdapterSet) -> Vec<Vec<f64>> {
+        let zero = Tensor::zeros::<f32>([5, 6]);
+        let update = |name: &String| set.merge_tensor(name, &zero, DType::F64).unwrap().unwrap().0.to_f64_vec();
+        set.merged_names().iter().map(update).collect()
+    }
+
+    #[test]
+    fn a_training_that_ends_between_two_allocations_saves_what_it_computes() {
+        for steps in [5, 8] {
+            let (set, placement) = fresh();
+            (0..steps).for_each(|step| advance(&set, step));
+            let rank = |set: &AdapterSet| set.linears().filter_map(|(_, adapter)| adapter.rank()).sum::<usize>();
+            assert_eq!(rank(&set), 4 * 4, "{steps} steps: what was pruned has come back");
+            let allocation = set.end_training().unwrap().unwrap();
+            let ranks: usize = allocation.ranks.iter().map(|(_, rank)| rank).sum();
+            assert_eq!((allocation.budget, ranks, rank(&set)), (2 * 4, 2 * 4, 2 * 4), "{steps} steps");
+            assert!(set.end_training().unwrap().is_none());
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("adapter");
+            set.save(&path, None).unwrap();
+            let loaded = AdapterSet::load(&path, &placement, 9).unwrap();
+            for (computed, saved) in updates(&set).iter().zip(updates(&loaded)) {
+                assert!(computed.iter().zip(saved).all(|(a, b)| (a - b).abs() < 1e-9), "{steps} steps");
+            }
+        }
+    }
+
+    #[test]
+    fn a_training_that_ends_where_ranks_stay_ends_as_it_is() {
+        let (set, _) = fresh();
+        assert!(set.end_training().unwrap().is_none(), "nothing was trained");
+        // One step more than the schedule has is the last allocation.
+        (0..9).for_each(|step| advance(&set, step));
+        let before = updates(&set);
+        assert!(set.end_training().unwrap().is_none());
+        assert_eq!(before, updates(&set));
+    }
 }

@@ -182,16 +182,17 @@ impl LinearKind for AdaLora {
     }
 
     fn write_peft(settings: &AdaLoraConfig) -> Table {
+        let schedule = settings.schedule.in_files();
         // PEFT ignores r here and warns unless it is its default.
         let mut fields = low_rank_fields(8, settings.lora_alpha, settings.dropout);
         let own = [
             ("rank_pattern", Value::Null),
             ("init_r", json!(settings.init_rank)),
             ("target_r", json!(settings.target_rank)),
-            ("tinit", json!(settings.schedule.tinit)),
-            ("tfinal", json!(settings.schedule.tfinal)),
-            ("deltaT", json!(settings.schedule.delta_t)),
-            ("total_step", json!(settings.schedule.total_steps)),
+            ("tinit", json!(schedule.tinit)),
+            ("tfinal", json!(schedule.tfinal)),
+            ("deltaT", json!(schedule.delta_t)),
+            ("total_step", json!(schedule.total_steps)),
             ("beta1", json!(settings.beta1)),
             ("beta2", json!(settings.beta2)),
             ("orth_reg_weight", json!(settings.orth_reg_weight)),

@@ -35,6 +35,10 @@ impl Schedule {
         if delta_t == 0 {
             return Err("delta_t must be at least 1".to_owned());
         }
+        // Nothing is trained, and so nothing reduced.
+        if total_steps == 0 {
+            return Ok(());
+        }
         if tinit.saturating_add(tfinal) >= total_steps {
             return Err(format!(
                 "tinit = {tinit} and tfinal = {tfinal} leave none of the {total_steps} steps for the reduction: train for more, or make them smaller"
@@ -45,7 +49,12 @@ impl Schedule {
 
     /// The last step of the reduction.
     fn last(self) -> usize {
-        self.total_steps - self.tfinal
+        self.total_steps.saturating_sub(self.tfinal)
+    }
+
+    /// As files have it: PEFT refuses a training of no steps, and has one step in its place.
+    pub(super) fn in_files(self) -> Self {
+        if self.total_steps == 0 { Schedule { tinit: 0, tfinal: 0, total_steps: 1, ..self } } else { self }
     }
 
     pub(super) fn phase(self, step: usize) -> Phase {
@@ -94,5 +103,10 @@ mod tests {
         assert!(Schedule { tfinal: 15, ..schedule }.check().is_ok());
         assert!(Schedule { tfinal: 15, delta_t: 0, ..schedule }.check().is_err());
         assert!(Schedule { tinit: usize::MAX, ..schedule }.check().is_err());
+        // That of a training of no steps is never followed.
+        let none = Schedule { total_steps: 0, ..schedule };
+        assert!(none.check().is_ok() && Schedule { delta_t: 0, ..none }.check().is_err());
+        assert_eq!(none.in_files(), Schedule { tinit: 0, tfinal: 0, delta_t: 2, total_steps: 1 });
+        assert!(none.in_files().check().is_ok() && schedule.in_files() == schedule);
     }
 }

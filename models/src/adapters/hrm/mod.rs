@@ -149,6 +149,19 @@ impl StreamKind for Hrm {
         }
     }
 
+    fn idle(settings: &HrmConfig) -> Vec<(&'static str, &'static str)> {
+        let mut idle = Vec::new();
+        if settings.rate_init == RateInit::S4dReal {
+            let problem = "has no effect with `rate_init = \"s4d_real\"`, which `preset = \"released\"` has: leave it out, \
+                           or set `rate_init = \"log_spaced\"`, too";
+            idle.extend([("a_min", problem), ("a_max", problem)]);
+        }
+        if settings.init == HrmInit::Normal {
+            idle.push(("init_states", "is for `init = \"empirical-bt\"`: set that, too"));
+        }
+        idle
+    }
+
     /// One that begins by being drawn, with `init_states` states. Where C is to begin at 0 it is drawn like B: what nobody reads
     /// has no singular values.
     fn begins_from(settings: &HrmConfig) -> Option<HrmConfig> {

@@ -10,7 +10,7 @@
 use super::kind::Context;
 use super::linear::peft::Fields;
 use super::linear::{LinearAdapter, LinearContext, LinearKind, WeightChange, add_base};
-use super::placement::{LinearSite, matches};
+use super::placement::{ALL_LINEAR, LinearSite, matches};
 use crate::linear::Linear;
 use crate::parameter::{Parameter, Role};
 use crate::pass::Pass;
@@ -102,6 +102,23 @@ impl LinearKind for Ia3 {
         fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
+    /// PEFT asks for names in `feedforward_modules` that `target_modules` has, too, and takes `all-linear` for all projections in
+    /// `target_modules` only. What it would refuse, or take for something else, is written as paths.
+    fn fit_peft(settings: &Ia3Config, paths: &[&str], fields: &mut Table) {
+        let Ia3Config { targets, feedforward } = settings;
+        let has_all = |names: &[String]| names.iter().any(|name| name == ALL_LINEAR);
+        let everywhere = has_all(targets);
+        let are_among = everywhere || feedforward.iter().all(|name| targets.contains(name));
+        if are_among && !has_all(feedforward) {
+            return;
+        }
+        let scaled: Vec<&str> = paths.iter().copied().filter(|path| settings.scales_input(path)).collect();
+        fields.insert("feedforward_modules".to_owned(), json!(scaled));
+        if !everywhere {
+            fields.insert("target_modules".to_owned(), json!(paths));
+        }
+    }
+
     fn read_peft(fields: &Fields<'_>) -> weights::Result<Ia3Config> {
         fields.refuse_others(&[])?;
         Ok(Ia3Config { feedforward: fields.feedforward()?, targets: fields.targets()? })
@@ -133,5 +150,66 @@ impl LinearAdapter for Ia3 {
         } else {
             WeightChange { rows: scales, ..WeightChange::default() }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::{AdapterConfig, AdapterSet, Placement};
+    use serde_json::Value;
+
+    fn placement() -> Placement {
+        let site = |(name, module, sizes)| LinearSite::new(name, module, sizes);
+        let linear = [("k_proj", "self_attn", [4, 2]), ("v_proj", "self_attn", [4, 2]), ("down_proj", "mlp", [6, 4])];
+        Placement { layers: 2, d_model: 4, linear: linear.map(site).into(), stream: Vec::new() }
+    }
+
+    /// `target_modules` and `feedforward_modules` of what is saved, which reads back as what it was.
+    fn saved(targets: &[&str], feedforward: &[&str]) -> [Value; 2] {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let config = Ia3Config { targets: names(targets), feedforward: names(feedforward) };
+        Ia3::check(&config).unwrap();
+        let set = AdapterSet::new(&AdapterConfig::linear::<Ia3>(&config), &placement(), 0).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adapter");
+        set.save(&path, None).unwrap();
+        let loaded = AdapterSet::load(&path, &placement(), 8).unwrap();
+        let scaled = |set: &AdapterSet| -> Vec<(String, bool)> {
+            let one = |(path, adapter): (&str, &dyn LinearAdapter)| {
+                (path.to_owned(), adapter.downcast_ref::<Ia3>().unwrap().feedforward)
+            };
+            set.linears().map(one).collect()
+        };
+        assert_eq!(scaled(&loaded), scaled(&set), "{targets:?} {feedforward:?}");
+        let file = std::fs::read(path.join("adapter_config.json")).unwrap();
+        let mut file: Table = serde_json::from_slice(&file).unwrap();
+        ["target_modules", "feedforward_modules"].map(|key| file.remove(key).unwrap())
+    }
+
+    /// PEFT refuses a list of `feedforward_modules` that is not among the list `target_modules`, name by name.
+    #[test]
+    fn peft_is_given_names_that_it_takes() {
+        let is_taken = |[targets, feedforward]: &[Value; 2]| {
+            let names = feedforward.as_array().unwrap();
+            targets.as_array().is_none_or(|targets| names.iter().all(|name| targets.contains(name)))
+        };
+        let usual = ["k_proj", "v_proj", "down_proj"];
+        assert_eq!(saved(&usual, &["down_proj"]), [json!(usual), json!(["down_proj"])]);
+        assert_eq!(saved(&["all-linear"], &["down_proj"]), [json!("all-linear"), json!(["down_proj"])]);
+        let down = ["model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"];
+        for (targets, feedforward, scaled) in [
+            (&usual[..], &["mlp.down_proj"][..], &down[..]),
+            (&["k_proj", "mlp.down_proj"], &["down_proj"], &down),
+            (&usual, &["layers.1.mlp.down_proj"], &down[1..]),
+            (&["down_proj"], &["all-linear"], &down),
+        ] {
+            let found = saved(targets, feedforward);
+            assert!(is_taken(&found), "{found:?}");
+            assert_eq!(found[1], json!(scaled));
+        }
+        // To PEFT that is the name of a module among these.
+        let [targets, feedforward] = saved(&["all-linear"], &["all-linear"]);
+        assert_eq!((targets, feedforward.as_array().unwrap().len()), (json!("all-linear"), 6));
     }
 }

@@ -153,6 +153,10 @@ pub trait LinearKind: LinearAdapter + Sized {
     /// The fields of `adapter_config.json` beside the envelope and `target_modules`.
     fn write_peft(settings: &Self::Settings) -> Table;
 
+    /// Makes the fields of `adapter_config.json` what PEFT takes, where that depends on the projections, at `paths`, that the settings
+    /// name.
+    fn fit_peft(_settings: &Self::Settings, _paths: &[&str], _fields: &mut Table) {}
+
     /// Settings from `adapter_config.json`.
     ///
     /// # Errors

@@ -39,6 +39,15 @@ pub trait SharedTraining: Send + Sync {
         Ok(None)
     }
 
+    /// Ends the training, however many steps it had: what is computed from here on is what [`SharedTraining::finish`] writes. Gives
+    /// the ranks if they were allocated for this.
+    ///
+    /// # Errors
+    /// Those of the operators.
+    fn end(&self) -> Result<Option<Allocation>> {
+        Ok(None)
+    }
+
     /// What a resumed training needs, by name.
     ///
     /// # Errors

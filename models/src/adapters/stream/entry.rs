@@ -106,6 +106,10 @@ impl<K: StreamKind> AnyKind for StreamEntry<K> {
         Self::read(settings).map_or(&[], |(own, _)| K::open(&own))
     }
 
+    fn idle(&self, settings: &Table) -> Vec<(&'static str, &'static str)> {
+        Self::read(settings).map_or_else(|_| Vec::new(), |(own, _)| K::idle(&own))
+    }
+
     fn begins_from(&self, settings: &Table) -> Option<Table> {
         let (own, common) = Self::read(settings).ok()?;
         Self::write(&K::begins_from(&own)?, &common).ok()

@@ -189,6 +189,11 @@ pub trait StreamKind: StreamAdapter + Sized {
         &[]
     }
 
+    /// Keys that have no effect beside these settings, each with what is to be said where it is given.
+    fn idle(_settings: &Self::Settings) -> Vec<(&'static str, &'static str)> {
+        Vec::new()
+    }
+
     /// Settings of the larger adapter that this one begins as a truncation of, by what training sequences do to it
     /// ([`AdapterSet::empirical_start`]); `None` for a start that needs no data.
     fn begins_from(_settings: &Self::Settings) -> Option<Self::Settings> {

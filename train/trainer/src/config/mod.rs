@@ -42,7 +42,7 @@ use crate::settings::check::{Checks, Problem};
 use crate::settings::tree::{self, Node};
 use crate::tasks::{TaskConfig, TokenKind};
 use hankel_core::{DType, Device};
-use hankel_models::adapters::Context;
+use hankel_models::adapters::{Context, Placement};
 use hankel_models::{TinyGptConfig as TinyGptSettings, Tokenizer};
 use hankel_ops::linear::{default_precision, fastest_precision};
 use schemars::JsonSchema;
@@ -173,7 +173,7 @@ impl Config {
     }
 
     /// As [`Config::load`], for the resolved configuration of a run, whose files are where `find` says. One that was written before `train.keep` was there goes on
-    /// as it began: with the last parameters.
+    /// as it began: with the last parameters; and so does one from before settings without an effect were refused.
     ///
     /// # Errors
     /// As there.
@@ -189,10 +189,15 @@ impl Config {
         for assignment in overrides {
             tree::set(&mut root, assignment)?;
         }
-        Ok(Self::resolved(&root, Path::new(file))?.0)
+        Ok(Self::resolved_with(&root, Path::new(file), false)?.0)
     }
 
     fn resolved(root: &Node, file: &Path) -> Result<(Self, Vec<String>), ConfigError> {
+        Self::resolved_with(root, file, true)
+    }
+
+    /// With `is_new`, every setting of an adapter must have an effect.
+    fn resolved_with(root: &Node, file: &Path, is_new: bool) -> Result<(Self, Vec<String>), ConfigError> {
         let mut config = read::config(root, file)?;
         let model = config.backbone.path().map(|path| model_directory(path));
         if let Some(model) = &model {
@@ -203,6 +208,9 @@ impl Config {
                 .for_each(|task| task.set_default_tokenizer(model));
         }
         let backbone = config.check(root)?;
+        if is_new {
+            config.check_effects(root, &backbone.placement())?;
+        }
         let mut notes = config
             .resolve(&backbone)
             .map_err(|(key, message)| ConfigError::new(root.origin_of(&key), format!("`{key}` {message}")))?;
@@ -340,6 +348,21 @@ impl Config {
             }
         }
         Err(ConfigError { of_files, ..ConfigError::new(origin, format!("`{shown}` {message}")) })
+    }
+
+    /// Refuses settings of adapters that were given and change nothing.
+    fn check_effects(&self, root: &Node, placement: &Placement) -> Result<(), ConfigError> {
+        let (length, pretrained) = (self.task.sequence_length(), self.is_pretrained());
+        let context = Context { placement, length, steps: None, pretrained };
+        for (index, adapter) in self.adapter.iter().enumerate() {
+            let Some(method) = adapter.method.adapter().filter(|_| adapter.path.is_none()) else { continue };
+            if let Err(error) = method.kind.check_effects(&method.settings, &context) {
+                let origin = root.origin_of(&format!("adapter.{index}.{}", error.key));
+                let message = format!("`adapter.{}.{}` {}", adapter.name, error.key, error.problem);
+                return Err(ConfigError::new(origin, message));
+            }
+        }
+        Ok(())
     }
 
     /// Sequences must be run whole.

@@ -143,8 +143,9 @@ fn methods() -> impl Strategy<Value = AdapterMethod> {
                 ("gate_init", gates.0.map(|x| json!(x))),
                 ("train_gate", gates.1.map(|x| json!(x))),
                 ("b_std", gates.2.map(|x| json!(x))),
-                ("a_min", gates.3.map(|x| json!(x))),
-                ("a_max", gates.3.map(|a| json!(a + 0.5))),
+                // The released rates are not between two poles.
+                ("a_min", gates.3.filter(|_| !released).map(|x| json!(x))),
+                ("a_max", gates.3.filter(|_| !released).map(|a| json!(a + 0.5))),
             ];
             adapter("hrm", size.1, given)
         },

@@ -5,7 +5,7 @@ use crate::settings::tree::{Entry, Node, Value};
 use std::path::{Path, PathBuf};
 
 /// Keys whose values are files or directories.
-const KEYS: [&str; 6] = ["path", "validation_path", "test_path", "documents", "tokenizer", "model"];
+pub(super) const KEYS: [&str; 6] = ["path", "validation_path", "test_path", "documents", "tokenizer", "model"];
 /// Those of a task's data, which are not read before the run begins.
 const DATA: [&str; 4] = ["path", "validation_path", "test_path", "documents"];
 

@@ -120,6 +120,35 @@ fn the_released_preset_and_single_fields() {
     assert_eq!(hrm["b_std"], 1.0);
 }
 
+#[test]
+fn settings_without_an_effect_are_refused_where_they_are_given() {
+    let released = "adapter.hrm.preset=released";
+    for (overrides, key, what) in [
+        (&[released, "adapter.hrm.a_max=0.9"][..], "a_max", "has no effect with `rate_init = \"s4d_real\"`"),
+        (&["adapter.hrm.rate_init=s4d_real", "adapter.hrm.a_min=0.4"], "a_min", "has no effect with `rate_init"),
+        (&["adapter.hrm.init_states=40"], "init_states", "is for `init = \"empirical-bt\"`: set that, too"),
+    ] {
+        let message = load(SMALL, overrides).unwrap_err();
+        let setting = overrides.last().unwrap();
+        assert!(message.starts_with(&format!("--set {setting}: `adapter.hrm.{key}` {what}")), "{message}");
+        // A run that was begun with it goes on.
+        let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
+        let of_run = Config::load_of_run(SMALL, "run/config.toml", &Path::to_path_buf, &overrides).unwrap();
+        assert!(settings(&of_run, 0).contains_key(key));
+    }
+    // Beside others they have one, and what they are by default changes nothing.
+    let log_spaced = "adapter.hrm.rate_init=log_spaced";
+    let by_data = "adapter.hrm.init=empirical-bt";
+    for overrides in [
+        &[released, log_spaced, "adapter.hrm.a_max=0.9"][..],
+        &[by_data, "adapter.hrm.init_states=40"],
+        &[released, "adapter.hrm.a_max=0.96875", "adapter.hrm.a_min=0.5", "adapter.hrm.init_states=32"],
+    ] {
+        let config = load(SMALL, overrides).unwrap();
+        assert_eq!(Config::load(&config.to_toml(), "again.toml", &[]).unwrap().0, config);
+    }
+}
+
 const KIND: &str = "\n[[adapter]]\nkind = \"selective\"\nselection_rank = 2\na_max = 0.9\n";
 
 #[test]
@@ -205,6 +234,10 @@ fn problems_name_place_and_key() {
             "`adapter.hrm.mode` must be `positive`, `signed` or `complex`, found \"negative\"",
         ),
         (&["adapter.hrm.truncate.order=4"], "`adapter.hrm.truncate` must hold exactly one of"),
+        (
+            &["adapter.hrm.truncate={ bound = 0.1, method = \"svd\" }"],
+            "`adapter.hrm.truncate.method` `svd` has no error bound for `bound` to choose by",
+        ),
         (
             &["adapter.lora.probe.gate=1"],
             "`adapter.lora.probe` is for adapters with a gate, which `kind = \"lora\"` has",

@@ -3,7 +3,7 @@
 use super::training::TrainConfig;
 use crate::settings::check::Checks;
 use crate::settings::schema::names;
-use hankel_models::lti::{Method, OrderRule};
+use hankel_models::lti::{Bound, Method, OrderRule};
 use hankel_models::reduce::OrderChoice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,20 +65,23 @@ pub struct ReduceConfig {
 }
 
 impl ReduceConfig {
-    /// The optimizer step after which it is done.
+    /// The optimizer step after which it is done; none in a training of no steps.
     ///
     /// # Errors
     /// When nothing would be trained afterwards.
-    pub fn step_within(self, settings: &TrainConfig, sequences: usize) -> anyhow::Result<u64> {
+    pub fn step_within(self, settings: &TrainConfig, sequences: usize) -> anyhow::Result<Option<u64>> {
+        let steps = settings.steps(sequences);
+        if steps == 0 {
+            return Ok(None);
+        }
         let after = self.timing.after_epoch;
         let at = TrainConfig { steps: None, epochs: Some(after), ..settings.clone() }.steps(sequences);
-        let steps = settings.steps(sequences);
         anyhow::ensure!(
             at < steps,
             "`reduce.after_epoch = {after}` is step {at} of a training of {steps} steps: nothing would be trained \
              afterwards; for a truncation at the end use `truncate`"
         );
-        Ok(at)
+        Ok(Some(at))
     }
 }
 
@@ -124,7 +127,7 @@ impl TruncateConfig {
     }
 
     /// Whether it is for adapters that vary in time, of which no bound is known.
-    pub(super) fn is_for_varying(self) -> bool {
+    pub(crate) fn is_for_varying(self) -> bool {
         self.bound.is_none() && self.total.is_none() && self.method.is_none_or(|method| method == Method::default())
     }
 
@@ -141,5 +144,27 @@ impl TruncateConfig {
             let name = direct.map_or("", Method::name);
             format!("`{name}` makes a direct term, which the recurrence of an adapter has no place for")
         });
+        let unbounded = self.method.filter(|method| self.bound.is_some() && method.bound() == Bound::None);
+        checks.require("method", unbounded.is_none(), || {
+            let name = unbounded.map_or("", Method::name);
+            format!("`{name}` has no error bound for `bound` to choose by: take another rule, or another method")
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_truncation_in_a_training_of_no_steps_is_left_out() {
+        let timing = Timing { after_epoch: 2.0, ..Timing::default() };
+        let reduce = ReduceConfig { timing, ..ReduceConfig::default() };
+        let at = |steps| {
+            let settings = TrainConfig { steps: Some(steps), batch_size: 4, ..TrainConfig::default() };
+            reduce.step_within(&settings, 16).map_err(|error| error.to_string())
+        };
+        assert_eq!((at(0), at(9)), (Ok(None), Ok(Some(8))));
+        assert!(at(8).unwrap_err().contains("nothing would be trained afterwards"));
     }
 }

@@ -5,7 +5,7 @@ use super::batches::Batches;
 use super::memory::{MAPPED, check_parameters, estimate, own};
 use super::positions::warnings;
 use super::rows::count_parameters;
-use super::run::{attach, build_of, can_be_truncated};
+use super::run::{attach, build_of, can_be_truncated, model_of};
 use super::training::Training;
 use crate::config::{BackboneConfig, Config, Precision, TrainConfig};
 use crate::format::{bytes as size, thousands};
@@ -77,10 +77,9 @@ pub fn dry_run(config: &Config) -> Result<DryRun> {
         stages.push(stage(&mut out, PRETRAIN, &model, own.as_deref().unwrap_or(&*task), &pretrain.train, device)?);
     }
     for adapter in &config.adapter {
-        let model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
+        let model = model_of(config, adapter, &snapshot, attach(config, adapter, &snapshot, &*task)?)?;
         let sequences = task.sequences(Split::Train);
         can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
-        model.free_backbone(&config.backbone, &adapter.method)?;
         stages.push(stage(&mut out, &adapter.name, &model, &*task, config.training_of(adapter), device)?);
     }
     let batches = Batches::new(&*task, &config.train, config.seed).of_step(0)?;

@@ -9,37 +9,47 @@ use anyhow::Result;
 use hankel_models::AdapterSet;
 
 /// The other task, and the loss of the model without an adapter.
-pub(super) struct Forgetting {
+pub struct Forgetting {
     task: Box<dyn Task>,
+    sequences: usize,
     batch_size: usize,
     before: f64,
 }
 
 impl Forgetting {
-    /// Evaluates the backbone alone; `None` when interrupted.
+    /// Evaluates the backbone alone on the first `sequences` of the validation split of `task`, or on all; `None` when interrupted.
     ///
     /// # Errors
     /// Those of the operators.
-    pub(super) fn new(group: &Group, model: &Model, task: Box<dyn Task>, batch_size: usize) -> Result<Option<Self>> {
+    pub fn new(
+        group: &Group,
+        model: &Model,
+        task: Box<dyn Task>,
+        sequences: Option<usize>,
+        batch_size: usize,
+    ) -> Result<Option<Self>> {
+        let sequences = sequences.unwrap_or_else(|| task.sequences(Split::Validation));
         let alone = Model { adapters: AdapterSet::none(&model.backbone.placement()), ..model.clone() };
-        let loss = loss(group, &alone, &*task, batch_size)?;
-        Ok(loss.map(|before| Forgetting { task, batch_size, before }))
+        let mut forgetting = Forgetting { task, sequences, batch_size, before: 0.0 };
+        let Some(before) = forgetting.loss(group, &alone)? else { return Ok(None) };
+        forgetting.before = before;
+        Ok(Some(forgetting))
     }
 
     /// Adds [`metric::FORGETTING`] of `model` to the scores of its row; `false` when interrupted.
     ///
     /// # Errors
     /// Those of the operators.
-    pub(super) fn measure(&self, group: &Group, model: &Model, scores: &mut Scores) -> Result<bool> {
-        let Some(after) = loss(group, model, &*self.task, self.batch_size)? else { return Ok(false) };
+    pub fn measure(&self, group: &Group, model: &Model, scores: &mut Scores) -> Result<bool> {
+        let Some(after) = self.loss(group, model)? else { return Ok(false) };
         scores.metrics.insert(metric::FORGETTING.to_owned(), after - self.before);
         Ok(true)
     }
-}
 
-/// The mean loss over the validation split, in nats a token.
-fn loss(group: &Group, model: &Model, task: &dyn Task, batch_size: usize) -> Result<Option<f64>> {
-    let sequences = task.sequences(Split::Validation);
-    let scores = evaluate(group, model, task, Split::Validation, sequences, batch_size, 0.0, None)?;
-    Ok(scores.map(|scores| scores.get(metric::LOSS).unwrap_or(f64::NAN)))
+    /// The mean loss over the validation split, in nats a token.
+    fn loss(&self, group: &Group, model: &Model) -> Result<Option<f64>> {
+        let Forgetting { task, sequences, batch_size, .. } = self;
+        let scores = evaluate(group, model, &**task, Split::Validation, *sequences, *batch_size, 0.0, None)?;
+        Ok(scores.map(|scores| scores.get(metric::LOSS).unwrap_or(f64::NAN)))
+    }
 }

@@ -3,7 +3,7 @@
 use super::transformer::Transformer;
 use crate::config::{AdapterMethod, BackboneConfig};
 use crate::tasks::{Batch, TokenPrediction};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
 use hankel_io::{Existing, write_file};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
@@ -208,6 +208,27 @@ impl Model {
     /// # Errors
     /// When the file is damaged or of another backbone.
     pub fn load_trained_backbone(&self, directory: &Path) -> Result<()> {
+        self.load_trained(directory, |_| Ok(()))
+    }
+
+    /// The same for a training that goes on from the adapter in `directory`, behind [`Model::free_backbone`].
+    ///
+    /// # Errors
+    /// As there, and when one of them is not trained here: it would not be what this configuration says.
+    pub(super) fn go_on_from(&self, directory: &Path) -> Result<()> {
+        self.load_trained(directory, |parameter| {
+            ensure!(
+                parameter.is_trainable(),
+                "{} holds {}, which was trained with the adapter and is frozen here: set `train_head`, `train_embeddings` \
+                 or `freeze = false` in [backbone] as it was trained, or take that file away to begin with the backbone's",
+                directory.join(TRAINED_BACKBONE_FILE).display(),
+                parameter.name()
+            );
+            Ok(())
+        })
+    }
+
+    fn load_trained(&self, directory: &Path, check: impl Fn(&Parameter) -> Result<()>) -> Result<()> {
         let path = directory.join(TRAINED_BACKBONE_FILE);
         if !path.is_file() {
             return Ok(());
@@ -216,6 +237,7 @@ impl Model {
         let mut arrays = parse(&path, &bytes)?;
         for parameter in self.backbone.parameters() {
             let Some(array) = arrays.remove(parameter.name()) else { continue };
+            check(&parameter)?;
             let value = Tensor::from_vec(array.data, array.shape);
             value.and_then(|value| parameter.set(&value)).with_context(|| path.display().to_string())?;
         }

@@ -5,6 +5,7 @@ use super::contribution::Contributions;
 use super::empirical_start::started;
 use super::forgetting::Forgetting;
 use super::memory;
+use super::model::Model;
 use super::positions::warnings;
 use super::pretrained::Pretrained;
 use super::resumed::{go_on_with, result_of, state_of};
@@ -18,7 +19,7 @@ use crate::run::RunDirectory;
 use crate::run::checkpoint::{self, RunState};
 use crate::run::model_files::{model_files, sampled};
 use crate::tasks::{Task, TaskConfig};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Device, with_precision};
 use hankel_io::memory::kilobytes;
 use hankel_models::lti::OrderRule;
@@ -84,8 +85,7 @@ impl Prepared {
         }
         let mut memory = 0;
         for adapter in &config.adapter {
-            let mut model = snapshot.with_adapters(attach(config, adapter, &snapshot, &*task)?)?;
-            model.free_backbone(&config.backbone, &adapter.method)?;
+            let mut model = model_of(config, adapter, &snapshot, attach(config, adapter, &snapshot, &*task)?)?;
             if device == Device::Cpu {
                 let length = task.sequence_length();
                 let tokens = length * task.sequences_per_example();
@@ -130,7 +130,8 @@ impl Prepared {
     }
 }
 
-/// Fails where a truncation is to leave more states than there are, which would show when the training is over, or is to come after it.
+/// Fails where a truncation is none for these adapters or is to leave more states than there are, which would show when the training is
+/// over, or is to come after it.
 pub(super) fn can_be_truncated(
     adapter: &AdapterConfig,
     adapters: &AdapterSet,
@@ -142,6 +143,10 @@ pub(super) fn can_be_truncated(
         _ => None,
     };
     let Some(mut states) = adapters.streams().map(|(_, stream)| stream.state_dim()).min() else { return Ok(()) };
+    let is_asked_for = !adapter.truncate.is_empty() || adapter.reduce.is_some();
+    if is_asked_for && !adapters.is_recurrent()? {
+        can_be_truncated_along_data(adapter, adapters)?;
+    }
     let check = |key: &str, asked: Option<usize>, states: usize| match asked.filter(|order| *order > states) {
         Some(order) => {
             bail!("`adapter.{}.{key}`: order {order} is larger than the {states} states that there are", adapter.name)
@@ -149,11 +154,35 @@ pub(super) fn can_be_truncated(
         None => Ok(()),
     };
     if let Some(reduce) = adapter.reduce {
-        reduce.step_within(settings, sequences).with_context(|| format!("`adapter.{}`", adapter.name))?;
+        let at = reduce.step_within(settings, sequences).with_context(|| format!("`adapter.{}`", adapter.name))?;
         check("reduce", order(reduce.rule), states)?;
-        states = order(reduce.rule).unwrap_or(states);
+        states = order(reduce.rule).filter(|_| at.is_some()).unwrap_or(states);
     }
     adapter.truncate.iter().try_for_each(|rule| check("truncate", order(*rule), states))
+}
+
+/// The same of adapters that are no linear recurrences. A saved one may be another than its kind is by default, by which the configuration
+/// was judged.
+fn can_be_truncated_along_data(adapter: &AdapterConfig, adapters: &AdapterSet) -> Result<()> {
+    let name = &adapter.name;
+    ensure!(adapter.reduce.is_none(), "`adapter.{name}.reduce` is for linear recurrences, which this adapter is not");
+    ensure!(
+        !adapters.is_truncated(),
+        "`adapter.{name}.truncate` is not for this adapter, which was truncated along data before: leave it out"
+    );
+    ensure!(
+        adapters.is_varying()?,
+        "`adapter.{name}.truncate` is not for this adapter, which is no linear recurrence and has no Gramians along data \
+         (`selective` with `mode = \"signed\"` has none): leave it out"
+    );
+    if let Some(rule) = adapter.truncate.iter().find(|rule| !rule.is_for_varying()) {
+        bail!(
+            "`adapter.{name}.truncate` has no bound, no total and no other method than `bt` for this adapter, which varies \
+             in time; found {}",
+            rule.describe()
+        );
+    }
+    Ok(())
 }
 
 /// The task of another table than `[task]`, whose keys its own messages name.
@@ -245,7 +274,7 @@ fn stages(
         let model = snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?;
         let settings = &config.train;
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
-        session.forgetting = Forgetting::new(group, &model, task, batch_size)?;
+        session.forgetting = Forgetting::new(group, &model, task, None, batch_size)?;
         if session.forgetting.is_none() {
             return Err(session.interrupted(&config.adapter[0].name));
         }
@@ -257,8 +286,7 @@ fn stages(
         if session.state.stage == number {
             let adapters = attach(config, adapter, &snapshot, &*task)?;
             let adapters = started(adapters, &adapter.name, config.seed, &snapshot, &*task)?;
-            let model = snapshot.with_adapters(adapters)?;
-            model.free_backbone(&config.backbone, &adapter.method)?;
+            let model = model_of(config, adapter, &snapshot, adapters)?;
             let settings = config.training_of(adapter);
             let reduction = adapter.reduce.map(|config| Reduction {
                 config,
@@ -284,6 +312,21 @@ fn stages(
     }
     let result = session.finish(&*task, &snapshot)?;
     Ok(Outcome { directory: session.directory, result })
+}
+
+/// The model of a stage as its training begins: with `adapters`, and what of the backbone was trained with them before.
+pub(super) fn model_of(
+    config: &Config,
+    adapter: &AdapterConfig,
+    snapshot: &BackboneSnapshot,
+    adapters: AdapterSet,
+) -> Result<Model> {
+    let model = snapshot.with_adapters(adapters)?;
+    model.free_backbone(&config.backbone, &adapter.method)?;
+    if let Some(path) = &adapter.path {
+        model.go_on_from(path).with_context(|| format!("`adapter.{}.path` cannot be used", adapter.name))?;
+    }
+    Ok(model)
 }
 
 /// The adapter of a stage: fresh, or loaded from `path`.

@@ -10,7 +10,7 @@ use super::probe::{hold_gates, measure_exactness};
 use super::rows::{count_parameters, describe, layer_results, layer_states, scan_of};
 use super::stage::Stage;
 use super::start::Start;
-use super::truncate::{truncate, truncate_along_data};
+use super::truncate::{refusal, truncate, truncate_along_data};
 use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::format::thousands;
 use crate::parallel::Group;
@@ -361,11 +361,20 @@ impl<'a> Session<'a> {
             let written = self.group.is_root().then_some(&*directory);
             let length = stage.task.sequence_length();
             let truncated = if stage.model.adapters.is_recurrent()? {
-                truncate(stage.model, &full, *rule, length, written, base_model)?
+                truncate(stage.model, &full, *rule, length, written, base_model)
             } else {
-                truncate_along_data(stage.model, stage.task, &full, *rule, written, base_model)?
+                truncate_along_data(stage.model, stage.task, &full, *rule, written, base_model)
             };
             drop(at_once);
+            let truncated = match truncated.map_err(refusal) {
+                Ok(truncated) => truncated,
+                Err(refusal) => {
+                    let (reason, rule) = (refusal?, rule.describe());
+                    tell!("warning: `{}` cannot be truncated by {rule}, and there is no such row: {reason}", full.name);
+                    rows[0].settings = format!("{}, not truncated by {rule}: {reason}", rows[0].settings);
+                    continue;
+                }
+            };
             let (from, to) = truncated.orders;
             self.log.write(&Event::Truncation { stage: name.clone(), rule: rule.describe(), from, to })?;
             let evaluated = Stage { model: &truncated.model, name: &name, ..*stage };

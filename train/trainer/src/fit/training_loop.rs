@@ -123,6 +123,12 @@ impl Stage<'_> {
         if settings.keep == Keep::Best {
             training.return_to_best()?;
         }
+        // What is evaluated from here on is what is saved.
+        if let Some(allocation) = training.model().adapters.end_training()? {
+            let layers = rank_states(&allocation.ranks);
+            let (stage, step) = (self.name.to_owned(), training.step_number());
+            session.log.write(&Event::Layers { stage, step, layers })?;
+        }
         let done = &session.state.progress;
         let best = done.best.as_ref().filter(|_| settings.keep == Keep::Best);
         let result = TrainingResult {
@@ -158,7 +164,7 @@ impl Stage<'_> {
             so_far.seconds += seconds;
             so_far.tokens += report.tokens;
             if let Some(ranks) = &report.ranks {
-                let layers = ranks.iter().map(|(path, rank)| rank_state(path, *rank)).collect();
+                let layers = rank_states(ranks);
                 session.log.write(&Event::Layers { stage: self.name.to_owned(), step, layers })?;
                 // An adapter of larger ranks is no match for what the stage is to end with.
                 so_far.best = None;
@@ -228,7 +234,7 @@ impl Stage<'_> {
     /// The step after which the adapters are truncated.
     fn reduced_after(&self) -> Result<Option<u64>> {
         let Some(reduction) = self.reduction else { return Ok(None) };
-        reduction.config.step_within(self.settings, self.task.sequences(Split::Train)).map(Some)
+        reduction.config.step_within(self.settings, self.task.sequences(Split::Train))
     }
 
     fn reduce(&self, session: &mut Session<'_>, training: &mut Training<'_>, progress: &Progress) -> Result<()> {
@@ -360,10 +366,13 @@ impl Window {
     }
 }
 
-/// The rank of a projection, for the log: `model.layers.3.self_attn.q_proj` is `q_proj` of layer 3.
-fn rank_state(path: &str, rank: usize) -> LayerState {
-    let mut parts = path.split('.');
-    let layer = parts.by_ref().find_map(|part| part.parse().ok()).unwrap_or(0);
-    let site = parts.next_back().unwrap_or(path).to_owned();
-    LayerState { layer, site, rank: Some(rank), ..LayerState::default() }
+/// The ranks of projections, for the log: `model.layers.3.self_attn.q_proj` is `q_proj` of layer 3.
+fn rank_states(ranks: &[(String, usize)]) -> Vec<LayerState> {
+    let state = |(path, rank): &(String, usize)| {
+        let mut parts = path.split('.');
+        let layer = parts.by_ref().find_map(|part| part.parse().ok()).unwrap_or(0);
+        let site = parts.next_back().unwrap_or(path).to_owned();
+        LayerState { layer, site, rank: Some(*rank), ..LayerState::default() }
+    };
+    ranks.iter().map(state).collect()
 }

@@ -6,6 +6,7 @@ use crate::config::TruncateConfig;
 use crate::results::{AdapterResult, LayerResult, Split};
 use crate::tasks::{Batch, Task};
 use anyhow::{Context, Result};
+use hankel_core::Error;
 use hankel_io::{Existing, write_file};
 use hankel_models::adapters::stream::Calibration;
 use hankel_models::adapters::{Truncated, TruncationError};
@@ -63,6 +64,17 @@ pub(super) fn truncate(
     let layers = layers.collect();
     let row = row(&truncated, full, rule, layers);
     Ok(TruncatedRow { model: truncated, row, orders: reduced.orders() })
+}
+
+/// Why the adapter cannot be truncated by a rule, if `error` says so: to try again would be of no use.
+///
+/// # Errors
+/// `error` itself, where it is one of the device or the disk.
+pub(super) fn refusal(error: anyhow::Error) -> Result<String> {
+    match error.downcast_ref() {
+        None | Some(TruncationError::Tensor(Error::Gpu { .. } | Error::GpuMemory { .. })) => Err(error),
+        Some(reason) => Ok(reason.to_string()),
+    }
 }
 
 /// What a row says about a truncated model, but for its scores.

@@ -32,7 +32,7 @@ pub use apart::tell_apart;
 pub use comparison::text_table;
 pub use curves::{SLOTS, slots};
 pub use figure::Figure;
-pub use run::{Run, RunError};
+pub use run::{Run, RunError, UNFINISHED};
 pub use summary::run_header;
 
 /// Why a report could not be made.

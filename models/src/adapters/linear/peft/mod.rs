@@ -36,6 +36,7 @@ pub(super) fn save<K: LinearKind>(
     let settings: K::Settings = config.read().map_err(|e| fail(e.to_string()))?;
     let mut fields = config::envelope(K::PEFT_TYPE, K::targets(&settings), base_model);
     fields.extend(K::write_peft(&settings));
+    K::fit_peft(&settings, &set.linears().map(|(path, _)| path).collect::<Vec<_>>(), &mut fields);
     let mut arrays = to_arrays(&set.parameters()).map_err(|e| fail(e.to_string()))?;
     if let Some(training) = &set.training {
         training.finish(&mut fields, &mut arrays);
