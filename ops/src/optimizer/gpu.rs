@@ -1,12 +1,14 @@
 //! The kernels on a GPU.
 
 use super::adamw::{Moments, Scale, Step};
+use super::sensitivity::{Decays, Sensitivity};
 use crate::gpu::{Output, floats};
-use hankel_core::gpu::{Gpu, GpuBuffer, GpuStorage, Kernel, flag, groups};
+use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, flag, groups};
 use hankel_core::{DType, Error, Result, Tensor};
 
 const NAME: &str = "adamw";
 static ADAMW: Kernel = Kernel { name: NAME, source: include_str!("adamw.wgsl"), bindings: "wwwrr" };
+static SENSITIVITY: Kernel = Kernel { name: "sensitivity", source: include_str!("sensitivity.wgsl"), bindings: "wwrr" };
 static SQUARES: Kernel = Kernel { name: "sum_of_squares", source: include_str!("squares.wgsl"), bindings: "rw" };
 static NORM: Kernel = Kernel { name: "gradient_norm", source: include_str!("norm.wgsl"), bindings: "rw" };
 
@@ -45,6 +47,19 @@ struct Parameters {
     scale: f32,
 }
 
+/// Floats that a kernel changes.
+fn in_place<'a>(operator: &'static str, name: &str, tensor: &'a mut Tensor, gpu: &Gpu) -> Result<&'a GpuBuffer> {
+    let storage = tensor.gpu_mut(operator)?;
+    if storage.dtype != DType::F32 {
+        return Err(Error::DType { operator, expected: "f32 on a GPU", found: storage.dtype });
+    }
+    if !std::ptr::eq(storage.buffer.gpu(), gpu) {
+        let problem = format!("{name} is on another GPU than the parameter");
+        return Err(Error::Placement { operator, problem });
+    }
+    Ok(&storage.buffer)
+}
+
 pub(super) fn adamw(
     gpu: &'static Gpu,
     parameter: &mut Tensor,
@@ -53,16 +68,6 @@ pub(super) fn adamw(
     step: Step,
     scale: Scale,
 ) -> Result<()> {
-    fn in_place<'a>(name: &str, storage: &'a GpuStorage, gpu: &Gpu) -> Result<&'a GpuBuffer> {
-        if storage.dtype != DType::F32 {
-            return Err(Error::DType { operator: NAME, expected: "f32 on a GPU", found: storage.dtype });
-        }
-        if !std::ptr::eq(storage.buffer.gpu(), gpu) {
-            let problem = format!("{name} is on another GPU than the parameter");
-            return Err(Error::Placement { operator: NAME, problem });
-        }
-        Ok(&storage.buffer)
-    }
     let elements = parameter.elements();
     let g = floats(NAME, "the gradient", gradient, gpu)?;
     let (norm, scale, clip) = match scale {
@@ -70,9 +75,9 @@ pub(super) fn adamw(
         Scale::Clip { norm, limit } => (floats(NAME, "the norm", norm, gpu)?, limit, true),
     };
     let buffers = [
-        in_place("the parameter", parameter.gpu_mut(NAME)?, gpu)?,
-        in_place("the first moment", moments.first.gpu_mut(NAME)?, gpu)?,
-        in_place("the second moment", moments.second.gpu_mut(NAME)?, gpu)?,
+        in_place(NAME, "the parameter", parameter, gpu)?,
+        in_place(NAME, "the first moment", &mut moments.first, gpu)?,
+        in_place(NAME, "the second moment", &mut moments.second, gpu)?,
         g,
         norm,
     ];
@@ -81,4 +86,32 @@ pub(super) fn adamw(
     let [keep, add] = [step.keep, step.add].map(|pair| pair.map(|number| number as f32));
     let parameters = Parameters { elements: elements as u32, keep, add, size, root, eps, shrink, scale };
     gpu.launch(&ADAMW, &[("CLIP", flag(clip))], &buffers, &parameters, groups(elements, 256))
+}
+
+pub(super) fn sensitivity(
+    gpu: &'static Gpu,
+    parameter: &Tensor,
+    gradient: &Tensor,
+    scores: &mut Sensitivity,
+    decays: Decays,
+) -> Result<()> {
+    const NAME: &str = "sensitivity";
+    #[repr(C)]
+    #[derive(Clone, Copy, bytemuck::NoUninit)]
+    struct Parameters {
+        elements: u32,
+        keep: [f32; 2],
+        add: [f32; 2],
+        factor: f32,
+    }
+    let elements = parameter.elements();
+    let buffers = [
+        in_place(NAME, "the mean", &mut scores.mean, gpu)?,
+        in_place(NAME, "the uncertainty", &mut scores.uncertainty, gpu)?,
+        floats(NAME, "the parameter", parameter, gpu)?,
+        floats(NAME, "the gradient", gradient, gpu)?,
+    ];
+    let [keep, add] = [decays.keep, decays.add].map(|pair| pair.map(|number| number as f32));
+    let parameters = Parameters { elements: elements as u32, keep, add, factor: decays.factor as f32 };
+    gpu.launch(&SENSITIVITY, &[], &buffers, &parameters, groups(elements, 256))
 }

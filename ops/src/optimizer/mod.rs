@@ -1,4 +1,4 @@
-//! An optimizer step on the device of the parameters: the norm of all gradients, and the update of AdamW.
+//! An optimizer step on the device of the parameters: the norm of all gradients, the update of AdamW, and the scores of AdaLoRA.
 //!
 //! On a GPU the norm stays there, and the update clips by it without reading it back.
 //!
@@ -8,8 +8,10 @@
 mod adamw;
 mod gpu;
 mod norm;
+mod sensitivity;
 #[cfg(test)]
 mod tests;
 
 pub use adamw::{AdamW, Moments, Rate, Scale};
 pub use norm::{clip_factor, gradient_norm};
+pub use sensitivity::Sensitivity;

@@ -124,3 +124,36 @@ fn different_devices_are_refused() {
         assert!(matches!(refused, hankel_core::Error::Placement { .. }), "{refused}");
     }
 }
+
+#[test]
+fn scores_of_a_gpu_are_those_of_the_cpu() {
+    let short = Sensitivity::new(&Tensor::zeros::<f32>([3])).unwrap();
+    let (value, gradient) = (Tensor::zeros::<f32>([3]), Tensor::zeros::<f32>([4]));
+    let error = short.clone().update(&value, &gradient, 1.0, [0.85, 0.85]).unwrap_err();
+    assert!(error.to_string().contains("gradient [4] for a parameter [3]"), "{error}");
+    let Some(gpu) = for_tests() else { return };
+    let normal = |name, step, n| Tensor::from_vec(Random::new(3, name, step).normal_vec::<f32>(n, 1.0), [n]).unwrap();
+    for n in [0, 1, 1000] {
+        let there = |tensor: &Tensor| tensor.to_device(Device::Gpu(gpu)).unwrap();
+        let mut here = Sensitivity::new(&normal("w", 0, n)).unwrap();
+        let mut on_gpu = Sensitivity::new(&there(&normal("w", 0, n))).unwrap();
+        let start = on_gpu.clone();
+        for step in 0..4 {
+            let (w, g) = (normal("w", step, n), normal("g", step, n));
+            here.update(&w, &g, 0.5, [0.85, 0.9]).unwrap();
+            on_gpu.update(&there(&w), &there(&g), 0.5, [0.85, 0.9]).unwrap();
+        }
+        for (here, there) in [(&here.mean, &on_gpu.mean), (&here.uncertainty, &on_gpu.uncertainty)] {
+            let pairs = here.to_f64_vec().into_iter().zip(there.to_f64_vec());
+            pairs.for_each(|(a, b)| assert!((a - b).abs() <= 1e-6 * a.abs().max(1e-3), "{a} {b}"));
+        }
+        assert!(start.mean.to_f64_vec().iter().all(|&x| x == 0.0), "what was shared is copied");
+        let other = Sensitivity::new(&normal("w", 0, n)).unwrap().update(
+            &there(&normal("w", 0, n)),
+            &there(&normal("g", 0, n)),
+            1.0,
+            [0.5; 2],
+        );
+        assert!(other.is_err(), "means in main memory");
+    }
+}

@@ -7,6 +7,7 @@ use hankel_models::adapters::{
 };
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, DecoderConfig, Parameter, Pass, TinyGpt, TinyGptConfig};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 fn tiny() -> TinyGptConfig {
@@ -206,9 +207,15 @@ fn adalora_reaches_its_budget_and_resumes() {
     let mut resumed = None;
     for step in 0..12 {
         let allocation = advance(&set, step);
-        let total: usize = allocation.ranks.iter().map(|(_, rank)| rank).sum();
-        assert_eq!(allocation.changed, [4, 6, 8, 9].contains(&step), "step {step}");
-        if allocation.changed || step > 9 {
+        let ranks = |set: &AdapterSet| -> BTreeMap<String, usize> {
+            set.linears().map(|(path, adapter)| (path.to_owned(), adapter.rank().unwrap())).collect()
+        };
+        let total: usize = ranks(&set).values().sum();
+        assert_eq!(allocation.ranks.is_some(), [4, 6, 8, 9].contains(&step), "step {step}");
+        if let Some(found) = &allocation.ranks {
+            assert_eq!(found.iter().cloned().collect::<BTreeMap<_, _>>(), ranks(&set), "step {step}");
+        }
+        if allocation.ranks.is_some() || step > 9 {
             assert_eq!(total, allocation.budget, "step {step}");
         }
         if step <= 2 {
@@ -216,6 +223,7 @@ fn adalora_reaches_its_budget_and_resumes() {
         }
         if let Some(copy) = &resumed {
             assert_eq!(advance(copy, step), allocation, "step {step} after a resume");
+            assert_eq!(ranks(copy), ranks(&set), "step {step} after a resume");
         }
         if step == 5 {
             let copy = fresh();

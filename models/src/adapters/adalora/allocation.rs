@@ -1,8 +1,7 @@
 //! Who keeps which rank (section 3.2 of the paper): after each step every singular triplet gets a score, and those with the
 //! lowest lose their singular value.
 //!
-//! For each element `w` with gradient `g`: `I = |w g|`, `J <- beta1 J + (1 - beta1) I` (its sensitivity),
-//! `U <- beta2 U + (1 - beta2) |I - J|` (its uncertainty), score `J U`. A triplet's score is that of its singular value plus
+//! Each element has a [`Sensitivity`] with mean `J` and uncertainty `U`, its score is `J U`. A triplet's score is that of its singular value plus
 //! the means over its two singular vectors. A value that was set to 0 goes on being trained, and may come back with the next
 //! allocation, until the last.
 
@@ -12,10 +11,12 @@ use crate::adapters::linear::{Allocation, LinearAdapter, SharedTraining};
 use crate::parameter::Parameter;
 use crate::settings::Table;
 use crate::weights::arrays::{Array, NamedArrays};
-use hankel_core::{DType, Device, Error, Float, Gradients, Result, Tensor};
-use hankel_ops::{add, scale};
+use hankel_core::{Error, Gradients, ReadBack, Result, Tensor};
+use hankel_ops::optimizer::Sensitivity;
+use hankel_ops::{add, scale, scale_rows};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Scores and masks of all projections.
@@ -27,10 +28,12 @@ pub(super) struct Allocator {
 
 #[derive(Default)]
 struct State {
-    /// Sensitivity and uncertainty by parameter, of its shape.
-    scores: BTreeMap<String, [Tensor; 2]>,
+    /// Scores by parameter, on its device.
+    scores: BTreeMap<String, Sensitivity>,
     /// By projection, which of the `init_rank` triplets are kept; empty before the first allocation.
     kept: BTreeMap<String, Vec<bool>>,
+    /// The same as numbers on the device of the singular values, made when they are needed.
+    masks: BTreeMap<String, Tensor>,
     /// The tensors hold the kept triplets only, as files do: the ranks do not change any more.
     pruned: bool,
 }
@@ -52,9 +55,14 @@ impl Allocator {
         (self.config.init_rank * projections, self.config.target_rank * projections)
     }
 
-    /// The ranks as they are, by projection.
-    fn ranks(&self) -> Vec<(String, usize)> {
-        self.adapters.iter().map(|adapter| (adapter.path().to_owned(), adapter.kept_rank())).collect()
+    /// The ranks as they are, by projection. All are asked for before any is waited for.
+    fn ranks(&self) -> Result<Vec<(String, usize)>> {
+        let all: Vec<ReadBack> =
+            self.adapters.iter().map(|adapter| adapter.e.tensor().read_back()).collect::<Result<_>>()?;
+        let rank = |(adapter, values): (&Arc<AdaLora>, ReadBack)| {
+            Ok((adapter.path().to_owned(), values.wait()?.to_f64_vec().iter().filter(|e| **e != 0.0).count()))
+        };
+        self.adapters.iter().zip(all).map(rank).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -107,7 +115,8 @@ impl SharedTraining for Allocator {
             }
             Phase::Keep => state.mask(adapters)?,
         }
-        Ok(Some(Allocation { budget, ranks: self.ranks(), changed }))
+        let ranks = if changed { Some(self.ranks()?) } else { None };
+        Ok(Some(Allocation { budget, ranks }))
     }
 
     /// A training may end between two allocations, after which what was pruned has come back, and a file would leave it out.
@@ -123,19 +132,18 @@ impl SharedTraining for Allocator {
         let (initial, target) = self.budgets();
         state.allocate(&self.adapters, initial - target)?;
         state.scores.clear();
-        Ok(Some(Allocation { budget: target, ranks: self.ranks(), changed: true }))
+        Ok(Some(Allocation { budget: target, ranks: Some(self.ranks()?) }))
     }
 
     fn save(&self) -> Result<BTreeMap<String, Tensor>> {
         let state = self.state();
         let mut all = BTreeMap::new();
-        for (name, [sensitivity, uncertainty]) in &state.scores {
-            all.insert(format!("{name}.{SENSITIVITY}"), sensitivity.clone());
-            all.insert(format!("{name}.{UNCERTAINTY}"), uncertainty.clone());
+        for (name, scores) in &state.scores {
+            all.insert(format!("{name}.{SENSITIVITY}"), scores.mean.clone());
+            all.insert(format!("{name}.{UNCERTAINTY}"), scores.uncertainty.clone());
         }
         for (path, kept) in &state.kept {
-            let mask = kept.iter().map(|&kept| f32::from(u8::from(kept))).collect();
-            all.insert(format!("{path}.{KEPT}"), Tensor::from_vec(mask, [kept.len()])?);
+            all.insert(format!("{path}.{KEPT}"), Tensor::from_vec(ones_and_zeros(kept), [kept.len()])?);
         }
         Ok(all)
     }
@@ -159,7 +167,8 @@ impl SharedTraining for Allocator {
                 if first.shape() != value.shape() || second.shape() != value.shape() {
                     return Err(fail(format!("the saved scores of {} have another shape", parameter.name())));
                 }
-                let scored = [first.to_dtype(value.dtype())?, second.to_dtype(value.dtype())?];
+                let there = |score: &Tensor| score.to_dtype(value.dtype())?.to_device(value.device());
+                let scored = Sensitivity { mean: there(first)?, uncertainty: there(second)? };
                 scores.insert(parameter.name().to_owned(), scored);
                 used += 2;
             }
@@ -181,6 +190,7 @@ impl SharedTraining for Allocator {
             }
         }
         (state.scores, state.kept) = (scores, kept);
+        state.masks.clear();
         Ok(())
     }
 
@@ -224,25 +234,18 @@ impl State {
                 format!("no gradient of {}: allocate with those of the step's backward pass", parameter.name());
             Error::invalid("adalora", problem)
         })?;
-        // The scores are kept in main memory, whatever the device: a few matrices of low rank, once in a step.
-        let (value, gradient) = (value.to_device(Device::Cpu)?, gradient.to_device(Device::Cpu)?);
-        if !self.scores.contains_key(parameter.name()) {
-            let zeros = || Tensor::zeros_of(value.dtype(), value.shape());
-            self.scores.insert(parameter.name().to_owned(), [zeros()?, zeros()?]);
-        }
-        let Some(scores) = self.scores.get_mut(parameter.name()) else { return Ok(()) };
-        match value.dtype() {
-            DType::F32 => update::<f32>(scores, &value, &gradient, factor, config),
-            _ => update::<f64>(scores, &value, &gradient, factor, config),
-        }
+        let scores = match self.scores.entry(parameter.name().to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(fresh) => fresh.insert(Sensitivity::new(&value)?),
+        };
+        scores.update(&value, gradient, factor, [config.beta1, config.beta2])
     }
 
     /// Keeps all triplets but the `lose` with the lowest scores; ties are lost together.
     fn allocate(&mut self, adapters: &[Arc<AdaLora>], lose: usize) -> Result<()> {
+        let scores = self.products(adapters)?;
         let mut by_path: Vec<(&Arc<AdaLora>, Vec<f64>)> = Vec::new();
-        for adapter in adapters {
-            let [q, e, p] = [&adapter.q, &adapter.e, &adapter.p].map(|factor| self.product(factor));
-            let (q, e, p) = (q?, e?, p?);
+        for (adapter, [q, e, p]) in adapters.iter().zip(scores) {
             let (rank, inputs) = (e.len(), q.len() / e.len().max(1));
             let outputs = p.len() / rank.max(1);
             let score = |k: usize| {
@@ -259,53 +262,48 @@ impl State {
             (adapter.path().to_owned(), scores.iter().map(|&score| score > threshold).collect())
         });
         self.kept = masks.collect();
+        self.masks.clear();
         self.mask(adapters)
     }
 
-    /// The product of sensitivity and uncertainty, element by element.
-    fn product(&self, parameter: &Parameter) -> Result<Vec<f64>> {
-        let missing = || Error::invalid("adalora", format!("{} has no score yet", parameter.name()));
-        let [sensitivity, uncertainty] = self.scores.get(parameter.name()).ok_or_else(missing)?;
-        Ok(sensitivity.to_f64_vec().iter().zip(uncertainty.to_f64_vec()).map(|(s, u)| s * u).collect())
+    /// The products of mean and uncertainty of `Q`, `E` and `P`, element by element. All are asked for before any is waited for.
+    fn products(&self, adapters: &[Arc<AdaLora>]) -> Result<Vec<[Vec<f64>; 3]>> {
+        let ask = |parameter: &Parameter| {
+            let missing = || Error::invalid("adalora", format!("{} has no score yet", parameter.name()));
+            let scores = self.scores.get(parameter.name()).ok_or_else(missing)?;
+            Ok([scores.mean.read_back()?, scores.uncertainty.read_back()?])
+        };
+        let all: Vec<[[ReadBack; 2]; 3]> = adapters
+            .iter()
+            .map(|adapter| Ok([ask(&adapter.q)?, ask(&adapter.e)?, ask(&adapter.p)?]))
+            .collect::<Result<_>>()?;
+        let product = |[mean, uncertainty]: [ReadBack; 2]| {
+            let (mean, uncertainty) = (mean.wait()?.to_f64_vec(), uncertainty.wait()?.to_f64_vec());
+            Ok(mean.iter().zip(uncertainty).map(|(j, u)| j * u).collect())
+        };
+        all.into_iter().map(|[q, e, p]| Ok([product(q)?, product(e)?, product(p)?])).collect()
     }
 
     /// Sets the singular values that are not kept to 0.
-    fn mask(&self, adapters: &[Arc<AdaLora>]) -> Result<()> {
-        fn clear<T: Float>(value: &mut Tensor, kept: &[bool]) -> Result<()> {
-            let lost = value.data_mut::<T>()?.iter_mut().zip(kept).filter(|(_, kept)| !**kept);
-            lost.for_each(|(e, _)| *e = T::zero());
-            Ok(())
-        }
+    fn mask(&mut self, adapters: &[Arc<AdaLora>]) -> Result<()> {
         for adapter in adapters {
             let Some(kept) = self.kept.get(adapter.path()) else { continue };
-            let mut value = adapter.e.tensor().to_device(Device::Cpu)?;
-            match value.dtype() {
-                DType::F32 => clear::<f32>(&mut value, kept)?,
-                _ => clear::<f64>(&mut value, kept)?,
-            }
-            adapter.e.set(&value)?;
+            let value = adapter.e.tensor().detach();
+            let mask = match self.masks.entry(adapter.path().to_owned()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(fresh) => {
+                    let mask = Tensor::from_vec(ones_and_zeros(kept), [kept.len()])?;
+                    fresh.insert(mask.to_dtype(value.dtype())?.to_device(value.device())?)
+                }
+            };
+            adapter.e.set(&scale_rows(&value, mask)?)?;
         }
         Ok(())
     }
 }
 
-fn update<T: Float>(
-    [sensitivity, uncertainty]: &mut [Tensor; 2],
-    value: &Tensor,
-    gradient: &Tensor,
-    factor: f64,
-    config: &AdaLoraConfig,
-) -> Result<()> {
-    let (w, g) = (value.data::<T>()?, gradient.data::<T>()?);
-    let factor = T::of(factor);
-    let [(keep1, add1), (keep2, add2)] = [config.beta1, config.beta2].map(|beta| (T::of(beta), T::of(1.0 - beta)));
-    let (s, u) = (sensitivity.data_mut::<T>()?, uncertainty.data_mut::<T>()?);
-    for (((s, u), &w), &g) in s.iter_mut().zip(u).zip(w).zip(g) {
-        let importance = (w * g * factor).abs();
-        *s = keep1 * *s + add1 * importance;
-        *u = keep2 * *u + add2 * (importance - *s).abs();
-    }
-    Ok(())
+fn ones_and_zeros(kept: &[bool]) -> Vec<f32> {
+    kept.iter().map(|&kept| f32::from(u8::from(kept))).collect()
 }
 
 #[cfg(test)]
@@ -313,7 +311,7 @@ mod tests {
     use super::*;
     use crate::adapters::placement::LinearSite;
     use crate::adapters::{AdapterConfig, AdapterSet, Placement, Schedule};
-    use hankel_core::Random;
+    use hankel_core::{DType, Random};
 
     /// Two projections in each of two layers, of rank 4 at first and of 2 at the end, allocated after steps 3 and 6 of 8.
     fn fresh() -> (AdapterSet, Placement) {
@@ -360,7 +358,7 @@ mod tests {
             let rank = |set: &AdapterSet| set.linears().filter_map(|(_, adapter)| adapter.rank()).sum::<usize>();
             assert_eq!(rank(&set), 4 * 4, "{steps} steps: what was pruned has come back");
             let allocation = set.end_training().unwrap().unwrap();
-            let ranks: usize = allocation.ranks.iter().map(|(_, rank)| rank).sum();
+            let ranks: usize = allocation.ranks.unwrap().iter().map(|(_, rank)| rank).sum();
             assert_eq!((allocation.budget, ranks, rank(&set)), (2 * 4, 2 * 4, 2 * 4), "{steps} steps");
             assert!(set.end_training().unwrap().is_none());
             let folder = tempfile::tempdir().unwrap();

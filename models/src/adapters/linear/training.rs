@@ -10,10 +10,8 @@ use std::collections::BTreeMap;
 pub struct Allocation {
     /// What the sum of the ranks should be by the schedule.
     pub budget: usize,
-    /// Number of singular values that are not 0, by projection.
-    pub ranks: Vec<(String, usize)>,
-    /// Whether ranks were allocated anew in this step.
-    pub changed: bool,
+    /// Number of singular values that are not 0, by projection, if they were allocated anew in this step.
+    pub ranks: Option<Vec<(String, usize)>>,
 }
 
 /// Training beyond gradients: a term of the loss, and a step after that of the optimizer.

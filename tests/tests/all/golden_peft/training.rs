@@ -130,7 +130,7 @@ fn follows_on(case: &str, dtype: DType, device: Device) {
         }
         if let Some(allocation) = adapters.allocate(step, &gradients, factor).unwrap() {
             budgets.push(allocation.budget as f64);
-            ranks.extend(allocation.ranks.iter().map(|(_, rank)| *rank as f64));
+            ranks.extend(adapters.linears().filter_map(|(_, adapter)| adapter.rank()).map(|rank| rank as f64));
         }
         for (after, at) in [("step1", 1), ("final", steps)] {
             if step + 1 == at {

@@ -264,7 +264,7 @@ impl<'a> Training<'a> {
         let mut ranks = None;
         if let Some(factor) = known {
             let allocation = self.model.adapters.allocate(step as usize - 1, &gradients, factor)?;
-            ranks = allocation.filter(|allocation| allocation.changed).map(|allocation| allocation.ranks);
+            ranks = allocation.and_then(|allocation| allocation.ranks);
         }
         let traffic = self.group.take_traffic();
         Ok(StepReport { learning_rate: share * self.settings.lr, tokens, traffic, interrupted, ranks })

@@ -124,8 +124,8 @@ impl Stage<'_> {
             training.return_to_best()?;
         }
         // What is evaluated from here on is what is saved.
-        if let Some(allocation) = training.model().adapters.end_training()? {
-            let layers = rank_states(&allocation.ranks);
+        if let Some(ranks) = training.model().adapters.end_training()?.and_then(|allocation| allocation.ranks) {
+            let layers = rank_states(&ranks);
             let (stage, step) = (self.name.to_owned(), training.step_number());
             session.log.write(&Event::Layers { stage, step, layers })?;
         }
