@@ -96,3 +96,38 @@ fn products_on_a_card_are_their_lines() {
         format!("{:.2} GiB, {} tokens/s with an HRM and {} with LoRA", bytes / f64::from(1 << 30), tens[0], tens[1]);
     assert!(page.contains(&said), "{said}");
 }
+
+#[test]
+fn runs_that_share_a_card_are_their_lines() {
+    let speed = |row: &str| figure("On these two, train sweep", row, "tokens/s");
+    let thousands = |row| hankel_trainer::format::thousands(((speed(row) / 1e3).round() * 1e3) as u64);
+    let slow = hankel_trainer::format::thousands(((speed("adalora  step 430") / 1e2).round() * 1e2) as u64);
+    let page = page("performance.md");
+    for said in [
+        format!(
+            "makes {} tokens a second, two at once {} each",
+            thousands("pretrain  step 2760"),
+            thousands("pretrain  step 2370")
+        ),
+        format!("{slow} tokens a second\n  with seven other runs on the card."),
+        format!(
+            "now: {} with two others, where LoRA makes {}.",
+            thousands("adalora  step 1000"),
+            thousands("lora  step 1000")
+        ),
+    ] {
+        assert!(page.contains(&said), "{said}");
+    }
+}
+
+#[test]
+fn two_cards_ended_in_the_same_bits() {
+    let text = fs::read_to_string(root().join("docs/results/reliability/h200-twice.json")).unwrap();
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rows = file["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        assert_eq!(row["validation_loss"][0], row["validation_loss"][1], "{row}");
+        assert_eq!(row["same_training_curve"], true, "{row}");
+    }
+}
