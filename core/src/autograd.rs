@@ -365,6 +365,10 @@ fn run(output: &Tensor, seed: Tensor, gradients: &mut Gradients, first_inside: u
             Kind::Leaf | Kind::Spent => Err(Error::Consumed(node.operator)),
         })?;
         let taken = wanted.taken;
+        if results.len() != node.parents.len() {
+            let problem = format!("the rule gives {} gradients for {} inputs", results.len(), node.parents.len());
+            return Err(Error::invalid(node.operator, problem));
+        }
         // Those whose sum was taken are on the heap already; a node may be there as another parent, too.
         let of_taken = node.parents.iter().zip(&taken).filter(|(_, taken)| **taken);
         let on_the_heap: Vec<u64> = of_taken.filter_map(|(parent, _)| Some(parent.as_ref()?.id)).collect();

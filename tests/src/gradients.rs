@@ -1,6 +1,6 @@
 //! Gradient checks by central differences.
 
-use hankel_core::{Random, Result, Tensor};
+use hankel_core::{Error, Random, Result, Tensor};
 
 /// Checks the gradient of `f` with respect to every tracked input, in f64, and returns the largest relative error.
 ///
@@ -17,6 +17,9 @@ pub fn relative_error(inputs: &[Tensor], samples: usize, f: impl Fn(&[Tensor]) -
         Ok(f(inputs)?.data::<f64>()?.iter().zip(&seed).map(|(x, s)| x * s).sum())
     };
     if !output.is_tracked() {
+        if inputs.iter().any(Tensor::is_tracked) {
+            return Err(Error::invalid("relative_error", "inputs need a gradient, and the output has none"));
+        }
         return Ok(0.0);
     }
     let mut gradients = output.backward_with(Tensor::from_vec(seed.clone(), output.shape())?)?;
@@ -56,12 +59,14 @@ pub fn relative_error(inputs: &[Tensor], samples: usize, f: impl Fn(&[Tensor]) -
         }
         pairs.push(compared);
     }
-    let largest = |pairs: &[(f64, f64)]| pairs.iter().map(|p| p.1.abs()).fold(0.0, f64::max);
-    let overall = pairs.iter().map(|p| largest(p)).fold(0.0, f64::max);
+    // NaN stays NaN: `f64::max` would drop it.
+    let larger = |a: f64, b: f64| if b.is_nan() || b > a { b } else { a };
+    let largest = |pairs: &[(f64, f64)]| pairs.iter().map(|p| p.1.abs()).fold(0.0, larger);
+    let overall = pairs.iter().map(|p| largest(p)).fold(0.0, larger);
     let error = |pairs: &Vec<(f64, f64)>| {
         let scale = largest(pairs).max(1e-3 * overall);
-        let worst = pairs.iter().map(|(g, d)| (g - d).abs()).fold(0.0, f64::max);
+        let worst = pairs.iter().map(|(g, d)| (g - d).abs()).fold(0.0, larger);
         if scale > 0.0 { worst / scale } else { worst }
     };
-    Ok(pairs.iter().map(error).fold(0.0, f64::max))
+    Ok(pairs.iter().map(error).fold(0.0, larger))
 }

@@ -14,8 +14,8 @@ use hankel_models::weights::hrm_file::layer_label;
 use hankel_models::weights::{AdapterBytes, StateRecord, TRAINED_BACKBONE_FILE, save_weights};
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
-    BackboneSnapshot, FittedWeight, Forgetting, check_same, evaluate_and_generate, position_warning, record_gradients,
-    record_inputs, record_states, to_lines,
+    BackboneSnapshot, FittedWeight, Forgetting, check_same, check_same_directories, evaluate_and_generate,
+    position_warning, record_gradients, record_inputs, record_states, to_lines,
 };
 use hankel_trainer::parallel::Group;
 use hankel_trainer::report::Run;
@@ -229,7 +229,12 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
     } else {
         args.adapter.clone()
     };
-    let directories = names.iter().map(|name| adapters::directory(&args.run, name)).collect::<Result<Vec<_>>>()?;
+    // A run that is still written may have one more on another process.
+    let names = group.of_root(Ok(names))?;
+    let directories = names.iter().map(|name| adapters::directory(&args.run, name)).collect::<Result<Vec<_>>>();
+    let directories = group.agree(directories)?;
+    let of_adapters: Vec<&Path> = directories.iter().flatten().map(|directory| &**directory).collect();
+    check_same_directories(group, "file of an adapter,", &of_adapters)?;
     interrupt::install("ending after this batch").context("cannot take over Ctrl-C")?;
     let forgetting = match other {
         None => None,
@@ -250,7 +255,7 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
     let mut interrupted = None;
     let mut failed_at = None;
     for (name, directory) in names.into_iter().zip(directories) {
-        let model = match attach(snapshot, directory.as_deref(), config.task.sequence_length()) {
+        let model = match group.agree(attach(snapshot, directory.as_deref(), config.task.sequence_length())) {
             Ok(model) => model,
             // What was measured before is told first.
             Err(error) => {

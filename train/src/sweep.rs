@@ -153,7 +153,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     terminal::line(&line)?;
     outcome.diverged.iter().try_for_each(|name| terminal::line(&format!("{name} diverged")))?;
-    if matches!(selection, Selection::Task(_)) && outcome.elsewhere > 0 {
+    if !matches!(selection, Selection::All) && outcome.elsewhere > 0 {
         return Err(CheckFailed("another process is running what this job was for: it is not done".to_owned()).into());
     }
     match &outcome.failed[..] {

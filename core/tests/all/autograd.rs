@@ -253,3 +253,12 @@ fn a_sum_that_was_taken_must_come_back() {
     let later = double(&x).unwrap();
     let _ = add(&taker, &later).unwrap().backward();
 }
+
+#[test]
+fn a_rule_that_forgets_an_input_is_named() {
+    let (x, y) = (leaf(&[1.0, 2.0]), leaf(&[3.0, 4.0]));
+    let z = zip(&x, &y, |x, y| x + y).unwrap();
+    let z = z.from_operator("forgetful", &[Some(&x), Some(&y)], |g, _| Ok(vec![Some(g)])).unwrap();
+    let message = z.backward_with(z.full_like([2], 1.0).unwrap()).err().unwrap().to_string();
+    assert!(message.contains("forgetful") && message.contains("1 gradients for 2 inputs"), "{message}");
+}

@@ -72,7 +72,7 @@ fn what_cannot_be_is_refused_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("x.toml"), CONFIG).unwrap();
     for (assignment, expected) in [
-        ("adapter.surprise.means=0", "state_dim = 0 is out of range"),
+        ("adapter.surprise.means=0", "log_rate of 0 states: there can be 1 to 1048576"),
         ("adapter.surprise.mean=4", "unknown key `adapter.surprise.mean`; did you mean `means`?"),
         ("adapter.lora.kind=suprise", "did you mean `surprise`?"),
     ] {

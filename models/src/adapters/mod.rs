@@ -299,6 +299,15 @@ impl AdapterSet {
         }
     }
 
+    /// Refuses a model of another number of layers.
+    pub(crate) fn check_layers(&self, layers: usize) -> Result<()> {
+        if self.layers.len() == layers {
+            return Ok(());
+        }
+        let problem = format!("these adapters are for {} layers, the model has {layers}", self.layers.len());
+        Err(Error::invalid("adapter", problem))
+    }
+
     /// Whether adapters were truncated along data; such are for use, not for training.
     pub fn is_truncated(&self) -> bool {
         self.streams().any(|(_, stream)| stream.is_truncated())
@@ -310,7 +319,7 @@ impl AdapterSet {
         layers.flat_map(|(layer, adapters)| adapters.streams().map(move |(_, stream)| (layer, stream)))
     }
 
-    /// Whether all are linear recurrences, which are truncated with a certificate.
+    /// Whether all are linear recurrences with constant coefficients, whose exactness can be measured.
     ///
     /// # Errors
     /// Those of the operators.

@@ -139,6 +139,7 @@ impl Decoder {
         let &[batch, steps, _] = &x.shape()[..] else {
             return Err(Error::shape("decoder", format!("embeddings {}, expected [batch, T, d_model]", x.shape())));
         };
+        adapters.check_layers(self.blocks.len())?;
         pass.check_documents("decoder", [batch, steps])?;
         let mut x = x.clone();
         for (layer, block) in self.blocks.iter().enumerate() {

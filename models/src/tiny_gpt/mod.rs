@@ -103,6 +103,7 @@ impl Backbone for TinyGpt {
         let &[batch, steps] = &tokens.shape()[..] else {
             return Err(Error::shape("tiny_gpt", format!("tokens have shape {}, expected [batch, T]", tokens.shape())));
         };
+        adapters.check_layers(self.blocks.len())?;
         pass.check_documents("tiny_gpt", [batch, steps])?;
         let positions = pass.positions(steps);
         if let Some(last) = positions.iter().max().filter(|last| **last as usize >= self.config.context) {

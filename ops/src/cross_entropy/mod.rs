@@ -84,6 +84,9 @@ pub fn cross_entropy(hidden: &Tensor, head: Head, targets: Targets) -> Result<Te
     check_sizes(hidden, head, targets.tokens)?;
     check::shape(NAME, "weights", targets.weights, targets.tokens.shape())?;
     check::dtype(NAME, "weights", targets.weights, hidden.dtype())?;
+    if autograd::needs_gradient(targets.weights) {
+        return Err(Error::NoGradient("cross_entropy by its weights"));
+    }
     let Targets { smoothing, normalizer, .. } = targets;
     if !(0.0..1.0).contains(&smoothing) {
         return Err(Error::invalid(NAME, format!("label smoothing {smoothing} is not in 0 <= e < 1")));

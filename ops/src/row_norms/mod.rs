@@ -7,7 +7,7 @@
 //! `W` `[out, in]` with rows `w_i`, `A` `[r, in]`, `B` `[out, r]` with rows `b_i`. The weight is read by [`row_squares`],
 //! once, and by the product `A W^T` `[r, out]`, which [`linear`](crate::linear()) of `A` is: a weight of any storage will do.
 //!
-//! Both functions have no gradient: DoRA treats the norm as a constant in the backward pass.
+//! Both functions have no gradient, and refuse inputs that need one: DoRA treats the norm as a constant in the backward pass.
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod cases;
@@ -30,7 +30,7 @@ pub fn row_squares(weight: &Tensor) -> Result<Tensor> {
     if let found @ (DType::U8 | DType::U32) = weight.dtype() {
         return Err(Error::DType { operator: NAME, expected: "a float", found });
     }
-    on_device!(weight, row_squares(weight))
+    on_device!(weight, row_squares(weight))?.from_untracked(NAME, &[weight])
 }
 
 /// `1 / || w_i + scale b_i A ||` of each row: `[out]`; 0 for a row of zeros.
@@ -50,7 +50,7 @@ pub fn inverse_row_norms(squares: &Tensor, product: &Tensor, a: &Tensor, b: &Ten
     check::input(NAME, "B", b, &[outputs, rank], a)?;
     check::input(NAME, "squares", squares, &[outputs], a)?;
     check::input(NAME, "product", product, &[rank, outputs], a)?;
-    on_device!(a, inverse_row_norms(squares, product, a, b, scale))
+    on_device!(a, inverse_row_norms(squares, product, a, b, scale))?.from_untracked(NAME, &[squares, product, a, b])
 }
 
 #[cfg(test)]
@@ -88,6 +88,12 @@ mod tests {
                 assert!((square / expected - 1.0).abs() < 1e-6, "{}: {square} {expected}", weight.dtype());
             }
         }
+        let learnt = Tensor::full([2, 2], 1.0_f32).parameter().unwrap();
+        assert!(row_squares(&learnt).unwrap_err().to_string().contains("row_squares has no gradient"));
+        let (ones, square) = (Tensor::full([2], 1.0_f32), learnt.detach());
+        let norms = |a: &Tensor| inverse_row_norms(&ones, &square, a, &square, 1.0);
+        assert!(norms(&learnt).unwrap_err().to_string().contains("inverse_row_norms has no gradient"));
+        norms(&square).unwrap();
         let tokens = Tensor::full([2, 2], 1_u32);
         assert!(row_squares(&tokens).unwrap_err().to_string().contains("row_squares"));
     }

@@ -41,6 +41,10 @@ pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath)
     if let Some(initial) = initial {
         check::input(NAME, "the initial state", initial, &[batch, d], u)?;
     }
+    if let Poles::Modal { radius, angle, sign } = poles {
+        // The variant can be made without its constructor.
+        Poles::modal(radius, angle, sign)?;
+    }
     if let Poles::Dense(a) = poles {
         check::shape(NAME, "the matrix of the poles", a, &[d, d])?;
     }

@@ -88,3 +88,18 @@ impl Poles {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan;
+
+    #[test]
+    fn lengths_that_do_not_fit_are_refused_however_they_are_made() {
+        let ones = |n: usize| Tensor::full([n], 0.5_f64);
+        let poles = Poles::Modal { radius: ones(2), angle: ones(1), sign: ones(3) };
+        let u = Tensor::full([1, 4, 3], 1.0_f64);
+        let message = scan(&u, &poles, None, ScanPath::Sequential).unwrap_err().to_string();
+        assert!(message.contains("2 radii for 3 real poles and 1 pairs"), "{message}");
+    }
+}

@@ -137,7 +137,7 @@ fn products_of_nothing() {
     let y = linear(&x, &w, None).unwrap();
     let gradients = y.backward_with(Tensor::full([0, 100], 1.0_f32)).unwrap();
     assert_eq!(gradients.get(&w).unwrap().to_f64_vec(), vec![0.0; 8000]);
-    let [a, b] = [[0, 6], [5, 0]].map(|shape| normal("none", &shape));
+    let [a, b] = [[0, 6], [5, 0]].map(|shape| normal("none", &shape).detach());
     let (squares, product) = (Tensor::full([5], 4.0_f32), Tensor::full([0, 5], 0.0_f32));
     let norms = inverse_row_norms(&squares, &product, &a, &b, 1.0).unwrap();
     assert_eq!(norms.to_f64_vec(), [0.5; 5]);

@@ -3,8 +3,13 @@
 //! Everything that is drawn or compared later (progress, reports, tables) is read back through these types, so they
 //! only grow: a new field is optional or has a default, a new metric is a new name in [`Scores::metrics`].
 
+mod not_finite;
+
+pub(crate) use not_finite::{curve, figure};
+
 use hankel_models::adapters::Exactness;
-use serde::{Deserialize, Deserializer, Serialize};
+use not_finite::{figures, list, range};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the layout of `result.json` and `metrics.jsonl`; raised when a reader of older files would be misled.
@@ -89,29 +94,6 @@ pub struct Scores {
     pub sequences: u64,
 }
 
-/// JSON has no number that is not finite: `null` stands for it.
-fn figures<'de, D: Deserializer<'de>>(source: D) -> Result<BTreeMap<String, f64>, D::Error> {
-    let figures = BTreeMap::<String, Option<f64>>::deserialize(source)?;
-    Ok(figures.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
-}
-
-/// The same of one figure.
-pub(crate) fn figure<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(source)?.unwrap_or(f64::NAN))
-}
-
-/// The same of a curve.
-pub(crate) fn curve<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<(u64, f64)>, D::Error> {
-    let points = Vec::<(u64, Option<f64>)>::deserialize(source)?;
-    Ok(points.into_iter().map(|(step, value)| (step, value.unwrap_or(f64::NAN))).collect())
-}
-
-/// The same of a list.
-fn list<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<f64>, D::Error> {
-    let values = Vec::<Option<f64>>::deserialize(source)?;
-    Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
-}
-
 impl Scores {
     /// The value of a metric, if it was measured.
     pub fn get(&self, name: &str) -> Option<f64> {
@@ -163,8 +145,10 @@ pub enum Event {
         /// Sequences evaluated on.
         sequences: usize,
         /// Mean loss in nats.
+        #[serde(deserialize_with = "figure")]
         loss: f64,
         /// Mean loss of the backbone without the adapter.
+        #[serde(deserialize_with = "figure")]
         backbone_loss: f64,
         /// Largest `||gate y|| / ||h||` of all layers, for adapters on the stream.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -277,7 +261,7 @@ pub struct LayerState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<f64>,
     /// Smallest and largest pole radius, for recurrent adapters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "range")]
     pub pole_range: Option<(f64, f64)>,
     /// The rank, for adapters that share ranks out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -581,6 +565,18 @@ mod tests {
         let scores = Scores { metrics: metrics.into(), ..Scores::default() };
         let read: Scores = serde_json::from_str(&serde_json::to_string(&scores).unwrap()).unwrap();
         assert!(read.metrics[metric::LOSS].is_nan() && read.metrics[metric::ACCURACY] == 0.5);
+        let initial = Event::Initial {
+            stage: "hrm".into(),
+            sequences: 1,
+            loss: f64::NAN,
+            backbone_loss: 1.0,
+            contribution: Some(f64::NAN),
+        };
+        let read: Event = serde_json::from_str(&serde_json::to_string(&initial).unwrap()).unwrap();
+        assert!(matches!(read, Event::Initial { loss, backbone_loss: 1.0, contribution: None, .. } if loss.is_nan()));
+        let state = LayerState { pole_range: Some((f64::NAN, 0.5)), ..LayerState::default() };
+        let read: LayerState = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
+        assert!(matches!(read.pole_range, Some((low, 0.5)) if low.is_nan()));
         let deviation = hankel_models::adapters::Deviation { absolute: f64::NAN, relative: 0.5 };
         let read: hankel_models::adapters::Deviation =
             serde_json::from_str(&serde_json::to_string(&deviation).unwrap()).unwrap();

@@ -19,6 +19,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "bfsr",
     summary: "Balancing-free square root: the same system, better conditioned on the way (Glover bound)",
     bound: Bound::HankelSingularValues,
+    bounds: None,
     gramians: Accepts::Any,
     direct_term: false,
     reduce,

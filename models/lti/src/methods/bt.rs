@@ -18,6 +18,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "bt",
     summary: "Square-root balanced truncation (Glover bound)",
     bound: Bound::HankelSingularValues,
+    bounds: None,
     gramians: Accepts::Any,
     direct_term: false,
     reduce,

@@ -19,6 +19,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "energy",
     summary: "Keep the modes of the most impulse response energy as they are (sum of the dropped gains as bound)",
     bound: Bound::Modes,
+    bounds: Some(bounds),
     gramians: Accepts::Unread,
     direct_term: false,
     reduce,

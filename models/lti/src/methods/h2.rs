@@ -30,6 +30,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "h2",
     summary: "Least error in the H2 norm (mean square under white noise), from bt on; never above bt's (no H-infinity bound)",
     bound: Bound::None,
+    bounds: None,
     gramians: Accepts::AnalyticOrWeighted,
     direct_term: false,
     reduce,

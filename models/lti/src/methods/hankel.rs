@@ -28,6 +28,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "hankel",
     summary: "The best approximation in the Hankel norm (Glover bound; Hankel norm error sigma_next)",
     bound: Bound::HankelSingularValues,
+    bounds: None,
     gramians: Accepts::Analytic,
     direct_term: false,
     reduce,

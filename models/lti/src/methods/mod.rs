@@ -30,6 +30,8 @@ struct Definition {
     name: &'static str,
     summary: &'static str,
     bound: Bound,
+    /// The bounds at all orders, where they are known from the modes.
+    bounds: Option<fn(&LinearSystem) -> Result<Vec<f64>>>,
     gramians: Accepts,
     direct_term: bool,
     /// The order is at most the number of states.
@@ -173,11 +175,7 @@ impl Method {
     /// # Errors
     /// An A that has no modal form; failures of the linear algebra.
     pub fn bounds_by_modes(self, system: &LinearSystem) -> Result<Option<Vec<f64>>> {
-        match self.bound() {
-            Bound::Modes if self == energy::METHOD => energy::bounds(system).map(Some),
-            Bound::Modes => modal::bounds(system).map(Some),
-            Bound::HankelSingularValues | Bound::None => Ok(None),
-        }
+        self.0.bounds.map(|bounds| bounds(system)).transpose()
     }
 }
 

@@ -21,6 +21,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "modal",
     summary: "Keep the modes with the largest gain as they are (sum of the dropped gains as bound)",
     bound: Bound::Modes,
+    bounds: Some(bounds),
     gramians: Accepts::Unread,
     direct_term: false,
     reduce,

@@ -20,6 +20,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "spa",
     summary: "Singular perturbation: keeps the gain at frequency 0, adds a direct term D (Glover bound)",
     bound: Bound::HankelSingularValues,
+    bounds: None,
     gramians: Accepts::Any,
     direct_term: true,
     reduce,

@@ -16,6 +16,7 @@ pub const METHOD: Method = Method(&Definition {
     name: "svd",
     summary: "Singular vectors of B, blind to the dynamics (no guarantee)",
     bound: Bound::None,
+    bounds: None,
     gramians: Accepts::Unread,
     direct_term: false,
     reduce,

@@ -150,7 +150,7 @@ impl LinearAdapter for Dora {
 
     /// Sets the magnitudes to the norms of the rows of the weight.
     fn start_at(&self, weight: &Tensor, _: &StoredWeight<'_>) -> Result<()> {
-        let norms: Vec<f64> = row_squares(weight)?.to_f64_vec().iter().map(|square| square.sqrt()).collect();
+        let norms: Vec<f64> = row_squares(&weight.detach())?.to_f64_vec().iter().map(|square| square.sqrt()).collect();
         self.magnitude.set(&Tensor::from_vec(norms, self.magnitude.tensor().shape())?)
     }
 }

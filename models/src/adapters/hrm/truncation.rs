@@ -1,5 +1,6 @@
 //! Truncation of attached adapters, and what an optimizer knows of them carried across.
 
+use super::Hrm;
 use super::file::state_order;
 use crate::adapters::{AdapterSet, Placement};
 use crate::reduce::hrm::input_gains;
@@ -30,6 +31,12 @@ pub struct Truncated {
 }
 
 impl AdapterSet {
+    /// Whether all are HRM adapters, which are truncated with a certificate.
+    pub fn is_reducible(&self) -> bool {
+        let mut streams = self.streams().map(|(_, stream)| stream.downcast_ref::<Hrm>().is_some()).peekable();
+        streams.peek().is_some() && streams.all(|is_hrm| is_hrm)
+    }
+
     /// Truncates every layer. `base_model` and `steps` are those of [`AdapterSet::save`] and [`AdapterSet::load`].
     ///
     /// # Errors

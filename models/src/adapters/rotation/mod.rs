@@ -96,6 +96,7 @@ impl StreamKind for Rotation {
     }
 
     fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {
+        SettingsError::unless(settings.planes >= 1, "planes", || "must be at least 1, found 0".to_owned())?;
         let m = settings.max_modulus;
         SettingsError::unless(m > 0.0 && m <= 1.0, "max_modulus", || {
             format!("must be above 0 and at most 1, found {m}")

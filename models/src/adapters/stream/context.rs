@@ -88,10 +88,12 @@ impl<'a> SiteContext<'a> {
         let a_max = a_max.unwrap_or(1.0 - 1.0 / self.length.max(2) as f64).max(f64::EPSILON);
         let refuse = |problem: String| Err(Error::invalid("adapter", problem));
         if states == 0 || states > 1 << 20 {
-            return refuse(format!("state_dim = {states} is out of range"));
+            return refuse(format!("{name} of {states} states: there can be 1 to {}", 1 << 20));
         }
         if !(a_min > 0.0 && a_min <= a_max && a_max < 1.0) {
-            return refuse(format!("a_min = {a_min} and a_max = {a_max} must be in this order between 0 and 1"));
+            return refuse(format!(
+                "{name}: a_min = {a_min} and a_max = {a_max} must be in this order between 0 and 1"
+            ));
         }
         self.parameter(name, Role::Rate, &Tensor::from_vec(log_spaced(states, a_min, a_max), [states])?)
     }

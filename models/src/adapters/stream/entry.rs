@@ -98,7 +98,7 @@ impl<K: StreamKind> AnyKind for StreamEntry<K> {
         let shared = SharedParameters::default();
         let d_model = context.placement.d_model;
         let site = SiteContext::new(K::KIND, [0, d_model, context.length], common.sites[0], 0, &shared);
-        let made = K::new(&own, &site);
+        let made = super::make::<K>(&own, &site);
         made.map(|_| ()).map_err(|error| SettingsError::new("kind", format!("cannot be made as configured: {error}")))
     }
 
@@ -157,7 +157,7 @@ impl<K: StreamKind> AnyKind for StreamEntry<K> {
             for &site in &common.sites {
                 let sizes = [layer, placement.d_model, config.length()];
                 let context = SiteContext::new(K::KIND, sizes, site, seed, &shared);
-                let adapter = Arc::new(K::new(&own, &context)?);
+                let adapter = Arc::new(super::make::<K>(&own, &context)?);
                 adapters.stream.insert(site, Stream::new(adapter, &common, &context)?);
             }
         }

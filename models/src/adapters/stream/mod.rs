@@ -11,6 +11,8 @@ mod entry;
 mod files;
 pub(crate) mod initial;
 pub(crate) mod keys;
+#[cfg(test)]
+mod mistakes;
 mod recurrence;
 mod settings;
 mod system;
@@ -39,6 +41,7 @@ use hankel_core::{Error, Result, Tensor, no_grad};
 use hankel_ops::{Gate, add, add_linear, add_scaled, linear, narrow_time, scan};
 use serde::{Serialize, de::DeserializeOwned};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,6 +62,27 @@ pub fn last_states(states: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
         (0, None) => states.full_like([batch, d], 0.0),
         _ => narrow_time(states, steps - 1, 1)?.reshape([batch, d]),
     }
+}
+
+/// An adapter of these settings at a site, none of whose parameters has a name that the harness needs, or another one's: files, optimizers and
+/// checkpoints know parameters by their names.
+pub(crate) fn make<K: StreamKind>(settings: &K::Settings, context: &SiteContext<'_>) -> Result<K> {
+    let adapter = K::new(settings, context)?;
+    let mut seen = BTreeSet::new();
+    for parameter in adapter.parameters() {
+        let name = parameter.name();
+        let own = name.rsplit_once(&format!(".{}.", K::KIND)).map_or(name, |(_, own)| own);
+        if ["gate", "left", "right"].contains(&own) {
+            return Err(Error::invalid(
+                K::KIND,
+                format!("a parameter is called {own}, as one of the harness is: rename it"),
+            ));
+        }
+        if !seen.insert(name.to_owned()) {
+            return Err(Error::invalid(K::KIND, format!("two parameters are called {own}: rename one")));
+        }
+    }
+    Ok(adapter)
 }
 
 /// A map of sequences, causal and with a memory.
@@ -365,7 +389,9 @@ impl Stream {
         } else {
             inputs.residual
         };
-        if let Some(recurrence) = self.adapter.recurrence()? {
+        if self.reduction.is_none()
+            && let Some(recurrence) = self.adapter.recurrence()?
+        {
             return self.add_recurrence(&recurrence, layer, (residual, x), pass);
         }
         let y = if let Some(state) = &mut pass.state {

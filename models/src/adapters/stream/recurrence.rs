@@ -28,7 +28,9 @@ impl Recurrence {
     /// Those of the operators.
     pub fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
         let before = memory.and_then(|memory| memory.first());
-        let states = scan(&linear(x, &self.b, None)?, &self.poles, before, self.path_for(x.shape()[1]))?;
+        let u = linear(x, &self.b, None)?;
+        let steps = if u.shape().len() == 3 { u.shape()[1] } else { 0 };
+        let states = scan(&u, &self.poles, before, self.path_for(steps))?;
         Ok((linear(&states, &self.c, None)?, vec![last_states(&states, before)?]))
     }
 }

@@ -44,8 +44,9 @@ impl VaryingSystem {
     }
 
     fn states_with(&self, poles: &Tensor, x: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
-        let path = if x.shape()[1] == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
-        varying_scan(poles, &self.inputs(x)?, before, path)
+        let u = self.inputs(x)?;
+        let path = if u.shape().len() == 3 && u.shape()[1] == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
+        varying_scan(poles, &u, before, path)
     }
 
     /// The output for `x` and the memory, as [`StreamAdapter::forward`](super::StreamAdapter::forward) gives them.

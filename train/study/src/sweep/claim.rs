@@ -36,6 +36,20 @@ struct Owner {
     boot: String,
     /// Whether the owner holds the lock of the directory as well.
     locked: bool,
+    /// The number of the file system as it is mounted there: locks of another mount are not seen.
+    #[serde(default)]
+    device: u64,
+}
+
+#[cfg(unix)]
+fn device(directory: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(directory).map_or(0, |facts| facts.dev())
+}
+
+#[cfg(not(unix))]
+fn device(_: &Path) -> u64 {
+    0
 }
 
 /// A cell that this process has claimed, until the value is dropped.
@@ -56,7 +70,7 @@ pub(super) fn claim(directory: &Path, locked: bool) -> Result<Result<Claim, Stri
 fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Duration)) -> Result<Result<Claim, String>> {
     create_folder(directory)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-    let own = Owner { host: host(), process: std::process::id(), boot, locked };
+    let own = Owner { host: host(), process: std::process::id(), boot, locked, device: device(directory) };
     let newest = newest(directory)?;
     if let Some((_, path)) = &newest {
         match owner(path) {
@@ -68,7 +82,9 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
                     |owner| format!("process {} on {}", owner.process, owner.host),
                 );
                 // A lock that this process got on the same running system was left by the owner.
-                let is_here = |owner: Owner| owner.locked && owner.boot == own.boot && !own.boot.is_empty();
+                let is_here = |owner: Owner| {
+                    owner.locked && owner.device == own.device && owner.boot == own.boot && !own.boot.is_empty()
+                };
                 let is_left = locked && owner.is_some_and(is_here);
                 let Some(age) = age(directory, path)? else {
                     return Ok(Err("another process was faster".to_owned()));
@@ -158,7 +174,10 @@ fn claims(directory: &Path) -> Result<Vec<(u64, PathBuf)>> {
         let number = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()?;
         Some((number, path))
     };
-    Ok(entries.filter_map(|entry| claim(entry.ok()?.path())).collect())
+    // One that cannot be listed is not one that is not there.
+    let entries = entries.collect::<std::io::Result<Vec<_>>>();
+    let entries = entries.with_context(|| format!("cannot read {}", directory.display()))?;
+    Ok(entries.into_iter().filter_map(|entry| claim(entry.path())).collect())
 }
 
 fn newest(directory: &Path) -> Result<Option<(u64, PathBuf)>> {
@@ -218,7 +237,7 @@ mod tests {
     fn a_sign_of_life_is_the_time_and_never_hides_the_owner() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(".claim-0001");
-        let own = Owner { host: "node7".into(), process: 1, boot: String::new(), locked: false };
+        let own = Owner { host: "node7".into(), process: 1, boot: String::new(), locked: false, device: 0 };
         let text = serde_json::to_vec(&own).unwrap();
         fs::write(&path, &text).unwrap();
         let written = || fs::metadata(&path).unwrap().modified().unwrap();
@@ -245,8 +264,8 @@ mod tests {
 
     /// A claim of a process that is gone: `boot` is where it ran.
     fn left_behind(cell: &Path, boot: &str, locked: bool) {
-        let owner = Owner { host: "node7".into(), process: 1, boot: boot.into(), locked };
         fs::create_dir_all(cell).unwrap();
+        let owner = Owner { host: "node7".into(), process: 1, boot: boot.into(), locked, device: device(cell) };
         fs::write(cell.join(".claim-0007"), serde_json::to_vec(&owner).unwrap()).unwrap();
     }
 

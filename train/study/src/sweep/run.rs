@@ -89,7 +89,7 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
     let work = work_of(&own);
     let (mut outcome, mut done_work, begun) = (Outcome::default(), 0.0, Instant::now());
     let mut queue: VecDeque<usize> = (0..own.len()).collect();
-    let mut put_off = BTreeSet::new();
+    let (mut put_off, mut missed) = (BTreeSet::new(), BTreeSet::new());
     while let Some(number) = queue.pop_front() {
         let cell = own[number];
         let name = format!("{}/{}", cell.experiment, cell.slug);
@@ -104,7 +104,8 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                 continue;
             }
         };
-        let (_held, state) = match turn(cells, cell, selection, !put_off.contains(&number)) {
+        let is_first = !put_off.contains(&number) && !missed.contains(&number);
+        let (_held, state) = match turn(cells, cell, selection, is_first) {
             Err(error) => {
                 fail(name, format!("{error:#}"));
                 continue;
@@ -119,6 +120,14 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                     State::Diverged(_) => outcome.diverged.push(name),
                     _ => outcome.done += 1,
                 }
+                continue;
+            }
+            Ok(Turn::Elsewhere(_)) if interrupt::requested() => {
+                return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
+            }
+            // Its process may die meanwhile, or be dead already.
+            Ok(Turn::Elsewhere(_)) if !matches!(selection, Selection::Task(_)) && missed.insert(number) => {
+                queue.push_back(number);
                 continue;
             }
             Ok(Turn::Elsewhere(who)) => {
@@ -181,7 +190,7 @@ enum Turn {
 }
 
 /// Takes the cell for this process, if it has no outcome and nobody else is at it.
-fn turn(cells: &[CellDirectory], cell: &CellDirectory, selection: Selection, may_wait: bool) -> Result<Turn> {
+fn turn(cells: &[CellDirectory], cell: &CellDirectory, selection: Selection, is_first: bool) -> Result<Turn> {
     let state = || -> Result<State> {
         match cell.state()? {
             State::Other(why) => bail!("{why}"),
@@ -193,12 +202,14 @@ fn turn(cells: &[CellDirectory], cell: &CellDirectory, selection: Selection, may
     if !is_left(&before) {
         return Ok(Turn::Through(before));
     }
-    if may_wait && is_pretrained_elsewhere(cells, cell) {
+    if is_first && is_pretrained_elsewhere(cells, cell) {
         return Ok(Turn::Later);
     }
     let held = match selection {
         // A job has nothing else to do. The one before it may have been killed a moment ago, on another machine.
         Selection::Task(_) => patiently(STALE + BEAT, BEAT / 4, || cell.hold())?,
+        // Nor has a share that is nobody else's, once the rest of it is done.
+        Selection::Shard { .. } if !is_first => patiently(STALE + BEAT, BEAT / 4, || cell.hold())?,
         _ => cell.hold()?,
     };
     // Another process may have finished it since.

@@ -112,13 +112,20 @@ impl AdapterConfig {
         // What is wrong with the settings themselves is told already.
         let Some(abilities) = self.method.abilities(length, placement) else { return };
         let only = || format!("is for recurrent adapters, not for `kind = {kind:?}`");
-        let (recurrent, varying) = (abilities.recurrent, abilities.varying);
-        checks.require("truncate", self.truncate.is_empty() || recurrent || varying, only);
-        checks.require("truncate", recurrent || self.truncate.iter().all(|rule| rule.is_for_varying()), || {
+        let (recurrent, reducible, varying) = (abilities.recurrent, abilities.reducible, abilities.varying);
+        let only_hrm = || {
+            if recurrent {
+                format!("is for HRM, of which `kind = {kind:?}` is none, though it is recurrent")
+            } else {
+                only()
+            }
+        };
+        checks.require("truncate", self.truncate.is_empty() || reducible || varying, only_hrm);
+        checks.require("truncate", reducible || self.truncate.iter().all(|rule| rule.is_for_varying()), || {
             format!("has no bound, no total and no other method than `bt` for `kind = {kind:?}`, which varies in time")
         });
         checks.require("exactness", self.exactness.is_none() || recurrent, only);
-        checks.require("reduce", self.reduce.is_none() || recurrent, only);
+        checks.require("reduce", self.reduce.is_none() || reducible, only_hrm);
         match abilities.penalty {
             Ok(penalty) => checks.require("hsv_regularization", !regularized || penalty, only),
             Err(problem) => {

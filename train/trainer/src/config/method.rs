@@ -35,8 +35,10 @@ pub struct AdapterSettings {
 
 /// What adapters can be asked for.
 pub struct Abilities {
-    /// They are linear recurrences: truncated with a certificate, in the middle of training too, and measured for exactness.
+    /// They are linear recurrences with constant coefficients, measured for exactness.
     pub recurrent: bool,
+    /// They are truncated with a certificate, in the middle of training too.
+    pub reducible: bool,
     /// They are systems that vary with their input, truncated along data.
     pub varying: bool,
     /// Whether the sum of their Hankel singular values can be trained for, or why it cannot though they have some.
@@ -69,20 +71,24 @@ impl AdapterMethod {
 
     /// What the adapter can be asked for; `None` when its settings cannot be used.
     pub(super) fn abilities(&self, length: usize, placement: &Placement) -> Option<Abilities> {
-        let none = Abilities { recurrent: false, varying: false, penalty: Ok(false) };
+        let none = Abilities { recurrent: false, reducible: false, varying: false, penalty: Ok(false) };
         let Some(adapter) = self.adapter().filter(|adapter| adapter.kind.sites() == Sites::Stream) else {
             return Some(none);
         };
         let context = Context { placement, length, steps: None, pretrained: false };
         adapter.kind.configure(&adapter.settings, &context).ok()?;
-        // What it can do does not depend on its size: the example is as small as a kind can be.
-        let placement = Placement { layers: 1, d_model: 2, ..placement.clone() };
-        let mut settings = adapter.settings.clone();
-        settings.extend(adapter.kind.size().map(|key| (key.to_owned(), 2.into())));
-        let config = adapter.kind.configure(&settings, &Context { placement: &placement, ..context }).ok()?;
-        let one = AdapterSet::new(&config, &placement, 0).ok()?;
+        let example = |d_model: usize, settings: &Table| {
+            let placement = Placement { layers: 1, d_model, ..placement.clone() };
+            let config = adapter.kind.configure(settings, &Context { placement: &placement, ..context }).ok()?;
+            AdapterSet::new(&config, &placement, 0).ok()
+        };
+        // What it can do does not depend on its size: the example is as small as most kinds can be.
+        let mut small = adapter.settings.clone();
+        small.extend(adapter.kind.size().map(|key| (key.to_owned(), 2.into())));
+        let one = example(2, &small).or_else(|| example(placement.d_model, &adapter.settings))?;
         Some(Abilities {
             recurrent: one.is_recurrent().ok()?,
+            reducible: one.is_reducible(),
             varying: one.is_varying().ok()?,
             penalty: if one.begins_from_data() {
                 Err("the gradient is not known for an adapter that begins as a truncated one".to_owned())

@@ -169,7 +169,7 @@ fn registered_kinds_are_configured_like_the_others() {
         ),
         (
             &["adapter.selective.state_dim=0"],
-            "`adapter.selective.kind` cannot be made as configured: adapter: state_dim = 0 is out of range",
+            "`adapter.selective.kind` cannot be made as configured: adapter: log_a of 0 states: there can be 1 to",
         ),
         (&["adapter.selective.a_max=1"], "a_min = 0.5 and a_max = 1 must be in this order between 0 and 1"),
         (&["adapter.selective.budget=9", "adapter.selective.state_dim=1"], "and `state_dim` are both given: keep one"),

@@ -1,6 +1,7 @@
 //! Whether all processes train the same: program, configuration, data and weights are compared before anything is written.
 
 use crate::config::{Config, first_difference};
+use crate::format::counted;
 use crate::parallel::{Group, host};
 use crate::results::DataFile;
 use crate::run::environment;
@@ -48,20 +49,33 @@ pub fn check_same(group: &Group, config: &Config, data: Vec<DataFile>, resumed: 
     compare(group, facts, files(config, resumed))
 }
 
+/// Fails on all processes when one of them has other files in these directories than process 0. `what` they are is for messages.
+///
+/// # Errors
+/// Names the process and the difference.
+pub fn check_same_directories(group: &Group, what: &str, directories: &[&Path]) -> Result<()> {
+    if !group.is_shared() {
+        return Ok(());
+    }
+    let mut places = Ok(Vec::new());
+    for directory in directories {
+        places = places.and_then(|mut places: Vec<Place>| {
+            for (name, path) in named(what, directory)? {
+                places.push(place(&name, &path)?);
+            }
+            Ok(places)
+        });
+    }
+    let hosts = group.exchange(Ok(host()))?;
+    compare_files(group, &hosts, places)
+}
+
 fn compare(group: &Group, facts: Facts, places: Result<Vec<Place>>) -> Result<()> {
     let all = group.exchange(Ok(facts))?;
-    let refuse = |rank: usize, difference: &str| -> Result<()> {
-        // Every process has compared the same.
-        group.end_together();
-        bail!(
-            "process {rank} on {} has {difference}: all processes need the same program, configuration, data, model and run \
-             directory; nothing was written",
-            all[rank].host
-        )
-    };
+    let hosts: Vec<String> = all.iter().map(|facts| facts.host.clone()).collect();
     for (rank, other) in all.iter().enumerate().skip(1) {
         if let Some(difference) = difference(&all[0], other) {
-            return refuse(rank, &difference);
+            return refuse(group, &hosts, rank, &difference);
         }
     }
     if let Some((rank, other)) = all.iter().enumerate().find(|(_, other)| other.cpu_features != all[0].cpu_features) {
@@ -73,6 +87,21 @@ fn compare(group: &Group, facts: Facts, places: Result<Vec<Place>>) -> Result<()
             all[0].cpu_features.join(" ")
         );
     }
+    compare_files(group, &hosts, places)
+}
+
+fn refuse(group: &Group, hosts: &[String], rank: usize, difference: &str) -> Result<()> {
+    // Every process has compared the same.
+    group.end_together();
+    bail!(
+        "process {rank} on {} has {difference}: all processes need the same program, configuration, data, model and run directory; \
+         nothing was written",
+        hosts[rank]
+    )
+}
+
+fn compare_files(group: &Group, hosts: &[String], places: Result<Vec<Place>>) -> Result<()> {
+    let refuse = |rank: usize, difference: &str| refuse(group, hosts, rank, difference);
     let own = group.agree(places)?;
     let places = group.exchange(Ok(own.clone()))?;
     for (rank, of_process) in places.iter().enumerate().skip(1) {
@@ -119,7 +148,10 @@ fn difference(first: &Facts, other: &Facts) -> Option<String> {
     if let Some((wanted, found)) = first_difference(&first.config, &other.config) {
         return Some(format!("another configuration: {found}, not {wanted}"));
     }
-    let (wanted, found) = first.data.iter().zip(&other.data).find(|(wanted, found)| wanted != found)?;
+    let Some((wanted, found)) = first.data.iter().zip(&other.data).find(|(wanted, found)| wanted != found) else {
+        let (wanted, found) = (first.data.len(), other.data.len());
+        return (wanted != found).then(|| format!("{}, not {wanted}", counted(found, "data file")));
+    };
     Some(format!(
         "another data file {}: its SHA-256 is {}... of {} bytes, not {}... of {} bytes",
         found.path,
@@ -230,7 +262,12 @@ mod tests {
         assert_eq!(said(same, [&model, &copy]), [None, None, None]);
         let other = folder("other", &[("config.json", "{}"), ("model.safetensors", "Weights")]);
         let less = folder("less", &[("config.json", "{}")]);
-        let cases: [(fn() -> Facts, &Path, &str); 5] = [
+        let cases: [(fn() -> Facts, &Path, &str); 6] = [
+            (
+                || Facts { data: Vec::new(), ..facts("1", "a = 1\n[train]\nlr = 0.1\n", "abcd") },
+                &model,
+                "0 data files, not 1",
+            ),
             (|| facts("2", "a = 1\n[train]\nlr = 0.1\n", "abcd"), &model, "another program: 2, not 1"),
             (|| facts("1", "a = 1\n[train]\nlr = 0.2\n", "abcd"), &model, "[train] lr = 0.2, not [train] lr = 0.1"),
             (
@@ -247,5 +284,17 @@ mod tests {
             assert!(message.contains("process 1 on node has") && message.contains(expected), "{expected}: {message}");
             assert!(said.iter().all(|other| other.as_ref() == Some(message)), "{said:?}");
         }
+        let adapters = |second: &Path| {
+            together(3, Network::default(), |group| {
+                let own = if group.rank() == 1 { second } else { &*model };
+                check_same_directories(group, "file of an adapter,", &[own]).err().map(|error| error.to_string())
+            })
+        };
+        assert_eq!(adapters(&copy), [None, None, None]);
+        let said = adapters(&other);
+        assert!(
+            said.iter().all(|one| one.as_ref().unwrap().contains("has another file of an adapter, model.safetensors")),
+            "{said:?}"
+        );
     }
 }

@@ -144,7 +144,7 @@ pub(super) fn can_be_truncated(
     };
     let Some(mut states) = adapters.streams().map(|(_, stream)| stream.state_dim()).min() else { return Ok(()) };
     let is_asked_for = !adapter.truncate.is_empty() || adapter.reduce.is_some();
-    if is_asked_for && !adapters.is_recurrent()? {
+    if is_asked_for && !adapters.is_reducible() {
         can_be_truncated_along_data(adapter, adapters)?;
     }
     let check = |key: &str, asked: Option<usize>, states: usize| match asked.filter(|order| *order > states) {

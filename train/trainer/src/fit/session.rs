@@ -360,7 +360,7 @@ impl<'a> Session<'a> {
             let directory = self.directory.adapter(&name);
             let written = self.group.is_root().then_some(&*directory);
             let length = stage.task.sequence_length();
-            let truncated = if stage.model.adapters.is_recurrent()? {
+            let truncated = if stage.model.adapters.is_reducible() {
                 truncate(stage.model, &full, *rule, length, written, base_model)
             } else {
                 truncate_along_data(stage.model, stage.task, &full, *rule, written, base_model)

@@ -380,7 +380,8 @@ impl<'a> Training<'a> {
     /// The parts of the loss of a batch, to be added up, and its gradient.
     fn differentiate(&self, number: u64, batch: &Batch, weight: f64) -> Result<(Vec<Tensor>, Gradients), Error> {
         let (smoothing, chunk) = (self.settings.label_smoothing, self.settings.chunk);
-        let parts = chunk.map_or(1, |chunk| batch.length.div_ceil(chunk)) as u64;
+        // At most so many: every document of a packed batch ends a part.
+        let parts = chunk.map_or(1, |chunk| batch.length.div_ceil(chunk) + batch.documents.len()) as u64;
         // What is asked for is a number of sequences; else as many tokens as the estimate has counted.
         let counted = || self.at_once * self.task.sequence_length();
         let tokens = self.settings.micro_batch_size.is_none().then(counted);

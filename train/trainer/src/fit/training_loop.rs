@@ -109,7 +109,7 @@ impl Stage<'_> {
                 }
                 if saves || interrupted {
                     self.account(session, &mut training, &mut window, &mut progress)?;
-                    training.check_finite()?;
+                    session.group.agree(training.check_finite())?;
                     training.check_same()?;
                     session.save(self.name, || training.tensors(), self.settings.keep_checkpoints)?;
                 }
@@ -241,7 +241,8 @@ impl Stage<'_> {
         let Some(reduction) = self.reduction else { return Ok(()) };
         let rule = reduction.config.rule;
         let length = self.task.sequence_length();
-        let truncated = truncate_adapters(training.model(), self.name, rule, length, reduction.base_model)?;
+        let truncated = truncate_adapters(training.model(), self.name, rule, length, reduction.base_model);
+        let truncated = session.group.agree(truncated)?;
         if session.group.is_root() {
             save_truncated(&truncated, &reduction.directory)?;
         }

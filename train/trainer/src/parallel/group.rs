@@ -95,8 +95,13 @@ impl Group {
     }
 
     #[cfg(feature = "mpi")]
-    fn launched(_: usize) -> Result<Self> {
+    fn launched(size: usize) -> Result<Self> {
         let group = Self::of(Box::new(super::mpi::World::join()?));
+        anyhow::ensure!(
+            group.size() > 1 || size <= 1,
+            "{size} processes were started, and this program's MPI sees one: use the launcher of the library that it was built with \
+             (under Slurm `srun --mpi=pmix`)"
+        );
         if let Some(others) = &group.others {
             let _ = LOCAL_RANK.set(others.local_rank());
         }

@@ -43,7 +43,12 @@ fn cpu_features() -> Vec<String> {
     {
         features.push(("avx2", std::arch::is_x86_feature_detected!("avx2")));
         features.push(("fma", std::arch::is_x86_feature_detected!("fma")));
+        features.push(("f16c", std::arch::is_x86_feature_detected!("f16c")));
         features.push(("avx512f", std::arch::is_x86_feature_detected!("avx512f")));
+        features.push(("avx512bw", std::arch::is_x86_feature_detected!("avx512bw")));
+        features.push(("avx512vl", std::arch::is_x86_feature_detected!("avx512vl")));
+        features.push(("avx512vnni", std::arch::is_x86_feature_detected!("avx512vnni")));
+        features.push(("avx512bf16", std::arch::is_x86_feature_detected!("avx512bf16")));
     }
     if cfg!(target_arch = "aarch64") {
         features.push(("neon", true));

@@ -23,7 +23,7 @@ impl EventLog {
     /// # Errors
     /// When it exists or cannot be made.
     pub(crate) fn create(path: &Path) -> hankel_io::Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path);
+        let file = OpenOptions::new().append(true).create_new(true).open(path);
         file.map(|file| EventLog { file: Some(file), path: path.to_owned() })
             .map_err(hankel_io::Error::io("write", path))
     }
@@ -43,6 +43,8 @@ impl EventLog {
                 kept = there.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end as u64 + 1);
             }
             file.set_len(kept)?;
+            // Whole lines stay whole, also those of a process that was suspended and wakes up beside its successor.
+            file = OpenOptions::new().append(true).open(path)?;
             file.seek(SeekFrom::End(0))
         };
         let kept = cut().map_err(hankel_io::Error::io("write", path))?;
@@ -106,6 +108,15 @@ mod tests {
         let (mut log, missing) = EventLog::reopen(&path, saved).unwrap();
         log.write(&event(3.0)).unwrap();
         assert_eq!((EventLog::read(&path).unwrap(), missing), (vec![event(1.0), event(3.0)], 0));
+        // A process that was suspended, and wakes up beside the one that has gone on.
+        let mut old = EventLog::create(&directory.path().join("two")).unwrap();
+        old.write(&event(1.0)).unwrap();
+        let (mut new, _) = EventLog::reopen(&directory.path().join("two"), 0).unwrap();
+        [7.0, 8.0].into_iter().for_each(|seconds| new.write(&event(seconds)).unwrap());
+        old.write(&event(2.0)).unwrap();
+        new.write(&event(9.0)).unwrap();
+        let both = EventLog::read(&directory.path().join("two")).unwrap();
+        assert_eq!(both, [7.0, 8.0, 2.0, 9.0].map(event));
         // A file system that lost its end: half a line is not a line, and what is missing is told.
         let whole = log.sync().unwrap();
         log.file.as_ref().unwrap().set_len(whole - 5).unwrap();

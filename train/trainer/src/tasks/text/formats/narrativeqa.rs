@@ -51,7 +51,7 @@ pub(super) fn read(
     let mut documents = HashMap::new();
     for path in config.documents.iter().flat_map(|paths| &paths.0) {
         if path.is_dir() {
-            folder(path, &wanted, &mut documents)?;
+            files.push(folder(path, &wanted, &mut documents)?);
         } else {
             files.push(texts(path, &wanted, &mut documents, problems)?);
         }
@@ -102,18 +102,25 @@ fn texts(
     })
 }
 
-fn folder(path: &Path, wanted: &HashSet<&str>, documents: &mut Documents) -> Result<(), TaskError> {
-    for id in wanted {
+/// The documents that are `wanted` of a folder, as one file: its digest is that of theirs.
+fn folder(path: &Path, wanted: &HashSet<&str>, documents: &mut Documents) -> Result<DataFile, TaskError> {
+    let mut ids: Vec<&str> = wanted.iter().copied().collect();
+    ids.sort_unstable();
+    let (mut bytes, mut digests) = (0, Vec::new());
+    for id in ids {
         let file = path.join(format!("{id}.content"));
         // An identifier is a name, never a path.
         if id.contains(['/', '\\', ':']) || !file.is_file() {
             continue;
         }
-        let (content, _) = file::read("task.documents", &file)?;
+        let (content, of_it) = file::read("task.documents", &file)?;
+        bytes += of_it.bytes;
+        digests.push(format!("{}  {id}\n", of_it.sha256));
         let text = String::from_utf8_lossy(&content).into_owned();
-        documents.insert((*id).to_owned(), (Arc::new(Document { id: (*id).to_owned(), text }), String::new()));
+        documents.insert(id.to_owned(), (Arc::new(Document { id: id.to_owned(), text }), String::new()));
     }
-    Ok(())
+    let sha256 = file::digest(digests.concat().as_bytes());
+    Ok(DataFile { path: format!("{} ({} documents)", path.display(), digests.len()), bytes, sha256 })
 }
 
 #[cfg(test)]
@@ -139,8 +146,16 @@ mod tests {
         let config: TextConfig = toml::from_str("path = \"x\"").unwrap();
         let config = TextConfig { documents: Some(Paths(vec![summaries, place.path().join("tmp")])), ..config };
         let (mut problems, mut questions) = (Problems::default(), Vec::new());
-        let files = read("task.path", &Paths(vec![qaps]), &config, &mut problems, &mut questions).unwrap();
-        assert_eq!(files.len(), 2);
+        let files = read("task.path", &Paths(vec![qaps.clone()]), &config, &mut problems, &mut questions).unwrap();
+        assert_eq!(files.len(), 3);
+        let digest = || {
+            let (mut problems, mut questions) = (Problems::default(), Vec::new());
+            let again = read("task.path", &Paths(vec![qaps.clone()]), &config, &mut problems, &mut questions).unwrap();
+            again[2].clone()
+        };
+        assert_eq!((digest().bytes, digest() == files[2]), (13, true));
+        write("tmp/d3.content", "A long Story.");
+        assert_ne!(digest().sha256, files[2].sha256);
         assert_eq!(questions.iter().map(|q| &q.id[..]).collect::<Vec<_>>(), ["d1/1", "d1/2", "d3/1"]);
         assert_eq!(questions[0].references, ["She.", "Her"]);
         assert_eq!(
