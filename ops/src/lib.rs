@@ -31,6 +31,7 @@ pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
 pub mod gelu;
+pub mod gelu_tanh;
 mod gpu;
 pub mod kernels;
 pub mod layer_norm;
@@ -59,6 +60,7 @@ pub use elementwise::{
 };
 pub use embedding::{add_embedding, embedding};
 pub use gelu::gelu;
+pub use gelu_tanh::gelu_tanh;
 pub use layer_norm::layer_norm;
 pub use linear::{Gate, add_linear, linear};
 pub use orthogonality::{Side, orthogonality};

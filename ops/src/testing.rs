@@ -150,6 +150,7 @@ pub const OPERATORS: &[Operator] = operators![
     elementwise,
     embedding,
     gelu,
+    gelu_tanh,
     layer_norm,
     linear,
     orthogonality,

@@ -119,6 +119,17 @@ fn slices_are_their_result() {
     }
 }
 
+/// What an operator for GELU with a hyperbolic tangent saves.
+#[test]
+fn gelu_is_its_result() {
+    let (page, result) = (page("performance.md"), performance("gelu-tanh"));
+    let [lora, hrm] = ["lora", "hrm"].map(|row| median(&result[row]["before"]) / median(&result[row]["after"]));
+    let [before, after] = ["before", "after"].map(|side| median(&result["peak_memory_megabytes"][side]));
+    assert!(page.contains(&format!(
+        "took {lora:.2} times as long with LoRA and {hrm:.2} times with an HRM, and {before:.0} MB instead of {after:.0}\n"
+    )));
+}
+
 /// The products of one row in performance.md, and generation beside llama.cpp.
 #[test]
 fn generation_is_its_result() {

@@ -61,10 +61,10 @@ fn saved_per_token(adapters: &AdapterSet, config: &DecoderConfig, layer: usize) 
     if below || has_linear {
         // Inputs of both norms; query, key, value and output of attention with a number per head; gate and up.
         saved += 2 * d + 2 * q + 2 * kv + heads + 2 * f;
-        // Outputs of sub-layers before a norm on them; queries and keys before theirs; what GELU is composed of.
+        // Outputs of sub-layers before a norm on them; queries and keys before theirs; the output of GELU beside its slopes.
         saved += config.family.names.norms.iter().skip(1).step_by(2).flatten().count() as u64 * d;
         saved += config.qk_norm.map_or(0, |_| q + kv);
-        saved += if config.activation == Activation::GeluTanh { 7 * f } else { 0 };
+        saved += if config.activation == Activation::GeluTanh { f } else { 0 };
     }
     // Inputs of adapted projections: one normalised stream for those that share it.
     let adapted = |names: &[&str]| names.iter().any(|name| own.linear(name).is_some());
