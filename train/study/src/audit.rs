@@ -125,7 +125,7 @@ what is left. Beside another metric stands the paired difference of the losses, 
 | not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could show it, or refute it; *the contrary*: it lies on the other side; *outside* the claimed range |
 | true by construction | no data could have spoken against it |
 | no comparison | a compared row is no better than the model without an adapter, or than a predictor that sees one symbol |
-| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself where there is no gain, or, for a score that is judged alone, one of less than 2 % of it); a loss that rises in one run makes up for none that falls in another; or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says. Where no loss of the last step is on record, the line ends at the evaluation before it (at scale `small` it mostly has two points, at 80 and 90 % of the steps), and a part of what it continues was trained: such a row is called still learning rather too often |
+| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more (of the loss itself where there is no gain, or, for a score that is judged alone, one of less than 2 % of it); a loss that rises in one run makes up for none that falls in another; or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says. Where no loss of the last step is on record, the line ends at the evaluation before it (at scale `small`, and at `paper` in `parity`, `svd`, `orders`, `threshold`, `initialisation`, `selective` and `dfa_released`, it mostly has two points, at 80 and 90 % of the steps), and a part of what it continues was trained: such a row is called still learning rather too often |
 | not measured, not testable here | what is missing |
 ";
 
@@ -160,7 +160,19 @@ fn section(experiment: &str, cells: &[Cell], plans: &[Plan]) -> String {
     } else {
         runs.iter().map(|run| format!("{file} {run}\n")).collect::<Vec<_>>().join("\n")
     };
-    if let Some(plan) = plans.iter().find(|plan| plan.experiment == experiment).and_then(|plan| plan.text.as_ref()) {
+    let own = || plans.iter().filter(|plan| plan.experiment == experiment);
+    let shared: Vec<String> = own()
+        .filter(|plan| plan.shares_rate)
+        .map(|plan| format!("`{}`", plan.scale.as_deref().unwrap_or("none")))
+        .collect();
+    if !shared.is_empty() && !runs.is_empty() {
+        let _ = write!(
+            out,
+            "\nAt scale {} all rows of a cell are trained at one learning rate: one that is behind may do better at another.\n",
+            shared.join(" and ")
+        );
+    }
+    if let Some(plan) = own().find_map(|plan| plan.text.as_ref()) {
         let _ = write!(out, "\nWhat was planned:\n\n");
         for hypothesis in &plan.hypotheses {
             let _ = writeln!(out, "- {hypothesis}");
@@ -176,8 +188,7 @@ fn section(experiment: &str, cells: &[Cell], plans: &[Plan]) -> String {
             let _ = writeln!(out, "- {name}: {words}.");
         }
     }
-    for deviation in plans.iter().filter(|plan| plan.experiment == experiment).filter_map(|plan| plan.deviation(cells))
-    {
+    for deviation in own().filter_map(|plan| plan.deviation(cells)) {
         let _ = write!(out, "\n**Not as planned:** {deviation}.\n");
     }
     out

@@ -18,6 +18,8 @@ pub struct Plan {
     pub cells: BTreeSet<Vec<(String, String)>>,
     /// What its file says of hypotheses, tests and stopping, if it does.
     pub text: Option<PlanText>,
+    /// Whether several rows are trained, all of a cell at one learning rate: no row at its own best one.
+    pub shares_rate: bool,
 }
 
 /// An experiment that cannot be read.
@@ -48,6 +50,7 @@ pub fn plans(directory: &Path, cells: &[Cell]) -> Result<Vec<Plan>, PlanError> {
     for path in experiment_files(directory)? {
         let text = hankel_io::input::read_to_string(&path)?;
         let load = |overrides: &[String]| Experiment::load(&text, &path.display().to_string(), overrides);
+        let document: toml::Table = text.parse().unwrap_or_default();
         let loaded = load(&[])?;
         let own = cells.iter().filter(|cell| cell.id.experiment == loaded.name);
         let mut scales: BTreeSet<Option<String>> = own.map(|cell| cell.id.scale.clone()).collect();
@@ -58,10 +61,31 @@ pub fn plans(directory: &Path, cells: &[Cell]) -> Result<Vec<Plan>, PlanError> {
             let chosen: Vec<String> = scale.iter().map(|scale| format!("scale={scale}")).collect();
             let (experiment, text) = (loaded.name.clone(), loaded.plan.clone());
             let cells = load(&chosen)?.cells()?.into_iter().map(|cell| sorted(cell.axes)).collect();
-            plans.push(Plan { experiment, scale, cells, text });
+            let shares_rate = shares_rate(&document, scale.as_deref());
+            plans.push(Plan { experiment, scale, cells, text, shares_rate });
         }
     }
     Ok(plans)
+}
+
+/// Whether several rows of an experiment are trained at a scale, and neither is any given a rate of its own nor has the grid several.
+fn shares_rate(document: &toml::Table, scale: Option<&str>) -> bool {
+    let table = |of: &toml::Table, key: &str| of.get(key).and_then(toml::Value::as_table).cloned().unwrap_or_default();
+    let sweep = table(document, "sweep");
+    let chosen = scale.map(|scale| table(&table(&sweep, "scales"), scale)).unwrap_or_default();
+    let grids = [table(&sweep, "grid"), table(&chosen, "grid"), chosen.clone()];
+    let has_rates = grids.iter().any(|grid| grid.get("train.lr").is_some_and(toml::Value::is_array));
+    let given = chosen.keys().any(|key| key.starts_with("adapter.") && key.ends_with(".train.lr"));
+    let adapters = document.get("adapter").and_then(toml::Value::as_array).cloned().unwrap_or_default();
+    let adapters: Vec<toml::Table> = adapters.iter().filter_map(toml::Value::as_table).cloned().collect();
+    let only = chosen.get("only").and_then(toml::Value::as_array);
+    let is_trained = |adapter: &&toml::Table| {
+        let kind = adapter.get("kind").and_then(toml::Value::as_str);
+        let name = adapter.get("name").and_then(toml::Value::as_str).or(kind);
+        kind != Some("none") && only.is_none_or(|only| only.iter().any(|one| one.as_str() == name))
+    };
+    let own = adapters.iter().any(|adapter| table(adapter, "train").contains_key("lr"));
+    adapters.iter().filter(is_trained).count() > 1 && !has_rates && !given && !own
 }
 
 /// The experiment files of a directory, by name.

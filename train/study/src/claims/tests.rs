@@ -233,7 +233,13 @@ fn a_scale_that_is_not_finished_does_not_hide_one_that_is() {
         let axes =
             |length: u32, seed: u32| vec![("length".into(), length.to_string()), ("seed".into(), seed.to_string())];
         let planned = (0..lengths).flat_map(|length| (0..3).map(move |seed| axes(64 + length, seed)));
-        Plan { experiment: "e".into(), scale: Some("full".into()), cells: planned.collect(), text: None }
+        Plan {
+            experiment: "e".into(),
+            scale: Some("full".into()),
+            cells: planned.collect(),
+            text: None,
+            shares_rate: false,
+        }
     };
     let outcome = outcome_of.evaluate_alone(&cells, &[plan(1)]);
     assert_eq!((outcome.scale.as_deref(), outcome.verdict), (Some("small"), Verdict::Confirmed));

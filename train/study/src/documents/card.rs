@@ -121,6 +121,14 @@ fn runs_that_share_a_card_are_their_lines() {
 }
 
 #[test]
+fn the_released_protocol_costs_what_its_tokens_take() {
+    let tokens: u64 = [(512, 25), (1024, 40), (2048, 40)].map(|(length, epochs)| length * epochs * 10_000).iter().sum();
+    // Three sizes, three seeds, two rows.
+    let hours = 18.0 * tokens as f64 / figure("On these two, train sweep", "pretrain  step 2760", "tokens/s") / 3600.0;
+    assert!(page("sweeps.md").contains(&format!("they take {hours:.1} hours;")), "{hours}");
+}
+
+#[test]
 fn two_cards_ended_in_the_same_bits() {
     let text = fs::read_to_string(root().join("docs/results/reliability/h200-twice.json")).unwrap();
     let file: serde_json::Value = serde_json::from_str(&text).unwrap();

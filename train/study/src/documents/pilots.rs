@@ -4,6 +4,7 @@ use super::{page, root, says};
 use crate::claims::convergence::{is_level, still_to_fall};
 use crate::{Cell, read_results};
 use hankel_trainer::results::AdapterResult;
+use std::fmt::Write;
 use std::fs;
 
 /// A row at a rate, and its validation loss less that of the row without an adapter, by table.
@@ -101,6 +102,40 @@ fn rates_of_modes_are_their_result() {
         let rate = scale[&format!("adapter.{name}.train.lr")].as_float().unwrap();
         assert_eq!(best.id.axis("lr"), Some(&rate.to_string()[..]), "{name}");
     }
+}
+
+/// Every row of text and music at scale `paper` has the rate of its least validation loss in `paper-rates`, of one seed that `paper` does not have.
+#[test]
+fn rates_of_text_and_music_are_their_result() {
+    const RATES: [&str; 3] = ["0.001", "0.003", "0.01"];
+    let page = page("sweeps.md");
+    let cells = read_results(&root().join("docs/results/rates")).unwrap();
+    let at = |study: &str, name: &str, rate: &str| {
+        let is_it = |cell: &&Cell| cell.id.experiment == study && cell.id.axis("lr") == Some(rate);
+        let cell = cells.iter().find(is_it).unwrap();
+        loss(cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap())
+    };
+    let studies = ["enwik8_pretrained", "maestro_pretrained"];
+    let [text, music] = studies.map(|study| at(study, "none", "0.01"));
+    assert!(page.contains(&format!("without an adapter {text:.4} and {music:.4})")));
+    let scales = studies.map(|study| {
+        let file = fs::read_to_string(root().join(format!("train/experiments/paper/{study}.toml"))).unwrap();
+        file.parse::<toml::Table>().unwrap()["sweep"]["scales"]["paper"].as_table().unwrap().clone()
+    });
+    let mut below_the_end = 0;
+    for name in ["hrm", "lora", "hrm-identity", "hrm-norm", "hrm-short-memory", "adalora", "dora", "lora-mlp"] {
+        let mut line = format!("| `{name}` |");
+        for (study, scale) in studies.iter().zip(&scales) {
+            let losses = RATES.map(|rate| at(study, name, rate));
+            let best = (0..3).min_by(|&a, &b| losses[a].total_cmp(&losses[b])).unwrap();
+            let [low, middle, high] = losses;
+            let _ = write!(line, " {low:.4} | {middle:.4} | {high:.4} | {} |", RATES[best]);
+            assert_eq!(scale[&format!("adapter.{name}.train.lr")].as_float().unwrap().to_string(), RATES[best]);
+            below_the_end += usize::from(best < 2);
+        }
+        says(&page, &line);
+    }
+    assert_eq!(below_the_end, 1, "all rows but one are best at the highest rate");
 }
 
 /// Every row of `entities` at scale `full` has the rate of its least validation loss in the pilot, of one seed.

@@ -169,7 +169,8 @@ fn what_was_planned_counts_and_all_of_it() {
     let all = cells(&[(64, &[0.02, 0.021, 0.019, -0.5, -0.6])]);
     let axes = |seed: u32| vec![("length".into(), "64".into()), ("seed".into(), seed.to_string())];
     let planned = (0..3).map(axes).collect();
-    let plan = Plan { experiment: "e".into(), scale: Some("small".into()), cells: planned, text: None };
+    let plan =
+        Plan { experiment: "e".into(), scale: Some("small".into()), cells: planned, text: None, shares_rate: false };
     let of = claim(AHEAD);
     let outcome = of.evaluate_alone(&all, std::slice::from_ref(&plan));
     assert_eq!((outcome.measured.groups[0].summary.n, outcome.verdict), (3, Verdict::Confirmed));
