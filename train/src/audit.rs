@@ -61,13 +61,13 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     if let Some(directory) = &experiments {
-        commits(&args.results, directory, &claims, &plans, &cells)?;
+        commits(&args.results, directory, &plans, &cells)?;
     }
     Ok(())
 }
 
 /// Prints the commits of plans and results, which are not on the page: a commit cannot tell its own name.
-fn commits(results: &Path, experiments: &Path, claims: &[claims::Claim], plans: &[Plan], cells: &[Cell]) -> Result<()> {
+fn commits(results: &Path, experiments: &Path, plans: &[Plan], cells: &[Cell]) -> Result<()> {
     let claims_file = Path::new("train/study/src/claims.toml");
     for plan in plans {
         let Some(cell) = cells.iter().find(|c| c.id.experiment == plan.experiment && c.id.scale == plan.scale) else {
@@ -75,8 +75,7 @@ fn commits(results: &Path, experiments: &Path, claims: &[claims::Claim], plans: 
         };
         let file = experiments.join(format!("{}.toml", plan.experiment));
         let results = results.join(format!("{}.jsonl", cell.id.directory()));
-        let line = match Provenance::of((&plan.experiment, plan.scale.as_deref()), &file, claims, claims_file, &results)
-        {
+        let line = match Provenance::of((&plan.experiment, plan.scale.as_deref()), &file, claims_file, &results) {
             Some(provenance) => provenance.describe(&changes::commits(&plan.experiment, plan.scale.as_deref())),
             None => format!("{}: git does not tell the commits of its plan and results", plan.experiment),
         };

@@ -42,8 +42,9 @@ pub(crate) fn section() -> String {
 const SECTION: &str = "
 ## Changed after results
 
-Plans and claims of scale `paper` were committed before its results. Most of `small` is older than the plans, and some of its claims were changed when results were known. `train audit`
-compares the commits of plans, claims and results, and warns of every change that is missing here. A commit of a program that ends in `-dirty` had changes that no commit holds.
+Plans and claims of scale `paper` were committed before its results. Most of `small` is older than the plans, and many of its claims were changed when results were known. Results are known
+from the first commit that held them, also where a later run replaced them. `train audit` compares the commits of plans, claims and results, and warns of every change that is missing here: of a
+line of a plan or a claim that was added, changed or removed, comments and other scales apart. A commit of a program that ends in `-dirty` had changes that no commit holds.
 
 | results that were known | commit | what was changed |
 | --- | --- | --- |
@@ -64,6 +65,7 @@ mod tests {
             }
         }
         assert!(commits("gates", Some("paper")).contains("26260bf61e"));
-        assert!(section().contains("gates-paper, gates-small | `26260bf61e` | dfa-closed is called"));
+        assert!(commits("timing", Some("small")).contains("2b429ddb01"));
+        assert!(section().contains("gates-paper, gates-small | `26260bf61e` | The bar of gates-text-contribution"));
     }
 }
