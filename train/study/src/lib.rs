@@ -219,6 +219,28 @@ mod tests {
         let [mean, low, high] = interval(&differences("default", "lora"));
         says(&format!("{mean:.3} higher, {low:.3} to {high:.3})"));
 
+        // Text, at the first of two lengths.
+        let at_512 = |claim: &str| -> [f64; 3] {
+            let line = page.lines().find(|line| line.starts_with(&format!("| [{claim}]"))).unwrap();
+            let (_, figures) = line.split_once("length 512: ").unwrap();
+            let figures = figures.replace('\u{2212}', "-").replace(['(', ')', ','], " ");
+            let figures: Vec<f64> = figures.split_whitespace().filter_map(|word| word.parse().ok()).take(3).collect();
+            assert!(
+                line.ends_with("not confirmed: undecided at tier 2, length 512; undecided at tier 2, length 1024 |")
+                    || line.contains("undecided among"),
+                "{line}"
+            );
+            figures.try_into().unwrap()
+        };
+        let [mean, low, high] = at_512("enwik8-pretrained").map(f64::abs);
+        says(&format!(
+            "HRM ends {mean:.3} bits per character below LoRA of equal size on queries and values ({high:.3} to {low:.3}, T = 512,"
+        ));
+        let [mean, low, high] = at_512("enwik8-pretrained-site");
+        says(&format!("{mean:.3} above LoRA on the MLP\n  ({low:.3} to {high:.3})"));
+        let [_, low, high] = at_512("enwik8-pretrained-rivals");
+        assert!(low < 0.0 && high > 0.0);
+
         let counts = page.lines().find(|line| line.starts_with("Of ") && line.contains(" claims: ")).unwrap();
         let number = |what: &str| {
             counts.split([',', ':']).find(|part| part.contains(what)).unwrap().trim().split(' ').next().unwrap()
