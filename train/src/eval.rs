@@ -14,7 +14,7 @@ use hankel_models::weights::hrm_file::layer_label;
 use hankel_models::weights::{AdapterBytes, StateRecord, TRAINED_BACKBONE_FILE, save_weights};
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
-    BackboneSnapshot, FittedWeight, Forgetting, check_same, check_same_directories, evaluate_and_generate,
+    BackboneSnapshot, FittedWeight, Forgetting, check_same, check_same_adapters, evaluate_and_generate,
     position_warning, record_gradients, record_inputs, record_states, to_lines,
 };
 use hankel_trainer::parallel::Group;
@@ -233,8 +233,8 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
     let names = group.of_root(Ok(names))?;
     let directories = names.iter().map(|name| adapters::directory(&args.run, name)).collect::<Result<Vec<_>>>();
     let directories = group.agree(directories)?;
-    let of_adapters: Vec<&Path> = directories.iter().flatten().map(|directory| &**directory).collect();
-    check_same_directories(group, "file of an adapter,", &of_adapters)?;
+    let named = names.iter().zip(&directories).filter_map(|(name, directory)| Some((&**name, directory.as_deref()?)));
+    check_same_adapters(group, &named.collect::<Vec<_>>())?;
     interrupt::install("ending after this batch").context("cannot take over Ctrl-C")?;
     let forgetting = match other {
         None => None,

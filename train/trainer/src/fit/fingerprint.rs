@@ -49,25 +49,25 @@ pub fn check_same(group: &Group, config: &Config, data: Vec<DataFile>, resumed: 
     compare(group, facts, files(config, resumed))
 }
 
-/// Fails on all processes when one of them has other files in these directories than process 0. `what` they are is for messages.
+/// Fails on all processes when one of them has other files of these adapters, by name, than process 0.
 ///
 /// # Errors
 /// Names the process and the difference.
-pub fn check_same_directories(group: &Group, what: &str, directories: &[&Path]) -> Result<()> {
+pub fn check_same_adapters(group: &Group, adapters: &[(&str, &Path)]) -> Result<()> {
     if !group.is_shared() {
         return Ok(());
     }
-    let mut places = Ok(Vec::new());
-    for directory in directories {
-        places = places.and_then(|mut places: Vec<Place>| {
-            for (name, path) in named(what, directory)? {
-                places.push(place(&name, &path)?);
+    let places = || {
+        let mut places = Vec::new();
+        for (name, directory) in adapters {
+            for (what, path) in named(&format!("file of adapter {name},"), directory)? {
+                places.push(place(&what, &path)?);
             }
-            Ok(places)
-        });
-    }
+        }
+        Ok(places)
+    };
     let hosts = group.exchange(Ok(host()))?;
-    compare_files(group, &hosts, places)
+    compare_files(group, &hosts, places())
 }
 
 fn compare(group: &Group, facts: Facts, places: Result<Vec<Place>>) -> Result<()> {
@@ -287,13 +287,13 @@ mod tests {
         let adapters = |second: &Path| {
             together(3, Network::default(), |group| {
                 let own = if group.rank() == 1 { second } else { &*model };
-                check_same_directories(group, "file of an adapter,", &[own]).err().map(|error| error.to_string())
+                check_same_adapters(group, &[("hrm", own)]).err().map(|error| error.to_string())
             })
         };
         assert_eq!(adapters(&copy), [None, None, None]);
         let said = adapters(&other);
         assert!(
-            said.iter().all(|one| one.as_ref().unwrap().contains("has another file of an adapter, model.safetensors")),
+            said.iter().all(|one| one.as_ref().unwrap().contains("has another file of adapter hrm, model.safetensors")),
             "{said:?}"
         );
     }

@@ -38,7 +38,7 @@ mod truncate;
 pub use backbone_snapshot::{BackboneSnapshot, open_device};
 pub use dry_run::{DryRun, dry_run};
 pub use evaluate::{evaluate_and_generate, to_lines};
-pub use fingerprint::{check_same, check_same_directories};
+pub use fingerprint::{check_same, check_same_adapters};
 pub use forgetting::Forgetting;
 pub use model::{Model, adapter_directory};
 pub use positions::position_warning;
