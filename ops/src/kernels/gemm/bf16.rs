@@ -7,6 +7,7 @@
 //! The instruction rounds after each of the two additions and takes subnormal numbers for zero, so that results differ from
 //! those of rounded operands in `f32` by the rounding of the sum and by what is below 1e-38.
 
+use super::amx;
 use super::micro::{Strip, Target};
 use super::panels::{PanelShape, pack_in_parallel};
 use super::{Accumulate, COLUMNS, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD, k_blocks};
@@ -16,7 +17,7 @@ use crate::kernels::transpose::transpose;
 use hankel_core::parallel;
 use pulp::Arch;
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_add_ps, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32,
+    __m256bh, __m256i, __m512, __m512bh, _mm_loadu_si128, _mm512_add_ps, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32,
     _mm512_cvtepu16_epi32, _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
     _mm512_mask_storeu_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_or_si512,
     _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
@@ -25,7 +26,7 @@ use std::arch::x86_64::{
 use std::ops::Range;
 
 /// 32-bit lanes of a register.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 /// Columns of a panel: two registers.
 const WIDTH: usize = 2 * LANES;
 pub(super) const PANELS: PanelShape = PanelShape { width: WIDTH, lanes: LANES };
@@ -38,7 +39,10 @@ const ROW: usize = K_BLOCK + 2 * LANES;
 
 /// Proof that the processor has the instructions.
 #[derive(Clone, Copy)]
-pub struct DotProducts(());
+pub struct DotProducts {
+    /// Whether [`amx`] multiplies what [`Rounded`] holds.
+    matrix_unit: bool,
+}
 
 impl DotProducts {
     /// `None` where the instructions are missing, or a test does without.
@@ -48,7 +52,14 @@ impl DotProducts {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("f16c");
         // Tiles inside other kernels are as wide as the vectors that those run with.
-        (has && matches!(simd::best(), Arch::V4(_)) && simd::is_unlimited()).then_some(DotProducts(()))
+        (has && matches!(simd::best(), Arch::V4(_)) && simd::is_unlimited())
+            .then(|| DotProducts { matrix_unit: amx::is_available() })
+    }
+
+    /// The instructions alone, as on a processor without a matrix unit.
+    #[cfg(test)]
+    pub(super) fn without_matrix_unit(self) -> Self {
+        DotProducts { matrix_unit: false }
     }
 
     /// Runs `f` compiled for these instructions. As [`simd::vectorized`]: what is not inlined is not.
@@ -154,6 +165,7 @@ pub struct Rounded {
     cols: usize,
     /// Pairs from row to row.
     stride: usize,
+    matrix_unit: bool,
 }
 
 impl Rounded {
@@ -161,11 +173,11 @@ impl Rounded {
     pub fn new(dot: DotProducts, a: Mat<f32>) -> Self {
         // A line more than whole lines, so that the rows of a tile do not fall on the same lines of the cache.
         let stride = a.cols.div_ceil(2).next_multiple_of(LANES) + LANES;
-        let mut data = Scratch::<u32>::new(a.rows * stride);
-        parallel::for_rows(&mut data, stride, |first, piece| {
+        let mut data = Scratch::<u32>::new(amx::rows_in_memory(a.rows) * stride);
+        parallel::for_rows(&mut data[..a.rows * stride], stride, |first, piece| {
             round_rows(dot, a.row_block(first, piece.len() / stride), piece, stride);
         });
-        Rounded { data, rows: a.rows, cols: a.cols, stride }
+        Rounded { data, rows: a.rows, cols: a.cols, stride, matrix_unit: dot.matrix_unit }
     }
 }
 
@@ -336,6 +348,9 @@ unsafe fn multiply(
     target: Target<f32>,
 ) {
     let packed = panels.n.next_multiple_of(LANES);
+    assert!(i.start.is_multiple_of(ROW_BLOCK), "the rows after these may be read beyond the last one");
+    // SAFETY: it is there.
+    let registers = a.matrix_unit.then(|| unsafe { amx::Registers::set_up() });
     for first_row in i.clone().step_by(ROW_BLOCK) {
         let rows = first_row..i.end.min(first_row + ROW_BLOCK);
         // A sum of nothing still writes the output: one pass with empty panels.
@@ -345,9 +360,28 @@ unsafe fn multiply(
             for (column, width) in PANELS.columns(j.len()) {
                 let (panel, rest) = panel_data.split_at(steps * width);
                 panel_data = rest;
-                let panel = panel.as_chunks::<LANES>().0;
                 let cols = width.min(j.len() - column);
                 let how = how.part(k_first, rows.start - i.start, column..column + cols);
+                if let Some(registers) = &registers {
+                    // SAFETY: the left factor has these rows and pairs, and in memory whole registers of rows; the target holds rows `i`,
+                    // as promised.
+                    unsafe {
+                        let data = a.data.as_ptr().add(rows.start * a.stride + k.start / 2 + k_first / 2);
+                        let to = target.data.add((rows.start - i.start) * target.row_stride + column);
+                        let to = Target { data: to, row_stride: target.row_stride, cols };
+                        amx::Panel::new(panel, width, steps).multiply(
+                            registers,
+                            alpha,
+                            data,
+                            a.stride,
+                            rows.len(),
+                            how,
+                            to,
+                        );
+                    }
+                    continue;
+                }
+                let panel = panel.as_chunks::<LANES>().0;
                 let mut row = rows.start;
                 while row < rows.end {
                     // SAFETY: the left factor has the row and its pairs; the target holds rows `i`, as promised.
@@ -537,43 +571,53 @@ unsafe fn tile<const BY_ROWS: bool, const MR: usize, const NV: usize>(
             }
         }
     }
-    let alpha = _mm512_set1_ps(alpha);
     for (i, acc) in acc.into_iter().enumerate() {
         for (j, acc) in acc.into_iter().enumerate() {
-            let first = j * LANES;
-            let left = c.cols.saturating_sub(first).min(LANES);
-            let mask = ((1_u32 << left) - 1) as u16;
-            // SAFETY: the mask leaves the columns of the target, and as many of the bias.
-            unsafe {
-                let out = c.data.add(i * c.row_stride).wrapping_add(first);
-                if left == LANES {
-                    let base = match how {
-                        Accumulate::Overwrite => _mm512_setzero_ps(),
-                        Accumulate::Add => _mm512_loadu_ps(out),
-                        Accumulate::Bias(bias) => _mm512_loadu_ps(bias.as_ptr().add(first)),
-                        Accumulate::Onto(base, bias) => {
-                            let base = _mm512_loadu_ps(base.at_ptr(i, first));
-                            bias.map_or(base, |bias| _mm512_add_ps(base, _mm512_loadu_ps(bias.as_ptr().add(first))))
-                        }
-                    };
-                    _mm512_storeu_ps(out, _mm512_fmadd_ps(alpha, acc, base));
-                    continue;
-                }
-                let base = match how {
-                    Accumulate::Overwrite => _mm512_setzero_ps(),
-                    Accumulate::Add => _mm512_maskz_loadu_ps(mask, out),
-                    Accumulate::Bias(bias) => _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first)),
-                    Accumulate::Onto(base, bias) => {
-                        let base = _mm512_maskz_loadu_ps(mask, base.at_ptr(i, first));
-                        bias.map_or(base, |bias| {
-                            let bias = _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first));
-                            _mm512_add_ps(base, bias)
-                        })
-                    }
-                };
-                _mm512_mask_storeu_ps(out, mask, _mm512_fmadd_ps(alpha, acc, base));
-            }
+            // SAFETY: the caller's promise.
+            unsafe { store(acc, alpha, i, j * LANES, how, c) };
         }
     }
     MR
+}
+
+/// Writes `alpha acc`, and what it is added to, to 16 columns of row `i` from `first` on, or as many as there are.
+///
+/// # Safety
+/// The row of `c` is writable, and readable when added to; what is added has it and the columns.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn store(acc: __m512, alpha: f32, i: usize, first: usize, how: Accumulate<f32>, c: Target<f32>) {
+    let alpha = _mm512_set1_ps(alpha);
+    let left = c.cols.saturating_sub(first).min(LANES);
+    let mask = ((1_u32 << left) - 1) as u16;
+    // SAFETY: the mask leaves the columns of the target, and as many of the bias.
+    unsafe {
+        let out = c.data.add(i * c.row_stride).wrapping_add(first);
+        if left == LANES {
+            let base = match how {
+                Accumulate::Overwrite => _mm512_setzero_ps(),
+                Accumulate::Add => _mm512_loadu_ps(out),
+                Accumulate::Bias(bias) => _mm512_loadu_ps(bias.as_ptr().add(first)),
+                Accumulate::Onto(base, bias) => {
+                    let base = _mm512_loadu_ps(base.at_ptr(i, first));
+                    bias.map_or(base, |bias| _mm512_add_ps(base, _mm512_loadu_ps(bias.as_ptr().add(first))))
+                }
+            };
+            _mm512_storeu_ps(out, _mm512_fmadd_ps(alpha, acc, base));
+            return;
+        }
+        let base = match how {
+            Accumulate::Overwrite => _mm512_setzero_ps(),
+            Accumulate::Add => _mm512_maskz_loadu_ps(mask, out),
+            Accumulate::Bias(bias) => _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first)),
+            Accumulate::Onto(base, bias) => {
+                let base = _mm512_maskz_loadu_ps(mask, base.at_ptr(i, first));
+                bias.map_or(base, |bias| {
+                    let bias = _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first));
+                    _mm512_add_ps(base, bias)
+                })
+            }
+        };
+        _mm512_mask_storeu_ps(out, mask, _mm512_fmadd_ps(alpha, acc, base));
+    }
 }

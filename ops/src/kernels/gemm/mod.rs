@@ -11,6 +11,8 @@
 
 mod accumulate;
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 pub mod bf16;
 mod general;
 mod mat;
