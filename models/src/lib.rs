@@ -15,6 +15,7 @@ pub mod linear;
 pub mod parameter;
 pub mod pass;
 pub mod settings;
+mod spans;
 mod sublayer;
 pub mod tiny_gpt;
 pub mod tokenizer;

@@ -1,8 +1,9 @@
 //! What varies from one run through a model to the next: dropout, recompute, and the state of a stream.
 
 use crate::adapters::{Memory, StreamSite};
+pub use crate::spans::Spans;
 use hankel_core::{DType, Error, Random, Result, Tensor, checkpoint, scope};
-use hankel_ops::{KeyValues, concat_time, narrow_time, row_squares};
+use hankel_ops::{KeyValues, row_squares};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,11 +46,11 @@ pub struct Pass<'a> {
     pub contributions: Option<&'a mut Vec<Contribution>>,
     /// Where documents begin in a batch of one sequence that holds several, end to end; the first begins at 0. Positions,
     /// attention and recurrences start afresh at each. Not together with a state.
-    pub documents: Option<Arc<[usize]>>,
+    pub documents: Option<Spans>,
     /// Where turns begin in a batch of one sequence, every document's beginning among them: positions and attention start
     /// afresh at each, and recurrences go on. What was said in an earlier turn is known by what stream adapters remember and
     /// by nothing else. Not together with a state, which [`State::begin_turn`] serves.
-    pub turns: Option<Arc<[usize]>>,
+    pub turns: Option<Spans>,
 }
 
 /// The states that a recurrent adapter ran through.
@@ -120,7 +121,7 @@ impl<'a> Pass<'a> {
     /// borders.
     pub(crate) fn check_documents(&self, model: &'static str, [batch, steps]: [usize; 2]) -> Result<()> {
         for (name, starts) in [("documents", &self.documents), ("turns", &self.turns)] {
-            let Some(starts) = starts else { continue };
+            let Some(starts) = starts.as_ref().map(Spans::starts) else { continue };
             let ordered = starts.windows(2).all(|pair| pair[0] < pair[1]);
             let inside = starts.first() == Some(&0) && starts.last().is_some_and(|&last| last < steps);
             if batch != 1 || !ordered || !inside || self.state.is_some() {
@@ -129,7 +130,7 @@ impl<'a> Pass<'a> {
             }
         }
         if let (Some(turns), Some(documents)) = (&self.turns, &self.documents)
-            && let Some(start) = documents.iter().find(|start| turns.binary_search(start).is_err())
+            && let Some(start) = documents.starts().iter().find(|start| turns.starts().binary_search(start).is_err())
         {
             return Err(Error::invalid(model, format!("no turn begins where the document at {start} does")));
         }
@@ -137,27 +138,38 @@ impl<'a> Pass<'a> {
     }
 
     /// Where attention starts afresh.
-    fn spans(&self) -> Option<&[usize]> {
-        self.turns.as_deref().or(self.documents.as_deref())
+    fn spans(&self) -> Option<&Spans> {
+        self.turns.as_ref().or(self.documents.as_ref())
     }
 
     /// The position of each token of a sequence of `steps` in its document or turn, a state's tokens counted.
     pub(crate) fn positions(&self, steps: usize) -> Vec<u32> {
         let first = self.state.as_ref().map_or(0, |state| state.position);
-        let starts = self.spans().unwrap_or(&[0]);
+        let starts = self.spans().map_or(&[0][..], Spans::starts);
         let ends = starts[1..].iter().copied().chain([steps]);
         starts.iter().zip(ends).flat_map(|(&start, end)| first as u32..(first + end - start) as u32).collect()
     }
 
-    /// Runs `f` on each document of `inputs` `[1, T, width]` by itself and lays the results end to end; without
-    /// documents, on `inputs` as they are.
+    /// Runs `f` on the documents of `inputs` `[1, T, width]`, several below each other as [`Spans::apart`] has them, and lays the
+    /// results end to end; without documents, on `inputs` as they are.
     pub(crate) fn by_document(&self, inputs: &[&Tensor], f: impl Fn(&[&Tensor]) -> Result<Tensor>) -> Result<Tensor> {
-        apart(self.documents.as_deref(), inputs, f)
+        match &self.documents {
+            Some(documents) => documents.apart(None, inputs, f),
+            None => f(inputs),
+        }
     }
 
-    /// The same, on each turn.
-    pub(crate) fn by_turn(&self, inputs: &[&Tensor], f: impl Fn(&[&Tensor]) -> Result<Tensor>) -> Result<Tensor> {
-        apart(self.spans(), inputs, f)
+    /// The same, on turns. Those of at most `border` tokens are not with longer ones.
+    pub(crate) fn by_turn(
+        &self,
+        border: Option<usize>,
+        inputs: &[&Tensor],
+        f: impl Fn(&[&Tensor]) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        match self.spans() {
+            Some(spans) => spans.apart(border, inputs, f),
+            None => f(inputs),
+        }
     }
 
     /// Runs layer `index` on `x`, keeping only `x` for the backward pass if this run recomputes.
@@ -206,20 +218,6 @@ impl<'a> Pass<'a> {
         }
         Ok(x)
     }
-}
-
-/// `f` on each part of `inputs` `[1, T, width]` that begins at one of `starts`, the results end to end.
-fn apart(starts: Option<&[usize]>, inputs: &[&Tensor], f: impl Fn(&[&Tensor]) -> Result<Tensor>) -> Result<Tensor> {
-    let Some(starts) = starts.filter(|starts| starts.len() > 1) else { return f(inputs) };
-    let steps = inputs.first().map_or(0, |input| input.shape()[1]);
-    let ends = starts[1..].iter().copied().chain([steps]);
-    let run = |(&start, end): (&usize, usize)| {
-        let parts: Vec<Tensor> =
-            inputs.iter().map(|input| narrow_time(input, start, end - start)).collect::<Result<_>>()?;
-        f(&parts.iter().collect::<Vec<_>>())
-    };
-    let outputs: Vec<Tensor> = starts.iter().zip(ends).map(run).collect::<Result<_>>()?;
-    concat_time(&outputs.iter().collect::<Vec<_>>())
 }
 
 /// What a model remembers of a stream: keys and values of attention, states of recurrences, and the position.

@@ -68,6 +68,6 @@ pub use rms_norm::rms_norm;
 pub use rope::{Rotary, rope};
 pub use row_norms::{inverse_row_norms, row_squares};
 pub use scan::{Poles, ScanPath, scan};
-pub use sequence::{concat_time, narrow_time};
+pub use sequence::{NO_STEP, Selection, concat_time, narrow_time, select_time};
 pub use swiglu::swiglu;
 pub use varying_scan::varying_scan;

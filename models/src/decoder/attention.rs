@@ -55,17 +55,17 @@ impl Attention {
         let q = self.query_factor.map_or_else(|| Ok(q.clone()), |factor| scale(&q, factor))?;
         let offset = pass.state.as_ref().map_or(0, |state| state.position);
         let length = pass.state.as_ref().map_or(0, |state| state.length);
-        let turn = |x: &[&Tensor]| match &self.rotation {
-            Some(rotation) => rope(x[0], rotation.of(length.max(offset + x[0].shape()[1])), offset),
-            None => Ok(x[0].clone()),
+        let turn = |x: &Tensor| match &self.rotation {
+            Some(rotation) => rope(x, rotation.of(length.max(offset + x.shape()[1])), offset),
+            None => Ok(x.clone()),
         };
-        let q = pass.by_turn(&[&q], turn)?;
-        // Keys are kept turned: a position never changes.
-        let k = pass.by_turn(&[&k], turn)?;
         if let Some(state) = &mut pass.state {
+            // Keys are kept turned: a position never changes.
+            let (q, k) = (turn(&q)?, turn(&k)?);
             return state.layer(self.layer).keys_values.attention(&q, &k, &v, self.heads, self.scores);
         }
-        pass.by_turn(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], self.heads, self.scores))
+        let border = self.rotation.as_ref().and_then(Rotation::border);
+        pass.by_turn(border, &[&q, &k, &v], |x| attention(&turn(x[0])?, &turn(x[1])?, x[2], self.heads, self.scores))
     }
 
     fn projected(&self, x: &Tensor, adapters: &LayerAdapters, pass: &Pass) -> Result<[Tensor; 3]> {

@@ -82,6 +82,14 @@ pub(super) enum Rotation {
 }
 
 impl Rotation {
+    /// The length beyond which sequences are turned by other angles, if any are.
+    pub fn border(&self) -> Option<usize> {
+        match self {
+            Rotation::Fixed(_) => None,
+            Rotation::ByLength { original, .. } => Some(*original),
+        }
+    }
+
     /// For a sequence of `length` tokens.
     pub fn of(&self, length: usize) -> &Rotary {
         match self {

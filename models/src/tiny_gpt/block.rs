@@ -81,6 +81,6 @@ impl Block {
         if let Some(state) = &mut pass.state {
             return state.layer(self.layer).keys_values.attention(&q, &k, &v, heads, None);
         }
-        pass.by_turn(&[&q, &k, &v], |x| attention(x[0], x[1], x[2], heads, None))
+        pass.by_turn(None, &[&q, &k, &v], |x| attention(x[0], x[1], x[2], heads, None))
     }
 }

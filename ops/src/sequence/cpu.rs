@@ -1,7 +1,8 @@
-//! Copies of whole ranges.
+//! Copies of whole ranges, and of steps one by one.
 
+use super::{NO_STEP, SELECT, Steps};
 use crate::dispatch::for_float;
-use hankel_core::{Buffer, Float, Result, Tensor};
+use hankel_core::{Buffer, Float, Result, Tensor, parallel};
 
 /// Steps `first .. first + steps`.
 pub(super) fn narrow(x: &Tensor, first: usize, steps: usize) -> Result<Tensor> {
@@ -47,4 +48,26 @@ fn copy<T: Float>(from: &[T], to: &mut [T], lengths: [usize; 2], first: [usize; 
     for (from, to) in from.chunks(lengths[0] * width).zip(to.chunks_mut(lengths[1] * width)) {
         to[first[1] * width..][..n].copy_from_slice(&from[first[0] * width..][..n]);
     }
+}
+
+/// Steps `steps` of every sequence, zeros for none.
+pub(super) fn select(x: &Tensor, steps: &Steps) -> Result<Tensor> {
+    let steps = &steps.steps;
+    let [batch, total, width] = [x.shape()[0], x.shape()[1], x.shape()[2]];
+    for_float!(x, SELECT, T => {
+        let data = x.data::<T>()?;
+        let mut out = Buffer::<T>::unspecified(batch * steps.len() * width);
+        parallel::for_rows(&mut out, width, |first, rows| {
+            for (row, place) in rows.chunks_exact_mut(width).zip(first..) {
+                match steps[place % steps.len()] {
+                    NO_STEP => row.fill(T::default()),
+                    step => {
+                        let from = place / steps.len() * total + step as usize;
+                        row.copy_from_slice(&data[from * width..][..width]);
+                    }
+                }
+            }
+        });
+        Tensor::from_buffer(out, [batch, steps.len(), width])
+    })
 }

@@ -1,10 +1,13 @@
-//! Copies of ranges, a lane to an element.
+//! Copies of ranges and of steps, a lane to an element.
 
-use crate::gpu::{Output, floats, zeros};
+use super::{SELECT, Steps};
+use crate::gpu::{Output, floats, words, zeros};
 use hankel_core::gpu::{Gpu, GpuBuffer, Kernel, groups};
 use hankel_core::{Result, Tensor};
+use std::sync::Arc;
 
 static COPY: Kernel = Kernel { name: "copy_steps", source: include_str!("copy.wgsl"), bindings: "rw" };
+static SELECTED: Kernel = Kernel { name: SELECT, source: include_str!("select.wgsl"), bindings: "rrw" };
 
 /// Steps `first .. first + steps`.
 pub(crate) fn narrow(gpu: &'static Gpu, x: &Tensor, first: usize, steps: usize) -> Result<Tensor> {
@@ -49,4 +52,28 @@ fn copy(
     let n = batch * steps * width;
     let parameters = [n, steps, width, lengths[0], first[0], lengths[1], first[1]].map(|value| value as u32);
     gpu.launch(&COPY, &[], &[from, to], &parameters, groups(n, 256))
+}
+
+impl Steps {
+    fn on(&self, gpu: &'static Gpu) -> Result<Arc<GpuBuffer>> {
+        if let Some(buffer) = self.on_gpu.get().filter(|buffer| std::ptr::eq(buffer.gpu(), gpu)) {
+            return Ok(Arc::clone(buffer));
+        }
+        let buffer = Arc::new(words(gpu, &self.steps)?);
+        // Of two cards, the first one has its copy kept.
+        let _ = self.on_gpu.set(Arc::clone(&buffer));
+        Ok(buffer)
+    }
+}
+
+/// Steps `steps` of every sequence, zeros for none.
+pub(super) fn select(gpu: &'static Gpu, x: &Tensor, steps: &Steps) -> Result<Tensor> {
+    let [batch, total, width] = [x.shape()[0], x.shape()[1], x.shape()[2]];
+    let count = steps.steps.len();
+    let n = batch * count * width;
+    let y = Output::new(gpu, n)?;
+    let buffers = [floats(SELECT, "x", x, gpu)?, &*steps.on(gpu)?, y.buffer()];
+    let parameters = [n, width, count, total].map(|value| value as u32);
+    gpu.launch(&SELECTED, &[], &buffers, &parameters, groups(n, 256))?;
+    y.finish([batch, count, width])
 }

@@ -1,9 +1,9 @@
 //! Adapters on the residual stream, and the interface by which anyone adds a kind of their own.
 //!
-//! A [`StreamAdapter`] maps what it reads, `x` `[batch, T, D]`, to `y` of the same shape. Everything else belongs to this
-//! harness: where it is attached and what it reads there, the gate, `out_t = h_t + gate y_t`, states carried from chunk to
-//! chunk, documents packed into one sequence, files, and names. A type that also implements [`StreamKind`] and is registered
-//! ([`register`]) is a value of `adapter.kind` in configurations like any other. `docs/sandbox.md` is the way through it.
+//! A [`StreamAdapter`] maps what it reads, `x` `[batch, T, D]`, to `y` of the same shape, in which no step depends on a later one.
+//! Everything else belongs to this harness: where it is attached and what it reads there, the gate, `out_t = h_t + gate y_t`, states
+//! carried from chunk to chunk, documents packed into one sequence, files, and names. A type that also implements [`StreamKind`] and
+//! is registered ([`register`]) is a value of `adapter.kind` in configurations like any other. `docs/sandbox.md` is the way through it.
 
 mod conformance;
 mod context;
