@@ -130,6 +130,23 @@ fn gelu_is_its_result() {
     )));
 }
 
+/// What the matrix unit of a processor saves, and documents side by side.
+#[test]
+fn packed_documents_are_their_result() {
+    let (page, result) = (page("performance.md"), performance("packed"));
+    for (row, name) in [("hrm", "HRM"), ("lora", "LoRA")] {
+        let both = |program: &str| {
+            let runs: Vec<f64> = result[row][program].as_array().unwrap().iter().map(number).collect();
+            let (least, most) = (runs[0].min(runs[1]), runs[0].max(runs[1]));
+            assert_eq!(runs.len(), 2);
+            format!("{:.1} s ({least:.1}, {most:.1})", f64::midpoint(least, most))
+        };
+        let [before, unit, packed] = ["before", "matrix_unit", "packed"].map(both);
+        let ratio = median(&result[row]["before"]) / median(&result[row]["packed"]);
+        says(&page, &format!("| {name} | {before} | {unit} | {packed} | {ratio:.1} |"));
+    }
+}
+
 /// The products of one row in performance.md, and generation beside llama.cpp.
 #[test]
 fn generation_is_its_result() {

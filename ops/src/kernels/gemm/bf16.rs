@@ -58,8 +58,8 @@ impl DotProducts {
 
     /// The instructions alone, as on a processor without a matrix unit.
     #[cfg(test)]
-    pub(super) fn without_matrix_unit(self) -> Self {
-        DotProducts { matrix_unit: false }
+    pub(super) fn detect_without_matrix_unit() -> Option<Self> {
+        Self::detect().map(|_| DotProducts { matrix_unit: false })
     }
 
     /// Runs `f` compiled for these instructions. As [`simd::vectorized`]: what is not inlined is not.

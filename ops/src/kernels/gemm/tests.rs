@@ -208,7 +208,7 @@ mod in_bf16 {
     /// Calls `f` with the factor `[k, n]`, or its transpose in memory, for every way in which this processor can multiply by it.
     pub(super) fn with(data: &[f32], k: usize, n: usize, transposed: bool, mut f: impl FnMut(&Bf16Factor<Plain>)) {
         let (rows, cols) = if transposed { (n, k) } else { (k, n) };
-        for dot in DotProducts::detect().into_iter().flat_map(|dot| [dot, dot.without_matrix_unit()]) {
+        for dot in [DotProducts::detect(), DotProducts::detect_without_matrix_unit()].into_iter().flatten() {
             f(&Bf16Factor { source: &Plain(data), rows, cols, transposed, dot });
         }
     }
@@ -245,10 +245,9 @@ mod in_bf16 {
                 } else {
                     gemm_serial(0.75, a, b, how, &mut out, n + gap);
                 }
-                let wrong = out.iter().zip(&expected).position(|(&found, &expected)| {
-                    // Not a number is wrong, too.
-                    !((f64::from(found) - expected).abs() <= tolerance)
-                });
+                // Not a number is wrong, too.
+                let is_right = |(&found, &expected): (&f32, &f64)| (f64::from(found) - expected).abs() <= tolerance;
+                let wrong = out.iter().zip(&expected).position(|pair| !is_right(pair));
                 if let Some(i) = wrong {
                     let message = format!("element {i}: {} for {}, {m} x {k} x {n}", out[i], expected[i]);
                     outcome = Err(TestCaseError::fail(message));
