@@ -1,12 +1,13 @@
 //! Products of operands in `bf16` by the matrix unit of the processor (`amx_bf16`: Intel from Sapphire Rapids on, under Linux).
 //!
-//! An instruction multiplies 16 rows of 16 pairs by 16 pairs of 16 columns: the work of 16 dot products of [`bf16`](super::bf16), whose
+//! An instruction multiplies 16 rows of 16 pairs by 16 pairs of 16 columns: the work of 256 dot products of [`bf16`](super::bf16), whose
 //! packed factors it reads as they are. Even and odd steps are summed apart within 32 steps of the sum, so that last bits differ from
 //! those of dot products; subnormal numbers are zeros here, too. A process must ask Linux for the registers.
 
 use super::Accumulate;
-use super::bf16::{LANES, store};
+use super::bf16::LANES;
 use super::micro::Target;
+use super::store::store;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _mm512_loadu_ps};
 use std::mem::MaybeUninit;

@@ -10,6 +10,7 @@
 use super::amx;
 use super::micro::{Strip, Target};
 use super::panels::{PanelShape, pack_in_parallel};
+use super::store::store;
 use super::{Accumulate, COLUMNS, K_BLOCK, Mat, ROW_BLOCK, ROWS_AHEAD, k_blocks};
 use crate::kernels::scratch::Scratch;
 use crate::kernels::simd;
@@ -17,11 +18,10 @@ use crate::kernels::transpose::transpose;
 use hankel_core::parallel;
 use pulp::Arch;
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512, __m512bh, _mm_loadu_si128, _mm512_add_ps, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32,
-    _mm512_cvtepu16_epi32, _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_mask_storeu_epi32, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_or_si512,
-    _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
-    _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    __m256bh, __m256i, __m512bh, _mm_loadu_si128, _mm512_broadcast_i64x4, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32,
+    _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_mask_storeu_epi32, _mm512_maskz_loadu_ps,
+    _mm512_mul_ps, _mm512_or_si512, _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_storeu_si512,
 };
 use std::ops::Range;
 
@@ -348,7 +348,7 @@ unsafe fn multiply(
     target: Target<f32>,
 ) {
     let packed = panels.n.next_multiple_of(LANES);
-    assert!(i.start.is_multiple_of(ROW_BLOCK), "the rows after these may be read beyond the last one");
+    assert!(i.start.is_multiple_of(ROW_BLOCK), "rows are read in whole registers");
     // SAFETY: it is there.
     let registers = a.matrix_unit.then(|| unsafe { amx::Registers::set_up() });
     for first_row in i.clone().step_by(ROW_BLOCK) {
@@ -578,46 +578,4 @@ unsafe fn tile<const BY_ROWS: bool, const MR: usize, const NV: usize>(
         }
     }
     MR
-}
-
-/// Writes `alpha acc`, and what it is added to, to 16 columns of row `i` from `first` on, or as many as there are.
-///
-/// # Safety
-/// The row of `c` is writable, and readable when added to; what is added has it and the columns.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn store(acc: __m512, alpha: f32, i: usize, first: usize, how: Accumulate<f32>, c: Target<f32>) {
-    let alpha = _mm512_set1_ps(alpha);
-    let left = c.cols.saturating_sub(first).min(LANES);
-    let mask = ((1_u32 << left) - 1) as u16;
-    // SAFETY: the mask leaves the columns of the target, and as many of the bias.
-    unsafe {
-        let out = c.data.add(i * c.row_stride).wrapping_add(first);
-        if left == LANES {
-            let base = match how {
-                Accumulate::Overwrite => _mm512_setzero_ps(),
-                Accumulate::Add => _mm512_loadu_ps(out),
-                Accumulate::Bias(bias) => _mm512_loadu_ps(bias.as_ptr().add(first)),
-                Accumulate::Onto(base, bias) => {
-                    let base = _mm512_loadu_ps(base.at_ptr(i, first));
-                    bias.map_or(base, |bias| _mm512_add_ps(base, _mm512_loadu_ps(bias.as_ptr().add(first))))
-                }
-            };
-            _mm512_storeu_ps(out, _mm512_fmadd_ps(alpha, acc, base));
-            return;
-        }
-        let base = match how {
-            Accumulate::Overwrite => _mm512_setzero_ps(),
-            Accumulate::Add => _mm512_maskz_loadu_ps(mask, out),
-            Accumulate::Bias(bias) => _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first)),
-            Accumulate::Onto(base, bias) => {
-                let base = _mm512_maskz_loadu_ps(mask, base.at_ptr(i, first));
-                bias.map_or(base, |bias| {
-                    let bias = _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(first));
-                    _mm512_add_ps(base, bias)
-                })
-            }
-        };
-        _mm512_mask_storeu_ps(out, mask, _mm512_fmadd_ps(alpha, acc, base));
-    }
 }

@@ -19,6 +19,8 @@ mod mat;
 mod micro;
 mod pack;
 mod panels;
+#[cfg(target_arch = "x86_64")]
+mod store;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tiles;
