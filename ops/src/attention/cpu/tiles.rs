@@ -15,9 +15,9 @@ pub use backward::Gradients;
 use crate::kernels::Real;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::gemm::bf16::DotProducts;
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::gemm::tiles::Pairs;
 use crate::kernels::gemm::tiles::{Full, Rounded};
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::gemm::tiles::{MatrixUnit, Pairs};
 use hankel_core::{DType, Precision};
 use std::ops::Range;
 
@@ -159,6 +159,10 @@ pub fn forward<T: Real>(
     let (scale, q, k, v) = (scale.f64() as f32, q.single(), k.single(), v.single());
     let (out, lse) = (bytemuck::cast_slice_mut(out), bytemuck::cast_slice_mut(lse));
     #[cfg(target_arch = "x86_64")]
+    if let Some(unit) = MatrixUnit::detect() {
+        return forward::forward(unit, shape, scale, q, k, v, out, lse);
+    }
+    #[cfg(target_arch = "x86_64")]
     if let Some(dot) = DotProducts::detect() {
         return forward::forward(Pairs(dot), shape, scale, q, k, v, out, lse);
     }
@@ -186,6 +190,10 @@ pub fn backward<T: Real>(
     let Gradients { q, k, v } = gradients;
     let [q, k, v] = [q, k, v].map(|gradient| gradient.map(bytemuck::cast_slice_mut));
     let gradients = Gradients { q, k, v };
+    #[cfg(target_arch = "x86_64")]
+    if let Some(unit) = MatrixUnit::detect() {
+        return backward::backward(unit, shape, scale, inputs, lse, gradients);
+    }
     #[cfg(target_arch = "x86_64")]
     if let Some(dot) = DotProducts::detect() {
         return backward::backward(Pairs(dot), shape, scale, inputs, lse, gradients);

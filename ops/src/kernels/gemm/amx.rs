@@ -14,15 +14,16 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 /// Rows, and pairs of the sum, of a register.
-const SIDE: usize = 16;
+pub(super) const SIDE: usize = 16;
 /// Rows of a tile of the output: two registers of the left factor.
-const ROWS: usize = 2 * SIDE;
+pub(super) const ROWS: usize = 2 * SIDE;
 /// Columns of one: two registers of the right factor, unless its panel is narrow.
 const COLUMNS: usize = 2 * LANES;
 /// Sums of one.
 const TILE: usize = ROWS * COLUMNS;
 
 /// Rows that a left factor needs to have in memory, for `rows` of its own: whole registers are read.
+#[inline(always)]
 pub(super) fn rows_in_memory(rows: usize) -> usize {
     rows.next_multiple_of(SIDE)
 }
@@ -86,7 +87,8 @@ pub(super) struct Panel<'a> {
     width: usize,
     /// Pairs of the sum.
     steps: usize,
-    last: Aligned<{ SIDE * COLUMNS }, u32>,
+    /// Written where there are such steps.
+    last: MaybeUninit<Aligned<{ SIDE * COLUMNS }, u32>>,
 }
 
 #[repr(align(64))]
@@ -97,13 +99,17 @@ impl<'a> Panel<'a> {
     #[inline]
     pub(super) fn new(data: &'a [u32], width: usize, steps: usize) -> Self {
         assert!(data.len() == steps * width && (width == LANES || width == COLUMNS));
-        let mut last = Aligned([0; SIDE * COLUMNS]);
+        let mut last = MaybeUninit::uninit();
         let rest = &data[steps / SIDE * SIDE * width..];
-        last.0[..rest.len()].copy_from_slice(rest);
+        if !rest.is_empty() {
+            last.write(Aligned([0; SIDE * COLUMNS])).0[..rest.len()].copy_from_slice(rest);
+        }
         Panel { data, width, steps, last }
     }
 
     /// `alpha A B` to `rows` rows of the target. Row `i` of `A` is at `a[i * stride..]`.
+    ///
+    /// With an `alpha` of 1 what is added to stands before the steps of the sum, else behind them.
     ///
     /// # Safety
     /// `a` is readable for [`rows_in_memory`] rows of as many pairs as the panel has; the target is writable, and readable when added to,
@@ -119,105 +125,149 @@ impl<'a> Panel<'a> {
         how: Accumulate<f32>,
         target: Target<f32>,
     ) {
+        let is_sum = alpha == 1.0 && matches!(how, Accumulate::Overwrite | Accumulate::Add);
+        let adds = is_sum && matches!(how, Accumulate::Add);
+        let mut sums = MaybeUninit::<Aligned<TILE, f32>>::uninit();
         for first in (0..rows).step_by(ROWS) {
             let count = ROWS.min(rows - first);
-            // SAFETY: these are rows among the promised.
+            // SAFETY: these are rows among the promised; a tile that does not go to the target has memory of its own, of which whole rows are
+            // written before they are read.
             unsafe {
                 let (a, both) = (a.add(first * stride), count > SIDE);
-                let sums = if self.width == LANES {
-                    self.tile::<0>(a, stride, both)
-                } else {
-                    self.tile::<{ 4 * LANES }>(a, stride, both)
-                };
                 let to = Target { data: target.data.add(first * target.row_stride), ..target };
-                let how = how.rows_from(first);
-                for (i, row) in sums.0.chunks_exact(COLUMNS).take(count).enumerate() {
-                    for (j, sum) in row.as_chunks::<LANES>().0.iter().take(self.width / LANES).enumerate() {
-                        store(_mm512_loadu_ps(sum.as_ptr()), alpha, i, j * LANES, how, to);
+                if is_sum && count.is_multiple_of(SIDE) && target.cols == self.width {
+                    self.tile(a, stride, both, adds, to.data, to.row_stride);
+                    continue;
+                }
+                let sums = sums.as_mut_ptr().cast::<f32>();
+                let row = |i: usize| sums.add(i * COLUMNS);
+                if adds {
+                    sums.write_bytes(0, TILE);
+                    (0..count).for_each(|i| row(i).copy_from_nonoverlapping(to.data.add(i * to.row_stride), to.cols));
+                }
+                self.tile(a, stride, both, adds, sums, COLUMNS);
+                let how = if is_sum { Accumulate::Overwrite } else { how.rows_from(first) };
+                for i in 0..count {
+                    for j in (0..self.width).step_by(LANES) {
+                        store(_mm512_loadu_ps(row(i).add(j)), alpha, i, j, how, to);
                     }
                 }
             }
         }
     }
 
-    /// The sums of 16 rows, or of twice as many. Where half of a tile does not exist, the other half stands for it; `BESIDE` is how many
-    /// bytes the second 16 columns are behind the first.
+    /// The sums of 16 rows, or of twice as many, to rows of the panel's width that are `c_stride` apart, to which they are added, or not.
     ///
     /// # Safety
-    /// `a` is readable for the rows.
+    /// `a` is readable for the rows, `c` writable, and readable when added to.
     #[inline]
-    unsafe fn tile<const BESIDE: usize>(&self, a: *const u32, stride: usize, both: bool) -> Aligned<TILE, f32> {
+    unsafe fn tile(&self, a: *const u32, stride: usize, both: bool, adds: bool, c: *mut f32, c_stride: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.width == LANES, adds) {
+                (true, false) => self.tile_of::<0, false>(a, stride, both, c, c_stride),
+                (true, true) => self.tile_of::<0, true>(a, stride, both, c, c_stride),
+                (false, false) => self.tile_of::<{ 4 * LANES }, false>(a, stride, both, c, c_stride),
+                (false, true) => self.tile_of::<{ 4 * LANES }, true>(a, stride, both, c, c_stride),
+            }
+        }
+    }
+
+    /// As [`Self::tile`]. Where half of a tile does not exist, the other half stands for it: both compute the same and write it to the same
+    /// place. `BESIDE` is how many bytes the second 16 columns are behind the first.
+    ///
+    /// # Safety
+    /// That of [`Self::tile`].
+    #[inline]
+    unsafe fn tile_of<const BESIDE: usize, const ADDS: bool>(
+        &self,
+        a: *const u32,
+        stride: usize,
+        both: bool,
+        c: *mut f32,
+        c_stride: usize,
+    ) {
         const BYTES: usize = size_of::<u32>();
         let (whole, rest) = (self.steps / SIDE, self.steps % SIDE);
         let mut last = MaybeUninit::<Aligned<{ ROWS * SIDE }, u32>>::uninit();
-        let mut sums = MaybeUninit::<Aligned<TILE, f32>>::uninit();
         // SAFETY: the left factor has the rows, by the caller's promise, and as many pairs as the panel; a panel has rows of its width, and
-        // its end and the other arrays have those that are read and written.
+        // its end and the other array have those that are read and written.
         unsafe {
             if rest > 0 {
                 let last = last.write(Aligned([0; ROWS * SIDE]));
-                for (i, last) in last.0.chunks_exact_mut(SIDE).take(if both { ROWS } else { SIDE }).enumerate() {
+                for (i, last) in last.0.chunks_exact_mut(SIDE).enumerate() {
+                    let i = if both { i } else { i % SIDE };
                     let from = std::slice::from_raw_parts(a.add(i * stride + whole * SIDE), rest);
                     last[..rest].copy_from_slice(from);
                 }
             }
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "test {steps}, {steps}",
-                "jz 3f",
-                "2:",
-                "tileloadd tmm4, [{a} + {a_stride}]",
-                "tileloadd tmm6, [{b} + {b_stride}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{b} + {b_stride} + {beside}]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm5, [{below} + {a_stride}]",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {a}, 64",
-                "add {below}, 64",
-                "add {b}, {b_step}",
-                "dec {steps}",
-                "jnz 2b",
-                "3:",
-                "test {rest}, {rest}",
-                "jz 4f",
-                "mov {a_stride}, 64",
-                "tileloadd tmm4, [{last_a} + {a_stride}]",
-                "tileloadd tmm5, [{last_a} + {a_stride} + 1024]",
-                "tileloadd tmm6, [{last_b} + {b_stride}]",
-                "tileloadd tmm7, [{last_b} + {b_stride} + {beside}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "4:",
-                "mov {a_stride}, 128",
-                "tilestored [{sums} + {a_stride}], tmm0",
-                "tilestored [{sums} + {a_stride} + 64], tmm1",
-                "tilestored [{sums} + {a_stride} + 2048], tmm2",
-                "tilestored [{sums} + {a_stride} + 2112], tmm3",
-                steps = inout(reg) whole => _,
-                a = inout(reg) a => _,
-                below = inout(reg) if both { a.add(SIDE * stride) } else { a } => _,
-                a_stride = inout(reg) BYTES * stride => _,
-                b = inout(reg) self.data.as_ptr() => _,
-                b_stride = in(reg) BYTES * self.width,
-                b_step = in(reg) BYTES * self.width * SIDE,
-                rest = in(reg) rest,
-                last_a = in(reg) last.as_ptr(),
-                last_b = in(reg) self.last.0.as_ptr(),
-                sums = in(reg) sums.as_mut_ptr(),
-                beside = const BESIDE,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
-            );
-            // All four registers were stored.
-            sums.assume_init()
+            macro_rules! sums {
+                ($($begin:literal,)*) => {
+                    asm!(
+                        $($begin,)*
+                        "test {steps}, {steps}",
+                        "jz 3f",
+                        "2:",
+                        "tileloadd tmm4, [{a} + {a_stride}]",
+                        "tileloadd tmm6, [{b} + {b_stride}]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tileloadd tmm7, [{b} + {b_stride} + {beside}]",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                        "tileloadd tmm5, [{below} + {a_stride}]",
+                        "tdpbf16ps tmm2, tmm5, tmm6",
+                        "tdpbf16ps tmm3, tmm5, tmm7",
+                        "add {a}, 64",
+                        "add {below}, 64",
+                        "add {b}, {b_step}",
+                        "dec {steps}",
+                        "jnz 2b",
+                        "3:",
+                        "test {rest}, {rest}",
+                        "jz 4f",
+                        "mov {a_stride}, 64",
+                        "tileloadd tmm4, [{last_a} + {a_stride}]",
+                        "tileloadd tmm5, [{last_a} + {a_stride} + 1024]",
+                        "tileloadd tmm6, [{last_b} + {b_stride}]",
+                        "tileloadd tmm7, [{last_b} + {b_stride} + {beside}]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                        "tdpbf16ps tmm2, tmm5, tmm6",
+                        "tdpbf16ps tmm3, tmm5, tmm7",
+                        "4:",
+                        "tilestored [{c} + {c_stride}], tmm0",
+                        "tilestored [{c} + {c_stride} + {beside}], tmm1",
+                        "tilestored [{c_below} + {c_stride}], tmm2",
+                        "tilestored [{c_below} + {c_stride} + {beside}], tmm3",
+                        steps = inout(reg) whole => _,
+                        a = inout(reg) a => _,
+                        below = inout(reg) if both { a.add(SIDE * stride) } else { a } => _,
+                        a_stride = inout(reg) BYTES * stride => _,
+                        b = inout(reg) self.data.as_ptr() => _,
+                        b_stride = in(reg) BYTES * self.width,
+                        rest = in(reg) rest,
+                        last_a = in(reg) last.as_ptr(),
+                        last_b = in(reg) self.last.as_ptr(),
+                        c = in(reg) c,
+                        c_below = in(reg) if both { c.add(SIDE * c_stride) } else { c },
+                        c_stride = in(reg) BYTES * c_stride,
+                        beside = const BESIDE,
+                        b_step = const if BESIDE == 0 { 4 * LANES * SIDE } else { 4 * COLUMNS * SIDE },
+                        out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                        out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                        options(nostack),
+                    )
+                };
+            }
+            if ADDS {
+                sums!(
+                    "tileloadd tmm0, [{c} + {c_stride}]",
+                    "tileloadd tmm1, [{c} + {c_stride} + {beside}]",
+                    "tileloadd tmm2, [{c_below} + {c_stride}]",
+                    "tileloadd tmm3, [{c_below} + {c_stride} + {beside}]",
+                );
+            } else {
+                sums!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",);
+            }
         }
     }
 }

@@ -56,6 +56,11 @@ impl DotProducts {
             .then(|| DotProducts { matrix_unit: amx::is_available() })
     }
 
+    /// Whether the processor has a matrix unit, too.
+    pub(super) fn has_matrix_unit(self) -> bool {
+        self.matrix_unit
+    }
+
     /// The instructions alone, as on a processor without a matrix unit.
     #[cfg(test)]
     pub(super) fn detect_without_matrix_unit() -> Option<Self> {

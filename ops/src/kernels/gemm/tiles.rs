@@ -1,11 +1,15 @@
 //! Products of small blocks inside a kernel that already runs with the vectors of the processor: attention's tiles.
 
 #[cfg(target_arch = "x86_64")]
+mod matrix_unit;
+#[cfg(target_arch = "x86_64")]
 mod pairs;
 mod rounded;
 #[cfg(test)]
 mod tests;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use matrix_unit::MatrixUnit;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use pairs::Pairs;
 pub(crate) use rounded::Rounded;
@@ -30,12 +34,18 @@ pub(crate) fn tile_cols<S: Simd, T: Real>() -> usize {
     tile_shape::<S>().1 * T::lanes::<S>()
 }
 
-/// How products of tiles are made: [`Full`], or of operands rounded to `bf16` ([`Pairs`], [`Rounded`]).
+/// How products of tiles are made: [`Full`], or of operands rounded to `bf16` ([`MatrixUnit`], [`Pairs`], [`Rounded`]).
 pub(crate) trait Products<T: Real>: Copy + Send + Sync {
     /// An element of a packed factor.
     type Packed: Element;
     /// A left factor.
     type Left<'a>: Copy;
+
+    /// Rows that are multiplied together.
+    #[inline(always)]
+    fn strip_rows<S: Simd>() -> usize {
+        tile_rows::<S>()
+    }
 
     /// Rows of packed elements for a sum of `k` steps. Blocks of an even number of steps may be packed one after the other.
     fn steps(k: usize) -> usize;
@@ -49,14 +59,19 @@ pub(crate) trait Products<T: Real>: Copy + Send + Sync {
     /// Packs all of `b`, whose rows or columns lie without gaps, into the first `steps(b.rows()) * cols(b.cols())` elements of `out`.
     fn pack<S: Simd>(self, b: Mat<T>, out: &mut [Self::Packed]);
 
-    /// `a` as a left factor, in the first `a.rows() * steps(a.cols())` elements of `room` if it has to be copied. One stride of `a` must
-    /// be 1.
+    /// Elements that [`Products::left`] takes for a factor of `rows` rows of `cols` columns.
+    #[inline(always)]
+    fn room(rows: usize, cols: usize) -> usize {
+        rows * Self::steps(cols)
+    }
+
+    /// `a` as a left factor, in the first elements of `room` if it has to be copied. One stride of `a` must be 1.
     fn left<'a>(self, a: Mat<'a, T>, room: &'a mut [Self::Packed]) -> Self::Left<'a>;
 
     /// `out[i, j] (+)= alpha sum over p in k_of(strip) of a[i, p] b[p, j]` for the rows of `a`, which has at most as many columns as `b`
     /// has rows.
     ///
-    /// `k_of(first, rows)` says which part of the sum is not zero for a strip of rows; a step before and after it may be added.
+    /// `k_of(first, rows)` says which part of the sum is not zero for a strip of rows; steps before and after it may be added.
     fn product<S: Simd>(
         self,
         simd: S,

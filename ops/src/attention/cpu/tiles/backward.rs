@@ -266,7 +266,7 @@ impl<T: Real, P: Products<T>> WithSimd for Task<'_, T, P> {
         let mut d_queries = Scratch::<T>::new(n_q * dim);
         let mut p = Scratch::<T>::new(block * block);
         let mut ds = Scratch::<T>::new(block * block);
-        let mut room = Scratch::new((block * P::steps(block)).max(block * P::steps(dim)));
+        let mut room = Scratch::new(P::room(block, block).max(P::room(block, dim)));
 
         for h in self.heads {
             let packed;

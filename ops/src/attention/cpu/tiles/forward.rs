@@ -81,8 +81,8 @@ const QUERIES: usize = 192;
 
 /// Rows of a block of queries and of keys.
 #[inline(always)]
-fn blocks<S: Simd>() -> (usize, usize) {
-    (2 * tile_rows::<S>(), 32 * tile_rows::<S>())
+fn blocks<S: Simd, T: Real, P: Products<T>>() -> (usize, usize) {
+    ((2 * tile_rows::<S>()).max(P::strip_rows::<S>()), 32 * tile_rows::<S>())
 }
 
 /// Keys and values of a head in the order in which the tiles read them: all keys transposed; the values in blocks of keys.
@@ -107,7 +107,7 @@ impl<T: Real, P: Products<T>> WithSimd for Pack<'_, T, P> {
     fn with_simd<S: Simd>(self, _: S) -> Self::Output {
         let Pack { products, shape, k, v, b, kv_head } = self;
         let (dim, keys) = (shape.head_dim, shape.keys);
-        let (_, block_k) = blocks::<S>();
+        let (_, block_k) = blocks::<S, T, P>();
         let mut rows = Scratch::<T>::new(keys * dim);
         let mut keys_packed = Scratch::new(P::steps(dim) * P::cols::<S>(keys));
         gather(&k, b, kv_head, dim, 0..keys, T::one(), &mut rows);
@@ -145,15 +145,15 @@ impl<T: Real, P: Products<T>> WithSimd for Head<'_, T, P> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Head { products, shape, b, h, first, .. } = self;
         let (dim, keys) = (shape.head_dim, shape.keys);
-        let (block_q, block_k) = blocks::<S>();
+        let (block_q, block_k) = blocks::<S, T, P>();
         let (keys_packed, values_packed) = (&self.right.keys, &self.right.values);
         let value_cols = P::cols::<S>(dim);
 
         let mut queries = Scratch::<T>::new(block_q * dim);
         let mut acc = Scratch::<T>::new(block_q * dim);
         let mut scores = Scratch::<T>::new(block_q * block_k);
-        let mut left_queries = Scratch::new(block_q * P::steps(dim));
-        let mut left_scores = Scratch::new(block_q * P::steps(block_k));
+        let mut left_queries = Scratch::new(P::room(block_q, dim));
+        let mut left_scores = Scratch::new(P::room(block_q, block_k));
         let (mut maximum, mut total) = (vec![T::zero(); block_q], vec![T::zero(); block_q]);
         // Scores are logarithms to base 2.
         let log2_e = T::of(LOG2_E);

@@ -23,7 +23,7 @@ impl<P: Products<f32>> WithSimd for Product<'_, P> {
     fn with_simd<S: Simd>(self, simd: S) -> Vec<f32> {
         let Product { products, a, b, k } = self;
         let mut packed = Scratch::new(P::steps(b.rows) * P::cols::<S>(b.cols));
-        let mut room = Scratch::new(a.rows * P::steps(a.cols));
+        let mut room = Scratch::new(P::room(a.rows, a.cols));
         products.pack::<S>(b, &mut packed);
         let (left, right) = (products.left(a, &mut room), Packed { data: &packed, k: b.rows, n: b.cols });
         let mut out = vec![1.0; a.rows * b.cols];
@@ -61,7 +61,11 @@ fn agrees(m: usize, k: usize, n: usize, transposed: [bool; 2], from: usize) {
     close(dispatch(Product { products: Rounded, a: left, b: right, k: part.clone() }), exact.clone(), "rounded");
     #[cfg(target_arch = "x86_64")]
     if let Some(dot) = crate::kernels::gemm::bf16::DotProducts::detect() {
-        close(dispatch(Product { products: Pairs(dot), a: left, b: right, k: part }), exact, "pairs");
+        close(dispatch(Product { products: Pairs(dot), a: left, b: right, k: part.clone() }), exact.clone(), "pairs");
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(unit) = MatrixUnit::detect() {
+        close(dispatch(Product { products: unit, a: left, b: right, k: part }), exact, "matrix unit");
     }
 }
 
