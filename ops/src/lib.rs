@@ -31,7 +31,6 @@ pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
 pub mod gelu;
-pub mod gelu_tanh;
 mod gpu;
 pub mod kernels;
 pub mod layer_norm;
@@ -59,8 +58,7 @@ pub use elementwise::{
     add, add_scaled, clamp, cos, exp, expm1, multiply, scale, scale_columns, scale_rows, sin, soft_cap, softplus,
 };
 pub use embedding::{add_embedding, embedding};
-pub use gelu::gelu;
-pub use gelu_tanh::gelu_tanh;
+pub use gelu::{gelu, gelu_tanh};
 pub use layer_norm::layer_norm;
 pub use linear::{Gate, add_linear, linear};
 pub use orthogonality::{Side, orthogonality};

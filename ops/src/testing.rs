@@ -150,7 +150,6 @@ pub const OPERATORS: &[Operator] = operators![
     elementwise,
     embedding,
     gelu,
-    gelu_tanh,
     layer_norm,
     linear,
     orthogonality,
