@@ -153,13 +153,25 @@ fn joined(mut own: RunResult, newer: &RunResult, planned: &[String]) -> RunResul
             own.data.push(file.clone());
         }
     }
-    if let (Some(commits), Some(commit)) = (&mut own.environment.commit, &newer.environment.commit)
-        && !commits.split(", ").any(|known| known == commit)
-    {
-        commits.push_str(", ");
-        commits.push_str(commit);
+    let (here, there) = (&mut own.environment, &newer.environment);
+    add_to_list(&mut here.cpu, &there.cpu);
+    add_to_list(&mut here.device, &there.device);
+    if let (Some(commits), Some(commit)) = (&mut here.commit, &there.commit) {
+        add_to_list(commits, commit);
     }
     own
+}
+
+/// Rows of a cell may come from several machines and commits: it has the list of them.
+fn add_to_list(list: &mut String, more: &str) {
+    for item in more.split(", ").filter(|item| !item.is_empty()) {
+        if !list.split(", ").any(|known| known == item) {
+            if !list.is_empty() {
+                list.push_str(", ");
+            }
+            list.push_str(item);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -203,6 +215,21 @@ mod tests {
         join(&mut cell, &row("lora", &new, 1.0));
         settle(&mut cell);
         assert_eq!(cell.planned_rows, new);
+    }
+
+    #[test]
+    fn a_cell_names_every_machine_and_commit_of_its_rows() {
+        let planned = ["hrm", "lora", "none"];
+        let mut cell = Cell::default();
+        let runs = [("hrm", "", "cpu", "1a"), ("lora", "Xeon", "gpu (H100)", "2b"), ("none", "Xeon", "cpu", "1a, 3c")];
+        for (name, cpu, device, commit) in runs {
+            let mut other = row(name, &planned, 1.0);
+            let e = &mut other.result.as_mut().unwrap().environment;
+            (e.cpu, e.device, e.commit) = (cpu.into(), device.into(), Some(commit.into()));
+            join(&mut cell, &other);
+        }
+        let e = cell.result.unwrap().environment;
+        assert_eq!((&*e.cpu, &*e.device, e.commit.as_deref()), ("Xeon", "cpu, gpu (H100)", Some("1a, 2b, 3c")));
     }
 
     #[test]
