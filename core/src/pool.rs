@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Buffers below this size are left to the system's allocator.
-const SMALLEST: usize = 64 << 10;
+const SMALLEST: usize = 16 << 10;
 
-/// Allocations of one window: more than a step has.
+/// Allocations of one window, of buffers of at least [`COUNTED`] bytes: more than a step has.
 const WINDOW: usize = 1 << 14;
+const COUNTED: usize = 64 << 10;
 /// Bytes that may always be kept.
 const ALWAYS: usize = 32 << 20;
 
@@ -39,7 +40,7 @@ pub fn set_limit(bytes: usize) {
 fn taken(bytes: usize) {
     let in_use = IN_USE.fetch_add(bytes, Ordering::Relaxed) + bytes;
     PEAKS[0].fetch_max(in_use, Ordering::Relaxed);
-    if ALLOCATIONS.fetch_add(1, Ordering::Relaxed) % WINDOW == WINDOW - 1 {
+    if bytes >= COUNTED && ALLOCATIONS.fetch_add(1, Ordering::Relaxed) % WINDOW == WINDOW - 1 {
         PEAKS[1].store(PEAKS[0].swap(in_use, Ordering::Relaxed), Ordering::Relaxed);
     }
 }
