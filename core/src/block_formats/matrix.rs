@@ -80,7 +80,6 @@ impl BlockMatrix {
             let bytes = &self.bytes[block * width..][..out.len() / size * width];
             self.format.decode(bytes, out);
         };
-        let mut part = [0.0_f32; MAX_BLOCK];
         let (mut next, mut rest) = (first, out);
         while !rest.is_empty() {
             let offset = next % size;
@@ -90,6 +89,7 @@ impl BlockMatrix {
             if whole > 0 {
                 decode(next / size, out);
             } else {
+                let mut part = [0.0_f32; MAX_BLOCK];
                 decode(next / size, &mut part[..size]);
                 out.copy_from_slice(&part[offset..offset + count]);
             }
