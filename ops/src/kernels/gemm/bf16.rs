@@ -356,8 +356,11 @@ unsafe fn multiply(
     assert!(i.start.is_multiple_of(ROW_BLOCK), "rows are read in whole registers");
     // SAFETY: it is there.
     let registers = a.matrix_unit.then(|| unsafe { amx::Registers::set_up() });
-    for first_row in i.clone().step_by(ROW_BLOCK) {
-        let rows = first_row..i.end.min(first_row + ROW_BLOCK);
+    // Rows of one tile stay in the first-level cache, while panels, whose lines follow each other, come from the second: of two tiles
+    // all would.
+    let block = if a.matrix_unit { amx::ROWS } else { ROW_BLOCK };
+    for first_row in i.clone().step_by(block) {
+        let rows = first_row..i.end.min(first_row + block);
         // A sum of nothing still writes the output: one pass with empty panels.
         for k_first in (0..k.len().max(1)).step_by(panels.block) {
             let steps = panels.block.min(k.len() - k_first).div_ceil(2);
