@@ -1,19 +1,32 @@
-"""A training step of SmolLM2-135M: transformers and PEFT in f32 beside ours from the GGUF file."""
+"""A training step of SmolLM2-135M: transformers and PEFT beside ours from the GGUF file, in f32 and in bf16."""
 
 from harness import Entry, say
 from tables import Section
 
 BATCH, STEPS = 4, 512
+# Operands of 8 bits, 30 layers one after the other.
+BF16 = (5e-3, 0.3)
 
 
 def entries(model):
     settings = {"comparison": "smollm2", "model": str(model), "batch": BATCH, "steps": STEPS}
-    lora = settings | {"adapter": "lora"}
+
+    def ours(name, adapter, precision="f32", **others):
+        group = "smollm2" if adapter == "lora" else adapter
+        return Entry(name, settings | {"adapter": adapter, "precision": precision}, group=group, **others)
+
+    def peft(name, slice, precision="f32", **others):
+        own = settings | {"adapter": "lora", "precision": precision, "slice": slice}
+        return Entry(name, own, "smollm2", group="smollm2", **others)
+
     return [
-        Entry("ours, LoRA", lora, group="smollm2"),
-        Entry("ours, HRM", settings | {"adapter": "hrm"}, group="hrm"),
-        Entry("transformers and PEFT, LoRA", lora | {"slice": BATCH}, "smollm2", group="smollm2"),
-        Entry("transformers and PEFT, LoRA, one sequence at once", lora | {"slice": 1}, "smollm2", group="smollm2"),
+        ours("ours, LoRA", "lora"),
+        ours("ours, LoRA, bf16", "lora", "bf16", tolerance=BF16),
+        ours("ours, HRM", "hrm"),
+        ours("ours, HRM, bf16", "hrm", "bf16", tolerance=BF16),
+        peft("transformers and PEFT, LoRA", BATCH),
+        peft("transformers and PEFT, LoRA, one sequence at once", 1),
+        peft("transformers and PEFT, LoRA, bf16", BATCH, "bf16", tolerance=BF16),
     ]
 
 
@@ -26,13 +39,16 @@ def run(race, options):
         "Ours from the GGUF file, weights in their blocks of 4 and 8 bits; transformers the same values dense in f32, "
         "`sdpa`; LoRA r = 16 on queries and values by both, HRM with 32 states after every MLP by ours alone, beside LoRA of "
         "PEFT; forward, backward, clipping, AdamW. Ours goes through the batch one sequence at once, transformers through "
-        "all of it and, in the last row, one at once as well.",
+        "all of it or one at once. In bf16 both round the operands of products, transformers by `torch.autocast`.",
     )
     section.add(race.run(options.chosen(entries(options.gguf.resolve()))))
     peft, sliced = "transformers and PEFT, LoRA", "transformers and PEFT, LoRA, one sequence at once"
     section.ratio("LoRA: transformers and PEFT / ours", peft, "ours, LoRA", 1.8)
     section.ratio("LoRA: transformers and PEFT, one sequence at once / ours", sliced, "ours, LoRA")
     section.ratio("HRM: LoRA of transformers and PEFT / ours", peft, "ours, HRM", 1.8)
+    for name in ("LoRA", "HRM"):
+        section.ratio(f"{name}: transformers and PEFT in f32 / ours, bf16", peft, f"ours, {name}, bf16")
+        section.ratio(f"{name}: transformers and PEFT in bf16 / ours, bf16", f"{peft}, bf16", f"ours, {name}, bf16")
     # Beside what the libraries themselves take.
     memory = {m.entry.name: m.memory - m.memory_before for m in section.measured}
     for name in ("LoRA", "HRM"):

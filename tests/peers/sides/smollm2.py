@@ -33,6 +33,8 @@ class Program:
             attn_implementation="sdpa",
         )
         adapter = {name: tensors.pop(name) for name in list(tensors) if ".lora_" in name}
+        # As `bf16=True` of transformers' Trainer: values stay f32, operands of products are rounded.
+        self.bf16 = settings["precision"] == "bf16"
         with torch.device("meta"):
             model = LlamaForCausalLM(config)
         model = model.to_empty(device="cpu")
@@ -58,8 +60,9 @@ class Program:
         total = 0.0
         for first in range(0, len(self.tokens), self.slice):
             tokens, targets = (x[first : first + self.slice] for x in (self.tokens, self.targets))
-            logits = self.model(input_ids=tokens).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+                logits = self.model(input_ids=tokens).logits
+            loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
             loss = loss / self.tokens.numel()
             loss.backward()
             total += loss.item()

@@ -4,8 +4,8 @@
 use crate::optimizer::Optimizer;
 use crate::protocol::{Program, Report, Tensors, named};
 use crate::step::{RANK, disturb};
-use anyhow::{Result, ensure};
-use hankel_core::{DType, Device, Gradients, Random, Tensor};
+use anyhow::{Result, anyhow, ensure};
+use hankel_core::{DType, Device, Gradients, Precision, Random, Tensor, with_precision};
 use hankel_models::adapters::{Hrm, HrmConfig, HrmPreset, Lora, LoraConfig};
 use hankel_models::decoder::LoadOptions;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, Pass, StepKey};
@@ -27,6 +27,8 @@ pub struct Settings {
     /// A GGUF file, or a directory.
     model: PathBuf,
     adapter: Adapter,
+    /// `f32` or `bf16`.
+    precision: String,
     batch: usize,
     steps: usize,
 }
@@ -37,6 +39,7 @@ const STATES: usize = 32;
 /// A model with an adapter, a batch and an optimizer.
 pub struct Training {
     model: Decoder,
+    precision: Precision,
     adapters: AdapterSet,
     optimizer: Optimizer,
     tokens: Tensor,
@@ -75,6 +78,7 @@ impl Training {
         let rows: [hankel_core::Result<Vec<Tensor>>; 2] = [rows(&tokens), rows(&targets)];
         let [token_rows, target_rows] = rows;
         Ok(Training {
+            precision: settings.precision.parse().map_err(|problem: String| anyhow!(problem))?,
             optimizer: Optimizer::new(adapters.parameters())?,
             tokens: Tensor::from_vec(tokens, [batch, steps])?,
             targets: Tensor::from_vec(targets, [batch, steps])?,
@@ -91,9 +95,12 @@ impl Training {
         for [tokens, targets] in &self.sequences {
             let targets = Targets { tokens: targets, weights: &self.weights, smoothing: 0.0, normalizer };
             let mut pass = Pass::training(StepKey { seed: 0, step: 0 });
-            let loss = self.model.loss(tokens, targets, &self.adapters, &mut pass)?;
-            sum += loss.item()?;
-            gradients.accumulate(loss.backward()?)?;
+            let (loss, of_sequence) = with_precision(self.precision, || {
+                let loss = self.model.loss(tokens, targets, &self.adapters, &mut pass)?;
+                anyhow::Ok((loss.item()?, loss.backward()?))
+            })?;
+            sum += loss;
+            gradients.accumulate(of_sequence)?;
         }
         Ok((sum, gradients))
     }

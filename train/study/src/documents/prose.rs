@@ -261,13 +261,14 @@ fn sentences_of_performance_are_their_results() {
         ),
     );
     let intel = &performance("smollm2-step-intel")["sections"][0];
-    says(
-        &page,
-        &format!(
-            "On an Intel Xeon the ratio was {:.2}",
-            step(entry(intel, "transformers and PEFT, LoRA")) / step(entry(intel, "ours, LoRA"))
-        ),
-    );
+    let of = |name: &str| step(entry(intel, name));
+    let (peft, peft_bf16) = (of("transformers and PEFT, LoRA"), of("transformers and PEFT, LoRA, bf16"));
+    says(&page, &format!("the ratio in f32 was {:.2}", peft / of("ours, LoRA")));
+    for name in ["ours, LoRA", "ours, HRM"] {
+        let own = of(&format!("{name}, bf16"));
+        says(&page, &format!("| {name} | {own:.2} | {:.2} | {:.2} |", peft / own, peft_bf16 / own));
+    }
+    says(&page, &format!("| transformers and PEFT, LoRA | {peft_bf16:.2} | | |"));
 
     let reduce = |threads: &str| entry(&performance(threads)["sections"][0], "ours").clone();
     let [two, one] = ["reduce", "reduce-one-thread"].map(reduce);
