@@ -1,6 +1,7 @@
 use super::*;
 use crate::attention::oracle;
 use crate::kernels::Real;
+use crate::kernels::gemm::tiles::Products;
 use hankel_core::Random;
 use proptest::prelude::*;
 
@@ -46,11 +47,11 @@ impl Inputs {
         )
     }
 
-    /// In `bf16` as processors without its instructions do.
-    fn kernels_by_rounding(&self) -> oracle::Attention {
+    /// In `bf16` by one of the ways that processors have.
+    fn kernels_with<P: Products<f32>>(&self, products: P) -> oracle::Attention {
         self.kernels_by::<f32>(
-            |shape, scale, q, k, v, out, lse| forward::forward(Rounded, shape, scale, q, k, v, out, lse),
-            |shape, scale, inputs, lse, gradients| backward::backward(Rounded, shape, scale, inputs, lse, gradients),
+            |shape, scale, q, k, v, out, lse| forward::forward(products, shape, scale, q, k, v, out, lse),
+            |shape, scale, inputs, lse, gradients| backward::backward(products, shape, scale, inputs, lse, gradients),
         )
     }
 
@@ -100,20 +101,24 @@ fn agrees(shape: Shape) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// As `agrees`, of products in `bf16`: of the two ways that processors have, which round the same operands, each is near the definition,
-/// and both are much nearer to each other.
+/// As `agrees`, of products in `bf16`: of the ways that processors have, which round the same operands, each is near the definition, and
+/// all are much nearer to each other.
 fn agrees_rounded(shape: Shape) -> Result<(), TestCaseError> {
     let inputs = Inputs::new(shape);
     let expected = inputs.oracle();
-    let by_processor = inputs.kernels_in::<f32>(Precision::Bf16);
-    let by_rounding = inputs.kernels_by_rounding();
+    let by_rounding = inputs.kernels_with(Rounded);
+    let mut by_instructions = vec![inputs.kernels_in::<f32>(Precision::Bf16)];
+    #[cfg(target_arch = "x86_64")]
+    by_instructions.extend(DotProducts::detect().map(|dot| inputs.kernels_with(Pairs(dot))));
     // The slope of a cap moves with the rounding of a score over the cap.
     let of_bf16 = 0.03 + shape.cap.map_or(0.0, |cap| 0.02 / cap);
-    for (other, tolerance) in [(&expected, of_bf16), (&by_rounding, 4e-3)] {
-        close("out", &by_processor.out, &other.out, tolerance)?;
-        close("lse", &by_processor.lse, &other.lse, tolerance)?;
-        for (i, name) in ["d_q", "d_k", "d_v"].into_iter().enumerate() {
-            close(name, &by_processor.gradients[i], &other.gradients[i], tolerance)?;
+    for found in &by_instructions {
+        for (other, tolerance) in [(&expected, of_bf16), (&by_rounding, 4e-3)] {
+            close("out", &found.out, &other.out, tolerance)?;
+            close("lse", &found.lse, &other.lse, tolerance)?;
+            for (i, name) in ["d_q", "d_k", "d_v"].into_iter().enumerate() {
+                close(name, &found.gradients[i], &other.gradients[i], tolerance)?;
+            }
         }
     }
     // In f64 nothing is rounded.
