@@ -1,6 +1,7 @@
 """Tables in Markdown, and the same as JSON."""
 
 import statistics
+from pathlib import Path
 
 import psutil
 
@@ -24,6 +25,11 @@ def markdown(rows):
 
 def first_of_ours(measured, group):
     return next((m for m in measured if m.entry.group == group and m.entry.side == "hankel"), None)
+
+
+def shown(settings):
+    """Settings without the place of the model's file, which is this machine's."""
+    return settings | ({"model": Path(settings["model"]).name} if "model" in settings else {})
 
 
 class Section:
@@ -107,7 +113,7 @@ class Section:
                 {
                     "name": m.entry.name,
                     "group": m.entry.group,
-                    "settings": m.entry.settings,
+                    "settings": shown(m.entry.settings),
                     "seconds": m.seconds,
                     "cpu": m.cpu,
                     "peak_memory": m.memory,
