@@ -5,7 +5,7 @@
 
 For every point of the grid and row: means over seeds of the test split, beside the score on the validation split, whose texts are as long as those
 trained on. Then the differences from HRM of both scores and of what was forgotten, paired by seed, with their 95 % intervals and
-Holm's correction over all differences of the file. A row that does not beat `none`, or still learns, is named. Where a file has several learning
+Holm's correction over all differences of the file. A row that does not beat `none`, still learns, or diverged in a seed is named. Where a file has several learning
 rates, every row is at that of its least validation loss, averaged over seeds.
 """
 
@@ -22,10 +22,10 @@ SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "qmsum-pilot": 1, "qmsu
 
 
 def load(path):
-    """Rows by point, name, rate and seed; the kind of task of each point; the scale, and how many cells diverged, and how many lack rows: those are
-    left out."""
+    """Rows by point, name, rate and seed; the kind of task of each point; the scale, the rows that diverged, or the cells, and how many cells lack
+    rows: those are left out."""
     rows, kinds = defaultdict(lambda: defaultdict(lambda: defaultdict(dict))), {}
-    scale, diverged, lacking = None, 0, 0
+    scale, diverged, lacking = None, [], 0
     with open(path) as lines:
         for cell in map(json.loads, lines):
             if cell.get("planned_rows"):
@@ -38,7 +38,10 @@ def load(path):
                 rows[point][row["name"]][rate][seed] = row
             if cell.get("result"):
                 kinds[point] = cell["result"]["task"]["kind"]
-            diverged += not cell.get("result")
+            where = ", ".join(f"{axis} {value}" for axis, value in cell["axes"])
+            diverged += [(point, name, f"{name} at {where}") for name in cell.get("diverged_rows", {})]
+            if not cell.get("result"):
+                diverged.append((point, None, where))
     return rows, kinds, scale, diverged, lacking
 
 
@@ -138,7 +141,8 @@ def main():
     for point, names in rows.items():
         metric = PRIMARY[kinds[point]]
         chosen = {name: at_its_own(rates) for name, rates in names.items()}
-        none, base = chosen["none"][1], chosen[BASE][1]
+        # A pilot may have no `none`, and HRM may have diverged.
+        none, base = (chosen.get(name, ("", {}))[1] for name in ("none", BASE))
         for name, (rate, seeds) in chosen.items():
             values = {seed: figure(row, metric) for seed, row in seeds.items()}
             mean = statistics.fmean(values.values())
@@ -147,7 +151,7 @@ def main():
             forgotten = [figure(row, "forgetting") for row in seeds.values()]
             forgotten = statistics.fmean(f for f in forgotten if f is not None) if any(f is not None for f in forgotten) else math.nan
             notes = []
-            if name != "none":
+            if name != "none" and none:
                 gains = [figure(row, metric) - figure(none[seed], metric) for seed, row in seeds.items() if seed in none]
                 if statistics.fmean(gains) <= 0:
                     notes.append("no better than none")
@@ -159,7 +163,10 @@ def main():
                 forgets = (lambda row: figure(row, "forgetting")) if name != "none" else None
                 differences.append((point, name, [paired(of, seeds, base) for of in (trained_on, tested, forgets)]))
             count = next(iter(seeds.values()))["parameters"]["adapter"]
-            if len(seeds) != SCALES.get(scale, 3):
+            ended = sum(at == point and row in (name, None) for at, row, _ in diverged)
+            if ended:
+                notes.append(f"{ended} diverged")
+            elif len(seeds) != SCALES.get(scale, 3):
                 complete = False
                 notes.append(f"{len(seeds)} seeds only")
             lines.append(
@@ -176,7 +183,7 @@ def main():
         cells = [[found[0], f"{next(corrected):.3f}" if complete else ""] if found else ["", ""] for found in tests]
         print("| " + " | ".join([point, name, *sum(cells, [])]) + " |")
     if diverged:
-        print(f"\n{diverged} cells diverged.")
+        print("\nDiverged: " + "; ".join(where for *_, where in diverged) + ".")
     if not complete:
         print("\nCells are missing: no conclusion is drawn.")
 
