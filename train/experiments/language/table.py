@@ -39,9 +39,9 @@ def load(path):
             if cell.get("result"):
                 kinds[point] = cell["result"]["task"]["kind"]
             where = ", ".join(f"{axis} {value}" for axis, value in cell["axes"])
-            diverged += [(point, name, f"{name} at {where}") for name in cell.get("diverged_rows", {})]
+            diverged += [((point, name, rate), f"{name} at {where}") for name in cell.get("diverged_rows", {})]
             if not cell.get("result"):
-                diverged.append((point, None, where))
+                diverged.append(((point, None, rate), where))
     return rows, kinds, scale, diverged, lacking
 
 
@@ -143,6 +143,8 @@ def main():
         chosen = {name: at_its_own(rates) for name, rates in names.items()}
         # A pilot may have no `none`, and HRM may have diverged.
         none, base = (chosen.get(name, ("", {}))[1] for name in ("none", BASE))
+        # In how many seeds a row diverged at its rate.
+        ended = {name: sum(at in [(point, name, rate), (point, None, rate)] for at, _ in diverged) for name, (rate, _) in chosen.items()}
         for name, (rate, seeds) in chosen.items():
             values = {seed: figure(row, metric) for seed, row in seeds.items()}
             mean = statistics.fmean(values.values())
@@ -161,12 +163,14 @@ def main():
                 trained_on = lambda row: row["validation"]["metrics"][metric]
                 tested = lambda row: figure(row, metric)
                 forgets = (lambda row: figure(row, "forgetting")) if name != "none" else None
-                differences.append((point, name, [paired(of, seeds, base) for of in (trained_on, tested, forgets)]))
+                tests = [paired(of, seeds, base) for of in (trained_on, tested, forgets)]
+                # What is left of rows that diverged shows neither side.
+                lost = ended[name] or ended.get(BASE)
+                differences.append((point, name, [(found[0], None) if found and lost else found for found in tests]))
             count = next(iter(seeds.values()))["parameters"]["adapter"]
-            ended = sum(at == point and row in (name, None) for at, row, _ in diverged)
-            if ended:
-                notes.append(f"{ended} diverged")
-            elif len(seeds) != SCALES.get(scale, 3):
+            if ended[name]:
+                notes.append(f"{ended[name]} diverged")
+            if len(seeds) + ended[name] != SCALES.get(scale, 3):
                 complete = False
                 notes.append(f"{len(seeds)} seeds only")
             lines.append(
@@ -176,14 +180,15 @@ def main():
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for line in lines:
         print("| " + " | ".join(line) + " |")
-    corrected = iter(holm([found[1] for *_, tests in differences for found in tests if found]))
+    corrected = iter(holm([found[1] for *_, tests in differences for found in tests if found and found[1] is not None]))
     print("\n| less hrm | row | as trained | Holm | score | Holm | forgetting | Holm |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for point, name, tests in differences:
-        cells = [[found[0], f"{next(corrected):.3f}" if complete else ""] if found else ["", ""] for found in tests]
+        p = ["" if not found or found[1] is None else f"{next(corrected):.3f}" for found in tests]
+        cells = [[found[0], own if complete else ""] if found else ["", ""] for found, own in zip(tests, p)]
         print("| " + " | ".join([point, name, *sum(cells, [])]) + " |")
     if diverged:
-        print("\nDiverged: " + "; ".join(where for *_, where in diverged) + ".")
+        print("\nDiverged: " + "; ".join(where for _, where in diverged) + ".")
     if not complete:
         print("\nCells are missing: no conclusion is drawn.")
 

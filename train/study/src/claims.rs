@@ -149,10 +149,11 @@ impl Claim {
         let evaluated = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
         let mut outcomes: Vec<(bool, Outcome)> = evaluated
             .map(|scale| {
+                let run: Vec<&Cell> = own.iter().copied().filter(|cell| cell.id.scale == scale).collect();
+                let unfinished = unfinished(&scale, &run);
                 let cells = at(&scale);
                 let measured = measured_on(&cells);
                 let own: Vec<&Cell> = cells.iter().collect();
-                let unfinished = unfinished(&scale, &own);
                 // A scale that has other rows, or not all of its runs yet, leaves the verdict to the next one.
                 let decides = unfinished.is_none() && !measured.groups.is_empty();
                 let verdict = unfinished.map_or_else(|| self.verdict(&measured, &own), Verdict::NotMeasured);
@@ -195,13 +196,13 @@ impl Claim {
         if !self.by_construction.is_empty() && !refuted {
             return Verdict::ByConstruction(self.by_construction.clone());
         }
-        if let Some(problem) = comparison::problem(&self.measure, cells) {
-            return problem;
-        }
         let few = self.measure.combine == Combine::Spread
             && measured.groups.iter().any(|group| group.summary.n < RUNS_OF_A_SPREAD);
         if few {
             return Verdict::NotMeasured(format!("a spread takes {RUNS_OF_A_SPREAD} runs of each kind"));
+        }
+        if let Some(problem) = comparison::problem(&self.measure, &measured.groups, cells) {
+            return problem;
         }
         if !refuted && !measured.missing.is_empty() {
             return Verdict::NotMeasured(format!("no figures at {}{diverged}", measured.missing.join("; ")));

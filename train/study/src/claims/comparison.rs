@@ -9,7 +9,7 @@ use crate::measure::{self, Combine, Group, Measure};
 use crate::quantity::quantity;
 use crate::rates::RATE;
 use crate::statistics::Summary;
-use hankel_trainer::results::{AdapterResult, RunResult, metric};
+use hankel_trainer::results::{AdapterResult, RunResult, Scores, metric};
 
 /// The row without an adapter.
 const NONE: &str = "none";
@@ -33,8 +33,9 @@ struct Point<'a> {
     results: Vec<&'a RunResult>,
 }
 
-/// Why the comparison of two trained rows that `measure` makes on `cells` says nothing, if that is so.
-pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
+/// Why the comparison of two trained rows that `measure` makes on `cells`, with these `groups`, says nothing, if that is so. Of several rivals the
+/// chosen ones have to beat no adapter; all have to have converged, since any might come to be chosen.
+pub(super) fn problem(measure: &Measure, groups: &[Group], cells: &[&Cell]) -> Option<Verdict> {
     let points = points(measure, cells);
     // A row against no adapter, or against a predictor without training, is itself the question.
     if measure.combine == Combine::Ratio || untrained(measure, &points).next().is_some() || !is_score(measure, &points)
@@ -45,11 +46,13 @@ pub(super) fn problem(measure: &Measure, cells: &[&Cell]) -> Option<Verdict> {
     if measure.against.is_empty() || names.is_empty() {
         return None;
     }
+    let is_chosen = |name: &&str| groups.iter().flat_map(|group| &group.sides).flatten().any(|side| side.0 == *name);
+    let chosen: Vec<&str> = names.iter().map(|name| name.as_str()).filter(is_chosen).collect();
     // What truncation costs, or one way of it beside another, is a question of what was trained: however much it ruins.
-    let made_of: Vec<&str> = names.iter().map(|name| trained_as(name, &points)).collect();
+    let made_of: Vec<&str> = chosen.iter().map(|name| trained_as(name, &points)).collect();
     let judged: Vec<&str> = match made_of[..] {
         [first, ..] if made_of.iter().all(|other| *other == first) => vec![first],
-        _ => names.iter().map(|name| name.as_str()).collect(),
+        _ => chosen,
     };
     let gains: Vec<Vec<(&Point, f64)>> = judged.iter().map(|name| gains(&measure.of, name, NONE, &points)).collect();
     let unknown: Vec<String> = judged
@@ -118,7 +121,10 @@ pub(super) fn unfinished(
     }
     let better = if metric::larger_is_better(&measure.of) { 1.0 } else { -1.0 };
     let moves = if measure.row.iter().any(|row| names.contains(&row)) { better } else { -better };
-    if findings.iter().all(|(group, finding)| stands(expect, *finding, group.summary.mean, moves)) {
+    let is_final = |(group, finding): &(&Group, Finding)| stands(expect, *finding, group.summary.mean, moves);
+    let refutes = |(_, finding): &(&Group, Finding)| matches!(finding, Finding::Contrary | Finding::Outside);
+    // One point is enough against a claim.
+    if findings.iter().all(is_final) || findings.iter().any(|found| refutes(found) && is_final(found)) {
         return None;
     }
     learning(&names, &points, gain_unless_little).map(Verdict::NotConverged)
@@ -204,6 +210,11 @@ fn row<'a>(result: &'a RunResult, name: &str) -> Option<&'a AdapterResult> {
     result.rows.iter().find(|row| row.name == name)
 }
 
+/// The scores of the validation split: where figures are of the test split, they stand in its place.
+fn validation(row: &AdapterResult) -> &Scores {
+    row.test.as_ref().unwrap_or(&row.validation)
+}
+
 /// What a row gains over `other` on average, at every point where both are.
 fn gains<'a, 'b>(of: &str, name: &str, other: &str, points: &'b [Point<'a>]) -> Vec<(&'b Point<'a>, f64)> {
     let sign = if metric::larger_is_better(of) { 1.0 } else { -1.0 };
@@ -216,9 +227,8 @@ fn gains<'a, 'b>(of: &str, name: &str, other: &str, points: &'b [Point<'a>]) -> 
 /// the validation split, of which it is.
 fn beaten(name: &str, points: &[Point]) -> Option<String> {
     let gain = |result: &RunResult, baseline: &str| {
-        let (of, row) = (&result.task.primary_metric, row(result, name)?);
-        // Where figures are of the test split, those of the validation split stand in its place.
-        let own = row.test.as_ref().unwrap_or(&row.validation).get(of)?;
+        let of = &result.task.primary_metric;
+        let own = validation(row(result, name)?).get(of)?;
         let sign = if metric::larger_is_better(of) { 1.0 } else { -1.0 };
         Some(sign * (own - result.task.baselines.get(baseline)?))
     };
@@ -260,12 +270,15 @@ pub(super) fn any_would_agree(measure: &Measure, expect: Expect, cells: &[&Cell]
     })
 }
 
-/// Rows that a measure names and that not every run has.
+/// Rows that a measure names and that not every run has, or came to nothing in.
 pub(super) fn missing(measure: &Measure, cells: &[&Cell]) -> Option<String> {
     let cells: Vec<(&Cell, &RunResult)> =
         measure::concerned(measure, cells).into_iter().filter_map(|cell| Some((cell, cell.result.as_ref()?))).collect();
     let is_there = |name: &str, (cell, result): &(&Cell, &RunResult)| {
-        row(result, name).is_some() || result.task.baselines.contains_key(name) || !cell.diverged_rows.is_empty()
+        let made_of = cells.iter().find_map(|(_, result)| row(result, name)?.derived_from());
+        let lost = |name: &str| cell.diverged_rows.contains_key(name);
+        let is_known = row(result, name).is_some() || result.task.baselines.contains_key(name);
+        is_known || lost(name) || made_of.is_some_and(lost)
     };
     // The row of one cell may be compared with that of another, which has other rows.
     let sides = if measure.against_where.is_empty() { &measure.against[..] } else { &[] };
@@ -286,13 +299,14 @@ fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> 
         let mut unknown = false;
         for point in points {
             let with_it = point.results.iter().filter(|result| row(result, name).is_some());
-            let of_point: Vec<Option<(f64, f64)>> = with_it.map(|result| still_falls(name, result, scale)).collect();
-            let known: Vec<(f64, f64)> = of_point.iter().copied().flatten().collect();
+            let of_point: Vec<Option<Progress>> = with_it.map(|result| progress(name, result)).collect();
+            let known: Vec<Progress> = of_point.iter().copied().flatten().collect();
             unknown |= known.len() < of_point.len();
+            let mean = |of: fn(&Progress) -> f64| known.iter().map(of).sum::<f64>() / known.len() as f64;
+            let beside = scale(mean(|run| run.gained), mean(|run| run.loss));
             // A loss that rises in one run makes up for none that falls in another.
-            let (to_fall, beside) = known.iter().fold((0.0, 0.0), |sum, run| (sum.0 + run.0.max(0.0), sum.1 + run.1));
-            if !known.is_empty() && !is_level(to_fall, beside) {
-                learning += known.iter().filter(|(to_fall, beside)| !is_level(*to_fall, *beside)).count();
+            if !known.is_empty() && !is_level(mean(|run| run.to_fall.max(0.0)), beside) {
+                learning += known.iter().filter(|run| !is_level(run.to_fall, beside)).count();
                 runs += of_point.len();
                 places.push(point.place());
             }
@@ -312,17 +326,28 @@ fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> 
     (!found.is_empty()).then(|| found.join("; "))
 }
 
-/// How far the loss of a row, or of the one that it was made from, is about to fall, and what that is held against; `None` where nothing tells.
-fn still_falls(name: &str, result: &RunResult, scale: fn(f64, f64) -> f64) -> Option<(f64, f64)> {
+/// The end of a training.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// How far the loss is about to fall.
+    to_fall: f64,
+    /// What it gained over no adapter; NaN where there is no row without one.
+    gained: f64,
+    loss: f64,
+}
+
+/// How the training of a row, or of the one that it was made from, ended, on the validation split; `None` where nothing tells.
+fn progress(name: &str, result: &RunResult) -> Option<Progress> {
     let own = row(result, name)?;
     let trained = own.derived_from().map_or(Some(own), |parent| row(result, parent))?;
-    let loss = |row: &AdapterResult| row.validation.get(metric::LOSS);
-    let without = row(result, NONE).and_then(loss).unwrap_or(f64::NAN);
-    let beside = scale(without - loss(trained)?, loss(trained)?);
     let training = trained.training.as_ref()?;
+    let loss = |row: &AdapterResult| validation(row).get(metric::LOSS);
+    let without = row(result, NONE).and_then(loss).unwrap_or(f64::NAN);
+    let own = loss(trained)?;
     // A control that is not trained.
     if training.steps <= 1 {
-        return Some((0.0, 1.0));
+        return Some(Progress { to_fall: 0.0, gained: 1.0, loss: 1.0 });
     }
-    still_to_fall(&training.curve, training.steps).zip(Some(beside).filter(|beside| !beside.is_nan()))
+    let to_fall = still_to_fall(&training.curve, training.steps)?;
+    (!own.is_nan()).then_some(Progress { to_fall, gained: without - own, loss: own })
 }

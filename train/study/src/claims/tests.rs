@@ -1,5 +1,6 @@
 //! Claims evaluated on cells with known figures.
 
+mod comparison;
 mod counted;
 
 use super::*;
@@ -346,98 +347,6 @@ fn a_size_is_judged_by_its_interval() {
     // The mean is as before; nobody knows where the true one is.
     assert_eq!(verdict(&[-0.02, 0.06, 0.02]), Verdict::Undecided("undecided at length 64".into()));
     assert_eq!(verdict(&[0.05, 0.051, 0.049]), Verdict::NotConfirmed("outside at length 64".into()));
-}
-
-#[test]
-fn rows_that_beat_nothing_are_not_compared() {
-    let drowned: Vec<Cell> = [0.0, 0.001, 0.002]
-        .iter()
-        .enumerate()
-        .map(|(i, e)| cell(64, i as u32, &[("lora", 0.5), ("hrm", 0.2 - e)]))
-        .collect();
-    let verdict = claim(AHEAD).evaluate_alone(&drowned, &[]).verdict;
-    assert_eq!(verdict, Verdict::NoComparison("hrm is no better than no adapter".into()));
-    // Against no adapter, that is the question.
-    let alone = claim(&AHEAD.replace("\"lora\"", "\"none\""));
-    assert_eq!(alone.evaluate_alone(&drowned, &[]).verdict.name(), "not confirmed");
-    let mut without = cells(&[(64, &[0.02, 0.021, 0.019])]);
-    without.iter_mut().for_each(|cell| cell.result.as_mut().unwrap().rows.retain(|row| row.name != "none"));
-    let verdict = claim(AHEAD).evaluate_alone(&without, &[]).verdict;
-    assert!(
-        matches!(verdict, Verdict::NotMeasured(why) if why.starts_with("no row without an adapter tells what hrm is"))
-    );
-}
-
-#[test]
-fn rows_that_still_learn_are_not_compared() {
-    let mut cells = cells(&[(64, &[0.02, 0.021, 0.019])]);
-    let lora = |cell: &mut Cell, curve: Vec<(u64, f64)>| {
-        let rows = &mut cell.result.as_mut().unwrap().rows;
-        rows.iter_mut().find(|row| row.name == "lora").unwrap().training.as_mut().unwrap().curve = curve;
-    };
-    // To fall by 0.01, of gains of 0.3 to 0.5: too much for this run alone, little on average.
-    lora(&mut cells[1], vec![(80, 0.505), (90, 0.5)]);
-    assert_eq!(claim(AHEAD).evaluate_alone(&cells, &[]).verdict, Verdict::Confirmed);
-    lora(&mut cells[1], vec![(80, 0.6), (90, 0.5)]);
-    let verdict = claim(AHEAD).evaluate_alone(&cells, &[]).verdict;
-    assert_eq!(verdict, Verdict::NotConverged("lora was still learning in 1 of 3 runs".into()));
-    lora(&mut cells[1], Vec::new());
-    let verdict = claim(AHEAD).evaluate_alone(&cells, &[]).verdict;
-    assert_eq!(verdict, Verdict::NotConverged("no curve of lora is on record".into()));
-}
-
-/// What one length gains does not pay for what another has still to learn.
-#[test]
-fn every_point_of_the_grid_has_to_have_converged() {
-    let mut cells = cells(&[(64, &[0.02, 0.021, 0.019]), (128, &[0.03, 0.031, 0.03])]);
-    for cell in &mut cells {
-        let curve = if cell.id.axis("length") == Some("64") { [0.52, 0.5] } else { [0.5, 0.52] };
-        let rows = &mut cell.result.as_mut().unwrap().rows;
-        let lora = rows.iter_mut().find(|row| row.name == "lora").unwrap();
-        lora.training.as_mut().unwrap().curve = vec![(80, curve[0]), (90, curve[1])];
-    }
-    let verdict = claim(AHEAD).evaluate_alone(&cells, &[]).verdict;
-    assert_eq!(verdict, Verdict::NotConverged("lora was still learning in 3 of 3 runs at length 64".into()));
-}
-
-/// A truncated row is held against what the training gained that it was made of, not against what truncation left of it.
-#[test]
-fn what_is_made_of_a_row_has_its_training() {
-    let mut cells = cells(&[(64, &[0.02, 0.021, 0.019])]);
-    for cell in &mut cells {
-        cell.result.as_mut().unwrap().task.baselines.clear();
-        let rows = &mut cell.result.as_mut().unwrap().rows;
-        let mut cut = row("hrm-2", 0.25);
-        cut.truncated_from = Some("hrm".into());
-        cut.training = None;
-        rows.push(cut);
-        let hrm = rows.iter_mut().find(|row| row.name == "hrm").unwrap();
-        let loss = hrm.validation.metrics["loss"];
-        // 0.004 to fall: little of a gain of 0.3, much of the 0.05 that are left.
-        hrm.training.as_mut().unwrap().curve = vec![(80, loss + 0.002), (90, loss)];
-    }
-    let cut = claim(&AHEAD.replace("\"hrm\"", "\"hrm-2\""));
-    assert_eq!(cut.evaluate_alone(&cells, &[]).verdict, Verdict::NotConfirmed("the contrary at length 64".into()));
-}
-
-/// "It does not learn" is not shown by stopping early; that it does learn is, however little.
-#[test]
-fn one_row_is_judged_when_it_has_converged() {
-    let chance = claim("measure = { of = \"accuracy\", row = \"hrm\" }\nexpect = { within = [0.45, 0.55] }");
-    let verdict = |accuracy: f64, fall: f64| {
-        let one = |seed: u32| {
-            let mut cell = cell(64, seed, &[("hrm", accuracy + 0.001 * f64::from(seed))]);
-            let training = cell.result.as_mut().unwrap().rows[1].training.as_mut().unwrap();
-            training.curve = if fall.is_nan() { Vec::new() } else { vec![(80, 0.5 + fall), (90, 0.5)] };
-            cell
-        };
-        chance.evaluate_alone(&[0, 1, 2].map(one), &[]).verdict
-    };
-    assert_eq!(verdict(0.5, 0.0), Verdict::Confirmed);
-    assert_eq!(verdict(0.5, 0.02), Verdict::NotConverged("hrm was still learning in 3 of 3 runs".into()));
-    assert_eq!(verdict(0.5, f64::NAN), Verdict::NotConverged("no curve of hrm is on record".into()));
-    assert_eq!(verdict(0.6, 0.02), Verdict::NotConfirmed("outside".into()));
-    assert!(matches!(verdict(0.4, 0.02), Verdict::NotConverged(_)));
 }
 
 /// Ten seeds on each of three tables that differ: thirty runs are three units, and the interval that takes them for thirty is wrong.
