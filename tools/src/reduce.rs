@@ -83,8 +83,7 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     }
     for layer in &reduction.unimproved {
         terminal::tell(&format!(
-            "note: {layer}: method h2 found no smaller H2 error than that of bt; the result is that of bt, which has a bound: use \
-             --method bt"
+            "note: {layer}: method h2 found no smaller H2 error than that of bt; the result is that of --method bt"
         ));
     }
     if args.json {
@@ -113,7 +112,9 @@ fn fewer_than_asked(options: &ReduceOptions, certificate: &Certificate) -> Vec<S
         .map(|LayerCertificate { layer, facts }| {
             // Modes are kept without asking how many values there are.
             let by_modes = facts.method.bound() == Bound::Modes && facts.gate != 0.0;
-            let why = if !by_modes && facts.order >= facts.numerical_rank {
+            let why = if facts.order == facts.states {
+                "it has no more".to_string()
+            } else if !by_modes && facts.order >= facts.numerical_rank {
                 format!("only {} of its Hankel singular values are above rounding", facts.numerical_rank)
             } else if by_modes || matches!(options.gramians, Gramians::Analytic) {
                 "a complex pair is kept whole or not at all".to_string()
@@ -311,6 +312,9 @@ fn reduce_file(
     let facts = LayerCertificate { layer: SYSTEM_LABEL.into(), facts: measured };
     let mut certificate = Certificate::of_system(options.orders, facts, plant.facts());
     certificate.weights = options.weights.files();
+    if let Some(excess) = certificate.excess() {
+        bail!("{}: {excess}", args.system.display());
+    }
     certificate.full = Some(subject.hashes());
     certificate.reduced = Some(AdapterHashes::of_file(&bytes));
     let content = Content::File { system: bytes, certificate: to_json(&certificate)? };
@@ -404,7 +408,7 @@ pub fn report(certificate: &Certificate) -> String {
             number_above(f.hinf_error_upper),
             proved(f).into(),
             f.error_bound.map_or("none".into(), number),
-            holds(f.holds).into(),
+            holds_of(f).into(),
             if f.hinf_norm > 0.0 { number(f.hinf_error / f.hinf_norm) } else { "-".into() },
             number(f.lower_bound),
             number(f.h2_error),
@@ -451,7 +455,15 @@ pub fn proved(facts: &SystemCertificate) -> &'static str {
 }
 
 fn notes(label: &str, facts: &SystemCertificate) -> String {
-    note_on_slow_poles(label, facts) + &note_on_rounding(label, facts) + &note_on_proof(label, facts)
+    let within = if facts.is_within_rounding() {
+        format!(
+            "\nnote: the error of {label} is above the bound of theory, which is for arithmetic without rounding, by less than 1e-9 of\n\
+             the norm\n"
+        )
+    } else {
+        String::new()
+    };
+    note_on_slow_poles(label, facts) + &note_on_rounding(label, facts) + &within + &note_on_proof(label, facts)
 }
 
 fn note_on_rounding(label: &str, facts: &SystemCertificate) -> String {
@@ -548,6 +560,11 @@ fn weighted_report(certificate: &Certificate) -> String {
         ]);
     }
     format!("\n{title}\n\n{table}")
+}
+
+/// [`holds`] of a layer, which says where that takes an allowance for rounding.
+pub fn holds_of(facts: &SystemCertificate) -> &'static str {
+    if facts.is_within_rounding() { "within rounding" } else { holds(facts.holds) }
 }
 
 /// The last column: a guarantee that was checked, one that failed, or none.

@@ -2,7 +2,7 @@
 
 use crate::cli::VerifyArgs;
 use crate::progress::Progress;
-use crate::reduce::{KEPT_TOLERANCE, certificate_beside, holds, note_on_proof, proved};
+use crate::reduce::{KEPT_TOLERANCE, certificate_beside, holds, holds_of, note_on_proof, proved};
 use crate::subject::{SYSTEM_LABEL, Subject};
 use crate::text::{self, number, number_above};
 use anyhow::{Context, Result, bail};
@@ -195,7 +195,7 @@ fn report(verification: &Verification, certified: bool, aside: Option<usize>) ->
             number_above(f.hinf_error_upper),
             proved(f).into(),
             f.error_bound.map_or("none".into(), number),
-            holds(f.holds).into(),
+            holds_of(f).into(),
             match (certified, layer.problems.is_empty()) {
                 (false, true) => "none made",
                 (true, true) => "true",

@@ -218,7 +218,7 @@ enum OneOrMany {
 impl From<RawConfig> for HrmConfigFile {
     fn from(raw: RawConfig) -> Self {
         let defaults = Self::new(raw.preset, raw.state_dim);
-        let layers = raw.state_dims.as_ref().map_or(0, Vec::len);
+        let layers = raw.state_dims.as_ref().or(raw.layers.as_ref()).map_or(0, Vec::len);
         Self {
             peft_type: raw.peft_type,
             mode: raw.mode,

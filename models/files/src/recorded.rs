@@ -56,7 +56,8 @@ pub fn recorded_states(path: &Path) -> Result<BTreeMap<String, RecordedStates>> 
     let mut out = BTreeMap::new();
     for (name, array) in parse_arrays(path, &bytes)? {
         let label = label_of(&name).ok_or_else(|| {
-            WeightsError::content(path, format!("unexpected array {name}; expected names like layers.0.mlp.states"))
+            let expected = "expected names like layers.0.mlp.states, or `states` for a plain system";
+            WeightsError::content(path, format!("unexpected array {name}; {expected}"))
         })?;
         let [sequences, steps, states] = array.shape[..] else {
             return Err(WeightsError::content(
@@ -64,6 +65,9 @@ pub fn recorded_states(path: &Path) -> Result<BTreeMap<String, RecordedStates>> 
                 format!("{name} has shape {:?}, expected [sequences, steps, states]", array.shape),
             ));
         };
+        if sequences * steps == 0 {
+            return Err(WeightsError::content(path, format!("{name} has shape {:?}: no steps", array.shape)));
+        }
         let states = Mat::from_fn(sequences * steps, states, |i, j| array.data[i * states + j]);
         out.insert(label, RecordedStates { states, steps });
     }

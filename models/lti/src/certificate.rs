@@ -73,8 +73,9 @@ pub struct SystemCertificate {
     pub reduced_spectral_radius: f64,
     /// Condition number of the eigenvectors that led to modal form.
     pub modal_condition: Option<f64>,
-    /// `hinf_error <= error_bound (1 + 1e-6) + 1e-9 hinf_norm`, and `hinf_error_upper` within ten times and twice these tolerances;
-    /// absent where there is no bound.
+    /// `hinf_error <= error_bound (1 + 1e-6) + 1e-9 size`, and `hinf_error_upper` within ten times and twice these tolerances;
+    /// absent where there is no bound. `size` is `hinf_norm`, or twice the sum of the Hankel singular values, if that is less, as where D
+    /// dwarfs the rest.
     pub holds: Option<bool>,
     /// The error under weights or in a band, where one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,9 +127,9 @@ pub struct Claim<'a> {
     pub map: Option<Bilinear>,
 }
 
-/// Whether a measured error is within its bound: `error <= bound (1 + 1e-6) + 1e-9 ||G||`.
-pub fn bound_holds(error: f64, bound: f64, norm: f64) -> bool {
-    error <= bound * (1.0 + 1e-6) + 1e-9 * norm
+/// Whether a measured error is within its bound: `error <= bound (1 + 1e-6) + 1e-9 size`.
+pub fn bound_holds(error: f64, bound: f64, size: f64) -> bool {
+    error <= bound * (1.0 + 1e-6) + 1e-9 * size
 }
 
 /// What an error may be larger by because A of both systems is stored in doubles, if that is a small part of `norm`: `of_entries` in
@@ -142,6 +143,11 @@ fn rounding(norm: f64, radius: f64, of_entries: f64) -> f64 {
     small(of_poles, 1e-5).max(small(of_entries, 1e-4))
 }
 
+/// What rounding is relative to: the norm of a system, or of what it is without its direct term, by its Hankel singular values.
+fn size_of(norm: f64, values: &[f64], clamped_poles: usize) -> f64 {
+    if clamped_poles > 0 { norm } else { norm.min(2.0 * values.iter().rev().sum::<f64>()) }
+}
+
 impl SystemCertificate {
     /// Measures the reduction of `full` to `reduced` (both without the gate).
     pub fn measure(full: &LinearSystem, reduced: &LinearSystem, claim: &Claim<'_>) -> Result<Self> {
@@ -150,21 +156,24 @@ impl SystemCertificate {
         let norm = gate * hinf_sweep(&FrequencyResponse::new(full)?)?.value;
         let (own, others) = without_shared(full, reduced)?;
         let difference = own.difference(&others)?;
-        let size = if gate > 0.0 { norm / gate } else { 0.0 };
-        let error = proved_error(&own, &others, claim.spectrum, size, claim.upper.map(|upper| upper / gate))?;
         let values: Vec<f64> = claim.spectrum.values().iter().map(|s| gate * s).collect();
+        let gated_size = size_of(norm, &values, claim.factors.clamped_poles);
+        let ungated = |size: f64| if gate > 0.0 { size / gate } else { 0.0 };
+        let (size, norm_of_full) = (ungated(gated_size), ungated(norm));
+        let error = proved_error(&own, &others, claim.spectrum, size, claim.upper.map(|upper| upper / gate))?;
         let hinf_error = gate * error.norm.value;
         // The product may be rounded down.
         let upper = gate * error.upper;
         let hinf_error_upper = if gate > 0.0 && error.upper > 0.0 { upper.next_up() } else { upper };
         let (spectral_radius, reduced_spectral_radius) = (full.spectral_radius()?, reduced.spectral_radius()?);
-        let within =
-            |bound: f64| bound_holds(hinf_error, bound, norm) && hinf_error_upper <= bound * (1.0 + 1e-5) + 2e-9 * norm;
+        let within = |bound: f64| {
+            bound_holds(hinf_error, bound, gated_size) && hinf_error_upper <= bound * (1.0 + 1e-5) + 2e-9 * gated_size
+        };
         let theory = claim.bound.map(|b| gate * b);
         let rounding = match theory {
             Some(bound) if !within(bound) => {
                 let of_entries = gate * rounding_of_entries([full, reduced], error.norm.frequency);
-                rounding(norm, spectral_radius.max(reduced_spectral_radius), of_entries)
+                rounding(gated_size, spectral_radius.max(reduced_spectral_radius), of_entries)
             }
             _ => 0.0,
         };
@@ -188,8 +197,8 @@ impl SystemCertificate {
             proved: error.proof.is_one(),
             proof: error.proof.to_string(),
             hinf_norm: norm,
-            h2_error: gate * h2_norm_in(claim.map, &difference, size, h2_norm)?,
-            h2_norm: gate * h2_norm_in(claim.map, full, size, |full| h2_norm_by(full, claim.factors))?,
+            h2_error: gate * h2_norm_in(claim.map, &difference, norm_of_full, h2_norm)?,
+            h2_norm: gate * h2_norm_in(claim.map, full, norm_of_full, |full| h2_norm_by(full, claim.factors))?,
             lyapunov_residuals: claim.factors.residual_c.zip(claim.factors.residual_o),
             clamped_poles: claim.factors.clamped_poles,
             spectral_radius,
@@ -236,7 +245,16 @@ impl SystemCertificate {
     /// largest, which may be at several frequencies, and the numerical rank, which rounding decides.
     pub fn contradictions(&self, measured: &Self) -> Vec<String> {
         let mut found = Vec::new();
-        let scale = measured.hinf_norm;
+        let scale = measured.size();
+        // What rounding may do to a measurement.
+        let radius = measured.spectral_radius.max(measured.reduced_spectral_radius);
+        let noise = scale * (1e-12 + 8.0 * f64::EPSILON / (1.0 - radius)).min(1e-9);
+        if self.hinf_error_upper < measured.hinf_error * (1.0 - 1e-6) - noise {
+            found.push(format!(
+                "hinf_error_upper is claimed to be {:e}, and an error of {:e} was measured",
+                self.hinf_error_upper, measured.hinf_error
+            ));
+        }
         let mut number = |what: &str, claimed: f64, got: f64, slack: f64| {
             let difference = if claimed == got { 0.0 } else { (claimed - got).abs() };
             if difference.is_nan() || difference > slack {
@@ -247,7 +265,7 @@ impl SystemCertificate {
         let close = |got: f64| 1e-6 * got.abs() + 1e-9 * scale;
         number("hinf_error", self.hinf_error, measured.hinf_error, close(measured.hinf_error));
         number("hinf_error_upper", self.hinf_error_upper, measured.hinf_error_upper, close(measured.hinf_error_upper));
-        number("hinf_norm", self.hinf_norm, measured.hinf_norm, close(measured.hinf_norm));
+        number("hinf_norm", self.hinf_norm, measured.hinf_norm, 1e-6 * measured.hinf_norm + 1e-9 * scale);
         // Of an infinite norm only an infinite one is within the tolerance.
         let finite = |norm: f64| if norm.is_finite() { norm } else { 0.0 };
         let (h2_error, h2_norm) = (finite(measured.h2_error), finite(measured.h2_norm));
@@ -272,6 +290,7 @@ impl SystemCertificate {
             );
         }
         match (self.error_bound, measured.error_bound) {
+            (Some(a), Some(b)) if a < b => number("error_bound", a, b, 1e-6 * b + self.states as f64 * noise),
             (Some(a), Some(b)) => number("error_bound", a, b, 1e-6 * b + 1e-9 * largest),
             (Some(a), None) => number("error_bound (for which there is no theory)", a, f64::NAN, 0.0),
             (None, _) => {}
@@ -318,6 +337,16 @@ impl SystemCertificate {
             (None, _) => {}
         }
         found
+    }
+
+    /// What rounding is relative to in it: [`SystemCertificate::holds`].
+    pub fn size(&self) -> f64 {
+        size_of(self.hinf_norm, &self.hankel_singular_values, self.clamped_poles)
+    }
+
+    /// Whether the bound holds only because rounding is allowed for: the measured error is larger than it.
+    pub fn is_within_rounding(&self) -> bool {
+        self.holds == Some(true) && self.error_bound.is_some_and(|bound| self.hinf_error > bound * (1.0 + 1e-6))
     }
 
     /// Whether a measured error exceeds its bound, weighted or not.
@@ -369,6 +398,18 @@ mod tests {
         contradicts(&claimed, &unknown, "error_bound");
         // To claim less than what is true is not a false claim.
         assert_eq!(unknown.contradictions(&honest), Vec::<String>::new());
+        // Less than what was measured, by however little of the norm.
+        let claimed = SystemCertificate { hinf_error_upper: 0.9 * honest.hinf_error, ..honest.clone() };
+        assert!(claimed.contradictions(&honest).iter().any(|said| said.contains("an error of")));
+        let tiny = |upper: f64| SystemCertificate {
+            hinf_error: 1e-10 * upper,
+            hinf_error_upper: 1e-10 * upper,
+            proved: false,
+            proof: "none: of a test".into(),
+            ..honest.clone()
+        };
+        assert_eq!(tiny(1.0).contradictions(&tiny(1.0)), Vec::<String>::new());
+        contradicts(&tiny(0.0), &tiny(1.0), "an error of");
         let claimed = SystemCertificate { clamped_poles: 1, ..honest.clone() };
         contradicts(&claimed, &honest, "clamped_poles");
         // `null` is infinity, which is not what was measured, and is when it was.

@@ -243,6 +243,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         }
     };
     let ranks: Vec<usize> = layers.iter().map(rank).collect();
+    let most = layers.iter().map(|layer| layer.system.states()).max().unwrap_or(0);
     match options.orders {
         OrderChoice::Budget(budget) => Ok(allocate_budget(&spectra, &ranks, budget)),
         OrderChoice::TotalBound(_) if method.bound() == Bound::Modes => Err(LtiError::Unsupported(
@@ -268,6 +269,11 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
                         None => weighted.or_else(of_values),
                     };
                     bound.map_or(f64::INFINITY, |b| b * layer.gate.abs())
+                };
+                // Layers that were reduced before may have fewer states than others.
+                let rule = match rule {
+                    OrderRule::Order(order) if order <= most => OrderRule::Order(order.min(sigma.len())),
+                    other => other,
                 };
                 rule.choose(sigma, rank, bound).map_err(of_layer)
             })
@@ -313,6 +319,22 @@ mod tests {
             assert_eq!(order(name, OrderRule::Order(2), 0.0), 0);
         }
         assert_eq!(order("bt", OrderRule::Order(2), 1.0), 1);
+    }
+
+    /// A layer that was reduced before keeps what it has.
+    #[test]
+    fn an_order_is_at_most_what_a_layer_has() {
+        let layer = |states: usize| {
+            let a = StateMatrix::Diagonal((0..states).map(|i| 0.9 - 0.2 * i as f64).collect());
+            let system = LinearSystem::new(a, Mat::ones(states, 1), Mat::ones(1, states), None).unwrap();
+            LayerAnalysis::new("layer 0", system, 1.0).unwrap()
+        };
+        let orders = |order: usize| {
+            let orders = OrderChoice::PerLayer(OrderRule::Order(order));
+            choose_orders(&[layer(2), layer(4)], &ReduceOptions { orders, ..ReduceOptions::default() })
+        };
+        assert_eq!(orders(3).unwrap(), [2, 3]);
+        assert!(orders(5).unwrap_err().to_string().contains("layer 0"));
     }
 
     /// After one step one direction is filled; modes are kept without asking.

@@ -4,8 +4,8 @@ use super::options::OrderChoice;
 use super::plant::PlantFacts;
 use super::weighting::WeightFiles;
 use hankel_files::{AdapterHashes, Sensitivities, WeightFile};
-use hankel_lti::SystemCertificate;
 use hankel_lti::certificate::BEFORE_PROOFS;
+use hankel_lti::{OrderRule, SystemCertificate};
 use serde::de::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -151,6 +151,30 @@ impl Certificate {
         Ok(certificate)
     }
 
+    /// Says that an error may be larger than `bound` or `total_bound` allow, if orders were chosen by one: orders follow from theory, what
+    /// rounding adds to it is measured afterwards.
+    pub fn excess(&self) -> Option<String> {
+        let advice = "choose a larger bound, or the order by another rule";
+        match self.orders {
+            OrderChoice::PerLayer(OrderRule::Bound(tolerance)) => self.layers.iter().find_map(|LayerCertificate { layer, facts }| {
+                let at_most = largest(facts)?;
+                (at_most > tolerance * ALLOWED).then(|| {
+                    format!(
+                        "{layer}: of order {} theory bounds the error by at most {tolerance}; with rounding it may be {at_most:.3e}: {advice}",
+                        facts.order
+                    )
+                })
+            }),
+            OrderChoice::TotalBound(tolerance) => {
+                let at_most: f64 = self.layers.iter().map(|layer| largest(&layer.facts)).sum::<Option<f64>>()?;
+                (at_most > tolerance * ALLOWED).then(|| {
+                    format!("theory bounds the sum of the errors by at most {tolerance}; with rounding it may be {at_most:.3e}: {advice}")
+                })
+            }
+            _ => None,
+        }
+    }
+
     /// The certificate of one system in a file.
     pub fn of_system(orders: OrderChoice, system: LayerCertificate, plant: Option<PlantFacts>) -> Self {
         Self {
@@ -184,6 +208,18 @@ impl Certificate {
     }
 }
 
+/// Upper ends are this much above the errors.
+const ALLOWED: f64 = 1.0 + 1e-5;
+
+/// What the error of a layer may be, by its bound and by what was measured, under weights where orders are chosen by these; `None` without a
+/// bound.
+fn largest(facts: &SystemCertificate) -> Option<f64> {
+    match facts.weighted.as_ref().and_then(|weighted| Some((weighted.error_bound?, weighted.hinf_error_upper))) {
+        Some((bound, upper)) => Some(bound.max(upper)),
+        None => Some(facts.error_bound?.max(facts.hinf_error_upper)),
+    }
+}
+
 /// Sums the layers' certificates.
 pub fn total(layers: &[LayerCertificate]) -> CertificateTotal {
     CertificateTotal {
@@ -192,5 +228,41 @@ pub fn total(layers: &[LayerCertificate]) -> CertificateTotal {
         error_bound: layers.iter().map(|l| l.facts.error_bound).sum(),
         hinf_error: layers.iter().map(|l| l.facts.hinf_error).sum(),
         holds: layers.iter().map(|l| l.facts.holds).try_fold(true, |all, holds| holds.map(|h| h && all)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{LayerAnalysis, OrderChoice, Purpose, ReduceOptions, reduce_systems};
+    use faer::Mat;
+    use hankel_lti::{LinearSystem, OrderRule, StateMatrix};
+
+    /// Dense, with a pole so near the circle that rounding its entries moves the response by more than theory bounds the error by.
+    #[test]
+    fn what_rounding_adds_counts_where_orders_are_chosen_by_a_bound() {
+        let poles = [1.0 - 1e-10, 0.8, 0.5, 0.3, -0.2];
+        let v: Vec<f64> = (0..5).map(|i| (1.0 + f64::from(i)).sin()).collect();
+        let square: f64 = v.iter().map(|x| x * x).sum();
+        // A reflection.
+        let q = Mat::from_fn(5, 5, |i, j| f64::from(u8::from(i == j)) - 2.0 * v[i] * v[j] / square);
+        let a = Mat::from_fn(5, 5, |i, j| (0..5).map(|k| q[(i, k)] * poles[k] * q[(j, k)]).sum());
+        let (b, c) = (&q * Mat::from_fn(5, 1, |_, _| 1.0), Mat::from_fn(1, 5, |_, _| 1.0) * &q);
+        let system = LinearSystem::new(StateMatrix::Dense(a), b, c, None).unwrap();
+        let layers = [LayerAnalysis::new("layer 0", system, 1.0).unwrap()];
+        let with = |orders: OrderChoice| {
+            let options = ReduceOptions { orders, ..ReduceOptions::default() };
+            reduce_systems(&layers, &options, Purpose { direct_term: true, single: false })
+        };
+        let (_, free) = with(OrderChoice::PerLayer(OrderRule::Order(1))).unwrap();
+        let facts = &free.layers[0].facts;
+        let theory = facts.error_bound.unwrap() - facts.rounding;
+        assert!(facts.rounding > theory && facts.holds == Some(true), "{facts:?}");
+        for orders in [OrderChoice::PerLayer(OrderRule::Bound(1.1 * theory)), OrderChoice::TotalBound(1.1 * theory)] {
+            let refused = with(orders).unwrap_err().to_string();
+            assert!(refused.contains("with rounding it may be"), "{refused}");
+            assert!(free.excess().is_none());
+        }
+        let enough = 1.1 * facts.error_bound.unwrap();
+        assert!(with(OrderChoice::PerLayer(OrderRule::Bound(enough))).is_ok());
     }
 }

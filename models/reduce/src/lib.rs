@@ -43,7 +43,7 @@ pub struct AdapterReduction {
 /// asked for. The certificate has no hashes of adapters.
 ///
 /// # Errors
-/// The first system that cannot be reduced, by name.
+/// The first system that cannot be reduced, by name; errors that rounding makes larger than the bound that orders were chosen by.
 pub fn reduce_systems(
     systems: &[LayerAnalysis],
     options: &ReduceOptions,
@@ -60,7 +60,10 @@ pub fn reduce_systems(
     let mut certificate = Certificate::new(options.orders, layers.collect());
     certificate.weights = options.weights.files();
     certificate.task = options.task.as_ref().map(|task| TaskFacts::new(task, &certificate.layers));
-    Ok((reductions, certificate))
+    match certificate.excess().filter(|_| options.task.is_none()) {
+        Some(excess) => Err(ReduceError::Mismatch(excess)),
+        None => Ok((reductions, certificate)),
+    }
 }
 
 /// Reduces every layer of an adapter that lies on disk.

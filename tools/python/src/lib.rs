@@ -10,7 +10,8 @@ use hankel_lti::norms::hinf_norm_of;
 use hankel_lti::weighted::Weights;
 use hankel_lti::{GramianSource, LtiError, Method, OrderRule, SystemCertificate, gramians as gramians_of};
 use hankel_reduce::{
-    Gramians, LayerAnalysis, OrderChoice, Plant, ReduceError, ReduceOptions, choose_orders, verify_layer, weigh_with,
+    Certificate, Gramians, LayerAnalysis, LayerCertificate, OrderChoice, Plant, ReduceError, ReduceOptions,
+    choose_orders, verify_layer, weigh_with,
 };
 use matrices::{Given, Square, plant_of, stored, to_array, without_slow_poles};
 use numpy::{PyArray1, PyArray2};
@@ -143,6 +144,10 @@ fn reduce<'py>(
         let order = choose_orders(std::slice::from_ref(&layer), &options).map_err(refuse)?[0];
         // Certified is what the caller gets.
         let (reduction, given) = plant.reduce(&layer, method, order, &options.gramians).map_err(refuse)?;
+        let facts = LayerCertificate { layer: layer.label.clone(), facts: reduction.certificate.clone() };
+        if let Some(excess) = Certificate::of_system(orders, facts, plant.facts()).excess() {
+            return Err(HankelError::new_err(excess));
+        }
         Ok((given, reduction.certificate, plant.map.map(|map| map.rate)))
     };
     let (reduced, certificate, rate) = in_parallel(py, compute)?;

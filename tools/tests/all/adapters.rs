@@ -168,6 +168,9 @@ fn empirical_gramians_come_from_recorded_states() {
     fail(dir, &with("one.safetensors"), 2, &["layer 1", "recorded states"]);
     fail(dir, &with("wide.safetensors"), 2, &["layer 1", "(48, 6)"]);
     fail(dir, &with("full"), 2, &["full"]);
+    let empty = StateRecord { layer: 0, site: StreamSite::Mlp, shape: [3, 0, 5], states: Vec::new() };
+    StateRecord::save_all(&dir.join("empty.safetensors"), &[empty]).unwrap();
+    fail(dir, &with("empty.safetensors"), 2, &["empty.safetensors", "no steps"]);
     fail(dir, &arguments[..8], 2, &["--states"]);
 }
 

@@ -39,6 +39,24 @@ fn false_claims_and_broken_bounds_exit_1_and_name_the_layer() {
     fail(dir, &["verify", "full", "wrong"], 1, &["layer 1", "exceeds the bound"]);
 }
 
+/// A direct term that dwarfs the rest does not excuse an error in the rest.
+#[test]
+fn rounding_is_relative_to_what_is_reduced() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let d = Mat::from_fn(1, 1, |_, _| 1e10);
+    for (name, poles, gain) in [("full.npz", &[0.9, 0.3][..], 1.0), ("other.npz", &[0.5][..], -1.0)] {
+        let n = poles.len();
+        let a = Mat::from_fn(n, n, |i, j| if i == j { poles[i] } else { 0.0 });
+        let (b, c) = (Mat::from_fn(n, 1, |_, _| 1.0), Mat::from_fn(1, n, |_, _| gain));
+        let arrays = [("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("D", d.as_ref())];
+        write_arrays(&dir.join(name), &arrays);
+    }
+    fail(dir, &["verify", "full.npz", "other.npz"], 1, &["exceeds the bound"]);
+    succeed(dir, &["reduce", "full.npz", "-o", "small.npz", "--order", "1"]);
+    succeed(dir, &["verify", "full.npz", "small.npz"]);
+}
+
 #[test]
 fn proofs_are_claimed_only_where_there_are_any() {
     let root = tempfile::tempdir().unwrap();

@@ -176,8 +176,8 @@ pub fn proved_error(
     let many_gains = difference.inputs().max(difference.outputs()) > difference.states();
     let mut many = None;
     let response = FrequencyResponse::new(&difference)?;
-    // What is searched is the image of systems in continuous time; proofs are about the numbers that are stored.
-    let stored = Stored::new(&[full, reduced]);
+    // What is searched is rounded, in continuous time an image; proofs are about the numbers that are stored.
+    let stored = Stored::new(&[full, reduced], size)?;
     let attained = |norm: HinfNorm| stored.as_ref().map_or(Ok(norm), |stored| stored.attained(&response, norm));
     if let Ok(few) = &few {
         let norm = attained(hinf_sweep(&response)?)?;

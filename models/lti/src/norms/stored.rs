@@ -1,16 +1,16 @@
-//! Gains of systems in continuous time by the numbers that are stored.
+//! Gains of systems by the numbers that are stored.
 //!
-//! Norms are searched for on the image in discrete time ([`crate::continuous`]). Its rounding moves poles next to the axis, and the difference
-//! of two systems that nearly agree there by more than its size. Here `C (i omega - A)^-1 B + D` is evaluated by LU factors and
-//! residuals in twice the precision.
+//! Norms are searched for in double precision, in continuous time on the image in discrete time ([`crate::continuous`]). Rounding moves poles
+//! next to the stability boundary, and the difference of two systems that nearly agree there by more than its size. Here `C (s - A)^-1 B + D`
+//! is evaluated by LU factors and residuals in twice the precision, with `s = i omega`, or `e^(i omega)` in discrete time.
 
 use super::bounded_real::BoundedReal;
 use super::hinf::{HinfNorm, hinf_norm};
 use super::response::FrequencyResponse;
-use crate::continuous::Original;
-use crate::linalg::{complex_spectral_norm, product};
-use crate::proof::double::{Double, Matrix};
-use crate::{LinearSystem, Result};
+use crate::continuous::{Bilinear, Original};
+use crate::linalg::{above, beside, complex_spectral_norm, compress_columns, product};
+use crate::proof::double::{Double, Matrix, sin_cos};
+use crate::{LinearSystem, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, c64};
 use std::f64::consts::PI;
@@ -26,9 +26,25 @@ const TRIED: usize = 100_000;
 /// Steps of a golden section search.
 const SECTIONS: usize = 24;
 
+/// Multiplications in twice the precision at most for one gain, about a second of them. Larger systems in discrete time are measured in double
+/// precision.
+const MOST: usize = 30_000_000;
+
 /// A system, or the difference of two.
-pub(super) struct Stored<'a> {
-    systems: Vec<&'a Original>,
+pub(super) struct Stored {
+    parts: Vec<Part>,
+    /// To discrete time, where the systems are in continuous time.
+    map: Option<Bilinear>,
+    /// How far a gain in double precision may be from the true one.
+    rounding: f64,
+}
+
+/// The numbers of a system.
+struct Part {
+    a: Matrix,
+    b: Mat<f64>,
+    c: Mat<f64>,
+    d: Option<Mat<f64>>,
 }
 
 /// What the stored numbers say of a norm that was found on the image.
@@ -40,15 +56,113 @@ pub(super) struct Checked {
     pub apart: f64,
 }
 
-impl<'a> Stored<'a> {
-    /// `first - second`, or `first` alone; `None` where they are not the images of systems in continuous time by one map.
-    pub(super) fn new(systems: &[&'a LinearSystem]) -> Option<Self> {
-        let systems: Vec<&Original> = systems.iter().map(|system| system.image_of()).collect::<Option<_>>()?;
-        systems.windows(2).all(|pair| pair[0].map == pair[1].map).then_some(Self { systems })
+impl Part {
+    fn of_original(original: &Original) -> Self {
+        let Original { a, b, c, d, .. } = original.clone();
+        Self { a: Matrix::of(a.as_ref()), b, c, d }
+    }
+
+    fn of(system: &LinearSystem) -> Self {
+        let a = match (system.written(), system.a()) {
+            (Some(written), _) => Matrix::of(written),
+            (None, StateMatrix::Modal(modes)) => of_modes(modes),
+            (None, a) => Matrix::of(a.to_dense().as_ref()),
+        };
+        let d = system.d().map(|d| d.to_owned());
+        Self { a, b: system.b().to_owned(), c: system.c().to_owned(), d }
+    }
+
+    fn states(&self) -> usize {
+        self.a.rows()
+    }
+}
+
+/// The blocks of a modal A, whose entries are no doubles.
+fn of_modes(modes: &[Mode]) -> Matrix {
+    let n = modes.iter().map(|mode| mode.states()).sum();
+    let mut a = Matrix::zeros(n, n);
+    let mut first = 0;
+    for mode in modes {
+        match *mode {
+            Mode::Real(pole) => a.set(first, first, Double::of(pole)),
+            Mode::Pair { radius, angle } => {
+                let (sin, cos) = sin_cos(angle);
+                let (sin, cos) = (Double::of(radius) * sin, Double::of(radius) * cos);
+                a.set(first, first, cos);
+                a.set(first + 1, first + 1, cos);
+                a.set(first, first + 1, -sin);
+                a.set(first + 1, first, sin);
+            }
+        }
+        first += mode.states();
+    }
+    a
+}
+
+/// Parts without direct terms with as few inputs and outputs as there are states, by the same orthogonal transformations.
+fn compressed(parts: &mut [Part]) {
+    let states: usize = parts.iter().map(Part::states).sum();
+    let Some(first) = parts.first().filter(|_| parts.iter().all(|part| part.d.is_none())) else { return };
+    let (p, m) = (first.c.nrows(), first.b.ncols());
+    if m > states {
+        let all = parts.iter().fold(Mat::zeros(0, m), |all, part| above(all.as_ref(), part.b.as_ref()));
+        let all = compress_columns(all.as_ref());
+        let mut from = 0;
+        for part in parts.iter_mut() {
+            part.b = all.subrows(from, part.states()).to_owned();
+            from += part.states();
+        }
+    }
+    if p > states {
+        let all = parts.iter().fold(Mat::zeros(p, 0), |all, part| beside(all.as_ref(), part.c.as_ref()));
+        let all = compress_columns(all.transpose()).transpose().to_owned();
+        let mut from = 0;
+        for part in parts.iter_mut() {
+            part.c = all.subcols(from, part.states()).to_owned();
+            from += part.states();
+        }
+    }
+}
+
+impl Stored {
+    /// `first - second`, or `first` alone, of norm `size`; `None` where they are not images of systems in continuous time by one map, or have
+    /// more states than can be had in twice the precision.
+    pub(super) fn new(systems: &[&LinearSystem], size: f64) -> Result<Option<Self>> {
+        if systems.iter().any(|system| system.map().is_some() || system.image_of().is_some()) {
+            let Some(originals) = systems.iter().map(|system| system.image_of()).collect::<Option<Vec<&Original>>>()
+            else {
+                return Ok(None);
+            };
+            let one_map = originals.windows(2).all(|pair| pair[0].map == pair[1].map);
+            let parts = originals.iter().map(|original| Part::of_original(original)).collect();
+            let map = originals.first().map(|original| original.map);
+            return Ok(one_map.then_some(Self { parts, map, rounding: f64::INFINITY }));
+        }
+        let mut rounding = 0.0_f64;
+        for system in systems {
+            let by_poles = system.written().is_none() && system.a().modes().is_some();
+            // Poles are further from the circle by their rates; entries of A are rounded.
+            let nearest = if by_poles || system.states() == 0 { 1.0 } else { 1.0 - system.spectral_radius()? };
+            rounding = rounding.max(16.0 * f64::EPSILON * size / nearest);
+        }
+        let states = systems.iter().map(|system| system.states()).max().unwrap_or(0);
+        let total: usize = systems.iter().map(|system| system.states()).sum();
+        let least = if systems.iter().all(|system| system.d().is_none()) { total } else { usize::MAX };
+        let inputs = systems.iter().map(|system| system.inputs()).max().unwrap_or(0).min(least);
+        let outputs = systems.iter().map(|system| system.outputs()).max().unwrap_or(0).min(least);
+        if states.saturating_mul(inputs).saturating_mul(states.saturating_add(outputs)) > MOST {
+            return Ok(None);
+        }
+        let mut parts: Vec<Part> = systems.iter().map(|system| Part::of(system)).collect();
+        compressed(&mut parts);
+        Ok(Some(Self { parts, map: None, rounding }))
     }
 
     /// What was found on the image, if the stored numbers have that gain there, else the largest gain that is found of them.
     pub(super) fn attained(&self, image: &FrequencyResponse, found: HinfNorm) -> Result<HinfNorm> {
+        if self.rounding <= ATTAINED * found.value {
+            return Ok(found);
+        }
         let gain = self.gain(found.frequency)?;
         if gain.is_none_or(|gain| (gain - found.value).abs() <= ATTAINED * found.value) {
             return Ok(found);
@@ -59,7 +173,7 @@ impl<'a> Stored<'a> {
     /// The largest gain at the angle of the peak that was found on the image, at those of the poles next to the circle, and around the
     /// highest of them; `None` where double precision cannot solve for it.
     pub(super) fn checked(&self, image: &FrequencyResponse, found: HinfNorm) -> Result<Option<Checked>> {
-        let states = self.systems.iter().map(|system| system.a.nrows()).max().unwrap_or(0);
+        let states = self.parts.iter().map(Part::states).max().unwrap_or(0);
         let mut poles: Vec<(f64, f64)> = image.rates().collect();
         poles.sort_by(|one, two| one.1.total_cmp(&two.1));
         poles.dedup_by(|next, last| (next.0 - last.0).abs() < 0.1 * last.1);
@@ -107,19 +221,19 @@ impl<'a> Stored<'a> {
 
     /// The largest singular value at the frequency of an angle.
     fn gain(&self, angle: f64) -> Result<Option<f64>> {
-        let frequency = self.systems[0].map.frequency(angle);
-        let (p, m) = (self.systems[0].c.nrows(), self.systems[0].b.ncols());
+        let at = point(self.map, angle);
+        let (p, m) = (self.parts[0].c.nrows(), self.parts[0].b.ncols());
         let mut sum = [Matrix::zeros(p, m), Matrix::zeros(p, m)];
-        for (system, sign) in self.systems.iter().zip([1.0, -1.0]) {
+        for (part, sign) in self.parts.iter().zip([1.0, -1.0]) {
             let signed = |x: Double| if sign < 0.0 { -x } else { x };
-            if frequency.is_finite() {
-                let Some(states) = states_at(system, frequency) else { return Ok(None) };
-                let c = Matrix::of(system.c.as_ref());
+            if let Some(at) = at {
+                let Some(states) = states_at(part, at) else { return Ok(None) };
+                let c = Matrix::of(part.c.as_ref());
                 for (sum, part) in sum.iter_mut().zip(&states) {
                     *sum = sum.combined(&c.times(part), |one, two| one + signed(two));
                 }
             }
-            if let Some(d) = &system.d {
+            if let Some(d) = &part.d {
                 sum[0] = sum[0].combined(&Matrix::of(d.as_ref()), |one, two| one + signed(two));
             }
         }
@@ -130,13 +244,24 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Real and imaginary part of `(i omega - A)^-1 B`; `None` where the steps do not come to an end.
-fn states_at(system: &Original, omega: f64) -> Option<[Matrix; 2]> {
-    let (n, m) = (system.a.nrows(), system.b.ncols());
+/// The point of the stability boundary at an angle of discrete time, real and imaginary part; `None` for infinity.
+fn point(map: Option<Bilinear>, angle: f64) -> Option<[Double; 2]> {
+    if let Some(map) = map {
+        let omega = map.frequency(angle);
+        return omega.is_finite().then_some([Double::of(0.0), Double::of(omega)]);
+    }
+    let (sin, cos) = sin_cos(angle);
+    Some([cos, sin])
+}
+
+/// Real and imaginary part of `(s - A)^-1 B`; `None` where the steps do not come to an end.
+fn states_at(system: &Part, [re_s, im_s]: [Double; 2]) -> Option<[Matrix; 2]> {
+    let (n, m) = (system.states(), system.b.ncols());
+    let diagonal = |i: usize, j: usize, s: Double| if i == j { s } else { Double::of(0.0) };
     let resolvent =
-        Mat::from_fn(n, n, |i, j| c64::new(-system.a[(i, j)], if i == j { omega } else { 0.0 })).partial_piv_lu();
-    let (a, b) = (Matrix::of(system.a.as_ref()), Matrix::of(system.b.as_ref()));
-    let omega = Double::of(omega);
+        Mat::from_fn(n, n, |i, j| c64::new((diagonal(i, j, re_s) - system.a.at(i, j)).hi, diagonal(i, j, im_s).hi))
+            .partial_piv_lu();
+    let (a, b) = (&system.a, Matrix::of(system.b.as_ref()));
     let mut x = [Matrix::zeros(n, m), Matrix::zeros(n, m)];
     let mut residual = [b.clone(), Matrix::zeros(n, m)];
     let size = |x: &[Matrix; 2]| x.each_ref().map(|part| part.rounded().norm_max()).into_iter().fold(0.0, f64::max);
@@ -161,11 +286,13 @@ fn states_at(system: &Original, omega: f64) -> Option<[Matrix; 2]> {
         if last <= REFINED * size(&x) {
             return Some(x);
         }
-        // (i omega - A) (x + i y) = -(A x + omega y) + i (omega x - A y)
+        // (u + i v - A) (x + i y) = (u x - v y - A x) + i (v x + u y - A y)
         let [from_re, from_im] = [0, 1].map(|part| a.times(&x[part]));
         residual = [
-            b.combined(&from_re.combined(&x[1], |ax, y| ax + omega * y), |b, rest| b + rest),
-            from_im.combined(&x[0], |ay, x| ay - omega * x),
+            b.combined(&from_re, |b, ax| b + ax)
+                .combined(&x[0], |rest, x| rest - re_s * x)
+                .combined(&x[1], |rest, y| rest + im_s * y),
+            from_im.combined(&x[0], |ay, x| ay - im_s * x).combined(&x[1], |rest, y| rest - re_s * y),
         ];
     }
     (last <= ENOUGH * size(&x)).then_some(x)
@@ -176,30 +303,32 @@ fn states_at(system: &Original, omega: f64) -> Option<[Matrix; 2]> {
 pub fn rounding_of_entries(systems: [&LinearSystem; 2], angle: f64) -> f64 {
     let moved = |system: &LinearSystem| {
         let original = system.image_of()?;
-        let frequency = original.map.frequency(angle);
-        let transposed = Original {
-            a: original.a.transpose().to_owned(),
-            b: original.c.transpose().to_owned(),
-            c: original.b.transpose().to_owned(),
-            ..original.clone()
+        let at = point(Some(original.map), angle)?;
+        let part = Part::of_original(original);
+        let transposed = Part {
+            a: part.a.transposed(),
+            b: part.c.transpose().to_owned(),
+            c: part.b.transpose().to_owned(),
+            d: None,
         };
         let moduli =
             |[re, im]: [Matrix; 2]| Mat::from_fn(re.rows(), re.columns(), |i, j| re.at(i, j).hi.hypot(im.at(i, j).hi));
-        let (x, y) = (moduli(states_at(original, frequency)?), moduli(states_at(&transposed, frequency)?));
-        let a = Mat::from_fn(original.a.nrows(), original.a.ncols(), |i, j| original.a[(i, j)].abs());
+        let (x, y) = (moduli(states_at(&part, at)?), moduli(states_at(&transposed, at)?));
+        let a = part.a.moduli();
         Some(0.5 * f64::EPSILON * product(product(y.transpose(), a.as_ref()).as_ref(), x.as_ref()).norm_l2())
     };
     systems.into_iter().filter_map(moved).filter(|moved| moved.is_finite()).sum()
 }
 
-/// The norm of a system and its enclosure, as [`hinf_norm`] finds them; in continuous time by the numbers that are stored.
+/// The norm of a system and its enclosure, as [`hinf_norm`] finds them; by the numbers that are stored in continuous time, and where rounding
+/// counts in discrete time.
 ///
 /// # Errors
 /// Failures of the linear algebra.
 pub fn hinf_norm_of(system: &LinearSystem) -> Result<(HinfNorm, BoundedReal)> {
     let response = FrequencyResponse::new(system)?;
     let (norm, check) = hinf_norm(&response)?;
-    let Some(stored) = Stored::new(&[system]) else { return Ok((norm, check)) };
+    let Some(stored) = Stored::new(&[system], norm.value)? else { return Ok((norm, check)) };
     let found = stored.attained(&response, norm)?;
     let apart = (found.value - norm.value).abs();
     Ok((found, BoundedReal { lower: found, upper: check.upper.max(found.value) + apart }))
@@ -235,5 +364,49 @@ mod tests {
         // decay / frequency.
         assert!((norm.value / 5e9 - 1.0).abs() < 1e-9, "{}", norm.value);
         assert!(enclosure.upper >= norm.value);
+    }
+
+    /// A dense A whose coupling of a slow state with another cancels: the error of leaving the other out is known.
+    #[test]
+    fn gains_next_to_the_circle_are_those_of_the_stored_numbers() {
+        let (slow, fast) = (1.0 - 3.0 * 0.5_f64.powi(29), 0.5);
+        // Diagonal in coordinates that are sheared; no entry is rounded.
+        let shear = 1_000_003.0;
+        let a = Mat::from_fn(2, 2, |i, j| [[slow, shear * (fast - slow)], [0.0, fast]][i][j]);
+        let (b, c) =
+            (Mat::from_fn(2, 1, |i, _| [1.0 + shear, 1.0][i]), Mat::from_fn(1, 2, |_, j| [1.0, 1.0 - shear][j]));
+        let full = LinearSystem::new(StateMatrix::Dense(a), b, c, None).unwrap();
+        let one = || Mat::from_fn(1, 1, |_, _| 1.0);
+        let kept = LinearSystem::new(StateMatrix::Diagonal(vec![slow]), one(), one(), None).unwrap();
+        let stored = Stored::new(&[&full, &kept], 2.0_f64.powi(27)).unwrap().unwrap();
+        let image = FrequencyResponse::new(&full.difference(&kept).unwrap()).unwrap();
+        // 1 / (z - 0.5) at 1.
+        let rounded = HinfNorm { value: image.gain(3e-9).unwrap(), frequency: 3e-9 };
+        assert!((rounded.value / 2.0 - 1.0).abs() > 1e-6, "{}", rounded.value);
+        let found = stored.attained(&image, rounded).unwrap();
+        assert!((found.value / 2.0 - 1.0).abs() < 1e-12 && found.frequency < 1e-3, "{found:?}");
+        for angle in [1e-9, 0.7, PI] {
+            let (sin, cos) = f64::sin_cos(angle);
+            let expected = c64::new(cos - 0.5, sin).norm().recip();
+            assert!((stored.gain(angle).unwrap().unwrap() / expected - 1.0).abs() < 1e-12, "{angle}");
+        }
+    }
+
+    /// Pairs of poles, many inputs and outputs: gains are those of double precision where nothing cancels.
+    #[test]
+    fn modes_and_wide_systems_have_the_same_gains() {
+        let modes = vec![Mode::Real(0.9), Mode::Pair { radius: 0.8, angle: 1.1 }];
+        let b = Mat::from_fn(3, 20, |i, j| ((3 * i + 7 * j) as f64).sin());
+        let c = Mat::from_fn(30, 3, |i, j| ((5 * i + 2 * j) as f64).cos());
+        let system = LinearSystem::new(StateMatrix::Modal(modes), b, c, None).unwrap();
+        let stored = Stored::new(&[&system], 1.0).unwrap().unwrap();
+        assert_eq!((stored.parts[0].b.ncols(), stored.parts[0].c.nrows()), (3, 3));
+        let response = FrequencyResponse::new(&system).unwrap();
+        for angle in [0.0, 0.3, 1.1, PI] {
+            let (found, expected) = (stored.gain(angle).unwrap().unwrap(), response.gain(angle).unwrap());
+            assert!((found / expected - 1.0).abs() < 1e-13, "{found} {expected}");
+        }
+        // Poles that are given by their rates need no second look.
+        assert!(stored.rounding < 1e-13);
     }
 }
