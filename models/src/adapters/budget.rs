@@ -7,7 +7,7 @@ use super::AdapterConfig;
 pub struct Budget {
     /// The settings with the size filled in.
     pub config: AdapterConfig,
-    /// What was solved for: `state_dim`, `rank` or `init_rank`.
+    /// The setting that was solved for, the kind's size: `state_dim`, `rank`, `init_rank`, `planes`, `heads`, or that of a registered kind.
     pub key: &'static str,
     /// Its value.
     pub size: usize,

@@ -158,19 +158,29 @@ impl Parameters {
 }
 
 impl Rope {
-    /// What a `config.json` says in either spelling: `rope_theta` with `rope_scaling`, or `rope_parameters`. `theta` is the
-    /// base when none is written, `context` the length in `max_position_embeddings`.
+    /// What a `config.json` says in either spelling: `rope_theta` with `rope_scaling`, or `rope_parameters`; in both, if they agree. `theta` is
+    /// the base when none is written, `context` the length in `max_position_embeddings`.
     pub(super) fn read(keys: &Keys, theta: f64, context: usize) -> Result<Self, String> {
         keys.only("partial_rotary_factor", &json!(1.0))?;
         let original: Option<usize> = keys.get("original_max_position_embeddings")?;
         let (old, new): (Option<Value>, Option<Value>) = (keys.get("rope_scaling")?, keys.get("rope_parameters")?);
         let written: Option<f64> = keys.get("rope_theta")?;
-        let rope = match (new, old) {
-            (Some(new), _) => Self::of_value("rope_parameters", &new, written, original, theta, context)?,
-            (None, Some(old)) => Self::of_value("rope_scaling", &old, written, original, theta, context)?,
-            (None, None) => Rope { theta: written.unwrap_or(theta), scaling: RopeScaling::None },
-        };
-        Ok(rope)
+        let of = |key, value: &Value, theta| Self::of_value(key, value, written, original, theta, context);
+        match (new, old) {
+            (Some(new), Some(old)) => {
+                let rope = of("rope_parameters", &new, theta)?;
+                let older = of("rope_scaling", &old, rope.theta)?;
+                if rope != older {
+                    return Err(
+                        "rope_parameters and rope_scaling ask for different embeddings: keep one of them".into()
+                    );
+                }
+                Ok(rope)
+            }
+            (Some(new), None) => of("rope_parameters", &new, theta),
+            (None, Some(old)) => of("rope_scaling", &old, theta),
+            (None, None) => Ok(Rope { theta: written.unwrap_or(theta), scaling: RopeScaling::None }),
+        }
     }
 
     /// What `value`, the value of `key`, says.

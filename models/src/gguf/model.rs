@@ -281,7 +281,8 @@ impl Reader<'_> {
         let magnitude = self.positive(ATTENTION_FACTOR)?.unwrap_or(1.0);
         let scaling = match kind {
             "none" => None,
-            "linear" => Some(json!({ "rope_type": "linear", "factor": factor })),
+            // Without a factor it is 1 to llama.cpp.
+            "linear" => factor.map(|factor| json!({ "rope_type": "linear", "factor": factor })),
             "yarn" => Some(json!({
                 "rope_type": "yarn",
                 "factor": factor,

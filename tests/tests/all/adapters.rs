@@ -383,6 +383,8 @@ fn settings_without_an_implementation_are_named() {
     refuse(&lora, "target_modules", json!(".*nothing"));
     refuse(&lora, "layers_to_transform", json!("all"));
     refuse(&adalora(), "tinit", json!(11));
+    refuse(&adalora(), "lora_alpha", json!(0));
+    refuse(&adalora(), "lora_alpha", json!(-8));
     refuse(&adalora(), "deltaT", json!(0));
     refuse(&adalora(), "rank_pattern", json!({ "model.layers.0.self_attn.q_proj.lora_E": [true] }));
     refuse(&adalora(), "rank_pattern", json!({ "model.layers.0.self_attn.q_proj.lora_E": [true, true, true, true] }));

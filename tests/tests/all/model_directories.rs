@@ -321,6 +321,14 @@ fn configurations_in_either_spelling() {
     let both = json!({"rope_type": "linear", "type": "linear", "factor": 4.0});
     let older = json!({"type": "linear", "factor": 4.0});
     assert_eq!(parsed("rope_scaling", both).unwrap(), parsed("rope_scaling", older).unwrap());
+    // Both spellings, as after an edit of what transformers 5 has saved: one of them would be passed over.
+    let mut edited = base.clone();
+    edited["rope_parameters"] = json!({"rope_type": "default", "rope_theta": base["rope_theta"]});
+    edited["rope_scaling"] = json!({"rope_type": "linear", "factor": 4.0});
+    let read = |json: &Value| DecoderConfig::parse(&serde_json::to_vec(json).unwrap());
+    assert!(read(&edited).unwrap_err().contains("rope_parameters and rope_scaling"));
+    edited["rope_scaling"] = json!({"type": "default"});
+    assert!(read(&edited).is_ok());
     let without = |family: &str, key: &str| {
         let mut json = base.clone();
         json["model_type"] = json!(family);

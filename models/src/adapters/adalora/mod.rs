@@ -146,6 +146,10 @@ impl LinearKind for AdaLora {
             format!("is {target_rank}, above init_rank = {init_rank}")
         })?;
         check_scale_and_dropout(settings.lora_alpha, settings.dropout)?;
+        // PEFT takes the rank in place of such a value, here alone.
+        SettingsError::unless(settings.lora_alpha > 0.0, "lora_alpha", || {
+            format!("must be above 0 for AdaLoRA, found {}", settings.lora_alpha)
+        })?;
         check_fraction("beta1", settings.beta1)?;
         check_fraction("beta2", settings.beta2)?;
         SettingsError::unless(settings.schedule.delta_t >= 1, "delta_t", || "must be at least 1, found 0".to_owned())?;
