@@ -127,6 +127,13 @@ fn answer_all(
     (prompts, stop): (&Prompts, &[String]),
 ) -> Result<()> {
     let total = records.records.len();
+    let last = records.records.last().map_or(0, |(place, _)| *place);
+    ensure!(
+        output.done <= last,
+        "{} ends with the answer to prompt {}, and the last prompt is {last}: it is of other prompts",
+        args.output.display(),
+        output.done
+    );
     if output.done > 0 {
         tell!("{}: continued after prompt {}", args.output.display(), output.done);
     }
@@ -314,6 +321,7 @@ impl Output {
         if beside.exists() {
             let before: Value = serde_json::from_slice(&hankel_io::input::read(&beside)?)
                 .with_context(|| format!("{} is damaged: remove it and {}", beside.display(), path.display()))?;
+            ensure!(before.is_object(), "{} is damaged: remove it and {}", beside.display(), path.display());
             // Of a file that was removed nothing is to be finished.
             if let Some((key, was)) = changed(&before, settings).filter(|_| path.exists()) {
                 let now = &settings[key];

@@ -35,7 +35,9 @@ pub fn run(args: &Args) -> Result<()> {
     );
     let scoring = Scoring { format, metrics, generate: true };
     let (mut problems, mut lines) = (Problems::default(), Vec::new());
-    each_line(&content, path, &mut problems, |_, value| {
+    // A byte order mark, as other programs write it.
+    let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&content);
+    each_line(content, path, &mut problems, |_, value| {
         let mut line = prediction(value, format)?;
         line.scores = scoring.score(&line);
         lines.push(line);

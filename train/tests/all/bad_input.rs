@@ -1,6 +1,7 @@
 //! Bad input: a message that says what, where and what to do, exit code 2, and nothing written over.
 
 use crate::common::{Finished, Place, TINY};
+use serde_json::Value;
 use std::fs;
 
 /// Runs `fit` on a configuration and expects that no run directory was made.
@@ -203,8 +204,26 @@ fn a_damaged_checkpoint() {
     let place = Place::new();
     place.fit(TINY, "run", &[]);
     let newest = fs::read_dir(place.path("run/checkpoints")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    let whole = fs::read_to_string(newest.join("state.json")).unwrap();
+    fs::remove_file(place.path("run/result.json")).unwrap();
+    // Of a stage that there is not, it would be a run that has ended, of no rows.
+    let mut other: Value = serde_json::from_str(&whole).unwrap();
+    other["stage"] = 7.into();
+    fs::write(newest.join("state.json"), other.to_string()).unwrap();
+    place.run(&["fit", "--out", "run", "--resume"]).refused(&["cannot be read", "state.json", "not of this folder"]);
     fs::write(newest.join("state.json"), "{").unwrap();
     place.run(&["fit", "--out", "run", "--resume"]).refused(&["cannot go on from", "state.json"]);
+}
+
+/// Names that folders cannot have, that are hidden, or that mean the backbone.
+#[test]
+fn names_of_adapters() {
+    let place = Place::new();
+    place.write("config.toml", TINY);
+    let long = format!("adapter.0.name={}", "a".repeat(201));
+    for name in ["adapter.0.name=.hrm", "adapter.0.name=none", &long, "adapter.0.truncate={ bound = 1e-300 }"] {
+        place.run(&["fit", "config.toml", "--set", name, "--dry-run"]).refused(&["name"]);
+    }
 }
 
 #[test]
@@ -333,7 +352,7 @@ fn a_truncation_that_fails_leaves_the_run() {
     let rules = "a_max = 0.99999999\ntruncate = { bound = 1.0 }\nprobe = { gate = 0.0 }";
     let told = place.fit(&TINY.replace("truncate = { order = 2 }", rules), "run", &[]).stderr;
     assert!(told.contains("warning: `hrm` cannot be truncated by bound = 1, and there is no such row:"), "{told}");
-    let result: serde_json::Value = serde_json::from_slice(&fs::read(place.path("run/result.json")).unwrap()).unwrap();
+    let result: Value = serde_json::from_slice(&fs::read(place.path("run/result.json")).unwrap()).unwrap();
     let rows = result["rows"].as_array().unwrap();
     let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["hrm", "hrm-gate-0"]);

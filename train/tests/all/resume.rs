@@ -91,6 +91,16 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     let before = place.snapshot("run");
     place.run(&resume).refused(&["the checkpoints of run are not there any more", "begin a new run"]);
     assert!(before == place.snapshot("run"));
+    // Nor where its log is damaged, or gone.
+    let log = fs::read(place.path("run/metrics.jsonl")).unwrap();
+    fs::write(place.path("run/metrics.jsonl"), [&log[..], b"\xff\n"].concat()).unwrap();
+    let before = place.snapshot("run");
+    place.run(&resume).refused(&["metrics.jsonl"]);
+    assert!(before == place.snapshot("run"));
+    fs::remove_file(place.path("run/metrics.jsonl")).unwrap();
+    let before = place.snapshot("run");
+    place.run(&resume).refused(&["the checkpoints of run are not there any more"]);
+    assert!(before == place.snapshot("run"));
 }
 
 /// Other data would be divided anew, so that what was trained on could come to be validated on.

@@ -368,7 +368,11 @@ fn a_run_is_talked_to_as_it_was_trained() {
     let template = "{{ bos_token }}{% for m in messages %}{{ volume }} {{ m.role }}: {{ m.content }}{{ '\n' }}{% endfor %}\
                     {% if add_generation_prompt %}assistant:{% endif %}";
     place.write("model/chat_template.jinja", template);
-    place.fit(&config, "variables", &["--set", "task.chat_template_kwargs={ volume = \"loud\" }"]);
+    place.fit(
+        &config,
+        "variables",
+        &["--set", "task.chat_template_kwargs={ volume = \"loud\", documents = \"none\" }"],
+    );
     is_answer("loud user: Double 7\nassistant:", &answers(&["variables", "--adapter", "none"], "Double 7\n"));
 }
 
@@ -448,6 +452,11 @@ fn scores_of_a_file() {
     assert_eq!((&found["adapters"][0]["adapter"], &found["adapters"][0]["predictions"]), (&"hrm".into(), &2.into()));
     let shown = place.run(&["score", "--task", "narrativeqa", "two.jsonl"]).stdout;
     assert!(shown.contains("2 predictions of hrm in two.jsonl") && shown.contains("1 predictions of lora"), "{shown}");
+    // A byte order mark costs no answer.
+    let marked = format!("\u{feff}{}", line("hrm", "dog") + &line("hrm", "cat"));
+    place.write("marked.jsonl", marked);
+    let found = json(&place.run(&["score", "--task", "narrativeqa", "marked.jsonl", "--json"]).stdout);
+    assert_eq!((&found["predictions"], &found["left_out"]), (&2.into(), &0.into()), "{found}");
     let one = place.run(&["score", "--task", "qmsum", "p.jsonl", "--metrics", "rouge1"]);
     assert!(one.stdout.contains("rouge1") && !one.stdout.contains("rouge_l"), "{}", one.stdout);
     place.write("empty.jsonl", "");

@@ -44,6 +44,9 @@ pub struct AdapterConfig {
 pub const COMMON_KEYS: &[&str] =
     &["kind", "name", "path", "budget", "truncate", "reduce", "hsv_regularization", "probe", "exactness", "train"];
 
+/// Letters of the name of a row: file systems take 255, checkpoints and temporary folders add some.
+const LONGEST: usize = 200;
+
 impl AdapterConfig {
     /// Names of the rows that are made of it, and of the directories under `adapters/`.
     pub fn names(&self) -> Vec<String> {
@@ -67,10 +70,24 @@ impl AdapterConfig {
         checks: &mut Checks<'_>,
     ) {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let reserved = ["pretrain", ".", ".."].contains(&self.name.as_str());
+        // `none` is the backbone alone; hidden folders are temporary ones.
+        let backbone = self.name == "none" && self.method.kind() != "none";
+        let reserved = self.name == "pretrain" || self.name.starts_with('.') || backbone;
         checks.require("name", !self.name.is_empty() && self.name.chars().all(plain) && !reserved, || {
-            format!("must be made of letters, digits, `-`, `_` and `.`, and not be `pretrain`; found {:?}", self.name)
+            format!(
+                "must be made of letters, digits, `-`, `_` and `.`, begin with no `.`, and not be `pretrain`, nor `none` for another kind; \
+                 found {:?}",
+                self.name
+            )
         });
+        if let Some(long) = self.names().into_iter().find(|name| name.len() > LONGEST) {
+            checks.require("name", false, || {
+                format!(
+                    "makes the row {long:?}, of {} letters; {LONGEST} are the most that a folder can be called by",
+                    long.len()
+                )
+            });
+        }
         self.method.check(self.path.is_some(), length, placement, checks);
         self.check_evaluations(length, placement, checks);
         if let Some(reduce) = &self.reduce {

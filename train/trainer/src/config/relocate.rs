@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// Keys whose values are files or directories.
 pub(super) const KEYS: [&str; 6] = ["path", "validation_path", "test_path", "documents", "tokenizer", "model"];
+/// What has names of its own inside: those of variables of a chat template.
+const OTHERS: &str = "chat_template_kwargs";
 /// Those of a task's data, which are not read before the run begins.
 const DATA: [&str; 4] = ["path", "validation_path", "test_path", "documents"];
 
@@ -22,7 +24,7 @@ pub(super) fn relocate(node: &mut Node, find: &dyn Fn(&Path) -> PathBuf) {
         Value::Table(table) => table.0.iter_mut().for_each(|entry| {
             if KEYS.contains(&entry.key.as_str()) {
                 rename(&mut entry.node, find);
-            } else {
+            } else if entry.key != OTHERS {
                 relocate(&mut entry.node, find);
             }
         }),
@@ -48,7 +50,7 @@ pub(super) fn missing(root: &Node, file: &Path) -> Option<ConfigError> {
 
 fn in_section(node: &Node, at: &str, file: &Path) -> Option<ConfigError> {
     let Value::Table(table) = &node.value else { return None };
-    table.0.iter().find_map(|Entry { key, node, .. }| {
+    table.0.iter().filter(|entry| entry.key != OTHERS).find_map(|Entry { key, node, .. }| {
         let inside = format!("{at}.{key}");
         if DATA.contains(&key.as_str()) { nowhere(node, &inside, file) } else { in_section(node, &inside, file) }
     })

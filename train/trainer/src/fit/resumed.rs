@@ -3,19 +3,34 @@
 use crate::results::{DataFile, Event, RunResult};
 use crate::run::RunDirectory;
 use crate::run::checkpoint::{self, RunState};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 /// The state of the newest checkpoint, or a fresh one for a run that was stopped before its first.
 ///
 /// # Errors
-/// When the checkpoint cannot be read, or one was written and none is there: to begin again would replace what the run has trained.
+/// When the checkpoint cannot be read, or one was written and none is there, or adapters are and no log: to begin again would replace what the
+/// run has trained.
 pub(super) fn state_of(directory: &RunDirectory) -> Result<RunState> {
-    if let Some(newest) = checkpoint::list(&directory.checkpoints()).last() {
-        return Ok(checkpoint::load(newest)?.0);
+    let checkpoints = checkpoint::list(&directory.checkpoints());
+    if let Some(newest) = checkpoints.last() {
+        let advice = || {
+            let others =
+                if checkpoints.len() > 1 { "; without this folder the run goes on from the one before" } else { "" };
+            format!("the newest checkpoint cannot be read{others}")
+        };
+        return Ok(checkpoint::load(newest).with_context(advice)?.0);
     }
-    let lines = hankel_io::input::read_to_string(&directory.metrics()).unwrap_or_default();
+    let metrics = directory.metrics();
+    // Without it nobody knows what the run has done, but for what it has left.
+    let lines = if metrics.exists() { Some(hankel_io::input::read_to_string(&metrics)?) } else { None };
     let is_checkpoint = |line: &str| matches!(serde_json::from_str(line), Ok(Event::Checkpoint { .. }));
-    if lines.lines().any(is_checkpoint) {
+    let has_trained = match &lines {
+        Some(lines) => lines.lines().any(is_checkpoint),
+        None => {
+            std::fs::read_dir(directory.path().join("adapters")).is_ok_and(|mut adapters| adapters.next().is_some())
+        }
+    };
+    if has_trained {
         bail!(
             "the checkpoints of {} are not there any more, so that it cannot be resumed: put {} back, or begin a new run",
             directory.path().display(),

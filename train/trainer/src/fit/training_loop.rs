@@ -162,7 +162,8 @@ impl Stage<'_> {
             let so_far = &mut session.state.progress;
             session.state.step = step;
             so_far.seconds += seconds;
-            so_far.tokens += report.tokens;
+            // Of a state that was damaged the numbers may be any.
+            so_far.tokens = so_far.tokens.saturating_add(report.tokens);
             if let Some(ranks) = &report.ranks {
                 let layers = rank_states(ranks);
                 session.log.write(&Event::Layers { stage: self.name.to_owned(), step, layers })?;
@@ -171,7 +172,7 @@ impl Stage<'_> {
                 training.forget_best();
             }
             so_far.window_loss += figures.loss;
-            so_far.window_steps += 1;
+            so_far.window_steps = so_far.window_steps.saturating_add(1);
             window.count += 1;
             window.seconds += seconds;
             window.tokens += report.tokens;

@@ -183,11 +183,15 @@ fn is_complete(path: &Path) -> bool {
 /// Reads a checkpoint.
 ///
 /// # Errors
-/// When a file is damaged.
+/// When a file is damaged, or of another step than the folder is called by.
 pub fn load(path: &Path) -> Result<(RunState, BTreeMap<String, Tensor>), CheckpointError> {
     let failed = |file: &str, reason: String| CheckpointError { path: path.join(file), reason };
     let read = |file: &str| hankel_io::input::read(&path.join(file)).map_err(|error| failed(file, error.to_string()));
-    let state = serde_json::from_slice(&read(STATE)?).map_err(|error| failed(STATE, error.to_string()))?;
+    let state: RunState = serde_json::from_slice(&read(STATE)?).map_err(|error| failed(STATE, error.to_string()))?;
+    let named = name_of(state.stage, &state.name, state.step);
+    if place(path).is_some() && path.file_name().is_some_and(|folder| folder != named.as_str()) {
+        return Err(failed(STATE, format!("it is that of {named}, not of this folder")));
+    }
     let packed = read(TENSORS)?;
     let file = SafeTensors::deserialize(&packed).map_err(|error| failed(TENSORS, error.to_string()))?;
     let mut tensors = BTreeMap::new();
