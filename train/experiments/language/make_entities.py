@@ -8,9 +8,9 @@ sentences; `test-N` have N. Printed is what two rules without a memory know of e
 asked for was between things where they began.
 """
 
+import argparse
 import json
 import random
-import sys
 from pathlib import Path
 
 THINGS = "apple book candle coin comb cup fork glove hammer key knife lamp map mirror pen ring rope scarf spoon stone".split()
@@ -50,7 +50,9 @@ def write(path, seed, count, operations):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / "entities-train.jsonl", 1, 8000, lambda draw: draw.randint(1, 8))
     write(folder / "entities-validation.jsonl", 2, 200, lambda draw: draw.randint(1, 8))

@@ -6,9 +6,9 @@ Between them lie turns of small talk: 1 to 4 in `train` and `validation`, 8 in `
 guessing is right in 1 of 16 answers.
 """
 
+import argparse
 import json
 import random
-import sys
 from pathlib import Path
 
 WORDS = "amber bread cedar dragon eagle forest garden harbor island jacket kitten lemon marble needle ocean piano".split()
@@ -41,7 +41,9 @@ def write(path, seed, count, between):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / "turns-train.jsonl", 1, 4000, lambda draw: draw.randint(1, 4))
     write(folder / "turns-validation.jsonl", 2, 100, lambda draw: draw.randint(1, 4))

@@ -9,10 +9,10 @@ Holm's correction over all differences of the file. A row that does not beat `no
 rates, every row is at that of its least validation loss, averaged over seeds.
 """
 
+import argparse
 import json
 import math
 import statistics
-import sys
 from collections import defaultdict
 
 PRIMARY = {"jsonl": "exact_match", "quality": "accuracy", "qmsum": "rouge1"}
@@ -135,7 +135,9 @@ def holm(p):
 
 
 def main():
-    rows, kinds, scale, diverged, lacking = load(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results")
+    rows, kinds, scale, diverged, lacking = load(parser.parse_args().results)
     complete = not lacking
     lines, differences = [], []
     for point, names in rows.items():

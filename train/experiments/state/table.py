@@ -9,10 +9,10 @@ over those of groups that are complete; the accuracies over words of every lengt
 seeds still learn when training ends.
 """
 
+import argparse
 import json
 import math
 import statistics
-import sys
 from collections import defaultdict
 
 SEEDS = 8
@@ -124,7 +124,9 @@ def span(values):
 
 
 def main():
-    figures, losses, learning, parameters, seeds, scale = load(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results")
+    figures, losses, learning, parameters, seeds, scale = load(parser.parse_args().results)
     planned, pairs = SCALES.get(scale, (SEEDS, PAIRS))
     groups = [group for group in GROUPS if group in figures]
     if any(rate for group in groups for by_rate in losses[group].values() for rate in by_rate):

@@ -92,13 +92,13 @@ fn the_reduction_of_the_page_is_its_certificate() {
     contains(
         &page,
         &format!(
-            "could be closer than {:.3}; this one is {:.3} away, {:.1} % of what",
+            "could be closer than {:.3}; this one is {:.3} away, {:.1} % of the layer's H-infinity norm",
             of("lower_bound"),
             of("hinf_error"),
             100.0 * of("hinf_error") / of("hinf_norm")
         ),
     );
-    contains(&page, &format!("no more than {:.3}.", of("error_bound")));
+    contains(&page, &format!("the bound of theory is {:.3}.", of("error_bound")));
     let orders = result("truncation.json")["rows"]
         .as_array()
         .unwrap()
