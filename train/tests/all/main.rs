@@ -14,6 +14,8 @@ mod paper;
 mod predict;
 mod recordings;
 mod resume;
+mod resumed_sweeps;
+mod score;
 mod sequences;
 mod studies;
 mod texts;
