@@ -339,8 +339,8 @@ impl SystemCertificate {
         found
     }
 
-    /// What rounding is relative to in it: [`SystemCertificate::holds`].
-    pub fn size(&self) -> f64 {
+    /// The `size` of [`SystemCertificate::holds`].
+    fn size(&self) -> f64 {
         size_of(self.hinf_norm, &self.hankel_singular_values, self.clamped_poles)
     }
 

@@ -61,7 +61,7 @@ pub fn reduce_systems(
     certificate.weights = options.weights.files();
     certificate.task = options.task.as_ref().map(|task| TaskFacts::new(task, &certificate.layers));
     match certificate.excess().filter(|_| options.task.is_none()) {
-        Some(excess) => Err(ReduceError::Mismatch(excess)),
+        Some(excess) => Err(ReduceError::Excess(excess)),
         None => Ok((reductions, certificate)),
     }
 }

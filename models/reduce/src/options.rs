@@ -22,6 +22,9 @@ pub enum ReduceError {
     /// A failure that concerns no single layer.
     #[error(transparent)]
     System(#[from] LtiError),
+    /// An error that rounding makes larger than the bound that orders were chosen by.
+    #[error("{0}")]
+    Excess(String),
     /// Two adapters, or an adapter and a file, that do not belong together.
     #[error("{0}")]
     Mismatch(String),

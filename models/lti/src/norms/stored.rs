@@ -26,8 +26,7 @@ const TRIED: usize = 100_000;
 /// Steps of a golden section search.
 const SECTIONS: usize = 24;
 
-/// Multiplications in twice the precision at most for one gain, about a second of them. Larger systems in discrete time are measured in double
-/// precision.
+/// Multiplications at most for one gain, those of the LU factors included. Larger systems in discrete time are measured in double precision.
 const MOST: usize = 30_000_000;
 
 /// A system, or the difference of two.
@@ -150,7 +149,8 @@ impl Stored {
         let least = if systems.iter().all(|system| system.d().is_none()) { total } else { usize::MAX };
         let inputs = systems.iter().map(|system| system.inputs()).max().unwrap_or(0).min(least);
         let outputs = systems.iter().map(|system| system.outputs()).max().unwrap_or(0).min(least);
-        if states.saturating_mul(inputs).saturating_mul(states.saturating_add(outputs)) > MOST {
+        let products = inputs.saturating_mul(states.saturating_add(outputs));
+        if states.saturating_mul(states.saturating_mul(states).saturating_add(products)) > MOST {
             return Ok(None);
         }
         let mut parts: Vec<Part> = systems.iter().map(|system| Part::of(system)).collect();
