@@ -47,7 +47,7 @@ from the first commit that held them, also where a later run replaced them. `tra
 line of a plan or a claim that was added, changed or removed, comments and other scales apart. A commit of a program that ends in `-dirty` had changes that no commit holds.
 
 The [rules](#rules) were corrected with results at hand, too, by reviews. The last time: what a loss is about to fall is held against the gain on the same split, averaged over runs before it is
-looked at; of several rivals the chosen one has to beat no adapter, not all; a row that was not run is missing, whatever became of others; and spreads of fewer than five runs are no tests. Three
+looked at; of several rivals the chosen one has to beat no adapter, not all; a row that was not run is missing, whatever became of others; one point that refutes for good waits for no other; and spreads of fewer than five runs are no tests. Three
 such spreads became not measured, two from no comparison and one from not converged; no other verdict changed, only numbers of runs that still learn.
 
 | results that were known | commit | what was changed |
