@@ -36,7 +36,7 @@ const LABEL: &str = "system";
 fn refuse(error: ReduceError) -> PyErr {
     match error {
         ReduceError::Layer { reason, .. } | ReduceError::System(reason) => refuse_system(reason),
-        ReduceError::Mismatch(problem) => HankelError::new_err(problem),
+        ReduceError::Excess(problem) | ReduceError::Mismatch(problem) => HankelError::new_err(problem),
     }
 }
 
