@@ -17,8 +17,8 @@ use hankel_lti::{Bound, LinearSystem, LtiError, OrderRule, SystemCertificate};
 use hankel_plots::Align;
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
-    CERTIFICATE_FILE, Certificate, Gramians, LayerCertificate, OrderChoice, Plant, Purpose, ReduceOptions,
-    choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
+    CERTIFICATE_FILE, Certificate, Gramians, LayerAnalysis, LayerCertificate, OrderChoice, Plant, Purpose,
+    ReduceOptions, choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -142,8 +142,7 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
         Subject::System { plant, .. } => {
             check_system_output(args)?;
             let options = of_stable_part(options, plant)?;
-            let layers = weigh(subject.analyse(&args.system)?, options.gramians.source(), &options.weights)?;
-            let order = choose_orders(&layers, &options)?[0];
+            let (layers, order) = layers_and_order(args, subject, &options)?;
             let reduced = reduce_uncertified(&layers[0], options.method, order, &options.gramians, PURPOSE)?;
             let whole = plant.stored_as(&reduced, options.method);
             let (_, whole) = whole.with_context(|| args.system.display().to_string())?;
@@ -155,6 +154,19 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
     };
     let out = args.output.display();
     Ok(terminal::line(&format!("{order} of {states} states kept; nothing was measured\nwritten to {out}"))?)
+}
+
+/// The one system in a file, weighed, and the order that it is reduced to.
+fn layers_and_order(
+    args: &ReduceArgs,
+    subject: &Subject,
+    options: &ReduceOptions,
+) -> Result<(Vec<LayerAnalysis>, usize)> {
+    let place = || args.system.display().to_string();
+    let analysed = subject.analyse(&args.system)?;
+    let layers = weigh(analysed, options.gramians.source(), &options.weights).with_context(place)?;
+    let order = choose_orders(&layers, options).with_context(place)?[0];
+    Ok((layers, order))
 }
 
 /// A system in a file may have a direct term, and is stored in f64.
@@ -285,9 +297,8 @@ fn reduce_file(
     check_system_output(args)?;
     progress.stage("Gramians and Hankel singular values");
     let of_stable = of_stable_part(options, plant)?;
-    let layers = weigh(subject.analyse(&args.system)?, of_stable.gramians.source(), &of_stable.weights)?;
+    let (layers, order) = layers_and_order(args, subject, &of_stable)?;
     let layer = &layers[0];
-    let order = choose_orders(&layers, &of_stable)?[0];
     progress.stage("reduction and certificate");
     let reduced = plant.reduce(layer, of_stable.method, order, &of_stable.gramians);
     let (reduction, whole) = reduced.with_context(|| args.system.display().to_string())?;

@@ -62,7 +62,8 @@ pub fn run(args: &VerifyArgs) -> Result<bool> {
                 }
                 Some(c) => bail!("{} is about {} systems, not one", certificate_path.display(), c.layers.len()),
             };
-            let layers = weigh(layers, claimed.map_or(GramianSource::Analytic, |c| c.gramians), &weights)?;
+            let source = claimed.map_or(GramianSource::Analytic, |c| c.gramians);
+            let layers = weigh(layers, source, &weights).with_context(|| args.full.display().to_string())?;
             let mut layer = verify_layer(&layers[0], &reduced.system, 1.0, claimed)?;
             layer.problems.extend(plant_problems(plant, reduced, certificate.as_ref(), layer.measured.hinf_norm)?);
             Verification::new(vec![layer], certificate.as_ref())
