@@ -537,6 +537,8 @@ fn what_was_logged_is_exported() {
     let board = place.run(&["export", "run", "--tensorboard", "board"]);
     let file = board.stdout.lines().find(|line| line.starts_with("board/hrm/events.out.tfevents.")).unwrap();
     assert!(fs::metadata(place.path(file)).unwrap().len() > 1000);
+    place.fit(TINY, "other", &["--set", "seed=7"]);
+    place.run(&["export", "other", "--tensorboard", "board"]).refused(&["board/hrm/", "the figures of another run"]);
     assert_eq!(place.run(&["export", "run"]).code, Some(2));
 }
 

@@ -43,6 +43,30 @@ pub(super) fn file(scalars: &[&Scalar], begun: f64) -> Vec<u8> {
     out
 }
 
+/// Whether of two files one holds the figures of the other and perhaps more, whenever they were measured and however fast.
+pub(super) fn are_of_one_run(one: &[u8], other: &[u8]) -> bool {
+    let figures =
+        |file| Some(figures(file)?.into_iter().filter(|figure| !figure.windows(SPEED.len()).any(|part| part == SPEED)));
+    figures(one).zip(figures(other)).is_some_and(|(one, other)| one.zip(other).all(|(one, other)| one == other))
+}
+
+/// Name of the figure that differs from one time to the next.
+const SPEED: &[u8] = b"train/tokens_per_second";
+
+/// The messages of a file after their times; none of a file that is damaged.
+fn figures(mut file: &[u8]) -> Option<Vec<&[u8]>> {
+    /// Bytes of a message's time with its tag.
+    const TIME: usize = 9;
+    let mut out = Vec::new();
+    while !file.is_empty() {
+        let (length, rest) = file.split_first_chunk()?;
+        let (data, rest) = rest.get(4..)?.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        out.push(data.get(TIME..)?);
+        file = rest.get(4..)?;
+    }
+    Some(out)
+}
+
 fn wall_time(seconds: f64) -> Vec<u8> {
     let mut event = vec![tag::WALL_TIME];
     event.extend(seconds.to_le_bytes());

@@ -5,6 +5,7 @@ mod events;
 use crate::results::Event;
 use hankel_io::{Existing, Outputs};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// One figure at one step.
@@ -85,7 +86,7 @@ pub fn to_csv(scalars: &[Scalar]) -> String {
 /// writes the same files again, also when the run has continued meanwhile: a second one would show every figure twice.
 ///
 /// # Errors
-/// When a stage cannot be the name of a folder, or a file cannot be written; then none is.
+/// When a stage cannot be the name of a folder, a file is of another run, or cannot be written; then none is.
 pub fn tensorboard(scalars: &[Scalar], begun: f64, directory: &Path) -> hankel_io::Result<Vec<PathBuf>> {
     let mut stages: BTreeMap<&str, Vec<&Scalar>> = BTreeMap::new();
     for scalar in scalars {
@@ -96,7 +97,12 @@ pub fn tensorboard(scalars: &[Scalar], begun: f64, directory: &Path) -> hankel_i
         let place = directory.join(hankel_io::name::component("the stage", stage)?);
         outputs.create_folder(&place)?;
         let path = place.join("events.out.tfevents.hankel");
-        outputs.file(&path, &events::file(&scalars, begun), Existing::Replace)?;
+        let content = events::file(&scalars, begun);
+        if path.exists() && !events::are_of_one_run(&hankel_io::input::read(&path)?, &content) {
+            let other = io::Error::other("it has the figures of another run; name another directory");
+            return Err(hankel_io::Error::io("write", path)(other));
+        }
+        outputs.file(&path, &content, Existing::Replace)?;
         written.push(path);
     }
     outputs.commit()?;
@@ -143,5 +149,28 @@ mod tests {
         assert!(names.contains(&"hrm/events.out.tfevents.hankel".to_owned()), "{names:?}");
         // Going on with another device writes the configuration anew, whose time is that of the beginning.
         assert_eq!(tensorboard(&scalars(&events("r")), 1.8e9, place.path()).unwrap(), files);
+    }
+
+    #[test]
+    fn files_of_another_run_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let whole = scalars(&events("r"));
+        let begun = &whole[..whole.len() / 2];
+        let files = tensorboard(begun, 1.7e9, place.path()).unwrap();
+        // What was trained again after an interruption took other times.
+        let mut continued = whole.clone();
+        for scalar in &mut continued {
+            scalar.seconds += 3.0;
+            scalar.value *= if scalar.name == "train/tokens_per_second" { 0.5 } else { 1.0 };
+        }
+        tensorboard(&continued, 1.7e9, place.path()).unwrap();
+        let before: Vec<Vec<u8>> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+        let mut other = continued;
+        other[0].value += 1.0;
+        let message = tensorboard(&other, 1.7e9, place.path()).unwrap_err().to_string();
+        assert!(message.ends_with("it has the figures of another run; name another directory"), "{message}");
+        assert_eq!(files.iter().map(|file| std::fs::read(file).unwrap()).collect::<Vec<_>>(), before);
+        std::fs::write(&files[0], "no events").unwrap();
+        assert!(tensorboard(&whole, 1.7e9, place.path()).unwrap_err().to_string().contains("another run"));
     }
 }
