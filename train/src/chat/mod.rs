@@ -16,6 +16,7 @@ use hankel_models::chat::ChatTemplate;
 use hankel_models::{Generator, Sampling, Tokenizer, TurnStart};
 use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
+use hankel_trainer::format::counted;
 use hankel_trainer::run::interrupt;
 use hankel_trainer::tasks::TaskConfig;
 use hankel_trainer::tell;
@@ -111,13 +112,14 @@ pub fn run(args: &Args) -> Result<()> {
     );
     let mut conversation = Conversation::new(args.system.as_deref());
     let mut input = Input::open()?;
+    let mut failed = 0;
     // Through a pipe it ends the program, as everywhere.
     if matches!(input, Input::Typed(_)) {
         interrupt::catch_some()?;
     }
-    while let Next::Adapter(name) =
-        with_precision(partner.precision, || talk(args, sampling, &partner, &model, &mut input, &mut conversation))?
-    {
+    while let Next::Adapter(name) = with_precision(partner.precision, || {
+        talk(args, sampling, &partner, &model, &mut input, &mut conversation, &mut failed)
+    })? {
         match partner.with(&name) {
             Ok(other) => {
                 (model, adapter) = (other, name);
@@ -130,10 +132,12 @@ pub fn run(args: &Args) -> Result<()> {
             }
         }
     }
+    // Who types has seen it.
+    ensure!(failed == 0 || matches!(input, Input::Typed(_)), "not answered: {}", counted(failed, "line"));
     Ok(())
 }
 
-/// Reads lines and answers until another adapter is asked for, or the end.
+/// Reads lines and answers until another adapter is asked for, or the end. Counts the answers that `failed`.
 fn talk(
     args: &Args,
     sampling: Sampling,
@@ -141,6 +145,7 @@ fn talk(
     model: &Model,
     input: &mut Input,
     conversation: &mut Conversation,
+    failed: &mut usize,
 ) -> Result<Next> {
     // Keys, values and states of what was said so far; nothing before the first answer.
     let mut generator: Option<Generator<'_>> = None;
@@ -165,17 +170,21 @@ fn talk(
             ("/again", _) => match conversation.take_back() {
                 Some(line) => {
                     generator = None;
-                    exchange(args, sampling, partner, model, conversation, &mut generator, &line);
+                    let answered = exchange(args, sampling, partner, model, conversation, &mut generator, &line);
+                    *failed += usize::from(!answered);
                 }
                 None => tell!("nothing has been said yet"),
             },
             (word, _) if word.starts_with('/') => tell!("there is no command {word}: /help lists them"),
-            _ => exchange(args, sampling, partner, model, conversation, &mut generator, line),
+            _ => {
+                let answered = exchange(args, sampling, partner, model, conversation, &mut generator, line);
+                *failed += usize::from(!answered);
+            }
         }
     }
 }
 
-/// Says a line and writes the answer. What goes wrong is told, and the conversation is what it was.
+/// Says a line and writes the answer, and returns whether it did. What goes wrong is told, and the conversation is what it was.
 fn exchange<'a>(
     args: &Args,
     sampling: Sampling,
@@ -184,13 +193,15 @@ fn exchange<'a>(
     conversation: &mut Conversation,
     generator: &mut Option<Generator<'a>>,
     line: &str,
-) {
+) -> bool {
     let before = conversation.clone();
     let _catches = interrupt::catch_one();
-    if let Err(error) = answer(args, sampling, partner, model, conversation, generator, line) {
+    let answered = answer(args, sampling, partner, model, conversation, generator, line);
+    if let Err(error) = &answered {
         tell!("error: {error:#}");
         (*conversation, *generator) = (before, None);
     }
+    answered.is_ok()
 }
 
 /// Says a line and writes the answer as it comes. A generator that has read what came before is continued.

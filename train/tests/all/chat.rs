@@ -74,6 +74,7 @@ fn only_the_adapter_remembers_earlier_turns() {
     assert_eq!(last("hrm", "hello\nthe in\n/again\n"), last("hrm", hello).repeat(2));
     let wrong = talk(&place, &["chat", &model, "--max-tokens", "2", "--turn-start", "nobody"], "one\ntwo\n");
     assert!(wrong.stderr.contains("no turn begins here"), "{}", wrong.stderr);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("not answered: 1 line"), "{}", wrong.stderr);
     place.run(&["chat", &model, "--turn-start", ""]).refused(&["--turn-start \"\" has no tokens"]);
 }
 
