@@ -25,6 +25,17 @@ fn a_run_is_evaluated_on_its_own_data() {
     assert_eq!(place.run(&[&eval[..], &["--data", "text"]].concat()).code, Some(0));
     place.write("text", &text);
     assert_eq!(place.run(&eval).code, Some(0));
+    // Without a name all are evaluated, and one that is not there is missed.
+    let all = place.run(&["eval", "run"]);
+    assert!(all.code == Some(0) && !all.stderr.contains("warning"), "{}", all.stderr);
+    fs::rename(place.path("run/adapters/hrm"), place.path("elsewhere")).unwrap();
+    let rest = place.run(&["eval", "run"]);
+    assert!(
+        rest.stderr.contains("adapters has no adapters of these names, which are not evaluated: hrm"),
+        "{}",
+        rest.stderr
+    );
+    assert!(rest.stdout.starts_with("none"), "{}", rest.stdout);
 }
 
 /// Cells of different data are no repetitions of each other.
