@@ -217,6 +217,11 @@ impl TrainConfig {
         checks.at_least("eval_sequences", self.eval_sequences, 1);
         checks.at_least("keep_checkpoints", self.keep_checkpoints, 1);
         checks.at_least("patience", self.patience.unwrap_or(1), 1);
+        if let (Some(_), Some(every), Some(steps)) = (self.patience, self.eval_every, self.steps) {
+            checks.require("patience", steps == 0 || every < steps, || {
+                format!("counts evaluations, of which there is none before the end: `eval_every` is {every}, `steps` {steps}")
+            });
+        }
         checks.not_negative("weight_decay", self.weight_decay);
         checks.not_negative("clip", self.clip);
         checks.positive("eps", self.eps);

@@ -66,7 +66,11 @@ pub fn each_line(
         let value = match serde_json::from_slice::<Value>(line) {
             Ok(value) if value.is_object() => Ok(value),
             Ok(_) => Err("the line is JSON, but not an object".to_owned()),
-            Err(error) => Err(format!("the line is not valid JSON ({error})")),
+            // Where in the file the line is, is told before.
+            Err(error) => Err(format!(
+                "the line is not valid JSON ({})",
+                error.to_string().replace(" at line 1 column ", " at column ")
+            )),
         };
         if let Err(problem) = value.and_then(|value| take(index + 1, &value)) {
             problems.add(path, index + 1, &problem);
@@ -166,7 +170,7 @@ mod tests {
         });
         assert_eq!(found, ["x", "y"]);
         assert_eq!(problems.len(), 5);
-        assert!(problems.messages[0].starts_with("f.jsonl:3: the line is not valid JSON (expected"), "{problems:?}");
+        assert_eq!(problems.messages[0], "f.jsonl:3: the line is not valid JSON (expected ident at column 2)");
         assert_eq!(problems.messages[1], "f.jsonl:4: the line is JSON, but not an object");
         assert_eq!(problems.messages[2], "f.jsonl:5: `a` is a number, expected a text");
         assert_eq!(problems.messages[3], "f.jsonl:6: has no `a`; it is empty");
