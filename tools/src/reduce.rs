@@ -141,7 +141,7 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
         }
         Subject::System { plant, .. } => {
             check_system_output(args)?;
-            let options = of_stable_part(options, plant)?;
+            let options = of_stable_part(options, plant).with_context(|| args.system.display().to_string())?;
             let (layers, order) = layers_and_order(args, subject, &options)?;
             let reduced = reduce_uncertified(&layers[0], options.method, order, &options.gramians, PURPOSE)?;
             let whole = plant.stored_as(&reduced, options.method);
@@ -296,7 +296,7 @@ fn reduce_file(
 ) -> Result<Reduction> {
     check_system_output(args)?;
     progress.stage("Gramians and Hankel singular values");
-    let of_stable = of_stable_part(options, plant)?;
+    let of_stable = of_stable_part(options, plant).with_context(|| args.system.display().to_string())?;
     let (layers, order) = layers_and_order(args, subject, &of_stable)?;
     let layer = &layers[0];
     progress.stage("reduction and certificate");

@@ -208,6 +208,11 @@ impl SystemCertificate {
             weighted: None,
         };
         measured.check_finite(claim.map.is_some())?;
+        if let Some(problem) = measured.impossible() {
+            return Err(LtiError::Unsupported(format!(
+                "{problem}: the Gramians are lost in rounding, A is too far from normal; store it as a diagonal or as 2x2 blocks"
+            )));
+        }
         Ok(measured)
     }
 
@@ -239,12 +244,33 @@ impl SystemCertificate {
         }
     }
 
+    /// What the numbers themselves contradict: a negative one, or an error below what no system of this order comes below.
+    fn impossible(&self) -> Option<String> {
+        let numbers = [
+            ("lower_bound", self.lower_bound),
+            ("error_bound", self.error_bound.unwrap_or(0.0)),
+            ("rounding", self.rounding),
+            ("hinf_error", self.hinf_error),
+            ("hinf_error_upper", self.hinf_error_upper),
+            ("hinf_norm", self.hinf_norm),
+            ("h2_error", self.h2_error),
+            ("h2_norm", self.h2_norm),
+        ];
+        if let Some((name, value)) = numbers.into_iter().find(|(_, value)| *value < 0.0) {
+            return Some(format!("{name} is negative ({value:e})"));
+        }
+        let largest = self.hankel_singular_values.first().copied().unwrap_or(0.0);
+        let (lower, upper) = (self.lower_bound, self.hinf_error_upper);
+        (self.clamped_poles == 0 && lower > 1.001 * upper + 1e-12 * largest)
+            .then(|| format!("lower_bound is {lower:e}, hinf_error_upper {upper:e}, which is less"))
+    }
+
     /// Claims that a fresh measurement contradicts, in words.
     ///
     /// Not compared is what says how the system was reduced (`method`, `gramians`, `dtype`, `modal_condition`), where the error is
     /// largest, which may be at several frequencies, and the numerical rank, which rounding decides.
     pub fn contradictions(&self, measured: &Self) -> Vec<String> {
-        let mut found = Vec::new();
+        let mut found: Vec<String> = self.impossible().into_iter().collect();
         let scale = measured.size();
         // What rounding may do to a measurement.
         let radius = measured.spectral_radius.max(measured.reduced_spectral_radius);
@@ -262,7 +288,7 @@ impl SystemCertificate {
             }
         };
         // Two runs of the peak search may stop at points a rounding apart; 1e-6 is the accuracy promised.
-        let close = |got: f64| 1e-6 * got.abs() + 1e-9 * scale;
+        let close = |got: f64| 1e-6 * got.abs() + noise;
         number("hinf_error", self.hinf_error, measured.hinf_error, close(measured.hinf_error));
         number("hinf_error_upper", self.hinf_error_upper, measured.hinf_error_upper, close(measured.hinf_error_upper));
         number("hinf_norm", self.hinf_norm, measured.hinf_norm, 1e-6 * measured.hinf_norm + 1e-9 * scale);
@@ -404,12 +430,20 @@ mod tests {
         let tiny = |upper: f64| SystemCertificate {
             hinf_error: 1e-10 * upper,
             hinf_error_upper: 1e-10 * upper,
+            lower_bound: 0.0,
             proved: false,
             proof: "none: of a test".into(),
             ..honest.clone()
         };
         assert_eq!(tiny(1.0).contradictions(&tiny(1.0)), Vec::<String>::new());
-        contradicts(&tiny(0.0), &tiny(1.0), "an error of");
+        let claimed = tiny(0.0).contradictions(&tiny(1.0));
+        assert!(claimed.iter().any(|said| said.contains("an error of")), "{claimed:?}");
+        assert!(claimed.iter().any(|said| said.starts_with("hinf_error is claimed to be 0e0")), "{claimed:?}");
+        // What cannot be, whatever is measured.
+        let claimed = SystemCertificate { lower_bound: 1.1 * honest.hinf_error_upper, ..honest.clone() };
+        assert!(claimed.contradictions(&claimed)[0].contains("which is less"));
+        let claimed = SystemCertificate { error_bound: Some(-1e-13), ..honest.clone() };
+        assert!(claimed.contradictions(&honest)[0].starts_with("error_bound is negative"));
         let claimed = SystemCertificate { clamped_poles: 1, ..honest.clone() };
         contradicts(&claimed, &honest, "clamped_poles");
         // `null` is infinity, which is not what was measured, and is when it was.

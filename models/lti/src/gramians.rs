@@ -9,7 +9,7 @@ use super::linalg::{
     times_power_of_two,
 };
 use super::poles::Pole;
-use super::stein::{horizon_factor, stein_factor, stein_residual};
+use super::stein::{doubled_factor, horizon_factor, stein_factor, stein_residual};
 use super::system::{LinearSystem, Mode, StateMatrix};
 use super::weighted::Band;
 use super::{LtiError, Result};
@@ -256,7 +256,14 @@ fn diagonal_factor(system: &LinearSystem, rows: MatRef<'_, f64>, side: Side) -> 
 
 /// Factor of the controllability Gramian with every pole as slow as it is: what a norm is measured with, where
 /// [`GramianFactors::analytic`] is for choosing what to keep.
-pub(super) fn unclamped_controllability(system: &LinearSystem, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
+///
+/// # Errors
+/// When doubling does not converge.
+fn unclamped_controllability(
+    system: &LinearSystem,
+    b: MatRef<'_, f64>,
+    solve: fn(MatRef<'_, f64>, MatRef<'_, f64>) -> Result<Mat<f64>>,
+) -> Result<Mat<f64>> {
     let b = compress_columns(b);
     if let Some(modes) = system.a().modes() {
         return Ok(Spectrum::of(&modes, |pole| pole).factor(b.as_ref(), Side::Input));
@@ -265,13 +272,18 @@ pub(super) fn unclamped_controllability(system: &LinearSystem, b: MatRef<'_, f64
     let b = times_power_of_two(b.as_ref(), -unit);
     let l = eigenvector_factor(system, b.as_ref(), Side::Input)
         .filter(|l| stein_residual(a.as_ref(), l.as_ref(), b.as_ref()) <= EIGENVECTOR_RESIDUAL);
-    let l = l.map_or_else(|| stein_factor(a.as_ref(), b.as_ref()), Ok)?;
+    let l = l.map_or_else(|| solve(a.as_ref(), b.as_ref()), Ok)?;
     Ok(times_power_of_two(l.as_ref(), unit))
 }
 
 /// The H2 norm of `C (z - A)^-1 B`, `||C Lc||_F`, with every pole as slow as it is; B has no more columns than there are states.
 pub(super) fn h2_norm_of(system: &LinearSystem, b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> Result<f64> {
-    Ok(product(c, unclamped_controllability(system, b)?.as_ref()).norm_l2())
+    Ok(product(c, unclamped_controllability(system, b, stein_factor)?.as_ref()).norm_l2())
+}
+
+/// A factor of about that Gramian, with as many columns as rows: coordinates for a proof, which need not be exact.
+pub(super) fn coordinates(system: &LinearSystem, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
+    unclamped_controllability(system, b, doubled_factor)
 }
 
 fn clamped_matrix(a: &StateMatrix) -> Mat<f64> {

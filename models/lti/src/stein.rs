@@ -1,24 +1,48 @@
 //! Gramian factors of a dense system, and finite-horizon ones of any system, by doubling.
 
 use super::linalg::{beside, compress_columns, parallelism, product};
+use super::proof::double::Matrix;
 use super::{LtiError, Result};
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, Mat, MatRef};
 
 /// More doublings than this would mean a spectral radius that is 1 in double precision.
 const MAX_DOUBLINGS: usize = 64;
+/// Powers of a matrix that is far from normal grow before they decay. What is rounded in one of them is multiplied by the others: from here
+/// on Gramians are computed in twice the precision.
+const GROWTH: f64 = 4.0;
+/// States of a system at most for which they are.
+const TWICE: usize = 128;
+/// Shares of a diagonal entry below this are rounding in twice the precision.
+const LOST: f64 = 1e-28;
 
 /// Factor L, [d, k <= d], of the solution of `A W A^T - W + B B^T = 0`, `W = L L^T`, for stable A.
 ///
 /// Squared Smith iteration on the factor: `W_2n = W_n + A^n W_n (A^n)^T` becomes `L_2n = [L_n, A^n L_n]`, compressed by a
-/// QR decomposition. The Gramian itself is never formed, so a small direction is not lost in the rounding of a large one
-/// (R. A. Smith, Matrix equation XA + BX = C, SIAM J. Appl. Math. 16 (1968); T. Penzl, SIAM J. Sci. Comput. 21 (2000)).
+/// QR decomposition. The Gramian itself is never formed, so a small direction is not lost in the rounding of a large one, except in twice
+/// the precision, where powers of A grow (R. A. Smith, Matrix equation XA + BX = C, SIAM J. Appl. Math. 16 (1968); T. Penzl, SIAM J. Sci. Comput. 21 (2000)).
 pub fn stein_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
+    let (l, growth) = doubled(a, b)?;
+    let d = a.nrows();
+    let is_twice = growth > GROWTH * (d as f64).sqrt() && d <= TWICE;
+    Ok(if is_twice { factor_in_twice_the_precision(a, b).unwrap_or(l) } else { l })
+}
+
+/// As [`stein_factor`] in doubles, with all its columns however much is rounded: coordinates in which a Gramian is about the identity.
+pub fn doubled_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
+    Ok(doubled(a, b)?.0)
+}
+
+/// The factor in doubles, and the largest Frobenius norm of a power.
+fn doubled(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<(Mat<f64>, f64)> {
     let mut l = compress_columns(b);
     let mut power = a.to_owned();
+    let mut growth = 0.0_f64;
     for _ in 0..MAX_DOUBLINGS {
-        if power.norm_l2() <= f64::EPSILON * f64::EPSILON || l.ncols() == 0 {
-            return Ok(l);
+        let norm = power.norm_l2();
+        growth = growth.max(norm);
+        if norm <= f64::EPSILON * f64::EPSILON || l.ncols() == 0 {
+            return Ok((l, growth));
         }
         l = compress_columns(beside(l.as_ref(), product(power.as_ref(), l.as_ref()).as_ref()).as_ref());
         power = product(power.as_ref(), power.as_ref());
@@ -27,6 +51,40 @@ pub fn stein_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<Mat<f64>> 
         }
     }
     Err(LtiError::NoConvergence("the doubling iteration for a Gramian (a pole is too close to the unit circle)"))
+}
+
+/// The same by way of W in twice the precision; `None` where that is not finite.
+fn factor_in_twice_the_precision(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Option<Mat<f64>> {
+    let b = Matrix::of(b);
+    let (mut w, mut power) = (b.times(&b.transposed()), Matrix::of(a));
+    for _ in 0..MAX_DOUBLINGS {
+        let norm = power.rounded().norm_l2();
+        if norm <= f64::EPSILON * f64::EPSILON {
+            let w = w.rounded().norm_max().is_finite().then_some(w)?;
+            return Some(w.factor(LOST));
+        }
+        let next = power.times(&w).times_symmetric(&power.transposed());
+        w = w.combined(&next, |one, two| one + two);
+        power = power.times(&power);
+    }
+    None
+}
+
+/// By how much the powers of a stable A exceed those of a normal one: 1, or the largest Frobenius norm of `A^(2^k)` relative to that of the
+/// identity.
+pub fn growth(a: MatRef<'_, f64>) -> f64 {
+    let size = (a.nrows() as f64).sqrt();
+    let mut power = a.to_owned();
+    let mut largest = size;
+    for _ in 0..MAX_DOUBLINGS {
+        let norm = power.norm_l2();
+        largest = largest.max(norm);
+        if norm <= f64::EPSILON || !norm.is_finite() {
+            break;
+        }
+        power = product(power.as_ref(), power.as_ref());
+    }
+    if a.nrows() == 0 { 1.0 } else { largest / size }
 }
 
 /// `A, A^2, A^4, ...` until nothing is left of them, for several equations with one A.
@@ -150,6 +208,7 @@ fn lower_norm(m: &Mat<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proof::double::Double;
 
     fn system() -> (Mat<f64>, Mat<f64>) {
         let a = Mat::from_fn(4, 4, |i, j| if i == j { 0.9 - 0.2 * i as f64 } else { 0.1 * ((i + 2 * j) as f64).sin() });
@@ -165,6 +224,36 @@ mod tests {
         let residual = &a * &w * a.transpose() - &w + &b * b.transpose();
         assert!(residual.norm_l2() < 1e-15 * w.norm_l2());
         assert!(stein_residual(a.as_ref(), Mat::identity(4, 4).as_ref(), b.as_ref()) > 1e-2);
+    }
+
+    /// The companion matrix of poles next to each other, whose powers reach 1e5 before they decay.
+    #[test]
+    fn far_from_normal_matrices_keep_their_digits() {
+        let mut monic = vec![1.0];
+        for pole in [0.88, 0.89, 0.9, 0.91, 0.92, 0.93] {
+            let mut next = vec![0.0; monic.len() + 1];
+            for (i, c) in monic.iter().enumerate() {
+                next[i] += c;
+                next[i + 1] -= pole * c;
+            }
+            monic = next;
+        }
+        let n = monic.len() - 1;
+        let a = Mat::from_fn(n, n, |i, j| if i == 0 { -monic[j + 1] } else { f64::from(u8::from(i == j + 1)) });
+        let b = Mat::from_fn(n, 1, |i, _| f64::from(u8::from(i == 0)));
+        assert!(growth(a.as_ref()) > 1e4);
+        assert!(growth(system().0.as_ref()) < 2.0);
+        // What is observed of the first state by the input is the sum of the squares of the impulse response.
+        let l = stein_factor(a.as_ref(), b.as_ref()).unwrap();
+        assert!(stein_residual(a.as_ref(), l.as_ref(), b.as_ref()) < 1e-13);
+        let (mut x, mut sum) = (Matrix::of(b.as_ref()), Double::of(0.0));
+        let a = Matrix::of(a.as_ref());
+        for _ in 0..2000 {
+            sum = sum + x.at(0, 0) * x.at(0, 0);
+            x = a.times(&x);
+        }
+        let found = l.row(0).norm_l2().powi(2);
+        assert!((found - sum.hi).abs() < 1e-12 * sum.hi, "{found} {}", sum.hi);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::response::FrequencyResponse;
 use crate::continuous::{Bilinear, Original};
 use crate::linalg::{above, beside, complex_spectral_norm, compress_columns, product};
 use crate::proof::double::{Double, Matrix, sin_cos};
+use crate::stein::growth;
 use crate::{LinearSystem, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, c64};
@@ -140,9 +141,14 @@ impl Stored {
         let mut rounding = 0.0_f64;
         for system in systems {
             let by_poles = system.written().is_none() && system.a().modes().is_some();
-            // Poles are further from the circle by their rates; entries of A are rounded.
-            let nearest = if by_poles || system.states() == 0 { 1.0 } else { 1.0 - system.spectral_radius()? };
-            rounding = rounding.max(16.0 * f64::EPSILON * size / nearest);
+            // Poles are further from the circle by their rates; entries of A are rounded, and powers may grow before they decay.
+            let moved = if by_poles || system.states() == 0 {
+                1.0
+            } else {
+                let a = system.written().map_or_else(|| system.a().to_dense(), |a| a.to_owned());
+                growth(a.as_ref()).powi(2) / (1.0 - system.spectral_radius()?)
+            };
+            rounding = rounding.max(16.0 * f64::EPSILON * size * moved);
         }
         let states = systems.iter().map(|system| system.states()).max().unwrap_or(0);
         let total: usize = systems.iter().map(|system| system.states()).sum();

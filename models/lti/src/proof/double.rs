@@ -321,6 +321,36 @@ impl Matrix {
         true
     }
 
+    /// L with `L L^T = self`, rounded, by Cholesky's elimination with pivots of the largest share of their diagonal entry. It ends where
+    /// no share is above `lost`: what is left is rounding, and columns are zeros.
+    pub fn factor(mut self, lost: f64) -> Mat<f64> {
+        let n = self.rows;
+        let sizes: Vec<f64> = (0..n).map(|i| self.at(i, i).hi).collect();
+        let mut out = Mat::zeros(n, n);
+        let arch = Arch::new();
+        for k in 0..n {
+            let share = |i: usize| if sizes[i] > 0.0 { self.at(i, i).hi / sizes[i] } else { 0.0 };
+            let Some(best) = (0..n).max_by(|&i, &j| share(i).total_cmp(&share(j))).filter(|&i| share(i) > lost) else {
+                break;
+            };
+            let pivot = self.at(best, best);
+            let root = pivot.hi.sqrt();
+            (0..n).for_each(|i| out[(i, k)] = self.at(i, best).hi / root);
+            for i in (0..n).filter(|&i| i != best) {
+                let a = -(self.at(i, best) / pivot);
+                if a.hi != 0.0 {
+                    let (y, x) = self.two_rows(i, best, 0);
+                    arch.dispatch(AddMultiple { y, a, x });
+                }
+            }
+            for j in 0..n {
+                self.set(best, j, Double::of(0.0));
+                self.set(j, best, Double::of(0.0));
+            }
+        }
+        out
+    }
+
     /// `self^-1 right` by elimination with partial pivoting; what cannot be solved is not finite.
     pub fn solve(&self, right: &Self) -> Self {
         let (n, m) = (self.rows, right.columns);

@@ -35,7 +35,7 @@ mod parts;
 mod riccati;
 
 use crate::LinearSystem;
-use crate::gramians::unclamped_controllability;
+use crate::gramians::coordinates;
 use crate::linalg::{compress_columns, exponent, gain_exponents, ldexp, product, times_power_of_two};
 use crate::poles::Pole;
 use double::{Double, Matrix, SMALL, UNIT};
@@ -158,7 +158,7 @@ impl Prover {
         for (k, &state) in kept.iter().enumerate() {
             driven[(state, compressed.ncols() + k)] = ldexp(f64::sqrt(noise), units[state]);
         }
-        let factor = unclamped_controllability(system, driven.as_ref()).map_err(|_| "no Gramian could be computed")?;
+        let factor = coordinates(system, driven.as_ref()).map_err(|_| "no Gramian could be computed")?;
         let factor = Mat::from_fn(n, factor.ncols(), |i, j| ldexp(factor[(kept[i], j)], -units[kept[i]]));
         let parts = Parts { a, b, from_b: None, c, from_c: None, factor };
         let parts = match joint.rate {
@@ -280,7 +280,7 @@ fn units(system: &LinearSystem, b: &Mat<f64>) -> Result<Vec<i32>, Missing> {
         }
         sizes
     } else {
-        let factor = unclamped_controllability(system, b.as_ref()).map_err(|_| "no Gramian could be computed")?;
+        let factor = coordinates(system, b.as_ref()).map_err(|_| "no Gramian could be computed")?;
         (0..b.nrows()).map(|i| factor.row(i).norm_max()).collect()
     };
     if sizes.iter().any(|size| !size.is_finite()) {

@@ -3,7 +3,7 @@
 use super::{Band, Weights};
 use crate::certificate::bound_holds;
 use crate::continuous::Bilinear;
-use crate::norms::{FrequencyResponse, h2_norm, h2_norm_in, hinf_norm, hinf_norm_in, hinf_sweep};
+use crate::norms::{FrequencyResponse, h2_norm, h2_norm_in, hinf_norm, hinf_norm_in, hinf_sweep, without_shared};
 use crate::{LinearSystem, LtiError, Result};
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,8 @@ impl WeightedFacts {
         map: Option<Bilinear>,
     ) -> Result<Self> {
         let gate = gate.abs();
-        let difference = full.difference(reduced)?;
+        let (own, others) = without_shared(full, reduced)?;
+        let difference = own.difference(&others)?;
         let (norm, error, upper, h2) = match emphasis {
             Emphasis::Weights(weights) => {
                 let (full, difference) = (weights.around(full)?, weights.around(&difference)?);
