@@ -137,7 +137,7 @@ fn conversations() {
     let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers[0]["prediction"], answers[1]["prediction"]);
     let references: Vec<&Value> = answers.iter().map(|answer| &answer["references"]).collect();
-    assert_eq!(references, [&Value::Null, &Value::Null, &serde_json::json!(["A number."])]);
+    assert_eq!(references, [&Value::Null, &Value::Null, &serde_json::json!(["A: A number."])]);
 }
 
 /// Without roles, conversations are written as the model's own template has them.

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// Tokens of a generated answer, as released.
 pub(super) const DEFAULT_NEW_TOKENS: usize = 128;
+/// The field of one's own lines that is cut, where nothing says which.
+pub(super) const DOCUMENT: &str = "prompt";
 /// `beta` of direct preference optimization, as TRL has it.
 pub(super) const DEFAULT_BETA: f64 = 0.1;
 
@@ -261,7 +263,7 @@ impl TaskSettings for TextConfig {
             self.beta.get_or_insert(DEFAULT_BETA);
         }
         if format == TextFormat::Jsonl {
-            self.document.get_or_insert_with(|| "prompt".to_owned());
+            self.document.get_or_insert_with(|| DOCUMENT.to_owned());
         }
         Ok(None)
     }
@@ -331,6 +333,14 @@ impl TaskSettings for TextConfig {
         {
             let problem = text.as_ref().and_then(|text| Template::parse(text, fields).err());
             checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
+        }
+        // Written out is the default, which conversations and other prompts leave unused.
+        if let Some(document) = self.document.as_deref().filter(|name| format == TextFormat::Jsonl && *name != DOCUMENT)
+        {
+            let prompt = Template::parse(self.prompt.as_deref().or(format.prompt()).unwrap_or_default(), None);
+            checks.require("document", prompt.is_ok_and(|prompt| prompt.names(document)), || {
+                format!("is {document:?}, which `task.prompt` does not name as {{{document}}}")
+            });
         }
         let labels = self.answer.as_ref().and_then(|answer| Template::parse(answer, None).ok());
         checks.require(

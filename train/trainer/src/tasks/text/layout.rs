@@ -138,7 +138,9 @@ impl Layout {
         Some(if answers + document + 1 > length {
             format!("its answer takes {answers} tokens, more than `task.length` = {length} leaves")
         } else if fixed + answers + document > length {
-            format!("question and answer take {fixed} + {answers} tokens, more than `task.length` = {length}")
+            let is_whole = example.question.messages.is_empty() && !example.pieces.contains(&Piece::Document);
+            let advice = if is_whole { "; a field that may be cut is named as `task.document`" } else { "" };
+            format!("question and answer take {fixed} + {answers} tokens, more than `task.length` = {length}{advice}")
         } else {
             format!(
                 "its question takes {fixed} tokens, which leaves no room for `{asked}` = {new} of `task.length` = {length}"

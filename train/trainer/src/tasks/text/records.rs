@@ -74,7 +74,13 @@ fn table(
         |error: csv::Error| TaskError::Unreadable { key, path: path.to_owned(), reason: error.to_string() };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(content);
     let header = reader.headers().map_err(unreadable)?.clone();
-    for row in reader.records() {
+    let open = open_quote(content, separator);
+    let mut rows = reader.records().peekable();
+    while let Some(row) = rows.next() {
+        if let Some(line) = open.filter(|_| rows.peek().is_none()) {
+            problems.add(path, line, "no quote ends the cell that one begins here: what follows is not told apart");
+            break;
+        }
         let (line, problem) = match row {
             Ok(row) => {
                 let entries = header.iter().zip(row.iter());
@@ -89,6 +95,22 @@ fn table(
         }
     }
     Ok(())
+}
+
+/// The line of a quote that begins a cell and that none ends. Within a cell two stand for one.
+fn open_quote(content: &[u8], separator: u8) -> Option<usize> {
+    let (mut line, mut open, mut begins) = (1, None, true);
+    let mut bytes = content.iter().peekable();
+    while let Some(&byte) = bytes.next() {
+        match open {
+            Some(_) if byte == b'"' && bytes.next_if_eq(&&b'"').is_none() => open = None,
+            None if byte == b'"' && begins => open = Some(line),
+            _ => {}
+        }
+        line += usize::from(byte == b'\n');
+        begins = open.is_none() && [separator, b'\n', b'\r'].contains(&byte);
+    }
+    open
 }
 
 #[cfg(test)]
@@ -134,6 +156,11 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_named() {
         for (name, content, problem) in [
+            (
+                "f.csv",
+                "a,b\n1,\"2\"\"\n\"\n3,\"4\n5,6\n7,8\n",
+                "f.csv:4: no quote ends the cell that one begins here: what follows is not told apart",
+            ),
             ("f.json", "[{\"a\": \"x\"}, 3]", "f.json: item 2: is not an object"),
             ("f.json", "[{\"b\": 1, \"c\": 2}]", "f.json: item 1: has no `a`; there are `b`, `c`"),
             (

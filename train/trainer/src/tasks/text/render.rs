@@ -1,9 +1,9 @@
 //! From questions to what is read and learned.
 
-use super::config::{DEFAULT_NEW_TOKENS, Roles, TextConfig};
+use super::config::{DEFAULT_NEW_TOKENS, DOCUMENT, Roles, TextConfig};
 use super::document::{Document, Example, Piece, Question};
 use super::format::TextFormat;
-use super::formats::{has_calls, instructions};
+use super::formats::{has_calls, instructions, words as words_of};
 use super::lines::among;
 use super::prompts::UNKNOWN;
 use super::template::{Part, Template, TemplateError};
@@ -47,7 +47,7 @@ impl Renderer {
         let usual = |own: &Option<String>, usual: Option<&str>| own.is_none() || own.as_deref() == usual;
         let document = match format.prompt_fields() {
             Some(fields) => fields[0].to_owned(),
-            None => config.document.clone().unwrap_or_else(|| "prompt".to_owned()),
+            None => config.document.clone().unwrap_or_else(|| DOCUMENT.to_owned()),
         };
         Ok(Renderer {
             format,
@@ -170,7 +170,15 @@ impl Renderer {
             return Err("its answer is empty".to_owned());
         }
         let (pieces, said) = match (&self.roles, &self.chat) {
-            (Some(roles), _) => (by_roles(roles, &question.messages)?, words),
+            (Some(roles), _) => {
+                let pieces = by_roles(roles, &question.messages)?;
+                // With the words of its role, as it is learned.
+                let said = if let Some(Piece::Answer(said)) = pieces.last() { said.trim().to_owned() } else { words };
+                if question.references.iter().eq(words_of(last).iter()) {
+                    question.references.clear();
+                }
+                (pieces, said)
+            }
             (None, Ok(Some(template))) => {
                 let of_record = question.tools.take().map(|tools| template.with("tools", tools));
                 let template = of_record.as_ref().unwrap_or(template);
@@ -178,6 +186,7 @@ impl Renderer {
                 if words.is_empty() && !writes_calls(template, &question.messages, &conversation.text) {
                     return Err("ends with `tool_calls`, which the model's chat template does not write".to_owned());
                 }
+                check_roles(template, &question.messages, &conversation.text)?;
                 // What the assistant has said before is not among the answers that are compared.
                 let before = question.said().min(conversation.answers.len().saturating_sub(1));
                 conversation.answers.drain(..before);
@@ -196,11 +205,14 @@ impl Renderer {
         if question.references.is_empty() {
             question.references.push(said);
         }
-        // Never cut; it tells which conversations are the same.
-        let told = if question.shared > 0 { question.shared } else { question.messages.len() };
-        let told: Vec<&str> =
-            question.messages[..told].iter().filter_map(|message| message["content"].as_str()).collect();
-        question.document = Arc::new(Document { id: question.document.id.clone(), text: told.join("\n") });
+        // Never cut; it tells which conversations are the same, whatever is answered, as prompts do.
+        let asked = if question.shared > 0 { question.shared } else { question.messages.len() - 1 };
+        let told = |messages: &[Value]| {
+            messages.iter().filter_map(|message| message["content"].as_str()).collect::<Vec<_>>().join("\n")
+        };
+        let (asked, all) = (told(&question.messages[..asked]), told(&question.messages));
+        let text = if asked.trim().is_empty() { all } else { asked };
+        question.document = Arc::new(Document { id: question.document.id.clone(), text });
         let new_tokens = self.new_tokens(None);
         Ok(Example { question, pieces, new_tokens, fits: true, ..Example::default() })
     }
@@ -269,6 +281,25 @@ fn writes_calls(template: &ChatTemplate, messages: &[Value], text: &str) -> bool
         last["tool_calls"] = json!([]);
     }
     !template.render(&without, false).is_ok_and(|other| other == text)
+}
+
+/// Fails where the template leaves out a message for its role, which would be learned without it.
+fn check_roles(template: &ChatTemplate, messages: &[Value], text: &str) -> Result<(), String> {
+    for (index, message) in messages.iter().enumerate() {
+        let [role, content] = ["role", "content"].map(|key| message[key].as_str().unwrap_or_default());
+        if ["system", "user", "assistant"].contains(&role) || content.trim().is_empty() {
+            continue;
+        }
+        let mut others = messages.to_vec();
+        others[index]["content"] = format!("{content} {content}").into();
+        if template.render(&others, false).is_ok_and(|other| other == text) {
+            let number = index + 1;
+            return Err(format!(
+                "message {number}: `role` is {role:?}, which the model's chat template does not write"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The last answer of a conversation as a model that writes it is read: without the token that ends it, and special ones.

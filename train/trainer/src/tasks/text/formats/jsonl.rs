@@ -85,12 +85,18 @@ fn instruction(fields: &mut BTreeMap<String, String>) -> Vec<Value> {
     } else {
         (", paired with an input that provides further context", format!("### Input:\n{input}\n\n"))
     };
-    let prompt = format!(
-        "Below is an instruction that describes a task{context}. Write a response that appropriately completes the \
-         request.\n\n### Instruction:\n{instruction}\n\n{part}### Response:"
-    );
+    let system = fields.get("system").filter(|system| !system.trim().is_empty()).cloned();
+    let begin = system.clone().unwrap_or_else(|| {
+        format!(
+            "Below is an instruction that describes a task{context}. Write a response that appropriately completes the \
+             request."
+        )
+    });
+    let prompt = format!("{begin}\n\n### Instruction:\n{instruction}\n\n{part}### Response:");
     let asked = if is_alone { instruction } else { format!("{instruction}\n\n{input}") };
-    let messages = vec![json!({"role": "user", "content": asked}), json!({"role": "assistant", "content": output})];
+    let system = system.map(|system| json!({"role": "system", "content": system}));
+    let asked = json!({"role": "user", "content": asked});
+    let messages = system.into_iter().chain([asked, json!({"role": "assistant", "content": output})]).collect();
     fields.extend([("prompt".to_owned(), prompt), ("completion".to_owned(), output)]);
     messages
 }
@@ -123,7 +129,7 @@ pub(super) fn says(message: &Value) -> bool {
 }
 
 /// The words of an answer. One that calls tools is what the template writes of it.
-pub(super) fn words(answer: &Value) -> Option<String> {
+pub(in super::super) fn words(answer: &Value) -> Option<String> {
     answer["content"].as_str().filter(|_| !has_calls(answer)).map(str::to_owned)
 }
 
@@ -309,6 +315,10 @@ mod tests {
              ### Instruction:\nGreet.\n\n### Response:"
         );
         assert_eq!(alone.messages[0]["content"], "Greet.");
+        let told = read(&json!({"system": "Be kind.", "instruction": "Greet.", "output": "Hi"})).unwrap();
+        assert_eq!(told.fields["prompt"], "Be kind.\n\n### Instruction:\nGreet.\n\n### Response:");
+        assert_eq!(told.messages[0], json!({"role": "system", "content": "Be kind."}));
+        assert_eq!(told.messages[1..], alone.messages);
         // One's own fields stay what they are.
         let own = read(&json!({"instruction": "x", "output": "y", "prompt": "p"})).unwrap();
         assert_eq!((own.fields.len(), own.messages.len()), (3, 0));

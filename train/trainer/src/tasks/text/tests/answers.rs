@@ -154,3 +154,70 @@ fn a_short_run_that_generates_nothing_answers_prompts() {
         assert!(refused.ends_with(&format!("leaves no room for {named} of `task.length` = 80")), "{refused}");
     }
 }
+
+/// What the template leaves out would be missing from what is learned.
+#[test]
+fn messages_that_the_template_does_not_write_are_told() {
+    let model = chat_model(
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}\n{% elif m.role == 'assistant' %}{{ m.content }}</s>{% endif %}\
+         {% endfor %}",
+    );
+    let record = |role: &str, n: usize| {
+        let asked = json!({"role": role, "content": format!("Say {n}.")});
+        json!({"messages": [{"role": "user", "content": "Hi."}, asked, {"role": "assistant", "content": format!("It is {n}.")}]})
+    };
+    let refused = own(&lines(&[record("usr", 1)]), &[&of(&model)]).err().unwrap();
+    assert!(
+        refused.contains("message 2: `role` is \"usr\", which the model's chat template does not write"),
+        "{refused}"
+    );
+    let known: Vec<Value> = (0..4).map(|n| record("user", n)).collect();
+    assert_eq!(all(&own(&lines(&known), &[&of(&model)]).unwrap()).count(), 4);
+    // A template that writes every role is content with any.
+    let other: Vec<Value> = (0..4).map(|n| record("tool", n)).collect();
+    assert_eq!(all(&own(&lines(&other), &[&of(&chat_model(CHAT))]).unwrap()).count(), 4);
+}
+
+/// The words of a role around the message are learned, and scored.
+#[test]
+fn answers_are_compared_with_the_words_of_their_role() {
+    let record = |n: usize| json!({"messages": [{"role": "user", "content": format!("{n}?")}, {"role": "assistant", "content": " Yes."}]});
+    let records: Vec<Value> = (0..4).map(record).collect();
+    let text = own(&lines(&records), &["task.roles.assistant=\"Bot:{content}\\n\""]).unwrap();
+    assert!(all(&text).all(|example| example.question.references == ["Bot: Yes."]));
+    let mut listed = records;
+    listed[0]["references"] = json!(["No."]);
+    let text = own(&lines(&listed), &["task.roles.assistant=\"Bot:{content}\""]).unwrap();
+    assert!(all(&text).any(|example| example.question.references == ["No."]));
+}
+
+/// The same question is in one part, whatever is answered.
+#[test]
+fn conversations_with_the_same_question_stay_together() {
+    let model = chat_model(CHAT);
+    let record = |n: usize, said: usize| json!({"messages": [{"role": "user", "content": format!("{n}?")}, {"role": "assistant", "content": format!("{said}")}]});
+    let records: Vec<Value> = (0..18).map(|i| record(i % 6, i)).collect();
+    let text = own(&lines(&records), &[&of(&model), "task.validation_share=0.3"]).unwrap();
+    let asked =
+        |split| text.examples(split).iter().map(|example| example.group).collect::<std::collections::BTreeSet<_>>();
+    let (train, validation) = (asked(Split::Train), asked(Split::Validation));
+    assert_eq!((train.len(), validation.len()), (4, 2));
+    assert!(train.is_disjoint(&validation));
+}
+
+/// A document that the prompt does not name is a slip: nothing would be cut, and its examples not kept together.
+#[test]
+fn documents_are_in_the_prompt() {
+    let set = ["task.prompt=\"{contract} {question}\"", "task.answer=\"{answer}\""];
+    let refused = config("jsonl", "unread.jsonl", &[&set[..], &["task.document=contrct"]].concat()).unwrap_err();
+    assert!(
+        refused.contains("`task.document` is \"contrct\", which `task.prompt` does not name as {contrct}"),
+        "{refused}"
+    );
+    assert!(config("jsonl", "unread.jsonl", &[&set[..], &["task.document=contract"]].concat()).is_ok());
+    let task = config("jsonl", "unread.jsonl", &set).unwrap();
+    assert_eq!(task.document.as_deref(), Some("prompt"));
+    let record = json!({"contract": "word ".repeat(600), "question": "?", "answer": "Yes."});
+    let long = own(&lines(&[record]), &set).err().unwrap();
+    assert!(long.contains("a field that may be cut is named as `task.document`"), "{long}");
+}
