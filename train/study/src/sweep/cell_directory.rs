@@ -9,6 +9,7 @@ use hankel_io::lock::{self, Held};
 use hankel_trainer::config::{AdapterConfig, Cell, Config, ConfigError, Experiment, first_difference};
 use hankel_trainer::fit::Stop;
 use hankel_trainer::run::{Finder, RunDirectory};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -198,7 +199,8 @@ impl CellDirectory {
         if begun {
             let text = hankel_io::input::read_to_string(&at("config.toml"))?;
             let finder = Finder::new(&self.path);
-            let own = at_their_places(&text, &at("config.toml"), &|path| finder.find(path))?;
+            let own = at_their_places(&text, &at("config.toml"), &|path| finder.find(path))
+                .with_context(|| format!("put the file back, or remove {} to run it anew", self.path.display()))?;
             let config = at_their_places(&config.to_toml(), Path::new(&self.slug), &Path::to_owned)?;
             // As with `fit --resume`, a cell may be gone on with on another device, whose products are of another precision when
             // none is asked for; what is stored in doubles stays in doubles.
@@ -214,13 +216,16 @@ impl CellDirectory {
                 )));
             }
         }
-        if begun && at("result.json").is_file() {
+        // One that is damaged is written again from the checkpoint.
+        let is_whole = |text: String| serde_json::from_str::<IgnoredAny>(&text).is_ok();
+        if begun && hankel_io::input::read_to_string(&at("result.json")).is_ok_and(is_whole) {
             return Ok(State::Done);
         }
         match hankel_io::input::read_to_string(&at(FAILED)) {
             Ok(text) => {
-                let failure: Failure =
-                    serde_json::from_str(&text).with_context(|| format!("cannot read {}", at(FAILED).display()))?;
+                // Whatever it was, it is tried again.
+                let damaged = |error| Failure { error: format!("{}: {error}", at(FAILED).display()), diverged: None };
+                let failure = serde_json::from_str(&text).unwrap_or_else(damaged);
                 Ok(if failure.diverged.is_some() { State::Diverged(failure) } else { State::Failed(failure) })
             }
             Err(_) if begun => Ok(State::Begun),
