@@ -1,7 +1,9 @@
 //! The adapters of a run.
 
 use anyhow::{Context, Result, bail};
+use hankel_trainer::config::{AdapterConfig, Config};
 use hankel_trainer::fit::adapter_directory;
+use hankel_trainer::tell;
 use std::path::{Path, PathBuf};
 
 /// What stands for the backbone alone.
@@ -24,6 +26,20 @@ pub fn names(run: &Path) -> Result<Vec<String>> {
         names.sort();
     }
     Ok(names)
+}
+
+/// Tells which adapters of a finished run are not there.
+///
+/// # Errors
+/// When its directory cannot be read.
+pub fn tell_missing(config: &Config, run: &Path) -> Result<()> {
+    let there = names(run)?;
+    let all = config.adapter.iter().filter(|adapter| adapter.method.kind() != NONE).flat_map(AdapterConfig::names);
+    let missing: Vec<String> = all.filter(|name| !there.contains(name)).collect();
+    if !missing.is_empty() {
+        tell!("warning: {} lacks the adapters {}", run.join("adapters").display(), missing.join(", "));
+    }
+    Ok(())
 }
 
 /// The directory of an adapter of `run`, given by its name or as a directory; none for `none`.

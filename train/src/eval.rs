@@ -12,7 +12,7 @@ use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::weights::hrm_file::layer_label;
 use hankel_models::weights::{AdapterBytes, StateRecord, TRAINED_BACKBONE_FILE, save_weights};
-use hankel_trainer::config::{AdapterConfig, Config};
+use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
     BackboneSnapshot, FittedWeight, Forgetting, check_same, check_same_adapters, evaluate_and_generate,
     position_warning, record_gradients, record_inputs, record_states, to_lines,
@@ -225,7 +225,7 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
         hankel_io::check_folder(file).context(option)?;
     }
     let names = if args.adapter.is_empty() {
-        tell_missing(config, &args.run)?;
+        adapters::tell_missing(config, &args.run)?;
         std::iter::once(adapters::NONE.to_owned()).chain(adapters::names(&args.run)?).collect()
     } else {
         args.adapter.clone()
@@ -351,21 +351,6 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(CheckFailed(failed.join("; ")).into()) }
-}
-
-/// Tells which adapters of the run are not there to be evaluated.
-fn tell_missing(config: &Config, run: &Path) -> Result<()> {
-    let there = adapters::names(run)?;
-    let all = config.adapter.iter().flat_map(AdapterConfig::names);
-    let missing: Vec<String> = all.filter(|name| !there.contains(name) && name != adapters::NONE).collect();
-    if !missing.is_empty() {
-        tell!(
-            "warning: {} has no adapters of these names, which are not evaluated: {}",
-            run.join("adapters").display(),
-            missing.join(", ")
-        );
-    }
-    Ok(())
 }
 
 /// The order of a weight, and how much likelier it makes what was held out.

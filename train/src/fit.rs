@@ -2,6 +2,7 @@
 
 use super::device::fall_back_to_f32;
 use super::more_steps::{self, is_of_epochs, is_of_steps};
+use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
 use hankel_io::lock::Held;
 use hankel_io::terminal;
@@ -305,6 +306,7 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
         return Ok(());
     }
     let run = outcome.directory.path().to_owned();
+    adapters::tell_missing(&config, &run)?;
     let page = run.join("report.html");
     report::write(&[Run::load(&run)?], &page)?;
     let result = &outcome.result;
