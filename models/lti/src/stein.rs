@@ -22,27 +22,18 @@ const LOST: f64 = 1e-28;
 /// QR decomposition. The Gramian itself is never formed, so a small direction is not lost in the rounding of a large one, except in twice
 /// the precision, where powers of A grow (R. A. Smith, Matrix equation XA + BX = C, SIAM J. Appl. Math. 16 (1968); T. Penzl, SIAM J. Sci. Comput. 21 (2000)).
 pub fn stein_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
-    let (l, growth) = doubled(a, b)?;
-    let d = a.nrows();
-    let is_twice = growth > GROWTH * (d as f64).sqrt() && d <= TWICE;
-    Ok(if is_twice { factor_in_twice_the_precision(a, b).unwrap_or(l) } else { l })
+    let is_twice = a.nrows() <= TWICE && growth(a) > GROWTH;
+    let twice = is_twice.then(|| factor_in_twice_the_precision(a, b)).flatten();
+    twice.map_or_else(|| doubled_factor(a, b), Ok)
 }
 
 /// As [`stein_factor`] in doubles, with all its columns however much is rounded: coordinates in which a Gramian is about the identity.
 pub fn doubled_factor(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<Mat<f64>> {
-    Ok(doubled(a, b)?.0)
-}
-
-/// The factor in doubles, and the largest Frobenius norm of a power.
-fn doubled(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Result<(Mat<f64>, f64)> {
     let mut l = compress_columns(b);
     let mut power = a.to_owned();
-    let mut growth = 0.0_f64;
     for _ in 0..MAX_DOUBLINGS {
-        let norm = power.norm_l2();
-        growth = growth.max(norm);
-        if norm <= f64::EPSILON * f64::EPSILON || l.ncols() == 0 {
-            return Ok((l, growth));
+        if power.norm_l2() <= f64::EPSILON * f64::EPSILON || l.ncols() == 0 {
+            return Ok(l);
         }
         l = compress_columns(beside(l.as_ref(), product(power.as_ref(), l.as_ref()).as_ref()).as_ref());
         power = product(power.as_ref(), power.as_ref());
@@ -73,18 +64,8 @@ fn factor_in_twice_the_precision(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Opti
 /// By how much the powers of a stable A exceed those of a normal one: 1, or the largest Frobenius norm of `A^(2^k)` relative to that of the
 /// identity.
 pub fn growth(a: MatRef<'_, f64>) -> f64 {
-    let size = (a.nrows() as f64).sqrt();
-    let mut power = a.to_owned();
-    let mut largest = size;
-    for _ in 0..MAX_DOUBLINGS {
-        let norm = power.norm_l2();
-        largest = largest.max(norm);
-        if norm <= f64::EPSILON || !norm.is_finite() {
-            break;
-        }
-        power = product(power.as_ref(), power.as_ref());
-    }
-    if a.nrows() == 0 { 1.0 } else { largest / size }
+    let size = (a.nrows().max(1) as f64).sqrt();
+    Powers::of(a).0.iter().map(|power| power.norm_l2() / size).fold(1.0, f64::max)
 }
 
 /// `A, A^2, A^4, ...` until nothing is left of them, for several equations with one A.
