@@ -78,7 +78,7 @@ fn table(
     let mut rows = reader.records().peekable();
     while let Some(row) = rows.next() {
         if let Some(line) = open.filter(|_| rows.peek().is_none()) {
-            problems.add(path, line, "no quote ends the cell that one begins here: what follows is not told apart");
+            problems.add(path, line, "the quote that opens here is never closed: everything after it is one row");
             break;
         }
         let (line, problem) = match row {
@@ -159,7 +159,7 @@ mod tests {
             (
                 "f.csv",
                 "a,b\n1,\"2\"\"\n\"\n3,\"4\n5,6\n7,8\n",
-                "f.csv:4: no quote ends the cell that one begins here: what follows is not told apart",
+                "f.csv:4: the quote that opens here is never closed: everything after it is one row",
             ),
             ("f.json", "[{\"a\": \"x\"}, 3]", "f.json: item 2: is not an object"),
             ("f.json", "[{\"b\": 1, \"c\": 2}]", "f.json: item 1: has no `a`; there are `b`, `c`"),

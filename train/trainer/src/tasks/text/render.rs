@@ -3,7 +3,7 @@
 use super::config::{DEFAULT_NEW_TOKENS, DOCUMENT, Roles, TextConfig};
 use super::document::{Document, Example, Piece, Question};
 use super::format::TextFormat;
-use super::formats::{has_calls, instructions, words as words_of};
+use super::formats::{has_calls, instructions};
 use super::lines::among;
 use super::prompts::UNKNOWN;
 use super::template::{Part, Template, TemplateError};
@@ -174,9 +174,6 @@ impl Renderer {
                 let pieces = by_roles(roles, &question.messages)?;
                 // With the words of its role, as it is learned.
                 let said = if let Some(Piece::Answer(said)) = pieces.last() { said.trim().to_owned() } else { words };
-                if question.references.iter().eq(words_of(last).iter()) {
-                    question.references.clear();
-                }
                 (pieces, said)
             }
             (None, Ok(Some(template))) => {

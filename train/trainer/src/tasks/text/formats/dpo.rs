@@ -3,7 +3,7 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, id, list};
-use super::jsonl::{message, says, tools, words};
+use super::jsonl::{message, says, tools};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,10 +79,9 @@ fn conversations(record: &Value) -> Result<Question, String> {
             return Err(format!("`{key}` must end with what the assistant says"));
         }
     }
-    let references = chosen.last().and_then(words).into_iter().collect();
     let [messages, rejected] = [chosen, rejected].map(|answer| [&prompt[..], &answer].concat());
     let (shared, tools) = (prompt.len(), tools(record)?);
-    Ok(Question { references, messages, tools, rejected, shared, ..Question::default() })
+    Ok(Question { messages, tools, rejected, shared, ..Question::default() })
 }
 
 fn messages(record: &Value, key: &str) -> Result<Vec<Value>, String> {
@@ -137,7 +136,6 @@ mod tests {
         let (user, good, bad) = (said("user", "Hi"), call("greet"), call("leave"));
         let question = read(&json!({"prompt": [user], "chosen": [good], "rejected": [bad]})).unwrap();
         assert_eq!((question.messages, question.rejected), (vec![user.clone(), good], vec![user, bad]));
-        assert!(question.references.is_empty(), "the template writes them");
     }
 
     #[test]

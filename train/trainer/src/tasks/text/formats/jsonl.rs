@@ -112,25 +112,16 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
     {
         messages.insert(0, json!({"role": "system", "content": system}));
     }
-    let Some(last) = messages.last().filter(|last| says(last)) else {
+    if !messages.last().is_some_and(says) {
         return Err(format!("`{key}` must end with what the assistant says"));
-    };
-    let mut references = references(record)?;
-    if references.is_empty() {
-        references.extend(words(last));
     }
-    Ok(Question { references, messages, tools: tools(record)?, ..Question::default() })
+    Ok(Question { references: references(record)?, messages, tools: tools(record)?, ..Question::default() })
 }
 
 /// Whether a message is an answer that can be learned: words of the assistant, or calls of tools.
 pub(super) fn says(message: &Value) -> bool {
     let has_words = message["content"].as_str().is_some_and(|words| !words.trim().is_empty());
     message["role"] == "assistant" && (has_words || has_calls(message))
-}
-
-/// The words of an answer. One that calls tools is what the template writes of it.
-pub(in super::super) fn words(answer: &Value) -> Option<String> {
-    answer["content"].as_str().filter(|_| !has_calls(answer)).map(str::to_owned)
 }
 
 /// Whether a message calls tools.
@@ -226,7 +217,7 @@ mod tests {
             json!({"prompt": messages[..2], "completion": messages[2..]}),
         ] {
             let question = read(&record).unwrap();
-            assert_eq!((&question.messages[..], &question.references[..]), (&messages[..], &["Hello.".to_owned()][..]));
+            assert_eq!((&question.messages[..], question.references.len()), (&messages[..], 0));
         }
         let call = json!({"role": "assistant", "tool_calls": [{"name": "f"}]});
         let called = read(&json!({"messages": [messages[1], call, messages[2]]})).unwrap();
@@ -260,16 +251,14 @@ mod tests {
     #[test]
     fn references_of_every_form() {
         let messages = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]);
-        for (listed, of_messages) in [
-            (json!(["Hi.", "Hello!"]), &["Hi.", "Hello!"][..]),
-            (json!([]), &["Hello."]),
-            // What is null is not there.
-            (json!(null), &["Hello."]),
-        ] {
-            let found = read(&json!({"messages": messages, "references": listed})).unwrap();
-            assert_eq!(found.references, of_messages);
-            let found = read(&json!({"prompt": "Hi", "completion": "Hello.", "references": listed})).unwrap();
-            assert_eq!(found.references.len(), listed.as_array().map_or(0, Vec::len));
+        // What is null is not there.
+        for listed in [json!(["Hi.", "Hello!"]), json!([]), json!(null)] {
+            let given = listed.as_array().cloned().unwrap_or_default();
+            for record in [json!({"messages": messages}), json!({"prompt": "Hi", "completion": "Hello."})] {
+                let mut record = record;
+                record["references"] = listed.clone();
+                assert_eq!(read(&record).unwrap().references, given);
+            }
         }
         for mut record in [json!({"messages": messages}), json!({"prompt": "Hi"})] {
             record["references"] = json!("Hello.");

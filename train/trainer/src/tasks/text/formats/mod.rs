@@ -18,7 +18,7 @@ use crate::tasks::TaskError;
 use serde_json::Value;
 
 pub(super) use dpo::with_chosen;
-pub(super) use jsonl::{CONVERSATIONS, has_calls, is_answer, is_blank, is_nothing, joined, words};
+pub(super) use jsonl::{CONVERSATIONS, has_calls, is_answer, is_blank, is_nothing, joined};
 pub(super) use longbench::{Measure, check_dataset, instructions, measure};
 
 /// The question of one record of one's own data.

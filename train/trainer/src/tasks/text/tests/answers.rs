@@ -117,11 +117,11 @@ fn references_of_prompts() {
         (json!({"messages": said(json!("Yes.")), "references": ["No."]}), &["No."]),
         (json!({"messages": said(json!(" "))}), &[]),
         (json!({"messages": said(json!(null)), "references": ["No."]}), &["No."]),
-        (json!({"messages": said(json!(long))}), &[&long[..]]),
+        (json!({"messages": said(json!(long))}), &[long.trim()]),
         (json!({"prompt": asked, "completion": ""}), &[]),
         (json!({"conversations": share_gpt("Yes.")}), &["Yes."]),
         (json!({"conversations": share_gpt("")}), &[]),
-        (json!({"conversations": share_gpt(&long)}), &[&long[..]]),
+        (json!({"conversations": share_gpt(&long)}), &[long.trim()]),
         (json!({"instruction": "Rain?", "output": "Yes."}), &["Yes."]),
         (json!({"instruction": "Rain?"}), &[]),
     ] {
