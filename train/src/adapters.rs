@@ -28,7 +28,7 @@ pub fn names(run: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Tells which adapters of a finished run are not there.
+/// Tells which adapters of a run are not there.
 ///
 /// # Errors
 /// When its directory cannot be read.

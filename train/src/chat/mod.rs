@@ -170,16 +170,13 @@ fn talk(
             ("/again", _) => match conversation.take_back() {
                 Some(line) => {
                     generator = None;
-                    let answered = exchange(args, sampling, partner, model, conversation, &mut generator, &line);
-                    *failed += usize::from(!answered);
+                    *failed +=
+                        usize::from(!exchange(args, sampling, partner, model, conversation, &mut generator, &line));
                 }
                 None => tell!("nothing has been said yet"),
             },
             (word, _) if word.starts_with('/') => tell!("there is no command {word}: /help lists them"),
-            _ => {
-                let answered = exchange(args, sampling, partner, model, conversation, &mut generator, line);
-                *failed += usize::from(!answered);
-            }
+            _ => *failed += usize::from(!exchange(args, sampling, partner, model, conversation, &mut generator, line)),
         }
     }
 }
