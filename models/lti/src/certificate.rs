@@ -4,9 +4,7 @@ use super::continuous::Bilinear;
 use super::gramians::GramianFactors;
 use super::hankel::HankelSpectrum;
 use super::methods::Method;
-use super::norms::{
-    FrequencyResponse, h2_norm, h2_norm_by, h2_norm_in, hinf_sweep, proved_error, rounding_of_entries, without_shared,
-};
+use super::norms::{h2_norm, h2_norm_by, h2_norm_in, hinf_sweep_of, proved_error, rounding_of_entries, without_shared};
 use super::system::LinearSystem;
 use super::weighted::WeightedFacts;
 use super::{GramianSource, LtiError, Result};
@@ -153,7 +151,7 @@ impl SystemCertificate {
     pub fn measure(full: &LinearSystem, reduced: &LinearSystem, claim: &Claim<'_>) -> Result<Self> {
         let gate = claim.gate.abs();
         let order = reduced.states();
-        let norm = gate * hinf_sweep(&FrequencyResponse::new(full)?)?.value;
+        let norm = gate * hinf_sweep_of(full)?.value;
         let (own, others) = without_shared(full, reduced)?;
         let difference = own.difference(&others)?;
         let values: Vec<f64> = claim.spectrum.values().iter().map(|s| gate * s).collect();

@@ -5,7 +5,7 @@
 //! is evaluated by LU factors and residuals in twice the precision, with `s = i omega`, or `e^(i omega)` in discrete time.
 
 use super::bounded_real::BoundedReal;
-use super::hinf::{HinfNorm, hinf_norm};
+use super::hinf::{HinfNorm, hinf_norm, hinf_sweep};
 use super::response::FrequencyResponse;
 use crate::continuous::{Bilinear, Original};
 use crate::linalg::{above, beside, complex_spectral_norm, compress_columns, product};
@@ -22,6 +22,8 @@ const STEPS: usize = 8;
 const REFINED: f64 = 1e-20;
 /// Or these, when the steps are done.
 const ENOUGH: f64 = 1e-12;
+/// Systems of no more states are solved in twice the precision where steps of refinement do not come to an end.
+const FEW_STATES: usize = 64;
 /// Frequencies that are tried of small systems: of n states about `TRIED / n^2`.
 const TRIED: usize = 100_000;
 /// Steps of a golden section search.
@@ -260,8 +262,35 @@ fn point(map: Option<Bilinear>, angle: f64) -> Option<[Double; 2]> {
     Some([cos, sin])
 }
 
-/// Real and imaginary part of `(s - A)^-1 B`; `None` where the steps do not come to an end.
-fn states_at(system: &Part, [re_s, im_s]: [Double; 2]) -> Option<[Matrix; 2]> {
+/// Real and imaginary part of `(s - A)^-1 B`; `None` where there are no digits left.
+fn states_at(system: &Part, s: [Double; 2]) -> Option<[Matrix; 2]> {
+    refined(system, s).or_else(|| eliminated(system, s))
+}
+
+/// The same by elimination in twice the precision, of real numbers: `[u - A, -v; v, u - A] [x; y] = [B; 0]` with `s = u + i v`.
+fn eliminated(system: &Part, [re_s, im_s]: [Double; 2]) -> Option<[Matrix; 2]> {
+    let (n, m) = (system.states(), system.b.ncols());
+    if n > FEW_STATES {
+        return None;
+    }
+    let zero = Double::of(0.0);
+    let both = Matrix::from_fn(2 * n, 2 * n, |i, j| {
+        let s = match (i % n == j % n, i < n, j < n) {
+            (false, ..) => zero,
+            (_, true, false) => -im_s,
+            (_, false, true) => im_s,
+            _ => re_s,
+        };
+        if (i < n) == (j < n) { s - system.a.at(i % n, j % n) } else { s }
+    });
+    let right = Matrix::from_fn(2 * n, m, |i, j| if i < n { Double::of(system.b[(i, j)]) } else { zero });
+    let x = both.solve(&right);
+    let parts = [0, n].map(|first| Matrix::from_fn(n, m, |i, j| x.at(first + i, j)));
+    parts.iter().all(|part| part.rounded().norm_max().is_finite()).then_some(parts)
+}
+
+/// The same by LU factors in double precision and residuals in twice; `None` where the steps do not come to an end.
+fn refined(system: &Part, [re_s, im_s]: [Double; 2]) -> Option<[Matrix; 2]> {
     let (n, m) = (system.states(), system.b.ncols());
     let diagonal = |i: usize, j: usize, s: Double| if i == j { s } else { Double::of(0.0) };
     let resolvent =
@@ -334,10 +363,27 @@ pub fn rounding_of_entries(systems: [&LinearSystem; 2], angle: f64) -> f64 {
 pub fn hinf_norm_of(system: &LinearSystem) -> Result<(HinfNorm, BoundedReal)> {
     let response = FrequencyResponse::new(system)?;
     let (norm, check) = hinf_norm(&response)?;
-    let Some(stored) = Stored::new(&[system], norm.value)? else { return Ok((norm, check)) };
-    let found = stored.attained(&response, norm)?;
+    let found = by_stored_numbers(system, &response, norm)?;
+    if found == norm {
+        return Ok((norm, check));
+    }
     let apart = (found.value - norm.value).abs();
     Ok((found, BoundedReal { lower: found, upper: check.upper.max(found.value) + apart }))
+}
+
+/// The norm of a system as [`hinf_sweep`] finds it, by the numbers that are stored as [`hinf_norm_of`].
+///
+/// # Errors
+/// Failures of the linear algebra.
+pub fn hinf_sweep_of(system: &LinearSystem) -> Result<HinfNorm> {
+    let response = FrequencyResponse::new(system)?;
+    let norm = hinf_sweep(&response)?;
+    by_stored_numbers(system, &response, norm)
+}
+
+fn by_stored_numbers(system: &LinearSystem, response: &FrequencyResponse, norm: HinfNorm) -> Result<HinfNorm> {
+    let stored = Stored::new(&[system], norm.value)?;
+    stored.map_or(Ok(norm), |stored| stored.attained(response, norm))
 }
 
 /// A gain of the image this near to that of the stored numbers, relative to it, is attained.
@@ -370,6 +416,29 @@ mod tests {
         // decay / frequency.
         assert!((norm.value / 5e9 - 1.0).abs() < 1e-9, "{}", norm.value);
         assert!(enclosure.upper >= norm.value);
+        let swept = hinf_sweep_of(&image).unwrap();
+        assert!((swept.value / norm.value - 1.0).abs() < 1e-9, "{}", swept.value);
+    }
+
+    /// A dense A in coordinates so far from its own that LU factors in double precision have no digits: `1 / (s + 1) + 1 / (s + 2)`.
+    #[test]
+    fn gains_of_coordinates_next_to_dependent_are_those_of_the_stored_numbers() {
+        // T = [1, k; k, k^2 + 1], whose determinant is 1; no entry is rounded.
+        let k = 16384.0;
+        let a = [[k * k - 1.0, -k], [k * (k * k + 1.0), -k * k - 2.0]];
+        let (b, c) = ([1.0 + k, k * k + k + 1.0], [k * k - k + 1.0, 1.0 - k]);
+        let part = Part {
+            a: Matrix::of(Mat::from_fn(2, 2, |i, j| a[i][j]).as_ref()),
+            b: Mat::from_fn(2, 1, |i, _| b[i]),
+            c: Mat::from_fn(1, 2, |_, j| c[j]),
+            d: None,
+        };
+        assert!(refined(&part, point(Some(Bilinear { rate: 1.0 }), 0.0).unwrap()).is_none());
+        let stored = Stored { parts: vec![part], map: Some(Bilinear { rate: 1.0 }), rounding: f64::INFINITY };
+        for (angle, expected) in [(0.0, 1.5), (0.5 * PI, 1.3_f64.sqrt())] {
+            let gain = stored.gain(angle).unwrap().unwrap();
+            assert!((gain / expected - 1.0).abs() < 1e-12, "{angle}: {gain}");
+        }
     }
 
     /// A dense A whose coupling of a slow state with another cancels: the error of leaving the other out is known.
